@@ -1,0 +1,328 @@
+"""What happened, as plain frozen data: steps, traces, their metrics and their JSON.
+
+Live runs, recordings, exports and imports share this one schema. No torch here: a step can be sent, stored, compared
+and replayed without a model. Words and counts follow the speculative decoding literature: tau is accepted tokens per
+step plus one, before any cut at the end of the text.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields
+
+SCHEMA_VERSION = 1
+END_REASONS = ("eos", "length", "stopped", "context")
+
+
+class TraceError(ValueError):
+    """A file or a dictionary that is not a trace this version reads; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node of a draft tree, with what the draft believed and what the target chose after it.
+
+    Attributes:
+        token_id, piece: the token and its bytes.
+        parent, depth: index of the parent (-1 for the root) and distance from the root.
+        draft_pass: which head pass proposed it, counted from 1; 0 for the root and for candidates of other sources.
+        score: sum of calibrated log estimates along the path; exp(score) is its chance of acceptance; root 0.
+        draft_prob, target_prob: softmax of the raw logits at the sampling temperature (1 when greedy), no masks and
+            no noise; None for the root, and draft_prob also where the draft gives none.
+        proposer: "root", "expert_0", "expert_1", "contrastive" or "context": for summed fusion the expert that pushed
+            this token most. also_proposed_by: other sources of the same node.
+        router_weights: routing weights of the pass behind this node (after softmax; of the contrastive pair there).
+        expert_contributions: per expert its signed part w_e * (W[x] - mean W) . y_e of the logit; None elsewhere.
+        residual_contribution: the part (W[x] - mean W) . x that no expert owns.
+        target_choice, target_choice_piece: the target's own choice after this node.
+        margin: gap between the target's first and second choice after warping and noise.
+    """
+
+    token_id: int
+    piece: bytes
+    parent: int
+    depth: int
+    draft_pass: int
+    score: float
+    draft_prob: float | None
+    target_prob: float | None
+    proposer: str
+    also_proposed_by: tuple[str, ...]
+    router_weights: tuple[float, ...]
+    expert_contributions: tuple[float, ...] | None
+    residual_contribution: float | None
+    target_choice: int
+    target_choice_piece: bytes
+    margin: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Why this step's tree has this size.
+
+    Attributes:
+        levels, nodes: the tree that was grown; levels 0 means the root alone, so no drafting.
+        why: one sentence.
+        expected_tokens, expected_ms: the estimates behind the choice, None for a fixed tree.
+        curve: (nodes, expected tokens per second) pairs that were compared, empty for a fixed tree.
+        reread: the short sorted prefix was not enough and the choice was repeated with the full sort.
+    """
+
+    levels: int
+    nodes: int
+    why: str
+    expected_tokens: float | None = None
+    expected_ms: float | None = None
+    curve: tuple[tuple[int, float], ...] = ()
+    reread: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One draft-verify cycle.
+
+    Attributes:
+        accepted_path: node indices from depth 1 on, root excluded, before any cut at the end of the answer.
+        bonus_token_id, bonus_piece: the one token the target adds itself, before any cut.
+        committed_ids: what this step really adds to the answer: cut at a stop token (included) or the token limit.
+        text: what this step adds to the text; step 0 begins with the first token's text.
+        draft_ms, verify_ms, other_ms: own clock; other is everything that is neither a head nor a target pass.
+    """
+
+    index: int
+    nodes: tuple[Node, ...]
+    accepted_path: tuple[int, ...]
+    bonus_token_id: int
+    bonus_piece: bytes
+    committed_ids: tuple[int, ...]
+    text: str
+    draft_ms: float
+    verify_ms: float
+    other_ms: float
+    plan: Plan
+
+    @property
+    def total_ms(self) -> float:
+        return self.draft_ms + self.verify_ms + self.other_ms
+
+    @property
+    def tested_depth(self) -> int:
+        """How many levels had a candidate under a kept node: the depths at which this step's draft was put to test."""
+        ends = {0, *self.accepted_path}
+        return max((self.nodes[i].depth for i in range(1, len(self.nodes)) if self.nodes[i].parent in ends), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """Everything about a run that is known before its first step.
+
+    Attributes:
+        method: "jakiro", "autoregressive" or "context".
+        bit_identical: whether the load probe found tree rows and plain rows equal to the last bit.
+        messages: role/content pairs of the conversation; empty when raw_prompt holds a bare completion prompt.
+        target, head: dictionaries with "name" and "sha256"; head is None for plain decoding.
+        sampling, tree: the settings as dictionaries.
+        first_token_id, first_piece, first_text: the token the prefill sampled; it belongs to no step.
+        special_tokens: names of special token ids that occur, by id as a string.
+    """
+
+    method: str
+    created: str
+    bit_identical: bool
+    messages: tuple[dict, ...]
+    raw_prompt: str | None
+    num_prompt_tokens: int
+    target: dict
+    head: dict | None
+    device: str
+    dtype: str
+    numerics: str
+    device_profile: dict
+    versions: dict
+    sampling: dict
+    tree: dict
+    first_token_id: int
+    first_piece: bytes
+    first_text: str
+    prefill_ms: float
+    special_tokens: dict = field(default_factory=dict)
+    schema_version: int = SCHEMA_VERSION
+
+
+@dataclass(slots=True)
+class Trace:
+    """A run: its header, the steps so far and why it ended. It grows while a stream runs; everything else is a fold."""
+
+    header: Header
+    steps: list[Step] = field(default_factory=list)
+    end_reason: str | None = None
+
+    @property
+    def token_ids(self) -> list[int]:
+        """The answer's token ids, stop token included, prompt excluded."""
+        return [self.header.first_token_id, *(token for step in self.steps for token in step.committed_ids)]
+
+    @property
+    def text(self) -> str:
+        return "".join(step.text for step in self.steps) if self.steps else self.header.first_text
+
+    @property
+    def num_draft_steps(self) -> int:
+        return sum(len(step.nodes) > 1 for step in self.steps)
+
+    @property
+    def tau(self) -> float | None:
+        """Accepted tokens per step plus one, pooled over steps, before any cut; None without steps."""
+        return pooled_tau(self.steps)
+
+    @property
+    def decode_seconds(self) -> float:
+        return sum(step.total_ms for step in self.steps) / 1000
+
+    @property
+    def prefill_seconds(self) -> float:
+        return self.header.prefill_ms / 1000
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Tokens after the first over own decode seconds; None where nothing was decoded."""
+        seconds = self.decode_seconds
+        return (len(self.token_ids) - 1) / seconds if seconds > 0 else None
+
+    def to_dict(self) -> dict:
+        return _plain({"header": asdict(self.header), "steps": self.steps, "end_reason": self.end_reason})
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), separators=(",", ":"), allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> "Trace":
+        """Reads what `to_json` wrote.
+
+        Raises:
+            TraceError: not JSON, a missing or mistyped field, another schema version, or a tree that is no tree.
+        """
+        try:
+            values = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise TraceError(f"This file is not a trace: it is not JSON ({error}).") from error
+        return cls.from_dict(values)
+
+    @classmethod
+    def from_dict(cls, values: dict) -> "Trace":
+        if not isinstance(values, dict):
+            raise TraceError(f"This file is not a trace: expected an object, found {type(values).__name__}.")
+        for name in ("header", "steps"):
+            if name not in values:
+                raise TraceError(f"This file is not a trace: the field “{name}” is missing.")
+        header = values["header"]
+        version = header.get("schema_version") if isinstance(header, dict) else None
+        if version != SCHEMA_VERSION:
+            raise TraceError(f"This trace uses format {version}; this version reads {SCHEMA_VERSION}.")
+        try:
+            trace = cls(
+                header=_read(Header, header),
+                steps=[_read(Step, step) for step in values["steps"]],
+                end_reason=values.get("end_reason"),
+            )
+            for position, step in enumerate(trace.steps):
+                _check_step(position, step)
+        except (TypeError, KeyError, AttributeError, ValueError) as error:
+            if isinstance(error, TraceError):
+                raise
+            raise TraceError(f"This file is not a trace: {error}.") from error
+        return trace
+
+
+def pooled_tau(steps: Sequence[Step]) -> float | None:
+    """Mean accepted length plus one over steps of one or several runs; None for no steps."""
+    return sum(len(step.accepted_path) for step in steps) / len(steps) + 1 if steps else None
+
+
+def acceptance_by_depth(steps: Sequence[Step]) -> list[tuple[int, int]]:
+    """(kept, tested) for depth 1, 2, …: a depth is tested when it has a candidate under a kept node."""
+    depths = max((step.tested_depth for step in steps), default=0)
+    return [
+        (
+            sum(len(step.accepted_path) >= depth for step in steps),
+            sum(step.tested_depth >= depth for step in steps),
+        )
+        for depth in range(1, depths + 1)
+    ]
+
+
+def accepted_by_proposer(steps: Sequence[Step]) -> dict[str, int]:
+    """How many accepted draft tokens each proposer gave."""
+    counts: dict[str, int] = {}
+    for step in steps:
+        for index in step.accepted_path:
+            proposer = step.nodes[index].proposer
+            counts[proposer] = counts.get(proposer, 0) + 1
+    return counts
+
+
+def first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:
+    """Index of the first token in which two answers differ; None when equal. A shorter answer differs at its end."""
+    for index, (a, b) in enumerate(zip(left, right, strict=False)):
+        if a != b:
+            return index
+    return None if len(left) == len(right) else min(len(left), len(right))
+
+
+_TUPLES = {
+    "also_proposed_by", "router_weights", "expert_contributions", "accepted_path", "committed_ids", "messages",
+}  # fmt: skip
+_BYTES = {"piece", "target_choice_piece", "bonus_piece", "first_piece"}
+
+
+def _plain(value):
+    """Dataclasses and tuples to JSON types, bytes to hex."""
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if hasattr(value, "__dataclass_fields__"):
+        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    return value
+
+
+def _read(kind, values: dict):
+    names = {f.name for f in fields(kind)}
+    missing = sorted(names - set(values))
+    if missing:
+        raise TraceError(f"This file is not a trace: a {kind.__name__.lower()} lacks the field “{missing[0]}”.")
+    return kind(**{name: _read_field(name, values[name]) for name in names})
+
+
+def _read_field(name: str, value):
+    if name in _BYTES:
+        return bytes.fromhex(value)
+    if name == "nodes" and isinstance(value, list):
+        return tuple(_read(Node, node) for node in value)
+    if name == "plan":
+        return _read(Plan, value)
+    if name == "curve":
+        return tuple((int(nodes), float(speed)) for nodes, speed in value)
+    if name in _TUPLES and value is not None:
+        return tuple(value)
+    return value
+
+
+def _check_step(position: int, step: Step) -> None:
+    if step.index != position:
+        raise TraceError(f"This file is not a trace: step {position} says it is step {step.index}.")
+    if not step.nodes:
+        raise TraceError(f"This file is not a trace: step {position} has no nodes.")
+    for index, node in enumerate(step.nodes):
+        parent_depth = step.nodes[node.parent].depth if 0 <= node.parent < index else -1
+        if (node.parent == -1) != (index == 0) or node.parent >= index or node.depth != parent_depth + 1:
+            raise TraceError(f"This file is not a trace: node {index} of step {position} does not fit its parent.")
+    before = 0
+    for index in step.accepted_path:
+        if not 0 < index < len(step.nodes) or step.nodes[index].parent != before:
+            raise TraceError(f"This file is not a trace: the accepted path of step {position} is no path.")
+        before = index
+    for name in ("draft_ms", "verify_ms", "other_ms"):
+        if not isinstance(getattr(step, name), (int, float)):
+            raise TraceError(f"This file is not a trace: {name} of step {position} is not a number.")
