@@ -1,0 +1,203 @@
+"""Token ids to bytes and text, and messages to token ids.
+
+Everything that turns ids into something readable lives here, so that a half-finished character is handled in one place.
+Models, devices and decoding are others' work; no torch.
+"""
+
+import codecs
+import json
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+ROLES = ("system", "user", "assistant")
+
+
+def _byte_of_character() -> dict[str, int]:
+    """The table of byte-level BPE (GPT-2): printable bytes stand for themselves, the others sit from U+0100 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in set(printable)]
+    return {chr(byte): byte for byte in printable} | {chr(256 + index): byte for index, byte in enumerate(others)}
+
+
+_BYTE_OF_CHARACTER = _byte_of_character()
+
+
+def _byte_token(name: str) -> int | None:
+    """The byte that a SentencePiece fallback token `<0xNN>` stands for; None for any other token."""
+    if len(name) == 6 and name.startswith("<0x") and name.endswith(">"):
+        try:
+            return int(name[3:5], 16)
+        except ValueError:
+            return None
+    return None
+
+
+class TokenText:
+    """Bytes, names and text of a tokenizer's ids.
+
+    Args:
+        tokenizer: a transformers tokenizer. Byte-level BPE (GPT-2, Llama 3, Qwen, SmolLM) and SentencePiece-like
+            vocabularies (`▁` for a space, `<0xNN>` for a byte) are understood.
+    """
+
+    def __init__(self, tokenizer):
+        self._tokenizer = tokenizer
+        self.byte_level = _decodes_by_bytes(tokenizer)
+        added = getattr(tokenizer, "added_tokens_decoder", {})
+        self._special = {int(token_id): str(token) for token_id, token in added.items() if token.special}
+        for token_id, name in zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True):
+            self._special.setdefault(int(token_id), str(name))
+        self._pieces: dict[int, bytes] = {}
+
+    def special_name(self, token_id: int) -> str | None:
+        """The name of a special token, which `decode` leaves out; None for an ordinary token."""
+        return self._special.get(token_id)
+
+    def piece(self, token_id: int) -> bytes:
+        """The bytes a token stands for: of a special token its name, of an id outside the vocabulary none."""
+        piece = self._pieces.get(token_id)
+        if piece is None:
+            piece = self._pieces[token_id] = self._read_piece(token_id)
+        return piece
+
+    def is_byte(self, token_id: int) -> bool:
+        """Whether a token is a SentencePiece byte, whose meaning depends on the bytes beside it."""
+        name = self._tokenizer.convert_ids_to_tokens(token_id)
+        return not self.byte_level and name is not None and _byte_token(name) is not None
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text of ids without special tokens and without any cleaning of spaces."""
+        return self._tokenizer.decode(list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+    def _read_piece(self, token_id: int) -> bytes:
+        name = self._special.get(token_id)
+        if name is not None:
+            return name.encode()
+        name = self._tokenizer.convert_ids_to_tokens(token_id)
+        if name is None:
+            return b""
+        if self.byte_level:
+            values = [_BYTE_OF_CHARACTER.get(character) for character in name]
+            # An added token may hold characters outside the table; then it stands for its own spelling.
+            return name.encode() if None in values else bytes(values)
+        byte = _byte_token(name)
+        return name.replace("▁", " ").encode() if byte is None else bytes([byte])
+
+
+def _decodes_by_bytes(tokenizer) -> bool:
+    """Whether the text of ids is exactly their bytes, joined and read as UTF-8."""
+    decoder = getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None)
+    return decoder is not None and json.loads(decoder.__getstate__()).get("type") == "ByteLevel"
+
+
+class IncrementalDecoder:
+    """Text that grows with the ids: all pushes and `finish` joined are `decode` of all ids.
+
+    An unfinished UTF-8 character waits for the token that completes it. Byte-level vocabularies cost time in proportion
+    to the new ids; the others decode everything again, because there a run of byte tokens stands or falls together.
+    """
+
+    def __init__(self, token_text: TokenText):
+        self._text = token_text
+        self._bytes = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._ids: list[int] = []
+        self._num_characters = 0
+
+    def push(self, token_ids: Iterable[int]) -> str:
+        """The text that these ids complete, which may be empty."""
+        if self._text.byte_level:
+            return self._bytes.decode(self._joined(token_ids))
+        self._ids.extend(token for token in token_ids if self._text.special_name(token) is None)
+        settled = len(self._ids)
+        while settled and self._text.is_byte(self._ids[settled - 1]):
+            settled -= 1
+        return self._newly(self._text.decode(self._ids[:settled]))
+
+    def finish(self) -> str:
+        """What still waits, with U+FFFD for bytes that never became a character."""
+        if self._text.byte_level:
+            return self._bytes.decode(b"", final=True)
+        return self._newly(self._text.decode(self._ids))
+
+    def _joined(self, token_ids: Iterable[int]) -> bytes:
+        return b"".join(self._text.piece(token) for token in token_ids if self._text.special_name(token) is None)
+
+    def _newly(self, text: str) -> str:
+        new = text[self._num_characters :]
+        self._num_characters = max(self._num_characters, len(text))
+        return new
+
+
+class EncodedPrompt(NamedTuple):
+    """A prompt's token ids, and whether the fallback template stood in for a chat template the tokenizer lacks."""
+
+    token_ids: list[int]
+    used_fallback_template: bool
+
+
+def encode_messages(tokenizer, messages: str | Sequence[dict] | None, raw_prompt: str | None = None) -> EncodedPrompt:
+    """The token ids of a conversation that ends where the model's answer begins.
+
+    Args:
+        tokenizer: a transformers tokenizer.
+        messages: one user message, or dictionaries with "role" and "content".
+        raw_prompt: a bare text to continue instead, without any template.
+
+    Raises:
+        ValueError: nothing was asked, a message is malformed, or the chat template refuses the roles.
+    """
+    if raw_prompt is not None:
+        token_ids = list(tokenizer(_checked_text(raw_prompt))["input_ids"])
+        if not token_ids:
+            raise ValueError("Type a question first.")
+        return EncodedPrompt(token_ids, False)
+    messages = as_messages(messages)
+    if not getattr(tokenizer, "chat_template", None):
+        return EncodedPrompt(list(tokenizer(_plain_dialogue(messages))["input_ids"]), True)
+    from jinja2.exceptions import TemplateError
+
+    try:
+        text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    except TemplateError as error:
+        raise ValueError(f"The model's chat template refuses this conversation: {error}.") from error
+    # The template writes the special tokens itself; the tokenizer must not add them a second time.
+    return EncodedPrompt(list(tokenizer(text, add_special_tokens=False)["input_ids"]), False)
+
+
+def as_messages(messages: str | Sequence[dict] | None) -> list[dict]:
+    """Messages as a checked list of {"role", "content"}; a string is one user message.
+
+    Raises:
+        ValueError: nothing was asked, or a message is not a known role with text.
+    """
+    if messages is None or isinstance(messages, str):
+        return [{"role": "user", "content": _checked_text(messages or "")}]
+    checked = []
+    for message in messages:
+        role = message.get("role") if isinstance(message, dict) else None
+        content = message.get("content") if isinstance(message, dict) else None
+        if role not in ROLES or not isinstance(content, str):
+            raise ValueError(
+                f"A message needs a role ({', '.join(ROLES)}) and its content as text; you gave {message!r}."
+            )
+        checked.append({"role": role, "content": content})
+    if not checked:
+        raise ValueError("Type a question first.")
+    _checked_text(checked[-1]["content"])
+    return checked
+
+
+def _checked_text(text: str) -> str:
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError("Type a question first.")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"The text holds half of a surrogate pair at character {error.start}; remove it.") from error
+    return text
+
+
+def _plain_dialogue(messages: Sequence[dict]) -> str:
+    lines = [f"{message['role'].capitalize()}: {message['content']}" for message in messages]
+    return "\n\n".join([*lines, "Assistant:"])

@@ -1,0 +1,155 @@
+"""Token ids to text: pieces, names, and text that grows with the ids."""
+
+import random
+
+import pytest
+from tokenizers import Tokenizer, decoders, models
+from transformers import PreTrainedTokenizerFast
+
+from jakiro import zoo
+from jakiro.text import IncrementalDecoder, TokenText, as_messages, encode_messages
+
+
+@pytest.fixture(scope="module")
+def default_tokenizer():
+    return zoo.load_tokenizer(zoo.DEFAULT_TARGET)
+
+
+def byte_level_tokenizer():
+    vocabulary = {"a": 0, "Ã": 1, "©": 2, "Ġb": 3, "ð": 4, "Ł": 5}
+    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
+    backend.decoder = decoders.ByteLevel()
+    backend.add_tokens(["<think>", "two words"])
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="<end>")
+
+
+def sentencepiece_tokenizer():
+    names = ["<unk>", "▁hi", "there", "▁", "<0xC3>", "<0xA9>", "<0xF0>", "<0x41>"]
+    backend = Tokenizer(
+        models.BPE(vocab={name: index for index, name in enumerate(names)}, merges=[], unk_token="<unk>")
+    )
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="</s>")
+
+
+class WithoutTemplate:
+    """A tokenizer that has no chat template and remembers what it was given."""
+
+    chat_template = None
+
+    def __init__(self):
+        self.texts = []
+
+    def __call__(self, text):
+        self.texts.append(text)
+        return {"input_ids": [1, 2]}
+
+
+def pushed(token_text, token_ids, rng):
+    """The text of ids pushed in blocks of random length."""
+    decoder, parts, start = IncrementalDecoder(token_text), [], 0
+    while start < len(token_ids):
+        length = rng.randint(0, 4)
+        parts.append(decoder.push(token_ids[start : start + length]))
+        start += length
+    return "".join([*parts, decoder.finish()])
+
+
+def test_byte_level_pieces_are_the_bytes_of_the_table():
+    token_text = TokenText(byte_level_tokenizer())
+    assert token_text.byte_level
+    assert [token_text.piece(index) for index in range(4)] == [b"a", b"\xc3", b"\xa9", b" b"]
+    assert token_text.piece(6) == b"<think>"
+    assert token_text.piece(7) == b"two words"
+    assert token_text.piece(8) == b"<end>"
+    assert token_text.piece(1000) == b""
+
+
+def test_sentencepiece_pieces_know_spaces_and_bytes():
+    token_text = TokenText(sentencepiece_tokenizer())
+    assert not token_text.byte_level
+    assert [token_text.piece(index) for index in (1, 2, 3, 4)] == [b" hi", b"there", b" ", b"\xc3"]
+
+
+def test_special_names_are_told_from_ordinary_tokens():
+    token_text = TokenText(byte_level_tokenizer())
+    assert token_text.special_name(8) == "<end>"
+    assert token_text.special_name(6) is None
+    assert token_text.special_name(0) is None
+
+
+def test_an_unfinished_character_waits_for_the_token_that_completes_it():
+    decoder = IncrementalDecoder(TokenText(byte_level_tokenizer()))
+    assert decoder.push([0, 1]) == "a"
+    assert decoder.push([2]) == "é"
+    assert decoder.finish() == ""
+
+
+def test_what_never_becomes_a_character_is_flushed_as_a_replacement():
+    decoder = IncrementalDecoder(TokenText(byte_level_tokenizer()))
+    assert decoder.push([0, 4, 5]) == "a"
+    assert decoder.finish() == "\N{REPLACEMENT CHARACTER}"
+
+
+@pytest.mark.parametrize(
+    "tokenizer", [byte_level_tokenizer(), sentencepiece_tokenizer()], ids=["bytes", "sentencepiece"]
+)
+def test_pushes_joined_equal_the_decoding_of_all_ids(tokenizer):
+    token_text, rng = TokenText(tokenizer), random.Random(5)
+    for _ in range(500):
+        token_ids = [rng.randrange(len(tokenizer)) for _ in range(rng.randint(0, 12))]
+        assert pushed(token_text, token_ids, rng) == token_text.decode(token_ids), token_ids
+
+
+def test_pushes_joined_equal_the_decoding_on_the_default_tokenizer(default_tokenizer):
+    token_text, rng = TokenText(default_tokenizer), random.Random(7)
+    samples = ["Grüße, 世界! 🧪🇫🇷 — “quoted”\n\tx = 3", "עברית и русский язык, naïve café", "a\u200db 👩‍🔬"]
+    sequences = [default_tokenizer(text)["input_ids"] for text in samples]
+    sequences += [[rng.randrange(len(default_tokenizer)) for _ in range(40)] for _ in range(200)]
+    for token_ids in sequences:
+        assert pushed(token_text, token_ids, rng) == token_text.decode(token_ids)
+
+
+def test_pieces_of_the_default_tokenizer_joined_are_the_text(default_tokenizer):
+    token_text = TokenText(default_tokenizer)
+    text = "Grüße, 世界! 🧪 def f(x):\n    return x**2"
+    assert b"".join(token_text.piece(token) for token in default_tokenizer(text)["input_ids"]).decode() == text
+
+
+def test_a_conversation_ends_where_the_answer_begins(default_tokenizer):
+    encoded = encode_messages(default_tokenizer, "What is rain?")
+    text = default_tokenizer.decode(encoded.token_ids)
+    assert text.endswith("<|im_start|>user\nWhat is rain?<|im_end|>\n<|im_start|>assistant\n")
+    assert not encoded.used_fallback_template
+    as_list = encode_messages(default_tokenizer, [{"role": "user", "content": "What is rain?"}])
+    assert as_list == encoded
+
+
+def test_a_raw_prompt_is_encoded_without_a_template(default_tokenizer):
+    encoded = encode_messages(default_tokenizer, None, raw_prompt="Once upon a time")
+    assert default_tokenizer.decode(encoded.token_ids) == "Once upon a time"
+
+
+def test_a_tokenizer_without_a_chat_template_says_that_a_fallback_was_used():
+    tokenizer = WithoutTemplate()
+    assert encode_messages(tokenizer, "Hello").used_fallback_template
+    assert tokenizer.texts == ["User: Hello\n\nAssistant:"]
+
+
+@pytest.mark.parametrize("messages", ["", "  \n", None, [], [{"role": "user", "content": " "}]])
+def test_an_empty_question_is_refused_in_one_sentence(messages):
+    with pytest.raises(ValueError, match=r"^Type a question first\.$"):
+        as_messages(messages)
+
+
+@pytest.mark.parametrize("message", [{"role": "robot", "content": "x"}, {"role": "user", "content": 3}, "text", {}])
+def test_a_malformed_message_is_named(message):
+    with pytest.raises(ValueError, match="A message needs a role"):
+        as_messages([message])
+
+
+def test_half_a_surrogate_pair_is_refused(default_tokenizer):
+    with pytest.raises(ValueError, match="surrogate"):
+        encode_messages(default_tokenizer, "bad \ud83d text")
