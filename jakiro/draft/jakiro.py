@@ -1,0 +1,122 @@
+"""The Jakiro head: one decoder layer whose mixture of experts predicts the target's next features.
+
+From [E[x_{t+1}]; h_t] to the feature at t + 1, and with summed fusion, from the same pass, the contrastive feature one
+position further. Verification and the growing of trees live elsewhere. Jakiro, arXiv 2502.06282, section 3.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from jakiro.config import DraftConfig
+from jakiro.draft.layers import HeadCache, HeadLayer, rotary_embedding
+
+
+class HeadOutput(NamedTuple):
+    """One pass of the head over rows.
+
+    Attributes:
+        features: main features; (…, hidden) for summed fusion, (experts, …, hidden) for decoupled.
+        contrastive: (…, hidden) features one position further, None without a contrastive branch.
+        residual: (…, hidden), the stream x before the experts.
+        expert_outputs: (experts, …, hidden), y_e without their weights.
+        router_weights: (…, experts) after softmax.
+        contrastive_weights: (…, 2) signed: + for the stronger expert, − for the weaker; None without the branch.
+    """
+
+    features: Tensor
+    contrastive: Tensor | None
+    residual: Tensor
+    expert_outputs: Tensor
+    router_weights: Tensor
+    contrastive_weights: Tensor | None
+
+
+class JakiroHead(nn.Module):
+    """A draft head bound to its target's embedding rows and output function.
+
+    Args:
+        config: sizes and fusion.
+
+    `bind` must be called before `embed` and `logits`: the target's tensors are shared and never saved with the head.
+    """
+
+    def __init__(self, config: DraftConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.fc = nn.Linear(2 * config.hidden_size, config.hidden_size, bias=config.fc_bias)
+        self.layers = nn.ModuleList([HeadLayer(config)])
+        self.rotary = rotary_embedding(config)
+        vocabulary = torch.arange(config.draft_vocab_size or config.vocab_size)
+        self.register_buffer("draft_token_ids", vocabulary, persistent=config.draft_vocab_size is not None)
+        self.embedding: Tensor | None = None
+        self.output_weight: Tensor | None = None
+
+    def bind(self, embedding: Tensor, output_weight: Tensor) -> "JakiroHead":
+        """Shares the target's raw embedding rows and output rows, both (vocab_size, hidden_size).
+
+        Raises:
+            ValueError: the target's sizes are not those the head was made for.
+        """
+        expected = (self.config.vocab_size, self.config.hidden_size)
+        for name, weight in (("embedding", embedding), ("output", output_weight)):
+            if tuple(weight.shape) != expected:
+                raise ValueError(
+                    f"draft head was made for {name} rows of shape {expected}, the target has {tuple(weight.shape)}; "
+                    "choose a head trained for this target"
+                )
+        parameter = self.fc.weight
+        self.embedding = embedding.detach()
+        output_weight = output_weight.detach().to(device=parameter.device, dtype=parameter.dtype)
+        reduced = self.config.draft_vocab_size is not None
+        self.output_weight = output_weight[self.draft_token_ids] if reduced else output_weight
+        self.mean_output_row = self.output_weight.float().mean(0).to(parameter.dtype)
+        return self
+
+    def embed(self, token_ids: Tensor) -> Tensor:
+        return torch.nn.functional.embedding(token_ids.to(self.embedding.device), self.embedding).to(
+            device=self.fc.weight.device, dtype=self.fc.weight.dtype
+        )
+
+    def logits(self, features: Tensor) -> Tensor:
+        """(…, hidden) → (…, draft vocabulary)."""
+        return torch.nn.functional.linear(features, self.output_weight)
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        features: Tensor,
+        positions: Tensor,
+        mask: Tensor | None = None,
+        cache: HeadCache | None = None,
+    ) -> HeadOutput:
+        """One pass over rows.
+
+        Args:
+            embeddings: (batch, rows, hidden), rows of the token one ahead of its feature.
+            features: (batch, rows, hidden), the target's (or the head's own) feature at each position.
+            positions: (batch or 1, rows) int64, the rotary position of each row: that of its feature.
+            mask: bool, broadcastable to (batch, heads, rows, keys); None means causal over the rows alone.
+            cache: rows before these, extended in place.
+        """
+        hidden = self.fc(torch.cat([embeddings, features], dim=-1))
+        residual, expert_outputs, router_logits = self.layers[0](hidden, self.rotary(hidden, positions), mask, cache)
+        num_experts = self.config.num_experts
+        weights = router_logits[..., :num_experts].softmax(-1)
+        if self.config.fusion == "decoupled":
+            return HeadOutput(residual + expert_outputs, None, residual, expert_outputs, weights, None)
+        features = residual + _weighted(weights, expert_outputs)
+        if not self.config.contrastive:
+            return HeadOutput(features, None, residual, expert_outputs, weights, None)
+        pair = router_logits[..., num_experts:]
+        first_is_stronger = torch.where(pair[..., :1] >= pair[..., 1:], 1.0, -1.0).to(pair.dtype)
+        sign = torch.cat([first_is_stronger, -first_is_stronger], dim=-1)
+        contrastive_weights = pair.softmax(-1) * sign
+        contrastive = residual + _weighted(contrastive_weights, expert_outputs)
+        return HeadOutput(features, contrastive, residual, expert_outputs, weights, contrastive_weights)
+
+
+def _weighted(weights: Tensor, expert_outputs: Tensor) -> Tensor:
+    """Σ_e weights[…, e] · expert_outputs[e, …]."""
+    return (weights.movedim(-1, 0).unsqueeze(-1) * expert_outputs).sum(0)

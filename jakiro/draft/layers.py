@@ -1,0 +1,149 @@
+"""The parts of a draft head's one decoder layer: norm, rotary attention with its own cache, experts.
+
+Tensor names below are those of the official Jakiro checkpoints, so that a state dict needs no renaming.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers import LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaRMSNorm, LlamaRotaryEmbedding, apply_rotary_pos_emb
+
+from jakiro.config import DraftConfig
+
+
+class HeadCache:
+    """Keys and values of the head's one attention layer, for one sequence, allocated once.
+
+    Rows 0 … length − 1 belong to committed positions; rows behind them are drafted and dropped by `cut`.
+    """
+
+    def __init__(self, config: DraftConfig, capacity: int, device: torch.device, dtype: torch.dtype) -> None:
+        shape = (1, config.num_key_value_heads, capacity, config.head_dim)
+        self.keys = torch.zeros(shape, device=device, dtype=dtype)
+        self.values = torch.zeros(shape, device=device, dtype=dtype)
+        self.length = 0
+
+    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Adds rows (1, kv_heads, rows, head_dim) and returns all keys and values so far."""
+        end = self.length + keys.shape[2]
+        if end > self.keys.shape[2]:
+            raise ValueError(f"the head's cache holds {self.keys.shape[2]} rows, {end} are needed")
+        self.keys[:, :, self.length : end] = keys
+        self.values[:, :, self.length : end] = values
+        self.length = end
+        return self.keys[:, :, :end], self.values[:, :, :end]
+
+    def cut(self, length: int) -> None:
+        """Drops the rows behind `length`."""
+        self.length = length
+
+
+class HeadAttention(nn.Module):
+    """Grouped-query self-attention with the target family's rotary embedding."""
+
+    def __init__(self, config: DraftConfig) -> None:
+        super().__init__()
+        self.num_heads, self.num_kv_heads, self.head_dim = (
+            config.num_attention_heads,
+            config.num_key_value_heads,
+            config.head_dim,
+        )
+        query_width, kv_width = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
+        self.q_proj = nn.Linear(config.hidden_size, query_width, bias=False)
+        self.k_proj = nn.Linear(config.hidden_size, kv_width, bias=False)
+        self.v_proj = nn.Linear(config.hidden_size, kv_width, bias=False)
+        self.o_proj = nn.Linear(query_width, config.hidden_size, bias=False)
+
+    def forward(
+        self, hidden: Tensor, cos_sin: tuple[Tensor, Tensor], mask: Tensor | None, cache: HeadCache | None
+    ) -> Tensor:
+        """(batch, rows, hidden) → the same; without a mask rows see themselves and all rows before them."""
+        batch, rows, _ = hidden.shape
+        queries = self.q_proj(hidden).view(batch, rows, self.num_heads, self.head_dim).transpose(1, 2)
+        keys = self.k_proj(hidden).view(batch, rows, self.num_kv_heads, self.head_dim).transpose(1, 2)
+        values = self.v_proj(hidden).view(batch, rows, self.num_kv_heads, self.head_dim).transpose(1, 2)
+        queries, keys = apply_rotary_pos_emb(queries, keys, *cos_sin)
+        if cache is not None:
+            keys, values = cache.append(keys, values)
+        attended = functional.scaled_dot_product_attention(
+            queries, keys, values, attn_mask=mask, is_causal=mask is None, enable_gqa=True
+        )
+        return self.o_proj(attended.transpose(1, 2).reshape(batch, rows, -1))
+
+
+class SwiGLUExpert(nn.Module):
+    """down(silu(gate(u)) · up(u)), the expert of summed fusion."""
+
+    def __init__(self, hidden_size: int, inner_size: int) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(hidden_size, inner_size, bias=False)
+        self.up_proj = nn.Linear(hidden_size, inner_size, bias=False)
+        self.down_proj = nn.Linear(inner_size, hidden_size, bias=False)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.down_proj(functional.silu(self.gate_proj(hidden)) * self.up_proj(hidden))
+
+
+class GELUExpert(nn.Module):
+    """proj(gelu(fc(u))), the expert of decoupled fusion."""
+
+    def __init__(self, hidden_size: int, inner_size: int) -> None:
+        super().__init__()
+        self.fc = nn.Linear(hidden_size, inner_size, bias=False)
+        self.proj = nn.Linear(inner_size, hidden_size, bias=False)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.proj(functional.gelu(self.fc(hidden)))
+
+
+class ExpertMixture(nn.Module):
+    """All experts on every position, and the router's logits; how they are combined is the head's business.
+
+    The router has one row per expert, and for summed fusion two more for the contrastive pair.
+    """
+
+    def __init__(self, config: DraftConfig) -> None:
+        super().__init__()
+        expert = SwiGLUExpert if config.fusion == "summed" else GELUExpert
+        router_rows = config.num_experts + 2 if config.contrastive else config.num_experts
+        self.gate = nn.Linear(config.hidden_size, router_rows, bias=False)
+        self.experts = nn.ModuleList(
+            expert(config.hidden_size, config.expert_intermediate_size) for _ in range(config.num_experts)
+        )
+
+    def forward(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """(…, hidden) → expert outputs (experts, …, hidden) and router logits (…, router_rows)."""
+        return torch.stack([expert(hidden) for expert in self.experts]), self.gate(hidden)
+
+
+class HeadLayer(nn.Module):
+    """The head's decoder layer: attention without a norm before it, then the mixture of experts."""
+
+    def __init__(self, config: DraftConfig) -> None:
+        super().__init__()
+        self.self_attn = HeadAttention(config)
+        self.post_attention_layernorm = LlamaRMSNorm(config.hidden_size, eps=config.rms_norm_eps)
+        self.mlp_moe = ExpertMixture(config)
+
+    def forward(
+        self, hidden: Tensor, cos_sin: tuple[Tensor, Tensor], mask: Tensor | None, cache: HeadCache | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Returns the residual stream x, the expert outputs y (experts first) and the router logits."""
+        residual = hidden + self.self_attn(hidden, cos_sin, mask, cache)
+        expert_outputs, router_logits = self.mlp_moe(self.post_attention_layernorm(residual))
+        return residual, expert_outputs, router_logits
+
+
+def rotary_embedding(config: DraftConfig) -> LlamaRotaryEmbedding:
+    """The rotary embedding with the target's parameters."""
+    return LlamaRotaryEmbedding(
+        LlamaConfig(
+            hidden_size=config.hidden_size,
+            num_attention_heads=config.num_attention_heads,
+            num_key_value_heads=config.num_key_value_heads,
+            head_dim=config.head_dim,
+            rope_parameters=dict(config.rope_parameters),
+            max_position_embeddings=config.max_position_embeddings,
+        )
+    )
