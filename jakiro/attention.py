@@ -1,0 +1,66 @@
+"""Order-independent attention, registered with transformers as "jakiro_exact", and the stock one beside it.
+
+A tree leaves a token's keys in other slots than plain decoding does, and floating-point sums depend on the order of
+their terms. Here scores, normaliser and weighted values are summed in float64 and only then rounded, so that order and
+number of rows do not show in the result. Sliding windows come in through the mask; sinks are refused by name.
+"""
+
+import torch
+from torch import Tensor, nn
+from transformers import AttentionInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+EXACT_ATTENTION = "jakiro_exact"
+STOCK_ATTENTION = "jakiro_stock"
+
+
+def exact_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    softcap: float | None = None,
+    **kwargs,
+) -> tuple[Tensor, None]:
+    """Attention whose result depends neither on the order of keys nor on how many rows run together.
+
+    Args:
+        query: (1, heads, rows, head_dim); key, value: (1, kv_heads, keys, head_dim), float64 where the cache keeps it.
+        attention_mask: (1, 1, rows, keys) bool, True where a row may look.
+
+    Returns:
+        (1, rows, heads, head_dim) in the query's dtype, and None for the weights.
+
+    Raises:
+        ValueError: no bool mask, or attention sinks, which this attention does not compute.
+    """
+    if kwargs.get("s_aux") is not None:
+        raise ValueError("exact numerics does not compute attention sinks; choose numerics='fast' for this model")
+    if attention_mask is None or attention_mask.dtype != torch.bool:
+        raise ValueError("exact attention needs an explicit bool mask")
+    _, num_heads, rows, head_dim = query.shape
+    num_kv_heads, keys = key.shape[1], key.shape[2]
+    scaling = head_dim**-0.5 if scaling is None else scaling
+    grouped = query.double().reshape(num_kv_heads, num_heads // num_kv_heads * rows, head_dim)
+    scores = torch.matmul(grouped, key[0].double().transpose(1, 2)).mul_(scaling).float()
+    if softcap is not None:
+        scores = torch.tanh(scores / softcap) * softcap
+    scores = scores.view(num_kv_heads, -1, rows, keys).masked_fill_(~attention_mask[0], -torch.inf)
+    weights = (scores - scores.amax(-1, keepdim=True)).exp_().double().view(num_kv_heads, -1, keys)
+    attended = torch.matmul(weights, value[0].double()).div_(weights.sum(-1, keepdim=True))
+    return attended.to(query.dtype).view(1, num_heads, rows, -1).transpose(1, 2).contiguous(), None
+
+
+def stock_attention(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs
+) -> tuple[Tensor, None]:
+    """torch's scaled dot-product attention over a cache that may keep wider numbers than the model computes with."""
+    return sdpa_attention_forward(module, query, key.to(query.dtype), value.to(query.dtype), attention_mask, **kwargs)
+
+
+for _name, _function in ((EXACT_ATTENTION, exact_attention), (STOCK_ATTENTION, stock_attention)):
+    AttentionInterface.register(_name, _function)
+    AttentionMaskInterface.register(_name, sdpa_mask)

@@ -1,0 +1,170 @@
+"""Choosing tokens: warping, noise keyed by seed and position, and the choice itself.
+
+A sample is the argmax of warped logits plus Gumbel noise that depends on (seed, absolute position, token id) and on
+nothing else, so plain and speculative decoding write the same text at any temperature (Gumbel coupling, arXiv
+2408.07978). Exact only together with the rule "accept iff equal". Knows nothing of trees and models.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from jakiro.config import SamplingParams
+
+PREFIX_LENGTH = 512
+_GOLDEN = 0x9E3779B97F4A7C15 - 2**64
+_MIX_1 = 0xBF58476D1CE4E5B9 - 2**64
+_MIX_2 = 0x94D049BB133111EB - 2**64
+
+
+def _shift_right(x: Tensor, count: int) -> Tensor:
+    """Logical shift of int64, whose own >> is arithmetic."""
+    return (x >> count) & (2 ** (64 - count) - 1)
+
+
+def _mix(x: Tensor) -> Tensor:
+    """SplitMix64's finaliser in wrapping int64 arithmetic."""
+    x = (x ^ _shift_right(x, 30)) * _MIX_1
+    x = (x ^ _shift_right(x, 27)) * _MIX_2
+    return x ^ _shift_right(x, 31)
+
+
+class KeyedNoise:
+    """Standard Gumbel noise g(seed, position, token id); counter-based, so any entry is computed alone."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def hash(self, positions: Tensor, token_ids: Tensor) -> Tensor:
+        """The 64-bit hash behind each entry, as int64; positions and token ids broadcast."""
+        seed = torch.full((), self.seed, dtype=torch.int64, device=token_ids.device)
+        return _mix(_mix(_mix(seed) + positions) + (token_ids + 1) * _GOLDEN)
+
+    def at(self, positions: Tensor, token_ids: Tensor) -> Tensor:
+        """Noise for broadcast positions and token ids (int64), as float32."""
+        uniform = (_shift_right(self.hash(positions, token_ids), 12).double() + 0.5) / 2.0**52
+        return -torch.log(-torch.log(uniform)).float()
+
+
+class NoiseRows:
+    """Rows of noise over one vocabulary at consecutive positions, each computed once."""
+
+    def __init__(self, noise: KeyedNoise, token_ids: Tensor) -> None:
+        self.noise, self.token_ids = noise, token_ids
+        self._rows: dict[int, Tensor] = {}
+
+    def rows(self, first: int, count: int) -> Tensor:
+        """(count, vocabulary) noise at positions first … first + count − 1; rows before `first` are forgotten."""
+        self._rows = {position: row for position, row in self._rows.items() if position >= first}
+        new = [position for position in range(first, first + count) if position not in self._rows]
+        if new:
+            positions = torch.arange(new[0], new[-1] + 1, device=self.token_ids.device)
+            fresh = self.noise.at(positions[:, None], self.token_ids)
+            self._rows.update(zip(range(new[0], new[-1] + 1), fresh, strict=True))
+        return torch.stack([self._rows[position] for position in range(first, first + count)])
+
+
+class Choice(NamedTuple):
+    """What the target chooses at each row.
+
+    Attributes:
+        token_ids: (rows,) int64.
+        margins: (rows,) float32 gap between first and second choice after warping and noise.
+        prefix_too_short: (rows,) bool; True where the sorted prefix did not settle top-k or top-p.
+    """
+
+    token_ids: Tensor
+    margins: Tensor
+    prefix_too_short: Tensor
+
+
+class Warped(NamedTuple):
+    """The tokens that top-k and top-p keep, best first.
+
+    Attributes:
+        logits: (rows, prefix) float32 logits over the temperature, −inf where a token is dropped.
+        token_ids: (rows, prefix) int64.
+        prefix_too_short: (rows,) bool.
+    """
+
+    logits: Tensor
+    token_ids: Tensor
+    prefix_too_short: Tensor
+
+
+def warp(logits: Tensor, sampling: SamplingParams, prefix_length: int) -> Warped:
+    """Temperature, then top-k, then top-p, evaluated on the best `prefix_length` tokens of each row.
+
+    Tokens that tie with the last kept one stay in, so the result is a pure function of the row. With
+    `prefix_length` = vocabulary size the flag is never set.
+
+    Args:
+        logits: (rows, vocab_size) raw logits, any float dtype.
+        sampling: temperature above 0.
+    """
+    scaled = logits.float() / sampling.temperature
+    vocab_size = scaled.shape[-1]
+    prefix_length = min(max(prefix_length, sampling.top_k + 1), vocab_size)
+    values, token_ids = scaled.topk(prefix_length, dim=-1)
+    complete = prefix_length == vocab_size
+    last = values[:, -1:]
+    floor = torch.full_like(last, -torch.inf)
+    if 0 < sampling.top_k < vocab_size:
+        floor = values[:, sampling.top_k - 1 : sampling.top_k]
+    in_top_k = values >= floor
+    if sampling.top_p < 1:
+        kept = values.masked_fill(~in_top_k, -torch.inf)
+        whole = scaled if sampling.top_k == 0 else kept
+        probs = (kept.double() - whole.double().logsumexp(-1, keepdim=True)).exp()
+        before = probs.cumsum(-1) - probs
+        in_top_p = (before < sampling.top_p) & in_top_k
+        in_top_p[:, 0] = True
+        boundary = values.masked_fill(~in_top_p, torch.inf).amin(-1, keepdim=True)
+        floor = torch.maximum(floor, boundary)
+    too_short = torch.zeros_like(last[:, 0], dtype=torch.bool) if complete else (last >= floor)[:, 0]
+    return Warped(values.masked_fill(values < floor, -torch.inf), token_ids, too_short)
+
+
+def choose(
+    logits: Tensor,
+    sampling: SamplingParams,
+    noise: KeyedNoise,
+    positions: Tensor,
+    noise_rows: Tensor | None = None,
+    prefix_length: int = PREFIX_LENGTH,
+) -> Choice:
+    """The target's choice at each row: argmax when greedy, else argmax of warped logits plus keyed noise.
+
+    Args:
+        logits: (rows, vocab_size) raw logits.
+        positions: (rows,) int64 absolute positions of the tokens being chosen.
+        noise_rows: (rows, vocab_size) the noise at these positions where the caller has it; used without top-k/top-p.
+
+    The lowest id wins a tie.
+    """
+    if sampling.greedy:
+        scores = logits.float()
+        return Choice(scores.argmax(-1), _gap(scores), _never(scores))
+    if sampling.top_k == 0 and sampling.top_p >= 1:
+        if noise_rows is None:
+            vocabulary = torch.arange(logits.shape[-1], device=logits.device)
+            noise_rows = noise.at(positions[:, None], vocabulary)
+        scores = logits.float() / sampling.temperature + noise_rows
+        return Choice(scores.argmax(-1), _gap(scores), _never(scores))
+    warped = warp(logits, sampling, prefix_length)
+    scores = warped.logits + noise.at(positions[:, None], warped.token_ids)
+    best = scores.amax(-1, keepdim=True)
+    token_ids = torch.where(scores == best, warped.token_ids, logits.shape[-1]).amin(-1)
+    return Choice(token_ids, _gap(scores), warped.prefix_too_short)
+
+
+def _gap(scores: Tensor) -> Tensor:
+    if scores.shape[-1] < 2:
+        return torch.full_like(scores[:, 0], torch.inf)
+    top_two = scores.topk(2, dim=-1).values
+    return top_two[:, 0] - top_two[:, 1]
+
+
+def _never(scores: Tensor) -> Tensor:
+    return torch.zeros_like(scores[:, 0], dtype=torch.bool)
