@@ -1,0 +1,122 @@
+"""Drafters: anything that proposes a tree. The head's drafter keeps its cache level with the target's.
+
+Weights live in the `Drafter`; caches and pending features in the `DraftSession`, which one call makes and drops.
+Acceptance never looks at the draft's probabilities, so any drafter is lossless.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.draft.jakiro import HeadOutput, JakiroHead
+from jakiro.draft.layers import HeadCache
+from jakiro.growing import TreeGrower
+from jakiro.sampling import KeyedNoise, NoiseRows
+from jakiro.tree import DraftTree
+
+
+class DraftSession(Protocol):
+    """One call's drafting state."""
+
+    def extend(self, committed_ids: Tensor, features: Tensor) -> None:
+        """Takes newly committed tokens, (n,) int64, and the target's features one position before each, (n, H)."""
+
+    def propose(self, tree_config: TreeConfig) -> DraftTree:
+        """A tree whose root is the last committed token."""
+
+
+class Drafter(Protocol):
+    """Something that can start drafting for a prompt."""
+
+    def start(self, ids: Tensor, features: Tensor, sampling: SamplingParams, noise: KeyedNoise) -> DraftSession:
+        """`ids` are (n + 1,), prompt and first token; `features` (n, H), the prompt's."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadDrafter:
+    """Drafts with a head that is bound to its target."""
+
+    head: JakiroHead
+
+    def start(self, ids: Tensor, features: Tensor, sampling: SamplingParams, noise: KeyedNoise) -> "HeadSession":
+        session = HeadSession(self.head, sampling, noise, ids.shape[0] + sampling.max_new_tokens)
+        session.extend(ids[1:], features)
+        return session
+
+
+class HeadSession:
+    """Drafting for one answer: the head's cache, the features it has not read yet, the noise it ranks with.
+
+    Args:
+        capacity: rows the cache starts with; it grows where a wide tree needs more.
+    """
+
+    def __init__(self, head: JakiroHead, sampling: SamplingParams, noise: KeyedNoise, capacity: int) -> None:
+        self.head, self.sampling = head, sampling
+        self.device, self.dtype = head.fc.weight.device, head.fc.weight.dtype
+        self.cache = HeadCache(head.config, capacity, self.device, self.dtype)
+        self.noise_rows = NoiseRows(noise, head.draft_token_ids)
+        self.calibration = dict(head.config.calibration)
+        self._pending: list[tuple[Tensor, Tensor]] = []
+        self._root: HeadOutput | None = None
+        self._root_token: Tensor | None = None
+
+    def extend(self, committed_ids: Tensor, features: Tensor) -> None:
+        self._pending.append((committed_ids.to(self.device), features.to(device=self.device, dtype=self.dtype)))
+
+    @torch.inference_mode()
+    def catch_up(self) -> None:
+        """Reads what is pending in one pass; then the cache holds as many rows as the root's position."""
+        if not self._pending:
+            return
+        token_ids = torch.cat([ids for ids, _ in self._pending])
+        features = torch.cat([rows for _, rows in self._pending])
+        self._pending = []
+        start, count = self.cache.length, token_ids.shape[0]
+        self._reserve(count)
+        positions = torch.arange(start, start + count, device=self.device)
+        mask = None
+        if start > 0:
+            columns = torch.arange(start + count, device=self.device)
+            mask = (columns <= positions[:, None])[None, None]
+        embeddings = self.head.embed(token_ids)
+        output = self.head(embeddings[None], features[None], positions[None], mask, self.cache)
+        self._root = _last_row(output)
+        self._root_token = token_ids[-1:]
+
+    @torch.inference_mode()
+    def propose(self, tree_config: TreeConfig) -> DraftTree:
+        """Grows a tree; afterwards the cache holds the committed rows again."""
+        self.catch_up()
+        committed = self.cache.length
+        self._reserve(tree_config.depth * tree_config.width)
+        grower = TreeGrower(
+            self.head,
+            self.cache,
+            self._root,
+            self._root_token,
+            self.sampling,
+            tree_config,
+            self.calibration,
+            self.noise_rows,
+        )
+        tree = grower.grow()
+        self.cache.cut(committed)
+        return tree
+
+    def _reserve(self, rows: int) -> None:
+        """Makes room for `rows` more rows."""
+        needed = self.cache.length + rows
+        if needed > self.cache.keys.shape[2]:
+            larger = HeadCache(self.head.config, 2 * needed, self.device, self.dtype)
+            if self.cache.length:
+                larger.append(self.cache.keys[:, :, : self.cache.length], self.cache.values[:, :, : self.cache.length])
+            self.cache = larger
+
+
+def _last_row(output: HeadOutput) -> HeadOutput:
+    """The output at the last row only, as a pass over one row would give it."""
+    return HeadOutput(*(None if part is None else part[..., -1:, :] for part in output))

@@ -1,0 +1,266 @@
+"""Growing one draft tree: the frontier is expanded level by level, the last two levels come from one pass (CEPD).
+
+Candidates of all levels stay on the device; the best ones become the tree. Dynamic trees follow EAGLE-2 (arXiv
+2406.16858), the contrastive last level Jakiro (arXiv 2502.06282, section 3). One difference to the official code: it
+attaches the contrastive candidates of row r to the r-th SURVIVOR of the level above; here they follow their row.
+"""
+
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.draft.jakiro import HeadOutput, JakiroHead
+from jakiro.draft.layers import HeadCache
+from jakiro.sampling import NoiseRows
+from jakiro.tree import BRANCH_CONTRASTIVE, BRANCH_MAIN, DraftTree
+
+
+@dataclass(frozen=True, slots=True)
+class _Children:
+    """The best K children of some rows; (rows, K) tensors."""
+
+    token_ids: Tensor
+    estimates: Tensor
+    draft_probs: Tensor
+    proposers: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """All candidates of one depth, flat, in the order (parent, rank); `first` is the flat index of the first one."""
+
+    token_ids: Tensor
+    parents: Tensor
+    scores: Tensor
+    draft_probs: Tensor
+    proposers: Tensor
+    rows: Tensor
+    depth: int
+    draft_pass: int
+    branch: int
+    first: int
+
+    @property
+    def count(self) -> int:
+        return self.token_ids.shape[0]
+
+    def column(self, value: int) -> Tensor:
+        return torch.full_like(self.token_ids, value)
+
+
+class TreeGrower:
+    """Grows the tree of one step.
+
+    Args:
+        head: bound to its target.
+        cache: holds exactly the committed rows; drafted rows are appended behind them and cut by the caller.
+        root: the head's output at the root's row, (1, 1, …).
+        root_token: (1,) int64.
+        calibration: beta by key, see `DraftConfig`.
+        noise_rows: the target's own noise over the draft vocabulary; used at temperature > 0 with shared noise.
+    """
+
+    def __init__(
+        self,
+        head: JakiroHead,
+        cache: HeadCache,
+        root: HeadOutput,
+        root_token: Tensor,
+        sampling: SamplingParams,
+        tree_config: TreeConfig,
+        calibration: dict[str, float],
+        noise_rows: NoiseRows,
+    ) -> None:
+        self.head, self.cache, self.root_token = head, cache, root_token
+        self.sampling, self.calibration = sampling, calibration
+        self.nodes, self.depth = tree_config.nodes, tree_config.depth
+        self.width = min(tree_config.width, self.nodes - 1, head.draft_token_ids.shape[0])
+        self.root_position = cache.length
+        self.device = root_token.device
+        self.temperature = 1.0 if sampling.greedy else sampling.temperature
+        self.noise = None
+        if not sampling.greedy and tree_config.shared_noise:
+            self.noise = noise_rows.rows(self.root_position + 1, self.depth)
+        self.levels: list[_Level] = []
+        self.outputs = [root]
+
+    def grow(self) -> DraftTree:
+        """Runs the passes and keeps the best nodes."""
+        contrastive = self.head.config.contrastive and self.depth >= 2
+        last_expanded = self.depth - 2 if contrastive else self.depth - 1
+        zero = torch.zeros(1, dtype=torch.int64, device=self.device)
+        self._add(self._children(self._main_log_probs(self.outputs[0]), 1, BRANCH_MAIN), zero, zero * 0.0, zero, 1)
+        frontier = torch.arange(self.width, device=self.device)
+        visible = torch.eye(self.width, dtype=torch.bool, device=self.device)
+        for depth in range(1, last_expanded + 1):
+            if depth > 1:
+                own = torch.eye(self.width, dtype=torch.bool, device=self.device)
+                visible = torch.cat([visible[self._rows_in_pass(frontier)], own], dim=1)
+            self._expand(frontier, visible, depth)
+            above = self.levels[-1]
+            children = self._children(self._main_log_probs(self.outputs[-1]), depth + 1, BRANCH_MAIN)
+            rows = torch.arange(self.width, device=self.device) + self._first_row(depth)
+            self._add(children, above.first + 1 + frontier, above.scores[frontier], rows, depth + 1)
+            frontier = self._best(self.levels[-1])
+        if contrastive:
+            self._add_contrastive(frontier)
+        return self._select()
+
+    def _first_row(self, depth: int) -> int:
+        """Index of the first row, among all rows of all passes, of the pass over nodes at `depth`; the root is 0."""
+        return 0 if depth == 0 else 1 + (depth - 1) * self.width
+
+    def _rows_in_pass(self, frontier: Tensor) -> Tensor:
+        """For frontier nodes of the newest level: which row of the newest pass they came from."""
+        newest = self.levels[-1]
+        return newest.rows[frontier] - self._first_row(newest.depth - 1)
+
+    def _best(self, level: _Level) -> Tensor:
+        """The next frontier: the best K candidates of a level, earlier ones first among equals."""
+        return level.scores.sort(descending=True, stable=True).indices[: self.width]
+
+    def _expand(self, frontier: Tensor, visible: Tensor, depth: int) -> None:
+        """One pass over the frontier; each node sees the committed rows, its own ancestors and itself."""
+        newest, output = self.levels[-1], self.outputs[-1]
+        rows = self._rows_in_pass(frontier)
+        if self.head.config.fusion == "decoupled":
+            features = output.features[newest.proposers[frontier], 0, rows]
+        else:
+            features = output.features[0, rows]
+        committed = torch.ones((self.width, self.root_position), dtype=torch.bool, device=self.device)
+        mask = torch.cat([committed, visible], dim=1)[None, None]
+        positions = torch.full((1, self.width), self.root_position - 1 + depth, device=self.device)
+        embeddings = self.head.embed(newest.token_ids[frontier])
+        self.outputs.append(self.head(embeddings[None], features[None], positions, mask, self.cache))
+
+    def _add_contrastive(self, frontier: Tensor) -> None:
+        """The deepest level: each best node of the level above gets its own row's contrastive candidates."""
+        above = self.levels[-1]
+        log_probs = self._log_probs(self.outputs[-1].contrastive[0])
+        children = self._children((log_probs, None), self.depth, BRANCH_CONTRASTIVE)
+        own = self._rows_in_pass(frontier)
+        children = _Children(*(getattr(children, f.name)[own] for f in fields(_Children)))
+        self._add(
+            children,
+            above.first + 1 + frontier,
+            above.scores[frontier],
+            above.rows[frontier],
+            self.depth,
+            BRANCH_CONTRASTIVE,
+        )
+
+    def _add(
+        self,
+        children: _Children,
+        parents: Tensor,
+        parent_scores: Tensor,
+        rows: Tensor,
+        depth: int,
+        branch: int = BRANCH_MAIN,
+    ) -> None:
+        """Appends a level; parents are node indices with the root as 0 and candidate c as c + 1."""
+        width = children.token_ids.shape[1]
+        self.levels.append(
+            _Level(
+                token_ids=children.token_ids.flatten(),
+                parents=parents.repeat_interleave(width),
+                scores=(parent_scores[:, None] + children.estimates).flatten(),
+                draft_probs=children.draft_probs.flatten(),
+                proposers=children.proposers.flatten(),
+                rows=rows.repeat_interleave(width),
+                depth=depth,
+                draft_pass=len(self.outputs),
+                branch=branch,
+                first=sum(level.count for level in self.levels),
+            )
+        )
+
+    def _log_probs(self, features: Tensor) -> Tensor:
+        return (self.head.logits(features).float() / self.temperature).log_softmax(-1)
+
+    def _main_log_probs(self, output: HeadOutput) -> tuple[Tensor, Tensor | None]:
+        """(rows, draft vocabulary) log q; for decoupled fusion also which expert's w_e q_e is largest."""
+        if self.head.config.fusion == "summed":
+            return self._log_probs(output.features[0]), None
+        joint = self._log_probs(output.features[:, 0]) + output.router_weights[0].float().log().T[..., None]
+        return joint.logsumexp(0), joint.argmax(0)
+
+    def _children(self, main: tuple[Tensor, Tensor | None], depth: int, branch: int) -> _Children:
+        """The best K children of each row, by the calibrated chance that the target chooses them."""
+        log_probs, experts = main
+        ranked = log_probs if self.noise is None else log_probs + self.noise[depth - 1]
+        name = "contrastive" if branch == BRANCH_CONTRASTIVE else "main"
+        beta = self.calibration.get(f"{name}/{depth}/{'greedy' if self.sampling.greedy else 'sampled'}", 1.0)
+        estimates, indices = (ranked * beta).log_softmax(-1).topk(self.width, dim=-1)
+        proposers = torch.full_like(indices, -1) if experts is None else experts.gather(-1, indices)
+        return _Children(self.head.draft_token_ids[indices], estimates, log_probs.gather(-1, indices).exp(), proposers)
+
+    def _select(self) -> DraftTree:
+        """The best nodes by (score, smaller depth, index), so that no node is kept without its parent."""
+        levels = self.levels
+        scores = torch.cat([level.scores for level in levels])
+        kept = scores.sort(descending=True, stable=True).indices[: self.nodes - 1].sort().values
+        place = torch.zeros(scores.shape[0] + 1, dtype=torch.int64, device=self.device)
+        place[kept + 1] = torch.arange(1, kept.shape[0] + 1, device=self.device)
+
+        def gather(parts: list[Tensor]) -> Tensor:
+            return torch.cat(parts)[kept]
+
+        token_ids = gather([level.token_ids for level in levels])
+        branches = gather([level.column(level.branch) for level in levels])
+        rows = gather([level.rows for level in levels])
+        evidence = self._evidence(token_ids, rows, branches, gather([level.draft_probs for level in levels]))
+        proposers = gather([level.proposers for level in levels])
+        if self.head.config.fusion == "summed":
+            pushed_most = evidence["contributions"].nan_to_num(0.0).argmax(-1)
+            proposers = torch.where(branches == BRANCH_MAIN, pushed_most, -1)
+        root = DraftTree.root_only(self.root_token)
+        none = torch.full((1, self.head.config.num_experts), torch.nan, device=self.device)
+        return DraftTree(
+            token_ids=torch.cat([self.root_token, token_ids]),
+            parents=torch.cat([root.parents, place[gather([level.parents for level in levels])]]),
+            depths=torch.cat([root.depths, gather([level.column(level.depth) for level in levels])]),
+            scores=torch.cat([root.scores, scores[kept]]),
+            draft_passes=torch.cat([root.draft_passes, gather([level.column(level.draft_pass) for level in levels])]),
+            branches=torch.cat([root.branches, branches]),
+            proposers=torch.cat([root.proposers, proposers]),
+            also_context=torch.zeros(kept.shape[0] + 1, dtype=torch.bool, device=self.device),
+            draft_probs=torch.cat([root.draft_probs, evidence["draft_probs"]]),
+            router_weights=torch.cat([none, evidence["router_weights"]]),
+            contributions=torch.cat([none, evidence["contributions"]]),
+            residuals=torch.cat([root.residuals, evidence["residuals"]]),
+            max_depth=self.depth,
+        )
+
+    def _evidence(self, token_ids: Tensor, rows: Tensor, branches: Tensor, draft_probs: Tensor) -> dict[str, Tensor]:
+        """Who pushed each kept candidate: by linearity expert e gave w_e (W[x] − mean W)·y_e of the logit of x."""
+        head = self.head
+
+        def stacked(name: str, dim: int) -> Tensor:
+            return torch.cat([getattr(output, name) for output in self.outputs], dim=dim)
+
+        weights = stacked("router_weights", 1)[0, rows].float()
+        contrastive = (branches == BRANCH_CONTRASTIVE)[:, None]
+        if head.config.contrastive:
+            pair = stacked("contrastive_weights", 1)[0, rows].float().abs()
+            weights_shown = torch.where(contrastive, pair, weights)
+        else:
+            weights_shown = weights
+        index = torch.searchsorted(head.draft_token_ids, token_ids)
+        directions = (head.output_weight[index] - head.mean_output_row).float()
+        outputs = stacked("expert_outputs", 2)[:, 0, rows].float()
+        residuals = (directions * stacked("residual", 1)[0, rows].float()).sum(-1)
+        if head.config.fusion == "decoupled":
+            features = stacked("features", 2)[:, 0, rows].float()
+            contributions = weights * (directions * features).sum(-1).T
+        else:
+            contributions = weights * (directions * outputs).sum(-1).T
+        nan = torch.full_like(contributions, torch.nan)
+        return {
+            "draft_probs": draft_probs,
+            "router_weights": weights_shown,
+            "contributions": torch.where(contrastive, nan, contributions),
+            "residuals": torch.where(contrastive[:, 0], torch.nan, residuals),
+        }
