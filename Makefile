@@ -1,0 +1,53 @@
+# make demo · make test · make bench. Needs Python 3.11 or newer and make, nothing else.
+
+VENV ?= .venv
+DEVICE ?=
+ARGS ?=
+TORCH := torch==2.13.0
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+RUN := $(VENV)/bin/python
+
+.PHONY: help demo test bench format clean
+
+help:
+	@echo "make demo               install into $(VENV) and open the page"
+	@echo "make test               install, ruff, pytest          (DEVICE=cuda: the exact suite on a GPU)"
+	@echo "make bench              measure on this machine        (ARGS=\"--limit 10 --temperatures 0\")"
+	@echo "make format             let ruff format the code"
+
+demo: $(VENV)/.requirements
+	$(RUN) app.py $(ARGS)
+
+test: $(VENV)/.requirements-dev
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(if $(DEVICE),JAKIRO_TEST_DEVICE=$(DEVICE)) $(RUN) -m pytest $(ARGS)
+
+bench: $(VENV)/.requirements-dev
+	$(RUN) -m jakiro bench $(ARGS)
+
+format: $(VENV)/.requirements-dev
+	$(RUN) -m ruff check --fix .
+	$(RUN) -m ruff format .
+
+clean:
+	rm -rf $(VENV)
+
+# Stamps: each names what the environment holds, so that a second make is quick.
+$(VENV)/.torch:
+	@test -n "$(PYTHON)" || { echo "Jakiro needs Python 3.11 or newer; none was found. Try: make PYTHON=/path/to/python"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Jakiro needs Python 3.11 or newer; $(PYTHON) is `$(PYTHON) --version 2>&1`."; exit 1; }
+	@test -x $(RUN) || $(PYTHON) -m venv $(VENV) \
+		|| { rm -rf $(VENV); echo "Python could not make $(VENV); on Debian and Ubuntu install python3-venv."; exit 1; }
+	$(RUN) -m pip install --quiet --disable-pip-version-check $(TORCH)
+	@touch $@
+
+$(VENV)/.requirements: requirements.txt $(VENV)/.torch
+	$(RUN) -m pip install --quiet --disable-pip-version-check $(TORCH) -r requirements.txt
+	@touch $@
+
+$(VENV)/.requirements-dev: requirements-dev.txt $(VENV)/.requirements
+	$(RUN) -m pip install --quiet --disable-pip-version-check $(TORCH) -r requirements-dev.txt
+	@touch $@
