@@ -1,0 +1,143 @@
+"""What ships: pins, front matter, package data, and nothing that belongs to one machine."""
+
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def requirements(name):
+    lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+    found = [re.fullmatch(r"([\w-]+)(==|>=)([\w.]+)", line) for line in lines if line and line[0] not in "#-"]
+    assert all(found), lines
+    return {match[1]: (match[2], match[3]) for match in found}
+
+
+@pytest.fixture(scope="module")
+def project():
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def front_matter():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    return yaml.safe_load(text.split("---\n")[1])
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """A wheel built from a copy, so that the checkout stays clean."""
+    import shutil
+
+    folder = tmp_path_factory.mktemp("build")
+    for name in ("jakiro", "app", "assets"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, folder)
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--no-deps",
+        "--no-build-isolation",
+        "--no-index",
+        "-w",
+        "out",
+        ".",
+    ]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+    return next((folder / "out").glob("*.whl"))
+
+
+def test_the_space_runs_the_pinned_gradio(front_matter):
+    assert requirements("requirements.txt")["gradio"] == ("==", str(front_matter["sdk_version"]))
+
+
+def test_the_front_matter_is_what_a_space_expects(front_matter, project):
+    assert front_matter["sdk"] == "gradio"
+    assert front_matter["app_file"] == "app.py"
+    assert front_matter["python_version"] == "3.12"
+    assert front_matter["license"] == project["project"]["license"].lower()
+    assert len(front_matter["short_description"]) <= 60
+
+
+def test_everything_but_torch_is_pinned_exactly():
+    pins = requirements("requirements.txt") | requirements("requirements-dev.txt")
+    assert {name for name, (operator, _) in pins.items() if operator != "=="} == {"torch"}
+
+
+def test_a_space_is_not_told_what_it_brings_itself():
+    assert not {"spaces", "huggingface_hub", "huggingface-hub"} & set(requirements("requirements.txt"))
+
+
+def test_requirements_and_project_name_the_same_packages(project):
+    extras = project["project"]["optional-dependencies"]
+    needed = [*project["project"]["dependencies"], *extras["page"]]
+    assert {re.match(r"[\w-]+", line)[0] for line in needed} == set(requirements("requirements.txt"))
+    assert set(extras["page"]) <= {f"{name}=={pin[1]}" for name, pin in requirements("requirements.txt").items()}
+    assert {re.match(r"[\w-]+", line)[0] for line in extras["train"]} <= set(requirements("requirements-dev.txt"))
+
+
+def test_every_dependency_has_its_reason_in_the_readme():
+    table = (ROOT / "README.md").read_text(encoding="utf-8").split("## Dependencies")[1].split("\n## ")[0]
+    for name in {**requirements("requirements.txt"), **requirements("requirements-dev.txt")}:
+        assert re.search(rf"^\|[^|]*\b{name}\b", table, re.MULTILINE), name
+
+
+def test_every_package_on_disk_is_listed(project):
+    found = {
+        ".".join(path.parent.relative_to(ROOT).parts)
+        for top in ("jakiro", "app")
+        for path in ROOT.glob(f"{top}/**/*.py")
+    }
+    assert set(project["tool"]["setuptools"]["packages"]) == found | {"jakiro.assets"}
+
+
+def test_a_wheel_carries_the_heads_and_the_prompts(wheel):
+    names = set(zipfile.ZipFile(wheel).namelist())
+    shipped = [path for room in ("heads", "prompts", "traces", "web") for path in (ROOT / "assets" / room).rglob("*")]
+    missing = [
+        path for path in shipped if path.is_file() and f"jakiro/{path.relative_to(ROOT).as_posix()}" not in names
+    ]
+    assert not missing
+    assert any(name.startswith("jakiro/assets/prompts/") for name in names)
+    assert not any(name.startswith("tests/") for name in names)
+
+
+def test_an_installed_package_finds_its_own_assets(wheel, tmp_path):
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+    code = "from jakiro import zoo; print(zoo.assets_folder())"
+    command = [sys.executable, "-c", code]
+    found = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout.strip()
+    assert Path(found) == tmp_path.resolve() / "jakiro" / "assets"
+
+
+def test_tracked_files_stay_small_and_belong_to_no_machine():
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode != 0:
+        pytest.skip("not a git checkout")
+    paths = [ROOT / name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+    assert all(path.stat().st_size < 16 * 1024 * 1024 for path in paths)
+    assert sum(path.stat().st_size for path in paths) < 50 * 1024 * 1024
+    personal = re.compile(r"/(?:home/(?!jakiro)|Users/|root/|work/)\w+")
+    for path in paths:
+        if path.suffix in {".py", ".md", ".toml", ".txt", ".js", ".css"} or path.name in {
+            "Makefile",
+            "Dockerfile",
+            "run",
+        }:
+            assert not personal.search(path.read_text(encoding="utf-8")), path
+
+
+def test_importing_the_library_loads_neither_gradio_nor_the_page():
+    code = "import sys, jakiro; print([name for name in ('gradio', 'app') if name in sys.modules])"
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert result.stdout.strip() == "[]"
