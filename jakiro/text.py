@@ -45,14 +45,14 @@ class TokenText:
         self._tokenizer = tokenizer
         self.byte_level = _decodes_by_bytes(tokenizer)
         added = getattr(tokenizer, "added_tokens_decoder", {})
-        self._special = {int(token_id): str(token) for token_id, token in added.items() if token.special}
+        self.special_tokens = {int(token_id): str(token) for token_id, token in added.items() if token.special}
         for token_id, name in zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True):
-            self._special.setdefault(int(token_id), str(name))
+            self.special_tokens.setdefault(int(token_id), str(name))
         self._pieces: dict[int, bytes] = {}
 
     def special_name(self, token_id: int) -> str | None:
         """The name of a special token, which `decode` leaves out; None for an ordinary token."""
-        return self._special.get(token_id)
+        return self.special_tokens.get(token_id)
 
     def piece(self, token_id: int) -> bytes:
         """The bytes a token stands for: of a special token its name, of an id outside the vocabulary none."""
@@ -71,7 +71,7 @@ class TokenText:
         return self._tokenizer.decode(list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
     def _read_piece(self, token_id: int) -> bytes:
-        name = self._special.get(token_id)
+        name = self.special_tokens.get(token_id)
         if name is not None:
             return name.encode()
         name = self._tokenizer.convert_ids_to_tokens(token_id)
