@@ -1,0 +1,56 @@
+"""Where numbers were measured: a number without this stamp can't be compared."""
+
+import os
+import platform
+import subprocess
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+
+def environment(status: dict) -> dict:
+    """Machine, versions and settings of a generator, as plain data.
+
+    Args:
+        status: a JakiroGenerator's `status`.
+    """
+    import torch
+
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "cpu": _cpu_model(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "gpu": gpu,
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "transformers": version("transformers"),
+        "commit": _git_commit(),
+        **{name: status.get(name) for name in ("target", "head", "device", "dtype", "numerics", "bit_identical")},
+    }
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def _git_commit() -> str | None:
+    """The checkout's commit, with a plus where tracked files differ from it; None outside a checkout."""
+    folder = Path(__file__).resolve().parent
+    try:
+        commit = _git(folder, "rev-parse", "--short=12", "HEAD")
+        return commit + ("+" if _git(folder, "status", "--porcelain", "--untracked-files=no") else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    result = subprocess.run(["git", *arguments], cwd=folder, check=True, capture_output=True, text=True)
+    return result.stdout.strip()

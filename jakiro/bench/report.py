@@ -1,0 +1,170 @@
+"""Runs summed up: speed, tau, acceptance by depth, speedup with its interval and its prediction, equal texts.
+
+Pure arithmetic over `Run` records. Definitions: tau = accepted draft tokens per step + 1, pooled over steps, before any
+cut; speedup = plain seconds per token ÷ a lane's seconds per token over the same prompts, temperatures and seeds (the
+same as seconds ÷ seconds where the texts are equal); prediction = tau · T₁ ÷ (T_draft + T_verify + T_other), T₁ = plain
+decoding's mean step. Speeds count the tokens after the first; prefill belongs to no lane.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from jakiro.bench.runner import PLAIN, PLAIN_FAST, STOCK_METHODS, Lane, Run
+
+OVERALL = "overall"
+NUM_RESAMPLES = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One lane at one temperature over one category, or over all of them.
+
+    Attributes:
+        tokens_per_second: 25 %, 50 % and 75 % of the runs' speeds; None where no run decoded anything.
+        acceptance_by_depth: (kept, tested) steps for depth 1, 2, …
+        draft_ms, verify_ms, other_ms: means over steps.
+        speedup, speedup_interval: against the plain lane named `baseline`, with a 95 % bootstrap interval over prompts.
+        predicted, predicted_without_other: what tau and the step's parts promise; None for lanes without own steps.
+        identical: share of runs whose token ids equal plain decoding's; None where they need not.
+    """
+
+    lane: str
+    temperature: float
+    category: str
+    baseline: str
+    num_runs: int
+    num_tokens: int
+    tokens_per_second: tuple[float, float, float] | None
+    tau: float | None
+    acceptance_by_depth: tuple[tuple[int, int], ...]
+    draft_ms: float | None
+    verify_ms: float | None
+    other_ms: float | None
+    speedup: float | None
+    speedup_interval: tuple[float, float] | None
+    predicted: float | None
+    predicted_without_other: float | None
+    identical: float | None
+
+
+def summarise(runs: Sequence[Run]) -> list[Group]:
+    """Groups for every temperature, category and lane; the overall ones come first."""
+    groups = []
+    for temperature in _in_order(run.temperature for run in runs):
+        here = [run for run in runs if run.temperature == temperature]
+        baseline = fastest_plain(here)
+        for category in (OVERALL, *_in_order(run.category for run in here)):
+            members = [run for run in here if category in (OVERALL, run.category)]
+            for lane in _in_order(run.lane for run in members):
+                groups.append(_group(lane, temperature, category, members, baseline))
+    return groups
+
+
+def fastest_plain(runs: Sequence[Run]) -> Lane | None:
+    """The plain lane that decodes more tokens per second over these runs: the opponent that speedups are against."""
+    lanes = [lane for lane in _in_order(run.lane for run in runs) if lane.method in (PLAIN, PLAIN_FAST)]
+    return min(lanes, key=lambda lane: _seconds_per_token(_of(runs, lane)) or float("inf"), default=None)
+
+
+def bootstrap_interval(
+    pairs: Sequence[tuple[float, float, float, float]], resamples: int = NUM_RESAMPLES
+) -> tuple[float, float] | None:
+    """95 % interval of the pooled speedup, by resampling prompts.
+
+    Args:
+        pairs: per prompt (plain seconds, plain tokens, seconds, tokens).
+    """
+    if len(pairs) < 2:
+        return None
+    values = np.array(pairs)
+    chosen = np.random.default_rng(0).integers(len(pairs), size=(resamples, len(pairs)))
+    plain_seconds, plain_tokens, seconds, tokens = values[chosen].sum(axis=1).T
+    ratios = (plain_seconds / plain_tokens) / (seconds / tokens)
+    low, high = np.quantile(ratios, [0.025, 0.975])
+    return float(low), float(high)
+
+
+def _group(lane: Lane, temperature: float, category: str, members: Sequence[Run], baseline: Lane | None) -> Group:
+    own = _of(members, lane)
+    plain = _of(members, baseline) if baseline else []
+    by_key = {run.key: run for run in plain}
+    matched = [(by_key[run.key], run) for run in own if run.key in by_key]
+    pairs = _by_prompt(matched)
+    speedup = _pooled_speedup(pairs)
+    steps = sum(run.num_steps for run in own)
+    has_parts = steps > 0 and lane.method not in STOCK_METHODS
+    draft, verify, other = (
+        sum(getattr(run, name) for run in own) / steps if has_parts else None
+        for name in ("draft_ms", "verify_ms", "other_ms")
+    )
+    tau = sum(run.num_accepted for run in own) / steps + 1 if steps else None
+    plain_steps = sum(run.num_steps for run in plain)
+    predicted = predicted_without_other = None
+    if has_parts and plain_steps:
+        plain_ms = 1000 * sum(run.seconds for run in plain) / plain_steps
+        predicted = tau * plain_ms / (draft + verify + other)
+        predicted_without_other = tau * plain_ms / (draft + verify)
+    speeds = [run.tokens_per_second for run in own if run.tokens_per_second is not None]
+    compared = [plain_run.token_ids == run.token_ids for plain_run, run in matched if run.comparable]
+    return Group(
+        lane=lane.name,
+        temperature=temperature,
+        category=category,
+        baseline=baseline.name if baseline else "",
+        num_runs=len(own),
+        num_tokens=sum(run.decoded for run in own),
+        tokens_per_second=tuple(float(value) for value in np.quantile(speeds, [0.25, 0.5, 0.75])) if speeds else None,
+        tau=tau,
+        acceptance_by_depth=_by_depth(own),
+        draft_ms=draft,
+        verify_ms=verify,
+        other_ms=other,
+        speedup=speedup,
+        speedup_interval=bootstrap_interval(pairs) if lane != baseline else None,
+        predicted=predicted if lane != baseline else None,
+        predicted_without_other=predicted_without_other if lane != baseline else None,
+        identical=sum(compared) / len(compared) if compared else None,
+    )
+
+
+def _of(runs: Sequence[Run], lane: Lane) -> list[Run]:
+    return [run for run in runs if run.lane == lane]
+
+
+def _in_order(values) -> list:
+    return list(dict.fromkeys(values))
+
+
+def _seconds_per_token(runs: Sequence[Run]) -> float | None:
+    tokens = sum(run.decoded for run in runs)
+    return sum(run.seconds for run in runs) / tokens if tokens else None
+
+
+def _by_prompt(matched: Sequence[tuple[Run, Run]]) -> list[tuple[float, float, float, float]]:
+    """Sums per prompt: its turns and seeds are resampled together. Prompts that decoded nothing are left out."""
+    sums: dict[str, list[float]] = {}
+    for plain, run in matched:
+        total = sums.setdefault(run.question_id, [0.0] * 4)
+        for index, value in enumerate((plain.seconds, plain.decoded, run.seconds, run.decoded)):
+            total[index] += value
+    return [tuple(total) for total in sums.values() if min(total) > 0]
+
+
+def _pooled_speedup(pairs: Sequence[tuple[float, float, float, float]]) -> float | None:
+    if not pairs:
+        return None
+    plain_seconds, plain_tokens, seconds, tokens = (sum(column) for column in zip(*pairs, strict=True))
+    return (plain_seconds / plain_tokens) / (seconds / tokens)
+
+
+def _by_depth(runs: Sequence[Run]) -> tuple[tuple[int, int], ...]:
+    depths = max((len(run.tested) for run in runs), default=0)
+    return tuple(
+        (
+            sum(run.kept[depth] for run in runs if depth < len(run.kept)),
+            sum(run.tested[depth] for run in runs if depth < len(run.tested)),
+        )
+        for depth in range(depths)
+    )

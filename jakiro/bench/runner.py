@@ -1,0 +1,194 @@
+"""Runs every method on every prompt, interleaved, and keeps what a report needs of each run.
+
+How tokens are chosen is the generator's business, how runs are summed up `report.py`'s.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+
+from jakiro.bench.questions import Question
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.trace import Trace, acceptance_by_depth
+
+PLAIN, PLAIN_FAST = "autoregressive", "autoregressive-fast"
+TREE_METHODS = ("jakiro",)
+STOCK_METHODS = ("hf-generate", "hf-prompt-lookup")
+METHODS = (PLAIN, PLAIN_FAST, *TREE_METHODS, *STOCK_METHODS)
+WARM_UP_TOKENS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One way to decode that takes part: a method, and for trees their node budget."""
+
+    method: str
+    nodes: int | None = None
+
+    @property
+    def name(self) -> str:
+        return self.method if self.nodes is None else f"{self.method} · {self.nodes} nodes"
+
+
+@dataclass(frozen=True, slots=True)
+class BenchSettings:
+    """What is measured.
+
+    Attributes:
+        nodes: node budgets that every tree method runs with, one lane each.
+        tree: width, depth and policy of those trees; its own node budget is not used.
+    """
+
+    methods: tuple[str, ...] = (PLAIN, "jakiro", "hf-generate")
+    temperatures: tuple[float, ...] = (0.0, 1.0)
+    seeds: tuple[int, ...] = (0,)
+    nodes: tuple[int, ...] = (24,)
+    max_new_tokens: int = 128
+    top_p: float = 1.0
+    top_k: int = 0
+    tree: TreeConfig = field(default_factory=TreeConfig)
+
+    def __post_init__(self) -> None:
+        unknown = [method for method in self.methods if method not in METHODS]
+        if unknown:
+            raise ValueError(f"Unknown method “{unknown[0]}”; known are {', '.join(METHODS)}.")
+        for name in ("methods", "temperatures", "seeds", "nodes"):
+            values = getattr(self, name)
+            if not values or len(set(values)) != len(values):
+                raise ValueError(f"{name.capitalize()} must name at least one value, and none of them twice.")
+        for temperature in self.temperatures:
+            self.sampling(temperature, self.seeds[0])
+        for nodes in self.nodes:
+            replace(self.tree, nodes=nodes)
+
+    @property
+    def lanes(self) -> tuple[Lane, ...]:
+        return tuple(
+            Lane(method, nodes)
+            for method in self.methods
+            for nodes in (self.nodes if method in TREE_METHODS else (None,))
+        )
+
+    def sampling(self, temperature: float, seed: int) -> SamplingParams:
+        return SamplingParams(temperature, self.top_p, self.top_k, seed, self.max_new_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one run of one lane on one turn brought; counts are sums over its steps.
+
+    Attributes:
+        seconds: own decode clock, prefill excluded, the head's part included.
+        kept, tested: per depth from 1 on, steps that accepted there and steps that had a candidate to try there.
+        comparable: whether equal settings must give equal ids (not so for transformers' own sampling).
+    """
+
+    question_id: str
+    category: str
+    turn: int
+    lane: Lane
+    temperature: float
+    seed: int
+    token_ids: tuple[int, ...]
+    seconds: float
+    num_steps: int
+    num_accepted: int
+    kept: tuple[int, ...]
+    tested: tuple[int, ...]
+    draft_ms: float
+    verify_ms: float
+    other_ms: float
+    comparable: bool = True
+
+    @property
+    def decoded(self) -> int:
+        """Tokens that the decode clock paid for: all but the one the prefill sampled."""
+        return len(self.token_ids) - 1
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        return self.decoded / self.seconds if self.seconds > 0 and self.decoded > 0 else None
+
+    @property
+    def key(self) -> tuple:
+        """What lanes are compared on."""
+        return (self.question_id, self.turn, self.temperature, self.seed)
+
+    def to_dict(self) -> dict:
+        return asdict(self) | {"lane": self.lane.name}
+
+
+def run_of(trace: Trace, question: Question, turn: int, lane: Lane, temperature: float, seed: int) -> Run:
+    """A finished trace as a run."""
+    depths = acceptance_by_depth(trace.steps)
+    return Run(
+        question_id=question.question_id,
+        category=question.category,
+        turn=turn,
+        lane=lane,
+        temperature=temperature,
+        seed=seed,
+        token_ids=tuple(trace.token_ids),
+        seconds=trace.decode_seconds,
+        num_steps=len(trace.steps),
+        num_accepted=sum(len(step.accepted_path) for step in trace.steps),
+        kept=tuple(kept for kept, _ in depths),
+        tested=tuple(tested for _, tested in depths),
+        draft_ms=sum(step.draft_ms for step in trace.steps),
+        verify_ms=sum(step.verify_ms for step in trace.steps),
+        other_ms=sum(step.other_ms for step in trace.steps),
+    )
+
+
+class Bench:
+    """The lanes over the questions.
+
+    Args:
+        generator: a JakiroGenerator; runs plain decoding and the tree methods.
+        fast_generator: one with numerics="fast", for the lane "autoregressive-fast".
+        stock: runs transformers' own generate: (method, messages, sampling, question, turn) -> (Run, text).
+    """
+
+    def __init__(self, generator, settings: BenchSettings, fast_generator=None, stock: Callable | None = None):
+        self._generator, self._fast, self._stock = generator, fast_generator, stock
+        self.settings = settings
+        if PLAIN_FAST in settings.methods and fast_generator is None:
+            raise ValueError(f"The method {PLAIN_FAST} needs a second generator with fast numerics.")
+        if set(STOCK_METHODS) & set(settings.methods) and stock is None:
+            raise ValueError("The methods of transformers need a stock model.")
+
+    def warm_up(self, question: Question) -> None:
+        """Runs every lane once, unmeasured, so that first-call costs fall on nobody."""
+        short = replace(self.settings, max_new_tokens=min(WARM_UP_TOKENS, self.settings.max_new_tokens))
+        for lane in self.settings.lanes:
+            messages = [{"role": "user", "content": question.turns[0]}]
+            self._run_lane(lane, messages, short.sampling(self.settings.temperatures[-1], 0), question, 0)
+
+    def runs(self, questions: Sequence[Question]) -> Iterator[Run]:
+        """Every run as it ends. Lanes take turns on each prompt, a different one first each time."""
+        for number, question in enumerate(questions):
+            for temperature in self.settings.temperatures:
+                for seed in self.settings.seeds:
+                    yield from self._conversation(number, question, temperature, seed)
+
+    def _conversation(self, number: int, question: Question, temperature: float, seed: int) -> Iterator[Run]:
+        lanes = self.settings.lanes
+        sampling = self.settings.sampling(temperature, seed)
+        messages: list[dict] = []
+        for turn, content in enumerate(question.turns):
+            messages.append({"role": "user", "content": content})
+            answers = {}
+            for offset in range(len(lanes)):
+                lane = lanes[(number + offset) % len(lanes)]
+                run, answers[lane] = self._run_lane(lane, messages, sampling, question, turn)
+                yield run
+            # Every lane gets the same history, whatever it answered itself.
+            messages.append({"role": "assistant", "content": answers[lanes[0]]})
+
+    def _run_lane(self, lane: Lane, messages, sampling: SamplingParams, question: Question, turn: int):
+        if lane.method in STOCK_METHODS:
+            return self._stock(lane, messages, sampling, question, turn)
+        generator = self._fast if lane.method == PLAIN_FAST else self._generator
+        method = PLAIN if lane.method == PLAIN_FAST else lane.method
+        tree = self.settings.tree if lane.nodes is None else replace(self.settings.tree, nodes=lane.nodes)
+        trace = generator.run(messages, sampling, method=method, tree=tree)
+        return run_of(trace, question, turn, lane, sampling.temperature, sampling.seed), trace.text

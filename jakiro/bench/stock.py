@@ -1,0 +1,84 @@
+"""The opponent everybody has: `transformers.generate`, plain or with prompt lookup, on its own copy of the target.
+
+Its own copy, because ours runs with other attention; the weights are the same.
+"""
+
+import time
+
+from jakiro import zoo
+from jakiro.bench.questions import Question
+from jakiro.bench.runner import Lane, Run
+from jakiro.config import SamplingParams
+from jakiro.text import TokenText, encode_messages
+
+LOOKUP_TOKENS = 8
+
+
+class StockRunner:
+    """Callable that answers one turn with `generate` and times it from the first token on, as our own clock does."""
+
+    def __init__(self, target: str | None, device, dtype):
+        self._model, self._tokenizer, _ = zoo.load_target(target, device, dtype)
+        self._text = TokenText(self._tokenizer)
+
+    def __call__(self, lane: Lane, messages, sampling: SamplingParams, question: Question, turn: int):
+        import torch
+
+        prompt = encode_messages(self._tokenizer, messages).token_ids
+        input_ids = torch.tensor([prompt], device=self._model.device)
+        options = {"max_new_tokens": sampling.max_new_tokens, "do_sample": not sampling.greedy}
+        if not sampling.greedy:
+            options |= {"temperature": sampling.temperature, "top_p": sampling.top_p, "top_k": sampling.top_k}
+            torch.manual_seed(sampling.seed)
+        if lane.method == "hf-prompt-lookup":
+            options["prompt_lookup_num_tokens"] = LOOKUP_TOKENS
+        clock = _Clock(self._model.device)
+        with torch.inference_mode():
+            output = self._model.generate(
+                input_ids, attention_mask=torch.ones_like(input_ids), stopping_criteria=[clock], **options
+            )
+        token_ids = tuple(output[0, len(prompt) :].tolist())
+        return self._run(lane, sampling, question, turn, token_ids, clock), self._text.decode(token_ids)
+
+    def _run(self, lane, sampling, question, turn, token_ids, clock) -> Run:
+        return Run(
+            question_id=question.question_id,
+            category=question.category,
+            turn=turn,
+            lane=lane,
+            temperature=sampling.temperature,
+            seed=sampling.seed,
+            token_ids=token_ids,
+            seconds=clock.seconds,
+            num_steps=clock.num_steps,
+            num_accepted=len(token_ids) - 1 - clock.num_steps,
+            kept=(),
+            tested=(),
+            draft_ms=0.0,
+            verify_ms=clock.seconds * 1000,
+            other_ms=0.0,
+            comparable=sampling.greedy,
+        )
+
+
+class _Clock:
+    """A stopping criterion that stops nothing: `generate` calls it after every step."""
+
+    def __init__(self, device):
+        self._device, self._times = device, []
+
+    def __call__(self, input_ids, scores, **kwargs):
+        import torch
+
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+        self._times.append(time.perf_counter())
+        return torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)
+
+    @property
+    def seconds(self) -> float:
+        return self._times[-1] - self._times[0]
+
+    @property
+    def num_steps(self) -> int:
+        return len(self._times) - 1
