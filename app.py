@@ -1,0 +1,39 @@
+"""Starts the page: reads arguments, loads the model in the background, launches. `python app.py --help` lists options."""
+
+import argparse
+
+from app import page
+
+
+def read_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Watch speculative decoding happen.")
+    parser.add_argument("--target", help="target model: a name from the zoo, a Hub name or a folder")
+    parser.add_argument("--head", help="draft head: a name from the zoo, a Hub name or a folder")
+    parser.add_argument("--device", help="cpu, cuda, …; the best one found when left out")
+    parser.add_argument("--dtype", help="float32, bfloat16, …; what suits the device when left out")
+    parser.add_argument("--numerics", choices=("exact", "fast"), help="same bits for every method, or fastest")
+    parser.add_argument("--host", help="address to listen on (GRADIO_SERVER_NAME, else 127.0.0.1)")
+    parser.add_argument("--port", type=int, help="port to listen on (GRADIO_SERVER_PORT, else the first free from 7860)")
+    parser.add_argument("--share", action="store_true", help="also open a public Gradio link")
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = read_arguments()
+
+    def load():
+        from jakiro import JakiroGenerator
+
+        return JakiroGenerator.from_pretrained(
+            target=arguments.target,
+            head=arguments.head,
+            device=arguments.device,
+            dtype=arguments.dtype,
+            numerics=arguments.numerics,
+        )
+
+    page.launch(page.build(load), host=arguments.host, port=arguments.port, share=arguments.share)
+
+
+if __name__ == "__main__":
+    main()

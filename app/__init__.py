@@ -1,0 +1,1 @@
+"""The Gradio page over the library: handlers, packing of steps for the browser, and all words people read."""

@@ -1,0 +1,70 @@
+"""What a visitor asked for: raw form values checked at the door and turned into the library's own settings."""
+
+from dataclasses import dataclass
+
+from app import words
+from jakiro.config import SamplingParams, TreeConfig
+
+ROLES = ("system", "user", "assistant")
+PLAIN, DRAFTED = "autoregressive", "jakiro"
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """One checked request: the conversation, how tokens are chosen, how the tree grows, and which methods run."""
+
+    messages: tuple[dict, ...]
+    params: SamplingParams
+    tree: TreeConfig
+    methods: tuple[str, ...]
+
+
+def read_asking(
+    question, temperature, top_p, top_k, seed, length, tree, candidates, levels, alongside, system_prompt, history
+) -> Asking:
+    """Checks raw form values.
+
+    Raises:
+        ValueError: one clear sentence about the first value that does not fit.
+    """
+    if not isinstance(question, str):
+        raise ValueError(words.EMPTY_QUESTION if question is None else words.QUESTION_NOT_TEXT)
+    if not question.strip():
+        raise ValueError(words.EMPTY_QUESTION)
+    params = SamplingParams(
+        temperature=_given(temperature),
+        top_p=_given(top_p),
+        top_k=_whole(top_k),
+        seed=_whole(seed),
+        max_new_tokens=_whole(length),
+    )
+    candidates = _whole(candidates)
+    tree_config = TreeConfig(
+        nodes=candidates + 1 if isinstance(candidates, int) else candidates,
+        depth=_whole(levels),
+        policy="auto" if tree == words.AUTOMATIC else "fixed",
+    )
+    messages = [{"role": "system", "content": system_prompt.strip()}] if (system_prompt or "").strip() else []
+    messages += [*_read_history(history), {"role": "user", "content": question}]
+    return Asking(tuple(messages), params, tree_config, (PLAIN, DRAFTED) if alongside else (DRAFTED,))
+
+
+def _given(value):
+    """Numbers as they are; an emptied field is named in words, so that the sentence about it reads well."""
+    return "nothing" if value is None else value
+
+
+def _whole(value):
+    """Form fields hold floats; whole ones become integers, everything else is left for the settings to refuse."""
+    return int(value) if isinstance(value, float) and value.is_integer() else _given(value)
+
+
+def _read_history(history) -> list[dict]:
+    messages = history or []
+    if not isinstance(messages, list):
+        raise ValueError(words.HISTORY_NOT_MESSAGES)
+    for message in messages:
+        fits = isinstance(message, dict) and message.get("role") in ROLES and isinstance(message.get("content"), str)
+        if not fits:
+            raise ValueError(words.HISTORY_NOT_MESSAGES)
+    return [{"role": message["role"], "content": message["content"]} for message in messages]

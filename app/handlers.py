@@ -1,0 +1,84 @@
+"""What happens when a visitor asks, stops or leaves: library events become small updates for the browser's view.
+
+An update carries the last few ticks, keyed by number, so that a late browser repairs a lost one; the browser keeps the
+history. Questions and answers are never logged.
+"""
+
+import uuid
+from collections.abc import Iterator
+
+import gradio as gr
+
+from app.asking import read_asking
+from app.packing import pack_header, pack_step, to_json
+from app.worker import ModelService, Run, Runs, batches
+
+UPDATE_SECONDS = 0.1
+KEPT_TICKS = 8
+_LOADING_LOOK_SECONDS = 2.0
+
+
+def generate(service: ModelService, runs: Runs, session: str, values: tuple) -> Iterator[dict]:
+    """Answers one question: yields the view's value at most ten times a second, in the end with text and end reason.
+
+    A value that does not fit, or an error while answering, becomes `{"run": …, "error": sentence}`.
+    """
+    try:
+        run = Run(service, read_asking(*values))
+    except ValueError as error:
+        yield {"run": uuid.uuid4().hex, "error": str(error)}
+        return
+    runs.stop(session)
+    runs.add(session, run)
+    run.start()
+    try:
+        yield from _updates(run)
+    finally:
+        run.stop()
+
+
+def _updates(run: Run) -> Iterator[dict]:
+    ticks: dict[str, str] = {}
+    for number, batch in enumerate(batches(run.events, UPDATE_SECONDS)):
+        ticks[str(number)] = to_json([_pack(event) for event in batch])
+        ticks.pop(str(number - KEPT_TICKS), None)
+        value = {"run": run.id, "ticks": dict(ticks)}
+        kind, _, payload = batch[-1]
+        if kind == "error":
+            value["error"] = payload
+        if kind == "done":
+            value["answers"] = {
+                method: {"text": trace.text, "end_reason": trace.end_reason or "stopped"}
+                for method, trace in run.traces.items()
+            }
+        yield value
+
+
+def _pack(event: tuple) -> list:
+    kind, method, payload = event
+    if kind == "step":
+        return [kind, method, pack_step(payload)]
+    if kind == "header":
+        return [kind, method, pack_header(payload)]
+    return [kind, method, payload]
+
+
+def chip_updates(service: ModelService) -> Iterator[dict]:
+    """The status chip until the model is there, or known not to come."""
+    while not service.settled:
+        yield service.chip()
+        service.wait_until_settled(_LOADING_LOOK_SECONDS)
+    yield service.chip()
+
+
+def trace_of(runs: Runs, run_id: str) -> dict:
+    """The full traces of one answer by method, as `Trace.to_dict` writes them.
+
+    Raises:
+        gr.Error: the answer is not kept.
+    """
+    try:
+        traces = runs.traces(str(run_id))
+    except ValueError as error:
+        raise gr.Error(str(error)) from error
+    return {method: trace.to_dict() for method, trace in traces.items()}

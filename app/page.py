@@ -1,0 +1,141 @@
+"""The page: question row and settings as Gradio components around one view that the browser draws itself."""
+
+import os
+from collections.abc import Callable
+
+import gradio as gr
+
+from app import handlers, web, words
+from app.worker import ModelService, Runs
+
+_VIEW_TEMPLATE = '<div class="jk-view"></div>'
+_TOP_TEMPLATE = '<div class="jk-top"></div>'
+_QUEUE_SIZE = 64
+
+
+def build(load: Callable[[], object]) -> gr.Blocks:
+    """Builds the page around a model that `load` makes; loading starts at once, in the background."""
+    service, runs = ModelService(load), Runs()
+    service.start()
+    with gr.Blocks(title=words.TITLE, analytics_enabled=False, fill_width=True) as page:
+        top = gr.HTML(
+            value={}, html_template=_TOP_TEMPLATE, js_on_load="Jakiro.mountTop(element, props, watch);", elem_id="top"
+        )
+        with gr.Row(elem_id="question-row"):
+            question = gr.Textbox(
+                placeholder=words.QUESTION_PLACEHOLDER,
+                show_label=False,
+                label=words.QUESTION_PLACEHOLDER,
+                container=False,
+                lines=1,
+                max_lines=4,
+                elem_id="question",
+                scale=1,
+            )
+            ask = gr.Button(words.ASK, variant="primary", elem_id="ask", scale=0, min_width=72)
+            stop = gr.Button(words.STOP, elem_id="stop", scale=0, min_width=72)
+            clear = gr.Button(words.CLEAR, elem_id="clear", scale=0, min_width=72)
+            for number, example in enumerate(words.EXAMPLES):
+                chip = gr.Button(example, size="sm", elem_classes="jk-chip", elem_id=f"example-{number}", scale=0)
+                chip.click(None, None, question, js=f"() => {example!r}", api_visibility="private")
+        view = gr.HTML(
+            value={},
+            html_template=_VIEW_TEMPLATE,
+            js_on_load="Jakiro.mountView(element, props, watch, server);",
+            server_functions=_server_functions(runs),
+            elem_id="view",
+        )
+        settings = _settings()
+        history = gr.JSON(value=[], visible="hidden", label="History", elem_id="history")
+
+        def generate(
+            question, temperature, top_p, top_k, seed, length, tree, candidates, levels, alongside, system_prompt,
+            history, request: gr.Request,
+        ):  # fmt: skip
+            values = (
+                question, temperature, top_p, top_k, seed, length, tree, candidates, levels, alongside, system_prompt,
+                history,
+            )  # fmt: skip
+            yield from handlers.generate(service, runs, request.session_hash, values)
+
+        def stop_answer(request: gr.Request):
+            runs.stop(request.session_hash)
+
+        def forget(request: gr.Request):
+            runs.drop(request.session_hash)
+
+        def trace(run_id: str) -> dict:
+            return handlers.trace_of(runs, run_id)
+
+        gr.on(
+            [ask.click, question.submit],
+            generate,
+            [question, *settings, history],
+            view,
+            js="(...values) => Jakiro.beforeAsk(values)",
+            show_progress="hidden",
+            concurrency_limit=handlers_at_once(),
+            concurrency_id="answers",
+            api_name="generate",
+        )
+        stop.click(stop_answer, queue=False, api_name="stop")
+        clear.click(stop_answer, queue=False, js="() => { Jakiro.clear(); return []; }", api_visibility="private")
+        page.load(
+            lambda: (yield from handlers.chip_updates(service)),
+            None,
+            top,
+            show_progress="hidden",
+            concurrency_limit=None,
+            api_visibility="private",
+        )
+        gr.api(trace, api_name="trace", queue=False)
+        page.unload(forget)
+    page.queue(max_size=_QUEUE_SIZE)
+    return page
+
+
+def handlers_at_once() -> int:
+    """How many answers may wait for their turn inside the page's own queue; the model still serves one at a time."""
+    return 16
+
+
+def _server_functions(runs: Runs) -> list[Callable]:
+    def recording_names(_=None) -> list[str]:
+        return web.recording_names()
+
+    def recording(name) -> dict | None:
+        return web.recording(name[0] if isinstance(name, list) else name)
+
+    return [recording_names, recording]
+
+
+def _settings() -> list:
+    """The settings sidebar; its components in the order in which `read_asking` takes them."""
+    with gr.Sidebar(open=False, position="right", label=words.SETTINGS, elem_id="settings"):
+        temperature = gr.Number(0, label=words.TEMPERATURE, info=words.TEMPERATURE_INFO, step=0.1, elem_id="temperature")
+        top_p = gr.Number(1, label=words.TOP_P, info=words.TOP_P_INFO, step=0.05)
+        top_k = gr.Number(0, label=words.TOP_K, info=words.TOP_K_INFO, step=1)
+        seed = gr.Number(0, label=words.SEED, info=words.SEED_INFO, step=1, elem_id="seed")
+        length = gr.Number(96, label=words.LENGTH, info=words.LENGTH_INFO, step=1, elem_id="length")
+        tree = gr.Radio([words.AUTOMATIC, words.FIXED], value=words.AUTOMATIC, label=words.TREE, info=words.TREE_INFO)
+        candidates = gr.Number(23, label=words.CANDIDATES, info=words.CANDIDATES_INFO, step=1, elem_id="candidates")
+        levels = gr.Number(5, label=words.LEVELS, info=words.LEVELS_INFO, step=1, elem_id="levels")
+        alongside = gr.Checkbox(True, label=words.ALONGSIDE, info=words.ALONGSIDE_INFO, elem_id="alongside")
+        system_prompt = gr.Textbox("", label=words.SYSTEM_PROMPT, lines=3, elem_id="system-prompt")
+    return [temperature, top_p, top_k, seed, length, tree, candidates, levels, alongside, system_prompt]
+
+
+def launch(page: gr.Blocks, host: str | None = None, port: int | None = None, share: bool = False, **options):
+    """Opens the page to visitors without any call to the outside; host and port fall back to Gradio's variables."""
+    os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+    return page.launch(
+        server_name=host,
+        server_port=port,
+        share=share,
+        ssr_mode=False,
+        run_history=False,
+        footer_links=[],
+        head=web.head(),
+        theme=gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
+        **options,
+    )

@@ -1,0 +1,234 @@
+"""Every word people read on the page, in one place: sentences for errors and all labels the browser draws.
+
+`BROWSER` travels to the page as JSON; `{name}` marks what the browser fills in. Nothing here depends on Gradio.
+"""
+
+TITLE = "Jakiro"
+TAGLINE = "The same text, sooner: a small head guesses, the model checks."
+
+QUESTION_PLACEHOLDER = "Ask anything short"
+EXAMPLES = ("Why is the sky blue?", "Write a haiku about rain", "Count from 1 to 30 in words")
+ASK, STOP, CLEAR = "Ask", "Stop", "Clear"
+
+SETTINGS = "Settings"
+SYSTEM_PROMPT = "System prompt"
+TEMPERATURE, TEMPERATURE_INFO = "Temperature", "0 = always the likeliest token"
+TOP_P, TOP_P_INFO = "Top-p", "keep the likeliest tokens up to this mass; 1 keeps all"
+TOP_K, TOP_K_INFO = "Top-k", "keep this many likeliest tokens; 0 keeps all"
+SEED, SEED_INFO = "Seed", "same seed, same text, for every method"
+LENGTH, LENGTH_INFO = "Length", "at most, in tokens"
+TREE, TREE_INFO = "Tree", "Automatic picks the size that pays on this device, up to the limits below"
+AUTOMATIC, FIXED = "Automatic", "Fixed"
+CANDIDATES, CANDIDATES_INFO = "Candidates", "draft tokens checked in one pass"
+LEVELS, LEVELS_INFO = "Levels", "how many tokens ahead the draft may guess"
+ALONGSIDE, ALONGSIDE_INFO = "Plain decoding alongside", "honest comparison; slower on screen"
+
+EMPTY_QUESTION = "Type a question first."
+QUESTION_NOT_TEXT = "The question must be text."
+HISTORY_NOT_MESSAGES = "The history must be a list of messages with a role and a text."
+QUEUE_FULL = "The queue is full. Try again in a minute; recordings still play."
+OUT_OF_MEMORY = "The device ran out of memory. Shorter prompts still work."
+UNEXPECTED = "Something went wrong while answering ({kind}). Your question is kept; press Ask to try again."
+LOAD_FAILED = "The model could not be loaded: {reason}"
+UNKNOWN_RUN = "This answer is no longer kept on the server; ask again to get its trace."
+
+WAITING_FOR_MODEL = "Starts when the model is ready."
+WAITING_IN_QUEUE = "You are number {position} in the queue. What you see stays here until then."
+
+CHIP_LOADING = "Loading model"
+CHIP_FAILED = "Model not loaded"
+CHIP_READY = "{target} · {device} · {numerics}"
+
+BROWSER = {
+    "title": TITLE,
+    "tagline": TAGLINE,
+    "loading": CHIP_LOADING,
+    "tab_watch": "Watch",
+    "tab_race": "Race",
+    "tab_recordings": "Recordings",
+    "settings": SETTINGS,
+    "projector": "Projector",
+    "error_word": "Not sent.",
+    "notice_word": "Note.",
+    "skip": "Skip to answer",
+    "answer": "Answer",
+    "draft_tree": "Draft tree",
+    "speed": "Speed",
+    "mask": "Mask",
+    "router": "Router",
+    "budget": "Budget",
+    "empty_answer": "Ask a question: the answer appears here, coloured by who proposed each token.",
+    "empty_tree": "The draft tree of each step appears here.",
+    "stopped": "Stopped after {n} tokens.",
+    "length_reached": "Ended at the length limit, {n} tokens.",
+    "context_reached": "Ended at the end of the model's context, {n} tokens.",
+    "answered": "{n} tokens.",
+    "connection_lost": "Connection lost at token {n}. What you see is kept; press Ask to start again.",
+    "expert_0": "Expert 1",
+    "expert_1": "Expert 2",
+    "contrastive": "Contrastive",
+    "context": "Copied from context",
+    "target": "Target’s own",
+    "root": "Last kept token",
+    "rejected": "Refused / Not reached",
+    "phase_1": "1 Proposed",
+    "phase_2": "2 Checked",
+    "phase_3": "3 Kept",
+    "level": "level {n}",
+    "pass": "pass {n}",
+    "shared_pass": "one pass: main + contrastive",
+    "order_hint": "higher = the draft believed more",
+    "accepted_to_here": "accepted to here",
+    "cut_here": "✂ cut here",
+    "guess_first": "Guess first",
+    "reveal": "Reveal",
+    "show_all": "Show all",
+    "fold": "Fold",
+    "choices": "Target’s choice everywhere",
+    "read_as_list": "Read as list",
+    "as_tree": "Show as tree",
+    "show_spaces": "Show spaces",
+    "tokens_view": "Tokens",
+    "markdown_view": "Markdown",
+    "markdown_hint": "Colours are in Token view.",
+    "no_draft": "No draft this step: checking one token was faster here.",
+    "tree_line": "{candidates} candidates · {levels} levels · kept {kept} + 1",
+    "tree_line_hidden": "{candidates} candidates · {levels} levels",
+    "tree_sentence": (
+        "Step {step} of {steps}: {candidates} candidates, {levels} levels. {accepted} The target added {bonus}. "
+        "Draft {draft} ms, check {verify} ms."
+    ),
+    "tree_sentence_hidden": "Step {step} of {steps}: {candidates} candidates, {levels} levels.",
+    "accepted_list": "Accepted: {tokens}.",
+    "accepted_none": "Nothing accepted.",
+    "state_accepted": "Accepted",
+    "state_refused": "Refused",
+    "state_not_reached": "Not reached",
+    "state_bonus": "Target’s own token",
+    "state_root": "Root",
+    "state_proposed": "Proposed",
+    "why_accepted": "Same as the target’s own choice.",
+    "why_refused": "The target chose {choice} here.",
+    "why_not_reached": "Not reached: {ancestor} before it was refused.",
+    "why_would_agree": "Its parent was refused, but after it the target would have agreed.",
+    "why_bonus": "The target’s own choice after the accepted path: one token every step, for free.",
+    "why_root": "The last kept token: the draft starts here.",
+    "why_prefill": "Chosen by the target itself while it read the prompt.",
+    "draft_bar": "draft",
+    "target_bar": "target",
+    "path_estimate": "path estimate {percent}: chance of acceptance, as the draft believed",
+    "router_line": "router: expert 1 {first}, expert 2 {second}",
+    "contribution_line": "push on this token: expert 1 {first}, expert 2 {second}",
+    "also_by": "also proposed by {names}",
+    "place": "level {level} · pass {pass} · token {token}",
+    "place_context": "level {level} · from the context · token {token}",
+    "drawn_with": "drawn with seed {seed}, position {position}",
+    "folded": "{n} folded: {tokens}",
+    "bytes_part": "bytes {bytes} · {part} of {parts}",
+    "token_line": "step {step} · level {level}",
+    "token_line_target": "step {step} · the target’s own token",
+    "token_line_first": "first token · from reading the prompt",
+    "step_of": "step {step} of {steps}",
+    "paused": "Paused at step {step} · {newer} newer",
+    "back_to_live": "Back to live",
+    "live": "Live",
+    "play": "Play",
+    "pause": "Pause",
+    "first_step": "First step",
+    "previous_step": "Previous step",
+    "next_step": "Next step",
+    "last_step": "Last step",
+    "step_slider": "Step",
+    "speed_label": "Pace",
+    "step_by_step": "Step by step",
+    "metric_speedup": "Speedup",
+    "metric_speedup_note": "plain seconds ÷ Jakiro seconds, same tokens",
+    "metric_tau": "τ, tokens per step",
+    "metric_tau_note": "accepted per step, mean, + 1",
+    "metric_same": "Same text",
+    "metric_same_note": "token ids compared with plain decoding",
+    "metric_rate": "Tokens per second",
+    "metric_rate_note": "Jakiro, own clock; plain {plain}",
+    "metric_rate_note_alone": "Jakiro, own clock",
+    "metric_acceptance": "Acceptance",
+    "metric_acceptance_note": "accepted levels ÷ tested levels",
+    "measuring": "measuring…",
+    "slower": "slower",
+    "not_measured": "–",
+    "same_yes": "✓ {characters} characters, {tokens} tokens",
+    "same_short": "✓ {tokens} tokens",
+    "same_no": "differs from token {token}",
+    "same_no_note": "a near tie: margin {margin}",
+    "same_alone": "plain decoding is switched off",
+    "lane_jakiro": "Jakiro",
+    "lane_plain": "Plain",
+    "lane_context": "Copied from context",
+    "plot_x": "own seconds",
+    "plot_y": "tokens",
+    "plot_rate": "tokens per second, last 2 s",
+    "plot_tokens": "Tokens",
+    "plot_speed": "Tokens per second",
+    "plot_table": "{lane}: {tokens} tokens in {seconds} s",
+    "mask_hint": "filled = this candidate may look at that one; nobody sees a sibling",
+    "mask_row": "candidate {row} sees {columns}",
+    "router_hint": "weight of each expert per level; hatched = the contrastive pair",
+    "router_level": "level {level}",
+    "router_none": "The router had no part in this step.",
+    "budget_auto": "{candidates} candidates over {levels} levels: {tokens} tokens expected for {ms} ms.",
+    "budget_fixed": "{candidates} candidates over {levels} levels, as set: draft {draft} ms, check {verify} ms.",
+    "budget_axis": "expected tokens per second by number of candidates",
+    "time_split": "draft {draft} · check {verify} · other {other} ms",
+    "race_note": (
+        "Both methods share this device and take turns, so the screen runs slower than either alone. "
+        "Each clock counts only its own work."
+    ),
+    "race_empty": "Ask a question: both methods start together on one clock.",
+    "race_alone": "Plain decoding was switched off for this answer; switch it on in Settings to race.",
+    "start_race": "Replay the race",
+    "own_clock": "own clock",
+    "lane_progress": "{done} of {length}",
+    "plain_is_here": "plain is here",
+    "leads": "{lane} leads by {seconds} s",
+    "level_race": "Level",
+    "verdict_jakiro": "Jakiro finished {seconds} s earlier.",
+    "verdict_plain": "Plain decoding finished {seconds} s earlier: drafting did not pay on this text.",
+    "verdict_tie": "No difference worth naming (under 2 %).",
+    "verdict_running": "Both are still writing.",
+    "verdict_stopped": "Stopped before both were done.",
+    "card_title": "Result",
+    "card_acceptance_depth": "Kept by level",
+    "card_depth_value": "{percent} of {tested}",
+    "card_share": "Accepted tokens by proposer",
+    "card_step_time": "Median step: draft · check · other",
+    "card_prefill": "Reading the prompt, target only",
+    "card_settings": "temperature {temperature} · seed {seed} · {nodes} nodes at most",
+    "recordings_hint": "A recording replays a measured run: same view, same numbers, no model needed.",
+    "recording_badge": "Recording · made on {device} · {date}",
+    "opened_badge": "Opened file · made on {device} · {date}",
+    "recordings_none": "No recordings are shipped with this copy.",
+    "open_trace": "Open a trace…",
+    "drop_hint": "or drop a file here; it stays in this browser",
+    "save": "Save…",
+    "save_json": "Trace, json",
+    "save_csv": "Candidates, csv",
+    "save_html": "Replay page, html",
+    "save_png": "Picture, png",
+    "save_warning": "The file contains your question and the answer.",
+    "close": "Close",
+    "ask_again": "Ask again",
+    "edit": "Edit",
+    "turns": "Earlier in this chat",
+    "not_trace_json": "This file is not a trace: it is not JSON.",
+    "not_trace_field": "This file is not a trace: the field “{field}” is missing.",
+    "not_trace_shape": "This file is not a trace: {reason}.",
+    "trace_version": "This trace uses format {found}; this page reads {known}.",
+    "file_too_large": "The file has {size} MB; the limit is 20 MB.",
+    "rounding": "This device rounds differently for trees and single tokens; texts may differ at near ties.",
+    "bit_identical": "exact",
+    "spoken_progress": "{tokens} tokens{speedup}",
+    "spoken_speedup": ", {speedup} times plain",
+    "spoken_start": "Answering.",
+    "spoken_end": "Finished. {tokens} tokens{speedup}",
+    "keys_hint": "Keys: ← → step · 1 2 3 phase · Space play · G guess first · L live",
+    "earlier_tokens": "Show {n} earlier tokens",
+}

@@ -1,0 +1,172 @@
+// The answer as tokens: every character once, tinted and underlined by who proposed it, cut into equal underline
+// segments where a character is spread over several tokens.
+(() => {
+  const { h, s, say, units, spacedHex, hueOf, proposerName, markerSample, shares, metrics } = Jakiro;
+
+  const FOLD_OVER = 1500;
+  const LEGEND = ["expert_0", "expert_1", "contrastive", "context", "target"];
+
+  class AnswerView {
+    constructor(host, { onPick, onPreview }) {
+      this.host = host;
+      this.onPick = onPick;
+      this.onPreview = onPreview;
+      this.drawn = [];
+      this.unfolded = false;
+      this.text = h("div", { class: "answer-text", role: "log", "aria-live": "off", id: "jk-answer-text" });
+      this.tail = h("div", { class: "answer-end muted" });
+      host.append(this.text, this.tail);
+      for (const [name, pick] of [["pointerover", false], ["click", true], ["focusin", false]]) {
+        this.text.addEventListener(name, (event) => {
+          const token = event.target.closest && event.target.closest("[data-token]");
+          if (!token || !this.lane) return;
+          const chosen = this.lane.tokens[Number(token.dataset.token)];
+          if (pick && chosen && chosen.step >= 0) this.onPick(chosen.step);
+          else if (!pick) this.onPreview(chosen);
+        });
+      }
+      this.text.addEventListener("pointerleave", () => this.onPreview(null));
+    }
+
+    // Shows the first `count` tokens of a lane; `live` means more may come; `selected` is the step shown elsewhere
+    draw(lane, count, { live, selected, tail }) {
+      const start = !this.unfolded && count > FOLD_OVER ? count - FOLD_OVER : 0;
+      if (this.lane !== lane || this.start !== start) {
+        this.text.replaceChildren();
+        this.drawn = [];
+        this.lane = lane;
+        this.start = start;
+        if (start) this.text.append(this.unfoldButton(start));
+      }
+      const tokens = lane.tokens.slice(start, count);
+      const pieces = units(tokens.map((token) => (token.special ? new Uint8Array() : token.bytes)));
+      const wanted = this.withSpecials(pieces, tokens).map((unit) => this.describe(unit, tokens, start, live));
+      this.patch(wanted);
+      this.select(selected);
+      this.tail.textContent = tail || "";
+    }
+
+    unfoldButton(count) {
+      return h("button", { class: "plain-button", onclick: () => {
+        this.unfolded = true;
+        this.lane = null;
+        Jakiro.redraw();
+      } }, say("earlier_tokens", { n: count }));
+    }
+
+    // Special tokens have no characters; they stand as pills where they came
+    withSpecials(pieces, tokens) {
+      const found = pieces.map((unit) => ({ ...unit, order: unit.first }));
+      tokens.forEach((token, i) => token.special && found.push({ first: i, last: i, special: token.special, text: "",
+        state: "ok", order: i + 0.5 }));
+      return found.sort((a, b) => a.order - b.order);
+    }
+
+    describe(unit, tokens, start, live) {
+      const state = unit.state === "open" ? (live ? "open" : "bad") : unit.state;
+      const hues = [];
+      for (let i = unit.first; i <= unit.last; i += 1) hues.push(hueOf(tokens[i].proposer));
+      const key = `${start + unit.first}-${start + unit.last}|${unit.text}|${state}|${unit.special || ""}`;
+      return { ...unit, state, hues, key, first: start + unit.first, last: start + unit.last,
+        step: tokens[unit.first].step };
+    }
+
+    patch(wanted) {
+      let same = 0;
+      while (same < wanted.length && same < this.drawn.length && wanted[same].key === this.drawn[same].key) same += 1;
+      for (const unit of this.drawn.splice(same)) unit.element.remove();
+      for (const unit of wanted.slice(same)) {
+        unit.element = unit.special ? this.pill(unit) : unit.first === unit.last ? this.token(unit) : this.spread(unit);
+        this.text.append(unit.element);
+        this.drawn.push(unit);
+      }
+    }
+
+    select(step) {
+      for (const unit of this.drawn) unit.element.classList.toggle("selected", unit.step === step && step >= 0);
+    }
+
+    token(unit) {
+      const classes = `token hue-${unit.hues[0]}`;
+      const token = h("span", { class: classes, "data-token": unit.first, "data-step": unit.step });
+      if (unit.state === "open") token.classList.add("unfinished");
+      else this.addText(token, unit.text);
+      return token;
+    }
+
+    addText(token, text) {
+      const lines = text.split("\n");
+      lines.forEach((line, i) => {
+        if (i) token.append(h("span", { class: "newline" }, "\n"));
+        line.split(/( )/).forEach((part) => part && token.append(part === " " ? h("span", { class: "space" }, " ") : part));
+      });
+    }
+
+    // One character over several tokens: drawn once, with one hoverable underline segment per token
+    spread(unit) {
+      const count = unit.last - unit.first + 1;
+      const shared = h("span", { class: `token spread ${unit.state === "open" ? "unfinished" : ""}`, "data-step": unit.step });
+      if (unit.state !== "open") shared.append(unit.text);
+      for (let i = 0; i < count; i += 1) {
+        const bytes = spacedHex(this.lane.tokens[unit.first + i].bytes);
+        shared.append(h("i", { class: `segment hue-${unit.hues[i]}`, "data-token": unit.first + i,
+          title: say("bytes_part", { bytes, part: i + 1, parts: count }),
+          style: `left:${(100 * i) / count}%;width:${100 / count}%` }));
+      }
+      return shared;
+    }
+
+    pill(unit) {
+      const name = unit.special.replace(/^<\|?|\|?>$/g, "");
+      const shown = /^(im_end|eos|end.*|\/s|eot.*)$/.test(name) ? "end" : name;
+      return h("span", { class: `end-pill hue-${unit.hues[0]}`, "data-token": unit.first, "data-step": unit.step,
+        "data-name": shown, title: `‹${name}›` });
+    }
+  }
+
+  // One line: marker, underline sample, word and share of accepted tokens; clicking dims the others
+  class Legend {
+    constructor(host, onDim) {
+      this.host = host;
+      this.chosen = null;
+      this.onDim = onDim;
+    }
+
+    draw(steps) {
+      const counts = metrics.acceptedByProposer(steps);
+      const others = Object.keys(counts).filter((proposer) => !LEGEND.includes(proposer));
+      const proposers = [...LEGEND.slice(0, 3), ...(counts.context ? ["context"] : []), ...others];
+      const whole = shares(proposers.map((proposer) => counts[proposer] || 0));
+      const key = JSON.stringify([proposers, whole, this.chosen]);
+      if (key === this.key) return;
+      this.key = key;
+      this.host.replaceChildren(...[...proposers, "target"].map((proposer, i) => this.entry(proposer,
+        i < proposers.length && steps.length ? `${whole[i]} %` : "")));
+    }
+
+    entry(proposer, share) {
+      const hue = hueOf(proposer);
+      return h("button", { class: "legend-entry", "aria-pressed": String(this.chosen === hue), "data-proposer": proposer,
+        onclick: () => {
+          this.chosen = this.chosen === hue ? null : hue;
+          this.onDim(this.chosen);
+        } }, markerSample(proposer), h("span", { class: `token hue-${hue}` }, proposerName(proposer)),
+        share ? h("b", null, share) : null);
+    }
+  }
+
+  // The sentence under a hovered token
+  function tokenLine(lane, token) {
+    const parts = [proposerName(token.proposer)];
+    if (token.step < 0) parts.push(say("token_line_first"));
+    else if (token.node < 0) parts.push(say("token_line_target", { step: token.step + 1 }));
+    else {
+      const node = lane.steps[token.step].nodes[token.node];
+      parts.push(say("token_line", { step: token.step + 1, level: token.level }),
+        `${say("draft_bar")} ${Jakiro.percent(node.draft_prob)}`, `${say("target_bar")} ${Jakiro.percent(node.target_prob)}`);
+    }
+    return parts.join(" · ");
+  }
+
+  Object.assign(Jakiro, { AnswerView, Legend, tokenLine });
+})();

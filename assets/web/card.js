@@ -1,0 +1,146 @@
+// The card of one token: what it is, why the target kept or refused it, and what draft, target and experts thought.
+(() => {
+  const { h, say, percent, nameOf, stateOf, markerSample, hueOf } = Jakiro;
+
+  const quoted = (name) => `“${name}”`;
+  const proposerName = (proposer) => Jakiro.words[proposer] || proposer;
+
+  // The one sentence that explains a node's fate
+  function reason(lane, step, i) {
+    const nodes = step.nodes;
+    const state = stateOf(step, i);
+    if (state === "root") return say("why_root");
+    if (state === "accepted") return say("why_accepted");
+    const parent = nodes[nodes[i].parent];
+    if (state === "refused") {
+      return say("why_refused", { choice: quoted(nameOf(lane, parent.target_choice, parent.target_choice_piece)) });
+    }
+    if (parent.target_choice === nodes[i].token_id) return say("why_would_agree");
+    let ancestor = nodes[i].parent;
+    while (stateOf(step, ancestor) !== "refused") ancestor = nodes[ancestor].parent;
+    return say("why_not_reached", { ancestor: quoted(nameOf(lane, nodes[ancestor].token_id, nodes[ancestor].piece)) });
+  }
+
+  function bar(name, value, kind) {
+    const width = value === null ? 0 : Math.max(0.5, value * 100);
+    return h("div", { class: "card-bar" }, h("span", { class: "bar-name" }, name),
+      h("span", { class: "bar-room" }, h("span", { class: `bar-fill ${kind}`, style: `width:${width}%` })),
+      h("span", { class: "bar-value" }, percent(value)));
+  }
+
+  function expertBar(node) {
+    const [first, second] = node.router_weights;
+    const parts = [h("div", { class: "expert-bar", role: "img", "aria-label": say("router_line",
+      { first: percent(first), second: percent(second) }) },
+      h("span", { class: "fill-expert_0", style: `width:${first * 100}%` }),
+      h("span", { class: "fill-expert_1", style: `width:${second * 100}%` })),
+      h("div", { class: "card-note" }, say("router_line", { first: percent(first), second: percent(second) }))];
+    if (node.expert_contributions) {
+      const [one, two] = node.expert_contributions.map((value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(1)}`);
+      parts.push(h("div", { class: "card-note" }, say("contribution_line", { first: one, second: two })));
+    }
+    return parts;
+  }
+
+  function place(lane, index, step, i) {
+    const node = step.nodes[i];
+    const lines = [node.draft_pass ? say("place", { level: node.depth, pass: node.draft_pass, token: node.token_id })
+      : say("place_context", { level: node.depth, token: node.token_id })];
+    const { temperature, seed } = lane.header.sampling;
+    if (temperature > 0) {
+      const position = lane.header.num_prompt_tokens + lane.countAfter(index - 1) + node.depth - 1;
+      lines.push(say("drawn_with", { seed, position }));
+    }
+    return lines.map((line) => h("div", { class: "card-note" }, line));
+  }
+
+  // Everything the card says about node `i` in a phase, as elements; also used by the list view
+  function cardContent(lane, index, i, phase) {
+    const step = lane.steps[index];
+    if (i === "bonus") {
+      return [h("div", { class: "card-head" }, markerSample("target"), h("bdi", { class: "mono" },
+        nameOf(lane, step.bonus_token_id, step.bonus_piece)), h("span", { class: "card-state" }, say("state_bonus"))),
+        h("p", null, say("why_bonus"))];
+    }
+    const node = step.nodes[i];
+    const state = phase === 1 && i ? "proposed" : stateOf(step, i);
+    const token = lane.tokens[lane.countAfter(index - 1) - 1];
+    const head = h("div", { class: `card-head hue-${hueOf(node.proposer)}` }, markerSample(node.proposer),
+      h("bdi", { class: "mono" }, i ? nameOf(lane, node.token_id, node.piece) : nameOf(lane, token.id, token.bytes)),
+      i ? h("span", null, proposerName(node.proposer)) : null,
+      h("span", { class: `card-state ${state}` }, say(`state_${state}`)));
+    if (!i) return [head, h("p", null, say("why_root"))];
+    const parts = [head];
+    if (phase > 1) parts.push(h("p", null, reason(lane, step, i)));
+    parts.push(bar(say("draft_bar"), node.draft_prob, `fill-${hueOf(node.proposer)}`));
+    if (phase > 1) parts.push(bar(say("target_bar"), node.target_prob, "fill-ink"));
+    parts.push(h("div", { class: "card-note" }, say("path_estimate", { percent: percent(Math.exp(node.score)) })));
+    if (node.router_weights.length === 2) parts.push(...expertBar(node));
+    if (node.also_proposed_by.length) {
+      parts.push(h("div", { class: "card-note" }, say("also_by",
+        { names: node.also_proposed_by.map(proposerName).join(", ") })));
+    }
+    parts.push(...place(lane, index, step, i));
+    return parts;
+  }
+
+  class Card {
+    constructor(host) {
+      this.host = host;
+      this.box = h("div", { class: "jk-card", role: "status", hidden: true });
+      this.pinned = null;
+      host.append(this.box);
+    }
+
+    // What the card talks about; set before each drawing of the tree
+    about(lane, index, phase) {
+      const same = this.lane === lane && this.index === index;
+      Object.assign(this, { lane, index, phase });
+      if (!same) this.close();
+    }
+
+    open(content, near) {
+      this.box.replaceChildren(...content);
+      this.box.hidden = false;
+      const frame = this.host.getBoundingClientRect();
+      const spot = near.getBoundingClientRect();
+      const width = this.box.offsetWidth;
+      const height = this.box.offsetHeight;
+      const left = Math.min(Math.max(4, spot.left - frame.left), frame.width - width - 4);
+      const below = spot.bottom - frame.top + 6;
+      const top = below + height > frame.height ? spot.top - frame.top - height - 6 : below;
+      this.box.style.left = `${left}px`;
+      this.box.style.top = `${Math.max(top, 4 - frame.top)}px`;
+    }
+
+    show(id, near) {
+      if (this.pinned === null) this.open(cardContent(this.lane, this.index, id, this.phase), near);
+    }
+
+    showFold(pill, near) {
+      if (this.pinned !== null) return;
+      const step = this.lane.steps[this.index];
+      const tokens = pill.members.map((i) => nameOf(this.lane, step.nodes[i].token_id, step.nodes[i].piece)).join("  ");
+      this.open([h("p", { class: "mono" }, say("folded", { n: pill.size, tokens }))], near);
+    }
+
+    pin(id, near) {
+      const same = this.pinned === id;
+      this.close();
+      if (same) return;
+      this.open(cardContent(this.lane, this.index, id, this.phase), near);
+      this.pinned = id;
+    }
+
+    leave() {
+      if (this.pinned === null) this.box.hidden = true;
+    }
+
+    close() {
+      this.pinned = null;
+      this.box.hidden = true;
+    }
+  }
+
+  Object.assign(Jakiro, { Card, cardContent, reasonOf: reason, proposerName });
+})();

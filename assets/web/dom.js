@@ -1,0 +1,63 @@
+// Elements, words and number formats. Text reaches the page only as text nodes, so nothing a model writes is markup.
+(() => {
+  const SVG = "http://www.w3.org/2000/svg";
+
+  function fill(node, attributes, children) {
+    for (const [name, value] of Object.entries(attributes || {})) {
+      if (value === null || value === undefined || value === false) continue;
+      if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+      else if (name === "class") node.setAttribute("class", value);
+      else node.setAttribute(name, value === true ? "" : String(value));
+    }
+    for (const child of children.flat(3)) {
+      if (child === null || child === undefined || child === false) continue;
+      node.append(child instanceof Node ? child : document.createTextNode(String(child)));
+    }
+    return node;
+  }
+
+  const h = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
+  const s = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
+
+  function say(key, values) {
+    const sentence = Jakiro.words[key];
+    if (sentence === undefined) throw new Error(`no words for ${key}`);
+    return sentence.replace(/\{(\w+)\}/g, (whole, name) => (values && name in values ? String(values[name]) : whole));
+  }
+
+  const number = (value, digits) =>
+    value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+
+  // 41.2 %; under a tenth of a per cent "<0.1 %"; unknown is a dash, never zero
+  function percent(value) {
+    if (value === null || value === undefined) return "–";
+    const hundred = value * 100;
+    return hundred > 0 && hundred < 0.1 ? "<0.1 %" : `${number(hundred, 1)} %`;
+  }
+
+  const wholePercent = (value) => `${Math.round(value * 100)} %`;
+
+  function rate(value) {
+    return value === null ? "–" : number(value, value >= 100 ? 0 : 1);
+  }
+
+  function milliseconds(value) {
+    return value === null || value === undefined ? "–" : number(value, value < 10 ? 1 : 0);
+  }
+
+  // whole percentages that add up to 100: the largest remainders are rounded up
+  function shares(counts) {
+    const total = counts.reduce((sum, count) => sum + count, 0);
+    if (!total) return counts.map(() => 0);
+    const exact = counts.map((count) => (count / total) * 100);
+    const floors = exact.map(Math.floor);
+    const rest = 100 - floors.reduce((sum, value) => sum + value, 0);
+    const order = exact.map((value, i) => [value - floors[i], i]).sort((a, b) => b[0] - a[0]);
+    order.slice(0, rest).forEach(([, i]) => (floors[i] += 1));
+    return floors;
+  }
+
+  const reducedMotion = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+
+  Object.assign(Jakiro, { h, s, say, number, percent, wholePercent, rate, milliseconds, shares, reducedMotion });
+})();

@@ -1,0 +1,106 @@
+// Three panels for the step on screen: who may look at whom, how the router weighed the experts, what the budget chose.
+(() => {
+  const { h, s, say, nameOf, milliseconds, percent, number } = Jakiro;
+
+  const SIZE = 220;
+
+  class MaskPanel {
+    constructor(host, onHover) {
+      this.host = host;
+      this.onHover = onHover;
+    }
+
+    draw(lane, index) {
+      const { nodes } = lane.steps[index];
+      const cell = SIZE / nodes.length;
+      const svg = s("svg", { class: "mask", viewBox: `0 0 ${SIZE} ${SIZE}`, role: "img", "aria-label": say("mask_hint"),
+        "data-rows": nodes.length });
+      nodes.forEach((node, row) => {
+        const line = s("g", { class: "mask-row", "data-row": row },
+          s("rect", { class: "mask-reach", x: 0, y: row * cell, width: SIZE, height: cell }));
+        for (let column = row; column >= 0; column = nodes[column].parent) {
+          line.append(s("rect", { class: column === row ? "self" : "seen", x: column * cell + 0.5, y: row * cell + 0.5,
+            width: Math.max(1, cell - 1), height: Math.max(1, cell - 1) }));
+        }
+        line.addEventListener("pointerenter", () => this.light(lane, index, row));
+        svg.append(line);
+      });
+      svg.addEventListener("pointerleave", () => this.light(lane, index, null));
+      this.words = h("p", { class: "muted" }, say("mask_hint"));
+      this.host.replaceChildren(svg, this.words);
+      this.svg = svg;
+    }
+
+    light(lane, index, row) {
+      this.mark(row);
+      this.onHover(row);
+      if (row === null) {
+        this.words.textContent = say("mask_hint");
+        return;
+      }
+      const { nodes } = lane.steps[index];
+      const path = [];
+      for (let i = row; i > 0; i = nodes[i].parent) path.unshift(nameOf(lane, nodes[i].token_id, nodes[i].piece));
+      this.words.textContent = say("mask_row", { row, columns: ["…", ...path].join(" ") });
+    }
+
+    mark(row) {
+      if (!this.svg) return;
+      this.svg.querySelectorAll(".mask-row").forEach((line) => line.classList.toggle("lit", Number(line.dataset.row) === row));
+    }
+  }
+
+  // The router's weights at the first candidate of each level: what the draft's favourite path saw
+  function drawRouter(host, lane, index) {
+    const { nodes } = lane.steps[index];
+    const levels = [];
+    nodes.forEach((node) => {
+      const best = levels[node.depth];
+      if (node.depth && node.router_weights.length === 2 && (!best || node.score > best.score)) levels[node.depth] = node;
+    });
+    const rows = levels.filter(Boolean).map((node) => {
+      const [first, second] = node.router_weights;
+      const hatched = node.proposer === "contrastive" ? "hatched" : "";
+      return h("div", { class: "router-row" }, h("span", { class: "muted" }, say("router_level", { level: node.depth })),
+        h("span", { class: `expert-bar ${hatched}` }, h("span", { class: "fill-expert_0", style: `width:${first * 100}%` }),
+          h("span", { class: "fill-expert_1", style: `width:${second * 100}%` })),
+        h("span", { class: "tabular" }, `${percent(first)} · ${percent(second)}`));
+    });
+    host.replaceChildren(...(rows.length ? rows : [h("p", null, say("router_none"))]),
+      h("p", { class: "muted" }, say("router_hint")));
+  }
+
+  function budgetCurve(plan) {
+    const wide = 320;
+    const high = 130;
+    const points = plan.curve.filter(([nodes]) => nodes >= 1).sort((a, b) => a[0] - b[0]);
+    const top = Math.max(...points.map((point) => point[1])) * 1.15;
+    const last = points[points.length - 1][0];
+    const x = (nodes) => 30 + ((nodes - 1) / Math.max(1, last - 1)) * (wide - 50);
+    const y = (speed) => high - 20 - (speed / top) * (high - 34);
+    const chosen = points.reduce((near, point) => (Math.abs(point[0] - plan.nodes) < Math.abs(near[0] - plan.nodes) ? point : near));
+    return s("svg", { class: "budget-curve", viewBox: `0 0 ${wide} ${high}`, role: "img", "aria-label": say("budget_axis") },
+      s("path", { class: "grid", d: `M30,${high - 20}H${wide - 10}` }),
+      s("path", { class: "line", d: points.map(([a, b], i) => `${i ? "L" : "M"}${x(a).toFixed(1)},${y(b).toFixed(1)}`).join("") }),
+      points.map(([a]) => s("text", { x: x(a), y: high - 6 }, String(a - 1))),
+      s("circle", { class: "chosen", cx: x(chosen[0]), cy: y(chosen[1]), r: 5 }),
+      s("text", { class: "chosen-words", x: x(chosen[0]), y: y(chosen[1]) - 10 }, number(chosen[1], 1)));
+  }
+
+  function drawBudget(host, lane, index) {
+    const step = lane.steps[index];
+    const { plan } = step;
+    const times = { draft: milliseconds(step.draft_ms), verify: milliseconds(step.verify_ms), other: milliseconds(step.other_ms) };
+    const values = { candidates: step.nodes.length - 1, levels: plan.levels, ...times };
+    let sentence = say("no_draft");
+    if (step.nodes.length > 1 && plan.expected_tokens !== null) {
+      sentence = say("budget_auto", { ...values, tokens: number(plan.expected_tokens, 1), ms: milliseconds(plan.expected_ms) });
+    } else if (step.nodes.length > 1) sentence = say("budget_fixed", values);
+    const curve = plan.curve.length > 1 ? [budgetCurve(plan), h("p", { class: "muted" }, say("budget_axis"))] : [];
+    const reason = plan.why ? h("p", { class: "muted" }, plan.why) : null;
+    host.replaceChildren(h("p", null, sentence), ...curve, reason, h("p", { class: "muted tabular" }, say("time_split",
+      { draft: times.draft, check: times.verify, other: times.other })));
+  }
+
+  Object.assign(Jakiro, { MaskPanel, drawRouter, drawBudget });
+})();

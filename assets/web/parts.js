@@ -1,0 +1,177 @@
+// The page's furniture: every pane of the view is built once here and handed to the view, which only fills it.
+(() => {
+  const { h, say, metrics, nameOf, milliseconds } = Jakiro;
+
+  const toggle = (key, pressed, action) => h("button", { class: "toggle", "data-toggle": key, "aria-pressed": String(pressed),
+    onclick: (event) => {
+      const on = event.currentTarget.getAttribute("aria-pressed") !== "true";
+      event.currentTarget.setAttribute("aria-pressed", String(on));
+      action(on);
+    } }, say(key));
+
+  function answerPane(parts, state, on) {
+    parts.question = h("p", { class: "asked", dir: "auto" });
+    parts.empty = h("p", { class: "muted empty" });
+    parts.answerText = h("div", { class: "answer-host" });
+    parts.markdown = h("div", { class: "markdown-host", hidden: true });
+    parts.answerScroll = h("div", { class: "answer-scroll", id: "jk-answer", tabindex: 0 }, parts.question, parts.empty,
+      parts.answerText, parts.markdown);
+    parts.tokenLine = h("div", { class: "token-line muted" });
+    const legend = h("div", { class: "legend" });
+    parts.badge = h("span", { class: "badge", hidden: true });
+    const pane = h("section", { class: "pane answer-pane", "aria-label": say("answer") },
+      h("div", { class: "pane-head" }, h("h2", null, say("answer")), parts.badge, h("span", { class: "gap" }),
+        toggle("show_spaces", false, (shown) => pane.classList.toggle("spaces", shown)),
+        toggle("markdown_view", false, (shown) => {
+          state.markdown = shown;
+          on.redraw("text");
+        })),
+      parts.answerScroll, parts.tokenLine, legend);
+    parts.answer = new Jakiro.AnswerView(parts.answerText, {
+      onPick: on.seek,
+      onPreview: (token) => {
+        parts.tokenLine.textContent = token && parts.answer.lane ? Jakiro.tokenLine(parts.answer.lane, token) : "";
+      },
+    });
+    parts.legend = new Jakiro.Legend(legend, (hue) => {
+      if (hue) parts.root.dataset.only = hue;
+      else delete parts.root.dataset.only;
+      on.redraw("text");
+    });
+    return pane;
+  }
+
+  function plotPane(state, on, host) {
+    const mode = (name, key) => h("button", { class: "toggle", "aria-pressed": String(state.plotMode === name), onclick: (event) => {
+      state.plotMode = name;
+      event.currentTarget.parentNode.querySelectorAll(".toggle").forEach((button) => button.setAttribute("aria-pressed",
+        String(button === event.currentTarget)));
+      on.redraw("text");
+    } }, say(key));
+    return h("section", { class: "pane plot-pane", "aria-label": say("speed") },
+      h("div", { class: "pane-head" }, h("h2", null, say("speed")), h("span", { class: "gap" }), mode("tokens", "plot_tokens"),
+        mode("speed", "plot_speed")), host);
+  }
+
+  function treePane(parts, state, on) {
+    parts.treeLine = h("span", { class: "tree-line muted tabular" });
+    parts.phases = [1, 2, 3].map((phase) => h("button", { class: "phase", "data-phase": phase, onclick: () => on.setPhase(phase) },
+      say(`phase_${phase}`)));
+    parts.guess = h("button", { class: "toggle", id: "jk-guess", onclick: () => (state.guess && state.phase < 3
+      ? on.setPhase(3) : on.guessFirst(!state.guess)) });
+    parts.treeHost = h("div", { class: "tree-host", tabindex: 0 });
+    parts.listHost = h("div", { class: "list-host", hidden: true });
+    parts.treeEmpty = h("p", { class: "muted empty" }, say("empty_tree"));
+    const set = (name) => (value) => {
+      state[name] = value;
+      on.redraw("tree");
+    };
+    const pane = h("section", { class: "pane tree-pane", "aria-label": say("draft_tree") },
+      h("div", { class: "pane-head" }, h("h2", null, say("draft_tree")), parts.treeLine, h("span", { class: "gap" }),
+        h("div", { class: "segmented", role: "group" }, parts.phases), parts.guess),
+      h("div", { class: "tree-room" }, h("span", { class: "order-hint" }, say("order_hint")), parts.treeEmpty, parts.treeHost,
+        parts.listHost),
+      h("div", { class: "tree-options" }, toggle("choices", false, set("choices")), toggle("show_all", false, set("showAll")),
+        toggle("read_as_list", false, set("list"))));
+    parts.card = new Jakiro.Card(pane);
+    parts.tree = new Jakiro.TreeView(parts.treeHost, parts.card);
+    return pane;
+  }
+
+  function panels(parts) {
+    const panel = (name, host) => h("section", { class: `pane panel-${name}` }, h("h2", null, say(name)), host);
+    const mask = h("div", { class: "mask-host" });
+    parts.router = h("div", { class: "router-host" });
+    parts.budget = h("div", { class: "budget-host" });
+    parts.mask = new Jakiro.MaskPanel(mask, (row) => {
+      parts.treeHost.querySelectorAll(".node.lit").forEach((node) => node.classList.remove("lit"));
+      if (row === null || !parts.tree.step) return;
+      for (let i = row; i >= 0; i = parts.tree.step.nodes[i].parent) {
+        const node = parts.tree.element(i);
+        if (node) node.classList.add("lit");
+      }
+    });
+    parts.treeHost.addEventListener("pointerover", (event) => {
+      const node = event.target.closest("[data-node]");
+      parts.mask.mark(node && node.dataset.node !== "bonus" ? Number(node.dataset.node) : null);
+    });
+    parts.panels = h("div", { class: "panels", hidden: true }, panel("mask", mask), panel("router", parts.router),
+      panel("budget", parts.budget));
+    return parts.panels;
+  }
+
+  function buildParts(root, state, on) {
+    const parts = { root };
+    const strip = h("div", { class: "strip", role: "group" });
+    const scrubber = h("div", { class: "scrubber" });
+    parts.strip = new Jakiro.Strip(strip);
+    parts.scrubber = new Jakiro.Scrubber(scrubber, { seek: on.seek, follow: on.follow, play: () => on.play(),
+      pace: (value) => (state.pace = value) });
+    parts.voice = h("div", { class: "voice", role: "status", "aria-live": "polite" });
+    parts.turns = h("div", { class: "turns" });
+    const plotHost = h("div", { class: "plot-host" });
+    const racePlotHost = h("div", { class: "plot-host" });
+    parts.plot = new Jakiro.Plot(plotHost);
+    parts.racePlot = new Jakiro.Plot(racePlotHost);
+    parts.race = new Jakiro.RaceView(plotPane(state, on, racePlotHost), on);
+    parts.recordings = new Jakiro.RecordingsView(state, on);
+    Jakiro.turnActions = { askAgain: on.askAgain, edit: on.edit, show: on.show };
+    root.append(
+      strip,
+      h("div", { class: "columns watch-only" },
+        h("div", { class: "left" }, answerPane(parts, state, on), plotPane(state, on, plotHost)), treePane(parts, state, on)),
+      parts.race.element,
+      scrubber,
+      h("div", { class: "under" }, h("span", { class: "muted keys-hint" }, say("keys_hint")), h("span", { class: "gap" }),
+        Jakiro.saveMenu(state)),
+      panels(parts),
+      parts.turns,
+      parts.recordings.element,
+      parts.voice);
+    root.tabIndex = -1;
+    root.addEventListener("keydown", (event) => Jakiro.onKey(event, parts, state));
+    return parts;
+  }
+
+  // Earlier questions of the chat, oldest first, each one a click away
+  function drawTurns(host, state) {
+    const { askAgain, edit, show } = Jakiro.turnActions;
+    const buttons = state.turns.length && state.run && state.run.finished && state.run.source === "live"
+      && state.run === state.turns[state.turns.length - 1] ? h("div", { class: "turn-actions" },
+        h("button", { class: "plain-button", onclick: askAgain }, say("ask_again")),
+        h("button", { class: "plain-button", onclick: edit }, say("edit"))) : null;
+    const earlier = state.turns.filter((run) => run.main && (run !== state.run));
+    const list = earlier.map((run) => h("details", { class: "turn" },
+      h("summary", { dir: "auto" }, run.question),
+      h("p", { class: "turn-text", dir: "auto" }, Jakiro.textOf(run.main, run.main.tokens.length)),
+      h("button", { class: "plain-button", onclick: () => show(run, 0) }, say("play"))));
+    host.replaceChildren(...[buttons, earlier.length ? h("h2", null, say("turns")) : null, ...list].filter(Boolean));
+  }
+
+  function textOf(lane, count) {
+    const bytes = lane.tokens.slice(0, count).map((token) => (token.special ? new Uint8Array() : token.bytes));
+    return Jakiro.units(bytes).map((unit) => (unit.state === "open" && !lane.endReason ? "" : unit.text)).join("");
+  }
+
+  // The step in one sentence, for ears and for the picture's name
+  function stepSentence(lane, index, phase) {
+    const step = lane.steps[index];
+    const values = { step: index + 1, steps: lane.steps.length, candidates: step.nodes.length - 1,
+      levels: step.nodes.reduce((most, node) => Math.max(most, node.depth), 0) };
+    if (phase === 1) return say("tree_sentence_hidden", values);
+    const tokens = step.accepted_path.map((i) => `“${nameOf(lane, step.nodes[i].token_id, step.nodes[i].piece)}”`).join(", ");
+    return say("tree_sentence", { ...values, draft: milliseconds(step.draft_ms), verify: milliseconds(step.verify_ms),
+      accepted: tokens ? say("accepted_list", { tokens }) : say("accepted_none"),
+      bonus: `“${nameOf(lane, step.bonus_token_id, step.bonus_piece)}”` });
+  }
+
+  function badgeOf(run) {
+    if (!run || run.source === "live" || !run.main) return "";
+    const { header } = run.main;
+    const profile = header.device_profile || {};
+    const device = profile.device || profile.name || header.device;
+    return say(run.source === "opened" ? "opened_badge" : "recording_badge", { device, date: String(header.created).slice(0, 10) });
+  }
+
+  Object.assign(Jakiro, { buildParts, drawTurns, textOf, stepSentence, badgeOf, acceptanceOf: metrics.acceptance });
+})();

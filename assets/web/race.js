@@ -1,0 +1,101 @@
+// The race: lanes side by side at one common race time, each with its own clock; a lane shows only tokens whose own
+// time has come, whoever's turn it is.
+(() => {
+  const { h, say, rate, number, laneName, metrics } = Jakiro;
+
+  const ORDER = ["autoregressive", "jakiro", "context"];
+
+  class LaneView {
+    constructor(method) {
+      this.name = h("b", null, laneName(method));
+      this.clock = h("span", { class: "own-clock tabular", "data-clock": method });
+      this.rate = h("span", { class: "muted tabular" });
+      this.progress = h("span", { class: "progress-fill" });
+      this.done = h("span", { class: "muted tabular" });
+      this.host = h("div", { class: "answer-host" });
+      this.scroll = h("div", { class: "answer-scroll", tabindex: 0 }, this.host);
+      this.element = h("section", { class: `pane lane lane-${method}`, "data-lane": method },
+        h("div", { class: "pane-head" }, this.name, this.clock, h("span", { class: "muted" }, say("own_clock")),
+          h("span", { class: "gap" }), this.rate),
+        h("div", { class: "progress-line" }, h("span", { class: "progress" }, this.progress), this.done), this.scroll);
+      this.answer = new Jakiro.AnswerView(this.host, { onPick: () => {}, onPreview: () => {} });
+    }
+
+    draw(lane, time, other, selected) {
+      const steps = lane.stepsAt(time);
+      const count = lane.countAfter(steps - 1);
+      const limit = lane.header.sampling.max_new_tokens;
+      const total = lane.endReason ? lane.tokens.length : limit;
+      this.clock.textContent = `${number(Math.min(time, lane.clock), 1)} s`;
+      const speed = metrics.speed(lane, steps);
+      this.rate.textContent = speed === null ? say("measuring") : `${rate(speed)} tokens/s`;
+      this.progress.style.width = `${(100 * count) / total}%`;
+      this.done.textContent = say("lane_progress", { done: count, length: total });
+      this.answer.draw(lane, count, { live: !lane.endReason || count < lane.tokens.length, selected, tail: "" });
+      this.mark(lane, count, other);
+      if (count !== this.count) this.scroll.scrollTop = this.scroll.scrollHeight;
+      this.count = count;
+    }
+
+    // In the leading lane: where the slower one is now
+    mark(lane, count, other) {
+      this.host.querySelectorAll(".plain-here").forEach((token) => token.classList.remove("plain-here"));
+      if (!other || other >= count || lane.method === "autoregressive") return;
+      const unit = this.answer.drawn.find((one) => one.last >= other - 1);
+      if (!unit) return;
+      unit.element.classList.add("plain-here");
+      unit.element.dataset.here = say("plain_is_here");
+    }
+  }
+
+  class RaceView {
+    constructor(plotPane, on) {
+      this.lanes = h("div", { class: "lanes" });
+      this.lead = h("div", { class: "lead tabular", role: "status" });
+      this.empty = h("p", { class: "muted empty" }, say("race_empty"));
+      this.card = h("section", { class: "pane result-card", "aria-label": say("card_title") });
+      this.replay = h("button", { class: "plain-button", onclick: () => on.play(true) }, say("start_race"));
+      this.element = h("div", { class: "race race-only" }, this.empty, this.lanes,
+        h("div", { class: "lead-line" }, this.lead, h("span", { class: "gap" }), this.replay),
+        h("p", { class: "muted race-note" }, say("race_note")), h("div", { class: "race-below" }, plotPane, this.card));
+      this.views = {};
+    }
+
+    draw(state, time) {
+      const { run } = state;
+      if (state.tab !== "race") return;
+      const present = run ? ORDER.filter((method) => run.lanes[method]) : [];
+      this.empty.hidden = present.length > 1;
+      this.empty.textContent = say(present.length === 1 && run.finished ? "race_alone" : "race_empty");
+      this.replay.hidden = !run || !run.finished;
+      const key = present.join();
+      if (key !== this.key) {
+        this.views = Object.fromEntries(present.map((method) => [method, new LaneView(method)]));
+        this.lanes.replaceChildren(...present.map((method) => this.views[method].element));
+        this.key = key;
+      }
+      const plain = run && run.plain;
+      const plainCount = plain ? plain.countAfter(plain.stepsAt(time) - 1) : null;
+      for (const method of present) {
+        this.views[method].draw(run.lanes[method], time, plainCount, method === run.main.method ? state.index : -1);
+      }
+      this.lead.textContent = this.leadWords(run, time);
+    }
+
+    // Plain clock minus Jakiro clock at the last token both have
+    leadWords(run, time) {
+      if (!run || !run.plain || run.plain === run.main) return "";
+      const { main, plain } = run;
+      const common = Math.min(main.countAfter(main.stepsAt(time) - 1), plain.countAfter(plain.stepsAt(time) - 1));
+      if (common < metrics.FEWEST_TOKENS) return say("measuring");
+      const lead = plain.secondsTo(common) - main.secondsTo(common);
+      return say("leads", { lane: laneName((lead >= 0 ? main : plain).method), seconds: number(Math.abs(lead), 1) });
+    }
+
+    drawResult(run) {
+      Jakiro.fillResultCard(this.card, run);
+    }
+  }
+
+  Object.assign(Jakiro, { RaceView });
+})();

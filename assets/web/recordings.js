@@ -1,0 +1,92 @@
+// Shipped recordings and opened files: cards to play them, and the one that plays when the page opens.
+(() => {
+  const { h, say, number, metrics, runFromTraces, speedupWords, badgeOf } = Jakiro;
+
+  class RecordingsView {
+    constructor(state, on) {
+      this.state = state;
+      this.on = on;
+      this.loaded = new Map();
+      this.opened = [];
+      this.cards = h("div", { class: "recording-cards" });
+      this.input = h("input", { type: "file", accept: ".json,application/json", id: "jk-open", class: "file-input",
+        onchange: () => this.open(this.input.files[0]) });
+      const drop = h("div", { class: "drop", ondragover: (event) => event.preventDefault(), ondrop: (event) => {
+        event.preventDefault();
+        this.open(event.dataTransfer.files[0]);
+      } }, h("label", { class: "plain-button", for: "jk-open" }, say("open_trace")), this.input,
+      h("span", { class: "muted" }, say("drop_hint")));
+      this.element = h("div", { class: "recordings recordings-only" }, h("p", { class: "muted" }, say("recordings_hint")), drop,
+        this.cards);
+    }
+
+    async names() {
+      if (!this.known) this.known = this.on.server ? await this.on.server.recording_names() : [];
+      return this.known;
+    }
+
+    async load(name) {
+      if (!this.loaded.has(name)) this.loaded.set(name, await this.on.server.recording(name));
+      return this.loaded.get(name);
+    }
+
+    // Plays the first shipped recording, or the one the address names, unless something else is already on screen
+    async first() {
+      const wanted = new URLSearchParams(location.search);
+      const names = await this.names();
+      const name = names.includes(wanted.get("recording")) ? wanted.get("recording") : names[0];
+      if (!name) return;
+      const recording = await this.load(name);
+      if (!recording || this.state.run) return;
+      const step = wanted.has("step") ? Math.max(0, Number(wanted.get("step")) - 1) : undefined;
+      this.on.showRecording(`recording-${name}`, recording, { playNow: step === undefined, step });
+    }
+
+    async open(file) {
+      if (!file) return;
+      try {
+        if (file.size > Jakiro.LARGEST_TRACE_BYTES) {
+          throw new Jakiro.TraceFileError(say("file_too_large", { size: Math.ceil(file.size / 1024 / 1024) }));
+        }
+        const found = Jakiro.readTraceFile(await file.text());
+        this.opened.push({ title: found.title || file.name, why: "", traces: found.traces });
+        Jakiro.notify(null);
+        this.play(`opened-${this.opened.length}`, this.opened[this.opened.length - 1], "opened");
+      } catch (error) {
+        if (!(error instanceof Jakiro.TraceFileError)) throw error;
+        Jakiro.notify("error", error.message);
+      } finally {
+        this.input.value = "";
+      }
+    }
+
+    play(id, recording, source) {
+      this.on.setTab("watch");
+      this.on.showRecording(id, recording, { playNow: source === "recording", source });
+    }
+
+    card(id, recording, source) {
+      const run = runFromTraces(id, source, recording.traces, recording.title);
+      const tau = metrics.tau(run.main.steps);
+      const speedup = speedupWords(metrics.speedup(run.main, run.plain)) || say("not_measured");
+      return h("section", { class: "pane recording-card" }, h("h2", { dir: "auto" }, recording.title),
+        h("p", { dir: "auto" }, recording.why || run.question), h("p", { class: "muted" }, badgeOf(run)),
+        h("p", { class: "tabular" }, h("b", null, speedup), ` · τ ${tau === null ? "–" : number(tau, 2)}`),
+        h("button", { class: "plain-button", onclick: () => this.play(id, recording, source) }, say("play")),
+        source === "opened" ? h("button", { class: "plain-button", onclick: () => {
+          this.opened.splice(this.opened.indexOf(recording), 1);
+          this.draw();
+        } }, say("close")) : null);
+    }
+
+    async draw() {
+      const names = await this.names();
+      const shipped = await Promise.all(names.map((name) => this.load(name)));
+      const cards = [...this.opened.map((recording, i) => this.card(`opened-${i + 1}`, recording, "opened")),
+        ...shipped.map((recording, i) => recording && this.card(`recording-${names[i]}`, recording, "recording"))];
+      this.cards.replaceChildren(...(cards.length ? cards.filter(Boolean) : [h("p", { class: "muted" }, say("recordings_none"))]));
+    }
+  }
+
+  Object.assign(Jakiro, { RecordingsView });
+})();

@@ -1,0 +1,105 @@
+// The result of an answer on one card: verdict, numbers with their definitions, and what it was measured on.
+(() => {
+  const { h, say, number, wholePercent, milliseconds, shares, metrics, sameText, speedupWords, proposerName } = Jakiro;
+
+  function verdict(run) {
+    const { main, plain } = run;
+    if (!plain || plain === main) return "";
+    if (!run.finished) return say("verdict_running");
+    if (main.tokens.length !== plain.tokens.length) return say("verdict_stopped");
+    const lead = plain.clock - main.clock;
+    if (Math.abs(lead) < 0.02 * plain.clock) return say("verdict_tie");
+    return say(lead > 0 ? "verdict_jakiro" : "verdict_plain", { seconds: number(Math.abs(lead), 1) });
+  }
+
+  // All lines of the card as plain data, so that the page and the picture show the same
+  function resultOf(run) {
+    const { main, plain } = run;
+    const { header } = main;
+    const counts = metrics.acceptedByProposer(main.steps);
+    const proposers = Object.keys(counts).sort((a, b) => counts[b] - counts[a]);
+    const whole = shares(proposers.map((proposer) => counts[proposer]));
+    const tau = metrics.tau(main.steps);
+    const same = sameText(run);
+    const versions = Object.entries(header.versions).map(([name, version]) => `${name} ${version}`).join(", ");
+    const sampling = { temperature: header.sampling.temperature, seed: header.sampling.seed, nodes: header.tree.nodes };
+    return {
+      question: run.question,
+      verdict: verdict(run),
+      speedup: speedupWords(metrics.speedup(main, plain)) || say(run.finished ? "not_measured" : "measuring"),
+      rows: [
+        [say("metric_same"), same.value, same.state === "different" ? same.note : ""],
+        [say("metric_tau"), tau === null ? say("not_measured") : number(tau, 2), say("metric_tau_note")],
+        [say("card_step_time"), `${metrics.stepTimes(main.steps).map(milliseconds).join(" · ")} ms`, ""],
+        [say("card_share"), proposers.map((proposer, i) => `${proposerName(proposer)} ${whole[i]} %`).join(" · ") || "–", ""],
+        [say("card_prefill"), `${milliseconds(header.prefill_ms)} ms`, ""],
+      ],
+      depths: metrics.acceptanceByDepth(main.steps),
+      small: [
+        `${header.target.name} · ${header.head ? header.head.name : "–"} · ${header.device} · ${header.dtype} · ${header.numerics}`,
+        `${say("card_settings", sampling)} · ${String(header.created).slice(0, 10)}`, versions,
+      ],
+    };
+  }
+
+  function depthBars(depths) {
+    return h("div", { class: "depth-bars" }, h("div", { class: "muted" }, say("card_acceptance_depth")),
+      depths.map(([kept, tested], i) => h("div", { class: "depth-row" }, h("span", null, say("level", { n: i + 1 })),
+        h("span", { class: "bar-room" }, h("span", { class: "bar-fill fill-ink", style: `width:${(100 * kept) / tested}%` })),
+        h("span", { class: "tabular" }, say("card_depth_value", { percent: wholePercent(kept / tested), tested })))));
+  }
+
+  function fillResultCard(host, run) {
+    if (!run || !run.main) {
+      host.replaceChildren(h("h2", null, say("card_title")));
+      return;
+    }
+    const result = resultOf(run);
+    host.replaceChildren(
+      h("div", { class: "pane-head" }, h("h2", null, say("card_title")), h("span", { class: "result-speedup tabular" }, result.speedup)),
+      h("p", { class: "asked", dir: "auto" }, result.question), h("p", { class: "verdict" }, result.verdict),
+      h("dl", null, result.rows.map(([name, value, note]) => [h("dt", null, name), h("dd", { class: "tabular" }, value,
+        note ? h("span", { class: "muted" }, ` ${note}`) : null)])),
+      depthBars(result.depths), result.small.map((line) => h("p", { class: "muted small" }, line)));
+  }
+
+  const CARD_WIDTH = 1920;
+  const CARD_HEIGHT = 1080;
+
+  // The card as a 1920 × 1080 picture, in the colours of the page
+  function resultPicture(run) {
+    const canvas = h("canvas", { width: CARD_WIDTH, height: CARD_HEIGHT });
+    const paint = canvas.getContext("2d");
+    const style = getComputedStyle(document.querySelector(".jk-view"));
+    const colour = (name) => style.getPropertyValue(name).trim();
+    const result = resultOf(run);
+    paint.fillStyle = colour("--page");
+    paint.fillRect(0, 0, CARD_WIDTH, CARD_HEIGHT);
+    const write = (text, x, y, size, name = "--ink", weight = 400) => {
+      paint.fillStyle = colour(name);
+      paint.font = `${weight} ${size}px system-ui, sans-serif`;
+      paint.fillText(text, x, y, CARD_WIDTH - x - 80);
+    };
+    write(`${say("title")} · ${say("tagline")}`, 80, 90, 30, "--muted");
+    write(Jakiro.cut(result.question, 90), 80, 170, 46, "--ink", 600);
+    write(result.speedup, 80, 360, 150, "--ink", 700);
+    write(say("metric_speedup_note"), 84, 410, 26, "--muted");
+    write(result.verdict, 80, 490, 42);
+    result.rows.forEach(([name, value], i) => {
+      write(name, 80, 580 + i * 62, 30, "--muted");
+      write(value, 560, 580 + i * 62, 34, "--ink", 600);
+    });
+    result.depths.slice(0, 8).forEach(([kept, tested], i) => {
+      write(say("level", { n: i + 1 }), 1240, 300 + i * 48, 26, "--muted");
+      paint.fillStyle = colour("--hairline");
+      paint.fillRect(1360, 278 + i * 48, 300, 26);
+      paint.fillStyle = colour("--ink");
+      paint.fillRect(1360, 278 + i * 48, (300 * kept) / tested, 26);
+      write(say("card_depth_value", { percent: wholePercent(kept / tested), tested }), 1680, 300 + i * 48, 26);
+    });
+    result.small.forEach((line, i) => write(line, 80, 940 + i * 42, 26, "--muted"));
+    return canvas;
+  }
+
+  Object.assign(Jakiro, { resultOf, fillResultCard, resultPicture });
+})();

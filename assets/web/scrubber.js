@@ -1,0 +1,70 @@
+// One bar under both columns: a strip with one bar per step (height = tokens kept), a handle over it, and playing.
+(() => {
+  const { h, s, say } = Jakiro;
+
+  const PACES = ["1", "0.5", "0.25", "0.1", "step"];
+
+  class Scrubber {
+    // `on`: {seek(step), follow(), play(), pace(value)}
+    constructor(host, on) {
+      const button = (key, sign, action) => h("button", { class: "icon-button", title: say(key), "aria-label": say(key),
+        onclick: action, "data-action": key }, sign);
+      this.range = h("input", { type: "range", min: 0, max: 0, value: 0, step: 1, "aria-label": say("step_slider"),
+        id: "jk-step", oninput: () => on.seek(Number(this.range.value)) });
+      this.bars = s("svg", { class: "bars", preserveAspectRatio: "none", "aria-hidden": "true" });
+      this.where = h("span", { class: "where tabular" });
+      this.live = h("button", { class: "live-button", onclick: () => on.follow() });
+      this.playButton = button("play", "▶", () => on.play());
+      this.pace = h("select", { "aria-label": say("speed_label"), onchange: () => on.pace(this.pace.value) },
+        PACES.map((pace) => h("option", { value: pace }, pace === "step" ? say("step_by_step") : `${pace}×`)));
+      host.append(
+        h("div", { class: "scrub-buttons" }, button("first_step", "|◀", () => on.seek(0)),
+          button("previous_step", "◀", () => on.seek(this.index - 1)), this.playButton,
+          button("next_step", "▶︎|", () => on.seek(this.index + 1)),
+          button("last_step", "▶▶|", () => on.seek(this.count - 1))),
+        h("div", { class: "track" }, this.bars, this.range),
+        h("div", { class: "scrub-words" }, this.where, this.live), this.pace);
+      this.count = 0;
+      this.index = 0;
+    }
+
+    draw(lane, state) {
+      this.count = lane ? lane.steps.length : 0;
+      this.index = state.index;
+      this.range.max = Math.max(0, this.count - 1);
+      this.range.value = state.index;
+      this.range.disabled = !this.count;
+      const position = this.count ? say("step_of", { step: state.index + 1, steps: this.count }) : "";
+      const newer = this.count - 1 - state.index;
+      const paused = state.live && !state.follow;
+      this.where.textContent = paused ? say("paused", { step: state.index + 1, newer }) : position;
+      this.range.setAttribute("aria-valuetext", position);
+      this.live.hidden = !state.live;
+      this.live.textContent = say(state.follow ? "live" : "back_to_live");
+      this.live.classList.toggle("following", state.follow);
+      this.playButton.textContent = state.playing ? "❚❚" : "▶";
+      const name = say(state.playing ? "pause" : "play");
+      this.playButton.title = name;
+      this.playButton.setAttribute("aria-label", name);
+      this.drawBars(lane, state);
+    }
+
+    drawBars(lane, state) {
+      const most = lane ? Math.max(2, lane.header.tree.depth + 1 || 2) : 2;
+      const width = Math.max(this.count, 1);
+      this.bars.setAttribute("viewBox", `0 0 ${width} ${most}`);
+      if (this.lane !== lane) this.bars.replaceChildren();
+      this.lane = lane;
+      while (this.bars.childNodes.length > this.count) this.bars.lastChild.remove();
+      for (let i = this.bars.childNodes.length; i < this.count; i += 1) {
+        const kept = Math.min(most, lane.steps[i].accepted_path.length + 1);
+        this.bars.append(s("rect", { x: i + 0.08, y: most - kept, width: 0.84, height: kept }));
+      }
+      if (this.marked && this.marked !== this.bars.childNodes[state.index]) this.marked.classList.remove("current");
+      this.marked = this.bars.childNodes[state.index];
+      if (this.marked) this.marked.classList.add("current");
+    }
+  }
+
+  Object.assign(Jakiro, { Scrubber });
+})();

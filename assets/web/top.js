@@ -1,0 +1,67 @@
+// The top of the page: name, one sentence, model status, tabs, and the one place where errors are said.
+(() => {
+  const { h, say } = Jakiro;
+
+  const TABS = ["watch", "race", "recordings"];
+  let notice = null;
+
+  // One sentence above the question row; null clears it
+  function notify(kind, text) {
+    if (!notice) return;
+    notice.hidden = !kind;
+    notice.className = `notice ${kind || ""}`;
+    notice.replaceChildren(...(kind ? [h("b", null, kind === "error" ? `⚠ ${say("error_word")}` : say("notice_word")), ` ${text}`] : []));
+  }
+
+  function tabStrip() {
+    const buttons = TABS.map((tab) => h("button", { role: "tab", "data-tab": tab, "aria-selected": String(tab === "watch"),
+      onclick: () => choose(tab) }, say(`tab_${tab}`)));
+    const choose = (tab) => {
+      Jakiro.setTab(tab);
+    };
+    const strip = h("div", { class: "tabs", role: "tablist" }, buttons);
+    strip.addEventListener("keydown", (event) => {
+      const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+      const at = buttons.indexOf(document.activeElement);
+      if (!move || at < 0) return;
+      const next = buttons[(at + move + buttons.length) % buttons.length];
+      next.focus();
+      next.click();
+    });
+    new MutationObserver(() => buttons.forEach((button) => button.setAttribute("aria-selected",
+      String(button.dataset.tab === document.body.dataset.jakiroTab)))).observe(document.body, { attributeFilter: ["data-jakiro-tab"] });
+    return strip;
+  }
+
+  function mountTop(element, props, watch) {
+    const root = element.querySelector(".jk-top");
+    const chip = h("span", { class: "chip loading", role: "status", id: "jk-chip", tabindex: 0 }, say("loading"));
+    const projector = h("button", { class: "plain-button", "aria-pressed": "false", onclick: () => {
+      const on = document.documentElement.classList.toggle("projector");
+      projector.setAttribute("aria-pressed", String(on));
+      sessionStorage.setItem("jakiro-projector", on ? "1" : "");
+      Jakiro.redraw();
+    } }, say("projector"));
+    const settings = h("button", { class: "plain-button", id: "jk-settings", onclick: () => {
+      document.querySelector(".sidebar .toggle-button")?.click();
+    } }, say("settings"));
+    notice = h("div", { class: "notice", role: "alert", hidden: true, id: "jk-notice" });
+    root.append(
+      h("a", { class: "skip", href: "#jk-answer" }, say("skip")),
+      h("header", { class: "jk-header" }, h("h1", null, say("title")), h("p", { class: "muted" }, say("tagline")),
+        h("span", { class: "gap" }), chip, settings, projector),
+      tabStrip(), notice);
+    if (sessionStorage.getItem("jakiro-projector")) projector.click();
+    watch("value", () => {
+      const value = props.value || {};
+      if (!value.state) return;
+      chip.className = `chip ${value.state}`;
+      chip.textContent = value.text;
+      chip.title = value.title || "";
+      if (value.state === "failed") notify("error", value.title);
+      else if (value.state === "ready" && !value.bit_identical) notify("notice", say("rounding"));
+    });
+  }
+
+  Object.assign(Jakiro, { notify, mountTop });
+})();

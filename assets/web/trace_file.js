@@ -1,0 +1,90 @@
+// Files people open: a trace, or a recording of several; checked field by field before anything is drawn.
+(() => {
+  const { say } = Jakiro;
+
+  const VERSION = 1;
+  const LARGEST_BYTES = 20 * 1024 * 1024;
+  const HEX = /^([0-9a-f]{2})*$/;
+  const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
+  const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
+  const isText = (value) => typeof value === "string";
+  const isNumbers = (value) => Array.isArray(value) && value.every(isNumber);
+
+  const HEADER = { method: isText, created: isText, messages: Array.isArray, num_prompt_tokens: isNumber, target: isObject,
+    device: isText, dtype: isText, numerics: isText, device_profile: isObject, versions: isObject, sampling: isObject,
+    tree: isObject, first_token_id: isNumber, first_piece: (value) => isText(value) && HEX.test(value), prefill_ms: isNumber,
+    special_tokens: isObject };
+  const STEP = { index: isNumber, nodes: Array.isArray, accepted_path: isNumbers, bonus_token_id: isNumber,
+    bonus_piece: (value) => isText(value) && HEX.test(value), committed_ids: isNumbers, draft_ms: isNumber, verify_ms: isNumber,
+    other_ms: isNumber, plan: isObject };
+  const NODE = { token_id: isNumber, piece: (value) => isText(value) && HEX.test(value), parent: isNumber, depth: isNumber,
+    draft_pass: isNumber, score: isNumber, proposer: isText, also_proposed_by: Array.isArray, router_weights: isNumbers,
+    target_choice: isNumber, target_choice_piece: (value) => isText(value) && HEX.test(value), margin: isNumber };
+
+  class TraceFileError extends Error {}
+  const fail = (key, values) => {
+    throw new TraceFileError(say(key, values));
+  };
+  const unfit = (reason) => fail("not_trace_shape", { reason });
+
+  function check(value, rules, where) {
+    if (!isObject(value)) unfit(`${where} is not an object`);
+    for (const [field, fits] of Object.entries(rules)) {
+      if (!(field in value)) fail("not_trace_field", { field });
+      if (!fits(value[field])) unfit(`“${field}” of ${where} has an unexpected value`);
+    }
+  }
+
+  function checkStep(step, position) {
+    const where = `step ${position}`;
+    check(step, STEP, where);
+    if (step.index !== position) unfit(`${where} says it is step ${step.index}`);
+    if (!step.nodes.length) unfit(`${where} has no nodes`);
+    step.nodes.forEach((node, i) => {
+      check(node, NODE, `node ${i} of ${where}`);
+      const depth = i === 0 ? 0 : (step.nodes[node.parent] || {}).depth + 1;
+      if ((i === 0) !== (node.parent === -1) || node.parent >= i || node.depth !== depth) {
+        unfit(`node ${i} of ${where} does not fit its parent`);
+      }
+      for (const name of ["draft_prob", "target_prob"]) {
+        if (node[name] !== null && !isNumber(node[name])) unfit(`“${name}” of node ${i} of ${where} is not a number`);
+      }
+    });
+    let before = 0;
+    for (const i of step.accepted_path) {
+      if (!step.nodes[i] || step.nodes[i].parent !== before) unfit(`the accepted path of ${where} is no path`);
+      before = i;
+    }
+    check(step.plan, { levels: isNumber, nodes: isNumber, why: isText, curve: Array.isArray }, `the plan of ${where}`);
+  }
+
+  function checkTrace(trace) {
+    if (!isObject(trace)) unfit("expected an object");
+    for (const field of ["header", "steps"]) if (!(field in trace)) fail("not_trace_field", { field });
+    const found = isObject(trace.header) ? trace.header.schema_version : undefined;
+    if (found !== VERSION) fail("trace_version", { found, known: VERSION });
+    check(trace.header, HEADER, "the header");
+    if (!Array.isArray(trace.steps)) unfit("“steps” is not a list");
+    trace.steps.forEach(checkStep);
+  }
+
+  // The traces by method in a file's text; throws TraceFileError with a sentence for people
+  function readTraceFile(text) {
+    if (text.length > LARGEST_BYTES) fail("file_too_large", { size: Math.ceil(text.length / 1024 / 1024) });
+    let value;
+    try {
+      value = JSON.parse(text);
+    } catch {
+      fail("not_trace_json");
+    }
+    if (!isObject(value)) unfit("expected an object");
+    if (isObject(value.traces) && Object.keys(value.traces).length) {
+      Object.values(value.traces).forEach(checkTrace);
+      return { title: isText(value.title) ? value.title : null, traces: value.traces };
+    }
+    checkTrace(value);
+    return { title: null, traces: { [value.header.method]: value } };
+  }
+
+  Object.assign(Jakiro, { readTraceFile, TraceFileError, LARGEST_TRACE_BYTES: LARGEST_BYTES });
+})();

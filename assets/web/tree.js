@@ -1,0 +1,302 @@
+// The draft tree of one step as SVG: hue and shape say who proposed, place says how much the draft believed, and
+// edges say what the target did. Nothing of the verdict is drawn in phase 1.
+(() => {
+  const { s, say, label, cut, layoutTree, stateOf } = Jakiro;
+
+  const SHAPES = { root: "circle", expert_0: "circle", expert_1: "square", contrastive: "diamond",
+    context: "triangle", target: "star" };
+  const clamp = (low, value, high) => Math.max(low, Math.min(high, value));
+  const measuring = document.createElement("canvas").getContext("2d");
+
+  const shapeOf = (proposer) => SHAPES[proposer] || "pentagon";
+  const hueOf = (proposer) => (SHAPES[proposer] ? proposer : "other");
+
+  function polygon(count, radius, turn, inner) {
+    const corners = [];
+    for (let i = 0; i < count; i += 1) {
+      const angle = turn + (i * 2 * Math.PI) / count;
+      const r = inner && i % 2 ? inner : radius;
+      corners.push(`${(r * Math.cos(angle)).toFixed(2)},${(r * Math.sin(angle)).toFixed(2)}`);
+    }
+    return `M${corners.join("L")}Z`;
+  }
+
+  // A marker's outline around 0,0; all shapes look equally heavy at one size
+  function markerPath(shape, size) {
+    const r = size / 2;
+    if (shape === "square") return polygon(4, r * 1.25, Math.PI / 4);
+    if (shape === "diamond") return polygon(4, r * 1.28, 0);
+    if (shape === "triangle") return polygon(3, r * 1.3, -Math.PI / 2);
+    if (shape === "star") return polygon(10, r * 1.4, -Math.PI / 2, r * 0.62);
+    if (shape === "pentagon") return polygon(5, r * 1.15, -Math.PI / 2);
+    return `M${r},0A${r},${r} 0 1 1 ${-r},0A${r},${r} 0 1 1 ${r},0Z`;
+  }
+
+  function marker(proposer, size, extra) {
+    return s("path", { d: markerPath(shapeOf(proposer), size), class: `marker hue-${hueOf(proposer)} ${extra || ""}` });
+  }
+
+  // The name of a token in tree, card and tables; special tokens by their name
+  function nameOf(lane, id, hexOrBytes) {
+    const special = lane.header.special_tokens[String(id)];
+    if (special) return `‹${special.replace(/^<\|?|\|?>$/g, "")}›`;
+    return label(typeof hexOrBytes === "string" ? Jakiro.fromHex(hexOrBytes) : hexOrBytes);
+  }
+
+  function rootName(lane, index) {
+    const before = lane.countAfter(index - 1);
+    return lane.tokens.slice(Math.max(0, before - 2), before).map((token) => nameOf(lane, token.id, token.bytes)).join("");
+  }
+
+  class TreeView {
+    constructor(host, card) {
+      this.host = host;
+      this.card = card;
+      this.opened = new Set();
+      this.openedStep = null;
+    }
+
+    // `shown`: {lane, index, phase, choices, showAll}
+    draw(shown) {
+      const { lane, index } = shown;
+      const step = lane.steps[index];
+      const key = `${lane.method}/${index}/${lane.header.created}`;
+      if (this.openedStep !== key) this.opened = new Set();
+      this.openedStep = key;
+      this.shown = shown;
+      const scale = parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
+      const width = Math.max(this.host.clientWidth, 200);
+      const height = Math.max(this.host.clientHeight - 4, 160);
+      const top = 52 * scale;
+      const least = 16 * scale;
+      const most = shown.showAll ? Infinity : Math.max(3, Math.floor((height - top) / least));
+      const plan = layoutTree(step, { phase: shown.phase, most, opened: this.opened });
+      const column = clamp(64 * scale, (width - 40) / (plan.depth + 2), 128 * scale);
+      const row = clamp(least, (height - top - 8) / plan.rows, 28 * scale);
+      const small = step.nodes.length > 40 || width < 480;
+      this.font = (width < 480 ? 11 : small ? 12 : 13) * scale;
+      Object.assign(this, { step, plan, column, row, top, scale });
+      const total = { width: Math.max(width, column * (plan.depth + 2) + 24), height: top + plan.rows * row + 4 };
+      const svg = s("svg", { width: total.width, height: Math.max(total.height, height), class: `tree phase-${shown.phase}`,
+        role: "img", "aria-label": shown.sentence, "data-step": index, "data-nodes": step.nodes.length,
+        "data-accepted": shown.phase === 3 ? step.accepted_path.join(",") : null,
+        style: `--label:${this.font}px` });
+      this.labels = this.measureLabels();
+      svg.append(this.columnHeads(), this.edges(), this.nodes());
+      if (shown.phase > 1) svg.append(this.choices(shown.choices));
+      if (shown.phase === 3) svg.append(this.verdict(Math.max(total.height, height)));
+      this.host.replaceChildren(svg);
+      this.svg = svg;
+    }
+
+    place(spot) {
+      return { x: 16 * this.scale + spot.column * this.column, y: this.top + (spot.row + 0.5) * this.row };
+    }
+
+    size(i) {
+      if (i === 0) return 9 * this.scale;
+      const node = this.step.nodes[i];
+      const chance = Math.min(1, Math.exp(node.score - this.step.nodes[node.parent].score));
+      return (7 + 11 * Math.sqrt(chance)) * this.scale * (this.row < 20 * this.scale ? 0.85 : 1);
+    }
+
+    measure(text) {
+      measuring.font = `${this.font}px ${getComputedStyle(this.host).getPropertyValue("--mono") || "monospace"}`;
+      return measuring.measureText(text).width;
+    }
+
+    fit(text, room) {
+      if (this.measure(text) <= room) return text;
+      let most = Math.max(3, Math.floor(room / this.measure("m")) + 1);
+      while (most > 3 && this.measure(cut(text, most)) > room) most -= 1;
+      return cut(text, most);
+    }
+
+    measureLabels() {
+      const { lane, index } = this.shown;
+      const labels = new Map();
+      const room = this.column - 32 * this.scale;
+      const pills = new Map(this.plan.pills.map((pill) => [pill.parent, pill]));
+      for (const [i, spot] of this.plan.places) {
+        const node = this.step.nodes[i];
+        const name = i ? nameOf(lane, node.token_id, node.piece) : rootName(lane, index);
+        const pill = pills.get(i);
+        const text = this.fit(name, pill ? room - 24 * this.scale : room);
+        const start = this.place(spot).x + this.size(i) / 2 + 5 * this.scale;
+        labels.set(i, { text, start, end: start + this.measure(text) + 3 * this.scale + (pill ? 26 * this.scale : 0), pill });
+      }
+      return labels;
+    }
+
+    columnHeads() {
+      const group = s("g", { class: "heads" });
+      const passes = [];
+      this.step.nodes.forEach((node) => {
+        if (node.depth && node.draft_pass) passes[node.depth] = passes[node.depth] || node.draft_pass;
+      });
+      for (let depth = 1; depth <= this.plan.depth; depth += 1) {
+        const x = this.place({ column: depth, row: 0 }).x;
+        group.append(s("text", { x: x - 6, y: 36 * this.scale }, say("level", { n: depth })));
+        const shared = passes[depth] && passes[depth] === passes[depth + 1];
+        if (!passes[depth] || (depth > 1 && passes[depth] === passes[depth - 1])) continue;
+        const right = x + (shared ? 2 : 1) * this.column - 22 * this.scale;
+        const words = shared ? say("shared_pass") : say("pass", { n: passes[depth] });
+        const room = right - x;
+        const y = 18 * this.scale;
+        group.append(s("path", { class: "bracket", d: `M${x - 6},${y + 5}v-4H${right}v4` }),
+          s("text", { x: x - 6, y: y - 5, class: "pass" }, this.fit(words, room + 16 * this.scale)));
+      }
+      return group;
+    }
+
+    edge(from, to, size) {
+      const turn = to.x - 14 * this.scale;
+      const end = to.x - size / 2;
+      const start = Math.min(from.x, turn);
+      return Math.abs(from.y - to.y) < 0.5 ? `M${start},${to.y}H${end}` : `M${start},${from.y}H${turn}V${to.y}H${end}`;
+    }
+
+    edges() {
+      const group = s("g", { class: "edges" });
+      const order = { not_reached: 0, refused: 1, accepted: 2 };
+      const drawn = [];
+      for (const [i, spot] of this.plan.places) {
+        if (!i) continue;
+        const parent = this.step.nodes[i].parent;
+        const from = { x: this.labels.get(parent).end, y: this.place(this.plan.places.get(parent)).y };
+        const to = this.place(spot);
+        const state = this.shown.phase === 1 ? "proposed" : stateOf(this.step, i);
+        const size = this.size(i) + (state === "accepted" ? 4 * this.scale : 2 * this.scale);
+        drawn.push([order[state] || 0, s("path", { class: `edge ${state}`, d: this.edge(from, to, size) })]);
+        if (state === "refused") {
+          const x = to.x - size / 2 - 3 * this.scale;
+          const half = 5 * this.scale;
+          drawn.push([1, s("path", { class: "edge crossbar", d: `M${x},${to.y - half}V${to.y + half}` })]);
+        }
+      }
+      if (this.plan.bonus) {
+        const from = { x: this.labels.get(this.plan.end).end, y: this.place(this.plan.places.get(this.plan.end)).y };
+        drawn.push([3, s("path", { class: "edge bonus", d: this.edge(from, this.place(this.plan.bonus), 16 * this.scale) })]);
+      }
+      drawn.sort((a, b) => a[0] - b[0]).forEach(([, path]) => group.append(path));
+      return group;
+    }
+
+    node(id, spot, mark, text, state) {
+      const { x, y } = this.place(spot);
+      const group = s("g", { class: `node ${state}`, "data-node": id, "data-state": this.shown.phase > 1 ? state : null });
+      const reach = 12 * this.scale;
+      mark.setAttribute("transform", `translate(${x.toFixed(1)} ${y.toFixed(1)})`);
+      group.append(s("rect", { class: "reach", x: x - reach, y: y - Math.max(this.row / 2, 8), height: Math.max(this.row, 16),
+        width: Math.max(24, text.end - x + reach) }), mark,
+        s("text", { x: text.start, y: y + this.font * 0.35 }, text.text));
+      group.addEventListener("pointerenter", () => this.card.show(id, group));
+      group.addEventListener("pointerleave", () => this.card.leave());
+      group.addEventListener("click", () => this.card.pin(id, group));
+      return group;
+    }
+
+    nodes() {
+      const group = s("g", { class: "nodes" });
+      for (const [i, spot] of this.plan.places) {
+        const node = this.step.nodes[i];
+        const text = this.labels.get(i);
+        const state = this.shown.phase === 1 && i ? "proposed" : stateOf(this.step, i);
+        group.append(this.node(i, spot, marker(node.proposer, this.size(i)), text, state));
+        if (text.pill) group.append(this.pill(i, spot, text));
+      }
+      if (this.plan.bonus) {
+        const { x } = this.place(this.plan.bonus);
+        const start = x + 14 * this.scale;
+        const name = nameOf(this.shown.lane, this.step.bonus_token_id, this.step.bonus_piece);
+        const text = this.fit(name, this.column - 28 * this.scale);
+        const words = { text, start, end: start + this.measure(text) };
+        group.append(this.node("bonus", this.plan.bonus, marker("target", 15 * this.scale), words, "bonus"));
+      }
+      return group;
+    }
+
+    pill(parent, spot, text) {
+      const width = 23 * this.scale;
+      const { y } = this.place(spot);
+      const x = text.end - width - 1;
+      const group = s("g", { class: "pill", role: "button", tabindex: 0, "data-size": text.pill.size });
+      group.append(s("rect", { x, y: y - 8 * this.scale, width, height: 16 * this.scale, rx: 4 }),
+        s("text", { x: x + width / 2, y: y + this.font * 0.33 }, `+${text.pill.size}`));
+      const open = () => {
+        this.opened.add(parent);
+        this.draw(this.shown);
+      };
+      group.addEventListener("click", open);
+      group.addEventListener("keydown", (event) => event.key === "Enter" && open());
+      group.addEventListener("pointerenter", () => this.card.showFold(text.pill, group));
+      group.addEventListener("pointerleave", () => this.card.leave());
+      return group;
+    }
+
+    // Where the target's choice is no candidate, a ghost label names it; with `everywhere`, also off the accepted path
+    choices(everywhere) {
+      const group = s("g", { class: "ghosts" });
+      const bonusShown = this.plan.bonus ? this.plan.end : null;
+      for (const [i, spot] of this.plan.places) {
+        const kept = i === 0 || stateOf(this.step, i) === "accepted";
+        if ((!kept && !everywhere) || i === bonusShown) continue;
+        const node = this.step.nodes[i];
+        const child = this.plan.children[i].find((c) => this.step.nodes[c].token_id === node.target_choice);
+        const { y } = this.place(spot);
+        if (child === undefined) {
+          const first = this.plan.children[i].find((c) => this.plan.places.has(c));
+          const name = `→ ${nameOf(this.shown.lane, node.target_choice, node.target_choice_piece)}`;
+          const below = first !== undefined;
+          group.append(s("text", { x: this.labels.get(i).end - (below ? 4 : 0) * this.scale,
+            y: y + this.font * (below ? -0.45 : 0.35), "data-choice-of": i }, this.fit(name, this.column)));
+        } else if (this.plan.places.has(child)) {
+          const to = this.place(this.plan.places.get(child));
+          const x = to.x - 12 * this.scale - this.size(child) / 2;
+          group.append(s("path", { class: "tick", d: `M${x - 2},${to.y - 5}l3,3l5,-7` }));
+        }
+      }
+      return group;
+    }
+
+    verdict(height) {
+      const group = s("g", { class: "verdict" });
+      const end = this.place({ column: this.plan.places.get(this.plan.end).column + 1, row: 0 });
+      const x = end.x - 20 * this.scale;
+      group.append(s("path", { class: "border", d: `M${x},${this.top - 8}V${height - 18 * this.scale}` }),
+        s("text", { x: x + 4, y: height - 8 * this.scale, class: "border-words" }, say("accepted_to_here")));
+      const kept = this.step.committed_ids.length;
+      if (kept <= this.step.accepted_path.length) {
+        const last = kept ? this.step.accepted_path[kept - 1] : 0;
+        const { x: left, y } = this.place(this.plan.places.get(last));
+        group.append(s("text", { x: left - 6, y: y - this.row * 0.42, class: "cut" }, say("cut_here")));
+      }
+      return group;
+    }
+
+    // A step with the arrow keys from node `from`: parent, first child, next or previous sibling
+    neighbour(from, key) {
+      const { children, places } = this.plan;
+      const visible = (list) => list.filter((i) => places.has(i));
+      const node = this.step.nodes[from];
+      if (key === "ArrowLeft") return node.parent >= 0 ? node.parent : from;
+      if (key === "ArrowRight") return visible(children[from])[0] ?? from;
+      if (node.parent < 0) return from;
+      const siblings = visible(children[node.parent]);
+      const next = siblings.indexOf(from) + (key === "ArrowDown" ? 1 : -1);
+      return siblings[clamp(0, next, siblings.length - 1)];
+    }
+
+    element(id) {
+      return this.svg && this.svg.querySelector(`[data-node="${id}"]`);
+    }
+  }
+
+  // A small drawing of a proposer's marker for legends and cards
+  function sample(proposer, hollow) {
+    return s("svg", { class: "sample", viewBox: "-9 -9 18 18", width: 14, height: 14, "aria-hidden": "true" },
+      marker(proposer, 12, hollow ? "hollow" : ""));
+  }
+
+  Object.assign(Jakiro, { TreeView, markerSample: sample, nameOf, shapeOf, hueOf });
+})();

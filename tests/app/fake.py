@@ -1,0 +1,233 @@
+"""A generator without a model: plausible, seeded traces at a chosen pace, with the library's face.
+
+The answer is a fixed list of pieces, so plain and Jakiro give the same text; trees are grown at random around it.
+"""
+
+import math
+import random
+import time
+from collections.abc import Iterator
+
+from jakiro.trace import Header, Node, Plan, Step, Trace
+
+ANSWER = (
+    "The sky is blue because the air scatters short waves of light more than long ones. Sunlight holds all colours, "
+    "and on its way through the air the blue part is sent in every direction, so it reaches us from all over the sky. "
+    "In the evening the light takes a longer way:\n\n- most of the blue is gone by then\n- what is left looks red. 🌍 "
+).split(" ")
+OTHERS = [" a", " of", " light", "\n", " very", " and", " that", ",", " since", " in", " scattered", " wave", " it"]
+STOP_ID = 2
+
+
+def split_emoji(pieces: list[bytes]) -> list[bytes]:
+    """Cuts each four-byte character into two tokens, as byte-level vocabularies do."""
+    cut = []
+    for piece in pieces:
+        if piece.endswith("🌍".encode()):
+            cut += [piece[:-2], piece[-2:]]
+        else:
+            cut.append(piece)
+    return cut
+
+
+def default_answer() -> list[bytes]:
+    pieces = [(word if index == 0 else " " + word).encode() for index, word in enumerate(ANSWER) if word]
+    return split_emoji(pieces)
+
+
+class FakeStream:
+    """What `FakeGenerator.stream` returns: an iterator of steps with a growing trace."""
+
+    def __init__(self, owner: "FakeGenerator", trace: Trace, steps: Iterator[Step]) -> None:
+        self._owner, self.trace, self._steps = owner, trace, steps
+
+    def __iter__(self):
+        return self
+
+    def __next__(self) -> Step:
+        step = next(self._steps)
+        self.trace.steps.append(step)
+        return step
+
+    def close(self) -> None:
+        self._steps.close()
+        if self.trace.end_reason is None:
+            self.trace.end_reason = "stopped"
+        self._owner.closed += 1
+
+
+class FakeRace:
+    """What `FakeGenerator.race` returns: (method, step) of the lane whose own clock is behind."""
+
+    def __init__(self, streams: dict[str, FakeStream]) -> None:
+        self._streams = streams
+        self.traces = {method: stream.trace for method, stream in streams.items()}
+        self._pairs = self._run()
+
+    def _run(self):
+        running = dict(self._streams)
+        while running:
+            method = min(running, key=lambda name: self.traces[name].decode_seconds)
+            try:
+                yield method, next(running[method])
+            except StopIteration:
+                del running[method]
+
+    def __iter__(self):
+        return self._pairs
+
+    def close(self) -> None:
+        self._pairs.close()
+        for stream in self._streams.values():
+            stream.close()
+
+
+class FakeGenerator:
+    """Gives seeded traces; `pace` 1 sleeps as long as the steps say they took, 0 does not sleep."""
+
+    max_prompt_tokens = 500
+
+    def __init__(self, pieces: list[bytes] | None = None, pace: float = 0.0, ending: str = "eos") -> None:
+        self.pieces = pieces or default_answer()
+        self.pace, self.ending = pace, ending
+        self.closed = self.active = self.most_active = 0
+
+    @property
+    def status(self) -> dict:
+        return {
+            "target": "Fake-135M", "head": "fake-head", "device": "cpu", "dtype": "float32", "numerics": "exact",
+            "bit_identical": True,
+        }  # fmt: skip
+
+    def stream(self, messages, params, method="jakiro", tree=None) -> FakeStream:
+        asked = messages[-1]["content"]
+        if len(asked.split()) > self.max_prompt_tokens:
+            raise ValueError(
+                f"Your prompt has {len(asked.split()):,} tokens; this model reads {self.max_prompt_tokens}. "
+                f"Shorten it by {len(asked.split()) - self.max_prompt_tokens:,}."
+            )
+        pieces = [asked.encode() if piece == b"{question}" else piece for piece in self.pieces]
+        trace = Trace(self._header(messages, params, method, tree, pieces))
+        nodes = 1 if method == "autoregressive" else tree.nodes
+        return FakeStream(self, trace, self._steps(trace, pieces, params, nodes, tree.depth if tree else 0))
+
+    def race(self, messages, params, methods=("autoregressive", "jakiro"), tree=None) -> FakeRace:
+        return FakeRace({method: self.stream(messages, params, method, tree) for method in methods})
+
+    def _header(self, messages, params, method, tree, pieces) -> Header:
+        return Header(
+            method=method, created="2026-01-02T03:04:05+00:00", bit_identical=True, messages=tuple(messages),
+            raw_prompt=None, num_prompt_tokens=40, target={"name": "Fake-135M", "sha256": "0" * 64},
+            head=None if method == "autoregressive" else {"name": "fake-head", "sha256": "1" * 64}, device="cpu",
+            dtype="float32", numerics="exact", device_profile={"device": "2-core CPU"}, versions={"jakiro": "0.1.0"},
+            sampling={
+                "temperature": params.temperature, "top_p": params.top_p, "top_k": params.top_k, "seed": params.seed,
+                "max_new_tokens": params.max_new_tokens,
+            },
+            tree={"nodes": tree.nodes if tree else 1, "depth": tree.depth if tree else 0, "policy": "fixed"},
+            first_token_id=1000, first_piece=pieces[0], first_text=pieces[0].decode("utf-8", "replace"),
+            prefill_ms=84.0, special_tokens={str(STOP_ID): "<|im_end|>"},
+        )  # fmt: skip
+
+    def _steps(self, trace: Trace, pieces: list[bytes], params, nodes: int, depth: int) -> Iterator[Step]:
+        """All steps; after the pieces comes the stop token, and the length limit cuts inside a block."""
+        ids = [1000 + index for index in range(len(pieces))] + [STOP_ID]
+        pieces = [*pieces, b"<|im_end|>"]
+        chance = random.Random(f"{params.seed}-{nodes}-{depth}")
+        position, limit = 1, params.max_new_tokens
+        spoken = trace.header.first_text
+        shown = pieces[0]
+        self.active += 1
+        self.most_active = max(self.most_active, self.active)
+        try:
+            if limit == 1:
+                trace.end_reason = "length"
+            for index in range(len(ids)):
+                if trace.end_reason:
+                    return
+                step = grow_step(index, chance, ids, pieces, position, nodes, depth, limit)
+                if self.pace:
+                    time.sleep(step.total_ms / 1000 * self.pace)
+                position += len(step.committed_ids)
+                start = position - len(step.committed_ids)
+                shown += b"".join(piece for piece in pieces[start:position] if piece != b"<|im_end|>")
+                text = shown.decode("utf-8", "ignore")
+                addition = text if index == 0 else text[len(spoken) :]
+                spoken = text
+                if STOP_ID in step.committed_ids:
+                    trace.end_reason = "eos"
+                elif position >= limit:
+                    trace.end_reason = "length"
+                yield _with_text(step, addition)
+        finally:
+            self.active -= 1
+
+
+def _with_text(step: Step, text: str) -> Step:
+    return Step(**{name: text if name == "text" else getattr(step, name) for name in Step.__dataclass_fields__})
+
+
+def grow_step(index, chance, ids, pieces, position, num_nodes, depth, limit) -> Step:
+    """One step at `position`: a random tree holding a prefix of the true continuation, cut at stop token and limit."""
+    num_right = 0
+    if num_nodes > 1:
+        while num_right < min(depth, len(ids) - position - 1) and chance.random() < 0.68:
+            num_right += 1
+    records = [{"token": position - 1, "parent": -1, "depth": 0, "score": 0.0, "right": True}]
+    right = 0
+    for level in range(1, num_right + 1):
+        score = records[right]["score"] - chance.uniform(0.1, 0.9)
+        records.append({"token": position + level - 1, "parent": right, "depth": level, "score": score, "right": True})
+        right = len(records) - 1
+    while len(records) < num_nodes:
+        parent = chance.randrange(len(records))
+        if records[parent]["depth"] >= depth:
+            continue
+        taken = {record["token"] for record in records if record["parent"] == parent}
+        taken.add(position + records[parent]["depth"] if records[parent]["right"] else None)
+        other = -1 - chance.randrange(len(OTHERS))
+        if other in taken:
+            other -= len(OTHERS) * (1 + len(records))
+        score = records[parent]["score"] - chance.uniform(0.3, 2.6)
+        node = {"token": other, "parent": parent, "depth": records[parent]["depth"] + 1, "score": score, "right": False}
+        records.append(node)
+    nodes = tuple(_node(record, chance, ids, pieces, position, depth) for record in records)
+    path = tuple(range(1, num_right + 1))
+    bonus = position + num_right
+    committed = []
+    for token_id in ids[position : bonus + 1]:
+        committed.append(token_id)
+        if token_id == STOP_ID or position + len(committed) >= limit:
+            break
+    drafted = num_nodes > 1
+    return Step(
+        index=index, nodes=nodes, accepted_path=path, bonus_token_id=ids[bonus], bonus_piece=pieces[bonus],
+        committed_ids=tuple(committed), text="", draft_ms=12.0 + chance.random() if drafted else 0.0,
+        verify_ms=(48.0 if drafted else 36.0) + 3 * chance.random(), other_ms=1.0 + chance.random(),
+        plan=Plan(
+            levels=depth if drafted else 0, nodes=num_nodes, why="24 candidates pay best here.",
+            expected_tokens=2.6 if drafted else None, expected_ms=64.0 if drafted else None,
+            curve=tuple((count, 28 + 14 * math.log2(count) - 0.45 * count) for count in (1, 4, 8, 16, 24, 32, 48))
+            if drafted else (),
+        ),
+    )  # fmt: skip
+
+
+def _node(record, chance, ids, pieces, position, depth) -> Node:
+    level, token = record["depth"], record["token"]
+    own = pieces[token] if token >= 0 else OTHERS[token % len(OTHERS)].encode()
+    choice = min(position + level, len(ids) - 1) if record["right"] else chance.randrange(len(ids) - 1)
+    contrastive = level == depth and level > 0
+    proposer = "root" if level == 0 else "contrastive" if contrastive else chance.choice(["expert_0", "expert_1"])
+    weight = chance.uniform(0.25, 0.75)
+    return Node(
+        token_id=ids[token] if token >= 0 else 5000 - token, piece=own, parent=record["parent"], depth=level,
+        draft_pass=0 if level == 0 else level - contrastive, score=record["score"],
+        draft_prob=None if level == 0 else min(1.0, math.exp(record["score"] / level) * 0.9),
+        target_prob=None if level == 0 else chance.random() ** 2, proposer=proposer,
+        also_proposed_by=("contrastive",) if proposer == "expert_0" and chance.random() < 0.1 else (),
+        router_weights=() if level == 0 else (weight, 1 - weight),
+        expert_contributions=None if level == 0 or contrastive else (chance.uniform(-2, 6), chance.uniform(-2, 6)),
+        residual_contribution=None, target_choice=ids[choice], target_choice_piece=pieces[choice],
+        margin=chance.uniform(0.01, 4),
+    )  # fmt: skip
