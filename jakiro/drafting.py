@@ -19,7 +19,9 @@ from jakiro.tree import DraftTree
 
 
 class DraftSession(Protocol):
-    """One call's drafting state."""
+    """One call's drafting state; `buckets` are the tree sizes whose promise a proposed tree is to report."""
+
+    buckets: tuple[int, ...]
 
     def extend(self, committed_ids: Tensor, features: Tensor) -> None:
         """Takes newly committed tokens, (n,) int64, and the target's features one position before each, (n, H)."""
@@ -60,6 +62,7 @@ class HeadSession:
         self.cache = HeadCache(head.config, capacity, self.device, self.dtype)
         self.noise_rows = NoiseRows(noise, head.draft_token_ids)
         self.calibration = dict(head.config.calibration)
+        self.buckets: tuple[int, ...] = ()
         self._pending: list[tuple[Tensor, Tensor]] = []
         self._root: HeadOutput | None = None
         self._root_token: Tensor | None = None
@@ -102,6 +105,7 @@ class HeadSession:
             tree_config,
             self.calibration,
             self.noise_rows,
+            self.buckets,
         )
         tree = grower.grow()
         self.cache.cut(committed)

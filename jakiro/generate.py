@@ -4,13 +4,15 @@ Plain decoding is the same loop with a tree that is only its root, so both sides
 """
 
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 
 import torch
 from torch import Tensor
 
+from jakiro.budget import Choice, DeviceProfile, TreeBudget
 from jakiro.clock import StepClock
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting import Drafter, DraftSession
@@ -36,6 +38,7 @@ class JakiroGenerator:
         drafter: proposes trees; None leaves plain decoding only.
         head: name and hash of the drafter's weights for traces, None without one.
         notices: sentences to say aloud, such as a head trained for other weights.
+        measure: measures this device's costs; called once, when a tree is first to size itself.
     """
 
     def __init__(
@@ -44,7 +47,9 @@ class JakiroGenerator:
         drafter: Drafter | None = None,
         head: dict | None = None,
         notices: Sequence[str] = (),
+        measure: Callable[[], DeviceProfile] | None = None,
     ) -> None:
+        self._measure, self._profile = measure, None
         self.target, self.drafter, self.head, self.notices = target, drafter, head, list(notices)
         self.tokenizer = target.tokenizer
         self.token_text = TokenText(target.tokenizer)
@@ -87,6 +92,13 @@ class JakiroGenerator:
         }
 
     @property
+    def profile(self) -> DeviceProfile | None:
+        """This device's costs, measured on first use; None without a drafter."""
+        if self._profile is None and self._measure is not None:
+            self._profile = self._measure()
+        return self._profile
+
+    @property
     def max_prompt_tokens(self) -> int:
         return self.target.max_positions
 
@@ -112,7 +124,7 @@ class JakiroGenerator:
             raise ValueError(f"Unknown method {method!r}; choose one of {', '.join(METHODS)}.")
         if method == "jakiro" and self.drafter is None:
             raise ValueError("No draft head fits this model, so only plain decoding is available.")
-        tree = ROOT_ONLY if method == "autoregressive" else tree or TreeConfig()
+        tree = ROOT_ONLY if method == "autoregressive" else tree or TreeConfig(policy="auto", nodes=64, depth=8)
         return Stream(self, messages, sampling or SamplingParams(), method, tree, raw)
 
     def run(
@@ -178,6 +190,9 @@ class Stream:
         self._target, self._text = generator.target, generator.token_text
         self._sampling, self._tree_config = sampling, tree
         self._root_only = method == "autoregressive" or tree.root_only
+        self._budget = None
+        if tree.policy == "auto" and not self._root_only and generator.profile is not None:
+            self._budget = TreeBudget(generator.profile, tree)
         prompt = encode_messages(generator.tokenizer, messages, raw_prompt=messages if raw else None)
         num_prompt_tokens, max_positions = len(prompt.token_ids), self._target.max_positions
         if num_prompt_tokens > max_positions:
@@ -225,7 +240,7 @@ class Stream:
                 device=str(device),
                 dtype=str(self._target.dtype).removeprefix("torch."),
                 numerics=self._target.numerics,
-                device_profile={},
+                device_profile=self._budget.profile.to_dict() if self._budget else {},
                 versions=_versions(),
                 sampling=_settings(sampling),
                 tree=_settings(tree),
@@ -261,7 +276,8 @@ class Stream:
     @torch.inference_mode()
     def _step(self) -> Step:
         clock = StepClock(self._target.device)
-        tree = self._propose()
+        choice = self._budget.choose() if self._budget else None
+        tree = self._propose(choice)
         clock.mark()
         base = self._cache.length
         scores = self._target.score(tree, self._cache)
@@ -280,6 +296,8 @@ class Stream:
         self.trace.end_reason = reason
         clock.mark()
         draft_ms, verify_ms, other_ms = clock.spans_ms()
+        if choice is not None:
+            self._budget.observe(choice, outcome.expected, len(outcome.accepted_path), other_ms)
         return Step(
             index=len(self.trace.steps),
             nodes=nodes,
@@ -291,15 +309,19 @@ class Stream:
             draft_ms=draft_ms,
             verify_ms=verify_ms,
             other_ms=other_ms,
-            plan=self._plan(outcome, reread),
+            plan=self._plan(outcome, choice, reread),
         )
 
-    def _propose(self) -> DraftTree:
-        if self._root_only:
+    def _propose(self, choice: Choice | None) -> DraftTree:
+        if self._root_only or (choice is not None and choice.levels == 0):
             return DraftTree.root_only(self._root)
         if self._session is None:
             self._session = self._start_session()
-        return self._session.propose(self._tree_config)
+            self._session.buckets = self._budget.buckets if self._budget else ()
+        config = self._tree_config
+        if choice is not None:
+            config = replace(config, depth=choice.levels, nodes=choice.nodes)
+        return self._session.propose(config)
 
     def _verify(
         self, tree: DraftTree, mask: Tensor, logits: Tensor, root_position: int, prefix_length: int = 0
@@ -336,8 +358,10 @@ class Stream:
             return "eos"
         return self._limit_reason if self._committed >= self._limit else None
 
-    def _plan(self, outcome: Outcome, reread: bool) -> Plan:
+    def _plan(self, outcome: Outcome, choice: Choice | None, reread: bool) -> Plan:
         nodes, levels = len(outcome.token_ids), max(outcome.depths)
+        if choice is not None:
+            return Plan(levels, nodes, choice.why, choice.expected_tokens, choice.expected_ms, choice.curve, reread)
         if self._root_only:
             why = "Plain decoding: one token is checked at a time."
         else:

@@ -60,6 +60,7 @@ class TreeGrower:
         root_token: (1,) int64.
         calibration: beta by key, see `DraftConfig`.
         noise_rows: the target's own noise over the draft vocabulary; used at temperature > 0 with shared noise.
+        buckets: numbers of nodes for which the tree is to say what it would promise.
     """
 
     def __init__(
@@ -72,10 +73,11 @@ class TreeGrower:
         tree_config: TreeConfig,
         calibration: dict[str, float],
         noise_rows: NoiseRows,
+        buckets: tuple[int, ...] = (),
     ) -> None:
         self.head, self.cache, self.root_token = head, cache, root_token
         self.sampling, self.calibration = sampling, calibration
-        self.nodes, self.depth = tree_config.nodes, tree_config.depth
+        self.nodes, self.depth, self.buckets = tree_config.nodes, tree_config.depth, buckets
         self.width = min(tree_config.width, self.nodes - 1, head.draft_token_ids.shape[0])
         self.root_position = cache.length
         self.device = root_token.device
@@ -211,7 +213,7 @@ class TreeGrower:
         token_ids = gather([level.token_ids for level in levels])
         branches = gather([level.column(level.branch) for level in levels])
         rows = gather([level.rows for level in levels])
-        evidence = self._evidence(token_ids, rows, branches, gather([level.draft_probs for level in levels]))
+        evidence = self._evidence(token_ids, rows, branches)
         proposers = gather([level.proposers for level in levels])
         if self.head.config.fusion == "summed":
             pushed_most = evidence["contributions"].nan_to_num(0.0).argmax(-1)
@@ -227,14 +229,24 @@ class TreeGrower:
             branches=torch.cat([root.branches, branches]),
             proposers=torch.cat([root.proposers, proposers]),
             also_context=torch.zeros(kept.shape[0] + 1, dtype=torch.bool, device=self.device),
-            draft_probs=torch.cat([root.draft_probs, evidence["draft_probs"]]),
+            draft_probs=torch.cat([root.draft_probs, gather([level.draft_probs for level in levels])]),
             router_weights=torch.cat([none, evidence["router_weights"]]),
             contributions=torch.cat([none, evidence["contributions"]]),
             residuals=torch.cat([root.residuals, evidence["residuals"]]),
+            expected=self._expected() if self.buckets else root.expected,
             max_depth=self.depth,
         )
 
-    def _evidence(self, token_ids: Tensor, rows: Tensor, branches: Tensor, draft_probs: Tensor) -> dict[str, Tensor]:
+    def _expected(self) -> Tensor:
+        """(levels, buckets): the sum of exp(score) over the best candidates of a tree that is no deeper, no larger."""
+        chances, rows = torch.zeros(0, device=self.device), []
+        last = torch.tensor([nodes - 2 for nodes in self.buckets], device=self.device)
+        for level in self.levels:
+            chances = torch.cat([chances, level.scores.exp()]).sort(descending=True).values
+            rows.append(chances.cumsum(0)[last.clamp(max=chances.shape[0] - 1)])
+        return torch.stack(rows)
+
+    def _evidence(self, token_ids: Tensor, rows: Tensor, branches: Tensor) -> dict[str, Tensor]:
         """Who pushed each kept candidate: by linearity expert e gave w_e (W[x] − mean W)·y_e of the logit of x."""
         head = self.head
 
@@ -259,7 +271,6 @@ class TreeGrower:
             contributions = weights * (directions * outputs).sum(-1).T
         nan = torch.full_like(contributions, torch.nan)
         return {
-            "draft_probs": draft_probs,
             "router_weights": weights_shown,
             "contributions": torch.where(contrastive, nan, contributions),
             "residuals": torch.where(contrastive[:, 0], torch.nan, residuals),

@@ -3,9 +3,11 @@
 import torch
 
 from jakiro import zoo
+from jakiro.budget import DeviceProfile
 from jakiro.draft.checkpoint import WEIGHTS_NAME, file_sha256, load_head
 from jakiro.drafting import HeadDrafter
 from jakiro.generate import JakiroGenerator
+from jakiro.profile import load_or_measure
 from jakiro.target import NUMERICS, TargetModel
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -35,7 +37,12 @@ def load_generator(
     if warning:
         notices.append(warning)
     description = {"name": pair.head_name, "sha256": file_sha256(pair.head_path / WEIGHTS_NAME)}
-    return JakiroGenerator(target_model, HeadDrafter(draft_head), description, notices)
+    drafter = HeadDrafter(draft_head)
+
+    def measure() -> DeviceProfile:
+        return load_or_measure(target_model, drafter, description["sha256"], zoo.cache_folder() / "profiles")
+
+    return JakiroGenerator(target_model, drafter, description, notices, measure)
 
 
 def choose_device(device: str | None) -> torch.device:

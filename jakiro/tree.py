@@ -28,6 +28,8 @@ class DraftTree:
         router_weights: (num_nodes, num_experts) float32, those of the row the node came from.
         contributions: (num_nodes, num_experts) float32 signed parts of the node's logit; NaN if none.
         residuals: (num_nodes,) float32, the part of the logit that no expert owns; NaN if none.
+        expected: (levels, buckets) float32, how many accepted tokens the best trees of so many levels and so many
+            nodes would promise; empty where nobody asked.
         max_depth: the deepest node's depth or more, known on the host.
     """
 
@@ -43,6 +45,7 @@ class DraftTree:
     router_weights: Tensor
     contributions: Tensor
     residuals: Tensor
+    expected: Tensor
     max_depth: int
 
     @property
@@ -69,6 +72,7 @@ class DraftTree:
             router_weights=none,
             contributions=none,
             residuals=nan,
+            expected=torch.zeros((0, 0), device=device),
             max_depth=0,
         )
 

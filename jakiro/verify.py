@@ -57,6 +57,7 @@ class Outcome:
     margins: list[float]
     router_weights: list[list[float]]
     contributions: list[list[float]]
+    expected: list[list[float]]
     accepted_path: list[int]
     bonus_token_id: int
     too_short: bool
@@ -129,6 +130,7 @@ def read_back(tree: DraftTree, verification: Verification) -> Outcome:
             verification.on_path.double(),
             tree.router_weights.double().flatten(),
             tree.contributions.double().flatten(),
+            tree.expected.double().flatten(),
             flags,
         ]
     )
@@ -141,6 +143,8 @@ def read_back(tree: DraftTree, verification: Verification) -> Outcome:
     ) = ([int(v) for v in column] if i in integers else column for i, column in enumerate(lists))  # fmt: skip
     rest = values[(_NODE_FIELDS + 1) * num_nodes :]
     matrix = [rest[i * num_experts : (i + 1) * num_experts] for i in range(2 * num_nodes)]
+    num_levels, num_buckets = tree.expected.shape
+    sums = rest[2 * num_nodes * num_experts : -2]
     end, too_short = int(rest[-2]), bool(rest[-1])
     return Outcome(
         token_ids=token_ids,
@@ -158,6 +162,7 @@ def read_back(tree: DraftTree, verification: Verification) -> Outcome:
         margins=margins,
         router_weights=matrix[:num_nodes],
         contributions=matrix[num_nodes:],
+        expected=[sums[i * num_buckets : (i + 1) * num_buckets] for i in range(num_levels)],
         accepted_path=[index for index in range(1, num_nodes) if on_path[index]],
         bonus_token_id=choices[end],
         too_short=too_short,

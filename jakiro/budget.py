@@ -1,0 +1,208 @@
+"""How large the next tree should be: expected tokens per second from calibrated estimates and measured costs.
+
+The tree of a step is chosen on the host from what the read of the steps before brought. Where no tree pays, drafting
+stops and is probed now and then, so that the loop never falls far behind plain decoding. Plain numbers only; the
+question it answers is the decision model that multi-candidate speculative decoding asks for (arXiv 2409.10644).
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from jakiro.config import TreeConfig
+
+NODE_BUCKETS = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+MEMORY = 0.85
+LOSING_STEPS = 12
+PROBE_TIME_SHARE = 0.02
+WINNING_PROBES = 2
+START_EXPECTATION = 1.6
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceProfile:
+    """What passes cost on one device.
+
+    Attributes:
+        verify_ms: (nodes, milliseconds) of a target pass, ascending; the first entry is plain decoding's pass.
+        draft_ms: (levels, milliseconds) of growing a tree of so many levels, ascending from 1.
+        width: the frontier width the drafts were measured with.
+        key: what was measured: target, head, device, dtype, numerics.
+    """
+
+    verify_ms: tuple[tuple[int, float], ...]
+    draft_ms: tuple[tuple[int, float], ...]
+    width: int
+    key: dict = field(default_factory=dict)
+
+    def verify(self, nodes: int) -> float:
+        return interpolate(self.verify_ms, nodes)
+
+    def draft(self, levels: int) -> float:
+        return interpolate(self.draft_ms, levels) if levels else 0.0
+
+    def to_dict(self) -> dict:
+        return {
+            "verify_ms": [list(pair) for pair in self.verify_ms],
+            "draft_ms": [list(pair) for pair in self.draft_ms],
+            "width": self.width,
+            "key": self.key,
+        }
+
+    @classmethod
+    def from_dict(cls, values: dict) -> "DeviceProfile":
+        return cls(
+            verify_ms=tuple((int(nodes), float(ms)) for nodes, ms in values["verify_ms"]),
+            draft_ms=tuple((int(levels), float(ms)) for levels, ms in values["draft_ms"]),
+            width=int(values["width"]),
+            key=dict(values["key"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The next step's tree and the reason.
+
+    Attributes:
+        levels, nodes: 0 and 1 mean the root alone.
+        why: one sentence.
+        expected_tokens, expected_ms: the estimates behind it.
+        curve: (nodes, expected tokens per second) at the chosen number of levels, the root alone first.
+    """
+
+    levels: int
+    nodes: int
+    why: str
+    expected_tokens: float
+    expected_ms: float
+    curve: tuple[tuple[int, float], ...]
+
+
+def interpolate(points: Sequence[tuple[int, float]], x: float) -> float:
+    """Piecewise linear through ascending (x, y) points; beyond the last one its last slope goes on."""
+    if len(points) == 1 or x <= points[0][0]:
+        return points[0][1]
+    right = min(bisect_left([point[0] for point in points], x), len(points) - 1)
+    (x0, y0), (x1, y1) = points[right - 1], points[right]
+    return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
+
+
+class TreeBudget:
+    """Chooses levels and nodes of each step of one answer.
+
+    Args:
+        profile: this device's costs.
+        bounds: the widest tree allowed; its depth and nodes are upper bounds.
+
+    Accepted draft tokens expected of a tree with so many levels and nodes are kept as a running mean over steps, one
+    number per (levels, bucket), scaled by how many tokens were really accepted against how many were expected.
+    """
+
+    def __init__(self, profile: DeviceProfile, bounds: TreeConfig) -> None:
+        self.profile, self.bounds = profile, bounds
+        self.buckets = (*(nodes for nodes in NODE_BUCKETS if nodes < bounds.nodes), bounds.nodes)
+        self._expected: dict[tuple[int, int], float] = {}
+        self._hoped, self._accepted = START_EXPECTATION, START_EXPECTATION
+        self._other_ms = 0.0
+        self._losing = 0
+        self._winning_probes = 0
+        self._drafting = True
+        self._ms_since_probe = 0.0
+
+    def choose(self) -> Choice:
+        """The tree of the next step."""
+        plain_ms = self.profile.verify(1) + self._other_ms
+        plain = Choice(0, 1, "No draft this step: checking one token was faster here.", 1.0, plain_ms, ())
+        best = self._best_tree()
+        if best is None:
+            levels, nodes = min(3, self.bounds.depth), min(8, self.bounds.nodes)
+            return Choice(levels, nodes, "First step: a small tree, to see how well the draft does.", 1.0, plain_ms, ())
+        if self._drafting:
+            return best
+        if self._ms_since_probe * PROBE_TIME_SHARE < max(best.expected_ms - plain_ms, 0.0):
+            return Choice(0, 1, plain.why, 1.0, plain_ms, best.curve)
+        why = "Probe: a draft now and then shows whether drafting pays again."
+        return Choice(best.levels, best.nodes, why, best.expected_tokens, best.expected_ms, best.curve)
+
+    def observe(self, choice: Choice, expected: Sequence[Sequence[float]], accepted: int, other_ms: float) -> None:
+        """Takes what a step's read brought.
+
+        Args:
+            choice: what `choose` gave.
+            expected: per number of levels 1, 2, …, per bucket: expected accepted tokens of that tree; empty for a
+                root-only step.
+            accepted: accepted draft tokens.
+            other_ms: the step's time that was neither draft nor target.
+        """
+        self._other_ms = other_ms if not self._other_ms else 0.9 * self._other_ms + 0.1 * other_ms
+        if choice.levels == 0:
+            self._ms_since_probe += choice.expected_ms
+            return
+        for levels, row in enumerate(expected, start=1):
+            for nodes, value in zip(self.buckets, row, strict=False):
+                before = self._expected.get((levels, nodes), value)
+                self._expected[levels, nodes] = MEMORY * before + (1 - MEMORY) * value
+        hoped = expected[choice.levels - 1][self._bucket_index(choice.nodes)] if expected else 0.0
+        self._hoped = 0.95 * self._hoped + hoped
+        self._accepted = 0.95 * self._accepted + accepted
+        self._judge()
+
+    def _judge(self) -> None:
+        """After a drafted step: does the best tree still beat plain decoding?"""
+        best = self._best_tree()
+        plain_ms = self.profile.verify(1) + self._other_ms
+        pays = best is not None and best.expected_tokens * plain_ms > best.expected_ms
+        if self._drafting:
+            self._losing = 0 if pays else self._losing + 1
+            if self._losing >= LOSING_STEPS:
+                self._drafting, self._winning_probes = False, 0
+                self._ms_since_probe = 0.0
+        else:
+            self._ms_since_probe = 0.0
+            self._winning_probes = self._winning_probes + 1 if pays else 0
+            if self._winning_probes >= WINNING_PROBES:
+                self._drafting, self._losing = True, 0
+
+    @property
+    def calibration(self) -> float:
+        """Accepted over expected tokens, a running ratio clipped to [1/4, 2]."""
+        return min(max(self._accepted / self._hoped, 0.25), 2.0) if self._hoped > 0 else 1.0
+
+    def _bucket_index(self, nodes: int) -> int:
+        return min(bisect_left(self.buckets, nodes), len(self.buckets) - 1)
+
+    def _expected_accepted(self, levels: int, nodes: int) -> float | None:
+        """Expected accepted tokens; one level beyond what was seen is guessed from the last two levels' gain."""
+        known = self._expected.get((levels, nodes))
+        if known is not None:
+            return known
+        above, further = self._expected.get((levels - 1, nodes)), self._expected.get((levels - 2, nodes))
+        if above is None:
+            return None
+        before = further or 0.0
+        first = self._expected[1, nodes]
+        ratio = (above - before) / before if before > 0 else first / (1 + first)
+        return above + (above - before) * min(max(ratio, 0.0), 0.9)
+
+    def _best_tree(self) -> Choice | None:
+        """The (levels, nodes) with most expected tokens per second, the root alone included in its curve."""
+        best: Choice | None = None
+        for levels in range(1, self.bounds.depth + 1):
+            curve = [(1, 1000 / (self.profile.verify(1) + self._other_ms))]
+            choices = []
+            for nodes in self.buckets:
+                accepted = self._expected_accepted(levels, nodes)
+                if accepted is None or nodes <= levels:
+                    continue
+                tokens = 1 + self.calibration * accepted
+                ms = self.profile.draft(levels) + self.profile.verify(nodes) + self._other_ms
+                curve.append((nodes, 1000 * tokens / ms))
+                choices.append((nodes, tokens, ms))
+            for nodes, tokens, ms in choices:
+                if best is None or tokens / ms > best.expected_tokens / best.expected_ms:
+                    why = (
+                        f"{nodes - 1} candidate{'s' if nodes > 2 else ''} over {levels} level"
+                        f"{'s' if levels > 1 else ''}: {tokens:.1f} tokens expected for {ms:.0f} ms."
+                    )
+                    best = Choice(levels, nodes, why, tokens, ms, tuple(curve))
+        return best

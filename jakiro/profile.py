@@ -1,0 +1,133 @@
+"""Times target passes by nodes and drafts by levels on this device; kept as plain numbers in the user's cache."""
+
+import hashlib
+import json
+import platform
+import statistics
+import time
+from pathlib import Path
+
+import torch
+
+from jakiro.budget import DeviceProfile
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.drafting import Drafter
+from jakiro.sampling import KeyedNoise
+from jakiro.target import TargetModel
+from jakiro.tree import DraftTree
+
+PROFILED_NODES = (1, 2, 4, 8, 16, 24, 32, 48, 64)
+PROFILED_LEVELS = 8
+PROFILED_WIDTH = 8
+CONTEXT_TOKENS = 128
+REPEATS = 5
+
+
+def profile_key(target: TargetModel, head_sha256: str | None) -> dict:
+    """What a profile depends on."""
+    cuda = target.device.type == "cuda"
+    device = torch.cuda.get_device_name(target.device) if cuda else _processor_name()
+    return {
+        "target": target.sha256 or target.name,
+        "head": head_sha256,
+        "device": device,
+        "threads": torch.get_num_threads(),
+        "dtype": str(target.dtype).removeprefix("torch."),
+        "numerics": target.numerics,
+        "torch": torch.__version__,
+    }
+
+
+def load_or_measure(target: TargetModel, drafter: Drafter, head_sha256: str | None, folder: Path) -> DeviceProfile:
+    """The profile kept for this key, or a new one, which is then kept."""
+    key = profile_key(target, head_sha256)
+    name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
+    path = folder / f"{name}.json"
+    if path.is_file():
+        try:
+            return DeviceProfile.from_dict(json.loads(path.read_text()))
+        except (ValueError, KeyError, TypeError):
+            path.unlink()
+    profile = measure(target, drafter, key)
+    folder.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(profile.to_dict(), indent=1))
+    return profile
+
+
+@torch.inference_mode()
+def measure(target: TargetModel, drafter: Drafter, key: dict) -> DeviceProfile:
+    """Times every pass a few times, interleaved, and keeps medians; takes about two seconds on a small CPU."""
+    ids = (torch.arange(CONTEXT_TOKENS + 1, device=target.device) * 7 + 11) % target.vocab_size
+    cache = target.new_cache(CONTEXT_TOKENS + max(PROFILED_NODES))
+    features, _ = target.prefill(ids[:-1], cache)
+    session = drafter.start(ids, features, SamplingParams(max_new_tokens=64), KeyedNoise(0))
+    trees = {nodes: _bush(ids[-1:], nodes) for nodes in PROFILED_NODES}
+    configs = {
+        levels: TreeConfig(width=PROFILED_WIDTH, depth=levels, nodes=max(PROFILED_NODES))
+        for levels in range(1, PROFILED_LEVELS + 1)
+    }
+
+    def score(tree: DraftTree) -> None:
+        target.score(tree, cache)
+        cache.keep(CONTEXT_TOKENS, [])
+
+    def propose(config: TreeConfig) -> None:
+        session.extend(ids[-1:], features[-1:])
+        session.propose(config)
+        session.cache.cut(CONTEXT_TOKENS)
+
+    verify: dict[int, list[float]] = {nodes: [] for nodes in PROFILED_NODES}
+    draft: dict[int, list[float]] = {levels: [] for levels in configs}
+    for _ in range(REPEATS):
+        for nodes, tree in trees.items():
+            verify[nodes].append(_milliseconds(target.device, score, tree))
+        for levels, config in configs.items():
+            draft[levels].append(_milliseconds(target.device, propose, config))
+    return DeviceProfile(
+        verify_ms=_ascending({nodes: statistics.median(times) for nodes, times in verify.items()}),
+        draft_ms=_ascending({levels: statistics.median(times) for levels, times in draft.items()}),
+        width=PROFILED_WIDTH,
+        key=key,
+    )
+
+
+def _milliseconds(device: torch.device, work, argument) -> float:
+    start = time.perf_counter()
+    work(argument)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return 1000 * (time.perf_counter() - start)
+
+
+def _ascending(times: dict[int, float]) -> tuple[tuple[int, float], ...]:
+    """More work never takes less time; a dip in the measurement is noise."""
+    points, highest = [], 0.0
+    for count, milliseconds in sorted(times.items()):
+        highest = max(highest, milliseconds)
+        points.append((count, round(highest, 3)))
+    return tuple(points)
+
+
+def _bush(root: torch.Tensor, nodes: int) -> DraftTree:
+    """A root with `nodes` − 1 children."""
+    tree = DraftTree.root_only(root)
+    if nodes == 1:
+        return tree
+    values = {}
+    for name in DraftTree.__dataclass_fields__:
+        if name != "max_depth":
+            column = getattr(tree, name)
+            values[name] = column.repeat_interleave(nodes, dim=0)
+    values["parents"] = torch.tensor([-1] + [0] * (nodes - 1), device=root.device)
+    values["depths"] = torch.tensor([0] + [1] * (nodes - 1), device=root.device)
+    return DraftTree(**values, max_depth=1)
+
+
+def _processor_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return f"{line.split(':', 1)[1].strip()} ({platform.machine()})"
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
