@@ -12,8 +12,8 @@ from jakiro.bench.runner import BenchSettings, Run
 
 SCHEMA_VERSION = 1
 DEFINITIONS = (
-    "tau: accepted draft tokens per step + 1, pooled, before any cut. Speedup: plain ÷ this lane, decode seconds for the "
-    "same tokens, prefill excluded, the head included, against the faster plain lane; 95 % bootstrap over prompts. "
+    "tau: accepted draft tokens per step + 1, pooled, before any cut. Speedup: plain ÷ this lane, decode seconds for "
+    "the same tokens, prefill excluded, the head included, against the faster plain lane; 95 % bootstrap over prompts. "
     "Predicted: tau · T₁ ÷ (T_draft + T_verify + T_other), in brackets without T_other."
 )
 

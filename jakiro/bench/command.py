@@ -1,0 +1,96 @@
+"""What `python -m jakiro bench` does once its options are read: measure or compare, and write it down."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress
+
+from jakiro.bench.environment import environment
+from jakiro.bench.identical import Comparison, check_identical, read_log, setup_of
+from jakiro.bench.questions import Question
+from jakiro.bench.render import tables, write_json, write_plots
+from jakiro.bench.report import summarise
+from jakiro.bench.runner import PLAIN_FAST, STOCK_METHODS, Bench, BenchSettings
+
+
+def measure(generator, settings: BenchSettings, questions: Sequence[Question], folder: Path, console: Console) -> None:
+    """Runs the benchmark, prints its tables and writes bench.json and plots; an interruption keeps what is done."""
+    bench = Bench(generator, settings, _fast_generator(generator, settings), _stock(generator, settings))
+    folder.mkdir(parents=True, exist_ok=True)
+    runs = []
+    total = sum(len(question.turns) for question in questions) * len(settings.lanes)
+    total *= len(settings.temperatures) * len(settings.seeds)
+    try:
+        with Progress(console=console, transient=True) as progress:
+            task = progress.add_task("warming up", total=total)
+            bench.warm_up(questions[0])
+            for run in bench.runs(questions):
+                runs.append(run)
+                progress.update(task, advance=1, description=f"{run.category} {run.question_id}, {run.lane.name}")
+    except KeyboardInterrupt:
+        console.print(f"Stopped after {len(runs)} of {total} runs; these are their numbers.")
+    if not runs:
+        return
+    groups = summarise(runs)
+    for table in tables(groups):
+        console.print(table)
+    write_json(folder / "bench.json", environment(generator.status), settings, groups, runs)
+    written = ["bench.json"]
+    try:
+        written += [path.name for path in write_plots(folder, groups)]
+    except ModuleNotFoundError:
+        console.print("No plots: matplotlib is not installed (it comes with the extra [train]).")
+    console.print(f"Written to {folder}: {', '.join(written)}.")
+
+
+def compare(generator, settings: BenchSettings, questions: Sequence[Question], log: Path, console: Console) -> bool:
+    """Compares token ids and says where they part; returns whether all comparisons in the log agree."""
+    before = sum(comparison.setup == setup_of(generator.status, settings) for comparison in read_log(log))
+    if before:
+        console.print(f"{log} holds {before} comparisons already; they are not repeated.")
+    total = len(questions) * len(settings.temperatures) * len(settings.seeds) * len(settings.nodes)
+    try:
+        with Progress(console=console, transient=True) as progress:
+            task = progress.add_task("comparing", total=total, completed=min(before, total))
+            for comparison in check_identical(generator, questions, settings, log):
+                progress.update(task, advance=1)
+                if comparison.position is not None:
+                    console.print(_divergence(comparison))
+    except KeyboardInterrupt:
+        console.print("Stopped; the same command goes on from here.")
+    done = [comparison for comparison in read_log(log) if comparison.setup == setup_of(generator.status, settings)]
+    different = [comparison for comparison in done if comparison.position is not None]
+    steps = sum(comparison.num_steps for comparison in done)
+    tau = sum(comparison.num_accepted for comparison in done) / steps + 1 if steps else 1.0
+    rounding = "bit-identical" if generator.status.get("bit_identical") else "rounding may differ"
+    console.print(
+        f"{len(different)} of {len(done)} texts differ; {sum(comparison.num_tokens for comparison in done):,} tokens "
+        f"compared, tau {tau:.2f}, {rounding} by the load probe."
+    )
+    return not different
+
+
+def _divergence(comparison: Comparison) -> str:
+    margin = "unknown" if comparison.margin is None else f"{comparison.margin:.2e}"
+    return (
+        f"differs: prompt {comparison.question_id} ({comparison.category}), temperature {comparison.temperature:g}, "
+        f"seed {comparison.seed}, {comparison.nodes} nodes: token {comparison.position}, margin {margin}"
+    )
+
+
+def _fast_generator(generator, settings: BenchSettings):
+    """Plain decoding on the same weights with fast numerics, where it takes part."""
+    if PLAIN_FAST not in settings.methods:
+        return None
+    from jakiro import JakiroGenerator
+
+    return JakiroGenerator(generator.target.with_numerics("fast"))
+
+
+def _stock(generator, settings: BenchSettings):
+    if not set(STOCK_METHODS) & set(settings.methods):
+        return None
+    from jakiro.bench.stock import StockRunner
+
+    return StockRunner(generator.status["target"], generator.status["device"], generator.status["dtype"])

@@ -1,0 +1,294 @@
+"""The command line: reads options, calls the library, shows what comes back. How anything is computed is not its work.
+
+The text goes to stdout, everything about it to stderr. Errors of the library are one red sentence and exit code 2.
+"""
+
+import logging
+import os
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.text import as_messages
+from jakiro.trace import Trace
+
+app = typer.Typer(
+    help="Speculative decoding with a Jakiro draft head, every step recorded.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+notes = Console(stderr=True)
+
+Prompt = Annotated[str, typer.Option(help="The user's message, or with --raw the text to continue.")]
+Raw = Annotated[bool, typer.Option("--raw", help="Continue the prompt as it is, without the chat template.")]
+Temperature = Annotated[float, typer.Option(help="0 is greedy; otherwise logits are divided by it.")]
+TopP = Annotated[float, typer.Option(help="Nucleus mass, above 0 and at most 1.")]
+TopK = Annotated[int, typer.Option(help="Keep the k likeliest tokens; 0 keeps all.")]
+Seed = Annotated[int, typer.Option(help="The same seed gives the same text, with and without drafting.")]
+MaxNewTokens = Annotated[int, typer.Option(help="At most this many tokens.")]
+Nodes = Annotated[int, typer.Option(help="Nodes of a draft tree, root included; 1 is plain decoding.")]
+Depth = Annotated[int, typer.Option(help="Depth of the deepest node.")]
+Width = Annotated[int, typer.Option(help="Children tried per node and nodes expanded per level.")]
+Target = Annotated[str | None, typer.Option(help="Target model: a known name, a folder, or a Hub id.")]
+Head = Annotated[str | None, typer.Option(help="Draft head: a known name, a folder, a Hub id, or “none”.")]
+Device = Annotated[str | None, typer.Option(help="cpu or cuda; a GPU is taken where there is one.")]
+Dtype = Annotated[str | None, typer.Option(help="float32, bfloat16 or float16; what suits the device.")]
+Numerics = Annotated[str | None, typer.Option(help="exact (plain and drafted passes round alike) or fast.")]
+
+_TREE = TreeConfig()
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command line and leaves the process with its exit code."""
+    _say_what_the_library_says()
+    try:
+        app(args=arguments, prog_name="jakiro")
+    except BrokenPipeError:
+        # Whoever read our output has gone; Python would complain once more while flushing at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except (ValueError, OSError) as error:
+        notes.print(str(error), style="red", markup=False, highlight=False, soft_wrap=True)
+        sys.exit(2)
+
+
+@app.command()
+def generate(
+    prompt: Prompt,
+    method: Annotated[str, typer.Option(help="jakiro, or autoregressive for plain decoding.")] = "jakiro",
+    raw: Raw = False,
+    temperature: Temperature = 0.0,
+    top_p: TopP = 1.0,
+    top_k: TopK = 0,
+    seed: Seed = 0,
+    max_new_tokens: MaxNewTokens = 256,
+    nodes: Nodes = _TREE.nodes,
+    depth: Depth = _TREE.depth,
+    width: Width = _TREE.width,
+    target: Target = None,
+    head: Head = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    numerics: Numerics = None,
+    trace: Annotated[Path | None, typer.Option(help="Write every step to this JSON file.")] = None,
+) -> None:
+    """Answer one prompt: the text to stdout as it comes, the numbers to stderr."""
+    sampling = SamplingParams(temperature, top_p, top_k, seed, max_new_tokens)
+    tree = TreeConfig(width=width, depth=depth, nodes=nodes)
+    _check_prompt(prompt)
+    if trace is not None and not trace.absolute().parent.is_dir():
+        raise FileNotFoundError(f"There is no folder {trace.absolute().parent} for the trace.")
+    generator = _load(target, head, device, dtype, numerics)
+    stream = generator.stream(prompt, sampling, method=method, tree=tree, raw=raw)
+    _say_notices(generator)
+    interrupted = False
+    try:
+        for step in stream:
+            _write(step.text)
+    except KeyboardInterrupt:
+        stream.close()
+        interrupted = True
+    if not stream.trace.steps:
+        _write(stream.trace.text)
+    _write("\n")
+    notes.print(_numbers(stream.trace), style="dim", highlight=False, soft_wrap=True)
+    if trace is not None:
+        trace.write_text(stream.trace.to_json(), encoding="utf-8")
+        notes.print(f"Trace written to {trace}.", style="dim", highlight=False, soft_wrap=True)
+    if interrupted:
+        raise typer.Exit(130)
+
+
+@app.command()
+def race(
+    prompt: Prompt,
+    raw: Raw = False,
+    temperature: Temperature = 0.0,
+    top_p: TopP = 1.0,
+    top_k: TopK = 0,
+    seed: Seed = 0,
+    max_new_tokens: MaxNewTokens = 256,
+    nodes: Nodes = _TREE.nodes,
+    depth: Depth = _TREE.depth,
+    width: Width = _TREE.width,
+    target: Target = None,
+    head: Head = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    numerics: Numerics = None,
+) -> None:
+    """Plain decoding and Jakiro side by side on one prompt, with a table at the end."""
+    from jakiro.race_view import RaceView
+
+    sampling = SamplingParams(temperature, top_p, top_k, seed, max_new_tokens)
+    tree = TreeConfig(width=width, depth=depth, nodes=nodes)
+    _check_prompt(prompt)
+    generator = _load(target, head, device, dtype, numerics)
+    running = generator.race(prompt, sampling, methods=("autoregressive", "jakiro"), tree=tree, raw=raw)
+    _say_notices(generator)
+    RaceView(running.traces).show(running)
+
+
+@app.command()
+def bench(
+    prompts: Annotated[Path | None, typer.Option(help="Prompts in Spec-Bench form; default: our own.")] = None,
+    limit: Annotated[int | None, typer.Option(help="At most this many prompts, from all categories in turn.")] = None,
+    methods: Annotated[
+        str,
+        typer.Option(help="Comma list: autoregressive, autoregressive-fast, jakiro, hf-generate, hf-prompt-lookup."),
+    ] = "autoregressive,jakiro,hf-generate",
+    temperatures: Annotated[str, typer.Option(help="Comma list.")] = "0,1",
+    seeds: Annotated[str, typer.Option(help="Comma list; 0-9 is a range.")] = "0",
+    nodes: Annotated[str, typer.Option(help="Comma list of node budgets; each is a lane of its own.")] = str(
+        _TREE.nodes
+    ),
+    depth: Depth = _TREE.depth,
+    width: Width = _TREE.width,
+    max_new_tokens: MaxNewTokens = 128,
+    top_p: TopP = 1.0,
+    top_k: TopK = 0,
+    target: Target = None,
+    head: Head = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    numerics: Numerics = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for results; default: runs/bench/ and the time.")] = None,
+    check_identical: Annotated[
+        bool, typer.Option("--check-identical", help="Compare token ids only; resumes where it was stopped.")
+    ] = False,
+) -> None:
+    """Measure speed, tau and acceptance on this machine, or check that texts are identical."""
+    from jakiro.bench.command import compare, measure
+    from jakiro.bench.questions import load_questions
+    from jakiro.bench.runner import BenchSettings
+
+    settings = BenchSettings(
+        methods=tuple(_list("--methods", methods, str)),
+        temperatures=tuple(_list("--temperatures", temperatures, float)),
+        seeds=tuple(_list("--seeds", seeds, int)),
+        nodes=tuple(_list("--nodes", nodes, int)),
+        max_new_tokens=max_new_tokens,
+        top_p=top_p,
+        top_k=top_k,
+        tree=TreeConfig(width=width, depth=depth),
+    )
+    questions = load_questions(prompts, limit)
+    generator = _load(target, head, device, dtype, numerics)
+    _say_notices(generator)
+    console = Console()
+    if check_identical:
+        folder = out or Path("runs") / "identical"
+        if not compare(generator, settings, questions, folder / "comparisons.jsonl", console):
+            raise typer.Exit(1)
+    else:
+        measure(
+            generator, settings, questions, out or Path("runs") / "bench" / f"{datetime.now():%Y%m%d-%H%M%S}", console
+        )
+
+
+@app.command()
+def doctor() -> None:
+    """Say what is installed, cached and found, and what is missing."""
+    from jakiro.doctor import findings
+
+    healthy = True
+    for finding in findings():
+        healthy = healthy and finding.ok
+        mark = "[green]ok[/]     " if finding.ok else "[red]missing[/]"
+        Console().print(f"{mark} {finding.what}: ", end="")
+        Console().print(finding.found, markup=False, highlight=False, soft_wrap=True)
+    if not healthy:
+        raise typer.Exit(1)
+
+
+_FORWARD = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+@app.command(context_settings=_FORWARD, add_help_option=False)
+def corpus(context: typer.Context) -> None:
+    """Let a target write the text that its head is trained on."""
+    _training_command("corpus", context.args)
+
+
+@app.command(context_settings=_FORWARD, add_help_option=False)
+def train(context: typer.Context) -> None:
+    """Train a draft head for a target."""
+    _training_command("train", context.args)
+
+
+def _training_command(name: str, arguments: list[str]) -> None:
+    """Hands the arguments to a training command, whose options are its own; loaded only when asked for."""
+    from jakiro.training import commands
+
+    command = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+    command.command(name)(getattr(commands, name))
+    command(args=arguments, prog_name=f"jakiro {name}")
+
+
+def _load(target, head, device, dtype, numerics):
+    from transformers.utils import logging as transformers_logging
+
+    from jakiro import JakiroGenerator
+
+    transformers_logging.disable_progress_bar()
+    with notes.status("Loading the model…"):
+        return JakiroGenerator.from_pretrained(target, head, device, dtype, numerics)
+
+
+def _say_notices(generator) -> None:
+    for notice in generator.status["notices"]:
+        notes.print(notice, style="yellow", highlight=False, soft_wrap=True)
+
+
+def _say_what_the_library_says() -> None:
+    """Shows the library's own messages, such as a download, on stderr."""
+    logger = logging.getLogger("jakiro")
+    if not logger.handlers:
+        logger.addHandler(logging.StreamHandler())
+        logger.setLevel(logging.INFO)
+
+
+def _check_prompt(prompt: str) -> None:
+    """Refuses an empty prompt before a model is loaded for it."""
+    as_messages(prompt)
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def _numbers(trace: Trace) -> str:
+    """One line about a run: tokens, speed, tau, where a step's time went, why it ended."""
+    num_tokens = len(trace.token_ids)
+    parts = [f"{num_tokens} token{'' if num_tokens == 1 else 's'}"]
+    if trace.steps:
+        steps = len(trace.steps)
+        draft, verify, other = (
+            sum(getattr(step, name) for step in trace.steps) / steps for name in ("draft_ms", "verify_ms", "other_ms")
+        )
+        parts += [f"{trace.tokens_per_second:.1f} tokens/s", f"τ {trace.tau:.2f} over {steps} steps"]
+        parts += [f"step {draft:.1f} + {verify:.1f} + {other:.1f} ms (draft, verify, other)"]
+    parts += [f"prefill {trace.header.prefill_ms:.0f} ms", f"ended: {trace.end_reason}"]
+    return " · ".join(parts)
+
+
+def _list(option: str, text: str, kind) -> list:
+    """Values of a comma list; whole numbers may stand as a range "0-9"."""
+    values = []
+    for part in (part.strip() for part in text.split(",")):
+        first, dash, last = part.partition("-")
+        try:
+            if kind is int and dash and first:
+                values.extend(range(int(first), int(last) + 1))
+            elif part:
+                values.append(kind(part))
+        except ValueError as error:
+            raise ValueError(f"{option} takes a comma list of {kind.__name__} values; “{part}” is none.") from error
+    return values

@@ -1,0 +1,94 @@
+"""A race in the terminal: both answers as they grow, then a table of what it cost; drawing counts as nobody's time."""
+
+import time
+
+from rich.columns import Columns
+from rich.console import Console
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from jakiro.trace import Trace, first_difference
+
+REDRAW_SECONDS = 0.15
+NAMES = {"autoregressive": "plain decoding", "jakiro": "Jakiro"}
+
+
+class RaceView:
+    """Draws the lanes of a race.
+
+    Args:
+        traces: by method, growing while the race runs.
+    """
+
+    def __init__(self, traces: dict[str, Trace], console: Console | None = None):
+        self._traces, self._console = traces, console or Console()
+
+    def show(self, race) -> None:
+        """Runs a race to its end, or until it is interrupted, and prints the table."""
+        drawn = 0.0
+        with Live(self._lanes(), console=self._console, auto_refresh=False, vertical_overflow="crop") as live:
+            try:
+                for _ in race:
+                    if time.monotonic() - drawn > REDRAW_SECONDS:
+                        live.update(self._lanes(), refresh=True)
+                        drawn = time.monotonic()
+            except KeyboardInterrupt:
+                race.close()
+            live.update(self._lanes(whole=True), refresh=True)
+        self._console.print(race_table(self._traces))
+
+    def _lanes(self, whole: bool = False) -> Columns:
+        width = max(24, self._console.width // len(self._traces) - 1)
+        panels = []
+        for method, trace in self._traces.items():
+            text = trace.text
+            if not whole:
+                # The end of a long answer is what moves; the terminal shows no more than a screen of it.
+                text = text[-(width - 4) * max(4, self._console.height - 6) :]
+            speed = trace.tokens_per_second
+            subtitle = f"{speed:.1f} tokens/s · τ {trace.tau:.2f}" if speed else "…"
+            panels.append(Panel(Text(text), title=NAMES.get(method, method), subtitle=subtitle, width=width))
+        return Columns(panels, padding=(0, 1))
+
+
+def race_table(traces: dict[str, Trace]) -> Table:
+    """Speed, tau, a step's milliseconds, the speedup of each lane over the first, and whether the texts are equal."""
+    table = Table(caption="τ: accepted draft tokens per step + 1. ms are means per step. Prefill belongs to no step.")
+    table.add_column("method", no_wrap=True)
+    for name in ("tokens", "tokens/s", "τ", "draft ms", "verify ms", "other ms", "prefill ms", "speedup", "same text"):
+        table.add_column(name, justify="right")
+    reference = next(iter(traces.values()))
+    for method, trace in traces.items():
+        steps = len(trace.steps)
+        table.add_row(
+            NAMES.get(method, method),
+            str(len(trace.token_ids)),
+            f"{trace.tokens_per_second:.1f}" if steps else "–",
+            f"{trace.tau:.2f}" if steps else "–",
+            *(
+                f"{sum(getattr(step, name) for step in trace.steps) / steps:.1f}" if steps else "–"
+                for name in ("draft_ms", "verify_ms", "other_ms")
+            ),
+            f"{trace.header.prefill_ms:.0f}",
+            f"{speedup:.2f}×" if (speedup := _speedup(reference, trace)) else "–",
+            _same_text(reference, trace),
+        )
+    return table
+
+
+def _speedup(reference: Trace, trace: Trace) -> float | None:
+    """Seconds per token against the first lane's; with equal texts the same as seconds against seconds."""
+    if trace is reference or not reference.steps or not trace.steps:
+        return None
+    return trace.tokens_per_second / reference.tokens_per_second
+
+
+def _same_text(reference: Trace, trace: Trace) -> str:
+    if trace is reference:
+        return ""
+    if "stopped" in (reference.end_reason, trace.end_reason):
+        return "stopped"
+    position = first_difference(reference.token_ids, trace.token_ids)
+    return "yes" if position is None else f"no, from token {position}"

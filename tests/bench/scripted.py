@@ -1,0 +1,138 @@
+"""A generator without a model: every run is written out beforehand, so that its numbers can be counted by hand."""
+
+from jakiro.trace import Header, Node, Plan, Step, Trace
+
+
+def node(index, parent, depth, token_id=5, margin=1.0):
+    return Node(
+        token_id=token_id,
+        piece=b"x",
+        parent=parent,
+        depth=depth,
+        draft_pass=0 if index == 0 else depth,
+        score=0.0,
+        draft_prob=None,
+        target_prob=None,
+        proposer="root" if index == 0 else "expert_0",
+        also_proposed_by=(),
+        router_weights=(),
+        expert_contributions=None,
+        residual_contribution=None,
+        target_choice=5,
+        target_choice_piece=b"x",
+        margin=margin,
+    )
+
+
+def step(index, committed_ids, candidates, draft_ms, verify_ms, other_ms, margin=1.0):
+    """A step whose tree is one chain under the root; all committed ids but the last were drafted."""
+    nodes = tuple(node(position, position - 1, position, margin=margin) for position in range(candidates + 1))
+    return Step(
+        index=index,
+        nodes=nodes,
+        accepted_path=tuple(range(1, len(committed_ids))),
+        bonus_token_id=committed_ids[-1],
+        bonus_piece=b"x",
+        committed_ids=tuple(committed_ids),
+        text="x" * (len(committed_ids) + (index == 0)),
+        draft_ms=draft_ms,
+        verify_ms=verify_ms,
+        other_ms=other_ms,
+        plan=Plan(levels=candidates, nodes=candidates + 1, why="scripted"),
+    )
+
+
+def trace(method, first_token_id, blocks, candidates=0, parts=(0.0, 10.0, 0.0), end_reason="eos", margins=None):
+    """A run whose steps commit the given blocks of ids."""
+    header = Header(
+        method=method,
+        created="2026-01-01T00:00:00+00:00",
+        bit_identical=True,
+        messages=({"role": "user", "content": "hi"},),
+        raw_prompt=None,
+        num_prompt_tokens=3,
+        target={"name": "scripted", "sha256": "0"},
+        head=None,
+        device="cpu",
+        dtype="float32",
+        numerics="exact",
+        device_profile={},
+        versions={},
+        sampling={},
+        tree={},
+        first_token_id=first_token_id,
+        first_piece=b"x",
+        first_text="x",
+        prefill_ms=5.0,
+    )
+    margins = margins or [1.0] * len(blocks)
+    steps = [step(i, block, candidates, *parts, margin=margins[i]) for i, block in enumerate(blocks)]
+    return Trace(header, steps, end_reason)
+
+
+class ScriptedGenerator:
+    """Answers every question with five tokens: plainly in four steps of 10 ms, drafted in two of 8 ms.
+
+    Args:
+        drafted_ids: what the drafted answer commits per step; the default equals plain decoding's text.
+    """
+
+    def __init__(self, drafted_ids=((2, 3, 4), (9,))):
+        self.drafted_ids = drafted_ids
+        self.calls = []
+        self.status = {
+            "target": "scripted",
+            "head": "scripted",
+            "device": "cpu",
+            "dtype": "float32",
+            "numerics": "exact",
+            "bit_identical": True,
+            "notices": ["A notice."],
+        }
+
+    def run(self, messages, sampling=None, method="jakiro", tree=None, raw=False):
+        self.calls.append((messages, sampling, method, tree))
+        if method == "autoregressive":
+            return trace(method, 1, [(2,), (3,), (4,), (9,)], margins=[0.4, 0.3, 0.2, 0.1])
+        return trace(method, 1, self.drafted_ids, candidates=3, parts=(2.0, 5.0, 1.0))
+
+    def stream(self, messages, sampling=None, method="jakiro", tree=None, raw=False):
+        return ScriptedStream(self.run(messages, sampling, method, tree, raw))
+
+    def race(self, messages, sampling=None, methods=("autoregressive", "jakiro"), tree=None, raw=False):
+        return ScriptedRace({method: self.stream(messages, sampling, method, tree, raw) for method in methods})
+
+
+class ScriptedStream:
+    def __init__(self, whole):
+        self._rest = list(whole.steps)
+        self._end_reason = whole.end_reason
+        self.trace = Trace(whole.header)
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        if not self._rest:
+            self.trace.end_reason = self._end_reason
+            raise StopIteration
+        self.trace.steps.append(self._rest.pop(0))
+        return self.trace.steps[-1]
+
+    def close(self):
+        self.trace.end_reason = "stopped"
+
+
+class ScriptedRace:
+    def __init__(self, streams):
+        self._streams = streams
+        self.traces = {method: stream.trace for method, stream in streams.items()}
+
+    def __iter__(self):
+        for method, stream in self._streams.items():
+            for step in stream:
+                yield method, step
+
+    def close(self):
+        for stream in self._streams.values():
+            stream.close()

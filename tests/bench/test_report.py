@@ -1,0 +1,122 @@
+"""Numbers of a benchmark, counted by hand on scripted runs."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from jakiro.bench.environment import environment
+from jakiro.bench.questions import Question
+from jakiro.bench.render import tables, write_json, write_plots
+from jakiro.bench.report import OVERALL, bootstrap_interval, fastest_plain, summarise
+from jakiro.bench.runner import Bench, BenchSettings, Lane, run_of
+from tests.bench.scripted import ScriptedGenerator, trace
+
+QUESTIONS = [Question("1", "math", ("one",)), Question("2", "math", ("two",)), Question("3", "coding", ("three",))]
+
+
+@pytest.fixture
+def runs():
+    settings = BenchSettings(methods=("autoregressive", "jakiro"), temperatures=(0.0,))
+    return list(Bench(ScriptedGenerator(), settings).runs(QUESTIONS))
+
+
+def group_of(groups, lane, category=OVERALL):
+    return next(group for group in groups if group.lane.startswith(lane) and group.category == category)
+
+
+def test_plain_decoding_is_its_own_opponent(runs):
+    plain = group_of(summarise(runs), "autoregressive")
+    assert plain.num_runs == 3 and plain.num_tokens == 12
+    assert plain.tokens_per_second == pytest.approx((100, 100, 100))
+    assert (plain.tau, plain.speedup, plain.speedup_interval, plain.predicted) == (1.0, 1.0, None, None)
+    assert (plain.draft_ms, plain.verify_ms, plain.other_ms) == (0, 10, 0)
+
+
+def test_a_drafted_lane_is_counted_by_hand(runs):
+    drafted = group_of(summarise(runs), "jakiro")
+    # Two steps of 8 ms commit four tokens; one step accepts 2 of 3 candidates, the other none of 3.
+    assert drafted.tokens_per_second[1] == pytest.approx(250)
+    assert drafted.tau == 2.0
+    assert drafted.acceptance_by_depth == ((3, 6), (3, 3), (0, 3))
+    assert (drafted.draft_ms, drafted.verify_ms, drafted.other_ms) == (2, 5, 1)
+    assert drafted.speedup == pytest.approx(40 / 16)
+    assert drafted.speedup_interval == pytest.approx((2.5, 2.5))
+    assert drafted.predicted == pytest.approx(2 * 10 / 8)
+    assert drafted.predicted_without_other == pytest.approx(2 * 10 / 7)
+    assert drafted.identical == 1.0
+
+
+def test_categories_are_counted_apart(runs):
+    groups = summarise(runs)
+    assert [group.category for group in groups[::2]] == [OVERALL, "math", "coding"]
+    assert group_of(groups, "jakiro", "math").num_runs == 2
+    assert group_of(groups, "jakiro", "coding").num_runs == 1
+    assert group_of(groups, "jakiro", "coding").speedup_interval is None
+
+
+def test_different_texts_are_counted_and_compared_per_token():
+    settings = BenchSettings(methods=("autoregressive", "jakiro"), temperatures=(0.0,))
+    bench = Bench(ScriptedGenerator(drafted_ids=((2, 3), (7, 9), (9,))), settings)
+    drafted = group_of(summarise(list(bench.runs(QUESTIONS))), "jakiro")
+    assert drafted.identical == 0.0
+    assert drafted.speedup == pytest.approx((40 / 4) / (24 / 5))
+
+
+def test_the_opponent_is_the_faster_plain_lane(runs):
+    fast = [
+        replace(run, lane=Lane("autoregressive-fast"), seconds=run.seconds / 2)
+        for run in runs
+        if run.lane.method == "autoregressive"
+    ]
+    assert fastest_plain([*runs, *fast]) == Lane("autoregressive-fast")
+    drafted = group_of(summarise([*runs, *fast]), "jakiro")
+    assert drafted.baseline == "autoregressive-fast"
+    assert drafted.speedup == pytest.approx(1.25)
+
+
+def test_runs_without_a_plain_lane_have_no_speedup(runs):
+    drafted = group_of(summarise([run for run in runs if run.lane.method == "jakiro"]), "jakiro")
+    assert drafted.speedup is None and drafted.predicted is None and drafted.identical is None
+    assert drafted.tau == 2.0
+
+
+def test_an_answer_that_ends_with_the_prefill_has_no_speed():
+    ended = run_of(trace("jakiro", 9, []), QUESTIONS[0], 0, Lane("jakiro", 24), 0.0, 0)
+    assert ended.tokens_per_second is None
+    group = summarise([ended])[0]
+    assert group.tau is None and group.tokens_per_second is None and group.speedup is None
+
+
+def test_the_interval_holds_the_pooled_ratio_and_widens_with_spread():
+    narrow = bootstrap_interval([(2.0, 10, 1.0, 10)] * 20 + [(2.2, 10, 1.0, 10)] * 20)
+    wide = bootstrap_interval([(1.0, 10, 1.0, 10)] * 20 + [(3.0, 10, 1.0, 10)] * 20)
+    assert narrow[0] < 2.1 < narrow[1]
+    assert wide[1] - wide[0] > narrow[1] - narrow[0]
+    assert bootstrap_interval([(2.0, 10, 1.0, 10)]) is None
+
+
+def test_results_are_written_as_json_tables_and_plots(runs, tmp_path):
+    groups = summarise(runs)
+    settings = BenchSettings(methods=("autoregressive", "jakiro"), temperatures=(0.0,))
+    stamp = environment(ScriptedGenerator().status)
+    write_json(tmp_path / "bench.json", stamp, settings, groups, runs)
+    values = json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))
+    assert values["environment"]["target"] == "scripted" and values["environment"]["cores"] >= 1
+    assert len(values["groups"]) == 6 and len(values["runs"]) == 6
+    assert values["runs"][0]["token_ids"] == [1, 2, 3, 4, 9]
+    console = Console(width=200, record=True, quiet=True)
+    for table in tables(groups):
+        console.print(table)
+    pytest.importorskip("matplotlib")
+    for path in write_plots(tmp_path, groups):
+        assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_table_shows_the_counted_numbers(runs):
+    console = Console(width=200)
+    with console.capture() as capture:
+        console.print(tables(summarise(runs))[0])
+    text = capture.get()
+    assert "jakiro · 24 nodes" in text and "2.50×" in text and "2.50 (2.86)" in text and "100.0 %" in text

@@ -1,0 +1,121 @@
+"""Which runs a benchmark makes, in which order, and what it asks."""
+
+import pytest
+
+from jakiro.bench.questions import Question, load_questions
+from jakiro.bench.runner import WARM_UP_TOKENS, Bench, BenchSettings, Lane, Run
+from jakiro.config import TreeConfig
+from tests.bench.scripted import ScriptedGenerator
+
+
+def test_every_method_meets_every_prompt_temperature_and_seed():
+    settings = BenchSettings(methods=("autoregressive", "jakiro"), temperatures=(0.0, 1.0), seeds=(3, 4), nodes=(8, 16))
+    assert settings.lanes == (Lane("autoregressive"), Lane("jakiro", 8), Lane("jakiro", 16))
+    questions = [Question("1", "a", ("x",)), Question("2", "b", ("y",))]
+    runs = list(Bench(ScriptedGenerator(), settings).runs(questions))
+    assert len(runs) == 3 * 2 * 2 * 2
+    assert len({(run.lane, run.key) for run in runs}) == len(runs)
+
+
+def test_lanes_take_turns_in_going_first():
+    settings = BenchSettings(methods=("autoregressive", "jakiro"), temperatures=(0.0,))
+    runs = list(Bench(ScriptedGenerator(), settings).runs([Question(str(i), "a", ("x",)) for i in range(3)]))
+    first = [run.lane.method for run in runs[::2]]
+    assert first == ["autoregressive", "jakiro", "autoregressive"]
+
+
+def test_node_budgets_reach_the_generator():
+    generator = ScriptedGenerator()
+    settings = BenchSettings(methods=("jakiro",), temperatures=(0.7,), seeds=(5,), nodes=(8,), tree=TreeConfig(depth=3))
+    list(Bench(generator, settings).runs([Question("1", "a", ("x",))]))
+    _, sampling, method, tree = generator.calls[0]
+    assert (sampling.temperature, sampling.seed, method) == (0.7, 5, "jakiro")
+    assert (tree.nodes, tree.depth) == (8, 3)
+
+
+def test_later_turns_see_the_same_history_in_every_lane():
+    generator = ScriptedGenerator()
+    settings = BenchSettings(methods=("autoregressive", "jakiro"), temperatures=(0.0,))
+    runs = list(Bench(generator, settings).runs([Question("1", "a", ("first", "second"))]))
+    assert [run.turn for run in runs] == [0, 0, 1, 1]
+    histories = [call[0] for call in generator.calls[2:]]
+    assert histories[0] == histories[1]
+    assert [message["role"] for message in histories[0]][:3] == ["user", "assistant", "user"]
+
+
+def test_warming_up_runs_every_lane_shortly():
+    generator = ScriptedGenerator()
+    settings = BenchSettings(methods=("autoregressive", "jakiro"))
+    Bench(generator, settings).warm_up(Question("1", "a", ("x",)))
+    assert [call[2] for call in generator.calls] == ["autoregressive", "jakiro"]
+    assert {call[1].max_new_tokens for call in generator.calls} == {WARM_UP_TOKENS}
+
+
+def test_fast_plain_decoding_and_transformers_need_their_own_runners():
+    with pytest.raises(ValueError, match="second generator"):
+        Bench(ScriptedGenerator(), BenchSettings(methods=("autoregressive-fast",)))
+    with pytest.raises(ValueError, match="stock model"):
+        Bench(ScriptedGenerator(), BenchSettings(methods=("hf-generate",)))
+
+
+def test_transformers_runs_stand_beside_ours():
+    def stock(lane, messages, sampling, question, turn):
+        run = Run(question.question_id, question.category, turn, lane, sampling.temperature, sampling.seed, (1, 2),
+                  0.1, 1, 0, (), (), 0.0, 100.0, 0.0, comparable=False)  # fmt: skip
+        return run, "text"
+
+    settings = BenchSettings(methods=("hf-generate",), temperatures=(1.0,))
+    runs = list(Bench(ScriptedGenerator(), settings, stock=stock).runs([Question("1", "a", ("x",))]))
+    assert runs[0].tokens_per_second == pytest.approx(10)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"methods": ("magic",)}, "Unknown method “magic”; known are autoregressive"),
+        ({"temperatures": (-1.0,)}, "Temperature must be between 0 and 2; you gave -1"),
+        ({"nodes": (0,)}, "Tree nodes must be 1 to 256; you gave 0"),
+        ({"seeds": ()}, "Seeds must name at least one value"),
+        ({"seeds": (1, 1)}, "none of them twice"),
+        ({"max_new_tokens": 0}, "Length must be at least 1 token"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        BenchSettings(**settings)
+
+
+def test_our_own_prompts_are_many_and_of_many_kinds():
+    questions = load_questions()
+    assert len(questions) >= 96
+    assert len({question.category for question in questions}) == 8
+    assert len({question.question_id for question in questions}) == len(questions)
+    assert len({question.turns for question in questions}) == len(questions)
+
+
+def test_a_limit_still_covers_every_category():
+    questions = load_questions(limit=10)
+    assert len(questions) == 10
+    assert len({question.category for question in questions}) == 8
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "line 1: expected question_id, category and turns"),
+        ('{"question_id": 1, "turns": ["x"]}', "expected question_id, category and turns"),
+        ('{"question_id": 1, "category": "a", "turns": "x"}', "turns must be a list of texts"),
+        ('{"question_id": 1, "category": "a", "turns": [" "]}', "turns must be a list of texts"),
+        ("", "holds no prompts"),
+    ],
+)
+def test_a_file_in_another_form_is_refused_with_its_line(tmp_path, line, message):
+    path = tmp_path / "prompts.jsonl"
+    path.write_text(line + "\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=message):
+        load_questions(path)
+
+
+def test_a_missing_prompt_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"There is no prompt file .*nothing\.jsonl"):
+        load_questions(tmp_path / "nothing.jsonl")
