@@ -1,4 +1,4 @@
-"""Starts the page: reads arguments, loads the model in the background, launches. `python app.py --help` lists options."""
+"""Starts the page: reads arguments, loads the model in the background, launches; `--help` lists the options."""
 
 import argparse
 
@@ -13,7 +13,7 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--dtype", help="float32, bfloat16, …; what suits the device when left out")
     parser.add_argument("--numerics", choices=("exact", "fast"), help="same bits for every method, or fastest")
     parser.add_argument("--host", help="address to listen on (GRADIO_SERVER_NAME, else 127.0.0.1)")
-    parser.add_argument("--port", type=int, help="port to listen on (GRADIO_SERVER_PORT, else the first free from 7860)")
+    parser.add_argument("--port", type=int, help="port to listen on (GRADIO_SERVER_PORT, else a free one from 7860)")
     parser.add_argument("--share", action="store_true", help="also open a public Gradio link")
     return parser.parse_args()
 

@@ -19,7 +19,11 @@ def build(load: Callable[[], object]) -> gr.Blocks:
     service.start()
     with gr.Blocks(title=words.TITLE, analytics_enabled=False, fill_width=True) as page:
         top = gr.HTML(
-            value={}, html_template=_TOP_TEMPLATE, js_on_load="Jakiro.mountTop(element, props, watch);", elem_id="top"
+            value={},
+            html_template=_TOP_TEMPLATE,
+            js_on_load="Jakiro.mountTop(element, props, watch);",
+            apply_default_css=False,
+            elem_id="top",
         )
         with gr.Row(elem_id="question-row"):
             question = gr.Textbox(
@@ -43,6 +47,7 @@ def build(load: Callable[[], object]) -> gr.Blocks:
             html_template=_VIEW_TEMPLATE,
             js_on_load="Jakiro.mountView(element, props, watch, server);",
             server_functions=_server_functions(runs),
+            apply_default_css=False,
             elem_id="view",
         )
         settings = _settings()
@@ -112,7 +117,9 @@ def _server_functions(runs: Runs) -> list[Callable]:
 def _settings() -> list:
     """The settings sidebar; its components in the order in which `read_asking` takes them."""
     with gr.Sidebar(open=False, position="right", label=words.SETTINGS, elem_id="settings"):
-        temperature = gr.Number(0, label=words.TEMPERATURE, info=words.TEMPERATURE_INFO, step=0.1, elem_id="temperature")
+        temperature = gr.Number(
+            0, label=words.TEMPERATURE, info=words.TEMPERATURE_INFO, step=0.1, elem_id="temperature"
+        )
         top_p = gr.Number(1, label=words.TOP_P, info=words.TOP_P_INFO, step=0.05)
         top_k = gr.Number(0, label=words.TOP_K, info=words.TOP_K_INFO, step=1)
         seed = gr.Number(0, label=words.SEED, info=words.SEED_INFO, step=1, elem_id="seed")

@@ -35,6 +35,8 @@ UNKNOWN_RUN = "This answer is no longer kept on the server; ask again to get its
 WAITING_FOR_MODEL = "Starts when the model is ready."
 WAITING_IN_QUEUE = "You are number {position} in the queue. What you see stays here until then."
 
+ROUNDING = "Rounding may differ here between trees and single tokens; texts may part at near ties, and that is shown."
+
 CHIP_LOADING = "Loading model"
 CHIP_FAILED = "Model not loaded"
 CHIP_READY = "{target} · {device} · {numerics}"
@@ -92,7 +94,7 @@ BROWSER = {
     "markdown_view": "Markdown",
     "markdown_hint": "Colours are in Token view.",
     "no_draft": "No draft this step: checking one token was faster here.",
-    "tree_line": "{candidates} candidates · {levels} levels · kept {kept} + 1",
+    "tree_line": "{candidates} candidates · {levels} levels · accepted {kept}, plus 1",
     "tree_line_hidden": "{candidates} candidates · {levels} levels",
     "tree_sentence": (
         "Step {step} of {steps}: {candidates} candidates, {levels} levels. {accepted} The target added {bonus}. "
@@ -142,9 +144,9 @@ BROWSER = {
     "speed_label": "Pace",
     "step_by_step": "Step by step",
     "metric_speedup": "Speedup",
-    "metric_speedup_note": "plain seconds ÷ Jakiro seconds, same tokens",
+    "metric_speedup_note": "plain ÷ Jakiro seconds, same tokens",
     "metric_tau": "τ, tokens per step",
-    "metric_tau_note": "accepted per step, mean, + 1",
+    "metric_tau_note": "mean accepted per step + 1",
     "metric_same": "Same text",
     "metric_same_note": "token ids compared with plain decoding",
     "metric_rate": "Tokens per second",
@@ -177,7 +179,7 @@ BROWSER = {
     "budget_auto": "{candidates} candidates over {levels} levels: {tokens} tokens expected for {ms} ms.",
     "budget_fixed": "{candidates} candidates over {levels} levels, as set: draft {draft} ms, check {verify} ms.",
     "budget_axis": "expected tokens per second by number of candidates",
-    "time_split": "draft {draft} · check {verify} · other {other} ms",
+    "time_split": "draft {draft} · check {verify} · other {other} ms, measured",
     "race_note": (
         "Both methods share this device and take turns, so the screen runs slower than either alone. "
         "Each clock counts only its own work."
@@ -223,8 +225,6 @@ BROWSER = {
     "not_trace_shape": "This file is not a trace: {reason}.",
     "trace_version": "This trace uses format {found}; this page reads {known}.",
     "file_too_large": "The file has {size} MB; the limit is 20 MB.",
-    "rounding": "This device rounds differently for trees and single tokens; texts may differ at near ties.",
-    "bit_identical": "exact",
     "spoken_progress": "{tokens} tokens{speedup}",
     "spoken_speedup": ", {speedup} times plain",
     "spoken_start": "Answering.",

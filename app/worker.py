@@ -13,7 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 
 from app import words
-from app.asking import DRAFTED, Asking
+from app.asking import PLAIN, Asking
 
 QUEUE_LIMIT = 32
 KEPT_RUNS = 64
@@ -62,7 +62,8 @@ class ModelService:
             target=status["target"], device=str(status["device"]).upper(), numerics=status["numerics"]
         )
         title = f"{status['head']} · {status['dtype']}"
-        return {"state": "ready", "text": text, "title": title, "bit_identical": bool(status["bit_identical"])}
+        notices = [*status.get("notices", ()), *(() if status["bit_identical"] else (words.ROUNDING,))]
+        return {"state": "ready", "text": text, "title": title, "notice": " ".join(notices)}
 
     def turn(self, halt: threading.Event, told: Callable[[str], None]) -> "Turn":
         """A place in the queue, taken at once.
@@ -151,6 +152,7 @@ class Run:
     def _decode(self, generator) -> None:
         steps, traces = self._open(generator)
         announced: set[str] = set()
+        self._announce(traces(), announced)
         try:
             for method, step in steps:
                 self._announce(traces(), announced)
@@ -167,12 +169,13 @@ class Run:
         """The library's iterator of (method, step), and a function giving its traces so far."""
         asking = self._asking
         messages = list(asking.messages)
-        if len(asking.methods) > 1:
-            race = generator.race(messages, asking.params, methods=asking.methods, tree=asking.tree)
-            return _closing(race), lambda: race.traces
-        stream = generator.stream(messages, asking.params, method=DRAFTED, tree=asking.tree)
-        pairs = ((DRAFTED, step) for step in stream)
-        return _Chained(pairs, stream), lambda: {DRAFTED: stream.trace}
+        methods = asking.methods if generator.status["head"] else (PLAIN,)
+        if len(methods) > 1:
+            race = generator.race(messages, asking.params, methods=methods, tree=asking.tree)
+            return _Closing(iter(race), race), lambda: race.traces
+        stream = generator.stream(messages, asking.params, method=methods[0], tree=asking.tree)
+        pairs = ((methods[0], step) for step in stream)
+        return _Closing(pairs, stream), lambda: {methods[0]: stream.trace}
 
     def _announce(self, traces: dict, announced: set[str]) -> None:
         for method, trace in traces.items():
@@ -182,7 +185,7 @@ class Run:
                 self.events.put(("header", method, trace.header))
 
 
-class _Chained:
+class _Closing:
     """An iterator over `pairs` whose close() also closes what they come from."""
 
     def __init__(self, pairs: Iterator, source) -> None:
@@ -192,13 +195,7 @@ class _Chained:
         return self._pairs
 
     def close(self) -> None:
-        close = getattr(self._source, "close", None)
-        if close:
-            close()
-
-
-def _closing(race) -> _Chained:
-    return _Chained(iter(race), race)
+        self._source.close()
 
 
 class Runs:

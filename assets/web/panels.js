@@ -97,9 +97,8 @@
       sentence = say("budget_auto", { ...values, tokens: number(plan.expected_tokens, 1), ms: milliseconds(plan.expected_ms) });
     } else if (step.nodes.length > 1) sentence = say("budget_fixed", values);
     const curve = plan.curve.length > 1 ? [budgetCurve(plan), h("p", { class: "muted" }, say("budget_axis"))] : [];
-    const reason = plan.why ? h("p", { class: "muted" }, plan.why) : null;
-    host.replaceChildren(h("p", null, sentence), ...curve, reason, h("p", { class: "muted tabular" }, say("time_split",
-      { draft: times.draft, check: times.verify, other: times.other })));
+    const reason = plan.why ? [h("p", { class: "muted" }, plan.why)] : [];
+    host.replaceChildren(h("p", null, sentence), ...curve, ...reason, h("p", { class: "muted tabular" }, say("time_split", times)));
   }
 
   Object.assign(Jakiro, { MaskPanel, drawRouter, drawBudget });

@@ -43,7 +43,7 @@
       const topX = Math.max(0.5, ...lanes.map((lane) => lane.clock));
       const values = series.flatMap((line) => line.points.map((point) => point[1]));
       const everything = shown.mode === "tokens" ? lanes.map((lane) => lane.tokens.length) : values;
-      const topY = Math.max(8, ...everything) * 1.06;
+      const topY = Math.max(8, ...everything) * 1.12;
       const x = (value) => box.left + (value / topX) * (box.right - box.left);
       const y = (value) => box.bottom - (value / topY) * (box.bottom - box.top);
       const svg = s("svg", { class: "plot", width, height, role: "img", "aria-label": this.sentence(series) });
@@ -81,7 +81,7 @@
     line({ lane, points: list }, x, y, mode) {
       const d = list.map(([a, b], i) => {
         if (!i) return `M${x(a).toFixed(1)},${y(b).toFixed(1)}`;
-        return mode === "tokens" ? `H${x(a).toFixed(1)}V${y(b).toFixed(1)}` : `L${x(a).toFixed(1)},${y(b).toFixed(1)}`;
+        return mode === "tokens" && lane.method !== "autoregressive" ? `H${x(a).toFixed(1)}V${y(b).toFixed(1)}` : `L${x(a).toFixed(1)},${y(b).toFixed(1)}`;
       }).join("");
       return s("path", { class: `line lane-${lane.method}`, d: d || "M0,0", "data-lane": lane.method });
     }
@@ -94,13 +94,17 @@
       });
       places.sort((a, b) => a.y - b.y);
       places.forEach((place, i) => {
-        if (i && place.y - places[i - 1].y < 28 * scale) place.y = places[i - 1].y + 28 * scale;
-        place.x = Math.min(place.x, box.right + 8 * scale);
+        const early = place.x < box.right - 40 * scale; // another line goes on to the right: stay on one line above it
+        const before = places[i - 1];
+        if (before && !early && before.x > box.right - 40 * scale && place.y - before.y < 28 * scale) {
+          place.y = before.y + 28 * scale;
+        }
         const speed = metrics.speed(place.line.lane, place.line.steps);
-        group.append(s("text", { x: place.x, y: place.y, class: `name lane-${place.line.lane.method}` },
-          laneName(place.line.lane.method)),
-        s("text", { x: place.x, y: place.y + 13 * scale, class: "name-rate" },
-          speed === null ? say("measuring") : `${rate(speed)} tokens/s`));
+        const words = speed === null ? say("measuring") : `${rate(speed)} tokens/s`;
+        const across = early ? { dx: 6 * scale } : { x: place.x, dy: 13 * scale };
+        group.append(s("text", { x: place.x, y: place.y - (early ? 4 * scale : 0) },
+          s("tspan", { class: `name lane-${place.line.lane.method}` }, laneName(place.line.lane.method)),
+          s("tspan", across, words)));
       });
       return group;
     }

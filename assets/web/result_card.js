@@ -60,7 +60,7 @@
       h("p", { class: "asked", dir: "auto" }, result.question), h("p", { class: "verdict" }, result.verdict),
       h("dl", null, result.rows.map(([name, value, note]) => [h("dt", null, name), h("dd", { class: "tabular" }, value,
         note ? h("span", { class: "muted" }, ` ${note}`) : null)])),
-      depthBars(result.depths), result.small.map((line) => h("p", { class: "muted small" }, line)));
+      depthBars(result.depths), ...result.small.map((line) => h("p", { class: "muted small" }, line)));
   }
 
   const CARD_WIDTH = 1920;

@@ -59,7 +59,7 @@
       chip.textContent = value.text;
       chip.title = value.title || "";
       if (value.state === "failed") notify("error", value.title);
-      else if (value.state === "ready" && !value.bit_identical) notify("notice", say("rounding"));
+      else if (value.notice) notify("notice", value.notice);
     });
   }
 

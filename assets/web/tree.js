@@ -69,14 +69,14 @@
       const height = Math.max(this.host.clientHeight - 4, 160);
       const top = 52 * scale;
       const least = 16 * scale;
-      const most = shown.showAll ? Infinity : Math.max(3, Math.floor((height - top) / least));
+      const most = shown.showAll ? Infinity : Math.max(3, Math.floor((height - top - 18 * scale) / least));
       const plan = layoutTree(step, { phase: shown.phase, most, opened: this.opened });
       const column = clamp(64 * scale, (width - 40) / (plan.depth + 2), 128 * scale);
-      const row = clamp(least, (height - top - 8) / plan.rows, 28 * scale);
+      const row = clamp(least, (height - top - 18 * scale) / plan.rows, 28 * scale);
       const small = step.nodes.length > 40 || width < 480;
       this.font = (width < 480 ? 11 : small ? 12 : 13) * scale;
       Object.assign(this, { step, plan, column, row, top, scale });
-      const total = { width: Math.max(width, column * (plan.depth + 2) + 24), height: top + plan.rows * row + 4 };
+      const total = { width: Math.max(width, column * (plan.depth + 2) + 24), height: top + plan.rows * row + 18 * scale };
       const svg = s("svg", { width: total.width, height: Math.max(total.height, height), class: `tree phase-${shown.phase}`,
         role: "img", "aria-label": shown.sentence, "data-step": index, "data-nodes": step.nodes.length,
         "data-accepted": shown.phase === 3 ? step.accepted_path.join(",") : null,
@@ -263,8 +263,8 @@
       const group = s("g", { class: "verdict" });
       const end = this.place({ column: this.plan.places.get(this.plan.end).column + 1, row: 0 });
       const x = end.x - 20 * this.scale;
-      group.append(s("path", { class: "border", d: `M${x},${this.top - 8}V${height - 18 * this.scale}` }),
-        s("text", { x: x + 4, y: height - 8 * this.scale, class: "border-words" }, say("accepted_to_here")));
+      group.append(s("path", { class: "border", d: `M${x},${this.top - 8}V${height - 14 * this.scale}` }),
+        s("text", { x: x + 4, y: height - 4 * this.scale, class: "border-words" }, say("accepted_to_here")));
       const kept = this.step.committed_ids.length;
       if (kept <= this.step.accepted_path.length) {
         const last = kept ? this.step.accepted_path[kept - 1] : 0;

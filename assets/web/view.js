@@ -103,6 +103,20 @@
     else parts.answer.draw(main, count, { live: growing, selected: state.index, tail: everything ? tail(main) : "" });
     parts.legend.draw(main.steps.slice(0, steps));
     if ((live() && state.follow) || state.playing) parts.answerScroll.scrollTop = parts.answerScroll.scrollHeight;
+    else bringIntoView(parts.answerScroll, parts.answerText.querySelector(".selected"));
+  }
+
+  // Scrolls a box, and nothing around it, until one of its elements is visible
+  let broughtTo = null;
+  function bringIntoView(box, element) {
+    const wanted = element && `${state.run.id}/${state.index}`;
+    if (!element || wanted === broughtTo) return;
+    broughtTo = wanted;
+    const frame = box.getBoundingClientRect();
+    const spot = element.getBoundingClientRect();
+    if (spot.top < frame.top + 8 || spot.bottom > frame.bottom - 8) {
+      box.scrollTop += spot.top - frame.top - frame.height / 2;
+    }
   }
 
   function tail(main) {
