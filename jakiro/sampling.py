@@ -113,6 +113,8 @@ def warp(logits: Tensor, sampling: SamplingParams, prefix_length: int) -> Warped
     if 0 < sampling.top_k < vocab_size:
         floor = values[:, sampling.top_k - 1 : sampling.top_k]
     in_top_k = values >= floor
+    # Ties with the last of the top k may go on behind the prefix; top-p would then be normalised over too few.
+    unsettled = (last >= floor) & (sampling.top_k > 0)
     if sampling.top_p < 1:
         kept = values.masked_fill(~in_top_k, -torch.inf)
         whole = scaled if sampling.top_k == 0 else kept
@@ -122,8 +124,8 @@ def warp(logits: Tensor, sampling: SamplingParams, prefix_length: int) -> Warped
         in_top_p[:, 0] = True
         boundary = values.masked_fill(~in_top_p, torch.inf).amin(-1, keepdim=True)
         floor = torch.maximum(floor, boundary)
-    too_short = torch.zeros_like(last[:, 0], dtype=torch.bool) if complete else (last >= floor)[:, 0]
-    return Warped(values.masked_fill(values < floor, -torch.inf), token_ids, too_short)
+    too_short = torch.zeros_like(unsettled) if complete else unsettled | (last >= floor)
+    return Warped(values.masked_fill(values < floor, -torch.inf), token_ids, too_short[:, 0])
 
 
 def choose(

@@ -1,0 +1,29 @@
+"""Fixtures for the whole suite; what they are made of is in support.py."""
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+
+from tests.support import scripted_generator, tiny_generator
+
+settings.register_profile(
+    "jakiro", deadline=None, derandomize=True, print_blob=False, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("jakiro")
+
+
+@pytest.fixture(scope="session")
+def generator():
+    """A tiny target with a random summed head."""
+    return tiny_generator("summed")
+
+
+@pytest.fixture(scope="session")
+def scripted():
+    """A tiny target whose drafter proposes its own choice and errs three times in ten."""
+    return scripted_generator()
+
+
+@pytest.fixture(autouse=True)
+def _seeded():
+    torch.manual_seed(0)

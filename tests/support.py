@@ -1,0 +1,329 @@
+"""What the tests share: tiny seeded models, a tokenizer made in code, a scripted drafter, and the outside reference.
+
+The reference is a decoder that has nothing of ours but the noise function: a stock transformers model, everything
+recomputed for every token, no cache, transformers' own warpers.
+"""
+
+import copy
+import functools
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from torch import Tensor, nn
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from jakiro.config import DraftConfig, SamplingParams, TreeConfig
+from jakiro.draft.jakiro import JakiroHead
+from jakiro.drafting import HeadDrafter
+from jakiro.generate import JakiroGenerator
+from jakiro.sampling import KeyedNoise
+from jakiro.target import TargetModel
+from jakiro.trace import Step, pooled_tau
+from jakiro.tree import BRANCH_CONTEXT, DraftTree
+
+DEVICE = torch.device(os.environ.get("JAKIRO_TEST_DEVICE") or "cpu")
+HIDDEN_SIZE = 64
+TOKENIZER_SIZE = 260
+TREE = TreeConfig(width=6, depth=5, nodes=20)
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+@functools.cache
+def byte_tokenizer() -> PreTrainedTokenizerFast:
+    """One token a byte, four special tokens, a ChatML-like template."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    backend = Tokenizer(models.BPE(vocab={letter: index for index, letter in enumerate(alphabet)}, merges=[]))
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    backend.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend, eos_token="<|im_end|>", pad_token="<|pad|>", extra_special_tokens=["<|im_start|>"]
+    )
+    tokenizer.add_special_tokens({"bos_token": "<|endoftext|>"})
+    tokenizer.chat_template = CHAT_TEMPLATE
+    assert len(tokenizer) == TOKENIZER_SIZE
+    return tokenizer
+
+
+@functools.cache
+def word_tokenizer() -> PreTrainedTokenizerFast:
+    """Ten words, one token each, and nothing that ends an answer."""
+    words = "the cat dog sees hears a small bird and sleeps".split()
+    backend = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    return PreTrainedTokenizerFast(tokenizer_object=backend)
+
+
+@functools.cache
+def _tiny_model(seed: int, dtype: torch.dtype, vocab_size: int, hidden_size: int, layers: int) -> LlamaForCausalLM:
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=vocab_size,
+        hidden_size=hidden_size,
+        intermediate_size=2 * hidden_size,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=256,
+        initializer_range=0.15,
+        eos_token_id=None,
+        bos_token_id=None,
+    )
+    model = LlamaForCausalLM(config).eval().requires_grad_(False)
+    # Wide logits, so that a first choice rarely ties with a second one and temperature matters.
+    model.lm_head.weight.mul_(2.0)
+    return model.to(device=DEVICE, dtype=dtype)
+
+
+def tiny_model(
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+    vocab_size: int = TOKENIZER_SIZE,
+    hidden_size: int = HIDDEN_SIZE,
+    layers: int = 2,
+) -> LlamaForCausalLM:
+    """A random seeded Llama with grouped queries; a fresh copy, because `TargetModel` packs its layers in place."""
+    return copy.deepcopy(_tiny_model(seed, dtype, vocab_size, hidden_size, layers))
+
+
+def tiny_target(
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+    numerics: str = "exact",
+    vocab_size: int = TOKENIZER_SIZE,
+) -> TargetModel:
+    return TargetModel(tiny_model(seed, dtype, vocab_size), byte_tokenizer(), "tiny", "0" * 64, numerics)
+
+
+def tiny_head(
+    target: TargetModel,
+    fusion: str = "summed",
+    draft_vocab_size: int | None = None,
+    seed: int = 1,
+    num_experts: int = 2,
+    bind: bool = True,
+) -> JakiroHead:
+    """A random seeded head for a tiny target; a reduced vocabulary is a random one."""
+    torch.manual_seed(seed)
+    config = target.config
+    head = JakiroHead(
+        DraftConfig(
+            hidden_size=config.hidden_size,
+            num_attention_heads=config.num_attention_heads,
+            num_key_value_heads=config.num_key_value_heads,
+            vocab_size=target.vocab_size,
+            expert_intermediate_size=config.hidden_size,
+            draft_vocab_size=draft_vocab_size,
+            fusion=fusion,
+            num_experts=num_experts,
+            rope_parameters=dict(config.rope_parameters),
+        )
+    )
+    if draft_vocab_size is not None:
+        head.draft_token_ids.copy_(torch.randperm(target.vocab_size)[:draft_vocab_size].sort().values)
+    head = head.to(device=target.device, dtype=target.dtype).eval().requires_grad_(False)
+    return head.bind(target.embedding, target.output_weight) if bind else head
+
+
+HEADS = {
+    "summed": {"fusion": "summed"},
+    "decoupled": {"fusion": "decoupled"},
+    "summed, reduced vocabulary": {"fusion": "summed", "draft_vocab_size": 90},
+    "decoupled, reduced vocabulary": {"fusion": "decoupled", "draft_vocab_size": 90},
+    "one expert": {"fusion": "summed", "num_experts": 1},
+}
+
+
+def tiny_generator(
+    head: str | None = "summed", seed: int = 0, dtype: torch.dtype = torch.float32, numerics: str = "exact"
+) -> JakiroGenerator:
+    """A tiny target with one of `HEADS`, or without a head."""
+    target = tiny_target(seed, dtype, numerics)
+    if head is None:
+        return JakiroGenerator(target)
+    drafter = HeadDrafter(tiny_head(target, **HEADS[head]))
+    return JakiroGenerator(target, drafter, {"name": f"tiny {head}", "sha256": "1" * 64})
+
+
+def scripted_generator(
+    error_rate: float = 0.3,
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+    numerics: str = "exact",
+    vocab_size: int = TOKENIZER_SIZE,
+) -> JakiroGenerator:
+    """A tiny target with the scripted drafter."""
+    drafter = ScriptedDrafter(tiny_model(seed, dtype, vocab_size), error_rate)
+    target = tiny_target(seed, dtype, numerics, vocab_size)
+    return JakiroGenerator(target, drafter, {"name": "script", "sha256": None})
+
+
+def prompt_ids(text: str) -> list[int]:
+    """The ids of a user message as the tiny tokenizer's template writes them."""
+    messages = [{"role": "user", "content": text}]
+    return byte_tokenizer().apply_chat_template(messages, add_generation_prompt=True, return_dict=True)["input_ids"]
+
+
+@torch.no_grad()
+def reference_choice(model: nn.Module, ids: Sequence[int], sampling: SamplingParams) -> int:
+    """The token that a stock model chooses after `ids`, everything recomputed."""
+    device = model.get_input_embeddings().weight.device
+    scores = model(input_ids=torch.tensor([ids], device=device), use_cache=False).logits[:, -1].float()
+    if sampling.temperature > 0:
+        scores = TemperatureLogitsWarper(float(sampling.temperature))(None, scores)
+        if sampling.top_k:
+            scores = TopKLogitsWarper(sampling.top_k)(None, scores)
+        if sampling.top_p < 1:
+            scores = TopPLogitsWarper(sampling.top_p)(None, scores)
+        vocabulary = torch.arange(scores.shape[-1], device=device)
+        scores = scores + KeyedNoise(sampling.seed).at(torch.tensor([len(ids)], device=device), vocabulary)
+    return int(scores.argmax())
+
+
+def reference_answer(
+    model: nn.Module, prompt: Sequence[int], sampling: SamplingParams, stop_ids: Iterable[int] = ()
+) -> list[int]:
+    """The outside reference: an answer's ids, stop token included."""
+    ids, stops = list(prompt), set(stop_ids)
+    while len(ids) < len(prompt) + sampling.max_new_tokens:
+        ids.append(reference_choice(model, ids, sampling))
+        if ids[-1] in stops:
+            break
+    return ids[len(prompt) :]
+
+
+@dataclass
+class ScriptedDrafter:
+    """Proposes the target's own choice, computed slowly, and errs at a known rate; wrong siblings branch off."""
+
+    model: nn.Module
+    error_rate: float
+    seed: int = 0
+
+    def start(self, ids: Tensor, features: Tensor, sampling: SamplingParams, noise: KeyedNoise) -> "ScriptedSession":
+        return ScriptedSession(self, sampling, ids.tolist(), [features.shape[0]])
+
+
+@dataclass
+class ScriptedSession:
+    """`known` are prompt and committed ids, root last; `feature_rows` counts the features handed over."""
+
+    buckets: tuple[int, ...] = field(default=(), init=False)
+    drafter: ScriptedDrafter
+    sampling: SamplingParams
+    known: list[int]
+    feature_rows: list[int] = field(default_factory=list)
+    _future: list[int] = field(default_factory=list)
+
+    def extend(self, committed_ids: Tensor, features: Tensor) -> None:
+        assert committed_ids.shape[0] == features.shape[0]
+        for token_id in committed_ids.tolist():
+            if self._future and self._future.pop(0) != token_id:
+                self._future = []
+            self.known.append(token_id)
+        self.feature_rows.append(features.shape[0])
+
+    def propose(self, tree_config: TreeConfig) -> DraftTree:
+        """A chain of the target's choices, some wrong, with wrong siblings in random places."""
+        while len(self._future) < tree_config.depth:
+            self._future.append(reference_choice(self.drafter.model, self.known + self._future, self.sampling))
+        random = torch.Generator().manual_seed(self.drafter.seed * 1000 + len(self.known))
+        vocab_size = self.drafter.model.config.vocab_size
+        tokens, parents, depths, parent = [self.known[-1]], [-1], [0], 0
+        for depth in range(1, tree_config.depth + 1):
+            wrong = float(torch.rand((), generator=random)) < self.drafter.error_rate
+            guess = (self._future[depth - 1] + wrong) % vocab_size
+            room = tree_config.nodes - len(tokens)
+            levels_below = tree_config.depth - depth
+            count = min(tree_config.width, max(room - levels_below, 1), room)
+            others = torch.randperm(vocab_size, generator=random).tolist()
+            siblings = [token for token in others if token not in (guess, self._future[depth - 1])][: count - 1]
+            place = int(torch.randint(0, count, (), generator=random)) if count else 0
+            siblings.insert(place, guess)
+            for token in siblings[:count]:
+                tokens.append(token)
+                parents.append(parent)
+                depths.append(depth)
+            if not count:
+                break
+            parent = len(tokens) - count + place
+        return tree_of(tokens, parents)
+
+
+def tree_of(token_ids: Sequence[int], parents: Sequence[int]) -> DraftTree:
+    """A tree with these tokens and parents and without any evidence, as from the context."""
+    count, depths = len(token_ids), [0]
+    for parent in parents[1:]:
+        depths.append(depths[parent] + 1)
+
+    def integers(values: Sequence[int]) -> Tensor:
+        return torch.tensor(values, dtype=torch.int64, device=DEVICE)
+
+    return replace(
+        DraftTree.root_only(integers(token_ids[:1])),
+        token_ids=integers(token_ids),
+        parents=integers(parents),
+        depths=integers(depths),
+        scores=-torch.arange(count, dtype=torch.float32, device=DEVICE),
+        draft_passes=integers([0] * count),
+        branches=integers([BRANCH_CONTEXT] * count),
+        proposers=integers([-1] * count),
+        also_context=torch.zeros(count, dtype=torch.bool, device=DEVICE),
+        draft_probs=torch.full((count,), torch.nan, device=DEVICE),
+        router_weights=torch.zeros((count, 0), device=DEVICE),
+        contributions=torch.zeros((count, 0), device=DEVICE),
+        residuals=torch.full((count,), torch.nan, device=DEVICE),
+        max_depth=max(depths),
+    )
+
+
+def assert_drafting_took_part(steps: Sequence[Step]) -> None:
+    """Over steps pooled from several runs: more than 1.3 tokens a step, and candidates kept and refused in one step."""
+    drafted = [step for step in steps if len(step.nodes) > 1]
+    assert drafted
+    assert pooled_tau(drafted) > 1.3
+    assert any(0 < len(step.accepted_path) < step.tested_depth for step in drafted)
+
+
+def assert_is_a_tree(tree: DraftTree) -> None:
+    """Parents come before children, depths fit, siblings are distinct."""
+    tokens, parents, depths = tree.token_ids.tolist(), tree.parents.tolist(), tree.depths.tolist()
+    assert parents[0] == -1 and depths[0] == 0
+    for node in range(1, len(tokens)):
+        assert 0 <= parents[node] < node, f"node {node} has parent {parents[node]}"
+        assert depths[node] == depths[parents[node]] + 1
+    assert len({(parent, token) for parent, token in zip(parents, tokens, strict=True)}) == len(tokens)
+    assert max(depths) <= tree.max_depth
+
+
+class PassRecorder:
+    """Keeps the logits of every target pass of a generator, so that those of accepted paths can be compared."""
+
+    def __init__(self, monkeypatch, target: TargetModel) -> None:
+        self.passes: list[Tensor] = []
+        score = target.score
+
+        def recorded(tree, cache):
+            scores = score(tree, cache)
+            self.passes.append(scores.logits.clone())
+            return scores
+
+        monkeypatch.setattr(target, "score", recorded)
+
+    def on_paths(self, steps: Sequence[Step]) -> Tensor:
+        """(committed tokens, vocabulary): the logits that every token after the first was chosen from; then forgets."""
+        rows = [logits[[0, *step.accepted_path]] for logits, step in zip(self.passes, steps, strict=True)]
+        self.passes.clear()
+        return torch.cat(rows)
