@@ -1,0 +1,113 @@
+"""The promise: plain decoding equals the outside reference, and every drafter writes plain decoding's text."""
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from jakiro.config import SamplingParams, TreeConfig
+from tests.support import (
+    HEADS,
+    assert_drafting_took_part,
+    prompt_ids,
+    reference_answer,
+    scripted_generator,
+    tiny_generator,
+    tiny_model,
+)
+
+PROMPTS = st.one_of(
+    st.sampled_from(["Why is the sky blue?", "aaaaaaaaaaaaaaaa", "2 + 2 =", "naïve 世界 🧪"]),
+    st.text(min_size=1, max_size=30).filter(str.strip),
+)
+SAMPLINGS = st.builds(
+    SamplingParams,
+    temperature=st.sampled_from([0, 0.3, 0.7, 1.0, 1.6, 2.0]),
+    top_p=st.sampled_from([1.0, 1.0, 0.95, 0.7, 0.3]),
+    top_k=st.sampled_from([0, 0, 1, 5, 40, 300]),
+    seed=st.integers(0, 2**63 - 1),
+    max_new_tokens=st.integers(1, 24),
+)
+TREES = st.builds(
+    TreeConfig,
+    width=st.integers(1, 8),
+    depth=st.integers(1, 6),
+    nodes=st.integers(2, 32),
+    shared_noise=st.booleans(),
+)
+
+
+@settings(max_examples=40)
+@given(PROMPTS, SAMPLINGS)
+@example("Why is the sky blue?", SamplingParams(max_new_tokens=40))
+@example("Why is the sky blue?", SamplingParams(temperature=0.7, top_p=0.9, seed=2**63 - 1, max_new_tokens=40))
+def test_plain_decoding_equals_the_outside_reference(generator, prompt, sampling):
+    expected = reference_answer(tiny_model(), prompt_ids(prompt), sampling, generator.target.stop_ids)
+    assert generator.run(prompt, sampling, method="autoregressive").token_ids == expected
+
+
+def test_jakiro_with_a_scripted_drafter_equals_plain_decoding_and_drafting_takes_part():
+    generators, drafted = [scripted_generator(error_rate) for error_rate in (0.0, 0.2, 0.6, 1.0)], []
+
+    @settings(max_examples=60)
+    @given(st.sampled_from(generators), PROMPTS, SAMPLINGS, TREES)
+    def check(generator, prompt, sampling, tree):
+        trace = generator.run(prompt, sampling, tree=tree)
+        assert trace.token_ids == generator.run(prompt, sampling, method="autoregressive").token_ids
+        drafted.extend(trace.steps)
+
+    check()
+    assert_drafting_took_part(drafted)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_jakiro_with_a_head_equals_plain_decoding(head):
+    generator, drafted = tiny_generator(head), []
+
+    @settings(max_examples=16)
+    @given(PROMPTS, SAMPLINGS, TREES)
+    def check(prompt, sampling, tree):
+        trace = generator.run(prompt, sampling, tree=tree)
+        assert trace.token_ids == generator.run(prompt, sampling, method="autoregressive").token_ids
+        drafted.extend(trace.steps)
+
+    check()
+    assert any(step.accepted_path for step in drafted)
+    assert any(len(step.accepted_path) < step.tested_depth for step in drafted)
+
+
+def test_another_seed_draws_another_text_and_the_same_seed_the_same(generator):
+    texts = {
+        tuple(generator.run("Tell me.", SamplingParams(temperature=1, seed=seed, max_new_tokens=16)).token_ids)
+        for seed in (1, 2, 3, 1)
+    }
+    assert len(texts) == 3
+
+
+def test_ranking_candidates_without_shared_noise_changes_the_trees_and_not_the_text(generator):
+    sampling = SamplingParams(temperature=1.0, seed=5, max_new_tokens=24)
+    with_noise = generator.run("Tell me.", sampling, tree=TreeConfig())
+    without = generator.run("Tell me.", sampling, tree=TreeConfig(shared_noise=False))
+    assert with_noise.token_ids == without.token_ids
+    assert [node.token_id for node in with_noise.steps[0].nodes] != [node.token_id for node in without.steps[0].nodes]
+
+
+def test_fast_numerics_write_the_same_text_in_float32():
+    exact = scripted_generator()
+    fast = scripted_generator(numerics="fast")
+    for sampling in (SamplingParams(max_new_tokens=40), SamplingParams(temperature=0.8, seed=3, max_new_tokens=40)):
+        expected = exact.run("Tell me.", sampling).token_ids
+        assert fast.run("Tell me.", sampling).token_ids == expected
+        assert fast.run("Tell me.", sampling, method="autoregressive").token_ids == expected
+
+
+def test_a_conversation_of_several_turns_is_answered_alike(scripted):
+    messages = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Hello"},
+        {"role": "assistant", "content": "Hi!"},
+        {"role": "user", "content": "And?"},
+    ]
+    sampling = SamplingParams(temperature=0.9, seed=8, max_new_tokens=30)
+    trace = scripted.run(messages, sampling)
+    assert trace.token_ids == scripted.run(messages, sampling, method="autoregressive").token_ids
+    assert_drafting_took_part(trace.steps)
