@@ -250,7 +250,7 @@
           const below = first !== undefined;
           group.append(s("text", { x: this.labels.get(i).end - (below ? 4 : 0) * this.scale,
             y: y + this.font * (below ? -0.45 : 0.35), "data-choice-of": i }, this.fit(name, this.column)));
-        } else if (this.plan.places.has(child)) {
+        } else if (this.plan.places.has(child) && (everywhere || this.shown.phase === 2)) {
           const to = this.place(this.plan.places.get(child));
           const x = to.x - 12 * this.scale - this.size(child) / 2;
           group.append(s("path", { class: "tick", d: `M${x - 2},${to.y - 5}l3,3l5,-7` }));

@@ -14,7 +14,7 @@ ANSWER = (
     "The sky is blue because the air scatters short waves of light more than long ones. Sunlight holds all colours, "
     "and on its way through the air the blue part is sent in every direction, so it reaches us from all over the sky. "
     "In the evening the light takes a longer way:\n\n- most of the blue is gone by then\n- what is left looks red. 🌍 "
-).split(" ")
+)
 OTHERS = [" a", " of", " light", "\n", " very", " and", " that", ",", " since", " in", " scattered", " wave", " it"]
 STOP_ID = 2
 
@@ -31,7 +31,7 @@ def split_emoji(pieces: list[bytes]) -> list[bytes]:
 
 
 def default_answer() -> list[bytes]:
-    pieces = [(word if index == 0 else " " + word).encode() for index, word in enumerate(ANSWER) if word]
+    pieces = [(word if index == 0 else " " + word).encode() for index, word in enumerate(ANSWER.split(" ")) if word]
     return split_emoji(pieces)
 
 
@@ -219,7 +219,7 @@ def _node(record, chance, ids, pieces, position, depth) -> Node:
     choice = min(position + level, len(ids) - 1) if record["right"] else chance.randrange(len(ids) - 1)
     contrastive = level == depth and level > 0
     proposer = "root" if level == 0 else "contrastive" if contrastive else chance.choice(["expert_0", "expert_1"])
-    weight = chance.uniform(0.25, 0.75)
+    weight = random.Random(100 * position + record["parent"]).uniform(0.25, 0.75)  # siblings share one pass
     return Node(
         token_id=ids[token] if token >= 0 else 5000 - token, piece=own, parent=record["parent"], depth=level,
         draft_pass=0 if level == 0 else level - contrastive, score=record["score"],

@@ -1,0 +1,148 @@
+"""Servers, a browser and a guard: pages run in this process, so one patched socket sees every outgoing connection."""
+
+import ipaddress
+import os
+import shutil
+import socket
+
+import pytest
+
+from app import page as app_page
+from app import web
+from tests.app.fake import FakeGenerator
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = (
+    "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
+    "--disable-component-update --disable-sync"
+)  # fmt: skip
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+@pytest.fixture(scope="session", autouse=True)
+def loopback_guard():
+    """Fails every connection of this process to anything but this machine, and lists the attempts."""
+    attempts = []
+    connect, look_up = socket.socket.connect, socket.getaddrinfo
+
+    def guarded(self, address):
+        if self.family in (socket.AF_INET, socket.AF_INET6) and not is_loopback(address[0]):
+            attempts.append(address)
+            raise ConnectionRefusedError(f"a test reached out to {address}")
+        return connect(self, address)
+
+    def guarded_look_up(host, *rest, **options):
+        name = host.decode() if isinstance(host, bytes) else host
+        if name is not None and not is_loopback(name) and name not in ("0.0.0.0", "::", ""):
+            attempts.append((name,))
+            raise socket.gaierror(f"a test looked up {name}")
+        return look_up(host, *rest, **options)
+
+    socket.socket.connect, socket.getaddrinfo = guarded, guarded_look_up
+    yield attempts
+    socket.socket.connect, socket.getaddrinfo = connect, look_up
+    assert not attempts, f"connections outside this machine: {attempts}"
+
+
+def serve(load):
+    """Launches a page in this process; returns the Blocks and its address."""
+    blocks = app_page.build(load)
+    _, address, _ = app_page.launch(blocks, host="127.0.0.1", prevent_thread_lock=True, quiet=True)
+    return blocks, address
+
+
+@pytest.fixture(scope="session")
+def fake_generator() -> FakeGenerator:
+    return FakeGenerator(pace=0.3)
+
+
+@pytest.fixture(scope="session")
+def fake_address(fake_generator):
+    blocks, address = serve(lambda: fake_generator)
+    yield address
+    blocks.close()
+
+
+@pytest.fixture(scope="session")
+def browser():
+    path = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    if path is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("no chromium on this machine, and CI must not skip the browser tests")
+        pytest.skip("no chromium on this machine")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS.split())
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_tab(browser):
+    """Opens tabs that fail the test on a script error or on any request outside this machine."""
+    contexts, problems = [], []
+
+    def open_at(address: str | None, **options):
+        context = browser.new_context(**({"viewport": {"width": 1440, "height": 900}} | options))
+        contexts.append(context)
+        tab = context.new_page()
+        tab.on("pageerror", lambda error: problems.append(f"script error: {error}"))
+        tab.on("request", lambda request: problems.extend(outside(request.url)))
+        tab.on("websocket", lambda connection: problems.extend(outside(connection.url)))
+        if address is not None:
+            tab.goto(address)
+        return tab
+
+    yield open_at
+    for context in contexts:
+        context.close()
+    assert not problems, problems
+
+
+def outside(url: str) -> list[str]:
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+    here = parts.scheme in ("data", "blob", "about", "file") or is_loopback(parts.hostname or "")
+    return [] if here else [f"request outside this machine: {url}"]
+
+
+@pytest.fixture
+def modules(open_tab):
+    """An empty tab with the page's scripts, for testing them by themselves."""
+    tab = open_tab(None)
+    tab.set_content(f'<style>{web.style()}</style><div id="host"><div class="jk-view"></div></div>')
+    tab.add_script_tag(content=web.script())
+    return tab
+
+
+def ask(tab, question: str) -> None:
+    """Types a question, asks it and waits until a new run is on screen."""
+    before = tab.get_attribute(".jk-view", "data-run")
+    tab.wait_for_selector("#jk-chip.ready", timeout=60_000)
+    tab.fill("#question textarea", question)
+    tab.click("#ask")
+    tab.wait_for_function("before => document.querySelector('.jk-view').dataset.run !== before", arg=before)
+
+
+def wait_until_finished(tab, seconds: float = 60) -> None:
+    tab.wait_for_selector('.jk-view[data-finished="true"]', timeout=seconds * 1000)
+
+
+def seek(tab, step: int) -> None:
+    """Moves the step slider as a hand would and waits until the tree has followed."""
+    tab.evaluate(
+        "step => { const range = document.querySelector('#jk-step'); range.value = step;"
+        " range.dispatchEvent(new Event('input', { bubbles: true })); }",
+        step,
+    )
+    tab.wait_for_selector(f'svg.tree[data-step="{step}"]')

@@ -1,0 +1,172 @@
+"""The model serves one answer at a time, in order, and is free soon after Stop or a closed tab."""
+
+import threading
+import time
+
+import pytest
+
+from app import handlers, words
+from app.asking import Asking
+from app.worker import ModelService, Run, Runs, batches
+from jakiro.config import SamplingParams, TreeConfig
+from tests.app.fake import FakeGenerator
+
+
+def ready_service(generator) -> ModelService:
+    service = ModelService(lambda: generator)
+    service.start()
+    assert service.wait_until_settled(5)
+    return service
+
+
+def asking(methods=("autoregressive", "jakiro"), length=256) -> Asking:
+    messages = ({"role": "user", "content": "Why?"},)
+    return Asking(messages, SamplingParams(max_new_tokens=length), TreeConfig(), methods)
+
+
+def events_of(run: Run) -> list:
+    return [event for batch in batches(run.events, 0.01) for event in batch]
+
+
+def test_a_race_gives_headers_before_steps_and_equal_texts():
+    run = Run(ready_service(FakeGenerator()), asking())
+    run.start()
+    events = events_of(run)
+    first_step = next(i for i, event in enumerate(events) if event[0] == "step")
+    assert [event[:2] for event in events[:first_step]] == [("header", "autoregressive"), ("header", "jakiro")]
+    assert events[-1] == ("done", None, None)
+    assert [event for event in events if event[0] == "end"] == [
+        ("end", "autoregressive", "eos"),
+        ("end", "jakiro", "eos"),
+    ]
+    assert run.traces["autoregressive"].token_ids == run.traces["jakiro"].token_ids
+
+
+def test_an_answer_of_one_token_has_a_header_and_an_end_but_no_steps():
+    run = Run(ready_service(FakeGenerator()), asking(("jakiro",), length=1))
+    run.start()
+    assert [event[0] for event in events_of(run)] == ["header", "end", "done"]
+    assert run.traces["jakiro"].text == "The"
+
+
+def test_stop_frees_the_model_and_keeps_what_was_made():
+    generator = FakeGenerator(pace=1.0)
+    run = Run(ready_service(generator), asking())
+    run.start()
+    time.sleep(0.4)
+    stopped_at = time.monotonic()
+    run.stop()
+    events = events_of(run)
+    assert time.monotonic() - stopped_at < 1
+    assert generator.active == 0 and generator.closed == 2
+    assert ("end", "jakiro", "stopped") in events
+    assert run.traces["jakiro"].steps
+
+
+def test_two_answers_never_run_at_the_same_time():
+    generator = FakeGenerator(pace=0.05)
+    service = ready_service(generator)
+    runs = [Run(service, asking(("jakiro",))) for _ in range(3)]
+    for run in runs:
+        run.start()
+    for run in runs:
+        assert events_of(run)[-1][0] == "done"
+    assert generator.most_active == 1
+
+
+def test_those_who_wait_hear_their_place_and_can_leave():
+    service = ready_service(FakeGenerator(pace=1.0))
+    first, second = Run(service, asking()), Run(service, asking())
+    first.start()
+    second.start()
+    assert second.events.get(timeout=2) == ("wait", None, words.WAITING_IN_QUEUE.format(position=1))
+    second.stop()
+    assert second.events.get(timeout=2)[0] == "done"
+    first.stop()
+    assert second.traces == {}
+
+
+def test_asking_while_the_model_loads_waits_and_starts_by_itself():
+    may_load = threading.Event()
+
+    def load():
+        may_load.wait(5)
+        return FakeGenerator()
+
+    service = ModelService(load)
+    service.start()
+    run = Run(service, asking())
+    run.start()
+    assert run.events.get(timeout=2) == ("wait", None, words.WAITING_FOR_MODEL)
+    may_load.set()
+    assert events_of(run)[-1][0] == "done"
+
+
+def test_a_model_that_cannot_be_loaded_is_an_error_in_words():
+    def load():
+        raise FileNotFoundError("No folder “x”.")
+
+    service = ModelService(load)
+    service.start()
+    assert service.wait_until_settled(5)
+    assert service.chip()["state"] == "failed"
+    run = Run(service, asking())
+    run.start()
+    assert events_of(run) == [("error", None, "The model could not be loaded: No folder “x”.")]
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (ValueError("Your prompt has 9 tokens."), "Your prompt has 9 tokens."),
+        (RuntimeError("CUDA out of memory. Tried to …"), words.OUT_OF_MEMORY),
+        (KeyError("x"), words.UNEXPECTED.format(kind="KeyError")),
+    ],
+)
+def test_errors_while_answering_become_one_sentence_and_the_next_request_works(error, sentence):
+    generator = FakeGenerator()
+    service = ready_service(generator)
+    working = generator.race
+    generator.race = lambda *_, **__: (_ for _ in ()).throw(error)
+    run = Run(service, asking())
+    run.start()
+    assert events_of(run) == [("error", None, sentence)]
+    generator.race = working
+    run = Run(service, asking())
+    run.start()
+    assert events_of(run)[-1][0] == "done"
+
+
+def test_a_closed_generator_stops_its_run():
+    generator, runs = FakeGenerator(pace=1.0), Runs()
+    service = ready_service(generator)
+    values = ("Why?", 0, 1, 0, 0, 256, words.FIXED, 23, 5, True, "", [])
+    updates = handlers.generate(service, runs, "tab", values)
+    next(updates)
+    updates.close()
+    deadline = time.monotonic() + 2
+    while generator.active and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert generator.active == 0
+
+
+def test_updates_are_small_and_overlap_so_that_one_may_be_lost():
+    service, runs = ready_service(FakeGenerator(pace=0.2)), Runs()
+    values = ("Why?", 0, 1, 0, 0, 256, words.FIXED, 23, 5, True, "", [])
+    updates = list(handlers.generate(service, runs, "tab", values))
+    assert all(len(update["ticks"]) <= handlers.KEPT_TICKS for update in updates)
+    numbers = [max(map(int, update["ticks"])) for update in updates]
+    assert numbers == list(range(len(updates)))
+    assert updates[-1]["answers"]["jakiro"]["end_reason"] == "eos"
+    assert runs.traces(updates[0]["run"])["jakiro"].text == updates[-1]["answers"]["jakiro"]["text"]
+
+
+def test_a_session_that_left_is_forgotten():
+    service, runs = ready_service(FakeGenerator()), Runs()
+    values = ("Why?", 0, 1, 0, 0, 8, words.FIXED, 23, 5, False, "", [])
+    run_id = list(handlers.generate(service, runs, "tab", values))[-1]["run"]
+    runs.drop("another")
+    assert runs.traces(run_id)
+    runs.drop("tab")
+    with pytest.raises(ValueError, match="no longer kept"):
+        runs.traces(run_id)
