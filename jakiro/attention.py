@@ -41,17 +41,33 @@ def exact_attention(
         raise ValueError("exact numerics does not compute attention sinks; choose numerics='fast' for this model")
     if attention_mask is None or attention_mask.dtype != torch.bool:
         raise ValueError("exact attention needs an explicit bool mask")
-    _, num_heads, rows, head_dim = query.shape
-    num_kv_heads, keys = key.shape[1], key.shape[2]
-    scaling = head_dim**-0.5 if scaling is None else scaling
-    grouped = query.double().reshape(num_kv_heads, num_heads // num_kv_heads * rows, head_dim)
-    scores = torch.matmul(grouped, key[0].double().transpose(1, 2)).mul_(scaling).float()
+    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
+    attended = attend_exactly(query[0], key[0], value[0], ~attention_mask[0, 0], scaling, softcap)
+    return attended.transpose(0, 1)[None].contiguous(), None
+
+
+def attend_exactly(
+    query: Tensor, key: Tensor, value: Tensor, hidden_keys: Tensor, scaling: float, softcap: float | None = None
+) -> Tensor:
+    """The sums themselves.
+
+    Args:
+        query: (heads, rows, head_dim); key, value: (kv_heads, keys, head_dim).
+        hidden_keys: (rows, keys) bool, True where a row may NOT look.
+
+    Returns:
+        (heads, rows, head_dim) in the query's dtype.
+    """
+    num_heads, rows, head_dim = query.shape
+    num_kv_heads, keys = key.shape[:2]
+    grouped = query.double().mul_(scaling).reshape(num_kv_heads, -1, head_dim)
+    scores = torch.matmul(grouped, key.double().transpose(1, 2)).float()
     if softcap is not None:
         scores = torch.tanh(scores / softcap) * softcap
-    scores = scores.view(num_kv_heads, -1, rows, keys).masked_fill_(~attention_mask[0], -torch.inf)
+    scores = scores.view(num_heads, rows, keys).masked_fill_(hidden_keys, -torch.inf)
     weights = (scores - scores.amax(-1, keepdim=True)).exp_().double().view(num_kv_heads, -1, keys)
-    attended = torch.matmul(weights, value[0].double()).div_(weights.sum(-1, keepdim=True))
-    return attended.to(query.dtype).view(1, num_heads, rows, -1).transpose(1, 2).contiguous(), None
+    attended = torch.matmul(weights, value.double()).div_(weights.sum(-1, keepdim=True))
+    return attended.to(query.dtype).view(num_heads, rows, -1)
 
 
 def stock_attention(

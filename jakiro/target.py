@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from jakiro.attention import EXACT_ATTENTION, STOCK_ATTENTION
 from jakiro.cache import RowCache
+from jakiro.engine import LeanDecoder
 from jakiro.linear import pack_linears, packing_works
 from jakiro.tree import DraftTree, ancestor_mask
 
@@ -37,8 +38,8 @@ class TargetModel:
     """A causal language model with its tokenizer.
 
     Args:
-        model: a transformers `AutoModelForCausalLM`, already on its device and in its dtype; on a CPU in float32 its
-            linear layers are packed in place.
+        model: a transformers `AutoModelForCausalLM`, already on its device and in its dtype. It is taken over: layers
+            of Llama's shape move into a `LeanDecoder`, linear layers are packed on a CPU in float32.
         tokenizer: its tokenizer.
         name, sha256: what traces call it.
         numerics: "exact" makes plain and tree passes round alike, "fast" uses stock attention and single rows.
@@ -59,7 +60,11 @@ class TargetModel:
         self.device, self.dtype = weight.device, weight.dtype
         self.embedding = weight.detach()
         self.output_weight = model.get_output_embeddings().weight.detach()
-        if packing_works(self.device, self.dtype):
+        packed = packing_works(self.device, self.dtype)
+        self.lean = LeanDecoder.build(model, packed)
+        if self.lean is not None:
+            model.base_model.layers = nn.ModuleList()
+        if packed:
             pack_linears(model)
         self.output_layer = model.get_output_embeddings()
         self.numerics = numerics
@@ -151,8 +156,8 @@ class TargetModel:
     @torch.inference_mode()
     def probe_bit_identity(self, num_tokens: int = 8) -> bool:
         """Whether a chain hidden among siblings in one pass gives the same bits as one token at a time."""
-        generator = torch.Generator().manual_seed(0)
-        ids = torch.randint(0, self.vocab_size, (24 + 2 * num_tokens,), generator=generator).to(self.device)
+        generator, count = torch.Generator("cpu").manual_seed(0), 24 + 2 * num_tokens
+        ids = torch.randint(0, self.vocab_size, (count,), generator=generator, device="cpu").to(self.device)
         prompt, chain, siblings = ids[:24], ids[24 : 24 + num_tokens], ids[24 + num_tokens :]
         tree = _chain_among_siblings(chain, siblings)
         cache = self.new_cache(24 + 2 * num_tokens)
@@ -177,6 +182,9 @@ class TargetModel:
         implementation: str,
     ) -> Tensor:
         """(rows,) tokens → (rows, hidden_size) features; `visible` is (rows, keys) bool."""
+        if self.lean is not None:
+            visible = self._windowed(visible, positions, column_positions) if self._only_windows else visible
+            return self.lean(token_ids, positions, visible, cache, exact=implementation == EXACT_ATTENTION)
         masks = self._masks(visible, positions, column_positions)
         self.config._attn_implementation = implementation
         output = self.model.base_model(
@@ -190,17 +198,23 @@ class TargetModel:
 
     def _masks(self, visible: Tensor, positions: Tensor, column_positions: Tensor) -> Tensor | dict[str, Tensor]:
         """One 4-dimensional mask, or one per layer type where the family mixes full and sliding attention."""
-        layer_types = set(getattr(self.config, "layer_types", None) or [])
+        if self._only_windows:
+            return self._windowed(visible, positions, column_positions)[None, None]
         full = visible[None, None]
-        if not self.window:
-            return full
-        near = positions[:, None] - column_positions < self.window
-        windowed = (visible & near)[None, None]
-        if len(layer_types) > 1:
+        if self.window and len(set(getattr(self.config, "layer_types", None) or [])) > 1:
+            windowed = self._windowed(visible, positions, column_positions)[None, None]
             return {"full_attention": full, "sliding_attention": windowed}
-        if layer_types == {"full_attention"} or getattr(self.config, "use_sliding_window", True) is False:
-            return full
-        return windowed
+        return full
+
+    @property
+    def _only_windows(self) -> bool:
+        """Whether every layer looks through a sliding window."""
+        layer_types = set(getattr(self.config, "layer_types", None) or ["sliding_attention"])
+        uses_window = getattr(self.config, "use_sliding_window", True)
+        return bool(self.window) and uses_window and layer_types == {"sliding_attention"}
+
+    def _windowed(self, visible: Tensor, positions: Tensor, column_positions: Tensor) -> Tensor:
+        return visible & (positions[:, None] - column_positions < self.window)
 
 
 def _chain_among_siblings(chain: Tensor, siblings: Tensor) -> DraftTree:

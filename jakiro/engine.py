@@ -1,0 +1,169 @@
+"""A lean pass through decoders whose layers have Llama's shape, built from the stock modules' own weights.
+
+Half of a small model's pass through the stock modules is Python and dispatch. Here projections that read the same input
+are fused, one layer is some thirty tensor operations, and nothing is allocated that the operations do not return. A
+model qualifies by the modules its layers consist of, and only if a trial pass gives what the stock modules give;
+every other model keeps its stock modules.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from jakiro.attention import attend_exactly
+from jakiro.cache import RowCache
+from jakiro.linear import PackedLinear
+
+_LAYER_MODULES = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
+_ATTENTION_MODULES = {"q_proj", "k_proj", "v_proj", "o_proj"}
+_MLP_MODULES = {"gate_proj", "up_proj", "down_proj", "act_fn"}
+_TRIAL_TOKENS = 12
+
+
+class _Projection:
+    """One or several linear layers over the same input, as one matrix product."""
+
+    def __init__(self, linears: list[nn.Linear], packed: bool) -> None:
+        weight = torch.cat([linear.weight.detach() for linear in linears])
+        biases = [linear.bias for linear in linears]
+        bias = None
+        if any(b is not None for b in biases):
+            zero = [linear.weight.new_zeros(linear.out_features) for linear in linears]
+            bias = torch.cat([z if b is None else b.detach() for b, z in zip(biases, zero, strict=True)])
+        self._packed = PackedLinear(weight, bias) if packed else None
+        self._weight, self._bias = (None, None) if packed else (weight, bias)
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        if self._packed is not None:
+            return self._packed(hidden)
+        return functional.linear(hidden, self._weight, self._bias)
+
+
+class _Layer:
+    def __init__(self, stock: nn.Module, packed: bool) -> None:
+        attention, mlp = stock.self_attn, stock.mlp
+        self.query_key_value = _Projection([attention.q_proj, attention.k_proj, attention.v_proj], packed)
+        self.output = _Projection([attention.o_proj], packed)
+        self.gate_up = _Projection([mlp.gate_proj, mlp.up_proj], packed)
+        self.down = _Projection([mlp.down_proj], packed)
+        self.input_norm, self.input_eps = stock.input_layernorm.weight.detach(), stock.input_layernorm.variance_epsilon
+        self.middle_norm = stock.post_attention_layernorm.weight.detach()
+        self.middle_eps = stock.post_attention_layernorm.variance_epsilon
+        self.inner_size = mlp.gate_proj.out_features
+
+
+class LeanDecoder:
+    """The decoder stack without its output function; made by `build`."""
+
+    def __init__(self, base: nn.Module, config, packed: bool) -> None:
+        self.embedding = base.embed_tokens.weight.detach()
+        self.rotary = base.rotary_emb
+        self.norm, self.eps = base.norm.weight.detach(), base.norm.variance_epsilon
+        self.layers = [_Layer(layer, packed) for layer in base.layers]
+        attention = base.layers[0].self_attn
+        self.num_heads, self.num_kv_heads = config.num_attention_heads, config.num_key_value_heads
+        self.head_dim, self.scaling = attention.head_dim, attention.scaling
+
+    @classmethod
+    @torch.inference_mode()
+    def build(cls, model: nn.Module, packed: bool) -> "LeanDecoder | None":
+        """A lean decoder over the model's weights, or None where the model has another shape.
+
+        Args:
+            model: a stock causal language model.
+            packed: pack matrices for oneDNN (float32 on a CPU).
+        """
+        base, config = model.base_model, model.config.get_text_config()
+        if not _has_llama_shape(base, config):
+            return None
+        lean = cls(base, config, packed)
+        token_ids = torch.arange(_TRIAL_TOKENS, device=lean.embedding.device) % config.vocab_size
+        stock = base(input_ids=token_ids[None], use_cache=False).last_hidden_state[0].float()
+        cache = RowCache(config.num_hidden_layers, _TRIAL_TOKENS)
+        visible = torch.ones((_TRIAL_TOKENS, _TRIAL_TOKENS), dtype=torch.bool, device=token_ids.device).tril()
+        positions = torch.arange(_TRIAL_TOKENS, device=token_ids.device)
+        difference = (lean(token_ids, positions, visible, cache, exact=False).float() - stock).abs().amax()
+        tolerance = 1e-3 if lean.embedding.dtype == torch.float32 else 5e-2
+        return lean if bool(difference <= tolerance * stock.abs().amax()) else None
+
+    def __call__(self, token_ids: Tensor, positions: Tensor, visible: Tensor, cache: RowCache, exact: bool) -> Tensor:
+        """Runs rows behind the cache's rows.
+
+        Args:
+            token_ids, positions: (rows,) int64.
+            visible: (rows, cached + rows) bool.
+            cache: extended in place by these rows.
+            exact: order-independent attention instead of the stock one.
+
+        Returns:
+            (rows, hidden_size) features after the final norm.
+        """
+        hidden = functional.embedding(token_ids, self.embedding)
+        cos, sin = self.rotary(hidden, positions[None])
+        cos, sin = cos[0, :, None], _signed(sin[0])[:, None]
+        hidden_keys = ~visible
+        for layer, rows in zip(self.layers, cache.layers, strict=True):
+            normed = functional.rms_norm(hidden, hidden.shape[-1:], layer.input_norm, layer.input_eps)
+            attended = self._attend(layer.query_key_value(normed), cos, sin, visible, hidden_keys, rows, exact)
+            hidden = hidden + layer.output(attended)
+            normed = functional.rms_norm(hidden, hidden.shape[-1:], layer.middle_norm, layer.middle_eps)
+            gate_up = layer.gate_up(normed)
+            gate, up = gate_up[:, : layer.inner_size], gate_up[:, layer.inner_size :]
+            hidden = hidden + layer.down(functional.silu(gate).mul_(up))
+        return functional.rms_norm(hidden, hidden.shape[-1:], self.norm, self.eps)
+
+    def _attend(
+        self, joint: Tensor, cos: Tensor, sin: Tensor, visible: Tensor, hidden_keys: Tensor, rows, exact: bool
+    ) -> Tensor:
+        """(rows, query, key and value widths together) → (rows, heads · head_dim)."""
+        count = joint.shape[0]
+        joint = joint.view(count, -1, self.head_dim)
+        turned = joint[:, : self.num_heads + self.num_kv_heads]
+        turned = torch.addcmul(turned * cos, turned.roll(self.head_dim // 2, -1), sin)
+        queries, keys = turned[:, : self.num_heads].transpose(0, 1), turned[:, self.num_heads :].transpose(0, 1)
+        values = joint[:, self.num_heads + self.num_kv_heads :].transpose(0, 1)
+        keys, values = rows.update(keys[None], values[None])
+        if exact:
+            attended = attend_exactly(queries, keys[0], values[0], hidden_keys, self.scaling)
+        else:
+            attended = functional.scaled_dot_product_attention(
+                queries[None],
+                keys.to(queries.dtype),
+                values.to(queries.dtype),
+                attn_mask=visible[None, None],
+                scale=self.scaling,
+                enable_gqa=True,
+            )[0]
+        return attended.transpose(0, 1).reshape(count, -1)
+
+
+def _signed(sin: Tensor) -> Tensor:
+    """sin with its first half negated: then rotate_half(x)·sin is x rolled by half a head times this."""
+    half = sin.shape[-1] // 2
+    return torch.cat([-sin[:, :half], sin[:, half:]], dim=-1)
+
+
+def _has_llama_shape(base: nn.Module, config) -> bool:
+    """Whether embeddings, layers and norms are exactly the modules that `LeanDecoder` computes."""
+    if {name for name, _ in base.named_children()} != {"embed_tokens", "layers", "norm", "rotary_emb"}:
+        return False
+    if getattr(config, "layer_types", None) and len(set(config.layer_types)) > 1:
+        return False
+
+    def children(module: nn.Module) -> set[str]:
+        return {name for name, _ in module.named_children()}
+
+    for layer in base.layers:
+        if children(layer) != _LAYER_MODULES:
+            return False
+        if children(layer.self_attn) != _ATTENTION_MODULES or children(layer.mlp) != _MLP_MODULES:
+            return False
+        linears = [getattr(layer.self_attn, name) for name in _ATTENTION_MODULES]
+        linears += [getattr(layer.mlp, name) for name in _MLP_MODULES - {"act_fn"}]
+        if not all(type(linear) is nn.Linear for linear in linears):
+            return False
+        if not isinstance(layer.mlp.act_fn, nn.SiLU) and type(layer.mlp.act_fn).__name__ != "SiLUActivation":
+            return False
+        if not hasattr(layer.input_layernorm, "variance_epsilon"):
+            return False
+    return True
