@@ -95,7 +95,8 @@ def verify(
     parents = tree.parents.clamp(min=0)
     right = tree.token_ids == choice.token_ids[parents]
     end = accepted_node(mask, tree.depths, right)
-    on_path = mask[end]
+    # Indexing with a 0-dimensional tensor would read it on the host.
+    on_path = mask.index_select(0, end[None])[0]
     scaled = logits.float() / (sampling.temperature if not sampling.greedy else 1.0)
     log_normaliser = scaled.logsumexp(-1)
     target_probs = (scaled[parents, tree.token_ids] - log_normaliser[parents]).exp()

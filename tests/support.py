@@ -60,7 +60,7 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
 @functools.cache
 def word_tokenizer() -> PreTrainedTokenizerFast:
     """Ten words, one token each, and nothing that ends an answer."""
-    words = "the cat dog sees hears a small bird and sleeps".split()
+    words = ["the", "cat", "dog", "sees", "hears", "a", "small", "bird", "and", "sleeps"]
     backend = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     return PreTrainedTokenizerFast(tokenizer_object=backend)
