@@ -32,16 +32,14 @@ TopP = Annotated[float, typer.Option(help="Nucleus mass, above 0 and at most 1."
 TopK = Annotated[int, typer.Option(help="Keep the k likeliest tokens; 0 keeps all.")]
 Seed = Annotated[int, typer.Option(help="The same seed gives the same text, with and without drafting.")]
 MaxNewTokens = Annotated[int, typer.Option(help="At most this many tokens.")]
-Nodes = Annotated[int, typer.Option(help="Nodes of a draft tree, root included; 1 is plain decoding.")]
-Depth = Annotated[int, typer.Option(help="Depth of the deepest node.")]
-Width = Annotated[int, typer.Option(help="Children tried per node and nodes expanded per level.")]
+Nodes = Annotated[int | None, typer.Option(help="A fixed tree of this many nodes, root included; 1 is plain decoding.")]
+Depth = Annotated[int | None, typer.Option(help="A fixed tree whose deepest node has this depth.")]
+Width = Annotated[int | None, typer.Option(help="Children tried per node and nodes expanded per level.")]
 Target = Annotated[str | None, typer.Option(help="Target model: a known name, a folder, or a Hub id.")]
 Head = Annotated[str | None, typer.Option(help="Draft head: a known name, a folder, a Hub id, or “none”.")]
 Device = Annotated[str | None, typer.Option(help="cpu or cuda; a GPU is taken where there is one.")]
 Dtype = Annotated[str | None, typer.Option(help="float32, bfloat16 or float16; what suits the device.")]
 Numerics = Annotated[str | None, typer.Option(help="exact (plain and drafted passes round alike) or fast.")]
-
-_TREE = TreeConfig()
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -68,9 +66,9 @@ def generate(
     top_k: TopK = 0,
     seed: Seed = 0,
     max_new_tokens: MaxNewTokens = 256,
-    nodes: Nodes = _TREE.nodes,
-    depth: Depth = _TREE.depth,
-    width: Width = _TREE.width,
+    nodes: Nodes = None,
+    depth: Depth = None,
+    width: Width = None,
     target: Target = None,
     head: Head = None,
     device: Device = None,
@@ -80,7 +78,7 @@ def generate(
 ) -> None:
     """Answer one prompt: the text to stdout as it comes, the numbers to stderr."""
     sampling = SamplingParams(temperature, top_p, top_k, seed, max_new_tokens)
-    tree = TreeConfig(width=width, depth=depth, nodes=nodes)
+    tree = _tree(nodes, depth, width)
     _check_prompt(prompt)
     if trace is not None and not trace.absolute().parent.is_dir():
         raise FileNotFoundError(f"There is no folder {trace.absolute().parent} for the trace.")
@@ -114,9 +112,9 @@ def race(
     top_k: TopK = 0,
     seed: Seed = 0,
     max_new_tokens: MaxNewTokens = 256,
-    nodes: Nodes = _TREE.nodes,
-    depth: Depth = _TREE.depth,
-    width: Width = _TREE.width,
+    nodes: Nodes = None,
+    depth: Depth = None,
+    width: Width = None,
     target: Target = None,
     head: Head = None,
     device: Device = None,
@@ -127,7 +125,7 @@ def race(
     from jakiro.race_view import RaceView
 
     sampling = SamplingParams(temperature, top_p, top_k, seed, max_new_tokens)
-    tree = TreeConfig(width=width, depth=depth, nodes=nodes)
+    tree = _tree(nodes, depth, width)
     _check_prompt(prompt)
     generator = _load(target, head, device, dtype, numerics)
     running = generator.race(prompt, sampling, methods=("autoregressive", "jakiro"), tree=tree, raw=raw)
@@ -145,11 +143,11 @@ def bench(
     ] = "autoregressive,jakiro,hf-generate",
     temperatures: Annotated[str, typer.Option(help="Comma list.")] = "0,1",
     seeds: Annotated[str, typer.Option(help="Comma list; 0-9 is a range.")] = "0",
-    nodes: Annotated[str, typer.Option(help="Comma list of node budgets; each is a lane of its own.")] = str(
-        _TREE.nodes
-    ),
-    depth: Depth = _TREE.depth,
-    width: Width = _TREE.width,
+    nodes: Annotated[
+        str, typer.Option(help="Comma list of node budgets, each a lane; auto lets measured costs choose.")
+    ] = "auto,24",
+    depth: Depth = None,
+    width: Width = None,
     max_new_tokens: MaxNewTokens = 128,
     top_p: TopP = 1.0,
     top_k: TopK = 0,
@@ -172,16 +170,16 @@ def bench(
         methods=tuple(_list("--methods", methods, str)),
         temperatures=tuple(_list("--temperatures", temperatures, float)),
         seeds=tuple(_list("--seeds", seeds, int)),
-        nodes=tuple(_list("--nodes", nodes, int)),
+        nodes=tuple(_list("--nodes", nodes, int, words=("auto",))),
         max_new_tokens=max_new_tokens,
         top_p=top_p,
         top_k=top_k,
-        tree=TreeConfig(width=width, depth=depth),
+        tree=_tree(None, depth, width) or TreeConfig(),
     )
     questions = load_questions(prompts, limit)
     generator = _load(target, head, device, dtype, numerics)
     _say_notices(generator)
-    console = Console()
+    console = _table_console()
     if check_identical:
         folder = out or Path("runs") / "identical"
         if not compare(generator, settings, questions, folder / "comparisons.jsonl", console):
@@ -241,6 +239,12 @@ def _load(target, head, device, dtype, numerics):
         return JakiroGenerator.from_pretrained(target, head, device, dtype, numerics)
 
 
+def _table_console() -> Console:
+    """stdout, wide enough for the tables where it is a file or a pipe."""
+    console = Console()
+    return console if console.is_terminal else Console(width=150)
+
+
 def _say_notices(generator) -> None:
     for notice in generator.status["notices"]:
         notes.print(notice, style="yellow", highlight=False, soft_wrap=True)
@@ -279,13 +283,22 @@ def _numbers(trace: Trace) -> str:
     return " · ".join(parts)
 
 
-def _list(option: str, text: str, kind) -> list:
-    """Values of a comma list; whole numbers may stand as a range "0-9"."""
+def _tree(nodes: int | None, depth: int | None, width: int | None) -> TreeConfig | None:
+    """A fixed tree with what was given; None, where nothing was, leaves the size to measured costs."""
+    given = {"nodes": nodes, "depth": depth, "width": width}
+    given = {name: value for name, value in given.items() if value is not None}
+    return TreeConfig(**given) if given else None
+
+
+def _list(option: str, text: str, kind, words: tuple[str, ...] = ()) -> list:
+    """Values of a comma list; whole numbers may stand as a range "0-9", and `words` as they are."""
     values = []
     for part in (part.strip() for part in text.split(",")):
         first, dash, last = part.partition("-")
         try:
-            if kind is int and dash and first:
+            if part in words:
+                values.append(part)
+            elif kind is int and dash and first:
                 values.extend(range(int(first), int(last) + 1))
             elif part:
                 values.append(kind(part))

@@ -2,6 +2,7 @@
 
 import time
 
+from rich import box
 from rich.columns import Columns
 from rich.console import Console
 from rich.live import Live
@@ -54,10 +55,14 @@ class RaceView:
 
 
 def race_table(traces: dict[str, Trace]) -> Table:
-    """Speed, tau, a step's milliseconds, the speedup of each lane over the first, and whether the texts are equal."""
-    table = Table(caption="τ: accepted draft tokens per step + 1. ms are means per step. Prefill belongs to no step.")
+    """Speed, tau, a step's parts, the speedup of each lane over the first, and whether the texts are equal."""
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        caption="τ: accepted draft tokens per step + 1. Draft, verify and other: mean milliseconds of a step.",
+    )
     table.add_column("method", no_wrap=True)
-    for name in ("tokens", "tokens/s", "τ", "draft ms", "verify ms", "other ms", "prefill ms", "speedup", "same text"):
+    for name in ("tokens", "tokens/s", "τ", "draft", "verify", "other", "speedup", "same text"):
         table.add_column(name, justify="right")
     reference = next(iter(traces.values()))
     for method, trace in traces.items():
@@ -71,7 +76,6 @@ def race_table(traces: dict[str, Trace]) -> Table:
                 f"{sum(getattr(step, name) for step in trace.steps) / steps:.1f}" if steps else "–"
                 for name in ("draft_ms", "verify_ms", "other_ms")
             ),
-            f"{trace.header.prefill_ms:.0f}",
             f"{speedup:.2f}×" if (speedup := _speedup(reference, trace)) else "–",
             _same_text(reference, trace),
         )

@@ -46,7 +46,9 @@ def test_generate_passes_every_setting_on(generator, capsys):
     assert (prompt, method) == ("hi", "autoregressive")
     values = (sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed, sampling.max_new_tokens)
     assert values == (0.5, 0.9, 7, 3, 9)
-    assert (tree.nodes, tree.depth, tree.width) == (10, 3, 4)
+    assert (tree.nodes, tree.depth, tree.width, tree.policy) == (10, 3, 4, "fixed")
+    run(capsys, "generate", "--prompt", "hi")
+    assert generator.calls[1][3] is None
 
 
 def test_a_trace_is_written_and_read_back(generator, capsys, tmp_path):
@@ -93,7 +95,7 @@ def test_bench_prints_tables_and_writes_its_results(generator, capsys, tmp_path)
 
 
 def test_bench_check_identical_says_how_many_texts_differ(generator, capsys, tmp_path):
-    options = ["bench", "--check-identical", "--limit", "2", "--out", str(tmp_path)]
+    options = ["bench", "--check-identical", "--limit", "2", "--nodes", "24", "--out", str(tmp_path)]
     code, out, _ = run(capsys, *options)
     assert code == 0 and "0 of 4 texts differ; 20 tokens compared, tau 2.00, bit-identical" in " ".join(out.split())
     generator.drafted_ids = ((2, 3, 8), (9,))

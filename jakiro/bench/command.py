@@ -9,7 +9,7 @@ from rich.progress import Progress
 from jakiro.bench.environment import environment
 from jakiro.bench.identical import Comparison, check_identical, read_log, setup_of
 from jakiro.bench.questions import Question
-from jakiro.bench.render import tables, write_json, write_plots
+from jakiro.bench.render import DEFINITIONS, tables, write_json, write_plots
 from jakiro.bench.report import summarise
 from jakiro.bench.runner import PLAIN_FAST, STOCK_METHODS, Bench, BenchSettings
 
@@ -35,6 +35,7 @@ def measure(generator, settings: BenchSettings, questions: Sequence[Question], f
     groups = summarise(runs)
     for table in tables(groups):
         console.print(table)
+    console.print(DEFINITIONS, style="dim")
     write_json(folder / "bench.json", environment(generator.status), settings, groups, runs)
     written = ["bench.json"]
     try:
@@ -75,7 +76,7 @@ def _divergence(comparison: Comparison) -> str:
     margin = "unknown" if comparison.margin is None else f"{comparison.margin:.2e}"
     return (
         f"differs: prompt {comparison.question_id} ({comparison.category}), temperature {comparison.temperature:g}, "
-        f"seed {comparison.seed}, {comparison.nodes} nodes: token {comparison.position}, margin {margin}"
+        f"seed {comparison.seed}, nodes {comparison.nodes}: token {comparison.position}, margin {margin}"
     )
 
 

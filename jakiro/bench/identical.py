@@ -5,7 +5,7 @@ Every comparison is one line in a json-lines file, so that a run of hours can be
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from jakiro.bench.questions import Question
@@ -29,7 +29,7 @@ class Comparison:
     category: str
     temperature: float
     seed: int
-    nodes: int
+    nodes: int | str
     num_tokens: int
     num_steps: int
     num_accepted: int
@@ -87,7 +87,7 @@ def setup_of(status: dict, settings: BenchSettings) -> str:
     parts = [f"{name}={status.get(name)}" for name in ("target", "head", "device", "dtype", "numerics")]
     tree = settings.tree
     parts += [f"tokens={settings.max_new_tokens}", f"top_p={settings.top_p}", f"top_k={settings.top_k}"]
-    parts += [f"width={tree.width}", f"depth={tree.depth}", f"policy={tree.policy}", f"context={tree.context}"]
+    parts += [f"width={tree.width}", f"depth={tree.depth}", f"context={tree.context}"]
     return " ".join(parts)
 
 
@@ -97,7 +97,7 @@ def _compare(generator, question, settings, temperature, seed, wanted, setup) ->
     sampling = settings.sampling(temperature, seed)
     plain = generator.run(question.turns[0], sampling, method=PLAIN)
     for nodes in wanted:
-        drafted = generator.run(question.turns[0], sampling, tree=replace(settings.tree, nodes=nodes))
+        drafted = generator.run(question.turns[0], sampling, tree=settings.tree_for(nodes))
         position = first_difference(plain.token_ids, drafted.token_ids)
         yield Comparison(
             setup=setup,

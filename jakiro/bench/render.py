@@ -60,7 +60,7 @@ def write_plots(folder: Path, groups: Sequence[Group]) -> list[Path]:
 
 
 def _overall_table(temperature: float, groups: Sequence[Group]) -> Table:
-    table = Table(title=f"Temperature {temperature:g}, all prompts", caption=DEFINITIONS)
+    table = Table(title=f"Temperature {temperature:g}, all prompts")
     table.add_column("method", no_wrap=True)
     for name in (
         "tokens/s",
@@ -92,13 +92,13 @@ def _overall_table(temperature: float, groups: Sequence[Group]) -> Table:
 
 def _category_table(temperature: float, groups: Sequence[Group]) -> Table:
     table = Table(title=f"Temperature {temperature:g}, by category: tokens/s · speedup · τ")
-    table.add_column("method", no_wrap=True)
-    categories = list(dict.fromkeys(group.category for group in groups))
-    for category in categories:
-        table.add_column(category, justify="right")
-    for lane in dict.fromkeys(group.lane for group in groups):
-        cells = {group.category: group for group in groups if group.lane == lane}
-        table.add_row(lane, *(_cell(cells[category]) if category in cells else "–" for category in categories))
+    table.add_column("category", no_wrap=True)
+    lanes = list(dict.fromkeys(group.lane for group in groups))
+    for lane in lanes:
+        table.add_column(lane, justify="right")
+    for category in dict.fromkeys(group.category for group in groups):
+        cells = {group.lane: group for group in groups if group.category == category}
+        table.add_row(category, *(_cell(cells[lane]) if lane in cells else "–" for lane in lanes))
     return table
 
 

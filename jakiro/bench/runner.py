@@ -15,18 +15,22 @@ TREE_METHODS = ("jakiro",)
 STOCK_METHODS = ("hf-generate", "hf-prompt-lookup")
 METHODS = (PLAIN, PLAIN_FAST, *TREE_METHODS, *STOCK_METHODS)
 WARM_UP_TOKENS = 16
+AUTO = "auto"
+AUTO_NODES, AUTO_DEPTH = 64, 8
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One way to decode that takes part: a method, and for trees their node budget."""
+    """One way to decode that takes part: a method, and for trees their node budget or "auto"."""
 
     method: str
-    nodes: int | None = None
+    nodes: int | str | None = None
 
     @property
     def name(self) -> str:
-        return self.method if self.nodes is None else f"{self.method} · {self.nodes} nodes"
+        if self.nodes is None:
+            return self.method
+        return f"{self.method} · {self.nodes}" + ("" if self.nodes == AUTO else " nodes")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +38,14 @@ class BenchSettings:
     """What is measured.
 
     Attributes:
-        nodes: node budgets that every tree method runs with, one lane each.
-        tree: width, depth and policy of those trees; its own node budget is not used.
+        nodes: node budgets that every tree method runs with, one lane each; "auto" lets measured costs choose.
+        tree: width and depth of the trees with a fixed budget; its own node budget is not used.
     """
 
     methods: tuple[str, ...] = (PLAIN, "jakiro", "hf-generate")
     temperatures: tuple[float, ...] = (0.0, 1.0)
     seeds: tuple[int, ...] = (0,)
-    nodes: tuple[int, ...] = (24,)
+    nodes: tuple[int | str, ...] = (AUTO, 24)
     max_new_tokens: int = 128
     top_p: float = 1.0
     top_k: int = 0
@@ -58,7 +62,7 @@ class BenchSettings:
         for temperature in self.temperatures:
             self.sampling(temperature, self.seeds[0])
         for nodes in self.nodes:
-            replace(self.tree, nodes=nodes)
+            self.tree_for(nodes)
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
@@ -67,6 +71,12 @@ class BenchSettings:
             for method in self.methods
             for nodes in (self.nodes if method in TREE_METHODS else (None,))
         )
+
+    def tree_for(self, nodes: int | str) -> TreeConfig:
+        """The tree of a lane with this node budget."""
+        if nodes == AUTO:
+            return replace(self.tree, policy="auto", nodes=AUTO_NODES, depth=AUTO_DEPTH)
+        return replace(self.tree, nodes=nodes)
 
     def sampling(self, temperature: float, seed: int) -> SamplingParams:
         return SamplingParams(temperature, self.top_p, self.top_k, seed, self.max_new_tokens)
@@ -189,6 +199,6 @@ class Bench:
             return self._stock(lane, messages, sampling, question, turn)
         generator = self._fast if lane.method == PLAIN_FAST else self._generator
         method = PLAIN if lane.method == PLAIN_FAST else lane.method
-        tree = self.settings.tree if lane.nodes is None else replace(self.settings.tree, nodes=lane.nodes)
+        tree = None if lane.nodes is None else self.settings.tree_for(lane.nodes)
         trace = generator.run(messages, sampling, method=method, tree=tree)
         return run_of(trace, question, turn, lane, sampling.temperature, sampling.seed), trace.text

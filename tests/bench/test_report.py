@@ -18,7 +18,7 @@ QUESTIONS = [Question("1", "math", ("one",)), Question("2", "math", ("two",)), Q
 
 @pytest.fixture
 def runs():
-    settings = BenchSettings(methods=("autoregressive", "jakiro"), temperatures=(0.0,))
+    settings = BenchSettings(methods=("autoregressive", "jakiro"), temperatures=(0.0,), nodes=(24,))
     return list(Bench(ScriptedGenerator(), settings).runs(QUESTIONS))
 
 
@@ -57,7 +57,7 @@ def test_categories_are_counted_apart(runs):
 
 
 def test_different_texts_are_counted_and_compared_per_token():
-    settings = BenchSettings(methods=("autoregressive", "jakiro"), temperatures=(0.0,))
+    settings = BenchSettings(methods=("autoregressive", "jakiro"), temperatures=(0.0,), nodes=(24,))
     bench = Bench(ScriptedGenerator(drafted_ids=((2, 3), (7, 9), (9,))), settings)
     drafted = group_of(summarise(list(bench.runs(QUESTIONS))), "jakiro")
     assert drafted.identical == 0.0
@@ -99,7 +99,7 @@ def test_the_interval_holds_the_pooled_ratio_and_widens_with_spread():
 
 def test_results_are_written_as_json_tables_and_plots(runs, tmp_path):
     groups = summarise(runs)
-    settings = BenchSettings(methods=("autoregressive", "jakiro"), temperatures=(0.0,))
+    settings = BenchSettings(methods=("autoregressive", "jakiro"), temperatures=(0.0,), nodes=(24,))
     stamp = environment(ScriptedGenerator().status)
     write_json(tmp_path / "bench.json", stamp, settings, groups, runs)
     values = json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))

@@ -18,7 +18,7 @@ def test_every_method_meets_every_prompt_temperature_and_seed():
 
 
 def test_lanes_take_turns_in_going_first():
-    settings = BenchSettings(methods=("autoregressive", "jakiro"), temperatures=(0.0,))
+    settings = BenchSettings(methods=("autoregressive", "jakiro"), temperatures=(0.0,), nodes=(24,))
     runs = list(Bench(ScriptedGenerator(), settings).runs([Question(str(i), "a", ("x",)) for i in range(3)]))
     first = [run.lane.method for run in runs[::2]]
     assert first == ["autoregressive", "jakiro", "autoregressive"]
@@ -33,9 +33,18 @@ def test_node_budgets_reach_the_generator():
     assert (tree.nodes, tree.depth) == (8, 3)
 
 
+def test_an_automatic_lane_lets_measured_costs_choose():
+    generator = ScriptedGenerator()
+    settings = BenchSettings(methods=("autoregressive", "jakiro"), temperatures=(0.0,), nodes=("auto",))
+    runs = list(Bench(generator, settings).runs([Question("1", "a", ("x",))]))
+    assert [run.lane.name for run in runs] == ["autoregressive", "jakiro · auto"]
+    assert generator.calls[0][3] is None
+    assert generator.calls[1][3].policy == "auto"
+
+
 def test_later_turns_see_the_same_history_in_every_lane():
     generator = ScriptedGenerator()
-    settings = BenchSettings(methods=("autoregressive", "jakiro"), temperatures=(0.0,))
+    settings = BenchSettings(methods=("autoregressive", "jakiro"), temperatures=(0.0,), nodes=(24,))
     runs = list(Bench(generator, settings).runs([Question("1", "a", ("first", "second"))]))
     assert [run.turn for run in runs] == [0, 0, 1, 1]
     histories = [call[0] for call in generator.calls[2:]]
@@ -45,7 +54,7 @@ def test_later_turns_see_the_same_history_in_every_lane():
 
 def test_warming_up_runs_every_lane_shortly():
     generator = ScriptedGenerator()
-    settings = BenchSettings(methods=("autoregressive", "jakiro"))
+    settings = BenchSettings(methods=("autoregressive", "jakiro"), nodes=(24,))
     Bench(generator, settings).warm_up(Question("1", "a", ("x",)))
     assert [call[2] for call in generator.calls] == ["autoregressive", "jakiro"]
     assert {call[1].max_new_tokens for call in generator.calls} == {WARM_UP_TOKENS}
