@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -190,3 +191,18 @@ def test_python_m_jakiro_shows_its_commands():
     assert result.returncode == 0
     for name in ("generate", "race", "bench", "corpus", "train", "doctor"):
         assert name in result.stdout
+
+
+@pytest.mark.parametrize("name", ["corpus", "train"])
+def test_training_commands_keep_their_own_options(name, capsys, monkeypatch):
+    called = []
+
+    def command(tokens: int, out: str = "here"):
+        called.append((tokens, out))
+
+    monkeypatch.setitem(sys.modules, "jakiro.training.commands", SimpleNamespace(corpus=command, train=command))
+    monkeypatch.setattr("jakiro.training.commands", sys.modules["jakiro.training.commands"], raising=False)
+    assert run(capsys, name, "5", "--out", "there")[0] == 0
+    assert called == [(5, "there")]
+    code, out, _ = run(capsys, name, "--help")
+    assert code == 0 and "--out" in out
