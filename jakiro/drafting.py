@@ -58,7 +58,7 @@ class HeadSession:
 
     def __init__(self, head: JakiroHead, sampling: SamplingParams, noise: KeyedNoise, capacity: int) -> None:
         self.head, self.sampling = head, sampling
-        self.device, self.dtype = head.fc.weight.device, head.fc.weight.dtype
+        self.device, self.dtype = head.output_weight.device, head.output_weight.dtype
         self.cache = HeadCache(head.config, capacity, self.device, self.dtype)
         self.noise_rows = NoiseRows(noise, head.draft_token_ids)
         self.calibration = dict(head.config.calibration)

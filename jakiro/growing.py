@@ -93,7 +93,7 @@ class TreeGrower:
         contrastive = self.head.config.contrastive and self.depth >= 2
         last_expanded = self.depth - 2 if contrastive else self.depth - 1
         zero = torch.zeros(1, dtype=torch.int64, device=self.device)
-        self._add(self._children(self._main_log_probs(self.outputs[0]), 1, BRANCH_MAIN), zero, zero * 0.0, zero, 1)
+        self._add(self._children(self._main_scores(self.outputs[0]), 1, BRANCH_MAIN), zero, zero * 0.0, zero, 1)
         frontier = torch.arange(self.width, device=self.device)
         visible = torch.eye(self.width, dtype=torch.bool, device=self.device)
         for depth in range(1, last_expanded + 1):
@@ -102,7 +102,7 @@ class TreeGrower:
                 visible = torch.cat([visible[self._rows_in_pass(frontier)], own], dim=1)
             self._expand(frontier, visible, depth)
             above = self.levels[-1]
-            children = self._children(self._main_log_probs(self.outputs[-1]), depth + 1, BRANCH_MAIN)
+            children = self._children(self._main_scores(self.outputs[-1]), depth + 1, BRANCH_MAIN)
             rows = torch.arange(self.width, device=self.device) + self._first_row(depth)
             self._add(children, above.first + 1 + frontier, above.scores[frontier], rows, depth + 1)
             frontier = self._best(self.levels[-1])
@@ -140,8 +140,8 @@ class TreeGrower:
     def _add_contrastive(self, frontier: Tensor) -> None:
         """The deepest level: each best node of the level above gets its own row's contrastive candidates."""
         above = self.levels[-1]
-        log_probs = self._log_probs(self.outputs[-1].contrastive[0])
-        children = self._children((log_probs, None), self.depth, BRANCH_CONTRASTIVE)
+        scores = self._scaled(self.outputs[-1].contrastive[0])
+        children = self._children((scores, None), self.depth, BRANCH_CONTRASTIVE)
         own = self._rows_in_pass(frontier)
         children = _Children(*(getattr(children, f.name)[own] for f in fields(_Children)))
         self._add(
@@ -179,25 +179,29 @@ class TreeGrower:
             )
         )
 
-    def _log_probs(self, features: Tensor) -> Tensor:
-        return (self.head.logits(features).float() / self.temperature).log_softmax(-1)
+    def _scaled(self, features: Tensor) -> Tensor:
+        logits = self.head.logits(features).float()
+        return logits if self.temperature == 1.0 else logits / self.temperature
 
-    def _main_log_probs(self, output: HeadOutput) -> tuple[Tensor, Tensor | None]:
-        """(rows, draft vocabulary) log q; for decoupled fusion also which expert's w_e q_e is largest."""
+    def _main_scores(self, output: HeadOutput) -> tuple[Tensor, Tensor | None]:
+        """(rows, draft vocabulary) log q up to a constant; decoupled: also the expert with the largest w_e q_e."""
         if self.head.config.fusion == "summed":
-            return self._log_probs(output.features[0]), None
-        joint = self._log_probs(output.features[:, 0]) + output.router_weights[0].float().log().T[..., None]
+            return self._scaled(output.features[0]), None
+        log_probs = self._scaled(output.features[:, 0]).log_softmax(-1)
+        joint = log_probs + output.router_weights[0].float().log().T[..., None]
         return joint.logsumexp(0), joint.argmax(0)
 
-    def _children(self, main: tuple[Tensor, Tensor | None], depth: int, branch: int) -> _Children:
-        """The best K children of each row, by the calibrated chance that the target chooses them."""
-        log_probs, experts = main
-        ranked = log_probs if self.noise is None else log_probs + self.noise[depth - 1]
+    def _children(self, scores: tuple[Tensor, Tensor | None], depth: int, branch: int) -> _Children:
+        """The best K children of each row, by softmax(beta · (log q + g)), the chance that the target chooses them."""
+        log_q, experts = scores
+        ranked = log_q if self.noise is None else log_q + self.noise[depth - 1]
         name = "contrastive" if branch == BRANCH_CONTRASTIVE else "main"
         beta = self.calibration.get(f"{name}/{depth}/{'greedy' if self.sampling.greedy else 'sampled'}", 1.0)
-        estimates, indices = (ranked * beta).log_softmax(-1).topk(self.width, dim=-1)
+        best, indices = ranked.topk(self.width, dim=-1)
+        estimates = best * beta - (ranked * beta).logsumexp(-1, keepdim=True)
+        draft_probs = (log_q.gather(-1, indices) - log_q.logsumexp(-1, keepdim=True)).exp()
         proposers = torch.full_like(indices, -1) if experts is None else experts.gather(-1, indices)
-        return _Children(self.head.draft_token_ids[indices], estimates, log_probs.gather(-1, indices).exp(), proposers)
+        return _Children(self.head.draft_token_ids[indices], estimates, draft_probs, proposers)
 
     def _select(self) -> DraftTree:
         """The best nodes by (score, smaller depth, index), so that no node is kept without its parent."""

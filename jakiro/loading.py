@@ -32,7 +32,7 @@ def load_generator(
         notices.append("No draft head fits this model, so only plain decoding is available.")
         return JakiroGenerator(target_model, None, None, notices)
     draft_head = load_head(pair.head_path, chosen_device, chosen_dtype)
-    draft_head.bind(target_model.embedding, target_model.output_weight)
+    draft_head.bind(target_model.embedding, target_model.output_weight).pack()
     warning = zoo.head_warning(pair.head_name, draft_head.config.target_sha256, pair.target_name, sha256)
     if warning:
         notices.append(warning)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from jakiro.config import DraftConfig
 from jakiro.draft.layers import HeadCache, HeadLayer, rotary_embedding
+from jakiro.linear import PackedLinear, pack_linears, packing_works
 
 
 class HeadOutput(NamedTuple):
@@ -52,6 +53,7 @@ class JakiroHead(nn.Module):
         self.register_buffer("draft_token_ids", vocabulary, persistent=config.draft_vocab_size is not None)
         self.embedding: Tensor | None = None
         self.output_weight: Tensor | None = None
+        self._output_layer: PackedLinear | None = None
 
     def bind(self, embedding: Tensor, output_weight: Tensor) -> "JakiroHead":
         """Shares the target's raw embedding rows and output rows, both (vocab_size, hidden_size).
@@ -76,11 +78,21 @@ class JakiroHead(nn.Module):
 
     def embed(self, token_ids: Tensor) -> Tensor:
         return torch.nn.functional.embedding(token_ids.to(self.embedding.device), self.embedding).to(
-            device=self.fc.weight.device, dtype=self.fc.weight.dtype
+            device=self.output_weight.device, dtype=self.output_weight.dtype
         )
+
+    def pack(self) -> "JakiroHead":
+        """Packs all matrices for drafting on a CPU in float32, where this build of torch can; no training after it."""
+        parameter = self.fc.weight
+        if packing_works(parameter.device, parameter.dtype):
+            pack_linears(self)
+            self._output_layer = PackedLinear(self.output_weight, None)
+        return self
 
     def logits(self, features: Tensor) -> Tensor:
         """(…, hidden) → (…, draft vocabulary)."""
+        if self._output_layer is not None:
+            return self._output_layer(features)
         return torch.nn.functional.linear(features, self.output_weight)
 
     def forward(
