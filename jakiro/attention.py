@@ -73,7 +73,12 @@ def attend_exactly(
 def stock_attention(
     module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs
 ) -> tuple[Tensor, None]:
-    """torch's scaled dot-product attention over a cache that may keep wider numbers than the model computes with."""
+    """torch's scaled dot-product attention over a cache that may keep wider numbers than the model computes with.
+
+    It knows no soft cap, so families that have one get the exact sums here too.
+    """
+    if kwargs.get("softcap") is not None:
+        return exact_attention(module, query, key, value, attention_mask, **kwargs)
     return sdpa_attention_forward(module, query, key.to(query.dtype), value.to(query.dtype), attention_mask, **kwargs)
 
 

@@ -72,7 +72,7 @@ START = 3
 
 
 def guessing_tree(probs):
-    """Root, its three likeliest children and the least likely one, then likely grandchildren and one great-grandchild."""
+    """Likely and unlikely words after the root, likely ones after the first two, one on the third level."""
     first = probs[START].argsort(descending=True).tolist()
     tokens, parents = [START, *first[:3], first[-1]], [-1, 0, 0, 0, 0]
     for parent in (1, 2):
