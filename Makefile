@@ -48,6 +48,6 @@ $(VENV)/.requirements: requirements.txt $(VENV)/.torch
 	$(RUN) -m pip install --quiet --disable-pip-version-check $(TORCH) -r requirements.txt
 	@touch $@
 
-$(VENV)/.requirements-dev: requirements-dev.txt $(VENV)/.requirements
+$(VENV)/.requirements-dev: requirements-dev.txt requirements.txt $(VENV)/.torch
 	$(RUN) -m pip install --quiet --disable-pip-version-check $(TORCH) -r requirements-dev.txt
-	@touch $@
+	@touch $(VENV)/.requirements $@
