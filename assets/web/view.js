@@ -289,7 +289,7 @@
 
   // ---- runs --------------------------------------------------------------------------------------------------
   function show(run, index) {
-    Object.assign(state, { run, playing: false, time: null, follow: !run || !run.finished, index: index || 0, phase: 3,
+    Object.assign(state, { run, playing: false, time: null, follow: !run || !run.finished, index: index ?? 0, phase: 3,
       guess: state.guess && Boolean(run && !run.finished) });
     if (state.guess) state.phase = 1;
     Jakiro.drawTurns(parts.turns, state);
@@ -299,14 +299,18 @@
   // A live update from the server: a new run begins, or the one on screen grows
   function receive(value) {
     if (!value || !value.run) return;
+    if (value.ticks) grow(value);
     if (value.error) Jakiro.notify("error", value.error);
-    if (!value.ticks) return;
+  }
+
+  function grow(value) {
     let run = state.turns.find((turn) => turn.id === value.run);
     if (!run) {
       if (state.seen.has(value.run)) return;
       state.seen.add(value.run);
       run = new Run(value.run, "live");
       run.ticks = 0;
+      run.before = state.run;
       state.turns.push(run);
       Jakiro.notify(null);
       if (state.tab === "recordings") state.tab = "watch";
@@ -318,14 +322,20 @@
       JSON.parse(value.ticks[number]).forEach((event) => run.take(event));
       run.ticks = number + 1;
     }
-    if (value.error && !run.main) state.turns.pop();
+    const nothingCame = run.finished && !run.main;
+    if (nothingCame) state.turns.splice(state.turns.indexOf(run), 1);
     if (run !== state.run) return;
+    if (nothingCame) {
+      show(run.before);
+      return;
+    }
     if (state.follow && run.main) state.index = Math.max(0, run.main.steps.length - 1);
     if (run.finished) {
+      run.before = null;
       state.follow = false;
       Jakiro.drawTurns(parts.turns, state);
-      redraw();
-    } else redraw();
+    }
+    redraw();
   }
 
   function conversation() {

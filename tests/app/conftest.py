@@ -95,6 +95,7 @@ def open_tab(browser):
         context = browser.new_context(**({"viewport": {"width": 1440, "height": 900}} | options))
         contexts.append(context)
         tab = context.new_page()
+        tab.set_default_timeout(15_000)
         tab.on("pageerror", lambda error: problems.append(f"script error: {error}"))
         tab.on("request", lambda request: problems.extend(outside(request.url)))
         tab.on("websocket", lambda connection: problems.extend(outside(connection.url)))
@@ -116,13 +117,28 @@ def outside(url: str) -> list[str]:
     return [] if here else [f"request outside this machine: {url}"]
 
 
-@pytest.fixture
-def modules(open_tab):
-    """An empty tab with the page's scripts, for testing them by themselves."""
-    tab = open_tab(None)
+def load_scripts(tab) -> None:
+    """Puts the page's style and scripts into an empty tab."""
     tab.set_content(f'<style>{web.style()}</style><div id="host"><div class="jk-view"></div></div>')
     tab.add_script_tag(content=web.script())
+
+
+@pytest.fixture
+def modules(open_tab):
+    """A fresh tab with the page's scripts, for views by themselves."""
+    tab = open_tab(None)
+    load_scripts(tab)
     return tab
+
+
+@pytest.fixture(scope="module")
+def functions(browser):
+    """One tab for all tests of functions that draw nothing."""
+    context = browser.new_context()
+    tab = context.new_page()
+    load_scripts(tab)
+    yield tab
+    context.close()
 
 
 def ask(tab, question: str) -> None:

@@ -1,0 +1,137 @@
+"""The whole page in chromium over the fake generator: asking, scrubbing while live, stop, errors, dark, phone."""
+
+import time
+
+import pytest
+from gradio_client import Client
+
+from app import words
+from tests.app.conftest import ask, seek, serve, wait_until_finished
+from tests.app.fake import FakeGenerator
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def api(fake_address):
+    client = Client(fake_address, verbose=False, analytics_enabled=False)
+    yield client
+    client.close()
+
+
+def test_what_is_drawn_equals_the_trace_of_that_request(open_tab, fake_address, api):
+    tab = open_tab(fake_address)
+    ask(tab, "Why is the sky blue?")
+    wait_until_finished(tab)
+    traces = api.predict(tab.get_attribute(".jk-view", "data-run"), api_name="/trace")
+    trace = traces["jakiro"]
+    text = "".join(step["text"] for step in trace["steps"])
+    assert tab.evaluate("document.querySelector('.answer-text').textContent") == text
+    for index in (0, len(trace["steps"]) // 2, len(trace["steps"]) - 1):
+        seek(tab, index)
+        step = trace["steps"][index]
+        assert tab.get_attribute("svg.tree", "data-nodes") == str(len(step["nodes"]))
+        drawn = tab.locator("svg.tree .node:not(.bonus)").count()
+        folded = tab.evaluate("[...document.querySelectorAll('.pill')].reduce((n, p) => n + Number(p.dataset.size), 0)")
+        assert drawn + folded == len(step["nodes"])
+        path = tab.evaluate("[...document.querySelectorAll('.node.accepted')].map(n => Number(n.dataset.node))")
+        assert sorted(path) == sorted(step["accepted_path"])
+    assert tab.locator(".columns .plot .line").count() == 2
+    assert "✓" in tab.inner_text('[data-metric="same"]')
+
+
+def test_scrubbing_while_live_holds_the_step_and_stop_stops(open_tab, fake_generator):
+    blocks, address = serve(lambda: FakeGenerator(pace=1.5))
+    try:
+        tab = open_tab(address)
+        ask(tab, "Why?")
+        tab.wait_for_selector('svg.tree[data-step="4"]', timeout=20_000)
+        seek(tab, 2)
+        count = int(tab.get_attribute("#jk-step", "max"))
+        time.sleep(0.6)
+        assert tab.get_attribute("svg.tree", "data-step") == "2"
+        assert int(tab.get_attribute("#jk-step", "max")) > count
+        assert "Paused at step 3" in tab.inner_text(".where")
+        tab.click(".live-button")
+        tab.wait_for_function("() => Number(document.querySelector('svg.tree').dataset.step) > 4")
+        tab.click("#stop")
+        wait_until_finished(tab, 5)
+        assert tab.inner_text(".answer-end").startswith("Stopped after ")
+    finally:
+        blocks.close()
+
+
+def test_bad_input_is_one_sentence_and_the_next_request_works(open_tab, fake_address):
+    tab = open_tab(fake_address)
+    tab.wait_for_selector("#jk-chip.ready")
+    tab.click("#ask")
+    tab.wait_for_selector("#jk-notice.error")
+    assert tab.inner_text("#jk-notice").endswith(words.EMPTY_QUESTION)
+    tab.fill("#question textarea", "word " * 600)
+    tab.click("#ask")
+    tab.wait_for_function("() => document.querySelector('#jk-notice').textContent.includes('600 tokens')")
+    assert tab.input_value("#question textarea").startswith("word word")
+    ask(tab, "Why?")
+    wait_until_finished(tab)
+    assert tab.is_hidden("#jk-notice")
+
+
+def test_the_race_shows_both_lanes_at_one_time_and_a_result(open_tab, fake_address):
+    tab = open_tab(fake_address)
+    ask(tab, "Why?")
+    tab.click('[data-tab="race"]')
+    wait_until_finished(tab)
+    tab.wait_for_function("() => document.querySelector('.result-speedup')?.textContent.includes('×')")
+    lanes = tab.evaluate("[...document.querySelectorAll('.lane .answer-text')].map(lane => lane.textContent)")
+    assert len(lanes) == 2 and lanes[0] == lanes[1]
+    assert "leads by" in tab.inner_text(".lead")
+
+
+def test_a_follow_up_question_sends_the_conversation(open_tab, fake_address, api):
+    tab = open_tab(fake_address)
+    ask(tab, "First?")
+    wait_until_finished(tab)
+    ask(tab, "Second?")
+    wait_until_finished(tab)
+    trace = api.predict(tab.get_attribute(".jk-view", "data-run"), api_name="/trace")["jakiro"]
+    assert [message["role"] for message in trace["header"]["messages"]] == ["user", "assistant", "user"]
+    assert tab.inner_text(".turn summary") == "First?"
+    tab.click("#clear")
+    tab.wait_for_selector(".answer-pane .empty:visible")
+    assert tab.locator(".turn").count() == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_never_scrolls_sideways(open_tab, fake_address, scheme):
+    tab = open_tab(fake_address, viewport={"width": 390, "height": 844}, color_scheme=scheme)
+    ask(tab, "Why?")
+    wait_until_finished(tab)
+    for name in ("watch", "race", "recordings"):
+        tab.click(f'[data-tab="{name}"]')
+        assert tab.evaluate("document.documentElement.scrollWidth") == 390
+        wide = tab.evaluate(
+            "Math.max(...[...document.querySelectorAll('.pane')].map(p => p.getBoundingClientRect().right))"
+        )
+        assert wide <= 390
+
+
+def test_the_api_streams_and_gives_text_end_and_trace(api):
+    job = api.submit("Why?", length=12, alongside=False, api_name="/generate")
+    last = job.result(timeout=30)
+    assert last["answers"]["jakiro"]["end_reason"] == "length"
+    trace = api.predict(last["run"], api_name="/trace")["jakiro"]
+    assert last["answers"]["jakiro"]["text"] == "".join(step["text"] for step in trace["steps"])
+    assert sum(len(step["committed_ids"]) for step in trace["steps"]) == 11
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"temperature": -1}, "Temperature must be between 0 and 2; you gave -1."),
+        ({"length": 0}, "Length must be at least 1 token; you gave 0."),
+        ({"question": ""}, words.EMPTY_QUESTION),
+    ],
+)
+def test_the_api_refuses_bad_values_in_words(api, changes, sentence):
+    values = {"question": "Why?"} | changes
+    assert api.predict(**values, api_name="/generate")["error"] == sentence
