@@ -5,9 +5,11 @@ stops and is probed now and then, so that the loop never falls far behind plain 
 question it answers is the decision model that multi-candidate speculative decoding asks for (arXiv 2409.10644).
 """
 
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from jakiro.config import TreeConfig
 
@@ -77,6 +79,11 @@ class Choice:
     expected_ms: float
     curve: tuple[tuple[int, float], ...]
 
+    @property
+    def rate(self) -> float:
+        """Expected tokens per millisecond."""
+        return self.expected_tokens / self.expected_ms
+
 
 def interpolate(points: Sequence[tuple[int, float]], x: float) -> float:
     """Piecewise linear through ascending (x, y) points; beyond the last one its last slope goes on."""
@@ -109,8 +116,29 @@ class TreeBudget:
         self._drafting = True
         self._ms_since_probe = 0.0
 
-    def choose(self) -> Choice:
-        """The tree of the next step."""
+    def choose(self, chain_log_estimates: Sequence[float] = ()) -> Choice:
+        """The tree of the next step.
+
+        Args:
+            chain_log_estimates: per token of a chain that could be copied, the log chance given the one before.
+        """
+        choice = self._choose_tree()
+        if not chain_log_estimates:
+            return choice
+        copied = self._chain_alone(chain_log_estimates)
+        return copied if copied.rate > choice.rate else choice
+
+    def _chain_alone(self, chain_log_estimates: Sequence[float]) -> Choice:
+        """Checking a copied chain and nothing else, which needs no draft."""
+        nodes = len(chain_log_estimates) + 1
+        tokens = 1 + sum(math.exp(total) for total in accumulate(chain_log_estimates))
+        ms = self.profile.verify(nodes) + self._other_ms
+        why = (
+            f"{nodes - 1} copied from an earlier place: {tokens:.1f} tokens expected for {ms:.0f} ms, no draft needed."
+        )
+        return Choice(0, nodes, why, tokens, ms, ())
+
+    def _choose_tree(self) -> Choice:
         plain_ms = self.profile.verify(1) + self._other_ms
         plain = Choice(0, 1, "No draft this step: checking one token was faster here.", 1.0, plain_ms, ())
         best = self._best_tree()

@@ -10,6 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from jakiro.candidates import Chain
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.draft.jakiro import HeadOutput, JakiroHead
 from jakiro.draft.layers import HeadCache
@@ -26,8 +27,8 @@ class DraftSession(Protocol):
     def extend(self, committed_ids: Tensor, features: Tensor) -> None:
         """Takes newly committed tokens, (n,) int64, and the target's features one position before each, (n, H)."""
 
-    def propose(self, tree_config: TreeConfig) -> DraftTree:
-        """A tree whose root is the last committed token."""
+    def propose(self, tree_config: TreeConfig, chain: Chain | None = None) -> DraftTree:
+        """A tree whose root is the last committed token, the context expert's chain merged in where there is one."""
 
 
 class Drafter(Protocol):
@@ -91,7 +92,7 @@ class HeadSession:
         self._root_token = token_ids[-1:]
 
     @torch.inference_mode()
-    def propose(self, tree_config: TreeConfig) -> DraftTree:
+    def propose(self, tree_config: TreeConfig, chain: Chain | None = None) -> DraftTree:
         """Grows a tree; afterwards the cache holds the committed rows again."""
         self.catch_up()
         committed = self.cache.length
@@ -106,6 +107,7 @@ class HeadSession:
             self.calibration,
             self.noise_rows,
             self.buckets,
+            chain,
         )
         tree = grower.grow()
         self.cache.cut(committed)

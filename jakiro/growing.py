@@ -10,11 +10,12 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
+from jakiro.candidates import Candidates, Chain
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.draft.jakiro import HeadOutput, JakiroHead
 from jakiro.draft.layers import HeadCache
 from jakiro.sampling import NoiseRows
-from jakiro.tree import BRANCH_CONTRASTIVE, BRANCH_MAIN, DraftTree
+from jakiro.tree import BRANCH_CONTEXT, BRANCH_CONTRASTIVE, BRANCH_MAIN, DraftTree
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class TreeGrower:
         calibration: beta by key, see `DraftConfig`.
         noise_rows: the target's own noise over the draft vocabulary; used at temperature > 0 with shared noise.
         buckets: numbers of nodes for which the tree is to say what it would promise.
+        chain: what the context expert proposes.
     """
 
     def __init__(
@@ -74,10 +76,12 @@ class TreeGrower:
         calibration: dict[str, float],
         noise_rows: NoiseRows,
         buckets: tuple[int, ...] = (),
+        chain: Chain | None = None,
     ) -> None:
         self.head, self.cache, self.root_token = head, cache, root_token
         self.sampling, self.calibration = sampling, calibration
         self.nodes, self.depth, self.buckets = tree_config.nodes, tree_config.depth, buckets
+        self.chain = chain
         self.width = min(tree_config.width, self.nodes - 1, head.draft_token_ids.shape[0])
         self.root_position = cache.length
         self.device = root_token.device
@@ -203,79 +207,99 @@ class TreeGrower:
         proposers = torch.full_like(indices, -1) if experts is None else experts.gather(-1, indices)
         return _Children(self.head.draft_token_ids[indices], estimates, draft_probs, proposers)
 
+    def _candidates(self) -> Candidates:
+        """All levels' candidates, flat, and the context chain merged into them."""
+        levels = self.levels
+
+        def joined(name: str) -> Tensor:
+            return torch.cat([getattr(level, name) for level in levels])
+
+        token_ids = joined("token_ids")
+        candidates = Candidates(
+            token_ids=token_ids,
+            parents=joined("parents"),
+            depths=torch.cat([level.column(level.depth) for level in levels]),
+            scores=joined("scores"),
+            draft_probs=joined("draft_probs"),
+            proposers=joined("proposers"),
+            rows=joined("rows"),
+            draft_passes=torch.cat([level.column(level.draft_pass) for level in levels]),
+            branches=torch.cat([level.column(level.branch) for level in levels]),
+            also_context=torch.zeros_like(token_ids, dtype=torch.bool),
+        )
+        return candidates if self.chain is None else candidates.merged_with(self.chain)
+
     def _select(self) -> DraftTree:
         """The best nodes by (score, smaller depth, index), so that no node is kept without its parent."""
-        levels = self.levels
-        scores = torch.cat([level.scores for level in levels])
-        kept = scores.sort(descending=True, stable=True).indices[: self.nodes - 1].sort().values
-        place = torch.zeros(scores.shape[0] + 1, dtype=torch.int64, device=self.device)
+        candidates = self._candidates()
+        # Chain nodes that the head proposed too have no score left and must never fill up a tree.
+        most = min(self.nodes - 1, sum(level.count for level in self.levels))
+        kept = candidates.scores.sort(descending=True, stable=True).indices[:most].sort().values
+        place = torch.zeros(candidates.scores.shape[0] + 1, dtype=torch.int64, device=self.device)
         place[kept + 1] = torch.arange(1, kept.shape[0] + 1, device=self.device)
-
-        def gather(parts: list[Tensor]) -> Tensor:
-            return torch.cat(parts)[kept]
-
-        token_ids = gather([level.token_ids for level in levels])
-        branches = gather([level.column(level.branch) for level in levels])
-        rows = gather([level.rows for level in levels])
-        evidence = self._evidence(token_ids, rows, branches)
-        proposers = gather([level.proposers for level in levels])
+        expected = self._expected(candidates) if self.buckets else None
+        chosen = Candidates(*(getattr(candidates, f.name)[kept] for f in fields(Candidates)))
+        router_weights, contributions, residuals = self._evidence(chosen)
+        proposers = chosen.proposers
         if self.head.config.fusion == "summed":
-            pushed_most = evidence["contributions"].nan_to_num(0.0).argmax(-1)
-            proposers = torch.where(branches == BRANCH_MAIN, pushed_most, -1)
+            pushed_most = contributions.nan_to_num(0.0).argmax(-1)
+            proposers = torch.where(chosen.branches == BRANCH_MAIN, pushed_most, -1)
         root = DraftTree.root_only(self.root_token)
         none = torch.full((1, self.head.config.num_experts), torch.nan, device=self.device)
         return DraftTree(
-            token_ids=torch.cat([self.root_token, token_ids]),
-            parents=torch.cat([root.parents, place[gather([level.parents for level in levels])]]),
-            depths=torch.cat([root.depths, gather([level.column(level.depth) for level in levels])]),
-            scores=torch.cat([root.scores, scores[kept]]),
-            draft_passes=torch.cat([root.draft_passes, gather([level.column(level.draft_pass) for level in levels])]),
-            branches=torch.cat([root.branches, branches]),
+            token_ids=torch.cat([root.token_ids, chosen.token_ids]),
+            parents=torch.cat([root.parents, place[chosen.parents]]),
+            depths=torch.cat([root.depths, chosen.depths]),
+            scores=torch.cat([root.scores, chosen.scores]),
+            draft_passes=torch.cat([root.draft_passes, chosen.draft_passes]),
+            branches=torch.cat([root.branches, chosen.branches]),
             proposers=torch.cat([root.proposers, proposers]),
-            also_context=torch.zeros(kept.shape[0] + 1, dtype=torch.bool, device=self.device),
-            draft_probs=torch.cat([root.draft_probs, gather([level.draft_probs for level in levels])]),
-            router_weights=torch.cat([none, evidence["router_weights"]]),
-            contributions=torch.cat([none, evidence["contributions"]]),
-            residuals=torch.cat([root.residuals, evidence["residuals"]]),
-            expected=self._expected() if self.buckets else root.expected,
-            max_depth=self.depth,
+            also_context=torch.cat([root.also_context, chosen.also_context]),
+            draft_probs=torch.cat([root.draft_probs, chosen.draft_probs]),
+            router_weights=torch.cat([none, router_weights]),
+            contributions=torch.cat([none, contributions]),
+            residuals=torch.cat([root.residuals, residuals]),
+            expected=root.expected if expected is None else expected,
+            max_depth=self.depth if self.chain is None else max(self.depth, self.chain.token_ids.shape[0]),
         )
 
-    def _expected(self) -> Tensor:
+    def _expected(self, candidates: Candidates) -> Tensor:
         """(levels, buckets): the sum of exp(score) over the best candidates of a tree that is no deeper, no larger."""
-        chances, rows = torch.zeros(0, device=self.device), []
-        last = torch.tensor([nodes - 2 for nodes in self.buckets], device=self.device)
-        for level in self.levels:
-            chances = torch.cat([chances, level.scores.exp()]).sort(descending=True).values
-            rows.append(chances.cumsum(0)[last.clamp(max=chances.shape[0] - 1)])
+        chances = candidates.scores.exp()
+        copied = (candidates.branches == BRANCH_CONTEXT) | candidates.also_context
+        last = torch.tensor([nodes - 2 for nodes in self.buckets], device=self.device).clamp(max=chances.shape[0] - 1)
+        rows = []
+        for levels in range(1, self.depth + 1):
+            within = torch.where((candidates.depths <= levels) | copied, chances, 0.0)
+            rows.append(within.sort(descending=True).values.cumsum(0)[last])
         return torch.stack(rows)
 
-    def _evidence(self, token_ids: Tensor, rows: Tensor, branches: Tensor) -> dict[str, Tensor]:
-        """Who pushed each kept candidate: by linearity expert e gave w_e (W[x] − mean W)·y_e of the logit of x."""
-        head = self.head
+    def _evidence(self, chosen: Candidates) -> tuple[Tensor, Tensor, Tensor]:
+        """Router weights, contributions and residual of each kept candidate.
+
+        By linearity expert e gave w_e (W[x] − mean W)·y_e of the logit of x; decoupled experts give w_e times their own
+        logit. Candidates of the contrastive branch and of the context have no such parts.
+        """
+        head, rows = self.head, chosen.rows
 
         def stacked(name: str, dim: int) -> Tensor:
             return torch.cat([getattr(output, name) for output in self.outputs], dim=dim)
 
         weights = stacked("router_weights", 1)[0, rows].float()
-        contrastive = (branches == BRANCH_CONTRASTIVE)[:, None]
+        shown = weights
         if head.config.contrastive:
             pair = stacked("contrastive_weights", 1)[0, rows].float().abs()
-            weights_shown = torch.where(contrastive, pair, weights)
-        else:
-            weights_shown = weights
-        index = torch.searchsorted(head.draft_token_ids, token_ids)
-        directions = (head.output_weight[index] - head.mean_output_row).float()
-        outputs = stacked("expert_outputs", 2)[:, 0, rows].float()
+            shown = torch.where((chosen.branches == BRANCH_CONTRASTIVE)[:, None], pair, weights)
+        index = torch.searchsorted(head.draft_token_ids, chosen.token_ids)
+        directions = head.output_weight[index.clamp(max=head.draft_token_ids.shape[0] - 1)] - head.mean_output_row
+        directions = directions.float()
+        parts = stacked("features" if head.config.fusion == "decoupled" else "expert_outputs", 2)[:, 0, rows].float()
+        contributions = weights * (directions * parts).sum(-1).T
         residuals = (directions * stacked("residual", 1)[0, rows].float()).sum(-1)
-        if head.config.fusion == "decoupled":
-            features = stacked("features", 2)[:, 0, rows].float()
-            contributions = weights * (directions * features).sum(-1).T
-        else:
-            contributions = weights * (directions * outputs).sum(-1).T
-        nan = torch.full_like(contributions, torch.nan)
-        return {
-            "router_weights": weights_shown,
-            "contributions": torch.where(contrastive, nan, contributions),
-            "residuals": torch.where(contrastive[:, 0], torch.nan, residuals),
-        }
+        other = chosen.branches != BRANCH_MAIN
+        copied = (chosen.branches == BRANCH_CONTEXT)[:, None]
+        return (
+            torch.where(copied, torch.nan, shown),
+            torch.where(other[:, None], torch.nan, contributions),
+            torch.where(other, torch.nan, residuals),
+        )

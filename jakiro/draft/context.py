@@ -1,0 +1,123 @@
+"""The context expert: what followed the longest earlier occurrence of the text's end, as a chain at the root.
+
+A suffix automaton over prompt and output finds that occurrence in time independent of the length. Decisive for
+summaries, quotes and code; it costs no model pass. Host integers only, no torch.
+"""
+
+import math
+from collections.abc import Sequence
+
+MAX_CHAIN = 8
+MIN_MATCH = 2
+LONGEST_COUNTED = 8
+
+
+class SuffixAutomaton:
+    """All substrings of a growing sequence, with where each occurred first (Blumer et al., 1985)."""
+
+    def __init__(self) -> None:
+        self._next: list[dict[int, int]] = [{}]
+        self._link = [-1]
+        self._length = [0]
+        self._first_end = [-1]
+        self._last = 0
+        self._size = 0
+        self._match_state, self._match_length = 0, 0
+
+    def extend(self, token_id: int) -> None:
+        """Appends a token; first moves the current match on, so that it never matches itself."""
+        self._advance_match(token_id)
+        state = self._new_state(self._length[self._last] + 1, self._size)
+        self._size += 1
+        walk = self._last
+        while walk != -1 and token_id not in self._next[walk]:
+            self._next[walk][token_id] = state
+            walk = self._link[walk]
+        self._link[state] = 0 if walk == -1 else self._split(walk, token_id)
+        self._last = state
+
+    @property
+    def match(self) -> tuple[int, int]:
+        """(length, end): the longest end of the sequence that occurred before, and where that occurrence ends."""
+        return self._match_length, self._first_end[self._match_state]
+
+    def _advance_match(self, token_id: int) -> None:
+        while self._match_state and token_id not in self._next[self._match_state]:
+            self._match_state = self._link[self._match_state]
+            self._match_length = self._length[self._match_state]
+        if token_id in self._next[self._match_state]:
+            self._match_state = self._next[self._match_state][token_id]
+            self._match_length += 1
+        else:
+            self._match_length = 0
+
+    def _split(self, walk: int, token_id: int) -> int:
+        """The state that the newest one links to, cloned where it stands for longer substrings too."""
+        target = self._next[walk][token_id]
+        if self._length[target] == self._length[walk] + 1:
+            return target
+        clone = self._new_state(self._length[walk] + 1, self._first_end[target])
+        self._next[clone] = dict(self._next[target])
+        self._link[clone] = self._link[target]
+        while walk != -1 and self._next[walk].get(token_id) == target:
+            self._next[walk][token_id] = clone
+            walk = self._link[walk]
+        self._link[target] = clone
+        if self._match_state == target and self._match_length <= self._length[clone]:
+            self._match_state = clone
+        return clone
+
+    def _new_state(self, length: int, first_end: int) -> int:
+        self._next.append({})
+        self._link.append(-1)
+        self._length.append(length)
+        self._first_end.append(first_end)
+        return len(self._next) - 1
+
+
+class ContextExpert:
+    """Proposes the continuation of an earlier occurrence and keeps count of how often that was right.
+
+    Args:
+        token_ids: prompt and first token.
+    """
+
+    def __init__(self, token_ids: Sequence[int]) -> None:
+        self._ids: list[int] = []
+        self._automaton = SuffixAutomaton()
+        self._hits = [1.0] * (LONGEST_COUNTED + 1)
+        self._tries = [2.0] * (LONGEST_COUNTED + 1)
+        self._proposed: list[int] = []
+        self._proposed_length = 0
+        self._append(token_ids)
+
+    def propose(self) -> tuple[list[int], list[float]]:
+        """The chain and, per token, the log of its estimated chance given the one before; empty without a match.
+
+        The estimate is this answer's own hit rate at that match length, counted from one hit in two tries.
+        """
+        length, end = self._automaton.match
+        self._proposed, self._proposed_length = [], length
+        if length >= MIN_MATCH:
+            self._proposed = self._ids[end + 1 : end + 1 + MAX_CHAIN]
+        return list(self._proposed), [math.log(self._rate(length + i)) for i in range(len(self._proposed))]
+
+    def observe(self, new_ids: Sequence[int]) -> None:
+        """Takes the tokens a step committed, before any cut, and judges the chain proposed for it."""
+        for index, (proposed, chosen) in enumerate(zip(self._proposed, new_ids, strict=False)):
+            counted = min(self._proposed_length + index, LONGEST_COUNTED)
+            self._tries[counted] += 1
+            self._hits[counted] += proposed == chosen
+            if proposed != chosen:
+                break
+        self._proposed = []
+        self._append(new_ids)
+
+    def _rate(self, match_length: int) -> float:
+        counted = min(match_length, LONGEST_COUNTED)
+        return self._hits[counted] / self._tries[counted]
+
+    def _append(self, token_ids: Sequence[int]) -> None:
+        for token_id in token_ids:
+            self._ids.append(token_id)
+            self._automaton.extend(token_id)
