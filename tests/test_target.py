@@ -100,7 +100,8 @@ def test_where_the_probe_says_bit_identical_ids_and_logits_of_accepted_paths_are
         elif dtype == torch.float32:
             assert ids[0] == ids[1]
     with capsys.disabled():
-        print(f" [{dtype}: {'bit-identical' if generator.target.bit_identical else 'rounding may differ'}]", end="")
+        branch = "bit-identical" if generator.target.bit_identical else "rounding may differ"
+        print(f" [{dtype}: {branch}]", end="")  # noqa: T201
     assert_drafting_took_part(drafted)
 
 
