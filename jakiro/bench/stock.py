@@ -51,7 +51,7 @@ class StockRunner:
             token_ids=token_ids,
             seconds=clock.seconds,
             num_steps=clock.num_steps,
-            num_accepted=len(token_ids) - 1 - clock.num_steps,
+            num_accepted=clock.num_tokens - clock.num_steps,
             kept=(),
             tested=(),
             draft_ms=0.0,
@@ -65,7 +65,7 @@ class _Clock:
     """A stopping criterion that stops nothing: `generate` calls it after every step."""
 
     def __init__(self, device):
-        self._device, self._times = device, []
+        self._device, self._times, self._lengths = device, [], []
 
     def __call__(self, input_ids, scores, **kwargs):
         import torch
@@ -73,11 +73,17 @@ class _Clock:
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         self._times.append(time.perf_counter())
+        self._lengths.append(input_ids.shape[1])
         return torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)
 
     @property
     def seconds(self) -> float:
         return self._times[-1] - self._times[0]
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that the timed steps added."""
+        return self._lengths[-1] - self._lengths[0]
 
     @property
     def num_steps(self) -> int:
