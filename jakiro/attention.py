@@ -42,31 +42,36 @@ def exact_attention(
     if attention_mask is None or attention_mask.dtype != torch.bool:
         raise ValueError("exact attention needs an explicit bool mask")
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
-    attended = attend_exactly(query[0], key[0], value[0], ~attention_mask[0, 0], scaling, softcap)
+    bias = exact_bias(attention_mask[0, 0], query.shape[1] // key.shape[1])
+    attended = attend_exactly(query[0], key[0], value[0], bias, scaling, softcap)
     return attended.transpose(0, 1)[None].contiguous(), None
 
 
+def exact_bias(visible: Tensor, num_groups: int) -> Tensor:
+    """A (rows, keys) mask as the additive float64 bias of `attend_exactly`, once per pass: (1, groups · rows, keys)."""
+    bias = torch.zeros(visible.shape, dtype=torch.float64, device=visible.device).masked_fill_(~visible, -torch.inf)
+    return bias.repeat(num_groups, 1)[None]
+
+
 def attend_exactly(
-    query: Tensor, key: Tensor, value: Tensor, hidden_keys: Tensor, scaling: float, softcap: float | None = None
+    query: Tensor, key: Tensor, value: Tensor, bias: Tensor, scaling: float, softcap: float | None = None
 ) -> Tensor:
-    """The sums themselves.
+    """The sums themselves, in float64 from the products on.
 
     Args:
         query: (heads, rows, head_dim); key, value: (kv_heads, keys, head_dim).
-        hidden_keys: (rows, keys) bool, True where a row may NOT look.
+        bias: what `exact_bias` gives.
 
     Returns:
         (heads, rows, head_dim) in the query's dtype.
     """
     num_heads, rows, head_dim = query.shape
-    num_kv_heads, keys = key.shape[:2]
-    grouped = query.double().mul_(scaling).reshape(num_kv_heads, -1, head_dim)
-    scores = torch.matmul(grouped, key.double().transpose(1, 2)).float()
-    if softcap is not None:
-        scores = torch.tanh(scores / softcap) * softcap
-    scores = scores.view(num_heads, rows, keys).masked_fill_(hidden_keys, -torch.inf)
-    weights = (scores - scores.amax(-1, keepdim=True)).exp_().double().view(num_kv_heads, -1, keys)
-    attended = torch.matmul(weights, value.double()).div_(weights.sum(-1, keepdim=True))
+    grouped = query.double().reshape(key.shape[0], -1, head_dim)
+    if softcap is None:
+        scores = torch.baddbmm(bias, grouped, key.double().transpose(1, 2), alpha=scaling)
+    else:
+        scores = torch.bmm(grouped, key.double().transpose(1, 2)).mul_(scaling / softcap).tanh_().mul_(softcap) + bias
+    attended = torch.bmm(scores.softmax(-1), value.double())
     return attended.to(query.dtype).view(num_heads, rows, -1)
 
 

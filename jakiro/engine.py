@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from jakiro.attention import attend_exactly
+from jakiro.attention import attend_exactly, exact_bias
 from jakiro.cache import RowCache
 from jakiro.linear import PackedLinear
 
@@ -101,10 +101,10 @@ class LeanDecoder:
         hidden = functional.embedding(token_ids, self.embedding)
         cos, sin = self.rotary(hidden, positions[None])
         cos, sin = cos[0, :, None], _signed(sin[0])[:, None]
-        hidden_keys = ~visible
+        bias = exact_bias(visible, self.num_heads // self.num_kv_heads) if exact else None
         for layer, rows in zip(self.layers, cache.layers, strict=True):
             normed = functional.rms_norm(hidden, hidden.shape[-1:], layer.input_norm, layer.input_eps)
-            attended = self._attend(layer.query_key_value(normed), cos, sin, visible, hidden_keys, rows, exact)
+            attended = self._attend(layer.query_key_value(normed), cos, sin, visible, bias, rows)
             hidden = hidden + layer.output(attended)
             normed = functional.rms_norm(hidden, hidden.shape[-1:], layer.middle_norm, layer.middle_eps)
             gate_up = layer.gate_up(normed)
@@ -112,9 +112,7 @@ class LeanDecoder:
             hidden = hidden + layer.down(functional.silu(gate).mul_(up))
         return functional.rms_norm(hidden, hidden.shape[-1:], self.norm, self.eps)
 
-    def _attend(
-        self, joint: Tensor, cos: Tensor, sin: Tensor, visible: Tensor, hidden_keys: Tensor, rows, exact: bool
-    ) -> Tensor:
+    def _attend(self, joint: Tensor, cos: Tensor, sin: Tensor, visible: Tensor, bias: Tensor | None, rows) -> Tensor:
         """(rows, query, key and value widths together) → (rows, heads · head_dim)."""
         count = joint.shape[0]
         joint = joint.view(count, -1, self.head_dim)
@@ -123,8 +121,8 @@ class LeanDecoder:
         queries, keys = turned[:, : self.num_heads].transpose(0, 1), turned[:, self.num_heads :].transpose(0, 1)
         values = joint[:, self.num_heads + self.num_kv_heads :].transpose(0, 1)
         keys, values = rows.update(keys[None], values[None])
-        if exact:
-            attended = attend_exactly(queries, keys[0], values[0], hidden_keys, self.scaling)
+        if bias is not None:
+            attended = attend_exactly(queries, keys[0], values[0], bias, self.scaling)
         else:
             attended = functional.scaled_dot_product_attention(
                 queries[None],

@@ -1,6 +1,6 @@
-"""The loop: propose, score, verify, commit. Text enters and leaves here; below there are only token ids.
+"""The public face: load a pair, stream, run and race answers.
 
-Plain decoding is the same loop with a tree that is only its root, so both sides of a comparison give the same records.
+Text enters and leaves here; below there are only token ids. The step itself is `stream.py`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
