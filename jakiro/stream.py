@@ -248,7 +248,7 @@ def _versions() -> dict:
 
     return {
         "jakiro": __version__,
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),
         "transformers": version("transformers"),
         "python": platform.python_version(),
     }
