@@ -63,7 +63,7 @@ def race_table(traces: dict[str, Trace]) -> Table:
     )
     table.add_column("method", no_wrap=True)
     for name in ("tokens", "tokens/s", "τ", "draft", "verify", "other", "speedup", "same text"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", min_width=min(len(name), 8))
     reference = next(iter(traces.values()))
     for method, trace in traces.items():
         steps = len(trace.steps)
