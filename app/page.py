@@ -14,7 +14,11 @@ _QUEUE_SIZE = 64
 
 
 def build(load: Callable[[], object]) -> gr.Blocks:
-    """Builds the page around a model that `load` makes; loading starts at once, in the background."""
+    """Builds the page around a model that `load` makes; loading starts at once, in the background.
+
+    Gradio's own reports are switched off for this process before its first component exists.
+    """
+    os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     service, runs = ModelService(load), Runs()
     service.start()
     with gr.Blocks(title=words.TITLE, analytics_enabled=False, fill_width=True) as page:
@@ -134,7 +138,6 @@ def _settings() -> list:
 
 def launch(page: gr.Blocks, host: str | None = None, port: int | None = None, share: bool = False, **options):
     """Opens the page to visitors without any call to the outside; host and port fall back to Gradio's variables."""
-    os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     return page.launch(
         server_name=host,
         server_port=port,

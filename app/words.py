@@ -73,6 +73,10 @@ BROWSER = {
     "phase_1": "1 Proposed",
     "phase_2": "2 Checked",
     "phase_3": "3 Kept",
+    "one_candidate": "1 candidate",
+    "many_candidates": "{n} candidates",
+    "one_level": "1 level",
+    "many_levels": "{n} levels",
     "level": "level {n}",
     "pass": "pass {n}",
     "shared_pass": "one pass: main + contrastive",
@@ -88,13 +92,13 @@ BROWSER = {
     "markdown_view": "Markdown",
     "markdown_hint": "Colours are in Token view.",
     "no_draft": "No draft this step: checking one token was faster here.",
-    "tree_line": "{candidates} candidates · {levels} levels · accepted {kept}, plus 1",
-    "tree_line_hidden": "{candidates} candidates · {levels} levels",
+    "tree_line": "{candidates} · {levels} · accepted {kept}, plus 1",
+    "tree_line_hidden": "{candidates} · {levels}",
     "tree_sentence": (
-        "Step {step} of {steps}: {candidates} candidates, {levels} levels. {accepted} The target added {bonus}. "
+        "Step {step} of {steps}: {candidates}, {levels}. {accepted} The target added {bonus}. "
         "Draft {draft} ms, check {verify} ms."
     ),
-    "tree_sentence_hidden": "Step {step} of {steps}: {candidates} candidates, {levels} levels.",
+    "tree_sentence_hidden": "Step {step} of {steps}: {candidates}, {levels}.",
     "accepted_list": "Accepted: {tokens}.",
     "accepted_none": "Nothing accepted.",
     "state_accepted": "Accepted",
@@ -168,8 +172,8 @@ BROWSER = {
     "router_hint": "weight of each expert per level; hatched = the contrastive pair",
     "router_level": "level {level}",
     "router_none": "The router had no part in this step.",
-    "budget_auto": "{candidates} candidates over {levels} levels: {tokens} tokens expected for {ms} ms.",
-    "budget_fixed": "{candidates} candidates over {levels} levels, as set: draft {draft} ms, check {verify} ms.",
+    "budget_auto": "{candidates} over {levels}: {tokens} tokens expected for {ms} ms.",
+    "budget_fixed": "{candidates} over {levels}, as set: draft {draft} ms, check {verify} ms.",
     "budget_axis": "expected tokens per second by number of candidates",
     "time_split": "draft {draft} · check {verify} · other {other} ms, measured",
     "race_note": (

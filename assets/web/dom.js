@@ -25,6 +25,9 @@
     return sentence.replace(/\{(\w+)\}/g, (whole, name) => (values && name in values ? String(values[name]) : whole));
   }
 
+  // "1 level", "5 levels": the words `one_<name>` and `many_<name>`
+  const counted = (name, n) => say(n === 1 ? `one_${name}` : `many_${name}s`, { n });
+
   const number = (value, digits) =>
     value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
 
@@ -59,5 +62,5 @@
 
   const reducedMotion = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
-  Object.assign(Jakiro, { h, s, say, number, percent, wholePercent, rate, milliseconds, shares, reducedMotion });
+  Object.assign(Jakiro, { h, s, say, counted, number, percent, wholePercent, rate, milliseconds, shares, reducedMotion });
 })();

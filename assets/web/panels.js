@@ -1,6 +1,6 @@
 // Three panels for the step on screen: who may look at whom, how the router weighed the experts, what the budget chose.
 (() => {
-  const { h, s, say, nameOf, milliseconds, percent, number } = Jakiro;
+  const { h, s, say, counted, nameOf, milliseconds, percent, number } = Jakiro;
 
   const SIZE = 220;
 
@@ -91,14 +91,13 @@
     const step = lane.steps[index];
     const { plan } = step;
     const times = { draft: milliseconds(step.draft_ms), verify: milliseconds(step.verify_ms), other: milliseconds(step.other_ms) };
-    const values = { candidates: step.nodes.length - 1, levels: plan.levels, ...times };
+    const values = { candidates: counted("candidate", step.nodes.length - 1), levels: counted("level", plan.levels), ...times };
     let sentence = say("no_draft");
     if (step.nodes.length > 1 && plan.expected_tokens !== null) {
       sentence = say("budget_auto", { ...values, tokens: number(plan.expected_tokens, 1), ms: milliseconds(plan.expected_ms) });
-    } else if (step.nodes.length > 1) sentence = say("budget_fixed", values);
+    } else if (step.nodes.length > 1) sentence = plan.why || say("budget_fixed", values);
     const curve = plan.curve.length > 1 ? [budgetCurve(plan), h("p", { class: "muted" }, say("budget_axis"))] : [];
-    const reason = plan.why ? [h("p", { class: "muted" }, plan.why)] : [];
-    host.replaceChildren(h("p", null, sentence), ...curve, ...reason, h("p", { class: "muted tabular" }, say("time_split", times)));
+    host.replaceChildren(h("p", null, sentence), ...curve, h("p", { class: "muted tabular" }, say("time_split", times)));
   }
 
   Object.assign(Jakiro, { MaskPanel, drawRouter, drawBudget });

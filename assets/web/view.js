@@ -1,7 +1,7 @@
 // The view: holds what is shown (run, step, phase, tab), decides when each part is drawn, and never slows the model:
 // scrubbing, hovering and playing happen here alone.
 (() => {
-  const { say, Run, runFromTraces, metrics } = Jakiro;
+  const { say, counted, Run, runFromTraces, metrics } = Jakiro;
 
   // Milliseconds between drawings of a part while an answer is being written
   const EVERY = { text: 100, numbers: 250, tree: 500 };
@@ -156,7 +156,8 @@
     }
     const step = main.steps[state.index];
     const levels = step.nodes.reduce((most, node) => Math.max(most, node.depth), 0);
-    const values = { candidates: step.nodes.length - 1, levels, kept: step.accepted_path.length };
+    const values = { candidates: counted("candidate", step.nodes.length - 1), levels: counted("level", levels),
+      kept: step.accepted_path.length };
     const drafted = step.nodes.length > 1;
     parts.treeLine.textContent = drafted ? say(state.phase === 1 ? "tree_line_hidden" : "tree_line", values) : say("no_draft");
     parts.card.about(main, state.index, state.phase);

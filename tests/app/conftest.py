@@ -60,6 +60,26 @@ def serve(load):
 
 
 @pytest.fixture(scope="session")
+def connect():
+    """Makes gradio_client programs that send no reports of their own; they are the visitor's side, not the page's."""
+    from gradio_client import Client
+    from huggingface_hub import constants
+
+    reports = constants.HF_HUB_DISABLE_TELEMETRY
+    constants.HF_HUB_DISABLE_TELEMETRY = True
+    clients = []
+
+    def connect_to(address: str) -> Client:
+        clients.append(Client(address, verbose=False, analytics_enabled=False))
+        return clients[-1]
+
+    yield connect_to
+    for client in clients:
+        client.close()
+    constants.HF_HUB_DISABLE_TELEMETRY = reports
+
+
+@pytest.fixture(scope="session")
 def fake_generator() -> FakeGenerator:
     return FakeGenerator(pace=0.3)
 

@@ -77,7 +77,7 @@ def test_every_word_the_scripts_use_exists_and_every_word_is_used():
 
     code = "\n".join((web.ASSETS / "web" / name).read_text() for name in web.SCRIPTS)
     used = {name for name in words.BROWSER if re.search(rf"[\"`]{name}[\"`]", code)}
-    families = tuple(["lane_", "metric_", "phase_", "state_", "tab_", "save_", "mask", "router", "budget", "expert_"])
+    families = ("one_", "many_", "metric_", "phase_", "state_", "tab_", "save_", "lane_", "mask", "router", "budget")
     unused = {name for name in words.BROWSER if name not in used and not name.startswith(families)}
-    assert unused <= {"contrastive", "context", "target", "root"}
+    assert unused <= {"contrastive", "context", "target", "root", "expert_0", "expert_1"}
     assert set(re.findall(r"say\(\"(\w+)\"", code)) <= set(words.BROWSER)

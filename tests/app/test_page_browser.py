@@ -3,7 +3,6 @@
 import time
 
 import pytest
-from gradio_client import Client
 
 from app import words
 from tests.app.conftest import ask, seek, serve, wait_until_finished
@@ -13,10 +12,8 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
-def api(fake_address):
-    client = Client(fake_address, verbose=False, analytics_enabled=False)
-    yield client
-    client.close()
+def api(fake_address, connect):
+    return connect(fake_address)
 
 
 def test_what_is_drawn_equals_the_trace_of_that_request(open_tab, fake_address, api):

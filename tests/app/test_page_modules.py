@@ -105,7 +105,8 @@ def test_metrics_equal_those_of_the_library(functions):
     found = functions.evaluate(
         """traces => { const run = Jakiro.runFromTraces('x', 'opened', traces); const m = Jakiro.metrics;
            return {tau: m.tau(run.main.steps), depths: m.acceptanceByDepth(run.main.steps),
-                   rate: m.speed(run.main), speedup: m.speedup(run.main, run.plain), text: Jakiro.textOf(run.main, run.main.tokens.length)}; }""",
+                   rate: m.speed(run.main), speedup: m.speedup(run.main, run.plain),
+                   text: Jakiro.textOf(run.main, run.main.tokens.length)}; }""",
         traces,
     )
     assert found["tau"] == pytest.approx(drafted.tau)

@@ -1,0 +1,73 @@
+"""The page over the real default model: what the browser shows equals the trace of the very request it made."""
+
+import secrets
+
+import pytest
+
+from jakiro.trace import Trace
+from tests.app.conftest import ask, seek, serve, wait_until_finished
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def real_address():
+    def load():
+        from jakiro import JakiroGenerator
+
+        return JakiroGenerator.from_pretrained()
+
+    blocks, address = serve(load)
+    yield address
+    blocks.close()
+
+
+def set_up(tab, length: int) -> None:
+    """Opens the settings, fixes the tree and limits the answer."""
+    tab.wait_for_selector("#jk-chip.ready", timeout=120_000)
+    tab.click("#jk-settings")
+    tab.fill("#length input", str(length))
+    tab.get_by_label("Fixed").check()
+    tab.fill("#candidates input", "15")
+    tab.keyboard.press("Tab")
+    tab.click("#settings .toggle-button")
+
+
+def test_the_real_answer_tree_and_numbers_equal_the_trace_of_that_request(open_tab, real_address, connect):
+    tab = open_tab(real_address)
+    set_up(tab, 24)
+    nonce = secrets.token_hex(4)
+    ask(tab, f"What could the code {nonce} mean?")
+    wait_until_finished(tab, 90)
+    run = tab.get_attribute(".jk-view", "data-run")
+    traces = connect(real_address).predict(run, api_name="/trace")
+    plain, drafted = (Trace.from_dict(traces[method]) for method in ("autoregressive", "jakiro"))
+
+    assert nonce in drafted.header.messages[-1]["content"]
+    assert drafted.token_ids == plain.token_ids
+    assert tab.evaluate("document.querySelector('.answer-text').textContent") == drafted.text
+    assert tab.inner_text('[data-metric="tau"]') == f"{drafted.tau:.2f}"
+    assert f"{len(plain.token_ids)} tokens" in tab.inner_text('[data-metric="same"]')
+    for index in (0, len(drafted.steps) // 2, len(drafted.steps) - 1):
+        seek(tab, index)
+        step = drafted.steps[index]
+        assert tab.get_attribute("svg.tree", "data-nodes") == str(len(step.nodes))
+        path = tab.evaluate("[...document.querySelectorAll('.node.accepted')].map(n => Number(n.dataset.node))")
+        assert sorted(path) == sorted(step.accepted_path)
+    assert tab.locator(".columns .plot .line").count() == 2
+    lines = tab.evaluate("[...document.querySelectorAll('.columns .line')].map(line => line.getAttribute('d').length)")
+    assert min(lines) > 20
+
+
+def test_stop_stops_the_real_model_and_the_next_question_is_answered(open_tab, real_address):
+    tab = open_tab(real_address)
+    set_up(tab, 200)
+    ask(tab, "Why is the sky blue? Explain in detail.")
+    tab.wait_for_function("() => Number(document.querySelector('#jk-step').max) > 3", timeout=60_000)
+    tab.click("#stop")
+    wait_until_finished(tab, 10)
+    assert tab.inner_text(".answer-end").startswith("Stopped after ")
+    ask(tab, "Why?")
+    tab.wait_for_selector("svg.tree", timeout=60_000)
+    tab.click("#stop")
+    wait_until_finished(tab, 10)
