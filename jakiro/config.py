@@ -139,6 +139,12 @@ class DraftConfig:
             "expert_intermediate_size",
         ):
             _require(_is_count(getattr(self, name), 1), f"Draft head config: {name} must be a positive whole number.")
+        _require(
+            self.draft_vocab_size is None
+            or (_is_count(self.draft_vocab_size, 1) and self.draft_vocab_size <= self.vocab_size),
+            f"Draft head config: draft_vocab_size must be 1 to vocab_size {self.vocab_size}, "
+            f"not {self.draft_vocab_size}.",
+        )
         _require(self.fusion in FUSIONS, f"Draft head config: fusion must be one of {FUSIONS}, not {self.fusion!r}.")
         _require(self.num_experts in (1, 2), f"Draft head config: num_experts must be 1 or 2, not {self.num_experts}.")
         _require(
@@ -167,8 +173,9 @@ class DraftConfig:
         """Builds a config from a parsed config.json.
 
         Raises:
-            ValueError: a field is missing or unknown.
+            ValueError: no dictionary, or a field is missing or unknown.
         """
+        _require(isinstance(values, dict), f"Draft head config must be a JSON object, not {type(values).__name__}.")
         known = {f.name for f in fields(cls)}
         unknown = sorted(set(values) - known)
         _require(not unknown, f"Draft head config has unknown fields: {', '.join(unknown)}.")
