@@ -1,0 +1,252 @@
+"""Traces: JSON there and back, every reason a file is refused, metrics counted by hand."""
+
+import copy
+import json
+import subprocess
+import sys
+
+import pytest
+
+from jakiro.trace import (
+    SCHEMA_VERSION,
+    Header,
+    Node,
+    Plan,
+    Step,
+    Trace,
+    TraceError,
+    accepted_by_proposer,
+    acceptance_by_depth,
+    first_difference,
+    pooled_tau,
+)
+
+
+def node(token_id, parent=-1, depth=0, proposer="root", **values):
+    return Node(
+        **{
+            "token_id": token_id,
+            "piece": bytes([token_id % 256]),
+            "parent": parent,
+            "depth": depth,
+            "draft_pass": depth,
+            "score": -0.25 * depth,
+            "draft_prob": 0.5 if depth else None,
+            "target_prob": 0.25 if depth else None,
+            "proposer": proposer,
+            "also_proposed_by": ("context",) if depth == 2 else (),
+            "router_weights": (0.75, 0.25) if depth else (),
+            "expert_contributions": (1.5, -0.5) if depth else None,
+            "residual_contribution": 0.125 if depth else None,
+            "target_choice": token_id + 1,
+            "target_choice_piece": b"\xf0\x9f",
+            "margin": 1e9,
+            **values,
+        }
+    )
+
+
+#        0
+#      1   2
+#     3 4
+#     5
+NODES = (
+    node(10),
+    node(11, 0, 1, "expert_0"),
+    node(12, 0, 1, "expert_1"),
+    node(13, 1, 2, "expert_1"),
+    node(14, 1, 2, "expert_0"),
+    node(15, 3, 3, "contrastive"),
+)
+
+
+def step(index, accepted_path, nodes=NODES, committed=None, milliseconds=(2.0, 5.0, 1.0), text="x"):
+    ids = (*(nodes[i].token_id for i in accepted_path), 99)
+    plan = Plan(3, len(nodes), "Because.", 1.5, 8.0, ((1, 20.0), (6, 31.5)), False)
+    committed = ids if committed is None else committed
+    return Step(index, nodes, accepted_path, 99, b"c", committed, text, *milliseconds, plan)
+
+
+def header(**values):
+    return Header(
+        **{
+            "method": "jakiro",
+            "created": "2026-01-01T00:00:00+00:00",
+            "bit_identical": True,
+            "messages": ({"role": "user", "content": "“Why” – 世界?"},),
+            "raw_prompt": None,
+            "num_prompt_tokens": 12,
+            "target": {"name": "t", "sha256": "a"},
+            "head": {"name": "h", "sha256": "b"},
+            "device": "cpu",
+            "dtype": "float32",
+            "numerics": "exact",
+            "device_profile": {},
+            "versions": {"jakiro": "0"},
+            "sampling": {"temperature": 0.7},
+            "tree": {"width": 3},
+            "first_token_id": 10,
+            "first_piece": b"\xff\x00",
+            "first_text": "f",
+            "prefill_ms": 40.0,
+            "special_tokens": {"2": "<end>"},
+            **values,
+        }
+    )
+
+
+def trace():
+    # Accepted 3, 0, 1, 2 of a tree of three levels, then a root alone; the last step is cut to one token.
+    steps = [
+        step(0, (1, 3, 5)),
+        step(1, ()),
+        step(2, (2,)),
+        step(3, (1, 4)),
+        step(4, (), NODES[:1]),
+        step(5, (1, 3), committed=(11,), text=""),
+    ]
+    return Trace(header(), steps, "length")
+
+
+def test_a_trace_survives_json():
+    original = trace()
+    again = Trace.from_json(original.to_json())
+    assert again == original
+    assert again.to_json() == original.to_json()
+    assert Trace.from_json(original.to_json().encode()) == original
+    assert Trace.from_dict(json.loads(json.dumps(original.to_dict()))) == original
+    assert again.steps[0].nodes[3].also_proposed_by == ("context",)
+    assert again.header.first_piece == b"\xff\x00"
+
+
+@pytest.mark.parametrize("end_reason", ["eos", "length", "stopped", "context", None])
+def test_traces_without_steps_survive_json_too(end_reason):
+    original = Trace(header(head=None, messages=(), raw_prompt="raw"), [], end_reason)
+    assert Trace.from_json(original.to_json()) == original
+    assert (original.text, original.token_ids, original.tau) == ("f", [10], None)
+    assert original.tokens_per_second is None
+
+
+def test_bytes_are_hex_in_json_and_infinities_are_not_written():
+    values = json.loads(trace().to_json())
+    assert values["header"]["first_piece"] == "ff00"
+    assert values["steps"][0]["nodes"][0]["target_choice_piece"] == "f09f"
+    broken = Trace(header(prefill_ms=float("inf")), [], None)
+    with pytest.raises(ValueError, match="JSON compliant"):
+        broken.to_json()
+
+
+def test_metrics_counted_by_hand():
+    folded = trace()
+    assert folded.token_ids == [10, 11, 13, 15, 99, 99, 12, 99, 11, 14, 99, 99, 11]
+    # Accepted lengths 3, 0, 1, 2, 0, 2: eight over six steps.
+    assert folded.tau == pytest.approx(8 / 6 + 1)
+    assert folded.num_draft_steps == 5
+    assert folded.decode_seconds == pytest.approx(6 * 0.008)
+    assert folded.prefill_seconds == pytest.approx(0.04)
+    assert folded.tokens_per_second == pytest.approx(12 / 0.048)
+    assert folded.text == "xxxxx"
+    assert pooled_tau([*folded.steps, *folded.steps[:1]]) == pytest.approx(11 / 7 + 1)
+    assert pooled_tau([]) is None
+
+
+def test_acceptance_by_depth_counts_only_depths_that_had_a_candidate_under_a_kept_node():
+    folded = trace()
+    # Depth 1 is tested in the five drafted steps and kept in four. Depth 2 needs node 1 kept: steps 0, 3 and 5; step 2
+    # kept node 2, which has no children. Depth 3 needs node 3 kept: steps 0 and 5; step 3 kept its sibling.
+    assert [s.tested_depth for s in folded.steps] == [3, 1, 1, 2, 0, 3]
+    assert acceptance_by_depth(folded.steps) == [(4, 5), (3, 3), (1, 2)]
+    assert acceptance_by_depth(folded.steps[4:5]) == [] and acceptance_by_depth([]) == []
+
+
+def test_accepted_tokens_are_counted_by_who_proposed_them():
+    assert accepted_by_proposer(trace().steps) == {"expert_0": 4, "expert_1": 3, "contrastive": 1}
+
+
+def test_the_first_difference_is_an_index_or_none():
+    assert first_difference([1, 2, 3], [1, 2, 3]) is None
+    assert first_difference([1, 2, 3], [1, 9, 3]) == 1
+    assert first_difference([1, 2], [1, 2, 3]) == 2
+    assert first_difference([], [1]) == 0
+
+
+def changed(change):
+    values = copy.deepcopy(trace().to_dict())
+    change(values)
+    return values
+
+
+def put(*path, value):
+    def change(values):
+        for name in path[:-1]:
+            values = values[name]
+        values[path[-1]] = value
+
+    return change
+
+
+def drop(*path):
+    def change(values):
+        for name in path[:-1]:
+            values = values[name]
+        del values[path[-1]]
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (drop("header"), "the field “header” is missing."),
+        (drop("steps"), "the field “steps” is missing."),
+        (put("header", value=3), "This trace uses format None; this version reads 1."),
+        (put("header", "schema_version", value=99), "This trace uses format 99; this version reads 1."),
+        (drop("header", "schema_version"), "This trace uses format None; this version reads 1."),
+        (drop("header", "dtype"), "a header lacks the field “dtype”."),
+        (drop("steps", 1, "bonus_token_id"), "a step lacks the field “bonus_token_id”."),
+        (drop("steps", 1, "nodes", 2, "margin"), "a node lacks the field “margin”."),
+        (drop("steps", 0, "plan", "why"), "a plan lacks the field “why”."),
+        (put("steps", 0, "nodes", 1, "piece", value="zz"), "This file is not a trace: "),
+        (put("steps", value=None), "This file is not a trace: "),
+        (put("steps", value=[7]), "This file is not a trace: "),
+        (put("steps", 0, "nodes", value=None), "This file is not a trace: "),
+        (put("steps", 2, "index", value=5), "step 2 says it is step 5."),
+        (put("steps", 2, "nodes", value=[]), "step 2 has no nodes."),
+        (put("steps", 0, "nodes", 3, "parent", value=4), "node 3 of step 0 does not fit its parent."),
+        (put("steps", 0, "nodes", 3, "parent", value=-1), "node 3 of step 0 does not fit its parent."),
+        (put("steps", 0, "nodes", 3, "depth", value=1), "node 3 of step 0 does not fit its parent."),
+        (put("steps", 0, "nodes", 0, "parent", value=0), "node 0 of step 0 does not fit its parent."),
+        (put("steps", 0, "accepted_path", value=[1, 4, 5]), "the accepted path of step 0 is no path."),
+        (put("steps", 0, "accepted_path", value=[3]), "the accepted path of step 0 is no path."),
+        (put("steps", 0, "accepted_path", value=[17]), "the accepted path of step 0 is no path."),
+        (put("steps", 0, "accepted_path", value=[0]), "the accepted path of step 0 is no path."),
+        (put("steps", 3, "verify_ms", value="fast"), "verify_ms of step 3 is not a number."),
+    ],
+)
+def test_what_is_no_trace_is_refused_in_one_sentence(change, sentence):
+    with pytest.raises(TraceError) as caught:
+        Trace.from_dict(changed(change))
+    message = str(caught.value)
+    assert sentence in message and "\n" not in message
+    assert message.startswith(("This file is not a trace: ", "This trace uses format "))
+
+
+@pytest.mark.parametrize("text", ["", "{", "not json", b"\xff\xfe\x00", "[" * 100_000])
+def test_what_is_not_json_is_refused_in_one_sentence(text):
+    with pytest.raises(TraceError, match=r"^This file is not a trace: it is not JSON"):
+        Trace.from_json(text)
+
+
+@pytest.mark.parametrize(("text", "kind"), [("[]", "list"), ("3", "int"), ('"x"', "str"), ("null", "NoneType")])
+def test_json_that_is_no_object_is_refused_by_its_kind(text, kind):
+    with pytest.raises(TraceError, match=f"expected an object, found {kind}"):
+        Trace.from_json(text)
+
+
+def test_the_schema_version_is_in_the_header():
+    assert trace().to_dict()["header"]["schema_version"] == SCHEMA_VERSION
+
+
+def test_reading_traces_needs_no_torch():
+    code = "import sys, jakiro.trace, jakiro; assert not {'torch', 'transformers'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
