@@ -108,7 +108,7 @@ def test_missing_and_unexpected_tensors_are_named_together(folder):
 
 def test_a_tensor_of_another_shape_is_named_with_both_shapes(folder):
     rewritten(folder, lambda tensors: tensors.update({"fc.bias": torch.zeros(63, dtype=torch.float16)}))
-    with pytest.raises(ValueError, match="fc.bias") as caught:
+    with pytest.raises(ValueError, match="tensor fc") as caught:
         load_head(folder)
     assert "(63,)" in str(caught.value) and "(64,)" in str(caught.value)
 

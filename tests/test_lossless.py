@@ -1,10 +1,13 @@
 """The promise: plain decoding equals the outside reference, and every drafter writes plain decoding's text."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from jakiro.config import SamplingParams, TreeConfig
+from jakiro.trace import Trace
 from tests.support import (
     HEADS,
     assert_drafting_took_part,
@@ -33,7 +36,13 @@ TREES = st.builds(
     depth=st.integers(1, 6),
     nodes=st.integers(2, 32),
     shared_noise=st.booleans(),
+    context=st.booleans(),
 )
+REPETITIVE = [
+    "one two three one two three one two three one two",
+    "abababababababababab",
+    "Repeat after me: la la la la la la la",
+]
 
 
 @settings(max_examples=40)
@@ -73,6 +82,28 @@ def test_jakiro_with_a_head_equals_plain_decoding(head):
     check()
     assert any(step.accepted_path for step in drafted)
     assert any(len(step.accepted_path) < step.tested_depth for step in drafted)
+
+
+@pytest.mark.parametrize("head", ["summed", "decoupled, reduced vocabulary"])
+def test_chains_copied_from_the_context_change_the_trees_and_not_the_text(head):
+    generator, steps = tiny_generator(head), []
+
+    @settings(max_examples=16)
+    @given(st.sampled_from(REPETITIVE), SAMPLINGS, TREES, st.sampled_from(["jakiro", "context"]))
+    @example(REPETITIVE[0], SamplingParams(max_new_tokens=20), TreeConfig(2, 2, 40, context=True), "jakiro")
+    @example(REPETITIVE[1], SamplingParams(0.3, max_new_tokens=30), TreeConfig(1, 4, 64, context=True), "jakiro")
+    def check(prompt, sampling, tree, method):
+        tree = replace(tree, context=True)
+        trace = generator.run(prompt, sampling, method=method, tree=tree)
+        assert trace.token_ids == generator.run(prompt, sampling, method="autoregressive").token_ids
+        assert Trace.from_json(trace.to_json()) == trace
+        for step in trace.steps:
+            siblings = [(node.parent, node.token_id) for node in step.nodes]
+            assert len(set(siblings)) == len(siblings), "siblings are distinct"
+        steps.extend(trace.steps)
+
+    check()
+    assert any(node.proposer == "context" for step in steps for node in step.nodes)
 
 
 def test_another_seed_draws_another_text_and_the_same_seed_the_same(generator):

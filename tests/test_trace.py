@@ -15,8 +15,8 @@ from jakiro.trace import (
     Step,
     Trace,
     TraceError,
-    accepted_by_proposer,
     acceptance_by_depth,
+    accepted_by_proposer,
     first_difference,
     pooled_tau,
 )
