@@ -11,9 +11,10 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.trace import Trace, acceptance_by_depth
 
 PLAIN, PLAIN_FAST = "autoregressive", "autoregressive-fast"
-TREE_METHODS = ("jakiro",)
+CONTEXT, WITH_CONTEXT = "context", "jakiro+context"
+TREE_METHODS = ("jakiro", WITH_CONTEXT)
 STOCK_METHODS = ("hf-generate", "hf-prompt-lookup")
-METHODS = (PLAIN, PLAIN_FAST, *TREE_METHODS, *STOCK_METHODS)
+METHODS = (PLAIN, PLAIN_FAST, *TREE_METHODS, CONTEXT, *STOCK_METHODS)
 WARM_UP_TOKENS = 16
 AUTO = "auto"
 AUTO_NODES, AUTO_DEPTH = 64, 8
@@ -198,7 +199,9 @@ class Bench:
         if lane.method in STOCK_METHODS:
             return self._stock(lane, messages, sampling, question, turn)
         generator = self._fast if lane.method == PLAIN_FAST else self._generator
-        method = PLAIN if lane.method == PLAIN_FAST else lane.method
+        method = {PLAIN_FAST: PLAIN, WITH_CONTEXT: "jakiro"}.get(lane.method, lane.method)
         tree = None if lane.nodes is None else self.settings.tree_for(lane.nodes)
+        if lane.method == WITH_CONTEXT:
+            tree = replace(tree, context=True)
         trace = generator.run(messages, sampling, method=method, tree=tree)
         return run_of(trace, question, turn, lane, sampling.temperature, sampling.seed), trace.text

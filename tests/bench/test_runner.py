@@ -42,6 +42,17 @@ def test_an_automatic_lane_lets_measured_costs_choose():
     assert generator.calls[1][3].policy == "auto"
 
 
+def test_copied_chains_run_alone_and_beside_the_head():
+    generator = ScriptedGenerator()
+    settings = BenchSettings(methods=("context", "jakiro+context"), temperatures=(0.0,), nodes=(8,))
+    runs = list(Bench(generator, settings).runs([Question("1", "a", ("x",))]))
+    assert [run.lane.name for run in runs] == ["context", "jakiro+context · 8 nodes"]
+    assert [(method, tree and tree.context) for _, _, method, tree in generator.calls] == [
+        ("context", None),
+        ("jakiro", True),
+    ]
+
+
 def test_later_turns_see_the_same_history_in_every_lane():
     generator = ScriptedGenerator()
     settings = BenchSettings(methods=("autoregressive", "jakiro"), temperatures=(0.0,), nodes=(24,))
