@@ -6,6 +6,7 @@ Models, devices and decoding are others' work; no torch.
 
 import codecs
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -157,12 +158,31 @@ def encode_messages(tokenizer, messages: str | Sequence[dict] | None, raw_prompt
         return EncodedPrompt(list(tokenizer(_plain_dialogue(messages))["input_ids"]), True)
     from jinja2.exceptions import TemplateError
 
+    special = [str(token) for token in getattr(tokenizer, "added_tokens_decoder", {}).values() if token.special]
+    typed = [message["content"] for message in messages if any(name in message["content"] for name in special)]
+    marks = {content: f"\ue000{index}\ue001" for index, content in enumerate(dict.fromkeys(typed))}
+    marked = [message | {"content": marks.get(message["content"], message["content"])} for message in messages]
     try:
-        text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        text = tokenizer.apply_chat_template(marked, add_generation_prompt=True, tokenize=False)
     except TemplateError as error:
         raise ValueError(f"The model's chat template refuses this conversation: {error}.") from error
-    # The template writes the special tokens itself; the tokenizer must not add them a second time.
-    return EncodedPrompt(list(tokenizer(text, add_special_tokens=False)["input_ids"]), False)
+    return EncodedPrompt(_encode_around(tokenizer, text, {mark: content for content, mark in marks.items()}), False)
+
+
+def _encode_around(tokenizer, text: str, contents: dict[str, str]) -> list[int]:
+    """Ids of a templated text; in `contents`, which stand for their marks, special tokens' names are plain characters.
+
+    The template writes the special tokens itself, so the tokenizer must not add them a second time, and a person who
+    types `<|im_end|>` must not end a turn.
+    """
+    if not contents:
+        return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+    token_ids: list[int] = []
+    for part in re.split(f"({'|'.join(map(re.escape, contents))})", text):
+        plain = part in contents
+        encoded = tokenizer(contents.get(part, part), add_special_tokens=False, split_special_tokens=plain)
+        token_ids += encoded["input_ids"]
+    return token_ids
 
 
 def as_messages(messages: str | Sequence[dict] | None) -> list[dict]:
