@@ -1,0 +1,181 @@
+"""The target's features of a corpus on disk: written front to back in one file, readable while it still grows.
+
+A cache folder holds `features.f16` (one float16 row per token), `ids.npy`, `offsets.npy` (sequence i is
+ids[offsets[i]:offsets[i + 1]]), `loss_start.npy` (learn from tokens at this index or later) and `progress`, whose first
+word is the number of sequences whose rows are there.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+FEATURES_NAME, PROGRESS_NAME = "features.f16", "progress"
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Sequences padded on the right.
+
+    Attributes:
+        ids: (batch, length) int64, padded with 0.
+        features: (batch, length, hidden) float32, the target's features, padded with 0.
+        lengths: (batch,) int64.
+        loss_start: (batch,) int64, the first index to learn from.
+    """
+
+    ids: Tensor
+    features: Tensor
+    lengths: Tensor
+    loss_start: Tensor
+
+
+class FeatureCache:
+    """Reads a cache folder; another process may still be filling it.
+
+    Raises:
+        FileNotFoundError: a file of the cache is missing.
+        ValueError: the feature file does not hold a whole number of float16 rows.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = Path(folder)
+        for name in (FEATURES_NAME, "ids.npy", "offsets.npy", "loss_start.npy", PROGRESS_NAME):
+            if not (self.folder / name).is_file():
+                raise FileNotFoundError(
+                    f"No feature cache in {self.folder}: {name} is missing; extract features first."
+                )
+        self.ids = np.load(self.folder / "ids.npy")
+        self.offsets = np.load(self.folder / "offsets.npy")
+        self.loss_start = np.load(self.folder / "loss_start.npy")
+        features = np.memmap(self.folder / FEATURES_NAME, dtype=np.float16, mode="r")
+        if features.size % len(self.ids):
+            raise ValueError(
+                f"{self.folder / FEATURES_NAME} holds {features.size} numbers for {len(self.ids)} tokens, "
+                "which is no whole row; extract the features again."
+            )
+        self.features = features.reshape(len(self.ids), -1)
+
+    @property
+    def hidden_size(self) -> int:
+        return self.features.shape[1]
+
+    @property
+    def num_sequences(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.diff(self.offsets)
+
+    def num_ready(self) -> int:
+        """How many sequences, from the first on, have their features."""
+        return int((self.folder / PROGRESS_NAME).read_text().split()[0])
+
+    def batch(self, indices: Sequence[int]) -> Batch:
+        """The named sequences, padded to the longest."""
+        lengths = self.lengths[list(indices)]
+        ids = torch.zeros(len(indices), int(lengths.max()), dtype=torch.int64)
+        features = torch.zeros(len(indices), int(lengths.max()), self.hidden_size)
+        for row, (index, length) in enumerate(zip(indices, lengths, strict=True)):
+            start = self.offsets[index]
+            ids[row, :length] = torch.from_numpy(self.ids[start : start + length].astype(np.int64))
+            features[row, :length] = torch.from_numpy(self.features[start : start + length].astype(np.float32))
+        loss_start = torch.from_numpy(self.loss_start[list(indices)].astype(np.int64))
+        return Batch(ids, features, torch.from_numpy(lengths.astype(np.int64)), loss_start)
+
+
+def write_features(
+    folder: Path,
+    sequences: Sequence[tuple[Sequence[int], int]],
+    hidden_size: int,
+    features_of: Callable[[Tensor], Tensor],
+    *,
+    batch_tokens: int = 2048,
+    group: int = 256,
+) -> Iterator[int]:
+    """Fills a cache folder, going on where an earlier call stopped; yields the number of finished sequences.
+
+    Args:
+        folder: made if missing; an unfinished cache of the same sequences is continued.
+        sequences: (token ids, loss start) of each sequence.
+        hidden_size: width of a feature.
+        features_of: (batch, length) ids → (batch, length, hidden) features after the target's final norm.
+        batch_tokens: padded tokens in one pass of the target.
+        group: sequences between two updates of the progress file.
+
+    Raises:
+        ValueError: the folder holds a cache of other sequences.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    offsets = np.cumsum([0] + [len(ids) for ids, _ in sequences])
+    all_ids = np.concatenate([np.asarray(ids, dtype=np.int32) for ids, _ in sequences])
+    progress = folder / PROGRESS_NAME
+    if progress.is_file():
+        if not np.array_equal(np.load(folder / "ids.npy"), all_ids):
+            raise ValueError(f"The feature cache in {folder} belongs to another corpus; name an empty folder.")
+        done = int(progress.read_text().split()[0])
+        features = np.memmap(folder / FEATURES_NAME, np.float16, "r+", shape=(len(all_ids), hidden_size))
+    else:
+        np.save(folder / "ids.npy", all_ids)
+        np.save(folder / "offsets.npy", offsets)
+        np.save(folder / "loss_start.npy", np.array([start for _, start in sequences]))
+        features = np.memmap(folder / FEATURES_NAME, np.float16, "w+", shape=(len(all_ids), hidden_size))
+        done = 0
+        _write_progress(progress, done)
+    for start in range(done, len(sequences), group):
+        stop = min(start + group, len(sequences))
+        for indices in length_buckets(np.diff(offsets), range(start, stop), batch_tokens):
+            longest = max(len(sequences[index][0]) for index in indices)
+            ids = torch.zeros(len(indices), longest, dtype=torch.int64)
+            for row, index in enumerate(indices):
+                ids[row, : len(sequences[index][0])] = torch.tensor(sequences[index][0])
+            rows = features_of(ids).to(device="cpu", dtype=torch.float16).numpy()
+            for row, index in enumerate(indices):
+                length = len(sequences[index][0])
+                features[offsets[index] : offsets[index] + length] = rows[row, :length]
+        features.flush()
+        _write_progress(progress, stop)
+        yield stop
+
+
+def length_buckets(lengths: np.ndarray, indices: Sequence[int], batch_tokens: int) -> list[list[int]]:
+    """Groups sequences of similar length so that no group, padded to its longest, exceeds `batch_tokens`.
+
+    A sequence longer than that stands alone.
+    """
+    batches, current = [], []
+    for index in sorted(indices, key=lambda i: int(lengths[i])):
+        if current and (len(current) + 1) * int(lengths[index]) > batch_tokens:
+            batches.append(current)
+            current = []
+        current.append(int(index))
+    if current:
+        batches.append(current)
+    return batches
+
+
+def epoch_batches(
+    lengths: np.ndarray, first: int, last: int, batch_tokens: int, seed: int, epoch: int, pool: int = 256
+) -> list[list[int]]:
+    """One epoch over sequences first … last − 1: shuffled, bucketed by length inside pools, shuffled again.
+
+    A pure function of its arguments, which is what makes an exact resume possible.
+    """
+    generator = np.random.default_rng([seed, epoch])
+    order = generator.permutation(np.arange(first, last))
+    batches = []
+    for start in range(0, len(order), pool):
+        batches += length_buckets(lengths, order[start : start + pool].tolist(), batch_tokens)
+    generator.shuffle(batches)
+    return batches
+
+
+def _write_progress(path: Path, done: int) -> None:
+    partial = path.with_suffix(".partial")
+    partial.write_text(f"{done}\n")
+    os.replace(partial, path)

@@ -1,0 +1,94 @@
+"""Simulated τ: the real tree grower on held-out features, with the written text as the target's choices.
+
+No target is run. Along a text the target wrote greedily, its tokens are its choices; along a sampled one, noise is
+drawn from its distribution given those choices (Oberst and Sontag 2019, arXiv 1905.05824), so that drafting with shared
+noise can be tried on it. What a tree holds beside the written path never counts.
+"""
+
+import torch
+from torch import Tensor
+
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.draft.jakiro import JakiroHead
+from jakiro.drafting import HeadSession
+from jakiro.sampling import KeyedNoise
+from jakiro.tree import DraftTree
+
+
+class HindsightNoise:
+    """Gumbel noise over the draft vocabulary under which the target chooses the tokens that are written.
+
+    Stands in for `NoiseRows`; position t is the index of the token being chosen.
+
+    Args:
+        head: names the draft vocabulary.
+        ids: (length,) the written tokens.
+        features: (length, hidden), the target's.
+        output_weight: (vocab_size, hidden), the target's.
+    """
+
+    def __init__(self, head: JakiroHead, ids: Tensor, features: Tensor, output_weight: Tensor, seed: int) -> None:
+        self.draft_ids, self.ids, self.features, self.output_weight = head.draft_token_ids, ids, features, output_weight
+        self.seed = seed
+
+    def rows(self, first: int, count: int) -> Tensor:
+        """(count, draft vocabulary); positions behind the text get free noise."""
+        return torch.stack([self._row(position) for position in range(first, first + count)])
+
+    def _row(self, position: int) -> Tensor:
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + position)
+        free = -torch.empty(len(self.output_weight)).exponential_(generator=generator).log_()
+        if position >= len(self.ids):
+            return free[self.draft_ids]
+        log_probs = (self.output_weight @ self.features[position - 1]).log_softmax(-1)
+        # The largest value is a standard Gumbel, the others are Gumbels cut off below it.
+        token = self.ids[position]
+        top = free[token].clone()
+        values = -torch.logaddexp(-(log_probs + free), -top)
+        values[token] = top
+        return (values - log_probs)[self.draft_ids]
+
+
+@torch.inference_mode()
+def simulated_tau(
+    head: JakiroHead,
+    texts: list[tuple[Tensor, Tensor, int]],
+    output_weight: Tensor,
+    greedy: bool,
+    tree: TreeConfig,
+    seed: int = 0,
+) -> float:
+    """τ over texts, pooled: draft tokens accepted in a step plus one, bonus included.
+
+    Args:
+        texts: (ids, features, index of the first answer token), each written greedily or sampled at temperature 1.
+    """
+    accepted = steps = 0
+    sampling = SamplingParams(temperature=0.0 if greedy else 1.0)
+    for ids, features, start in texts:
+        session = HeadSession(head, sampling, KeyedNoise(seed), len(ids) + tree.depth * tree.width)
+        if not greedy:
+            session.noise_rows = HindsightNoise(head, ids, features, output_weight, seed)
+        root, fed = start, 0
+        while root < len(ids) - 1:
+            session.extend(ids[fed + 1 : root + 1], features[fed:root])
+            fed = root
+            length = accepted_length(session.propose(tree), ids[root + 1 :])
+            accepted, steps = accepted + length, steps + 1
+            root += length + 1
+    return accepted / max(steps, 1) + 1
+
+
+def accepted_length(tree: DraftTree, following: Tensor) -> int:
+    """How many of the following tokens the tree holds as a path from its root."""
+    children = {
+        (parent, token): node
+        for node, (parent, token) in enumerate(zip(tree.parents.tolist(), tree.token_ids.tolist(), strict=True))
+    }
+    node, length = 0, 0
+    for token in following.tolist():
+        child = children.get((node, token))
+        if child is None:
+            return length
+        node, length = child, length + 1
+    return length

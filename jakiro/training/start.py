@@ -1,0 +1,165 @@
+"""Where training starts: the draft vocabulary, a head's config for a target, weights that begin near a linear guess."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from jakiro.config import DraftConfig
+from jakiro.draft.jakiro import JakiroHead
+from jakiro.training.features import FeatureCache
+from jakiro.training.optimizer import whitening_matrix
+
+STARTS = ("least-squares", "identity")
+
+
+def frequent_token_ids(ids: np.ndarray, vocab_size: int, count: int) -> Tensor:
+    """The `count` most frequent ids of a corpus (the lower id first where counts tie), in ascending order."""
+    counts = np.bincount(ids, minlength=vocab_size)
+    return torch.from_numpy(np.sort(np.argsort(-counts, kind="stable")[:count]).astype(np.int64))
+
+
+@torch.no_grad()
+def start_weights(head: JakiroHead, cache: FeatureCache, seed: int, start: str, num_sequences: int = 110) -> None:
+    """Initialises a bound head in place, close to what can be found without a single gradient.
+
+    Args:
+        start: "least-squares" makes `fc` the best linear guess of h_{t+1} from [E[x_{t+1}]; h_t] and the experts' last
+            matrices the best correction of it that their random inner features allow, for both branches at once;
+            attention starts silent. "identity" passes h_t through, adds the embedding at the features' scale and
+            leaves the experts random.
+
+    Raises:
+        ValueError: an unknown start.
+    """
+    if start not in STARTS:
+        raise ValueError(f"Start must be one of {', '.join(STARTS)}; you gave {start!r}.")
+    torch.manual_seed(seed)
+    for module in head.modules():
+        if isinstance(module, torch.nn.Linear):
+            torch.nn.init.normal_(module.weight, std=module.in_features**-0.5)
+            if module.bias is not None:
+                module.bias.zero_()
+    inputs, now, ahead = sample_rows(head, cache, num_sequences)
+    attention, mixture = head.layers[0].self_attn, head.layers[0].mlp_moe
+    stream = whitening_matrix(now)
+    for projection in (attention.q_proj, attention.k_proj, attention.v_proj):
+        projection.weight.copy_(projection.weight @ stream)
+    attention.o_proj.weight.zero_()
+    mixture.gate.weight.mul_(0.1)
+    hidden = head.config.hidden_size
+    if start == "identity":
+        scale = float(now.std() / inputs[:, :hidden].std())
+        head.fc.weight[:, :hidden].normal_(std=0.3 * scale * hidden**-0.5)
+        head.fc.weight[:, hidden:].copy_(torch.eye(hidden))
+        for expert in mixture.experts:
+            list(expert.children())[-1].weight.mul_(0.3 * now.std())
+        return
+    solution = _ridge(torch.cat([inputs, torch.ones_like(inputs[:, :1])], dim=1), now)
+    head.fc.weight.copy_(solution[:-1].T)
+    if head.fc.bias is not None:
+        head.fc.bias.copy_(solution[-1])
+    residual = head.fc(inputs)
+    normed = head.layers[0].post_attention_layernorm(residual)
+    white = whitening_matrix(normed)
+    inner = []
+    for expert in mixture.experts:
+        *readers, last = expert.children()
+        for reader in readers:
+            reader.weight.copy_(reader.weight @ white)
+        inner.append(_inner_features(expert, last, normed))
+    _fit_experts(head, inner, normed, now - residual, ahead - residual)
+
+
+def _inner_features(expert: torch.nn.Module, last: torch.nn.Linear, normed: Tensor) -> Tensor:
+    """What an expert's last matrix reads."""
+    seen = []
+    handle = last.register_forward_pre_hook(lambda module, arguments: seen.append(arguments[0]))
+    expert(normed)
+    handle.remove()
+    return seen[0]
+
+
+def _fit_experts(head: JakiroHead, inner: list[Tensor], normed: Tensor, main: Tensor, contrastive: Tensor) -> None:
+    """Solves for the experts' last matrices: corrections of the main branch and, where there is one, the contrastive.
+
+    Args:
+        inner: (rows, inner) per expert; main, contrastive: (rows, hidden), what is left to add to the stream.
+    """
+    mixture = head.layers[0].mlp_moe
+    if head.config.contrastive:
+        # Without a lead the stronger expert of the contrastive pair would flip from row to row. Normed features share a
+        # large mean, so a gate along it acts as the bias that the gate does not have.
+        mean = normed.mean(0)
+        mixture.gate.weight[-2:] += torch.stack([mean, -mean]) / mean.square().sum()
+    router = mixture.gate(normed)
+    if head.config.fusion == "decoupled":
+        systems = [([features], main) for features in inner]
+    else:
+        shares = router[:, : len(inner)].softmax(-1)
+        systems = [([share[:, None] * features for share, features in zip(shares.T, inner, strict=True)], main)]
+    if head.config.contrastive:
+        pair = router[:, len(inner) :]
+        signed = pair.softmax(-1) * torch.where(pair >= pair.flip(-1), 1.0, -1.0)
+        weighted = [share[:, None] * features for share, features in zip(signed.T, inner, strict=True)]
+        systems.append((weighted, contrastive))
+    lasts = [list(expert.children())[-1] for expert in mixture.experts]
+    if head.config.fusion == "decoupled":
+        for last, (features, wanted) in zip(lasts, systems, strict=True):
+            last.weight.copy_(_ridge(features[0], wanted).T)
+        return
+    rows = torch.cat([torch.cat(features, dim=1) for features, _ in systems])
+    solution = _ridge(rows, torch.cat([wanted for _, wanted in systems]))
+    for last, part in zip(lasts, solution.split([last.in_features for last in lasts]), strict=True):
+        last.weight.copy_(part.T)
+
+
+def _ridge(rows: Tensor, wanted: Tensor, strength: float = 1e-3) -> Tensor:
+    """(columns, outputs) of the linear map that takes rows nearest to what is wanted."""
+    gram = (rows.T @ rows).double()
+    gram.diagonal().add_(strength * gram.diagonal().mean())
+    return torch.linalg.solve(gram, (rows.T @ wanted).double()).to(rows)
+
+
+@torch.no_grad()
+def sample_rows(head: JakiroHead, cache: FeatureCache, num_sequences: int) -> tuple[Tensor, Tensor, Tensor]:
+    """What the head reads and should write: (rows, 2 · hidden) [E[x_{t+1}]; h_t], (rows, hidden) h_{t+1}, h_{t+2}."""
+    inputs, now, ahead = [], [], []
+    for index in range(min(num_sequences, cache.num_ready())):
+        batch = cache.batch([index])
+        features = batch.features[0].to(head.fc.weight)
+        inputs.append(torch.cat([head.embed(batch.ids[0, 1:-1]), features[:-2]], dim=-1))
+        now.append(features[1:-1])
+        ahead.append(features[2:])
+    return torch.cat(inputs), torch.cat(now), torch.cat(ahead)
+
+
+@torch.no_grad()
+def input_whitening(head: JakiroHead, cache: FeatureCache, num_sequences: int = 100) -> dict[str, Tensor]:
+    """Whitening for every matrix that reads features, from the corpus' first sequences."""
+    inputs, features, _ = sample_rows(head, cache, num_sequences)
+    stream = whitening_matrix(features)
+    normed = whitening_matrix(head.layers[0].post_attention_layernorm(features))
+    matrices = {"fc.weight": whitening_matrix(inputs), "layers.0.mlp_moe.gate.weight": normed}
+    matrices |= {f"layers.0.self_attn.{name}_proj.weight": stream for name in "qkv"}
+    for name, parameter in head.named_parameters():
+        if ".experts." in name and parameter.shape[1] == head.config.hidden_size:
+            matrices[name] = normed
+    return matrices
+
+
+def head_config(target_config, expert_width: int, draft_vocab: int | None, fusion: str, **fields) -> DraftConfig:
+    """The config of a head for a transformers target; `fields` go in as they are."""
+    return DraftConfig(
+        hidden_size=target_config.hidden_size,
+        num_attention_heads=target_config.num_attention_heads,
+        num_key_value_heads=target_config.num_key_value_heads,
+        head_dim=getattr(target_config, "head_dim", None),
+        vocab_size=target_config.vocab_size,
+        expert_intermediate_size=expert_width,
+        draft_vocab_size=draft_vocab if draft_vocab and draft_vocab < target_config.vocab_size else None,
+        fusion=fusion,
+        rms_norm_eps=target_config.rms_norm_eps,
+        rope_parameters=dict(target_config.rope_parameters),
+        max_position_embeddings=target_config.max_position_embeddings,
+        **fields,
+    )

@@ -1,0 +1,323 @@
+"""The training loop: schedule, checkpoints, exact resume, progress. Features, losses and checks live elsewhere."""
+
+import logging
+import math
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor
+from torch.utils.tensorboard import SummaryWriter
+
+from jakiro.draft.checkpoint import CONFIG_NAME, WEIGHTS_NAME, save_head
+from jakiro.draft.jakiro import JakiroHead
+from jakiro.training.features import Batch, FeatureCache, epoch_batches
+from jakiro.training.losses import LossWeights, Objective, sample_vocabulary
+from jakiro.training.optimizer import MuonAdamW
+from jakiro.training.start import input_whitening
+
+STATE_NAME = "training_state.pt"
+log = logging.getLogger(__name__)
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on; the message is one sentence for the person who started it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingOptions:
+    """How a head is trained.
+
+    Attributes:
+        seed: keys the order of the data, the noise and the sampled vocabulary.
+        batch_tokens: padded tokens per optimizer step and process.
+        optimizer: "muon" (Muon for matrices, AdamW for the rest) or "adamw".
+        learning_rate, warmup_steps, weight_decay, clip_norm: with a cosine to zero.
+        weights: how the loss terms add up.
+        feature_noise: width of the uniform noise on the features read in single-step training, relative to their
+            standard deviation.
+        unroll: steps of unrolled training at its deepest; 1 never unrolls.
+        unroll_from: share of the run after which unrolling starts; its depth then grows evenly to `unroll`.
+        frequent_rows, sampled_rows: output rows of one step: the most frequent ones and a random sample of the others.
+        num_validation: sequences, the first of the corpus, that are never learned from.
+        time_budget: minutes after which the schedule ends, over all resumed parts; None when `max_steps` is given.
+        max_steps: optimizer steps after which the schedule ends; None when `time_budget` is given.
+        checkpoint_minutes: time between two checkpoints.
+    """
+
+    seed: int = 0
+    batch_tokens: int = 2048
+    optimizer: str = "muon"
+    learning_rate: float = 1e-3
+    warmup_steps: int = 150
+    weight_decay: float = 1e-3
+    clip_norm: float = 1.0
+    weights: LossWeights = field(default_factory=LossWeights)
+    feature_noise: float = 0.1
+    unroll: int = 3
+    unroll_from: float = 0.5
+    frequent_rows: int = 2048
+    sampled_rows: int = 2048
+    num_validation: int = 100
+    time_budget: float | None = None
+    max_steps: int | None = None
+    checkpoint_minutes: float = 4.0
+
+    def __post_init__(self) -> None:
+        if (self.time_budget is None) == (self.max_steps is None):
+            raise ValueError("Give either a time budget in minutes or a number of steps, not both and not neither.")
+        for name in ("batch_tokens", "learning_rate", "unroll", "time_budget", "max_steps"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"Training option {name} must be above 0; you gave {value}.")
+
+
+def learning_rate_at(progress: float, step: int, options: TrainingOptions) -> float:
+    """Linear warm-up by steps, cosine to zero by progress (0 … 1)."""
+    warmup = min(1.0, (step + 1) / options.warmup_steps) if options.warmup_steps else 1.0
+    return options.learning_rate * warmup * 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))
+
+
+def unroll_steps_at(progress: float, options: TrainingOptions) -> int:
+    """1 until `unroll_from`, then 2, … `unroll` for equal parts of what is left."""
+    if options.unroll == 1 or progress < options.unroll_from:
+        return 1
+    share = (progress - options.unroll_from) / max(1e-9, 1 - options.unroll_from)
+    return min(options.unroll, 2 + int(share * (options.unroll - 1)))
+
+
+class Trainer:
+    """Trains a bound head on a feature cache.
+
+    Args:
+        head: bound to its target; trained in place.
+        cache: the target's features.
+        options: see `TrainingOptions`.
+        out: folder of the head; the training state lies in `state_folder`.
+        state_folder: where checkpoints of the run go; None keeps none.
+        logdir: tensorboard folder, None for none.
+        validate: called with the head at every checkpoint; returns numbers to log.
+        clock: seconds, for tests.
+    """
+
+    def __init__(
+        self,
+        head: JakiroHead,
+        cache: FeatureCache,
+        options: TrainingOptions,
+        out: Path,
+        state_folder: Path | None = None,
+        logdir: Path | None = None,
+        validate: Callable[[JakiroHead], dict[str, float]] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if cache.hidden_size != head.config.hidden_size:
+            raise TrainingError(
+                f"The features are {cache.hidden_size} wide, the head {head.config.hidden_size}; "
+                "extract the features with the head's own target."
+            )
+        self.head, self.cache, self.options = head, cache, options
+        self.out, self.state_folder = Path(out), state_folder and Path(state_folder)
+        self.validate, self.clock = validate, clock
+        self.accelerator = Accelerator()
+        self.objective = Objective(head, options.weights)
+        self.optimizer = self._optimizer()
+        self.prepared, self.optimizer = self.accelerator.prepare(self.objective, self.optimizer)
+        self.generator = torch.Generator().manual_seed(options.seed * 1009 + self.accelerator.process_index)
+        self.frequent, self.draft_index = self._vocabulary()
+        self.noise_width = options.feature_noise * self._feature_deviation()
+        self.writer = SummaryWriter(str(logdir)) if logdir and self.accelerator.is_main_process else None
+        self.step = self.epoch = self.next_batch = self.num_ready = 0
+        self.elapsed = 0.0
+
+    def _optimizer(self) -> torch.optim.Optimizer:
+        rate, decay = self.options.learning_rate, self.options.weight_decay
+        if self.options.optimizer == "muon":
+            whitening = input_whitening(self.head, self.cache)
+            return MuonAdamW(self.head.named_parameters(), lr=rate, weight_decay=decay, whitening=whitening)
+        return torch.optim.AdamW(self.head.parameters(), lr=rate, betas=(0.9, 0.95), weight_decay=decay)
+
+    def _vocabulary(self) -> tuple[Tensor, Tensor]:
+        """Which draft rows are frequent in the corpus, and the draft index of every target token (−1 without one)."""
+        device = self.head.fc.weight.device
+        draft_ids = self.head.draft_token_ids.to(device)
+        index = torch.full((self.head.config.vocab_size,), -1, dtype=torch.int64, device=device)
+        index[draft_ids] = torch.arange(len(draft_ids), device=device)
+        counts = torch.bincount(torch.from_numpy(self.cache.ids.astype("int64")), minlength=self.head.config.vocab_size)
+        frequent = torch.zeros(len(draft_ids), dtype=torch.bool, device=device)
+        frequent[counts.to(device)[draft_ids].argsort(descending=True)[: self.options.frequent_rows]] = True
+        return frequent, index
+
+    def _feature_deviation(self) -> float:
+        rows = self.cache.offsets[min(self.cache.num_ready(), 16)]
+        return float(torch.from_numpy(self.cache.features[:rows].astype("float32")).std())
+
+    @property
+    def progress(self) -> float:
+        if self.options.max_steps is not None:
+            return self.step / self.options.max_steps
+        return self.elapsed / (60 * self.options.time_budget)
+
+    def run(self) -> None:
+        """Trains to the end of the schedule and saves the head.
+
+        Raises:
+            TrainingError: the loss is not finite, or there is nothing to learn from.
+        """
+        last = self.clock()
+        last_checkpoint = self.elapsed
+        window: list[dict[str, float]] = []
+        window_start = self.elapsed
+        while self.progress < 1:
+            if self.next_batch == 0:
+                self.num_ready = self.cache.num_ready()
+            for indices in self._remaining_batches():
+                parts = self._train_on(self._to_device(self.cache.batch(indices)))
+                self.step += 1
+                self.next_batch += 1
+                now = self.clock()
+                self.elapsed += now - last
+                last = now
+                window.append(parts)
+                if self.step % 20 == 0:
+                    self._report(window, self.elapsed - window_start)
+                    window, window_start = [], self.elapsed
+                if self.elapsed - last_checkpoint >= 60 * self.options.checkpoint_minutes:
+                    last_checkpoint = self.elapsed
+                    self.save()
+                if self.progress >= 1:
+                    break
+            else:
+                self.epoch, self.next_batch = self.epoch + 1, 0
+        self.save()
+        if self.writer:
+            self.writer.close()
+
+    def _remaining_batches(self) -> list[list[int]]:
+        options, world = self.options, self.accelerator.num_processes
+        if self.num_ready <= options.num_validation:
+            raise TrainingError(
+                f"Only {self.num_ready} sequences are ready and {options.num_validation} are held out; "
+                "extract more features or hold out fewer."
+            )
+        batches = epoch_batches(
+            self.cache.lengths,
+            options.num_validation,
+            self.num_ready,
+            options.batch_tokens,
+            options.seed,
+            self.epoch,
+        )
+        mine = batches[self.accelerator.process_index : len(batches) // world * world : world]
+        return mine[self.next_batch :]
+
+    def _to_device(self, batch: Batch) -> Batch:
+        return Batch(*(getattr(batch, name).to(self.accelerator.device) for name in Batch.__slots__))
+
+    def _train_on(self, batch: Batch) -> dict[str, float]:
+        options = self.options
+        rate = learning_rate_at(self.progress, self.step, options)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        num_steps = unroll_steps_at(self.progress, options)
+        labels = self.draft_index[batch.ids.flatten()].unique()
+        vocabulary = sample_vocabulary(
+            self.head.output_weight, self.frequent, labels[labels >= 0], options.sampled_rows, self.generator
+        )
+        noise = None
+        if num_steps == 1 and self.noise_width > 0:
+            noise = (torch.rand(batch.features.shape, generator=self.generator) - 0.5) * self.noise_width
+            noise = noise.to(batch.features.device)
+        self.prepared.train()
+        loss, parts = self.prepared(batch, vocabulary, num_steps, noise)
+        if not torch.isfinite(loss):
+            raise TrainingError(
+                f"The loss is {loss.item()} at step {self.step}; resume from the last checkpoint with a lower "
+                "learning rate, and check the features for values that are not finite."
+            )
+        self.accelerator.backward(loss)
+        norm = self.accelerator.clip_grad_norm_(self.head.parameters(), options.clip_norm)
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return parts | {"loss": loss.item(), "learning_rate": rate, "gradient_norm": float(norm), "unroll": num_steps}
+
+    def _report(self, window: list[dict[str, float]], seconds: float) -> None:
+        """Logs the means of the last steps and the speed in learned positions per second."""
+        names = set(window[-1])
+        window = [parts for parts in window if set(parts) == names]
+        means = {name: sum(parts[name] for parts in window) / len(window) for name in window[-1]}
+        means["positions_per_second"] = means["positions"] * 20 / max(seconds, 1e-9)
+        gaps = " ".join(
+            f"{name.removesuffix('/token')} {means[name] - means['target_entropy']:.3f}"
+            for name in means
+            if name.endswith("/token")
+        )
+        if self.accelerator.is_main_process:
+            log.info(
+                "step %d epoch %d.%d (%d sequences) %.1f min | gap to target: %s | feature %.4f | lr %.2e | norm %.2f "
+                "| %.0f positions/s",
+                self.step, self.epoch, self.next_batch, self.num_ready, self.elapsed / 60, gaps,
+                means["main_1/feature"], means["learning_rate"], means["gradient_norm"],
+                means["positions_per_second"],
+            )  # fmt: skip
+        if self.writer:
+            for name, value in means.items():
+                self.writer.add_scalar(name, value, self.step)
+
+    def save(self) -> None:
+        """Writes the head and the training state, each file in one move, and logs what `validate` says."""
+        if not self.accelerator.is_main_process:
+            return
+        save_head_atomically(self.head, self.out)
+        if self.state_folder:
+            self.state_folder.mkdir(parents=True, exist_ok=True)
+            partial = self.state_folder / (STATE_NAME + ".partial")
+            torch.save(self.state_dict(), partial)
+            os.replace(partial, self.state_folder / STATE_NAME)
+        if self.validate:
+            numbers = self.validate(self.head)
+            log.info("step %d validation: %s", self.step, " ".join(f"{k} {v:.3f}" for k, v in numbers.items()))
+            if self.writer:
+                for name, value in numbers.items():
+                    self.writer.add_scalar(f"validation/{name}", value, self.step)
+
+    def state_dict(self) -> dict:
+        """Everything a resumed run needs to go on as if it had never stopped."""
+        return {
+            "head": self.head.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "generator": self.generator.get_state(),
+            "options": asdict(self.options),
+            "position": [self.step, self.epoch, self.next_batch, self.num_ready],
+            "elapsed": self.elapsed,
+        }
+
+    def resume(self) -> None:
+        """Goes on from the last checkpoint in `state_folder`.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        path = self.state_folder / STATE_NAME
+        if not path.is_file():
+            raise FileNotFoundError(f"Nothing to resume: {path} does not exist; start without --resume.")
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        self.head.load_state_dict(state["head"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.generator.set_state(state["generator"])
+        self.step, self.epoch, self.next_batch, self.num_ready = state["position"]
+        self.elapsed = state["elapsed"]
+
+
+def save_head_atomically(head: JakiroHead, folder: Path) -> None:
+    """`save_head`, but a reader never meets half a file."""
+    partial = folder.with_name(folder.name + ".partial")
+    save_head(head, partial)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in (WEIGHTS_NAME, CONFIG_NAME):
+        os.replace(partial / name, folder / name)
+    partial.rmdir()

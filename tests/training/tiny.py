@@ -1,0 +1,55 @@
+"""A tiny random target, a corpus of random ids with its features, and heads for it."""
+
+from pathlib import Path
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from jakiro.draft.jakiro import JakiroHead
+from jakiro.training.features import FeatureCache, write_features
+from jakiro.training.start import head_config
+
+VOCAB_SIZE, HIDDEN = 40, 16
+
+
+def tiny_target() -> LlamaForCausalLM:
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=VOCAB_SIZE,
+        hidden_size=HIDDEN,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=128,
+        eos_token_id=1,
+    )
+    return LlamaForCausalLM(config).eval().requires_grad_(False)
+
+
+def features_of(target: LlamaForCausalLM):
+    def run(ids: torch.Tensor) -> torch.Tensor:
+        with torch.inference_mode():
+            return target.model(input_ids=ids, use_cache=False).last_hidden_state
+
+    return run
+
+
+def tiny_sequences(count: int = 24) -> list[tuple[list[int], int]]:
+    generator = torch.Generator().manual_seed(1)
+    lengths = torch.randint(9, 20, (count,), generator=generator).tolist()
+    return [(torch.randint(2, VOCAB_SIZE, (length,), generator=generator).tolist(), 3) for length in lengths]
+
+
+def tiny_cache(folder: Path, target: LlamaForCausalLM) -> FeatureCache:
+    for _ in write_features(folder, tiny_sequences(), HIDDEN, features_of(target), batch_tokens=64, group=8):
+        pass
+    return FeatureCache(folder)
+
+
+def tiny_head(target: LlamaForCausalLM, fusion: str = "summed", draft_vocab: int | None = None, seed: int = 2):
+    torch.manual_seed(seed)
+    head = JakiroHead(head_config(target.config, 12, draft_vocab, fusion))
+    if draft_vocab:
+        head.draft_token_ids.copy_(torch.arange(draft_vocab) + 2)
+    return head.bind(target.get_input_embeddings().weight, target.lm_head.weight)
