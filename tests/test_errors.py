@@ -1,0 +1,171 @@
+"""Bad requests get one clear sentence that holds what came and what was expected; the next request works."""
+
+import pytest
+import torch
+
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.draft.checkpoint import save_head
+from jakiro.generate import JakiroGenerator
+from jakiro.target import TargetModel
+from tests.support import TREE, byte_tokenizer, prompt_ids, tiny_generator, tiny_head, tiny_model, tiny_target
+
+QUESTION, SAMPLING = "Why?", SamplingParams(max_new_tokens=6)
+
+
+@pytest.fixture(scope="module")
+def expected(generator):
+    return generator.run(QUESTION, SAMPLING, tree=TREE).token_ids
+
+
+def assert_refused(call, *parts, kind=ValueError):
+    with pytest.raises(kind) as caught:
+        call()
+    message = str(caught.value)
+    for part in parts:
+        assert part in message, message
+    assert "\n" not in message and len(message) < 500, message
+
+
+@pytest.mark.parametrize(
+    ("messages", "part"),
+    [
+        ("", "Type a question first."),
+        ("   \n", "Type a question first."),
+        ([], "Type a question first."),
+        ([{"role": "user", "content": ""}], "Type a question first."),
+        ([{"role": "wizard", "content": "x"}], "wizard"),
+        ([{"role": "user", "content": 7}], "7"),
+    ],
+)
+@pytest.mark.parametrize("method", ["jakiro", "autoregressive"])
+def test_a_question_that_is_none_is_refused_and_the_next_one_is_answered(generator, expected, messages, part, method):
+    assert_refused(lambda: generator.run(messages, SAMPLING, method=method), part)
+    assert generator.run(QUESTION, SAMPLING, method=method, tree=TREE).token_ids == expected
+
+
+def test_an_empty_raw_prompt_is_refused(generator):
+    assert_refused(lambda: generator.run("", SAMPLING, raw=True), "Type a question first.")
+
+
+def test_a_prompt_longer_than_the_context_is_refused_with_both_lengths(generator, expected):
+    question = "a" * 300
+    length = len(prompt_ids(question))
+    for method in ("jakiro", "autoregressive"):
+        assert_refused(lambda m=method: generator.run(question, SAMPLING, method=m), f"{length}", "256", "Shorten")
+        assert generator.run(QUESTION, SAMPLING, method=method, tree=TREE).token_ids == expected
+
+
+@pytest.mark.parametrize("method", ["", "eagle", "JAKIRO", None])
+def test_an_unknown_method_is_refused_with_the_known_ones(generator, expected, method):
+    assert_refused(lambda: generator.run(QUESTION, SAMPLING, method=method), repr(method), "jakiro", "autoregressive")
+    assert generator.run(QUESTION, SAMPLING, tree=TREE).token_ids == expected
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"temperature": -1},
+        {"temperature": float("nan")},
+        {"temperature": float("inf")},
+        {"temperature": True},
+        {"top_p": 0},
+        {"seed": -1},
+        {"seed": 2**63},
+        {"max_new_tokens": 0},
+    ],
+    ids=str,
+)
+def test_impossible_settings_are_refused_before_anything_runs(generator, expected, values):
+    value = next(iter(values.values()))
+    assert_refused(lambda: generator.run(QUESTION, SamplingParams(**values)), f"you gave {value}.")
+    assert generator.run(QUESTION, SAMPLING, tree=TREE).token_ids == expected
+
+
+def test_an_impossible_tree_is_refused(generator):
+    assert_refused(lambda: generator.run(QUESTION, SAMPLING, tree=TreeConfig(nodes=0)), "you gave 0.")
+
+
+def test_without_a_head_only_plain_decoding_is_offered(expected):
+    generator = tiny_generator(None)
+    assert_refused(lambda: generator.run(QUESTION, SAMPLING), "No draft head fits this model")
+    assert generator.run(QUESTION, SAMPLING, method="autoregressive").token_ids == expected
+
+
+def test_a_head_of_another_hidden_size_is_refused_with_both_sizes():
+    target = tiny_target()
+    small = TargetModel(tiny_model(hidden_size=32), byte_tokenizer())
+    head = tiny_head(small, bind=False)
+    call = lambda: head.bind(target.embedding, target.output_weight)  # noqa: E731
+    assert_refused(call, "(260, 32)", "(260, 64)", "choose a head trained for this target")
+
+
+def test_a_head_of_another_vocabulary_is_refused_with_both_sizes():
+    target, other = tiny_target(), tiny_target(vocab_size=300)
+    head = tiny_head(other, bind=False)
+    assert_refused(lambda: head.bind(target.embedding, target.output_weight), "(300, 64)", "(260, 64)")
+
+
+@pytest.mark.parametrize("numerics", ["", "precise", "Exact", 3])
+def test_unknown_numerics_are_refused_with_the_known_ones(generator, numerics):
+    parts = (repr(numerics), "exact", "fast")
+    assert_refused(lambda: TargetModel(tiny_model(), byte_tokenizer(), numerics=numerics), *parts)
+    assert_refused(lambda: generator.target.with_numerics(numerics), *parts)
+
+
+@pytest.fixture
+def tiny_folder(tmp_path):
+    """A saved tiny target that the zoo can load by its path."""
+    folder = tmp_path / "target"
+    tiny_model().save_pretrained(folder)
+    byte_tokenizer().save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        ({"target": "smollm3-nonsense"}, ["smollm3-nonsense", "smollm2-135m-instruct"]),
+        ({"head": "no-such-head"}, ["no-such-head", "known names are"]),
+        ({"dtype": "float8"}, ["'float8'", "float32", "bfloat16"]),
+        ({"numerics": "quick"}, ["'quick'", "exact", "fast"]),
+        ({"device": "abacus"}, ["'abacus'", "cpu"]),
+        ({"target": "no such/model at all"}, ["no such/model at all"]),
+    ],
+    ids=str,
+)
+def test_unknown_names_are_refused_with_the_known_ones(arguments, parts):
+    assert_refused(lambda: JakiroGenerator.from_pretrained(**arguments), *parts)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_asking_for_a_gpu_where_there_is_none_is_refused():
+    assert_refused(lambda: JakiroGenerator.from_pretrained(device="cuda"), "no GPU is visible")
+
+
+def test_a_folder_of_a_target_loads_with_its_head_and_each_broken_head_is_refused(tiny_folder, tmp_path, expected):
+    target = str(tiny_folder)
+    good = tmp_path / "head"
+    save_head(tiny_head(tiny_target()), good)
+
+    def load(head):
+        return JakiroGenerator.from_pretrained(target, str(head), device="cpu", dtype="float32")
+
+    small = tmp_path / "small"
+    save_head(tiny_head(TargetModel(tiny_model(hidden_size=32), byte_tokenizer()), bind=False), small)
+    assert_refused(lambda: load(small), "(260, 32)", "(260, 64)")
+    (tmp_path / "empty").mkdir()
+    assert_refused(lambda: load(tmp_path / "empty"), "config.json is missing", kind=FileNotFoundError)
+    for name, content, part in (
+        ("head.safetensors", b"\x10\x00", "head.safetensors is broken"),
+        ("config.json", b"{'a'", "config.json is not JSON"),
+    ):
+        broken = tmp_path / f"broken {name}"
+        save_head(tiny_head(tiny_target()), broken)
+        (broken / name).write_bytes(content)
+        assert_refused(lambda folder=broken: load(folder), part)
+    generator = load(good)
+    assert generator.run(QUESTION, SAMPLING, tree=TREE).token_ids == expected
+    assert generator.status["head"] == str(good)
+    plain = JakiroGenerator.from_pretrained(target, dtype="float32", device="cpu")
+    assert plain.status["notices"] == ["No draft head fits this model, so only plain decoding is available."]
+    assert plain.run(QUESTION, SAMPLING, method="autoregressive").token_ids == expected
