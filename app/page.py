@@ -11,6 +11,7 @@ from app.worker import ModelService, Runs
 _VIEW_TEMPLATE = '<div class="jk-view"></div>'
 _TOP_TEMPLATE = '<div class="jk-top"></div>'
 _QUEUE_SIZE = 64
+_WAITING_AT_ONCE = 16  # answers that may wait for their turn; the model still serves one at a time
 
 
 def build(load: Callable[[], object]) -> gr.Blocks:
@@ -83,7 +84,7 @@ def build(load: Callable[[], object]) -> gr.Blocks:
             view,
             js="(...values) => Jakiro.beforeAsk(values)",
             show_progress="hidden",
-            concurrency_limit=handlers_at_once(),
+            concurrency_limit=_WAITING_AT_ONCE,
             concurrency_id="answers",
             api_name="generate",
         )
@@ -103,11 +104,6 @@ def build(load: Callable[[], object]) -> gr.Blocks:
     return page
 
 
-def handlers_at_once() -> int:
-    """How many answers may wait for their turn inside the page's own queue; the model still serves one at a time."""
-    return 16
-
-
 def _server_functions(runs: Runs) -> list[Callable]:
     def recording_names(_=None) -> list[str]:
         return web.recording_names()
@@ -121,19 +117,25 @@ def _server_functions(runs: Runs) -> list[Callable]:
 def _settings() -> list:
     """The settings sidebar; its components in the order in which `read_asking` takes them."""
     with gr.Sidebar(open=False, position="right", label=words.SETTINGS, elem_id="settings"):
-        temperature = gr.Number(
-            0, label=words.TEMPERATURE, info=words.TEMPERATURE_INFO, step=0.1, elem_id="temperature"
-        )
-        top_p = gr.Number(1, label=words.TOP_P, info=words.TOP_P_INFO, step=0.05)
-        top_k = gr.Number(0, label=words.TOP_K, info=words.TOP_K_INFO, step=1)
-        seed = gr.Number(0, label=words.SEED, info=words.SEED_INFO, step=1, elem_id="seed")
-        length = gr.Number(96, label=words.LENGTH, info=words.LENGTH_INFO, step=1, elem_id="length")
+        with gr.Row():
+            temperature = _number(0, words.TEMPERATURE, words.TEMPERATURE_INFO, "temperature", step=0.1)
+            seed = _number(0, words.SEED, words.SEED_INFO, "seed")
+        with gr.Row():
+            top_p = _number(1, words.TOP_P, words.TOP_P_INFO, "top-p", step=0.05)
+            top_k = _number(0, words.TOP_K, words.TOP_K_INFO, "top-k")
+        length = _number(96, words.LENGTH, words.LENGTH_INFO, "length")
         tree = gr.Radio([words.AUTOMATIC, words.FIXED], value=words.AUTOMATIC, label=words.TREE, info=words.TREE_INFO)
-        candidates = gr.Number(23, label=words.CANDIDATES, info=words.CANDIDATES_INFO, step=1, elem_id="candidates")
-        levels = gr.Number(5, label=words.LEVELS, info=words.LEVELS_INFO, step=1, elem_id="levels")
+        with gr.Row():
+            candidates = _number(23, words.CANDIDATES, words.CANDIDATES_INFO, "candidates")
+            levels = _number(5, words.LEVELS, words.LEVELS_INFO, "levels")
         alongside = gr.Checkbox(True, label=words.ALONGSIDE, info=words.ALONGSIDE_INFO, elem_id="alongside")
         system_prompt = gr.Textbox("", label=words.SYSTEM_PROMPT, lines=3, elem_id="system-prompt")
     return [temperature, top_p, top_k, seed, length, tree, candidates, levels, alongside, system_prompt]
+
+
+def _number(value: float, label: str, info: str, name: str, step: float = 1) -> gr.Number:
+    """A number field without limits of its own: what does not fit is refused by the settings, in their words."""
+    return gr.Number(value, label=label, info=info, step=step, elem_id=name, min_width=100)
 
 
 def launch(page: gr.Blocks, host: str | None = None, port: int | None = None, share: bool = False, **options):

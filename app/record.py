@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from app.asking import DRAFTED, PLAIN
-from app.web import ASSETS
+from app.web import TRACES
 from jakiro.config import SamplingParams, TreeConfig
 
 
@@ -95,7 +95,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Makes the shipped recordings.")
     for name in ("target", "head", "device", "dtype", "numerics"):
         parser.add_argument(f"--{name}")
-    parser.add_argument("--out", type=Path, default=ASSETS / "traces")
+    parser.add_argument("--out", type=Path, default=TRACES)
     arguments = vars(parser.parse_args())
     folder = arguments.pop("out")
     from jakiro import JakiroGenerator

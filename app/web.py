@@ -10,6 +10,7 @@ from pathlib import Path
 from app import words
 
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
+TRACES = ASSETS / "traces"
 SCRIPTS = (
     "dom.js",
     "pieces.js",
@@ -56,11 +57,11 @@ def head() -> str:
 
 def recording_names() -> list[str]:
     """Names of the shipped recordings, in the order they are shown."""
-    return sorted(path.stem for path in (ASSETS / "traces").glob("*.json"))
+    return sorted(path.stem for path in TRACES.glob("*.json"))
 
 
 def recording(name: str) -> dict | None:
     """One shipped recording: title, why it is worth seeing, and its traces by method; None for an unknown name."""
     if name not in recording_names():
         return None
-    return json.loads((ASSETS / "traces" / f"{name}.json").read_text(encoding="utf-8"))
+    return json.loads((TRACES / f"{name}.json").read_text(encoding="utf-8"))

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from app import words
 from app.asking import PLAIN, Asking
 
-QUEUE_LIMIT = 32
+QUEUE_LIMIT = 16
 KEPT_RUNS = 64
 _LOOK_AROUND_SECONDS = 0.1
 

@@ -1,6 +1,6 @@
 // Shipped recordings and opened files: cards to play them, and the one that plays when the page opens.
 (() => {
-  const { h, say, number, metrics, runFromTraces, speedupWords, badgeOf } = Jakiro;
+  const { h, say, number, metrics, runFromTraces, speedupWords } = Jakiro;
 
   class RecordingsView {
     constructor(state, on) {
@@ -70,7 +70,7 @@
       const tau = metrics.tau(run.main.steps);
       const speedup = speedupWords(metrics.speedup(run.main, run.plain)) || say("not_measured");
       return h("section", { class: "pane recording-card" }, h("h2", { dir: "auto" }, recording.title),
-        h("p", { dir: "auto" }, recording.why || run.question), h("p", { class: "muted" }, badgeOf(run)),
+        h("p", { dir: "auto" }, recording.why || run.question), h("p", { class: "muted" }, Jakiro.badgeOf(run)),
         h("p", { class: "tabular" }, h("b", null, speedup), ` · τ ${tau === null ? "–" : number(tau, 2)}`),
         h("button", { class: "plain-button", onclick: () => this.play(id, recording, source) }, say("play")),
         source === "opened" ? h("button", { class: "plain-button", onclick: () => {

@@ -144,7 +144,7 @@
         const room = right - x;
         const y = 18 * this.scale;
         group.append(s("path", { class: "bracket", d: `M${x - 6},${y + 5}v-4H${right}v4` }),
-          s("text", { x: x - 6, y: y - 5, class: "pass" }, this.fit(words, room + 16 * this.scale)));
+          s("text", { x: x - 6, y: y - 5, class: "pass" }, this.fit(words, (room + 16 * this.scale) * 1.3)));
       }
       return group;
     }

@@ -1,10 +1,11 @@
 """The whole page in chromium over the fake generator: asking, scrubbing while live, stop, errors, dark, phone."""
 
+import json
 import time
 
 import pytest
 
-from app import words
+from app import record, web, words
 from tests.app.conftest import ask, seek, serve, wait_until_finished
 from tests.app.fake import FakeGenerator
 
@@ -132,3 +133,50 @@ def test_the_api_streams_and_gives_text_end_and_trace(api):
 def test_the_api_refuses_bad_values_in_words(api, changes, sentence):
     values = {"question": "Why?"} | changes
     assert api.predict(**values, api_name="/generate")["error"] == sentence
+
+
+@pytest.fixture
+def recordings(tmp_path, monkeypatch):
+    """Three shipped recordings made by the recorder from the fake generator."""
+    for plan in record.PLANS[:3]:
+        record.write(record.record(FakeGenerator(), plan), tmp_path / f"{plan.name}.json")
+    monkeypatch.setattr(web, "TRACES", tmp_path)
+    return tmp_path
+
+
+def test_the_page_opens_playing_a_recording_before_any_model_is_loaded(open_tab, recordings):
+    blocks, address = serve(lambda: time.sleep(60))
+    try:
+        tab = open_tab(address)
+        tab.wait_for_function(
+            "() => document.querySelector('.badge').textContent.startsWith('Recording')", timeout=5000
+        )
+        first = int(tab.get_attribute("#jk-step", "max"))
+        tab.wait_for_selector(f'svg.tree[data-step="{first}"]')
+        tab.wait_for_selector('[data-action="play"][aria-label="Play"]')
+        rest = int(tab.get_attribute("svg.tree", "data-step"))
+        path = tab.get_attribute("svg.tree", "data-accepted").split(",")
+        steps = json.loads((recordings / "1-sky.json").read_text())["traces"]["jakiro"]["steps"]
+        assert len(path) == len(steps[rest]["accepted_path"]) >= 3
+        assert tab.inner_text("#jk-chip") == words.CHIP_LOADING
+    finally:
+        blocks.close()
+
+
+def test_recordings_are_listed_played_and_opened_from_files(open_tab, fake_address, recordings):
+    tab = open_tab(f"{fake_address}?recording=2-counting&step=4")
+    tab.wait_for_selector('svg.tree[data-step="3"]')
+    tab.click('[data-tab="recordings"]')
+    tab.wait_for_selector(".recording-card")
+    assert tab.locator(".recording-card").count() == 3
+    tab.set_input_files("#jk-open", {"name": "x.json", "mimeType": "application/json", "buffer": b'{"header": {}}'})
+    tab.wait_for_selector("#jk-notice.error")
+    assert tab.inner_text("#jk-notice").endswith("This file is not a trace: the field “steps” is missing.")
+    tab.set_input_files("#jk-open", recordings / "3-haiku.json")
+    tab.wait_for_function("() => document.querySelector('.badge').textContent.startsWith('Opened file')")
+    assert tab.is_hidden("#jk-notice")
+    recorded = json.loads((recordings / "3-haiku.json").read_text())["traces"]["jakiro"]
+    tab.wait_for_selector("svg.tree")
+    assert tab.evaluate("document.querySelector('.answer-text').textContent") == "".join(
+        step["text"] for step in recorded["steps"]
+    )

@@ -1,0 +1,82 @@
+"""The tab "How it works": one component drawn by the browser, its scripts, words and recordings.
+
+The scripts are a block of their own, so that saved replay pages stay small. What a stop shows is computed in the browser
+from the shipped recordings; the server adds this device's own costs where a model is loaded.
+"""
+
+import json
+import threading
+
+import gradio as gr
+
+from app import lesson_words
+from app.web import ASSETS, TRACES
+from app.worker import ModelService
+
+RECORDINGS = TRACES / "lesson" / "recordings.json"
+SCRIPTS = (
+    "lesson_data.js",
+    "lesson_math.js",
+    "lesson_controls.js",
+    "lesson_passes.js",
+    "lesson_chain.js",
+    "lesson_experts.js",
+    "lesson_trees.js",
+    "lesson_mask.js",
+    "lesson_verdict.js",
+    "lesson_dice.js",
+    "lesson_speed.js",
+    "lesson.js",
+)
+_TEMPLATE = '<div class="jk-view jk-lesson" data-tab="lesson"></div>'
+
+
+def script() -> str:
+    """The lesson's modules in order, its words first; they extend the object the page's own modules share."""
+    words = json.dumps(lesson_words.BROWSER, ensure_ascii=False).replace("<", "\\u003c")
+    stops = json.dumps(lesson_words.STOPS, ensure_ascii=False).replace("<", "\\u003c")
+    modules = [(ASSETS / "web" / name).read_text(encoding="utf-8") for name in SCRIPTS]
+    return "\n".join([f"Object.assign(Jakiro.words, {words}); Jakiro.lessonTexts = {stops};", *modules])
+
+
+def style() -> str:
+    return (ASSETS / "web" / "lesson.css").read_text(encoding="utf-8")
+
+
+def head() -> str:
+    """The block for the page's <head>, behind the page's own."""
+    return f"<style>\n{style()}</style>\n<script>\n{script()}</script>"
+
+
+def component(service: ModelService) -> gr.HTML:
+    """The lesson's place on the page; it loads its recordings when it is opened for the first time."""
+
+    def lesson_recordings(_=None) -> str | None:
+        return RECORDINGS.read_text(encoding="utf-8") if RECORDINGS.is_file() else None
+
+    def lesson_device(_=None) -> dict | None:
+        return device_costs(service)
+
+    return gr.HTML(
+        value={},
+        html_template=_TEMPLATE,
+        js_on_load="Jakiro.mountLesson(element, server);",
+        server_functions=[lesson_recordings, lesson_device],
+        apply_default_css=False,
+        elem_id="lesson",
+    )
+
+
+def device_costs(service: ModelService) -> dict | None:
+    """This device's measured passes, in turn with the answers; None while no model is loaded or it has no draft head."""
+    if service.generator is None:
+        return None
+    try:
+        with service.turn(threading.Event(), lambda _: None) as generator:
+            profile = getattr(generator, "profile", None)
+    except ValueError:
+        return None
+    if profile is None:
+        return None
+    values = profile.to_dict()
+    return {"name": values["key"].get("device", ""), "profile": {key: values[key] for key in ("verify_ms", "draft_ms")}}

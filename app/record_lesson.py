@@ -1,0 +1,119 @@
+"""Makes the recordings behind "How it works", as one compact file that holds nothing but what was measured.
+
+    python -m app.record_lesson [--target … --head … --device … --dtype …]
+
+One greedy pair with a large tree, and pairs at temperature 1 for two seeds, each with and without the target's noise in
+the draft. Steps are packed as for the live view, with the experts' contributions kept to three digits.
+"""
+
+import argparse
+import platform
+import time
+from pathlib import Path
+
+from app.asking import DRAFTED, PLAIN
+from app.lesson import RECORDINGS
+from app.packing import pack_header, pack_step, to_json
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.trace import Step, Trace
+
+QUESTION = "Why is the sky blue?"
+SEEDS = (1, 2)
+LARGE_TREE, SAMPLED_TREE = TreeConfig(nodes=64, depth=6), TreeConfig(nodes=24, depth=5)
+_COPIED_MEGABYTES = 256
+
+
+def record(generator) -> dict:
+    """Runs all pairs and returns the file's content: the device, and traces by recording and method."""
+    recordings = {"greedy": _pair(generator, SamplingParams(max_new_tokens=48), LARGE_TREE)}
+    for seed in SEEDS:
+        params = SamplingParams(temperature=1.0, seed=seed, max_new_tokens=40)
+        for noise in (True, False):
+            tree = TreeConfig(nodes=SAMPLED_TREE.nodes, depth=SAMPLED_TREE.depth, shared_noise=noise)
+            recordings[f"seed-{seed}-{'shared' if noise else 'own'}"] = _pair(generator, params, tree)
+    return {"device": _device(generator, recordings["greedy"]), "recordings": recordings}
+
+
+def _pair(generator, params: SamplingParams, tree: TreeConfig) -> dict[str, dict]:
+    race = generator.race([{"role": "user", "content": QUESTION}], params, methods=(PLAIN, DRAFTED), tree=tree)
+    for _ in race:
+        pass
+    return {method: pack_trace(trace) for method, trace in race.traces.items()}
+
+
+def pack_trace(trace: Trace) -> dict:
+    """A trace as columns; `assets/web/lesson_data.js` holds the reverse."""
+    return {
+        "header": pack_header(trace.header),
+        "steps": [_pack_step(step) for step in trace.steps],
+        "end_reason": trace.end_reason,
+    }
+
+
+def _pack_step(step: Step) -> dict:
+    packed = pack_step(step)
+    packed["e"] = [_rounded(node.expert_contributions) for node in step.nodes]
+    packed["r"] = [_rounded(node.residual_contribution) for node in step.nodes]
+    return packed
+
+
+def _rounded(value):
+    if value is None:
+        return None
+    return round(value, 3) if isinstance(value, float) else [round(part, 3) for part in value]
+
+
+def _device(generator, pair: dict) -> dict:
+    """What the passes cost here, how much a pass reads, and how fast this memory is."""
+    header, profile = pair[DRAFTED]["header"], generator.profile.to_dict()
+    return {
+        "name": profile["key"].get("device") or platform.processor() or header["device"],
+        "threads": profile["key"].get("threads"),
+        "date": header["created"][:10],
+        "dtype": header["dtype"],
+        "numerics": header["numerics"],
+        "profile": {"verify_ms": profile["verify_ms"], "draft_ms": profile["draft_ms"]},
+        "weight_bytes": _weight_bytes(generator.target),
+        "memory_bytes_per_second": _memory_speed(generator.target.device),
+    }
+
+
+def _weight_bytes(target) -> int:
+    """Bytes of the target's weights, each counted once."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(target.config)
+    return sum(weight.numel() for weight in model.parameters()) * target.dtype.itemsize
+
+
+def _memory_speed(device) -> float:
+    """Bytes a second that a large sum reads, the best of five."""
+    import torch
+
+    numbers = torch.ones(_COPIED_MEGABYTES * 2**18, device=device)
+    best = float("inf")
+    for _ in range(5):
+        start = time.perf_counter()
+        float(numbers.sum())
+        best = min(best, time.perf_counter() - start)
+    return round(numbers.numel() * numbers.itemsize / best, -8)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Makes the recordings behind “How it works”.")
+    for name in ("target", "head", "device", "dtype", "numerics"):
+        parser.add_argument(f"--{name}")
+    parser.add_argument("--out", type=Path, default=RECORDINGS)
+    arguments = vars(parser.parse_args())
+    path = arguments.pop("out")
+    from jakiro import JakiroGenerator
+
+    content = record(JakiroGenerator.from_pretrained(**arguments))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(to_json(content) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+// What the lesson computes from recorded steps: trees pruned by score and judged again, experts mixed anew, costs read
+// from measured points. Nothing is made up: where a number is not recorded, it is a fold over what is.
+(() => {
+  const { Lane, unpackStep } = Jakiro;
+
+  function unpackLane(packed) {
+    const lane = new Lane(packed.header);
+    packed.steps.forEach((columns) => {
+      const step = unpackStep(columns);
+      step.nodes.forEach((node, i) => (node.residual_contribution = columns.r[i]));
+      lane.add(step);
+    });
+    lane.endReason = packed.end_reason || "stopped";
+    return lane;
+  }
+
+  // {device, pairs: {name: {plain, jakiro}}} from the text of the shipped file
+  function readLesson(text) {
+    const { device, recordings } = JSON.parse(text);
+    const pairs = Object.fromEntries(Object.entries(recordings).map(([name, traces]) => [name,
+      { plain: unpackLane(traces.autoregressive), jakiro: unpackLane(traces.jakiro) }]));
+    return { device, pairs };
+  }
+
+  // ---- trees -------------------------------------------------------------------------------------------------
+  // The path along which each node is the target's own choice after the one before
+  function judge(nodes) {
+    const path = [];
+    for (let at = 0; ;) {
+      const next = nodes.findIndex((node) => node.parent === at && node.token_id === nodes[at].target_choice);
+      if (next < 0) return path;
+      path.push(next);
+      at = next;
+    }
+  }
+
+  // The step with only some of its nodes (indices in `keep`, parents included), judged again
+  function stepWith(step, keep) {
+    const order = [...keep].sort((a, b) => a - b);
+    const place = new Map(order.map((i, at) => [i, at]));
+    const nodes = order.map((i) => ({ ...step.nodes[i], parent: i ? place.get(step.nodes[i].parent) : -1, source: i }));
+    const path = judge(nodes);
+    const end = nodes[path.length ? path[path.length - 1] : 0];
+    return { ...step, nodes, accepted_path: path, bonus_token_id: end.target_choice, bonus_piece: end.target_choice_piece,
+      committed_ids: [...path.map((i) => nodes[i].token_id), end.target_choice] };
+  }
+
+  // Candidates from the likeliest path on: by score, smaller depth first among equals, as the tree itself is chosen
+  function byScore(step) {
+    const { nodes } = step;
+    return nodes.map((_, i) => i).slice(1)
+      .sort((a, b) => nodes[b].score - nodes[a].score || nodes[a].depth - nodes[b].depth || a - b);
+  }
+
+  const pruned = (step, candidates) => stepWith(step, [0, ...byScore(step).slice(0, candidates)]);
+  const withoutContrastive = (step) => stepWith(step,
+    step.nodes.map((_, i) => i).filter((i) => step.nodes[i].proposer !== "contrastive"));
+  const depthOf = (step) => step.nodes.reduce((most, node) => Math.max(most, node.depth), 0);
+  const passesOf = (step) => step.nodes.reduce((most, node) => Math.max(most, node.draft_pass), 0);
+  const expectedTokens = (step) => 1 + step.nodes.slice(1).reduce((sum, node) => sum + Math.exp(node.score), 0);
+
+  // A lane that shows `step` in place of its own at `index`
+  function laneWith(lane, index, step) {
+    const other = Object.create(lane);
+    other.steps = lane.steps.slice();
+    other.steps[index] = step;
+    return other;
+  }
+
+  const drafted = (lane) => lane.steps.filter((step) => step.nodes.length > 1);
+  const mean = (values) => (values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : 0);
+
+  // Tokens a step brings on average if every recorded tree had so many candidates, each step judged where it stands
+  const tokensAt = (lane, candidates) => mean(drafted(lane).map((step) => pruned(step, candidates).accepted_path.length + 1));
+
+  // The draft's favourite continuation: the best child again and again
+  function favourite(step) {
+    const chain = [];
+    for (let at = 0; ;) {
+      let best = -1;
+      step.nodes.forEach((node, i) => {
+        if (node.parent === at && (best < 0 || node.score > step.nodes[best].score)) best = i;
+      });
+      if (best < 0) return chain;
+      chain.push(best);
+      at = best;
+    }
+  }
+
+  const edgeChance = (step, i) => Math.exp(step.nodes[i].score - step.nodes[step.nodes[i].parent].score);
+
+  // ---- experts -----------------------------------------------------------------------------------------------
+  // A candidate's score if the router had given expert 2 the weight `second`: linear, so recorded parts are enough
+  function mixScore(node, second) {
+    const mix = [1 - second, second];
+    return node.residual_contribution + node.expert_contributions.reduce((sum, part, e) =>
+      sum + (mix[e] * part) / Math.max(node.router_weights[e], 1e-6), 0);
+  }
+
+  const firstLevel = (step) => step.nodes.map((node, i) => [node, i]).filter(([node]) => node.depth === 1
+    && node.expert_contributions && node.residual_contribution !== null && node.router_weights.length === 2).map(([, i]) => i);
+
+  const ranked = (step, second) => firstLevel(step).map((i) => [i, mixScore(step.nodes[i], second)])
+    .sort((a, b) => b[1] - a[1] || a[0] - b[0]);
+
+  // Pairs of candidates that the two experts alone would put in opposite order, as a share of all pairs
+  function disagreement(step) {
+    const members = firstLevel(step);
+    let pairs = 0;
+    let opposite = 0;
+    members.forEach((a, at) => members.slice(at + 1).forEach((b) => {
+      const gap = (second) => mixScore(step.nodes[a], second) - mixScore(step.nodes[b], second);
+      pairs += 1;
+      if (gap(0) * gap(1) < 0) opposite += 1;
+    }));
+    return pairs ? opposite / pairs : 0;
+  }
+
+  // ---- costs -------------------------------------------------------------------------------------------------
+  // Piecewise linear through ascending [x, y] points; beyond the last one its last slope goes on
+  function interpolate(points, x) {
+    if (points.length === 1 || x <= points[0][0]) return points[0][1];
+    let right = points.findIndex((point) => point[0] >= x);
+    if (right < 0) right = points.length - 1;
+    const [[x0, y0], [x1, y1]] = [points[right - 1], points[right]];
+    return y0 + ((y1 - y0) * (x - x0)) / (x1 - x0);
+  }
+
+  const checkMs = (profile, nodes) => interpolate(profile.verify_ms, nodes);
+  const draftMs = (profile, levels) => (levels ? interpolate(profile.draft_ms, levels) : 0);
+
+  // Means over the recorded steps: plain pass, draft, check, the rest, and both ways to the speedup
+  function measured(pair) {
+    const steps = drafted(pair.jakiro);
+    const of = (name) => mean(steps.map((step) => step[name]));
+    return { tau: Jakiro.metrics.tau(steps), plain: mean(pair.plain.steps.map((step) => step.verify_ms)), draft: of("draft_ms"),
+      check: of("verify_ms"), other: of("other_ms"), speedup: Jakiro.metrics.speedup(pair.jakiro, pair.plain) };
+  }
+
+  const best = (items, worth) => items.reduce((found, item) => (found === null || worth(item) > worth(found) ? item : found), null);
+
+  Object.assign(Jakiro, { lessonData: { readLesson, judge, stepWith, byScore, pruned, withoutContrastive, depthOf, passesOf,
+    expectedTokens, laneWith, drafted, mean, tokensAt, favourite, edgeChance, mixScore, firstLevel, ranked, disagreement,
+    interpolate, checkMs, draftMs, measured, best } });
+})();
