@@ -1,10 +1,12 @@
 """Draft heads on disk: config.json, float16 safetensors, and a loader that names what does not fit.
 
-Tensor names are those of the official checkpoints; the target's embedding and output rows are never stored.
+Tensor names are those of the official checkpoints; the target's embedding and output rows are never stored. Foreign
+checkpoints come in through `official.py`; whether a head belongs to a target is asked here, from the configs alone.
 """
 
 import hashlib
 import json
+import pickle
 from pathlib import Path
 
 import torch
@@ -13,8 +15,10 @@ from safetensors.torch import load_file, save_file
 
 from jakiro.config import DraftConfig
 from jakiro.draft.jakiro import JakiroHead
+from jakiro.draft.official import from_official, rope_of
 
 WEIGHTS_NAME = "head.safetensors"
+FOREIGN_WEIGHTS_NAMES = ("model.safetensors", "pytorch_model.bin")
 CONFIG_NAME = "config.json"
 
 
@@ -30,28 +34,119 @@ def save_head(head: JakiroHead, folder: Path) -> None:
 
 
 def load_head(folder: str | Path, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> JakiroHead:
-    """Reads a head that `save_head` wrote.
+    """Reads a head of our own format, an official Jakiro or Jakiro* head, or an EAGLE-1/2 head.
 
     Raises:
         FileNotFoundError: no such folder, or a file is missing in it.
-        ValueError: the config or the weights are broken, or a tensor is missing, unexpected or of another shape.
+        ValueError: the config or the weights are broken, of an unknown kind or with features that are not supported,
+            or a tensor is missing, unexpected or of another shape.
     """
     folder = Path(folder)
-    config_path, weights_path = folder / CONFIG_NAME, folder / WEIGHTS_NAME
-    for path in (config_path, weights_path):
-        if not path.is_file():
-            raise FileNotFoundError(f"No draft head in {folder}: {path.name} is missing; expected a folder with both.")
-    try:
-        values = json.loads(config_path.read_text())
-    except ValueError as error:
-        raise ValueError(f"The draft head's {CONFIG_NAME} is not JSON: {error}.") from error
-    head = JakiroHead(DraftConfig.from_dict(values))
-    try:
-        tensors = load_file(weights_path)
-    except SafetensorError as error:
-        raise ValueError(f"The draft head's {WEIGHTS_NAME} is broken: {error}; download or train it again.") from error
+    values = _read_config(folder)
+    tensors = _read_tensors(weights_file(folder))
+    if _is_own(values):
+        config = DraftConfig.from_dict(values)
+    else:
+        config, tensors = from_official(values, tensors)
+    head = JakiroHead(config)
     fill_head(head, tensors)
     return head.to(device=device, dtype=dtype).eval().requires_grad_(False)
+
+
+def weights_file(folder: str | Path) -> Path:
+    """The file of a head folder that holds its weights.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    folder = Path(folder)
+    for name in (WEIGHTS_NAME, *FOREIGN_WEIGHTS_NAMES):
+        if (folder / name).is_file():
+            return folder / name
+    raise FileNotFoundError(
+        f"No draft head in {folder}: {WEIGHTS_NAME} is missing, and so are {' and '.join(FOREIGN_WEIGHTS_NAMES)}; "
+        f"expected a folder with weights and {CONFIG_NAME}."
+    )
+
+
+def misfits(head: DraftConfig, target_config, vocab_size: int | None = None) -> list[str]:
+    """What makes a head the wrong one for a target, a sentence each with both values; empty when all is well.
+
+    Args:
+        target_config: the target's transformers config.
+        vocab_size: rows of the target's embedding, where they are known better than by its config.
+    """
+    target_config = target_config.get_text_config()
+    num_heads = target_config.num_attention_heads
+    found = []
+    for what, ours, theirs in (
+        ("hidden size", head.hidden_size, target_config.hidden_size),
+        ("vocabulary", head.vocab_size, vocab_size or target_config.vocab_size),
+        ("number of attention heads", head.num_attention_heads, num_heads),
+        (
+            "number of key/value heads",
+            head.num_key_value_heads,
+            getattr(target_config, "num_key_value_heads", None) or num_heads,
+        ),
+    ):
+        if ours != theirs:
+            found.append(
+                f"The draft head has {what} {ours:,}, the target {theirs:,}; choose a head trained for this target."
+            )
+    return found + _rope_misfits(head.rope_parameters, target_config)
+
+
+def _rope_misfits(ours: dict, target_config) -> list[str]:
+    theirs = getattr(target_config, "rope_parameters", None) or {}
+    theirs = theirs.get("full_attention", theirs) if "rope_theta" not in theirs else theirs
+    if not theirs.get("rope_theta"):
+        return []
+    ours = rope_of({"rope_parameters": ours.get("full_attention", ours)})
+    theirs = rope_of({"rope_parameters": theirs})
+    if ours["rope_theta"] != theirs["rope_theta"]:
+        return [
+            f"The draft head has RoPE base {ours['rope_theta']:,.0f}, the target {theirs['rope_theta']:,.0f}; choose a "
+            "head trained for this target, or correct rope_theta in the head's config.json if it is wrong there."
+        ]
+    always = {"rope_type", "factor"}
+    names = sorted(always & (set(ours) | set(theirs)) | (set(ours) & set(theirs)))
+    different = [name for name in names if ours.get(name) != theirs.get(name)]
+    if not different:
+        return []
+    said = [", ".join(f"{name} {side.get(name, 'none')}" for name in different) for side in (ours, theirs)]
+    return [
+        f"The draft head has RoPE scaling {said[0]}, the target {said[1]}; choose a head trained for this target, or "
+        "correct rope_scaling in the head's config.json if it is wrong there."
+    ]
+
+
+def _is_own(values: dict) -> bool:
+    """Whether a config.json is ours: it says how wide an expert is, or nothing that a transformers config says."""
+    foreign = {"architectures", "model_type", "intermediate_size", "num_local_experts"}
+    return not isinstance(values, dict) or "expert_intermediate_size" in values or not foreign & set(values)
+
+
+def _read_config(folder: Path) -> dict:
+    path = folder / CONFIG_NAME
+    if not path.is_file():
+        raise FileNotFoundError(f"No draft head in {folder}: {CONFIG_NAME} is missing; expected a folder with both.")
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"The draft head's {CONFIG_NAME} is not JSON: {error}.") from error
+
+
+def _read_tensors(path: Path) -> dict[str, torch.Tensor]:
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        tensors = torch.load(path, map_location="cpu", weights_only=True)
+    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise ValueError(f"The draft head's {path.name} is broken: {reason}; download or train it again.") from error
+    if not isinstance(tensors, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in tensors.values()):
+        raise ValueError(f"The draft head's {path.name} holds something else than tensors by name.")
+    return tensors
 
 
 def fill_head(head: JakiroHead, tensors: dict[str, torch.Tensor]) -> None:
