@@ -148,9 +148,8 @@ def test_the_page_opens_playing_a_recording_before_any_model_is_loaded(open_tab,
     blocks, address = serve(lambda: time.sleep(60))
     try:
         tab = open_tab(address)
-        tab.wait_for_function(
-            "() => document.querySelector('.badge').textContent.startsWith('Recording')", timeout=5000
-        )
+        tab.wait_for_selector(".badge:visible", timeout=10_000)
+        assert tab.inner_text(".badge") == "Recording · 2-core CPU · 2026-01-02"
         first = int(tab.get_attribute("#jk-step", "max"))
         tab.wait_for_selector(f'svg.tree[data-step="{first}"]')
         tab.wait_for_selector('[data-action="play"][aria-label="Play"]')
@@ -173,7 +172,7 @@ def test_recordings_are_listed_played_and_opened_from_files(open_tab, fake_addre
     tab.wait_for_selector("#jk-notice.error")
     assert tab.inner_text("#jk-notice").endswith("This file is not a trace: the field “steps” is missing.")
     tab.set_input_files("#jk-open", recordings / "3-haiku.json")
-    tab.wait_for_function("() => document.querySelector('.badge').textContent.startsWith('Opened file')")
+    tab.wait_for_function("() => document.querySelector('.badge')?.textContent.startsWith('Opened file')")
     assert tab.is_hidden("#jk-notice")
     recorded = json.loads((recordings / "3-haiku.json").read_text())["traces"]["jakiro"]
     tab.wait_for_selector("svg.tree")
