@@ -211,6 +211,14 @@ class ScriptedDrafter:
     model: nn.Module
     error_rate: float
     seed: int = 0
+    _choices: dict = field(default_factory=dict)
+
+    def choice(self, ids: list[int], sampling: SamplingParams) -> int:
+        """The target's choice after `ids`, computed once."""
+        key = (sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed, *ids)
+        if key not in self._choices:
+            self._choices[key] = reference_choice(self.model, ids, sampling)
+        return self._choices[key]
 
     def start(self, ids: Tensor, features: Tensor, sampling: SamplingParams, noise: KeyedNoise) -> "ScriptedSession":
         return ScriptedSession(self, sampling, ids.tolist(), [features.shape[0]])
@@ -238,7 +246,7 @@ class ScriptedSession:
     def propose(self, tree_config: TreeConfig) -> DraftTree:
         """A chain of the target's choices, some wrong, with wrong siblings in random places."""
         while len(self._future) < tree_config.depth:
-            self._future.append(reference_choice(self.drafter.model, self.known + self._future, self.sampling))
+            self._future.append(self.drafter.choice(self.known + self._future, self.sampling))
         random = torch.Generator().manual_seed(self.drafter.seed * 1000 + len(self.known))
         vocab_size = self.drafter.model.config.vocab_size
         tokens, parents, depths, parent = [self.known[-1]], [-1], [0], 0

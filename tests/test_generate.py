@@ -68,7 +68,7 @@ def certain():
 def test_the_token_limit_cuts_ids_text_and_metrics_together_inside_a_block(scripted, sampling):
     whole, inside = reference_answer(tiny_model(), prompt_ids(QUESTION), sampling_of(sampling, LENGTH)), 0
     for limit in range(1, LENGTH + 1):
-        for method in ("jakiro", "autoregressive"):
+        for method in ("jakiro", "autoregressive")[: 2 if limit % 6 == 1 else 1]:
             trace = scripted.run(QUESTION, sampling_of(sampling, limit), method=method, tree=TREE)
             assert (trace.token_ids, trace.end_reason) == (whole[:limit], "length")
             assert_consistent(trace, scripted)
@@ -84,7 +84,7 @@ def test_a_stop_token_ends_the_answer_with_itself_wherever_in_a_block_it_comes(s
     whole, inside = reference_answer(tiny_model(), prompt_ids(QUESTION), sampling), 0
     for index, token_id in enumerate(whole):
         monkeypatch.setattr(scripted.target, "stop_ids", frozenset({token_id}))
-        for method in ("jakiro", "autoregressive"):
+        for method in ("jakiro", "autoregressive")[: 2 if index % 6 == 0 else 1]:
             trace = scripted.run(QUESTION, sampling, method=method, tree=TREE)
             assert trace.token_ids == whole[: whole.index(token_id) + 1]
             assert trace.end_reason == "eos"

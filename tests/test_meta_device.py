@@ -12,7 +12,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from jakiro.config import SamplingParams
+from jakiro.budget import DeviceProfile
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.generate import JakiroGenerator
 from tests.support import HEADS, TREE, scripted_generator, tiny_generator
 
 SAMPLINGS = {
@@ -20,6 +22,21 @@ SAMPLINGS = {
     "sampled": SamplingParams(temperature=1.0, seed=1, max_new_tokens=24),
     "nucleus": SamplingParams(temperature=0.7, top_p=0.9, top_k=50, seed=1, max_new_tokens=24),
 }
+
+
+REPETITIVE = "one two three one two three one two three one two"
+OTHER_TREES = {
+    "auto": TreeConfig(width=8, depth=6, nodes=48, policy="auto"),
+    "context": TreeConfig(width=4, depth=4, nodes=16, context=True),
+    "auto with context": TreeConfig(width=8, depth=6, nodes=48, policy="auto", context=True),
+}
+
+
+def measured_generator():
+    """A generator whose costs are given, so that trees size themselves."""
+    generator = tiny_generator("summed")
+    costs = DeviceProfile(((1, 10.0), (64, 12.0)), ((1, 0.1), (8, 0.4)), width=8)
+    return JakiroGenerator(generator.target, generator.drafter, generator.head, measure=lambda: costs)
 
 
 class NoMetaTensors(TorchDispatchMode):
@@ -47,6 +64,15 @@ def test_a_whole_run_makes_no_tensor_on_the_default_device(head, sampling):
         stream = generator.stream("Tell me.", sampling, tree=TREE)
         steps = [next(stream) for _ in range(4)]
     assert all(len(step.nodes) == TREE.nodes for step in steps)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+@pytest.mark.parametrize("tree", OTHER_TREES.values(), ids=OTHER_TREES)
+def test_trees_that_size_themselves_or_copy_from_the_context_make_none_either(tree, sampling):
+    stream = measured_generator().stream(REPETITIVE, sampling, tree=tree)
+    with meta_by_default():
+        steps = [next(stream) for _ in range(5)]
+    assert any(len(step.nodes) > 1 for step in steps)
 
 
 @pytest.mark.parametrize("numerics", ["exact", "fast"])
@@ -160,6 +186,18 @@ def reads_of_steps(stream, count, monkeypatch):
 @pytest.mark.parametrize("head", HEADS)
 def test_a_step_reads_from_the_device_once(head, sampling, monkeypatch):
     stream = tiny_generator(head).stream("Tell me.", sampling, tree=TREE)
+    assert reads_of_steps(stream, 4, monkeypatch) == [{"tolist": 1}] * 4
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+@pytest.mark.parametrize("tree", OTHER_TREES.values(), ids=OTHER_TREES)
+def test_trees_that_size_themselves_or_copy_from_the_context_read_once_a_step_too(tree, sampling, monkeypatch):
+    stream = measured_generator().stream(REPETITIVE, sampling, tree=tree)
+    assert reads_of_steps(stream, 5, monkeypatch) == [{"tolist": 1}] * 5
+
+
+def test_a_step_of_copied_chains_alone_reads_once(generator, monkeypatch):
+    stream = generator.stream(REPETITIVE, SAMPLINGS["greedy"], method="context")
     assert reads_of_steps(stream, 4, monkeypatch) == [{"tolist": 1}] * 4
 
 
