@@ -1,17 +1,37 @@
 """The target model: any transformers causal language model behind prefill and score.
 
-`score` runs a whole draft tree in one pass and returns logits and features at every node. Drafting is unknown here.
+`score` runs a whole draft tree in one pass and returns logits and features at every node. Drafting is unknown here;
+what a family asks for is found out in `families.py`.
 """
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
-from jakiro.attention import EXACT_ATTENTION, STOCK_ATTENTION
 from jakiro.cache import RowCache
 from jakiro.engine import LeanDecoder
+from jakiro.families import (
+    EAGER,
+    EXACT,
+    OWN,
+    STOCK,
+    TRIAL_CHAIN,
+    TRIAL_ERRORS,
+    TRIAL_PROMPT,
+    Attending,
+    additive,
+    agrees,
+    is_split,
+    output_function,
+    readable_positions,
+    refuse_what_cannot_work,
+    stop_ids,
+    takes_positions,
+    trial_reference,
+    weight_of,
+)
 from jakiro.linear import pack_linears, packing_works
 from jakiro.tree import DraftTree, ancestor_mask
 
@@ -42,10 +62,18 @@ class TargetModel:
             of Llama's shape move into a `LeanDecoder`, linear layers are packed on a CPU in float32.
         tokenizer: its tokenizer.
         name, sha256: what traces call it.
-        numerics: "exact" makes plain and tree passes round alike, "fast" uses stock attention and single rows.
+        numerics: "exact" makes plain and tree passes round alike, "fast" uses stock attention and single rows; where a
+            family's attention cannot be computed exactly, "fast" is used and `notices` say so.
+
+    Attributes:
+        device: where trees come in and logits go out: that of the output function. A model that is spread over devices
+            moves what it needs by itself.
+        chains_only: only chains can be scored, because the model counts positions inside its own attention.
+        notices: sentences to say aloud.
 
     Raises:
-        ValueError: unknown numerics, or a model that is no decoder with attention in every layer.
+        ValueError: unknown numerics, a model that is no decoder with attention in every layer, or one whose passes
+            over a tree do not give what it computes for each path alone.
     """
 
     def __init__(
@@ -53,34 +81,101 @@ class TargetModel:
     ) -> None:
         if numerics not in NUMERICS:
             raise ValueError(f"numerics must be one of {', '.join(NUMERICS)}; you gave {numerics!r}")
-        _refuse_what_cannot_work(model)
+        refuse_what_cannot_work(model.config, type(model))
         self.model, self.tokenizer, self.name, self.sha256 = model, tokenizer, name, sha256
         self.config = model.config.get_text_config()
-        weight = model.get_input_embeddings().weight
-        self.device, self.dtype = weight.device, weight.dtype
-        self.embedding = weight.detach()
-        self.output_weight = model.get_output_embeddings().weight.detach()
-        packed = packing_works(self.device, self.dtype)
+        self.embedding = weight_of(model.get_input_embeddings())
+        self.output_weight = weight_of(model.get_output_embeddings())
+        self.device, self.dtype = self.output_weight.device, self.output_weight.dtype
+        trial_ids = self._random_ids(TRIAL_PROMPT + 2 * TRIAL_CHAIN)
+        reference = trial_reference(model, trial_ids[: TRIAL_PROMPT + TRIAL_CHAIN])[TRIAL_PROMPT - 1 :]
+        packed = packing_works(self.device, self.dtype) and not is_split(model)
         self.lean = LeanDecoder.build(model, packed)
         if self.lean is not None:
             model.base_model.layers = nn.ModuleList()
         if packed:
             pack_linears(model)
-        self.output_layer = model.get_output_embeddings()
-        self.numerics = numerics
-        self.stop_ids = _stop_ids(model, tokenizer)
-        self.max_positions = int(getattr(self.config, "max_position_embeddings", 2**31))
+        self.logits = output_function(model, self.output_weight)
+        self.stop_ids = stop_ids(model, tokenizer)
+        self.max_positions, positions_notice = readable_positions(self.config)
+        self._notices = [positions_notice] if positions_notice else []
         self.window = getattr(self.config, "sliding_window", None)
-        self.bit_identical = numerics == "exact" and self.probe_bit_identity()
+        self._takes_positions = takes_positions(model.base_model)
+        self._choose_attending(trial_ids, reference)
+        self._use_numerics(numerics)
 
     def with_numerics(self, numerics: str) -> "TargetModel":
         """The same weights under other numerics; nothing is loaded again."""
         if numerics not in NUMERICS:
             raise ValueError(f"numerics must be one of {', '.join(NUMERICS)}; you gave {numerics!r}")
         other = copy.copy(self)
-        other.numerics = numerics
-        other.bit_identical = numerics == "exact" and other.probe_bit_identity()
+        other._use_numerics(numerics)
         return other
+
+    def _use_numerics(self, numerics: str) -> None:
+        self.numerics = numerics if self._exact_works else "fast"
+        self.notices = list(self._notices)
+        if numerics != self.numerics:
+            self.notices.append(
+                f"{self.config.model_type} attends in a way that exact numerics does not compute; fast numerics is "
+                "used, so plain and drafted passes may round differently."
+            )
+        self.bit_identical = self.numerics == "exact" and self.probe_bit_identity()
+
+    def _choose_attending(self, ids: Tensor, reference: Tensor) -> None:
+        """Tries ways of attending until one gives the reference's logits; then whether the exact one does."""
+        self.chains_only, self._exact_works = False, False
+        self._wide_storage = torch.float64 if self.device.type == "cpu" else None
+        # A model that applies a window inside its own attention counts slots, which in a tree are no positions.
+        own_window = getattr(self.config, "window_size", None)
+        for attending in (STOCK, OWN) if own_window else (STOCK, EAGER, OWN):
+            self._fast, self.chains_only = attending, attending is OWN
+            failure = self._trial_failure(ids, reference, "fast")
+            if failure is None:
+                break
+        else:
+            raise ValueError(
+                f"{self.config.model_type} cannot be a target: a pass over a tree does not give what the model "
+                f"computes for each path alone ({failure}); choose another model"
+            )
+        if self.chains_only:
+            self._notices.append(
+                f"{self.config.model_type} counts positions inside its own attention, so only chains can be drafted, "
+                "no trees."
+            )
+        if self._fast is not STOCK:
+            return
+        self._exact_works = self._trial_failure(ids, reference, "exact") is None
+        if not self._exact_works and self._wide_storage is not None:
+            # Families that project what the cache holds cannot take wider numbers from it.
+            self._wide_storage = None
+            self._exact_works = self._trial_failure(ids, reference, "exact") is None
+
+    @torch.inference_mode()
+    def _trial_failure(self, ids: Tensor, reference: Tensor, numerics: str) -> str | None:
+        """Why a prompt and a small tree do not give the reference's logits; None where they do.
+
+        Args:
+            ids: (TRIAL_PROMPT + 2 · TRIAL_CHAIN,): prompt, chain, siblings.
+            reference: (1 + TRIAL_CHAIN, vocabulary): after the prompt and after each token of the chain.
+        """
+        self.numerics = numerics
+        prompt, chain, siblings = ids.split([TRIAL_PROMPT, TRIAL_CHAIN, TRIAL_CHAIN])
+        tree = _chain_alone(chain) if self.chains_only else _chain_among_siblings(chain, siblings)
+        try:
+            cache = self.new_cache(ids.shape[0] + 1)
+            last = self.prefill(prompt, cache)[1]
+            logits = self.score(tree, cache).logits
+        except TRIAL_ERRORS as error:
+            if isinstance(error, torch.OutOfMemoryError):
+                raise
+            return " ".join(str(error).split())[:120] or type(error).__name__
+        logits = torch.cat([last, logits if self.chains_only else logits[::2]])
+        return None if agrees(logits, reference, self.dtype) else "other logits"
+
+    def _random_ids(self, count: int) -> Tensor:
+        generator = torch.Generator("cpu").manual_seed(0)
+        return torch.randint(0, self.vocab_size, (count,), generator=generator, device="cpu").to(self.device)
 
     @property
     def hidden_size(self) -> int:
@@ -92,7 +187,7 @@ class TargetModel:
 
     def new_cache(self, capacity: int) -> RowCache:
         """An empty cache; in exact numerics on a CPU it keeps float64 copies, so that nothing is converted twice."""
-        storage = torch.float64 if self.numerics == "exact" and self.device.type == "cpu" else None
+        storage = self._wide_storage if self.numerics == "exact" else None
         return RowCache(self.config.num_hidden_layers, capacity, storage)
 
     def row_bucket(self, num_nodes: int) -> int:
@@ -116,7 +211,7 @@ class TargetModel:
             positions = torch.arange(start, start + chunk.shape[0], device=self.device)
             columns = torch.arange(start + chunk.shape[0], device=self.device)
             mask = columns <= positions[:, None]
-            features.append(self._forward(chunk, positions, mask, columns, cache, STOCK_ATTENTION))
+            features.append(self._forward(chunk, positions, mask, columns, cache, self._fast))
         last_rows = features[-1][-2:]
         return torch.cat(features), self.logits(last_rows)[-1:]
 
@@ -126,8 +221,13 @@ class TargetModel:
 
         The cache must hold exactly the committed tokens before the root; behind them the pass leaves one row per
         node (pad rows included), of which `RowCache.keep` is to keep the accepted ones.
+
+        Raises:
+            ValueError: a tree that branches, for a target that scores chains only.
         """
         num_nodes, committed = tree.num_nodes, cache.length
+        if self.chains_only and tree.max_depth != num_nodes - 1:
+            raise ValueError(f"{self.config.model_type} can score chains only; set the tree's width to 1")
         rows = self.row_bucket(num_nodes)
         mask = ancestor_mask(tree.parents, tree.max_depth)
         token_ids, positions = tree.token_ids, tree.depths + committed
@@ -139,25 +239,18 @@ class TargetModel:
             among = torch.eye(rows, dtype=torch.bool, device=self.device)
             among[:num_nodes, :num_nodes] = mask
         visible = torch.cat([torch.ones((rows, committed), dtype=torch.bool, device=self.device), among], dim=1)
+        if committed + tree.max_depth >= self.max_positions:
+            # Nodes behind the last position are never kept, but a table of positions ends there.
+            positions = positions.clamp(max=self.max_positions - 1)
         column_positions = torch.cat([torch.arange(committed, device=self.device), positions])
-        implementation = EXACT_ATTENTION if self.numerics == "exact" else STOCK_ATTENTION
-        features = self._forward(token_ids, positions, visible, column_positions, cache, implementation)
+        attending = EXACT if self.numerics == "exact" else self._fast
+        features = self._forward(token_ids, positions, visible, column_positions, cache, attending)
         return Scores(self.logits(features)[:num_nodes], features[:num_nodes], mask)
-
-    def logits(self, features: Tensor) -> Tensor:
-        """The target's output function with whatever scaling or capping its family applies."""
-        logits = self.output_layer(features)
-        scaling, softcap = getattr(self.config, "logits_scaling", None), None
-        if scaling:
-            logits = logits / scaling
-        softcap = getattr(self.config, "final_logit_softcapping", None)
-        return torch.tanh(logits / softcap) * softcap if softcap else logits
 
     @torch.inference_mode()
     def probe_bit_identity(self, num_tokens: int = 8) -> bool:
         """Whether a chain hidden among siblings in one pass gives the same bits as one token at a time."""
-        generator, count = torch.Generator("cpu").manual_seed(0), 24 + 2 * num_tokens
-        ids = torch.randint(0, self.vocab_size, (count,), generator=generator, device="cpu").to(self.device)
+        ids = self._random_ids(24 + 2 * num_tokens)
         prompt, chain, siblings = ids[:24], ids[24 : 24 + num_tokens], ids[24 + num_tokens :]
         tree = _chain_among_siblings(chain, siblings)
         cache = self.new_cache(24 + 2 * num_tokens)
@@ -179,30 +272,35 @@ class TargetModel:
         visible: Tensor,
         column_positions: Tensor,
         cache: RowCache,
-        implementation: str,
+        attending: Attending,
     ) -> Tensor:
         """(rows,) tokens → (rows, hidden_size) features; `visible` is (rows, keys) bool."""
         if self.lean is not None:
             visible = self._windowed(visible, positions, column_positions) if self._only_windows else visible
-            return self.lean(token_ids, positions, visible, cache, exact=implementation == EXACT_ATTENTION)
-        masks = self._masks(visible, positions, column_positions)
-        self.config._attn_implementation = implementation
-        output = self.model.base_model(
-            input_ids=token_ids[None],
-            position_ids=positions[None],
-            attention_mask=masks,
-            past_key_values=cache,
-            use_cache=True,
-        )
-        return output.last_hidden_state[0]
+            return self.lean(token_ids, positions, visible, cache, exact=attending is EXACT)
+        self.config._attn_implementation = attending.implementation
+        inputs = {"input_ids": token_ids[None], "past_key_values": cache, "use_cache": True}
+        if attending.mask == "own":
+            inputs["attention_mask"] = torch.ones((1, visible.shape[1]), dtype=torch.int64, device=self.device)
+        else:
+            inputs["attention_mask"] = self._masks(visible, positions, column_positions, attending.mask == "float")
+            if self._takes_positions:
+                inputs["position_ids"] = positions[None]
+        return self.model.base_model(**inputs).last_hidden_state[0].to(self.device)
 
-    def _masks(self, visible: Tensor, positions: Tensor, column_positions: Tensor) -> Tensor | dict[str, Tensor]:
+    def _masks(
+        self, visible: Tensor, positions: Tensor, column_positions: Tensor, as_numbers: bool
+    ) -> Tensor | dict[str, Tensor]:
         """One 4-dimensional mask, or one per layer type where the family mixes full and sliding attention."""
+
+        def four_dimensional(mask: Tensor) -> Tensor:
+            return (additive(mask, self.dtype) if as_numbers else mask)[None, None]
+
         if self._only_windows:
-            return self._windowed(visible, positions, column_positions)[None, None]
-        full = visible[None, None]
+            return four_dimensional(self._windowed(visible, positions, column_positions))
+        full = four_dimensional(visible)
         if self.window and len(set(getattr(self.config, "layer_types", None) or [])) > 1:
-            windowed = self._windowed(visible, positions, column_positions)[None, None]
+            windowed = four_dimensional(self._windowed(visible, positions, column_positions))
             return {"full_attention": full, "sliding_attention": windowed}
         return full
 
@@ -225,37 +323,13 @@ def _chain_among_siblings(chain: Tensor, siblings: Tensor) -> DraftTree:
     nodes = torch.stack([chain, siblings], dim=1).flatten()
     parents = torch.stack([2 * (depths - 1), 2 * depths], dim=1).flatten()
     parents[0] = -1
-    return DraftTree(
-        **{
-            name: getattr(root, name)
-            for name in DraftTree.__dataclass_fields__
-            if name not in {"token_ids", "parents", "depths", "max_depth"}
-        },
-        token_ids=nodes,
-        parents=parents,
-        depths=torch.stack([depths, depths + 1], dim=1).flatten(),
-        max_depth=count,
+    depths = torch.stack([depths, depths + 1], dim=1).flatten()
+    return replace(root, token_ids=nodes, parents=parents, depths=depths, max_depth=count)
+
+
+def _chain_alone(chain: Tensor) -> DraftTree:
+    """Each node the child of the one before."""
+    depths = torch.arange(chain.shape[0], device=chain.device)
+    return replace(
+        DraftTree.root_only(chain[:1]), token_ids=chain, parents=depths - 1, depths=depths, max_depth=chain.shape[0] - 1
     )
-
-
-def _stop_ids(model: nn.Module, tokenizer) -> frozenset[int]:
-    """Every id that ends an answer, from the generation config, the model's config and the tokenizer."""
-    found: set[int] = set()
-    for source in (getattr(model, "generation_config", None), model.config, tokenizer):
-        ids = getattr(source, "eos_token_id", None)
-        found.update(ids if isinstance(ids, (list, tuple)) else [] if ids is None else [ids])
-    return frozenset(int(token_id) for token_id in found)
-
-
-def _refuse_what_cannot_work(model: nn.Module) -> None:
-    config = model.config.get_text_config()
-    if getattr(model.config, "is_encoder_decoder", False):
-        raise ValueError(f"{config.model_type} is an encoder-decoder model; Jakiro needs a decoder-only causal model")
-    layer_types = set(getattr(config, "layer_types", None) or [])
-    unknown = layer_types - {"full_attention", "sliding_attention"}
-    if unknown or model._is_stateful:
-        what = ", ".join(sorted(unknown)) or "recurrent state"
-        raise ValueError(
-            f"{config.model_type} has layers of the kind {what}, whose state cannot be rolled back after a refused "
-            "draft; choose a model with full or sliding attention in every layer"
-        )
