@@ -15,13 +15,12 @@ _WAITING_AT_ONCE = 16  # answers that may wait for their turn; the model still s
 
 
 def build(load: Callable[[], object]) -> gr.Blocks:
-    """Builds the page around a model that `load` makes; loading starts at once, in the background.
+    """Builds the page around a model that `load` makes; `launch` starts loading it.
 
     Gradio's own reports are switched off for this process before its first component exists.
     """
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     service, runs = ModelService(load), Runs()
-    service.start()
     with gr.Blocks(title=words.TITLE, analytics_enabled=False, fill_width=True) as page:
         top = gr.HTML(
             value={},
@@ -101,6 +100,7 @@ def build(load: Callable[[], object]) -> gr.Blocks:
         gr.api(trace, api_name="trace", queue=False)
         page.unload(forget)
     page.queue(max_size=_QUEUE_SIZE)
+    page.start_loading = service.start
     return page
 
 
@@ -138,9 +138,15 @@ def _number(value: float, label: str, info: str, name: str, step: float = 1) -> 
     return gr.Number(value, label=label, info=info, step=step, elem_id=name, min_width=100)
 
 
-def launch(page: gr.Blocks, host: str | None = None, port: int | None = None, share: bool = False, **options):
-    """Opens the page to visitors without any call to the outside; host and port fall back to Gradio's variables."""
-    return page.launch(
+def launch(
+    page: gr.Blocks, host: str | None = None, port: int | None = None, share: bool = False, wait: bool = True, **options
+) -> str:
+    """Opens the page to visitors, without any call to the outside, and then loads the model in the background.
+
+    Host and port fall back to Gradio's variables. With `wait` this call ends with the server; otherwise it returns the
+    page's address at once.
+    """
+    _, address, _ = page.launch(
         server_name=host,
         server_port=port,
         share=share,
@@ -149,5 +155,10 @@ def launch(page: gr.Blocks, host: str | None = None, port: int | None = None, sh
         footer_links=[],
         head=web.head(),
         theme=gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
+        prevent_thread_lock=True,
         **options,
     )
+    page.start_loading()
+    if wait:
+        page.block_thread()
+    return address

@@ -43,13 +43,13 @@
       const topX = Math.max(0.5, ...lanes.map((lane) => lane.clock));
       const values = series.flatMap((line) => line.points.map((point) => point[1]));
       const everything = shown.mode === "tokens" ? lanes.map((lane) => lane.tokens.length) : values;
-      const topY = Math.max(8, ...everything) * 1.12;
+      const topY = Math.max(8, ...everything) * (shown.bracket ? 1.22 : 1.12);
       const x = (value) => box.left + (value / topX) * (box.right - box.left);
       const y = (value) => box.bottom - (value / topY) * (box.bottom - box.top);
       const svg = s("svg", { class: "plot", width, height, role: "img", "aria-label": this.sentence(series) });
       svg.append(this.axes(box, topX, topY, x, y, shown.mode, scale));
       for (const line of series) svg.append(this.line(line, x, y, shown.mode));
-      svg.append(this.names(series, x, y, scale, box));
+      svg.append(this.names(series, x, y, scale, box, shown.bracket));
       if (shown.bracket) this.addBracket(svg, run, series, x, y, scale);
       if (shown.playhead !== null) {
         svg.append(s("path", { class: "playhead", d: `M${x(shown.playhead)},${box.top}V${box.bottom}` }));
@@ -86,7 +86,7 @@
       return s("path", { class: `line lane-${lane.method}`, d: d || "M0,0", "data-lane": lane.method });
     }
 
-    names(series, x, y, scale, box) {
+    names(series, x, y, scale, box, bracket) {
       const group = s("g", { class: "names" });
       const places = series.filter((line) => line.points.length).map((line) => {
         const [a, b] = line.points[line.points.length - 1];
@@ -102,7 +102,7 @@
         const speed = metrics.speed(place.line.lane, place.line.steps);
         const words = speed === null ? say("measuring") : `${rate(speed)} tokens/s`;
         const across = early ? { dx: 6 * scale } : { x: place.x, dy: 13 * scale };
-        group.append(s("text", { x: place.x, y: place.y - (early ? 4 * scale : 0) },
+        group.append(s("text", { x: place.x, y: place.y - (early ? (bracket ? 22 : 4) * scale : 0) },
           s("tspan", { class: `name lane-${place.line.lane.method}` }, laneName(place.line.lane.method)),
           s("tspan", across, words)));
       });

@@ -55,8 +55,7 @@ def loopback_guard():
 def serve(load):
     """Launches a page in this process; returns the Blocks and its address."""
     blocks = app_page.build(load)
-    _, address, _ = app_page.launch(blocks, host="127.0.0.1", prevent_thread_lock=True, quiet=True)
-    return blocks, address
+    return blocks, app_page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
 
 
 @pytest.fixture(scope="session")

@@ -53,6 +53,7 @@ def main() -> None:
                 if (size, scheme) == ("desktop", "light"):
                     tab.set_viewport_size({"width": 1920, "height": 1080})
                     tab.click('[data-tab="race"]')
+                    tab.get_by_role("button", name="Projector").click()
                     tab.wait_for_timeout(600)
                     tab.screenshot(path=FOLDER / "race-projector-light.png")
                 tab.close()

@@ -7,7 +7,7 @@ import pytest
 
 from app import record, web, words
 from tests.app.conftest import ask, seek, serve, wait_until_finished
-from tests.app.fake import FakeGenerator
+from tests.app.fake import FakeGenerator, default_answer
 
 pytestmark = pytest.mark.browser
 
@@ -38,8 +38,8 @@ def test_what_is_drawn_equals_the_trace_of_that_request(open_tab, fake_address, 
     assert "✓" in tab.inner_text('[data-metric="same"]')
 
 
-def test_scrubbing_while_live_holds_the_step_and_stop_stops(open_tab, fake_generator):
-    blocks, address = serve(lambda: FakeGenerator(pace=1.5))
+def test_scrubbing_while_live_holds_the_step_and_stop_stops(open_tab):
+    blocks, address = serve(lambda: FakeGenerator(default_answer() * 4, pace=3))
     try:
         tab = open_tab(address)
         ask(tab, "Why?")
