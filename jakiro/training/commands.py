@@ -8,6 +8,7 @@ from typing import Annotated
 
 import torch
 import typer
+from accelerate import PartialState
 
 from jakiro import zoo
 from jakiro.bench.questions import load_questions
@@ -41,6 +42,9 @@ def corpus(
     ),
     top_k: Annotated[int, typer.Option(help="Sample from this many tokens.")] = _CORPUS.top_k,
     max_new_tokens: Annotated[int, typer.Option(help="Longest answer.")] = _CORPUS.max_new_tokens,
+    max_message_tokens: Annotated[
+        int, typer.Option(help="Longest message that the target writes itself.")
+    ] = _CORPUS.max_message_tokens,
     batch_size: Annotated[int, typer.Option(help="Texts written at once.")] = _CORPUS.batch_size,
     min_distinct: Annotated[
         float, typer.Option(help="Drop answers with a smaller share of distinct 4-grams; 0 keeps all.")
@@ -52,14 +56,15 @@ def corpus(
 ) -> None:
     """Let a target write the text that its head is trained on."""
     _set_up(threads)
-    if rows < 1 or batch_size < 1 or max_new_tokens < 1:
-        raise ValueError("Rows, batch size and max new tokens must be at least 1.")
+    if min(rows, batch_size, max_new_tokens, max_message_tokens) < 1:
+        raise ValueError("Rows, batch size and lengths must be at least 1.")
     try:
         parsed = tuple(float(part) for part in temperatures.split(","))
     except ValueError as error:
         raise ValueError(f"Temperatures must be numbers and commas; you gave {temperatures!r}.") from error
     options = replace(
-        _CORPUS, seed=seed, temperatures=parsed, top_k=top_k, max_new_tokens=max_new_tokens, batch_size=batch_size,
+        _CORPUS, seed=seed, temperatures=parsed, top_k=top_k, max_new_tokens=max_new_tokens,
+        max_message_tokens=max_message_tokens, batch_size=batch_size,
         min_distinct=min_distinct,
     )  # fmt: skip
     messages = None
@@ -122,6 +127,10 @@ def train(
     rows = read_corpus(data)
     order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed)).tolist()
     rows = _within_budget([rows[index] for index in order], max_tokens)
+    if len(rows) <= validation_rows:
+        raise ValueError(
+            f"The corpus has {len(rows)} rows and {validation_rows} are held out; write more or hold out fewer."
+        )
     model, _, sha256 = zoo.load_target(target, device, "float32")
     config = head_config(
         model.config,
@@ -133,7 +142,8 @@ def train(
         target_sha256=sha256 or "",
     )
     embedding, output_weight = model.get_input_embeddings().weight, model.get_output_embeddings().weight
-    extract(model, rows, work / "features")
+    with PartialState().main_process_first():
+        extract(model, rows, work / "features")
     cache = FeatureCache(work / "features")
     head = JakiroHead(config)
     if config.draft_vocab_size:
@@ -141,12 +151,12 @@ def train(
     head.to(device).bind(embedding, output_weight)
     start_weights(head, cache, seed, start)
     checked = held_out(cache, list(range(min(validation_rows, 16))), output_weight)
-    trainer = Trainer(
-        head, cache, options, out, work / "state", logdir, lambda trained: agreement(trained, checked, num_steps=5)
-    )
-    if resume:
-        trainer.resume()
     try:
+        trainer = Trainer(
+            head, cache, options, out, work / "state", logdir, lambda trained: agreement(trained, checked, num_steps=5)
+        )
+        if resume:
+            trainer.resume()
         trainer.run()
     except TrainingError as error:
         raise ValueError(str(error)) from error

@@ -11,20 +11,22 @@ import torch
 from torch import Tensor
 
 NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
+ROUTER_RATE = 0.02
 
 
 class MuonAdamW(torch.optim.Optimizer):
     """One optimizer over named parameters.
 
     Args:
-        named_parameters: matrices with at least `least_rows` rows go to Muon, the others to AdamW.
+        named_parameters: matrices go to Muon, the others to AdamW.
         lr, weight_decay: shared; decay is decoupled.
         momentum: of Muon, Nesterov form.
         betas: of AdamW.
         whitening: by parameter name, a (columns, columns) matrix that makes the matrix's inputs white; Muon then works
             in those coordinates. Without it the few features that are many times larger than all others (every
             language model has some) would drown the rest of each update.
-        least_rows: smaller matrices are left to AdamW.
+        routers: names of parameters that route. They go to AdamW at a fiftieth of the rate: both optimizers move every
+            weight by a fixed amount however weak its gradient is, and a router adrift swaps the experts' roles.
     """
 
     def __init__(
@@ -35,16 +37,23 @@ class MuonAdamW(torch.optim.Optimizer):
         momentum: float = 0.95,
         betas: tuple[float, float] = (0.9, 0.95),
         whitening: dict[str, Tensor] | None = None,
-        least_rows: int = 2,
+        routers: Iterable[str] = (),
     ) -> None:
-        matrices, others = [], []
+        matrices, others, gentle = [], [], []
+        routers = set(routers)
         self.whitening: dict[Tensor, Tensor] = {}
         for name, parameter in named_parameters:
             if whitening and name in whitening:
                 self.whitening[parameter] = whitening[name]
-            (matrices if parameter.ndim == 2 and min(parameter.shape) >= least_rows else others).append(parameter)
+            kind = gentle if name in routers else matrices if parameter.ndim == 2 else others
+            kind.append(parameter)
+        groups = [
+            {"params": matrices, "muon": True, "rate": 1.0},
+            {"params": others, "muon": False, "rate": 1.0},
+            {"params": gentle, "muon": False, "rate": ROUTER_RATE},
+        ]
         defaults = {"lr": lr, "weight_decay": weight_decay, "momentum": momentum, "betas": betas}
-        super().__init__([{"params": matrices, "muon": True}, {"params": others, "muon": False}], defaults)
+        super().__init__([group for group in groups if group["params"]], defaults)
 
     @torch.no_grad()
     def step(self, closure=None):
@@ -75,7 +84,7 @@ class MuonAdamW(torch.optim.Optimizer):
         state["square"].lerp_(parameter.grad.square(), 1 - second)
         mean = state["mean"] / (1 - first ** state["step"])
         square = state["square"] / (1 - second ** state["step"])
-        parameter.addcdiv_(mean, square.sqrt().add_(1e-8), value=-group["lr"])
+        parameter.addcdiv_(mean, square.sqrt().add_(1e-8), value=-group["lr"] * group["rate"])
 
 
 def orthogonalised(matrix: Tensor, iterations: int = 5) -> Tensor:

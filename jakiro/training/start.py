@@ -90,7 +90,7 @@ def _fit_experts(head: JakiroHead, inner: list[Tensor], normed: Tensor, main: Te
         # Without a lead the stronger expert of the contrastive pair would flip from row to row. Normed features share a
         # large mean, so a gate along it acts as the bias that the gate does not have.
         mean = normed.mean(0)
-        mixture.gate.weight[-2:] += torch.stack([mean, -mean]) / mean.square().sum()
+        mixture.gate.weight[-2:] += 1.5 * torch.stack([mean, -mean]) / mean.square().sum()
     router = mixture.gate(normed)
     if head.config.fusion == "decoupled":
         systems = [([features], main) for features in inner]
@@ -139,7 +139,7 @@ def input_whitening(head: JakiroHead, cache: FeatureCache, num_sequences: int = 
     inputs, features, _ = sample_rows(head, cache, num_sequences)
     stream = whitening_matrix(features)
     normed = whitening_matrix(head.layers[0].post_attention_layernorm(features))
-    matrices = {"fc.weight": whitening_matrix(inputs), "layers.0.mlp_moe.gate.weight": normed}
+    matrices = {"fc.weight": whitening_matrix(inputs)}
     matrices |= {f"layers.0.self_attn.{name}_proj.weight": stream for name in "qkv"}
     for name, parameter in head.named_parameters():
         if ".experts." in name and parameter.shape[1] == head.config.hidden_size:

@@ -11,7 +11,6 @@ from pathlib import Path
 import torch
 from accelerate import Accelerator
 from torch import Tensor
-from torch.utils.tensorboard import SummaryWriter
 
 from jakiro.draft.checkpoint import CONFIG_NAME, WEIGHTS_NAME, save_head
 from jakiro.draft.jakiro import JakiroHead
@@ -21,6 +20,8 @@ from jakiro.training.optimizer import MuonAdamW
 from jakiro.training.start import input_whitening
 
 STATE_NAME = "training_state.pt"
+REPORT_STEPS = 20
+OPTIMIZERS = ("muon", "adamw")
 log = logging.getLogger(__name__)
 
 
@@ -70,6 +71,8 @@ class TrainingOptions:
     def __post_init__(self) -> None:
         if (self.time_budget is None) == (self.max_steps is None):
             raise ValueError("Give either a time budget in minutes or a number of steps, not both and not neither.")
+        if self.optimizer not in OPTIMIZERS:
+            raise ValueError(f"Optimizer must be one of {', '.join(OPTIMIZERS)}; you gave {self.optimizer!r}.")
         for name in ("batch_tokens", "learning_rate", "unroll", "time_budget", "max_steps"):
             value = getattr(self, name)
             if value is not None and not value > 0:
@@ -130,15 +133,19 @@ class Trainer:
         self.generator = torch.Generator().manual_seed(options.seed * 1009 + self.accelerator.process_index)
         self.frequent, self.draft_index = self._vocabulary()
         self.noise_width = options.feature_noise * self._feature_deviation()
-        self.writer = SummaryWriter(str(logdir)) if logdir and self.accelerator.is_main_process else None
+        self.writer = _summary_writer(logdir) if logdir and self.accelerator.is_main_process else None
         self.step = self.epoch = self.next_batch = self.num_ready = 0
         self.elapsed = 0.0
+        self.window: list[dict[str, float]] = []
 
     def _optimizer(self) -> torch.optim.Optimizer:
         rate, decay = self.options.learning_rate, self.options.weight_decay
         if self.options.optimizer == "muon":
             whitening = input_whitening(self.head, self.cache)
-            return MuonAdamW(self.head.named_parameters(), lr=rate, weight_decay=decay, whitening=whitening)
+            routers = [name for name, _ in self.head.named_parameters() if name.endswith("mlp_moe.gate.weight")]
+            return MuonAdamW(
+                self.head.named_parameters(), lr=rate, weight_decay=decay, whitening=whitening, routers=routers
+            )
         return torch.optim.AdamW(self.head.parameters(), lr=rate, betas=(0.9, 0.95), weight_decay=decay)
 
     def _vocabulary(self) -> tuple[Tensor, Tensor]:
@@ -170,8 +177,6 @@ class Trainer:
         """
         last = self.clock()
         last_checkpoint = self.elapsed
-        window: list[dict[str, float]] = []
-        window_start = self.elapsed
         while self.progress < 1:
             if self.next_batch == 0:
                 self.num_ready = self.cache.num_ready()
@@ -180,12 +185,8 @@ class Trainer:
                 self.step += 1
                 self.next_batch += 1
                 now = self.clock()
-                self.elapsed += now - last
-                last = now
-                window.append(parts)
-                if self.step % 20 == 0:
-                    self._report(window, self.elapsed - window_start)
-                    window, window_start = [], self.elapsed
+                self.elapsed, last = self.elapsed + now - last, now
+                self._report_step(parts | {"seconds": self.elapsed})
                 if self.elapsed - last_checkpoint >= 60 * self.options.checkpoint_minutes:
                     last_checkpoint = self.elapsed
                     self.save()
@@ -245,15 +246,21 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         return parts | {"loss": loss.item(), "learning_rate": rate, "gradient_norm": float(norm), "unroll": num_steps}
 
-    def _report(self, window: list[dict[str, float]], seconds: float) -> None:
-        """Logs the means of the last steps and the speed in learned positions per second."""
-        names = set(window[-1])
-        window = [parts for parts in window if set(parts) == names]
-        means = {name: sum(parts[name] for parts in window) / len(window) for name in window[-1]}
-        means["positions_per_second"] = means["positions"] * 20 / max(seconds, 1e-9)
+    def _report_step(self, parts: dict[str, float]) -> None:
+        """Every 20 steps, logs the means since the last report and the speed in learned positions per second."""
+        self.window.append(parts)
+        if self.step % REPORT_STEPS:
+            return
+        seconds = self.window[-1]["seconds"] - self.window[0]["seconds"]
+        positions = sum(step["positions"] for step in self.window[1:])
+        names = set(parts) - {"seconds"}
+        window = [step for step in self.window if names <= set(step)]
+        means = {name: sum(step[name] for step in window) / len(window) for name in names}
+        means["positions_per_second"] = positions / max(seconds, 1e-9)
+        self.window = []
         gaps = " ".join(
             f"{name.removesuffix('/token')} {means[name] - means['target_entropy']:.3f}"
-            for name in means
+            for name in sorted(means)
             if name.endswith("/token")
         )
         if self.accelerator.is_main_process:
@@ -321,3 +328,12 @@ def save_head_atomically(head: JakiroHead, folder: Path) -> None:
     for name in (WEIGHTS_NAME, CONFIG_NAME):
         os.replace(partial / name, folder / name)
     partial.rmdir()
+
+
+def _summary_writer(logdir: Path):
+    """Tensorboard's writer; the package is wanted only by those who ask for curves."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise TrainingError("Curves need tensorboard; install it, or leave --logdir out.") from error
+    return SummaryWriter(str(logdir))

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 import torch
-from tests.training.tiny import HIDDEN, features_of, tiny_cache, tiny_sequences, tiny_target
 
 from jakiro.training.features import FeatureCache, epoch_batches, length_buckets, write_features
+from tests.training.tiny import HIDDEN, features_of, tiny_cache, tiny_sequences, tiny_target
 
 
 def test_cached_rows_are_the_targets_own_features(tmp_path):

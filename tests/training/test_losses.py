@@ -1,7 +1,6 @@
 import pytest
 import torch
 from torch import nn
-from tests.training.tiny import HIDDEN, VOCAB_SIZE, tiny_cache, tiny_head, tiny_target
 
 from jakiro.draft.jakiro import HeadOutput
 from jakiro.draft.layers import HeadCache
@@ -15,6 +14,7 @@ from jakiro.training.losses import (
     sample_vocabulary,
     unrolled_mask,
 )
+from tests.training.tiny import HIDDEN, VOCAB_SIZE, tiny_cache, tiny_head, tiny_target
 
 
 def everything(head) -> VocabularySlice:

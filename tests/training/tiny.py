@@ -24,7 +24,10 @@ def tiny_target() -> LlamaForCausalLM:
         max_position_embeddings=128,
         eos_token_id=1,
     )
-    return LlamaForCausalLM(config).eval().requires_grad_(False)
+    model = LlamaForCausalLM(config).eval().requires_grad_(False)
+    # Distributions that are worth predicting: a fresh model's are nearly flat.
+    model.lm_head.weight.mul_(20.0)
+    return model
 
 
 def features_of(target: LlamaForCausalLM):

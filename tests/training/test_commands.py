@@ -1,0 +1,81 @@
+import json
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+from typer.testing import CliRunner
+
+from jakiro import JakiroGenerator, SamplingParams
+from jakiro.cli import app
+from tests.support import byte_tokenizer
+
+
+@pytest.fixture(scope="module")
+def target_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("target")
+    torch.manual_seed(0)
+    tokenizer = byte_tokenizer()
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=256,
+        initializer_range=0.3,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def corpus_folder(target_folder, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    options = ("--rows", 12, "--max-new-tokens", 20, "--max-message-tokens", 8, "--min-distinct", 0)
+    result = invoke("corpus", folder, "--target", target_folder, *options)
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+TRAIN = ("--max-steps", 3, "--batch-tokens", 256, "--expert-width", 8, "--validation-rows", 4, "--draft-vocab", 100)
+
+
+def test_a_head_trained_by_the_command_drafts_for_its_target(target_folder, corpus_folder, tmp_path):
+    arguments = ["train", corpus_folder, "--target", target_folder, "--out", tmp_path / "head"]
+    result = invoke(*arguments, "--work", tmp_path / "work", *TRAIN)
+    assert result.exit_code == 0, result.exception
+    config = json.loads((tmp_path / "head" / "config.json").read_text())
+    assert len(config["target_sha256"]) == 64
+    assert "main/1/greedy" in config["calibration"] and "contrastive/6/sampled" in config["calibration"]
+    generator = JakiroGenerator.from_pretrained(str(target_folder), str(tmp_path / "head"), "cpu", "float32")
+    sampling = SamplingParams(max_new_tokens=8, temperature=1.0)
+    assert generator.status["notices"] == []
+    drafted, plain = (generator.run("hi", sampling, method=method) for method in ("jakiro", "autoregressive"))
+    assert drafted.token_ids == plain.token_ids
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ((), "Give either a time budget"),
+        (("--max-steps", 3, "--time-budget", 1), "Give either a time budget"),
+        (("--max-steps", 3, "--fusion", "other", "--validation-rows", 4), "fusion must be one of"),
+        (("--max-steps", 3, "--optimizer", "sgd"), "Optimizer must be one of"),
+        (("--max-steps", 3, "--start", "zero", "--validation-rows", 4), "Start must be one of"),
+        (("--max-steps", 3), "12 rows and 100 are held out"),
+        (("--max-steps", 3, "--resume", "--validation-rows", 4), "Nothing to resume"),
+    ],
+)
+def test_bad_options_are_one_sentence(target_folder, corpus_folder, tmp_path, arguments, sentence):
+    fixed = ("train", corpus_folder, "--target", target_folder, "--out", tmp_path / "head", "--work", tmp_path / "work")
+    result = invoke(*fixed, *arguments)
+    assert result.exit_code != 0
+    assert sentence in str(result.exception)
