@@ -1,7 +1,7 @@
 """The tab "How it works": one component drawn by the browser, its scripts, words and recordings.
 
-The scripts are a block of their own, so that saved replay pages stay small. What a stop shows is computed in the browser
-from the shipped recordings; the server adds this device's own costs where a model is loaded.
+The scripts are a block of their own, so that saved replay pages stay small. What a stop shows is computed in the
+browser from the shipped recordings; the server adds this device's own costs where a model is loaded.
 """
 
 import json
@@ -68,7 +68,7 @@ def component(service: ModelService) -> gr.HTML:
 
 
 def device_costs(service: ModelService) -> dict | None:
-    """This device's measured passes, in turn with the answers; None while no model is loaded or it has no draft head."""
+    """This device's measured passes, in turn with the answers; None without a loaded model or a draft head."""
     if service.generator is None:
         return None
     try:

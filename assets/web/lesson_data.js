@@ -17,8 +17,12 @@
   // {device, pairs: {name: {plain, jakiro}}} from the text of the shipped file
   function readLesson(text) {
     const { device, recordings } = JSON.parse(text);
-    const pairs = Object.fromEntries(Object.entries(recordings).map(([name, traces]) => [name,
-      { plain: unpackLane(traces.autoregressive), jakiro: unpackLane(traces.jakiro) }]));
+    const pairs = Object.fromEntries(
+      Object.entries(recordings).map(([name, traces]) => [
+        name,
+        { plain: unpackLane(traces.autoregressive), jakiro: unpackLane(traces.jakiro) },
+      ]),
+    );
     return { device, pairs };
   }
 
@@ -41,20 +45,31 @@
     const nodes = order.map((i) => ({ ...step.nodes[i], parent: i ? place.get(step.nodes[i].parent) : -1, source: i }));
     const path = judge(nodes);
     const end = nodes[path.length ? path[path.length - 1] : 0];
-    return { ...step, nodes, accepted_path: path, bonus_token_id: end.target_choice, bonus_piece: end.target_choice_piece,
-      committed_ids: [...path.map((i) => nodes[i].token_id), end.target_choice] };
+    return {
+      ...step,
+      nodes,
+      accepted_path: path,
+      bonus_token_id: end.target_choice,
+      bonus_piece: end.target_choice_piece,
+      committed_ids: [...path.map((i) => nodes[i].token_id), end.target_choice],
+    };
   }
 
   // Candidates from the likeliest path on: by score, smaller depth first among equals, as the tree itself is chosen
   function byScore(step) {
     const { nodes } = step;
-    return nodes.map((_, i) => i).slice(1)
+    return nodes
+      .map((_, i) => i)
+      .slice(1)
       .sort((a, b) => nodes[b].score - nodes[a].score || nodes[a].depth - nodes[b].depth || a - b);
   }
 
   const pruned = (step, candidates) => stepWith(step, [0, ...byScore(step).slice(0, candidates)]);
-  const withoutContrastive = (step) => stepWith(step,
-    step.nodes.map((_, i) => i).filter((i) => step.nodes[i].proposer !== "contrastive"));
+  const withoutContrastive = (step) =>
+    stepWith(
+      step,
+      step.nodes.map((_, i) => i).filter((i) => step.nodes[i].proposer !== "contrastive"),
+    );
   const depthOf = (step) => step.nodes.reduce((most, node) => Math.max(most, node.depth), 0);
   const passesOf = (step) => step.nodes.reduce((most, node) => Math.max(most, node.draft_pass), 0);
   const expectedTokens = (step) => 1 + step.nodes.slice(1).reduce((sum, node) => sum + Math.exp(node.score), 0);
@@ -71,7 +86,8 @@
   const mean = (values) => (values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : 0);
 
   // Tokens a step brings on average if every recorded tree had so many candidates, each step judged where it stands
-  const tokensAt = (lane, candidates) => mean(drafted(lane).map((step) => pruned(step, candidates).accepted_path.length + 1));
+  const tokensAt = (lane, candidates) =>
+    mean(drafted(lane).map((step) => pruned(step, candidates).accepted_path.length + 1));
 
   // The draft's favourite continuation: the best child again and again
   function favourite(step) {
@@ -93,26 +109,44 @@
   // A candidate's score if the router had given expert 2 the weight `second`: linear, so recorded parts are enough
   function mixScore(node, second) {
     const mix = [1 - second, second];
-    return node.residual_contribution + node.expert_contributions.reduce((sum, part, e) =>
-      sum + (mix[e] * part) / Math.max(node.router_weights[e], 1e-6), 0);
+    return (
+      node.residual_contribution +
+      node.expert_contributions.reduce(
+        (sum, part, e) => sum + (mix[e] * part) / Math.max(node.router_weights[e], 1e-6),
+        0,
+      )
+    );
   }
 
-  const firstLevel = (step) => step.nodes.map((node, i) => [node, i]).filter(([node]) => node.depth === 1
-    && node.expert_contributions && node.residual_contribution !== null && node.router_weights.length === 2).map(([, i]) => i);
+  const firstLevel = (step) =>
+    step.nodes
+      .map((node, i) => [node, i])
+      .filter(
+        ([node]) =>
+          node.depth === 1 &&
+          node.expert_contributions &&
+          node.residual_contribution !== null &&
+          node.router_weights.length === 2,
+      )
+      .map(([, i]) => i);
 
-  const ranked = (step, second) => firstLevel(step).map((i) => [i, mixScore(step.nodes[i], second)])
-    .sort((a, b) => b[1] - a[1] || a[0] - b[0]);
+  const ranked = (step, second) =>
+    firstLevel(step)
+      .map((i) => [i, mixScore(step.nodes[i], second)])
+      .sort((a, b) => b[1] - a[1] || a[0] - b[0]);
 
   // Pairs of candidates that the two experts alone would put in opposite order, as a share of all pairs
   function disagreement(step) {
     const members = firstLevel(step);
     let pairs = 0;
     let opposite = 0;
-    members.forEach((a, at) => members.slice(at + 1).forEach((b) => {
-      const gap = (second) => mixScore(step.nodes[a], second) - mixScore(step.nodes[b], second);
-      pairs += 1;
-      if (gap(0) * gap(1) < 0) opposite += 1;
-    }));
+    members.forEach((a, at) =>
+      members.slice(at + 1).forEach((b) => {
+        const gap = (second) => mixScore(step.nodes[a], second) - mixScore(step.nodes[b], second);
+        pairs += 1;
+        if (gap(0) * gap(1) < 0) opposite += 1;
+      }),
+    );
     return pairs ? opposite / pairs : 0;
   }
 
@@ -133,13 +167,45 @@
   function measured(pair) {
     const steps = drafted(pair.jakiro);
     const of = (name) => mean(steps.map((step) => step[name]));
-    return { tau: Jakiro.metrics.tau(steps), plain: mean(pair.plain.steps.map((step) => step.verify_ms)), draft: of("draft_ms"),
-      check: of("verify_ms"), other: of("other_ms"), speedup: Jakiro.metrics.speedup(pair.jakiro, pair.plain) };
+    return {
+      tau: Jakiro.metrics.tau(steps),
+      plain: mean(pair.plain.steps.map((step) => step.verify_ms)),
+      draft: of("draft_ms"),
+      check: of("verify_ms"),
+      other: of("other_ms"),
+      speedup: Jakiro.metrics.speedup(pair.jakiro, pair.plain),
+    };
   }
 
-  const best = (items, worth) => items.reduce((found, item) => (found === null || worth(item) > worth(found) ? item : found), null);
+  const best = (items, worth) =>
+    items.reduce((found, item) => (found === null || worth(item) > worth(found) ? item : found), null);
 
-  Object.assign(Jakiro, { lessonData: { readLesson, judge, stepWith, byScore, pruned, withoutContrastive, depthOf, passesOf,
-    expectedTokens, laneWith, drafted, mean, tokensAt, favourite, edgeChance, mixScore, firstLevel, ranked, disagreement,
-    interpolate, checkMs, draftMs, measured, best } });
+  Object.assign(Jakiro, {
+    lessonData: {
+      readLesson,
+      judge,
+      stepWith,
+      byScore,
+      pruned,
+      withoutContrastive,
+      depthOf,
+      passesOf,
+      expectedTokens,
+      laneWith,
+      drafted,
+      mean,
+      tokensAt,
+      favourite,
+      edgeChance,
+      mixScore,
+      firstLevel,
+      ranked,
+      disagreement,
+      interpolate,
+      checkMs,
+      draftMs,
+      measured,
+      best,
+    },
+  });
 })();

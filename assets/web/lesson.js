@@ -1,0 +1,299 @@
+// "How it works": nine stops over shipped recordings. The frame: dots, texts on the left, one stop's screen on the
+// right, links to a stop, and what the stops share.
+(() => {
+  const { h, say, nameOf, lessonData: data, lessonControls: controls } = Jakiro;
+
+  // A draft tree with its card, arrow keys and a list of the same content; `onPick` takes the place of the card's pin
+  function treeBox({ onPick } = {}) {
+    const host = h("div", { class: "tree-host lesson-tree", tabindex: 0 });
+    const box = h(
+      "div",
+      { class: "tree-pane lesson-tree-pane" },
+      h("div", { class: "tree-room" }, h("span", { class: "order-hint" }, say("order_hint")), host),
+    );
+    const card = new Jakiro.Card(box);
+    if (onPick) card.pin = (id) => onPick(id);
+    const view = new Jakiro.TreeView(host, card);
+    const listHost = h("div");
+    const list = h(
+      "details",
+      { class: "lesson-table", ontoggle: () => drawList() },
+      h("summary", null, say("read_as_list")),
+      listHost,
+    );
+    let shown = null;
+    let focused = 0;
+
+    function drawList() {
+      if (shown)
+        listHost.replaceChildren(...(list.open ? [Jakiro.treeList(shown.lane, shown.index, shown.phase)] : []));
+    }
+
+    function mark(i) {
+      host.querySelectorAll(".focused").forEach((node) => node.classList.remove("focused"));
+      view.element(i)?.classList.add("focused");
+      focused = i === "bonus" ? 0 : i;
+    }
+
+    host.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") card.close();
+      if (!view.step) return;
+      const element = () => view.element(focused);
+      if (event.key === "Enter" && element()) card.pin(focused, element());
+      else if (/^Arrow/.test(event.key)) {
+        if (focused >= view.step.nodes.length) focused = 0;
+        mark(view.neighbour(focused, event.key));
+        if (element()) card.show(focused, element());
+      } else return;
+      event.preventDefault();
+    });
+
+    return {
+      element: h("div", null, box, list),
+      draw(lane, index, step, { phase }) {
+        const own = data.laneWith(lane, index, step);
+        shown = { lane: own, index, phase };
+        focused = 0;
+        card.about(own, index, phase);
+        card.close();
+        view.draw({
+          lane: own,
+          index,
+          phase,
+          choices: phase === 2,
+          showAll: false,
+          sentence: Jakiro.stepSentence(own, index, phase),
+        });
+        drawList();
+      },
+      mark,
+      light(members) {
+        host.querySelectorAll(".lit").forEach((node) => node.classList.remove("lit"));
+        members.forEach((i) => view.element(i)?.classList.add("lit"));
+      },
+    };
+  }
+
+  // What a stop gets to work with
+  function lessonOf({ device, pairs }) {
+    const state = { here: null, useHere: true, lines: new Set() };
+    const recordedWords = () => say("lesson_source_recorded", { device: device.name, date: device.date });
+    return {
+      device,
+      pairs,
+      greedy: pairs.greedy,
+      tree: treeBox,
+      profile: () => (state.here && state.useHere ? state.here.profile : device.profile),
+      rootName(lane, index, count = 3) {
+        const before = lane.countAfter(index - 1);
+        return lane.tokens
+          .slice(Math.max(0, before - count), before)
+          .map((token) => nameOf(lane, token.id, token.bytes))
+          .join("");
+      },
+      stepLine: (lane, step) =>
+        h(
+          "p",
+          { class: "muted small" },
+          say("lesson_step_from", {
+            step: step.index + 1,
+            question: lane.header.messages.filter((message) => message.role === "user").pop()?.content ?? "",
+          }),
+        ),
+      recordedLine: () => h("p", { class: "muted small source" }, recordedWords()),
+      // Where the costs come from: this device's own where they are known, else the recording's, and a switch between both
+      sourceLine(redraw) {
+        const host = h("div", { class: "source muted small" });
+        const draw = () => {
+          const here = state.here && state.useHere;
+          const choice = state.here
+            ? controls.choice({
+                name: "source",
+                label: say("lesson_source_choice"),
+                options: { here: say("lesson_use_device"), recording: say("lesson_use_recording") },
+                value: here ? "here" : "recording",
+                onPick: (value) => {
+                  state.useHere = value === "here";
+                  state.lines.forEach((line) => line());
+                },
+              }).element
+            : null;
+          host.replaceChildren(
+            ...[
+              h(
+                "span",
+                { "data-source": here ? "here" : "recording" },
+                here ? say("lesson_source_here", { device: state.here.name }) : recordedWords(),
+              ),
+              choice,
+            ].filter(Boolean),
+          );
+        };
+        state.lines.add(() => {
+          draw();
+          redraw();
+        });
+        draw();
+        return host;
+      },
+      // Costs of this device have arrived
+      use(here) {
+        state.here = here;
+        state.lines.forEach((line) => line());
+      },
+    };
+  }
+
+  function textColumn(n) {
+    const text = Jakiro.lessonTexts[n];
+    const line = (key) => h("p", { class: `lesson-${key}` }, h("b", null, say(`lesson_${key}`)), " ", text[key]);
+    return h(
+      "div",
+      { class: "stop-text" },
+      h("p", { class: "muted small" }, say("lesson_of", { n: n + 1 })),
+      h("h2", { tabindex: -1 }, text.title),
+      h("div", { class: "stop-words" }, h("p", null, text.idea), line("try"), line("notice"), line("belief")),
+      Jakiro.lessonFormula(n),
+      text.footnote ? h("p", { class: "muted small footnote" }, text.footnote) : null,
+      controls.question(n, text),
+    );
+  }
+
+  // The stop that an address names: #stop-5 or ?stop=5; null where it names none
+  function linkedStop() {
+    const found =
+      /^#stop-([1-9])$/.exec(location.hash) || /^([1-9])$/.exec(new URLSearchParams(location.search).get("stop") || "");
+    return found ? Number(found[1]) - 1 : null;
+  }
+
+  function setLink(hash) {
+    try {
+      history.replaceState(history.state, "", location.pathname + location.search + hash);
+    } catch {
+      // a host page may forbid it; the lesson works without links
+    }
+  }
+
+  function mountLesson(element, server) {
+    const root = element.querySelector(".jk-lesson");
+    const texts = Jakiro.lessonTexts;
+    const voice = h("div", { class: "voice", role: "status" });
+    const body = h("div", { class: "stop-body" }, h("p", { class: "muted empty" }, say("lesson_loading")));
+    const dots = texts.map((text, n) =>
+      h(
+        "button",
+        {
+          type: "button",
+          class: "dot",
+          "data-stop": n + 1,
+          title: text.title,
+          "aria-label": say("lesson_stop", { n: n + 1, title: text.title }),
+          onclick: () => go(n),
+        },
+        String(n + 1),
+      ),
+    );
+    const back = controls.button("back", say("lesson_back"), () => go(current - 1));
+    const next = controls.button("next", say("lesson_next"), () => go(current + 1));
+    const skip = controls.button("skip", say("lesson_skip"), () => go(texts.length - 1));
+    root.append(
+      h(
+        "nav",
+        { class: "lesson-nav", "aria-label": say("lesson_nav") },
+        h("div", { class: "dots" }, dots),
+        h("span", { class: "gap" }),
+        back,
+        next,
+        skip,
+      ),
+      body,
+      voice,
+    );
+
+    const built = new Map();
+    let current = linkedStop() ?? 0;
+    let lesson = null;
+    let loading = null;
+
+    function show() {
+      if (!lesson) return;
+      if (!built.has(current)) {
+        const stop = Jakiro.lessonStops[current](lesson);
+        built.set(current, {
+          ...stop,
+          page: h(
+            "div",
+            { class: "stop", "data-stop": current + 1 },
+            textColumn(current),
+            h("section", { class: "pane stop-pane", "aria-label": texts[current].title }, stop.element),
+          ),
+        });
+      }
+      const { page, draw } = built.get(current);
+      body.replaceChildren(page);
+      dots.forEach((dot, n) =>
+        n === current ? dot.setAttribute("aria-current", "step") : dot.removeAttribute("aria-current"),
+      );
+      back.disabled = current === 0;
+      next.disabled = skip.disabled = current === texts.length - 1;
+      draw();
+    }
+
+    const visible = () => document.body.dataset.jakiroTab === "lesson";
+    function go(n) {
+      const from = document.activeElement;
+      current = Math.max(0, Math.min(texts.length - 1, n));
+      show();
+      setLink(`#stop-${current + 1}`);
+      voice.textContent = say("lesson_stop", { n: current + 1, title: texts[current].title });
+      if (from && from.disabled) body.querySelector("h2")?.focus();
+      if (root.getBoundingClientRect().top < 0) root.scrollIntoView();
+    }
+
+    async function load() {
+      const text = server ? await server.lesson_recordings() : null;
+      if (!text) {
+        body.replaceChildren(h("p", { class: "muted empty" }, say("lesson_missing")));
+        return;
+      }
+      lesson = lessonOf(data.readLesson(text));
+      show();
+      const here = await server.lesson_device();
+      if (here) {
+        lesson.use(here);
+        if (visible()) show();
+      }
+    }
+
+    function tabChanged() {
+      if (!visible()) {
+        if (linkedStop() !== null && loading) setLink("");
+        return;
+      }
+      if (!loading) loading = load();
+      else show();
+      setLink(`#stop-${current + 1}`);
+    }
+
+    function follow() {
+      const wanted = linkedStop();
+      if (wanted === null) return;
+      current = wanted;
+      if (visible()) show();
+      else if (document.body.dataset.jakiroTab) Jakiro.setTab("lesson");
+      else requestAnimationFrame(follow);
+    }
+
+    let width = 0;
+    new ResizeObserver(() => {
+      if (!visible() || Math.abs(root.clientWidth - width) < 2) return;
+      width = root.clientWidth;
+      if (built.has(current)) built.get(current).draw();
+    }).observe(root);
+    new MutationObserver(tabChanged).observe(document.body, { attributeFilter: ["data-jakiro-tab"] });
+    addEventListener("hashchange", follow);
+    follow();
+  }
+
+  Object.assign(Jakiro, { mountLesson });
+})();

@@ -1,0 +1,96 @@
+// Stop 8: plain decoding and Jakiro at temperature 1, side by side: same dice, same text; without them in the draft only
+// the number of steps changes.
+(() => {
+  const { h, say, number, metrics, lessonControls: controls } = Jakiro;
+
+  const SEEDS = [1, 2];
+
+  // What is compared: token ids, and how many characters that are
+  function compare(pair) {
+    const ids = (lane) => lane.tokens.map((token) => token.id);
+    const [one, two] = [ids(pair.plain), ids(pair.jakiro)];
+    const length = Math.max(one.length, two.length);
+    for (let i = 0; i < length; i += 1) if (one[i] !== two[i]) return { same: false, token: i + 1 };
+    return { same: true, tokens: one.length, characters: Array.from(Jakiro.textOf(pair.jakiro, two.length)).length };
+  }
+
+  function dice(lesson) {
+    const state = { seed: SEEDS[0], shared: true };
+    const pairOf = (seed, shared) => lesson.pairs[`seed-${seed}-${shared ? "shared" : "own"}`];
+    const lanes = ["plain", "jakiro"].map((name) => {
+      const line = h("p", { class: "muted tabular", "data-result": `steps-${name}` });
+      const host = h("div");
+      const view = new Jakiro.AnswerView(host, { onPick: () => {}, onPreview: () => {} });
+      view.text.removeAttribute("id");
+      view.text.dataset.text = name;
+      return { name, line, host, view };
+    });
+    const same = h("p", { class: "result same-line", role: "status", "data-result": "same" });
+    const tau = controls.figure("dice-tau", say("speed_tau"), say("metric_tau_note"));
+    const seed = controls.choice({
+      name: "seed",
+      label: say("dice_seed"),
+      options: Object.fromEntries(SEEDS.map((n) => [n, say("dice_seed_value", { n })])),
+      value: 1,
+      onPick: (value) => {
+        state.seed = Number(value);
+        draw();
+      },
+    });
+    const noise = controls.choice({
+      name: "noise",
+      label: say("dice_shared"),
+      options: { on: say("on"), off: say("off") },
+      value: "on",
+      onPick: (value) => {
+        state.shared = value === "on";
+        draw();
+      },
+    });
+    const tauOf = (pair) => number(metrics.tau(pair.jakiro.steps), 2);
+
+    function draw() {
+      const pair = pairOf(state.seed, state.shared);
+      lanes.forEach(({ name, view, line }) => {
+        const lane = pair[name];
+        view.draw(lane, lane.tokens.length, { live: false, selected: -1 });
+        line.textContent = say("dice_steps", { steps: lane.steps.length, tokens: lane.tokens.length });
+      });
+      const found = compare(pair);
+      same.dataset.same = String(found.same);
+      same.textContent = found.same ? say("dice_same", found) : say("dice_differ", found);
+      tau.set(tauOf(pair));
+    }
+
+    const table = controls.table(
+      say("dice_table"),
+      [say("dice_seed"), say("dice_with"), say("dice_without"), say("dice_text")],
+      SEEDS.map((n) => [
+        String(n),
+        tauOf(pairOf(n, true)),
+        tauOf(pairOf(n, false)),
+        say(compare(pairOf(n, true)).same && compare(pairOf(n, false)).same ? "dice_equal" : "dice_unequal"),
+      ]),
+    );
+    return {
+      element: h(
+        "div",
+        { class: "stop-screen" },
+        h("div", { class: "lesson-controls" }, seed.element, noise.element, tau.element),
+        h(
+          "div",
+          { class: "dice-lanes" },
+          lanes.map(({ name, host, line }) =>
+            h("section", { class: "dice-lane" }, h("h3", null, say(`dice_${name}`)), host, line),
+          ),
+        ),
+        same,
+        table,
+        lesson.recordedLine(),
+      ),
+      draw,
+    };
+  }
+
+  Jakiro.lessonStops.push(dice);
+})();

@@ -1,0 +1,213 @@
+// Stops 3 and 4: two experts over the same candidates, mixed anew; and the branch made of their difference.
+(() => {
+  const {
+    h,
+    say,
+    counted,
+    number,
+    wholePercent,
+    nameOf,
+    markerSample,
+    hueOf,
+    lessonData: data,
+    lessonControls: controls,
+  } = Jakiro;
+
+  const FEWEST = 4;
+
+  // The steps whose first level the experts order most and least alike
+  function chooseSteps(lane) {
+    const drafted = data.drafted(lane);
+    const fit = drafted.filter((step) => data.firstLevel(step).length >= FEWEST);
+    const steps = fit.length > 1 ? fit : drafted;
+    const differ = data.best(steps, (step) => data.disagreement(step) + data.firstLevel(step).length / 100);
+    const agree = data.best(
+      steps.filter((step) => step !== differ),
+      (step) => data.firstLevel(step).length / 100 - data.disagreement(step),
+    );
+    return { differ, agree };
+  }
+
+  const middle = (step) => step.nodes[data.firstLevel(step)[0]].router_weights[1];
+
+  function list(lane, step, key, lesson) {
+    const rows = h("ol", { class: "rank-list", "data-list": key });
+    const moved = h("p", { class: "result", "data-result": `moved-${key}` });
+    const original = data.ranked(step, middle(step)).map(([i]) => i);
+
+    function draw(second) {
+      const order = data.ranked(step, second ?? middle(step));
+      const highest = order[0][1];
+      const weights = order.map(([, score]) => Math.exp(score - highest));
+      const total = weights.reduce((sum, weight) => sum + weight, 0);
+      const away = order.filter(([i], place) => original[place] !== i).length;
+      rows.replaceChildren(
+        ...order.map(([i], place) => {
+          const node = step.nodes[i];
+          const change = original.indexOf(i) - place;
+          const words = change ? say(change > 0 ? "moved_up" : "moved_down", { n: Math.abs(change) }) : "";
+          return h(
+            "li",
+            { class: "rank-row", "data-node": i },
+            h("span", { class: "rank tabular muted" }, String(place + 1)),
+            markerSample(node.proposer),
+            h("bdi", { class: `mono rank-token hue-${hueOf(node.proposer)}` }, nameOf(lane, node.token_id, node.piece)),
+            h(
+              "span",
+              { class: "bar-room" },
+              h("span", { class: "bar-fill fill-muted", style: `width:${(100 * weights[place]) / total}%` }),
+            ),
+            h("span", { class: "tabular rank-share" }, wholePercent(weights[place] / total)),
+            h("span", { class: "tabular rank-change" }, words),
+          );
+        }),
+      );
+      moved.textContent = say("experts_moved", { moved: away, n: order.length });
+      return away;
+    }
+
+    const [first, second] = step.nodes[data.firstLevel(step)[0]].router_weights;
+    return {
+      draw,
+      element: h(
+        "section",
+        { class: "rank-box", "aria-label": say(`experts_${key}`) },
+        h("h3", null, say(`experts_${key}`)),
+        h(
+          "p",
+          { class: "muted small" },
+          say("experts_text", { text: lesson.rootName(lane, step.index) }),
+          " · ",
+          say("experts_router", { first: wholePercent(first), second: wholePercent(second) }),
+        ),
+        rows,
+        moved,
+        h("p", { class: "muted small" }, say("experts_pairs", { share: wholePercent(data.disagreement(step)) })),
+        lesson.stepLine(lane, step),
+      ),
+    };
+  }
+
+  function experts(lesson) {
+    const lane = lesson.greedy.jakiro;
+    const { differ, agree } = chooseSteps(lane);
+    const lists = [list(lane, differ, "differ", lesson), list(lane, agree, "agree", lesson)];
+    let touched = false;
+    const mix = controls.slider({
+      name: "mix",
+      label: say("mix"),
+      min: 0,
+      max: 100,
+      value: Math.round(middle(differ) * 100),
+      format: (value) => say("mix_value", { first: wholePercent(1 - value / 100), second: wholePercent(value / 100) }),
+      onInput: () => {
+        touched = true;
+        draw();
+      },
+    });
+    const ends = h(
+      "div",
+      { class: "mix-ends" },
+      h("span", null, markerSample("expert_0"), ` ${say("expert_0")}`),
+      h("span", null, markerSample("expert_1"), ` ${say("expert_1")}`),
+    );
+    // Until the slider is moved, each list stands as its own router had it
+    const draw = () => lists.forEach((one) => one.draw(touched ? mix.value / 100 : undefined));
+    const reset = controls.button("mix-reset", say("speed_reset"), () => {
+      touched = false;
+      mix.set(Math.round(middle(differ) * 100));
+      draw();
+    });
+    return {
+      element: h(
+        "div",
+        { class: "stop-screen" },
+        h("div", { class: "lesson-controls" }, mix.element, reset),
+        ends,
+        h(
+          "div",
+          { class: "rank-boxes" },
+          lists.map((one) => one.element),
+        ),
+        h("p", { class: "muted small" }, say("experts_share")),
+      ),
+      draw,
+    };
+  }
+
+  // ---- stop 4 ------------------------------------------------------------------------------------------------
+  const contrastiveNodes = (step) => step.nodes.filter((node) => node.proposer === "contrastive").length;
+
+  // Keeps the paths that lead into the last two levels and little else, so that these stand out
+  function lastLevels(step) {
+    const keep = new Set([0]);
+    const add = (i) => {
+      for (let at = i; at > 0; at = step.nodes[at].parent) keep.add(at);
+    };
+    const deepest = data
+      .byScore(step)
+      .filter((i) => step.nodes[i].proposer === "contrastive")
+      .slice(0, 7);
+    deepest.forEach(add);
+    const above = data.depthOf(step) - 1;
+    data
+      .byScore(step)
+      .filter((i) => step.nodes[i].depth === above)
+      .slice(0, 6)
+      .forEach(add);
+    step.accepted_path.forEach(add);
+    return data.stepWith(step, keep);
+  }
+
+  function contrastive(lesson) {
+    const lane = lesson.greedy.jakiro;
+    const accepted = (step) => step.accepted_path.some((i) => step.nodes[i].proposer === "contrastive");
+    const step = data.best(data.drafted(lane), (one) => contrastiveNodes(one) + (accepted(one) ? 100 : 0));
+    const tree = lesson.tree();
+    const line = h("p", { class: "result", role: "status", "data-result": "contrastive" });
+    const gain = h("p", { "data-result": "contrastive-gain" });
+    let on = true;
+    const toggle = controls.choice({
+      name: "contrastive",
+      label: say("contrastive_switch"),
+      options: { on: say("on"), off: say("off") },
+      value: "on",
+      onPick: (value) => {
+        on = value === "on";
+        draw();
+      },
+    });
+    const count = data
+      .drafted(lane)
+      .reduce((sum, one) => sum + one.accepted_path.filter((i) => one.nodes[i].proposer === "contrastive").length, 0);
+
+    function draw() {
+      const whole = on ? step : data.withoutContrastive(step);
+      const small = on ? lastLevels(step) : data.withoutContrastive(lastLevels(step));
+      const passes = data.passesOf(whole);
+      tree.draw(lane, step.index, small, { phase: 3 });
+      line.textContent = say("contrastive_line", {
+        levels: counted("level", data.depthOf(whole)),
+        passes: say(passes === 1 ? "head_pass_one" : "head_pass_many", { n: passes }),
+      });
+    }
+
+    gain.textContent = `${say("contrastive_gain", {
+      without: number(data.expectedTokens(data.withoutContrastive(step)), 2),
+      with: number(data.expectedTokens(step), 2),
+    })} ${say("contrastive_accepted", { n: count })}`;
+    return {
+      element: h(
+        "div",
+        { class: "stop-screen" },
+        h("div", { class: "lesson-controls" }, toggle.element, line),
+        tree.element,
+        gain,
+        lesson.stepLine(lane, step),
+      ),
+      draw,
+    };
+  }
+
+  Jakiro.lessonStops.push(experts, contrastive);
+})();

@@ -1,0 +1,123 @@
+// Stop 1: what one pass costs. The floor that memory speed sets beside the measured pass, and the pass time by rows.
+(() => {
+  const { h, say, number, milliseconds, lessonData: data, lessonControls: controls } = Jakiro;
+
+  const ROW_TICKS = [1, 8, 16, 24, 32, 48, 64];
+  const MOST_GB = 4000;
+
+  // The memory slider is logarithmic: 0 … 100 covers 1 … 4000 GB/s
+  const toSpeed = (place) => MOST_GB ** (place / 100);
+  const toPlace = (speed) => (100 * Math.log(speed)) / Math.log(MOST_GB);
+  const speedWords = (speed) => say("memory_value", { n: number(speed, speed < 20 ? 1 : 0) });
+  const rowWords = (n) => say(n === 1 ? "rows_value_one" : "rows_value", { n });
+
+  function bars(floor, pass, size) {
+    const most = Math.max(floor, pass);
+    const bar = (name, kind, words, ms) =>
+      h(
+        "div",
+        { class: "pass-bar", "data-bar": name },
+        h("span", { class: "bar-words" }, words),
+        h(
+          "span",
+          { class: "bar-room" },
+          h("span", { class: `bar-fill ${kind}`, style: `width:${(100 * ms) / most}%` }),
+        ),
+        h("span", { class: "tabular" }, say("speed_ms", { n: milliseconds(ms) })),
+      );
+    return [
+      bar("weights", "fill-muted", say("bar_weights", { size: number(size / 1e6, 0) }), floor),
+      bar("pass", "fill-ink", say("bar_pass"), pass),
+    ];
+  }
+
+  function passes(lesson) {
+    const { weight_bytes: size, memory_bytes_per_second: recorded } = lesson.device;
+    const barHost = h("div", { class: "pass-bars" });
+    const chartHost = h("div", { class: "chart-host" });
+    const sentence = h("p", { class: "result", "data-result": "passes", role: "status" });
+    const tableHost = h("div");
+    const rows = controls.slider({
+      name: "rows",
+      label: say("rows"),
+      min: 1,
+      max: 64,
+      value: 8,
+      format: rowWords,
+      onInput: () => draw(),
+    });
+    const memory = controls.slider({
+      name: "memory",
+      label: say("memory_speed"),
+      min: 20,
+      max: 100,
+      step: 0.5,
+      value: toPlace(recorded / 1e9),
+      format: (place) => speedWords(toSpeed(place)),
+      onInput: () => draw(),
+    });
+
+    function draw() {
+      const profile = lesson.profile();
+      const pass = (n) => data.checkMs(profile, n);
+      const n = rows.value;
+      barHost.replaceChildren(...bars((1000 * size) / (toSpeed(memory.value) * 1e9), pass(1), size));
+      const all = Array.from({ length: 64 }, (_, i) => i + 1);
+      const top = Math.max(pass(64) * 1.25, pass(1) * 4);
+      chartHost.replaceChildren(
+        controls.chart({
+          wide: controls.widthOf(chartHost),
+          high: 280,
+          label: `${say("pass_curve")}: ${say("pass_axis")}`,
+          xTicks: ROW_TICKS,
+          xName: say("pass_axis"),
+          yName: "ms",
+          top,
+          mark: [n, pass(n)],
+          lines: [
+            {
+              points: all.map((i) => [i, pass(1) * i]),
+              name: say("pass_apart"),
+              dashed: true,
+              nameAt: [top / pass(1) / 1.4, top / 1.4],
+              nameSide: 10,
+            },
+            { points: profile.verify_ms.filter(([i]) => i <= 64), name: say("pass_curve") },
+          ],
+        }),
+      );
+      sentence.textContent =
+        n === 1
+          ? say("pass_sentence_one", { ms: milliseconds(pass(1)) })
+          : say("pass_sentence", {
+              rows: rowWords(n),
+              ms: milliseconds(pass(n)),
+              apart: milliseconds(pass(1) * n),
+              times: number((pass(1) * n) / pass(n), 1),
+            });
+      tableHost.replaceChildren(
+        controls.table(
+          say("pass_table"),
+          [say("table_rows"), say("table_ms")],
+          profile.verify_ms.map(([i, ms]) => [String(i), milliseconds(ms)]),
+        ),
+      );
+    }
+
+    return {
+      element: h(
+        "div",
+        { class: "stop-screen" },
+        h("div", { class: "lesson-controls" }, rows.element, memory.element),
+        barHost,
+        chartHost,
+        sentence,
+        tableHost,
+        lesson.sourceLine(draw),
+      ),
+      draw,
+    };
+  }
+
+  (Jakiro.lessonStops = Jakiro.lessonStops || []).push(passes);
+})();
