@@ -9,6 +9,7 @@ from jakiro.budget import DeviceProfile
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.draft.context import MAX_CHAIN
 from jakiro.drafting import Drafter
+from jakiro.profile import device_name
 from jakiro.stream import Stream
 from jakiro.target import TargetModel
 from jakiro.text import TokenText
@@ -88,6 +89,11 @@ class JakiroGenerator:
         if self._profile is None and self._measure is not None:
             self._profile = self._measure()
         return self._profile
+
+    @property
+    def device_name(self) -> str:
+        """The device in words a person reads: "2-core CPU", or the GPU's name."""
+        return device_name(self.target.device)
 
     @property
     def max_prompt_tokens(self) -> int:

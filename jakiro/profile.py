@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import platform
 import statistics
 import time
@@ -36,6 +37,13 @@ def profile_key(target: TargetModel, head_sha256: str | None) -> dict:
         "numerics": target.numerics,
         "torch": torch.__version__,
     }
+
+
+def device_name(device: torch.device) -> str:
+    """The device in words a person reads."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    return f"{os.cpu_count()}-core CPU" if device.type == "cpu" else str(device)
 
 
 def load_or_measure(target: TargetModel, drafter: Drafter, head_sha256: str | None, folder: Path) -> DeviceProfile:

@@ -98,7 +98,8 @@ class Stream:
                 device=str(device),
                 dtype=str(self._target.dtype).removeprefix("torch."),
                 numerics=self._target.numerics,
-                device_profile=self._budget.profile.to_dict() if self._budget else {},
+                device_profile={"device": generator.device_name}
+                | (self._budget.profile.to_dict() if self._budget else {}),
                 versions=_versions(),
                 sampling=_settings(sampling),
                 tree=_settings(tree),
@@ -226,6 +227,9 @@ class Stream:
 
     def _plan(self, outcome: Outcome, choice: Choice | None, reread: bool) -> Plan:
         nodes, levels = len(outcome.token_ids), max(outcome.depths)
+        pause = getattr(self._session, "pause", None)
+        if pause is not None:
+            return Plan(levels=levels, nodes=nodes, why=pause, reread=reread)
         if choice is not None:
             return Plan(levels, nodes, choice.why, choice.expected_tokens, choice.expected_ms, choice.curve, reread)
         candidates = "1 candidate" if nodes == 2 else f"{nodes - 1} candidates"

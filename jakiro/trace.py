@@ -121,6 +121,7 @@ class Header:
         messages: role/content pairs of the conversation; empty when raw_prompt holds a bare completion prompt.
         target, head: dictionaries with "name" and "sha256"; head is None for plain decoding.
         sampling, tree: the settings as dictionaries.
+        device_profile: "device", its name in words, and for trees that size themselves what passes cost there.
         first_token_id, first_piece, first_text: the token the prefill sampled; it belongs to no step.
         special_tokens: names of special token ids that occur, by id as a string.
     """

@@ -18,6 +18,8 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from jakiro.hub import why_not_fetched
+
 DEFAULT_TARGET = "smollm2-135m-instruct"
 NO_HEAD = "none"
 
@@ -151,6 +153,18 @@ def head_warning(head_name: str, head_target_sha256: str, target_name: str, targ
     )
 
 
+def load_config(name: str | None = None):
+    """The transformers config of a target, without its weights.
+
+    Raises:
+        ValueError: unknown name, or it can't be fetched.
+    """
+    from transformers import AutoConfig
+
+    pair = resolve(name, NO_HEAD)
+    return _fetched(pair, lambda: AutoConfig.from_pretrained(_prepared(pair)))
+
+
 def load_tokenizer(name: str | None = None):
     """The tokenizer of a target.
 
@@ -163,12 +177,13 @@ def load_tokenizer(name: str | None = None):
     return _fetched(pair, lambda: AutoTokenizer.from_pretrained(_prepared(pair)))
 
 
-def load_target(name: str | None = None, device="cpu", dtype="bfloat16"):
+def load_target(name: str | None = None, device="cpu", dtype="bfloat16", **options):
     """A target ready for inference.
 
     Args:
         name: as in `resolve`.
         device, dtype: torch's, or their names.
+        options: for transformers' `from_pretrained`; with a `device_map` the model stays where that puts it.
 
     Returns:
         (model, tokenizer, sha256 of the weights or None where they are no safetensors files).
@@ -177,11 +192,14 @@ def load_target(name: str | None = None, device="cpu", dtype="bfloat16"):
         ValueError: unknown name, or it can't be fetched.
     """
     from transformers import AutoModelForCausalLM
+    from transformers.utils.logging import disable_progress_bar
 
     pair = resolve(name, NO_HEAD)
     source = _prepared(pair)
-    model = _fetched(pair, lambda: AutoModelForCausalLM.from_pretrained(source, dtype=dtype))
-    model = model.to(device).eval().requires_grad_(False)
+    disable_progress_bar()
+    model = _fetched(pair, lambda: AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **options))
+    model = model if "device_map" in options else model.to(device)
+    model = model.eval().requires_grad_(False)
     return model, load_tokenizer(name), weights_sha256(_local_folder(source))
 
 
@@ -262,21 +280,14 @@ def _fetch_head(hub_id: str) -> Path:
     try:
         return Path(snapshot_download(hub_id, allow_patterns=["config.json", "*.safetensors", "*.bin"]))
     except OSError as error:
-        raise ValueError(_not_fetched("draft head", hub_id, error)) from error
+        raise ValueError(why_not_fetched("draft head", hub_id, error)) from error
 
 
 def _fetched(pair: Pair, load):
     try:
         return load()
     except (OSError, ValueError) as error:
-        raise ValueError(_not_fetched("target model", pair.target_path_or_hub_id, error)) from error
-
-
-def _not_fetched(what: str, source: str, error: Exception) -> str:
-    reason = " ".join(str(error).split()).split(". ")[0].rstrip(".")
-    if "connect" in reason.lower():
-        reason = "the Hugging Face Hub can't be reached and the files aren't in its local cache"
-    return f"The {what} {source} could not be loaded: {reason}."
+        raise ValueError(why_not_fetched("target model", pair.target_path_or_hub_id, error)) from error
 
 
 def _local_folder(source: str) -> Path:

@@ -123,5 +123,5 @@ def test_trees_that_size_themselves_leave_the_text_alone(temperature, context, c
     tree = TreeConfig(nodes=32, depth=6, policy="auto", context=context)
     trace = generator.run(REPEATING, sampling, tree=tree)
     assert trace.token_ids == generator.run(REPEATING, sampling, method="autoregressive").token_ids
-    assert trace.header.device_profile == profile.to_dict()
+    assert trace.header.device_profile == {"device": generator.device_name} | profile.to_dict()
     assert all(step.plan.why and step.plan.expected_ms for step in trace.steps)
