@@ -96,11 +96,16 @@ def train(
     contrastive_weight: Annotated[float, typer.Option(help="Weight of the contrastive branch.")] = _WEIGHTS.contrastive,
     unroll: Annotated[int, typer.Option(help="Steps on the head's own features; 1 never unrolls.")] = _DEFAULTS.unroll,
     unroll_from: Annotated[float, typer.Option(help="Share of the run before unrolling.")] = _DEFAULTS.unroll_from,
-    noise: Annotated[float, typer.Option(help="Noise on the features, in standard deviations.")] = 0.1,
+    noise: Annotated[float, typer.Option(help="Noise on the features, in standard deviations.")] = (
+        _DEFAULTS.feature_noise
+    ),
     optimizer: Annotated[str, typer.Option(help="muon or adamw.")] = _DEFAULTS.optimizer,
     learning_rate: Annotated[float, typer.Option(help="Peak of the cosine.")] = _DEFAULTS.learning_rate,
     warmup_steps: Annotated[int, typer.Option(help="Steps of linear warm-up.")] = _DEFAULTS.warmup_steps,
     batch_tokens: Annotated[int, typer.Option(help="Tokens per step, padding included.")] = _DEFAULTS.batch_tokens,
+    frequent_rows: Annotated[
+        int, typer.Option(help="Output rows that every step computes with.")
+    ] = _DEFAULTS.frequent_rows,
     sampled_rows: Annotated[
         int, typer.Option(help="Output rows sampled per step besides the frequent ones; a large number computes all.")
     ] = _DEFAULTS.sampled_rows,
@@ -120,8 +125,8 @@ def train(
     options = TrainingOptions(
         seed=seed, batch_tokens=batch_tokens, optimizer=optimizer, learning_rate=learning_rate,
         warmup_steps=warmup_steps, feature_noise=noise, unroll=unroll, unroll_from=unroll_from,
-        sampled_rows=sampled_rows, num_validation=validation_rows, time_budget=time_budget, max_steps=max_steps,
-        checkpoint_minutes=checkpoint_minutes,
+        frequent_rows=frequent_rows, sampled_rows=sampled_rows, num_validation=validation_rows,
+        time_budget=time_budget, max_steps=max_steps, checkpoint_minutes=checkpoint_minutes,
         weights=LossWeights(token_weight, feature_weight, contrastive_weight),
     )  # fmt: skip
     rows = read_corpus(data)

@@ -31,8 +31,8 @@ class LossWeights:
     """
 
     token: float = 1.0
-    feature: float = 0.1
-    contrastive: float = 0.5
+    feature: float = 3.0
+    contrastive: float = 0.3
     unroll_decay: float = 0.8
 
 

@@ -53,15 +53,15 @@ class TrainingOptions:
     seed: int = 0
     batch_tokens: int = 2048
     optimizer: str = "muon"
-    learning_rate: float = 1e-3
-    warmup_steps: int = 150
+    learning_rate: float = 1.2e-3
+    warmup_steps: int = 20
     weight_decay: float = 1e-3
     clip_norm: float = 1.0
     weights: LossWeights = field(default_factory=LossWeights)
-    feature_noise: float = 0.1
-    unroll: int = 3
-    unroll_from: float = 0.5
-    frequent_rows: int = 2048
+    feature_noise: float = 0.25
+    unroll: int = 2
+    unroll_from: float = 0.45
+    frequent_rows: int = 4096
     sampled_rows: int = 2048
     num_validation: int = 100
     time_budget: float | None = None
