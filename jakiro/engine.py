@@ -21,10 +21,14 @@ _TRIAL_TOKENS = 12
 
 
 class _Projection:
-    """One or several linear layers over the same input, as one matrix product."""
+    """One or several linear layers over the same input, as one matrix product.
+
+    Where nothing is packed, the linear layers become views of the joint matrix: a large model is never held twice.
+    """
 
     def __init__(self, linears: list[nn.Linear], packed: bool) -> None:
-        weight = torch.cat([linear.weight.detach() for linear in linears])
+        weights = [linear.weight.detach() for linear in linears]
+        weight = torch.cat(weights) if len(weights) > 1 else weights[0]
         biases = [linear.bias for linear in linears]
         bias = None
         if any(b is not None for b in biases):
@@ -32,6 +36,9 @@ class _Projection:
             bias = torch.cat([z if b is None else b.detach() for b, z in zip(biases, zero, strict=True)])
         self._packed = PackedLinear(weight, bias) if packed else None
         self._weight, self._bias = (None, None) if packed else (weight, bias)
+        if not packed:
+            for linear, part in zip(linears, weight.split([len(each) for each in weights]), strict=True):
+                linear.weight = nn.Parameter(part, requires_grad=False)
 
     def __call__(self, hidden: Tensor) -> Tensor:
         if self._packed is not None:

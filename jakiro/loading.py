@@ -1,12 +1,18 @@
-"""Names to a ready generator: resolves a pair, loads both models, checks that they belong together."""
+"""Names to a ready generator: resolves a pair, loads both models, checks that they belong together.
+
+What can be refused is refused before the target's weights are read: from its config, the head, and the free memory.
+"""
 
 import torch
 
-from jakiro import zoo
+from jakiro import placement, zoo
 from jakiro.budget import DeviceProfile
-from jakiro.draft.checkpoint import WEIGHTS_NAME, file_sha256, load_head
-from jakiro.drafting import HeadDrafter
+from jakiro.draft.checkpoint import file_sha256, load_head, misfits, weights_file
+from jakiro.draft.jakiro import JakiroHead
+from jakiro.drafting import Drafter, HeadDrafter
+from jakiro.families import refuse_what_cannot_work
 from jakiro.generate import JakiroGenerator
+from jakiro.limits import LimitedDrafter
 from jakiro.profile import load_or_measure
 from jakiro.target import NUMERICS, TargetModel
 
@@ -17,32 +23,80 @@ def load_generator(
     target: str | None, head: str | None, device: str | None, dtype: str | None, numerics: str | None
 ) -> JakiroGenerator:
     """See `JakiroGenerator.from_pretrained`."""
-    chosen_device = choose_device(device)
-    chosen_dtype = choose_dtype(dtype, chosen_device)
     numerics = numerics or "exact"
     if numerics not in NUMERICS:
         raise ValueError(f"Numerics must be one of {', '.join(NUMERICS)}; you gave {numerics!r}.")
+    everywhere = device == placement.AUTO
+    chosen_device = choose_device(None if everywhere else device)
+    bits = placement.BITS.get(dtype)
+    chosen_dtype = choose_dtype(None if bits else dtype, chosen_device)
     pair = zoo.resolve(target, head)
-    model, tokenizer, sha256 = zoo.load_target(pair.target_name, chosen_device, chosen_dtype)
-    target_model = TargetModel(model, tokenizer, pair.target_name, sha256, numerics)
-    notices = []
-    if not getattr(tokenizer, "chat_template", None):
-        notices.append("This model has no chat template; a plain dialogue form is used.")
-    if pair.head_path is None:
+    config = zoo.load_config(pair.target_name)
+    refuse_what_cannot_work(config)
+    draft_head = None
+    if pair.head_path is not None:
+        draft_head = load_head(pair.head_path, dtype=chosen_dtype)
+        refuse_another_targets_head(draft_head, config)
+    place = placement.place(
+        pair.target_name,
+        config,
+        None if everywhere else chosen_device,
+        chosen_dtype,
+        bits,
+        zoo.cache_folder() / "offload",
+    )
+    target_model, notices = _load_target(pair, place, chosen_dtype, numerics)
+    if draft_head is None:
         notices.append("No draft head fits this model, so only plain decoding is available.")
         return JakiroGenerator(target_model, None, None, notices)
-    draft_head = load_head(pair.head_path, chosen_device, chosen_dtype)
+    draft_head = draft_head.to(target_model.device)
     draft_head.bind(target_model.embedding, target_model.output_weight).pack()
-    warning = zoo.head_warning(pair.head_name, draft_head.config.target_sha256, pair.target_name, sha256)
+    warning = zoo.head_warning(pair.head_name, draft_head.config.target_sha256, pair.target_name, target_model.sha256)
     if warning:
         notices.append(warning)
-    description = {"name": pair.head_name, "sha256": file_sha256(pair.head_path / WEIGHTS_NAME)}
-    drafter = HeadDrafter(draft_head)
+    description = {"name": pair.head_name, "sha256": file_sha256(weights_file(pair.head_path))}
+    drafter, notice = limited(HeadDrafter(draft_head), draft_head.config.max_position_embeddings, target_model)
+    if notice:
+        notices.append(notice)
 
     def measure() -> DeviceProfile:
         return load_or_measure(target_model, drafter, description["sha256"], zoo.cache_folder() / "profiles")
 
-    return JakiroGenerator(target_model, drafter, description, notices, measure)
+    return JakiroGenerator(target_model, drafter, description, notices, None if target_model.chains_only else measure)
+
+
+def refuse_another_targets_head(head: JakiroHead, target_config) -> None:
+    """Raises ValueError with the first thing in which a head is not made for this target."""
+    for sentence in misfits(head.config, target_config):
+        raise ValueError(sentence)
+
+
+def limited(drafter: Drafter, head_positions: int, target: TargetModel) -> tuple[Drafter, str | None]:
+    """The drafter within the limits of head and target, and the sentence to say where the head's is the shorter."""
+    if head_positions >= target.max_positions and not target.chains_only:
+        return drafter, None
+    notice = None
+    if head_positions < target.max_positions:
+        notice = (
+            f"The draft head was trained for {head_positions:,} positions, the target reads {target.max_positions:,}; "
+            "behind the head's, decoding is plain."
+        )
+    return LimitedDrafter(drafter, head_positions, target.chains_only), notice
+
+
+def _load_target(
+    pair: zoo.Pair, place: placement.Placement, dtype: torch.dtype, numerics: str
+) -> tuple[TargetModel, list[str]]:
+    """The target where it was placed, and what is to be said about it."""
+    model, tokenizer, sha256 = zoo.load_target(pair.target_name, place.device, dtype, **place.options)
+    target = TargetModel(model, tokenizer, pair.target_name, sha256, numerics)
+    notices = list(target.notices)
+    spread = placement.where_layers_lie(getattr(model, "hf_device_map", None))
+    if spread:
+        notices.append(spread)
+    if not getattr(tokenizer, "chat_template", None):
+        notices.append("This model has no chat template; a plain dialogue form is used.")
+    return target, notices
 
 
 def choose_device(device: str | None) -> torch.device:
@@ -56,7 +110,7 @@ def choose_device(device: str | None) -> torch.device:
     try:
         chosen = torch.device(device)
     except RuntimeError as error:
-        raise ValueError(f"Unknown device {device!r}; use “cpu” or “cuda”.") from error
+        raise ValueError(f"Unknown device {device!r}; use “cpu”, “cuda” or “auto”.") from error
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise ValueError("Device “cuda” was asked for, but no GPU is visible here; use “cpu”.")
     return chosen
@@ -70,7 +124,8 @@ def choose_dtype(dtype: str | None, device: torch.device) -> torch.dtype:
     """
     if dtype is not None:
         if dtype not in DTYPES:
-            raise ValueError(f"Unknown dtype {dtype!r}; choose one of {', '.join(DTYPES)}.")
+            known = ", ".join([*DTYPES, *placement.BITS])
+            raise ValueError(f"Unknown dtype {dtype!r}; choose one of {known}.")
         return DTYPES[dtype]
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16

@@ -1,0 +1,159 @@
+"""Where a target's weights go: how much memory they need, what is free, one device or several, 4 or 8 bits.
+
+Everything is decided from the config, before a byte of the weights is read. Spreading a model over GPUs, memory and
+disk is accelerate's work.
+"""
+
+import importlib.util
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+BITS = {"4bit": 4, "8bit": 8}
+AUTO = "auto"
+CACHE_TOKENS = 2048
+# Of what is free, for weights and cache; the rest is for what a pass needs.
+USABLE_SHARE = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryNeeded:
+    """Bytes a target needs.
+
+    Attributes:
+        weights: all parameters in the dtype they are loaded in.
+        cache: keys and values of `CACHE_TOKENS` tokens.
+        as_what: the dtype in words.
+    """
+
+    weights: int
+    cache: int
+    as_what: str
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.cache
+
+    def __str__(self) -> str:
+        return (
+            f"{gigabytes(self.total)} in {self.as_what} ({gigabytes(self.weights)} of weights, "
+            f"{gigabytes(self.cache)} of cache for {CACHE_TOKENS:,} tokens)"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """What to hand to transformers.
+
+    Attributes:
+        device: where the model goes as a whole; with a device map, where its output function will be.
+        options: for `from_pretrained`: device map and quantisation.
+    """
+
+    device: torch.device
+    options: dict = field(default_factory=dict)
+
+
+def gigabytes(num_bytes: float) -> str:
+    return f"{num_bytes / 1e9:.1f} GB" if num_bytes >= 1e8 else f"{num_bytes / 1e6:.1f} MB"
+
+
+def memory_needed(config, dtype: torch.dtype, bits: int | None = None) -> MemoryNeeded:
+    """The estimate for a transformers config; counts the parameters of a model without storage."""
+    from transformers import AutoModelForCausalLM
+
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    tables = {
+        id(module.weight): module.weight for module in (model.get_input_embeddings(), model.get_output_embeddings())
+    }
+    in_tables = sum(weight.numel() for weight in tables.values())
+    in_layers = sum(parameter.numel() for parameter in model.parameters()) - in_tables
+    # Quantised layers carry their scales: about a tenth more.
+    per_weight = dtype.itemsize if bits is None else 1.1 * bits / 8
+    text = config.get_text_config()
+    num_kv_heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    as_what = f"{bits} bits" if bits else str(dtype).removeprefix("torch.")
+    return MemoryNeeded(
+        weights=int(in_tables * dtype.itemsize + in_layers * per_weight),
+        cache=2 * text.num_hidden_layers * num_kv_heads * head_dim * dtype.itemsize * CACHE_TOKENS,
+        as_what=as_what,
+    )
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes that are free on a device; on a CPU no more than a container's limit leaves."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    import psutil
+
+    free = psutil.virtual_memory().available
+    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
+    if limit.is_file() and limit.read_text().strip().isdigit() and used.is_file():
+        free = min(free, max(int(limit.read_text()) - int(used.read_text()), 0))
+    return free
+
+
+def place(
+    name: str, config, device: torch.device | None, dtype: torch.dtype, bits: int | None, offload_folder: Path
+) -> Placement:
+    """Decides where a target goes.
+
+    Args:
+        name: what the target is called in errors.
+        config: its transformers config.
+        device: one device, or None for all there are: GPUs first, then memory, then the disk.
+        dtype, bits: what its weights are loaded as; 4 or 8 bits need bitsandbytes.
+        offload_folder: where accelerate may put what fits nowhere else.
+
+    Raises:
+        ValueError: too large for the device, with both numbers; or bits without bitsandbytes.
+    """
+    options = {} if bits is None else {"quantization_config": _quantisation(bits, dtype)}
+    needed = memory_needed(config, dtype, bits)
+    if device is None:
+        memory = {index: free_memory(torch.device("cuda", index)) for index in range(torch.cuda.device_count())}
+        memory["cpu"] = free_memory(torch.device("cpu"))
+        usable = {where: int(USABLE_SHARE * free) for where, free in memory.items()}
+        first = torch.device("cuda", 0) if torch.cuda.device_count() else torch.device("cpu")
+        return Placement(
+            first, options | {"device_map": AUTO, "max_memory": usable, "offload_folder": str(offload_folder)}
+        )
+    free = free_memory(device)
+    if needed.total > USABLE_SHARE * free:
+        if device.type == "cuda" and torch.cuda.device_count() > 1:
+            return place(name, config, None, dtype, bits, offload_folder)
+        raise ValueError(
+            f"{name} needs about {needed}, and {device} has {gigabytes(free)} free; choose a smaller model or dtype, "
+            "or device “auto”, which also uses other devices and the disk."
+        )
+    return Placement(device, options | ({"device_map": {"": str(device)}} if bits else {}))
+
+
+def where_layers_lie(device_map: dict | None) -> str | None:
+    """The sentence to say where a model is spread, from accelerate's map of its modules; None where it is not."""
+    places = [str(place) for place in (device_map or {}).values()]
+    if len(set(places)) < 2:
+        return None
+    shares = [f"{places.count(place)} on {_place_name(place)}" for place in dict.fromkeys(places)]
+    sentence = f"The target's {len(places)} parts are spread: {', '.join(shares)}."
+    if "disk" in places or ("cpu" in places and len(set(places) - {"cpu", "disk"}) > 0):
+        sentence += " Parts in memory or on disk are fetched again for every pass, which is slow."
+    return sentence
+
+
+def _place_name(place: str) -> str:
+    return f"GPU {place}" if place.isdigit() else {"cpu": "the CPU", "disk": "the disk"}.get(place, place)
+
+
+def _quantisation(bits: int, dtype: torch.dtype):
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise ValueError(
+            f"Loading in {bits} bits needs the package bitsandbytes, which is not installed; run “pip install "
+            "bitsandbytes”, or choose bfloat16."
+        )
+    from transformers import BitsAndBytesConfig
+
+    return BitsAndBytesConfig(load_in_4bit=bits == 4, load_in_8bit=bits == 8, bnb_4bit_compute_dtype=dtype)
