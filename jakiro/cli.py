@@ -139,7 +139,10 @@ def bench(
     limit: Annotated[int | None, typer.Option(help="At most this many prompts, from all categories in turn.")] = None,
     methods: Annotated[
         str,
-        typer.Option(help="Comma list: autoregressive, autoregressive-fast, jakiro, hf-generate, hf-prompt-lookup."),
+        typer.Option(
+            help="Comma list: autoregressive, autoregressive-fast, jakiro, jakiro+context, context, hf-generate, "
+            "hf-prompt-lookup."
+        ),
     ] = "autoregressive,jakiro,hf-generate",
     temperatures: Annotated[str, typer.Option(help="Comma list.")] = "0,1",
     seeds: Annotated[str, typer.Option(help="Comma list; 0-9 is a range.")] = "0",
