@@ -15,7 +15,7 @@ from app.worker import ModelService, Run, Runs, batches
 
 UPDATE_SECONDS = 0.1
 KEPT_TICKS = 8
-_LOADING_LOOK_SECONDS = 2.0
+_LOADING_LOOK_SECONDS = 0.5
 
 
 def generate(service: ModelService, runs: Runs, session: str, values: tuple) -> Iterator[dict]:

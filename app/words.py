@@ -38,7 +38,9 @@ WAITING_IN_QUEUE = "You are number {position} in the queue. What you see stays h
 ROUNDING = "Rounding may differ here between trees and single tokens; texts may part at near ties, and that is shown."
 
 CHIP_LOADING = "Loading model"
+CHIP_MEASURING = "Measuring this device"
 CHIP_FAILED = "Model not loaded"
+CHIP_READY_TITLE, NO_HEAD = "Ready", "no draft head"
 CHIP_READY = "{target} · {device} · {numerics}"
 
 BROWSER = {

@@ -29,6 +29,7 @@ class ModelService:
         self._tickets: deque[object] = deque()
         self.generator = None
         self.failure: str | None = None
+        self.measuring = False
 
     def start(self) -> None:
         threading.Thread(target=self._load_now, name="load-model", daemon=True).start()
@@ -36,15 +37,22 @@ class ModelService:
     def _load_now(self) -> None:
         try:
             generator, failure = self._load(), None
+            self._measure(generator)
         except Exception as error:  # noqa: BLE001 - whatever stops loading must reach the page as a sentence
             generator, failure = None, words.LOAD_FAILED.format(reason=str(error) or type(error).__name__)
         with self._changed:
-            self.generator, self.failure = generator, failure
+            self.generator, self.failure, self.measuring = generator, failure, False
             self._changed.notify_all()
+
+    def _measure(self, generator) -> None:
+        """Measures what passes cost here before the first answer needs it; the library keeps the result."""
+        if generator.status["head"]:
+            self.measuring = True
+            _ = generator.profile
 
     @property
     def settled(self) -> bool:
-        """Whether loading is over, well or badly."""
+        """Whether loading and measuring are over, well or badly."""
         return self.generator is not None or self.failure is not None
 
     def wait_until_settled(self, seconds: float) -> bool:
@@ -56,12 +64,13 @@ class ModelService:
         if self.failure:
             return {"state": "failed", "text": words.CHIP_FAILED, "title": self.failure}
         if self.generator is None:
-            return {"state": "loading", "text": words.CHIP_LOADING, "title": ""}
+            text = words.CHIP_MEASURING if self.measuring else words.CHIP_LOADING
+            return {"state": "loading", "text": text, "title": ""}
         status = self.generator.status
         text = words.CHIP_READY.format(
             target=status["target"], device=str(status["device"]).upper(), numerics=status["numerics"]
         )
-        title = f"{status['head']} · {status['dtype']}"
+        title = f"{words.CHIP_READY_TITLE} · {status['head'] or words.NO_HEAD} · {status['dtype']}"
         notices = [*status.get("notices", ()), *(() if status["bit_identical"] else (words.ROUNDING,))]
         return {"state": "ready", "text": text, "title": title, "notice": " ".join(notices)}
 

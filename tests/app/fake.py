@@ -93,6 +93,10 @@ class FakeGenerator:
         self.closed = self.active = self.most_active = 0
 
     @property
+    def profile(self) -> None:
+        return None
+
+    @property
     def status(self) -> dict:
         return {
             "target": "Fake-135M", "head": "fake-head", "device": "cpu", "dtype": "float32", "numerics": "exact",

@@ -102,6 +102,28 @@ def test_asking_while_the_model_loads_waits_and_starts_by_itself():
     assert events_of(run)[-1][0] == "done"
 
 
+def test_the_device_is_measured_before_the_first_answer_and_asking_meanwhile_waits():
+    may_measure, measured = threading.Event(), []
+
+    class Measuring(FakeGenerator):
+        @property
+        def profile(self):
+            measured.append(may_measure.wait(5))
+
+    service = ModelService(Measuring)
+    chips = handlers.chip_updates(service)
+    service.start()
+    while next(chips)["text"] != words.CHIP_MEASURING:
+        pass
+    run = Run(service, asking())
+    run.start()
+    assert run.events.get(timeout=2) == ("wait", None, words.WAITING_FOR_MODEL)
+    may_measure.set()
+    assert events_of(run)[-1][0] == "done"
+    assert measured == [True]
+    assert service.chip()["title"].startswith(words.CHIP_READY_TITLE)
+
+
 def test_a_model_that_cannot_be_loaded_is_an_error_in_words():
     def load():
         raise FileNotFoundError("No folder “x”.")
