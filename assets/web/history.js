@@ -9,45 +9,78 @@
     return Array.isArray(piece) ? fromHex(piece[0]) : fromText(piece);
   }
 
-  // Columns as app/packing.py writes them, back to one record per node; bytes stay hex, as in a trace file
+  // Digits as app/packing.py writes them: 91 printable characters, the backslash left out
+  const digit = (code) => (code > 92 ? code - 36 : code - 35);
+
+  // A column of `count` whole numbers, all written with the same number of digits
+  function column(text, count) {
+    const width = count ? text.length / count : 0;
+    return Array.from({ length: count }, (_, i) => {
+      let value = 0;
+      for (let at = i * width; at < (i + 1) * width; at += 1) value = value * 91 + digit(text.charCodeAt(at));
+      return value;
+    });
+  }
+
+  const counted = (value, unit) => (value ? (value - 1) / unit : null);
+  const signed = (value, unit) => (value ? ((value - 1) % 2 ? -value / 2 : (value - 1) / 2) / unit : null);
+
+  // For each node its few numbers; null where it has none
+  function rows([width, text], count, read) {
+    const flat = column(text, width * count);
+    return Array.from({ length: count }, (_, i) => {
+      const row = flat.slice(i * width, (i + 1) * width).map(read).filter((value) => value !== null);
+      return row.length ? row : null;
+    });
+  }
+
+  // Columns back to one record per node; bytes stay hex, as in a trace file
   function unpackStep(packed) {
-    const pieces = packed.T.map(([id, piece]) => ({ id, piece: toHex(pieceBytes(piece)) }));
-    const share = (value) => (value === null ? null : value / 100000);
+    const written = Array.isArray(packed.U) ? packed.U : packed.U.split("\x7f");
+    const ids = column(packed.T, written.length);
+    const pieces = written.map((piece, i) => ({ id: ids[i], piece: toHex(pieceBytes(piece)) }));
+    const count = packed.N;
+    const [tokens, choices, parents, passes, scores, drafts, targets, proposers, margins] = ["t", "c", "p", "d", "s", "q", "P",
+      "o", "g"].map((name) => column(packed[name], count));
+    const weights = rows(packed.w, count, (value) => counted(value, 1000));
+    const contributions = rows(packed.e, count, (value) => signed(value, 10));
     const depths = [];
-    const nodes = packed.p.map((parent, i) => {
+    const nodes = parents.map((above, i) => {
+      const parent = above - 1;
       depths.push(parent < 0 ? 0 : depths[parent] + 1);
       return {
-        token_id: pieces[packed.t[i]].id,
-        piece: pieces[packed.t[i]].piece,
+        token_id: pieces[tokens[i]].id,
+        piece: pieces[tokens[i]].piece,
         parent,
         depth: depths[i],
-        draft_pass: packed.d[i],
-        score: packed.s[i] / 1000,
-        draft_prob: share(packed.q[i]),
-        target_prob: share(packed.P[i]),
-        proposer: packed.O[packed.o[i]],
+        draft_pass: passes[i],
+        score: -scores[i] / 1000 || 0,
+        draft_prob: counted(drafts[i], 100000),
+        target_prob: counted(targets[i], 100000),
+        proposer: packed.O[proposers[i]],
         also_proposed_by: (packed.a && packed.a[i]) || [],
-        router_weights: packed.W[packed.w[i]],
-        expert_contributions: packed.e[i],
+        router_weights: weights[i] || [],
+        expert_contributions: contributions[i],
         residual_contribution: null,
-        target_choice: pieces[packed.c[i]].id,
-        target_choice_piece: pieces[packed.c[i]].piece,
-        margin: packed.g[i],
+        target_choice: pieces[choices[i]].id,
+        target_choice_piece: pieces[choices[i]].piece,
+        margin: (margins[i] / 1000) ** 2,
       };
     });
-    const ids = [...packed.path.map((i) => nodes[i].token_id), pieces[packed.b].id];
+    const [levels, most, why, expectedTokens, expectedMs, curve, reread] = packed.plan;
+    const added = [...packed.path.map((i) => nodes[i].token_id), pieces[packed.b].id];
     return {
       index: packed.i,
       nodes,
       accepted_path: packed.path,
       bonus_token_id: pieces[packed.b].id,
       bonus_piece: pieces[packed.b].piece,
-      committed_ids: ids.slice(0, packed.n),
+      committed_ids: added.slice(0, packed.n),
       text: packed.x,
       draft_ms: packed.ms[0],
       verify_ms: packed.ms[1],
       other_ms: packed.ms[2],
-      plan: packed.plan,
+      plan: { levels, nodes: most, why, expected_tokens: expectedTokens, expected_ms: expectedMs, curve, reread: Boolean(reread) },
     };
   }
 

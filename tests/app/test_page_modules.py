@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from app.packing import pack_step, to_json
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.trace import acceptance_by_depth
 from tests.app.fake import FakeGenerator
@@ -114,6 +115,30 @@ def test_metrics_equal_those_of_the_library(functions):
     assert found["speedup"] == pytest.approx(plain.decode_seconds / drafted.decode_seconds)
     assert [tuple(level) for level in found["depths"]] == acceptance_by_depth(drafted.steps)
     assert found["text"] == drafted.text
+
+
+def agrees(found, wanted) -> bool:
+    """Whether an unpacked value is the trace's own, up to the digits that travel."""
+    if isinstance(wanted, float) and isinstance(found, (int, float)):
+        return found == pytest.approx(wanted, abs=0.051, rel=0.01)
+    if isinstance(wanted, dict):
+        return set(found) == set(wanted) and all(agrees(found[name], wanted[name]) for name in wanted)
+    if isinstance(wanted, list):
+        return len(found) == len(wanted) and all(map(agrees, found, wanted))
+    return found == wanted
+
+
+@pytest.mark.parametrize("nodes", [1, 24, 64, 120])
+def test_packed_steps_unpack_to_those_of_the_trace(functions, nodes):
+    stream = FakeGenerator().stream(QUESTION, SamplingParams(max_new_tokens=40), tree=TreeConfig(nodes=nodes, depth=8))
+    packed = [json.loads(to_json(pack_step(step))) for step in stream]
+    found = functions.evaluate("steps => steps.map(Jakiro.unpackStep)", packed)
+    for step, own in zip(found, stream.trace.to_dict()["steps"], strict=True):
+        assert agrees(step, own), (step, own)
+        for node, wanted in zip(step["nodes"], own["nodes"], strict=True):
+            assert node["score"] == pytest.approx(wanted["score"], abs=0.0006)
+            for name in ("draft_prob", "target_prob"):
+                assert node[name] == pytest.approx(wanted[name], abs=0.000006)
 
 
 def test_every_refusal_has_its_reason(shown):
