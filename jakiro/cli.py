@@ -37,8 +37,10 @@ Depth = Annotated[int | None, typer.Option(help="A fixed tree whose deepest node
 Width = Annotated[int | None, typer.Option(help="Children tried per node and nodes expanded per level.")]
 Target = Annotated[str | None, typer.Option(help="Target model: a known name, a folder, or a Hub id.")]
 Head = Annotated[str | None, typer.Option(help="Draft head: a known name, a folder, a Hub id, or “none”.")]
-Device = Annotated[str | None, typer.Option(help="cpu or cuda; a GPU is taken where there is one.")]
-Dtype = Annotated[str | None, typer.Option(help="float32, bfloat16 or float16; what suits the device.")]
+Device = Annotated[
+    str | None, typer.Option(help="cpu, cuda, or auto: all there is; a GPU is taken where there is one.")
+]
+Dtype = Annotated[str | None, typer.Option(help="float32, bfloat16, float16, 8bit or 4bit; what suits the device.")]
 Numerics = Annotated[str | None, typer.Option(help="exact (plain and drafted passes round alike) or fast.")]
 
 
@@ -194,18 +196,38 @@ def bench(
 
 
 @app.command()
-def doctor() -> None:
-    """Say what is installed, cached and found, and what is missing."""
-    from jakiro.doctor import findings
+def doctor(
+    target: Target = None,
+    head: Head = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    run: Annotated[bool, typer.Option(help="End with a short run of both; --no-run loads no weights.")] = True,
+) -> None:
+    """Say what is installed and found; with --target or --head, whether the two belong together."""
+    from jakiro.doctor import examine, findings
 
     healthy = True
-    for finding in findings():
+    for finding in findings() if target is None and head is None else examine(target, head, device, dtype, run):
         healthy = healthy and finding.ok
-        mark = "[green]ok[/]     " if finding.ok else "[red]missing[/]"
+        mark = "[green]ok[/]     " if finding.ok else "[red]problem[/]"
         Console().print(f"{mark} {finding.what}: ", end="")
         Console().print(finding.found, markup=False, highlight=False, soft_wrap=True)
     if not healthy:
         raise typer.Exit(1)
+
+
+@app.command()
+def export(
+    head: Annotated[str, typer.Option(help="Draft head: a known name, a folder, or a Hub id.")],
+    form: Annotated[str, typer.Option("--format", help="eagle, or hub: a folder that is ready to upload.")],
+    out: Annotated[Path, typer.Option(help="A folder that does not exist yet.")],
+) -> None:
+    """Write a draft head in EAGLE's form, or as a folder for the Hub."""
+    from jakiro import zoo
+    from jakiro.export import export_head
+
+    for path in export_head(zoo.resolve(head=head).head_path, out, form):
+        notes.print(f"Written: {path}", markup=False, highlight=False, soft_wrap=True)
 
 
 _FORWARD = {"allow_extra_args": True, "ignore_unknown_options": True}

@@ -1,9 +1,15 @@
-"""What is installed, cached and found on this machine; loads no model and fetches nothing."""
+"""What is installed, cached and found on this machine, and whether a target and a head belong together.
+
+`findings` loads no model and fetches nothing. `examine` asks the cheapest questions first, so that a wrong pair is
+named before a large target is read, and ends with a short run.
+"""
 
 import importlib.util
 import json
 import os
 import platform
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 
@@ -76,3 +82,97 @@ def _prompts() -> Finding:
     if not own_prompts().is_file():
         return Finding("prompts", f"{own_prompts()} is missing", ok=False)
     return Finding("prompts", f"{len(load_questions())} of our own")
+
+
+SMOKE_PROMPT, SMOKE_TOKENS, SMOKE_SECONDS = "Why is the sky blue?", 32, 5.0
+
+
+def examine(
+    target: str | None, head: str | None, device: str | None = None, dtype: str | None = None, smoke_run: bool = True
+) -> Iterator[Finding]:
+    """Whether a target and a head belong together; stops at the first thing that makes further questions pointless.
+
+    Args:
+        target, head, device, dtype: as for `JakiroGenerator.from_pretrained`.
+        smoke_run: load both and compare some tokens of plain and drafted decoding, five seconds each at most.
+    """
+    from jakiro import placement
+    from jakiro.draft.checkpoint import load_head, misfits, weights_file
+    from jakiro.families import refuse_what_cannot_work
+    from jakiro.loading import choose_device, choose_dtype
+
+    asking = "names"
+    try:
+        pair = zoo.resolve(target, head)
+        yield Finding(asking, f"target {pair.target_name}, head {pair.head_name or 'none'}")
+        asking = "target"
+        config = zoo.load_config(pair.target_name)
+        refuse_what_cannot_work(config)
+        yield Finding(asking, _sizes(config.get_text_config()))
+        if pair.head_path is not None:
+            asking = "head"
+            draft_config = load_head(pair.head_path).config
+            experts = "1 expert" if draft_config.num_experts == 1 else f"{draft_config.num_experts} experts"
+            kind = f"{experts}, {draft_config.fusion} fusion, {_sizes(draft_config)}"
+            yield Finding(asking, f"{kind}, from {weights_file(pair.head_path).name}")
+            asking = "pair"
+            wrong = misfits(draft_config, config)
+            yield from (Finding(asking, sentence, ok=False) for sentence in wrong)
+            if wrong:
+                return
+            yield Finding(asking, "sizes, vocabulary and rotary embedding agree")
+        asking = "memory"
+        everywhere = device == placement.AUTO
+        chosen, bits = choose_device(None if everywhere else device), placement.BITS.get(dtype)
+        chosen_dtype = choose_dtype(None if bits else dtype, chosen)
+        offload = zoo.cache_folder() / "offload"
+        placement.place(pair.target_name, config, None if everywhere else chosen, chosen_dtype, bits, offload)
+        needed = placement.memory_needed(config, chosen_dtype, bits)
+        free = placement.gigabytes(placement.free_memory(chosen))
+        yield Finding(asking, f"about {needed} needed, {free} free on {chosen}")
+        if smoke_run:
+            asking = "run"
+            yield from _smoke_run(target, head, device, dtype)
+    except (ValueError, OSError) as error:
+        yield Finding(asking, str(error), ok=False)
+
+
+def _sizes(config) -> str:
+    num_kv_heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    family = getattr(config, "model_type", None)
+    return (
+        f"{family + ', ' if family else ''}hidden size {config.hidden_size:,}, {config.num_attention_heads} query and "
+        f"{num_kv_heads} key/value heads, vocabulary {config.vocab_size:,}"
+    )
+
+
+def _smoke_run(target: str | None, head: str | None, device: str | None, dtype: str | None) -> Iterator[Finding]:
+    """Loads the pair, says what loading says, and compares drafted with plain decoding."""
+    from jakiro.config import SamplingParams, TreeConfig
+    from jakiro.generate import JakiroGenerator
+
+    generator = JakiroGenerator.from_pretrained(target, head, device, dtype)
+    yield from (Finding("notice", notice) for notice in generator.notices)
+    sampling, traces = SamplingParams(max_new_tokens=SMOKE_TOKENS), {}
+    for method in ("autoregressive", "jakiro") if generator.drafter else ("autoregressive",):
+        stream = generator.stream(SMOKE_PROMPT, sampling, method=method, tree=TreeConfig(nodes=16))
+        deadline = time.monotonic() + SMOKE_SECONDS
+        for _ in stream:
+            if time.monotonic() > deadline:
+                stream.close()
+        trace = traces[method] = stream.trace
+        count = len(trace.token_ids)
+        tau = f", τ {trace.tau:.2f}" if method == "jakiro" and trace.steps else ""
+        speed = f", {trace.tokens_per_second:.1f} tokens/s" if trace.steps else ""
+        name = "plain decoding" if method == "autoregressive" else "with the head"
+        yield Finding("run", f"{name}: {count} token{'' if count == 1 else 's'}{speed}{tau}")
+    if len(traces) == 2:
+        yield _same_text(*(trace.token_ids for trace in traces.values()))
+
+
+def _same_text(plain: list[int], drafted: list[int]) -> Finding:
+    count = min(len(plain), len(drafted))
+    for place in range(count):
+        if plain[place] != drafted[place]:
+            return Finding("text", f"differs from plain decoding at token {place}; rounding differs here", ok=False)
+    return Finding("text", f"the same as plain decoding's over {count} token{'' if count == 1 else 's'}")
