@@ -6,7 +6,8 @@ from app import words
 from jakiro.config import SamplingParams, TreeConfig
 
 ROLES = ("system", "user", "assistant")
-PLAIN, DRAFTED = "autoregressive", "jakiro"
+PLAIN, DRAFTED, COPIED = "autoregressive", "jakiro", "context"
+AUTOMATIC_NODES, AUTOMATIC_DEPTH = 64, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +21,9 @@ class Asking:
 
 
 def read_asking(
-    question, temperature, top_p, top_k, seed, length, tree, candidates, levels, alongside, system_prompt, history
-) -> Asking:
+    question, temperature, top_p, top_k, seed, length, tree, candidates, levels, copied, alongside, third_lane,
+    system_prompt, history,
+) -> Asking:  # fmt: skip
     """Checks raw form values.
 
     Raises:
@@ -38,15 +40,19 @@ def read_asking(
         seed=_whole(seed),
         max_new_tokens=_whole(length),
     )
-    candidates = _whole(candidates)
-    tree_config = TreeConfig(
-        nodes=candidates + 1 if isinstance(candidates, int) else candidates,
-        depth=_whole(levels),
-        policy="auto" if tree == words.AUTOMATIC else "fixed",
-    )
+    tree_config = _read_tree(tree, _whole(candidates), _whole(levels), bool(copied))
+    methods = [PLAIN] * bool(alongside) + [DRAFTED] + [COPIED] * bool(third_lane)
     messages = [{"role": "system", "content": system_prompt.strip()}] if (system_prompt or "").strip() else []
     messages += [*_read_history(history), {"role": "user", "content": question}]
-    return Asking(tuple(messages), params, tree_config, (PLAIN, DRAFTED) if alongside else (DRAFTED,))
+    return Asking(tuple(messages), params, tree_config, tuple(methods))
+
+
+def _read_tree(tree, candidates, levels, copied: bool) -> TreeConfig:
+    """Candidates and levels count only for a fixed tree; automatic ones have the library's own limits."""
+    if tree == words.AUTOMATIC:
+        return TreeConfig(policy="auto", nodes=AUTOMATIC_NODES, depth=AUTOMATIC_DEPTH, context=copied)
+    nodes = candidates + 1 if isinstance(candidates, int) else candidates
+    return TreeConfig(nodes=nodes, depth=levels, policy="fixed", context=copied)
 
 
 def _given(value):

@@ -32,6 +32,7 @@ SCRIPTS = (
     "recordings.js",
     "save.js",
     "keys.js",
+    "settings.js",
     "parts.js",
     "view.js",
     "top.js",

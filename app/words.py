@@ -17,11 +17,22 @@ TOP_P, TOP_P_INFO = "Top-p", "keep the likeliest tokens up to this mass; 1 keeps
 TOP_K, TOP_K_INFO = "Top-k", "keep this many likeliest tokens; 0 keeps all"
 SEED, SEED_INFO = "Seed", "same seed, same text, for every method"
 LENGTH, LENGTH_INFO = "Length", "at most, in tokens"
-TREE, TREE_INFO = "Tree", "Automatic picks the size that pays on this device, up to the limits below"
+TREE, TREE_INFO = "Tree", "Automatic picks the size that pays on this device, step by step"
 AUTOMATIC, FIXED = "Automatic", "Fixed"
 CANDIDATES, CANDIDATES_INFO = "Candidates", "draft tokens checked in one pass"
 LEVELS, LEVELS_INFO = "Levels", "how many tokens ahead the draft may guess"
+COPIED, COPIED_INFO = "Copied from context", "also propose what followed the same words earlier"
+THIRD_LANE, THIRD_LANE_INFO = "Race a third lane: copied from context", "copied guesses alone, without the head"
 ALONGSIDE, ALONGSIDE_INFO = "Plain decoding alongside", "honest comparison; slower on screen"
+
+PAIR_START = "start with --target {target} --head {head}"
+PAIR_READY = "Ready here."
+PAIR_NO_HEAD = "No head is trained for it: plain decoding and copied guesses only."
+PAIR_ON_HUB = "Not on this machine: target and head come from the Hub at the first start."
+PAIR_NOT_SHIPPED = "Its head does not ship with this copy."
+PAIR_NO_TARGET = "Its target is not in the table: give a folder or a Hub name."
+PAIR_UNKNOWN_TARGET = "its target"
+PAIR_OTHER_WEIGHTS = "Does not fit: the head was trained for weights {came}…, this target has {expected}…."
 
 EMPTY_QUESTION = "Type a question first."
 QUESTION_NOT_TEXT = "The question must be text."
@@ -47,6 +58,13 @@ BROWSER = {
     "title": TITLE,
     "tagline": TAGLINE,
     "loading": CHIP_LOADING,
+    "automatic": AUTOMATIC,
+    "next_answer": "applies to the next answer",
+    "pairs": "Models and heads",
+    "pairs_hint": "One pair is loaded when the page starts; another one needs a restart.",
+    "pair_fusion": "fusion {fusion}",
+    "readable": "Readable",
+    "every_step": "Every step",
     "tab_watch": "Watch",
     "tab_race": "Race",
     "tab_recordings": "Recordings",
@@ -179,7 +197,7 @@ BROWSER = {
     "budget_axis": "expected tokens per second by number of candidates",
     "time_split": "draft {draft} · check {verify} · other {other} ms, measured",
     "race_note": (
-        "Both methods share this device and take turns, so the screen runs slower than either alone. "
+        "The methods share this device and take turns, so the screen runs slower than each alone. "
         "Each clock counts only its own work."
     ),
     "race_empty": "Ask a question: both methods start together on one clock.",

@@ -13,7 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 
 from app import words
-from app.asking import PLAIN, Asking
+from app.asking import DRAFTED, PLAIN, Asking
 
 QUEUE_LIMIT = 16
 KEPT_RUNS = 64
@@ -178,7 +178,9 @@ class Run:
         """The library's iterator of (method, step), and a function giving its traces so far."""
         asking = self._asking
         messages = list(asking.messages)
-        methods = asking.methods if generator.status["head"] else (PLAIN,)
+        methods = asking.methods
+        if not generator.status["head"]:
+            methods = tuple(method for method in methods if method != DRAFTED) or (PLAIN,)
         if len(methods) > 1:
             race = generator.race(messages, asking.params, methods=methods, tree=asking.tree)
             return _Closing(iter(race), race), lambda: race.traces

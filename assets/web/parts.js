@@ -66,13 +66,20 @@
       state[name] = value;
       on.redraw("tree");
     };
+    const pace = () => h("div", { class: "segmented", role: "group" }, [["readable", false], ["every_step", true]].map(
+      ([key, every]) => h("button", { class: "phase", "data-pace": key, "aria-pressed": String(state.everyStep === every),
+        onclick: (event) => {
+          state.everyStep = every;
+          event.currentTarget.parentNode.childNodes.forEach((button) => button.setAttribute("aria-pressed",
+            String(button === event.currentTarget)));
+        } }, say(key))));
     const pane = h("section", { class: "pane tree-pane", "aria-label": say("draft_tree") },
       h("div", { class: "pane-head" }, h("h2", null, say("draft_tree")), parts.treeLine, h("span", { class: "gap" }),
         h("div", { class: "segmented", role: "group" }, parts.phases), parts.guess),
       h("div", { class: "tree-room" }, h("span", { class: "order-hint" }, say("order_hint")), parts.treeEmpty, parts.treeHost,
         parts.listHost),
       h("div", { class: "tree-options" }, toggle("choices", false, set("choices")), toggle("show_all", false, set("showAll")),
-        toggle("read_as_list", false, set("list"))));
+        toggle("read_as_list", false, set("list")), h("span", { class: "gap" }), pace()));
     parts.card = new Jakiro.Card(pane);
     parts.tree = new Jakiro.TreeView(parts.treeHost, parts.card);
     return pane;

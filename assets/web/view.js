@@ -13,7 +13,6 @@
     dimmed: null, turns: [], seen: new Set(),
   };
   let parts = null;
-  let override = null;
 
   const lane = () => state.run && state.run.main;
   const live = () => Boolean(state.run && !state.run.finished);
@@ -294,6 +293,7 @@
       guess: state.guess && Boolean(run && !run.finished) });
     if (state.guess) state.phase = 1;
     Jakiro.drawTurns(parts.turns, state);
+    Jakiro.markSettings(run);
     redraw();
   }
 
@@ -312,6 +312,7 @@
       run = new Run(value.run, "live");
       run.ticks = 0;
       run.before = state.run;
+      run.form = Jakiro.formAsked();
       state.turns.push(run);
       Jakiro.notify(null);
       if (state.tab === "recordings") state.tab = "watch";
@@ -337,44 +338,6 @@
       Jakiro.drawTurns(parts.turns, state);
     }
     redraw();
-  }
-
-  function conversation() {
-    return state.turns.filter((run) => run.main && run.finished).flatMap((run) => [
-      { role: "user", content: run.question },
-      { role: "assistant", content: Jakiro.textOf(run.main, run.main.tokens.length) },
-    ]);
-  }
-
-  // Called with the form's values before they are sent; the last one is the conversation so far
-  function beforeAsk(values) {
-    Jakiro.notify(null);
-    const sent = [...values];
-    sent[sent.length - 1] = conversation();
-    if (override) {
-      sent[0] = override.question;
-      sent[4] = override.seed;
-      override = null;
-    }
-    return sent;
-  }
-
-  // The same question again with the next seed, in place of the last answer
-  function askAgain() {
-    const run = state.turns.pop();
-    if (!run || !run.main) return;
-    override = { question: run.question, seed: run.main.header.sampling.seed + 1 };
-    document.querySelector("#ask").click();
-  }
-
-  function edit() {
-    const run = state.turns.pop();
-    const box = document.querySelector("#question textarea, #question input");
-    if (!run || !box) return;
-    box.value = run.question;
-    box.dispatchEvent(new Event("input", { bubbles: true }));
-    box.focus();
-    Jakiro.drawTurns(parts.turns, state);
   }
 
   function clear() {
@@ -411,7 +374,7 @@
 
   function mountView(element, props, watch, server) {
     parts = Jakiro.buildParts(element.querySelector(".jk-view"), state, { seek, follow, play, setPhase, guessFirst, redraw,
-      setTab, showRecording, askAgain, edit, show, server });
+      setTab, showRecording, askAgain: () => Jakiro.askAgain(state), edit: () => Jakiro.edit(state, parts.turns), show, server });
     document.body.dataset.jakiroTab = state.tab;
     new ResizeObserver(() => redraw()).observe(parts.root);
     new MutationObserver(() => redraw()).observe(document.body, { attributeFilter: ["class"] });
@@ -421,6 +384,6 @@
     return parts;
   }
 
-  Object.assign(Jakiro, { mountView, receive, redraw, beforeAsk, clear, setTab, showRecording, advance,
+  Object.assign(Jakiro, { mountView, receive, redraw, clear, setTab, showRecording, advance,
     moves: { seek, follow, play, setPhase, guessFirst, advance, state } });
 })();

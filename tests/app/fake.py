@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Iterator
 
+from jakiro.config import TreeConfig
 from jakiro.trace import Header, Node, Plan, Step, Trace
 
 ANSWER = (
@@ -110,6 +111,8 @@ class FakeGenerator:
                 f"Your prompt has {len(asked.split()):,} tokens; this model reads {self.max_prompt_tokens}. "
                 f"Shorten it by {len(asked.split()) - self.max_prompt_tokens:,}."
             )
+        if method == "context":
+            tree = TreeConfig(width=1, depth=6, nodes=7, context=True)
         pieces = [asked.encode() if piece == b"{question}" else piece for piece in self.pieces]
         trace = Trace(self._header(messages, params, method, tree, pieces))
         nodes = 1 if method == "autoregressive" else tree.nodes
@@ -122,7 +125,7 @@ class FakeGenerator:
         return Header(
             method=method, created="2026-01-02T03:04:05+00:00", bit_identical=True, messages=tuple(messages),
             raw_prompt=None, num_prompt_tokens=40, target={"name": "Fake-135M", "sha256": "0" * 64},
-            head=None if method == "autoregressive" else {"name": "fake-head", "sha256": "1" * 64}, device="cpu",
+            head=None if method != "jakiro" else {"name": "fake-head", "sha256": "1" * 64}, device="cpu",
             dtype="float32", numerics="exact", device_profile={"device": "2-core CPU"}, versions={"jakiro": "0.1.0"},
             sampling={
                 "temperature": params.temperature, "top_p": params.top_p, "top_k": params.top_k, "seed": params.seed,

@@ -6,6 +6,7 @@ import pytest
 
 from app import words
 from app.asking import read_asking
+from jakiro.config import TreeConfig
 
 GOOD = {
     "question": "Why?",
@@ -17,7 +18,9 @@ GOOD = {
     "tree": words.FIXED,
     "candidates": 15.0,
     "levels": 4.0,
+    "copied": False,
     "alongside": True,
+    "third_lane": False,
     "system_prompt": " Be brief. ",
     "history": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}],
 }
@@ -35,10 +38,28 @@ def test_good_values_become_settings():
     assert found.methods == ("autoregressive", "jakiro")
 
 
-def test_automatic_trees_take_the_numbers_as_limits_and_plain_can_be_left_out():
-    found = asking(tree=words.AUTOMATIC, alongside=False)
-    assert found.tree.policy == "auto"
+def test_automatic_trees_have_their_own_limits_and_plain_can_be_left_out():
+    found = asking(tree=words.AUTOMATIC, alongside=False, candidates=1000, levels=None)
+    assert found.tree == TreeConfig(policy="auto", nodes=64, depth=8)
     assert found.methods == ("jakiro",)
+
+
+@pytest.mark.parametrize("tree", [words.AUTOMATIC, words.FIXED])
+def test_copied_guesses_join_the_tree_or_race_alone(tree):
+    found = asking(tree=tree, copied=True, third_lane=True)
+    assert found.tree.context
+    assert found.methods == ("autoregressive", "jakiro", "context")
+
+
+def test_every_known_pair_says_whether_it_starts_here_or_why_not():
+    from app.pairs import known_pairs
+    from jakiro import zoo
+
+    pairs = known_pairs()
+    assert {pair["target"] for pair in pairs} >= set(zoo.ENTRIES)
+    assert all(pair["reason"] and pair["start"].startswith("start with --target ") for pair in pairs)
+    ready = {pair["head"] for pair in pairs if pair["ready"]}
+    assert ready <= set(zoo.head_names())
 
 
 @pytest.mark.parametrize(

@@ -178,3 +178,51 @@ def test_recordings_are_listed_played_and_opened_from_files(open_tab, fake_addre
     assert tab.evaluate("document.querySelector('.answer-text').textContent") == "".join(
         step["text"] for step in recorded["steps"]
     )
+
+
+def test_a_changed_setting_says_that_it_applies_to_the_next_answer(open_tab, fake_address):
+    tab = open_tab(fake_address)
+    ask(tab, "Why?")
+    wait_until_finished(tab)
+    tab.click("#jk-settings")
+    assert tab.is_disabled("#candidates input")
+    assert tab.locator("[data-next]").count() == 0
+    tab.fill("#seed input", "5")
+    tab.wait_for_selector(f'#seed[data-next="{words.BROWSER["next_answer"]}"]')
+    assert tab.locator("[data-next]").count() == 1
+    tab.get_by_label(words.FIXED).check()
+    tab.wait_for_selector("#tree[data-next]")
+    tab.wait_for_selector("#candidates input:enabled")
+    tab.fill("#candidates input", "7")
+    tab.wait_for_function("() => document.querySelector('#settings #candidates').dataset.next")
+    ask(tab, "Why?")
+    wait_until_finished(tab)
+    assert tab.locator("[data-next]").count() == 0
+    assert tab.evaluate("Jakiro.moves.state.run.main.header.sampling.seed") == 5
+    assert tab.evaluate("Jakiro.moves.state.run.main.steps[0].nodes.length") == 8
+
+
+def test_known_pairs_are_listed_with_how_to_start_them(open_tab, fake_address):
+    tab = open_tab(fake_address)
+    tab.wait_for_selector("#jk-chip.ready")
+    tab.click("#jk-settings")
+    tab.click(".jk-pairs summary")
+    listed = tab.inner_text(".jk-pairs ul")
+    assert "start with --target vicuna-7b-v1.3 --head Hhaiduo/Jakiro-Vicuna-7B-v1.3" in listed
+    assert words.PAIR_ON_HUB in listed
+
+
+def test_a_third_lane_races_when_it_is_switched_on(open_tab, fake_address):
+    tab = open_tab(fake_address)
+    tab.wait_for_selector("#jk-chip.ready")
+    tab.click("#jk-settings")
+    tab.get_by_label(words.THIRD_LANE).check()
+    tab.click("#settings .toggle-button")
+    ask(tab, "Why?")
+    tab.click('[data-tab="race"]')
+    wait_until_finished(tab)
+    tab.wait_for_function("() => document.querySelector('.result-speedup')?.textContent.includes('×')")
+    lanes = tab.evaluate("[...document.querySelectorAll('.lane .answer-text')].map(lane => lane.textContent)")
+    assert len(lanes) == 3 and len(set(lanes)) == 1
+    assert tab.locator(".race .plot .line").count() == 3
+    assert tab.inner_text(".lane-context .pane-head b") == words.BROWSER["lane_context"]

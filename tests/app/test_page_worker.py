@@ -162,7 +162,7 @@ def test_errors_while_answering_become_one_sentence_and_the_next_request_works(e
 def test_a_closed_generator_stops_its_run():
     generator, runs = FakeGenerator(pace=1.0), Runs()
     service = ready_service(generator)
-    values = ("Why?", 0, 1, 0, 0, 256, words.FIXED, 23, 5, True, "", [])
+    values = ("Why?", 0, 1, 0, 0, 256, words.FIXED, 23, 5, False, True, False, "", [])
     updates = handlers.generate(service, runs, "tab", values)
     next(updates)
     updates.close()
@@ -174,7 +174,7 @@ def test_a_closed_generator_stops_its_run():
 
 def test_updates_are_small_and_overlap_so_that_one_may_be_lost():
     service, runs = ready_service(FakeGenerator(pace=0.2)), Runs()
-    values = ("Why?", 0, 1, 0, 0, 256, words.FIXED, 23, 5, True, "", [])
+    values = ("Why?", 0, 1, 0, 0, 256, words.FIXED, 23, 5, False, True, False, "", [])
     updates = list(handlers.generate(service, runs, "tab", values))
     assert all(len(update["ticks"]) <= handlers.KEPT_TICKS for update in updates)
     numbers = [max(map(int, update["ticks"])) for update in updates]
@@ -185,7 +185,7 @@ def test_updates_are_small_and_overlap_so_that_one_may_be_lost():
 
 def test_a_session_that_left_is_forgotten():
     service, runs = ready_service(FakeGenerator()), Runs()
-    values = ("Why?", 0, 1, 0, 0, 8, words.FIXED, 23, 5, False, "", [])
+    values = ("Why?", 0, 1, 0, 0, 8, words.FIXED, 23, 5, False, False, False, "", [])
     run_id = list(handlers.generate(service, runs, "tab", values))[-1]["run"]
     runs.drop("another")
     assert runs.traces(run_id)

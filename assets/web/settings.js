@@ -1,0 +1,82 @@
+// The form around the view: what is sent with a question, which settings differ from the answer on screen, known pairs.
+(() => {
+  const { h, say } = Jakiro;
+
+  const SEED = 4; // where the question's seed stands among the values sent
+  let override = null;
+  let asked = null;
+  let names = [];
+  let current = null;
+
+  function conversation(state) {
+    return state.turns.filter((run) => run.main && run.finished).flatMap((run) => [
+      { role: "user", content: run.question },
+      { role: "assistant", content: Jakiro.textOf(run.main, run.main.tokens.length) },
+    ]);
+  }
+
+  // Called with the form's values before they are sent: the question, the settings, the conversation so far
+  function beforeAsk(values) {
+    Jakiro.notify(null);
+    const sent = [...values];
+    current = current || sent.slice(1, -1);
+    sent[sent.length - 1] = conversation(Jakiro.moves.state);
+    if (override) {
+      sent[0] = override.question;
+      sent[SEED] = override.seed;
+      override = null;
+    }
+    asked = sent.slice(1, -1);
+    return sent;
+  }
+
+  // The same question again with the next seed, in place of the last answer
+  function askAgain(state) {
+    const run = state.turns.pop();
+    if (!run || !run.main) return;
+    override = { question: run.question, seed: run.main.header.sampling.seed + 1 };
+    document.querySelector("#ask").click();
+  }
+
+  function edit(state, turnsHost) {
+    const run = state.turns.pop();
+    const box = document.querySelector("#question textarea, #question input");
+    if (!run || !box) return;
+    box.value = run.question;
+    box.dispatchEvent(new Event("input", { bubbles: true }));
+    box.focus();
+    Jakiro.drawTurns(turnsHost, state);
+  }
+
+  function settingsChanged(order, values) {
+    names = order;
+    current = values;
+    markSettings(Jakiro.moves.state.run);
+  }
+
+  // Settings that are no longer those of the answer on screen say so; sizes count only where the tree is fixed
+  function markSettings(run) {
+    const automatic = current && current[names.indexOf("tree")] === say("automatic");
+    names.forEach((name, i) => {
+      const idle = automatic && (name === "candidates" || name === "levels");
+      const differs = Boolean(run && run.form && !idle && run.form[i] !== current[i]);
+      const field = document.getElementById(name);
+      if (field && differs) field.dataset.next = say("next_answer");
+      else if (field) delete field.dataset.next;
+    });
+  }
+
+  function pairLine(pair) {
+    return h("li", { class: pair.ready ? "ready" : "" }, h("b", null, pair.target), pair.head ? ` + ${pair.head}` : "",
+      pair.fusion ? h("span", { class: "muted" }, ` · ${say("pair_fusion", { fusion: pair.fusion })}`) : null,
+      h("div", { class: "muted" }, pair.reason), h("code", null, pair.start));
+  }
+
+  // Known targets with their heads, to read only: the model is chosen when the page is started
+  function mountPairs(element, props) {
+    element.querySelector(".jk-pairs").append(h("details", null, h("summary", null, say("pairs")),
+      h("p", { class: "muted small" }, say("pairs_hint")), h("ul", null, (props.value || []).map(pairLine))));
+  }
+
+  Object.assign(Jakiro, { beforeAsk, askAgain, edit, settingsChanged, markSettings, mountPairs, formAsked: () => asked });
+})();
