@@ -3,7 +3,7 @@
     python -m app.record_lesson [--target … --head … --device … --dtype …]
 
 One greedy pair with a large tree, and pairs at temperature 1 for two seeds, each with and without the target's noise in
-the draft. Steps are packed as for the live view, with the experts' contributions kept to three digits.
+the draft, each step as columns with everything that the stops compute from.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from app.asking import DRAFTED, PLAIN
 from app.lesson import RECORDINGS
-from app.packing import pack_header, pack_step, to_json
+from app.packing import pack_header, to_json
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.trace import Step, Trace
 
@@ -51,16 +51,39 @@ def pack_trace(trace: Trace) -> dict:
 
 
 def _pack_step(step: Step) -> dict:
-    packed = pack_step(step)
-    packed["e"] = [_rounded(node.expert_contributions) for node in step.nodes]
-    packed["r"] = [_rounded(node.residual_contribution) for node in step.nodes]
-    return packed
+    """Columns by node; tokens and router weights stand once, in tables, and columns hold their places there."""
+    tokens, routers = {}, {}
+    nodes = step.nodes
+
+    def place(table: dict, value) -> int:
+        return table.setdefault(value, len(table))
+
+    packed = {
+        "t": [place(tokens, (node.token_id, node.piece.hex())) for node in nodes],
+        "c": [place(tokens, (node.target_choice, node.target_choice_piece.hex())) for node in nodes],
+        "b": place(tokens, (step.bonus_token_id, step.bonus_piece.hex())),
+        "p": [node.parent for node in nodes],
+        "d": [node.draft_pass for node in nodes],
+        "s": [round(node.score * 1000) for node in nodes],
+        "q": [_rounded(node.draft_prob, 5) for node in nodes],
+        "P": [_rounded(node.target_prob, 5) for node in nodes],
+        "o": [node.proposer for node in nodes],
+        "w": [place(routers, _rounded(node.router_weights, 4)) for node in nodes],
+        "e": [_rounded(node.expert_contributions, 3) for node in nodes],
+        "r": [_rounded(node.residual_contribution, 3) for node in nodes],
+        "g": [round(node.margin, 3) for node in nodes],
+        "path": list(step.accepted_path),
+        "n": len(step.committed_ids),
+        "x": step.text,
+        "ms": [round(step.draft_ms, 3), round(step.verify_ms, 3), round(step.other_ms, 3)],
+    }
+    return packed | {"T": list(tokens), "W": list(routers)}
 
 
-def _rounded(value):
-    if value is None:
-        return None
-    return round(value, 3) if isinstance(value, float) else [round(part, 3) for part in value]
+def _rounded(value, digits: int):
+    if value is None or isinstance(value, float):
+        return None if value is None else round(value, digits)
+    return tuple(round(part, digits) for part in value)
 
 
 def _device(generator, pair: dict) -> dict:

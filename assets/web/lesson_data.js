@@ -1,15 +1,53 @@
 // What the lesson computes from recorded steps: trees pruned by score and judged again, experts mixed anew, costs read
 // from measured points. Nothing is made up: where a number is not recorded, it is a fold over what is.
 (() => {
-  const { Lane, unpackStep } = Jakiro;
+  const { Lane } = Jakiro;
+
+  // Columns as app/record_lesson.py writes them, back to one record per node in the schema of a trace
+  function unpackStep(columns, index) {
+    const token = (place) => ({ id: columns.T[place][0], piece: columns.T[place][1] });
+    const depths = [];
+    const nodes = columns.p.map((parent, i) => {
+      depths.push(parent < 0 ? 0 : depths[parent] + 1);
+      const own = token(columns.t[i]);
+      const choice = token(columns.c[i]);
+      return {
+        token_id: own.id,
+        piece: own.piece,
+        parent,
+        depth: depths[i],
+        draft_pass: columns.d[i],
+        score: columns.s[i] / 1000,
+        draft_prob: columns.q[i],
+        target_prob: columns.P[i],
+        proposer: columns.o[i],
+        also_proposed_by: [],
+        router_weights: columns.W[columns.w[i]],
+        expert_contributions: columns.e[i],
+        residual_contribution: columns.r[i],
+        target_choice: choice.id,
+        target_choice_piece: choice.piece,
+        margin: columns.g[i],
+      };
+    });
+    const bonus = token(columns.b);
+    return {
+      index,
+      nodes,
+      accepted_path: columns.path,
+      bonus_token_id: bonus.id,
+      bonus_piece: bonus.piece,
+      committed_ids: [...columns.path.map((i) => nodes[i].token_id), bonus.id].slice(0, columns.n),
+      text: columns.x,
+      draft_ms: columns.ms[0],
+      verify_ms: columns.ms[1],
+      other_ms: columns.ms[2],
+    };
+  }
 
   function unpackLane(packed) {
     const lane = new Lane(packed.header);
-    packed.steps.forEach((columns) => {
-      const step = unpackStep(columns);
-      step.nodes.forEach((node, i) => (node.residual_contribution = columns.r[i]));
-      lane.add(step);
-    });
+    packed.steps.forEach((columns, index) => lane.add(unpackStep(columns, index)));
     lane.endReason = packed.end_reason || "stopped";
     return lane;
   }

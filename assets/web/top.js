@@ -2,7 +2,7 @@
 (() => {
   const { h, say } = Jakiro;
 
-  const TABS = ["watch", "race", "recordings"];
+  const TABS = ["watch", "race", "lesson", "recordings"];
   let notice = null;
 
   // One sentence above the question row; null clears it

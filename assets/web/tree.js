@@ -78,7 +78,7 @@
       Object.assign(this, { step, plan, column, row, top, scale });
       const total = { width: Math.max(width, column * (plan.depth + 2) + 24), height: top + plan.rows * row + 18 * scale };
       const svg = s("svg", { width: total.width, height: Math.max(total.height, height), class: `tree phase-${shown.phase}`,
-        role: "img", "aria-label": shown.sentence, "data-step": index, "data-nodes": step.nodes.length,
+        role: plan.pills.length ? "group" : "img", "aria-label": shown.sentence, "data-step": index, "data-nodes": step.nodes.length,
         "data-accepted": shown.phase === 3 ? step.accepted_path.join(",") : null,
         style: `--label:${this.font}px` });
       this.labels = this.measureLabels();
