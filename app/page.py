@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import gradio as gr
 
-from app import handlers, lesson, web, words
+from app import form, handlers, lesson, web, words
 from app.worker import ModelService, Runs
 
 _VIEW_TEMPLATE = '<div class="jk-view"></div>'
@@ -55,16 +55,16 @@ def build(load: Callable[[], object]) -> gr.Blocks:
             elem_id="view",
         )
         lesson.component(service)
-        settings = _settings()
+        settings = form.build()
         history = gr.JSON(value=[], visible="hidden", label="History", elem_id="history")
 
         def generate(
-            question, temperature, top_p, top_k, seed, length, tree, candidates, levels, alongside, system_prompt,
-            history, request: gr.Request,
+            question, temperature, top_p, top_k, seed, length, tree, candidates, levels, copied, alongside, third_lane,
+            system_prompt, history, request: gr.Request,
         ):  # fmt: skip
             values = (
-                question, temperature, top_p, top_k, seed, length, tree, candidates, levels, alongside, system_prompt,
-                history,
+                question, temperature, top_p, top_k, seed, length, tree, candidates, levels, copied, alongside,
+                third_lane, system_prompt, history,
             )  # fmt: skip
             yield from handlers.generate(service, runs, request.session_hash, values)
 
@@ -113,30 +113,6 @@ def _server_functions(runs: Runs) -> list[Callable]:
         return web.recording(name[0] if isinstance(name, list) else name)
 
     return [recording_names, recording]
-
-
-def _settings() -> list:
-    """The settings sidebar; its components in the order in which `read_asking` takes them."""
-    with gr.Sidebar(open=False, position="right", label=words.SETTINGS, elem_id="settings"):
-        with gr.Row():
-            temperature = _number(0, words.TEMPERATURE, words.TEMPERATURE_INFO, "temperature", step=0.1)
-            seed = _number(0, words.SEED, words.SEED_INFO, "seed")
-        with gr.Row():
-            top_p = _number(1, words.TOP_P, words.TOP_P_INFO, "top-p", step=0.05)
-            top_k = _number(0, words.TOP_K, words.TOP_K_INFO, "top-k")
-        length = _number(96, words.LENGTH, words.LENGTH_INFO, "length")
-        tree = gr.Radio([words.AUTOMATIC, words.FIXED], value=words.AUTOMATIC, label=words.TREE, info=words.TREE_INFO)
-        with gr.Row():
-            candidates = _number(23, words.CANDIDATES, words.CANDIDATES_INFO, "candidates")
-            levels = _number(5, words.LEVELS, words.LEVELS_INFO, "levels")
-        alongside = gr.Checkbox(True, label=words.ALONGSIDE, info=words.ALONGSIDE_INFO, elem_id="alongside")
-        system_prompt = gr.Textbox("", label=words.SYSTEM_PROMPT, lines=3, elem_id="system-prompt")
-    return [temperature, top_p, top_k, seed, length, tree, candidates, levels, alongside, system_prompt]
-
-
-def _number(value: float, label: str, info: str, name: str, step: float = 1) -> gr.Number:
-    """A number field without limits of its own: what does not fit is refused by the settings, in their words."""
-    return gr.Number(value, label=label, info=info, step=step, elem_id=name, min_width=100)
 
 
 def launch(
