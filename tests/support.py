@@ -22,6 +22,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
+from jakiro.candidates import Chain
 from jakiro.config import DraftConfig, SamplingParams, TreeConfig
 from jakiro.draft.jakiro import JakiroHead
 from jakiro.drafting import HeadDrafter
@@ -243,8 +244,8 @@ class ScriptedSession:
             self.known.append(token_id)
         self.feature_rows.append(features.shape[0])
 
-    def propose(self, tree_config: TreeConfig) -> DraftTree:
-        """A chain of the target's choices, some wrong, with wrong siblings in random places."""
+    def propose(self, tree_config: TreeConfig, chain: Chain | None = None) -> DraftTree:
+        """A chain of the target's choices, some wrong, with wrong siblings in random places; nothing copied."""
         while len(self._future) < tree_config.depth:
             self._future.append(self.drafter.choice(self.known + self._future, self.sampling))
         random = torch.Generator().manual_seed(self.drafter.seed * 1000 + len(self.known))

@@ -132,7 +132,7 @@ def test_a_tree_that_sizes_itself_writes_plain_decoding_s_text(draft_ms):
     assert trace.token_ids == generator.run("Why?", sampling, method="autoregressive").token_ids
     sizes = {len(step.nodes) for step in trace.steps}
     assert all(step.plan.nodes == len(step.nodes) for step in trace.steps)
-    assert trace.header.device_profile == costs.to_dict()
+    assert trace.header.device_profile.items() >= costs.to_dict().items()
     if draft_ms == 0.01:
         assert max(sizes) > 8
     if draft_ms == 500.0:
