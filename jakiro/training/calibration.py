@@ -21,7 +21,7 @@ def calibrate(
     batches: list[Batch],
     target_output: Tensor,
     seed: int,
-    max_positions: int = 3000,
+    max_positions: int = 2000,
     max_depth: int = MAX_DEPTH,
 ) -> dict[str, float]:
     """Fits every β by maximum likelihood on held-out text.
@@ -39,36 +39,40 @@ def calibrate(
     greedy, sampled, noise = _choices(head, batches, picked, target_output, generator)
     fits: dict[str, float] = {}
     features = _features_by_key(head, batches, picked, max_depth)
+    start: dict[str, float] = {}
     for name, (rows, router_log) in features.items():
-        log_probs = _log_probs(head, rows, router_log)
-        fits[f"{name}/greedy"] = fit_beta(log_probs, greedy)
-        fits[f"{name}/sampled"] = fit_beta(log_probs.add_(noise), sampled)
+        z = _log_probs(head, rows, router_log)
+        branch = name.split("/")[0]
+        for regime, chosen in (("greedy", greedy), ("sampled", sampled)):
+            z = z if regime == "greedy" else z.add_(noise)
+            kind = f"{branch}/{regime}"
+            fits[f"{name}/{regime}"] = start[kind] = fit_beta(z, chosen, start.get(kind, 1.0))
     return {name: round(beta, 4) for name, beta in fits.items()}
 
 
-def fit_beta(z: Tensor, chosen: Tensor, iterations: int = 12, chunk: int = 512) -> float:
+def fit_beta(z: Tensor, chosen: Tensor, start: float = 1.0, iterations: int = 12, chunk: int = 512) -> float:
     """The β in `BOUNDS` that maximises Σ log softmax(β z)[chosen], by Newton steps; the sum is concave in β.
 
     Args:
-        z: (rows, choices).
+        z: (rows, choices), finite.
         chosen: (rows,) int64, −1 leaves a row out.
+        start: a first guess.
     """
-    beta = 1.0
+    beta = start
     for _ in range(iterations):
         slope = curvature = 0.0
-        for start in range(0, len(z), chunk):
-            kept = chosen[start : start + chunk] >= 0
-            rows = z[start : start + chunk][kept]
+        for rows, choices in zip(z.split(chunk), chosen.split(chunk), strict=True):
+            kept = choices >= 0
             probs = (beta * rows).softmax(-1)
-            # A reduced vocabulary may hold tokens with log q = −inf; they carry no weight.
-            rows = rows.clamp(min=-1e4)
-            mean = (probs * rows).sum(-1)
-            slope += (rows.gather(-1, chosen[start : start + chunk][kept, None])[:, 0] - mean).sum().item()
-            curvature += ((probs * rows.square()).sum(-1) - mean.square()).sum().item()
+            weighted = probs.mul_(rows)
+            mean, square = weighted.sum(-1), torch.einsum("rv,rv->r", weighted, rows)
+            wanted = rows.gather(-1, choices.clamp(min=0)[:, None])[:, 0]
+            slope += (wanted - mean)[kept].sum().item()
+            curvature += (square - mean.square())[kept].sum().item()
         # Steps of at most one keep Newton from overshooting where the sum is nearly flat.
         change = max(-1.0, min(1.0, slope / max(curvature, 1e-9)))
         beta = min(BOUNDS[1], max(BOUNDS[0], beta + change))
-        if abs(change) < 1e-4:
+        if abs(change) < 1e-3:
             break
     return beta
 
