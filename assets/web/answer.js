@@ -30,7 +30,7 @@
 
     // Shows the first `count` tokens of a lane; `live` means more may come; `selected` is the step shown elsewhere
     draw(lane, count, { live, selected, tail }) {
-      const start = !this.unfolded && count > FOLD_OVER ? count - FOLD_OVER : 0;
+      const start = this.foldedBefore(count);
       if (this.lane !== lane || this.start !== start) {
         this.text.replaceChildren();
         this.drawn = [];
@@ -44,6 +44,11 @@
       this.patch(wanted);
       this.select(selected);
       this.tail.textContent = tail || "";
+    }
+
+    // How many of the oldest tokens are folded away
+    foldedBefore(count) {
+      return !this.unfolded && count > FOLD_OVER ? count - FOLD_OVER : 0;
     }
 
     unfoldButton(count) {

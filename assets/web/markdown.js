@@ -52,7 +52,7 @@
   let drawnAt = 0;
 
   // At most twice a second, and only when the text has changed
-  function drawMarkdown(host, text) {
+  function drawMarkdown(host, text, before) {
     const now = performance.now();
     if (text === drawn && host.childNodes.length) return;
     if (now - drawnAt < 500 && host.childNodes.length) {
@@ -61,7 +61,7 @@
     }
     drawn = text;
     drawnAt = now;
-    host.replaceChildren(h("p", { class: "muted" }, say("markdown_hint")), ...blocks(text));
+    host.replaceChildren(h("p", { class: "muted" }, say("markdown_hint")), ...(before ? [before] : []), ...blocks(text));
   }
 
   Object.assign(Jakiro, { drawMarkdown });

@@ -11,6 +11,11 @@
     }
 
     draw(lane, index) {
+      if (this.host.dataset.table) {
+        this.svg = null;
+        this.host.replaceChildren(Jakiro.maskTable(lane, index));
+        return;
+      }
       const { nodes } = lane.steps[index];
       const cell = SIZE / nodes.length;
       const svg = s("svg", { class: "mask", viewBox: `0 0 ${SIZE} ${SIZE}`, role: "img", "aria-label": say("mask_hint"),

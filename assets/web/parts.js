@@ -9,6 +9,13 @@
       action(on);
     } }, say(key));
 
+  // Shows what is drawn in `host` as a table instead
+  const tableToggle = (host, redraw) => toggle("read_as_table", false, (on) => {
+    host.dataset.table = on ? "1" : "";
+    host.tabIndex = on ? 0 : -1; // a table may scroll inside its place
+    redraw();
+  });
+
   function answerPane(parts, state, on) {
     parts.question = h("p", { class: "asked", dir: "auto" });
     parts.empty = h("p", { class: "muted empty" });
@@ -50,7 +57,7 @@
     } }, say(key));
     return h("section", { class: "pane plot-pane", "aria-label": say("speed") },
       h("div", { class: "pane-head" }, h("h2", null, say("speed")), h("span", { class: "gap" }), mode("tokens", "plot_tokens"),
-        mode("speed", "plot_speed")), host);
+        mode("speed", "plot_speed"), tableToggle(host, () => on.redraw("text"))), host);
   }
 
   function treePane(parts, state, on) {
@@ -85,8 +92,9 @@
     return pane;
   }
 
-  function panels(parts) {
-    const panel = (name, host) => h("section", { class: `pane panel-${name}` }, h("h2", null, say(name)), host);
+  function panels(parts, on) {
+    const panel = (name, host, extra) => h("section", { class: `pane panel-${name}` },
+      h("div", { class: "pane-head" }, h("h2", null, say(name)), h("span", { class: "gap" }), extra), host);
     const mask = h("div", { class: "mask-host" });
     parts.router = h("div", { class: "router-host" });
     parts.budget = h("div", { class: "budget-host" });
@@ -102,7 +110,8 @@
       const node = event.target.closest("[data-node]");
       parts.mask.mark(node && node.dataset.node !== "bonus" ? Number(node.dataset.node) : null);
     });
-    parts.panels = h("div", { class: "panels", hidden: true }, panel("mask", mask), panel("router", parts.router),
+    parts.panels = h("div", { class: "panels", hidden: true }, panel("mask", mask, tableToggle(mask, () => on.redraw("tree"))),
+      panel("router", parts.router),
       panel("budget", parts.budget));
     return parts.panels;
   }
@@ -131,7 +140,7 @@
       scrubber,
       h("div", { class: "under" }, h("span", { class: "muted keys-hint" }, say("keys_hint")), h("span", { class: "gap" }),
         Jakiro.saveMenu(state)),
-      panels(parts),
+      panels(parts, on),
       parts.turns,
       parts.recordings.element,
       parts.voice);
@@ -155,8 +164,8 @@
     host.replaceChildren(...[buttons, earlier.length ? h("h2", null, say("turns")) : null, ...list].filter(Boolean));
   }
 
-  function textOf(lane, count) {
-    const bytes = lane.tokens.slice(0, count).map((token) => (token.special ? new Uint8Array() : token.bytes));
+  function textOf(lane, count, start = 0) {
+    const bytes = lane.tokens.slice(start, count).map((token) => (token.special ? new Uint8Array() : token.bytes));
     return Jakiro.units(bytes).map((unit) => (unit.state === "open" && !lane.endReason ? "" : unit.text)).join("");
   }
 

@@ -40,6 +40,10 @@
         const steps = shown.time === null ? lane.steps.length : lane.stepsAt(shown.time);
         return { lane, steps, points: points(lane, steps, shown.mode) };
       });
+      if (this.host.dataset.table) {
+        this.host.replaceChildren(Jakiro.plotTable(series, this.sentence(series)));
+        return;
+      }
       const topX = Math.max(0.5, ...lanes.map((lane) => lane.clock));
       const values = series.flatMap((line) => line.points.map((point) => point[1]));
       const everything = shown.mode === "tokens" ? lanes.map((lane) => lane.tokens.length) : values;

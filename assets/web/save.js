@@ -72,6 +72,10 @@
     save_json: (run) => download(fileName(run, "json"), asJson(run), "application/json"),
     save_csv: (run) => download(fileName(run, "csv"), asCsv(run), "text/csv"),
     save_html: (run) => download(fileName(run, "html"), asReplay(run), "text/html"),
+    save_tree_png: async (run, state) => {
+      const canvas = await Jakiro.treePicture(run, state.index);
+      if (canvas) canvas.toBlob((blob) => download(fileName(run, "tree.png"), blob));
+    },
     save_png: (run) => Jakiro.resultPicture(run).toBlob((blob) => download(fileName(run, "png"), blob)),
   };
 
@@ -79,7 +83,7 @@
     const menu = h("details", { class: "save-menu" }, h("summary", { class: "plain-button" }, say("save")),
       h("div", { class: "save-list" }, h("p", { class: "muted" }, say("save_warning")),
         Object.entries(SAVERS).map(([key, save]) => h("button", { class: "plain-button", "data-save": key, onclick: () => {
-          if (state.run && state.run.main) save(state.run);
+          if (state.run && state.run.main) save(state.run, state);
           menu.open = false;
         } }, say(key)))));
     return menu;

@@ -98,8 +98,10 @@
     const count = steps ? main.countAfter(steps - 1) : 1;
     const everything = steps === main.steps.length;
     const growing = !everything || !main.endReason;
-    if (state.markdown) Jakiro.drawMarkdown(parts.markdown, Jakiro.textOf(main, count));
-    else parts.answer.draw(main, count, { live: growing, selected: state.index, tail: everything ? tail(main) : "" });
+    const folded = parts.answer.foldedBefore(count);
+    if (state.markdown) {
+      Jakiro.drawMarkdown(parts.markdown, Jakiro.textOf(main, count, folded), folded && parts.answer.unfoldButton(folded));
+    } else parts.answer.draw(main, count, { live: growing, selected: state.index, tail: everything ? tail(main) : "" });
     parts.legend.draw(main.steps.slice(0, steps));
     if ((live() && state.follow) || state.playing) parts.answerScroll.scrollTop = parts.answerScroll.scrollHeight;
     else bringIntoView(parts.answerScroll, parts.answerText.querySelector(".selected"));
@@ -318,6 +320,7 @@
       if (state.tab === "recordings") state.tab = "watch";
       show(run);
     }
+    run.heard = performance.now();
     const numbers = Object.keys(value.ticks).map(Number).sort((a, b) => a - b);
     for (const number of numbers) {
       if (number < run.ticks) continue;
@@ -379,7 +382,10 @@
     new ResizeObserver(() => redraw()).observe(parts.root);
     new MutationObserver(() => redraw()).observe(document.body, { attributeFilter: ["class"] });
     if (watch) watch("value", () => receive(props.value));
-    if (server) parts.recordings.first();
+    if (server) {
+      parts.recordings.first();
+      Jakiro.watchConnection(() => state.turns.find((run) => !run.finished) || null);
+    }
     redraw();
     return parts;
   }

@@ -226,3 +226,19 @@ def test_a_third_lane_races_when_it_is_switched_on(open_tab, fake_address):
     assert len(lanes) == 3 and len(set(lanes)) == 1
     assert tab.locator(".race .plot .line").count() == 3
     assert tab.inner_text(".lane-context .pane-head b") == words.BROWSER["lane_context"]
+
+
+def test_a_lost_connection_is_said_and_what_was_written_is_kept(open_tab):
+    blocks, address = serve(lambda: FakeGenerator(default_answer() * 4, pace=3))
+    try:
+        tab = open_tab(address)
+        ask(tab, "Why?")
+        tab.wait_for_function("() => Number(document.querySelector('#jk-step').max) >= 2")
+        tab.context.set_offline(True)
+        blocks.close()
+        tab.wait_for_selector("#jk-notice.error", timeout=20_000)
+        count = tab.evaluate("Jakiro.moves.state.run.main.tokens.length")
+        assert tab.inner_text("#jk-notice").endswith(words.BROWSER["connection_lost"].format(n=count))
+        assert tab.locator(".answer-text .token").count() > 2
+    finally:
+        blocks.close()

@@ -262,3 +262,46 @@ def test_text_that_is_not_json_is_refused_in_words(functions):
         "() => { try { Jakiro.readTraceFile('{'); return 'read'; } catch (error) { return error.message; } }"
     )
     assert said == "This file is not a trace: it is not JSON."
+
+
+def test_mask_and_plot_read_as_tables(shown):
+    steps = traces_of()["jakiro"]["steps"]
+    shown.click('.panel-mask [data-toggle="read_as_table"]')
+    shown.wait_for_selector(".mask-host table")
+    rows = shown.evaluate("[...document.querySelectorAll('.mask-host tbody tr')].map(r => r.lastChild.textContent)")
+    assert len(rows) == len(steps[0]["nodes"]) - 1
+    for node, row in zip(steps[0]["nodes"][1:], rows, strict=True):
+        assert len(row.split(" ")) == node["depth"]
+    shown.click('.watch-only [data-toggle="read_as_table"]')
+    shown.wait_for_selector(".watch-only .plot-host table")
+    words_shown = shown.inner_text(".watch-only .plot-host table")
+    assert "Jakiro" in words_shown and "Plain" in words_shown
+    shown.click('.watch-only [data-toggle="read_as_table"]')
+    shown.wait_for_selector(".watch-only svg.plot")
+
+
+def test_the_tree_on_screen_becomes_a_picture(shown):
+    drawn = shown.evaluate(
+        """async () => { const canvas = await Jakiro.treePicture(Jakiro.moves.state.run, 0);
+           const data = canvas.getContext('2d').getImageData(0, 150, canvas.width, canvas.height - 220).data;
+           const colours = new Set();
+           for (let i = 0; i < data.length; i += 4) colours.add(data[i] << 16 | data[i + 1] << 8 | data[i + 2]);
+           return {width: canvas.width, colours: [...colours]}; }"""
+    )
+    assert drawn["width"] == 1920
+    assert 0x0A7CE0 in drawn["colours"] and 0xB03A06 in drawn["colours"]
+
+
+def test_long_answers_fold_in_both_views(modules):
+    traces = traces_of([b" word"] * 1600, nodes=8, length=1700)
+    modules.evaluate(
+        "traces => { Jakiro.mountView(document.querySelector('#host'), {}, null, null);"
+        " Jakiro.showRecording('test', {title: 'Test', traces}, {playNow: false, step: 0}); }",
+        traces,
+    )
+    modules.click('[data-toggle="markdown_view"]')
+    modules.wait_for_selector(".markdown-host button")
+    before = len(modules.inner_text(".markdown-host"))
+    modules.click(".markdown-host button")
+    modules.wait_for_selector(".markdown-host button", state="detached")
+    assert len(modules.inner_text(".markdown-host")) > before
