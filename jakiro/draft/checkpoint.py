@@ -44,11 +44,17 @@ def load_head(folder: str | Path, device: torch.device | str = "cpu", dtype: tor
     folder = Path(folder)
     values = _read_config(folder)
     tensors = _read_tensors(weights_file(folder))
-    if _is_own(values):
-        config = DraftConfig.from_dict(values)
-    else:
-        config, tensors = from_official(values, tensors)
-    head = JakiroHead(config)
+    try:
+        if _is_own(values):
+            config = DraftConfig.from_dict(values)
+        else:
+            config, tensors = from_official(values, tensors)
+        head = JakiroHead(config)
+    except KeyError as error:
+        # transformers looks a rotary embedding's kind and numbers up as it builds it.
+        raise ValueError(
+            f"The draft head's RoPE settings lack or do not know {error}; correct them in its {CONFIG_NAME}."
+        ) from error
     fill_head(head, tensors)
     return head.to(device=device, dtype=dtype).eval().requires_grad_(False)
 

@@ -11,6 +11,14 @@ from jakiro.config import DraftConfig
 from jakiro.draft.layers import rotary_embedding
 
 _REQUIRED = ("hidden_size", "num_attention_heads", "vocab_size", "intermediate_size")
+_KINDS = {
+    "num_local_experts": int,
+    "num_hidden_layers": int,
+    "rms_norm_eps": (int, float),
+    "rope_theta": (int, float),
+    "rope_scaling": dict,
+    "rope_parameters": dict,
+}
 _EAGLE_EXPERT = "layers.0.mlp_moe.experts.0."
 _ROTARY_BUFFERS = ("rotary_emb.inv_freq",)
 # First tensor names of heads that are known and not supported.
@@ -98,6 +106,11 @@ def rope_of(values: dict) -> dict:
 
 
 def _refuse_what_is_not_supported(values: dict, tensors: dict[str, Tensor]) -> None:
+    for name, kind in _KINDS.items():
+        if values.get(name) is not None and (not isinstance(values[name], kind) or isinstance(values[name], bool)):
+            raise ValueError(
+                f"The draft head's config says {name} = {values[name]!r}; use the config of these weights."
+            )
     num_experts = values.get("num_local_experts") or 2
     if num_experts > 2 or any(".mlp_moe.experts.2." in name for name in tensors):
         raise ValueError(
@@ -109,8 +122,8 @@ def _refuse_what_is_not_supported(values: dict, tensors: dict[str, Tensor]) -> N
             raise ValueError(
                 f"The draft head's config asks for {name}, which Jakiro's heads do not have; use a head without it."
             )
-    if values.get("num_hidden_layers", 1) != 1 or any(name.startswith("layers.1.") for name in tensors):
-        layers = max(values.get("num_hidden_layers", 1), 2)
+    if (values.get("num_hidden_layers") or 1) != 1 or any(name.startswith("layers.1.") for name in tensors):
+        layers = max(values.get("num_hidden_layers") or 1, 2)
         raise ValueError(f"The draft head has {layers} decoder layers, Jakiro runs 1; use a head with one layer.")
     if values.get("hidden_act", "silu") not in ("silu", "swish"):
         raise ValueError(
