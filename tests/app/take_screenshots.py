@@ -39,8 +39,9 @@ def main() -> None:
     parser.add_argument("--question", default="Why is the sky blue?")
     parser.add_argument("--nodes", type=int, default=24)
     parser.add_argument("--length", type=int, default=96)
+    parser.add_argument("--out", type=Path, default=FOLDER)
     arguments = parser.parse_args()
-    FOLDER.mkdir(parents=True, exist_ok=True)
+    arguments.out.mkdir(parents=True, exist_ok=True)
     path = next(found for name in BROWSERS if (found := shutil.which(name)))
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=FLAGS.split())
@@ -49,15 +50,38 @@ def main() -> None:
                 tab = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)
                 tab.goto(arguments.address)
                 answer(tab, arguments.question, arguments.nodes, arguments.length)
-                tab.screenshot(path=FOLDER / f"watch-{size}-{scheme}.png")
+                take_tabs(tab, arguments.out, size, scheme)
                 if (size, scheme) == ("desktop", "light"):
-                    tab.set_viewport_size({"width": 1920, "height": 1080})
-                    tab.click('[data-tab="race"]')
-                    tab.get_by_role("button", name="Projector").click()
-                    tab.wait_for_timeout(600)
-                    tab.screenshot(path=FOLDER / "race-projector-light.png")
+                    take_settings(tab, arguments.out)
+                    take_projector(tab, arguments.out)
                 tab.close()
         browser.close()
+
+
+def take_tabs(tab, folder: Path, size: str, scheme: str) -> None:
+    for name in tab.evaluate("[...document.querySelectorAll('[role=\"tab\"]')].map(button => button.dataset.tab)"):
+        tab.click(f'[data-tab="{name}"]')
+        tab.wait_for_timeout(900)
+        tab.screenshot(path=folder / f"{name}-{size}-{scheme}.png")
+    tab.click('[data-tab="watch"]')
+
+
+def take_settings(tab, folder: Path) -> None:
+    """The settings with one of them changed since the answer."""
+    tab.click("#jk-settings")
+    tab.fill("#seed input", "5")
+    tab.keyboard.press("Tab")
+    tab.wait_for_timeout(600)
+    tab.screenshot(path=folder / "settings-desktop-light.png")
+    tab.click("#settings .toggle-button")
+
+
+def take_projector(tab, folder: Path) -> None:
+    tab.set_viewport_size({"width": 1920, "height": 1080})
+    tab.click('[data-tab="race"]')
+    tab.get_by_role("button", name="Projector").click()
+    tab.wait_for_timeout(600)
+    tab.screenshot(path=folder / "race-projector-light.png")
 
 
 if __name__ == "__main__":
