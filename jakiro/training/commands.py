@@ -154,7 +154,7 @@ def train(
     if config.draft_vocab_size:
         head.draft_token_ids.copy_(frequent_token_ids(cache.ids, config.vocab_size, config.draft_vocab_size))
     head.to(device).bind(embedding, output_weight)
-    start_weights(head, cache, seed, start)
+    start_weights(head, cache, seed, start, first=validation_rows)
     checked = held_out(cache, list(range(min(validation_rows, 16))), output_weight)
     try:
         trainer = Trainer(

@@ -19,7 +19,9 @@ def frequent_token_ids(ids: np.ndarray, vocab_size: int, count: int) -> Tensor:
 
 
 @torch.no_grad()
-def start_weights(head: JakiroHead, cache: FeatureCache, seed: int, start: str, num_sequences: int = 110) -> None:
+def start_weights(
+    head: JakiroHead, cache: FeatureCache, seed: int, start: str, first: int = 0, num_sequences: int = 110
+) -> None:
     """Initialises a bound head in place, close to what can be found without a single gradient.
 
     Args:
@@ -27,6 +29,7 @@ def start_weights(head: JakiroHead, cache: FeatureCache, seed: int, start: str, 
             matrices the best correction of it that their random inner features allow, for both branches at once;
             attention starts silent. "identity" passes h_t through, adds the embedding at the features' scale and
             leaves the experts random.
+        first: sequences before this one are held out and not looked at.
 
     Raises:
         ValueError: an unknown start.
@@ -39,7 +42,7 @@ def start_weights(head: JakiroHead, cache: FeatureCache, seed: int, start: str, 
             torch.nn.init.normal_(module.weight, std=module.in_features**-0.5)
             if module.bias is not None:
                 module.bias.zero_()
-    inputs, now, ahead = sample_rows(head, cache, num_sequences)
+    inputs, now, ahead = sample_rows(head, cache, first, num_sequences)
     attention, mixture = head.layers[0].self_attn, head.layers[0].mlp_moe
     stream = whitening_matrix(now)
     for projection in (attention.q_proj, attention.k_proj, attention.v_proj):
@@ -121,10 +124,10 @@ def _ridge(rows: Tensor, wanted: Tensor, strength: float = 1e-3) -> Tensor:
 
 
 @torch.no_grad()
-def sample_rows(head: JakiroHead, cache: FeatureCache, num_sequences: int) -> tuple[Tensor, Tensor, Tensor]:
+def sample_rows(head: JakiroHead, cache: FeatureCache, first: int, num_sequences: int) -> tuple[Tensor, Tensor, Tensor]:
     """What the head reads and should write: (rows, 2 · hidden) [E[x_{t+1}]; h_t], (rows, hidden) h_{t+1}, h_{t+2}."""
     inputs, now, ahead = [], [], []
-    for index in range(min(num_sequences, cache.num_ready())):
+    for index in range(first, min(first + num_sequences, cache.num_ready())):
         batch = cache.batch([index])
         features = batch.features[0].to(head.fc.weight)
         inputs.append(torch.cat([head.embed(batch.ids[0, 1:-1]), features[:-2]], dim=-1))
@@ -134,9 +137,11 @@ def sample_rows(head: JakiroHead, cache: FeatureCache, num_sequences: int) -> tu
 
 
 @torch.no_grad()
-def input_whitening(head: JakiroHead, cache: FeatureCache, num_sequences: int = 100) -> dict[str, Tensor]:
-    """Whitening for every matrix that reads features, from the corpus' first sequences."""
-    inputs, features, _ = sample_rows(head, cache, num_sequences)
+def input_whitening(
+    head: JakiroHead, cache: FeatureCache, first: int = 0, num_sequences: int = 100
+) -> dict[str, Tensor]:
+    """Whitening for every matrix that reads features, from the corpus' first sequences that are not held out."""
+    inputs, features, _ = sample_rows(head, cache, first, num_sequences)
     stream = whitening_matrix(features)
     normed = whitening_matrix(head.layers[0].post_attention_layernorm(features))
     matrices = {"fc.weight": whitening_matrix(inputs)}

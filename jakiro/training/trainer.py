@@ -105,6 +105,9 @@ class Trainer:
         logdir: tensorboard folder, None for none.
         validate: called with the head at every checkpoint; returns numbers to log.
         clock: seconds, for tests.
+
+    Raises:
+        TrainingError: the features are of another width, or all sequences are held out.
     """
 
     def __init__(
@@ -122,6 +125,11 @@ class Trainer:
             raise TrainingError(
                 f"The features are {cache.hidden_size} wide, the head {head.config.hidden_size}; "
                 "extract the features with the head's own target."
+            )
+        if cache.num_ready() <= options.num_validation:
+            raise TrainingError(
+                f"Only {cache.num_ready()} sequences are ready and {options.num_validation} are held out; "
+                "extract more features or hold out fewer."
             )
         self.head, self.cache, self.options = head, cache, options
         self.out, self.state_folder = Path(out), state_folder and Path(state_folder)
@@ -141,7 +149,7 @@ class Trainer:
     def _optimizer(self) -> torch.optim.Optimizer:
         rate, decay = self.options.learning_rate, self.options.weight_decay
         if self.options.optimizer == "muon":
-            whitening = input_whitening(self.head, self.cache)
+            whitening = input_whitening(self.head, self.cache, self.options.num_validation)
             routers = [name for name, _ in self.head.named_parameters() if name.endswith("mlp_moe.gate.weight")]
             return MuonAdamW(
                 self.head.named_parameters(), lr=rate, weight_decay=decay, whitening=whitening, routers=routers
@@ -173,7 +181,7 @@ class Trainer:
         """Trains to the end of the schedule and saves the head.
 
         Raises:
-            TrainingError: the loss is not finite, or there is nothing to learn from.
+            TrainingError: the loss is not finite.
         """
         last = self.clock()
         last_checkpoint = self.elapsed
@@ -200,11 +208,6 @@ class Trainer:
 
     def _remaining_batches(self) -> list[list[int]]:
         options, world = self.options, self.accelerator.num_processes
-        if self.num_ready <= options.num_validation:
-            raise TrainingError(
-                f"Only {self.num_ready} sequences are ready and {options.num_validation} are held out; "
-                "extract more features or hold out fewer."
-            )
         batches = epoch_batches(
             self.cache.lengths,
             options.num_validation,
