@@ -26,7 +26,7 @@ SAMPLINGS = {
     "nucleus": SamplingParams(temperature=0.7, top_p=0.9, seed=11),
     "sampled": SamplingParams(temperature=1.0, seed=12),
 }
-TREE = TreeConfig(width=8, depth=5, nodes=24)
+TREE, SMALL_TREE = TreeConfig(width=8, depth=5, nodes=24), TreeConfig(width=4, depth=4, nodes=10)
 BFLOAT16_IN_HARDWARE = DEVICE.type == "cuda" or torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
@@ -60,7 +60,7 @@ def report_divergence(jakiro, plain):
     return f"token {position} differs, margin {margin}"
 
 
-def compare(generator, prompts, length, monkeypatch):
+def compare(generator, prompts, length, tree, monkeypatch):
     """Runs every prompt at every temperature by both methods; returns steps, plain answers and divergences."""
     recorder = PassRecorder(monkeypatch, generator.target)
     steps, answers, divergences = [], {}, []
@@ -69,7 +69,7 @@ def compare(generator, prompts, length, monkeypatch):
             sampling = settings_of(sampling, length)
             plain = generator.run(prompt, sampling, method="autoregressive")
             plain_logits = recorder.on_paths(plain.steps)
-            jakiro = generator.run(prompt, sampling, tree=TREE)
+            jakiro = generator.run(prompt, sampling, tree=tree)
             logits = recorder.on_paths(jakiro.steps)
             steps += jakiro.steps
             answers[prompt, name] = plain.token_ids
@@ -93,7 +93,7 @@ def report(capsys, generator, divergences):
 
 
 def test_float32_writes_plain_decoding_s_text_and_greedily_that_of_stock_transformers(float32, monkeypatch, capsys):
-    steps, answers, divergences = compare(float32, PROMPTS, 32, monkeypatch)
+    steps, answers, divergences = compare(float32, PROMPTS, 32, TREE, monkeypatch)
     report(capsys, float32, divergences)
     assert not divergences
     assert_drafting_took_part(steps)
@@ -108,8 +108,8 @@ def test_float32_writes_plain_decoding_s_text_and_greedily_that_of_stock_transfo
 
 
 def test_bfloat16_writes_plain_decoding_s_text(bfloat16, monkeypatch, capsys):
-    prompts, length = (PROMPTS, 32) if BFLOAT16_IN_HARDWARE else (PROMPTS[:2], 12)
-    steps, _, divergences = compare(bfloat16, prompts, length, monkeypatch)
+    prompts, length, tree = (PROMPTS, 32, TREE) if BFLOAT16_IN_HARDWARE else (PROMPTS[:2], 12, SMALL_TREE)
+    steps, _, divergences = compare(bfloat16, prompts, length, tree, monkeypatch)
     report(capsys, bfloat16, divergences)
     # Where the probe found no bit identity, each difference was reported above and the trace says so itself.
     assert not (bfloat16.target.bit_identical and divergences)
