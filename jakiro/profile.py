@@ -35,7 +35,7 @@ def profile_key(target: TargetModel, head_sha256: str | None) -> dict:
         "threads": torch.get_num_threads(),
         "dtype": str(target.dtype).removeprefix("torch."),
         "numerics": target.numerics,
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),
     }
 
 
