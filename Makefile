@@ -8,12 +8,13 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 RUN := $(VENV)/bin/python
 
-.PHONY: help demo test bench format clean
+.PHONY: help demo test bench recordings format clean
 
 help:
 	@echo "make demo               install into $(VENV) and open the page"
 	@echo "make test               install, ruff, pytest          (DEVICE=cuda: the exact suite on a GPU)"
 	@echo "make bench              measure on this machine        (ARGS=\"--limit 10 --temperatures 0\")"
+	@echo "make recordings         make the shipped recordings anew, on a quiet machine"
 	@echo "make format             let ruff format the code"
 
 demo: $(VENV)/.requirements
@@ -26,6 +27,10 @@ test: $(VENV)/.requirements-dev
 
 bench: $(VENV)/.requirements-dev
 	$(RUN) -m jakiro bench $(ARGS)
+
+recordings: $(VENV)/.requirements
+	$(RUN) -m app.record
+	$(RUN) -m app.record_lesson
 
 format: $(VENV)/.requirements-dev
 	$(RUN) -m ruff check --fix .

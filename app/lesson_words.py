@@ -7,9 +7,9 @@ the reason why it is wrong, the right one why it is right.
 STOPS = (
     {
         "title": "One token at a time is slow",
-        "idea": "For every token the processor reads all of the model’s weights once. The reading, not the arithmetic, "
-        "takes most of the time. A pass can score several tokens at once: each is one row, and all rows share "
-        "the reading.",
+        "idea": "For every token the processor reads all of the model’s weights once. That reading sets a floor to its "
+        "time, however quick the arithmetic. A pass can score several tokens at once: each is one row, and all rows "
+        "share the reading.",
         "try": "Drag the rows from 1 to 64. Drag the memory speed.",
         "notice": "Eight rows cost far less than eight times one row.",
         "belief": "Eight tokens cost eight times as much.",
@@ -209,7 +209,9 @@ BROWSER = {
     "guess_right": "✓ the target’s own choice",
     "guess_refused": "✗ the target chose {choice}",
     "guess_unreached": "not reached",
-    "guess_result": "{kept} of {n} held, and the target adds {bonus}: {total} tokens in one step.",
+    "guess_result": "{kept} of {n} held, and the target adds {bonus}: {total} in one step.",
+    "one_token": "1 token",
+    "many_tokens": "{n} tokens",
     "guess_chances": "Chances are the draft’s own calibrated estimates, recorded with each candidate.",
     "mix": "Mix",
     "mix_value": "{first} expert 1 · {second} expert 2",
@@ -265,9 +267,8 @@ BROWSER = {
     "verdict_next": "Next step",
     "verdict_restart": "Play again",
     "verdict_checked": "The target’s own choice stands at each kept node.",
-    "verdict_hit": "Exactly: the step adds {total} tokens, {kept} accepted and 1 from the target.",
-    "verdict_miss": "The accepted path was: {path}. The step adds {total} tokens, {kept} accepted and 1 from "
-    "the target.",
+    "verdict_hit": "Exactly: the step adds {total}, {kept} accepted and 1 from the target.",
+    "verdict_miss": "The accepted path was: {path}. The step adds {total}, {kept} accepted and 1 from the target.",
     "verdict_score": "Score {score} of {rounds}",
     "verdict_end": "Three steps: {score} of 3 guessed, {tokens} tokens gained.",
     "dice_seed": "Seed",
@@ -300,6 +301,7 @@ BROWSER = {
     "speed_task_first": "Mended it by {name}",
     "speed_task_second": "Mended it in another way",
     "speed_task_open": "Mended it in one way",
+    "speed_size": "Tree",
     "speed_reset": "Back to the recording",
     "speed_profile": "Device profile",
     "speed_recorded": "Recorded steps",

@@ -3,6 +3,7 @@
   const {
     h,
     say,
+    counted,
     percent,
     milliseconds,
     nameOf,
@@ -14,14 +15,14 @@
 
   const LONGEST = 5;
 
-  // A step whose favourite chain is long, has both right and wrong guesses, and is read by people as words
+  // A step whose favourite chain is long and holds at first, then fails
   function chooseStep(lane) {
     const worth = (step) => {
       const chain = data.favourite(step).slice(0, LONGEST);
       const held = chain.filter((i) => step.accepted_path.includes(i)).length;
-      return (chain.length === LONGEST ? 10 : 0) + (held && held < chain.length ? 5 : 0) - Math.abs(held - 3);
+      return chain.length + 2 * Math.min(held, 3) + (held && held < chain.length ? 5 : 0);
     };
-    return data.best(data.drafted(lane), worth);
+    return data.best(data.whole(lane), worth);
   }
 
   function chain(lesson) {
@@ -99,7 +100,7 @@
           "li",
           { class: "chain-link root" },
           h("span", { class: "muted small" }, say("root")),
-          h("span", { class: "chain-token" }, h("bdi", { class: "mono" }, lesson.rootName(lane, step.index, 2))),
+          h("span", { class: "chain-token" }, h("bdi", { class: "mono" }, lesson.rootName(lane, step.index, 1))),
         ),
         ...members.map(link),
       );
@@ -123,7 +124,7 @@
           ? say("guess_result", {
               kept,
               n: shown,
-              total: kept + 1,
+              total: counted("token", kept + 1),
               bonus: `“${nameOf(lane, end.target_choice, end.target_choice_piece)}”`,
             })
           : "";

@@ -3,6 +3,8 @@
 (() => {
   const { Lane } = Jakiro;
 
+  const MOST_RANKED = 5;
+
   // Columns as app/record_lesson.py writes them, back to one record per node in the schema of a trace
   function unpackStep(columns, index) {
     const token = (place) => ({ id: columns.T[place][0], piece: columns.T[place][1] });
@@ -42,6 +44,14 @@
       draft_ms: columns.ms[0],
       verify_ms: columns.ms[1],
       other_ms: columns.ms[2],
+      plan: {
+        levels: Math.max(...depths),
+        nodes: nodes.length,
+        why: "",
+        expected_tokens: null,
+        expected_ms: null,
+        curve: [],
+      },
     };
   }
 
@@ -58,7 +68,7 @@
     const pairs = Object.fromEntries(
       Object.entries(recordings).map(([name, traces]) => [
         name,
-        { plain: unpackLane(traces.autoregressive), jakiro: unpackLane(traces.jakiro) },
+        { plain: traces.autoregressive ? unpackLane(traces.autoregressive) : null, jakiro: unpackLane(traces.jakiro) },
       ]),
     );
     return { device, pairs };
@@ -121,6 +131,9 @@
   }
 
   const drafted = (lane) => lane.steps.filter((step) => step.nodes.length > 1);
+  // Steps fit to be shown: all but one that the end of the answer cut
+  const whole = (lane) => drafted(lane).filter((step) => step.committed_ids.length > step.accepted_path.length);
+
   const mean = (values) => (values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : 0);
 
   // Tokens a step brings on average if every recorded tree had so many candidates, each step judged where it stands
@@ -156,6 +169,7 @@
     );
   }
 
+  // The likeliest candidates of the first level
   const firstLevel = (step) =>
     step.nodes
       .map((node, i) => [node, i])
@@ -166,7 +180,9 @@
           node.residual_contribution !== null &&
           node.router_weights.length === 2,
       )
-      .map(([, i]) => i);
+      .map(([, i]) => i)
+      .sort((a, b) => step.nodes[b].score - step.nodes[a].score || a - b)
+      .slice(0, MOST_RANKED);
 
   const ranked = (step, second) =>
     firstLevel(step)
@@ -206,6 +222,7 @@
     const steps = drafted(pair.jakiro);
     const of = (name) => mean(steps.map((step) => step[name]));
     return {
+      steps: steps.length,
       tau: Jakiro.metrics.tau(steps),
       plain: mean(pair.plain.steps.map((step) => step.verify_ms)),
       draft: of("draft_ms"),
@@ -231,6 +248,7 @@
       expectedTokens,
       laneWith,
       drafted,
+      whole,
       mean,
       tokensAt,
       favourite,

@@ -16,7 +16,11 @@
 
   function dice(lesson) {
     const state = { seed: SEEDS[0], shared: true };
-    const pairOf = (seed, shared) => lesson.pairs[`seed-${seed}-${shared ? "shared" : "own"}`];
+    // Plain decoding does not draft, so it was recorded once for each seed
+    const pairOf = (seed, shared) => ({
+      plain: lesson.pairs[`seed-${seed}-shared`].plain,
+      jakiro: lesson.pairs[`seed-${seed}-${shared ? "shared" : "own"}`].jakiro,
+    });
     const lanes = ["plain", "jakiro"].map((name) => {
       const line = h("p", { class: "muted tabular", "data-result": `steps-${name}` });
       const host = h("div");

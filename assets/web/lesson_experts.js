@@ -17,7 +17,7 @@
 
   // The steps whose first level the experts order most and least alike
   function chooseSteps(lane) {
-    const drafted = data.drafted(lane);
+    const drafted = data.whole(lane);
     const fit = drafted.filter((step) => data.firstLevel(step).length >= FEWEST);
     const steps = fit.length > 1 ? fit : drafted;
     const differ = data.best(steps, (step) => data.disagreement(step) + data.firstLevel(step).length / 100);
@@ -160,9 +160,9 @@
   }
 
   function contrastive(lesson) {
-    const lane = lesson.greedy.jakiro;
+    const lane = lesson.pairs.shallow.jakiro;
     const accepted = (step) => step.accepted_path.some((i) => step.nodes[i].proposer === "contrastive");
-    const step = data.best(data.drafted(lane), (one) => contrastiveNodes(one) + (accepted(one) ? 100 : 0));
+    const step = data.best(data.whole(lane), (one) => contrastiveNodes(one) + (accepted(one) ? 100 : 0));
     const tree = lesson.tree();
     const line = h("p", { class: "result", role: "status", "data-result": "contrastive" });
     const gain = h("p", { "data-result": "contrastive-gain" });

@@ -21,7 +21,7 @@
         (cut.nodes.length === CANDIDATES + 1 ? 5 : 0)
       );
     };
-    return data.best(data.drafted(lane), worth);
+    return data.best(data.whole(lane), worth);
   }
 
   function mask(lesson) {

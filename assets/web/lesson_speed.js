@@ -58,9 +58,13 @@
   }
 
   function speed(lesson) {
-    const pair = lesson.greedy;
-    const recorded = data.measured(pair);
-    const { nodes, depth } = pair.jakiro.header.tree;
+    const sizes = Object.fromEntries(
+      ["small", "greedy"].map((name) => {
+        const { nodes, depth } = lesson.pairs[name].jakiro.header.tree;
+        return [name, { nodes, depth, ...data.measured(lesson.pairs[name]) }];
+      }),
+    );
+    let recorded = sizes.small;
     let source = "recorded";
     const start = () => {
       const profile = lesson.profile();
@@ -69,11 +73,11 @@
         : {
             tau: recorded.tau,
             plain: data.checkMs(profile, 1),
-            draft: data.draftMs(profile, depth),
-            check: data.checkMs(profile, nodes),
+            draft: data.draftMs(profile, recorded.depth),
+            check: data.checkMs(profile, recorded.nodes),
           };
     };
-    const longest = Math.ceil((Math.max(recorded.plain, recorded.check, recorded.draft) * 3) / 10) * 10;
+    const longest = Math.ceil((Math.max(...Object.values(sizes).map((size) => size.check)) * 1.5) / 10) * 10;
     const ms = (value) => say("speed_ms", { n: number(value, 1) });
     const make = (name, options) =>
       controls.slider({ name, label: say(`speed_${name}`), onInput: () => moved(name), ...options });
@@ -81,7 +85,7 @@
     const sliders = {
       tau: make("tau", {
         min: 1,
-        max: depth + 1,
+        max: sizes.greedy.depth + 1,
         step: 0.01,
         value: recorded.tau,
         format: (value) => number(value, 2),
@@ -102,7 +106,7 @@
     const predict = (v) => (v.tau * v.plain) / (v.draft + v.check);
 
     // Slower than plain, then faster again by one slider: that slider counts as a way to mend it
-    let below = false;
+    let below = predict(values()) < 1;
     function moved(name) {
       const faster = predict(values()) >= 1;
       if (!faster) tasks.slow = true;
@@ -113,7 +117,7 @@
 
     function evenBar(v) {
       const tau = (v.draft + v.check) / v.plain;
-      const most = Math.max(depth + 1, Math.min(tau, 20));
+      const most = Math.max(sizes.greedy.depth + 1, Math.min(tau, 20));
       const place = (value) => `${(100 * Math.min(value, most)) / most}%`;
       evenHost.replaceChildren(
         h(
@@ -144,8 +148,8 @@
       });
       from.textContent =
         source === "recorded"
-          ? say("speed_from_recorded", { n: data.drafted(pair.jakiro).length })
-          : say("speed_from_profile", { levels: depth, nodes });
+          ? say("speed_from_recorded", { n: recorded.steps })
+          : say("speed_from_profile", { levels: recorded.depth, nodes: recorded.nodes });
       const done = [
         [tasks.slow, say("speed_task_slow")],
         [
@@ -183,6 +187,18 @@
         reset();
       },
     });
+    const size = controls.choice({
+      name: "speed-size",
+      label: say("speed_size"),
+      options: Object.fromEntries(
+        Object.entries(sizes).map(([name, one]) => [name, say("many_candidates", { n: one.nodes - 1 })]),
+      ),
+      value: "small",
+      onPick: (value) => {
+        recorded = sizes[value];
+        reset();
+      },
+    });
     const race = controls.button("race", say("lesson_race"), () => {
       Jakiro.setTab("race");
       document.querySelector("#question textarea, #question input")?.focus();
@@ -197,7 +213,13 @@
           { class: "lesson-controls grid" },
           Object.values(sliders).map((one) => one.element),
         ),
-        h("div", { class: "lesson-buttons" }, which.element, controls.button("speed-reset", say("speed_reset"), reset)),
+        h(
+          "div",
+          { class: "lesson-buttons" },
+          size.element,
+          which.element,
+          controls.button("speed-reset", say("speed_reset"), reset),
+        ),
         from,
         host,
         sentence,

@@ -1,13 +1,13 @@
 // Stop 7: guess which path the target keeps, then see what it chose and what is kept. Three steps, score kept.
 (() => {
-  const { h, say, number, nameOf, lessonData: data, lessonControls: controls } = Jakiro;
+  const { h, say, counted, number, nameOf, lessonData: data, lessonControls: controls } = Jakiro;
 
   const CANDIDATES = 12;
   const ROUNDS = 3;
 
   // Three steps of different fate: one that keeps much, one that keeps a little, one that keeps nothing (where there is one)
   function chooseSteps(lane) {
-    const steps = data.drafted(lane);
+    const steps = data.whole(lane);
     const kept = (step) => data.pruned(step, CANDIDATES).accepted_path.length;
     const wanted = [2, 0, 4];
     const chosen = [];
@@ -75,7 +75,7 @@
         return state.guess === null ? say("verdict_pick") : say("verdict_picked", { path: pathWords(state.guess) });
       if (state.phase === 2) return say("verdict_checked");
       const kept = cut.accepted_path.length;
-      const values = { kept, total: kept + 1, path: pathWords(endOf(cut)) };
+      const values = { kept, total: counted("token", kept + 1), path: pathWords(endOf(cut)) };
       const found = say(state.guess === endOf(cut) ? "verdict_hit" : "verdict_miss", values);
       return state.done ? `${found} ${say("verdict_end", { score: state.score, tokens: state.tokens })}` : found;
     }

@@ -115,6 +115,7 @@
 
     // The gap between the lanes at the last token both have
     addBracket(svg, run, series, x, y, scale) {
+      if (!run) return;
       const [plain, main] = [run.plain, run.main].map((lane) => series.find((line) => line.lane === lane));
       if (!plain || !main || plain === main) return;
       const common = Math.min(plain.lane.countAfter(plain.steps - 1), main.lane.countAfter(main.steps - 1));

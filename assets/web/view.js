@@ -351,9 +351,9 @@
 
   function setTab(tab) {
     state.tab = tab;
-    parts.root.dataset.tab = tab;
+    if (parts) parts.root.dataset.tab = tab;
     document.body.dataset.jakiroTab = tab;
-    if (tab === "recordings") parts.recordings.draw();
+    if (parts && tab === "recordings") parts.recordings.draw();
     redraw();
   }
 
