@@ -1,0 +1,141 @@
+"""The lesson in a tab by itself, over the shipped recordings, and the same sums done in Python."""
+
+import itertools
+import json
+import math
+
+from app import lesson, web
+
+MOUNT = """data => {
+  document.body.dataset.jakiroTab = "lesson";
+  Jakiro.mountLesson(document.querySelector("#lesson"), {
+    lesson_recordings: async () => data, lesson_device: async () => window.deviceCosts || null });
+  document.body.dataset.jakiroTab = "watch";
+  document.body.dataset.jakiroTab = "lesson";
+}"""
+
+
+def mount(tab, dark: bool = False) -> None:
+    """Puts the lesson into an empty tab and waits for its first stop."""
+    tab.set_content(
+        f'<!doctype html><html lang="en"><head><title>Jakiro</title><style>{web.style()}{lesson.style()}'
+        f'body {{ margin: 0; padding: 16px }}</style></head><body{" class=dark" if dark else ""}><main id="lesson">'
+        '<div class="jk-view jk-lesson" data-tab="lesson"></div></main></body></html>'
+    )
+    tab.add_script_tag(content=web.script())
+    tab.add_script_tag(content=lesson.script())
+    tab.evaluate(MOUNT, lesson.RECORDINGS.read_text(encoding="utf-8"))
+    tab.wait_for_selector(".stop")
+
+
+def go(tab, stop: int) -> None:
+    tab.click(f'.dot[data-stop="{stop}"]')
+    tab.wait_for_selector(f'.stop[data-stop="{stop}"]')
+
+
+def slide(tab, control: str, value: float) -> None:
+    """Moves a slider as a hand would."""
+    tab.eval_on_selector(
+        f'input[data-control="{control}"]',
+        "(input, value) => { input.value = value; input.dispatchEvent(new Event('input', { bubbles: true })); }",
+        value,
+    )
+
+
+def press(tab, control: str, value: str | None = None) -> None:
+    tab.click(f'.stop [data-control="{control}"]' + (f'[data-value="{value}"]' if value is not None else ""))
+
+
+def result(tab, name: str) -> str:
+    return tab.inner_text(f'[data-result="{name}"]')
+
+
+def shown(tab) -> int:
+    """The index of the step that a stop says it shows."""
+    words = tab.inner_text(".stop-screen :text('of the recording')")
+    return int(words.split()[1]) - 1
+
+
+class Recorded:
+    """The shipped file, read without the page's code."""
+
+    def __init__(self) -> None:
+        content = json.loads(lesson.RECORDINGS.read_text(encoding="utf-8"))
+        self.device, self.recordings = content["device"], content["recordings"]
+
+    def steps(self, name: str, method: str = "jakiro") -> list[dict]:
+        return self.recordings[name][method]["steps"]
+
+    def ids(self, name: str, method: str) -> list[int]:
+        both = self.recordings[name.replace("own", "shared") if method == "autoregressive" else name]
+        trace = both[method]
+        ids = [trace["header"]["first_token_id"]]
+        for step in trace["steps"]:
+            tokens = [step["T"][step["t"][node]][0] for node in step["path"]] + [step["T"][step["b"]][0]]
+            ids += tokens[: step["n"]]
+        return ids
+
+    def tau(self, name: str) -> float:
+        steps = self.steps(name)
+        return sum(len(step["path"]) for step in steps) / len(steps) + 1
+
+    def check_ms(self, nodes: int) -> float:
+        return _between(self.device["profile"]["verify_ms"], nodes)
+
+    def draft_ms(self, levels: int) -> float:
+        return _between(self.device["profile"]["draft_ms"], levels)
+
+
+def depths(step: dict) -> list[int]:
+    found = []
+    for parent in step["p"]:
+        found.append(0 if parent < 0 else found[parent] + 1)
+    return found
+
+
+def likeliest(step: dict, candidates: int) -> list[int]:
+    """The nodes that stay when a tree is cut to so many candidates, root included."""
+    level = depths(step)
+    order = sorted(range(1, len(step["p"])), key=lambda i: (-step["s"][i], level[i], i))
+    return sorted([0, *order[:candidates]])
+
+
+def accepted(step: dict, nodes: list[int]) -> int:
+    """How many of the kept nodes the target accepts, judged anew."""
+    at, count = 0, 0
+    while True:
+        choice = step["T"][step["c"][at]][0]
+        following = [i for i in nodes if step["p"][i] == at and step["T"][step["t"][i]][0] == choice]
+        if not following:
+            return count
+        at, count = following[0], count + 1
+
+
+def favourite(step: dict) -> list[int]:
+    chain, at = [], 0
+    while children := [i for i, parent in enumerate(step["p"]) if parent == at]:
+        at = max(children, key=lambda i: (step["s"][i], -i))
+        chain.append(at)
+    return chain
+
+
+def ranking(step: dict, second: float) -> list[int]:
+    """The five likeliest first-level candidates by the mixed score: residual + sum of mix / weight × contribution."""
+    mix, scored = (1 - second, second), []
+    first = [i for i, level in enumerate(depths(step)) if level == 1 and step["e"][i] is not None]
+    for i in sorted(first, key=lambda i: (-step["s"][i], i))[:5]:
+        weights = step["W"][step["w"][i]]
+        parts = zip(mix, step["e"][i], weights, strict=True)
+        scored.append((-step["r"][i] - sum(share * part / weight for share, part, weight in parts), i))
+    return [i for _, i in sorted(scored)]
+
+
+def path_chance(step: dict, node: int) -> float:
+    return math.exp(step["s"][node] / 1000)
+
+
+def _between(points: list, x: float) -> float:
+    for (x0, y0), (x1, y1) in itertools.pairwise(points):
+        if x <= x1:
+            return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
+    return points[-1][1]
