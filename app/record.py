@@ -27,6 +27,8 @@ class Plan:
     tree: TreeConfig
 
 
+SIZES_ITSELF = TreeConfig(policy="auto", nodes=64, depth=8)
+
 PLANS = (
     Plan(
         "1-sky",
@@ -34,7 +36,7 @@ PLANS = (
         "Plain prose: both experts take turns, and a few guesses in a row often hold.",
         "Why is the sky blue?",
         SamplingParams(max_new_tokens=128),
-        TreeConfig(nodes=24, depth=5),
+        SIZES_ITSELF,
     ),
     Plan(
         "2-counting",
@@ -50,7 +52,7 @@ PLANS = (
         "Sampled text: draft and target share their dice, so the text is still the same.",
         "Write a haiku about rain.",
         SamplingParams(temperature=1.0, seed=1, max_new_tokens=96),
-        TreeConfig(nodes=24, depth=5),
+        SIZES_ITSELF,
     ),
     Plan(
         "4-letters",
@@ -58,7 +60,7 @@ PLANS = (
         "Hard to guess: most candidates are refused, and the page says plainly what that costs.",
         "Write 40 random letters separated by spaces, no words.",
         SamplingParams(temperature=1.0, seed=2, max_new_tokens=96),
-        TreeConfig(nodes=24, depth=5),
+        SIZES_ITSELF,
     ),
 )
 
