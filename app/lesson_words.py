@@ -42,7 +42,7 @@ STOPS = (
         "idea": "The head holds two experts. Both always run, and a router weighs them. Where they rank the candidates "
         "differently, their sum brings more varied candidates.",
         "try": "Move the mix from all expert 1 to all expert 2. The recorded candidates are ranked anew.",
-        "notice": "On the left the order changes. On the right both experts agree, so the mix hardly matters.",
+        "notice": "On the left the order changes. On the right the experts agree more, and the mix matters less.",
         "belief": "Each expert owns a topic, and the router picks one of them.",
         "question": "If both experts always gave the same scores, what would the second one add?",
         "options": (
@@ -216,8 +216,8 @@ BROWSER = {
     "mix": "Mix",
     "mix_value": "{first} expert 1 · {second} expert 2",
     "mix_router": "As the router had it",
-    "experts_differ": "A step where they differ",
-    "experts_agree": "A step where they agree",
+    "experts_differ": "A step where they differ most",
+    "experts_agree": "A step where they agree most",
     "experts_text": "after “…{text}”",
     "experts_pairs": "The experts alone would order {share} of all pairs the other way round.",
     "experts_moved": "{moved} of {n} candidates stand elsewhere than with the router’s own weights.",
