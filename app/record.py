@@ -31,20 +31,20 @@ SIZES_ITSELF = TreeConfig(policy="auto", nodes=64, depth=8)
 
 PLANS = (
     Plan(
-        "1-sky",
-        "Why is the sky blue?",
-        "Plain prose: both experts take turns, and a few guesses in a row often hold.",
-        "Why is the sky blue?",
-        SamplingParams(max_new_tokens=128),
-        SIZES_ITSELF,
-    ),
-    Plan(
-        "2-counting",
+        "1-counting",
         "Counting in words",
         "Easy to guess: long accepted paths, the draft at its best.",
         "Count from 1 to 30 in words.",
         SamplingParams(max_new_tokens=128),
         TreeConfig(nodes=24, depth=5),
+    ),
+    Plan(
+        "2-sky",
+        "Why is the sky blue?",
+        "Plain prose: both experts take turns, and a few guesses in a row often hold.",
+        "Why is the sky blue?",
+        SamplingParams(max_new_tokens=128),
+        SIZES_ITSELF,
     ),
     Plan(
         "3-haiku",
