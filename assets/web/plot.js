@@ -106,7 +106,9 @@
         const speed = metrics.speed(place.line.lane, place.line.steps);
         const words = speed === null ? say("measuring") : `${rate(speed)} tokens/s`;
         const across = early ? { dx: 6 * scale } : { x: place.x, dy: 13 * scale };
-        group.append(s("text", { x: place.x, y: place.y - (early ? (bracket ? 22 : 4) * scale : 0) },
+        const crowded = early && place.x > box.right - 130 * scale; // no room before the other line's name: end at the point
+        const side = crowded ? { x: place.x - 12 * scale, "text-anchor": "end" } : { x: place.x };
+        group.append(s("text", { ...side, y: place.y - (early ? (bracket ? 22 : crowded ? 8 : 4) * scale : 0) },
           s("tspan", { class: `name lane-${place.line.lane.method}` }, laneName(place.line.lane.method)),
           s("tspan", across, words)));
       });

@@ -154,7 +154,7 @@ def test_the_page_opens_playing_a_recording_before_any_model_is_loaded(open_tab,
         tab.wait_for_selector('[data-action="play"][aria-label="Play"]')
         rest = int(tab.get_attribute("svg.tree", "data-step"))
         path = tab.get_attribute("svg.tree", "data-accepted").split(",")
-        steps = json.loads((recordings / "1-sky.json").read_text())["traces"]["jakiro"]["steps"]
+        steps = json.loads((recordings / f"{record.PLANS[0].name}.json").read_text())["traces"]["jakiro"]["steps"]
         assert len(path) == len(steps[rest]["accepted_path"]) >= 3
         assert tab.inner_text("#jk-chip") == words.CHIP_LOADING
     finally:
@@ -162,7 +162,7 @@ def test_the_page_opens_playing_a_recording_before_any_model_is_loaded(open_tab,
 
 
 def test_recordings_are_listed_played_and_opened_from_files(open_tab, fake_address, recordings):
-    tab = open_tab(f"{fake_address}?recording=2-counting&step=4")
+    tab = open_tab(f"{fake_address}?recording={record.PLANS[1].name}&step=4")
     tab.wait_for_selector('svg.tree[data-step="3"]')
     tab.click('[data-tab="recordings"]')
     tab.wait_for_selector(".recording-card")
