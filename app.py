@@ -1,6 +1,7 @@
 """Starts the page: reads arguments, loads the model in the background, launches; `--help` lists the options."""
 
 import argparse
+import sys
 
 from app import page
 
@@ -32,7 +33,10 @@ def main() -> None:
             numerics=arguments.numerics,
         )
 
-    page.launch(page.build(load), host=arguments.host, port=arguments.port, share=arguments.share)
+    try:
+        page.launch(page.build(load), host=arguments.host, port=arguments.port, share=arguments.share)
+    except OSError as error:
+        sys.exit(f"The page could not start: {error}")
 
 
 if __name__ == "__main__":
