@@ -161,12 +161,16 @@ def functions(browser):
 
 
 def ask(tab, question: str) -> None:
-    """Types a question, asks it and waits until a new run is on screen."""
+    """Types a question, asks it and waits until its run is on screen; only live runs have hexadecimal ids."""
     before = tab.get_attribute(".jk-view", "data-run")
     tab.wait_for_selector("#jk-chip.ready", timeout=60_000)
     tab.fill("#question textarea", question)
     tab.click("#ask")
-    tab.wait_for_function("before => document.querySelector('.jk-view').dataset.run !== before", arg=before)
+    tab.wait_for_function(
+        "before => { const run = document.querySelector('.jk-view').dataset.run;"
+        " return run !== before && /^[0-9a-f]{32}$/.test(run); }",
+        arg=before,
+    )
 
 
 def wait_until_finished(tab, seconds: float = 60) -> None:
