@@ -12,13 +12,13 @@ from accelerate import PartialState
 
 from jakiro import zoo
 from jakiro.bench.questions import load_questions
-from jakiro.draft.checkpoint import save_head
+from jakiro.draft.checkpoint import load_head, save_head
 from jakiro.draft.jakiro import JakiroHead
 from jakiro.training.calibration import calibrate
 from jakiro.training.corpus import CorpusOptions, CorpusWriter, read_corpus
 from jakiro.training.features import FeatureCache, write_features
 from jakiro.training.losses import LossWeights
-from jakiro.training.start import frequent_token_ids, head_config, start_weights
+from jakiro.training.start import continue_weights, frequent_token_ids, head_config, start_weights
 from jakiro.training.trainer import Trainer, TrainingError, TrainingOptions
 from jakiro.training.validation import agreement, held_out, report
 
@@ -84,6 +84,12 @@ def train(
     ] = None,
     max_steps: Annotated[int | None, typer.Option(help="Optimizer steps, instead of a time budget.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the last checkpoint in --work.")] = False,
+    init: Annotated[
+        str | None,
+        typer.Option(
+            help="A head to start from, with a fresh schedule; its width and draft vocabulary are the default."
+        ),
+    ] = None,
     target: Target = None,
     fusion: Annotated[str, typer.Option(help="summed (with the contrastive branch) or decoupled.")] = "summed",
     experts: Annotated[int, typer.Option(help="2, or 1 for a dense head without routing.")] = 2,
@@ -136,7 +142,13 @@ def train(
         raise ValueError(
             f"The corpus has {len(rows)} rows and {validation_rows} are held out; write more or hold out fewer."
         )
+    trained = load_head(zoo.resolve(target, init).head_path) if init else None
     model, _, sha256 = zoo.load_target(target, device, "float32")
+    kept_ids = None
+    if trained is not None:
+        expert_width = expert_width or trained.config.expert_intermediate_size
+        if draft_vocab is None and trained.config.draft_vocab_size:
+            kept_ids, draft_vocab = trained.draft_token_ids, trained.config.draft_vocab_size
     config = head_config(
         model.config,
         expert_width or model.config.hidden_size,
@@ -152,9 +164,14 @@ def train(
     cache = FeatureCache(work / "features")
     head = JakiroHead(config)
     if config.draft_vocab_size:
-        head.draft_token_ids.copy_(frequent_token_ids(cache.ids, config.vocab_size, config.draft_vocab_size))
+        if kept_ids is None:
+            kept_ids = frequent_token_ids(cache.ids, config.vocab_size, config.draft_vocab_size)
+        head.draft_token_ids.copy_(kept_ids)
     head.to(device).bind(embedding, output_weight)
-    start_weights(head, cache, seed, start, first=validation_rows)
+    if trained is None:
+        start_weights(head, cache, seed, start, first=validation_rows)
+    else:
+        continue_weights(head, trained)
     checked = held_out(cache, list(range(min(validation_rows, 16))), output_weight)
     try:
         trainer = Trainer(

@@ -73,6 +73,25 @@ def start_weights(
     _fit_experts(head, inner, normed, now - residual, ahead - residual)
 
 
+def continue_weights(head: JakiroHead, source: JakiroHead) -> None:
+    """Copies the weights of a trained head into one of the same shape; the draft vocabularies may differ.
+
+    Raises:
+        ValueError: a weight has another shape, or only one of the two heads has it.
+    """
+    ours, theirs = dict(head.named_parameters()), dict(source.named_parameters())
+    for name in sorted(ours.keys() | theirs.keys()):
+        shapes = [tuple(side[name].shape) if name in side else "none" for side in (theirs, ours)]
+        if shapes[0] != shapes[1]:
+            raise ValueError(
+                f"The head to start from has {name} of shape {shapes[0]}, the options ask for {shapes[1]}; give the "
+                "same fusion, experts and expert width, and a head made for this target."
+            )
+    with torch.no_grad():
+        for name, parameter in ours.items():
+            parameter.copy_(theirs[name])
+
+
 def _inner_features(expert: torch.nn.Module, last: torch.nn.Linear, normed: Tensor) -> Tensor:
     """What an expert's last matrix reads."""
     seen = []

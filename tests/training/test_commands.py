@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from jakiro import JakiroGenerator, SamplingParams
 from jakiro.cli import app
+from jakiro.draft.checkpoint import load_head
 from tests.support import byte_tokenizer
 
 
@@ -60,6 +61,26 @@ def test_a_head_trained_by_the_command_drafts_for_its_target(target_folder, corp
     assert generator.status["notices"] == []
     drafted, plain = (generator.run("hi", sampling, method=method) for method in ("jakiro", "autoregressive"))
     assert drafted.token_ids == plain.token_ids
+
+
+def test_a_run_can_start_from_a_trained_head(target_folder, corpus_folder, tmp_path):
+    def trained(name, *arguments):
+        fixed = ["train", corpus_folder, "--target", target_folder, "--out", tmp_path / name, "--seed", 3]
+        options = ["--work", tmp_path / "work", "--max-steps", 1, "--batch-tokens", 256, "--validation-rows", 4]
+        return invoke(*fixed, *options, *arguments)
+
+    first = trained("first", "--expert-width", 8, "--draft-vocab", 100, "--learning-rate", 1e-2)
+    assert first.exit_code == 0, first.exception
+    again = trained("again", "--init", tmp_path / "first", "--learning-rate", 1e-9)
+    assert again.exit_code == 0, again.exception
+    before, after = load_head(tmp_path / "first"), load_head(tmp_path / "again")
+    assert torch.equal(before.draft_token_ids, after.draft_token_ids)
+    for name, tensor in before.named_parameters():
+        torch.testing.assert_close(tensor, after.get_parameter(name), atol=1e-3, rtol=1e-3)
+    other = trained("other", "--init", tmp_path / "first", "--expert-width", 12)
+    assert "has layers.0.mlp_moe.experts.0.down_proj.weight of shape (16, 8), the options ask for (16, 12)" in str(
+        other.exception
+    )
 
 
 @pytest.mark.parametrize(
