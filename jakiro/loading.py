@@ -46,6 +46,11 @@ def load_generator(
         zoo.cache_folder() / "offload",
     )
     target_model, notices = _load_target(pair, place, chosen_dtype, numerics)
+    rounds_alike = target_model.bit_identical or numerics == "fast" or chosen_device.type != "cpu"
+    if dtype is None and chosen_dtype is not torch.float32 and not rounds_alike:
+        # Some processors pick another bfloat16 kernel for each number of rows; packed float32 has one for all.
+        del target_model
+        return load_generator(target, head, device, "float32", numerics)
     if draft_head is None:
         notices.append("No draft head fits this model, so only plain decoding is available.")
         return JakiroGenerator(target_model, None, None, notices)
@@ -129,4 +134,10 @@ def choose_dtype(dtype: str | None, device: torch.device) -> torch.dtype:
         return DTYPES[dtype]
     if device.type == "cuda":
         return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
-    return torch.bfloat16 if torch.ops.mkldnn._is_mkldnn_bf16_supported() else torch.float32
+    return torch.bfloat16 if cpu_computes_bfloat16() else torch.float32
+
+
+def cpu_computes_bfloat16() -> bool:
+    """Whether this processor multiplies bfloat16 in hardware; with AVX-512 alone it would be emulated, slowly."""
+    capabilities = getattr(torch.cpu, "get_capabilities", dict)()
+    return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))

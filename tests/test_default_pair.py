@@ -13,6 +13,7 @@ from jakiro import zoo
 from jakiro.budget import DeviceProfile
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.generate import JakiroGenerator
+from jakiro.loading import cpu_computes_bfloat16
 from jakiro.text import encode_messages
 from jakiro.trace import first_difference
 from tests.support import DEVICE, PassRecorder, assert_drafting_took_part
@@ -27,7 +28,7 @@ SAMPLINGS = {
     "sampled": SamplingParams(temperature=1.0, seed=12),
 }
 TREE, SMALL_TREE = TreeConfig(width=8, depth=5, nodes=24), TreeConfig(width=4, depth=4, nodes=10)
-BFLOAT16_IN_HARDWARE = DEVICE.type == "cuda" or torch.ops.mkldnn._is_mkldnn_bf16_supported()
+BFLOAT16_IN_HARDWARE = DEVICE.type == "cuda" or cpu_computes_bfloat16()
 
 
 def settings_of(sampling, max_new_tokens):
