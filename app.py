@@ -4,6 +4,7 @@ import argparse
 import sys
 
 from app import page
+from app.local_device import LocalDevice
 
 
 def read_arguments() -> argparse.Namespace:
@@ -34,7 +35,7 @@ def main() -> None:
         )
 
     try:
-        page.launch(page.build(load), host=arguments.host, port=arguments.port, share=arguments.share)
+        page.launch(page.build(LocalDevice(load)), host=arguments.host, port=arguments.port, share=arguments.share)
     except OSError as error:
         sys.exit(f"The page could not start: {error}")
 

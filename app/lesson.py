@@ -5,7 +5,6 @@ browser from the shipped recordings; the server adds this device's own costs whe
 """
 
 import json
-import threading
 
 import gradio as gr
 
@@ -68,15 +67,8 @@ def component(service: ModelService) -> gr.HTML:
 
 
 def device_costs(service: ModelService) -> dict | None:
-    """This device's measured passes, in turn with the answers; None without a loaded model or a draft head."""
-    if service.generator is None:
+    """This device's measured passes; None without a loaded model or a draft head."""
+    values = service.device.costs if service.ready else None
+    if values is None:
         return None
-    try:
-        with service.turn(threading.Event(), lambda _: None) as generator:
-            profile = getattr(generator, "profile", None)
-    except ValueError:
-        return None
-    if profile is None:
-        return None
-    values = profile.to_dict()
     return {"name": values["key"].get("device", ""), "profile": {key: values[key] for key in ("verify_ms", "draft_ms")}}

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import gradio as gr
 
 from app import form, handlers, lesson, web, words
+from app.device import Device
 from app.worker import ModelService, Runs
 
 _VIEW_TEMPLATE = '<div class="jk-view"></div>'
@@ -14,13 +15,13 @@ _QUEUE_SIZE = 64
 _WAITING_AT_ONCE = 16  # answers that may wait for their turn; the model still serves one at a time
 
 
-def build(load: Callable[[], object]) -> gr.Blocks:
-    """Builds the page around a model that `load` makes; `launch` starts loading it.
+def build(device: Device) -> gr.Blocks:
+    """Builds the page around a device; `launch` starts loading it.
 
     Gradio's own reports are switched off for this process before its first component exists.
     """
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
-    service, runs = ModelService(load), Runs()
+    service, runs = ModelService(device), Runs()
     with gr.Blocks(title=words.TITLE, analytics_enabled=False, fill_width=True) as page:
         top = gr.HTML(
             value={},

@@ -1,8 +1,8 @@
-"""One model, many visitors: loading in the background, a fair turn for each answer, and the thread that decodes.
+"""One device, many visitors: loading in the background, a turn for each answer, and the thread that reads its events.
 
 Gradio resumes a generator on changing threads and starts the next one before the last is closed, so neither the model's
 thread nor its exclusion can be left to it: each answer has one thread of its own, and a turn is one lock in order of
-arrival. Step times are the library's; nothing here measures.
+arrival. What a device is, and what may stand in for a local one, is `app/device.py`.
 """
 
 import queue
@@ -13,7 +13,10 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 
 from app import words
-from app.asking import DRAFTED, PLAIN, Asking
+from app.asking import Asking
+from app.device import MEASURING, Device
+from app.local_device import is_out_of_memory
+from jakiro.trace import Trace
 
 QUEUE_LIMIT = 16
 KEPT_RUNS = 64
@@ -21,39 +24,36 @@ _LOOK_AROUND_SECONDS = 0.1
 
 
 class ModelService:
-    """Holds the generator, loads it in a background thread and hands it to one answer at a time."""
+    """Loads a device in a background thread and gives each of its places to one answer at a time."""
 
-    def __init__(self, load: Callable[[], object]) -> None:
-        self._load = load
+    def __init__(self, device: Device) -> None:
+        self.device = device
         self._changed = threading.Condition()
         self._tickets: deque[object] = deque()
-        self.generator = None
+        self.ready = False
         self.failure: str | None = None
-        self.measuring = False
+        self.stage: tuple[str, float | None] | None = None
 
     def start(self) -> None:
         threading.Thread(target=self._load_now, name="load-model", daemon=True).start()
 
     def _load_now(self) -> None:
+        failure = None
         try:
-            generator, failure = self._load(), None
-            self._measure(generator)
+            self.device.load(self._tell_stage)
         except Exception as error:  # noqa: BLE001 - whatever stops loading must reach the page as a sentence
-            generator, failure = None, words.LOAD_FAILED.format(reason=str(error) or type(error).__name__)
+            failure = words.LOAD_FAILED.format(reason=str(error) or type(error).__name__)
         with self._changed:
-            self.generator, self.failure, self.measuring = generator, failure, False
+            self.ready, self.failure, self.stage = failure is None, failure, None
             self._changed.notify_all()
 
-    def _measure(self, generator) -> None:
-        """Measures what passes cost here before the first answer needs it; the library keeps the result."""
-        if generator.status["head"]:
-            self.measuring = True
-            _ = generator.profile
+    def _tell_stage(self, stage: str, share: float | None) -> None:
+        self.stage = (stage, share)
 
     @property
     def settled(self) -> bool:
         """Whether loading and measuring are over, well or badly."""
-        return self.generator is not None or self.failure is not None
+        return self.ready or self.failure is not None
 
     def wait_until_settled(self, seconds: float) -> bool:
         with self._changed:
@@ -63,10 +63,11 @@ class ModelService:
         """What the status chip says: its state and its words."""
         if self.failure:
             return {"state": "failed", "text": words.CHIP_FAILED, "title": self.failure}
-        if self.generator is None:
-            text = words.CHIP_MEASURING if self.measuring else words.CHIP_LOADING
+        if not self.ready:
+            stage, _ = self.stage or (None, None)
+            text = words.CHIP_MEASURING if stage == MEASURING else words.CHIP_LOADING
             return {"state": "loading", "text": text, "title": ""}
-        status = self.generator.status
+        status = self.device.status
         text = words.CHIP_READY.format(
             target=status["target"], device=str(status["device"]).upper(), numerics=status["numerics"]
         )
@@ -89,7 +90,7 @@ class ModelService:
 
 
 class Turn:
-    """A visitor's place in the queue; as a context manager it waits and gives the generator, or None when halted."""
+    """A visitor's place in the queue; as a context manager it waits and gives the device, or None when halted."""
 
     def __init__(self, service: ModelService, halt: threading.Event, told: Callable[[str], None]) -> None:
         self._service, self._halt, self._told = service, halt, told
@@ -101,9 +102,10 @@ class Turn:
                 position = service._tickets.index(self)
                 if service.failure:
                     raise ValueError(service.failure)
-                if position == 0 and service.generator is not None:
-                    return service.generator
-                sentence = words.WAITING_IN_QUEUE.format(position=position) if position else words.WAITING_FOR_MODEL
+                ahead = position - service.device.places + 1
+                if ahead <= 0 and service.ready:
+                    return service.device
+                sentence = words.WAITING_IN_QUEUE.format(position=ahead) if ahead > 0 else words.WAITING_FOR_MODEL
                 if sentence != said:
                     self._told(sentence)
                     said = sentence
@@ -119,14 +121,14 @@ class Turn:
 class Run:
     """One answer being made in its own thread; events wait in `events` and traces grow in `traces`.
 
-    Events are (kind, method, payload): ("wait", None, sentence), ("header", method, Header), ("step", method, Step),
-    ("end", method, reason), then ("error", None, sentence) or ("done", None, None) as the last one.
+    Beside the device's events there are ("wait", None, sentence), and ("error", None, sentence) or ("done", None, None)
+    as the last one.
     """
 
     def __init__(self, service: ModelService, asking: Asking) -> None:
         self.id = uuid.uuid4().hex
         self.events: queue.SimpleQueue = queue.SimpleQueue()
-        self.traces: dict = {}
+        self.traces: dict[str, Trace] = {}
         self.finished = threading.Event()
         self._halt = threading.Event()
         self._asking = asking
@@ -143,70 +145,27 @@ class Run:
     def _work(self) -> None:
         last = ("done", None, None)
         try:
-            with self._turn as generator:
-                if generator is not None:
-                    self._decode(generator)
+            with self._turn as device:
+                if device is not None:
+                    self._read(device)
         except ValueError as error:
             last = ("error", None, str(error))
-        except MemoryError:
-            last = ("error", None, words.OUT_OF_MEMORY)
         except Exception as error:  # noqa: BLE001 - a thread has no caller; the page must hear of it in words
-            out_of_memory = "out of memory" in str(error).lower()
-            sentence = words.OUT_OF_MEMORY if out_of_memory else words.UNEXPECTED.format(kind=type(error).__name__)
-            last = ("error", None, sentence)
+            unexpected = words.UNEXPECTED.format(kind=type(error).__name__)
+            last = ("error", None, words.OUT_OF_MEMORY if is_out_of_memory(error) else unexpected)
         finally:
             self.finished.set()
             self.events.put(last)
 
-    def _decode(self, generator) -> None:
-        steps, traces = self._open(generator)
-        announced: set[str] = set()
-        self._announce(traces(), announced)
-        try:
-            for method, step in steps:
-                self._announce(traces(), announced)
-                self.events.put(("step", method, step))
-                if self._halt.is_set():
-                    break
-        finally:
-            steps.close()
-        self._announce(traces(), announced)
-        for method, trace in self.traces.items():
-            self.events.put(("end", method, trace.end_reason or "stopped"))
-
-    def _open(self, generator):
-        """The library's iterator of (method, step), and a function giving its traces so far."""
-        asking = self._asking
-        messages = list(asking.messages)
-        methods = asking.methods
-        if not generator.status["head"]:
-            methods = tuple(method for method in methods if method != DRAFTED) or (PLAIN,)
-        if len(methods) > 1:
-            race = generator.race(messages, asking.params, methods=methods, tree=asking.tree)
-            return _Closing(iter(race), race), lambda: race.traces
-        stream = generator.stream(messages, asking.params, method=methods[0], tree=asking.tree)
-        pairs = ((methods[0], step) for step in stream)
-        return _Closing(pairs, stream), lambda: {methods[0]: stream.trace}
-
-    def _announce(self, traces: dict, announced: set[str]) -> None:
-        for method, trace in traces.items():
-            if trace is not None and method not in announced:
-                announced.add(method)
-                self.traces[method] = trace
-                self.events.put(("header", method, trace.header))
-
-
-class _Closing:
-    """An iterator over `pairs` whose close() also closes what they come from."""
-
-    def __init__(self, pairs: Iterator, source) -> None:
-        self._pairs, self._source = pairs, source
-
-    def __iter__(self):
-        return self._pairs
-
-    def close(self) -> None:
-        self._source.close()
+    def _read(self, device: Device) -> None:
+        for kind, method, payload in device.answer(self._asking, self._halt):
+            if kind == "header":
+                self.traces[method] = Trace(payload)
+            elif kind == "step":
+                self.traces[method].steps.append(payload)
+            else:
+                self.traces[method].end_reason = payload
+            self.events.put((kind, method, payload))
 
 
 class Runs:

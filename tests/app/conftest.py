@@ -9,6 +9,7 @@ import pytest
 
 from app import page as app_page
 from app import web
+from app.local_device import LocalDevice
 from tests.app.fake import FakeGenerator
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -54,7 +55,7 @@ def loopback_guard():
 
 def serve(load):
     """Launches a page in this process; returns the Blocks and its address."""
-    blocks = app_page.build(load)
+    blocks = app_page.build(LocalDevice(load))
     return blocks, app_page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
 
 

@@ -7,13 +7,14 @@ import pytest
 
 from app import handlers, words
 from app.asking import Asking
+from app.local_device import LocalDevice
 from app.worker import ModelService, Run, Runs, batches
 from jakiro.config import SamplingParams, TreeConfig
 from tests.app.fake import FakeGenerator
 
 
 def ready_service(generator) -> ModelService:
-    service = ModelService(lambda: generator)
+    service = ModelService(LocalDevice(lambda: generator))
     service.start()
     assert service.wait_until_settled(5)
     return service
@@ -93,7 +94,7 @@ def test_asking_while_the_model_loads_waits_and_starts_by_itself():
         may_load.wait(5)
         return FakeGenerator()
 
-    service = ModelService(load)
+    service = ModelService(LocalDevice(load))
     service.start()
     run = Run(service, asking())
     run.start()
@@ -110,7 +111,7 @@ def test_the_device_is_measured_before_the_first_answer_and_asking_meanwhile_wai
         def profile(self):
             measured.append(may_measure.wait(5))
 
-    service = ModelService(Measuring)
+    service = ModelService(LocalDevice(Measuring))
     chips = handlers.chip_updates(service)
     service.start()
     while next(chips)["text"] != words.CHIP_MEASURING:
@@ -128,7 +129,7 @@ def test_a_model_that_cannot_be_loaded_is_an_error_in_words():
     def load():
         raise FileNotFoundError("No folder “x”.")
 
-    service = ModelService(load)
+    service = ModelService(LocalDevice(load))
     service.start()
     assert service.wait_until_settled(5)
     assert service.chip()["state"] == "failed"

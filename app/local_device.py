@@ -1,0 +1,88 @@
+"""A model in this process: the simplest device, and the loop that turns a generator's answer into plain events."""
+
+import gc
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+from app import words
+from app.asking import DRAFTED, PLAIN, Asking
+from app.device import LOADING, MEASURING, Event
+
+
+class LocalDevice:
+    """Runs one answer at a time on the generator that `load_generator` makes."""
+
+    places = 1
+
+    def __init__(self, load_generator: Callable[[], object]) -> None:
+        self._load_generator = load_generator
+        self.generator = None
+
+    @property
+    def status(self) -> dict:
+        return self.generator.status
+
+    @property
+    def costs(self) -> dict | None:
+        profile = getattr(self.generator, "profile", None)
+        return profile.to_dict() if profile is not None else None
+
+    def load(self, told: Callable[[str, float | None], None]) -> None:
+        told(LOADING, None)
+        generator = self._load_generator()
+        if generator.status["head"]:
+            # What passes cost here is measured before the first answer needs it; the library keeps the result
+            told(MEASURING, None)
+            _ = generator.profile
+        self.generator = generator
+
+    def answer(self, asking: Asking, halt: threading.Event) -> Iterator[Event]:
+        try:
+            yield from answer_events(self.generator, asking, halt.is_set)
+            return
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+        # Behind the handler, where no traceback holds the answer's tensors any more
+        free_memory()
+        raise ValueError(words.OUT_OF_MEMORY)
+
+    def close(self) -> None:
+        self.generator = None
+        free_memory()
+
+
+def answer_events(generator, asking: Asking, halted: Callable[[], bool]) -> Iterator[Event]:
+    """The events of one answer on a `JakiroGenerator`; the caches live as long as the iterator."""
+    messages, methods = list(asking.messages), asking.methods
+    if not generator.status["head"]:
+        methods = tuple(method for method in methods if method != DRAFTED) or (PLAIN,)
+    if len(methods) > 1:
+        source = generator.race(messages, asking.params, methods=methods, tree=asking.tree)
+        steps, traces = iter(source), source.traces
+    else:
+        source = generator.stream(messages, asking.params, method=methods[0], tree=asking.tree)
+        steps, traces = ((methods[0], step) for step in source), {methods[0]: source.trace}
+    try:
+        for method, trace in traces.items():
+            yield "header", method, trace.header
+        while not halted() and (pair := next(steps, None)) is not None:
+            yield "step", *pair
+    finally:
+        source.close()
+    for method, trace in traces.items():
+        yield "end", method, trace.end_reason or "stopped"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Python's own error, and those of devices, which name it in their text only."""
+    return isinstance(error, MemoryError) or "out of memory" in str(error).lower()
+
+
+def free_memory() -> None:
+    """Gives memory of finished answers back to the device."""
+    gc.collect()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        torch.cuda.empty_cache()
