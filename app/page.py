@@ -110,10 +110,23 @@ def _server_functions(runs: Runs) -> list[Callable]:
     def recording_names(_=None) -> list[str]:
         return web.recording_names()
 
-    def recording(name) -> dict | None:
-        return web.recording(name[0] if isinstance(name, list) else name)
+    def recording(name) -> str | None:
+        return web.recording(_only(name))
 
-    return [recording_names, recording]
+    def trace_text(run_id) -> str | None:
+        """The answer's traces as one file, or None where the server no longer keeps them."""
+        try:
+            traces = runs.traces(str(_only(run_id)))
+        except ValueError:
+            return None
+        return web.recording_text(traces) if traces else None
+
+    return [recording_names, recording, trace_text]
+
+
+def _only(values):
+    """The browser's one argument, which may come in a list."""
+    return values[0] if isinstance(values, list) and values else values
 
 
 def launch(

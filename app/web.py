@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 from app import words
+from jakiro.trace import Trace
 
 ASSETS = Path(__file__).resolve().parent.parent / "assets"
 TRACES = ASSETS / "traces"
@@ -16,6 +17,7 @@ SCRIPTS = (
     "pieces.js",
     "history.js",
     "metrics.js",
+    "baseline.js",
     "tree_layout.js",
     "tree.js",
     "card.js",
@@ -37,6 +39,9 @@ SCRIPTS = (
     "settings.js",
     "parts.js",
     "connection.js",
+    "state.js",
+    "drawing.js",
+    "moves.js",
     "view.js",
     "top.js",
 )
@@ -59,13 +64,20 @@ def head() -> str:
     return f'<style id="jakiro-style">\n{style()}</style>\n<script id="jakiro-code">\n{script()}</script>'
 
 
+def recording_text(traces: dict[str, Trace]) -> str:
+    """Traces by method as one recording, each as the library's own JSON writes it; called by the last question."""
+    header = next(iter(traces.values())).header
+    asked = [message["content"] for message in header.messages if message["role"] == "user"]
+    title = json.dumps(asked[-1] if asked else header.raw_prompt or "")
+    written = ",".join(f"{json.dumps(method)}:{trace.to_json()}" for method, trace in traces.items())
+    return f'{{"title":{title},"why":"","traces":{{{written}}}}}'
+
+
 def recording_names() -> list[str]:
     """Names of the shipped recordings, in the order they are shown."""
     return sorted(path.stem for path in TRACES.glob("*.json"))
 
 
-def recording(name: str) -> dict | None:
-    """One shipped recording: title, why it is worth seeing, and its traces by method; None for an unknown name."""
-    if name not in recording_names():
-        return None
-    return json.loads((TRACES / f"{name}.json").read_text(encoding="utf-8"))
+def recording(name: str) -> str | None:
+    """One shipped recording as its file's text: title, why it is worth seeing, and traces; None for an unknown name."""
+    return (TRACES / f"{name}.json").read_text(encoding="utf-8") if name in recording_names() else None

@@ -6,7 +6,12 @@
   const LOOK_MS = 2000;
 
   function lose(run) {
-    const main = run.main;
+    const { main } = run;
+    const { state } = Jakiro.screen;
+    if (state.waiting === run) {
+      state.waiting = null;
+      state.turns.splice(state.turns.indexOf(run), 1);
+    }
     Object.values(run.lanes).forEach((lane) => (lane.endReason = lane.endReason || "stopped"));
     run.finished = true;
     run.waiting = null;

@@ -25,11 +25,11 @@
     return sentence.replace(/\{(\w+)\}/g, (whole, name) => (values && name in values ? String(values[name]) : whole));
   }
 
-  // "1 level", "5 levels": the words `one_<name>` and `many_<name>`
-  const counted = (name, n) => say(n === 1 ? `one_${name}` : `many_${name}s`, { n });
-
   const number = (value, digits) =>
     value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+
+  // "1 level", "5 levels": the words `one_<name>` and `many_<name>`
+  const counted = (name, n) => say(n === 1 ? `one_${name}` : `many_${name}s`, { n: number(n, 0) });
 
   // 41.2 %; under a tenth of a per cent "<0.1 %"; unknown is a dash, never zero
   function percent(value) {

@@ -62,6 +62,14 @@
     return null;
   }
 
+  // Where the lanes' answers part: as above, and where one of two finished answers is the shorter
+  function partsAt({ main, plain }) {
+    const different = firstDifference(main, plain);
+    const lengths = [main.tokens.length, plain.tokens.length];
+    const whole = [main, plain].every((lane) => lane.endReason && lane.endReason !== "stopped");
+    return different === null && whole && lengths[0] !== lengths[1] ? Math.min(...lengths) : different;
+  }
+
   // Tokens both lanes have and agree on; with `steps`, as far as the first lane was after that many steps
   function commonTokens(lane, plain, steps) {
     const mine = steps === undefined ? lane.tokens.length : lane.countAfter(steps - 1);
@@ -100,5 +108,5 @@
   }
 
   Object.assign(Jakiro, { metrics: { tau, testedDepth, acceptanceByDepth, acceptance, acceptedByProposer, speed,
-    smoothSpeed, firstDifference, commonTokens, speedup, marginAt, stepTimes, FEWEST_TOKENS } });
+    smoothSpeed, firstDifference, partsAt, commonTokens, speedup, marginAt, stepTimes, FEWEST_TOKENS } });
 })();

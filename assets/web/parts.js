@@ -16,9 +16,24 @@
     redraw();
   });
 
+  // What an asked question waits for, with the way out; it covers nothing that is being read
+  class WaitingBox {
+    constructor() {
+      this.words = h("span");
+      this.element = h("div", { class: "waiting", role: "status", hidden: true }, this.words, h("span", { class: "gap" }),
+        h("button", { class: "plain-button", "data-action": "leave", onclick: () => document.querySelector("#stop").click() },
+          say("leave_queue")));
+    }
+
+    draw(run) {
+      this.element.hidden = !run || !run.waiting;
+      if (run && this.words.textContent !== run.waiting) this.words.textContent = run.waiting;
+    }
+  }
+
   function answerPane(parts, state, on) {
     parts.question = h("p", { class: "asked", dir: "auto" });
-    parts.empty = h("p", { class: "muted empty" });
+    parts.empty = h("p", { class: "muted empty" }, say("empty_answer"));
     parts.answerText = h("div", { class: "answer-host" });
     parts.markdown = h("div", { class: "markdown-host", hidden: true });
     parts.answerScroll = h("div", { class: "answer-scroll", id: "jk-answer", tabindex: 0 }, parts.question, parts.empty,
@@ -33,7 +48,7 @@
           state.markdown = shown;
           on.redraw("text");
         })),
-      parts.answerScroll, parts.tokenLine, legend);
+      parts.waiting[0].element, parts.answerScroll, parts.tokenLine, legend);
     parts.answer = new Jakiro.AnswerView(parts.answerText, {
       onPick: on.seek,
       onPreview: (token) => {
@@ -117,10 +132,13 @@
   }
 
   function buildParts(root, state, on) {
-    const parts = { root };
+    const parts = { root, waiting: [new WaitingBox(), new WaitingBox()] };
     const strip = h("div", { class: "strip", role: "group" });
     const scrubber = h("div", { class: "scrubber" });
-    parts.strip = new Jakiro.Strip(strip);
+    parts.strip = new Jakiro.Strip(strip, (step) => {
+      on.setTab("watch");
+      on.seek(step);
+    });
     parts.scrubber = new Jakiro.Scrubber(scrubber, { seek: on.seek, follow: on.follow, play: () => on.play(),
       pace: (value) => (state.pace = value) });
     parts.voice = h("div", { class: "voice", role: "status", "aria-live": "polite" });
@@ -129,7 +147,7 @@
     const racePlotHost = h("div", { class: "plot-host" });
     parts.plot = new Jakiro.Plot(plotHost);
     parts.racePlot = new Jakiro.Plot(racePlotHost);
-    parts.race = new Jakiro.RaceView(plotPane(state, on, racePlotHost), on);
+    parts.race = new Jakiro.RaceView(plotPane(state, on, racePlotHost), parts.waiting[1].element, on);
     parts.recordings = new Jakiro.RecordingsView(state, on);
     Jakiro.turnActions = { askAgain: on.askAgain, edit: on.edit, show: on.show };
     root.append(
@@ -139,7 +157,7 @@
       parts.race.element,
       scrubber,
       h("div", { class: "under" }, h("span", { class: "muted keys-hint" }, say("keys_hint")), h("span", { class: "gap" }),
-        Jakiro.saveMenu(state)),
+        Jakiro.saveMenu(state, on.server)),
       panels(parts, on),
       parts.turns,
       parts.recordings.element,

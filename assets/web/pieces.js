@@ -98,6 +98,7 @@
 
   // Cut to `most` graphemes with an ellipsis
   function cut(text, most) {
+    if (text.length > 64 * most) return cut(text.slice(0, 64 * most), most); // no grapheme on screen is longer than that
     const parts = Array.from(segmenter.segment(text), (part) => part.segment);
     return parts.length <= most ? text : `${parts.slice(0, Math.max(1, most - 1)).join("")}…`;
   }

@@ -3,6 +3,7 @@
   const { s, h, say, rate, metrics } = Jakiro;
 
   const MOST_POINTS = 500;
+  const NAME_ROOM = 150; // for a name and a speed in one row
   const LINES = ["autoregressive", "context", "jakiro"];
   const laneName = (method) => say(`lane_${method === "autoregressive" ? "plain" : method}`);
 
@@ -90,28 +91,27 @@
       return s("path", { class: `line lane-${lane.method}`, d: d || "M0,0", "data-lane": lane.method });
     }
 
+    // A line that ends early is named above its end, in one row; the others in two rows at the right edge, kept apart
     names(series, x, y, scale, box, bracket) {
       const group = s("g", { class: "names" });
-      const places = series.filter((line) => line.points.length).map((line) => {
+      const places = series.filter((line) => line.points.length > 1).map((line) => {
         const [a, b] = line.points[line.points.length - 1];
-        return { line, x: x(a) + 8 * scale, y: y(b) + 4 * scale };
+        const early = x(a) < box.right - NAME_ROOM * scale;
+        return { line, early, x: early ? x(a) + 8 * scale : box.right + 8 * scale,
+          y: y(b) + (early ? (bracket ? -18 : 0) : 4) * scale };
       });
-      places.sort((a, b) => a.y - b.y);
-      places.forEach((place, i) => {
-        const early = place.x < box.right - 40 * scale; // another line goes on to the right: stay on one line above it
-        const before = places[i - 1];
-        if (before && !early && before.x > box.right - 40 * scale && place.y - before.y < 28 * scale) {
-          place.y = before.y + 28 * scale;
-        }
+      const column = places.filter((place) => !place.early).sort((a, b) => a.y - b.y);
+      const apart = 30 * scale;
+      column.forEach((place, i) => i && (place.y = Math.max(place.y, column[i - 1].y + apart)));
+      const below = column.length ? column[column.length - 1].y + 14 * scale - box.bottom : 0;
+      if (below > 0) column.forEach((place) => (place.y -= below));
+      for (const place of places) {
         const speed = metrics.speed(place.line.lane, place.line.steps);
         const words = speed === null ? say("measuring") : `${rate(speed)} tokens/s`;
-        const across = early ? { dx: 6 * scale } : { x: place.x, dy: 13 * scale };
-        const crowded = early && place.x > box.right - 130 * scale; // no room before the other line's name: end at the point
-        const side = crowded ? { x: place.x - 12 * scale, "text-anchor": "end" } : { x: place.x };
-        group.append(s("text", { ...side, y: place.y - (early ? (bracket ? 22 : crowded ? 8 : 4) * scale : 0) },
+        group.append(s("text", { x: place.x, y: place.y },
           s("tspan", { class: `name lane-${place.line.lane.method}` }, laneName(place.line.lane.method)),
-          s("tspan", across, words)));
-      });
+          s("tspan", place.early ? { dx: 6 * scale } : { x: place.x, dy: 13 * scale }, words)));
+      }
       return group;
     }
 

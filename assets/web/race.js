@@ -49,15 +49,14 @@
   }
 
   class RaceView {
-    constructor(plotPane, on) {
+    constructor(plotPane, waiting, on) {
       this.lanes = h("div", { class: "lanes" });
       this.lead = h("div", { class: "lead tabular", role: "status" });
       this.empty = h("p", { class: "muted empty" }, say("race_empty"));
       this.card = h("section", { class: "pane result-card", "aria-label": say("card_title") });
-      this.replay = h("button", { class: "plain-button", onclick: () => on.play(true) }, say("start_race"));
-      this.element = h("div", { class: "race race-only" }, this.empty, this.lanes,
-        h("div", { class: "lead-line" }, this.lead, h("span", { class: "gap" }), this.replay),
-        h("p", { class: "muted race-note" }, say("race_note")), h("div", { class: "race-below" }, plotPane, this.card));
+      this.replay = h("button", { class: "plain-button start-race", onclick: () => on.play(true) });
+      this.element = h("div", { class: "race race-only" }, this.empty, waiting, this.lanes,
+        h("div", { class: "lead-line" }, this.lead, h("p", { class: "muted race-note" }, say("race_note")), this.replay), h("div", { class: "race-below" }, plotPane, this.card));
       this.views = {};
     }
 
@@ -68,6 +67,7 @@
       this.empty.hidden = present.length > 1;
       this.empty.textContent = say(present.length === 1 && run.finished ? "race_alone" : "race_empty");
       this.replay.hidden = !run || !run.finished;
+      this.replay.textContent = say(state.playing ? "pause" : time === 0 ? "start_race" : "replay_race");
       const key = present.join();
       if (key !== this.key) {
         this.views = Object.fromEntries(present.map((method) => [method, new LaneView(method)]));
@@ -87,13 +87,14 @@
       if (!run || !run.plain || run.plain === run.main) return "";
       const { main, plain } = run;
       const common = Math.min(main.countAfter(main.stepsAt(time) - 1), plain.countAfter(plain.stepsAt(time) - 1));
-      if (common < metrics.FEWEST_TOKENS) return say("measuring");
+      if (common < metrics.FEWEST_TOKENS) return time === 0 ? "" : say("measuring");
       const lead = plain.secondsTo(common) - main.secondsTo(common);
       return say("leads", { lane: laneName((lead >= 0 ? main : plain).method), seconds: number(Math.abs(lead), 1) });
     }
 
-    drawResult(run) {
-      Jakiro.fillResultCard(this.card, run);
+    // The result waits for the end of the race, also of one that is played again
+    drawResult(run, time) {
+      Jakiro.fillResultCard(this.card, time === Infinity || (run && !run.finished) ? run : null);
     }
   }
 

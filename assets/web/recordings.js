@@ -26,7 +26,10 @@
     }
 
     async load(name) {
-      if (!this.loaded.has(name)) this.loaded.set(name, await this.on.server.recording(name));
+      if (!this.loaded.has(name)) {
+        const text = await this.on.server.recording(name);
+        this.loaded.set(name, text && { ...JSON.parse(text), text });
+      }
       return this.loaded.get(name);
     }
 
@@ -48,8 +51,9 @@
         if (file.size > Jakiro.LARGEST_TRACE_BYTES) {
           throw new Jakiro.TraceFileError(say("file_too_large", { size: Math.ceil(file.size / 1024 / 1024) }));
         }
-        const found = Jakiro.readTraceFile(await file.text());
-        this.opened.push({ title: found.title || file.name, why: "", traces: found.traces });
+        const text = await file.text();
+        const found = Jakiro.readTraceFile(text);
+        this.opened.push({ title: found.title || file.name, why: "", traces: found.traces, text });
         Jakiro.notify(null);
         this.play(`opened-${this.opened.length}`, this.opened[this.opened.length - 1], "opened");
       } catch (error) {

@@ -1,15 +1,24 @@
 // The result of an answer on one card: verdict, numbers with their definitions, and what it was measured on.
 (() => {
-  const { h, say, number, wholePercent, milliseconds, shares, metrics, sameText, speedupWords, proposerName } = Jakiro;
+  const { h, say, number, rate, wholePercent, milliseconds, shares, metrics, sameText, speedupWords, proposerName, laneName } = Jakiro;
 
   function verdict(run) {
     const { main, plain } = run;
     if (!plain || plain === main) return "";
     if (!run.finished) return say("verdict_running");
-    if (main.tokens.length !== plain.tokens.length) return say("verdict_stopped");
+    if ([main, plain].some((lane) => lane.endReason === "stopped")) return say("verdict_stopped");
+    const different = metrics.partsAt(run);
+    if (different !== null) return partedVerdict(main, plain, different);
     const lead = plain.clock - main.clock;
     if (Math.abs(lead) < 0.02 * plain.clock) return say("verdict_tie");
     return say(lead > 0 ? "verdict_jakiro" : "verdict_plain", { seconds: number(Math.abs(lead), 1) });
+  }
+
+  // The lead at the last token both texts have
+  function partedVerdict(main, plain, different) {
+    const [mine, theirs] = [main.secondsTo(different), plain.secondsTo(different)];
+    const lane = laneName((theirs >= mine ? main : plain).method);
+    return say("verdict_parted", { token: different + 1, lane, seconds: number(Math.abs(theirs - mine), 1) });
   }
 
   // All lines of the card as plain data, so that the page and the picture show the same
@@ -28,11 +37,12 @@
       verdict: verdict(run),
       speedup: speedupWords(metrics.speedup(main, plain)) || say(run.finished ? "not_measured" : "measuring"),
       rows: [
-        [say("metric_same"), same.value, same.state === "different" ? same.note : ""],
+        [say("metric_same"), same.value, same.note],
         [say("metric_tau"), tau === null ? say("not_measured") : number(tau, 2), say("metric_tau_note")],
-        [say("card_step_time"), `${metrics.stepTimes(main.steps).map(milliseconds).join(" · ")} ms`, ""],
+        [say("card_speeds"), speedsOf(run), say("card_speeds_note")],
+        [say("card_step_time"), `${metrics.stepTimes(main.steps).map(milliseconds).join(" · ")} ms`, say("card_step_time_note")],
         [say("card_share"), proposers.map((proposer, i) => `${proposerName(proposer)} ${whole[i]} %`).join(" · ") || "–", ""],
-        [say("card_prefill"), `${milliseconds(header.prefill_ms)} ms`, ""],
+        [say("card_prefill"), `${milliseconds(header.prefill_ms)} ms`, say("card_prefill_note")],
       ],
       depths: metrics.acceptanceByDepth(main.steps),
       small: [
@@ -41,6 +51,8 @@
       ],
     };
   }
+
+  const speedsOf = (run) => Object.values(run.lanes).map((lane) => `${laneName(lane.method)} ${rate(metrics.speed(lane))}`).join(" · ");
 
   function depthBars(depths) {
     return h("div", { class: "depth-bars" }, h("div", { class: "muted" }, say("card_acceptance_depth")),
@@ -51,16 +63,16 @@
 
   function fillResultCard(host, run) {
     if (!run || !run.main) {
-      host.replaceChildren(h("h2", null, say("card_title")));
+      host.replaceChildren(h("h2", null, say("card_title")), h("p", { class: "muted empty" }, say("card_empty")));
       return;
     }
     const result = resultOf(run);
     host.replaceChildren(
       h("div", { class: "pane-head" }, h("h2", null, say("card_title")), h("span", { class: "result-speedup tabular" }, result.speedup)),
-      h("p", { class: "asked", dir: "auto" }, result.question), h("p", { class: "verdict" }, result.verdict),
-      h("dl", null, result.rows.map(([name, value, note]) => [h("dt", null, name), h("dd", { class: "tabular" }, value,
-        note ? h("span", { class: "muted" }, ` ${note}`) : null)])),
-      depthBars(result.depths), ...result.small.map((line) => h("p", { class: "muted small" }, line)));
+      h("p", { class: "asked two-lines", dir: "auto" }, result.question), h("p", { class: "verdict" }, result.verdict),
+      h("dl", null, result.rows.map(([name, value, note]) => [h("dt", null, name, note ? h("span", { class: "note" }, note) : null),
+        h("dd", { class: "tabular" }, value)])),
+      h("div", { class: "result-side" }, depthBars(result.depths), result.small.map((line) => h("p", { class: "muted small" }, line))));
   }
 
   const CARD_WIDTH = 1920;
@@ -82,13 +94,15 @@
     };
     write(`${say("title")} · ${say("tagline")}`, 80, 90, 30, "--muted");
     write(Jakiro.cut(result.question, 90), 80, 170, 46, "--ink", 600);
-    write(result.speedup, 80, 360, 150, "--ink", 700);
-    write(say("metric_speedup_note"), 84, 410, 26, "--muted");
-    write(result.verdict, 80, 490, 42);
-    result.rows.forEach(([name, value], i) => {
-      write(name, 80, 580 + i * 62, 30, "--muted");
-      write(value, 560, 580 + i * 62, 34, "--ink", 600);
+    write(result.speedup, 80, 340, 140, "--ink", 700);
+    write(say("metric_speedup_note"), 84, 388, 26, "--muted");
+    write(result.verdict, 80, 460, 42);
+    result.rows.forEach(([name, value, note], i) => {
+      write(name, 80, 536 + i * 72, 30);
+      write(note, 80, 564 + i * 72, 21, "--muted");
+      write(value, 640, 540 + i * 72, 36, "--ink", 600);
     });
+    write(say("card_acceptance_depth"), 1240, 252, 26, "--ink", 600);
     result.depths.slice(0, 8).forEach(([kept, tested], i) => {
       write(say("level", { n: i + 1 }), 1240, 300 + i * 48, 26, "--muted");
       paint.fillStyle = colour("--hairline");
@@ -97,7 +111,7 @@
       paint.fillRect(1360, 278 + i * 48, (300 * kept) / tested, 26);
       write(say("card_depth_value", { percent: wholePercent(kept / tested), tested }), 1680, 300 + i * 48, 26);
     });
-    result.small.forEach((line, i) => write(line, 80, 940 + i * 42, 26, "--muted"));
+    result.small.forEach((line, i) => write(line, 80, 986 + i * 34, 23, "--muted"));
     return canvas;
   }
 

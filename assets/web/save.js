@@ -1,7 +1,9 @@
-// Saving: the trace as json, one row per candidate as csv, a replay page that works from disk, and pictures. All of it
-// is made in the browser from what it shows; nothing is sent anywhere.
+// Saving: the trace as json, one row per candidate as csv, a replay page that works from disk, and pictures. Files are
+// made from the trace itself, at full precision, never from the digits that were sent for drawing.
 (() => {
-  const { h, say, nameOf, stateOf, traceOf } = Jakiro;
+  const { h, say, nameOf, stateOf, traceOf, runFromTraces } = Jakiro;
+
+  const MOST_NAME = 60;
 
   function download(name, content, type) {
     const link = h("a", { href: URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type })),
@@ -12,22 +14,29 @@
 
   // jakiro-<first three words>-seed7-<date>
   function fileName(run, ending) {
-    const words = run.question.toLowerCase().match(/[\p{L}\p{N}]+/gu) || ["answer"];
+    const words = run.question.slice(0, 1000).toLowerCase().match(/[\p{L}\p{N}]+/gu) || ["answer"];
     const { header } = run.main;
-    return `jakiro-${words.slice(0, 3).join("-").slice(0, 60)}-seed${header.sampling.seed}-${String(header.created).slice(0, 10)}.${ending}`;
+    const start = Array.from(words.slice(0, 3).join("-")).slice(0, MOST_NAME).join("");
+    return `jakiro-${start}-seed${header.sampling.seed}-${String(header.created).slice(0, 10)}.${ending}`;
   }
 
-  function recordingOf(run) {
-    const traces = Object.fromEntries(Object.entries(run.lanes).map(([method, lane]) => [method, traceOf(lane)]));
-    return { title: run.title || run.question, why: "", traces };
-  }
+  const drawnJson = (run) => JSON.stringify({ title: run.title || run.question, why: "",
+    traces: Object.fromEntries(Object.entries(run.lanes).map(([method, lane]) => [method, traceOf(lane)])) });
 
-  const asJson = (run) => JSON.stringify(recordingOf(run));
+  // A run as json: the file it came from as it is, else the server's own trace; where that is no longer kept, what the
+  // page holds, and a sentence that says so
+  async function asJson(run, server) {
+    if (run.text) return run.text;
+    const text = server ? await server.trace_text(run.id).catch(() => null) : null;
+    if (text) return text;
+    Jakiro.notify("notice", say("save_rounded"));
+    return drawnJson(run);
+  }
 
   // Quoted where needed; a cell that a table program would take for a formula starts with an apostrophe
   function cell(value) {
     let text = value === null || value === undefined ? "" : String(value);
-    if (typeof value === "string" && /^[=+\-@\t\r]/.test(text)) text = `'${text}`;
+    if (typeof value === "string" && /^(\s*[=+\-@]|[\t\r])/.test(text)) text = `'${text}`;
     return /[",\n\r]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;
   }
 
@@ -47,31 +56,43 @@
   }
 
   // The page's own style and scripts with the recording inside: one file, no network
-  function asReplay(run) {
+  function asReplay(json, title) {
     const code = document.getElementById("jakiro-code").textContent;
     const style = document.getElementById("jakiro-style").textContent;
-    const data = asJson(run).replace(/</g, "\\u003c").replace(/\u2028|\u2029/g, (sign) => `\\u${sign.charCodeAt(0).toString(16)}`);
+    const data = json.replace(/</g, "\\u003c").replace(/\u2028|\u2029/g, (sign) => `\\u${sign.charCodeAt(0).toString(16)}`);
     const dark = document.body.classList.contains("dark") ? ' class="dark"' : "";
     const policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:";
+    const shown = h("title", null, `${Jakiro.cut(title, 80)} · ${say("title")}`).outerHTML;
     return `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">`
-      + `<meta http-equiv="Content-Security-Policy" content="${policy}"><title>Jakiro</title>`
-      + `<style id="jakiro-style">${style}</style></head><body${dark}><div id="replay"><div class="jk-view"></div></div>`
+      + `<meta http-equiv="Content-Security-Policy" content="${policy}">${shown}`
+      + `<style id="jakiro-style">${style}</style></head><body${dark}><div id="replay"><div class="jk-top"></div>`
+      + `<div class="jk-view"></div></div>`
       + `<script type="application/json" id="jakiro-recording">${data}</scr` + `ipt><script id="jakiro-code">${code}</scr`
       + `ipt><script>Jakiro.openReplay();</scr` + `ipt></body></html>`;
   }
 
-  // Called by a saved replay page
+  // Called by a saved replay page: the recording with the tabs it has something to show in
   function openReplay() {
-    const recording = JSON.parse(document.getElementById("jakiro-recording").textContent);
+    const text = document.getElementById("jakiro-recording").textContent;
+    const found = Jakiro.readTraceFile(text);
+    const room = document.getElementById("replay");
     document.body.classList.add("replay");
-    Jakiro.mountView(document.getElementById("replay"), {}, null, null);
-    Jakiro.showRecording("replay", recording, { playNow: false });
+    Jakiro.mountReplayTop(room, Object.keys(found.traces).length > 1 ? ["watch", "race"] : ["watch"]);
+    Jakiro.mountView(room, {}, null, null);
+    Jakiro.showRecording("replay", { ...found, text }, { playNow: false });
   }
 
+  const fromTrace = (json, run) => {
+    const { traces, title } = Jakiro.readTraceFile(json);
+    return runFromTraces(run.id, run.source, traces, title);
+  };
+
   const SAVERS = {
-    save_json: (run) => download(fileName(run, "json"), asJson(run), "application/json"),
-    save_csv: (run) => download(fileName(run, "csv"), asCsv(run), "text/csv"),
-    save_html: (run) => download(fileName(run, "html"), asReplay(run), "text/html"),
+    save_json: async (run, state, server) => download(fileName(run, "json"), await asJson(run, server), "application/json"),
+    save_csv: async (run, state, server) => download(fileName(run, "csv"), asCsv(fromTrace(await asJson(run, server), run)),
+      "text/csv"),
+    save_html: async (run, state, server) => download(fileName(run, "html"),
+      asReplay(await asJson(run, server), run.title || run.question), "text/html"),
     save_tree_png: async (run, state) => {
       const canvas = await Jakiro.treePicture(run, state.index);
       if (canvas) canvas.toBlob((blob) => download(fileName(run, "tree.png"), blob));
@@ -79,12 +100,12 @@
     save_png: (run) => Jakiro.resultPicture(run).toBlob((blob) => download(fileName(run, "png"), blob)),
   };
 
-  function saveMenu(state) {
+  function saveMenu(state, server) {
     const menu = h("details", { class: "save-menu" }, h("summary", { class: "plain-button" }, say("save")),
       h("div", { class: "save-list" }, h("p", { class: "muted" }, say("save_warning")),
         Object.entries(SAVERS).map(([key, save]) => h("button", { class: "plain-button", "data-save": key, onclick: () => {
-          if (state.run && state.run.main) save(state.run, state);
           menu.open = false;
+          if (state.run && state.run.main) save(state.run, state, server);
         } }, say(key)))));
     return menu;
   }

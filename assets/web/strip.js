@@ -1,6 +1,8 @@
 // The number strip: five numbers, each beside its definition, and a dash where something was not measured.
 (() => {
-  const { h, say, number, rate, wholePercent, metrics } = Jakiro;
+  const { h, say, counted, number, rate, wholePercent, metrics } = Jakiro;
+
+  const NEAR_TIE = 0.5;
 
   const characters = (lane, count) => {
     const { units } = Jakiro;
@@ -8,18 +10,20 @@
     return units(bytes).reduce((sum, unit) => sum + Array.from(unit.text).length, 0);
   };
 
-  // What the same-text check says: {value, short, note, state: "same", "different" or "none"}
-  function sameText(run) {
+  // What the same-text check says: {value, note, state: "same", "different" or "none", step: where they part}
+  function sameText(run, steps) {
     const { main, plain } = run;
     if (!plain || plain === main) return { value: say("not_measured"), note: say("same_alone"), state: "none" };
-    const different = metrics.firstDifference(main, plain);
-    if (different !== null) {
+    const different = metrics.partsAt(run);
+    if (different !== null && (steps === undefined || different < main.countAfter(steps - 1))) {
       const margin = metrics.marginAt(plain, different);
-      return { value: say("same_no", { token: different + 1 }), state: "different",
-        note: margin === null ? "" : say("same_no_note", { margin: margin.toPrecision(2) }) };
+      const { step } = main.tokens[Math.min(different, main.tokens.length - 1)];
+      return { value: say("same_no", { token: different + 1 }), state: "different", step: Math.max(0, step),
+        note: margin === null ? "" : say(margin < NEAR_TIE ? "same_no_note" : "same_no_wide", { margin: margin.toPrecision(2) }) };
     }
-    const tokens = Math.min(main.tokens.length, plain.tokens.length);
-    return { value: say("same_yes", { characters: number(characters(main, tokens), 0), tokens: number(tokens, 0) }),
+    const shown = steps === undefined ? main.tokens.length : main.countAfter(steps - 1);
+    const tokens = Math.min(shown, plain.tokens.length);
+    return { value: say("same_yes", { characters: counted("character", characters(main, tokens)), tokens: counted("token", tokens) }),
       note: say("metric_same_note"), state: "same" };
   }
 
@@ -29,7 +33,8 @@
   }
 
   class Strip {
-    constructor(host) {
+    // `onShow` is called with the step at which two texts part
+    constructor(host, onShow) {
       this.cells = {};
       for (const name of ["speedup", "tau", "same", "rate", "acceptance"]) {
         const value = h("div", { class: "metric-value", "data-metric": name });
@@ -39,6 +44,8 @@
           value, note));
         note.textContent = say(`metric_${name}_note`, { plain: say("not_measured") });
       }
+      this.show = h("button", { class: "link-button", hidden: true, onclick: () => onShow(this.partsAt) }, say("show"));
+      this.cells.same.note.after(this.show);
     }
 
     set(name, value, note) {
@@ -52,24 +59,38 @@
       const none = say("not_measured");
       if (!run || !run.main) {
         for (const name of Object.keys(this.cells)) this.set(name, none);
+        this.show.hidden = true;
         return;
       }
       const { main, plain } = run;
       const taken = steps === undefined ? main.steps : main.steps.slice(0, steps);
       const waiting = run.finished ? none : say("measuring");
-      const speedup = metrics.speedup(main, plain, steps);
-      this.set("speedup", plain ? speedupWords(speedup) || waiting : none, say(plain ? "metric_speedup_note" : "same_alone"));
+      this.drawSpeedup(run, steps, waiting);
       const tau = metrics.tau(taken);
       this.set("tau", tau === null ? none : number(tau, 2));
-      const same = sameText(run);
+      const same = sameText(run, steps);
       this.set("same", same.value, same.note);
       this.cells.same.value.dataset.state = same.state;
+      this.show.hidden = same.state !== "different";
+      this.partsAt = same.step;
       const speed = metrics.speed(main, steps);
       const plainSpeed = plain ? metrics.speed(plain) : null;
       this.set("rate", speed === null ? waiting : rate(speed),
         plain ? say("metric_rate_note", { plain: rate(plainSpeed) }) : say("metric_rate_note_alone"));
       const acceptance = metrics.acceptance(taken);
       this.set("acceptance", acceptance === null ? none : wholePercent(acceptance));
+    }
+
+    // Against the plain lane beside it; without one, against the last plain decoding measured here
+    drawSpeedup(run, steps, waiting) {
+      if (run.plain) {
+        const speedup = metrics.speedup(run.main, run.plain, steps);
+        this.set("speedup", speedupWords(speedup) || waiting, say("metric_speedup_note"));
+        return;
+      }
+      const earlier = Jakiro.baseline.against(run, steps);
+      if (earlier) this.set("speedup", `≈ ${number(earlier.speedup, 1)}×`, say("baseline_note", { minutes: earlier.minutes }));
+      else this.set("speedup", say("not_measured"), say("same_alone"));
     }
   }
 

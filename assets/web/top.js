@@ -13,12 +13,9 @@
     notice.replaceChildren(...(kind ? [h("b", null, kind === "error" ? `⚠ ${say("error_word")}` : say("notice_word")), ` ${text}`] : []));
   }
 
-  function tabStrip() {
-    const buttons = TABS.map((tab) => h("button", { role: "tab", "data-tab": tab, "aria-selected": String(tab === "watch"),
-      onclick: () => choose(tab) }, say(`tab_${tab}`)));
-    const choose = (tab) => {
-      Jakiro.setTab(tab);
-    };
+  function tabStrip(tabs) {
+    const buttons = tabs.map((tab) => h("button", { role: "tab", "data-tab": tab, "aria-selected": String(tab === "watch"),
+      onclick: () => Jakiro.setTab(tab) }, say(`tab_${tab}`)));
     const strip = h("div", { class: "tabs", role: "tablist" }, buttons);
     strip.addEventListener("keydown", (event) => {
       const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
@@ -33,15 +30,45 @@
     return strip;
   }
 
+  // What a visit remembers; a page in a frame may be refused its storage
+  const memory = {
+    get(name) {
+      try {
+        return sessionStorage.getItem(name);
+      } catch {
+        return null;
+      }
+    },
+    set(name, value) {
+      try {
+        sessionStorage.setItem(name, value);
+      } catch {
+        return;
+      }
+    },
+  };
+
+  // Larger type for a hall, remembered for the visit
+  function projectorButton() {
+    const button = h("button", { class: "plain-button", "aria-pressed": "false", onclick: () => {
+      const on = document.documentElement.classList.toggle("projector");
+      button.setAttribute("aria-pressed", String(on));
+      memory.set("jakiro-projector", on ? "1" : "");
+      Jakiro.redraw();
+    } }, say("projector"));
+    if (memory.get("jakiro-projector")) button.click();
+    return button;
+  }
+
+  // The top of a saved replay page: no model, no settings
+  function mountReplayTop(element, tabs) {
+    element.querySelector(".jk-top").append(h("header", { class: "jk-header" }, h("h1", null, say("title")),
+      h("p", { class: "muted" }, say("tagline")), h("span", { class: "gap" }), projectorButton()), tabStrip(tabs));
+  }
+
   function mountTop(element, props, watch) {
     const root = element.querySelector(".jk-top");
     const chip = h("span", { class: "chip loading", role: "status", id: "jk-chip", tabindex: 0 }, say("loading"));
-    const projector = h("button", { class: "plain-button", "aria-pressed": "false", onclick: () => {
-      const on = document.documentElement.classList.toggle("projector");
-      projector.setAttribute("aria-pressed", String(on));
-      sessionStorage.setItem("jakiro-projector", on ? "1" : "");
-      Jakiro.redraw();
-    } }, say("projector"));
     const settings = h("button", { class: "plain-button", id: "jk-settings", onclick: () => {
       document.querySelector(".sidebar .toggle-button")?.click();
     } }, say("settings"));
@@ -49,9 +76,8 @@
     root.append(
       h("a", { class: "skip", href: "#jk-answer" }, say("skip")),
       h("header", { class: "jk-header" }, h("h1", null, say("title")), h("p", { class: "muted" }, say("tagline")),
-        h("span", { class: "gap" }), chip, settings, projector),
-      tabStrip(), notice);
-    if (sessionStorage.getItem("jakiro-projector")) projector.click();
+        h("span", { class: "gap" }), chip, settings, projectorButton()),
+      tabStrip(TABS), notice);
     watch("value", () => {
       const value = props.value || {};
       if (!value.state) return;
@@ -63,5 +89,5 @@
     });
   }
 
-  Object.assign(Jakiro, { notify, mountTop });
+  Object.assign(Jakiro, { notify, mountTop, mountReplayTop });
 })();

@@ -216,7 +216,7 @@ def test_hostile_text_stays_text_in_every_view_and_in_the_saved_page(modules, op
     modules.evaluate("Jakiro.setTab('race')")
     modules.wait_for_selector(".lane .token")
     replay = tmp_path / "replay.html"
-    replay.write_text(modules.evaluate("Jakiro.asReplay(Jakiro.moves.state.run)"))
+    replay.write_text(modules.evaluate("async () => Jakiro.asReplay(await Jakiro.asJson(Jakiro.moves.state.run), 'x')"))
     assert modules.evaluate("window.ran") is None
 
     tab = open_tab(replay.as_uri())

@@ -1,0 +1,24 @@
+// The last plain decoding measured here under the same model and numerics, for answers that ran without one beside them.
+(() => {
+  const { metrics } = Jakiro;
+
+  const MINUTE_MS = 60000;
+  const measured = new Map();
+
+  const placeOf = ({ header }) => [header.target.name, header.target.sha256, header.device, header.dtype, header.numerics].join("/");
+
+  function remember(run) {
+    const speed = run.plain ? metrics.speed(run.plain) : null;
+    if (speed !== null) measured.set(placeOf(run.plain), { speed, at: Date.now() });
+  }
+
+  // {speedup, minutes} of a live answer against that measurement, after `steps` of it; null where there is none
+  function against(run, steps) {
+    const { main } = run;
+    const known = run.source === "live" && !run.plain && measured.get(placeOf(main));
+    const speed = known ? metrics.speed(main, steps) : null;
+    return speed === null ? null : { speedup: speed / known.speed, minutes: Math.floor((Date.now() - known.at) / MINUTE_MS) };
+  }
+
+  Object.assign(Jakiro, { baseline: { remember, against } });
+})();

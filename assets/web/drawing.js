@@ -1,0 +1,176 @@
+// When each part of the view is drawn, and what it is given. Drawing waits for frames, takes turns, and slows down by
+// itself where frames come late; it never slows the model.
+(() => {
+  const { say, counted, metrics, screen } = Jakiro;
+  const { state, lane, live, guessing, stepsShown, raceTime } = screen;
+
+  // Milliseconds between drawings of a part while an answer is being written
+  const EVERY = { text: 100, numbers: 250, tree: 500 };
+  const LATE_MS = 40;
+  const SLOWEST = 8;
+
+  const pending = { text: false, numbers: false, tree: false };
+  const last = { text: 0, numbers: 0, tree: 0 };
+  const cost = { text: 0, numbers: 0, tree: 0 };
+  let asked = null; // when the frame that is still to come was asked for
+  let slow = 1; // by how much drawing is slowed down because frames come late
+
+  function redraw(...names) {
+    (names.length ? names : Object.keys(pending)).forEach((name) => (pending[name] = true));
+    if (asked === null) {
+      asked = performance.now();
+      requestAnimationFrame(frame);
+    }
+  }
+
+  // A part waits for its turn while the answer is being written, and longer where drawing it is slow or frames are late
+  function wait(name) {
+    const unhurried = (live() && state.follow) || state.playing;
+    if (!unhurried) return 0;
+    const every = name === "tree" && (state.everyStep || state.playing) ? EVERY.text : EVERY[name];
+    return Math.max(every * slow, 4 * cost[name]);
+  }
+
+  function frame() {
+    const now = performance.now();
+    slow = now - asked > LATE_MS ? Math.min(SLOWEST, slow * 1.25) : Math.max(1, slow * 0.95);
+    asked = null;
+    if (!screen.parts) return;
+    for (const name of Object.keys(pending)) {
+      if (!pending[name] || now - last[name] < wait(name)) continue;
+      pending[name] = false;
+      last[name] = now;
+      const start = performance.now();
+      DRAW[name](screen.parts);
+      cost[name] = performance.now() - start;
+    }
+    const waiting = Object.keys(pending).filter((name) => pending[name]);
+    if (waiting.length) redraw(...waiting);
+  }
+
+  const DRAW = {
+    text(parts) {
+      const main = lane();
+      const steps = stepsShown();
+      Object.assign(parts.root.dataset, { tab: state.tab, run: state.run ? state.run.id : "",
+        finished: String(Boolean(state.run && state.run.finished)), drawn: Number(parts.root.dataset.drawn || 0) + 1 });
+      parts.badge.textContent = Jakiro.badgeOf(state.run);
+      parts.badge.hidden = !parts.badge.textContent;
+      parts.waiting.forEach((box) => box.draw(state.waiting));
+      if (state.tab === "watch") drawAnswer(parts, main, steps);
+      drawPlot(parts, steps);
+      parts.race.draw(state, raceTime());
+      parts.scrubber.draw(main, { index: state.index, live: live(), follow: state.follow, playing: state.playing });
+    },
+    numbers(parts) {
+      const limited = state.time !== null || guessing() ? stepsShown() : undefined;
+      parts.strip.draw(state.run, limited);
+      if (state.tab === "race") parts.race.drawResult(state.run, state.time === null ? Infinity : state.time);
+      speak(parts);
+    },
+    tree: drawTree,
+  };
+
+  function drawAnswer(parts, main, steps) {
+    parts.empty.hidden = Boolean(main) || Boolean(state.waiting);
+    parts.answerText.hidden = !main || state.markdown;
+    parts.markdown.hidden = !main || !state.markdown;
+    parts.question.textContent = main ? state.run.question : "";
+    if (!main) {
+      parts.legend.draw([]);
+      return;
+    }
+    const count = steps ? main.countAfter(steps - 1) : 1;
+    const everything = steps === main.steps.length;
+    const growing = !everything || !main.endReason;
+    const folded = parts.answer.foldedBefore(count);
+    if (state.markdown) {
+      Jakiro.drawMarkdown(parts.markdown, Jakiro.textOf(main, count, folded), folded && parts.answer.unfoldButton(folded));
+    } else parts.answer.draw(main, count, { live: growing, selected: state.index, tail: everything ? tail(main) : "" });
+    parts.legend.draw(main.steps.slice(0, steps));
+    if ((live() && state.follow) || state.playing) parts.answerScroll.scrollTop = parts.answerScroll.scrollHeight;
+    else bringIntoView(parts.answerScroll, parts.answerText.querySelector(".selected"));
+  }
+
+  // Scrolls a box, and nothing around it, until one of its elements is visible
+  let broughtTo = null;
+  function bringIntoView(box, element) {
+    const wanted = element && `${state.run.id}/${state.index}`;
+    if (!element || wanted === broughtTo) return;
+    broughtTo = wanted;
+    const around = box.getBoundingClientRect();
+    const spot = element.getBoundingClientRect();
+    if (spot.top < around.top + 8 || spot.bottom > around.bottom - 8) {
+      box.scrollTop += spot.top - around.top - around.height / 2;
+    }
+  }
+
+  function tail(main) {
+    const n = main.tokens.length;
+    if (main.endReason === "stopped") return say("stopped", { n });
+    if (main.endReason === "length") return say("length_reached", { n });
+    return main.endReason === "context" ? say("context_reached", { n }) : "";
+  }
+
+  function drawPlot(parts, steps) {
+    const main = lane();
+    const plot = { watch: parts.plot, race: parts.racePlot }[state.tab];
+    if (!plot) return;
+    const marked = main && main.steps.length && !(live() && state.follow);
+    plot.draw(state.run, {
+      mode: state.plotMode, bracket: state.tab === "race",
+      time: state.time !== null ? state.time : guessing() && main ? main.seconds[steps - 1] || 0 : null,
+      playhead: marked ? state.time ?? main.seconds[state.index] : null,
+    });
+  }
+
+  function drawTree(parts) {
+    const main = lane();
+    const ready = Boolean(main && main.steps[state.index]);
+    parts.treeEmpty.hidden = ready;
+    parts.panels.hidden = !ready;
+    parts.treeHost.hidden = !ready || state.list;
+    parts.listHost.hidden = !ready || !state.list;
+    parts.phases.forEach((button, i) => button.setAttribute("aria-pressed", String(state.phase === i + 1)));
+    parts.guess.setAttribute("aria-pressed", String(state.guess));
+    parts.guess.textContent = say(guessing() ? "reveal" : "guess_first");
+    if (!ready || state.tab !== "watch") {
+      parts.treeLine.textContent = "";
+      return;
+    }
+    const step = main.steps[state.index];
+    const levels = step.nodes.reduce((most, node) => Math.max(most, node.depth), 0);
+    const values = { candidates: counted("candidate", step.nodes.length - 1), levels: counted("level", levels),
+      kept: step.accepted_path.length };
+    const drafted = step.nodes.length > 1;
+    parts.treeLine.textContent = drafted ? say(state.phase === 1 ? "tree_line_hidden" : "tree_line", values) : say("no_draft");
+    parts.card.about(main, state.index, state.phase);
+    if (state.list) parts.listHost.replaceChildren(Jakiro.treeList(main, state.index, state.phase));
+    else {
+      parts.tree.draw({ lane: main, index: state.index, phase: state.phase, choices: state.choices, showAll: state.showAll,
+        sentence: Jakiro.stepSentence(main, state.index, state.phase) });
+    }
+    parts.mask.draw(main, state.index);
+    Jakiro.drawRouter(parts.router, main, state.index);
+    Jakiro.drawBudget(parts.budget, main, state.index);
+  }
+
+  // One polite voice: at the start, every ten seconds, and at the end
+  let spoken = { run: null, at: 0, end: false };
+  function speak(parts) {
+    const main = lane();
+    if (!main || state.run.source !== "live") return;
+    const now = performance.now();
+    if (spoken.run !== state.run.id) {
+      spoken = { run: state.run.id, at: now, end: false };
+      parts.voice.textContent = say("spoken_start");
+    } else if (!spoken.end && (state.run.finished || now - spoken.at > 10000)) {
+      const value = metrics.speedup(main, state.run.plain);
+      const speedup = value === null ? "" : say("spoken_speedup", { speedup: value.toFixed(1) });
+      parts.voice.textContent = say(state.run.finished ? "spoken_end" : "spoken_progress", { tokens: main.tokens.length, speedup });
+      spoken = { run: state.run.id, at: now, end: state.run.finished };
+    }
+  }
+
+  Object.assign(Jakiro, { redraw });
+})();

@@ -1,0 +1,101 @@
+// Moving through steps: seeking, following the live end, guessing first, and playing a finished answer at its own pace.
+(() => {
+  const { redraw, screen } = Jakiro;
+  const { state, lane, live, guessing, lastClock } = screen;
+
+  function seek(index) {
+    const main = lane();
+    if (!main || !main.steps.length) return;
+    state.index = Math.max(0, Math.min(main.steps.length - 1, index));
+    state.follow = live() && !state.guess && state.index === main.steps.length - 1;
+    Object.assign(state, { playing: false, time: null, sought: true });
+    if (state.guess) state.phase = 1;
+    redraw();
+  }
+
+  function follow() {
+    state.guess = false;
+    state.phase = 3;
+    seek(Infinity);
+  }
+
+  function setPhase(phase) {
+    state.phase = phase;
+    redraw();
+  }
+
+  function guessFirst(on) {
+    Object.assign(state, { guess: on, phase: on ? 1 : 3, follow: !on && live() && state.follow, playing: false, time: null });
+    redraw();
+  }
+
+  // Space: reveal or go on while guessing, else play and pause
+  function advance() {
+    if (!state.guess) play();
+    else if (guessing()) setPhase(3);
+    else seek(state.index + 1);
+  }
+
+  let playedAt = 0;
+  function play(fromStart) {
+    const { run } = state;
+    if (!run || !lane() || !lane().steps.length) return;
+    if (live()) {
+      if (state.follow) seek(state.index - 1);
+      else follow();
+      return;
+    }
+    if (state.playing) {
+      state.playing = false;
+      redraw();
+      return;
+    }
+    if (state.pace === "step") {
+      seek(state.index + 1);
+      return;
+    }
+    const atEnd = state.time === null || state.time >= lastClock(run);
+    state.time = fromStart || (atEnd && state.index >= lane().steps.length - 1) ? 0
+      : state.time ?? lane().seconds[state.index];
+    Object.assign(state, { guess: false, phase: 3, playing: true, sought: false });
+    run.played = true;
+    playedAt = performance.now();
+    requestAnimationFrame(tick);
+  }
+
+  function tick(now) {
+    if (!state.playing) return;
+    const end = lastClock(state.run);
+    state.time = Math.min(end, state.time + (Math.max(0, now - playedAt) / 1000) * Number(state.pace));
+    playedAt = now;
+    const index = Math.max(0, lane().stepsAt(state.time) - 1);
+    const moved = index !== state.index;
+    state.index = index;
+    if (state.time >= end) {
+      state.playing = false;
+      state.time = null;
+      if (state.run.rest !== undefined) state.index = state.run.rest;
+      redraw();
+      return;
+    }
+    redraw("text", "numbers", ...(moved ? ["tree"] : []));
+    requestAnimationFrame(tick);
+  }
+
+  // In the race a recording that has not been played yet waits at its start
+  function toTheStart() {
+    const { run } = state;
+    if (!run || run.source !== "recording" || run.played || !run.plain || state.playing) return;
+    state.time = 0;
+    state.index = 0;
+  }
+
+  // Elsewhere it rests on its highlight
+  function fromTheStart() {
+    if (state.time !== 0 || state.playing) return;
+    state.time = null;
+    state.index = state.run.rest || 0;
+  }
+
+  Object.assign(Jakiro, { toTheStart, fromTheStart, advance, moves: { seek, follow, play, setPhase, guessFirst, advance, state } });
+})();
