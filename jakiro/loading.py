@@ -3,7 +3,10 @@
 What can be refused is refused before the target's weights are read: from its config, the head, and the free memory.
 """
 
+from dataclasses import dataclass
+
 import torch
+from torch import nn
 
 from jakiro import placement, zoo
 from jakiro.budget import DeviceProfile
@@ -19,10 +22,43 @@ from jakiro.target import NUMERICS, TargetModel
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
+@dataclass(frozen=True, slots=True)
+class ReadPair:
+    """A pair whose weights are read and with which nothing has been computed yet: a process can hold it without a GPU.
+
+    Attributes:
+        names: what the zoo calls target and head.
+        model, tokenizer, sha256: as `zoo.load_target` gives them.
+        head: the draft head, or None.
+        numerics: "exact" or "fast".
+    """
+
+    names: zoo.Pair
+    model: nn.Module
+    tokenizer: object
+    sha256: str | None
+    head: JakiroHead | None
+    numerics: str
+
+
 def load_generator(
     target: str | None, head: str | None, device: str | None, dtype: str | None, numerics: str | None
 ) -> JakiroGenerator:
     """See `JakiroGenerator.from_pretrained`."""
+    generator = start_pair(read_pair(target, head, device, dtype, numerics))
+    model = generator.target
+    rounds_alike = model.bit_identical or numerics == "fast" or model.device.type != "cpu"
+    if dtype is None and model.dtype is not torch.float32 and not rounds_alike:
+        # Some processors pick another bfloat16 kernel for each number of rows; packed float32 has one for all.
+        del generator, model
+        return load_generator(target, head, device, "float32", numerics)
+    return generator
+
+
+def read_pair(
+    target: str | None, head: str | None, device: str | None, dtype: str | None, numerics: str | None
+) -> ReadPair:
+    """Resolves and reads a pair, the target onto its device; arguments and errors are `load_generator`'s."""
     numerics = numerics or "exact"
     if numerics not in NUMERICS:
         raise ValueError(f"Numerics must be one of {', '.join(NUMERICS)}; you gave {numerics!r}.")
@@ -45,12 +81,19 @@ def load_generator(
         bits,
         zoo.cache_folder() / "offload",
     )
-    target_model, notices = _load_target(pair, place, chosen_dtype, numerics)
-    rounds_alike = target_model.bit_identical or numerics == "fast" or chosen_device.type != "cpu"
-    if dtype is None and chosen_dtype is not torch.float32 and not rounds_alike:
-        # Some processors pick another bfloat16 kernel for each number of rows; packed float32 has one for all.
-        del target_model
-        return load_generator(target, head, device, "float32", numerics)
+    model, tokenizer, sha256 = zoo.load_target(pair.target_name, place.device, chosen_dtype, **place.options)
+    return ReadPair(pair, model, tokenizer, sha256, draft_head, numerics)
+
+
+def start_pair(read: ReadPair, device: torch.device | None = None) -> JakiroGenerator:
+    """A generator from what was read; it takes the modules over.
+
+    Args:
+        device: moves the target there first; None leaves it where it is.
+    """
+    pair, draft_head = read.names, read.head
+    model = read.model if device is None else read.model.to(device)
+    target_model, notices = _target_of(read, model)
     if draft_head is None:
         notices.append("No draft head fits this model, so only plain decoding is available.")
         return JakiroGenerator(target_model, None, None, notices)
@@ -89,17 +132,14 @@ def limited(drafter: Drafter, head_positions: int, target: TargetModel) -> tuple
     return LimitedDrafter(drafter, head_positions, target.chains_only), notice
 
 
-def _load_target(
-    pair: zoo.Pair, place: placement.Placement, dtype: torch.dtype, numerics: str
-) -> tuple[TargetModel, list[str]]:
-    """The target where it was placed, and what is to be said about it."""
-    model, tokenizer, sha256 = zoo.load_target(pair.target_name, place.device, dtype, **place.options)
-    target = TargetModel(model, tokenizer, pair.target_name, sha256, numerics)
+def _target_of(read: ReadPair, model: nn.Module) -> tuple[TargetModel, list[str]]:
+    """The target model, and what is to be said about it."""
+    target = TargetModel(model, read.tokenizer, read.names.target_name, read.sha256, read.numerics)
     notices = list(target.notices)
     spread = placement.where_layers_lie(getattr(model, "hf_device_map", None))
     if spread:
         notices.append(spread)
-    if not getattr(tokenizer, "chat_template", None):
+    if not getattr(read.tokenizer, "chat_template", None):
         notices.append("This model has no chat template; a plain dialogue form is used.")
     return target, notices
 
