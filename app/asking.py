@@ -12,12 +12,17 @@ AUTOMATIC_NODES, AUTOMATIC_DEPTH = 64, 8
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """One checked request: the conversation, how tokens are chosen, how the tree grows, and which methods run."""
+    """One checked request: the conversation, how tokens are chosen, how the tree grows, and which methods run.
+
+    Attributes:
+        max_prompt_tokens: what this server reads at most; None leaves it to the model.
+    """
 
     messages: tuple[dict, ...]
     params: SamplingParams
     tree: TreeConfig
     methods: tuple[str, ...]
+    max_prompt_tokens: int | None = None
 
 
 def read_asking(

@@ -9,32 +9,53 @@ from collections.abc import Iterator
 
 import gradio as gr
 
-from app.asking import read_asking
+from app.asking import Asking, read_asking
 from app.packing import pack_header, pack_step, to_json
-from app.worker import ModelService, Run, Runs, batches
+from app.runs import Runs, Visitor
+from app.worker import ModelService, Run, batches
 
 UPDATE_SECONDS = 0.1
 KEPT_TICKS = 8
 _LOADING_LOOK_SECONDS = 0.5
 
 
-def generate(service: ModelService, runs: Runs, session: str, values: tuple) -> Iterator[dict]:
+def begin(service: ModelService, runs: Runs, visitor: Visitor, asking: Asking, replace: bool = True) -> Run:
+    """Checks the limits, takes a place in the queue and starts the answer.
+
+    Args:
+        replace: whether the visitor's older unfinished answer makes room; otherwise it keeps its place.
+
+    Raises:
+        ValueError: one sentence about the limit that does not allow it.
+    """
+    asking = service.limits.check(asking)
+    runs.admit(visitor, replace)
+    run = Run(service, asking, group=visitor.address)
+    runs.add(visitor, run)
+    run.start()
+    return run
+
+
+def generate(service: ModelService, runs: Runs, visitor: Visitor, values: tuple) -> Iterator[dict]:
     """Answers one question: yields the view's value at most ten times a second, in the end with text and end reason.
 
     A value that does not fit, or an error while answering, becomes `{"run": …, "error": sentence}`.
     """
     try:
-        run = Run(service, read_asking(*values))
+        run = begin(service, runs, visitor, read_asking(*values))
     except ValueError as error:
         yield {"run": uuid.uuid4().hex, "error": str(error)}
         return
-    runs.stop(session)
-    runs.add(session, run)
-    run.start()
     try:
         yield from _updates(run)
     finally:
         run.stop()
+
+
+def visitor_of(request: gr.Request) -> Visitor:
+    """The tab or program behind a request, and its network address, or its user name where there are logins."""
+    address = request.username or (request.client.host if request.client else "")
+    return Visitor(str(request.session_hash or address), str(address))
 
 
 def _updates(run: Run) -> Iterator[dict]:

@@ -38,15 +38,23 @@ class LocalDevice:
         self.generator = generator
 
     def answer(self, asking: Asking, halt: threading.Event) -> Iterator[Event]:
+        num_tokens: dict[str, int] = {}
         try:
-            yield from answer_events(self.generator, asking, halt.is_set)
+            for event in answer_events(self.generator, asking, halt.is_set):
+                kind, method, payload = event
+                if kind == "header":
+                    num_tokens[method] = payload.num_prompt_tokens + 1
+                elif kind == "step":
+                    num_tokens[method] += len(payload.committed_ids)
+                yield event
             return
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
         # Behind the handler, where no traceback holds the answer's tensors any more
         free_memory()
-        raise ValueError(words.OUT_OF_MEMORY)
+        tokens = max(num_tokens.values(), default=0)
+        raise ValueError(words.OUT_OF_MEMORY_AT.format(tokens=tokens) if tokens else words.OUT_OF_MEMORY)
 
     def close(self) -> None:
         self.generator = None
@@ -54,8 +62,14 @@ class LocalDevice:
 
 
 def answer_events(generator, asking: Asking, halted: Callable[[], bool]) -> Iterator[Event]:
-    """The events of one answer on a `JakiroGenerator`; the caches live as long as the iterator."""
+    """The events of one answer on a `JakiroGenerator`; the caches live as long as the iterator.
+
+    Raises:
+        ValueError: the prompt is longer than the asking allows or the model reads, with both numbers.
+    """
     messages, methods = list(asking.messages), asking.methods
+    if asking.max_prompt_tokens is not None:
+        _check_length(generator.num_prompt_tokens(messages), asking.max_prompt_tokens)
     if not generator.status["head"]:
         methods = tuple(method for method in methods if method != DRAFTED) or (PLAIN,)
     if len(methods) > 1:
@@ -73,6 +87,11 @@ def answer_events(generator, asking: Asking, halted: Callable[[], bool]) -> Iter
         source.close()
     for method, trace in traces.items():
         yield "end", method, trace.end_reason or "stopped"
+
+
+def _check_length(came: int, limit: int) -> None:
+    if came > limit:
+        raise ValueError(words.PROMPT_TOO_MANY_TOKENS.format(came=came, limit=limit, excess=came - limit))
 
 
 def is_out_of_memory(error: BaseException) -> bool:

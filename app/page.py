@@ -7,7 +7,9 @@ import gradio as gr
 
 from app import form, handlers, lesson, web, words
 from app.device import Device
-from app.worker import ModelService, Runs
+from app.limits import Limits
+from app.runs import Runs
+from app.worker import ModelService
 
 _VIEW_TEMPLATE = '<div class="jk-view"></div>'
 _TOP_TEMPLATE = '<div class="jk-top"></div>'
@@ -15,13 +17,14 @@ _QUEUE_SIZE = 64
 _WAITING_AT_ONCE = 16  # answers that may wait for their turn; the model still serves one at a time
 
 
-def build(device: Device) -> gr.Blocks:
+def build(device: Device, limits: Limits | None = None) -> gr.Blocks:
     """Builds the page around a device; `launch` starts loading it.
 
     Gradio's own reports are switched off for this process before its first component exists.
     """
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
-    service, runs = ModelService(device), Runs()
+    service = ModelService(device, limits)
+    runs = Runs(service.limits)
     with gr.Blocks(title=words.TITLE, analytics_enabled=False, fill_width=True) as page:
         top = gr.HTML(
             value={},
@@ -67,13 +70,13 @@ def build(device: Device) -> gr.Blocks:
                 question, temperature, top_p, top_k, seed, length, tree, candidates, levels, copied, alongside,
                 third_lane, system_prompt, history,
             )  # fmt: skip
-            yield from handlers.generate(service, runs, request.session_hash, values)
+            yield from handlers.generate(service, runs, handlers.visitor_of(request), values)
 
         def stop_answer(request: gr.Request):
-            runs.stop(request.session_hash)
+            runs.stop(handlers.visitor_of(request).session)
 
         def forget(request: gr.Request):
-            runs.drop(request.session_hash)
+            runs.drop(handlers.visitor_of(request).session)
 
         def trace(run_id: str) -> dict:
             return handlers.trace_of(runs, run_id)

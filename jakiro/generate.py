@@ -12,7 +12,7 @@ from jakiro.drafting import Drafter
 from jakiro.profile import device_name
 from jakiro.stream import Stream
 from jakiro.target import TargetModel
-from jakiro.text import TokenText
+from jakiro.text import TokenText, encode_messages
 from jakiro.trace import Step, Trace
 
 METHODS = ("jakiro", "autoregressive", "context")
@@ -103,6 +103,10 @@ class JakiroGenerator:
     @property
     def max_prompt_tokens(self) -> int:
         return self.target.max_positions
+
+    def num_prompt_tokens(self, messages: Messages) -> int:
+        """How many tokens the model reads before it answers, chat template included."""
+        return len(encode_messages(self.tokenizer, messages).token_ids)
 
     def stream(
         self,

@@ -104,6 +104,9 @@ class FakeGenerator:
             "bit_identical": True,
         }  # fmt: skip
 
+    def num_prompt_tokens(self, messages) -> int:
+        return sum(len(message["content"].split()) for message in messages)
+
     def stream(self, messages, params, method="jakiro", tree=None) -> FakeStream:
         asked = messages[-1]["content"]
         if len(asked.split()) > self.max_prompt_tokens:

@@ -7,8 +7,10 @@ import pytest
 
 from app import handlers, words
 from app.asking import Asking
+from app.limits import Limits
 from app.local_device import LocalDevice
-from app.worker import ModelService, Run, Runs, batches
+from app.runs import Runs, Visitor
+from app.worker import ModelService, Run, batches
 from jakiro.config import SamplingParams, TreeConfig
 from tests.app.fake import FakeGenerator
 
@@ -161,10 +163,10 @@ def test_errors_while_answering_become_one_sentence_and_the_next_request_works(e
 
 
 def test_a_closed_generator_stops_its_run():
-    generator, runs = FakeGenerator(pace=1.0), Runs()
+    generator, runs = FakeGenerator(pace=1.0), Runs(Limits())
     service = ready_service(generator)
     values = ("Why?", 0, 1, 0, 0, 256, words.FIXED, 23, 5, False, True, False, "", [])
-    updates = handlers.generate(service, runs, "tab", values)
+    updates = handlers.generate(service, runs, Visitor("tab"), values)
     next(updates)
     updates.close()
     deadline = time.monotonic() + 2
@@ -174,9 +176,9 @@ def test_a_closed_generator_stops_its_run():
 
 
 def test_updates_are_small_and_overlap_so_that_one_may_be_lost():
-    service, runs = ready_service(FakeGenerator(pace=0.2)), Runs()
+    service, runs = ready_service(FakeGenerator(pace=0.2)), Runs(Limits())
     values = ("Why?", 0, 1, 0, 0, 256, words.FIXED, 23, 5, False, True, False, "", [])
-    updates = list(handlers.generate(service, runs, "tab", values))
+    updates = list(handlers.generate(service, runs, Visitor("tab"), values))
     assert all(len(update["ticks"]) <= handlers.KEPT_TICKS for update in updates)
     numbers = [max(map(int, update["ticks"])) for update in updates]
     assert numbers == list(range(len(updates)))
@@ -185,9 +187,9 @@ def test_updates_are_small_and_overlap_so_that_one_may_be_lost():
 
 
 def test_a_session_that_left_is_forgotten():
-    service, runs = ready_service(FakeGenerator()), Runs()
+    service, runs = ready_service(FakeGenerator()), Runs(Limits())
     values = ("Why?", 0, 1, 0, 0, 8, words.FIXED, 23, 5, False, False, False, "", [])
-    run_id = list(handlers.generate(service, runs, "tab", values))[-1]["run"]
+    run_id = list(handlers.generate(service, runs, Visitor("tab"), values))[-1]["run"]
     runs.drop("another")
     assert runs.traces(run_id)
     runs.drop("tab")
