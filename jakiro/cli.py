@@ -245,6 +245,12 @@ def train(context: typer.Context) -> None:
     _training_command("train", context.args)
 
 
+@app.command(context_settings=_FORWARD, add_help_option=False)
+def evaluate(context: typer.Context) -> None:
+    """Measure a head's tau on prompts without running the target twice."""
+    _training_command("evaluate", context.args)
+
+
 def _training_command(name: str, arguments: list[str]) -> None:
     """Hands the arguments to a training command, whose options are its own; loaded only when asked for."""
     from jakiro.training import commands

@@ -76,6 +76,7 @@ class TreeConfig:
         shared_noise: rank draft candidates with the target's own keyed noise at temperature > 0. It concerns the
             draft's ranking only; the text is the same either way.
         context: also propose the continuation of an earlier occurrence in prompt and output.
+        contrastive: take the last two levels from one pass where the head has a contrastive branch.
     """
 
     width: int = 8
@@ -84,6 +85,7 @@ class TreeConfig:
     policy: str = "fixed"
     shared_noise: bool = True
     context: bool = False
+    contrastive: bool = True
 
     def __post_init__(self) -> None:
         _require(_is_count(self.width, 1) and self.width <= 64, f"Tree width must be 1 to 64; you gave {self.width}.")

@@ -82,6 +82,7 @@ class TreeGrower:
         self.sampling, self.calibration = sampling, calibration
         self.nodes, self.depth, self.buckets = tree_config.nodes, tree_config.depth, buckets
         self.chain = chain
+        self.contrastive = head.config.contrastive and tree_config.contrastive and self.depth >= 2
         self.width = min(tree_config.width, self.nodes - 1, head.draft_token_ids.shape[0])
         self.root_position = cache.length
         self.device = root_token.device
@@ -94,8 +95,7 @@ class TreeGrower:
 
     def grow(self) -> DraftTree:
         """Runs the passes and keeps the best nodes."""
-        contrastive = self.head.config.contrastive and self.depth >= 2
-        last_expanded = self.depth - 2 if contrastive else self.depth - 1
+        last_expanded = self.depth - 2 if self.contrastive else self.depth - 1
         zero = torch.zeros(1, dtype=torch.int64, device=self.device)
         self._add(self._children(self._main_scores(self.outputs[0]), 1, BRANCH_MAIN), zero, zero * 0.0, zero, 1)
         frontier = torch.arange(self.width, device=self.device)
@@ -110,7 +110,7 @@ class TreeGrower:
             rows = torch.arange(self.width, device=self.device) + self._first_row(depth)
             self._add(children, above.first + 1 + frontier, above.scores[frontier], rows, depth + 1)
             frontier = self._best(self.levels[-1])
-        if contrastive:
+        if self.contrastive:
             self._add_contrastive(frontier)
         return self._select()
 

@@ -38,14 +38,16 @@ _LARGEST_MARGIN = 1e9
 
 
 def _proposer(outcome: Outcome, index: int) -> str:
-    if index == 0:
-        return "root"
-    branch = outcome.branches[index]
+    return proposer_name(outcome.branches[index], outcome.proposers[index]) if index else "root"
+
+
+def proposer_name(branch: int, expert: int) -> str:
+    """Who proposed a candidate, in the words of `trace.Node`; `expert` counts for the main branch only."""
     if branch == BRANCH_CONTRASTIVE:
         return "contrastive"
     if branch == BRANCH_CONTEXT:
         return "context"
-    return f"expert_{outcome.proposers[index]}"
+    return f"expert_{expert}"
 
 
 def _number(value: float) -> float | None:

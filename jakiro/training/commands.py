@@ -1,7 +1,6 @@
-"""The commands `corpus` and `train`: options in, work handed on, one sentence out when something is wrong."""
+"""The commands `corpus`, `train` and `evaluate`: options in, work handed on, one sentence when something is wrong."""
 
 import logging
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -16,17 +15,17 @@ from jakiro.draft.checkpoint import load_head, save_head
 from jakiro.draft.jakiro import JakiroHead
 from jakiro.training.calibration import calibrate
 from jakiro.training.corpus import CorpusOptions, CorpusWriter, read_corpus
+from jakiro.training.evaluate_command import evaluate
 from jakiro.training.features import FeatureCache, write_features
 from jakiro.training.losses import LossWeights
+from jakiro.training.options import Device, Target, Threads, comma_list, set_up
 from jakiro.training.start import continue_weights, frequent_token_ids, head_config, start_weights
 from jakiro.training.trainer import Trainer, TrainingError, TrainingOptions
 from jakiro.training.validation import agreement, held_out, report
 
+__all__ = ["corpus", "evaluate", "train"]
 log = logging.getLogger("jakiro")
 
-Target = Annotated[str | None, typer.Option(help="Target model: a known name, a folder, or a Hub id.")]
-Device = Annotated[str, typer.Option(help="cpu or cuda.")]
-Threads = Annotated[int | None, typer.Option(help="CPU threads; all when not given.")]
 _DEFAULTS, _WEIGHTS, _CORPUS = TrainingOptions(max_steps=1), LossWeights(), CorpusOptions()
 
 
@@ -55,16 +54,12 @@ def corpus(
     threads: Threads = None,
 ) -> None:
     """Let a target write the text that its head is trained on."""
-    _set_up(threads)
+    set_up(threads)
     if min(rows, batch_size, max_new_tokens, max_message_tokens) < 1:
         raise ValueError("Rows, batch size and lengths must be at least 1.")
-    try:
-        parsed = tuple(float(part) for part in temperatures.split(","))
-    except ValueError as error:
-        raise ValueError(f"Temperatures must be numbers and commas; you gave {temperatures!r}.") from error
     options = replace(
-        _CORPUS, seed=seed, temperatures=parsed, top_k=top_k, max_new_tokens=max_new_tokens,
-        max_message_tokens=max_message_tokens, batch_size=batch_size,
+        _CORPUS, seed=seed, temperatures=tuple(comma_list("--temperatures", temperatures, float)), top_k=top_k,
+        max_new_tokens=max_new_tokens, max_message_tokens=max_message_tokens, batch_size=batch_size,
         min_distinct=min_distinct,
     )  # fmt: skip
     messages = None
@@ -127,7 +122,7 @@ def train(
     threads: Threads = None,
 ) -> None:
     """Train a draft head for a target: features, training, calibration, report."""
-    _set_up(threads)
+    set_up(threads)
     options = TrainingOptions(
         seed=seed, batch_tokens=batch_tokens, optimizer=optimizer, learning_rate=learning_rate,
         warmup_steps=warmup_steps, feature_noise=noise, unroll=unroll, unroll_from=unroll_from,
@@ -226,14 +221,3 @@ def _within_budget(rows: list, max_tokens: int | None) -> list:
             break
         kept.append(row)
     return kept
-
-
-def _set_up(threads: int | None) -> None:
-    if threads is not None:
-        torch.set_num_threads(threads)
-    for name in ("jakiro", "jakiro.training"):
-        logging.getLogger(name).setLevel(logging.INFO)
-    if not logging.getLogger("jakiro").handlers:
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-        logging.getLogger("jakiro").addHandler(handler)

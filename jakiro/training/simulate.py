@@ -10,9 +10,7 @@ from torch import Tensor
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.draft.jakiro import JakiroHead
-from jakiro.drafting import HeadSession
-from jakiro.sampling import KeyedNoise
-from jakiro.tree import DraftTree
+from jakiro.training.replay import replay
 
 
 class HindsightNoise:
@@ -49,7 +47,6 @@ class HindsightNoise:
         return (values - log_probs)[self.draft_ids]
 
 
-@torch.inference_mode()
 def simulated_tau(
     head: JakiroHead,
     texts: list[tuple[Tensor, Tensor, int]],
@@ -64,31 +61,9 @@ def simulated_tau(
         texts: (ids, features, index of the first answer token), each written greedily or sampled at temperature 1.
     """
     accepted = steps = 0
-    sampling = SamplingParams(temperature=0.0 if greedy else 1.0)
+    sampling = SamplingParams(temperature=0.0 if greedy else 1.0, seed=seed)
     for ids, features, start in texts:
-        session = HeadSession(head, sampling, KeyedNoise(seed), len(ids) + tree.depth * tree.width)
-        if not greedy:
-            session.noise_rows = HindsightNoise(head, ids, features, output_weight, seed)
-        root, fed = start, 0
-        while root < len(ids) - 1:
-            session.extend(ids[fed + 1 : root + 1], features[fed:root])
-            fed = root
-            length = accepted_length(session.propose(tree), ids[root + 1 :])
-            accepted, steps = accepted + length, steps + 1
-            root += length + 1
+        noise = None if greedy else HindsightNoise(head, ids, features, output_weight, seed)
+        for step in replay(head, ids, features, start, len(ids) - 1, sampling, tree, noise):
+            accepted, steps = accepted + len(step.accepted_path), steps + 1
     return accepted / max(steps, 1) + 1
-
-
-def accepted_length(tree: DraftTree, following: Tensor) -> int:
-    """How many of the following tokens the tree holds as a path from its root."""
-    children = {
-        (parent, token): node
-        for node, (parent, token) in enumerate(zip(tree.parents.tolist(), tree.token_ids.tolist(), strict=True))
-    }
-    node, length = 0, 0
-    for token in following.tolist():
-        child = children.get((node, token))
-        if child is None:
-            return length
-        node, length = child, length + 1
-    return length

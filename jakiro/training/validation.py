@@ -85,7 +85,8 @@ def expert_facts(head: JakiroHead, data: HeldOut) -> dict[str, float]:
     """How the experts share the work, on the target's true features.
 
     `differ`: share of positions where the experts, each alone on the residual stream, have different first guesses;
-    `best_expert_top1` and `union_top1`: how often the better expert's guess, or either's, is the target's choice;
+    `best_expert_top1` and `union_top1`: how often the better expert's guess, or either's, is the target's choice, and
+    `gain`, their difference;
     `entropy`: mean entropy of the routing weights in bits; `mean_weight_0`: the first expert's mean weight.
     """
     totals = {"differ": 0.0, "union": 0.0, "entropy": 0.0, "mean_weight_0": 0.0}
@@ -108,6 +109,7 @@ def expert_facts(head: JakiroHead, data: HeldOut) -> dict[str, float]:
         "experts/differ": totals["differ"] / count,
         "experts/best_expert_top1": hits.max().item() / count,
         "experts/union_top1": totals["union"] / count,
+        "experts/gain": (totals["union"] - hits.max().item()) / count,
         "experts/entropy": totals["entropy"] / count,
         "experts/mean_weight_0": totals["mean_weight_0"] / count,
     }

@@ -3,9 +3,8 @@ import torch
 
 from jakiro.config import TreeConfig
 from jakiro.training.corpus import Row
-from jakiro.training.simulate import HindsightNoise, accepted_length, simulated_tau
+from jakiro.training.simulate import HindsightNoise, simulated_tau
 from jakiro.training.validation import agreement, expert_facts, held_out, report
-from jakiro.tree import DraftTree
 from tests.training.tiny import tiny_cache, tiny_head, tiny_target
 
 
@@ -41,16 +40,6 @@ def test_hindsight_noise_makes_the_target_choose_what_is_written(tmp_path):
     noise = HindsightNoise(head, ids, features, weight, seed=3).rows(4, 4)
     log_probs = (features[3:7] @ weight.T).log_softmax(-1)
     assert (log_probs + noise).argmax(-1).tolist() == ids[4:8].tolist()
-
-
-def test_accepted_length_follows_the_written_path():
-    root = DraftTree.root_only(torch.tensor([5]))
-    columns = {name: getattr(root, name) for name in root.__dataclass_fields__}
-    columns |= {"token_ids": torch.tensor([5, 7, 8, 9, 7]), "parents": torch.tensor([-1, 0, 0, 1, 3])}
-    tree = DraftTree(**columns)
-    assert accepted_length(tree, torch.tensor([7, 9, 7, 1])) == 3
-    assert accepted_length(tree, torch.tensor([8, 9])) == 1
-    assert accepted_length(tree, torch.tensor([9])) == 0
 
 
 def test_simulated_tau_with_one_candidate_is_one_plus_its_hits(tmp_path):

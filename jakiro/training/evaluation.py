@@ -1,0 +1,99 @@
+"""τ that counts: written answers replayed with a head, for several temperatures and tree sizes.
+
+Everything here is a fold over replayed steps and written answers; `answers.py` writes, `replay.py` decodes.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor
+
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.draft.jakiro import JakiroHead
+from jakiro.training.answers import Answer
+from jakiro.training.features import Batch
+from jakiro.training.replay import ReplayedStep, replay
+from jakiro.training.validation import HeldOut, expert_facts
+
+ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What one tree size reaches over the prompts of one category.
+
+    Attributes:
+        category: of the prompts, or "all".
+        tau: accepted draft tokens per step + 1, pooled over steps, before any cut; None without steps.
+        num_steps, num_prompts: what it was pooled from.
+        acceptance_by_depth: (kept, tested) steps for depth 1, 2, …
+        accepted_share: share of the accepted draft tokens by proposer.
+    """
+
+    temperature: float
+    nodes: int
+    category: str
+    tau: float | None
+    num_steps: int
+    num_prompts: int
+    acceptance_by_depth: tuple[tuple[int, int], ...]
+    accepted_share: dict[str, float]
+
+    def to_dict(self) -> dict:
+        return asdict(self)
+
+
+def scores(
+    head: JakiroHead, answers: Sequence[Answer], sampling: SamplingParams, trees: Sequence[TreeConfig]
+) -> Iterator[Score]:
+    """Every tree size over all prompts, then by category.
+
+    Args:
+        answers: written under `sampling`.
+        trees: fixed trees.
+    """
+    for tree in trees:
+        steps = [_steps(head, answer, sampling, tree) for answer in answers]
+        categories = [answer.question.category for answer in answers]
+        for category in (ALL, *dict.fromkeys(categories)):
+            members = [own for own, name in zip(steps, categories, strict=True) if category in (ALL, name)]
+            yield _score(sampling.temperature, tree.nodes, category, members)
+
+
+def _steps(head: JakiroHead, answer: Answer, sampling: SamplingParams, tree: TreeConfig) -> list[ReplayedStep]:
+    return list(replay(head, answer.ids, answer.features, answer.start, answer.end, sampling, tree))
+
+
+def _score(temperature: float, nodes: int, category: str, members: Sequence[list[ReplayedStep]]) -> Score:
+    steps = [step for own in members for step in own]
+    accepted = [name for step in steps for name in step.proposers]
+    deepest = max((step.tested_depth for step in steps), default=0)
+    return Score(
+        temperature=temperature,
+        nodes=nodes,
+        category=category,
+        tau=len(accepted) / len(steps) + 1 if steps else None,
+        num_steps=len(steps),
+        num_prompts=len(members),
+        acceptance_by_depth=tuple(
+            (
+                sum(len(step.accepted_path) >= depth for step in steps),
+                sum(step.tested_depth >= depth for step in steps),
+            )
+            for depth in range(1, deepest + 1)
+        ),
+        accepted_share={name: accepted.count(name) / len(accepted) for name in sorted(set(accepted))},
+    )
+
+
+@torch.no_grad()
+def experts_on(head: JakiroHead, answers: Sequence[Answer], output_weight: Tensor) -> dict[str, float]:
+    """`validation.expert_facts` over written answers, against the target's greedy choices."""
+    batches, choices = [], []
+    for answer in answers:
+        ids, features = answer.ids[: answer.end + 1], answer.features[: answer.end + 1].float()
+        batches.append(Batch(ids[None], features[None], torch.tensor([len(ids)]), torch.tensor([answer.start])))
+        choices.append((features @ output_weight.float().T).argmax(-1)[None])
+    facts = expert_facts(head, HeldOut(batches, choices))
+    return {name.removeprefix("experts/"): value for name, value in facts.items()}
