@@ -101,6 +101,7 @@ class TargetModel:
         self._notices = [positions_notice] if positions_notice else []
         self.window = getattr(self.config, "sliding_window", None)
         self._takes_positions = takes_positions(model.base_model)
+        self._fewest_rows = 1
         self._choose_attending(trial_ids, reference)
         self._use_numerics(numerics)
 
@@ -120,7 +121,12 @@ class TargetModel:
                 f"{self.config.model_type} attends in a way that exact numerics does not compute; fast numerics is "
                 "used, so plain and drafted passes may round differently."
             )
+        self._fewest_rows = 1
         self.bit_identical = self.numerics == "exact" and self.probe_bit_identity()
+        if self.numerics == "exact" and not self.bit_identical:
+            # One row alone often runs another kernel; two cost little more and may round like many.
+            self._fewest_rows = 2
+            self.bit_identical = self.probe_bit_identity()
 
     def _choose_attending(self, ids: Tensor, reference: Tensor) -> None:
         """Tries ways of attending until one gives the reference's logits; then whether the exact one does."""
@@ -191,8 +197,8 @@ class TargetModel:
         return RowCache(self.config.num_hidden_layers, capacity, storage)
 
     def row_bucket(self, num_nodes: int) -> int:
-        """Rows a pass over `num_nodes` runs with: at least two in exact numerics, where one row rounds differently."""
-        return max(num_nodes, 2) if self.numerics == "exact" else num_nodes
+        """Rows a pass over `num_nodes` runs with: in exact numerics two for one node where one row rounds otherwise."""
+        return max(num_nodes, self._fewest_rows)
 
     @torch.inference_mode()
     def prefill(self, token_ids: Tensor, cache: RowCache) -> tuple[Tensor, Tensor]:

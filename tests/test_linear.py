@@ -22,12 +22,12 @@ def test_a_packed_layer_is_the_layer_it_replaces(inner, outer, bias):
         torch.testing.assert_close(packed(hidden), layer(hidden), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("inner", "outer"), [(64, 96), (192, 64), (576, 260)])
+@pytest.mark.parametrize(("inner", "outer"), [(64, 96), (192, 64), (576, 260), (1536, 72), (5000, 40)])
 def test_a_row_is_computed_alike_however_many_rows_run_together(inner, outer):
     layer = nn.Linear(inner, outer, bias=False).requires_grad_(False)
     packed, hidden = PackedLinear(layer.weight, None), torch.randn(64, inner)
     together = packed(hidden)
-    for rows in (2, 3, 8, 16, 24, 33):
+    for rows in (1, 2, 3, 8, 16, 24, 33):
         assert torch.equal(packed(hidden[:rows]), together[:rows]), f"{rows} rows"
         assert torch.equal(packed(hidden[-rows:]), together[-rows:]), f"last {rows} rows"
 
