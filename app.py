@@ -1,7 +1,9 @@
 """Starts the page: reads arguments, loads the model in the background, launches; `--help` lists the options."""
 
 import argparse
+import os
 import sys
+from pathlib import Path
 
 from app import page
 from app.local_device import LocalDevice
@@ -14,6 +16,10 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--device", help="cpu, cuda, …; the best one found when left out")
     parser.add_argument("--dtype", help="float32, bfloat16, …; what suits the device when left out")
     parser.add_argument("--numerics", choices=("exact", "fast"), help="same bits for every method, or fastest")
+    parser.add_argument("--pairs", type=Path, help="folder with more targets and heads to choose from, one a subfolder")
+    parser.add_argument(
+        "--fixed-model", action="store_true", help="visitors cannot load another pair; so it is with --share and on Spaces"
+    )
     parser.add_argument("--host", help="address to listen on (GRADIO_SERVER_NAME, else 127.0.0.1)")
     parser.add_argument("--port", type=int, help="port to listen on (GRADIO_SERVER_PORT, else a free one from 7860)")
     parser.add_argument("--share", action="store_true", help="also open a public Gradio link")
@@ -23,19 +29,29 @@ def read_arguments() -> argparse.Namespace:
 def main() -> None:
     arguments = read_arguments()
 
-    def load():
-        from jakiro import JakiroGenerator
+    def loader_of(target: str | None, head: str | None):
+        def load():
+            from jakiro import JakiroGenerator
 
-        return JakiroGenerator.from_pretrained(
-            target=arguments.target,
-            head=arguments.head,
-            device=arguments.device,
-            dtype=arguments.dtype,
-            numerics=arguments.numerics,
-        )
+            return JakiroGenerator.from_pretrained(
+                target=target,
+                head=head,
+                device=arguments.device,
+                dtype=arguments.dtype,
+                numerics=arguments.numerics,
+            )
 
+        return load
+
+    given = (arguments.target, arguments.head)
+    fixed = arguments.fixed_model or arguments.share or "SPACE_ID" in os.environ
+    if arguments.pairs is not None and not arguments.pairs.is_dir():
+        sys.exit(f"The page could not start: there is no folder {arguments.pairs}; give --pairs a folder of models.")
+    blocks = page.build(
+        LocalDevice(loader_of(*given)), None if fixed else loader_of, arguments.pairs, given, arguments.numerics
+    )
     try:
-        page.launch(page.build(LocalDevice(load)), host=arguments.host, port=arguments.port, share=arguments.share)
+        page.launch(blocks, host=arguments.host, port=arguments.port, share=arguments.share)
     except OSError as error:
         sys.exit(f"The page could not start: {error}")
 

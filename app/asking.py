@@ -12,7 +12,7 @@ AUTOMATIC_NODES, AUTOMATIC_DEPTH = 64, 8
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    """One checked request: the conversation, how tokens are chosen, how the tree grows, and which methods run.
+    """One checked request: the conversation, how tokens are chosen and trees grown, which methods run, how exactly.
 
     Attributes:
         max_prompt_tokens: what this server reads at most; None leaves it to the model.
@@ -22,12 +22,13 @@ class Asking:
     params: SamplingParams
     tree: TreeConfig
     methods: tuple[str, ...]
+    numerics: str = "exact"
     max_prompt_tokens: int | None = None
 
 
 def read_asking(
     question, temperature, top_p, top_k, seed, length, tree, candidates, levels, copied, alongside, third_lane,
-    system_prompt, history,
+    numerics, system_prompt, history,
 ) -> Asking:  # fmt: skip
     """Checks raw form values.
 
@@ -49,7 +50,20 @@ def read_asking(
     methods = [PLAIN] * bool(alongside) + [DRAFTED] + [COPIED] * bool(third_lane)
     messages = [{"role": "system", "content": system_prompt.strip()}] if (system_prompt or "").strip() else []
     messages += [*_read_history(history), {"role": "user", "content": question}]
-    return Asking(tuple(messages), params, tree_config, tuple(methods))
+    return Asking(tuple(messages), params, tree_config, tuple(methods), _read_numerics(numerics))
+
+
+def _read_numerics(numerics) -> str:
+    names = {words.EXACT: "exact", words.FAST: "fast"}
+    if numerics not in names:
+        raise ValueError(words.NUMERICS_UNKNOWN.format(came=shortened(numerics)))
+    return names[numerics]
+
+
+def shortened(value, most: int = 40) -> str:
+    """A value that came from outside, fit for a sentence."""
+    text = str(value)
+    return text if len(text) <= most else f"{text[:most]}…"
 
 
 def _read_tree(tree, candidates, levels, copied: bool) -> TreeConfig:

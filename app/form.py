@@ -5,16 +5,16 @@ import json
 import gradio as gr
 
 from app import words
-from app.pairs import known_pairs
+from app.picker import Picker
 
 NAMES = (
     "temperature", "top-p", "top-k", "seed", "length", "tree", "candidates", "levels", "copied", "alongside",
-    "third-lane", "system-prompt",
+    "third-lane", "numerics", "system-prompt",
 )  # fmt: skip
 _PAIRS_TEMPLATE = '<div class="jk-pairs"></div>'
 
 
-def build() -> list:
+def build(picker: Picker, numerics: str = words.EXACT) -> list:
     """The sidebar; its components in the order of `NAMES`. Which of them differ from the answer, the browser marks."""
     with gr.Sidebar(open=False, position="right", label=words.SETTINGS, elem_id="settings"):
         with gr.Row():
@@ -37,21 +37,40 @@ def build() -> list:
         copied = _switch(False, words.COPIED, words.COPIED_INFO, "copied")
         alongside = _switch(True, words.ALONGSIDE, words.ALONGSIDE_INFO, "alongside")
         third_lane = _switch(False, words.THIRD_LANE, words.THIRD_LANE_INFO, "third-lane")
+        exactness = gr.Radio(
+            [words.EXACT, words.FAST],
+            value=numerics,
+            label=words.NUMERICS,
+            info=words.NUMERICS_INFO,
+            elem_id="numerics",
+        )
         system_prompt = gr.Textbox("", label=words.SYSTEM_PROMPT, lines=3, elem_id="system-prompt")
         gr.HTML(
-            value=known_pairs(),
+            value={},
             html_template=_PAIRS_TEMPLATE,
-            js_on_load="Jakiro.mountPairs(element, props);",
+            js_on_load="Jakiro.mountPairs(element, server);",
+            server_functions=_choosing(picker),
             apply_default_css=False,
             elem_id="pairs",
         )
     fields = [
-        temperature, top_p, top_k, seed, length, tree, candidates, levels, copied, alongside, third_lane, system_prompt,
+        temperature, top_p, top_k, seed, length, tree, candidates, levels, copied, alongside, third_lane, exactness,
+        system_prompt,
     ]  # fmt: skip
     tree.change(_sizes, tree, [candidates, levels], queue=False, show_progress="hidden", api_visibility="private")
     told = f"(...values) => Jakiro.settingsChanged({json.dumps(NAMES)}, values)"
     gr.on([field.change for field in fields], None, fields, None, js=told, api_visibility="private")
     return fields
+
+
+def _choosing(picker: Picker) -> list:
+    def pairs(_=None) -> dict:
+        return picker.listing()
+
+    def choose_pair(name) -> str:
+        return picker.choose(str(name[0] if isinstance(name, list) and name else name))
+
+    return [pairs, choose_pair]
 
 
 def _sizes(tree: str):

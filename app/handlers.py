@@ -16,7 +16,6 @@ from app.worker import ModelService, Run, batches
 
 UPDATE_SECONDS = 0.1
 KEPT_TICKS = 8
-_LOADING_LOOK_SECONDS = 0.5
 
 
 def begin(service: ModelService, runs: Runs, visitor: Visitor, asking: Asking, replace: bool = True) -> Run:
@@ -82,14 +81,6 @@ def _pack(event: tuple) -> list:
     if kind == "header":
         return [kind, method, pack_header(payload)]
     return [kind, method, payload]
-
-
-def chip_updates(service: ModelService) -> Iterator[dict]:
-    """The status chip until the model is there, or known not to come."""
-    while not service.settled:
-        yield service.chip()
-        service.wait_until_settled(_LOADING_LOOK_SECONDS)
-    yield service.chip()
 
 
 def trace_of(runs: Runs, run_id: str) -> dict:

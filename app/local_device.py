@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from app import words
 from app.asking import DRAFTED, PLAIN, Asking
 from app.device import LOADING, MEASURING, Event
+from jakiro.progress import told_to
 
 
 class LocalDevice:
@@ -30,12 +31,24 @@ class LocalDevice:
 
     def load(self, told: Callable[[str, float | None], None]) -> None:
         told(LOADING, None)
-        generator = self._load_generator()
+        with told_to(lambda share: told(LOADING, share if share < 1 else None)):
+            generator = self._load_generator()
         if generator.status["head"]:
             # What passes cost here is measured before the first answer needs it; the library keeps the result
             told(MEASURING, None)
             _ = generator.profile
         self.generator = generator
+
+    def swap(self, load_generator: Callable[[], object], told: Callable[[str, float | None], None]) -> None:
+        """Runs another pair from now on; where it cannot be loaded the old one stays, and the error comes through."""
+        before, self._load_generator = self._load_generator, load_generator
+        try:
+            self.load(told)
+        except Exception:
+            self._load_generator = before
+            raise
+        finally:
+            free_memory()
 
     def answer(self, asking: Asking, halt: threading.Event) -> Iterator[Event]:
         num_tokens: dict[str, int] = {}
@@ -67,6 +80,7 @@ def answer_events(generator, asking: Asking, halted: Callable[[], bool]) -> Iter
     Raises:
         ValueError: the prompt is longer than the asking allows or the model reads, with both numbers.
     """
+    generator = generator.with_numerics(asking.numerics)
     messages, methods = list(asking.messages), asking.methods
     if asking.max_prompt_tokens is not None:
         _check_length(generator.num_prompt_tokens(messages), asking.max_prompt_tokens)

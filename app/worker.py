@@ -14,11 +14,13 @@ from collections.abc import Iterator
 
 from app import words
 from app.asking import Asking
-from app.device import MEASURING, Device
+from app.device import LOADING, MEASURING, Device
 from app.limits import Limits
 from app.sentences import sentence_of, without_paths
 from app.turns import Turns
 from jakiro.trace import Trace
+
+WAITING = "waiting"  # another model is to be loaded when the answers that run are done
 
 
 class ModelService:
@@ -27,13 +29,18 @@ class ModelService:
     def __init__(self, device: Device, limits: Limits | None = None) -> None:
         self.device, self.limits = device, limits or Limits()
         self.turns = Turns(
-            lambda: self.device.places, lambda: self.refusal, lambda: self.ready, self.limits.queue_length
+            lambda: self.device.places,
+            lambda: self.refusal,
+            lambda: self.ready and self.stage is None,
+            self.limits.queue_length,
         )
         self.ready, self.closing = False, False
         self.failure: str | None = None
         self.stage: tuple[str, float | None] | None = None
+        self.pair, self.trouble = "", None
 
     def start(self) -> None:
+        self.stage = (LOADING, None)
         threading.Thread(target=self._load_now, name="load-model", daemon=True).start()
 
     def _load_now(self) -> None:
@@ -47,6 +54,35 @@ class ModelService:
         self.ready, self.failure, self.stage = failure is None, failure, None
         self.turns.wake()
 
+    def swap(self, load: Callable[[], object], pair: str) -> bool:
+        """Lets a local device run another pair for everybody as soon as the answers that run are done; others wait for it.
+
+        What cannot be loaded leaves the old pair where it was, and the chip says why.
+
+        Returns:
+            False while a pair is being loaded already.
+        """
+        if self.stage is not None:
+            return False
+        self.stage, self.trouble = (WAITING, None), None
+        threading.Thread(target=self._swap_now, args=(load, pair), name="swap-model", daemon=True).start()
+        return True
+
+    def _swap_now(self, load: Callable[[], object], pair: str) -> None:
+        trouble = None
+        try:
+            self.turns.wait_for(lambda: not self.turns.numbers()["running"], threading.TIMEOUT_MAX)
+            self.device.swap(load, self._tell_stage)
+        except Exception as error:  # noqa: BLE001 - whatever stops loading must reach the page as a sentence
+            reason = str(error) or type(error).__name__
+            print(words.SWAP_FAILED.format(pair=pair, reason=reason), file=sys.stderr)  # noqa: T201 - as above
+            sentence = words.SWAP_FAILED if self.ready else words.LOAD_FAILED
+            trouble = sentence.format(pair=pair, reason=without_paths(reason))
+        if trouble is None:
+            self.pair, self.ready, self.failure = pair, True, None
+        self.stage, self.trouble = None, trouble
+        self.turns.wake()
+
     def _tell_stage(self, stage: str, share: float | None) -> None:
         self.stage = (stage, share)
 
@@ -58,26 +94,33 @@ class ModelService:
     @property
     def refusal(self) -> str | None:
         """Why no answer can be given any more, as a sentence; None while it can."""
-        return words.SERVER_ENDING if self.closing else self.failure
+        return words.SERVER_ENDING if self.closing else self.failure if self.stage is None else None
 
     def wait_until_settled(self, seconds: float) -> bool:
         return self.turns.wait_for(lambda: self.settled, seconds)
 
     def chip(self) -> dict:
         """What the status chip says: its state and its words."""
+        if self.stage is not None or not (self.ready or self.failure):
+            return {"state": "loading", "text": stage_words(*(self.stage or (LOADING, None))), "title": ""}
         if self.failure:
-            return {"state": "failed", "text": words.CHIP_FAILED, "title": self.failure}
-        if not self.ready:
-            stage, _ = self.stage or (None, None)
-            text = words.CHIP_MEASURING if stage == MEASURING else words.CHIP_LOADING
-            return {"state": "loading", "text": text, "title": ""}
+            return {"state": "failed", "text": words.CHIP_FAILED, "title": self.trouble or self.failure}
         status = self.device.status
-        text = words.CHIP_READY.format(
-            target=status["target"], device=str(status["device"]).upper(), numerics=status["numerics"]
-        )
+        place = {"target": status["target"], "device": str(status["device"]).upper()}
+        text = words.CHIP_READY.format(**place, numerics=status["numerics"])
         title = f"{words.CHIP_READY_TITLE} · {status['head'] or words.NO_HEAD} · {status['dtype']}"
         notices = [*status.get("notices", ()), *(() if status["bit_identical"] else (words.ROUNDING,))]
-        return {"state": "ready", "text": text, "title": title, "notice": " ".join(notices)}
+        return {
+            "state": "ready", "text": text, "fast": words.CHIP_READY.format(**place, numerics="fast"), "title": title,
+            "notice": " ".join(notices), "pair": self.pair,
+            "trouble": self.trouble or "",
+        }  # fmt: skip
+
+
+def stage_words(stage: str, share: float | None) -> str:
+    """What the chip says while a model is on its way."""
+    text = {MEASURING: words.CHIP_MEASURING, WAITING: words.CHIP_WAITING}.get(stage, words.CHIP_LOADING)
+    return text if share is None else words.CHIP_SHARE.format(text=text, percent=int(100 * share))
 
 
 class Run:

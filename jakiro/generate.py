@@ -3,6 +3,7 @@
 Text enters and leaves here; below there are only token ids. The step itself is `stream.py`.
 """
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 
 from jakiro.budget import DeviceProfile
@@ -30,7 +31,7 @@ class JakiroGenerator:
         drafter: proposes trees; None leaves plain decoding only.
         head: name and hash of the drafter's weights for traces, None without one.
         notices: sentences to say aloud, such as a head trained for other weights.
-        measure: measures this device's costs; called once, when a tree is first to size itself.
+        measure: measures what a target's passes cost on this device; called when a tree is first to size itself.
     """
 
     def __init__(
@@ -39,9 +40,10 @@ class JakiroGenerator:
         drafter: Drafter | None = None,
         head: dict | None = None,
         notices: Sequence[str] = (),
-        measure: Callable[[], DeviceProfile] | None = None,
+        measure: Callable[[TargetModel], DeviceProfile] | None = None,
     ) -> None:
         self._measure, self._profile = measure, None
+        self._under = {target.numerics: self}
         self.target, self.drafter, self.head, self.notices = target, drafter, head, list(notices)
         self.tokenizer = target.tokenizer
         self.token_text = TokenText(target.tokenizer)
@@ -70,6 +72,20 @@ class JakiroGenerator:
 
         return load_generator(target, head, device, dtype, numerics)
 
+    def with_numerics(self, numerics: str) -> "JakiroGenerator":
+        """The same pair under other numerics, made once; no weights are loaded, passes are measured anew.
+
+        Where exact numerics cannot be computed the result's `status` says "fast".
+
+        Raises:
+            ValueError: unknown numerics.
+        """
+        if numerics not in self._under:
+            other = copy.copy(self)
+            other.target, other._profile = self.target.with_numerics(numerics), None
+            self._under[numerics] = other
+        return self._under[numerics]
+
     @property
     def status(self) -> dict:
         """What runs where, for chips and headers."""
@@ -87,7 +103,7 @@ class JakiroGenerator:
     def profile(self) -> DeviceProfile | None:
         """This device's costs, measured on first use; None without a drafter."""
         if self._profile is None and self._measure is not None:
-            self._profile = self._measure()
+            self._profile = self._measure(self.target)
         return self._profile
 
     @profile.setter

@@ -107,8 +107,8 @@ def start_pair(read: ReadPair, device: torch.device | None = None) -> JakiroGene
     if notice:
         notices.append(notice)
 
-    def measure() -> DeviceProfile:
-        return load_or_measure(target_model, drafter, description["sha256"], zoo.cache_folder() / "profiles")
+    def measure(target: TargetModel) -> DeviceProfile:
+        return load_or_measure(target, drafter, description["sha256"], zoo.cache_folder() / "profiles")
 
     return JakiroGenerator(target_model, drafter, description, notices, None if target_model.chains_only else measure)
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jakiro.hub import why_not_fetched
+from jakiro.progress import counted
 
 DEFAULT_TARGET = "smollm2-135m-instruct"
 NO_HEAD = "none"
@@ -197,7 +198,8 @@ def load_target(name: str | None = None, device="cpu", dtype="bfloat16", **optio
     pair = resolve(name, NO_HEAD)
     source = _prepared(pair)
     disable_progress_bar()
-    model = _fetched(pair, lambda: AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **options))
+    with counted():
+        model = _fetched(pair, lambda: AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **options))
     model = model if "device_map" in options else model.to(device)
     model = model.eval().requires_grad_(False)
     return model, load_tokenizer(name), weights_sha256(_local_folder(source))

@@ -120,7 +120,7 @@ def test_bfloat16_writes_plain_decoding_s_text(bfloat16, monkeypatch, capsys):
 def test_the_tree_that_sizes_itself_writes_plain_decoding_s_text(float32):
     """With costs that are given, because measuring them here would leave what a busy machine measured in the cache."""
     costs = DeviceProfile(((1, 36.0), (8, 41.0), (16, 48.0), (32, 61.0)), ((1, 3.0), (5, 12.0)), width=8)
-    generator = JakiroGenerator(float32.target, float32.drafter, float32.head, measure=lambda: costs)
+    generator = JakiroGenerator(float32.target, float32.drafter, float32.head, measure=lambda _: costs)
     sampling = settings_of(SAMPLINGS["nucleus"], 24)
     trace = generator.run(PROMPTS[0], sampling)
     assert trace.header.tree["policy"] == "auto"

@@ -126,7 +126,7 @@ def test_a_head_of_another_dtype_than_the_target_s_drafts_all_the_same():
 def test_a_tree_that_sizes_itself_writes_plain_decoding_s_text(draft_ms):
     generator = tiny_generator("decoupled")
     costs = DeviceProfile(((1, 10.0), (64, 10.0 + draft_ms)), ((1, draft_ms), (8, 2 * draft_ms)), width=8)
-    generator = JakiroGenerator(generator.target, generator.drafter, generator.head, measure=lambda: costs)
+    generator = JakiroGenerator(generator.target, generator.drafter, generator.head, measure=lambda _: costs)
     sampling = SamplingParams(1.0, seed=4, max_new_tokens=60)
     trace = generator.run("Why?", sampling, tree=TreeConfig(width=8, depth=6, nodes=48, policy="auto"))
     assert trace.token_ids == generator.run("Why?", sampling, method="autoregressive").token_ids

@@ -36,7 +36,7 @@ def measured_generator():
     """A generator whose costs are given, so that trees size themselves."""
     generator = tiny_generator("summed")
     costs = DeviceProfile(((1, 10.0), (64, 12.0)), ((1, 0.1), (8, 0.4)), width=8)
-    return JakiroGenerator(generator.target, generator.drafter, generator.head, measure=lambda: costs)
+    return JakiroGenerator(generator.target, generator.drafter, generator.head, measure=lambda _: costs)
 
 
 class NoMetaTensors(TorchDispatchMode):

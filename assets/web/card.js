@@ -3,7 +3,7 @@
   const { h, say, percent, nameOf, stateOf, markerSample, hueOf } = Jakiro;
 
   const quoted = (name) => `“${name}”`;
-  const proposerName = (proposer) => Jakiro.words[proposer] || proposer;
+  const proposerName = (proposer) => (Object.hasOwn(Jakiro.words, proposer) ? Jakiro.words[proposer] : proposer);
 
   // The one sentence that explains a node's fate
   function reason(lane, step, i) {

@@ -32,7 +32,7 @@
   }
 
   function acceptedByProposer(steps) {
-    const counts = {};
+    const counts = Object.create(null); // names come from files
     for (const step of steps) {
       for (const i of step.accepted_path) {
         counts[step.nodes[i].proposer] = (counts[step.nodes[i].proposer] || 0) + 1;

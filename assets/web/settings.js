@@ -1,4 +1,4 @@
-// The form around the view: what is sent with a question, which settings differ from the answer on screen, known pairs.
+// The form around the view: what is sent with a question, and which settings differ from the answer on screen.
 (() => {
   const { h, say } = Jakiro;
 
@@ -52,6 +52,7 @@
     names = order;
     current = values;
     markSettings(Jakiro.moves.state.run);
+    if (Jakiro.chip && Jakiro.chip.value) Jakiro.chip.draw(Jakiro.chip.value);
   }
 
   // Settings that are no longer those of the answer on screen say so; sizes count only where the tree is fixed
@@ -66,17 +67,7 @@
     });
   }
 
-  function pairLine(pair) {
-    return h("li", { class: pair.ready ? "ready" : "" }, h("b", null, pair.target), pair.head ? ` + ${pair.head}` : "",
-      pair.fusion ? h("span", { class: "muted" }, ` · ${say("pair_fusion", { fusion: pair.fusion })}`) : null,
-      h("div", { class: "muted" }, pair.reason), h("code", null, pair.start));
-  }
+  const asksFast = () => Boolean(current && current[names.indexOf("numerics")] === say("fast"));
 
-  // Known targets with their heads, to read only: the model is chosen when the page is started
-  function mountPairs(element, props) {
-    element.querySelector(".jk-pairs").append(h("details", null, h("summary", null, say("pairs")),
-      h("p", { class: "muted small" }, say("pairs_hint")), h("ul", null, (props.value || []).map(pairLine))));
-  }
-
-  Object.assign(Jakiro, { beforeAsk, askAgain, edit, settingsChanged, markSettings, mountPairs, formAsked: () => asked });
+  Object.assign(Jakiro, { beforeAsk, askAgain, edit, settingsChanged, markSettings, asksFast, formAsked: () => asked });
 })();

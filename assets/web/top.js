@@ -66,9 +66,47 @@
       h("p", { class: "muted" }, say("tagline")), h("span", { class: "gap" }), projectorButton()), tabStrip(tabs));
   }
 
-  function mountTop(element, props, watch) {
+  const LOADING_LOOK_MS = 700;
+  const IDLE_LOOK_MS = 8000;
+
+  // The model's state as the server tells it, with the numerics that the settings ask for
+  class Chip {
+    constructor(server) {
+      this.server = server;
+      this.element = h("span", { class: "chip loading", role: "status", id: "jk-chip", tabindex: 0 }, say("loading"));
+      this.told = "";
+    }
+
+    async look() {
+      clearTimeout(this.timer);
+      try {
+        if (!document.hidden || !this.value) this.draw(await this.server.chip());
+      } catch {
+        this.told = "";
+        this.element.className = "chip failed";
+        this.element.textContent = say("chip_lost");
+      }
+      this.timer = setTimeout(() => this.look(), this.value && this.value.state !== "loading" ? IDLE_LOOK_MS : LOADING_LOOK_MS);
+    }
+
+    draw(value) {
+      this.value = value;
+      this.element.className = `chip ${value.state}`;
+      const text = Jakiro.asksFast() && value.fast ? value.fast : value.text;
+      if (this.element.textContent !== text) this.element.textContent = text;
+      this.element.title = value.title || "";
+      const told = JSON.stringify([value.state === "failed" && value.title, value.trouble, value.notice]);
+      if (told === this.told) return;
+      this.told = told;
+      if (value.state === "failed" || value.trouble) notify("error", value.trouble || value.title);
+      else if (value.notice) notify("notice", value.notice);
+    }
+  }
+
+  function mountTop(element, server) {
     const root = element.querySelector(".jk-top");
-    const chip = h("span", { class: "chip loading", role: "status", id: "jk-chip", tabindex: 0 }, say("loading"));
+    const chip = new Chip(server);
+    Jakiro.chip = chip;
     const settings = h("button", { class: "plain-button", id: "jk-settings", onclick: () => {
       document.querySelector(".sidebar .toggle-button")?.click();
     } }, say("settings"));
@@ -76,17 +114,9 @@
     root.append(
       h("a", { class: "skip", href: "#jk-answer" }, say("skip")),
       h("header", { class: "jk-header" }, h("h1", null, say("title")), h("p", { class: "muted" }, say("tagline")),
-        h("span", { class: "gap" }), chip, settings, projectorButton()),
+        h("span", { class: "gap" }), chip.element, settings, projectorButton()),
       tabStrip(TABS), notice);
-    watch("value", () => {
-      const value = props.value || {};
-      if (!value.state) return;
-      chip.className = `chip ${value.state}`;
-      chip.textContent = value.text;
-      chip.title = value.title || "";
-      if (value.state === "failed") notify("error", value.title);
-      else if (value.notice) notify("notice", value.notice);
-    });
+    chip.look();
   }
 
   Object.assign(Jakiro, { notify, mountTop, mountReplayTop });

@@ -10,15 +10,21 @@
   const isText = (value) => typeof value === "string";
   const isNumbers = (value) => Array.isArray(value) && value.every(isNumber);
 
-  const HEADER = { method: isText, created: isText, messages: Array.isArray, num_prompt_tokens: isNumber, target: isObject,
+  const isMessages = (value) => Array.isArray(value) && value.every((message) => isObject(message) && isText(message.role)
+    && isText(message.content));
+  const isTexts = (value) => Array.isArray(value) && value.every(isText);
+  const isName = (value) => isText(value) && /^[a-z]\w*$/.test(value);
+  const isCurve = (value) => Array.isArray(value) && value.every((point) => isNumbers(point) && point.length === 2);
+
+  const HEADER = { method: isName, created: isText, messages: isMessages, num_prompt_tokens: isNumber, target: isObject,
     device: isText, dtype: isText, numerics: isText, device_profile: isObject, versions: isObject, sampling: isObject,
     tree: isObject, first_token_id: isNumber, first_piece: (value) => isText(value) && HEX.test(value), prefill_ms: isNumber,
-    special_tokens: isObject };
+    special_tokens: (value) => isObject(value) && isTexts(Object.values(value)) };
   const STEP = { index: isNumber, nodes: Array.isArray, accepted_path: isNumbers, bonus_token_id: isNumber,
     bonus_piece: (value) => isText(value) && HEX.test(value), committed_ids: isNumbers, draft_ms: isNumber, verify_ms: isNumber,
     other_ms: isNumber, plan: isObject };
   const NODE = { token_id: isNumber, piece: (value) => isText(value) && HEX.test(value), parent: isNumber, depth: isNumber,
-    draft_pass: isNumber, score: isNumber, proposer: isText, also_proposed_by: Array.isArray, router_weights: isNumbers,
+    draft_pass: isNumber, score: isNumber, proposer: isName, also_proposed_by: isTexts, router_weights: isNumbers,
     target_choice: isNumber, target_choice_piece: (value) => isText(value) && HEX.test(value), margin: isNumber };
 
   class TraceFileError extends Error {}
@@ -49,13 +55,16 @@
       for (const name of ["draft_prob", "target_prob"]) {
         if (node[name] !== null && !isNumber(node[name])) unfit(`“${name}” of node ${i} of ${where} is not a number`);
       }
+      if (node.expert_contributions && !isNumbers(node.expert_contributions)) {
+        unfit(`“expert_contributions” of node ${i} of ${where} are no numbers`);
+      }
     });
     let before = 0;
     for (const i of step.accepted_path) {
       if (!step.nodes[i] || step.nodes[i].parent !== before) unfit(`the accepted path of ${where} is no path`);
       before = i;
     }
-    check(step.plan, { levels: isNumber, nodes: isNumber, why: isText, curve: Array.isArray }, `the plan of ${where}`);
+    check(step.plan, { levels: isNumber, nodes: isNumber, why: isText, curve: isCurve }, `the plan of ${where}`);
   }
 
   function checkTrace(trace) {

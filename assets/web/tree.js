@@ -8,8 +8,8 @@
   const clamp = (low, value, high) => Math.max(low, Math.min(high, value));
   const measuring = document.createElement("canvas").getContext("2d");
 
-  const shapeOf = (proposer) => SHAPES[proposer] || "pentagon";
-  const hueOf = (proposer) => (SHAPES[proposer] ? proposer : "other");
+  const shapeOf = (proposer) => (Object.hasOwn(SHAPES, proposer) ? SHAPES[proposer] : "pentagon");
+  const hueOf = (proposer) => (Object.hasOwn(SHAPES, proposer) ? proposer : "other");
 
   function polygon(count, radius, turn, inner) {
     const corners = [];

@@ -53,9 +53,9 @@ def loopback_guard():
     assert not attempts, f"connections outside this machine: {attempts}"
 
 
-def serve(load):
+def serve(load, **options):
     """Launches a page in this process; returns the Blocks and its address."""
-    blocks = app_page.build(LocalDevice(load))
+    blocks = app_page.build(LocalDevice(load), **options)
     return blocks, app_page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
 
 

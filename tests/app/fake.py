@@ -91,11 +91,16 @@ class FakeGenerator:
     def __init__(self, pieces: list[bytes] | None = None, pace: float = 0.0, ending: str = "eos") -> None:
         self.pieces = pieces or default_answer()
         self.pace, self.ending = pace, ending
+        self.numerics = "exact"
         self.closed = self.active = self.most_active = 0
 
     @property
     def profile(self) -> None:
         return None
+
+    def with_numerics(self, numerics: str) -> "FakeGenerator":
+        self.numerics = numerics
+        return self
 
     @property
     def status(self) -> dict:
@@ -129,7 +134,8 @@ class FakeGenerator:
             method=method, created="2026-01-02T03:04:05+00:00", bit_identical=True, messages=tuple(messages),
             raw_prompt=None, num_prompt_tokens=40, target={"name": "Fake-135M", "sha256": "0" * 64},
             head=None if method != "jakiro" else {"name": "fake-head", "sha256": "1" * 64}, device="cpu",
-            dtype="float32", numerics="exact", device_profile={"device": "2-core CPU"}, versions={"jakiro": "0.1.0"},
+            dtype="float32", numerics=self.numerics,
+            device_profile={"device": "2-core CPU"}, versions={"jakiro": "0.1.0"},
             sampling={
                 "temperature": params.temperature, "top_p": params.top_p, "top_k": params.top_k, "seed": params.seed,
                 "max_new_tokens": params.max_new_tokens,

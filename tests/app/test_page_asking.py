@@ -21,6 +21,7 @@ GOOD = {
     "copied": False,
     "alongside": True,
     "third_lane": False,
+    "numerics": words.EXACT,
     "system_prompt": " Be brief. ",
     "history": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}],
 }
@@ -51,15 +52,9 @@ def test_copied_guesses_join_the_tree_or_race_alone(tree):
     assert found.methods == ("autoregressive", "jakiro", "context")
 
 
-def test_every_known_pair_says_whether_it_starts_here_or_why_not():
-    from app.pairs import known_pairs
-    from jakiro import zoo
-
-    pairs = known_pairs()
-    assert {pair["target"] for pair in pairs} >= set(zoo.ENTRIES)
-    assert all(pair["reason"] and pair["start"].startswith("start with --target ") for pair in pairs)
-    ready = {pair["head"] for pair in pairs if pair["ready"]}
-    assert ready <= set(zoo.head_names())
+def test_numerics_are_read_by_their_names():
+    assert asking().numerics == "exact"
+    assert asking(numerics=words.FAST).numerics == "fast"
 
 
 @pytest.mark.parametrize(
@@ -81,6 +76,7 @@ def test_every_known_pair_says_whether_it_starts_here_or_why_not():
         ({"candidates": 1000}, "Tree nodes must be 1 to 256; you gave 1001."),
         ({"candidates": None}, "Tree nodes must be 1 to 256; you gave nothing."),
         ({"levels": 99}, "Tree depth must be 0 to 16; you gave 99."),
+        ({"numerics": "exactly"}, "Numerics must be Exact or Fast; you gave exactly."),
         ({"history": "hello"}, words.HISTORY_NOT_MESSAGES),
         ({"history": [{"role": "user"}]}, words.HISTORY_NOT_MESSAGES),
     ],

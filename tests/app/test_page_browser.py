@@ -202,16 +202,6 @@ def test_a_changed_setting_says_that_it_applies_to_the_next_answer(open_tab, fak
     assert tab.evaluate("Jakiro.moves.state.run.main.steps[0].nodes.length") == 8
 
 
-def test_known_pairs_are_listed_with_how_to_start_them(open_tab, fake_address):
-    tab = open_tab(fake_address)
-    tab.wait_for_selector("#jk-chip.ready")
-    tab.click("#jk-settings")
-    tab.click(".jk-pairs summary")
-    listed = tab.inner_text(".jk-pairs ul")
-    assert "start with --target vicuna-7b-v1.3 --head Hhaiduo/Jakiro-Vicuna-7B-v1.3" in listed
-    assert words.PAIR_ON_HUB in listed
-
-
 def test_a_third_lane_races_when_it_is_switched_on(open_tab, fake_address):
     tab = open_tab(fake_address)
     tab.wait_for_selector("#jk-chip.ready")

@@ -114,10 +114,11 @@ def test_the_device_is_measured_before_the_first_answer_and_asking_meanwhile_wai
             measured.append(may_measure.wait(5))
 
     service = ModelService(LocalDevice(Measuring))
-    chips = handlers.chip_updates(service)
     service.start()
-    while next(chips)["text"] != words.CHIP_MEASURING:
-        pass
+    deadline = time.monotonic() + 5
+    while service.chip()["text"] != words.CHIP_MEASURING and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert service.chip()["state"] == "loading"
     run = Run(service, asking())
     run.start()
     assert run.events.get(timeout=2) == ("wait", None, words.WAITING_FOR_MODEL)
@@ -165,7 +166,7 @@ def test_errors_while_answering_become_one_sentence_and_the_next_request_works(e
 def test_a_closed_generator_stops_its_run():
     generator, runs = FakeGenerator(pace=1.0), Runs(Limits())
     service = ready_service(generator)
-    values = ("Why?", 0, 1, 0, 0, 256, words.FIXED, 23, 5, False, True, False, "", [])
+    values = ("Why?", 0, 1, 0, 0, 256, words.FIXED, 23, 5, False, True, False, words.EXACT, "", [])
     updates = handlers.generate(service, runs, Visitor("tab"), values)
     next(updates)
     updates.close()
@@ -177,7 +178,7 @@ def test_a_closed_generator_stops_its_run():
 
 def test_updates_are_small_and_overlap_so_that_one_may_be_lost():
     service, runs = ready_service(FakeGenerator(pace=0.2)), Runs(Limits())
-    values = ("Why?", 0, 1, 0, 0, 256, words.FIXED, 23, 5, False, True, False, "", [])
+    values = ("Why?", 0, 1, 0, 0, 256, words.FIXED, 23, 5, False, True, False, words.EXACT, "", [])
     updates = list(handlers.generate(service, runs, Visitor("tab"), values))
     assert all(len(update["ticks"]) <= handlers.KEPT_TICKS for update in updates)
     numbers = [max(map(int, update["ticks"])) for update in updates]
@@ -188,7 +189,7 @@ def test_updates_are_small_and_overlap_so_that_one_may_be_lost():
 
 def test_a_session_that_left_is_forgotten():
     service, runs = ready_service(FakeGenerator()), Runs(Limits())
-    values = ("Why?", 0, 1, 0, 0, 8, words.FIXED, 23, 5, False, False, False, "", [])
+    values = ("Why?", 0, 1, 0, 0, 8, words.FIXED, 23, 5, False, False, False, words.EXACT, "", [])
     run_id = list(handlers.generate(service, runs, Visitor("tab"), values))[-1]["run"]
     runs.drop("another")
     assert runs.traces(run_id)

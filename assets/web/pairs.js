@@ -1,0 +1,57 @@
+// The models and heads to choose from: each with what it is, whether it works here or why not, and a way to load it.
+(() => {
+  const { h, say } = Jakiro;
+
+  const LOOK_MS = 1000;
+
+  class PairList {
+    constructor(server) {
+      this.server = server;
+      this.list = h("ul");
+      this.hint = h("p", { class: "muted small" });
+      this.element = h("details", { ontoggle: () => this.follow() }, h("summary", null, say("pairs")), this.hint, this.list);
+    }
+
+    // While it is open it keeps up with what the server says
+    async follow() {
+      clearTimeout(this.timer);
+      if (!this.element.open) return;
+      const { chip } = Jakiro;
+      const key = JSON.stringify([chip.value && chip.value.pair, chip.value && chip.value.state]);
+      if (key !== this.key) this.draw(await this.server.pairs());
+      this.key = key;
+      this.timer = setTimeout(() => this.follow(), LOOK_MS);
+    }
+
+    draw({ pairs, locked }) {
+      this.hint.textContent = locked || say("pairs_hint");
+      this.list.replaceChildren(...pairs.map((pair) => this.line(pair, Boolean(locked))));
+    }
+
+    line(pair, locked) {
+      const { value } = Jakiro.chip;
+      const loaded = Boolean(value && value.pair === pair.name);
+      const busy = !value || value.state === "loading";
+      const button = h("button", { class: "plain-button", "data-pair": pair.name, onclick: () => this.choose(pair.name, button),
+        disabled: locked || busy || !pair.fits || loaded }, say(loaded ? "pair_loaded" : "pair_load"));
+      return h("li", { class: loaded ? "loaded" : "", "data-state": pair.state }, h("div", { class: "pair-head" },
+        h("b", null, pair.name), button),
+      pair.fusion ? h("span", { class: "muted" }, say("pair_fusion", { fusion: pair.fusion })) : null,
+      h("div", { class: "muted" }, pair.reason));
+    }
+
+    async choose(name, button) {
+      button.disabled = true;
+      Jakiro.notify(null);
+      const refusal = await this.server.choose_pair(name);
+      if (refusal) Jakiro.notify("error", refusal);
+      await Jakiro.chip.look();
+    }
+  }
+
+  function mountPairs(element, server) {
+    element.querySelector(".jk-pairs").append(new PairList(server).element);
+  }
+
+  Object.assign(Jakiro, { mountPairs });
+})();
