@@ -14,7 +14,7 @@ from app.packing import pack_header, pack_step, to_json
 from app.runs import Runs, Visitor
 from app.worker import ModelService, Run, batches
 
-UPDATE_SECONDS = 0.1
+UPDATE_SECONDS = 0.085
 KEPT_TICKS = 8
 
 
@@ -36,7 +36,7 @@ def begin(service: ModelService, runs: Runs, visitor: Visitor, asking: Asking, r
 
 
 def generate(service: ModelService, runs: Runs, visitor: Visitor, values: tuple) -> Iterator[dict]:
-    """Answers one question: yields the view's value at most ten times a second, in the end with text and end reason.
+    """Answers one question: yields the view's value at most twelve times a second, at last with text and end.
 
     A value that does not fit, or an error while answering, becomes `{"run": …, "error": sentence}`.
     """

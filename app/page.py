@@ -40,12 +40,16 @@ def build(
     runs = Runs(service.limits)
     picker = Picker(service, loader_of, pairs_folder, given)
     service.pair = picker.first_name
+
+    def chip(_=None) -> dict:
+        return service.chip()
+
     with gr.Blocks(title=words.TITLE, analytics_enabled=False, fill_width=True) as page:
         gr.HTML(
             value={},
             html_template=_TOP_TEMPLATE,
             js_on_load="Jakiro.mountTop(element, server);",
-            server_functions=[lambda _=None: service.chip()],
+            server_functions=[chip],
             apply_default_css=False,
             elem_id="top",
         )

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from app import words
 from app.asking import Asking
@@ -55,7 +55,7 @@ class ModelService:
         self.turns.wake()
 
     def swap(self, load: Callable[[], object], pair: str) -> bool:
-        """Lets a local device run another pair for everybody as soon as the answers that run are done; others wait for it.
+        """Lets a local device run another pair for everybody once the answers that run are done; others wait for it.
 
         What cannot be loaded leaves the old pair where it was, and the chip says why.
 

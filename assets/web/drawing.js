@@ -5,7 +5,7 @@
   const { state, lane, live, guessing, stepsShown, raceTime } = screen;
 
   // Milliseconds between drawings of a part while an answer is being written
-  const EVERY = { text: 100, numbers: 250, tree: 500 };
+  const EVERY = { text: 80, numbers: 250, tree: 500 };
   const LATE_MS = 40;
   const SLOWEST = 8;
 

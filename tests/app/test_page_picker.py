@@ -90,14 +90,15 @@ def test_weights_that_are_larger_than_the_free_memory_are_refused_with_both_numb
 
 
 def test_another_pair_is_loaded_behind_the_answer_that_runs_and_before_the_next():
-    service = service_of(FakeGenerator(pace=0.5))
-    first, second = Run(service, asking()), None
+    generator = FakeGenerator(pace=0.5)
+    service = service_of(generator)
+    first = Run(service, asking())
     first.start()
     wait_for(lambda: first.traces)
     may_load = threading.Event()
 
     def load():
-        assert first.finished.is_set()
+        assert not generator.active
         may_load.wait(5)
         return Another()
 

@@ -1,0 +1,177 @@
+"""What watching costs, on this machine: `python -m tests.app.measure_page` prints a table; it takes about five minutes.
+
+Page, model and browser share the machine's cores. Run it where nothing else runs.
+"""
+
+import argparse
+import shutil
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+from playwright.sync_api import sync_playwright
+
+from app import page, words
+from app.device import Event
+from app.local_device import LocalDevice
+from jakiro.config import SamplingParams, TreeConfig
+from tests.app.conftest import BROWSERS, FLAGS
+
+QUESTION = "Write a long story about a lighthouse keeper, with as many details as you can."
+TREE = {"candidates": 23, "levels": 5}
+RECORDED_STEP_SECONDS = 0.03
+COUNT_FRAMES = """() => { window.frames = 0; window.longest = 0; let last = performance.now();
+  const count = now => { window.frames += 1; window.longest = Math.max(window.longest, now - last); last = now;
+    requestAnimationFrame(count); }; requestAnimationFrame(count); }"""
+DRAIN = """import sys, time
+from gradio_client import Client
+client = Client(sys.argv[1], verbose=False)
+job = client.submit(sys.argv[2], length=int(sys.argv[3]), tree=sys.argv[4], candidates=23, levels=5, alongside=False,
+                    api_name="/generate")
+print(len([update for update in job]))
+"""
+
+
+class Watched(LocalDevice):
+    """A local device that remembers when its last event came and how long the answer took."""
+
+    last_event = seconds = 0.0
+    events: list[Event]
+
+    def answer(self, asking, halt) -> Iterator[Event]:
+        self.events, start = [], time.time()
+        for event in super().answer(asking, halt):
+            self.events.append(event)
+            self.last_event = time.time()
+            yield event
+        self.seconds = self.last_event - start
+
+
+class Recorded:
+    """A device that gives the events of an answer again, at a steady pace, and computes nothing."""
+
+    places, costs = 1, None
+
+    def __init__(self, events: list[Event], status: dict) -> None:
+        self.events, self.status, self.last_event = events, status, 0.0
+
+    def load(self, told) -> None:
+        return None
+
+    def answer(self, asking, halt: threading.Event) -> Iterator[Event]:
+        for event in self.events:
+            time.sleep(RECORDED_STEP_SECONDS if event[0] == "step" else 0)
+            self.last_event = time.time()
+            yield event
+
+    def close(self) -> None:
+        return None
+
+
+def speed(events: list[Event]) -> float:
+    """Tokens after the first ÷ own decode seconds, of the answer whose events these are."""
+    steps = [payload for kind, _, payload in events if kind == "step"]
+    return sum(len(step.committed_ids) for step in steps) / sum(step.total_ms for step in steps) * 1000
+
+
+def watch(browser, address: str, device, length: int) -> dict:
+    """Asks in a browser and measures what is drawn; returns numbers by name."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900})
+    tab = context.new_page()
+    received = []
+    network = context.new_cdp_session(tab)
+    network.send("Network.enable")
+    network.on("Network.dataReceived", lambda event: received.append(event["dataLength"]))
+    tab.goto(address)
+    tab.wait_for_selector("#jk-chip.ready", timeout=300_000)
+    tab.click("#jk-settings")
+    tab.get_by_label(words.FIXED).check()
+    tab.get_by_label(words.ALONGSIDE).uncheck()
+    tab.fill("#length input", str(length))
+    for name, value in TREE.items():
+        tab.fill(f"#{name} input", str(value))
+    tab.keyboard.press("Tab")
+    tab.click("#settings .toggle-button")
+    tab.fill("#question textarea", QUESTION)
+    tab.click("#ask")
+    tab.wait_for_function("() => /^[0-9a-f]{32}$/.test(document.querySelector('.jk-view').dataset.run)", timeout=60_000)
+    tab.evaluate(COUNT_FRAMES)
+    received.clear()
+    before, start = int(tab.get_attribute(".jk-view", "data-drawn")), time.time()
+    tab.wait_for_selector('.jk-view[data-finished="true"]', timeout=400_000)
+    end = time.time()
+    found = tab.evaluate("() => ({frames, longest, ticks: Jakiro.moves.state.run.ticks})")
+    drawn = int(tab.get_attribute(".jk-view", "data-drawn")) - before
+    context.close()
+    return {
+        "drawn updates/s": drawn / (end - start),
+        "frames/s": found["frames"] / (end - start),
+        "longest frame, ms": found["longest"],
+        "bytes per update": sum(received) / max(1, found["ticks"]),
+        "lag at the end, s": end - device.last_event,
+    }
+
+
+def drain(address: str, length: int) -> int:
+    """Lets a program of its own read all updates; returns how many there were."""
+    command = [sys.executable, "-c", DRAIN, address, QUESTION, str(length), words.FIXED]
+    return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+def alone(generator, length: int) -> list[Event]:
+    """The same answer as the command line makes it: no server, no browser."""
+    tree = TreeConfig(nodes=TREE["candidates"] + 1, depth=TREE["levels"], policy="fixed")
+    stream = generator.stream(QUESTION, SamplingParams(max_new_tokens=length), tree=tree)
+    return [("step", "jakiro", step) for step in stream]
+
+
+def show(title: str, numbers: dict) -> None:
+    lines = [f"  {name:<28}{value:>10.2f}" for name, value in numbers.items()]
+    sys.stdout.write("\n".join(["", title, *lines, ""]))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--length", type=int, default=900, help="tokens an answer; 900 are about 500 steps")
+    parser.add_argument("--rounds", type=int, default=2, help="how often each way of running is measured, in turn")
+    arguments = parser.parse_args()
+
+    def load():
+        from jakiro import JakiroGenerator
+
+        return JakiroGenerator.from_pretrained()
+
+    device = Watched(load)
+    blocks = page.build(device)
+    address = page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
+    while device.generator is None:
+        time.sleep(0.5)
+    speeds = {"alone": [], "drained": [], "watched": []}
+    path = next(found for name in BROWSERS if (found := shutil.which(name)))
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS.split())
+        for _ in range(arguments.rounds):
+            speeds["alone"].append(speed(alone(device.generator, arguments.length)))
+            drain(address, arguments.length)
+            speeds["drained"].append(speed(device.events))
+            live = watch(browser, address, device, arguments.length)
+            speeds["watched"].append(speed(device.events))
+        show(f"Model, page and browser together, {len(device.events)} events", live)
+        typical = {name: statistics.median(values) for name, values in speeds.items()}
+        show("Tokens/s, own clock", typical)
+        share = {name: 100 * typical[name] / typical["alone"] for name in ("drained", "watched")}
+        show("Per cent of the speed alone", share)
+        blocks.close()
+        recorded = Recorded(device.events, device.status)
+        blocks = page.build(recorded)
+        address = page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
+        show("Browser fed with recorded steps", watch(browser, address, recorded, arguments.length))
+        blocks.close()
+        browser.close()
+
+
+if __name__ == "__main__":
+    main()
