@@ -10,6 +10,7 @@ import json
 import pytest
 
 from app import record, web
+from app.limits import Limits
 from tests.app.conftest import ask, outside, serve, wait_until_finished
 from tests.app.fake import FakeGenerator
 
@@ -145,7 +146,8 @@ def test_hostile_questions_and_answers_are_text_on_every_tab_and_in_every_file(o
 
 
 def test_a_hundred_thousand_characters_are_one_question_and_stay_one_line_of_title(open_tab, tmp_path):
-    blocks, address = serve(lambda: FakeGenerator([b"Yes", b" it is", b"."]))
+    limits = Limits(max_prompt_characters=200_000)
+    blocks, address = serve(lambda: FakeGenerator([b"Yes", b" it is", b"."]), limits=limits)
     try:
         tab = open_tab(address)
         tab.wait_for_selector("svg.tree")
