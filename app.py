@@ -18,7 +18,9 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--numerics", choices=("exact", "fast"), help="same bits for every method, or fastest")
     parser.add_argument("--pairs", type=Path, help="folder with more targets and heads to choose from, one a subfolder")
     parser.add_argument(
-        "--fixed-model", action="store_true", help="visitors cannot load another pair; so it is with --share and on Spaces"
+        "--fixed-model",
+        action="store_true",
+        help="visitors cannot load another pair; always so with --share and on Spaces",
     )
     parser.add_argument("--host", help="address to listen on (GRADIO_SERVER_NAME, else 127.0.0.1)")
     parser.add_argument("--port", type=int, help="port to listen on (GRADIO_SERVER_PORT, else a free one from 7860)")
