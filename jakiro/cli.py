@@ -165,6 +165,14 @@ def bench(
     check_identical: Annotated[
         bool, typer.Option("--check-identical", help="Compare token ids only; resumes where it was stopped.")
     ] = False,
+    state: Annotated[
+        Path | None,
+        typer.Option(help="With --check-identical: the json-lines file to go on with; default: in the results' folder."),
+    ] = None,
+    target_tokens: Annotated[
+        int | None,
+        typer.Option(min=1, help="With --check-identical: go on with further seeds until so many are compared."),
+    ] = None,
 ) -> None:
     """Measure speed, tau and acceptance on this machine, or check that texts are identical."""
     from jakiro.bench.command import compare, measure
@@ -186,8 +194,8 @@ def bench(
     _say_notices(generator)
     console = _table_console()
     if check_identical:
-        folder = out or Path("runs") / "identical"
-        if not compare(generator, settings, questions, folder / "comparisons.jsonl", console):
+        log = state or (out or Path("runs") / "identical") / "comparisons.jsonl"
+        if not compare(generator, settings, questions, log, console, target_tokens):
             raise typer.Exit(1)
     else:
         measure(

@@ -1,5 +1,6 @@
 """What `python -m jakiro bench` does once its options are read: measure or compare, and write it down."""
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -45,22 +46,39 @@ def measure(generator, settings: BenchSettings, questions: Sequence[Question], f
     console.print(f"Written to {folder}: {', '.join(written)}.")
 
 
-def compare(generator, settings: BenchSettings, questions: Sequence[Question], log: Path, console: Console) -> bool:
-    """Compares token ids and says where they part; returns whether all comparisons in the log agree."""
-    before = sum(comparison.setup == setup_of(generator.status, settings) for comparison in read_log(log))
+def compare(
+    generator,
+    settings: BenchSettings,
+    questions: Sequence[Question],
+    log: Path,
+    console: Console,
+    target_tokens: int | None = None,
+) -> bool:
+    """Compares token ids and says where they part; returns whether all comparisons in the log agree.
+
+    Args:
+        target_tokens: goes on with further seeds until the log holds so many compared tokens.
+    """
+    setup = setup_of(generator.status, settings)
+    before = [comparison for comparison in read_log(log) if comparison.setup == setup]
     if before:
-        console.print(f"{log} holds {before} comparisons already; they are not repeated.")
-    total = len(questions) * len(settings.temperatures) * len(settings.seeds) * len(settings.nodes)
+        console.print(f"{log} holds {len(before)} comparisons already; they are not repeated.")
+    combinations = len(questions) * len(settings.temperatures) * len(settings.seeds) * len(settings.nodes)
+    num_tokens = sum(comparison.num_tokens for comparison in before)
+    total, completed = (target_tokens, num_tokens) if target_tokens else (combinations, len(before))
+    start, new_tokens = time.perf_counter(), 0
     try:
         with Progress(console=console, transient=True) as progress:
-            task = progress.add_task("comparing", total=total, completed=min(before, total))
-            for comparison in check_identical(generator, questions, settings, log):
-                progress.update(task, advance=1)
+            task = progress.add_task("comparing", total=total, completed=min(completed, total))
+            for comparison in check_identical(generator, questions, settings, log, target_tokens):
+                new_tokens += comparison.num_tokens
+                progress.update(task, advance=comparison.num_tokens if target_tokens else 1)
                 if comparison.position is not None:
                     console.print(_divergence(comparison))
     except KeyboardInterrupt:
         console.print("Stopped; the same command goes on from here.")
-    done = [comparison for comparison in read_log(log) if comparison.setup == setup_of(generator.status, settings)]
+    seconds = time.perf_counter() - start
+    done = [comparison for comparison in read_log(log) if comparison.setup == setup]
     different = [comparison for comparison in done if comparison.position is not None]
     steps = sum(comparison.num_steps for comparison in done)
     tau = sum(comparison.num_accepted for comparison in done) / steps + 1 if steps else 1.0
@@ -69,6 +87,8 @@ def compare(generator, settings: BenchSettings, questions: Sequence[Question], l
         f"{len(different)} of {len(done)} texts differ; {sum(comparison.num_tokens for comparison in done):,} tokens "
         f"compared, tau {tau:.2f}, {rounding} by the load probe."
     )
+    if new_tokens:
+        console.print(f"{new_tokens:,} of them now, in {seconds:.0f} s: {new_tokens / seconds:.1f} tokens/s both ways.")
     return not different
 
 

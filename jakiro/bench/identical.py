@@ -6,6 +6,7 @@ Every comparison is one line in a json-lines file, so that a run of hours can be
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain, count
 from pathlib import Path
 
 from jakiro.bench.questions import Question
@@ -61,25 +62,44 @@ def read_log(path: Path) -> list[Comparison]:
 
 
 def check_identical(
-    generator, questions: Sequence[Question], settings: BenchSettings, log: Path
+    generator, questions: Sequence[Question], settings: BenchSettings, log: Path, target_tokens: int | None = None
 ) -> Iterator[Comparison]:
-    """Compares first turns that the log doesn't hold yet; yields each comparison and appends it to the log."""
+    """Compares first turns that the log doesn't hold yet; yields each comparison and appends it to the log.
+
+    Args:
+        target_tokens: stops once the log holds so many compared tokens of this setup, and until then goes on with
+            further seeds behind the given ones; None compares what the settings name.
+    """
     setup = setup_of(generator.status, settings)
-    done = {comparison.key for comparison in read_log(log)}
+    logged = [comparison for comparison in read_log(log) if comparison.setup == setup]
+    done, num_tokens = {comparison.key for comparison in logged}, sum(each.num_tokens for each in logged)
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("a", encoding="utf-8") as file:
-        for seed in settings.seeds:
-            for temperature in settings.temperatures:
-                for question in questions:
-                    wanted = [
-                        nodes
-                        for nodes in settings.nodes
-                        if (setup, question.question_id, question.category, temperature, seed, nodes) not in done
-                    ]
-                    for comparison in _compare(generator, question, settings, temperature, seed, wanted, setup):
-                        file.write(json.dumps(asdict(comparison)) + "\n")
-                        file.flush()
-                        yield comparison
+        for seed, temperature, question in _combinations(questions, settings, target_tokens is not None):
+            if target_tokens is not None and num_tokens >= target_tokens:
+                return
+            wanted = [
+                nodes
+                for nodes in settings.nodes
+                if (setup, question.question_id, question.category, temperature, seed, nodes) not in done
+            ]
+            for comparison in _compare(generator, question, settings, temperature, seed, wanted, setup):
+                file.write(json.dumps(asdict(comparison)) + "\n")
+                file.flush()
+                num_tokens += comparison.num_tokens
+                yield comparison
+
+
+def _combinations(
+    questions: Sequence[Question], settings: BenchSettings, further_seeds: bool
+) -> Iterator[tuple[int, float, Question]]:
+    """Seed, temperature and question in turn; further seeds only where they matter, at temperatures above 0."""
+    warm = [temperature for temperature in settings.temperatures if temperature > 0]
+    seeds = chain(settings.seeds, count(max(settings.seeds) + 1)) if further_seeds and warm else settings.seeds
+    for seed in seeds:
+        for temperature in settings.temperatures if seed in settings.seeds else warm:
+            for question in questions:
+                yield seed, temperature, question
 
 
 def setup_of(status: dict, settings: BenchSettings) -> str:

@@ -43,6 +43,21 @@ def test_a_stopped_check_goes_on_where_it_was(tmp_path):
     assert len(read_log(log)) == 24
 
 
+def test_a_goal_of_tokens_goes_on_with_further_seeds_where_they_matter(tmp_path):
+    log = tmp_path / "log.jsonl"
+    comparisons = list(check_identical(ScriptedGenerator(), QUESTIONS, SETTINGS, log, target_tokens=200))
+    # Every comparison has five tokens and two trees: 24 by the settings, 16 more at temperature 1 alone.
+    assert len(comparisons) == 40
+    assert {(each.temperature, each.seed) for each in comparisons[24:]} == {(1.0, 2), (1.0, 3), (1.0, 4)}
+    assert not list(check_identical(ScriptedGenerator(), QUESTIONS, SETTINGS, log, target_tokens=200))
+    assert len(list(check_identical(ScriptedGenerator(), QUESTIONS, SETTINGS, log, target_tokens=215))) == 4
+
+
+def test_a_goal_that_greedy_decoding_cannot_reach_ends_with_its_prompts(tmp_path):
+    greedy = BenchSettings(temperatures=(0.0,), seeds=(0,), nodes=(8,))
+    assert len(list(check_identical(ScriptedGenerator(), QUESTIONS, greedy, tmp_path / "log.jsonl", 10**6))) == 3
+
+
 def test_another_setup_is_compared_anew(tmp_path):
     log = tmp_path / "log.jsonl"
     list(check_identical(ScriptedGenerator(), QUESTIONS, SETTINGS, log))
