@@ -167,7 +167,7 @@ def bench(
     ] = False,
     state: Annotated[
         Path | None,
-        typer.Option(help="With --check-identical: the json-lines file to go on with; default: in the results' folder."),
+        typer.Option(help="With --check-identical: the json-lines file to go on with; default: one in --out."),
     ] = None,
     target_tokens: Annotated[
         int | None,
