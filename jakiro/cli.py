@@ -173,11 +173,16 @@ def bench(
         int | None,
         typer.Option(min=1, help="With --check-identical: go on with further seeds until so many are compared."),
     ] = None,
+    scale_target: Annotated[
+        str | None,
+        typer.Option(help="7b: widen target and head with zeros to the cost ratio of the official 7B pair; same text."),
+    ] = None,
 ) -> None:
     """Measure speed, tau and acceptance on this machine, or check that texts are identical."""
     from jakiro.bench.command import compare, measure
     from jakiro.bench.questions import load_questions
-    from jakiro.bench.runner import BenchSettings
+    from jakiro.bench.runner import STOCK_METHODS, BenchSettings
+    from jakiro.bench.scaling import Widener
 
     settings = BenchSettings(
         methods=tuple(_list("--methods", methods, str)),
@@ -189,18 +194,22 @@ def bench(
         top_k=top_k,
         tree=_tree(None, depth, width) or TreeConfig(),
     )
+    if scale_target is not None and set(STOCK_METHODS) & set(settings.methods):
+        raise ValueError("--scale-target widens our copy of the target only; leave the methods hf-… out of --methods.")
     questions = load_questions(prompts, limit)
-    generator = _load(target, head, device, dtype, numerics)
+    widener = None if scale_target is None else Widener(scale_target)
+    generator = _load(target, head, device, dtype, numerics, widener)
     _say_notices(generator)
     console = _table_console()
+    if widener is not None:
+        console.print(widener.widening.sentence)
     if check_identical:
         log = state or (out or Path("runs") / "identical") / "comparisons.jsonl"
         if not compare(generator, settings, questions, log, console, target_tokens):
             raise typer.Exit(1)
     else:
-        measure(
-            generator, settings, questions, out or Path("runs") / "bench" / f"{datetime.now():%Y%m%d-%H%M%S}", console
-        )
+        folder = out or Path("runs") / "bench" / f"{datetime.now():%Y%m%d-%H%M%S}"
+        measure(generator, settings, questions, folder, console, widener and widener.widening)
 
 
 @app.command()
@@ -268,14 +277,14 @@ def _training_command(name: str, arguments: list[str]) -> None:
     command(args=arguments, prog_name=f"jakiro {name}")
 
 
-def _load(target, head, device, dtype, numerics):
+def _load(target, head, device, dtype, numerics, prepare=None):
     from transformers.utils import logging as transformers_logging
 
-    from jakiro import JakiroGenerator
+    from jakiro.loading import load_generator
 
     transformers_logging.disable_progress_bar()
     with notes.status("Loading the model…"):
-        return JakiroGenerator.from_pretrained(target, head, device, dtype, numerics)
+        return load_generator(target, head, device, dtype, numerics, prepare=prepare)
 
 
 def _table_console() -> Console:

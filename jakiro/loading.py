@@ -3,6 +3,7 @@
 What can be refused is refused before the target's weights are read: from its config, the head, and the free memory.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -42,16 +43,22 @@ class ReadPair:
 
 
 def load_generator(
-    target: str | None, head: str | None, device: str | None, dtype: str | None, numerics: str | None
+    target: str | None,
+    head: str | None,
+    device: str | None,
+    dtype: str | None,
+    numerics: str | None,
+    prepare: Callable[[ReadPair], ReadPair] | None = None,
 ) -> JakiroGenerator:
-    """See `JakiroGenerator.from_pretrained`."""
-    generator = start_pair(read_pair(target, head, device, dtype, numerics))
+    """See `JakiroGenerator.from_pretrained`; `prepare` changes what was read before anything is computed with it."""
+    read = read_pair(target, head, device, dtype, numerics)
+    generator = start_pair(read if prepare is None else prepare(read))
     model = generator.target
     rounds_alike = model.bit_identical or numerics == "fast" or model.device.type != "cpu"
     if dtype is None and model.dtype is not torch.float32 and not rounds_alike:
         # Some processors pick another bfloat16 kernel for each number of rows; packed float32 has one for all.
-        del generator, model
-        return load_generator(target, head, device, "float32", numerics)
+        del generator, model, read
+        return load_generator(target, head, device, "float32", numerics, prepare)
     return generator
 
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
@@ -13,10 +14,23 @@ from jakiro.bench.questions import Question
 from jakiro.bench.render import DEFINITIONS, tables, write_json, write_plots
 from jakiro.bench.report import summarise
 from jakiro.bench.runner import PLAIN_FAST, STOCK_METHODS, Bench, BenchSettings
+from jakiro.bench.scaling import Widening
+from jakiro.budget import DeviceProfile
 
 
-def measure(generator, settings: BenchSettings, questions: Sequence[Question], folder: Path, console: Console) -> None:
-    """Runs the benchmark, prints its tables and writes bench.json and plots; an interruption keeps what is done."""
+def measure(
+    generator,
+    settings: BenchSettings,
+    questions: Sequence[Question],
+    folder: Path,
+    console: Console,
+    widening: Widening | None = None,
+) -> None:
+    """Runs the benchmark, prints its tables and writes bench.json and plots; an interruption keeps what is done.
+
+    Args:
+        widening: what was done to the pair, where its inner widths are another pair's.
+    """
     bench = Bench(generator, settings, _fast_generator(generator, settings), _stock(generator, settings))
     folder.mkdir(parents=True, exist_ok=True)
     runs = []
@@ -37,13 +51,24 @@ def measure(generator, settings: BenchSettings, questions: Sequence[Question], f
     for table in tables(groups):
         console.print(table)
     console.print(DEFINITIONS, style="dim")
-    write_json(folder / "bench.json", environment(generator.status), settings, groups, runs)
+    if widening is not None:
+        console.print(f"{widening.sentence} {_measured_passes(generator.profile)}")
+    stamp = environment(generator.status) | ({"widened": asdict(widening)} if widening else {})
+    write_json(folder / "bench.json", stamp, settings, groups, runs)
     written = ["bench.json"]
     try:
         written += [path.name for path in write_plots(folder, groups)]
     except ModuleNotFoundError:
         console.print("No plots: matplotlib is not installed (it comes with the extra [train]).")
     console.print(f"Written to {folder}: {', '.join(written)}.")
+
+
+def _measured_passes(profile: DeviceProfile) -> str:
+    target, draft = profile.verify(1), profile.draft(1)
+    return (
+        f"Measured here: {target:.1f} ms a target pass over one node, {draft:.1f} ms the draft of one level "
+        f"({100 * draft / target:.0f} %)."
+    )
 
 
 def compare(

@@ -1,0 +1,180 @@
+"""The cost of a large pair with a small pair's acceptance: inner widths filled up with zeros, the text unchanged.
+
+A zero column of the gate and the up projection gives silu(0) · 0 = 0, and a zero row of the down projection adds
+nothing, so the widened models compute what they computed before; only more weights are read and multiplied. Hidden
+size, heads, layers and vocabularies stay. Sizes are those of Vicuna 7B and its Jakiro head (arXiv 2502.06282).
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from jakiro.draft.jakiro import JakiroHead
+from jakiro.loading import ReadPair
+from jakiro.placement import free_memory
+
+WIDTH_UNIT = 64
+# On a CPU layers are held twice while they are packed.
+SHARE_OF_FREE_MEMORY = {"cpu": 0.25, "cuda": 0.5}
+
+
+@dataclass(frozen=True, slots=True)
+class PassWeights:
+    """How many weights one pass of the target and one of the draft head read."""
+
+    target: int
+    head: int
+
+
+def _official_7b() -> PassWeights:
+    hidden, inner, layers, vocabulary, experts = 4096, 11_008, 32, 32_000, 2
+    layer = 4 * hidden * hidden + 3 * hidden * inner
+    head_layer = 4 * hidden * hidden + experts * 3 * hidden * hidden
+    return PassWeights(
+        target=layers * layer + vocabulary * hidden,
+        head=2 * hidden * hidden + head_layer + vocabulary * hidden,
+    )
+
+
+OFFICIAL = {"7b": _official_7b()}
+
+
+@dataclass(frozen=True, slots=True)
+class Widening:
+    """What was widened, and what a pass reads since.
+
+    Attributes:
+        scale: the official pair's name.
+        inner_size, expert_size: new inner widths of the target's MLP and of one expert; the ones before in `before`.
+        weights: read by one pass of the widened target and head.
+        bytes_per_weight: of the dtype they are computed with.
+    """
+
+    scale: str
+    inner_size: int
+    expert_size: int
+    before: tuple[int, int]
+    weights: PassWeights
+    bytes_per_weight: int
+
+    @property
+    def sentence(self) -> str:
+        official = OFFICIAL[self.scale]
+        return (
+            f"Widened with zeros to the costs of {self.scale}: MLP {self.before[0]:,} → {self.inner_size:,}, experts "
+            f"{self.before[1]:,} → {self.expert_size:,}. A pass of the target reads "
+            f"{self.weights.target * self.bytes_per_weight / 1e9:.2f} GB, one of the head "
+            f"{self.weights.head * self.bytes_per_weight / 1e6:.0f} MB: "
+            f"{100 * self.weights.head / self.weights.target:.1f} % (official: "
+            f"{100 * official.head / official.target:.1f} %). Texts and acceptance are the small pair's."
+        )
+
+
+class Widener:
+    """Widens a pair between reading and starting it, as `load_generator` asks for it.
+
+    Args:
+        scale: a name in `OFFICIAL`.
+
+    Attributes:
+        widening: what was done; None before a pair came.
+    """
+
+    def __init__(self, scale: str) -> None:
+        if scale not in OFFICIAL:
+            raise ValueError(f"A pair can be scaled to {', '.join(OFFICIAL)}; you gave {scale!r}.")
+        self.scale, self.widening = scale, None
+
+    def __call__(self, read: ReadPair) -> ReadPair:
+        """The pair widened in place, under a name of its own: neither its costs nor its hash are the small one's."""
+        if read.head is None:
+            raise ValueError("Only a target with a draft head can be scaled: the costs of both are what is scaled.")
+        weight = read.model.get_output_embeddings().weight
+        room = SHARE_OF_FREE_MEMORY.get(weight.device.type, 0.25) * free_memory(weight.device)
+        self.widening = widen(read.model, read.head, self.scale, int(room / weight.element_size()))
+        name = f"{read.names.target_name}, widened to {self.scale}'s costs (MLP {self.widening.inner_size:,})"
+        return replace(read, names=replace(read.names, target_name=name), sha256=None)
+
+
+def widen(model: nn.Module, head: JakiroHead, scale: str, weight_limit: int) -> Widening:
+    """Widens target and head in place until a pass of each reads what the official pair's does, or in its ratio.
+
+    Args:
+        model: a stock causal language model that nothing has been packed of yet.
+        head: its draft head, not packed either.
+        scale: a name in `OFFICIAL`.
+        weight_limit: the most weights that the target may read; a smaller target keeps the official cost ratio.
+
+    Raises:
+        ValueError: layers without gate, up and down projections, or a head too large for the ratio within the limit.
+    """
+    layers = [getattr(layer, "mlp", None) for layer in model.base_model.layers]
+    if not all(type(getattr(mlp, name, None)) is nn.Linear for mlp in layers for name in _MLP_NAMES):
+        raise ValueError(
+            f"{model.config.model_type} has no gate, up and down projections to widen; choose a target with Llama's."
+        )
+    official = OFFICIAL[scale]
+    ratio = official.head / official.target
+    before = layers[0].gate_proj.out_features, head.config.expert_intermediate_size
+    now = PassWeights(_target_weights(model), _head_weights(head))
+    wanted = max(min(official.target, weight_limit), round(now.head / ratio))
+    per_width = PassWeights(
+        target=3 * len(layers) * layers[0].gate_proj.in_features,
+        head=sum(parameter.numel() for parameter in head.layers[0].mlp_moe.experts.parameters()) // before[1],
+    )
+    if wanted > max(weight_limit, now.target):
+        raise ValueError(
+            f"The draft head reads {now.head:,} weights a pass; a target in {scale}'s ratio would read {wanted:,}, and "
+            f"here is room for {weight_limit:,}."
+        )
+    inner_size = before[0] + _whole_units((wanted - now.target) / per_width.target)
+    target = now.target + (inner_size - before[0]) * per_width.target
+    expert_size = before[1] + _whole_units((ratio * target - now.head) / per_width.head)
+    for mlp in layers:
+        _widen_projections(mlp, inner_size)
+    model.config.get_text_config().intermediate_size = inner_size
+    for expert in head.layers[0].mlp_moe.experts:
+        _widen_projections(expert, expert_size)
+    head.config = replace(head.config, expert_intermediate_size=expert_size)
+    weights = PassWeights(target, _head_weights(head))
+    return Widening(scale, inner_size, expert_size, before, weights, next(model.parameters()).element_size())
+
+
+_MLP_NAMES = ("gate_proj", "up_proj", "down_proj")
+_NARROWING = ("down_proj", "proj")
+
+
+def _whole_units(width: float) -> int:
+    return max(round(width / WIDTH_UNIT), 0) * WIDTH_UNIT
+
+
+def _target_weights(model: nn.Module) -> int:
+    linears = [module for module in model.base_model.modules() if isinstance(module, nn.Linear)]
+    return sum(linear.weight.numel() for linear in linears) + model.get_output_embeddings().weight.numel()
+
+
+def _head_weights(head: JakiroHead) -> int:
+    linears = [module for module in head.modules() if isinstance(module, nn.Linear)]
+    rows = head.config.draft_vocab_size or head.config.vocab_size
+    return sum(linear.weight.numel() for linear in linears) + rows * head.config.hidden_size
+
+
+def _widen_projections(module: nn.Module, inner_size: int) -> None:
+    """Zeros behind the inner width of every projection into or out of it."""
+    for name, linear in module.named_children():
+        if not isinstance(linear, nn.Linear):
+            continue
+        outwards = name in _NARROWING
+        shape = (linear.out_features, inner_size) if outwards else (inner_size, linear.in_features)
+        linear.weight = nn.Parameter(_filled_up(linear.weight.detach(), shape), requires_grad=False)
+        linear.out_features, linear.in_features = shape
+        if linear.bias is not None and not outwards:
+            linear.bias = nn.Parameter(_filled_up(linear.bias.detach(), (inner_size,)), requires_grad=False)
+
+
+def _filled_up(weight: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The weight with zeros behind it; written ones, because memory that was never written is read from one page."""
+    wide = torch.empty(shape, dtype=weight.dtype, device=weight.device).zero_()
+    wide[tuple(slice(size) for size in weight.shape)] = weight
+    return wide
