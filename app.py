@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from app import page
-from app.local_device import LocalDevice
+from app.devices import device_for
 
 
 def read_arguments() -> argparse.Namespace:
@@ -20,8 +20,9 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--fixed-model",
         action="store_true",
-        help="visitors cannot load another pair; always so with --share and on Spaces",
+        help="visitors cannot load another pair; always so with --share, --workers and on Spaces",
     )
+    parser.add_argument("--workers", help="let a Ray cluster answer: ray://host:port, or auto on one of its machines")
     parser.add_argument("--host", help="address to listen on (GRADIO_SERVER_NAME, else 127.0.0.1)")
     parser.add_argument("--port", type=int, help="port to listen on (GRADIO_SERVER_PORT, else a free one from 7860)")
     parser.add_argument("--share", action="store_true", help="also open a public Gradio link")
@@ -46,15 +47,14 @@ def main() -> None:
         return load
 
     given = (arguments.target, arguments.head)
-    fixed = arguments.fixed_model or arguments.share or "SPACE_ID" in os.environ
+    fixed = arguments.fixed_model or arguments.share or arguments.workers or "SPACE_ID" in os.environ
     if arguments.pairs is not None and not arguments.pairs.is_dir():
         sys.exit(f"The page could not start: there is no folder {arguments.pairs}; give --pairs a folder of models.")
-    blocks = page.build(
-        LocalDevice(loader_of(*given)), None if fixed else loader_of, arguments.pairs, given, arguments.numerics
-    )
     try:
+        device = device_for(arguments, loader_of(*given))
+        blocks = page.build(device, None if fixed else loader_of, arguments.pairs, given, arguments.numerics)
         page.launch(blocks, host=arguments.host, port=arguments.port, share=arguments.share)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         sys.exit(f"The page could not start: {error}")
 
 

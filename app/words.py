@@ -68,6 +68,22 @@ LOAD_FAILED = "The model could not be loaded: {reason}"
 SWAP_FAILED = "{pair} could not be loaded, the model before it stays: {reason}"
 UNKNOWN_RUN = "This answer is no longer kept on the server; ask again to get its trace."
 
+ZERO_GPU = "ZeroGPU"
+ZERO_QUOTA = "No GPU time is left for you today. Sign in at huggingface.co for more; recordings still play."
+ZERO_QUOTA_WAIT = "Your GPU time is used up; there is new time in {wait}. Recordings still play."
+ZERO_TOO_LONG = "This answer needs more GPU time than you may ask for. Choose a shorter length."
+ZERO_BUSY = "No GPU was free. Try again in a minute; recordings still play."
+ZERO_ABORTED = "The GPU was taken away before the answer was done. Choose a shorter length, or ask again."
+ZERO_TIME_OVER = (
+    "The GPU time asked for this answer is over; what is here stays. Choose a shorter length, or ask again."
+)
+
+RAY_MISSING = "--workers needs Ray Serve, which is not installed; run: pip install 'ray[serve]'"
+RAY_NO_CLUSTER = "no Ray cluster answers at “{address}”; start one, or correct the address"
+RAY_NO_WORKERS = "the Ray cluster at “{address}” runs no workers of this page; start them with serve run"
+RAY_WORKER_LOST = "The worker that wrote this answer is gone; what is here stays. Press Ask to try again."
+RAY_UNREACHABLE = "The workers cannot be reached at the moment. Your question is kept; press Ask to try again."
+
 WAITING_FOR_MODEL = "Starts when the model is ready."
 WAITING_IN_QUEUE = "You are number {position} in the queue. What you see stays here until then."
 WAITING_WITH_TIME = "You are number {position}. About {seconds} s. What you see stays here until then."

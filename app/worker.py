@@ -5,6 +5,7 @@ thread nor its exclusion can be left to it: each answer has one thread of its ow
 `turns.py`). What a device is, and what may stand in for a local one, is `device.py`.
 """
 
+import contextvars
 import queue
 import sys
 import threading
@@ -139,7 +140,9 @@ class Run:
         self._halt, self._reason = threading.Event(), None
         self._service, self._asking = service, asking
         self._turn = service.turns.take(self._halt, lambda sentence: self.events.put(("wait", None, sentence)), group)
-        self._thread = threading.Thread(target=self._work, name=f"answer-{self.id[:8]}", daemon=True)
+        # In the visitor's context: whoever lends a GPU asks there whose quota it counts on
+        work = contextvars.copy_context().run
+        self._thread = threading.Thread(target=work, args=(self._work,), name=f"answer-{self.id[:8]}", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
