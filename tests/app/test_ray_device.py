@@ -41,7 +41,7 @@ def device():
     environment = os.environ | {"PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
     start = (
         f"start --head --block --port {port} --ray-client-server-port {client_port} --num-cpus 2 "
-        f"--object-store-memory {STORE_BYTES} --include-dashboard=false --node-ip-address 127.0.0.1"
+        f"--object-store-memory {STORE_BYTES} --include-dashboard=false"
     )
     command = [sys.executable, "-m", "ray.scripts.scripts", *start.split()]
     cluster = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
