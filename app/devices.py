@@ -2,14 +2,18 @@
 
 import argparse
 import importlib.util
+from collections.abc import Callable
 
 from app import words, zero_device
 from app.device import Device
 from app.local_device import LocalDevice
 
 
-def device_for(arguments: argparse.Namespace) -> Device:
+def device_for(arguments: argparse.Namespace, load_generator: Callable[[], object]) -> Device:
     """The device that the command line and the surroundings ask for; nothing is loaded yet.
+
+    Args:
+        load_generator: loads the pair into this process, for the device that is here.
 
     Raises:
         ValueError: workers asked for without Ray.
@@ -20,21 +24,15 @@ def device_for(arguments: argparse.Namespace) -> Device:
         from app.ray_device import RayDevice
 
         return RayDevice(arguments.workers)
-    pair = (arguments.target, arguments.head)
-    if zero_device.is_here():
-        # Spaces prepares torch for processes without a GPU when its package is imported
-        import spaces
+    if not zero_device.is_here():
+        return LocalDevice(load_generator)
+    # Spaces prepares torch for processes without a GPU when its package is imported
+    import spaces
 
-        def read_pair():
-            from jakiro.loading import read_pair
+    def read_pair():
+        from jakiro import loading
 
-            return read_pair(*pair, "cpu", arguments.dtype or zero_device.DTYPE, arguments.numerics)
+        dtype = arguments.dtype or zero_device.DTYPE
+        return loading.read_pair(arguments.target, arguments.head, "cpu", dtype, arguments.numerics)
 
-        return zero_device.ZeroDevice(read_pair, spaces.GPU)
-
-    def load():
-        from jakiro import JakiroGenerator
-
-        return JakiroGenerator.from_pretrained(*pair, arguments.device, arguments.dtype, arguments.numerics)
-
-    return LocalDevice(load)
+    return zero_device.ZeroDevice(read_pair, spaces.GPU)

@@ -1,6 +1,8 @@
 """On ZeroGPU answers run in forked processes: same text, what they measure comes back, and failures are sentences."""
 
+import argparse
 import os
+import sys
 import threading
 
 import gradio as gr
@@ -10,6 +12,7 @@ from gradio.context import LocalContext
 from app import page as app_page
 from app import words, zero_device
 from app.asking import Asking
+from app.devices import device_for
 from app.local_device import LocalDevice
 from app.worker import ModelService, Run, batches
 from app.zero_device import SECONDS_MOST, ZeroDevice, seconds_for, sentence_for
@@ -239,3 +242,15 @@ def test_zerogpu_is_known_by_its_variable_and_its_package(monkeypatch, value, he
     assert zero_device.is_here() is here
     monkeypatch.setattr(zero_device.importlib.util, "find_spec", lambda name: None)
     assert not zero_device.is_here()
+
+
+def test_the_command_line_and_the_surroundings_choose_the_device(monkeypatch):
+    nothing = argparse.Namespace(workers=None, target=None, head=None, dtype=None, numerics=None)
+    monkeypatch.delenv("SPACES_ZERO_GPU", raising=False)
+    assert isinstance(device_for(nothing, object), LocalDevice)
+    monkeypatch.setenv("SPACES_ZERO_GPU", "true")
+    monkeypatch.setitem(sys.modules, "spaces", FakeSpaces())
+    monkeypatch.setattr(zero_device.importlib.util, "find_spec", lambda name: None if name == "ray" else object())
+    assert isinstance(device_for(nothing, object), ZeroDevice)
+    with pytest.raises(ValueError, match=r"needs Ray Serve.*pip install"):
+        device_for(argparse.Namespace(workers="ray://127.0.0.1:1"), object)
