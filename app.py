@@ -52,7 +52,13 @@ def main() -> None:
         sys.exit(f"The page could not start: there is no folder {arguments.pairs}; give --pairs a folder of models.")
     try:
         device = device_for(arguments, loader_of(*given))
-        blocks = page.build(device, None if fixed else loader_of, arguments.pairs, given, arguments.numerics)
+        blocks = page.build(
+            device,
+            loader_of=None if fixed else loader_of,
+            pairs_folder=arguments.pairs,
+            given=given,
+            numerics=arguments.numerics,
+        )
         page.launch(blocks, host=arguments.host, port=arguments.port, share=arguments.share)
     except (OSError, ValueError) as error:
         sys.exit(f"The page could not start: {error}")
