@@ -11,7 +11,7 @@ from rich.progress import Progress
 from jakiro.bench.environment import environment
 from jakiro.bench.identical import Comparison, check_identical, read_log, setup_of
 from jakiro.bench.questions import Question
-from jakiro.bench.render import DEFINITIONS, tables, write_json, write_plots
+from jakiro.bench.render import DEFINITIONS, tables, verdicts, write_json, write_plots
 from jakiro.bench.report import summarise
 from jakiro.bench.runner import PLAIN_FAST, STOCK_METHODS, Bench, BenchSettings
 from jakiro.bench.scaling import Widening
@@ -50,6 +50,8 @@ def measure(
     groups = summarise(runs)
     for table in tables(groups):
         console.print(table)
+    for sentence in verdicts(groups):
+        console.print(sentence, highlight=False)
     console.print(DEFINITIONS, style="dim")
     if widening is not None:
         console.print(f"{widening.sentence} {_measured_passes(generator.profile)}")

@@ -28,6 +28,22 @@ def tables(groups: Sequence[Group]) -> list[Table]:
     return result
 
 
+def verdicts(groups: Sequence[Group]) -> list[str]:
+    """A sentence per temperature and lane: pooled speedup with its lower bound, its prediction, shares of a step."""
+    sentences = []
+    for group in groups:
+        if group.category != OVERALL or group.other_share is None:
+            continue
+        parts = []
+        if group.speedup_interval is not None:
+            parts.append(f"pooled speedup {group.speedup:.3f}×, 95 % lower bound {group.speedup_interval[0]:.3f}")
+        if group.off_prediction is not None:
+            parts.append(f"{100 * group.off_prediction:+.1f} % off its prediction")
+        parts.append(f"other {100 * group.other_share:.1f} % of a step, recording {100 * group.recording_share:.1f} %")
+        sentences.append(f"{_label(group)}: {'; '.join(parts)}.")
+    return sentences
+
+
 def write_json(
     path: Path, environment: dict, settings: BenchSettings, groups: Sequence[Group], runs: Sequence[Run]
 ) -> None:

@@ -24,7 +24,7 @@ class Group:
     Attributes:
         tokens_per_second: 25 %, 50 % and 75 % of the runs' speeds; None where no run decoded anything.
         acceptance_by_depth: (kept, tested) steps for depth 1, 2, …
-        draft_ms, verify_ms, other_ms: means over steps.
+        draft_ms, verify_ms, other_ms, recording_ms: means over steps; recording is a part of other.
         speedup, speedup_interval: against the plain lane named `baseline`, with a 95 % bootstrap interval over prompts.
         predicted, predicted_without_other: what tau and the step's parts promise; None for lanes without own steps.
         identical: share of runs whose token ids equal plain decoding's; None where they need not.
@@ -42,11 +42,31 @@ class Group:
     draft_ms: float | None
     verify_ms: float | None
     other_ms: float | None
+    recording_ms: float | None
     speedup: float | None
     speedup_interval: tuple[float, float] | None
     predicted: float | None
     predicted_without_other: float | None
     identical: float | None
+
+    @property
+    def off_prediction(self) -> float | None:
+        """By which share the measured speedup misses the predicted one: +0.03 is 3 % more than predicted."""
+        return None if self.speedup is None or self.predicted is None else self.speedup / self.predicted - 1
+
+    @property
+    def other_share(self) -> float | None:
+        """Which share of a step is neither drafting nor the target's pass."""
+        return self._share(self.other_ms)
+
+    @property
+    def recording_share(self) -> float | None:
+        """Which share of a step makes its record."""
+        return self._share(self.recording_ms)
+
+    def _share(self, part: float | None) -> float | None:
+        whole = None if part is None else self.draft_ms + self.verify_ms + self.other_ms
+        return part / whole if whole else None
 
 
 def summarise(runs: Sequence[Run]) -> list[Group]:
@@ -95,9 +115,9 @@ def _group(lane: Lane, temperature: float, category: str, members: Sequence[Run]
     speedup = _pooled_speedup(pairs)
     steps = sum(run.num_steps for run in own)
     has_parts = steps > 0 and lane.method not in STOCK_METHODS
-    draft, verify, other = (
+    draft, verify, other, recording = (
         sum(getattr(run, name) for run in own) / steps if has_parts else None
-        for name in ("draft_ms", "verify_ms", "other_ms")
+        for name in ("draft_ms", "verify_ms", "other_ms", "recording_ms")
     )
     tau = sum(run.num_accepted for run in own) / steps + 1 if steps else None
     plain_steps = sum(run.num_steps for run in plain)
@@ -121,6 +141,7 @@ def _group(lane: Lane, temperature: float, category: str, members: Sequence[Run]
         draft_ms=draft,
         verify_ms=verify,
         other_ms=other,
+        recording_ms=recording,
         speedup=speedup,
         speedup_interval=bootstrap_interval(pairs) if lane != baseline else None,
         predicted=predicted if lane != baseline else None,

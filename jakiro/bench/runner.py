@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from jakiro.bench.questions import Question
+from jakiro.bench.recording import milliseconds_to_record
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.trace import Trace, acceptance_by_depth
 
@@ -90,6 +91,7 @@ class Run:
     Attributes:
         seconds: own decode clock, prefill excluded, the head's part included.
         kept, tested: per depth from 1 on, steps that accepted there and steps that had a candidate to try there.
+        recording_ms: the part of other_ms that makes the trace's nodes, measured by making them once more.
         comparable: whether equal settings must give equal ids (not so for transformers' own sampling).
     """
 
@@ -108,6 +110,7 @@ class Run:
     draft_ms: float
     verify_ms: float
     other_ms: float
+    recording_ms: float = 0.0
     comparable: bool = True
 
     @property
@@ -128,7 +131,9 @@ class Run:
         return asdict(self) | {"lane": self.lane.name}
 
 
-def run_of(trace: Trace, question: Question, turn: int, lane: Lane, temperature: float, seed: int) -> Run:
+def run_of(
+    trace: Trace, question: Question, turn: int, lane: Lane, temperature: float, seed: int, recording_ms: float = 0.0
+) -> Run:
     """A finished trace as a run."""
     depths = acceptance_by_depth(trace.steps)
     return Run(
@@ -147,6 +152,7 @@ def run_of(trace: Trace, question: Question, turn: int, lane: Lane, temperature:
         draft_ms=sum(step.draft_ms for step in trace.steps),
         verify_ms=sum(step.verify_ms for step in trace.steps),
         other_ms=sum(step.other_ms for step in trace.steps),
+        recording_ms=recording_ms,
     )
 
 
@@ -204,4 +210,5 @@ class Bench:
         if lane.method == WITH_CONTEXT:
             tree = replace(tree, context=True)
         trace = generator.run(messages, sampling, method=method, tree=tree)
-        return run_of(trace, question, turn, lane, sampling.temperature, sampling.seed), trace.text
+        recording_ms = milliseconds_to_record(trace, generator.token_text)
+        return run_of(trace, question, turn, lane, sampling.temperature, sampling.seed, recording_ms), trace.text

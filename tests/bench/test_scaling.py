@@ -15,7 +15,7 @@ from jakiro.zoo import Pair
 from tests.support import HEADS, byte_tokenizer, tiny_head, tiny_model, tiny_target
 
 LIMIT = 3_000_000
-SAMPLINGS = (SamplingParams(max_new_tokens=40), SamplingParams(temperature=0.9, seed=4, max_new_tokens=40))
+SAMPLINGS = (SamplingParams(max_new_tokens=24), SamplingParams(temperature=0.9, seed=4, max_new_tokens=24))
 
 
 def generator_over(model, head):

@@ -1,0 +1,18 @@
+"""Recording is measured by making a trace's nodes once more: they must be the same ones."""
+
+from jakiro.bench.recording import _outcome_of, milliseconds_to_record
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.recording import nodes_from
+from tests.support import tiny_generator
+
+
+def test_the_nodes_made_once_more_are_those_of_the_trace():
+    generator = tiny_generator("summed")
+    tree = TreeConfig(width=4, depth=4, nodes=12, context=True)
+    trace = generator.run(
+        "Tell me, tell me, tell me.", SamplingParams(temperature=0.8, seed=2, max_new_tokens=12), tree=tree
+    )
+    assert {node.proposer for step in trace.steps for node in step.nodes} >= {"root", "expert_0", "contrastive"}
+    for step in trace.steps:
+        assert nodes_from(_outcome_of(step), generator.token_text) == step.nodes
+    assert milliseconds_to_record(trace, generator.token_text) > 0
