@@ -6,6 +6,7 @@ No model is loaded, so the pictures show what the recordings hold. Needs Playwri
 import argparse
 import shutil
 import sys
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,12 +57,12 @@ PICTURES = (
 
 
 class NoModel:
-    """A device that stays without a model."""
+    """A device that never comes to have a model."""
 
     places, costs, status = 1, None, {}
 
     def load(self, told) -> None:
-        raise ValueError("pictures need no model")
+        threading.Event().wait()
 
     def answer(self, asking, halt):
         yield from ()
@@ -78,9 +79,7 @@ def take(tab, picture: Picture, address: str, recording: str, folder: Path) -> P
         tab.evaluate("document.documentElement.classList.add('projector')")
     if not tab.locator(f'[role="tab"][data-tab="{picture.tab}"]').count():
         return None
-    # What has no model says so in the chip and above the question; neither belongs into a picture of a recording
-    tab.wait_for_selector("#jk-chip.failed")
-    tab.add_style_tag(content="#jk-chip, #jk-notice { display: none !important; }")
+    tab.add_style_tag(content="#jk-chip { display: none; }")  # it says that the model is loading
     tab.click(f'[role="tab"][data-tab="{picture.tab}"]')
     tab.evaluate(picture.script or "0")
     tab.wait_for_timeout(1500)

@@ -70,8 +70,8 @@
     host.replaceChildren(
       h("div", { class: "pane-head" }, h("h2", null, say("card_title")), h("span", { class: "result-speedup tabular" }, result.speedup)),
       h("p", { class: "asked two-lines", dir: "auto" }, result.question), h("p", { class: "verdict" }, result.verdict),
-      h("dl", null, result.rows.map(([name, value, note]) => [h("dt", null, name, note ? h("span", { class: "note" }, note) : null),
-        h("dd", { class: "tabular" }, value)])),
+      h("dl", null, result.rows.map(([name, value, note]) => [h("dt", null, name), h("dd", { class: "tabular" }, value),
+        note ? h("dd", { class: "note muted" }, note) : null])),
       h("div", { class: "result-side" }, depthBars(result.depths), result.small.map((line) => h("p", { class: "muted small" }, line))));
   }
 
