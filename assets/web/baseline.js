@@ -1,11 +1,14 @@
-// The last plain decoding measured here under the same model and numerics, for answers that ran without one beside them.
+// The last plain decoding measured here under the same model and numerics, for answers that ran without one.
 (() => {
   const { metrics } = Jakiro;
 
   const MINUTE_MS = 60000;
   const measured = new Map();
 
-  const placeOf = ({ header }) => [header.target.name, header.target.sha256, header.device, header.dtype, header.numerics].join("/");
+  const placeOf = ({ header }) => {
+    const { target, device, dtype, numerics } = header;
+    return [target.name, target.sha256, device, dtype, numerics].join("/");
+  };
 
   function remember(run) {
     const speed = run.plain ? metrics.speed(run.plain) : null;
@@ -17,7 +20,8 @@
     const { main } = run;
     const known = run.source === "live" && !run.plain && measured.get(placeOf(main));
     const speed = known ? metrics.speed(main, steps) : null;
-    return speed === null ? null : { speedup: speed / known.speed, minutes: Math.floor((Date.now() - known.at) / MINUTE_MS) };
+    const minutes = known ? Math.floor((Date.now() - known.at) / MINUTE_MS) : 0;
+    return speed === null ? null : { speedup: speed / known.speed, minutes };
   }
 
   Object.assign(Jakiro, { baseline: { remember, against } });

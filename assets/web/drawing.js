@@ -167,7 +167,8 @@
     } else if (!spoken.end && (state.run.finished || now - spoken.at > 10000)) {
       const value = metrics.speedup(main, state.run.plain);
       const speedup = value === null ? "" : say("spoken_speedup", { speedup: value.toFixed(1) });
-      parts.voice.textContent = say(state.run.finished ? "spoken_end" : "spoken_progress", { tokens: main.tokens.length, speedup });
+      const values = { tokens: main.tokens.length, speedup };
+      parts.voice.textContent = say(state.run.finished ? "spoken_end" : "spoken_progress", values);
       spoken = { run: state.run.id, at: now, end: state.run.finished };
     }
   }

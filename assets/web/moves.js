@@ -97,5 +97,6 @@
     state.index = state.run.rest || 0;
   }
 
-  Object.assign(Jakiro, { toTheStart, fromTheStart, advance, moves: { seek, follow, play, setPhase, guessFirst, advance, state } });
+  Object.assign(Jakiro, { toTheStart, fromTheStart, advance,
+    moves: { seek, follow, play, setPhase, guessFirst, advance, state } });
 })();

@@ -56,7 +56,9 @@
       this.card = h("section", { class: "pane result-card", "aria-label": say("card_title") });
       this.replay = h("button", { class: "plain-button start-race", onclick: () => on.play(true) });
       this.element = h("div", { class: "race race-only" }, this.empty, waiting, this.lanes,
-        h("div", { class: "lead-line" }, this.lead, h("p", { class: "muted race-note" }, say("race_note")), this.replay), h("div", { class: "race-below" }, plotPane, this.card));
+        h("div", { class: "lead-line" }, this.lead, h("p", { class: "muted race-note" }, say("race_note")),
+          this.replay),
+        h("div", { class: "race-below" }, plotPane, this.card));
       this.views = {};
     }
 

@@ -1,6 +1,7 @@
 // The result of an answer on one card: verdict, numbers with their definitions, and what it was measured on.
 (() => {
-  const { h, say, number, rate, wholePercent, milliseconds, shares, metrics, sameText, speedupWords, proposerName, laneName } = Jakiro;
+  const { h, say, number, rate, wholePercent, milliseconds, shares, metrics } = Jakiro;
+  const { sameText, speedupWords, proposerName, laneName } = Jakiro;
 
   function verdict(run) {
     const { main, plain } = run;
@@ -52,7 +53,8 @@
     };
   }
 
-  const speedsOf = (run) => Object.values(run.lanes).map((lane) => `${laneName(lane.method)} ${rate(metrics.speed(lane))}`).join(" · ");
+  const speedsOf = (run) => Object.values(run.lanes)
+    .map((lane) => `${laneName(lane.method)} ${rate(metrics.speed(lane))}`).join(" · ");
 
   function depthBars(depths) {
     return h("div", { class: "depth-bars" }, h("div", { class: "muted" }, say("card_acceptance_depth")),
@@ -68,11 +70,13 @@
     }
     const result = resultOf(run);
     host.replaceChildren(
-      h("div", { class: "pane-head" }, h("h2", null, say("card_title")), h("span", { class: "result-speedup tabular" }, result.speedup)),
+      h("div", { class: "pane-head" }, h("h2", null, say("card_title")),
+        h("span", { class: "result-speedup tabular" }, result.speedup)),
       h("p", { class: "asked two-lines", dir: "auto" }, result.question), h("p", { class: "verdict" }, result.verdict),
       h("dl", null, result.rows.map(([name, value, note]) => [h("dt", null, name), h("dd", { class: "tabular" }, value),
         note ? h("dd", { class: "note muted" }, note) : null])),
-      h("div", { class: "result-side" }, depthBars(result.depths), result.small.map((line) => h("p", { class: "muted small" }, line))));
+      h("div", { class: "result-side" }, depthBars(result.depths),
+        result.small.map((line) => h("p", { class: "muted small" }, line))));
   }
 
   const CARD_WIDTH = 1920;

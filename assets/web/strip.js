@@ -19,11 +19,13 @@
       const margin = metrics.marginAt(plain, different);
       const { step } = main.tokens[Math.min(different, main.tokens.length - 1)];
       return { value: say("same_no", { token: different + 1 }), state: "different", step: Math.max(0, step),
-        note: margin === null ? "" : say(margin < NEAR_TIE ? "same_no_note" : "same_no_wide", { margin: margin.toPrecision(2) }) };
+        note: margin === null ? ""
+          : say(margin < NEAR_TIE ? "same_no_note" : "same_no_wide", { margin: margin.toPrecision(2) }) };
     }
     const shown = steps === undefined ? main.tokens.length : main.countAfter(steps - 1);
     const tokens = Math.min(shown, plain.tokens.length);
-    return { value: say("same_yes", { characters: counted("character", characters(main, tokens)), tokens: counted("token", tokens) }),
+    const values = { characters: counted("character", characters(main, tokens)), tokens: counted("token", tokens) };
+    return { value: say("same_yes", values),
       note: say("metric_same_note"), state: "same" };
   }
 
