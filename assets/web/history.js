@@ -92,6 +92,7 @@
       this.endReason = null;
       this.tokens = [];
       this.seconds = []; // own clock at the end of each step
+      this.deepest = 0; // levels of the deepest tree so far
       this.counts = []; // tokens in the answer after each step, the first one included
       this.addToken({ id: header.first_token_id, piece: header.first_piece, step: -1, level: 0, node: -1,
         proposer: "target" });
@@ -115,6 +116,7 @@
       this.seconds.push((this.seconds[this.seconds.length - 1] || 0)
         + (step.draft_ms + step.verify_ms + step.other_ms) / 1000);
       this.counts.push(this.tokens.length);
+      this.deepest = step.nodes.reduce((most, node) => Math.max(most, node.depth), this.deepest);
       return true;
     }
 

@@ -50,11 +50,11 @@
     }
 
     drawBars(lane, state) {
-      const most = lane ? Math.max(2, lane.header.tree.depth + 1 || 2) : 2;
+      const most = lane ? Math.max(2, lane.deepest + 1) : 2;
       const width = Math.max(this.count, 1);
       this.bars.setAttribute("viewBox", `0 0 ${width} ${most}`);
-      if (this.lane !== lane) this.bars.replaceChildren();
-      this.lane = lane;
+      if (this.lane !== lane || this.most !== most) this.bars.replaceChildren();
+      Object.assign(this, { lane, most });
       while (this.bars.childNodes.length > this.count) this.bars.lastChild.remove();
       for (let i = this.bars.childNodes.length; i < this.count; i += 1) {
         const kept = Math.min(most, lane.steps[i].accepted_path.length + 1);
