@@ -146,7 +146,8 @@ def output_function(model: nn.Module, like: Tensor) -> Callable[[Tensor], Tensor
         return forward(shell, input_ids=inputs, use_cache=False).logits[0]
 
     generator = torch.Generator("cpu").manual_seed(0)
-    probe = torch.randn((4, text_config(model).hidden_size), generator=generator, device="cpu").to(like)
+    # Large features, so that a cap on the logits shows.
+    probe = 10 * torch.randn((4, text_config(model).hidden_size), generator=generator, device="cpu").to(like)
     with torch.inference_mode():
         try:
             expected = stock(probe).float()

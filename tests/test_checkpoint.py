@@ -120,6 +120,20 @@ def test_weights_that_are_not_finite_are_named(folder, value):
         load_head(folder)
 
 
+@pytest.mark.parametrize(
+    ("place", "value", "sentence"),
+    [
+        (-1, 260, "draft_token_ids run from \\d+ to 260, its vocabulary from 0 to 259"),
+        (0, -3, "draft_token_ids run from -3 to"),
+        (1, 0, "draft_token_ids are not in ascending order"),
+    ],
+)
+def test_an_index_map_that_is_none_is_refused(folder, place, value, sentence):
+    rewritten(folder, lambda tensors: tensors["draft_token_ids"].__setitem__(place, value))
+    with pytest.raises(ValueError, match=sentence):
+        load_head(folder)
+
+
 def test_a_config_of_another_size_than_the_weights_is_noticed(folder):
     values = json.loads((folder / CONFIG_NAME).read_text())
     (folder / CONFIG_NAME).write_text(json.dumps(values | {"expert_intermediate_size": 32}))

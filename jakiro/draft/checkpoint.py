@@ -159,7 +159,8 @@ def fill_head(head: JakiroHead, tensors: dict[str, torch.Tensor]) -> None:
     """Copies tensors into a head.
 
     Raises:
-        ValueError: a tensor is missing, unexpected, of another shape, or holds values that are not finite.
+        ValueError: a tensor is missing, unexpected, of another shape, or holds values that are not finite, or the
+            index map of a reduced vocabulary is none.
     """
     expected = head.state_dict()
     missing, unexpected = sorted(set(expected) - set(tensors)), sorted(set(tensors) - set(expected))
@@ -176,7 +177,23 @@ def fill_head(head: JakiroHead, tensors: dict[str, torch.Tensor]) -> None:
             )
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
             raise ValueError(f"The draft head's tensor {name} holds values that are not finite; train it again.")
+    _check_draft_token_ids(tensors.get("draft_token_ids"), head.config.vocab_size)
     head.load_state_dict({name: tensor.to(expected[name].dtype) for name, tensor in tensors.items()})
+
+
+def _check_draft_token_ids(draft_token_ids: torch.Tensor | None, vocab_size: int) -> None:
+    if draft_token_ids is None:
+        return
+    ids = draft_token_ids.long()
+    if ids.min() < 0 or ids.max() >= vocab_size:
+        raise ValueError(
+            f"The draft head's draft_token_ids run from {int(ids.min())} to {int(ids.max())}, its vocabulary from 0 to "
+            f"{vocab_size - 1}; use the config that belongs to these weights."
+        )
+    if (ids.diff() <= 0).any():
+        raise ValueError(
+            "The draft head's draft_token_ids are not in ascending order without repeats; sort them, or train it again."
+        )
 
 
 def file_sha256(path: str | Path) -> str:

@@ -1,7 +1,8 @@
 """A corpus the target writes itself: answers to prompts, or to messages it also writes itself (Magpie, 2406.08464).
 
-Rows are JSON lines as `ids`, `kind`, `temp` and `a0` (index of the first answer token), in numbered parts of gzip; a
-manifest beside them says how they were made. Sampling is keyed by (seed, row), so a row does not depend on its batch.
+Rows are JSON lines as `ids`, `kind`, `temp`, `a0` (index of the first answer token) and `l0` (first index to learn
+from), in numbered parts of gzip; a manifest beside them says how they were made. Who writes is `writing.py`'s or
+`endpoint.py`'s business; here it is only a function from requests to texts.
 """
 
 import gzip
@@ -9,16 +10,17 @@ import json
 import logging
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-import torch
-
-from jakiro.sampling import KeyedNoise
+from jakiro.training.writing import Request
 
 MANIFEST_NAME = "manifest.json"
 SELF_WRITTEN = "magpie"
+REPORT_SECONDS = 10.0
+Write = Callable[[deque[Request]], Iterator[tuple[Request, list[int]]]]
 log = logging.getLogger(__name__)
 
 
@@ -31,8 +33,7 @@ class CorpusOptions:
         temperatures: of the answers, taken in turn.
         top_k: tokens to sample from.
         max_new_tokens: longest answer; a self-written message has at most `max_message_tokens`.
-        batch_size: rows written at once.
-        part_rows: rows in one file; a stopped run loses at most this many.
+        part_rows: rows in one file; a stopped run loses the files it had begun.
         min_distinct: smallest share of distinct 4-grams in an answer that is kept.
     """
 
@@ -41,24 +42,46 @@ class CorpusOptions:
     top_k: int = 64
     max_new_tokens: int = 420
     max_message_tokens: int = 200
-    batch_size: int = 16
     part_rows: int = 256
     min_distinct: float = 0.4
 
 
+# What `corpus --recipe` knows: rows and settings; "default" has those of the shipped head's self-written text.
+RECIPES = {"default": (5000, CorpusOptions())}
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a corpus."""
+    """One line of a corpus.
+
+    Attributes:
+        ids: the whole text.
+        kind: "magpie" where the target wrote the message too.
+        temp: temperature of the answer.
+        a0: index of the first answer token.
+        l0: first index to learn from; None in corpora that do not say it.
+    """
 
     ids: list[int]
     kind: str
     temp: float
     a0: int
+    l0: int | None = None
 
     @property
     def loss_start(self) -> int:
-        """A self-written message may be learned from as well; its template prefix is the first 22 tokens or fewer."""
-        return min(22, self.a0) if self.kind == SELF_WRITTEN else self.a0
+        """Where learning begins: at `l0`, else at the answer."""
+        return self.a0 if self.l0 is None else self.l0
+
+
+def with_starts(rows: Sequence[Row], tokenizer) -> list[Row]:
+    """Rows of which each says where to learn from: a message the target wrote may be learned too, its template not."""
+    if all(row.l0 is not None or row.kind != SELF_WRITTEN for row in rows):
+        return list(rows)
+    before = len(turn_ids(tokenizer)[0])
+    return [
+        replace(row, l0=min(before, row.a0)) if row.l0 is None and row.kind == SELF_WRITTEN else row for row in rows
+    ]
 
 
 def read_corpus(paths: Sequence[Path]) -> list[Row]:
@@ -83,7 +106,7 @@ def read_corpus(paths: Sequence[Path]) -> list[Row]:
             for number, line in enumerate(lines, start=1):
                 try:
                     values = json.loads(line)
-                    row = Row(values["ids"], values["kind"], values["temp"], values["a0"])
+                    row = Row(values["ids"], values["kind"], values["temp"], values["a0"], values.get("l0"))
                 except (ValueError, KeyError, TypeError) as error:
                     raise ValueError(f"{file}, line {number}: not a corpus row ({error}).") from error
                 rows.append(row)
@@ -94,11 +117,14 @@ class CorpusWriter:
     """Writes a corpus part by part.
 
     Args:
-        model, tokenizer: the target.
+        write: continues requests, in any order.
+        stop_ids: ids that end a turn.
+        tokenizer: the target's.
         folder: made if missing; an unfinished corpus with the same settings is continued.
         options: how text is sampled.
         prompts: user messages to answer, or None to let the target write them too.
         kind: stored with every row that answers a prompt.
+        target: what the manifest calls the writer.
 
     Raises:
         ValueError: the folder holds a corpus made with other settings, or the tokenizer has no chat template.
@@ -106,136 +132,123 @@ class CorpusWriter:
 
     def __init__(
         self,
-        model,
+        write: Write,
+        stop_ids: Collection[int],
         tokenizer,
         folder: Path,
         options: CorpusOptions,
         prompts: Sequence[str] | None = None,
         kind: str = "prompts",
+        target: str = "",
     ) -> None:
         if not tokenizer.chat_template:
             raise ValueError("The target's tokenizer has no chat template, so there is no user turn to write from.")
-        self.model, self.tokenizer, self.folder, self.options = model, tokenizer, folder, options
+        self._write, self.stop_ids, self.tokenizer = write, stop_ids, tokenizer
+        self.folder, self.options = folder, options
         self.prompts, self.kind = prompts, kind if prompts else SELF_WRITTEN
-        self.stop_ids = stop_ids(model, tokenizer)
-        self.before, self.after = _turn_ids(tokenizer)
+        self.before, self.after = turn_ids(tokenizer)
         self.folder.mkdir(parents=True, exist_ok=True)
-        settings = json.loads(
-            json.dumps({"kind": self.kind, "num_prompts": prompts and len(prompts), **asdict(options)})
-        )
+        settings = {"target": target, "kind": self.kind, "num_prompts": prompts and len(prompts), **asdict(options)}
+        self.settings = json.loads(json.dumps(settings))
         manifest = folder / MANIFEST_NAME
         if manifest.is_file():
             stored = json.loads(manifest.read_text())
-            if stored["settings"] != settings:
+            if stored["settings"] != self.settings:
                 raise ValueError(f"{folder} holds a corpus made with other settings; name an empty folder.")
         else:
-            manifest.write_text(json.dumps({"settings": settings}, indent=2) + "\n")
-        self.seen = {tuple(row.ids) for row in self._kept_rows()}
-
-    def _kept_rows(self) -> list[Row]:
-        return read_corpus([self.folder]) if list(self.folder.glob("*.jsonl.gz")) else []
+            manifest.write_text(json.dumps({"settings": self.settings}, indent=2) + "\n")
+        kept = read_corpus([folder]) if list(folder.glob("*.jsonl.gz")) else []
+        self.seen = {tuple(row.ids) for row in kept}
 
     def write(self, num_rows: int) -> int:
-        """Samples rows 0 … num_rows − 1 that are not there yet; returns the number of tokens kept in this call."""
-        options, kept_tokens, begun = self.options, 0, time.monotonic()
+        """Writes rows 0 … num_rows − 1 that are not there yet; returns the number of tokens kept in this call."""
         num_rows = min(num_rows, len(self.prompts)) if self.prompts else num_rows
-        for first in range(0, num_rows, options.part_rows):
-            part = self.folder / f"part-{first // options.part_rows:05d}.jsonl.gz"
-            last = min(first + options.part_rows, num_rows)
-            if part.is_file():
-                continue
-            rows = []
-            for start in range(first, last, options.batch_size):
-                for row in self._sample(range(start, min(start + options.batch_size, last))):
-                    if self._worth_keeping(row):
-                        self.seen.add(tuple(row.ids))
-                        rows.append(row)
-                        kept_tokens += len(row.ids)
-                done = min(start + options.batch_size, last)
-                speed = kept_tokens / max(time.monotonic() - begun, 1e-9)
-                left = (num_rows - done) * (time.monotonic() - begun) / max(done - first, 1) / 60
-                log.info("%d of %d rows, %.0f tokens/s, about %.0f min left", done, num_rows, speed, left)
-            _write_part(part, rows)
+        size = self.options.part_rows
+        missing = deque(
+            (path, range(first, min(first + size, num_rows)))
+            for first in range(0, num_rows, size)
+            if not (path := self.folder / f"part-{first // size:05d}.jsonl.gz").is_file()
+        )
+        queue = deque(self._first_request(number) for _, numbers in missing for number in numbers)
+        total, kept_tokens, done = len(queue), 0, {}
+        progress = _Progress(total)
+        for row_number, row in self._rows(queue):
+            done[row_number] = row
+            progress.add(len(row.ids) - row.loss_start)
+            # Parts are closed in order, so that which of two equal rows stays does not depend on who was faster.
+            while missing and all(number in done for number in missing[0][1]):
+                path, numbers = missing.popleft()
+                rows = [kept for number in numbers if self._worth_keeping(kept := done.pop(number))]
+                _write_part(path, rows)
+                kept_tokens += sum(len(kept.ids) for kept in rows)
+        self._write_manifest()
         return kept_tokens
 
-    def _sample(self, numbers: range) -> list[Row]:
-        """Rows by number, in order."""
+    def _rows(self, queue: deque[Request]) -> Iterator[tuple[int, Row]]:
+        """Finished rows by number. Requests 2n write row n's message, 2n + 1 its answer."""
+        for request, written in self._write(queue):
+            number, is_answer = divmod(request.number, 2)
+            if is_answer:
+                start = len(self.before) if self.prompts is None else len(request.ids)
+                temperature = request.temperature
+                yield number, Row(request.ids + written, self.kind, temperature, len(request.ids), start)
+            else:
+                message = [token for token in written if token not in self.stop_ids]
+                queue.appendleft(self._answer_request(number, message))
+
+    def _first_request(self, number: int) -> Request:
+        if self.prompts is not None:
+            return self._answer_request(number, self.tokenizer.encode(self.prompts[number], add_special_tokens=False))
         options = self.options
-        temperatures = [options.temperatures[number % len(options.temperatures)] for number in numbers]
         # Message and answer of a row are keyed apart: positions repeat, seeds don't.
-        message_seeds = [(options.seed << 40) + 2 * number for number in numbers]
-        answer_seeds = [seed + 1 for seed in message_seeds]
-        if self.prompts is None:
-            written = sample_batch(
-                self.model, [self.before] * len(numbers), message_seeds, [1.0] * len(numbers), options.top_k,
-                options.max_message_tokens, self.stop_ids,
-            )  # fmt: skip
-            messages = [[token for token in ids if token not in self.stop_ids] for ids in written]
-        else:
-            encode = self.tokenizer.encode
-            messages = [encode(self.prompts[number], add_special_tokens=False) for number in numbers]
-        prompts = [self.before + message + self.after for message in messages]
-        answers = sample_batch(
-            self.model, prompts, answer_seeds, temperatures, options.top_k, options.max_new_tokens, self.stop_ids
-        )
-        return [
-            Row(prompt + answer, self.kind, temperature, len(prompt))
-            for prompt, answer, temperature in zip(prompts, answers, temperatures, strict=True)
-        ]
+        seed = (options.seed << 40) + 2 * number
+        return Request(2 * number, self.before, seed, 1.0, options.max_message_tokens, options.top_k)
+
+    def _answer_request(self, number: int, message: list[int]) -> Request:
+        options = self.options
+        temperature = options.temperatures[number % len(options.temperatures)]
+        seed = (options.seed << 40) + 2 * number + 1
+        ids = self.before + message + self.after
+        return Request(2 * number + 1, ids, seed, temperature, options.max_new_tokens, options.top_k)
 
     def _worth_keeping(self, row: Row) -> bool:
-        return tuple(row.ids) not in self.seen and distinct_share(row.ids[row.a0 :]) >= self.options.min_distinct
+        key = tuple(row.ids)
+        if key in self.seen or distinct_share(row.ids[row.a0 :]) < self.options.min_distinct:
+            return False
+        self.seen.add(key)
+        return True
+
+    def _write_manifest(self) -> None:
+        """How the corpus was made, and what is in it."""
+        rows = read_corpus([self.folder])
+        counts = {
+            "rows": len(rows),
+            "tokens": sum(len(row.ids) for row in rows),
+            "learned_tokens": sum(len(row.ids) - row.loss_start for row in rows),
+        }
+        path = self.folder / MANIFEST_NAME
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps({"settings": self.settings, "counts": counts}, indent=2) + "\n")
+        os.replace(partial, path)
 
 
-@torch.inference_mode()
-def sample_batch(
-    model,
-    prompts: Sequence[list[int]],
-    seeds: Sequence[int],
-    temperatures: Sequence[float],
-    top_k: int,
-    max_new_tokens: int,
-    stop_ids: set[int],
-) -> list[list[int]]:
-    """Continues prompts together until each has ended; finished rows leave the batch.
+class _Progress:
+    """Says now and then how far writing is."""
 
-    Returns:
-        The new ids of each prompt, with the stop id where one came.
-    """
-    device, longest = model.device, max(map(len, prompts))
-    ids = torch.zeros(len(prompts), longest, dtype=torch.int64, device=device)
-    mask = torch.zeros_like(ids)
-    for row, prompt in enumerate(prompts):
-        ids[row, longest - len(prompt) :] = torch.tensor(prompt)
-        mask[row, longest - len(prompt) :] = 1
-    positions = (mask.cumsum(-1) - 1).clamp(min=0)
-    cache, active, written = None, list(range(len(prompts))), [[] for _ in prompts]
-    for _ in range(max_new_tokens):
-        output = model(
-            input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, logits_to_keep=1
+    def __init__(self, total: int) -> None:
+        self.total, self.rows, self.tokens = total, 0, 0
+        self.begun = self.said = time.monotonic()
+
+    def add(self, tokens: int) -> None:
+        self.rows, self.tokens = self.rows + 1, self.tokens + tokens
+        now = time.monotonic()
+        if now - self.said < REPORT_SECONDS and self.rows < self.total:
+            return
+        self.said, seconds = now, max(now - self.begun, 1e-9)
+        left = (self.total - self.rows) * seconds / self.rows / 60
+        log.info(
+            "%d of %d rows, %.0f tokens/s, about %.0f min left", self.rows, self.total, self.tokens / seconds, left
         )
-        cache = output.past_key_values
-        top = output.logits[:, -1].float().topk(min(top_k, output.logits.shape[-1]), dim=-1)
-        next_ids = []
-        for place, row in enumerate(active):
-            values, tokens = top.values[place], top.indices[place]
-            if temperatures[row] > 0:
-                position = torch.tensor(len(prompts[row]) + len(written[row]), device=device)
-                values = values / temperatures[row] + KeyedNoise(seeds[row]).at(position, tokens)
-            next_ids.append(int(tokens[values.argmax()]))
-            written[row].append(next_ids[-1])
-        going = [place for place, token in enumerate(next_ids) if token not in stop_ids]
-        if not going:
-            break
-        positions = positions[:, -1:] + 1
-        mask = torch.cat([mask, mask.new_ones(len(active), 1)], dim=1)
-        ids = torch.tensor(next_ids, device=device)[:, None]
-        if len(going) < len(active):
-            keep = torch.tensor(going, device=device)
-            cache.batch_select_indices(keep)
-            ids, mask, positions = ids[keep], mask[keep], positions[keep]
-            active = [active[place] for place in going]
-    return written
 
 
 def distinct_share(ids: Sequence[int], size: int = 4) -> float:
@@ -244,14 +257,7 @@ def distinct_share(ids: Sequence[int], size: int = 4) -> float:
     return len(set(grams)) / len(grams) if len(grams) > 1 else 1.0
 
 
-def stop_ids(model, tokenizer) -> set[int]:
-    """Every id that ends a turn, by the model's generation config and the tokenizer."""
-    named = model.generation_config.eos_token_id
-    named = named if isinstance(named, list) else [named]
-    return {token for token in [*named, tokenizer.eos_token_id] if token is not None}
-
-
-def _turn_ids(tokenizer) -> tuple[list[int], list[int]]:
+def turn_ids(tokenizer) -> tuple[list[int], list[int]]:
     """The template's ids before and after a user's message, with the start of the answer."""
     marker = "\u2603MESSAGE\u2603"
     text = tokenizer.apply_chat_template(
@@ -265,5 +271,5 @@ def _write_part(part: Path, rows: list[Row]) -> None:
     partial = part.with_suffix(".partial")
     with gzip.open(partial, "wt") as file:
         for row in rows:
-            file.write(json.dumps({"ids": row.ids, "kind": row.kind, "temp": row.temp, "a0": row.a0}) + "\n")
+            file.write(json.dumps(asdict(row)) + "\n")
     os.replace(partial, part)

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -14,6 +13,7 @@ from jakiro import zoo
 from jakiro.bench.questions import load_questions
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.draft.checkpoint import file_sha256, load_head, weights_file
+from jakiro.loading import choose_device, choose_dtype
 from jakiro.training.answers import AnswerFolder
 from jakiro.training.evaluation import ALL, Score, experts_on, scores
 from jakiro.training.options import Device, Target, Threads, comma_list, set_up
@@ -54,12 +54,13 @@ def evaluate(
         SamplingParams(temperature=temperature, seed=seed, max_new_tokens=max_new_tokens)
         for temperature in comma_list("--temperatures", temperatures, float)
     ]
+    precision = choose_dtype(dtype, choose_device(device))
     questions = load_questions(prompts, limit)
     pair = zoo.resolve(target, head)
     if pair.head_path is None:
         raise ValueError(f"No draft head is known for {pair.target_name}; name one with --head.")
-    drafter = load_head(pair.head_path, device, getattr(torch, dtype))
-    model, tokenizer, sha256 = zoo.load_target(pair.target_name, device, dtype)
+    drafter = load_head(pair.head_path, device, precision)
+    model, tokenizer, sha256 = zoo.load_target(pair.target_name, device, precision)
     folder = AnswerFolder(
         model, tokenizer, sha256 or pair.target_name, answers or zoo.cache_folder() / "answers", batch_size
     )

@@ -17,6 +17,7 @@ from jakiro.draft.jakiro import HeadOutput, JakiroHead
 from jakiro.training.features import Batch
 
 CHUNK_ROWS = 512
+OVERLAP_TOKENS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +29,17 @@ class LossWeights:
         feature: SmoothL1 regression to the target's feature.
         contrastive: factor of both terms for the contrastive branch.
         unroll_decay: each further unrolled step counts this much less than the one before.
+        balance: of Σ_e (mean w_e − 1/E)² over a batch, so that no expert is left aside.
+        diversity: of the mean of (1 − max p) Σ √(q_0 q_1) over the target's likeliest tokens, the overlap of what the
+            experts say alone where the target is unsure; where it is sure both should say the same.
     """
 
     token: float = 1.0
     feature: float = 3.0
     contrastive: float = 0.3
     unroll_decay: float = 0.8
+    balance: float = 0.0
+    diversity: float = 0.0
 
 
 class VocabularySlice(NamedTuple):
@@ -80,28 +86,34 @@ def unrolled_mask(length: int, step: int, device: torch.device) -> Tensor:
     return torch.cat(blocks, dim=1)
 
 
+def _logits(features: Tensor, output_rows: Tensor, log_weights: Tensor | None) -> Tensor:
+    """(…, kept) float32; the product is computed in the features' dtype."""
+    logits = functional.linear(features, output_rows.to(features.dtype)).float()
+    return logits if log_weights is None else logits.add_(log_weights)
+
+
 class SoftCrossEntropy(torch.autograd.Function):
     """Mean over rows of −Σ_x p(x) log softmax(W f)(x); the gradient is made on the way: no (rows, V) tensor stays."""
 
     @staticmethod
     def forward(ctx, features: Tensor, output_rows: Tensor, log_weights: Tensor | None, target: Tensor) -> Tensor:
         gradient = torch.empty_like(features)
-        total = features.new_zeros((), dtype=torch.float64)
+        total = torch.zeros((), dtype=torch.float64, device=features.device)
         for start in range(0, len(features), CHUNK_ROWS):
             chunk, probabilities = features[start : start + CHUNK_ROWS], target[start : start + CHUNK_ROWS]
-            logits = functional.linear(chunk, output_rows, log_weights)
+            logits = _logits(chunk, output_rows, log_weights)
             normaliser = logits.logsumexp(dim=-1, keepdim=True)
             total += normaliser.sum(dtype=torch.float64)
             total -= torch.einsum("rv,rv->r", logits, probabilities).sum(dtype=torch.float64)
             error = logits.sub_(normaliser).exp_().sub_(probabilities)
-            torch.mm(error, output_rows, out=gradient[start : start + CHUNK_ROWS])
+            gradient[start : start + CHUNK_ROWS] = error.to(chunk.dtype) @ output_rows.to(chunk.dtype)
         ctx.save_for_backward(gradient)
-        return (total / len(features)).to(features.dtype)
+        return (total / len(features)).float()
 
     @staticmethod
     def backward(ctx, grad_output: Tensor) -> tuple[Tensor, None, None, None]:
         (gradient,) = ctx.saved_tensors
-        return gradient * (grad_output / len(gradient)), None, None, None
+        return gradient * (grad_output / len(gradient)).to(gradient), None, None, None
 
 
 class MixtureCrossEntropy(torch.autograd.Function):
@@ -117,7 +129,7 @@ class MixtureCrossEntropy(torch.autograd.Function):
         for start in range(0, features.shape[1], CHUNK_ROWS):
             part = slice(start, start + CHUNK_ROWS)
             probabilities = target[part]
-            log_probs = functional.linear(features[:, part], output_rows, log_weights).log_softmax(dim=-1)
+            log_probs = _logits(features[:, part], output_rows, log_weights).log_softmax(dim=-1)
             joint = log_probs + router_log[part].T[..., None]
             mixture = joint.logsumexp(dim=0)
             total -= torch.einsum("rv,rv->r", mixture, probabilities).sum(dtype=torch.float64)
@@ -125,16 +137,16 @@ class MixtureCrossEntropy(torch.autograd.Function):
             share = responsible.sum(dim=-1)
             shares[part] = share.T
             error = log_probs.exp_().mul_(share[..., None]).sub_(responsible)
-            gradient[:, part] = error @ output_rows
+            gradient[:, part] = error.to(features.dtype) @ output_rows.to(features.dtype)
         ctx.save_for_backward(gradient, shares)
         ctx.mark_non_differentiable(shares)
-        return (total / features.shape[1]).to(features.dtype), shares
+        return (total / features.shape[1]).float(), shares
 
     @staticmethod
     def backward(ctx, grad_output: Tensor, _) -> tuple[Tensor, Tensor, None, None, None]:
         gradient, shares = ctx.saved_tensors
         scale = grad_output / len(shares)
-        return gradient * scale, -shares * scale, None, None, None
+        return gradient * scale.to(gradient), -shares * scale, None, None, None
 
 
 class Objective(nn.Module):
@@ -158,7 +170,8 @@ class Objective(nn.Module):
         """
         sequence, position = learnable_positions(batch, num_steps).nonzero(as_tuple=True)
         true_features = batch.features[sequence, position]
-        target = functional.linear(true_features, vocabulary.rows, vocabulary.log_weights).softmax(dim=-1)
+        with torch.autocast(true_features.device.type, enabled=False):
+            target = _logits(true_features, vocabulary.rows, vocabulary.log_weights).softmax(dim=-1)
         entropy = -torch.special.xlogy(target, target).sum(-1).mean()
         parts = {"positions": float(len(position)), "target_entropy": float(entropy)}
         total = batch.features.new_zeros(())
@@ -173,7 +186,25 @@ class Objective(nn.Module):
                 factor *= self.weights.contrastive if name == "contrastive" else 1.0
                 total = total + factor * (self.weights.token * token + self.weights.feature * feature)
                 parts |= {f"{name}_{step}/token": token.item(), f"{name}_{step}/feature": feature.item()}
+            if step == 1:
+                for name, weight, value in self._expert_terms(output, sequence, position - 1, target, vocabulary):
+                    total = total + weight * value
+                    parts[f"experts/{name}"] = value.item()
         return total, parts
+
+    def _expert_terms(
+        self, output: HeadOutput, sequence: Tensor, row: Tensor, target: Tensor, vocabulary: VocabularySlice
+    ) -> Iterator[tuple[str, float, Tensor]]:
+        """Name, weight and value of the terms about the experts that are switched on."""
+        if self.weights.balance > 0:
+            mean = output.router_weights[sequence, row].mean(0)
+            yield "balance", self.weights.balance, (mean - 1 / len(mean)).square().sum()
+        if self.weights.diversity > 0 and self.head.config.num_experts == 2:
+            alone = (output.residual + output.expert_outputs)[:, sequence, row]
+            likeliest = target.topk(min(OVERLAP_TOKENS, target.shape[-1]), dim=-1)
+            logits = torch.einsum("erh,rkh->erk", alone, vocabulary.rows[likeliest.indices].to(alone.dtype))
+            overlap = (logits.float().log_softmax(-1).sum(0) / 2).exp().sum(-1)
+            yield "diversity", self.weights.diversity, ((1 - likeliest.values[:, 0]) * overlap).mean()
 
     def unroll(
         self, batch: Batch, num_steps: int, noise: Tensor | None, vocabulary: VocabularySlice | None

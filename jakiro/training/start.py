@@ -6,6 +6,7 @@ from torch import Tensor
 
 from jakiro.config import DraftConfig
 from jakiro.draft.jakiro import JakiroHead
+from jakiro.families import output_function
 from jakiro.training.features import FeatureCache
 from jakiro.training.optimizer import whitening_matrix
 
@@ -173,17 +174,40 @@ def input_whitening(
 
 def head_config(target_config, expert_width: int, draft_vocab: int | None, fusion: str, **fields) -> DraftConfig:
     """The config of a head for a transformers target; `fields` go in as they are."""
+    target_config = target_config.get_text_config()
+    num_heads = target_config.num_attention_heads
     return DraftConfig(
         hidden_size=target_config.hidden_size,
-        num_attention_heads=target_config.num_attention_heads,
-        num_key_value_heads=target_config.num_key_value_heads,
+        num_attention_heads=num_heads,
+        num_key_value_heads=getattr(target_config, "num_key_value_heads", None) or num_heads,
         head_dim=getattr(target_config, "head_dim", None),
         vocab_size=target_config.vocab_size,
         expert_intermediate_size=expert_width,
         draft_vocab_size=draft_vocab if draft_vocab and draft_vocab < target_config.vocab_size else None,
         fusion=fusion,
-        rms_norm_eps=target_config.rms_norm_eps,
-        rope_parameters=dict(target_config.rope_parameters),
+        rms_norm_eps=getattr(target_config, "rms_norm_eps", 1e-6),
+        rope_parameters=_rope_parameters(target_config),
         max_position_embeddings=target_config.max_position_embeddings,
         **fields,
     )
+
+
+def _rope_parameters(target_config) -> dict:
+    """The rotary settings of full attention, where a family has others for its sliding windows."""
+    parameters = dict(getattr(target_config, "rope_parameters", None) or {})
+    parameters = dict(parameters.get("full_attention", parameters))
+    return parameters or {"rope_type": "default", "rope_theta": 10000.0}
+
+
+def check_output_function(model) -> None:
+    """Training computes the target's distribution as softmax(W h).
+
+    Raises:
+        ValueError: this target's logits are scaled, capped or shifted besides.
+    """
+    layer = model.get_output_embeddings()
+    if getattr(layer, "bias", None) is not None or output_function(model, layer.weight) is not layer:
+        raise ValueError(
+            f"{model.config.get_text_config().model_type} scales, caps or shifts its logits, which training does not "
+            "support; choose a target whose output function is one matrix."
+        )

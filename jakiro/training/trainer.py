@@ -5,11 +5,13 @@ import math
 import os
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list
 from torch import Tensor
 
 from jakiro.draft.checkpoint import CONFIG_NAME, WEIGHTS_NAME, save_head
@@ -22,6 +24,7 @@ from jakiro.training.start import input_whitening
 STATE_NAME = "training_state.pt"
 REPORT_STEPS = 20
 OPTIMIZERS = ("muon", "adamw")
+PRECISIONS = ("float32", "bfloat16")
 log = logging.getLogger(__name__)
 
 
@@ -35,9 +38,13 @@ class TrainingOptions:
 
     Attributes:
         seed: keys the order of the data, the noise and the sampled vocabulary.
-        batch_tokens: padded tokens per optimizer step and process.
+        batch_tokens: padded tokens per batch.
+        accumulate: batches per optimizer step and process; processes times this is what a step learns from.
+        precision: "float32", or "bfloat16" for the head's passes; weights, the target's distribution and the losses
+            stay float32.
         optimizer: "muon" (Muon for matrices, AdamW for the rest) or "adamw".
         learning_rate, warmup_steps, weight_decay, clip_norm: with a cosine to zero.
+        clip_value: clips every number of the gradient instead of its norm.
         weights: how the loss terms add up.
         feature_noise: width of the uniform noise on the features read in single-step training, relative to their
             standard deviation.
@@ -52,11 +59,14 @@ class TrainingOptions:
 
     seed: int = 0
     batch_tokens: int = 2048
+    accumulate: int = 1
+    precision: str = "float32"
     optimizer: str = "muon"
     learning_rate: float = 1.2e-3
     warmup_steps: int = 20
     weight_decay: float = 1e-3
     clip_norm: float = 1.0
+    clip_value: float | None = None
     weights: LossWeights = field(default_factory=LossWeights)
     feature_noise: float = 0.25
     unroll: int = 2
@@ -73,7 +83,9 @@ class TrainingOptions:
             raise ValueError("Give either a time budget in minutes or a number of steps, not both and not neither.")
         if self.optimizer not in OPTIMIZERS:
             raise ValueError(f"Optimizer must be one of {', '.join(OPTIMIZERS)}; you gave {self.optimizer!r}.")
-        for name in ("batch_tokens", "learning_rate", "unroll", "time_budget", "max_steps"):
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"Precision must be one of {', '.join(PRECISIONS)}; you gave {self.precision!r}.")
+        for name in ("batch_tokens", "accumulate", "learning_rate", "unroll", "time_budget", "max_steps"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"Training option {name} must be above 0; you gave {value}.")
@@ -134,11 +146,10 @@ class Trainer:
         self.head, self.cache, self.options = head, cache, options
         self.out, self.state_folder = Path(out), state_folder and Path(state_folder)
         self.validate, self.clock = validate, clock
-        self.accelerator = Accelerator()
+        self.accelerator = Accelerator(cpu=head.fc.weight.device.type == "cpu")
         self.objective = Objective(head, options.weights)
         self.optimizer = self._optimizer()
         self.prepared, self.optimizer = self.accelerator.prepare(self.objective, self.optimizer)
-        self.generator = torch.Generator().manual_seed(options.seed * 1009 + self.accelerator.process_index)
         self.frequent, self.draft_index = self._vocabulary()
         self.noise_width = options.feature_noise * self._feature_deviation()
         self.writer = _summary_writer(logdir) if logdir and self.accelerator.is_main_process else None
@@ -181,19 +192,20 @@ class Trainer:
         """Trains to the end of the schedule and saves the head.
 
         Raises:
-            TrainingError: the loss is not finite.
+            TrainingError: the loss is not finite, or there are fewer batches than a step takes.
         """
         last = self.clock()
         last_checkpoint = self.elapsed
         while self.progress < 1:
             if self.next_batch == 0:
-                self.num_ready = self.cache.num_ready()
-            for indices in self._remaining_batches():
-                parts = self._train_on(self._to_device(self.cache.batch(indices)))
+                self.num_ready = self._agreed(self.cache.num_ready())
+            for group in self._remaining_groups():
+                parts = self._train_on(group)
                 self.step += 1
                 self.next_batch += 1
                 now = self.clock()
-                self.elapsed, last = self.elapsed + now - last, now
+                # The main process' clock alone decides, so that all end, and save, after the same step.
+                self.elapsed, last = self._agreed(self.elapsed + now - last), now
                 self._report_step(parts | {"seconds": self.elapsed})
                 if self.elapsed - last_checkpoint >= 60 * self.options.checkpoint_minutes:
                     last_checkpoint = self.elapsed
@@ -206,8 +218,18 @@ class Trainer:
         if self.writer:
             self.writer.close()
 
-    def _remaining_batches(self) -> list[list[int]]:
-        options, world = self.options, self.accelerator.num_processes
+    def _agreed(self, value):
+        """The main process' value, in every process."""
+        if self.accelerator.num_processes == 1:
+            return value
+        return broadcast_object_list([value])[0]
+
+    def _remaining_groups(self) -> list[list[list[int]]]:
+        """This process' batches of every step that is left in the epoch.
+
+        A step takes the next processes × accumulate batches; those that fill no step wait for another epoch's order.
+        """
+        options, share = self.options, self.options.accumulate
         batches = epoch_batches(
             self.cache.lengths,
             options.num_validation,
@@ -216,38 +238,67 @@ class Trainer:
             options.seed,
             self.epoch,
         )
-        mine = batches[self.accelerator.process_index : len(batches) // world * world : world]
-        return mine[self.next_batch :]
+        size, first = self.accelerator.num_processes * share, self.accelerator.process_index * share
+        if len(batches) < size:
+            raise TrainingError(
+                f"There are {len(batches)} batches and a step takes {size}; use fewer processes, a smaller "
+                "--batch-tokens or --accumulate, or more text."
+            )
+        groups = [batches[start : start + size] for start in range(0, len(batches) // size * size, size)]
+        return [group[first : first + share] for group in groups[self.next_batch :]]
 
     def _to_device(self, batch: Batch) -> Batch:
         return Batch(*(getattr(batch, name).to(self.accelerator.device) for name in Batch.__slots__))
 
-    def _train_on(self, batch: Batch) -> dict[str, float]:
-        options = self.options
+    def _train_on(self, group: list[list[int]]) -> dict[str, float]:
+        """One optimizer step; the means of the loss' parts over this process' batches."""
+        options, accelerator = self.options, self.accelerator
         rate = learning_rate_at(self.progress, self.step, options)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        for parameters in self.optimizer.param_groups:
+            parameters["lr"] = rate
         num_steps = unroll_steps_at(self.progress, options)
+        self.prepared.train()
+        found = []
+        first = (self.step * accelerator.num_processes + accelerator.process_index) * options.accumulate
+        for place, indices in enumerate(group):
+            last = place == len(group) - 1
+            with nullcontext() if last else accelerator.no_sync(self.prepared):
+                found.append(self._backward(self._to_device(self.cache.batch(indices)), num_steps, first + place))
+        parameters = self.head.parameters()
+        if options.clip_value is None:
+            norm = float(accelerator.clip_grad_norm_(parameters, options.clip_norm))
+        else:
+            norm = float(torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
+            accelerator.clip_grad_value_(self.head.parameters(), options.clip_value)
+        # Gradients are shared, so every process sees what is wrong in one of them.
+        if not math.isfinite(norm):
+            raise TrainingError(
+                f"Loss or gradient is not finite at step {self.step}; resume from the last checkpoint with a lower "
+                "learning rate, and check the features for values that are not finite."
+            )
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        parts = {name: sum(own[name] for own in found) / len(found) for name in found[0]}
+        parts["positions"] *= len(found)
+        return parts | {"learning_rate": rate, "gradient_norm": norm, "unroll": num_steps}
+
+    def _backward(self, batch: Batch, num_steps: int, number: int) -> dict[str, float]:
+        """Adds a batch's gradient; noise and sampled vocabulary depend on the batch's number in the run alone."""
+        options = self.options
+        generator = torch.Generator().manual_seed(options.seed * 1_000_003 + number)
         labels = self.draft_index[batch.ids.flatten()].unique()
         vocabulary = sample_vocabulary(
-            self.head.output_weight, self.frequent, labels[labels >= 0], options.sampled_rows, self.generator
+            self.head.output_weight, self.frequent, labels[labels >= 0], options.sampled_rows, generator
         )
         noise = None
         if num_steps == 1 and self.noise_width > 0:
-            noise = (torch.rand(batch.features.shape, generator=self.generator) - 0.5) * self.noise_width
+            noise = (torch.rand(batch.features.shape, generator=generator) - 0.5) * self.noise_width
             noise = noise.to(batch.features.device)
-        self.prepared.train()
-        loss, parts = self.prepared(batch, vocabulary, num_steps, noise)
-        if not torch.isfinite(loss):
-            raise TrainingError(
-                f"The loss is {loss.item()} at step {self.step}; resume from the last checkpoint with a lower "
-                "learning rate, and check the features for values that are not finite."
-            )
-        self.accelerator.backward(loss)
-        norm = self.accelerator.clip_grad_norm_(self.head.parameters(), options.clip_norm)
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        return parts | {"loss": loss.item(), "learning_rate": rate, "gradient_norm": float(norm), "unroll": num_steps}
+        half = options.precision == "bfloat16"
+        with torch.autocast(batch.features.device.type, torch.bfloat16, enabled=half):
+            loss, parts = self.prepared(batch, vocabulary, num_steps, noise)
+        self.accelerator.backward(loss / options.accumulate)
+        return parts | {"loss": loss.item()}
 
     def _report_step(self, parts: dict[str, float]) -> None:
         """Every 20 steps, logs the means since the last report and the speed in learned positions per second."""
@@ -300,7 +351,6 @@ class Trainer:
         return {
             "head": self.head.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            "generator": self.generator.get_state(),
             "options": asdict(self.options),
             "position": [self.step, self.epoch, self.next_batch, self.num_ready],
             "elapsed": self.elapsed,
@@ -318,7 +368,6 @@ class Trainer:
         state = torch.load(path, map_location="cpu", weights_only=True)
         self.head.load_state_dict(state["head"])
         self.optimizer.load_state_dict(state["optimizer"])
-        self.generator.set_state(state["generator"])
         self.step, self.epoch, self.next_batch, self.num_ready = state["position"]
         self.elapsed = state["elapsed"]
 

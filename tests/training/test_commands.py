@@ -8,6 +8,9 @@ from typer.testing import CliRunner
 from jakiro import JakiroGenerator, SamplingParams
 from jakiro.cli import app
 from jakiro.draft.checkpoint import load_head
+from jakiro.training.losses import LossWeights
+from jakiro.training.train_command import _optimizer, _weights
+from jakiro.training.trainer import TrainingOptions
 from tests.support import byte_tokenizer
 
 
@@ -90,6 +93,8 @@ def test_a_run_can_start_from_a_trained_head(target_folder, corpus_folder, tmp_p
         (("--max-steps", 3, "--time-budget", 1), "Give either a time budget"),
         (("--max-steps", 3, "--fusion", "other", "--validation-rows", 4), "fusion must be one of"),
         (("--max-steps", 3, "--optimizer", "sgd"), "Optimizer must be one of"),
+        (("--max-steps", 3, "--loss", "hinge"), "Loss must be one of ours, official"),
+        (("--max-steps", 3, "--precision", "int8"), "Precision must be one of"),
         (("--max-steps", 3, "--start", "zero", "--validation-rows", 4), "Start must be one of"),
         (("--max-steps", 3), "12 rows and 100 are held out"),
         (("--max-steps", 3, "--resume", "--validation-rows", 4), "Nothing to resume"),
@@ -100,3 +105,25 @@ def test_bad_options_are_one_sentence(target_folder, corpus_folder, tmp_path, ar
     result = invoke(*fixed, *arguments)
     assert result.exit_code != 0
     assert sentence in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--rows", 0), "must be at least 1"),
+        (("--temperatures", "0,warm"), "--temperatures takes numbers and commas; you gave '0,warm'"),
+        (("--recipe", "mine"), "Recipe must be one of default; you gave 'mine'"),
+        (("--recipe", "default", "--top-k", 5), "has its own settings"),
+    ],
+)
+def test_bad_corpus_options_are_one_sentence(tmp_path, arguments, sentence):
+    result = invoke("corpus", tmp_path / "corpus", *arguments)
+    assert result.exit_code != 0
+    assert sentence in str(result.exception)
+
+
+def test_official_presets_hold_what_is_not_given():
+    assert _weights("official", None, None, 0.3, 0.1, 0.0) == LossWeights(0.1, 1.0, 0.3, balance=0.1)
+    options = TrainingOptions(max_steps=1, **_optimizer("official", None, 50))
+    assert (options.optimizer, options.learning_rate, options.warmup_steps) == ("adamw", 9e-5, 50)
+    assert (options.clip_value, options.weight_decay) == (0.5, 1e-3)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from jakiro.draft.checkpoint import load_head
+from jakiro.training.losses import LossWeights
 from jakiro.training.start import start_weights
 from jakiro.training.trainer import Trainer, TrainingError, TrainingOptions, learning_rate_at, unroll_steps_at
 from tests.training.tiny import tiny_cache, tiny_head, tiny_target
@@ -135,3 +136,38 @@ def test_the_least_squares_start_is_better_than_chance(tmp_path, fusion):
     wanted = batch.features[:, 1:][real]
     error = (output.features[..., real, :] - wanted).square().mean()
     assert error < 0.9 * wanted.square().mean()
+
+
+@pytest.mark.parametrize("fusion", ["summed", "decoupled"])
+def test_bfloat16_learns_like_float32(tmp_path, fusion):
+    losses = {}
+    for precision in ("float32", "bfloat16"):
+        target = tiny_target()
+        cache = tiny_cache(tmp_path / "features", target)
+        head = tiny_head(target, fusion, draft_vocab=30)
+        start_weights(head, cache, 0, "identity")
+        weights = LossWeights(balance=0.1, diversity=0.1)
+        options = TrainingOptions(max_steps=12, precision=precision, weights=weights, **OPTIONS)
+        subject = Trainer(head, cache, options, tmp_path / precision)
+        losses[precision] = []
+        subject._report_step = lambda parts, precision=precision: losses[precision].append(parts["loss"])
+        subject.run()
+        assert all(parameter.dtype == torch.float32 for parameter in head.parameters())
+    assert losses["bfloat16"] == pytest.approx(losses["float32"], rel=0.03)
+    assert losses["bfloat16"] != losses["float32"]
+
+
+def test_clipping_by_value_bounds_every_number(tmp_path):
+    options = TrainingOptions(max_steps=1, optimizer="adamw", clip_value=1e-6, **OPTIONS)
+    subject = trainer(tmp_path, options)
+    seen = []
+    step = subject.optimizer.step
+    subject.optimizer.step = lambda: (seen.extend(p.grad.abs().max() for p in subject.head.parameters()), step())
+    subject.run()
+    assert float(max(seen)) == pytest.approx(1e-6)
+
+
+def test_a_step_that_takes_more_batches_than_there_are_is_refused(tmp_path):
+    subject = trainer(tmp_path, TrainingOptions(max_steps=5, accumulate=50, **OPTIONS))
+    with pytest.raises(TrainingError, match="a step takes 50; use fewer processes"):
+        subject.run()

@@ -1,0 +1,62 @@
+"""Training as real processes: killed and resumed, and two under `accelerate launch`."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+SCRIPT = Path(__file__).with_name("run_tiny.py")
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+
+
+def run(*arguments, launcher=()) -> subprocess.CompletedProcess:
+    command = [sys.executable, *launcher, SCRIPT, *arguments]
+    return subprocess.run([*map(str, command)], env=ENVIRONMENT, capture_output=True, text=True, timeout=600)
+
+
+def launched(*arguments) -> subprocess.CompletedProcess:
+    # With --cpu accelerate starts one process only; the script says itself that it stays on processors.
+    launcher = ("-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", 2, "--num_machines", 1)
+    # Port 0 lets the launcher find a free one.
+    return run(*arguments, launcher=(*launcher, "--mixed_precision", "no", "--main_process_port", 0))
+
+
+def said(result: subprocess.CompletedProcess, what: str) -> list[tuple[str, str]]:
+    """(process, number) of every line "process … what …"."""
+    assert result.returncode == 0, result.stderr[-3000:]
+    return sorted(re.findall(rf"process (\d) {what} (\d+)\n", result.stdout))
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "head" / "head.safetensors")
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory) -> Path:
+    """One process, two batches a step, to the end."""
+    folder = tmp_path_factory.mktemp("alone")
+    assert said(run(folder, "--max-steps", 8, "--accumulate", 2), "ended at") == [("0", "8")]
+    return folder
+
+
+def test_a_run_killed_with_signal_nine_ends_with_the_same_weights(alone, tmp_path):
+    killed = run(tmp_path, "--max-steps", 8, "--accumulate", 2, "--die-at", 6)
+    assert killed.returncode == -9
+    resumed = run(tmp_path, "--max-steps", 8, "--accumulate", 2, "--resume")
+    assert said(resumed, "resumed at") == [("0", "5")]
+    for name, tensor in weights(alone).items():
+        assert torch.equal(tensor, weights(tmp_path)[name]), name
+
+
+def test_two_processes_learn_what_one_learns_and_end_together(alone, tmp_path):
+    result = launched(tmp_path, "--max-steps", 8, "--time-budget", 0.02)
+    assert said(result, "ended at") == [("0", "8"), ("1", "8")]
+    for name, tensor in weights(alone).items():
+        torch.testing.assert_close(tensor, weights(tmp_path)[name], atol=2e-3, rtol=2e-3, msg=name)
+    (first, steps), (second, others) = said(result, "ended its time at")
+    assert (first, second) == ("0", "1") and steps == others and int(steps) > 1
