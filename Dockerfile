@@ -1,10 +1,11 @@
-# The page on a CPU: docker build -t jakiro . && docker run -p 7860:7860 -v jakiro-cache:/home/jakiro/.cache jakiro
+# The page: docker build -t jakiro . && docker run --rm -p 7860:7860 -v jakiro-cache:/home/jakiro/.cache jakiro
+# On an NVIDIA GPU the same image, with --gpus all: torch's usual wheels for Linux carry CUDA.
+# CPU only, some gigabytes smaller: --build-arg TORCH_INDEX_URL=<address of torch's CPU wheels>
 FROM python:3.12-slim
 
 RUN useradd --create-home jakiro
 WORKDIR /home/jakiro/app
 
-# Wheels of torch without CUDA, where the builder's pip is pointed at them: --build-arg TORCH_INDEX_URL=…
 ARG TORCH_INDEX_URL=""
 RUN pip install --no-cache-dir ${TORCH_INDEX_URL:+--index-url "$TORCH_INDEX_URL"} torch==2.13.0
 COPY requirements.txt ./
@@ -19,5 +20,9 @@ USER jakiro
 RUN mkdir -p /home/jakiro/.cache
 VOLUME /home/jakiro/.cache
 ENV GRADIO_SERVER_NAME=0.0.0.0 GRADIO_SERVER_PORT=7860 GRADIO_ANALYTICS_ENABLED=False
+# What NVIDIA's container runtime hands in; without it these say nothing
+ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
 EXPOSE 7860
+HEALTHCHECK --interval=30s --timeout=5s --start-period=60s \
+    CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:7860/', timeout=4)"]
 CMD ["python", "app.py"]

@@ -8,13 +8,14 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 RUN := $(VENV)/bin/python
 
-.PHONY: help demo test bench recordings format clean
+.PHONY: help demo test bench recordings check-requirements format clean
 
 help:
 	@echo "make demo               install into $(VENV) and open the page"
 	@echo "make test               install, ruff, pytest          (DEVICE=cuda: the exact suite on a GPU)"
 	@echo "make bench              measure on this machine        (ARGS=\"--limit 10 --temperatures 0\")"
 	@echo "make recordings         make the shipped recordings anew, on a quiet machine"
+	@echo "make check-requirements install requirements.txt alone into a new environment, start the page, ask one question"
 	@echo "make format             let ruff format the code"
 
 demo: $(VENV)/.requirements
@@ -31,6 +32,9 @@ bench: $(VENV)/.requirements-dev
 recordings: $(VENV)/.requirements
 	$(RUN) -m app.record
 	$(RUN) -m app.record_lesson
+
+check-requirements:
+	$(PYTHON) tests/check_requirements.py
 
 format: $(VENV)/.requirements-dev
 	$(RUN) -m ruff check --fix .

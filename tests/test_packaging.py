@@ -5,12 +5,15 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
+SPACE_COLOURS = {"red", "yellow", "green", "blue", "indigo", "purple", "pink", "gray"}
 
 
 def requirements(name):
@@ -67,6 +70,51 @@ def test_the_front_matter_is_what_a_space_expects(front_matter, project):
     assert front_matter["python_version"] == "3.12"
     assert front_matter["license"] == project["project"]["license"].lower()
     assert len(front_matter["short_description"]) <= 60
+
+
+def test_a_visitor_of_the_space_reads_what_it_is_and_which_model_it_runs(front_matter):
+    assert front_matter["title"] == "Jakiro" and front_matter["emoji"] and front_matter["pinned"] is False
+    assert {front_matter["colorFrom"], front_matter["colorTo"]} <= SPACE_COLOURS
+    assert front_matter["suggested_hardware"] == "cpu-basic"
+    assert front_matter["models"] == ["HuggingFaceTB/SmolLM2-135M-Instruct"]
+    assert "hardware" not in front_matter
+
+
+def needed_distributions(names):
+    """The distributions that pip installs for these names, in this Python."""
+    found, waiting = set(), [(name, ("",)) for name in names]
+    while waiting:
+        name, extras = waiting.pop()
+        if (name, extras) in found:
+            continue
+        found.add((name, extras))
+        for requirement in map(Requirement, distribution(name).requires or ()):
+            if requirement.marker is None or any(requirement.marker.evaluate({"extra": extra}) for extra in extras):
+                waiting.append((requirement.name, ("", *sorted(requirement.extras))))
+    return {name for name, _ in found}
+
+
+def test_the_page_needs_nothing_that_only_tests_and_training_install(tmp_path):
+    """Every module is imported where only the files of requirements.txt's distributions are to be found."""
+    for name in needed_distributions(requirements("requirements.txt")):
+        for entry in {file.parts[0] for file in distribution(name).files} - {".."}:
+            link = tmp_path / entry
+            if not link.exists() and entry != "__pycache__":
+                link.symlink_to(distribution(name).locate_file(entry))
+    assert (tmp_path / "gradio").exists() and not (tmp_path / "pytest").exists()
+    code = f"""
+import importlib, pkgutil, sys
+sys.path += {[str(tmp_path), str(ROOT)]!r}
+import app, jakiro
+for package in (app, jakiro):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        if not module.name.startswith("app.ray_") and not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+from app import local_device, page
+page.build(local_device.LocalDevice(object))
+"""
+    result = subprocess.run([sys.executable, "-I", "-S", "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
 
 
 def test_everything_but_torch_is_pinned_exactly():
