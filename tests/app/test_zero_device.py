@@ -224,8 +224,7 @@ def test_gradio_puts_the_visitors_request_where_spaces_looks_for_it(zero, connec
     blocks = app_page.build(device)
     address = app_page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
     try:
-        values = (0, 1, 0, 0, 4, words.AUTOMATIC, 23, 5, False, False, False, "", [])
-        answer = connect(address).predict("Why?", *values, api_name="/generate")
+        answer = connect(address).predict("Why?", length=4, alongside=False, api_name="/generate")
     finally:
         blocks.close()
     assert "error" not in answer
