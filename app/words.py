@@ -292,6 +292,7 @@ BROWSER = {
     "recordings_hint": "A recording replays a measured run: same view, same numbers, no model needed.",
     "recording_badge": "Recording · {device} · {date}",
     "opened_badge": "Opened file · {device} · {date}",
+    "recording_link": "Link to step {step}",
     "recordings_none": "No recordings are shipped with this copy.",
     "open_trace": "Open a trace…",
     "drop_hint": "or drop a file here; it stays in this browser",

@@ -69,7 +69,13 @@
       this.on.showRecording(id, recording, { playNow: source === "recording", source });
     }
 
-    card(id, recording, source) {
+    // The address under which the page opens at this step
+    link(name, step) {
+      return h("a", { class: "recording-link", href: `?${new URLSearchParams({ recording: name, step })}` },
+        say("recording_link", { step }));
+    }
+
+    card(id, recording, source, name) {
       const run = runFromTraces(id, source, recording.traces, recording.title);
       const tau = metrics.tau(run.main.steps);
       const speedup = speedupWords(metrics.speedup(run.main, run.plain)) || say("not_measured");
@@ -77,6 +83,7 @@
         h("p", { dir: "auto" }, recording.why || run.question), h("p", { class: "muted" }, Jakiro.badgeOf(run)),
         h("p", { class: "tabular" }, h("b", null, speedup), ` · τ ${tau === null ? "–" : number(tau, 2)}`),
         h("button", { class: "plain-button", onclick: () => this.play(id, recording, source) }, say("play")),
+        name ? this.link(name, Jakiro.highlight(run.main) + 1) : null,
         source === "opened" ? h("button", { class: "plain-button", onclick: () => {
           this.opened.splice(this.opened.indexOf(recording), 1);
           this.draw();
@@ -87,7 +94,8 @@
       const names = await this.names();
       const shipped = await Promise.all(names.map((name) => this.load(name)));
       const cards = [...this.opened.map((recording, i) => this.card(`opened-${i + 1}`, recording, "opened")),
-        ...shipped.map((recording, i) => recording && this.card(`recording-${names[i]}`, recording, "recording"))];
+        ...shipped.map((recording, i) => recording && this.card(`recording-${names[i]}`, recording, "recording",
+          names[i]))];
       this.cards.replaceChildren(...(cards.length ? cards.filter(Boolean) : [h("p", { class: "muted" }, say("recordings_none"))]));
     }
   }

@@ -112,5 +112,5 @@
     return screen.parts;
   }
 
-  Object.assign(Jakiro, { mountView, receive, clear, setTab, showRecording });
+  Object.assign(Jakiro, { mountView, receive, clear, setTab, showRecording, highlight });
 })();

@@ -167,6 +167,11 @@ def test_recordings_are_listed_played_and_opened_from_files(open_tab, fake_addre
     tab.click('[data-tab="recordings"]')
     tab.wait_for_selector(".recording-card")
     assert tab.locator(".recording-card").count() == 3
+    link = tab.locator(".recording-link").nth(1)
+    assert link.get_attribute("href").startswith(f"?recording={record.PLANS[1].name}&step=")
+    step = int(link.inner_text().rsplit(" ", 1)[1]) - 1
+    path = json.loads((recordings / f"{record.PLANS[1].name}.json").read_text())["traces"]["jakiro"]["steps"][step]
+    assert len(path["accepted_path"]) >= 3
     tab.set_input_files("#jk-open", {"name": "x.json", "mimeType": "application/json", "buffer": b'{"header": {}}'})
     tab.wait_for_selector("#jk-notice.error")
     assert tab.inner_text("#jk-notice").endswith("This file is not a trace: the field “steps” is missing.")
