@@ -7,6 +7,8 @@ from pathlib import Path
 
 from app import page
 from app.devices import device_for
+from app.limits import Limits
+from app.serving import read_logins
 
 
 def read_arguments() -> argparse.Namespace:
@@ -26,6 +28,8 @@ def read_arguments() -> argparse.Namespace:
     parser.add_argument("--host", help="address to listen on (GRADIO_SERVER_NAME, else 127.0.0.1)")
     parser.add_argument("--port", type=int, help="port to listen on (GRADIO_SERVER_PORT, else a free one from 7860)")
     parser.add_argument("--share", action="store_true", help="also open a public Gradio link")
+    parser.add_argument("--auth", metavar="NAME:PASSWORD", help="ask for a login, or name a file of them (JAKIRO_AUTH)")
+    Limits.add_options(parser)
     return parser.parse_args()
 
 
@@ -51,15 +55,17 @@ def main() -> None:
     if arguments.pairs is not None and not arguments.pairs.is_dir():
         sys.exit(f"The page could not start: there is no folder {arguments.pairs}; give --pairs a folder of models.")
     try:
+        logins = read_logins(arguments.auth or os.environ.get("JAKIRO_AUTH"))
         device = device_for(arguments, loader_of(*given))
         blocks = page.build(
             device,
+            Limits.read(arguments),
             loader_of=None if fixed else loader_of,
             pairs_folder=arguments.pairs,
             given=given,
             numerics=arguments.numerics,
         )
-        page.launch(blocks, host=arguments.host, port=arguments.port, share=arguments.share)
+        page.launch(blocks, host=arguments.host, port=arguments.port, share=arguments.share, logins=logins)
     except (OSError, ValueError) as error:
         sys.exit(f"The page could not start: {error}")
 

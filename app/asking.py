@@ -35,27 +35,22 @@ def read_asking(
     Raises:
         ValueError: one clear sentence about the first value that does not fit.
     """
-    if not isinstance(question, str):
-        raise ValueError(words.EMPTY_QUESTION if question is None else words.QUESTION_NOT_TEXT)
-    if not question.strip():
-        raise ValueError(words.EMPTY_QUESTION)
+    messages = read_messages(question, system_prompt, history)
     params = SamplingParams(
         temperature=_given(temperature),
         top_p=_given(top_p),
-        top_k=_whole(top_k),
-        seed=_whole(seed),
-        max_new_tokens=_whole(length),
+        top_k=whole(top_k),
+        seed=whole(seed),
+        max_new_tokens=whole(length),
     )
-    tree_config = _read_tree(tree, _whole(candidates), _whole(levels), bool(copied))
+    tree_config = _read_tree(tree, whole(candidates), whole(levels), bool(copied))
     methods = [PLAIN] * bool(alongside) + [DRAFTED] + [COPIED] * bool(third_lane)
-    messages = [{"role": "system", "content": system_prompt.strip()}] if (system_prompt or "").strip() else []
-    messages += [*_read_history(history), {"role": "user", "content": question}]
-    return Asking(tuple(messages), params, tree_config, tuple(methods), _read_numerics(numerics))
+    return Asking(messages, params, tree_config, tuple(methods), _read_numerics(numerics))
 
 
 def _read_numerics(numerics) -> str:
     names = {words.EXACT: "exact", words.FAST: "fast"}
-    if numerics not in names:
+    if not isinstance(numerics, str) or numerics not in names:
         raise ValueError(words.NUMERICS_UNKNOWN.format(came=shortened(numerics)))
     return names[numerics]
 
@@ -64,6 +59,22 @@ def shortened(value, most: int = 40) -> str:
     """A value that came from outside, fit for a sentence."""
     text = str(value)
     return text if len(text) <= most else f"{text[:most]}…"
+
+
+def read_messages(question, system_prompt, history) -> tuple[dict, ...]:
+    """The conversation, system prompt first and question last.
+
+    Raises:
+        ValueError: one clear sentence about the first value that is no text, or no message.
+    """
+    if question is None or (isinstance(question, str) and not question.strip()):
+        raise ValueError(words.EMPTY_QUESTION)
+    if not isinstance(question, str):
+        raise ValueError(words.QUESTION_NOT_TEXT)
+    if not isinstance(system_prompt or "", str):
+        raise ValueError(words.SYSTEM_PROMPT_NOT_TEXT)
+    system = [{"role": "system", "content": system_prompt.strip()}] if (system_prompt or "").strip() else []
+    return (*system, *_read_history(history), {"role": "user", "content": question})
 
 
 def _read_tree(tree, candidates, levels, copied: bool) -> TreeConfig:
@@ -79,8 +90,8 @@ def _given(value):
     return "nothing" if value is None else value
 
 
-def _whole(value):
-    """Form fields hold floats; whole ones become integers, everything else is left for the settings to refuse."""
+def whole(value):
+    """Forms and JSON hold floats; whole ones become integers, everything else is left for the settings to refuse."""
     return int(value) if isinstance(value, float) and value.is_integer() else _given(value)
 
 

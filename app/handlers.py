@@ -12,6 +12,7 @@ import gradio as gr
 from app.asking import Asking, read_asking
 from app.packing import pack_header, pack_step, to_json
 from app.runs import Runs, Visitor
+from app.sentences import sentence_of
 from app.worker import ModelService, Run, batches
 
 UPDATE_SECONDS = 0.085
@@ -42,8 +43,8 @@ def generate(service: ModelService, runs: Runs, visitor: Visitor, values: tuple)
     """
     try:
         run = begin(service, runs, visitor, read_asking(*values))
-    except ValueError as error:
-        yield {"run": uuid.uuid4().hex, "error": str(error)}
+    except Exception as error:  # noqa: BLE001 - programs may send anything; each gets a sentence
+        yield {"run": uuid.uuid4().hex, "error": sentence_of(error)}
         return
     try:
         yield from _updates(run)
@@ -92,5 +93,5 @@ def trace_of(runs: Runs, run_id: str) -> dict:
     try:
         traces = runs.traces(str(run_id))
     except ValueError as error:
-        raise gr.Error(str(error)) from error
+        raise gr.Error(str(error), print_exception=False) from error
     return {method: trace.to_dict() for method, trace in traces.items()}

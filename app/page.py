@@ -6,7 +6,7 @@ from pathlib import Path
 
 import gradio as gr
 
-from app import form, handlers, lesson, web, words
+from app import api, form, handlers, lesson, serving, web, words
 from app.device import Device
 from app.limits import Limits
 from app.picker import LoaderOf, Picker
@@ -15,8 +15,6 @@ from app.worker import ModelService
 
 _VIEW_TEMPLATE = '<div class="jk-view"></div>'
 _TOP_TEMPLATE = '<div class="jk-top"></div>'
-_QUEUE_SIZE = 64
-_WAITING_AT_ONCE = 16  # answers that may wait for their turn; the model still serves one at a time
 
 
 def build(
@@ -36,6 +34,7 @@ def build(
         numerics: what the settings start with.
     """
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     service = ModelService(device, limits)
     runs = Runs(service.limits)
     picker = Picker(service, loader_of, pairs_folder, given)
@@ -98,9 +97,6 @@ def build(
         def forget(request: gr.Request):
             runs.drop(handlers.visitor_of(request).session)
 
-        def trace(run_id: str) -> dict:
-            return handlers.trace_of(runs, run_id)
-
         gr.on(
             [ask.click, question.submit],
             generate,
@@ -108,16 +104,17 @@ def build(
             view,
             js="(...values) => Jakiro.beforeAsk(values)",
             show_progress="hidden",
-            concurrency_limit=_WAITING_AT_ONCE,
+            concurrency_limit=None,
             concurrency_id="answers",
-            api_name="generate",
+            api_name="ask",
+            api_visibility="undocumented",
         )
-        stop.click(stop_answer, queue=False, api_name="stop")
+        stop.click(stop_answer, queue=False, api_visibility="private")
         clear.click(stop_answer, queue=False, js="() => { Jakiro.clear(); return []; }", api_visibility="private")
-        gr.api(trace, api_name="trace", queue=False)
+        api.register(service, runs)
         page.unload(forget)
-    page.queue(max_size=_QUEUE_SIZE)
-    page.start_loading = service.start
+    page.queue(max_size=None, api_open=False)
+    page.service, page.runs = service, runs
     return page
 
 
@@ -145,8 +142,9 @@ def _only(values):
 
 
 def launch(
-    page: gr.Blocks, host: str | None = None, port: int | None = None, share: bool = False, wait: bool = True, **options
-) -> str:
+    page: gr.Blocks, host: str | None = None, port: int | None = None, share: bool = False, wait: bool = True,
+    logins: list[tuple[str, str]] | None = None, **options,
+) -> str:  # fmt: skip
     """Opens the page to visitors, without any call to the outside, and then loads the model in the background.
 
     Host and port fall back to Gradio's variables. With `wait` this call ends with the server; otherwise it returns the
@@ -162,9 +160,11 @@ def launch(
         head=web.head() + lesson.head(),
         theme=gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
         prevent_thread_lock=True,
+        auth=logins,
+        **serving.launch_options(page.service),
         **options,
     )
-    page.start_loading()
+    page.service.start()
     if wait:
-        page.block_thread()
+        serving.serve_until_told(page, page.service, page.runs)
     return address

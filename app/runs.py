@@ -69,9 +69,12 @@ class Runs:
             self._runs[run.id] = (visitor.session, run, self._now())
         self._drop_surplus()
 
-    def stop(self, session: str) -> None:
-        for run in self._of(session):
+    def stop(self, session: str) -> int:
+        """Stops the visitor's unfinished answers; returns how many there were."""
+        unfinished = [run for run in self._of(session) if not run.finished.is_set()]
+        for run in unfinished:
             run.stop()
+        return len(unfinished)
 
     def drop(self, session: str) -> None:
         """Stops and forgets everything of a visitor who has gone."""

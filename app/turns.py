@@ -1,7 +1,8 @@
 """The queue: places in a fair order, who is next, and about how long that takes.
 
 Fair means by network address (or user name, where there are logins): everybody's first waiting answer comes before
-anybody's second, and among those the earlier one is first. One visitor per tab is the rule of `app/runs.py`.
+anybody's second, and among those the earlier one is first. Each place gets its round on arrival, never one that is
+over, so nobody waits for ever (start-time fair queuing). One answer per tab is the rule of `app/runs.py`.
 """
 
 import math
@@ -10,16 +11,17 @@ import time
 from collections.abc import Callable
 
 from app import words
+from app.device import Device
 
 _LOOK_AROUND_SECONDS = 0.5
 _NEW_TIME_WEIGHT = 0.3
 
 
 class Turns:
-    """Places for answers: as many at once as `places` says, the others wait.
+    """Places for answers: as many at once as the device has, the others wait.
 
     Args:
-        places: how many answers may run at once; asked anew each time.
+        device: what answers run on, with so many places; asked anew each time.
         refusal: a sentence when nothing can run any more, else None.
         ready: whether answers can run.
         queue_length: how many may wait.
@@ -27,16 +29,17 @@ class Turns:
 
     def __init__(
         self,
-        places: Callable[[], int],
+        device: Callable[[], Device],
         refusal: Callable[[], str | None],
         ready: Callable[[], bool],
         queue_length: int,
     ) -> None:
-        self._places, self._refusal, self._ready, self._queue_length = places, refusal, ready, queue_length
+        self._device, self._refusal, self._ready, self._queue_length = device, refusal, ready, queue_length
         self._changed = threading.Condition()
         self._waiting: list[Turn] = []
         self._running: list[Turn] = []
         self._mean_seconds: float | None = None
+        self._round, self._last_rounds = 0, {}
 
     def take(self, halt: threading.Event, told: Callable[[str], None], group: str = "") -> "Turn":
         """A place in the queue, taken at once.
@@ -53,7 +56,7 @@ class Turns:
             free = max(0, self._places() - len(self._running)) if self._ready() else 0
             if len(self._waiting) >= self._queue_length + free:
                 raise ValueError(words.QUEUE_FULL)
-            turn = Turn(self, halt, told, group)
+            turn = Turn(self, halt, told, group, self._next_round(group))
             self._waiting.append(turn)
             return turn
 
@@ -72,14 +75,18 @@ class Turns:
             mean = None if self._mean_seconds is None else round(self._mean_seconds, 1)
             return {"running": len(self._running), "waiting": len(self._waiting), "mean_answer_seconds": mean}
 
+    def _places(self) -> int:
+        return max(1, self._device().places)
+
     def _order(self) -> list["Turn"]:
-        """The waiting in the order of service."""
-        seen: dict[str, int] = {}
-        rounds = []
-        for arrival, turn in enumerate(self._waiting):
-            rounds.append((seen.get(turn.group, 0), arrival))
-            seen[turn.group] = seen.get(turn.group, 0) + 1
-        return [self._waiting[arrival] for _, arrival in sorted(rounds)]
+        """The waiting in the order of service; who came first in a round is first, as sorting keeps equals in order."""
+        return sorted(self._waiting, key=lambda turn: turn.round)
+
+    def _next_round(self, group: str) -> int:
+        """The round of a group's next place: the one being served, or the one after its last."""
+        self._last_rounds = {one: last for one, last in self._last_rounds.items() if last >= self._round}
+        self._last_rounds[group] = max(self._round, self._last_rounds.get(group, -1) + 1)
+        return self._last_rounds[group]
 
     def _sentence(self, position: int) -> str:
         """What the visitor at `position`, counted from 1, hears."""
@@ -89,7 +96,7 @@ class Turns:
             return words.WAITING_IN_QUEUE.format(position=position)
         now = time.monotonic()
         rest = sorted(max(0.0, self._mean_seconds - (now - turn.started)) for turn in self._running)
-        places = max(1, self._places())
+        places = self._places()
         soonest = rest[(position - 1) % places] if len(rest) > (position - 1) % places else 0.0
         seconds = soonest + (position - 1) // places * self._mean_seconds
         return words.WAITING_WITH_TIME.format(position=position, seconds=_rounded(seconds))
@@ -107,13 +114,15 @@ class Turns:
 
 
 class Turn:
-    """A visitor's place; as a context manager it waits, and is True when the answer may run, False when halted."""
+    """A visitor's place; as a context manager it waits and gives the device, or None when halted."""
 
-    def __init__(self, turns: Turns, halt: threading.Event, told: Callable[[str], None], group: str) -> None:
+    def __init__(
+        self, turns: Turns, halt: threading.Event, told: Callable[[str], None], group: str, round_number: int
+    ) -> None:
         self._turns, self._halt, self._told = turns, halt, told
-        self.group, self.started = group, 0.0
+        self.group, self.round, self.started = group, round_number, 0.0
 
-    def __enter__(self) -> bool:
+    def __enter__(self) -> Device | None:
         turns, said = self._turns, None
         try:
             with turns._changed:
@@ -126,7 +135,8 @@ class Turn:
                         self.started = time.monotonic()
                         turns._waiting.remove(self)
                         turns._running.append(self)
-                        return True
+                        turns._round = max(turns._round, self.round)
+                        return turns._device()
                     sentence = turns._sentence(position)
                     if sentence != said:
                         self._told(sentence)
@@ -135,7 +145,7 @@ class Turn:
         except BaseException:
             turns._finished(self)
             raise
-        return False
+        return None
 
     def __exit__(self, *_) -> None:
         self._turns._finished(self)

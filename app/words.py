@@ -45,6 +45,7 @@ PICKER_BUSY = "Another model is being loaded; try again when it is there."
 NUMERICS_UNKNOWN = "Numerics must be Exact or Fast; you gave {came}."
 EMPTY_QUESTION = "Type a question first."
 QUESTION_NOT_TEXT = "The question must be text."
+SYSTEM_PROMPT_NOT_TEXT = "The system prompt must be text."
 HISTORY_NOT_MESSAGES = "The history must be a list of messages with a role and a text."
 QUEUE_FULL = "The queue is full. Try again in a minute; recordings still play."
 OUT_OF_MEMORY = "The device ran out of memory. Shorter prompts still work."
@@ -59,6 +60,9 @@ TOO_MANY_AT_ONCE = "At most {limit} of your questions can be answered at once; w
 SERVER_ENDING = "The server is being restarted. What was written stays on your screen; ask again in a minute."
 LIMIT_OUT_OF_RANGE = "{option} must be a whole number, at least {least}; you gave {came}."
 VARIABLE_NOT_A_NUMBER = "The variable {variable} must be a whole number; it is “{came}”."
+UNKNOWN_METHODS = "Methods must be a list of different ones of {known}."
+LOGINS_NOT_FOUND = "Logins are given as name:password, or as a file of such lines; there is no file “{came}”."
+LOGINS_MALFORMED = "Each login needs a name, a colon and a password on a line of its own."
 REQUEST_TOO_LARGE = "The request is too large: at most {limit} KB are read here."
 REQUEST_NOT_READ = "The request could not be read; docs/api.md says what an endpoint takes."
 NOT_SERVED = "Nothing is served at this address."
@@ -83,6 +87,11 @@ RAY_NO_CLUSTER = "no Ray cluster answers at “{address}”; start one, or corre
 RAY_NO_WORKERS = "the Ray cluster at “{address}” runs no workers of this page; start them with serve run"
 RAY_WORKER_LOST = "The worker that wrote this answer is gone; what is here stays. Press Ask to try again."
 RAY_UNREACHABLE = "The workers cannot be reached at the moment. Your question is kept; press Ask to try again."
+
+API_GENERATE = "Answers one question by one method; streams the text so far."
+API_RACE = "Answers one question by several methods on one clock; streams all lanes."
+API_TRACE = "The full trace of a finished answer, by method."
+API_STOP = "Stops the answers of this client."
 
 WAITING_FOR_MODEL = "Starts when the model is ready."
 WAITING_IN_QUEUE = "You are number {position} in the queue. What you see stays here until then."
@@ -164,6 +173,7 @@ BROWSER = {
     "table_sees": "may look at",
     "table_lane": "method",
     "connection_lost": "Connection lost at token {n}. What you see is kept; press Ask to start again.",
+    "server_restarted": "The server was restarted at token {n}. What you see is kept; press Ask to start again.",
     "show_spaces": "Show spaces",
     "markdown_view": "Markdown",
     "markdown_hint": "Colours are in Token view.",

@@ -17,7 +17,7 @@ from app import words
 from app.asking import Asking
 from app.device import LOADING, MEASURING, Device
 from app.limits import Limits
-from app.sentences import sentence_of, without_paths
+from app.sentences import for_visitors, sentence_of
 from app.turns import Turns
 from jakiro.trace import Trace
 
@@ -30,11 +30,13 @@ class ModelService:
     def __init__(self, device: Device, limits: Limits | None = None) -> None:
         self.device, self.limits = device, limits or Limits()
         self.turns = Turns(
-            lambda: self.device.places,
+            lambda: self.device,
             lambda: self.refusal,
             lambda: self.ready and self.stage is None,
             self.limits.queue_length,
         )
+        self.turn = self.turns.take
+        self.start_id = uuid.uuid4().hex
         self.ready, self.closing = False, False
         self.failure: str | None = None
         self.stage: tuple[str, float | None] | None = None
@@ -51,7 +53,7 @@ class ModelService:
         except Exception as error:  # noqa: BLE001 - whatever stops loading must reach the page as a sentence
             reason = str(error) or type(error).__name__
             print(words.LOAD_FAILED.format(reason=reason), file=sys.stderr)  # noqa: T201 - whole, for who runs the page
-            failure = words.LOAD_FAILED.format(reason=without_paths(reason))
+            failure = words.LOAD_FAILED.format(reason=for_visitors(reason))
         self.ready, self.failure, self.stage = failure is None, failure, None
         self.turns.wake()
 
@@ -78,7 +80,7 @@ class ModelService:
             reason = str(error) or type(error).__name__
             print(words.SWAP_FAILED.format(pair=pair, reason=reason), file=sys.stderr)  # noqa: T201 - as above
             sentence = words.SWAP_FAILED if self.ready else words.LOAD_FAILED
-            trouble = sentence.format(pair=pair, reason=without_paths(reason))
+            trouble = sentence.format(pair=pair, reason=for_visitors(reason))
         if trouble is None:
             self.pair, self.ready, self.failure = pair, True, None
         self.stage, self.trouble = None, trouble
@@ -139,7 +141,7 @@ class Run:
         self.finished = threading.Event()
         self._halt, self._reason = threading.Event(), None
         self._service, self._asking = service, asking
-        self._turn = service.turns.take(self._halt, lambda sentence: self.events.put(("wait", None, sentence)), group)
+        self._turn = service.turn(self._halt, lambda sentence: self.events.put(("wait", None, sentence)), group)
         # In the visitor's context: whoever lends a GPU asks there whose quota it counts on
         work = contextvars.copy_context().run
         self._thread = threading.Thread(target=work, args=(self._work,), name=f"answer-{self.id[:8]}", daemon=True)
@@ -161,9 +163,9 @@ class Run:
     def _work(self) -> None:
         last = ("done", None, None)
         try:
-            with self._turn as may_run:
-                if may_run:
-                    self._read(self._service.device)
+            with self._turn as device:
+                if device is not None:
+                    self._read(device)
             if self._reason:
                 last = ("error", None, self._reason)
         except Exception as error:  # noqa: BLE001 - a thread has no caller; the page must hear of it in words

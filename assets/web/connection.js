@@ -1,11 +1,11 @@
-// Notices when the server can no longer be reached while an answer is being written; what is on screen stays.
+// Notices when the server has gone, or is another one, while an answer is being written; what is on screen stays.
 (() => {
   const { say } = Jakiro;
 
   const SILENT_MS = 4000;
   const LOOK_MS = 2000;
 
-  function lose(run) {
+  function lose(run, sentence) {
     const { main } = run;
     const { state } = Jakiro.screen;
     if (state.waiting === run) {
@@ -15,20 +15,30 @@
     Object.values(run.lanes).forEach((lane) => (lane.endReason = lane.endReason || "stopped"));
     run.finished = true;
     run.waiting = null;
-    Jakiro.notify("error", say("connection_lost", { n: main ? main.tokens.length : 0 }));
+    Jakiro.notify("error", say(sentence, { n: main ? main.tokens.length : 0 }));
     Jakiro.redraw();
   }
 
+  // The name of the server's present start; null when it cannot be reached
+  async function startOf() {
+    try {
+      const answer = await fetch(new URL("status", location.href), { cache: "no-store" });
+      return (await answer.json()).start;
+    } catch {
+      return null;
+    }
+  }
+
   // `writing()` gives the run that still grows, or null; its `heard` is when its last update came
-  function watchConnection(writing) {
+  async function watchConnection(writing) {
+    let known = await startOf();
     setInterval(async () => {
       const run = writing();
       if (!run || performance.now() - run.heard < SILENT_MS) return;
-      try {
-        await fetch(new URL("manifest.json", location.href), { cache: "no-store" });
-      } catch {
-        if (writing() === run) lose(run);
-      }
+      const now = await startOf();
+      if (now === known || writing() !== run) return;
+      lose(run, now === null ? "connection_lost" : "server_restarted");
+      known = now || known;
     }, LOOK_MS);
   }
 

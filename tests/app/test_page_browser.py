@@ -113,7 +113,7 @@ def test_a_phone_never_scrolls_sideways(open_tab, fake_address, scheme):
 
 
 def test_the_api_streams_and_gives_text_end_and_trace(api):
-    job = api.submit("Why?", length=12, alongside=False, api_name="/generate")
+    job = api.submit("Why?", length=12, alongside=False, api_name="/ask")
     last = job.result(timeout=30)
     assert last["answers"]["jakiro"]["end_reason"] == "length"
     trace = api.predict(last["run"], api_name="/trace")["jakiro"]
@@ -131,7 +131,7 @@ def test_the_api_streams_and_gives_text_end_and_trace(api):
 )
 def test_the_api_refuses_bad_values_in_words(api, changes, sentence):
     values = {"question": "Why?"} | changes
-    assert api.predict(**values, api_name="/generate")["error"] == sentence
+    assert api.predict(**values, api_name="/ask")["error"] == sentence
 
 
 @pytest.fixture
