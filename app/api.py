@@ -71,7 +71,7 @@ def _answer(service: ModelService, runs: Runs, request: gr.Request, asking) -> I
     """
     try:
         run = handlers.begin(service, runs, handlers.visitor_of(request), asking(), replace=False)
-    except Exception as error:  # noqa: BLE001 - programs may send anything; each gets a sentence
+    except Exception as error:
         raise gr.Error(sentence_of(error), print_exception=False) from error
     message = ""
     try:

@@ -31,7 +31,7 @@ class Limits:
     max_request_kilobytes: int = _limit(512, 16, "size of one request")
     kept_megabytes: int = _limit(256, 1, "memory for finished answers, which Save reads; the oldest go first")
     kept_minutes: int = _limit(60, 1, "how long a finished answer is kept")
-    sessions: int = _limit(1000, 1, "open browser tabs that the server remembers")
+    sessions: int = _limit(200, 1, "open browser tabs that the server remembers")
 
     def __post_init__(self) -> None:
         for limit in fields(self):

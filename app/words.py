@@ -173,6 +173,7 @@ BROWSER = {
     "table_sees": "may look at",
     "table_lane": "method",
     "connection_lost": "Connection lost at token {n}. What you see is kept; press Ask to start again.",
+    "loaded_anew": "The page was loaded anew at token {n}; that answer is lost. Press Ask to start it again.",
     "server_restarted": "The server was restarted at token {n}. What you see is kept; press Ask to start again.",
     "show_spaces": "Show spaces",
     "markdown_view": "Markdown",

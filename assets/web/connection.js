@@ -4,6 +4,8 @@
 
   const SILENT_MS = 4000;
   const LOOK_MS = 2000;
+  const STORED = "jakiro-lost";
+  let lost = null;
 
   function lose(run, sentence) {
     const { main } = run;
@@ -12,6 +14,7 @@
       state.waiting = null;
       state.turns.splice(state.turns.indexOf(run), 1);
     }
+    lost = run;
     Object.values(run.lanes).forEach((lane) => (lane.endReason = lane.endReason || "stopped"));
     run.finished = true;
     run.waiting = null;
@@ -29,8 +32,29 @@
     }
   }
 
+  // Gradio loads the page anew when a server that was gone is back: the answer is lost, the question is not
+  function tellWhatWasLost() {
+    const stored = sessionStorage.getItem(STORED);
+    sessionStorage.removeItem(STORED);
+    if (!stored) return;
+    const { question, n } = JSON.parse(stored);
+    const box = document.querySelector("#question textarea, #question input");
+    if (box && question) {
+      box.value = question;
+      box.dispatchEvent(new Event("input", { bubbles: true }));
+    }
+    Jakiro.notify("error", say("loaded_anew", { n }));
+  }
+
   // `writing()` gives the run that still grows, or null; its `heard` is when its last update came
   async function watchConnection(writing) {
+    tellWhatWasLost();
+    window.addEventListener("pagehide", () => {
+      const run = writing() || lost;
+      if (!run) return;
+      const values = { question: run.question, n: run.main ? run.main.tokens.length : 0 };
+      sessionStorage.setItem(STORED, JSON.stringify(values));
+    });
     let known = await startOf();
     setInterval(async () => {
       const run = writing();

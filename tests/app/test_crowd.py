@@ -30,7 +30,7 @@ def serve(generator, **limits):
 @pytest.fixture(scope="module")
 def echo():
     """A page whose model repeats the question, so that a mixed-up answer would show."""
-    blocks, address = serve(FakeGenerator([QUESTION, *default_answer()], pace=0.02), kept_megabytes=1)
+    blocks, address = serve(FakeGenerator([QUESTION, *default_answer()], pace=0.02), kept_megabytes=1, sessions=20)
     yield address
     blocks.close()
 
@@ -55,13 +55,13 @@ def test_twenty_visitors_at_once_get_their_own_answers_and_who_waits_is_told_the
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/statm"), reason="resident memory is read from /proc")
 def test_memory_stays_flat_over_two_hundred_answers(echo):
-    crowd(echo, clients=10, requests=60, max_new_tokens=32)
+    crowd(echo, clients=10, requests=40, max_new_tokens=16)
     gc.collect()
     before = resident_megabytes()
-    answers = crowd(echo, clients=10, requests=200, max_new_tokens=32)
+    answers = crowd(echo, clients=10, requests=200, max_new_tokens=16)
     gc.collect()
     assert sum(answer.update is not None for _, answer in answers) == 200
-    assert resident_megabytes() - before < 16
+    assert resident_megabytes() - before < 10
 
 
 def test_a_program_that_hangs_up_in_the_middle_frees_the_place_within_a_second():
@@ -150,11 +150,9 @@ def test_a_page_whose_server_was_restarted_says_what_was_lost_and_goes_on(open_t
         server.wait()
         server = start(port, pace=0)
         wait_until_up(address)
-        tab.wait_for_selector(
-            "text=/^(Error\\. *)?(Connection lost|The server was restarted) at token/", timeout=30_000
-        )
-        assert tab.evaluate("Jakiro.moves.state.run.main.steps.length") > 2
-        ask_page(tab, "Why again?")
+        tab.wait_for_function("() => /was loaded anew at token [1-9]/.test(document.body.textContent)", timeout=60_000)
+        assert tab.input_value("#question textarea") == "Why?"
+        ask_page(tab, "Why?")
         wait_until_finished(tab)
         assert tab.evaluate("Jakiro.moves.state.run.main.endReason") in ("eos", "length")
     finally:

@@ -4,6 +4,7 @@ import json
 import time
 
 import pytest
+from gradio_client.exceptions import AppError
 
 from app import record, web, words
 from tests.app.conftest import ask, seek, serve, wait_until_finished
@@ -113,11 +114,11 @@ def test_a_phone_never_scrolls_sideways(open_tab, fake_address, scheme):
 
 
 def test_the_api_streams_and_gives_text_end_and_trace(api):
-    job = api.submit("Why?", length=12, alongside=False, api_name="/ask")
+    job = api.submit("Why?", max_new_tokens=12, api_name="/generate")
     last = job.result(timeout=30)
-    assert last["answers"]["jakiro"]["end_reason"] == "length"
+    assert (last["state"], last["end_reason"], last["num_tokens"]) == ("done", "length", 12)
     trace = api.predict(last["run"], api_name="/trace")["jakiro"]
-    assert last["answers"]["jakiro"]["text"] == "".join(step["text"] for step in trace["steps"])
+    assert last["text"] == "".join(step["text"] for step in trace["steps"])
     assert sum(len(step["committed_ids"]) for step in trace["steps"]) == 11
 
 
@@ -125,13 +126,15 @@ def test_the_api_streams_and_gives_text_end_and_trace(api):
     ("changes", "sentence"),
     [
         ({"temperature": -1}, "Temperature must be between 0 and 2; you gave -1."),
-        ({"length": 0}, "Length must be at least 1 token; you gave 0."),
+        ({"max_new_tokens": 0}, "Length must be at least 1 token; you gave 0."),
         ({"question": ""}, words.EMPTY_QUESTION),
     ],
 )
 def test_the_api_refuses_bad_values_in_words(api, changes, sentence):
     values = {"question": "Why?"} | changes
-    assert api.predict(**values, api_name="/ask")["error"] == sentence
+    with pytest.raises(AppError) as refusal:
+        api.predict(**values, api_name="/generate")
+    assert str(refusal.value) == sentence
 
 
 @pytest.fixture
