@@ -19,8 +19,7 @@ ASK = """
 import sys
 from gradio_client import Client
 client = Client(sys.argv[1], verbose=False)
-answer = client.predict("Why is the sky blue?", length=8, alongside=False, api_name="/generate")
-sys.exit(str(answer["error"])) if "error" in answer else print(answer["answers"]["jakiro"]["text"])
+print(client.predict("Why is the sky blue?", max_new_tokens=8, api_name="/generate")["text"])
 """
 
 

@@ -97,7 +97,7 @@ def free_port() -> int:
         return found.getsockname()[1]
 
 
-def wait_until_up(address: str, seconds: float = 90) -> None:
+def wait_until_up(address: str, seconds: float = 200) -> None:
     import urllib.request
 
     deadline = time.monotonic() + seconds

@@ -42,9 +42,7 @@ def odd_text(chance: random.Random) -> str:
         lambda: chr(chance.randrange(0xD800, 0xE000)) + "a",
         lambda: "\x00\x1b[31m\u202e\ufeff",
         lambda: "x" * chance.choice((1000, 21_000)),
-        lambda: chance.choice(
-            ("../../etc/passwd", "${1+1}", "{{value}}", "<script>", "%00", "jakiro")
-        ),
+        lambda: chance.choice(("../../etc/passwd", "${1+1}", "{{value}}", "<script>", "%00", "jakiro")),
     )
     return chance.choice(kinds)()
 

@@ -224,10 +224,10 @@ def test_gradio_puts_the_visitors_request_where_spaces_looks_for_it(zero, connec
     blocks = app_page.build(device)
     address = app_page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
     try:
-        answer = connect(address).predict("Why?", length=4, alongside=False, api_name="/generate")
+        answer = connect(address).predict("Why?", max_new_tokens=4, api_name="/generate")
     finally:
         blocks.close()
-    assert "error" not in answer
+    assert answer["state"] == "done"
     assert spaces.requests[-1].session_hash
 
 
