@@ -30,12 +30,14 @@ class DeviceProfile:
         draft_ms: (levels, milliseconds) of growing a tree of so many levels, ascending from 1.
         width: the frontier width the drafts were measured with.
         key: what was measured: target, head, device, dtype, numerics.
+        buckets: the numbers of nodes that trees choose from, ascending; in between passes cost the next one's price.
     """
 
     verify_ms: tuple[tuple[int, float], ...]
     draft_ms: tuple[tuple[int, float], ...]
     width: int
     key: dict = field(default_factory=dict)
+    buckets: tuple[int, ...] = NODE_BUCKETS
 
     def verify(self, nodes: int) -> float:
         return interpolate(self.verify_ms, nodes)
@@ -49,6 +51,7 @@ class DeviceProfile:
             "draft_ms": [list(pair) for pair in self.draft_ms],
             "width": self.width,
             "key": self.key,
+            "buckets": list(self.buckets),
         }
 
     @classmethod
@@ -58,6 +61,7 @@ class DeviceProfile:
             draft_ms=tuple((int(levels), float(ms)) for levels, ms in values["draft_ms"]),
             width=int(values["width"]),
             key=dict(values["key"]),
+            buckets=tuple(int(nodes) for nodes in values.get("buckets", NODE_BUCKETS)),
         )
 
 
@@ -107,7 +111,7 @@ class TreeBudget:
 
     def __init__(self, profile: DeviceProfile, bounds: TreeConfig) -> None:
         self.profile, self.bounds = profile, bounds
-        self.buckets = (*(nodes for nodes in NODE_BUCKETS if nodes < bounds.nodes), bounds.nodes)
+        self.buckets = (*(nodes for nodes in profile.buckets if nodes < bounds.nodes), bounds.nodes)
         self._expected: dict[tuple[int, int], float] = {}
         self._hoped, self._accepted = START_EXPECTATION, START_EXPECTATION
         self._other_ms = 0.0
@@ -143,7 +147,8 @@ class TreeBudget:
         plain = Choice(0, 1, "No draft this step: checking one token was faster here.", 1.0, plain_ms, ())
         best = self._best_tree()
         if best is None:
-            levels, nodes = min(3, self.bounds.depth), min(8, self.bounds.nodes)
+            levels = min(3, self.bounds.depth)
+            nodes = next((nodes for nodes in self.buckets if nodes >= 8), self.bounds.nodes)
             return Choice(levels, nodes, "First step: a small tree, to see how well the draft does.", 1.0, plain_ms, ())
         if self._drafting:
             return best

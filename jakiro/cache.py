@@ -62,6 +62,22 @@ class RowCache(Cache):
         """Rows that are filled."""
         return self.layers[0].length
 
+    def visible(self, among: Tensor) -> Tensor:
+        """The mask of a pass over the next rows, which see everything cached and, by `among`, one another.
+
+        Args:
+            among: (rows, rows) bool.
+
+        Returns:
+            (rows, length + rows) bool.
+        """
+        cached = torch.ones((among.shape[0], self.length), dtype=torch.bool, device=among.device)
+        return torch.cat([cached, among], dim=1)
+
+    def column_positions(self, positions: Tensor) -> Tensor:
+        """The absolute position of every column of `visible`; `positions` are the next rows' own."""
+        return torch.cat([torch.arange(self.length, device=positions.device), positions])
+
     def keep(self, base: int, rows: list[int]) -> None:
         """Of the rows behind `base` keeps only base + rows[0], base + rows[1], … in this order; drops the others."""
         contiguous = rows == list(range(len(rows)))

@@ -1,16 +1,20 @@
 """A step's own clock: what the device spent on drafting, on the target's pass and on everything else."""
 
 import time
+from itertools import pairwise
 
 import torch
 
 
 class StepClock:
-    """Marks boundaries inside one step. On CUDA they are events on the stream, so that nothing has to wait for them."""
+    """Marks boundaries inside one step.
+
+    On CUDA all marks but the last are events on the stream, so that nothing has to wait for them.
+    """
 
     def __init__(self, device: torch.device) -> None:
         self._events = device.type == "cuda"
-        self._start = time.perf_counter()
+        self._start = self._last = time.perf_counter()
         self._marks = [self._mark()]
 
     def _mark(self):
@@ -22,14 +26,20 @@ class StepClock:
 
     def mark(self) -> None:
         """Ends the current part and begins the next one."""
+        self._last = time.perf_counter()
         self._marks.append(self._mark())
 
     def spans_ms(self) -> list[float]:
-        """Milliseconds between consecutive marks; on CUDA call it after the step's device-to-host copy."""
-        pairs = zip(self._marks, self._marks[1:], strict=False)
+        """Milliseconds between consecutive marks; their sum is the host's time from the first to the last.
+
+        On CUDA call it after the step's device-to-host copy, with the last mark behind that copy: the events before it
+        have happened then, and the last span is the rest of the host's time.
+        """
         if self._events:
-            return [before.elapsed_time(after) for before, after in pairs]
-        return [1000 * (after - before) for before, after in pairs]
+            events = self._marks[:-1]
+            spans = [before.elapsed_time(after) for before, after in pairwise(events)]
+            return [*spans, max(1000 * (self._last - self._start) - sum(spans), 0.0)]
+        return [1000 * (after - before) for before, after in pairwise(self._marks)]
 
     def total_ms(self) -> float:
         """Wall-clock milliseconds since the clock was made."""

@@ -64,6 +64,8 @@ class HeadSession:
         self.noise_rows = NoiseRows(noise, head.draft_token_ids)
         self.calibration = dict(head.config.calibration)
         self.buckets: tuple[int, ...] = ()
+        self._places_of: tuple[int, ...] = ()
+        self._places: Tensor | None = None
         self._pending: list[tuple[Tensor, Tensor]] = []
         self._root: HeadOutput | None = None
         self._root_token: Tensor | None = None
@@ -106,12 +108,21 @@ class HeadSession:
             tree_config,
             self.calibration,
             self.noise_rows,
-            self.buckets,
+            self._last_places(),
             chain,
         )
         tree = grower.grow()
         self.cache.cut(committed)
         return tree
+
+    def _last_places(self) -> Tensor | None:
+        """Where the best candidates of each tree size end, made once per set of sizes."""
+        if not self.buckets:
+            return None
+        if self._places_of != self.buckets:
+            self._places_of = self.buckets
+            self._places = torch.tensor([nodes - 2 for nodes in self.buckets], device=self.device)
+        return self._places
 
     def _reserve(self, rows: int) -> None:
         """Makes room for `rows` more rows."""

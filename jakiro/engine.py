@@ -13,6 +13,7 @@ from torch.nn import functional
 from jakiro.attention import attend_exactly, exact_bias
 from jakiro.cache import RowCache
 from jakiro.linear import PackedLinear
+from jakiro.static_cache import StaticRows
 
 _LAYER_MODULES = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
 _ATTENTION_MODULES = {"q_proj", "k_proj", "v_proj", "o_proj"}
@@ -71,6 +72,16 @@ class LeanDecoder:
         self.num_heads, self.num_kv_heads = config.num_attention_heads, config.num_key_value_heads
         self.head_dim, self.scaling = attention.head_dim, attention.scaling
 
+    @property
+    def is_static(self) -> bool:
+        """Whether a pass never looks at values on the host; rotary embeddings that change with the length do."""
+        return not any(kind in str(self.rotary.rope_type) for kind in ("dynamic", "longrope"))
+
+    @property
+    def cache_shape(self) -> tuple[int, int, int]:
+        """Layers, key/value heads and head_dim of what a cache keeps."""
+        return len(self.layers), self.num_kv_heads, self.head_dim
+
     @classmethod
     @torch.inference_mode()
     def build(cls, model: nn.Module, packed: bool) -> "LeanDecoder | None":
@@ -93,12 +104,14 @@ class LeanDecoder:
         tolerance = 1e-3 if lean.embedding.dtype == torch.float32 else 5e-2
         return lean if bool(difference <= tolerance * stock.abs().amax()) else None
 
-    def __call__(self, token_ids: Tensor, positions: Tensor, visible: Tensor, cache: RowCache, exact: bool) -> Tensor:
+    def __call__(
+        self, token_ids: Tensor, positions: Tensor, visible: Tensor, cache: RowCache | StaticRows, exact: bool
+    ) -> Tensor:
         """Runs rows behind the cache's rows.
 
         Args:
             token_ids, positions: (rows,) int64.
-            visible: (rows, cached + rows) bool.
+            visible: (rows, columns) bool, the columns being what the cache gives back after an update.
             cache: extended in place by these rows.
             exact: order-independent attention instead of the stock one.
 

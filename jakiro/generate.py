@@ -10,6 +10,8 @@ from jakiro.budget import DeviceProfile
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.draft.context import MAX_CHAIN
 from jakiro.drafting import Drafter
+from jakiro.lane_pool import Lanes
+from jakiro.passes import Passes, SlicedPasses
 from jakiro.profile import device_name
 from jakiro.stream import Stream
 from jakiro.target import TargetModel
@@ -31,7 +33,9 @@ class JakiroGenerator:
         drafter: proposes trees; None leaves plain decoding only.
         head: name and hash of the drafter's weights for traces, None without one.
         notices: sentences to say aloud, such as a head trained for other weights.
-        measure: measures what a target's passes cost on this device; called when a tree is first to size itself.
+        measure: measures what a target's passes cost on this device; called when a tree is first to size itself. Where
+            there are lanes, it is given them too.
+        lanes: run at fixed addresses, as CUDA graphs need it; None runs passes as long as the context.
     """
 
     def __init__(
@@ -40,9 +44,10 @@ class JakiroGenerator:
         drafter: Drafter | None = None,
         head: dict | None = None,
         notices: Sequence[str] = (),
-        measure: Callable[[TargetModel], DeviceProfile] | None = None,
+        measure: Callable[..., DeviceProfile] | None = None,
+        lanes: Lanes | None = None,
     ) -> None:
-        self._measure, self._profile = measure, None
+        self._measure, self._profile, self.lanes = measure, None, lanes
         self._under = {target.numerics: self}
         self.target, self.drafter, self.head, self.notices = target, drafter, head, list(notices)
         self.tokenizer = target.tokenizer
@@ -56,6 +61,8 @@ class JakiroGenerator:
         device: str | None = None,
         dtype: str | None = None,
         numerics: str | None = None,
+        graphs: bool = True,
+        progress: Callable[[int, int], None] | None = None,
     ) -> "JakiroGenerator":
         """Loads a pair by name, folder or Hub id; without arguments the embedded default.
 
@@ -64,13 +71,15 @@ class JakiroGenerator:
             device: "cpu", "cuda", …; None takes a GPU where there is one.
             dtype: "float32", "bfloat16" or "float16"; None takes what the device computes fast.
             numerics: "exact" (default) or "fast".
+            graphs: on a GPU, capture passes as CUDA graphs at load; False runs the same passes one kernel at a time.
+            progress: called while passes are captured, with how many are done and how many there are.
 
         Raises:
             ValueError, FileNotFoundError: one sentence that says what came, what was expected, what to do.
         """
         from jakiro.loading import load_generator
 
-        return load_generator(target, head, device, dtype, numerics)
+        return load_generator(target, head, device, dtype, numerics, graphs=graphs, progress=progress)
 
     def with_numerics(self, numerics: str) -> "JakiroGenerator":
         """The same pair under other numerics, made once; no weights are loaded, passes are measured anew.
@@ -83,6 +92,8 @@ class JakiroGenerator:
         if numerics not in self._under:
             other = copy.copy(self)
             other.target, other._profile = self.target.with_numerics(numerics), None
+            if self.lanes is not None:
+                other.lanes = self.lanes.for_target(other.target)
             self._under[numerics] = other
         return self._under[numerics]
 
@@ -96,14 +107,25 @@ class JakiroGenerator:
             "dtype": str(self.target.dtype).removeprefix("torch."),
             "numerics": self.target.numerics,
             "bit_identical": self.target.bit_identical,
+            "graphs": self.lanes.status if self.lanes is not None else None,
             "notices": list(self.notices),
         }
+
+    def passes(
+        self, sampling: SamplingParams, tree: TreeConfig, buckets: tuple[int, ...], num_prompt_tokens: int, limit: int
+    ) -> tuple[Passes, Callable[[], object]]:
+        """The device's side of one answer, and what to call when it ends; see `Lanes.borrow`."""
+        if self.lanes is not None:
+            return self.lanes.borrow(sampling, tree, buckets, num_prompt_tokens, limit)
+        nodes = 1 if tree.root_only else max(tree.nodes, *buckets, MAX_CHAIN + 1)
+        capacity = num_prompt_tokens + limit + self.target.row_bucket(nodes)
+        return SlicedPasses(self.target, self.drafter, sampling, capacity), lambda: None
 
     @property
     def profile(self) -> DeviceProfile | None:
         """This device's costs, measured on first use; None without a drafter."""
         if self._profile is None and self._measure is not None:
-            self._profile = self._measure(self.target)
+            self._profile = self._measure(self.target, *([self.lanes] if self.lanes is not None else []))
         return self._profile
 
     @profile.setter

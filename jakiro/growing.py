@@ -14,7 +14,7 @@ from jakiro.candidates import Candidates, Chain
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.draft.jakiro import HeadOutput, JakiroHead
 from jakiro.draft.layers import HeadCache
-from jakiro.sampling import NoiseRows
+from jakiro.sampling import HeldSampling, NoiseRows
 from jakiro.tree import BRANCH_CONTEXT, BRANCH_CONTRASTIVE, BRANCH_MAIN, DraftTree
 
 
@@ -56,12 +56,13 @@ class TreeGrower:
 
     Args:
         head: bound to its target.
-        cache: holds exactly the committed rows; drafted rows are appended behind them and cut by the caller.
+        cache: holds exactly the committed rows; drafted rows are appended behind them and cut by the caller. Its
+            length, a number or a () tensor on the device, is the root's position.
         root: the head's output at the root's row, (1, 1, …).
         root_token: (1,) int64.
         calibration: beta by key, see `DraftConfig`.
         noise_rows: the target's own noise over the draft vocabulary; used at temperature > 0 with shared noise.
-        buckets: numbers of nodes for which the tree is to say what it would promise.
+        last_places: (buckets,) int64, size − 2 of every tree size whose promise is to be told; None asks for none.
         chain: what the context expert proposes.
     """
 
@@ -71,22 +72,23 @@ class TreeGrower:
         cache: HeadCache,
         root: HeadOutput,
         root_token: Tensor,
-        sampling: SamplingParams,
+        sampling: SamplingParams | HeldSampling,
         tree_config: TreeConfig,
         calibration: dict[str, float],
         noise_rows: NoiseRows,
-        buckets: tuple[int, ...] = (),
+        last_places: Tensor | None = None,
         chain: Chain | None = None,
     ) -> None:
         self.head, self.cache, self.root_token = head, cache, root_token
         self.sampling, self.calibration = sampling, calibration
-        self.nodes, self.depth, self.buckets = tree_config.nodes, tree_config.depth, buckets
+        self.nodes, self.depth, self.last_places = tree_config.nodes, tree_config.depth, last_places
         self.chain = chain
         self.contrastive = head.config.contrastive and tree_config.contrastive and self.depth >= 2
         self.width = min(tree_config.width, self.nodes - 1, head.draft_token_ids.shape[0])
         self.root_position = cache.length
         self.device = root_token.device
-        self.temperature = 1.0 if sampling.greedy else sampling.temperature
+        held = isinstance(sampling, HeldSampling)
+        self.divides = not sampling.greedy and (held or sampling.temperature != 1.0)
         self.noise = None
         if not sampling.greedy and tree_config.shared_noise:
             self.noise = noise_rows.rows(self.root_position + 1, self.depth)
@@ -135,9 +137,9 @@ class TreeGrower:
             features = output.features[newest.proposers[frontier], 0, rows]
         else:
             features = output.features[0, rows]
-        committed = torch.ones((self.width, self.root_position), dtype=torch.bool, device=self.device)
-        mask = torch.cat([committed, visible], dim=1)[None, None]
-        positions = torch.full((1, self.width), self.root_position - 1 + depth, device=self.device)
+        mask = self.cache.visible(visible)[None, None]
+        zeros = torch.zeros((1, self.width), dtype=torch.int64, device=self.device)
+        positions = zeros + (self.root_position - 1 + depth)
         embeddings = self.head.embed(newest.token_ids[frontier])
         self.outputs.append(self.head(embeddings[None], features[None], positions, mask, self.cache))
 
@@ -185,7 +187,7 @@ class TreeGrower:
 
     def _scaled(self, features: Tensor) -> Tensor:
         logits = self.head.logits(features).float()
-        return logits if self.temperature == 1.0 else logits / self.temperature
+        return logits / self.sampling.temperature if self.divides else logits
 
     def _main_scores(self, output: HeadOutput) -> tuple[Tensor, Tensor | None]:
         """(rows, draft vocabulary) log q up to a constant; decoupled: also the expert with the largest w_e q_e."""
@@ -237,7 +239,7 @@ class TreeGrower:
         kept = candidates.scores.sort(descending=True, stable=True).indices[:most].sort().values
         place = torch.zeros(candidates.scores.shape[0] + 1, dtype=torch.int64, device=self.device)
         place[kept + 1] = torch.arange(1, kept.shape[0] + 1, device=self.device)
-        expected = self._expected(candidates) if self.buckets else None
+        expected = None if self.last_places is None else self._expected(candidates)
         chosen = Candidates(*(getattr(candidates, f.name)[kept] for f in fields(Candidates)))
         router_weights, contributions, residuals = self._evidence(chosen)
         proposers = chosen.proposers
@@ -267,7 +269,7 @@ class TreeGrower:
         """(levels, buckets): the sum of exp(score) over the best candidates of a tree that is no deeper, no larger."""
         chances = candidates.scores.exp()
         copied = (candidates.branches == BRANCH_CONTEXT) | candidates.also_context
-        last = torch.tensor([nodes - 2 for nodes in self.buckets], device=self.device).clamp(max=chances.shape[0] - 1)
+        last = self.last_places.clamp(max=chances.shape[0] - 1)
         rows = []
         for levels in range(1, self.depth + 1):
             within = torch.where((candidates.depths <= levels) | copied, chances, 0.0)

@@ -16,6 +16,7 @@ from jakiro.draft.jakiro import JakiroHead
 from jakiro.drafting import Drafter, HeadDrafter
 from jakiro.families import refuse_what_cannot_work
 from jakiro.generate import JakiroGenerator
+from jakiro.lane_pool import Lanes
 from jakiro.limits import LimitedDrafter
 from jakiro.profile import load_or_measure
 from jakiro.target import NUMERICS, TargetModel
@@ -49,16 +50,18 @@ def load_generator(
     dtype: str | None,
     numerics: str | None,
     prepare: Callable[[ReadPair], ReadPair] | None = None,
+    graphs: bool = True,
+    progress: Callable[[int, int], None] | None = None,
 ) -> JakiroGenerator:
     """See `JakiroGenerator.from_pretrained`; `prepare` changes what was read before anything is computed with it."""
     read = read_pair(target, head, device, dtype, numerics)
-    generator = start_pair(read if prepare is None else prepare(read))
+    generator = start_pair(read if prepare is None else prepare(read), None, graphs, progress)
     model = generator.target
     rounds_alike = model.bit_identical or numerics == "fast" or model.device.type != "cpu"
     if dtype is None and model.dtype is not torch.float32 and not rounds_alike:
         # Some processors pick another bfloat16 kernel for each number of rows; packed float32 has one for all.
         del generator, model, read
-        return load_generator(target, head, device, "float32", numerics, prepare)
+        return load_generator(target, head, device, "float32", numerics, prepare, graphs, progress)
     return generator
 
 
@@ -92,18 +95,25 @@ def read_pair(
     return ReadPair(pair, model, tokenizer, sha256, draft_head, numerics)
 
 
-def start_pair(read: ReadPair, device: torch.device | None = None) -> JakiroGenerator:
+def start_pair(
+    read: ReadPair,
+    device: torch.device | None = None,
+    graphs: bool = True,
+    progress: Callable[[int, int], None] | None = None,
+) -> JakiroGenerator:
     """A generator from what was read; it takes the modules over.
 
     Args:
         device: moves the target there first; None leaves it where it is.
+        graphs, progress: as in `JakiroGenerator.from_pretrained`.
     """
     pair, draft_head = read.names, read.head
     model = read.model if device is None else read.model.to(device)
     target_model, notices = _target_of(read, model)
     if draft_head is None:
         notices.append("No draft head fits this model, so only plain decoding is available.")
-        return JakiroGenerator(target_model, None, None, notices)
+        lanes = lanes_for(target_model, None, graphs, progress, notices)
+        return JakiroGenerator(target_model, None, None, notices, lanes=lanes)
     draft_head = draft_head.to(target_model.device)
     draft_head.bind(target_model.embedding, target_model.output_weight).pack()
     warning = zoo.head_warning(pair.head_name, draft_head.config.target_sha256, pair.target_name, target_model.sha256)
@@ -113,11 +123,38 @@ def start_pair(read: ReadPair, device: torch.device | None = None) -> JakiroGene
     drafter, notice = limited(HeadDrafter(draft_head), draft_head.config.max_position_embeddings, target_model)
     if notice:
         notices.append(notice)
+    lanes = lanes_for(target_model, drafter, graphs, progress, notices)
 
-    def measure(target: TargetModel) -> DeviceProfile:
-        return load_or_measure(target, drafter, description["sha256"], zoo.cache_folder() / "profiles")
+    def measure(target: TargetModel, lanes: Lanes | None = None) -> DeviceProfile:
+        return load_or_measure(target, drafter, description["sha256"], zoo.cache_folder() / "profiles", lanes)
 
-    return JakiroGenerator(target_model, drafter, description, notices, None if target_model.chains_only else measure)
+    measure = None if target_model.chains_only else measure
+    return JakiroGenerator(target_model, drafter, description, notices, measure, lanes)
+
+
+def lanes_for(
+    target: TargetModel,
+    drafter: Drafter | None,
+    graphs: bool,
+    progress: Callable[[int, int], None] | None,
+    notices: list[str],
+) -> Lanes | None:
+    """Lanes with their passes captured, on a GPU; `notices` get a sentence where that cannot be.
+
+    Args:
+        graphs: False runs the same passes eagerly.
+        progress: see `Lanes.prepare`.
+    """
+    if target.device.type != "cuda":
+        return None
+    if target.lean is None or not target.lean.is_static:
+        notices.append(f"CUDA graphs are for layers of Llama's shape; {target.config.model_type} runs without them.")
+        return None
+    lanes = Lanes(target, drafter, graphs)
+    lanes.prepare(progress)
+    if lanes.graphs.failure:
+        notices.append(f"CUDA graphs could not be captured ({lanes.graphs.failure}); passes run one kernel at a time.")
+    return lanes
 
 
 def refuse_another_targets_head(head: JakiroHead, target_config) -> None:

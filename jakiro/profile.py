@@ -6,14 +6,17 @@ import os
 import platform
 import statistics
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from jakiro.budget import DeviceProfile
+from jakiro.budget import NODE_BUCKETS, DeviceProfile
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting import Drafter
-from jakiro.sampling import KeyedNoise
+from jakiro.lane_pool import Lanes
+from jakiro.limits import LimitedSession
+from jakiro.passes import SlicedPasses
 from jakiro.target import TargetModel
 from jakiro.tree import DraftTree
 
@@ -24,7 +27,7 @@ CONTEXT_TOKENS = 128
 REPEATS = 5
 
 
-def profile_key(target: TargetModel, head_sha256: str | None) -> dict:
+def profile_key(target: TargetModel, head_sha256: str | None, lanes: Lanes | None = None) -> dict:
     """What a profile depends on."""
     cuda = target.device.type == "cuda"
     device = torch.cuda.get_device_name(target.device) if cuda else _processor_name()
@@ -36,7 +39,7 @@ def profile_key(target: TargetModel, head_sha256: str | None) -> dict:
         "dtype": str(target.dtype).removeprefix("torch."),
         "numerics": target.numerics,
         "torch": str(torch.__version__),
-    }
+    } | ({} if lanes is None else {"graphs": lanes.graphs.enabled})
 
 
 def device_name(device: torch.device) -> str:
@@ -46,9 +49,11 @@ def device_name(device: torch.device) -> str:
     return f"{os.cpu_count()}-core CPU" if device.type == "cpu" else str(device)
 
 
-def load_or_measure(target: TargetModel, drafter: Drafter, head_sha256: str | None, folder: Path) -> DeviceProfile:
+def load_or_measure(
+    target: TargetModel, drafter: Drafter, head_sha256: str | None, folder: Path, lanes: Lanes | None = None
+) -> DeviceProfile:
     """The profile kept for this key, or a new one, which is then kept."""
-    key = profile_key(target, head_sha256)
+    key = profile_key(target, head_sha256, lanes)
     name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
     path = folder / f"{name}.json"
     if path.is_file():
@@ -56,50 +61,62 @@ def load_or_measure(target: TargetModel, drafter: Drafter, head_sha256: str | No
             return DeviceProfile.from_dict(json.loads(path.read_text()))
         except (ValueError, KeyError, TypeError):
             path.unlink()
-    profile = measure(target, drafter, key)
+    profile = measure(target, drafter, key, lanes)
     folder.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(profile.to_dict(), indent=1))
     return profile
 
 
 @torch.inference_mode()
-def measure(target: TargetModel, drafter: Drafter, key: dict) -> DeviceProfile:
-    """Times every pass a few times, interleaved, and keeps medians; takes about two seconds on a small CPU."""
-    ids = (torch.arange(CONTEXT_TOKENS + 1, device=target.device) * 7 + 11) % target.vocab_size
-    cache = target.new_cache(CONTEXT_TOKENS + max(PROFILED_NODES))
-    features, _ = target.prefill(ids[:-1], cache)
-    session = drafter.start(ids, features, SamplingParams(max_new_tokens=64), KeyedNoise(0))
-    trees = {nodes: _bush(ids[-1:], nodes) for nodes in PROFILED_NODES}
-    configs = {
-        levels: TreeConfig(width=PROFILED_WIDTH, depth=levels, nodes=max(PROFILED_NODES))
-        for levels in range(1, PROFILED_LEVELS + 1)
-    }
+def measure(target: TargetModel, drafter: Drafter, key: dict, lanes: Lanes | None = None) -> DeviceProfile:
+    """Times every pass a few times, interleaved, and keeps medians; takes about two seconds on a small CPU.
 
-    def score(tree: DraftTree) -> None:
-        target.score(tree, cache)
-        cache.keep(CONTEXT_TOKENS, [])
+    Args:
+        lanes: where passes run at fixed addresses, those are timed, one a row bucket.
+    """
+    sampling = SamplingParams(max_new_tokens=64)
+    ids = (torch.arange(CONTEXT_TOKENS + 1, device=target.device) * 7 + 11) % target.vocab_size
+    bounds = TreeConfig(width=PROFILED_WIDTH, depth=PROFILED_LEVELS, nodes=max(PROFILED_NODES), policy="auto")
+    if lanes is None:
+        nodes_timed, sizes, release = PROFILED_NODES, NODE_BUCKETS, lambda: None
+        passes = SlicedPasses(target, drafter, sampling, CONTEXT_TOKENS + 1 + target.row_bucket(max(PROFILED_NODES)))
+    else:
+        nodes_timed, sizes = (1, *lanes.tree_sizes), lanes.tree_sizes
+        passes, release = lanes.borrow(sampling, bounds, sizes, CONTEXT_TOKENS, sampling.max_new_tokens)
+    features, _ = passes.prefill(ids[:-1])
+    passes.begin(ids[-1:])
+    session = passes.session(ids[:-1], features)
+    trees = {nodes: _bush(ids[-1:], nodes) for nodes in nodes_timed}
+    configs = {levels: replace(bounds, depth=levels) for levels in range(1, PROFILED_LEVELS + 1)}
+    if isinstance(session, LimitedSession):
+        session = session.session
+    session.buckets = sizes if lanes is not None else ()
 
     def propose(config: TreeConfig) -> None:
         session.extend(ids[-1:], features[-1:])
         session.propose(config)
         session.cache.cut(CONTEXT_TOKENS)
 
-    verify: dict[int, list[float]] = {nodes: [] for nodes in PROFILED_NODES}
+    verify: dict[int, list[float]] = {nodes: [] for nodes in trees}
     draft: dict[int, list[float]] = {levels: [] for levels in configs}
     for _ in range(REPEATS):
         for nodes, tree in trees.items():
-            verify[nodes].append(_milliseconds(target.device, score, tree))
+            verify[nodes].append(_milliseconds(target.device, passes.score, passes.place(tree)))
         for levels, config in configs.items():
             draft[levels].append(_milliseconds(target.device, propose, config))
+    release()
     return DeviceProfile(
         verify_ms=_ascending({nodes: statistics.median(times) for nodes, times in verify.items()}),
         draft_ms=_ascending({levels: statistics.median(times) for levels, times in draft.items()}),
         width=PROFILED_WIDTH,
         key=key,
+        buckets=sizes,
     )
 
 
 def _milliseconds(device: torch.device, work, argument) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
     start = time.perf_counter()
     work(argument)
     if device.type == "cuda":

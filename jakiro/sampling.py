@@ -5,6 +5,7 @@ nothing else, so plain and speculative decoding write the same text at any tempe
 2408.07978). Exact only together with the rule "accept iff equal". Knows nothing of trees and models.
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -30,15 +31,36 @@ def _mix(x: Tensor) -> Tensor:
     return x ^ _shift_right(x, 31)
 
 
-class KeyedNoise:
-    """Standard Gumbel noise g(seed, position, token id); counter-based, so any entry is computed alone."""
+@dataclass(frozen=True, slots=True)
+class HeldSampling:
+    """Sampling settings whose temperature lies on the device, so that one captured pass serves every temperature.
 
-    def __init__(self, seed: int) -> None:
+    Attributes:
+        greedy, top_p, top_k: as in `SamplingParams`.
+        temperature: () float32.
+    """
+
+    greedy: bool
+    temperature: Tensor
+    top_p: float
+    top_k: int
+
+
+class KeyedNoise:
+    """Standard Gumbel noise g(seed, position, token id); counter-based, so any entry is computed alone.
+
+    Args:
+        seed: a number, or a () int64 tensor that lies on the device.
+    """
+
+    def __init__(self, seed: int | Tensor) -> None:
         self.seed = seed
 
     def hash(self, positions: Tensor, token_ids: Tensor) -> Tensor:
         """The 64-bit hash behind each entry, as int64; positions and token ids broadcast."""
-        seed = torch.full((), self.seed, dtype=torch.int64, device=token_ids.device)
+        seed = self.seed
+        if not isinstance(seed, Tensor):
+            seed = torch.full((), seed, dtype=torch.int64, device=token_ids.device)
         return _mix(_mix(_mix(seed) + positions) + (token_ids + 1) * _GOLDEN)
 
     def at(self, positions: Tensor, token_ids: Tensor) -> Tensor:
@@ -93,7 +115,7 @@ class Warped(NamedTuple):
     prefix_too_short: Tensor
 
 
-def warp(logits: Tensor, sampling: SamplingParams, prefix_length: int) -> Warped:
+def warp(logits: Tensor, sampling: SamplingParams | HeldSampling, prefix_length: int) -> Warped:
     """Temperature, then top-k, then top-p, evaluated on the best `prefix_length` tokens of each row.
 
     Tokens that tie with the last kept one stay in, so the result is a pure function of the row. With
@@ -130,7 +152,7 @@ def warp(logits: Tensor, sampling: SamplingParams, prefix_length: int) -> Warped
 
 def choose(
     logits: Tensor,
-    sampling: SamplingParams,
+    sampling: SamplingParams | HeldSampling,
     noise: KeyedNoise,
     positions: Tensor,
     noise_rows: Tensor | None = None,

@@ -4,6 +4,7 @@ The step is the same for every method; plain decoding is the loop whose tree is 
 """
 
 import platform
+import weakref
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -13,17 +14,16 @@ import torch
 from torch import Tensor
 
 from jakiro.budget import Choice, TreeBudget
-from jakiro.candidates import Chain, chain_tree
 from jakiro.clock import StepClock
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.draft.context import MAX_CHAIN, ContextExpert
+from jakiro.draft.context import ContextExpert
 from jakiro.drafting import DraftSession
 from jakiro.recording import nodes_from
-from jakiro.sampling import KeyedNoise, NoiseRows, choose
+from jakiro.sampling import KeyedNoise, choose
 from jakiro.text import IncrementalDecoder, as_messages, encode_messages
 from jakiro.trace import Header, Plan, Step, Trace
 from jakiro.tree import DraftTree
-from jakiro.verify import Outcome, Verification, read_back, verify
+from jakiro.verify import Outcome
 
 if TYPE_CHECKING:
     from jakiro.generate import JakiroGenerator, Messages
@@ -58,29 +58,26 @@ class Stream:
         self._limit = min(sampling.max_new_tokens, max_positions - num_prompt_tokens + 1)
         self._limit_reason = "length" if self._limit == sampling.max_new_tokens else "context"
         self._decoder = IncrementalDecoder(self._text)
-        self._noise = KeyedNoise(sampling.seed)
-        device = self._target.device
-        self._noise_rows = NoiseRows(self._noise, torch.arange(self._target.vocab_size, device=device))
-        prompt_ids = torch.tensor(prompt.token_ids, device=device)
+        prompt_ids = torch.tensor(prompt.token_ids, device=self._target.device)
+        buckets = self._budget.buckets if self._budget else ()
+        self._passes, release = generator.passes(sampling, tree, buckets, num_prompt_tokens, self._limit)
+        self._release = weakref.finalize(self, release)
+        self._release.atexit = False
 
-        clock = StepClock(device)
-        widest = self._target.row_bucket(1 if self._root_only else max(tree.nodes, MAX_CHAIN + 1))
-        self._cache = self._target.new_cache(num_prompt_tokens + self._limit + widest)
-        features, logits = self._target.prefill(prompt_ids, self._cache)
+        clock = StepClock(self._target.device)
+        features, logits = self._passes.prefill(prompt_ids)
         first = self._choose_first(logits, num_prompt_tokens)
         first_token_id = int(first)
         prefill_ms = clock.total_ms()
 
-        self._root = first
+        self._passes.begin(first)
         self._session: DraftSession | None = None
-        self._start_session = None
         self._context = None
         if tree.context and not self._root_only:
             self._context = ContextExpert([*prompt.token_ids, first_token_id])
         if not self._root_only and not self._chain_only:
-            ids = torch.cat([prompt_ids, first])
-            drafter = generator.drafter
-            self._start_session = lambda: drafter.start(ids, features, sampling, self._noise)
+            self._session = self._passes.session(prompt_ids, features)
+            self._session.buckets = buckets
         self._committed = 1
         first_text = self._decoder.push([first_token_id])
         ended = self._end_reason_after([first_token_id])
@@ -95,7 +92,7 @@ class Stream:
                 num_prompt_tokens=num_prompt_tokens,
                 target={"name": self._target.name, "sha256": self._target.sha256},
                 head=generator.head if method == "jakiro" else None,
-                device=str(device),
+                device=str(self._target.device),
                 dtype=str(self._target.dtype).removeprefix("torch."),
                 numerics=self._target.numerics,
                 device_profile={"device": generator.device_name}
@@ -111,6 +108,8 @@ class Stream:
             ),
             end_reason=ended,
         )
+        if self.finished:
+            self._release()
 
     @property
     def finished(self) -> bool:
@@ -124,13 +123,16 @@ class Stream:
             raise StopIteration
         step = self._step()
         self.trace.steps.append(step)
+        if self.finished:
+            self._release()
         return step
 
     def close(self) -> None:
         """Stops; what was decoded stays in the trace."""
         if not self.finished:
             self.trace.end_reason = "stopped"
-        self._session = self._start_session = None
+        self._session = None
+        self._release()
 
     @torch.inference_mode()
     def _step(self) -> Step:
@@ -139,16 +141,13 @@ class Stream:
         choice = self._budget.choose(log_estimates) if self._budget else None
         tree = self._propose(choice, chain, log_estimates)
         clock.mark()
-        base = self._cache.length
-        scores = self._target.score(tree, self._cache)
+        self._passes.score(tree)
         clock.mark()
-        verification = self._verify(tree, scores.mask, scores.logits, base)
-        outcome = read_back(tree, verification)
+        outcome = self._passes.read(tree)
         reread = outcome.too_short
         if reread:
-            verification = self._verify(tree, scores.mask, scores.logits, base, self._target.vocab_size)
-            outcome = read_back(tree, verification)
-        committed_ids = self._commit(outcome, scores.features, base)
+            outcome = self._passes.read(tree, whole_vocabulary=True)
+        committed_ids = self._commit(outcome)
         reason = self._end_reason_after(committed_ids)
         text = self._waiting_text + self._decoder.push(committed_ids) + (self._decoder.finish() if reason else "")
         self._waiting_text = ""
@@ -173,46 +172,32 @@ class Stream:
         )
 
     def _propose(self, choice: Choice | None, chain_ids: list[int], log_estimates: list[float]) -> DraftTree:
-        chain = None
-        if chain_ids:
-            device = self._target.device
-            chain = Chain(torch.tensor(chain_ids, device=device), torch.tensor(log_estimates, device=device))
+        chain = self._passes.chain(chain_ids, log_estimates) if chain_ids else None
         if self._root_only or self._chain_only or (choice is not None and choice.levels == 0):
             copies = chain is not None and (self._chain_only or choice.nodes > 1)
-            return chain_tree(self._root, chain) if copies else DraftTree.root_only(self._root)
-        if self._session is None:
-            self._session = self._start_session()
-            self._session.buckets = self._budget.buckets if self._budget else ()
+            return self._passes.chain_tree(chain) if copies else self._passes.root_tree()
         config = self._tree_config
         if choice is not None:
             config = replace(config, depth=choice.levels, nodes=choice.nodes)
         return self._session.propose(config) if chain is None else self._session.propose(config, chain)
 
-    def _verify(
-        self, tree: DraftTree, mask: Tensor, logits: Tensor, root_position: int, prefix_length: int = 0
-    ) -> Verification:
-        options = {"prefix_length": prefix_length} if prefix_length else {}
-        return verify(tree, mask, logits, self._sampling, self._noise, root_position, self._noise_rows, **options)
-
     def _choose_first(self, logits: Tensor, position: int) -> Tensor:
         """The token after the prompt, (1,) int64, chosen by the same rule as every other."""
         positions = torch.tensor([position], device=logits.device)
-        choice = choose(logits, self._sampling, self._noise, positions)
+        noise = KeyedNoise(self._sampling.seed)
+        choice = choose(logits, self._sampling, noise, positions)
         if bool(choice.prefix_too_short):
-            choice = choose(logits, self._sampling, self._noise, positions, prefix_length=logits.shape[-1])
+            choice = choose(logits, self._sampling, noise, positions, prefix_length=logits.shape[-1])
         return choice.token_ids
 
-    def _commit(self, outcome: Outcome, features: Tensor, base: int) -> list[int]:
+    def _commit(self, outcome: Outcome) -> list[int]:
         """Keeps the accepted rows, hands the new tokens to the drafter and returns them, cut where the answer ends."""
-        kept = [0, *outcome.accepted_path]
-        self._cache.keep(base, kept)
+        ids, features = self._passes.commit(outcome)
         new_ids = [*outcome.accepted_ids, outcome.bonus_token_id]
-        self._root = torch.tensor(new_ids[-1:], device=self._target.device)
         if self._context is not None:
             self._context.observe(new_ids)
         if self._session is not None:
-            ids = torch.tensor(new_ids, device=self._target.device)
-            self._session.extend(ids, features[torch.tensor(kept, device=features.device)])
+            self._session.extend(ids, features)
         committed_ids = new_ids[: self._limit - self._committed]
         stops = [index for index, token_id in enumerate(committed_ids) if token_id in self._target.stop_ids]
         if stops:

@@ -33,10 +33,13 @@ from jakiro.families import (
     weight_of,
 )
 from jakiro.linear import pack_linears, packing_works
+from jakiro.static_cache import StaticRows
 from jakiro.tree import DraftTree, ancestor_mask
 
 NUMERICS = ("exact", "fast")
 PREFILL_CHUNK = 512
+# Rows that passes run with on a GPU: one kernel per size, and in exact numerics the same one for every pass.
+ROW_BUCKETS = (1, 8, 16, 32, 64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,7 @@ class TargetModel:
         device: where trees come in and logits go out: that of the output function. A model that is spread over devices
             moves what it needs by itself.
         chains_only: only chains can be scored, because the model counts positions inside its own attention.
+        bucketed: passes run with one of `ROW_BUCKETS` rows; so it is on a GPU.
         notices: sentences to say aloud.
 
     Raises:
@@ -87,6 +91,7 @@ class TargetModel:
         self.embedding = weight_of(model.get_input_embeddings())
         self.output_weight = weight_of(model.get_output_embeddings())
         self.device, self.dtype = self.output_weight.device, self.output_weight.dtype
+        self.bucketed = self.device.type == "cuda"
         trial_ids = self._random_ids(TRIAL_PROMPT + 2 * TRIAL_CHAIN)
         reference = trial_reference(model, trial_ids[: TRIAL_PROMPT + TRIAL_CHAIN])[TRIAL_PROMPT - 1 :]
         packed = packing_works(self.device, self.dtype) and not is_split(model)
@@ -191,14 +196,33 @@ class TargetModel:
     def vocab_size(self) -> int:
         return self.embedding.shape[0]
 
+    @property
+    def cache_dtype(self) -> torch.dtype:
+        """What a cache keeps: in exact numerics on a CPU float64 copies, so that nothing is converted twice."""
+        return (self._wide_storage if self.numerics == "exact" else None) or self.dtype
+
     def new_cache(self, capacity: int) -> RowCache:
-        """An empty cache; in exact numerics on a CPU it keeps float64 copies, so that nothing is converted twice."""
-        storage = self._wide_storage if self.numerics == "exact" else None
+        """An empty cache."""
+        storage = None if self.cache_dtype == self.dtype else self.cache_dtype
         return RowCache(self.config.num_hidden_layers, capacity, storage)
 
     def row_bucket(self, num_nodes: int) -> int:
-        """Rows a pass over `num_nodes` runs with: in exact numerics two for one node where one row rounds otherwise."""
-        return max(num_nodes, self._fewest_rows)
+        """Rows a pass over `num_nodes` runs with, so that in exact numerics plain and tree passes round alike.
+
+        On a CPU one row may round otherwise than two or more do; on a GPU any other number of rows may, so that there
+        all passes run with the largest bucket.
+        """
+        if not self.bucketed:
+            return max(num_nodes, self._fewest_rows)
+        largest = ROW_BUCKETS[-1]
+        if self.numerics == "exact" or num_nodes > largest:
+            return -(-num_nodes // largest) * largest
+        return next(rows for rows in ROW_BUCKETS if rows >= num_nodes)
+
+    @property
+    def row_buckets(self) -> tuple[int, ...]:
+        """The numbers of nodes up to which passes cost the same, ascending; for passes in buckets."""
+        return ROW_BUCKETS[-1:] if self.numerics == "exact" else ROW_BUCKETS
 
     @torch.inference_mode()
     def prefill(self, token_ids: Tensor, cache: RowCache) -> tuple[Tensor, Tensor]:
@@ -222,7 +246,7 @@ class TargetModel:
         return torch.cat(features), self.logits(last_rows)[-1:]
 
     @torch.inference_mode()
-    def score(self, tree: DraftTree, cache: RowCache) -> Scores:
+    def score(self, tree: DraftTree, cache: RowCache | StaticRows) -> Scores:
         """Runs all nodes in one pass under the tree mask.
 
         The cache must hold exactly the committed tokens before the root; behind them the pass leaves one row per
@@ -231,24 +255,23 @@ class TargetModel:
         Raises:
             ValueError: a tree that branches, for a target that scores chains only.
         """
-        num_nodes, committed = tree.num_nodes, cache.length
+        num_nodes = tree.num_nodes
         if self.chains_only and tree.max_depth != num_nodes - 1:
             raise ValueError(f"{self.config.model_type} can score chains only; set the tree's width to 1")
         rows = self.row_bucket(num_nodes)
         mask = ancestor_mask(tree.parents, tree.max_depth)
-        token_ids, positions = tree.token_ids, tree.depths + committed
+        token_ids, positions = tree.token_ids, tree.depths + cache.length
         among = mask
         if rows > num_nodes:
             pad = rows - num_nodes
             token_ids = torch.cat([token_ids, token_ids.new_zeros(pad)])
-            positions = torch.cat([positions, positions.new_full((pad,), committed)])
+            positions = torch.cat([positions, positions[:1].expand(pad)])
             among = torch.eye(rows, dtype=torch.bool, device=self.device)
             among[:num_nodes, :num_nodes] = mask
-        visible = torch.cat([torch.ones((rows, committed), dtype=torch.bool, device=self.device), among], dim=1)
-        if committed + tree.max_depth >= self.max_positions:
-            # Nodes behind the last position are never kept, but a table of positions ends there.
-            positions = positions.clamp(max=self.max_positions - 1)
-        column_positions = torch.cat([torch.arange(committed, device=self.device), positions])
+        visible = cache.visible(among)
+        # Nodes behind the last position are never kept, but a table of positions ends there.
+        positions = positions.clamp(max=self.max_positions - 1)
+        column_positions = cache.column_positions(positions) if self.window else None
         attending = EXACT if self.numerics == "exact" else self._fast
         features = self._forward(token_ids, positions, visible, column_positions, cache, attending)
         return Scores(self.logits(features)[:num_nodes], features[:num_nodes], mask)
@@ -276,8 +299,8 @@ class TargetModel:
         token_ids: Tensor,
         positions: Tensor,
         visible: Tensor,
-        column_positions: Tensor,
-        cache: RowCache,
+        column_positions: Tensor | None,
+        cache: RowCache | StaticRows,
         attending: Attending,
     ) -> Tensor:
         """(rows,) tokens → (rows, hidden_size) features; `visible` is (rows, keys) bool."""
@@ -295,7 +318,7 @@ class TargetModel:
         return self.model.base_model(**inputs).last_hidden_state[0].to(self.device)
 
     def _masks(
-        self, visible: Tensor, positions: Tensor, column_positions: Tensor, as_numbers: bool
+        self, visible: Tensor, positions: Tensor, column_positions: Tensor | None, as_numbers: bool
     ) -> Tensor | dict[str, Tensor]:
         """One 4-dimensional mask, or one per layer type where the family mixes full and sliding attention."""
 

@@ -92,8 +92,12 @@ def ancestor_mask(parents: Tensor, max_depth: int) -> Tensor:
     mask = torch.eye(parents.shape[0], dtype=torch.bool, device=parents.device)
     upwards = parents.clamp(min=0)
     mask[:, 0] = True
-    for _ in range(max(max_depth - 1, 0)):
+    covered = 1
+    while covered < max_depth:
+        # Each row covers its next `covered` ancestors; upwards leads that many further up.
         mask = mask | mask[upwards]
+        upwards = upwards[upwards]
+        covered *= 2
     return mask
 
 

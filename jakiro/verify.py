@@ -1,8 +1,8 @@
 """Verification: tree, target logits and sampling settings in, the accepted path out.
 
 A node is right iff its token equals the target's own choice after its parent; the deepest node all of whose ancestors
-are right ends the accepted path, and the target's choice there is the bonus token. Pure tensors, no host reads;
-`read_back` is the step's one device-to-host copy.
+are right ends the accepted path, and the target's choice there is the bonus token. Pure tensors, no host reads; what
+the caller sees is packed into one tensor, which a step reads once.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from jakiro.config import SamplingParams
-from jakiro.sampling import PREFIX_LENGTH, KeyedNoise, NoiseRows, choose
+from jakiro.sampling import PREFIX_LENGTH, HeldSampling, KeyedNoise, NoiseRows, choose
 from jakiro.tree import DraftTree, accepted_node
 
 _NODE_FIELDS = 13
@@ -71,9 +71,9 @@ def verify(
     tree: DraftTree,
     mask: Tensor,
     logits: Tensor,
-    sampling: SamplingParams,
+    sampling: SamplingParams | HeldSampling,
     noise: KeyedNoise,
-    root_position: int,
+    root_position: int | Tensor,
     noise_rows: NoiseRows,
     prefix_length: int = PREFIX_LENGTH,
 ) -> Verification:
@@ -108,7 +108,11 @@ def verify(
 
 def read_back(tree: DraftTree, verification: Verification) -> Outcome:
     """The step's one device-to-host copy: everything the caller sees, packed into one float64 tensor."""
-    num_nodes, num_experts = tree.router_weights.shape
+    return unpack(pack(tree, verification).tolist(), tree, tree.num_nodes, tree.router_weights.shape[1])
+
+
+def pack(tree: DraftTree, verification: Verification) -> Tensor:
+    """(values,) float64: column after column, then matrices, then end and flag."""
     columns = [
         tree.token_ids,
         tree.parents,
@@ -125,7 +129,7 @@ def read_back(tree: DraftTree, verification: Verification) -> Outcome:
         verification.margins,
     ]
     flags = torch.stack([verification.end.double(), verification.too_short.double()])
-    packed = torch.cat(
+    return torch.cat(
         [
             *(column.double() for column in columns),
             verification.on_path.double(),
@@ -135,17 +139,27 @@ def read_back(tree: DraftTree, verification: Verification) -> Outcome:
             flags,
         ]
     )
-    values = packed.tolist()
-    lists = [values[i * num_nodes : (i + 1) * num_nodes] for i in range(_NODE_FIELDS + 1)]
+
+
+def unpack(values: list[float], tree: DraftTree, rows: int, experts: int, expected_width: int | None = None) -> Outcome:
+    """What `pack` packed, as the host sees it.
+
+    Args:
+        tree: its shapes alone count: how many nodes, experts, levels and tree sizes there are to see.
+        rows, experts, expected_width: the sizes that were packed, which may be padded.
+    """
+    num_nodes, num_experts = tree.router_weights.shape
+    lists = [values[i * rows : i * rows + num_nodes] for i in range(_NODE_FIELDS + 1)]
     integers = {0, 1, 2, 4, 5, 6, 11}
     (
         token_ids, parents, depths, scores, draft_passes, branches, proposers,
         also_context, draft_probs, residuals, target_probs, choices, margins, on_path,
     ) = ([int(v) for v in column] if i in integers else column for i, column in enumerate(lists))  # fmt: skip
-    rest = values[(_NODE_FIELDS + 1) * num_nodes :]
-    matrix = [rest[i * num_experts : (i + 1) * num_experts] for i in range(2 * num_nodes)]
+    rest = values[(_NODE_FIELDS + 1) * rows :]
+    matrix = [rest[i * experts : i * experts + num_experts] for i in range(2 * rows)]
     num_levels, num_buckets = tree.expected.shape
-    sums = rest[2 * num_nodes * num_experts : -2]
+    width = num_buckets if expected_width is None else expected_width
+    sums = rest[2 * rows * experts : -2]
     end, too_short = int(rest[-2]), bool(rest[-1])
     return Outcome(
         token_ids=token_ids,
@@ -162,8 +176,8 @@ def read_back(tree: DraftTree, verification: Verification) -> Outcome:
         choices=choices,
         margins=margins,
         router_weights=matrix[:num_nodes],
-        contributions=matrix[num_nodes:],
-        expected=[sums[i * num_buckets : (i + 1) * num_buckets] for i in range(num_levels)],
+        contributions=matrix[rows : rows + num_nodes],
+        expected=[sums[i * width : i * width + num_buckets] for i in range(num_levels)],
         accepted_path=[index for index in range(1, num_nodes) if on_path[index]],
         bonus_token_id=choices[end],
         too_short=too_short,

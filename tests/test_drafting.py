@@ -51,7 +51,7 @@ def test_in_every_step_both_caches_hold_as_many_rows_as_the_root_s_position(head
     for _ in range(10):
         accepted += len(next(stream).accepted_path)
         session, root_position = stream._session, stream.trace.header.num_prompt_tokens + stream._committed - 1
-        assert stream._cache.length == root_position
+        assert stream._passes.cache.length == root_position
         assert session.cache.length < root_position, "drafted rows were dropped, committed ones are still pending"
         session.catch_up()
         assert session.cache.length == root_position

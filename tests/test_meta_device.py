@@ -104,13 +104,13 @@ def test_the_watch_notices_a_planted_index():
 
 def test_the_watch_notices_a_planted_index_inside_a_step(generator, monkeypatch):
     stream = generator.stream("Tell me.", SAMPLINGS["greedy"], tree=TREE)
-    keep = stream._cache.keep
+    keep = stream._passes.cache.keep
 
     def careless(base, rows):
         keep(base, rows)
-        stream._cache.layers[0].keys[:, :, torch.tensor([0])]
+        stream._passes.cache.layers[0].keys[:, :, torch.tensor([0])]
 
-    monkeypatch.setattr(stream._cache, "keep", careless)
+    monkeypatch.setattr(stream._passes.cache, "keep", careless)
     with pytest.raises(AssertionError, match="without an explicit device"), meta_by_default():
         next(stream)
 

@@ -34,6 +34,19 @@ class HeadCache:
         self.length = end
         return self.keys[:, :, :end], self.values[:, :, :end]
 
+    def visible(self, among: Tensor) -> Tensor:
+        """The mask of a pass over the next rows, which see every row but the drafted ones that `among` leaves out.
+
+        Args:
+            among: (rows, drafted) bool; the last columns are the rows themselves.
+
+        Returns:
+            (rows, length + rows) bool.
+        """
+        rows, drafted = among.shape
+        committed = torch.ones((rows, self.length + rows - drafted), dtype=torch.bool, device=among.device)
+        return torch.cat([committed, among], dim=1)
+
     def cut(self, length: int) -> None:
         """Drops the rows behind `length`."""
         self.length = length
