@@ -43,6 +43,10 @@ Device = Annotated[
 Dtype = Annotated[str | None, typer.Option(help="float32, bfloat16, float16, 8bit or 4bit; what suits the device.")]
 Numerics = Annotated[str | None, typer.Option(help="exact (plain and drafted passes round alike) or fast.")]
 
+Graphs = Annotated[
+    bool, typer.Option("--graphs/--no-graphs", help="On a GPU: replay captured passes, or run kernel by kernel.")
+]
+
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line and leaves the process with its exit code."""
@@ -76,6 +80,7 @@ def generate(
     device: Device = None,
     dtype: Dtype = None,
     numerics: Numerics = None,
+    graphs: Graphs = True,
     trace: Annotated[Path | None, typer.Option(help="Write every step to this JSON file.")] = None,
 ) -> None:
     """Answer one prompt: the text to stdout as it comes, the numbers to stderr."""
@@ -84,7 +89,7 @@ def generate(
     _check_prompt(prompt)
     if trace is not None and not trace.absolute().parent.is_dir():
         raise FileNotFoundError(f"There is no folder {trace.absolute().parent} for the trace.")
-    generator = _load(target, head, device, dtype, numerics)
+    generator = _load(target, head, device, dtype, numerics, graphs)
     stream = generator.stream(prompt, sampling, method=method, tree=tree, raw=raw)
     _say_notices(generator)
     interrupted = False
@@ -122,6 +127,7 @@ def race(
     device: Device = None,
     dtype: Dtype = None,
     numerics: Numerics = None,
+    graphs: Graphs = True,
 ) -> None:
     """Plain decoding and Jakiro side by side on one prompt, with a table at the end."""
     from jakiro.race_view import RaceView
@@ -129,7 +135,7 @@ def race(
     sampling = SamplingParams(temperature, top_p, top_k, seed, max_new_tokens)
     tree = _tree(nodes, depth, width)
     _check_prompt(prompt)
-    generator = _load(target, head, device, dtype, numerics)
+    generator = _load(target, head, device, dtype, numerics, graphs)
     running = generator.race(prompt, sampling, methods=("autoregressive", "jakiro"), tree=tree, raw=raw)
     _say_notices(generator)
     RaceView(running.traces).show(running)
@@ -161,6 +167,7 @@ def bench(
     device: Device = None,
     dtype: Dtype = None,
     numerics: Numerics = None,
+    graphs: Graphs = True,
     out: Annotated[Path | None, typer.Option(help="Folder for results; default: runs/bench/ and the time.")] = None,
     check_identical: Annotated[
         bool, typer.Option("--check-identical", help="Compare token ids only; resumes where it was stopped.")
@@ -198,7 +205,7 @@ def bench(
         raise ValueError("--scale-target widens our copy of the target only; leave the methods hf-… out of --methods.")
     questions = load_questions(prompts, limit)
     widener = None if scale_target is None else Widener(scale_target)
-    generator = _load(target, head, device, dtype, numerics, widener)
+    generator = _load(target, head, device, dtype, numerics, graphs, widener)
     _say_notices(generator)
     console = _table_console()
     if widener is not None:
@@ -277,14 +284,18 @@ def _training_command(name: str, arguments: list[str]) -> None:
     command(args=arguments, prog_name=f"jakiro {name}")
 
 
-def _load(target, head, device, dtype, numerics, prepare=None):
+def _load(target, head, device, dtype, numerics, graphs, prepare=None):
     from transformers.utils import logging as transformers_logging
 
     from jakiro.loading import load_generator
 
     transformers_logging.disable_progress_bar()
-    with notes.status("Loading the model…"):
-        return load_generator(target, head, device, dtype, numerics, prepare=prepare)
+    with notes.status("Loading the model…") as status:
+
+        def captured(done: int, total: int) -> None:
+            status.update(f"Capturing passes: {done} of {total}…")
+
+        return load_generator(target, head, device, dtype, numerics, prepare, graphs, captured)
 
 
 def _table_console() -> Console:

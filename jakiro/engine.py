@@ -9,6 +9,7 @@ every other model keeps its stock modules.
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from jakiro.attention import attend_exactly, exact_bias
 from jakiro.cache import RowCache
@@ -19,6 +20,8 @@ _LAYER_MODULES = {"self_attn", "mlp", "input_layernorm", "post_attention_layerno
 _ATTENTION_MODULES = {"q_proj", "k_proj", "v_proj", "o_proj"}
 _MLP_MODULES = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 _TRIAL_TOKENS = 12
+# Of torch's attention kernels those that take any mask and plan nothing for the shapes they meet.
+MASKED_KERNELS = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 class _Projection:
@@ -71,6 +74,7 @@ class LeanDecoder:
         attention = base.layers[0].self_attn
         self.num_heads, self.num_kv_heads = config.num_attention_heads, config.num_key_value_heads
         self.head_dim, self.scaling = attention.head_dim, attention.scaling
+        self.grouped = self.embedding.is_cuda
 
     @property
     def is_static(self) -> bool:
@@ -121,10 +125,12 @@ class LeanDecoder:
         hidden = functional.embedding(token_ids, self.embedding)
         cos, sin = self.rotary(hidden, positions[None])
         cos, sin = cos[0, :, None], _signed(sin[0])[:, None]
-        bias = exact_bias(visible, self.num_heads // self.num_kv_heads) if exact else None
+        groups = self.num_heads // self.num_kv_heads
+        bias = exact_bias(visible, groups) if exact else None
+        mask = grouped_mask(visible, groups, hidden.dtype) if self.grouped and not exact else visible
         for layer, rows in zip(self.layers, cache.layers, strict=True):
             normed = functional.rms_norm(hidden, hidden.shape[-1:], layer.input_norm, layer.input_eps)
-            attended = self._attend(layer.query_key_value(normed), cos, sin, visible, bias, rows)
+            attended = self._attend(layer.query_key_value(normed), cos, sin, mask, bias, rows)
             hidden = hidden + layer.output(attended)
             normed = functional.rms_norm(hidden, hidden.shape[-1:], layer.middle_norm, layer.middle_eps)
             gate_up = layer.gate_up(normed)
@@ -132,7 +138,7 @@ class LeanDecoder:
             hidden = hidden + layer.down(functional.silu(gate).mul_(up))
         return functional.rms_norm(hidden, hidden.shape[-1:], self.norm, self.eps)
 
-    def _attend(self, joint: Tensor, cos: Tensor, sin: Tensor, visible: Tensor, bias: Tensor | None, rows) -> Tensor:
+    def _attend(self, joint: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, bias: Tensor | None, rows) -> Tensor:
         """(rows, query, key and value widths together) → (rows, heads · head_dim)."""
         count = joint.shape[0]
         joint = joint.view(count, -1, self.head_dim)
@@ -143,16 +149,47 @@ class LeanDecoder:
         keys, values = rows.update(keys[None], values[None])
         if bias is not None:
             attended = attend_exactly(queries, keys[0], values[0], bias, self.scaling)
+        elif self.grouped:
+            attended = attend_grouped(queries, keys, values, mask, self.scaling)
         else:
             attended = functional.scaled_dot_product_attention(
                 queries[None],
                 keys.to(queries.dtype),
                 values.to(queries.dtype),
-                attn_mask=visible[None, None],
+                attn_mask=mask[None, None],
                 scale=self.scaling,
                 enable_gqa=True,
             )[0]
         return attended.transpose(0, 1).reshape(count, -1)
+
+
+def grouped_mask(visible: Tensor, num_groups: int, dtype: torch.dtype) -> Tensor:
+    """A (rows, keys) mask as the additive one of `attend_grouped`, once per pass: (groups · rows, keys)."""
+    return (
+        torch.zeros(visible.shape, dtype=dtype, device=visible.device)
+        .masked_fill_(~visible, -torch.inf)
+        .repeat(num_groups, 1)
+    )
+
+
+def attend_grouped(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scaling: float) -> Tensor:
+    """Stock attention with the queries that share a key/value head as its rows.
+
+    On a GPU, torch's fused kernel that takes a mask knows no grouped queries; this way they need no copies of the keys.
+
+    Args:
+        queries: (heads, rows, head_dim); keys, values: (1, kv_heads, keys, head_dim).
+        mask: what `grouped_mask` gives.
+
+    Returns:
+        (heads, rows, head_dim).
+    """
+    rows = queries.reshape(1, keys.shape[1], -1, queries.shape[-1])
+    with sdpa_kernel(MASKED_KERNELS):
+        attended = functional.scaled_dot_product_attention(
+            rows, keys.to(rows.dtype), values.to(rows.dtype), attn_mask=mask[None, None], scale=scaling
+        )
+    return attended.reshape(queries.shape)
 
 
 def _signed(sin: Tensor) -> Tensor:

@@ -174,7 +174,7 @@ class TargetModel:
         prompt, chain, siblings = ids.split([TRIAL_PROMPT, TRIAL_CHAIN, TRIAL_CHAIN])
         tree = _chain_alone(chain) if self.chains_only else _chain_among_siblings(chain, siblings)
         try:
-            cache = self.new_cache(ids.shape[0] + 1)
+            cache = self.new_cache(TRIAL_PROMPT + self.row_bucket(tree.num_nodes))
             last = self.prefill(prompt, cache)[1]
             logits = self.score(tree, cache).logits
         except TRIAL_ERRORS as error:
@@ -282,7 +282,7 @@ class TargetModel:
         ids = self._random_ids(24 + 2 * num_tokens)
         prompt, chain, siblings = ids[:24], ids[24 : 24 + num_tokens], ids[24 + num_tokens :]
         tree = _chain_among_siblings(chain, siblings)
-        cache = self.new_cache(24 + 2 * num_tokens)
+        cache = self.new_cache(24 + num_tokens + self.row_bucket(tree.num_nodes))
         self.prefill(prompt, cache)
         together = self.score(tree, cache).logits[::2]
         cache.keep(24, [])

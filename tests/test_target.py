@@ -19,7 +19,7 @@ from transformers import (
 from jakiro import target as target_module
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.generate import JakiroGenerator
-from jakiro.target import TargetModel
+from jakiro.target import ROW_BUCKETS, TargetModel
 from tests.support import (
     DEVICE,
     HIDDEN_SIZE,
@@ -52,7 +52,7 @@ def path_of(node):
 @pytest.mark.parametrize("numerics", ["exact", "fast"])
 def test_each_node_of_a_tree_gets_the_logits_of_its_own_path(numerics):
     stock, target = tiny_model(), tiny_target(numerics=numerics)
-    cache = target.new_cache(60)
+    cache = target.new_cache(60 + target.row_bucket(1))
     features, last = target.prefill(PROMPT, cache)
     with torch.no_grad():
         plain = stock(input_ids=PROMPT[None], output_hidden_states=True)
@@ -71,7 +71,7 @@ def test_each_node_of_a_tree_gets_the_logits_of_its_own_path(numerics):
 
 def test_a_prompt_longer_than_a_chunk_gives_the_features_of_one_pass(monkeypatch):
     target = tiny_target()
-    whole_cache, chunk_cache = target.new_cache(60), target.new_cache(60)
+    whole_cache, chunk_cache = target.new_cache(60 + target.row_bucket(1)), target.new_cache(60 + target.row_bucket(1))
     whole, logits = target.prefill(PROMPT, whole_cache)
     monkeypatch.setattr(target_module, "PREFILL_CHUNK", 13)
     chunked, chunk_logits = target.prefill(PROMPT, chunk_cache)
@@ -137,6 +137,15 @@ def test_fast_numerics_never_claim_bit_identity():
     assert fast.row_bucket(1) == 1
     assert fast.model is exact.model
     assert fast.with_numerics("exact").bit_identical == exact.bit_identical
+
+
+def test_in_buckets_fast_passes_take_the_next_size_and_exact_ones_always_the_largest():
+    fast, exact = tiny_target(numerics="fast"), tiny_target()
+    fast.bucketed = exact.bucketed = True
+    sizes = [1, 2, 8, 9, 16, 17, 32, 33, 64, 65, 128, 200]
+    assert [fast.row_bucket(nodes) for nodes in sizes] == [1, 8, 8, 16, 16, 32, 32, 64, 64, 128, 128, 256]
+    assert [exact.row_bucket(nodes) for nodes in sizes] == [64] * 9 + [128, 128, 256]
+    assert (fast.row_buckets, exact.row_buckets) == ((1, 8, 16, 32, 64), (64,))
 
 
 SMALL = {

@@ -131,9 +131,7 @@ def _fast_generator(generator, settings: BenchSettings):
     """Plain decoding on the same weights with fast numerics, where it takes part."""
     if PLAIN_FAST not in settings.methods:
         return None
-    from jakiro import JakiroGenerator
-
-    return JakiroGenerator(generator.target.with_numerics("fast"))
+    return generator.with_numerics("fast")
 
 
 def _stock(generator, settings: BenchSettings):
