@@ -128,7 +128,8 @@ class ZeroDevice:
 
         # OpenMP's threads do not survive a fork; waiting for them would never end
         torch.set_num_threads(1)
-        generator = start_pair(self._pair, torch.device(self._device))
+        # A process that answers once would capture for longer than it answers.
+        generator = start_pair(self._pair, torch.device(self._device), graphs=False)
         if costs is not None:
             generator.profile = DeviceProfile.from_dict(costs)
         return generator
