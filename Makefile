@@ -8,12 +8,13 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 RUN := $(VENV)/bin/python
 
-.PHONY: help demo test bench recordings check-requirements format clean
+.PHONY: help demo test bench bench-gpu recordings check-requirements format clean
 
 help:
 	@echo "make demo               install into $(VENV) and open the page"
 	@echo "make test               install, ruff, pytest          (DEVICE=cuda: the exact suite on a GPU)"
 	@echo "make bench              measure on this machine        (ARGS=\"--limit 10 --temperatures 0\")"
+	@echo "make bench-gpu          everything docs/performance.md wants to know about a GPU, into runs/gpu"
 	@echo "make recordings         make the shipped recordings anew, on a quiet machine"
 	@echo "make check-requirements install requirements.txt alone into a new environment, start the page, ask one question"
 	@echo "make format             let ruff format the code"
@@ -28,6 +29,18 @@ test: $(VENV)/.requirements-dev
 
 bench: $(VENV)/.requirements-dev
 	$(RUN) -m jakiro bench $(ARGS)
+
+GPU_BENCH := $(RUN) -m jakiro bench --device cuda --limit 40 --max-new-tokens 128
+PLAIN_BOTH := autoregressive,autoregressive-fast
+
+bench-gpu: $(VENV)/.requirements-dev
+	JAKIRO_TEST_DEVICE=cuda $(RUN) -m pytest -m "not browser"
+	$(GPU_BENCH) --methods $(PLAIN_BOTH),jakiro,hf-generate --nodes auto,24 --out runs/gpu/exact $(ARGS)
+	$(GPU_BENCH) --methods autoregressive,jakiro --nodes auto,24 --numerics fast --out runs/gpu/fast $(ARGS)
+	$(GPU_BENCH) --methods $(PLAIN_BOTH),jakiro --nodes auto --no-graphs --out runs/gpu/no-graphs $(ARGS)
+	$(GPU_BENCH) --methods $(PLAIN_BOTH),jakiro --nodes auto --scale-target 7b --out runs/gpu/7b-exact $(ARGS)
+	$(GPU_BENCH) --methods autoregressive,jakiro --nodes auto --scale-target 7b --numerics fast --out runs/gpu/7b $(ARGS)
+	$(RUN) -m jakiro bench --device cuda --check-identical --target-tokens 100000 --state runs/gpu/identical.jsonl
 
 recordings: $(VENV)/.requirements
 	$(RUN) -m app.record

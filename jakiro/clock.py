@@ -13,7 +13,7 @@ class StepClock:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._events = device.type == "cuda"
+        self._events, self._device = device.type == "cuda", device
         self._start = self._last = time.perf_counter()
         self._marks = [self._mark()]
 
@@ -21,7 +21,7 @@ class StepClock:
         if not self._events:
             return time.perf_counter()
         event = torch.cuda.Event(enable_timing=True)
-        event.record()
+        event.record(torch.cuda.current_stream(self._device))
         return event
 
     def mark(self) -> None:

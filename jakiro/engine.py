@@ -79,7 +79,7 @@ class LeanDecoder:
     @property
     def is_static(self) -> bool:
         """Whether a pass never looks at values on the host; rotary embeddings that change with the length do."""
-        return not any(kind in str(self.rotary.rope_type) for kind in ("dynamic", "longrope"))
+        return not any(kind in str(getattr(self.rotary, "rope_type", "default")) for kind in ("dynamic", "longrope"))
 
     @property
     def cache_shape(self) -> tuple[int, int, int]:

@@ -42,7 +42,8 @@ class Lanes:
         self.graphs = Graphs(target.device, graphs)
         self._room = Room(min(start_tokens, target.max_positions + 1), ROW_BUCKETS[-1], START_DRAFT_ROWS)
         self._free: list[Lane] = []
-        self._lock = threading.Lock()
+        # Answers that are forgotten give their lanes back from wherever Python collects them.
+        self._lock = threading.RLock()
         self.num_bytes = 0
 
     def for_target(self, target: TargetModel) -> "Lanes":
@@ -112,7 +113,7 @@ class Lanes:
                 return fitting[0]
             # Smaller lanes make room for the larger one; from now on all are as large.
             self._room = self._room.joined(room)
-            self._free.clear()
+            self._drop(self._free)
             before = self._bytes_in_use()
             lane = Lane(self.target, self.drafter, self.graphs, self._room, self.smallest_columns)
             self.num_bytes = max(self.num_bytes + self._bytes_in_use() - before, 0)
@@ -120,8 +121,18 @@ class Lanes:
 
     def _give_back(self, lane: Lane) -> None:
         with self._lock:
-            if lane not in self._free and lane.room.holds(self._room):
+            if lane in self._free:
+                return
+            if lane.room.holds(self._room):
                 self._free.append(lane)
+            else:
+                self._drop([lane])
+
+    def _drop(self, lanes: list[Lane]) -> None:
+        """Forgets lanes once the device has done what was asked of them."""
+        if lanes and self.target.device.type == "cuda":
+            torch.cuda.synchronize(self.target.device)
+        lanes.clear()
 
     def _bytes_in_use(self) -> int:
         """Of the device's memory, by this process or another; 0 on a CPU."""

@@ -232,7 +232,10 @@ class Lane:
         count = len(outcome.accepted_path) + 1
         self._length += count
         self._enter_step()
-        return self.new_ids[:count], self.new_features[:count]
+        ids, features = self.new_ids[:count], self.new_features[:count]
+        # A drafter that is not the lane's own may keep what it is given beyond the next commit.
+        foreign = self._static_drafter is None and self.drafter is not None
+        return (ids.clone(), features.clone()) if foreign else (ids, features)
 
     def write_root(self, rows: int) -> None:
         """Pass: the tree that is only its root."""
@@ -293,7 +296,7 @@ class Lane:
         if not self._on_cuda:
             return self.packed[:size].tolist()
         self._host[:size].copy_(self.packed[:size], non_blocking=True)
-        self._copied.record()
+        self._copied.record(torch.cuda.current_stream(self.device))
         self._copied.synchronize()
         return self._host[:size].tolist()
 

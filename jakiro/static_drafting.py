@@ -5,15 +5,18 @@ prompt's pass, as long as the prompt, stays outside of graphs.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.nn.attention import sdpa_kernel
 
 from jakiro.candidates import Chain
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.draft.jakiro import HeadOutput, JakiroHead
 from jakiro.draft.static import StaticHeadCache
+from jakiro.engine import MASKED_KERNELS
 from jakiro.graphs import GraphedPass, PassBook
 from jakiro.growing import TreeGrower
 from jakiro.sampling import HeldSampling, KeyedNoise
@@ -105,6 +108,10 @@ class StaticHeadDrafter:
 
     def grow(self, config: TreeConfig, greedy: bool, chained: bool, buckets: tuple[int, ...], columns: int) -> None:
         """Reads the pending rows, grows a tree behind them and writes it where the target's pass reads it."""
+        with sdpa_kernel(MASKED_KERNELS) if self.device.type == "cuda" else nullcontext():
+            self._grow(config, greedy, chained, buckets, columns)
+
+    def _grow(self, config: TreeConfig, greedy: bool, chained: bool, buckets: tuple[int, ...], columns: int) -> None:
         head, around = self.head, self.around
         rows = self.cache.behind(self.length, columns)
         places = torch.arange(PENDING_ROWS, device=self.device)

@@ -37,7 +37,7 @@ def static_scripted_generator(error_rate: float = 0.3, numerics: str = "exact", 
 
 def in_lanes(target, drafter, graphs: bool, measured: bool = False, start_tokens: int = 128) -> JakiroGenerator:
     lanes = Lanes(target, drafter, graphs, SMALL_COLUMNS, start_tokens)
-    costs = (lambda: COSTS) if measured else None
+    costs = (lambda *_: COSTS) if measured else None
     head = None if drafter is None else {"name": "tiny", "sha256": None}
     return JakiroGenerator(target, drafter, head, measure=costs, lanes=lanes)
 

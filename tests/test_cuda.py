@@ -163,7 +163,7 @@ def test_everything_usual_is_captured_at_load_within_stated_memory():
     generator, done = on_gpu("fast"), []
     generator.lanes.prepare(lambda count, total: done.append((count, total)))
     status = generator.status["graphs"]
-    assert done[-1] == (status["captured"], status["captured"]) and status["bytes"] > 0
+    assert done[-1][0] == done[-1][1] >= status["captured"] > 0 and status["bytes"] > 0
     profile = measure(generator.target, generator.drafter, {}, generator.lanes)
     assert profile.buckets == (8, 16, 32, 64)
     generator.profile = profile

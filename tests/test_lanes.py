@@ -59,7 +59,7 @@ def test_plain_decoding_is_that_of_sliced_passes(numerics, sampling):
 @pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
 def test_trees_that_size_themselves_or_copy_from_the_context_are_those_of_sliced_passes(tree, numerics):
     sliced = tiny_generator("summed", numerics=numerics)
-    sliced = JakiroGenerator(sliced.target, sliced.drafter, sliced.head, measure=lambda: COSTS)
+    sliced = JakiroGenerator(sliced.target, sliced.drafter, sliced.head, measure=lambda _: COSTS)
     static = static_generator("summed", numerics, measured=True)
     texts = []
     for sampling in (SamplingParams(max_new_tokens=16), SamplingParams(1.0, seed=3, max_new_tokens=16)):

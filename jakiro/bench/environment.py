@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
+_OF_THE_PAIR = ("target", "head", "device", "dtype", "numerics", "bit_identical", "graphs")
+
 
 def environment(status: dict) -> dict:
     """Machine, versions and settings of a generator, as plain data.
@@ -28,7 +30,7 @@ def environment(status: dict) -> dict:
         "torch": torch.__version__,
         "transformers": version("transformers"),
         "commit": _git_commit(),
-        **{name: status.get(name) for name in ("target", "head", "device", "dtype", "numerics", "bit_identical")},
+        **{name: status.get(name) for name in _OF_THE_PAIR},
     }
 
 
