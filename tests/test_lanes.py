@@ -14,7 +14,7 @@ from tests.static import (
     static_generator,
     static_scripted_generator,
 )
-from tests.support import HEADS, TREE, assert_drafting_took_part, scripted_generator, tiny_generator
+from tests.support import DEVICE, HEADS, TREE, assert_drafting_took_part, scripted_generator, tiny_generator
 from tests.test_meta_device import REPETITIVE, SAMPLINGS, meta_by_default, reads_of_steps
 
 TREES = {
@@ -115,6 +115,7 @@ def test_every_step_works_on_the_same_addresses_and_shapes():
     assert len(sizes) > 1
 
 
+@pytest.mark.skipif(DEVICE.type == "cuda", reason="test_cuda.py lets CUDA itself watch")
 @pytest.mark.parametrize("method", ["jakiro", "autoregressive"])
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
 def test_a_step_reads_once_and_makes_no_tensor_on_the_default_device(sampling, method, monkeypatch):
