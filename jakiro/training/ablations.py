@@ -8,6 +8,7 @@ one folder of features and one of written answers.
 
 import copy
 import json
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -156,5 +157,13 @@ def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def main() -> None:
+    """Runs the command line; what is wrong with it is one sentence."""
+    try:
+        typer.run(ablate)
+    except (ValueError, OSError) as error:
+        sys.exit(str(error))
+
+
 if __name__ == "__main__":
-    typer.run(ablate)
+    main()
