@@ -1,4 +1,4 @@
-"""Workers of a Ray cluster as the page's device: what they are is `ray_workers.py`, which only they import."""
+"""Workers of a Ray cluster as the page's device; what they are is `ray_workers.py`. Imported only where Ray is."""
 
 import threading
 import uuid
@@ -11,6 +11,7 @@ from app import words
 from app.asking import Asking
 from app.crossing import follow
 from app.device import LOADING, Event
+from app.ray_workers import Relay
 
 
 class RayDevice:
@@ -49,7 +50,7 @@ class RayDevice:
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise ConnectionError(words.RAY_NO_CLUSTER.format(address=self._address)) from error
         try:
-            self._relay = ray.remote(_relay_class()).options(num_cpus=0).remote()
+            self._relay = ray.remote(Relay).options(num_cpus=0).remote()
             self._facts = ray.get(self._relay.facts.remote())
         except RayError as error:
             raise ConnectionError(words.RAY_NO_WORKERS.format(address=self._address)) from error
@@ -74,10 +75,3 @@ class RayDevice:
                     yield event
         finally:
             relay.close.remote(key)
-
-
-def _relay_class() -> type:
-    """The relay without importing Ray Serve before a cluster is there: its import wants one."""
-    from app.ray_workers import Relay
-
-    return Relay

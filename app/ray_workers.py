@@ -1,7 +1,7 @@
 """The generator as a Ray Serve deployment, and the relay through which a page outside the cluster reads its streams.
 
-Imported on the machines of a cluster only, where Ray is. A replica holds one device and gives one answer at a time;
-replicas come and go with the length of the queue before them. Ray Serve routes, restarts and streams.
+Imported only where Ray is. A replica holds one device and gives one answer at a time; replicas come and go with the
+length of the queue before them. Ray Serve routes, restarts and streams.
 """
 
 import asyncio

@@ -39,6 +39,7 @@ def device():
 
     port, client_port = free_port(), free_port()
     environment = os.environ | {"PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
+    environment["RAY_worker_niceness"] = "0"
     start = (
         f"start --head --block --port {port} --ray-client-server-port {client_port} --num-cpus 2 "
         f"--object-store-memory {STORE_BYTES} --include-dashboard=false"
@@ -148,3 +149,11 @@ def test_a_killed_replica_is_told_to_its_reader_and_the_other_one_goes_on(device
     assert len(other.trace.steps) * STEP_SECONDS > 0.5
     after = Reading(device, asking("after", 8))
     assert after.failure is None and after.trace.end_reason == "length"
+
+
+def test_workers_are_built_from_the_pages_own_options():
+    from app.ray_workers import build
+
+    assert build({"device": "cpu", "max_replicas": "3"})
+    with pytest.raises(ValueError, match="Unknown option 'devise'; choose among target, head, device"):
+        build({"devise": "cpu"})
