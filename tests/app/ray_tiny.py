@@ -34,10 +34,11 @@ def main(address: str) -> None:
     from ray import serve
 
     from app.ray_workers import APPLICATION, application
+    from tests.app.ray_tiny import load as load_there
 
     ray.init(address)
     serve.start(proxy_location="Disabled")
-    serve.run(application(load, 2, 2, {"num_cpus": 0.5}), name=APPLICATION, route_prefix=None)
+    serve.run(application(load_there, 2, 2, {"num_cpus": 0.5}), name=APPLICATION, route_prefix=None)
 
 
 if __name__ == "__main__":

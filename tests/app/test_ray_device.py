@@ -52,7 +52,7 @@ def device():
         while subprocess.run(deploy, cwd=ROOT, env=environment, capture_output=True).returncode:
             assert time.monotonic() < deadline, "the cluster did not come up"
             time.sleep(1)
-        device = RayDevice(f"ray://127.0.0.1:{client_port}")
+        device = RayDevice(f"127.0.0.1:{port}")
         device.load(lambda *_: None)
         yield device
         device.close()
