@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import gradio as gr
+from huggingface_hub import constants
 
 from app import api, form, handlers, lesson, serving, web, words
 from app.device import Device
@@ -27,14 +28,15 @@ def build(
 ) -> gr.Blocks:
     """Builds the page around a device; `launch` starts loading it.
 
-    Gradio's own reports are switched off for this process before its first component exists.
+    Reports of Gradio and the Hub are switched off for this process before its first component exists.
 
     Args:
         loader_of, pairs_folder, given: how visitors choose another pair, and which; see `Picker`.
         numerics: what the settings start with.
     """
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
-    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    # Read from the environment long before this line, when Gradio was imported
+    constants.HF_HUB_DISABLE_TELEMETRY = True
     service = ModelService(device, limits)
     runs = Runs(service.limits)
     picker = Picker(service, loader_of, pairs_folder, given)

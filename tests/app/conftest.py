@@ -69,8 +69,8 @@ def connect():
     constants.HF_HUB_DISABLE_TELEMETRY = True
     clients = []
 
-    def connect_to(address: str) -> Client:
-        clients.append(Client(address, verbose=False, analytics_enabled=False))
+    def connect_to(address: str, **options) -> Client:
+        clients.append(Client(address, verbose=False, analytics_enabled=False, **options))
         return clients[-1]
 
     yield connect_to

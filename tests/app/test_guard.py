@@ -65,12 +65,9 @@ def test_without_a_login_nothing_but_the_login_page_answers(guarded):
         assert fetch(guarded, path, body, **{"Content-Type": "application/json"})[0] in (401, 422), path
 
 
-def test_with_a_login_programs_are_answered(guarded):
-    from gradio_client import Client
-
-    client = Client(guarded, auth=("ada", "engine"), verbose=False, analytics_enabled=False)
+def test_with_a_login_programs_are_answered(guarded, connect):
+    client = connect(guarded, auth=("ada", "engine"))
     assert client.predict("Why?", 8, api_name="/generate")["num_tokens"] == 8
-    client.close()
 
 
 def test_a_large_request_is_not_read(guarded):
