@@ -32,17 +32,27 @@
     }
   }
 
+  // The box may be built after the view, and emptied once more: it is filled until the question has stayed
+  function fillIn(question) {
+    let stayed = 0;
+    const timer = setInterval(() => {
+      const box = document.querySelector("#question textarea, #question input");
+      if (!box) return;
+      stayed = box.value === question ? stayed + 1 : 0;
+      if (stayed === 2) clearInterval(timer);
+      if (stayed) return;
+      box.value = question;
+      box.dispatchEvent(new Event("input", { bubbles: true }));
+    }, 250);
+  }
+
   // Gradio loads the page anew when a server that was gone is back: the answer is lost, the question is not
   function tellWhatWasLost() {
     const stored = sessionStorage.getItem(STORED);
     sessionStorage.removeItem(STORED);
     if (!stored) return;
     const { question, n } = JSON.parse(stored);
-    const box = document.querySelector("#question textarea, #question input");
-    if (box && question) {
-      box.value = question;
-      box.dispatchEvent(new Event("input", { bubbles: true }));
-    }
+    if (question) fillIn(question);
     Jakiro.notify("error", say("loaded_anew", { n }));
   }
 
