@@ -8,13 +8,14 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 RUN := $(VENV)/bin/python
 
-.PHONY: help demo test bench bench-gpu recordings check-requirements format clean
+.PHONY: help demo test bench bench-gpu recordings check-requirements format clean bench-recorded
 
 help:
 	@echo "make demo               install into $(VENV) and open the page"
 	@echo "make test               install, ruff, pytest          (DEVICE=cuda: the exact suite on a GPU)"
 	@echo "make bench              measure on this machine        (ARGS=\"--limit 10 --temperatures 0\")"
 	@echo "make bench-gpu          everything docs/performance.md wants to know about a GPU, into runs/gpu"
+	@echo "make bench-recorded     measure what the tab Benchmark opens on, on a quiet machine"
 	@echo "make recordings         make the shipped recordings anew, on a quiet machine"
 	@echo "make check-requirements install requirements.txt alone into a new environment, start the page, ask one question"
 	@echo "make format             let ruff format the code"
@@ -41,6 +42,11 @@ bench-gpu: $(VENV)/.requirements-dev
 	$(GPU_BENCH) --methods $(PLAIN_BOTH),jakiro --nodes auto --scale-target 7b --out runs/gpu/7b-exact $(ARGS)
 	$(GPU_BENCH) --methods autoregressive,jakiro --nodes auto --scale-target 7b --numerics fast --out runs/gpu/7b $(ARGS)
 	$(RUN) -m jakiro bench --device cuda --check-identical --target-tokens 100000 --state runs/gpu/identical.jsonl
+bench-recorded: $(VENV)/.requirements
+	$(RUN) -m jakiro bench --methods autoregressive,jakiro --nodes auto --temperatures 0,1 --limit 16 \
+		--max-new-tokens 64 --out runs/benchmark $(ARGS)
+	mkdir -p assets/benchmark
+	cp runs/benchmark/bench.json assets/benchmark/bench.json
 
 recordings: $(VENV)/.requirements
 	$(RUN) -m app.record

@@ -7,7 +7,7 @@ from pathlib import Path
 import gradio as gr
 from huggingface_hub import constants
 
-from app import api, form, handlers, lesson, serving, web, words
+from app import api, benchmark, form, handlers, lesson, serving, web, words
 from app.device import Device
 from app.limits import Limits
 from app.picker import LoaderOf, Picker
@@ -80,6 +80,7 @@ def build(
             elem_id="view",
         )
         lesson.component(service)
+        benchmark.component(page, service)
         settings = form.build(picker, words.FAST if numerics == "fast" else words.EXACT)
         history = gr.JSON(value=[], visible="hidden", label="History", elem_id="history")
 
@@ -159,7 +160,7 @@ def launch(
         ssr_mode=False,
         run_history=False,
         footer_links=[],
-        head=web.head() + lesson.head(),
+        head=web.head() + lesson.head() + benchmark.head(),
         theme=gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
         prevent_thread_lock=True,
         auth=logins,

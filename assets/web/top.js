@@ -2,7 +2,7 @@
 (() => {
   const { h, say } = Jakiro;
 
-  const TABS = ["watch", "race", "lesson", "recordings"];
+  const TABS = ["watch", "race", "lesson", "recordings", "benchmark"];
   let notice = null;
 
   // One sentence above the question row; null clears it

@@ -44,10 +44,8 @@ def verdicts(groups: Sequence[Group]) -> list[str]:
     return sentences
 
 
-def write_json(
-    path: Path, environment: dict, settings: BenchSettings, groups: Sequence[Group], runs: Sequence[Run]
-) -> None:
-    """Everything in one file: stamp, settings, sums, and every run with its ids, so that all can be computed again."""
+def as_json(environment: dict, settings: BenchSettings, groups: Sequence[Group], runs: Sequence[Run]) -> str:
+    """Everything in one text: stamp, settings, sums, and every run with its ids, so that all can be computed again."""
     values = {
         "schema_version": SCHEMA_VERSION,
         "definitions": DEFINITIONS,
@@ -56,7 +54,14 @@ def write_json(
         "groups": [asdict(group) for group in groups],
         "runs": [run.to_dict() for run in runs],
     }
-    path.write_text(json.dumps(values, indent=1, allow_nan=False), encoding="utf-8")
+    return json.dumps(values, indent=1, allow_nan=False)
+
+
+def write_json(
+    path: Path, environment: dict, settings: BenchSettings, groups: Sequence[Group], runs: Sequence[Run]
+) -> None:
+    """`as_json` as a file."""
+    path.write_text(as_json(environment, settings, groups, runs), encoding="utf-8")
 
 
 def write_plots(folder: Path, groups: Sequence[Group]) -> list[Path]:

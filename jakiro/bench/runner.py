@@ -180,9 +180,13 @@ class Bench:
             messages = [{"role": "user", "content": question.turns[0]}]
             self._run_lane(lane, messages, short.sampling(self.settings.temperatures[-1], 0), question, 0)
 
-    def runs(self, questions: Sequence[Question]) -> Iterator[Run]:
-        """Every run as it ends. Lanes take turns on each prompt, a different one first each time."""
-        for number, question in enumerate(questions):
+    def runs(self, questions: Sequence[Question], number_of_first: int = 0) -> Iterator[Run]:
+        """Every run as it ends. Lanes take turns on each prompt, a different one first each time.
+
+        Args:
+            number_of_first: how many prompts went before, for a benchmark that is run in parts.
+        """
+        for number, question in enumerate(questions, start=number_of_first):
             for temperature in self.settings.temperatures:
                 for seed in self.settings.seeds:
                     yield from self._conversation(number, question, temperature, seed)

@@ -1,0 +1,72 @@
+"""Every word of the tab "Benchmark": its form, its table and plot, and the sentences when something does not fit."""
+
+COUNT_NOT_WHOLE = "The number of prompts must be a whole number from 1 to {most}; you gave {came}."
+CHOOSE_TEMPERATURE = "Choose at least one temperature."
+UNKNOWN_TEMPERATURE = "The benchmark knows the temperatures {known}; you gave {came}."
+CHOOSE_METHOD = "Choose at least one method besides plain decoding."
+UNKNOWN_METHOD = "The benchmark knows the methods {known}; you gave {came}."
+NOT_A_REQUEST = "A benchmark is asked for with “count”, “temperatures” and “methods”; you gave {came}."
+NO_HEAD = "No draft head fits this model; only copied guesses can be measured against plain decoding."
+UNKNOWN_RESULTS = "These results are no longer kept on the server; run the benchmark again."
+ESTIMATE_LATER = "How long it takes is known once the model is ready."
+ESTIMATE_SECONDS = "At most about {n} seconds on this device."
+ESTIMATE_MINUTE = "At most about 1 minute on this device."
+ESTIMATE_MINUTES = "At most about {n} minutes on this device."
+FROM_PROFILE = "From its measured passes."
+FROM_LAST_RUN = "From the speeds of the last run."
+
+BROWSER = {
+    "tab_benchmark": "Benchmark",
+    "bench_form": "Measure here",
+    "bench_set": "Our own prompts, {categories} kinds, taken in turn; at most {tokens} tokens an answer.",
+    "bench_count": "Prompts",
+    "bench_temperatures": "Temperature",
+    "bench_methods": "Against plain decoding",
+    "bench_run": "Run benchmark",
+    "bench_stop": "Stop",
+    "bench_turns": "Each prompt waits for its turn like any question, so others are not kept waiting.",
+    "bench_starting": "Starting.",
+    "bench_progress": "prompt {n} of {total}",
+    "bench_stopped": "Stopped after {n} of {total} prompts; these are their numbers.",
+    "bench_finished": "Finished: {n} prompts.",
+    "bench_nothing": "Stopped before the first prompt was done.",
+    "bench_save": "Save results",
+    "bench_gone": UNKNOWN_RESULTS,
+    "bench_which": "Results",
+    "bench_recorded": "Recorded",
+    "bench_here": "This run",
+    "bench_temperature": "Temperature",
+    "bench_badge_recorded": "Recorded on {device} · {date}",
+    "bench_badge_here": "Measured now on {device} · {date}",
+    "bench_setup": "{target} · {head} · {dtype}, {numerics} · at most {tokens} tokens an answer",
+    "bench_core": "{n} core",
+    "bench_cores": "{n} cores",
+    "bench_no_head": "no draft head",
+    "bench_missing": "No recorded results are shipped with this copy. Run the benchmark to see this device’s.",
+    "bench_waiting": "The first prompt’s numbers appear here.",
+    "bench_results": "Results",
+    "bench_table": "Speed by category, temperature {temperature}",
+    "bench_category": "Category",
+    "bench_method": "Method",
+    "bench_prompts": "Prompts",
+    "bench_plain": "Plain, tokens/s",
+    "bench_lane": "Method, tokens/s",
+    "bench_speedup": "Speedup",
+    "bench_tau": "τ",
+    "bench_same": "Same text",
+    "bench_overall": "All prompts",
+    "bench_spread": "{low}–{high}",
+    "bench_times": "{n}×",
+    "bench_slower": "slower",
+    "bench_plot": "Speedup by category, temperature {temperature}: points are speedups, lines their 95 % intervals",
+    "bench_axis": "speedup over plain decoding",
+    "bench_even": "1×: as fast as plain",
+    "bench_definitions": "Tokens per second: median over prompts, below it the middle half; first token and reading the "
+    "prompt not counted. Speedup: plain seconds ÷ the method’s, same prompts; below it the 95 % interval from "
+    "resampling prompts, none for a single prompt. τ: accepted per step + 1, over all steps. Same text: share of answers "
+    "whose token ids all equal plain decoding’s.",
+    "bench_lane_jakiro": "Jakiro",
+    "bench_lane_context": "Copied from context",
+    "bench_lane_both": "Jakiro and copied",
+    "bench_spoken": "{n} of {total} prompts done.",
+}

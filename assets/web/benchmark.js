@@ -1,0 +1,217 @@
+// The tab "Benchmark": a form on the left, results on the right. It opens on the recorded ones; a run of one's own fills in
+// as its prompts are done, and what is there stays when it is stopped.
+(() => {
+  const { h, say, lessonControls: controls, benchmarkRows: rows } = Jakiro;
+
+  const SPOKEN_EVERY_MS = 10000;
+  const ESTIMATE_WAIT_MS = 250;
+  let request = () => ({});
+
+  const deviceOf = ({ device, gpu, cpu, cores }) =>
+    String(device).startsWith("cuda") && gpu ? gpu : `${cpu}, ${say(cores === 1 ? "bench_core" : "bench_cores", { n: cores })}`;
+
+  // A row of buttons of which several may be pressed; `values()` are the pressed ones
+  function several(name, label, options, chosen, onChange) {
+    const buttons = options.map(([value, words]) =>
+      h("button", { type: "button", class: "choice", "data-control": name, "data-value": value,
+        "aria-pressed": String(chosen.includes(value)), onclick: (event) => {
+          const on = event.currentTarget.getAttribute("aria-pressed") !== "true";
+          event.currentTarget.setAttribute("aria-pressed", String(on));
+          onChange();
+        } }, words));
+    return {
+      element: h("div", { class: "bench-field", role: "group", "aria-label": label }, h("span", null, label),
+        h("div", { class: "bench-choices" }, buttons)),
+      values: () => options.filter((_, i) => buttons[i].getAttribute("aria-pressed") === "true").map(([value]) => value),
+    };
+  }
+
+  function buildForm(on) {
+    const form = Jakiro.benchmarkForm;
+    const count = h("input", { type: "number", id: "bench-count", min: 1, max: form.most, step: 1, value: form.count,
+      oninput: on.changed });
+    const temperatures = several("bench-temperature", say("bench_temperatures"),
+      form.known_temperatures.map((value) => [value, String(value)]), form.temperatures, on.changed);
+    const methods = several("bench-method", say("bench_methods"), form.known_methods.map((value) => [value, rows.laneWords(value)]),
+      form.methods, on.changed);
+    const estimate = h("p", { class: "bench-estimate", role: "status" });
+    const problem = h("p", { class: "bench-problem", role: "alert", hidden: true });
+    const progress = h("p", { class: "bench-progress tabular", "data-result": "progress" });
+    const bar = h("progress", { max: 1, value: 0, "aria-label": say("tab_benchmark"), hidden: true });
+    const run = controls.button("bench-run", say("bench_run"), on.run);
+    const stop = controls.button("bench-stop", say("bench_stop"), on.stop);
+    run.classList.add("primary");
+    stop.disabled = true;
+    return {
+      element: h("section", { class: "pane bench-form", "aria-label": say("bench_form") }, h("h2", null, say("bench_form")),
+        h("p", { class: "muted small" }, say("bench_set", { categories: form.categories, tokens: form.tokens })),
+        h("div", { class: "bench-field" }, h("label", { for: "bench-count" }, say("bench_count")), count),
+        temperatures.element, methods.element, estimate, problem,
+        h("div", { class: "lesson-buttons" }, run, stop), bar, progress,
+        h("p", { class: "muted small" }, say("bench_turns"))),
+      values: () => ({ count: count.value === "" ? null : Number(count.value), temperatures: temperatures.values(),
+        methods: methods.values() }),
+      estimate: (words) => (estimate.textContent = words),
+      problem(words) {
+        problem.hidden = !words;
+        problem.replaceChildren(...(words ? [h("b", null, `⚠ ${say("error_word")}`), ` ${words}`] : []));
+      },
+      // What runs now, or how it ended
+      running(on, words, part) {
+        run.disabled = on;
+        stop.disabled = !on;
+        bar.hidden = !on;
+        bar.value = part;
+        progress.textContent = words;
+      },
+    };
+  }
+
+  function progressWords({ state, waiting, number, total, done, category }) {
+    if (state === "waiting") return waiting;
+    if (state === "running") {
+      return `${say("bench_progress", { n: number, total })} · ${rows.categoryWords(category)}`;
+    }
+    if (!done) return say("bench_nothing");
+    return say(state === "finished" ? "bench_finished" : "bench_stopped", { n: done, total });
+  }
+
+  function mountBenchmark(element, props, watch, server) {
+    const root = element.querySelector(".jk-benchmark");
+    const state = { recorded: null, here: null, which: "recorded", temperature: null, spokenAt: 0, running: false };
+    const voice = h("div", { class: "voice", role: "status" });
+    const head = h("div", { class: "bench-head" });
+    const body = h("div", { class: "bench-body" });
+    const hidden = (id) => document.querySelector(`#${id}`);
+    let asked = 0;
+
+    const form = buildForm({
+      changed: () => {
+        clearTimeout(asked);
+        asked = setTimeout(estimate, ESTIMATE_WAIT_MS);
+      },
+      run() {
+        form.problem(null);
+        form.running(true, say("bench_starting"), 0);
+        Object.assign(state, { running: true, which: "here", here: null, spokenAt: performance.now() });
+        voice.textContent = say("bench_starting");
+        draw();
+        hidden("benchmark-run").click();
+      },
+      stop: () => hidden("benchmark-stop").click(),
+    });
+    request = form.values;
+
+    async function estimate() {
+      if (visible()) form.estimate(await server.benchmark_estimate(form.values()));
+    }
+
+    function receive(value) {
+      if (!value || !(value.error || value.run)) return;
+      if (value.error) form.problem(value.error);
+      if (!value.run) {
+        state.running = false;
+        state.which = state.here ? "here" : "recorded";
+        form.running(false, "", 0);
+        draw();
+        return;
+      }
+      state.here = value;
+      state.running = value.state === "running" || value.state === "waiting";
+      const words = progressWords(value);
+      form.running(state.running, words, value.done / value.total);
+      if (!state.running || performance.now() - state.spokenAt > SPOKEN_EVERY_MS) {
+        voice.textContent = state.running ? say("bench_spoken", { n: value.done, total: value.total }) : words;
+        state.spokenAt = performance.now();
+      }
+      if (!state.running) estimate();
+      draw();
+    }
+
+    async function save() {
+      const text = state.which === "recorded" ? state.text : await server.benchmark_saved(state.here.run);
+      if (!text) {
+        form.problem(say("bench_gone"));
+        return;
+      }
+      const { date } = JSON.parse(text).environment;
+      Jakiro.download(`jakiro-benchmark-${date.slice(0, 10)}.json`, text, "application/json");
+    }
+
+    function drawHead(results) {
+      const pick = (name, label, options, value, onPick) =>
+        controls.choice({ name, label, options, value, onPick: (chosen) => {
+          onPick(chosen);
+          draw();
+          head.querySelector(`[data-control="${name}"][data-value="${chosen}"]`)?.focus();
+        } }).element;
+      const parts = [h("h2", null, say("bench_results"))];
+      if (results && results.groups.length) {
+        const { environment: where, settings } = results;
+        const values = { device: deviceOf(where), date: where.date.slice(0, 10) };
+        parts.push(h("span", { class: "badge" }, say(state.which === "here" ? "bench_badge_here" : "bench_badge_recorded", values)));
+        parts.push(h("p", { class: "muted small bench-setup" }, say("bench_setup", { target: where.target,
+          head: where.head || say("bench_no_head"), dtype: where.dtype, numerics: where.numerics,
+          tokens: settings.max_new_tokens })));
+      }
+      const choices = h("div", { class: "lesson-buttons" });
+      if (state.recorded && (state.here || state.running)) {
+        choices.append(pick("bench-which", say("bench_which"), { recorded: say("bench_recorded"), here: say("bench_here") },
+          state.which, (value) => (state.which = value)));
+      }
+      const known = results ? rows.temperaturesOf(results) : [];
+      if (known.length > 1) {
+        choices.append(pick("bench-shown", say("bench_temperature"), Object.fromEntries(known.map((t) => [`T ${t}`, String(t)])),
+          `T ${state.temperature}`, (value) => (state.temperature = Number(value.slice(2)))));
+      }
+      if (results && results.groups.length) choices.append(controls.button("bench-save", say("bench_save"), save));
+      head.replaceChildren(...parts, choices);
+    }
+
+    function draw() {
+      const results = state.which === "recorded" ? state.recorded : state.here;
+      const known = results ? rows.temperaturesOf(results) : [];
+      if (!known.includes(state.temperature)) state.temperature = known[0] ?? null;
+      drawHead(results);
+      if (!known.length) {
+        const words = state.which === "here" ? "bench_waiting" : "bench_missing";
+        body.replaceChildren(h("p", { class: "muted empty" }, say(words)));
+        return;
+      }
+      const plot = Jakiro.benchmarkPlot(results, state.temperature, controls.widthOf(body));
+      body.replaceChildren(...[plot && h("div", { class: "bench-plot-host" }, plot),
+        h("div", { class: "bench-scroll", tabindex: 0, role: "region", "aria-label": say("bench_results") },
+          Jakiro.benchmarkTable(results, state.temperature)),
+        h("p", { class: "muted small" }, say("bench_definitions"))].filter(Boolean));
+    }
+
+    const visible = () => document.body.dataset.jakiroTab === "benchmark";
+    let loading = null;
+    async function load() {
+      state.text = await server.benchmark_recorded();
+      state.recorded = state.text ? JSON.parse(state.text) : null;
+      draw();
+    }
+    function tabChanged() {
+      if (!visible()) return;
+      loading = loading || load();
+      estimate();
+      draw();
+    }
+
+    root.append(h("div", { class: "bench" }, form.element,
+      h("section", { class: "pane bench-results", "aria-label": say("bench_results") }, head, body)), voice);
+    let width = 0;
+    new ResizeObserver(() => {
+      if (!visible() || Math.abs(body.clientWidth - width) < 2) return;
+      width = body.clientWidth;
+      draw();
+    }).observe(root);
+    new MutationObserver(tabChanged).observe(document.body, { attributeFilter: ["data-jakiro-tab"] });
+    const chip = document.querySelector("#jk-chip");
+    if (chip) new MutationObserver(estimate).observe(chip, { attributeFilter: ["class"] });
+    if (watch) watch("value", () => receive(props.value));
+  }
+
+  Object.assign(Jakiro, { mountBenchmark, benchmarkRequest: () => request() });
+})();

@@ -1,0 +1,253 @@
+"""The benchmark tab: live numbers are the report's, a stop keeps what is there, others are answered in between."""
+
+import json
+import threading
+from dataclasses import asdict
+
+import pytest
+
+from app import benchmark, benchmark_words
+from app.benchmark_run import BenchmarkRun, Benchmarks
+from app.local_device import LocalDevice
+from app.worker import ModelService
+from jakiro.bench.report import summarise
+from jakiro.bench.runner import Lane, Run
+from jakiro.budget import DeviceProfile
+from tests.app.conftest import serve
+from tests.app.fake import FakeGenerator
+from tests.support import tiny_generator
+
+SESSION = "visitor"
+
+
+def ready(generator) -> ModelService:
+    service = ModelService(LocalDevice(lambda: generator))
+    service.start()
+    assert service.wait_until_settled(5)
+    return service
+
+
+def run_read(values: dict) -> Run:
+    """A run of a results file, as the report takes it."""
+    method, _, size = values["lane"].partition(" · ")
+    return Run(**values | {"lane": Lane(method, size or None)})
+
+
+def numbers(groups: list[dict]) -> str:
+    return json.dumps(groups, sort_keys=True)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "sentence"),
+    [
+        ([], "A benchmark is asked for with “count”"),
+        ({"count": 0}, "must be a whole number from 1 to 96; you gave 0"),
+        ({"count": 2.5}, "you gave 2.5"),
+        ({"count": None}, "you gave nothing"),
+        ({"count": float("nan")}, "you gave nan"),
+        ({"count": True}, "you gave True"),
+        ({"temperatures": []}, "Choose at least one temperature"),
+        ({"temperatures": [0, 3]}, "knows the temperatures 0, 0.7, 1; you gave 3"),
+        ({"temperatures": {"a": 1}}, "knows the temperatures"),
+        ({"methods": []}, "Choose at least one method"),
+        ({"methods": ["magic"]}, "you gave 'magic'"),
+        ({"methods": [["jakiro"]]}, "knows the methods jakiro, context, jakiro+context"),
+    ],
+)
+def test_a_request_that_makes_no_sense_is_refused_with_a_sentence(wanted, sentence):
+    service, benchmarks = ready(FakeGenerator()), Benchmarks()
+    updates = list(benchmark.measure(service, benchmarks, SESSION, wanted))
+    assert len(updates) == 1 and sentence in updates[0]["error"]
+    assert sentence in benchmark.estimate(service, benchmarks, wanted)
+
+
+def test_every_prompt_is_measured_and_the_groups_are_the_reports():
+    benchmarks = Benchmarks()
+    wanted = {"count": 3, "temperatures": [1, 0], "methods": ["context", "jakiro"]}
+    last = list(benchmark.measure(ready(FakeGenerator()), benchmarks, SESSION, wanted))[-1]
+    assert (last["state"], last["done"], last["total"]) == ("finished", 3, 3)
+    saved = json.loads(benchmark.results(benchmarks, last["run"]))
+    assert saved["schema_version"] == 1 and len(saved["runs"]) == 3 * 2 * 3
+    assert saved["settings"]["methods"] == ["autoregressive", "jakiro", "context"]
+    assert numbers(saved["groups"]) == numbers(last["groups"])
+    assert numbers(summed_up_again(saved)) == numbers(saved["groups"])
+
+
+def summed_up_again(saved: dict) -> list[dict]:
+    """A results file's groups, computed anew from its runs."""
+    return [asdict(group) for group in summarise([run_read(run) for run in saved["runs"]])]
+
+
+def test_lanes_take_turns_in_going_first_although_each_prompt_has_its_own_turn():
+    benchmarks = Benchmarks()
+    list(benchmark.measure(ready(FakeGenerator()), benchmarks, SESSION, {"count": 3}))
+    (run,) = benchmarks._kept()
+    assert [one.lane.method for one in run.runs[::2]] == ["autoregressive", "jakiro", "autoregressive"]
+
+
+def test_a_stop_ends_the_answer_it_is_in_and_keeps_finished_prompts():
+    generator = FakeGenerator(pace=0.1)
+    service, benchmarks = ready(generator), Benchmarks()
+    values = []
+    for value in benchmark.measure(service, benchmarks, SESSION, {"count": 8}):
+        values.append(value)
+        if value["done"] == 1 and value["state"] == "running":
+            benchmarks.stop(SESSION)
+    assert values[-1]["state"] == "stopped" and 1 <= values[-1]["done"] < 8
+    assert {group["num_runs"] for group in values[-1]["groups"] if group["category"] == "overall"} == {values[-1]["done"]}
+    assert generator.active == 0
+
+
+def test_a_closed_tab_ends_its_benchmark():
+    generator = FakeGenerator(pace=0.1)
+    service, benchmarks = ready(generator), Benchmarks()
+    updates = benchmark.measure(service, benchmarks, SESSION, {"count": 8})
+    first = next(updates)
+    benchmarks.drop(SESSION)
+    assert list(updates)[-1]["state"] == "stopped"
+    assert generator.active == 0
+    assert benchmarks.results(first["run"]) is None
+
+
+def test_an_answer_comes_between_two_prompts():
+    service = ready(FakeGenerator(pace=0.02))
+    run = BenchmarkRun(service, *benchmark.read_request({"count": 6}))
+    run.start()
+    while run.events.get(timeout=10)[2]["done"] < 1:
+        pass
+    with service.turn(threading.Event(), lambda _: None) as device:
+        assert device is not None
+        assert run.prompts_done < 6
+    run.stop()
+
+
+def test_a_model_without_a_head_says_what_it_cannot_do():
+    last = list(benchmark.measure(ready(tiny_generator(None)), Benchmarks(), SESSION, {"count": 1}))[-1]
+    assert last["state"] == "stopped"
+    assert "No draft head fits this model" in last["error"]
+
+
+def test_the_estimate_comes_from_measured_passes_and_then_from_the_last_run():
+    class Profiled(FakeGenerator):
+        profile = DeviceProfile(((1, 30.0), (64, 99.0)), ((1, 4.0), (8, 32.0)), 8)
+
+    benchmarks, service = Benchmarks(), ready(Profiled())
+    wanted = {"count": 16, "temperatures": [0, 1], "methods": ["jakiro"]}
+    # 64 answers of 64 tokens at 30 ms are 123 seconds
+    assert benchmark.estimate(service, benchmarks, wanted) == (
+        f"At most about 3 minutes on this device. {benchmark_words.FROM_PROFILE}"
+    )
+    list(benchmark.measure(service, benchmarks, SESSION, {"count": 1}))
+    assert benchmark_words.FROM_LAST_RUN in benchmark.estimate(service, benchmarks, wanted)
+    assert benchmark.estimate(ready(FakeGenerator()), Benchmarks(), {}) == benchmark_words.ESTIMATE_LATER
+
+
+def test_the_shipped_results_are_in_the_form_of_the_bench():
+    recorded = json.loads(benchmark.RECORDED.read_text(encoding="utf-8"))
+    assert recorded["schema_version"] == 1
+    assert numbers(summed_up_again(recorded)) == numbers(recorded["groups"])
+    assert recorded["environment"]["date"] and recorded["environment"]["cpu"]
+
+
+@pytest.fixture(scope="module")
+def tiny_address():
+    blocks, address = serve(lambda: tiny_generator())
+    yield address
+    blocks.close()
+
+
+def open_benchmark(tab) -> None:
+    tab.wait_for_selector(".jk-view[data-tab=watch]")
+    tab.click('[role="tab"][data-tab="benchmark"]')
+    tab.wait_for_selector("#benchmark .bench-table")
+
+
+def table(tab) -> dict:
+    """What the table says: words of each cell by (category, column)."""
+    return tab.evaluate(
+        "Object.fromEntries([...document.querySelectorAll('.bench-table tbody tr')].map(row => [row.dataset.category,"
+        " Object.fromEntries([...row.querySelectorAll('td')].map(cell => [cell.dataset.column, cell.innerText]))]))"
+    )
+
+
+def assert_equals(shown: dict, groups: list[dict], temperature: float) -> None:
+    """Every number of the table is the report's, to the digits shown."""
+    here = {(group["category"], group["lane"]): group for group in groups if group["temperature"] == temperature}
+    assert set(shown) == {category for category, _ in here}
+    for category, cells in shown.items():
+        plain, drafted = here[category, "autoregressive"], here[category, "jakiro · auto"]
+        for name, group in (("plain", plain), ("lane", drafted)):
+            low, middle, high = (f"{speed:,.{0 if speed >= 100 else 1}f}" for speed in group["tokens_per_second"])
+            assert cells[name].split() == [middle, f"{low}–{high}"]
+        assert cells["speedup"].startswith(f"{drafted['speedup']:.2f}×")
+        assert ("slower" in cells["speedup"]) == (drafted["speedup"] < 1)
+        if drafted["speedup_interval"]:
+            low, high = drafted["speedup_interval"]
+            assert cells["speedup"].endswith(f"{low:.2f}–{high:.2f}")
+        assert float(cells["tau"]) == pytest.approx(drafted["tau"], abs=0.0051)
+        assert cells["same"] == ("100 %" if drafted["identical"] == 1 else cells["same"])
+        assert cells["prompts"] == str(drafted["num_runs"])
+
+
+@pytest.mark.browser
+def test_the_tab_opens_on_recorded_results_with_device_and_date(open_tab, fake_address):
+    tab = open_tab(fake_address)
+    open_benchmark(tab)
+    recorded = json.loads(benchmark.RECORDED.read_text(encoding="utf-8"))
+    badge = tab.inner_text("#benchmark .badge")
+    assert recorded["environment"]["date"][:10] in badge
+    assert (recorded["environment"]["gpu"] or recorded["environment"]["cpu"]) in badge
+    temperature = recorded["groups"][0]["temperature"]
+    assert_equals(table(tab), recorded["groups"], temperature)
+    dots = tab.eval_on_selector_all(".bench-dot", "dots => dots.map(dot => [dot.dataset.category, dot.dataset.speedup])")
+    drafted = [group for group in recorded["groups"] if group["temperature"] == temperature and group["tau"] != 1]
+    assert {category: float(speedup) for category, speedup in dots} == {
+        group["category"]: pytest.approx(group["speedup"]) for group in drafted if group["lane"] == "jakiro · auto"
+    }
+    assert tab.locator(".bench-plot .even").count() == 1
+    with tab.expect_download() as download:
+        tab.click('[data-control="bench-save"]')
+    assert json.loads(download.value.path().read_text(encoding="utf-8")) == recorded
+
+
+@pytest.mark.browser
+def test_a_live_run_fills_the_table_and_a_stop_keeps_its_rows(open_tab, tiny_address):
+    tab = open_tab(tiny_address)
+    tab.wait_for_selector("#jk-chip.ready", timeout=60_000)
+    open_benchmark(tab)
+    tab.wait_for_function("() => document.querySelector('.bench-estimate').textContent.includes('this device')")
+    tab.fill("#bench-count", "3")
+    tab.click('[data-control="bench-run"]')
+    tab.wait_for_function("() => /^prompt \\d of 3/.test(document.querySelector('.bench-progress').textContent)")
+    assert tab.is_disabled('[data-control="bench-run"]')
+    tab.wait_for_function("() => /^Finished: 3 prompts/.test(document.querySelector('.bench-progress').textContent)")
+    with tab.expect_download() as download:
+        tab.click('[data-control="bench-save"]')
+    saved = json.loads(download.value.path().read_text(encoding="utf-8"))
+    assert_equals(table(tab), saved["groups"], 0)
+    assert len(saved["runs"]) == 6
+    assert {group["identical"] for group in saved["groups"]} == {1.0}
+
+    tab.fill("#bench-count", "96")
+    tab.click('[data-control="bench-run"]')
+    tab.wait_for_function("() => document.querySelectorAll('.bench-table tbody tr').length >= 2")
+    tab.click('[data-control="bench-stop"]')
+    tab.wait_for_function("() => /^Stopped after/.test(document.querySelector('.bench-progress').textContent)")
+    done = int(tab.inner_text(".bench-progress").split()[2])
+    assert 1 <= done < 96
+    assert table(tab)["overall"]["prompts"] == str(done)
+    tab.click('[data-control="bench-which"][data-value="recorded"]')
+    assert "Recorded on" in tab.inner_text("#benchmark .badge")
+
+
+@pytest.mark.browser
+def test_a_form_that_makes_no_sense_says_why_and_keeps_what_is_shown(open_tab, tiny_address):
+    tab = open_tab(tiny_address)
+    open_benchmark(tab)
+    before = table(tab)
+    tab.fill("#bench-count", "1000")
+    tab.click('[data-control="bench-run"]')
+    tab.wait_for_selector(".bench-problem:not([hidden])")
+    assert "from 1 to 96; you gave 1000" in tab.inner_text(".bench-problem")
+    assert table(tab) == before
+    assert tab.is_enabled('[data-control="bench-run"]')
