@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import gradio as gr
 
 from app import benchmark_words as words
-from app.benchmark_run import Benchmarks, BenchmarkRun
+from app.benchmark_run import BenchmarkRun, Benchmarks
 from app.web import ASSETS
 from app.worker import ModelService, batches
 from jakiro.bench.questions import load_questions

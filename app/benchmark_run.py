@@ -31,7 +31,7 @@ class Halted(Exception):
 
 
 class HaltingGenerator:
-    """A device with the face of a generator, for `Bench`: runs one method at a time, and ends soon after `halt` is set."""
+    """A device with the face of a generator, for `Bench`: one method at a time, ending soon after `halt` is set."""
 
     def __init__(self, device: Device, halt: threading.Event) -> None:
         self._device, self._halt = device, halt

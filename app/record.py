@@ -5,19 +5,39 @@
 A recording holds {"title", "why", "traces": {"autoregressive": …, "jakiro": …}}; the page plays the first by name.
 """
 
-import argparse
 import json
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from app.asking import DRAFTED, PLAIN
+from app.record_options import load_generator
 from app.web import TRACES
 from jakiro.config import SamplingParams, TreeConfig
+from jakiro.trace import Trace, first_difference
+
+
+def any_step(_: Trace) -> bool:
+    return True
+
+
+def long_paths(trace: Trace) -> bool:
+    return max(len(step.accepted_path) for step in trace.steps) >= 3
+
+
+def both_experts(trace: Trace) -> bool:
+    proposers = {step.nodes[i].proposer for step in trace.steps for i in step.accepted_path}
+    return {"expert_0", "expert_1"} <= proposers
+
+
+def mostly_refused(trace: Trace) -> bool:
+    return trace.tau < 2
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one recording asks, and why it is worth seeing."""
+    """What one recording asks, why it is worth seeing, and the rule that holds where that is so."""
 
     name: str
     title: str
@@ -25,6 +45,7 @@ class Plan:
     question: str
     params: SamplingParams
     tree: TreeConfig
+    shows: Callable[[Trace], bool] = any_step
 
 
 SIZES_ITSELF = TreeConfig(policy="auto", nodes=64, depth=8)
@@ -37,6 +58,7 @@ PLANS = (
         "Count from 1 to 30 in words.",
         SamplingParams(max_new_tokens=128),
         TreeConfig(nodes=24, depth=5),
+        long_paths,
     ),
     Plan(
         "2-sky",
@@ -45,6 +67,7 @@ PLANS = (
         "Why is the sky blue?",
         SamplingParams(max_new_tokens=128),
         SIZES_ITSELF,
+        both_experts,
     ),
     Plan(
         "3-haiku",
@@ -61,17 +84,32 @@ PLANS = (
         "Write 40 random letters separated by spaces, no words.",
         SamplingParams(temperature=1.0, seed=2, max_new_tokens=96),
         SIZES_ITSELF,
+        mostly_refused,
     ),
 )
 
 
 def record(generator, plan: Plan) -> dict:
-    """Runs one race and returns the recording."""
+    """Runs one race and returns the recording.
+
+    Raises:
+        ValueError: the texts differ, nothing was drafted, or the recording does not show what it is there for.
+    """
     race = generator.race(
         [{"role": "user", "content": plan.question}], plan.params, methods=(PLAIN, DRAFTED), tree=plan.tree
     )
     for _ in race:
         pass
+    plain, drafted = race.traces[PLAIN], race.traces[DRAFTED]
+    if first_difference(plain.token_ids, drafted.token_ids) is not None:
+        raise ValueError(f"“{plan.title}” was not recorded: its two texts differ.")
+    if not any(len(step.nodes) > 1 for step in drafted.steps):
+        raise ValueError(f"“{plan.title}” was not recorded: nothing was drafted. Give the plan a fixed tree.")
+    if not plan.shows(drafted):
+        raise ValueError(
+            f"“{plan.title}” was not recorded: with this pair it does not show what it is there for "
+            f"({plan.why}) Change its question or its words in app/record.py."
+        )
     return {
         "title": plan.title,
         "why": plan.why,
@@ -94,18 +132,14 @@ def _shortened(value):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Makes the shipped recordings.")
-    for name in ("target", "head", "device", "dtype", "numerics"):
-        parser.add_argument(f"--{name}")
-    parser.add_argument("--out", type=Path, default=TRACES)
-    arguments = vars(parser.parse_args())
-    folder = arguments.pop("out")
-    from jakiro import JakiroGenerator
-
-    generator = JakiroGenerator.from_pretrained(**arguments)
+    generator, folder = load_generator("Makes the shipped recordings.", TRACES)
+    try:
+        recordings = {plan.name: record(generator, plan) for plan in PLANS}
+    except ValueError as error:
+        sys.exit(str(error))
     folder.mkdir(parents=True, exist_ok=True)
-    for plan in PLANS:
-        write(record(generator, plan), folder / f"{plan.name}.json")
+    for name, recording in recordings.items():
+        write(recording, folder / f"{name}.json")
 
 
 if __name__ == "__main__":

@@ -4,22 +4,30 @@
 
 Greedy pairs with a large and a small tree, the same text with a shallow one, and pairs at temperature 1 for two
 seeds, drafted with and without the target's noise. Each step is kept as columns with everything the stops compute from.
+A question whose answer leaves a stop without anything to show (`app/lesson_rules.py`) gives way to the next one.
 """
 
-import argparse
 import platform
+import sys
 import time
 from pathlib import Path
 
+from app import lesson_rules
 from app.asking import DRAFTED, PLAIN
 from app.lesson import RECORDINGS
 from app.packing import pack_header, to_json
+from app.record_options import load_generator
 from jakiro.budget import DeviceProfile
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.profile import measure, profile_key
 from jakiro.trace import Step, Trace
 
-QUESTION = "What is the capital of France, and why is it famous?"
+QUESTIONS = (
+    "What is the capital of France, and why is it famous?",
+    "Why do leaves change color in autumn?",
+    "Name three planets and say one thing about each of them.",
+    "How does a bicycle stay upright?",
+)
 SEEDS = (1, 2)
 LARGE_TREE, SMALL_TREE = TreeConfig(nodes=64, depth=6), TreeConfig(nodes=6, depth=3)
 SHALLOW_TREE = TreeConfig(nodes=48, depth=3)
@@ -29,25 +37,47 @@ _COPIED_MEGABYTES, _ROUNDS = 256, 4
 
 
 def record(generator) -> dict:
-    """Runs everything and returns the file's content: the device, and traces by recording and method.
+    """Runs the first question whose answers give every stop something to show.
+
+    Returns:
+        The file's content: the device, and traces by recording and method.
+
+    Raises:
+        ValueError: no question does; the sentence names what each one lacks.
+    """
+    lacking = []
+    for question in QUESTIONS:
+        recordings = record_question(generator, question)
+        problems = lesson_rules.unmet(recordings)
+        if not problems:
+            return {"device": _device(generator, recordings["greedy"]), "recordings": recordings}
+        lacking.append(f"“{question}”: {' '.join(problems)}")
+    raise ValueError(
+        "The lesson could not be recorded with this pair. Add a question to QUESTIONS in app/record_lesson.py, "
+        "or train the head further. " + " ".join(lacking)
+    )
+
+
+def record_question(generator, question: str) -> dict[str, dict]:
+    """All traces of one question by recording and method.
 
     The draft's noise does not concern plain decoding, so it stands once for each seed.
     """
     greedy = SamplingParams(max_new_tokens=48)
     recordings = {
-        "greedy": _run(generator, greedy, LARGE_TREE, BOTH),
-        "small": _run(generator, greedy, SMALL_TREE, BOTH),
-        "shallow": _run(generator, greedy, SHALLOW_TREE, (DRAFTED,)),
+        "greedy": _run(generator, question, greedy, LARGE_TREE, BOTH),
+        "small": _run(generator, question, greedy, SMALL_TREE, BOTH),
+        "shallow": _run(generator, question, greedy, SHALLOW_TREE, (DRAFTED,)),
     }
     for seed in SEEDS:
         params = SamplingParams(temperature=1.0, seed=seed, max_new_tokens=64)
-        recordings[f"seed-{seed}-shared"] = _run(generator, params, SAMPLED_TREE, BOTH)
-        recordings[f"seed-{seed}-own"] = _run(generator, params, OWN_RANKING, (DRAFTED,))
-    return {"device": _device(generator, recordings["greedy"]), "recordings": recordings}
+        recordings[f"seed-{seed}-shared"] = _run(generator, question, params, SAMPLED_TREE, BOTH)
+        recordings[f"seed-{seed}-own"] = _run(generator, question, params, OWN_RANKING, (DRAFTED,))
+    return recordings
 
 
-def _run(generator, params: SamplingParams, tree: TreeConfig, methods: tuple[str, ...]) -> dict[str, dict]:
-    race = generator.race([{"role": "user", "content": QUESTION}], params, methods=methods, tree=tree)
+def _run(generator, question: str, params: SamplingParams, tree: TreeConfig, methods: tuple[str, ...]) -> dict:
+    race = generator.race([{"role": "user", "content": question}], params, methods=methods, tree=tree)
     for _ in race:
         pass
     return {method: pack_trace(trace) for method, trace in race.traces.items()}
@@ -149,15 +179,11 @@ def _memory_speed(device) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Makes the recordings behind “How it works”.")
-    for name in ("target", "head", "device", "dtype", "numerics"):
-        parser.add_argument(f"--{name}")
-    parser.add_argument("--out", type=Path, default=RECORDINGS)
-    arguments = vars(parser.parse_args())
-    path = arguments.pop("out")
-    from jakiro import JakiroGenerator
-
-    content = record(JakiroGenerator.from_pretrained(**arguments))
+    generator, path = load_generator("Makes the recordings behind “How it works”.", RECORDINGS)
+    try:
+        content = record(generator)
+    except ValueError as error:
+        sys.exit(str(error))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(to_json(content) + "\n", encoding="utf-8")
 

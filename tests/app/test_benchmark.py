@@ -94,7 +94,9 @@ def test_a_stop_ends_the_answer_it_is_in_and_keeps_finished_prompts():
         if value["done"] == 1 and value["state"] == "running":
             benchmarks.stop(SESSION)
     assert values[-1]["state"] == "stopped" and 1 <= values[-1]["done"] < 8
-    assert {group["num_runs"] for group in values[-1]["groups"] if group["category"] == "overall"} == {values[-1]["done"]}
+    assert {group["num_runs"] for group in values[-1]["groups"] if group["category"] == "overall"} == {
+        values[-1]["done"]
+    }
     assert generator.active == 0
 
 
@@ -199,7 +201,9 @@ def test_the_tab_opens_on_recorded_results_with_device_and_date(open_tab, fake_a
     assert (recorded["environment"]["gpu"] or recorded["environment"]["cpu"]) in badge
     temperature = recorded["groups"][0]["temperature"]
     assert_equals(table(tab), recorded["groups"], temperature)
-    dots = tab.eval_on_selector_all(".bench-dot", "dots => dots.map(dot => [dot.dataset.category, dot.dataset.speedup])")
+    dots = tab.eval_on_selector_all(
+        ".bench-dot", "dots => dots.map(dot => [dot.dataset.category, dot.dataset.speedup])"
+    )
     drafted = [group for group in recorded["groups"] if group["temperature"] == temperature and group["tau"] != 1]
     assert {category: float(speedup) for category, speedup in dots} == {
         group["category"]: pytest.approx(group["speedup"]) for group in drafted if group["lane"] == "jakiro · auto"
@@ -215,7 +219,8 @@ def test_a_live_run_fills_the_table_and_a_stop_keeps_its_rows(open_tab, tiny_add
     tab = open_tab(tiny_address)
     tab.wait_for_selector("#jk-chip.ready", timeout=60_000)
     open_benchmark(tab)
-    tab.wait_for_function("() => document.querySelector('.bench-estimate').textContent.includes('this device')")
+    tab.wait_for_function("words => document.querySelector('.bench-estimate').textContent === words",
+                          arg=benchmark_words.ESTIMATE_LATER)  # fmt: skip
     tab.fill("#bench-count", "3")
     tab.click('[data-control="bench-run"]')
     tab.wait_for_function("() => /^prompt \\d of 3/.test(document.querySelector('.bench-progress').textContent)")
@@ -226,6 +231,7 @@ def test_a_live_run_fills_the_table_and_a_stop_keeps_its_rows(open_tab, tiny_add
     saved = json.loads(download.value.path().read_text(encoding="utf-8"))
     assert_equals(table(tab), saved["groups"], 0)
     assert len(saved["runs"]) == 6
+    tab.wait_for_function("() => document.querySelector('.bench-estimate').textContent.includes('the last run')")
     assert {group["identical"] for group in saved["groups"]} == {1.0}
 
     tab.fill("#bench-count", "96")
