@@ -16,7 +16,7 @@ help:
 	@echo "make bench              measure on this machine        (ARGS=\"--limit 10 --temperatures 0\")"
 	@echo "make bench-gpu          everything docs/performance.md wants to know about a GPU, into runs/gpu"
 	@echo "make bench-recorded     measure what the tab Benchmark opens on, on a quiet machine"
-	@echo "make recordings         make the shipped recordings anew, on a quiet machine"
+	@echo "make recordings         make the shipped recordings and docs/replays anew, on a quiet machine"
 	@echo "make check-requirements install requirements.txt alone into a new environment, start the page, ask one question"
 	@echo "make format             let ruff format the code"
 
@@ -51,6 +51,7 @@ bench-recorded: $(VENV)/.requirements
 recordings: $(VENV)/.requirements
 	$(RUN) -m app.record
 	$(RUN) -m app.record_lesson
+	$(RUN) -m app.replay
 
 check-requirements:
 	$(PYTHON) tests/check_requirements.py

@@ -1,7 +1,7 @@
 """What the lesson's recordings must hold so that every stop has a step to show; read when they are made.
 
-The browser picks each stop's steps by rules of its own (`chooseStep` in `assets/web/lesson_*.js`). Here stands, for each
-stop, what its words claim about the steps that those rules can find.
+The browser picks each stop's steps by rules of its own (`chooseStep` in `assets/web/lesson_*.js`). Here stands, for
+each stop, what its words claim about the steps that those rules can find.
 """
 
 from collections.abc import Callable

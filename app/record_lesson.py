@@ -10,7 +10,6 @@ A question whose answer leaves a stop without anything to show (`app/lesson_rule
 import platform
 import sys
 import time
-from pathlib import Path
 
 from app import lesson_rules
 from app.asking import DRAFTED, PLAIN

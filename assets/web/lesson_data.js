@@ -204,6 +204,15 @@
     return pairs ? opposite / pairs : 0;
   }
 
+  // How many candidates stand elsewhere with either expert alone than with the router's own weights
+  function moved(step) {
+    const places = (second) => ranked(step, second).map(([i]) => i);
+    const own = places(ownWeight(step));
+    return [0, 1].reduce((sum, second) => sum + places(second).filter((i, at) => own[at] !== i).length, 0);
+  }
+
+  const ownWeight = (step) => step.nodes[firstLevel(step)[0]].router_weights[1];
+
   // ---- costs -------------------------------------------------------------------------------------------------
   // Piecewise linear through ascending [x, y] points; beyond the last one its last slope goes on
   function interpolate(points, x) {
@@ -257,6 +266,8 @@
       firstLevel,
       ranked,
       disagreement,
+      moved,
+      ownWeight,
       interpolate,
       checkMs,
       draftMs,

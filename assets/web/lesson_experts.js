@@ -15,28 +15,26 @@
 
   const FEWEST = 4;
 
-  // The steps whose first level the experts order most and least alike
+  // The steps in which the mix moves most and fewest candidates; among equals, the experts' orders decide
   function chooseSteps(lane) {
     const drafted = data.whole(lane);
     const fit = drafted.filter((step) => data.firstLevel(step).length >= FEWEST);
     const steps = fit.length > 1 ? fit : drafted;
-    const differ = data.best(steps, (step) => data.disagreement(step) + data.firstLevel(step).length / 100);
+    const differ = data.best(steps, (step) => data.moved(step) + data.disagreement(step));
     const agree = data.best(
       steps.filter((step) => step !== differ),
-      (step) => data.firstLevel(step).length / 100 - data.disagreement(step),
+      (step) => -data.moved(step) - data.disagreement(step),
     );
     return { differ, agree };
   }
 
-  const middle = (step) => step.nodes[data.firstLevel(step)[0]].router_weights[1];
-
   function list(lane, step, key, lesson) {
     const rows = h("ol", { class: "rank-list", "data-list": key });
     const moved = h("p", { class: "result", "data-result": `moved-${key}` });
-    const original = data.ranked(step, middle(step)).map(([i]) => i);
+    const original = data.ranked(step, data.ownWeight(step)).map(([i]) => i);
 
     function draw(second) {
-      const order = data.ranked(step, second ?? middle(step));
+      const order = data.ranked(step, second ?? data.ownWeight(step));
       const highest = order[0][1];
       const weights = order.map(([, score]) => Math.exp(score - highest));
       const total = weights.reduce((sum, weight) => sum + weight, 0);
@@ -98,7 +96,7 @@
       label: say("mix"),
       min: 0,
       max: 100,
-      value: Math.round(middle(differ) * 100),
+      value: Math.round(data.ownWeight(differ) * 100),
       format: (value) => say("mix_value", { first: wholePercent(1 - value / 100), second: wholePercent(value / 100) }),
       onInput: () => {
         touched = true;
@@ -115,7 +113,7 @@
     const draw = () => lists.forEach((one) => one.draw(touched ? mix.value / 100 : undefined));
     const reset = controls.button("mix-reset", say("speed_reset"), () => {
       touched = false;
-      mix.set(Math.round(middle(differ) * 100));
+      mix.set(Math.round(data.ownWeight(differ) * 100));
       draw();
     });
     return {

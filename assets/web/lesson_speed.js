@@ -77,7 +77,7 @@
             check: data.checkMs(profile, recorded.nodes),
           };
     };
-    const longest = Math.ceil((Math.max(...Object.values(sizes).map((size) => size.check)) * 1.5) / 10) * 10;
+    const longest = Math.max(100, Math.ceil((Math.max(...Object.values(sizes).map((size) => size.check)) * 1.5) / 10) * 10);
     const ms = (value) => say("speed_ms", { n: number(value, 1) });
     const make = (name, options) =>
       controls.slider({ name, label: say(`speed_${name}`), onInput: () => moved(name), ...options });

@@ -217,7 +217,8 @@ def test_the_tab_opens_on_recorded_results_with_device_and_date(open_tab, fake_a
 @pytest.mark.browser
 def test_a_live_run_fills_the_table_and_a_stop_keeps_its_rows(open_tab, tiny_address):
     tab = open_tab(tiny_address)
-    tab.wait_for_selector("#jk-chip.ready", timeout=60_000)
+    tab.set_default_timeout(60_000)
+    tab.wait_for_selector("#jk-chip.ready")
     open_benchmark(tab)
     tab.wait_for_function("words => document.querySelector('.bench-estimate').textContent === words",
                           arg=benchmark_words.ESTIMATE_LATER)  # fmt: skip
