@@ -63,8 +63,8 @@ BROWSER = {
     "bench_even": "1×: as fast as plain",
     "bench_definitions": "Tokens per second: median over prompts, below it the middle half; the first token and "
     "reading the prompt are not counted. Speedup: plain seconds ÷ the method’s, same prompts; below it the 95 % "
-    "interval from resampling prompts, none for a single prompt. τ: accepted per step + 1, over all steps. Same text: share of "
-    "answers whose token ids all equal plain decoding’s.",
+    "interval from resampling prompts, none for a single prompt. τ: accepted per step + 1, over all steps. "
+    "Same text: share of answers whose token ids all equal plain decoding’s.",
     "bench_lane_jakiro": "Jakiro",
     "bench_lane_context": "Copied from context",
     "bench_lane_both": "Jakiro and copied",

@@ -5,6 +5,7 @@
 
   const SPOKEN_EVERY_MS = 10000;
   const ESTIMATE_WAIT_MS = 250;
+  const WIDEST_PLOT = 1100;
   let request = () => ({});
 
   const deviceOf = ({ device, gpu, cpu, cores }) =>
@@ -178,7 +179,7 @@
         body.replaceChildren(h("p", { class: "muted empty" }, say(words)));
         return;
       }
-      const plot = Jakiro.benchmarkPlot(results, state.temperature, controls.widthOf(body));
+      const plot = Jakiro.benchmarkPlot(results, state.temperature, Math.max(280, Math.min(body.clientWidth, WIDEST_PLOT)));
       body.replaceChildren(...[plot && h("div", { class: "bench-plot-host" }, plot),
         h("div", { class: "bench-scroll", tabindex: 0, role: "region", "aria-label": say("bench_results") },
           Jakiro.benchmarkTable(results, state.temperature)),

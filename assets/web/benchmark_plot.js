@@ -7,6 +7,7 @@
   const LANE = 15;
   const TOP = 30;
   const BOTTOM = 40;
+  const TICK = 56;
   const SHAPES = [
     (x, y) => s("circle", { class: "dot-mark solid", cx: x, cy: y, r: 5.5 }),
     (x, y) => s("rect", { class: "dot-mark hollow", x: x - 4.5, y: y - 4.5, width: 9, height: 9 }),
@@ -45,7 +46,7 @@
     const x = (value) => left + ((value - low) / (most - low)) * (right - left);
     const svg = s("svg", { class: "bench-plot", width: wide, height: high, viewBox: `0 0 ${wide} ${high}`, role: "img",
       "aria-label": say("bench_plot", { temperature }) });
-    const step = (most - low) * scale * 70 > right - left ? 0.5 : 0.25;
+    const step = [0.25, 0.5, 1, 2, 5].find((one) => ((most - low) / one) * TICK * scale < right - left) || 10;
     for (let tick = Math.ceil(low / step) * step; tick <= most + 1e-9; tick += step) {
       svg.append(s("path", { class: "grid", d: `M${x(tick)},${top}V${high - BOTTOM * scale}` }),
         s("text", { class: "x", x: x(tick), y: high - 24 * scale }, benchmarkRows.times(tick)));
