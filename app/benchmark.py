@@ -12,6 +12,8 @@ import gradio as gr
 
 from app import benchmark_words as words
 from app.benchmark_run import BenchmarkRun, Benchmarks
+from app.handlers import visitor_of
+from app.runs import Visitor
 from app.web import ASSETS
 from app.worker import ModelService, batches
 from jakiro.bench.questions import load_questions
@@ -72,13 +74,13 @@ def component(page: gr.Blocks, service: ModelService) -> None:
     stop = gr.Button(words.BROWSER["bench_stop"], visible="hidden", elem_id="benchmark-stop")
 
     def benchmark(wanted, request: gr.Request):
-        yield from measure(service, benchmarks, request.session_hash, wanted)
+        yield from measure(service, benchmarks, visitor_of(request), wanted)
 
     def stop_benchmark(request: gr.Request):
-        benchmarks.stop(request.session_hash)
+        benchmarks.stop(visitor_of(request).session)
 
     def forget(request: gr.Request):
-        benchmarks.drop(request.session_hash)
+        benchmarks.drop(visitor_of(request).session)
 
     run.click(
         benchmark,
@@ -95,11 +97,12 @@ def component(page: gr.Blocks, service: ModelService) -> None:
     page.unload(forget)
 
 
-def read_request(wanted) -> tuple[BenchSettings, list]:
+def read_request(wanted, most_tokens: int = MOST_TOKENS) -> tuple[BenchSettings, list]:
     """Checks what a visitor asked for.
 
     Args:
         wanted: {"count": prompts, "temperatures": [...], "methods": [...]}; what is missing has its default.
+        most_tokens: the limit of one answer here; the benchmark's own may be lower.
 
     Returns:
         The library's settings and the questions to ask.
@@ -119,7 +122,10 @@ def read_request(wanted) -> tuple[BenchSettings, list]:
     )
     methods = _chosen(wanted["methods"], METHODS, words.CHOOSE_METHOD, words.UNKNOWN_METHOD, str)
     settings = BenchSettings(
-        methods=(PLAIN, *methods), temperatures=temperatures, nodes=(AUTO,), max_new_tokens=MOST_TOKENS
+        methods=(PLAIN, *methods),
+        temperatures=temperatures,
+        nodes=(AUTO,),
+        max_new_tokens=min(MOST_TOKENS, most_tokens),
     )
     return settings, load_questions(limit=int(count))
 
@@ -139,14 +145,14 @@ def _short(value) -> str:
     return "nothing" if value is None else ascii(value)[:40]
 
 
-def measure(service: ModelService, benchmarks: Benchmarks, session: str, wanted) -> Iterator[dict]:
+def measure(service: ModelService, benchmarks: Benchmarks, visitor: Visitor, wanted) -> Iterator[dict]:
     """Runs a benchmark: yields what the tab shows a few times a second, or {"error": sentence}."""
     try:
-        run = BenchmarkRun(service, *read_request(wanted))
+        run = BenchmarkRun(service, *read_request(wanted, service.limits.max_new_tokens), group=visitor.address)
     except ValueError as error:
         yield {"error": str(error)}
         return
-    benchmarks.start(session, run)
+    benchmarks.start(visitor.session, run)
     try:
         for batch in batches(run.events, _UPDATE_SECONDS):
             values = [value for kind, _, value in batch if kind == "state"]
@@ -171,7 +177,7 @@ def results(benchmarks: Benchmarks, run_id: str) -> str:
 def estimate(service: ModelService, benchmarks: Benchmarks, wanted) -> str:
     """How long that would take, from the speeds of the last run here or else from the measured passes."""
     try:
-        settings, questions = read_request({} if wanted is None else wanted)
+        settings, questions = read_request({} if wanted is None else wanted, service.limits.max_new_tokens)
     except ValueError as error:
         return str(error)
     source, seconds = words.FROM_LAST_RUN, benchmarks.seconds_per_answer()
@@ -180,7 +186,7 @@ def estimate(service: ModelService, benchmarks: Benchmarks, wanted) -> str:
         if costs is None:
             return words.ESTIMATE_LATER
         (_, milliseconds), *_ = costs["verify_ms"]
-        source, seconds = words.FROM_PROFILE, milliseconds / 1000 * MOST_TOKENS
+        source, seconds = words.FROM_PROFILE, milliseconds / 1000 * settings.max_new_tokens
     total = seconds * len(questions) * len(settings.temperatures) * len(settings.methods)
     return f"{_duration(total)} {source}"
 

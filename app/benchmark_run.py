@@ -10,10 +10,10 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 
-from app import benchmark_words, words
+from app import benchmark_words
 from app.asking import Asking
 from app.device import Device
-from app.local_device import is_out_of_memory
+from app.sentences import sentence_of
 from app.worker import ModelService
 from jakiro.bench.environment import environment
 from jakiro.bench.questions import Question
@@ -62,13 +62,15 @@ class BenchmarkRun:
     A value is all that the page shows: state, prompts done and in all, the category at work, and the groups so far.
     """
 
-    def __init__(self, service: ModelService, settings: BenchSettings, questions: Sequence[Question]) -> None:
+    def __init__(
+        self, service: ModelService, settings: BenchSettings, questions: Sequence[Question], group: str = ""
+    ) -> None:
         self.id = uuid.uuid4().hex
         self.events: queue.SimpleQueue = queue.SimpleQueue()
         self.settings, self.questions = settings, tuple(questions)
         self.runs: list[Run] = []
         self.prompts_done = 0
-        self._service = service
+        self._service, self._group = service, group
         self._halt = threading.Event()
         self._groups: list[dict] = []
         self._environment: dict = {}
@@ -81,6 +83,7 @@ class BenchmarkRun:
     def stop(self) -> None:
         """Asks the thread to end soon; prompts that are done keep their numbers."""
         self._halt.set()
+        self._service.turns.wake()
 
     def results(self) -> str | None:
         """What was measured so far, as `python -m jakiro bench` writes it; None before the first prompt is done."""
@@ -94,13 +97,9 @@ class BenchmarkRun:
                 self._measure(number, question)
         except Halted:
             self._say("stopped")
-        except ValueError as error:
-            last = "error"
-            self._say("stopped", error=str(error))
         except Exception as error:  # noqa: BLE001 - a thread has no caller; the page must hear of it in words
             last = "error"
-            unexpected = words.UNEXPECTED.format(kind=type(error).__name__)
-            self._say("stopped", error=words.OUT_OF_MEMORY if is_out_of_memory(error) else unexpected)
+            self._say("stopped", error=sentence_of(error))
         else:
             self._say("finished")
         self.events.put((last, None, None))
@@ -109,11 +108,11 @@ class BenchmarkRun:
         """One prompt at every temperature, a turn each; its numbers count once it is done at all of them."""
         runs = []
         for temperature in self.settings.temperatures:
-            with self._next_turn() as device:
-                if device is None:
+            with self._next_turn() as may_run:
+                if not may_run:
                     raise Halted
                 self._say("running", number=number)
-                bench = self._bench(device, temperature, question)
+                bench = self._bench(self._service.device, temperature, question)
                 runs += bench.runs([question], number_of_first=number)
         self.runs += runs
         self.prompts_done = number + 1
@@ -124,7 +123,9 @@ class BenchmarkRun:
         """A place in the queue; while the queue is full, this run waits outside instead of giving up."""
         while not self._halt.is_set():
             try:
-                return self._service.turn(self._halt, lambda sentence: self._say("waiting", waiting=sentence))
+                return self._service.turns.take(
+                    self._halt, lambda sentence: self._say("waiting", waiting=sentence), self._group
+                )
             except ValueError:
                 self._halt.wait(_BREATH_SECONDS)
         raise Halted

@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from dataclasses import asdict
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from app import benchmark, benchmark_words
 from app.benchmark_run import BenchmarkRun, Benchmarks
 from app.local_device import LocalDevice
+from app.runs import Visitor
 from app.worker import ModelService
 from jakiro.bench.report import summarise
 from jakiro.bench.runner import Lane, Run
@@ -17,7 +19,7 @@ from tests.app.conftest import serve
 from tests.app.fake import FakeGenerator
 from tests.support import tiny_generator
 
-SESSION = "visitor"
+VISITOR = Visitor("tab", "127.0.0.1")
 
 
 def ready(generator) -> ModelService:
@@ -56,7 +58,7 @@ def numbers(groups: list[dict]) -> str:
 )
 def test_a_request_that_makes_no_sense_is_refused_with_a_sentence(wanted, sentence):
     service, benchmarks = ready(FakeGenerator()), Benchmarks()
-    updates = list(benchmark.measure(service, benchmarks, SESSION, wanted))
+    updates = list(benchmark.measure(service, benchmarks, VISITOR, wanted))
     assert len(updates) == 1 and sentence in updates[0]["error"]
     assert sentence in benchmark.estimate(service, benchmarks, wanted)
 
@@ -64,7 +66,7 @@ def test_a_request_that_makes_no_sense_is_refused_with_a_sentence(wanted, senten
 def test_every_prompt_is_measured_and_the_groups_are_the_reports():
     benchmarks = Benchmarks()
     wanted = {"count": 3, "temperatures": [1, 0], "methods": ["context", "jakiro"]}
-    last = list(benchmark.measure(ready(FakeGenerator()), benchmarks, SESSION, wanted))[-1]
+    last = list(benchmark.measure(ready(FakeGenerator()), benchmarks, VISITOR, wanted))[-1]
     assert (last["state"], last["done"], last["total"]) == ("finished", 3, 3)
     saved = json.loads(benchmark.results(benchmarks, last["run"]))
     assert saved["schema_version"] == 1 and len(saved["runs"]) == 3 * 2 * 3
@@ -80,7 +82,7 @@ def summed_up_again(saved: dict) -> list[dict]:
 
 def test_lanes_take_turns_in_going_first_although_each_prompt_has_its_own_turn():
     benchmarks = Benchmarks()
-    list(benchmark.measure(ready(FakeGenerator()), benchmarks, SESSION, {"count": 3}))
+    list(benchmark.measure(ready(FakeGenerator()), benchmarks, VISITOR, {"count": 3}))
     (run,) = benchmarks._kept()
     assert [one.lane.method for one in run.runs[::2]] == ["autoregressive", "jakiro", "autoregressive"]
 
@@ -89,10 +91,10 @@ def test_a_stop_ends_the_answer_it_is_in_and_keeps_finished_prompts():
     generator = FakeGenerator(pace=0.1)
     service, benchmarks = ready(generator), Benchmarks()
     values = []
-    for value in benchmark.measure(service, benchmarks, SESSION, {"count": 8}):
+    for value in benchmark.measure(service, benchmarks, VISITOR, {"count": 8}):
         values.append(value)
         if value["done"] == 1 and value["state"] == "running":
-            benchmarks.stop(SESSION)
+            benchmarks.stop(VISITOR.session)
     assert values[-1]["state"] == "stopped" and 1 <= values[-1]["done"] < 8
     assert {group["num_runs"] for group in values[-1]["groups"] if group["category"] == "overall"} == {
         values[-1]["done"]
@@ -103,9 +105,9 @@ def test_a_stop_ends_the_answer_it_is_in_and_keeps_finished_prompts():
 def test_a_closed_tab_ends_its_benchmark():
     generator = FakeGenerator(pace=0.1)
     service, benchmarks = ready(generator), Benchmarks()
-    updates = benchmark.measure(service, benchmarks, SESSION, {"count": 8})
+    updates = benchmark.measure(service, benchmarks, VISITOR, {"count": 8})
     first = next(updates)
-    benchmarks.drop(SESSION)
+    benchmarks.drop(VISITOR.session)
     assert list(updates)[-1]["state"] == "stopped"
     assert generator.active == 0
     assert benchmarks.results(first["run"]) is None
@@ -117,14 +119,14 @@ def test_an_answer_comes_between_two_prompts():
     run.start()
     while run.events.get(timeout=10)[2]["done"] < 1:
         pass
-    with service.turn(threading.Event(), lambda _: None) as device:
-        assert device is not None
+    with service.turns.take(threading.Event(), lambda _: None) as may_run:
+        assert may_run
         assert run.prompts_done < 6
     run.stop()
 
 
 def test_a_model_without_a_head_says_what_it_cannot_do():
-    last = list(benchmark.measure(ready(tiny_generator(None)), Benchmarks(), SESSION, {"count": 1}))[-1]
+    last = list(benchmark.measure(ready(tiny_generator(None)), Benchmarks(), VISITOR, {"count": 1}))[-1]
     assert last["state"] == "stopped"
     assert "No draft head fits this model" in last["error"]
 
@@ -139,7 +141,7 @@ def test_the_estimate_comes_from_measured_passes_and_then_from_the_last_run():
     assert benchmark.estimate(service, benchmarks, wanted) == (
         f"At most about 3 minutes on this device. {benchmark_words.FROM_PROFILE}"
     )
-    list(benchmark.measure(service, benchmarks, SESSION, {"count": 1}))
+    list(benchmark.measure(service, benchmarks, VISITOR, {"count": 1}))
     assert benchmark_words.FROM_LAST_RUN in benchmark.estimate(service, benchmarks, wanted)
     assert benchmark.estimate(ready(FakeGenerator()), Benchmarks(), {}) == benchmark_words.ESTIMATE_LATER
 
@@ -151,9 +153,33 @@ def test_the_shipped_results_are_in_the_form_of_the_bench():
     assert recorded["environment"]["date"] and recorded["environment"]["cpu"]
 
 
+class Unhurried:
+    """A generator that rests after every step, so that a browser sees its run on the way."""
+
+    def __init__(self, generator, seconds: float = 0.01) -> None:
+        self._generator, self._seconds = generator, seconds
+
+    def __getattr__(self, name: str):
+        return getattr(self._generator, name)
+
+    def stream(self, *arguments, **options) -> "UnhurriedStream":
+        return UnhurriedStream(self._generator.stream(*arguments, **options), self._seconds)
+
+
+class UnhurriedStream:
+    def __init__(self, stream, seconds: float) -> None:
+        self._stream, self._seconds = stream, seconds
+        self.trace, self.close = stream.trace, stream.close
+
+    def __iter__(self):
+        for step in self._stream:
+            time.sleep(self._seconds)
+            yield step
+
+
 @pytest.fixture(scope="module")
 def tiny_address():
-    blocks, address = serve(lambda: tiny_generator())
+    blocks, address = serve(lambda: Unhurried(tiny_generator()))
     yield address
     blocks.close()
 
