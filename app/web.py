@@ -46,7 +46,7 @@ SCRIPTS = (
     "top.js",
     "pairs.js",
 )
-STYLES = ("base.css", "page.css", "answer.css", "tree.css", "race.css", "phone.css")
+STYLES = ("base.css", "page.css", "answer.css", "tree.css", "race.css", "phone.css", "access.css")
 
 
 def script() -> str:

@@ -22,6 +22,18 @@
     return true;
   }
 
+  // In the list the arrows walk its lines, and Enter pins the card of one
+  function onListKey(event, parts) {
+    const line = event.target.closest(".list-host .list-line");
+    if (!line || (!event.key.startsWith("Arrow") && event.key !== "Enter")) return false;
+    if (event.key === "Enter") parts.card.pin(line.dataset.node === "bonus" ? "bonus" : Number(line.dataset.node), line);
+    else {
+      const next = Jakiro.lineBeside(line, event.key);
+      if (next) Jakiro.goToLine(next);
+    }
+    return true;
+  }
+
   function onKey(event, parts, state) {
     const { seek, follow, setPhase, guessFirst, advance } = Jakiro.moves;
     if (event.ctrlKey || event.metaKey || event.altKey) return;
@@ -31,11 +43,11 @@
       parts.card.close();
       return;
     }
-    if (event.target === parts.treeHost && onTreeKey(event, parts, state)) {
+    if ((event.target === parts.treeHost && onTreeKey(event, parts, state)) || onListKey(event, parts)) {
       event.preventDefault();
       return;
     }
-    if (event.key === " " && tag === "BUTTON") return;
+    if (event.key === " " && ["BUTTON", "SUMMARY", "A"].includes(tag)) return;
     const moves = {
       ArrowLeft: () => seek(state.index - 1), ArrowRight: () => seek(state.index + 1), PageUp: () => seek(state.index - 10),
       PageDown: () => seek(state.index + 10), Home: () => seek(0), End: () => seek(Infinity), " ": advance,

@@ -150,12 +150,15 @@
     parts.race = new Jakiro.RaceView(plotPane(state, on, racePlotHost), parts.waiting[1].element, on);
     parts.recordings = new Jakiro.RecordingsView(state, on);
     Jakiro.turnActions = { askAgain: on.askAgain, edit: on.edit, show: on.show };
+    const tree = treePane(parts, state, on);
+    const columns = h("div", { class: "columns watch-only" },
+      h("div", { class: "left" }, answerPane(parts, state, on), plotPane(state, on, plotHost)), scrubber, tree);
+    // Keys reach the scrubber after the answer or the lanes, and before the tree
+    parts.placeScrubber = (tab) => (tab === "race" ? parts.race.element.after(scrubber) : tree.before(scrubber));
     root.append(
       strip,
-      h("div", { class: "columns watch-only" },
-        h("div", { class: "left" }, answerPane(parts, state, on), plotPane(state, on, plotHost)), treePane(parts, state, on)),
+      columns,
       parts.race.element,
-      scrubber,
       h("div", { class: "under" }, h("span", { class: "muted keys-hint" }, say("keys_hint")), h("span", { class: "gap" }),
         Jakiro.saveMenu(state, on.server)),
       panels(parts, on),

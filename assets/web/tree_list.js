@@ -16,15 +16,33 @@
       return h("li", null, line, list(children[i], i));
     };
     const end = step.accepted_path.length ? step.accepted_path[step.accepted_path.length - 1] : 0;
-    const bonus = () => h("li", null, h("div", { class: "list-line", "data-node": "bonus" }, markerSample("target"),
+    const bonus = () => h("li", null, h("div", { class: "list-line", tabindex: -1, "data-node": "bonus" }, markerSample("target"),
       h("bdi", { class: "mono list-token" }, nameOf(lane, step.bonus_token_id, step.bonus_piece)), " ",
       h("span", { class: "muted" }, `${say("state_bonus")}. ${say("why_bonus")}`)));
     const list = (members, parent) => {
       const added = phase === 3 && parent === end ? bonus() : null;
       return members.length || added ? h("ul", null, members.map(item), added) : null;
     };
-    return h("div", { class: "tree-list" }, list(children[0], 0));
+    const whole = h("div", { class: "tree-list" }, list(children[0], 0));
+    whole.querySelector(".list-line")?.setAttribute("tabindex", "0");
+    return whole;
   }
 
-  Object.assign(Jakiro, { treeList });
+  // The line an arrow leads to: up and down through all lines, right to the first child, left to the parent
+  function lineBeside(line, key) {
+    const lines = [...line.closest(".tree-list").querySelectorAll(".list-line")];
+    const at = lines.indexOf(line);
+    if (key === "ArrowUp") return lines[at - 1];
+    if (key === "ArrowDown") return lines[at + 1];
+    if (key === "ArrowRight") return line.parentNode.querySelector(":scope > ul > li > .list-line");
+    return line.parentNode.parentNode.parentNode.querySelector(":scope > .list-line");
+  }
+
+  function goToLine(line) {
+    line.closest(".tree-list").querySelectorAll(".list-line").forEach((other) => other.setAttribute("tabindex", "-1"));
+    line.setAttribute("tabindex", "0");
+    line.focus();
+  }
+
+  Object.assign(Jakiro, { treeList, lineBeside, goToLine });
 })();

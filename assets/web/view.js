@@ -70,6 +70,7 @@
     document.body.dataset.jakiroTab = tab;
     if (screen.parts) {
       screen.parts.root.dataset.tab = tab;
+      screen.parts.placeScrubber(tab);
       if (tab === "recordings") screen.parts.recordings.draw();
       if (tab === "race") Jakiro.toTheStart();
       else Jakiro.fromTheStart();

@@ -9,6 +9,7 @@ import pytest
 
 from app import benchmark, benchmark_words
 from app.benchmark_run import BenchmarkRun, Benchmarks
+from app.limits import Limits
 from app.local_device import LocalDevice
 from app.runs import Visitor
 from app.worker import ModelService
@@ -179,7 +180,7 @@ class UnhurriedStream:
 
 @pytest.fixture(scope="module")
 def tiny_address():
-    blocks, address = serve(lambda: Unhurried(tiny_generator()))
+    blocks, address = serve(lambda: Unhurried(tiny_generator()), Limits(max_new_tokens=10))
     yield address
     blocks.close()
 

@@ -1,0 +1,116 @@
+"""The page by keyboard alone: from the question to the answer, the tree, a card, the list and a saved file."""
+
+import json
+
+import pytest
+
+from tests.app.conftest import wait_until_finished
+
+pytestmark = pytest.mark.browser
+MOST_TABS = 90
+FOCUS = """() => {
+  const focused = document.activeElement, style = getComputedStyle(focused), box = focused.getBoundingClientRect();
+  const places = { question: "#question", numbers: ".strip", answer: ".answer-pane", steps: ".scrubber",
+    tree: ".tree-pane", panels: ".panels" };
+  return { place: Object.keys(places).find(name => focused.closest(places[name])) || "",
+    name: `${focused.tagName} ${focused.className} ${focused.textContent.slice(0, 30)}`,
+    ring: style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2,
+    seen: box.width > 0 && box.height > 0 && box.right > 0 && box.left < innerWidth };
+}"""
+
+
+def tab_to(tab, selector: str, key: str = "Tab") -> list[dict]:
+    """Presses Tab until the focus is on the element; returns every place it came through."""
+    passed = []
+    for _ in range(MOST_TABS):
+        tab.keyboard.press(key)
+        passed.append(tab.evaluate(FOCUS))
+        if tab.evaluate("selector => document.activeElement.matches(selector)", selector):
+            return passed
+    raise AssertionError(f"{selector} was not reached: {[one['name'] for one in passed]}")
+
+
+def focused(tab) -> str:
+    return tab.evaluate("document.activeElement.dataset.node ?? document.activeElement.id")
+
+
+def test_the_skip_link_comes_first_and_leads_to_the_answer(open_tab, fake_address):
+    tab = open_tab(fake_address)
+    tab.wait_for_selector("#jk-chip.ready")
+    (stop,) = tab_to(tab, ".skip")
+    assert stop["seen"] and stop["ring"]
+    tab.keyboard.press("Enter")
+    assert focused(tab) == "jk-answer"
+
+
+def test_from_question_to_export_without_a_mouse(open_tab, fake_address):
+    tab = open_tab(fake_address)
+    tab.wait_for_selector("#jk-chip.ready", timeout=60_000)
+    passed = tab_to(tab, "#question textarea")
+    tab.keyboard.type("Why is the sky blue?")
+    tab.keyboard.press("Enter")
+    tab.wait_for_function("() => /^[0-9a-f]{32}$/.test(document.querySelector('.jk-view').dataset.run)")
+    wait_until_finished(tab)
+
+    passed += tab_to(tab, "#jk-step")
+    for key, step in (("Home", "0"), ("ArrowRight", "1"), ("ArrowRight", "2"), ("ArrowLeft", "1")):
+        tab.keyboard.press(key)
+        tab.wait_for_selector(f'svg.tree[data-step="{step}"]')
+    passed += tab_to(tab, ".tree-host")
+    tab.keyboard.press("ArrowRight")
+    assert tab.locator(".node.focused").count() == 1
+    card = tab.inner_text(".jk-card")
+    tab.keyboard.press("Enter")
+
+    passed += tab_to(tab, '[data-toggle="read_as_list"]')
+    assert tab.inner_text(".jk-card") == card, "a pinned card stays when the focus goes on"
+    tab.keyboard.press("Space")
+    tab.wait_for_selector(".tree-list")
+    tab_to(tab, ".list-line", "Shift+Tab")
+    first = focused(tab)
+    tab.keyboard.press("ArrowDown")
+    assert focused(tab) not in (first, "")
+    tab.keyboard.press("ArrowUp")
+    assert focused(tab) == first
+    token = tab.evaluate("document.activeElement.querySelector('.list-token').textContent")
+    tab.keyboard.press("Enter")
+    assert token in tab.inner_text(".jk-card")
+    tab.keyboard.press("Escape")
+    assert tab.is_hidden(".jk-card")
+
+    passed += tab_to(tab, ".save-menu summary")
+    tab.keyboard.press("Enter")
+    passed += tab_to(tab, '[data-save="save_json"]')
+    with tab.expect_download() as download:
+        tab.keyboard.press("Enter")
+    saved = json.loads(download.value.path().read_text(encoding="utf-8"))
+    assert set(saved["traces"]) == {"autoregressive", "jakiro"}
+
+    order = list(dict.fromkeys(one["place"] for one in passed if one["place"]))
+    assert order == ["question", "answer", "steps", "tree"]
+    assert all(one["seen"] for one in passed), [one["name"] for one in passed if not one["seen"]]
+    assert all(one["ring"] for one in passed), [one["name"] for one in passed if not one["ring"]]
+
+
+def test_tabs_and_stops_are_walked_with_keys(open_tab, fake_address):
+    tab = open_tab(fake_address)
+    tab.wait_for_selector("#jk-chip.ready", timeout=60_000)
+    tab_to(tab, '[role="tab"]')
+    names = []
+    for _ in range(5):
+        names.append(tab.evaluate("document.body.dataset.jakiroTab"))
+        tab.keyboard.press("ArrowRight")
+    assert names == ["watch", "race", "lesson", "recordings", "benchmark"]
+    tab.keyboard.press("ArrowLeft")
+    tab.wait_for_selector("#benchmark .bench-table")
+    passed = tab_to(tab, '[data-control="bench-run"]')
+    tab.evaluate("document.querySelector('[role=tab][data-tab=lesson]').focus()")
+    tab.keyboard.press("Enter")
+    tab.wait_for_selector("#lesson .stop")
+    passed += tab_to(tab, '[data-control="next"]')
+    tab.keyboard.press("Enter")
+    tab.wait_for_selector('#lesson .stop[data-stop="2"]')
+    passed += tab_to(tab, '[data-control="more"]')
+    tab.keyboard.press("Space")
+    assert tab.locator(".chain-link").count() == 2
+    assert all(one["seen"] and one["ring"] for one in passed), passed
