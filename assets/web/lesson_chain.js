@@ -1,17 +1,7 @@
 // Stop 2: a chain of guesses. Each one is cheap, each one makes it less likely that all of them hold.
 (() => {
-  const {
-    h,
-    say,
-    counted,
-    percent,
-    milliseconds,
-    nameOf,
-    markerSample,
-    hueOf,
-    lessonData: data,
-    lessonControls: controls,
-  } = Jakiro;
+  const { h, say, counted, percent, milliseconds, nameOf, markerSample, hueOf } = Jakiro;
+  const { lessonData: data, lessonControls: controls } = Jakiro;
 
   const LONGEST = 5;
 

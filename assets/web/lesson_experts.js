@@ -1,17 +1,7 @@
 // Stops 3 and 4: two experts over the same candidates, mixed anew; and the branch made of their difference.
 (() => {
-  const {
-    h,
-    say,
-    counted,
-    number,
-    wholePercent,
-    nameOf,
-    markerSample,
-    hueOf,
-    lessonData: data,
-    lessonControls: controls,
-  } = Jakiro;
+  const { h, say, counted, number, wholePercent, nameOf, markerSample, hueOf } = Jakiro;
+  const { lessonData: data, lessonControls: controls } = Jakiro;
 
   const FEWEST = 4;
 

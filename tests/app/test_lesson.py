@@ -2,8 +2,7 @@
 
 import pytest
 
-from app import lesson, lesson_words
-from app.record_lesson import record
+from app import lesson, lesson_rules, lesson_words
 from jakiro.budget import DeviceProfile
 from tests.app import lesson_tab as of
 from tests.app.conftest import serve
@@ -48,6 +47,7 @@ def test_a_stop_is_short_and_each_answer_has_a_reason(stop):
 
 def test_the_recordings_are_small_and_each_pair_has_one_text(recorded):
     assert lesson.RECORDINGS.stat().st_size < 1_500_000
+    assert lesson_rules.unmet(recorded.recordings) == []
     assert max(len(step["p"]) for step in recorded.steps("greedy")) == 64
     for name in set(recorded.recordings) - {"shallow"}:
         assert recorded.ids(name, "jakiro") == recorded.ids(name, "autoregressive"), name
@@ -55,22 +55,6 @@ def test_the_recordings_are_small_and_each_pair_has_one_text(recorded):
     for seed in (1, 2):
         assert recorded.ids(f"seed-{seed}-shared", "jakiro") == recorded.ids(f"seed-{seed}-own", "jakiro")
     assert recorded.ids("seed-1-shared", "jakiro") != recorded.ids("seed-2-shared", "jakiro")
-
-
-def test_any_generator_can_be_recorded(monkeypatch):
-    monkeypatch.setattr("app.record_lesson._profile", lambda generator: generator.profile)
-    monkeypatch.setattr("app.record_lesson._weight_bytes", lambda target: 1000)
-    monkeypatch.setattr("app.record_lesson._memory_speed", lambda device: 1e9)
-    generator = ProfiledFake()
-    generator.target = type("Target", (), {"device": "cpu"})
-    content = record(generator)
-    assert set(content["recordings"]) == {
-        "greedy",
-        "small",
-        "shallow",
-        *(f"seed-{n}-{kind}" for n in (1, 2) for kind in ("shared", "own")),
-    }
-    assert content["device"]["profile"]["verify_ms"][0] == [1, 30.0]
 
 
 @pytest.mark.parametrize("stop", STOPS)
@@ -101,6 +85,11 @@ def test_rows_move_the_pass_and_memory_speed_moves_only_the_floor(tab, recorded)
     of.slide(tab, "rows", 1)
     assert "plain decoding" in of.result(tab, "passes")
     measured, floor = tab.inner_text('[data-bar="pass"]'), tab.inner_text('[data-bar="weights"]')
+    curve = tab.get_attribute(".lesson-chart .line:not(.dashed)", "d")
+    of.slide(tab, "rows", 33)
+    bars = [tab.inner_text(f'[data-bar="{name}"]') for name in ("pass", "weights")]
+    assert bars == [measured, floor], "rows move the mark on the curve, not the bars of one row"
+    assert tab.get_attribute(".lesson-chart .line:not(.dashed)", "d") == curve
     assert f"{recorded.check_ms(1):.{0 if recorded.check_ms(1) >= 10 else 1}f} ms" in measured
     of.slide(tab, "memory", 90)
     assert tab.inner_text('[data-bar="pass"]') == measured
@@ -252,8 +241,8 @@ def test_seed_changes_both_texts_and_shared_dice_change_only_tau(tab, recorded):
             assert taus[seed, shared] == pytest.approx(recorded.tau(name), abs=0.006)
     for seed in ("1", "2"):
         assert texts[seed, "on"] == texts[seed, "off"]
+        assert taus[seed, "on"] > taus[seed, "off"]
     assert texts["1", "on"] != texts["2", "on"]
-    assert taus["1", "on"] > taus["1", "off"]
 
 
 def test_the_prediction_follows_the_sliders_and_the_measured_mark_stays(tab, recorded):
@@ -268,6 +257,10 @@ def test_the_prediction_follows_the_sliders_and_the_measured_mark_stays(tab, rec
     plain = sum(step["ms"][1] for step in passes) / len(passes)
     cost = sum(step["ms"][0] + step["ms"][1] for step in steps) / len(steps)
     assert start[0] == pytest.approx(recorded.tau("small") * plain / cost, rel=0.02)
+    own_seconds = sum(sum(step["ms"]) for step in steps), sum(sum(step["ms"]) for step in passes)
+    assert start[1] == pytest.approx(own_seconds[1] / own_seconds[0], abs=0.006)
+    said = tab.eval_on_selector_all(".ruler .mark-words", "marks => marks.map(mark => mark.textContent)")
+    assert said == [f"predicted {start[0]:.2f}×", f"measured {start[1]:.2f}×"]
     of.slide(tab, "tau", 3)
     for name, milliseconds in (("plain", 30), ("draft", 10), ("check", 50)):
         of.slide(tab, name, milliseconds)
@@ -336,8 +329,13 @@ def test_the_tab_shows_this_devices_numbers_and_ends_at_the_race(open_tab, profi
     of.press(tab, "source", "recording")
     assert recorded.device["name"] in tab.inner_text(".stop .source")
     assert tab.is_hidden("#question-row")
+    of.press(tab, "source", "here")
     tab.click('[data-control="skip"]')
     assert tab.evaluate("location.hash") == "#stop-9"
+    of.press(tab, "speed-source", "profile")
+    # The profile's points: one row 30 ms, six rows 5/7 of the way to 36; three levels 2/7 of the way from 4 to 32
+    for name, milliseconds in (("plain", 30.0), ("draft", 12.0), ("check", 34.3)):
+        assert float(tab.input_value(f'input[data-control="{name}"]')) == pytest.approx(milliseconds, abs=0.06)
     of.press(tab, "race")
     assert tab.is_visible("#question textarea")
     assert tab.is_hidden("#lesson")
