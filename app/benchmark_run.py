@@ -42,7 +42,8 @@ class HaltingGenerator:
         Raises:
             Halted: it was stopped before the end.
         """
-        asking = Asking(tuple(messages), sampling, tree or TreeConfig(), (method,))
+        numerics = self._device.status.get("numerics", "exact")
+        asking = Asking(tuple(messages), sampling, tree or TreeConfig(), (method,), numerics)
         trace = None
         for kind, _, payload in self._device.answer(asking, self._halt):
             if kind == "header":
@@ -135,6 +136,8 @@ class BenchmarkRun:
             if not device.status["head"] and set(TREE_METHODS) & set(self.settings.methods):
                 raise ValueError(benchmark_words.NO_HEAD)
             self._environment = environment(device.status)
+        if any(self._environment[name] != device.status[name] for name in ("target", "head")):
+            raise ValueError(benchmark_words.MODEL_CHANGED)
         if temperature not in self._benches:
             settings = replace(self.settings, temperatures=(temperature,))
             self._benches[temperature] = Bench(HaltingGenerator(device, self._halt), settings)

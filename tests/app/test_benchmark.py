@@ -132,6 +132,22 @@ def test_a_model_without_a_head_says_what_it_cannot_do():
     assert "No draft head fits this model" in last["error"]
 
 
+def test_a_model_loaded_meanwhile_ends_the_benchmark_with_a_sentence():
+    class Changing(FakeGenerator):
+        target = "First"
+
+        @property
+        def status(self) -> dict:
+            return super().status | {"target": self.target}
+
+    generator, values = Changing(), []
+    for value in benchmark.measure(ready(generator), Benchmarks(), VISITOR, {"count": 96}):
+        values.append(value)
+        generator.target = "Second"
+    assert values[-1]["error"] == benchmark_words.MODEL_CHANGED
+    assert values[-1]["state"] == "stopped"
+
+
 def test_the_estimate_comes_from_measured_passes_and_then_from_the_last_run():
     class Profiled(FakeGenerator):
         profile = DeviceProfile(((1, 30.0), (64, 99.0)), ((1, 4.0), (8, 32.0)), 8)
