@@ -160,7 +160,8 @@ class Bench:
     """The lanes over the questions.
 
     Args:
-        generator: a JakiroGenerator; runs plain decoding and the tree methods.
+        generator: a JakiroGenerator; runs plain decoding and the tree methods. Where its `token_text` is None, what
+            recording costs is not measured.
         fast_generator: one with numerics="fast", for the lane "autoregressive-fast".
         stock: runs transformers' own generate: (method, messages, sampling, question, turn) -> (Run, text).
     """
@@ -214,5 +215,5 @@ class Bench:
         if lane.method == WITH_CONTEXT:
             tree = replace(tree, context=True)
         trace = generator.run(messages, sampling, method=method, tree=tree)
-        recording_ms = milliseconds_to_record(trace, generator.token_text)
+        recording_ms = milliseconds_to_record(trace, generator.token_text) if generator.token_text else 0.0
         return run_of(trace, question, turn, lane, sampling.temperature, sampling.seed, recording_ms), trace.text
