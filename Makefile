@@ -42,6 +42,7 @@ bench-gpu: $(VENV)/.requirements-dev
 	$(GPU_BENCH) --methods $(PLAIN_BOTH),jakiro --nodes auto --scale-target 7b --out runs/gpu/7b-exact $(ARGS)
 	$(GPU_BENCH) --methods autoregressive,jakiro --nodes auto --scale-target 7b --numerics fast --out runs/gpu/7b $(ARGS)
 	$(RUN) -m jakiro bench --device cuda --check-identical --target-tokens 100000 --state runs/gpu/identical.jsonl
+
 bench-recorded: $(VENV)/.requirements
 	$(RUN) -m jakiro bench --methods autoregressive,jakiro --nodes auto --temperatures 0,1 --limit 16 \
 		--max-new-tokens 64 --out runs/benchmark $(ARGS)
