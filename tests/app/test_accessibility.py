@@ -55,7 +55,7 @@ def answered(open_tab, address: str, **options):
 def show(tab, name: str) -> None:
     tab.click(f'[role="tab"][data-tab="{name}"]')
     if name in ("lesson", "benchmark"):
-        tab.wait_for_selector("#lesson .stop" if name == "lesson" else "#benchmark .bench-table")
+        tab.wait_for_selector("#lesson .stop" if name == "lesson" else "#benchmark .bench-results h2")
     tab.wait_for_timeout(300)
 
 

@@ -102,7 +102,7 @@ def test_tabs_and_stops_are_walked_with_keys(open_tab, fake_address):
         tab.keyboard.press("ArrowRight")
     assert names == ["watch", "race", "lesson", "recordings", "benchmark"]
     tab.keyboard.press("ArrowLeft")
-    tab.wait_for_selector("#benchmark .bench-table")
+    tab.wait_for_selector("#benchmark .bench-results h2")
     passed = tab_to(tab, '[data-control="bench-run"]')
     tab.evaluate("document.querySelector('[role=tab][data-tab=lesson]').focus()")
     tab.keyboard.press("Enter")
