@@ -32,33 +32,53 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-@pytest.fixture(scope="module")
-def device():
-    """A page's device, connected from outside to a cluster of this machine with two replicas of the tiny pair."""
-    from app.ray_device import RayDevice
+OUTSIDE = """
+import sys, threading
+from app.asking import Asking
+from app.ray_device import RayDevice
+from jakiro.config import SamplingParams, TreeConfig
+device = RayDevice(sys.argv[1])
+device.load(lambda *_: None)
+asking = Asking(({"role": "user", "content": "Why?"},), SamplingParams(max_new_tokens=8), TreeConfig(), ("jakiro",))
+print(repr("".join(step.text for kind, _, step in device.answer(asking, threading.Event()) if kind == "step")))
+device.close()
+"""
 
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Addresses, from inside and from outside, of a cluster on this machine with two replicas of the tiny pair."""
     port, client_port = free_port(), free_port()
     environment = os.environ | {"PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
-    environment["RAY_worker_niceness"] = "0"
+    # A busy machine starts processes slowly, and Ray's own are nice to all others
+    environment |= {"RAY_worker_niceness": "0", "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": str(START_SECONDS)}
     start = (
         f"start --head --block --port {port} --ray-client-server-port {client_port} --num-cpus 2 "
         f"--object-store-memory {STORE_BYTES} --include-dashboard=false"
     )
     command = [sys.executable, "-m", "ray.scripts.scripts", *start.split()]
-    cluster = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
     try:
         deploy = [sys.executable, "-m", "tests.app.ray_tiny", f"127.0.0.1:{port}"]
         deadline = time.monotonic() + START_SECONDS
         while subprocess.run(deploy, cwd=ROOT, env=environment, capture_output=True).returncode:
             assert time.monotonic() < deadline, "the cluster did not come up"
             time.sleep(1)
-        device = RayDevice(f"127.0.0.1:{port}")
-        device.load(lambda *_: None)
-        yield device
-        device.close()
+        yield f"127.0.0.1:{port}", f"ray://127.0.0.1:{client_port}"
     finally:
-        cluster.terminate()
-        cluster.wait(60)
+        process.terminate()
+        process.wait(60)
+
+
+@pytest.fixture(scope="module")
+def device(cluster):
+    """The device of a page on one of the cluster's machines."""
+    from app.ray_device import RayDevice
+
+    device = RayDevice(cluster[0])
+    device.load(lambda *_: None)
+    yield device
+    device.close()
 
 
 def asking(question: str, length: int = 24) -> Asking:
@@ -102,6 +122,13 @@ def test_both_replicas_answer_and_the_text_is_that_of_a_local_generator(device):
         own = generator.run(question, SamplingParams(max_new_tokens=24), tree=TreeConfig())
         assert reading.trace.header.messages[-1]["content"] == question
         assert reading.trace.token_ids == own.token_ids
+
+
+def test_a_page_outside_the_cluster_gets_the_same_text(cluster):
+    command = [sys.executable, "-c", OUTSIDE, cluster[1]]
+    text = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=600).stdout.strip()
+    own = tiny_generator().run("Why?", SamplingParams(max_new_tokens=8), tree=TreeConfig())
+    assert text == repr(own.text)
 
 
 def test_stop_frees_the_replica(device):
