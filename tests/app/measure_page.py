@@ -124,7 +124,8 @@ def drain(address: str, length: int) -> int:
 def alone(generator, length: int) -> list[Event]:
     """The same answer as the command line makes it: no server, no browser."""
     tree = TreeConfig(nodes=TREE["candidates"] + 1, depth=TREE["levels"], policy="fixed")
-    stream = generator.stream(QUESTION, SamplingParams(max_new_tokens=length), tree=tree)
+    messages = [{"role": "user", "content": QUESTION}]
+    stream = generator.stream(messages, SamplingParams(max_new_tokens=length), tree=tree)
     return [("step", "jakiro", step) for step in stream]
 
 
