@@ -84,6 +84,7 @@ def _answer(service: ModelService, runs: Runs, request: gr.Request, asking) -> I
             yield run, "done" if kind == "done" else "answering" if run.traces else "waiting", message
     finally:
         run.stop()
+        runs.drop_surplus()
 
 
 def _params(temperature, top_p, top_k, seed, max_new_tokens) -> SamplingParams:

@@ -50,6 +50,7 @@ def generate(service: ModelService, runs: Runs, visitor: Visitor, values: tuple)
         yield from _updates(run)
     finally:
         run.stop()
+        runs.drop_surplus()
 
 
 def visitor_of(request: gr.Request) -> Visitor:

@@ -67,7 +67,7 @@ class Runs:
     def add(self, visitor: Visitor, run: Run) -> None:
         with self._lock:
             self._runs[run.id] = (visitor.session, run, self._now())
-        self._drop_surplus()
+        self.drop_surplus()
 
     def stop(self, session: str) -> int:
         """Stops the visitor's unfinished answers; returns how many there were."""
@@ -104,7 +104,7 @@ class Runs:
         Raises:
             ValueError: no such run, or it is no longer kept.
         """
-        self._drop_surplus()
+        self.drop_surplus()
         with self._lock:
             if run_id not in self._runs:
                 raise ValueError(words.UNKNOWN_RUN)
@@ -119,7 +119,7 @@ class Runs:
     def __len__(self) -> int:
         return len(self._runs)
 
-    def _drop_surplus(self) -> None:
+    def drop_surplus(self) -> None:
         """Forgets finished answers that are too old, and then the oldest until the rest fits."""
         oldest = self._now() - 60 * self._limits.kept_minutes
         with self._lock:
