@@ -5,6 +5,7 @@ The answer is a fixed list of pieces, so plain and Jakiro give the same text; tr
 
 import math
 import random
+import threading
 import time
 from collections.abc import Iterator
 
@@ -84,7 +85,10 @@ class FakeRace:
 
 
 class FakeGenerator:
-    """Gives seeded traces; `pace` 1 sleeps as long as the steps say they took, 0 does not sleep."""
+    """Gives seeded traces; `pace` 1 sleeps as long as the steps say they took, 0 does not sleep.
+
+    Answers begin while `gate` is set, which it is unless a test closes it.
+    """
 
     max_prompt_tokens = 500
 
@@ -92,6 +96,8 @@ class FakeGenerator:
         self.pieces = pieces or default_answer()
         self.pace, self.ending = pace, ending
         self.numerics = "exact"
+        self.gate = threading.Event()
+        self.gate.set()
         self.closed = self.active = self.most_active = 0
 
     @property
@@ -156,6 +162,7 @@ class FakeGenerator:
         self.active += 1
         self.most_active = max(self.most_active, self.active)
         try:
+            self.gate.wait(60)
             if limit == 1:
                 trace.end_reason = "length"
             for index in range(len(ids)):

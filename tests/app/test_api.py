@@ -20,7 +20,7 @@ DOCUMENT = (Path(__file__).resolve().parents[2] / "docs" / "api.md").read_text(e
 
 @pytest.fixture(scope="module")
 def served():
-    generator = FakeGenerator(default_answer() * 2, pace=0.2)
+    generator = FakeGenerator(default_answer() * 2, pace=1.5)
     limits = Limits(answers_per_minute=1000)
     blocks = app_page.build(LocalDevice(lambda: generator), limits)
     yield generator, app_page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
