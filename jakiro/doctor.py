@@ -6,7 +6,6 @@ named before a large target is read, and ends with a short run.
 
 import importlib.util
 import json
-import os
 import platform
 import time
 from collections.abc import Iterator
@@ -14,6 +13,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from jakiro import zoo
+from jakiro.machine import num_cores
+from jakiro.trace import first_difference
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +44,8 @@ def _devices() -> list[Finding]:
 
     from jakiro.loading import choose_dtype
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     dtype = str(choose_dtype(None, torch.device("cpu"))).removeprefix("torch.")
-    devices = [Finding("cpu", f"{cores} cores, {torch.get_num_threads()} threads, {dtype}")]
+    devices = [Finding("cpu", f"{num_cores()} cores, {torch.get_num_threads()} threads, {dtype}")]
     if torch.cuda.is_available():
         devices.append(Finding("gpu", torch.cuda.get_device_name()))
     return devices
@@ -172,7 +172,7 @@ def _smoke_run(target: str | None, head: str | None, device: str | None, dtype: 
 
 def _same_text(plain: list[int], drafted: list[int]) -> Finding:
     count = min(len(plain), len(drafted))
-    for place in range(count):
-        if plain[place] != drafted[place]:
-            return Finding("text", f"differs from plain decoding at token {place}; rounding differs here", ok=False)
+    place = first_difference(plain[:count], drafted[:count])
+    if place is not None:
+        return Finding("text", f"differs from plain decoding at token {place}; rounding differs here", ok=False)
     return Finding("text", f"the same as plain decoding's over {count} token{'' if count == 1 else 's'}")

@@ -6,6 +6,7 @@ import os
 import platform
 import statistics
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting import Drafter
 from jakiro.lane_pool import Lanes
 from jakiro.limits import LimitedSession
-from jakiro.passes import SlicedPasses
+from jakiro.machine import num_cores, processor_name
+from jakiro.passes import Passes, SlicedPasses
 from jakiro.target import TargetModel
 from jakiro.tree import DraftTree
 
@@ -30,7 +32,7 @@ REPEATS = 5
 def profile_key(target: TargetModel, head_sha256: str | None, lanes: Lanes | None = None) -> dict:
     """What a profile depends on."""
     cuda = target.device.type == "cuda"
-    device = torch.cuda.get_device_name(target.device) if cuda else _processor_name()
+    device = torch.cuda.get_device_name(target.device) if cuda else f"{processor_name()} ({platform.machine()})"
     return {
         "target": target.sha256 or target.name,
         "head": head_sha256,
@@ -46,7 +48,7 @@ def device_name(device: torch.device) -> str:
     """The device in words a person reads."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    return f"{os.cpu_count()}-core CPU" if device.type == "cpu" else str(device)
+    return f"{num_cores()}-core CPU" if device.type == "cpu" else str(device)
 
 
 def load_or_measure(
@@ -60,10 +62,13 @@ def load_or_measure(
         try:
             return DeviceProfile.from_dict(json.loads(path.read_text()))
         except (ValueError, KeyError, TypeError):
-            path.unlink()
+            path.unlink(missing_ok=True)
     profile = measure(target, drafter, key, lanes)
     folder.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(profile.to_dict(), indent=1))
+    # Several processes may measure at once, such as the workers of a cluster; none may read half a file.
+    partial = path.with_suffix(f".{os.getpid()}")
+    partial.write_text(json.dumps(profile.to_dict(), indent=1))
+    partial.replace(path)
     return profile
 
 
@@ -83,6 +88,28 @@ def measure(target: TargetModel, drafter: Drafter, key: dict, lanes: Lanes | Non
     else:
         nodes_timed, sizes = (1, *lanes.tree_sizes), lanes.tree_sizes
         passes, release = lanes.borrow(sampling, bounds, sizes, CONTEXT_TOKENS, sampling.max_new_tokens)
+    try:
+        verify, draft = _times(target.device, passes, ids, bounds, nodes_timed, sizes if lanes is not None else ())
+    finally:
+        release()
+    return DeviceProfile(
+        verify_ms=_ascending({nodes: statistics.median(times) for nodes, times in verify.items()}),
+        draft_ms=_ascending({levels: statistics.median(times) for levels, times in draft.items()}),
+        width=PROFILED_WIDTH,
+        key=key,
+        buckets=sizes,
+    )
+
+
+def _times(
+    device: torch.device,
+    passes: Passes,
+    ids: torch.Tensor,
+    bounds: TreeConfig,
+    nodes_timed: Sequence[int],
+    buckets: tuple[int, ...],
+) -> tuple[dict[int, list[float]], dict[int, list[float]]]:
+    """Milliseconds of every repeat: of target passes by nodes, of drafts by levels."""
     features, _ = passes.prefill(ids[:-1])
     passes.begin(ids[-1:])
     session = passes.session(ids[:-1], features)
@@ -90,7 +117,7 @@ def measure(target: TargetModel, drafter: Drafter, key: dict, lanes: Lanes | Non
     configs = {levels: replace(bounds, depth=levels) for levels in range(1, PROFILED_LEVELS + 1)}
     if isinstance(session, LimitedSession):
         session = session.session
-    session.buckets = sizes if lanes is not None else ()
+    session.buckets = buckets
 
     def propose(config: TreeConfig) -> None:
         session.extend(ids[-1:], features[-1:])
@@ -101,17 +128,10 @@ def measure(target: TargetModel, drafter: Drafter, key: dict, lanes: Lanes | Non
     draft: dict[int, list[float]] = {levels: [] for levels in configs}
     for _ in range(REPEATS):
         for nodes, tree in trees.items():
-            verify[nodes].append(_milliseconds(target.device, passes.score, passes.place(tree)))
+            verify[nodes].append(_milliseconds(device, passes.score, passes.place(tree)))
         for levels, config in configs.items():
-            draft[levels].append(_milliseconds(target.device, propose, config))
-    release()
-    return DeviceProfile(
-        verify_ms=_ascending({nodes: statistics.median(times) for nodes, times in verify.items()}),
-        draft_ms=_ascending({levels: statistics.median(times) for levels, times in draft.items()}),
-        width=PROFILED_WIDTH,
-        key=key,
-        buckets=sizes,
-    )
+            draft[levels].append(_milliseconds(device, propose, config))
+    return verify, draft
 
 
 def _milliseconds(device: torch.device, work, argument) -> float:
@@ -146,13 +166,3 @@ def _bush(root: torch.Tensor, nodes: int) -> DraftTree:
     values["parents"] = torch.tensor([-1] + [0] * (nodes - 1), device=root.device)
     values["depths"] = torch.tensor([0] + [1] * (nodes - 1), device=root.device)
     return DraftTree(**values, max_depth=1)
-
-
-def _processor_name() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return f"{line.split(':', 1)[1].strip()} ({platform.machine()})"
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()

@@ -1,11 +1,12 @@
 """Where numbers were measured: a number without this stamp can't be compared."""
 
-import os
 import platform
 import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+
+from jakiro.machine import num_cores, processor_name
 
 _OF_THE_PAIR = ("target", "head", "device", "dtype", "numerics", "bit_identical", "graphs")
 
@@ -21,8 +22,8 @@ def environment(status: dict) -> dict:
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "cpu": _cpu_model(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cpu": processor_name(),
+        "cores": num_cores(),
         "threads": torch.get_num_threads(),
         "gpu": gpu,
         "system": f"{platform.system()} {platform.release()}",
@@ -32,15 +33,6 @@ def environment(status: dict) -> dict:
         "commit": _git_commit(),
         **{name: status.get(name) for name in _OF_THE_PAIR},
     }
-
-
-def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
 
 
 def _git_commit() -> str | None:
