@@ -12,12 +12,11 @@ from app.asking import DRAFTED, PLAIN, Asking, read_messages, whole
 from app.runs import Runs
 from app.sentences import sentence_of
 from app.worker import ModelService, Run, batches
-from jakiro.config import SamplingParams, TreeConfig
+from jakiro.config import AUTOMATIC_TREE, SamplingParams
 from jakiro.generate import METHODS
 from jakiro.trace import Trace
 
 UPDATE_SECONDS = 0.25
-AUTOMATIC_TREE = TreeConfig(policy="auto", nodes=64, depth=8)
 
 
 def register(service: ModelService, runs: Runs) -> None:

@@ -1,13 +1,12 @@
 """What a visitor asked for: raw form values checked at the door and turned into the library's own settings."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from app import words
-from jakiro.config import SamplingParams, TreeConfig
+from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
+from jakiro.text import ROLES
 
-ROLES = ("system", "user", "assistant")
 PLAIN, DRAFTED, COPIED = "autoregressive", "jakiro", "context"
-AUTOMATIC_NODES, AUTOMATIC_DEPTH = 64, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +79,7 @@ def read_messages(question, system_prompt, history) -> tuple[dict, ...]:
 def _read_tree(tree, candidates, levels, copied: bool) -> TreeConfig:
     """Candidates and levels count only for a fixed tree; automatic ones have the library's own limits."""
     if tree == words.AUTOMATIC:
-        return TreeConfig(policy="auto", nodes=AUTOMATIC_NODES, depth=AUTOMATIC_DEPTH, context=copied)
+        return replace(AUTOMATIC_TREE, context=copied)
     nodes = candidates + 1 if isinstance(candidates, int) else candidates
     return TreeConfig(nodes=nodes, depth=levels, policy="fixed", context=copied)
 

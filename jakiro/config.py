@@ -98,6 +98,11 @@ class TreeConfig:
         return self.depth == 0 or self.nodes == 1
 
 
+# Plain decoding's tree, and the bounds within which trees size themselves where nothing else is asked for.
+ROOT_ONLY = TreeConfig(depth=0, nodes=1)
+AUTOMATIC_TREE = TreeConfig(policy="auto", nodes=64, depth=8)
+
+
 @dataclass(frozen=True, slots=True)
 class DraftConfig:
     """A draft head's config.json: sizes, fusion, vocabulary, calibration, and what it was trained for.

@@ -6,7 +6,7 @@ from functools import partial
 
 import torch
 
-from jakiro.config import SamplingParams, TreeConfig
+from jakiro.config import AUTOMATIC_TREE, ROOT_ONLY, SamplingParams, TreeConfig
 from jakiro.drafting import Drafter
 from jakiro.graphs import Graphs
 from jakiro.lanes import Lane, Room
@@ -16,8 +16,6 @@ from jakiro.target import ROW_BUCKETS, TargetModel
 # Prompt and answer that a lane holds from the start; with the widest tree they fill a whole column step.
 START_TOKENS = 2048 - ROW_BUCKETS[-1]
 START_DRAFT_ROWS = 64
-AUTO_TREE = TreeConfig(policy="auto", nodes=ROW_BUCKETS[-1], depth=8)
-ROOT_ONLY = TreeConfig(depth=0, nodes=1)
 
 
 class Lanes:
@@ -77,7 +75,7 @@ class Lanes:
             progress: called with passes done and passes in all.
         """
         lane = self._take(self._room)
-        trees = [(ROOT_ONLY, ())] + ([(AUTO_TREE, self.tree_sizes)] if self.drafter is not None else [])
+        trees = [(ROOT_ONLY, ())] + ([(AUTOMATIC_TREE, self.tree_sizes)] if self.drafter is not None else [])
         wanted = [(sampling, *tree) for sampling in (SamplingParams(), SamplingParams(1.0)) for tree in trees]
         span = (1, self._room.tokens)
         total = sum(1 for plan in wanted for _ in lane.needed(*plan, *span))

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from jakiro.bench.questions import Question
 from jakiro.bench.recording import milliseconds_to_record
-from jakiro.config import SamplingParams, TreeConfig
+from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
 from jakiro.trace import Trace, acceptance_by_depth
 
 PLAIN, PLAIN_FAST = "autoregressive", "autoregressive-fast"
@@ -18,7 +18,6 @@ STOCK_METHODS = ("hf-generate", "hf-prompt-lookup")
 METHODS = (PLAIN, PLAIN_FAST, *TREE_METHODS, CONTEXT, *STOCK_METHODS)
 WARM_UP_TOKENS = 16
 AUTO = "auto"
-AUTO_NODES, AUTO_DEPTH = 64, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,8 @@ class BenchSettings:
     def tree_for(self, nodes: int | str) -> TreeConfig:
         """The tree of a lane with this node budget."""
         if nodes == AUTO:
-            return replace(self.tree, policy="auto", nodes=AUTO_NODES, depth=AUTO_DEPTH)
+            sizes = {name: getattr(AUTOMATIC_TREE, name) for name in ("policy", "nodes", "depth")}
+            return replace(self.tree, **sizes)
         return replace(self.tree, nodes=nodes)
 
     def sampling(self, temperature: float, seed: int) -> SamplingParams:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.draft.jakiro import JakiroHead
+from jakiro.trace import acceptance_by_depth, pooled_tau
 from jakiro.training.answers import Answer
 from jakiro.training.features import Batch
 from jakiro.training.replay import ReplayedStep, replay
@@ -68,21 +69,14 @@ def _steps(head: JakiroHead, answer: Answer, sampling: SamplingParams, tree: Tre
 def _score(temperature: float, nodes: int, category: str, members: Sequence[list[ReplayedStep]]) -> Score:
     steps = [step for own in members for step in own]
     accepted = [name for step in steps for name in step.proposers]
-    deepest = max((step.tested_depth for step in steps), default=0)
     return Score(
         temperature=temperature,
         nodes=nodes,
         category=category,
-        tau=len(accepted) / len(steps) + 1 if steps else None,
+        tau=pooled_tau(steps),
         num_steps=len(steps),
         num_prompts=len(members),
-        acceptance_by_depth=tuple(
-            (
-                sum(len(step.accepted_path) >= depth for step in steps),
-                sum(step.tested_depth >= depth for step in steps),
-            )
-            for depth in range(1, deepest + 1)
-        ),
+        acceptance_by_depth=tuple(acceptance_by_depth(steps)),
         accepted_share={name: accepted.count(name) / len(accepted) for name in sorted(set(accepted))},
     )
 
