@@ -10,7 +10,7 @@ from typing import Protocol
 
 from app.asking import Asking
 
-# ("header", method, Header), ("step", method, Step) or ("end", method, reason); the reason is one of trace.END_REASONS
+# ("header", method, Header), ("step", method, Step) or ("end", method, reason); the reason is a trace's end_reason
 Event = tuple[str, str, object]
 LOADING, MEASURING = "loading", "measuring"
 

@@ -7,7 +7,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 
 from jakiro.budget import DeviceProfile
-from jakiro.config import SamplingParams, TreeConfig
+from jakiro.config import AUTOMATIC_TREE, ROOT_ONLY, SamplingParams, TreeConfig
 from jakiro.draft.context import MAX_CHAIN
 from jakiro.drafting import Drafter
 from jakiro.lane_pool import Lanes
@@ -19,7 +19,6 @@ from jakiro.text import TokenText, encode_messages
 from jakiro.trace import Step, Trace
 
 METHODS = ("jakiro", "autoregressive", "context")
-ROOT_ONLY = TreeConfig(depth=0, nodes=1)
 CHAIN_ONLY = TreeConfig(width=1, depth=MAX_CHAIN, nodes=MAX_CHAIN + 1, context=True)
 
 Messages = str | Sequence[dict]
@@ -144,7 +143,7 @@ class JakiroGenerator:
 
     def num_prompt_tokens(self, messages: Messages) -> int:
         """How many tokens the model reads before it answers, chat template included."""
-        return len(encode_messages(self.tokenizer, messages).token_ids)
+        return len(encode_messages(self.tokenizer, messages))
 
     def stream(
         self,
@@ -173,7 +172,7 @@ class JakiroGenerator:
         elif method == "context":
             tree = CHAIN_ONLY
         else:
-            tree = tree or TreeConfig(policy="auto", nodes=64, depth=8)
+            tree = tree or AUTOMATIC_TREE
         return Stream(self, messages, sampling or SamplingParams(), method, tree, raw)
 
     def run(

@@ -49,7 +49,7 @@ class Stream:
         if tree.policy == "auto" and not self._root_only and generator.profile is not None:
             self._budget = TreeBudget(generator.profile, tree)
         prompt = encode_messages(generator.tokenizer, messages, raw_prompt=messages if raw else None)
-        num_prompt_tokens, max_positions = len(prompt.token_ids), self._target.max_positions
+        num_prompt_tokens, max_positions = len(prompt), self._target.max_positions
         if num_prompt_tokens > max_positions:
             raise ValueError(
                 f"Your prompt has {num_prompt_tokens:,} tokens; this model reads {max_positions:,}. "
@@ -58,7 +58,7 @@ class Stream:
         self._limit = min(sampling.max_new_tokens, max_positions - num_prompt_tokens + 1)
         self._limit_reason = "length" if self._limit == sampling.max_new_tokens else "context"
         self._decoder = IncrementalDecoder(self._text)
-        prompt_ids = torch.tensor(prompt.token_ids, device=self._target.device)
+        prompt_ids = torch.tensor(prompt, device=self._target.device)
         buckets = self._budget.buckets if self._budget else ()
         self._passes, release = generator.passes(sampling, tree, buckets, num_prompt_tokens, self._limit)
         self._release = weakref.finalize(self, release)
@@ -74,7 +74,7 @@ class Stream:
         self._session: DraftSession | None = None
         self._context = None
         if tree.context and not self._root_only:
-            self._context = ContextExpert([*prompt.token_ids, first_token_id])
+            self._context = ContextExpert([*prompt, first_token_id])
         if not self._root_only and not self._chain_only:
             self._session = self._passes.session(prompt_ids, features)
             self._session.buckets = buckets

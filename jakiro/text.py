@@ -8,9 +8,7 @@ import codecs
 import json
 import re
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
-REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 ROLES = ("system", "user", "assistant")
 
 
@@ -130,15 +128,10 @@ class IncrementalDecoder:
         return new
 
 
-class EncodedPrompt(NamedTuple):
-    """A prompt's token ids, and whether the fallback template stood in for a chat template the tokenizer lacks."""
-
-    token_ids: list[int]
-    used_fallback_template: bool
-
-
-def encode_messages(tokenizer, messages: str | Sequence[dict] | None, raw_prompt: str | None = None) -> EncodedPrompt:
+def encode_messages(tokenizer, messages: str | Sequence[dict] | None, raw_prompt: str | None = None) -> list[int]:
     """The token ids of a conversation that ends where the model's answer begins.
+
+    Where the tokenizer has no chat template, a plain dialogue stands in for it.
 
     Args:
         tokenizer: a transformers tokenizer.
@@ -152,10 +145,10 @@ def encode_messages(tokenizer, messages: str | Sequence[dict] | None, raw_prompt
         token_ids = list(tokenizer(_checked_text(raw_prompt))["input_ids"])
         if not token_ids:
             raise ValueError("Type a question first.")
-        return EncodedPrompt(token_ids, False)
+        return token_ids
     messages = as_messages(messages)
     if not getattr(tokenizer, "chat_template", None):
-        return EncodedPrompt(list(tokenizer(_plain_dialogue(messages))["input_ids"]), True)
+        return list(tokenizer(_plain_dialogue(messages))["input_ids"])
     from jinja2.exceptions import TemplateError
 
     special = [str(token) for token in getattr(tokenizer, "added_tokens_decoder", {}).values() if token.special]
@@ -166,7 +159,7 @@ def encode_messages(tokenizer, messages: str | Sequence[dict] | None, raw_prompt
         text = tokenizer.apply_chat_template(marked, add_generation_prompt=True, tokenize=False)
     except TemplateError as error:
         raise ValueError(f"The model's chat template refuses this conversation: {error}.") from error
-    return EncodedPrompt(_encode_around(tokenizer, text, {mark: content for content, mark in marks.items()}), False)
+    return _encode_around(tokenizer, text, {mark: content for content, mark in marks.items()})
 
 
 def _encode_around(tokenizer, text: str, contents: dict[str, str]) -> list[int]:

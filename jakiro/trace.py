@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 
 SCHEMA_VERSION = 1
-END_REASONS = ("eos", "length", "stopped", "context")
 
 
 class TraceError(ValueError):
@@ -151,7 +150,11 @@ class Header:
 
 @dataclass(slots=True)
 class Trace:
-    """A run: its header, the steps so far and why it ended. It grows while a stream runs; everything else is a fold."""
+    """A run, growing while a stream runs; everything beside header, steps and end is a fold.
+
+    Attributes:
+        end_reason: None while it runs, then "eos", "length", "context" (no positions left) or "stopped".
+    """
 
     header: Header
     steps: list[Step] = field(default_factory=list)
@@ -167,10 +170,6 @@ class Trace:
         return "".join(step.text for step in self.steps) if self.steps else self.header.first_text
 
     @property
-    def num_draft_steps(self) -> int:
-        return sum(len(step.nodes) > 1 for step in self.steps)
-
-    @property
     def tau(self) -> float | None:
         """Accepted tokens per step plus one, pooled over steps, before any cut; None without steps."""
         return pooled_tau(self.steps)
@@ -178,10 +177,6 @@ class Trace:
     @property
     def decode_seconds(self) -> float:
         return sum(step.total_ms for step in self.steps) / 1000
-
-    @property
-    def prefill_seconds(self) -> float:
-        return self.header.prefill_ms / 1000
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -249,16 +244,6 @@ def acceptance_by_depth(steps: Sequence[Step]) -> list[tuple[int, int]]:
         )
         for depth in range(1, depths + 1)
     ]
-
-
-def accepted_by_proposer(steps: Sequence[Step]) -> dict[str, int]:
-    """How many accepted draft tokens each proposer gave."""
-    counts: dict[str, int] = {}
-    for step in steps:
-        for index in step.accepted_path:
-            proposer = step.nodes[index].proposer
-            counts[proposer] = counts.get(proposer, 0) + 1
-    return counts
 
 
 def first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:

@@ -100,7 +100,7 @@ def test_float32_writes_plain_decoding_s_text_and_greedily_that_of_stock_transfo
     assert_drafting_took_part(steps)
     stock, tokenizer, _ = zoo.load_target(zoo.DEFAULT_TARGET, DEVICE, torch.float32)
     for prompt in PROMPTS:
-        ids = torch.tensor([encode_messages(tokenizer, prompt).token_ids], device=DEVICE)
+        ids = torch.tensor([encode_messages(tokenizer, prompt)], device=DEVICE)
         with torch.inference_mode():
             whole = stock.generate(
                 ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=32, temperature=None

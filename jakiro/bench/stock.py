@@ -24,7 +24,7 @@ class StockRunner:
     def __call__(self, lane: Lane, messages, sampling: SamplingParams, question: Question, turn: int):
         import torch
 
-        prompt = encode_messages(self._tokenizer, messages).token_ids
+        prompt = encode_messages(self._tokenizer, messages)
         input_ids = torch.tensor([prompt], device=self._model.device)
         options = {"max_new_tokens": sampling.max_new_tokens, "do_sample": not sampling.greedy}
         if not sampling.greedy:

@@ -62,7 +62,7 @@ class AnswerFolder:
 
     def answers(self, questions: Sequence[Question], sampling: SamplingParams) -> list[Answer]:
         """The answers to the questions' first turns, those that are missing written first."""
-        prompts = [encode_messages(self.tokenizer, question.turns[0]).token_ids for question in questions]
+        prompts = [encode_messages(self.tokenizer, question.turns[0]) for question in questions]
         paths = [self._path(prompt, sampling) for prompt in prompts]
         missing = [number for number, path in enumerate(paths) if not path.is_file()]
         if missing:

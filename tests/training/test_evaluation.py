@@ -1,4 +1,5 @@
 import json
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -12,7 +13,7 @@ from jakiro.draft.checkpoint import save_head
 from jakiro.drafting import HeadDrafter
 from jakiro.generate import JakiroGenerator
 from jakiro.recording import proposer_name
-from jakiro.trace import acceptance_by_depth, accepted_by_proposer
+from jakiro.trace import acceptance_by_depth
 from jakiro.training.answers import AnswerFolder
 from jakiro.training.evaluation import ALL, experts_on, scores
 from jakiro.training.replay import accepted_path, replay
@@ -78,7 +79,7 @@ def test_replayed_steps_are_those_of_the_real_generator(model, target, tmp_path,
         assert found.tau == pytest.approx(sum(len(step.accepted_path) for step in pooled) / len(pooled) + 1)
         assert found.num_steps == len(pooled) and found.tau > 1
         assert list(found.acceptance_by_depth) == acceptance_by_depth(pooled)
-        counts = accepted_by_proposer(pooled)
+        counts = Counter(step.nodes[index].proposer for step in pooled for index in step.accepted_path)
         assert found.accepted_share == {
             who: pytest.approx(count / sum(counts.values())) for who, count in counts.items()
         }
