@@ -42,7 +42,11 @@
         [say("metric_tau"), tau === null ? say("not_measured") : number(tau, 2), say("metric_tau_note")],
         [say("card_speeds"), speedsOf(run), say("card_speeds_note")],
         [say("card_step_time"), `${metrics.stepTimes(main.steps).map(milliseconds).join(" · ")} ms`, say("card_step_time_note")],
-        [say("card_share"), proposers.map((proposer, i) => `${proposerName(proposer)} ${whole[i]}\u00a0%`).join(" · ") || "–", ""],
+        [
+          say("card_share"),
+          proposers.map((proposer, i) => `${proposerName(proposer)} ${whole[i]}\u00a0%`).join(" · ") || "–",
+          say("card_share_note"),
+        ],
         [say("card_prefill"), `${milliseconds(header.prefill_ms)} ms`, say("card_prefill_note")],
       ],
       depths: metrics.acceptanceByDepth(main.steps),
