@@ -26,11 +26,6 @@ def long_paths(trace: Trace) -> bool:
     return max(len(step.accepted_path) for step in trace.steps) >= 3
 
 
-def both_experts(trace: Trace) -> bool:
-    proposers = {step.nodes[i].proposer for step in trace.steps for i in step.accepted_path}
-    return {"expert_0", "expert_1"} <= proposers
-
-
 def mostly_refused(trace: Trace) -> bool:
     return trace.tau < 2
 
@@ -63,11 +58,11 @@ PLANS = (
     Plan(
         "2-sky",
         "Why is the sky blue?",
-        "Plain prose: both experts take turns, and a few guesses in a row often hold.",
+        "Plain prose: some phrases are guessed several tokens ahead, others not at all.",
         "Why is the sky blue?",
         SamplingParams(max_new_tokens=128),
         SIZES_ITSELF,
-        both_experts,
+        long_paths,
     ),
     Plan(
         "3-haiku",

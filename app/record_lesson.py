@@ -145,7 +145,7 @@ def _device(generator, pair: dict) -> dict:
 def _profile(generator) -> DeviceProfile:
     """Costs measured now, not the kept ones; of several rounds the least, as other programs only ever add time."""
     target, head = generator.target, generator.head
-    key = profile_key(target, head["sha256"] if head else None)
+    key = profile_key(target, head)
     rounds = [measure(target, generator.drafter, key) for _ in range(_ROUNDS)]
 
     def least(name: str) -> tuple[tuple[int, float], ...]:

@@ -42,7 +42,9 @@ Device = Annotated[
 ]
 Dtype = Annotated[str | None, typer.Option(help="float32, bfloat16, float16, 8bit or 4bit; what suits the device.")]
 Numerics = Annotated[str | None, typer.Option(help="exact (plain and drafted passes round alike) or fast.")]
-
+DraftPrecision = Annotated[
+    str | None, typer.Option(help="On a CPU: int8 rounds the head's matrices, faster and the same text; or full.")
+]
 Graphs = Annotated[
     bool, typer.Option("--graphs/--no-graphs", help="On a GPU: replay captured passes, or run kernel by kernel.")
 ]
@@ -81,6 +83,7 @@ def generate(
     dtype: Dtype = None,
     numerics: Numerics = None,
     graphs: Graphs = True,
+    draft_precision: DraftPrecision = None,
     trace: Annotated[Path | None, typer.Option(help="Write every step to this JSON file.")] = None,
 ) -> None:
     """Answer one prompt: the text to stdout as it comes, the numbers to stderr."""
@@ -89,7 +92,7 @@ def generate(
     _check_prompt(prompt)
     if trace is not None and not trace.absolute().parent.is_dir():
         raise FileNotFoundError(f"There is no folder {trace.absolute().parent} for the trace.")
-    generator = _load(target, head, device, dtype, numerics, graphs)
+    generator = _load(target, head, device, dtype, numerics, graphs, draft_precision)
     stream = generator.stream(prompt, sampling, method=method, tree=tree, raw=raw)
     _say_notices(generator)
     interrupted = False
@@ -128,6 +131,7 @@ def race(
     dtype: Dtype = None,
     numerics: Numerics = None,
     graphs: Graphs = True,
+    draft_precision: DraftPrecision = None,
 ) -> None:
     """Plain decoding and Jakiro side by side on one prompt, with a table at the end."""
     from jakiro.race_view import RaceView
@@ -135,7 +139,7 @@ def race(
     sampling = SamplingParams(temperature, top_p, top_k, seed, max_new_tokens)
     tree = _tree(nodes, depth, width)
     _check_prompt(prompt)
-    generator = _load(target, head, device, dtype, numerics, graphs)
+    generator = _load(target, head, device, dtype, numerics, graphs, draft_precision)
     running = generator.race(prompt, sampling, methods=("autoregressive", "jakiro"), tree=tree, raw=raw)
     _say_notices(generator)
     RaceView(running.traces).show(running)
@@ -168,6 +172,7 @@ def bench(
     dtype: Dtype = None,
     numerics: Numerics = None,
     graphs: Graphs = True,
+    draft_precision: DraftPrecision = None,
     out: Annotated[Path | None, typer.Option(help="Folder for results; default: runs/bench/ and the time.")] = None,
     check_identical: Annotated[
         bool, typer.Option("--check-identical", help="Compare token ids only; resumes where it was stopped.")
@@ -203,9 +208,12 @@ def bench(
     )
     if scale_target is not None and set(STOCK_METHODS) & set(settings.methods):
         raise ValueError("--scale-target widens our copy of the target only; leave the methods hf-… out of --methods.")
+    if scale_target is not None and draft_precision is None:
+        # The official pair's head is as wide as its numbers are
+        draft_precision = "full"
     questions = load_questions(prompts, limit)
     widener = None if scale_target is None else Widener(scale_target)
-    generator = _load(target, head, device, dtype, numerics, graphs, widener)
+    generator = _load(target, head, device, dtype, numerics, graphs, draft_precision, widener)
     _say_notices(generator)
     console = _table_console()
     if widener is not None:
@@ -284,7 +292,7 @@ def _training_command(name: str, arguments: list[str]) -> None:
     command(args=arguments, prog_name=f"jakiro {name}")
 
 
-def _load(target, head, device, dtype, numerics, graphs, prepare=None):
+def _load(target, head, device, dtype, numerics, graphs, draft_precision, prepare=None):
     from transformers.utils import logging as transformers_logging
 
     from jakiro.loading import load_generator
@@ -295,7 +303,7 @@ def _load(target, head, device, dtype, numerics, graphs, prepare=None):
         def captured(done: int, total: int) -> None:
             status.update(f"Capturing passes: {done} of {total}…")
 
-        return load_generator(target, head, device, dtype, numerics, prepare, graphs, captured)
+        return load_generator(target, head, device, dtype, numerics, prepare, graphs, captured, draft_precision)
 
 
 def _table_console() -> Console:

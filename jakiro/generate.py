@@ -62,6 +62,7 @@ class JakiroGenerator:
         numerics: str | None = None,
         graphs: bool = True,
         progress: Callable[[int, int], None] | None = None,
+        draft_precision: str | None = None,
     ) -> "JakiroGenerator":
         """Loads a pair by name, folder or Hub id; without arguments the embedded default.
 
@@ -72,13 +73,17 @@ class JakiroGenerator:
             numerics: "exact" (default) or "fast".
             graphs: on a GPU, capture passes as CUDA graphs at load; False runs the same passes one kernel at a time.
             progress: called while passes are captured, with how many are done and how many there are.
+            draft_precision: "int8" (default) rounds the head's large matrices on a CPU, which is faster and changes
+                guesses, never the text; "full" keeps them.
 
         Raises:
             ValueError, FileNotFoundError: one sentence that says what came, what was expected, what to do.
         """
         from jakiro.loading import load_generator
 
-        return load_generator(target, head, device, dtype, numerics, graphs=graphs, progress=progress)
+        return load_generator(
+            target, head, device, dtype, numerics, graphs=graphs, progress=progress, draft_precision=draft_precision
+        )
 
     def with_numerics(self, numerics: str) -> "JakiroGenerator":
         """The same pair under other numerics, made once; no weights are loaded, passes are measured anew.
@@ -106,6 +111,7 @@ class JakiroGenerator:
             "dtype": str(self.target.dtype).removeprefix("torch."),
             "numerics": self.target.numerics,
             "bit_identical": self.target.bit_identical,
+            "draft_precision": self.head.get("precision") if self.head else None,
             "graphs": self.lanes.status if self.lanes is not None else None,
             "notices": list(self.notices),
         }

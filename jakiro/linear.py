@@ -6,6 +6,8 @@ alike however many rows run together. Where one row alone would add its products
 oneDNN cuts into blocks), it runs beside a copy of itself; reading the weights takes as long for both.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -49,13 +51,17 @@ def packing_works(device: torch.device, dtype: torch.dtype) -> bool:
     return torch.allclose(packed, hidden @ weight.T, atol=1e-4)
 
 
-def pack_linears(module: nn.Module) -> int:
-    """Replaces every `nn.Linear` below `module` by a packed one, in place; returns how many."""
+def pack_linears(module: nn.Module, layer: Callable[[Tensor, Tensor | None], nn.Module] = PackedLinear) -> int:
+    """Replaces every `nn.Linear` below `module` by a packed one, in place; returns how many.
+
+    Args:
+        layer: makes the new layer from weight and bias.
+    """
     count = 0
     for name, child in module.named_children():
         if type(child) is nn.Linear:
-            setattr(module, name, PackedLinear(child.weight, child.bias))
+            setattr(module, name, layer(child.weight, child.bias))
             count += 1
         else:
-            count += pack_linears(child)
+            count += pack_linears(child, layer)
     return count

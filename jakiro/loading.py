@@ -12,7 +12,7 @@ from torch import nn
 from jakiro import placement, zoo
 from jakiro.budget import DeviceProfile
 from jakiro.draft.checkpoint import file_sha256, load_head, misfits, weights_file
-from jakiro.draft.jakiro import JakiroHead
+from jakiro.draft.jakiro import JakiroHead, known_precision
 from jakiro.drafting import Drafter, HeadDrafter
 from jakiro.families import refuse_what_cannot_work
 from jakiro.generate import JakiroGenerator
@@ -33,6 +33,7 @@ class ReadPair:
         model, tokenizer, sha256: as `zoo.load_target` gives them.
         head: the draft head, or None.
         numerics: "exact" or "fast".
+        draft_precision: how the head's matrices are packed on a CPU; see `JakiroHead.pack`.
     """
 
     names: zoo.Pair
@@ -41,6 +42,7 @@ class ReadPair:
     sha256: str | None
     head: JakiroHead | None
     numerics: str
+    draft_precision: str = "int8"
 
 
 def load_generator(
@@ -52,26 +54,33 @@ def load_generator(
     prepare: Callable[[ReadPair], ReadPair] | None = None,
     graphs: bool = True,
     progress: Callable[[int, int], None] | None = None,
+    draft_precision: str | None = None,
 ) -> JakiroGenerator:
     """See `JakiroGenerator.from_pretrained`; `prepare` changes what was read before anything is computed with it."""
-    read = read_pair(target, head, device, dtype, numerics)
+    read = read_pair(target, head, device, dtype, numerics, draft_precision)
     generator = start_pair(read if prepare is None else prepare(read), None, graphs, progress)
     model = generator.target
     rounds_alike = model.bit_identical or numerics == "fast" or model.device.type != "cpu"
     if dtype is None and model.dtype is not torch.float32 and not rounds_alike:
         # Some processors pick another bfloat16 kernel for each number of rows; packed float32 has one for all.
         del generator, model, read
-        return load_generator(target, head, device, "float32", numerics, prepare, graphs, progress)
+        return load_generator(target, head, device, "float32", numerics, prepare, graphs, progress, draft_precision)
     return generator
 
 
 def read_pair(
-    target: str | None, head: str | None, device: str | None, dtype: str | None, numerics: str | None
+    target: str | None,
+    head: str | None,
+    device: str | None,
+    dtype: str | None,
+    numerics: str | None,
+    draft_precision: str | None = None,
 ) -> ReadPair:
     """Resolves and reads a pair, the target onto its device; arguments and errors are `load_generator`'s."""
     numerics = numerics or "exact"
     if numerics not in NUMERICS:
         raise ValueError(f"Numerics must be one of {', '.join(NUMERICS)}; you gave {numerics!r}.")
+    draft_precision = known_precision(draft_precision or "int8")
     everywhere = device == placement.AUTO
     chosen_device = choose_device(None if everywhere else device)
     bits = placement.BITS.get(dtype)
@@ -92,7 +101,7 @@ def read_pair(
         zoo.cache_folder() / "offload",
     )
     model, tokenizer, sha256 = zoo.load_target(pair.target_name, place.device, chosen_dtype, **place.options)
-    return ReadPair(pair, model, tokenizer, sha256, draft_head, numerics)
+    return ReadPair(pair, model, tokenizer, sha256, draft_head, numerics, draft_precision)
 
 
 def start_pair(
@@ -115,18 +124,22 @@ def start_pair(
         lanes = lanes_for(target_model, None, graphs, progress, notices)
         return JakiroGenerator(target_model, None, None, notices, lanes=lanes)
     draft_head = draft_head.to(target_model.device)
-    draft_head.bind(target_model.embedding, target_model.output_weight).pack()
+    draft_head.bind(target_model.embedding, target_model.output_weight).pack(read.draft_precision)
     warning = zoo.head_warning(pair.head_name, draft_head.config.target_sha256, pair.target_name, target_model.sha256)
     if warning:
         notices.append(warning)
-    description = {"name": pair.head_name, "sha256": file_sha256(weights_file(pair.head_path))}
+    description = {
+        "name": pair.head_name,
+        "sha256": file_sha256(weights_file(pair.head_path)),
+        "precision": draft_head.precision,
+    }
     drafter, notice = limited(HeadDrafter(draft_head), draft_head.config.max_position_embeddings, target_model)
     if notice:
         notices.append(notice)
     lanes = lanes_for(target_model, drafter, graphs, progress, notices)
 
     def measure(target: TargetModel, lanes: Lanes | None = None) -> DeviceProfile:
-        return load_or_measure(target, drafter, description["sha256"], zoo.cache_folder() / "profiles", lanes)
+        return load_or_measure(target, drafter, description, zoo.cache_folder() / "profiles", lanes)
 
     measure = None if target_model.chains_only else measure
     return JakiroGenerator(target_model, drafter, description, notices, measure, lanes)

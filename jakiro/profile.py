@@ -29,13 +29,14 @@ CONTEXT_TOKENS = 128
 REPEATS = 5
 
 
-def profile_key(target: TargetModel, head_sha256: str | None, lanes: Lanes | None = None) -> dict:
+def profile_key(target: TargetModel, head: dict | None, lanes: Lanes | None = None) -> dict:
     """What a profile depends on."""
     cuda = target.device.type == "cuda"
     device = torch.cuda.get_device_name(target.device) if cuda else f"{processor_name()} ({platform.machine()})"
     return {
         "target": target.sha256 or target.name,
-        "head": head_sha256,
+        "head": head and head["sha256"],
+        "draft_precision": head and head.get("precision"),
         "device": device,
         "threads": torch.get_num_threads(),
         "dtype": str(target.dtype).removeprefix("torch."),
@@ -52,10 +53,10 @@ def device_name(device: torch.device) -> str:
 
 
 def load_or_measure(
-    target: TargetModel, drafter: Drafter, head_sha256: str | None, folder: Path, lanes: Lanes | None = None
+    target: TargetModel, drafter: Drafter, head: dict, folder: Path, lanes: Lanes | None = None
 ) -> DeviceProfile:
     """The profile kept for this key, or a new one, which is then kept."""
-    key = profile_key(target, head_sha256, lanes)
+    key = profile_key(target, head, lanes)
     name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
     path = folder / f"{name}.json"
     if path.is_file():

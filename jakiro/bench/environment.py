@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jakiro.machine import num_cores, processor_name
 
-_OF_THE_PAIR = ("target", "head", "device", "dtype", "numerics", "bit_identical", "graphs")
+_OF_THE_PAIR = ("target", "head", "device", "dtype", "numerics", "bit_identical", "draft_precision", "graphs")
 
 
 def environment(status: dict) -> dict:

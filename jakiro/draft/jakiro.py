@@ -12,6 +12,20 @@ from torch import Tensor, nn
 from jakiro.config import DraftConfig
 from jakiro.draft.layers import HeadCache, HeadLayer, rotary_embedding
 from jakiro.linear import PackedLinear, pack_linears, packing_works
+from jakiro.quantized import QuantizedLinear, quantizing_works
+
+PRECISIONS = ("int8", "full")
+
+
+def known_precision(name: str) -> str:
+    """The name of a draft precision, as `JakiroHead.pack` takes it.
+
+    Raises:
+        ValueError: there is none of this name.
+    """
+    if name not in PRECISIONS:
+        raise ValueError(f"Draft precision must be one of {', '.join(PRECISIONS)}; you gave {name!r}.")
+    return name
 
 
 class HeadOutput(NamedTuple):
@@ -53,7 +67,8 @@ class JakiroHead(nn.Module):
         self.register_buffer("draft_token_ids", vocabulary, persistent=config.draft_vocab_size is not None)
         self.embedding: Tensor | None = None
         self.output_weight: Tensor | None = None
-        self._output_layer: PackedLinear | None = None
+        self._output_layer: PackedLinear | QuantizedLinear | None = None
+        self.precision = "full"
 
     def bind(self, embedding: Tensor, output_weight: Tensor) -> "JakiroHead":
         """Shares the target's raw embedding rows and output rows, both (vocab_size, hidden_size).
@@ -81,12 +96,25 @@ class JakiroHead(nn.Module):
             device=self.output_weight.device, dtype=self.output_weight.dtype
         )
 
-    def pack(self) -> "JakiroHead":
-        """Packs all matrices for drafting on a CPU in float32, where this build of torch can; no training after it."""
-        parameter = self.fc.weight
-        if packing_works(parameter.device, parameter.dtype):
+    def pack(self, precision: str = "int8") -> "JakiroHead":
+        """Packs the matrices for drafting on a CPU, as far as this build of torch can; no training after it.
+
+        Args:
+            precision: "int8" rounds the large matrices to 8 bits, "full" keeps their numbers. The input projection and
+                the router are never rounded: one reads embeddings and features of very different sizes, the other is
+                small and decides much.
+        """
+        device, dtype = self.fc.weight.device, self.fc.weight.dtype
+        if precision == "int8" and quantizing_works(device):
+            layer = self.layers[0]
+            for module in (layer.self_attn, layer.mlp_moe.experts):
+                pack_linears(module, QuantizedLinear)
+            self._output_layer = QuantizedLinear(self.output_weight, None)
+            self.precision = "int8"
+        if packing_works(device, dtype):
             pack_linears(self)
-            self._output_layer = PackedLinear(self.output_weight, None)
+            if self._output_layer is None:
+                self._output_layer = PackedLinear(self.output_weight, None)
         return self
 
     def logits(self, features: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from jakiro import zoo
 from jakiro.bench.questions import load_questions
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.draft.checkpoint import file_sha256, load_head, weights_file
+from jakiro.draft.jakiro import known_precision
 from jakiro.loading import choose_device, choose_dtype
 from jakiro.training.answers import AnswerFolder
 from jakiro.training.evaluation import ALL, Score, experts_on, scores
@@ -42,12 +43,14 @@ def evaluate(
     out: Annotated[Path | None, typer.Option(help="Write the numbers to this JSON file.")] = None,
     device: Device = "cpu",
     dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
+    draft_precision: Annotated[str, typer.Option(help="On a CPU: int8, as heads run there, or full.")] = "int8",
     threads: Threads = None,
 ) -> None:
     """Measure a head's tau on prompts: the target writes each answer once, every head and tree replays it."""
     set_up(threads)
     if out is not None and not out.absolute().parent.is_dir():
         raise FileNotFoundError(f"There is no folder {out.absolute().parent} for the numbers.")
+    known_precision(draft_precision)
     budgets = comma_list("--nodes", nodes, int)
     trees = [TreeConfig(width=width, depth=depth, nodes=count, contrastive=contrastive) for count in budgets]
     samplings = [
@@ -68,7 +71,7 @@ def evaluate(
     drafter.bind(model.get_input_embeddings().weight, output_weight)
     written = [folder.answers(questions, sampling) for sampling in samplings]
     experts = experts_on(drafter, [answer for texts in written for answer in texts], output_weight)
-    drafter.pack()
+    drafter.pack(draft_precision)
     found = [
         score
         for texts, sampling in zip(written, samplings, strict=True)
@@ -82,6 +85,7 @@ def evaluate(
             "settings": {
                 "prompts": len(questions), "max_new_tokens": max_new_tokens, "width": width, "depth": depth,
                 "contrastive": contrastive, "seed": seed, "dtype": dtype,
+                "draft_precision": drafter.precision,
             },
             "scores": [score.to_dict() for score in found],
             "experts": experts,

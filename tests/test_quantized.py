@@ -1,0 +1,65 @@
+"""8-bit matrices for drafting: nearly the same function, and never another text."""
+
+import pytest
+import torch
+from torch import nn
+
+from jakiro import JakiroGenerator
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.draft.jakiro import known_precision
+from jakiro.drafting import HeadDrafter
+from jakiro.quantized import QuantizedLinear, quantizing_works
+from tests.support import tiny_head, tiny_target
+
+pytestmark = pytest.mark.skipif(
+    not quantizing_works(torch.device("cpu")), reason="this build of torch cannot multiply 8-bit matrices"
+)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("inner", "outer"), [(64, 96), (192, 64), (63, 260)])
+def test_a_rounded_layer_is_nearly_the_layer_it_replaces(inner, outer, dtype, bias):
+    layer = nn.Linear(inner, outer, bias=bias, dtype=dtype).requires_grad_(False)
+    rounded = QuantizedLinear(layer.weight, layer.bias)
+    for rows in (1, 2, 8, 33, 70):
+        hidden = torch.randn(1, rows, inner, dtype=dtype)
+        expected, found = layer(hidden).float(), rounded(hidden)
+        assert (found.dtype, found.shape) == (dtype, expected.shape)
+        assert (found.float() - expected).norm() < 0.03 * expected.norm()
+
+
+def test_one_huge_row_spoils_its_neighbours_only():
+    layer = nn.Linear(64, 64, bias=False).requires_grad_(False)
+    hidden = torch.randn(64, 64)
+    hidden[0] *= 1000
+    error = (QuantizedLinear(layer.weight, None)(hidden) - layer(hidden)).norm(dim=1) / layer(hidden).norm(dim=1)
+    assert error[1:32].median() > 0.3 and error[32:].max() < 0.05
+
+
+def test_a_zero_row_of_weights_stays_zero():
+    assert not QuantizedLinear(torch.zeros(8, 16), None)(torch.randn(3, 16)).any()
+
+
+def test_nothing_is_rounded_away_from_a_cpu():
+    assert not quantizing_works(torch.device("meta"))
+
+
+def test_an_unknown_precision_is_one_sentence():
+    with pytest.raises(ValueError, match="one of int8, full; you gave 'int4'"):
+        known_precision("int4")
+
+
+@pytest.mark.parametrize("fusion", ["summed", "decoupled"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_guesses_may_differ_and_the_text_does_not(temperature, fusion):
+    sampling = SamplingParams(temperature=temperature, seed=3, max_new_tokens=24)
+    target, traces = tiny_target(), {}
+    for precision in ("int8", "full"):
+        head = tiny_head(target, fusion).pack(precision)
+        assert head.precision == precision
+        generator = JakiroGenerator(target, HeadDrafter(head))
+        traces[precision] = generator.run("Why?", sampling, tree=TreeConfig(nodes=8, depth=3, width=2))
+        assert traces[precision].token_ids == generator.run("Why?", sampling, method="autoregressive").token_ids
+    scores = [[node.score for step in trace.steps for node in step.nodes] for trace in traces.values()]
+    assert scores[0] != scores[1]
