@@ -62,16 +62,36 @@ def start_weights(
     head.fc.weight.copy_(solution[:-1].T)
     if head.fc.bias is not None:
         head.fc.bias.copy_(solution[-1])
-    residual = head.fc(inputs)
-    normed = head.layers[0].post_attention_layernorm(residual)
-    white = whitening_matrix(normed)
-    inner = []
-    for expert in mixture.experts:
-        *readers, last = expert.children()
-        for reader in readers:
-            reader.weight.copy_(reader.weight @ white)
-        inner.append(_inner_features(expert, last, normed))
-    _fit_experts(head, inner, normed, now - residual, ahead - residual)
+    _start_experts(head, head.fc(inputs), now, ahead)
+
+
+@torch.no_grad()
+def adopt_stream(
+    head: JakiroHead, source: JakiroHead, cache: FeatureCache, seed: int, first: int = 0, num_sequences: int = 110
+) -> None:
+    """Takes everything before the experts from a trained head of another kind, and fits new experts by least squares.
+
+    Args:
+        first: sequences before this one are held out and not looked at.
+    """
+    torch.manual_seed(seed)
+    layer = head.layers[0]
+    head.fc.load_state_dict(source.fc.state_dict())
+    layer.self_attn.load_state_dict(source.layers[0].self_attn.state_dict())
+    layer.post_attention_layernorm.load_state_dict(source.layers[0].post_attention_layernorm.state_dict())
+    for module in layer.mlp_moe.modules():
+        if isinstance(module, torch.nn.Linear):
+            torch.nn.init.normal_(module.weight, std=module.in_features**-0.5)
+    layer.mlp_moe.gate.weight.mul_(0.1)
+    streams, now, ahead = [], [], []
+    for index in range(first, min(first + num_sequences, cache.num_ready())):
+        inputs, *following = sample_rows(head, cache, index, 1)
+        hidden = head.fc(inputs)[None]
+        angles = head.rotary(hidden, torch.arange(hidden.shape[1], device=hidden.device)[None])
+        streams.append((hidden + layer.self_attn(hidden, angles, None, None))[0])
+        now.append(following[0])
+        ahead.append(following[1])
+    _start_experts(head, torch.cat(streams), torch.cat(now), torch.cat(ahead))
 
 
 def continue_weights(head: JakiroHead, source: JakiroHead) -> None:
@@ -91,6 +111,23 @@ def continue_weights(head: JakiroHead, source: JakiroHead) -> None:
     with torch.no_grad():
         for name, parameter in ours.items():
             parameter.copy_(theirs[name])
+
+
+def _start_experts(head: JakiroHead, stream: Tensor, now: Tensor, ahead: Tensor) -> None:
+    """Whitens what the experts' random matrices read and fits their last ones.
+
+    Args:
+        stream: (rows, hidden), what the experts' outputs are added to; now, ahead: the features to reach.
+    """
+    normed = head.layers[0].post_attention_layernorm(stream)
+    white = whitening_matrix(normed)
+    inner = []
+    for expert in head.layers[0].mlp_moe.experts:
+        *readers, last = expert.children()
+        for reader in readers:
+            reader.weight.copy_(reader.weight @ white)
+        inner.append(_inner_features(expert, last, normed))
+    _fit_experts(head, inner, normed, now - stream, ahead - stream)
 
 
 def _inner_features(expert: torch.nn.Module, last: torch.nn.Linear, normed: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from jakiro.training.features import FeatureCache, write_features
 from jakiro.training.losses import LossWeights
 from jakiro.training.options import Device, Target, Threads, set_up
 from jakiro.training.start import (
+    adopt_stream,
     check_output_function,
     continue_weights,
     frequent_token_ids,
@@ -46,7 +47,8 @@ def train(
     init: Annotated[
         str | None,
         typer.Option(
-            help="A head to start from, with a fresh schedule; its width and draft vocabulary are the default."
+            help="A head to start from, with a fresh schedule; its width and draft vocabulary are the default. "
+            "A head of the other fusion gives all but its experts."
         ),
     ] = None,
     target: Target = None,
@@ -127,7 +129,8 @@ def train(
     rows = with_starts(rows, tokenizer)
     kept_ids = None
     if trained is not None:
-        expert_width = expert_width or trained.config.expert_intermediate_size
+        if trained.config.fusion == fusion:
+            expert_width = expert_width or trained.config.expert_intermediate_size
         if draft_vocab is None and trained.config.draft_vocab_size:
             kept_ids, draft_vocab = trained.draft_token_ids, trained.config.draft_vocab_size
     config = head_config(
@@ -152,8 +155,10 @@ def train(
     head.to(device).bind(embedding, output_weight)
     if trained is None:
         start_weights(head, cache, seed, start, first=validation_rows)
-    else:
+    elif trained.config.fusion == fusion:
         continue_weights(head, trained)
+    else:
+        adopt_stream(head, trained, cache, seed, first=validation_rows)
     checked = held_out(cache, list(range(min(validation_rows, 16))), output_weight)
     try:
         trainer = Trainer(

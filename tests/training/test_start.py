@@ -1,4 +1,5 @@
 import pytest
+import torch
 from transformers import (
     Gemma2Config,
     Gemma2ForCausalLM,
@@ -12,8 +13,8 @@ from transformers import (
 
 from jakiro.draft.checkpoint import misfits
 from jakiro.draft.jakiro import JakiroHead
-from jakiro.training.start import check_output_function, head_config
-from tests.training.tiny import tiny_target
+from jakiro.training.start import adopt_stream, check_output_function, head_config, start_weights
+from tests.training.tiny import tiny_cache, tiny_head, tiny_target
 
 SIZES = {
     "vocab_size": 40, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2,
@@ -48,3 +49,23 @@ def test_a_family_with_two_rotary_settings_gives_the_head_those_of_full_attentio
     assert config.rope_parameters == dict(model.config.rope_parameters["full_attention"])
     assert misfits(config, model.config) == []
     JakiroHead(config)
+
+
+def test_a_head_of_the_other_fusion_keeps_the_stream_and_gets_experts_that_fit_it(tmp_path):
+    target = tiny_target()
+    cache = tiny_cache(tmp_path, target)
+    source, head = tiny_head(target, "summed"), tiny_head(target, "decoupled")
+    start_weights(source, cache, 0, "least-squares")
+    with torch.no_grad():
+        source.layers[0].self_attn.o_proj.weight.normal_(std=0.02)
+    adopt_stream(head, source, cache, seed=1)
+    batch = cache.batch([0])
+    features = batch.features[:, 1:]
+    with torch.no_grad():
+        inputs = (head.embed(batch.ids[:, 1:]), batch.features[:, :-1], torch.arange(features.shape[1])[None])
+        ours, theirs = head(*inputs), source(*inputs)
+    assert torch.equal(ours.residual, theirs.residual)
+    for expert in range(2):
+        left = (ours.features[expert] - features).square().mean()
+        assert left < 0.9 * (ours.residual - features).square().mean()
+    assert not torch.equal(ours.features[0], ours.features[1])
