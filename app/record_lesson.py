@@ -161,7 +161,7 @@ def _weight_bytes(target) -> int:
 
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(target.config)
-    return sum(weight.numel() for weight in model.parameters()) * target.dtype.itemsize
+    return sum(weight.numel() for weight in model.parameters()) * target.weight_itemsize
 
 
 def _memory_speed(device) -> float:

@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from jakiro.attention import attend_exactly, exact_bias
 from jakiro.cache import RowCache
-from jakiro.linear import PackedLinear
+from jakiro.linear import packed_linear
 from jakiro.static_cache import StaticRows
 
 _LAYER_MODULES = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
@@ -38,7 +38,7 @@ class _Projection:
         if any(b is not None for b in biases):
             zero = [linear.weight.new_zeros(linear.out_features) for linear in linears]
             bias = torch.cat([z if b is None else b.detach() for b, z in zip(biases, zero, strict=True)])
-        self._packed = PackedLinear(weight, bias) if packed else None
+        self._packed = packed_linear(weight, bias) if packed else None
         self._weight, self._bias = (None, None) if packed else (weight, bias)
         if not packed:
             for linear, part in zip(linears, weight.split([len(each) for each in weights]), strict=True):
@@ -93,7 +93,7 @@ class LeanDecoder:
 
         Args:
             model: a stock causal language model.
-            packed: pack matrices for oneDNN (float32 on a CPU).
+            packed: pack matrices, see `jakiro.linear` (float32 on a CPU).
         """
         base, config = model.base_model, model.config.get_text_config()
         if not _has_llama_shape(base, config):

@@ -111,6 +111,7 @@ class JakiroGenerator:
             "dtype": str(self.target.dtype).removeprefix("torch."),
             "numerics": self.target.numerics,
             "bit_identical": self.target.bit_identical,
+            "weight_bits": 8 * self.target.weight_itemsize,
             "draft_precision": self.head.get("precision") if self.head else None,
             "graphs": self.lanes.status if self.lanes is not None else None,
             "notices": list(self.notices),

@@ -32,7 +32,7 @@ from jakiro.families import (
     trial_reference,
     weight_of,
 )
-from jakiro.linear import pack_linears, packing_works
+from jakiro.linear import HalfPackedLinear, pack_linears, packing_works
 from jakiro.static_cache import StaticRows
 from jakiro.tree import DraftTree, ancestor_mask
 
@@ -72,6 +72,7 @@ class TargetModel:
         device: where trees come in and logits go out: that of the output function. A model that is spread over devices
             moves what it needs by itself.
         chains_only: only chains can be scored, because the model counts positions inside its own attention.
+        weight_itemsize: bytes that a weight takes as passes read it; packed weights may take fewer than `dtype` says.
         bucketed: passes run with one of `ROW_BUCKETS` rows; so it is on a GPU.
         notices: sentences to say aloud.
 
@@ -100,6 +101,8 @@ class TargetModel:
             model.base_model.layers = nn.ModuleList()
         if packed:
             pack_linears(model)
+        in_half = any(isinstance(layer, HalfPackedLinear) for layer in model.modules())
+        self.weight_itemsize = 2 if in_half else self.dtype.itemsize
         self.logits = output_function(model, self.output_weight)
         self.stop_ids = stop_ids(model, tokenizer)
         self.max_positions, positions_notice = readable_positions(self.config)

@@ -4,32 +4,74 @@ import pytest
 import torch
 from torch import nn
 
-from jakiro.linear import PackedLinear, pack_linears, packing_works
+from jakiro.linear import (
+    HalfPackedLinear,
+    PackedLinear,
+    lossless_exponent,
+    pack_linears,
+    packed_linear,
+    packing_works,
+)
 
 pytestmark = pytest.mark.skipif(
     not packing_works(torch.device("cpu"), torch.float32), reason="this build of torch cannot pack weights"
 )
 
 
-@pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize(("inner", "outer"), [(64, 96), (192, 64), (63, 260)])
-def test_a_packed_layer_is_the_layer_it_replaces(inner, outer, bias):
+def linear(inner: int, outer: int, kind: type, bias: bool = False) -> tuple[nn.Linear, nn.Module]:
+    """A layer whose weights fit the kind of packing, and its packed form."""
     layer = nn.Linear(inner, outer, bias=bias).requires_grad_(False)
-    packed = PackedLinear(layer.weight, layer.bias)
+    if kind is HalfPackedLinear:
+        layer.weight.copy_(layer.weight.bfloat16().float())
+        # Below float16's range until it is multiplied by a power of two
+        layer.weight[0, :2] = torch.tensor([1.0, 2.0**-30])
+    packed = packed_linear(layer.weight, layer.bias)
+    assert type(packed) is kind
+    return layer, packed
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("kind", [PackedLinear, HalfPackedLinear])
+@pytest.mark.parametrize(("inner", "outer"), [(64, 96), (192, 64), (63, 260)])
+def test_a_packed_layer_is_the_layer_it_replaces(inner, outer, kind, bias):
+    layer, packed = linear(inner, outer, kind, bias)
     assert (packed.in_features, packed.out_features) == (inner, outer)
     for rows in (1, 2, 8, 33):
         hidden = torch.randn(1, rows, inner)
         torch.testing.assert_close(packed(hidden), layer(hidden), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("kind", [PackedLinear, HalfPackedLinear])
 @pytest.mark.parametrize(("inner", "outer"), [(64, 96), (192, 64), (576, 260), (1536, 72), (5000, 40)])
-def test_a_row_is_computed_alike_however_many_rows_run_together(inner, outer):
-    layer = nn.Linear(inner, outer, bias=False).requires_grad_(False)
-    packed, hidden = PackedLinear(layer.weight, None), torch.randn(64, inner)
+def test_a_row_is_computed_alike_however_many_rows_run_together(inner, outer, kind):
+    _, packed = linear(inner, outer, kind)
+    hidden = torch.randn(64, inner)
     together = packed(hidden)
     for rows in (1, 2, 3, 8, 16, 24, 33):
         assert torch.equal(packed(hidden[:rows]), together[:rows]), f"{rows} rows"
         assert torch.equal(packed(hidden[-rows:]), together[-rows:]), f"last {rows} rows"
+
+
+@pytest.mark.parametrize(
+    ("weight", "exponent"),
+    [
+        ([0.5, -1.5, 65504.0], 0),
+        ([0.0, 0.0], 0),
+        ([2.0**-24, 1.0], 0),
+        ([2.0**-26, 1.0], 15),
+        ([65536.0, 1.0], -1),
+        ([2.0**-45, 1.0], None),
+        ([0.1, 1.0], None),
+        ([float("nan"), 1.0], None),
+        ([float("inf"), 1.0], None),
+    ],
+)
+def test_weights_are_kept_in_16_bits_only_where_none_changes(weight, exponent):
+    weight = torch.tensor([weight])
+    found = lossless_exponent(weight)
+    assert found == exponent
+    if exponent is not None:
+        assert torch.equal((weight * 2.0**found).half().float() * 2.0**-found, weight)
 
 
 def test_every_linear_layer_below_a_module_is_replaced_in_place():

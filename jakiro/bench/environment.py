@@ -6,9 +6,17 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from jakiro.machine import num_cores, processor_name
-
-_OF_THE_PAIR = ("target", "head", "device", "dtype", "numerics", "bit_identical", "draft_precision", "graphs")
+_OF_THE_PAIR = (
+    "target",
+    "head",
+    "device",
+    "dtype",
+    "numerics",
+    "bit_identical",
+    "weight_bits",
+    "draft_precision",
+    "graphs",
+)
 
 
 def environment(status: dict) -> dict:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from jakiro.config import DraftConfig
 from jakiro.draft.layers import HeadCache, HeadLayer, rotary_embedding
-from jakiro.linear import PackedLinear, pack_linears, packing_works
+from jakiro.linear import pack_linears, packed_linear, packing_works
 from jakiro.quantized import QuantizedLinear, quantizing_works
 
 PRECISIONS = ("int8", "full")
@@ -67,7 +67,7 @@ class JakiroHead(nn.Module):
         self.register_buffer("draft_token_ids", vocabulary, persistent=config.draft_vocab_size is not None)
         self.embedding: Tensor | None = None
         self.output_weight: Tensor | None = None
-        self._output_layer: PackedLinear | QuantizedLinear | None = None
+        self._output_layer: nn.Module | None = None
         self.precision = "full"
 
     def bind(self, embedding: Tensor, output_weight: Tensor) -> "JakiroHead":
@@ -114,7 +114,7 @@ class JakiroHead(nn.Module):
         if packing_works(device, dtype):
             pack_linears(self)
             if self._output_layer is None:
-                self._output_layer = PackedLinear(self.output_weight, None)
+                self._output_layer = packed_linear(self.output_weight, None)
         return self
 
     def logits(self, features: Tensor) -> Tensor:
