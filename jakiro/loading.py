@@ -90,7 +90,9 @@ def read_pair(
     refuse_what_cannot_work(config)
     draft_head = None
     if pair.head_path is not None:
-        draft_head = load_head(pair.head_path, dtype=chosen_dtype)
+        # Rounded matrices are read in a quarter of float32's bytes; the rest of the head is small
+        rounds = draft_precision == "int8" and chosen_device.type == "cpu"
+        draft_head = load_head(pair.head_path, dtype=torch.float32 if rounds else chosen_dtype)
         refuse_another_targets_head(draft_head, config)
     place = placement.place(
         pair.target_name,

@@ -6,7 +6,8 @@ from torch import nn
 
 from jakiro import JakiroGenerator
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.draft.jakiro import known_precision
+from jakiro.draft.jakiro import HeadOutput, known_precision
+from jakiro.draft.layers import HeadCache
 from jakiro.drafting import HeadDrafter
 from jakiro.quantized import QuantizedLinear, quantizing_works
 from tests.support import tiny_head, tiny_target
@@ -63,3 +64,21 @@ def test_guesses_may_differ_and_the_text_does_not(temperature, fusion):
         assert traces[precision].token_ids == generator.run("Why?", sampling, method="autoregressive").token_ids
     scores = [[node.score for step in trace.steps for node in step.nodes] for trace in traces.values()]
     assert scores[0] != scores[1]
+
+
+@pytest.mark.parametrize("fusion", ["summed", "decoupled"])
+def test_a_packed_head_is_the_head_it_was(fusion):
+    target = tiny_target()
+    plain, packed = tiny_head(target, fusion), tiny_head(target, fusion).pack("full")
+    caches = [HeadCache(head.config, 32, torch.device("cpu"), torch.float32) for head in (plain, packed)]
+    for start, rows in ((0, 7), (7, 1), (8, 4)):
+        embeddings, features = torch.randn(2, 1, rows, plain.config.hidden_size)
+        positions = torch.arange(start, start + rows)[None]
+        mask = None if start == 0 else (torch.arange(start + rows) <= positions[0, :, None])[None, None]
+        outputs = [
+            head(embeddings, features, positions, mask, cache)
+            for head, cache in zip((plain, packed), caches, strict=True)
+        ]
+        for name, expected, found in zip(HeadOutput._fields, *outputs, strict=True):
+            if expected is not None:
+                torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5, msg=name)

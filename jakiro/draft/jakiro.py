@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from jakiro.config import DraftConfig
 from jakiro.draft.layers import HeadCache, HeadLayer, rotary_embedding
-from jakiro.linear import pack_linears, packed_linear, packing_works
+from jakiro.draft.lean import LeanHeadLayer
+from jakiro.linear import packed_linear, packing_works
 from jakiro.quantized import QuantizedLinear, quantizing_works
 
 PRECISIONS = ("int8", "full")
@@ -68,6 +69,7 @@ class JakiroHead(nn.Module):
         self.embedding: Tensor | None = None
         self.output_weight: Tensor | None = None
         self._output_layer: nn.Module | None = None
+        self._lean: LeanHeadLayer | None = None
         self.precision = "full"
 
     def bind(self, embedding: Tensor, output_weight: Tensor) -> "JakiroHead":
@@ -100,21 +102,16 @@ class JakiroHead(nn.Module):
         """Packs the matrices for drafting on a CPU, as far as this build of torch can; no training after it.
 
         Args:
-            precision: "int8" rounds the large matrices to 8 bits, "full" keeps their numbers. The input projection and
-                the router are never rounded: one reads embeddings and features of very different sizes, the other is
-                small and decides much.
+            precision: "int8" rounds the large matrices to 8 bits, "full" keeps their numbers.
         """
         device, dtype = self.fc.weight.device, self.fc.weight.dtype
-        if precision == "int8" and quantizing_works(device):
-            layer = self.layers[0]
-            for module in (layer.self_attn, layer.mlp_moe.experts):
-                pack_linears(module, QuantizedLinear)
-            self._output_layer = QuantizedLinear(self.output_weight, None)
-            self.precision = "int8"
-        if packing_works(device, dtype):
-            pack_linears(self)
-            if self._output_layer is None:
-                self._output_layer = packed_linear(self.output_weight, None)
+        if not packing_works(device, dtype):
+            return self
+        self.precision = "int8" if precision == "int8" and quantizing_works(device) else "full"
+        rounded = QuantizedLinear if self.precision == "int8" else packed_linear
+        self._lean = LeanHeadLayer(self.fc, self.layers[0], self.rotary, packed_linear, rounded)
+        self._output_layer = rounded(self.output_weight, None)
+        self.layers = nn.ModuleList()
         return self
 
     def logits(self, features: Tensor) -> Tensor:
@@ -140,8 +137,12 @@ class JakiroHead(nn.Module):
             mask: bool, broadcastable to (batch, heads, rows, keys); None means causal over the rows alone.
             cache: rows before these, extended in place.
         """
-        hidden = self.fc(torch.cat([embeddings, features], dim=-1))
-        residual, expert_outputs, router_logits = self.layers[0](hidden, self.rotary(hidden, positions), mask, cache)
+        if self._lean is not None:
+            residual, expert_outputs, router_logits = self._lean(embeddings, features, positions, mask, cache)
+        else:
+            hidden = self.fc(torch.cat([embeddings, features], dim=-1))
+            angles = self.rotary(hidden, positions)
+            residual, expert_outputs, router_logits = self.layers[0](hidden, angles, mask, cache)
         num_experts = self.config.num_experts
         weights = router_logits[..., :num_experts].softmax(-1)
         if self.config.fusion == "decoupled":

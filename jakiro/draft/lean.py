@@ -1,0 +1,89 @@
+"""The head's decoder layer with fused and packed matrices, for drafting on a CPU in float32.
+
+A pass over a handful of rows is mostly dispatch: here projections that read the same input are one product, and the
+rotary angles of all positions are looked up. The same function as `HeadLayer` behind the input projection.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from jakiro.draft.layers import HeadCache, HeadLayer
+
+Packing = Callable[[Tensor, Tensor | None], nn.Module]
+
+
+class LeanHeadLayer(nn.Module):
+    """Made from a head's input projection and layer, whose weights it copies.
+
+    Args:
+        rotary: the head's rotary embedding.
+        packed: packs a matrix without changing it.
+        rounded: packs the large matrices of attention and experts; the input projection, which reads embeddings and
+            features of very different sizes, and the router, which is small and decides much, never go through it.
+    """
+
+    def __init__(self, projection: nn.Linear, layer: HeadLayer, rotary: nn.Module, packed: Packing, rounded: Packing):
+        super().__init__()
+        attention, mixture = layer.self_attn, layer.mlp_moe
+        self.num_heads, self.num_kv_heads = attention.num_heads, attention.num_kv_heads
+        self.head_dim, self.rotary = attention.head_dim, rotary
+        self.projection = packed(projection.weight, projection.bias)
+        self.query_key_value = rounded(_joined([attention.q_proj, attention.k_proj, attention.v_proj]), None)
+        self.output = rounded(attention.o_proj.weight, None)
+        norm = layer.post_attention_layernorm
+        self.norm, self.eps = norm.weight.detach(), norm.variance_epsilon
+        readers = [list(expert.children())[:-1] for expert in mixture.experts]
+        self.gated = len(readers[0]) == 2
+        self.read = rounded(_joined([reader for each in readers for reader in each]), None)
+        self.write = nn.ModuleList(rounded(list(expert.children())[-1].weight, None) for expert in mixture.experts)
+        self.gate = mixture.gate.weight.detach()
+        self._angles: tuple[Tensor, Tensor] | None = None
+
+    def forward(
+        self, embeddings: Tensor, features: Tensor, positions: Tensor, mask: Tensor | None, cache: HeadCache | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """As `JakiroHead.forward` takes them; gives what `HeadLayer` gives."""
+        hidden = self.projection(torch.cat([embeddings, features], dim=-1))
+        residual = hidden + self.output(self._attend(self.query_key_value(hidden), positions, mask, cache))
+        normed = functional.rms_norm(residual, residual.shape[-1:], self.norm, self.eps)
+        inner = self.read(normed).unflatten(-1, (len(self.write), 1 + self.gated, -1))
+        if self.gated:
+            inner = functional.silu(inner[..., 0, :]) * inner[..., 1, :]
+        else:
+            inner = functional.gelu(inner[..., 0, :])
+        outputs = torch.stack([write(inner[..., expert, :]) for expert, write in enumerate(self.write)])
+        return residual, outputs, functional.linear(normed, self.gate)
+
+    def _attend(self, joint: Tensor, positions: Tensor, mask: Tensor | None, cache: HeadCache | None) -> Tensor:
+        """(batch, rows, query, key and value widths together) → (batch, rows, heads · head_dim)."""
+        joint = joint.unflatten(-1, (-1, self.head_dim))
+        # No row stands behind the cache's end; without a cache positions are looked at, which drafting never does
+        last = int(positions.max()) if cache is None else cache.length + positions.shape[1]
+        cos, sin = self._turns(positions, last)
+        turned = joint[..., : self.num_heads + self.num_kv_heads, :]
+        turned = torch.addcmul(turned * cos, turned.roll(self.head_dim // 2, -1), sin).transpose(1, 2)
+        queries, keys = turned.split([self.num_heads, self.num_kv_heads], dim=1)
+        values = joint[..., self.num_heads + self.num_kv_heads :, :].transpose(1, 2)
+        if cache is not None:
+            keys, values = cache.append(keys, values)
+        attended = functional.scaled_dot_product_attention(
+            queries, keys, values, attn_mask=mask, is_causal=mask is None, enable_gqa=True
+        )
+        return attended.transpose(1, 2).flatten(2)
+
+    def _turns(self, positions: Tensor, last: int) -> tuple[Tensor, Tensor]:
+        """Cosines, and sines negative for the first half as the halves change places, (batch, rows, 1, head_dim)."""
+        if self._angles is None or self._angles[0].shape[0] <= last:
+            count = max(1024, 2 * last)
+            cos, sin = self.rotary(self.norm[None, None], torch.arange(count, device=positions.device)[None])
+            sin = torch.cat([-sin[0, :, : self.head_dim // 2], sin[0, :, self.head_dim // 2 :]], dim=-1)
+            self._angles = cos[0], sin
+        cos, sin = self._angles
+        return functional.embedding(positions, cos)[..., None, :], functional.embedding(positions, sin)[..., None, :]
+
+
+def _joined(linears: list[nn.Linear]) -> Tensor:
+    return torch.cat([linear.weight.detach() for linear in linears])
