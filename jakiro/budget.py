@@ -13,7 +13,7 @@ from itertools import accumulate
 
 from jakiro.config import TreeConfig
 
-NODE_BUCKETS = (2, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+NODE_BUCKETS = (2, 4, 6, 8, 10, 12, 14, 18, 24, 28, 42, 56, 64)
 MEMORY = 0.85
 LOSING_STEPS = 12
 PROBE_TIME_SHARE = 0.02

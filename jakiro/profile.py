@@ -22,7 +22,8 @@ from jakiro.passes import Passes, SlicedPasses
 from jakiro.target import TargetModel
 from jakiro.tree import DraftTree
 
-PROFILED_NODES = (1, 2, 4, 8, 16, 24, 32, 48, 64)
+# 16-bit matrices are multiplied 14 rows at a time (AVX-512) or 6 (AVX2): a block begun costs nearly a whole one
+PROFILED_NODES = (1, 2, 4, 8, 12, 14, 18, 24, 28, 42, 56, 64)
 PROFILED_LEVELS = 8
 PROFILED_WIDTH = 8
 CONTEXT_TOKENS = 128
@@ -75,7 +76,7 @@ def load_or_measure(
 
 @torch.inference_mode()
 def measure(target: TargetModel, drafter: Drafter, key: dict, lanes: Lanes | None = None) -> DeviceProfile:
-    """Times every pass a few times, interleaved, and keeps medians; takes about two seconds on a small CPU.
+    """Times every pass a few times, interleaved, and keeps medians; takes some seconds on a small CPU.
 
     Args:
         lanes: where passes run at fixed addresses, those are timed, one a row bucket.
