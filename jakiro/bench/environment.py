@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
+from jakiro.machine import num_cores, processor_name
+
 _OF_THE_PAIR = (
     "target",
     "head",
