@@ -79,7 +79,8 @@
 
   function mountBenchmark(element, props, watch, server) {
     const root = element.querySelector(".jk-benchmark");
-    const state = { recorded: null, here: null, which: "recorded", temperature: null, spokenAt: 0, running: false };
+    const state = { recorded: null, here: null, which: "recorded", temperature: null, spokenAt: 0, running: false,
+      loaded: false };
     const voice = h("div", { class: "voice", role: "status" });
     const head = h("div", { class: "bench-head" });
     const body = h("div", { class: "bench-body" });
@@ -175,8 +176,8 @@
       if (!known.includes(state.temperature)) state.temperature = known[0] ?? null;
       drawHead(results);
       if (!known.length) {
-        const words = state.which === "here" ? "bench_waiting" : "bench_missing";
-        body.replaceChildren(h("p", { class: "muted empty" }, say(words)));
+        const words = state.which === "here" ? "bench_waiting" : state.loaded ? "bench_missing" : null;
+        body.replaceChildren(...(words ? [h("p", { class: "muted empty" }, say(words))] : []));
         return;
       }
       const plot = Jakiro.benchmarkPlot(results, state.temperature, Math.max(280, Math.min(body.clientWidth, WIDEST_PLOT)));
@@ -191,6 +192,7 @@
     async function load() {
       state.text = await server.benchmark_recorded();
       state.recorded = state.text ? JSON.parse(state.text) : null;
+      state.loaded = true;
       draw();
     }
     function tabChanged() {

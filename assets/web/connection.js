@@ -1,6 +1,6 @@
 // Notices when the server has gone, or is another one, while an answer is being written; what is on screen stays.
 (() => {
-  const { say } = Jakiro;
+  const { say, memory } = Jakiro;
 
   const SILENT_MS = 4000;
   const LOOK_MS = 2000;
@@ -48,8 +48,8 @@
 
   // Gradio loads the page anew when a server that was gone is back: the answer is lost, the question is not
   function tellWhatWasLost() {
-    const stored = sessionStorage.getItem(STORED);
-    sessionStorage.removeItem(STORED);
+    const stored = memory.get(STORED);
+    memory.set(STORED, "");
     if (!stored) return;
     const { question, n } = JSON.parse(stored);
     if (question) fillIn(question);
@@ -63,7 +63,7 @@
       const run = writing() || lost;
       if (!run) return;
       const values = { question: run.question, n: run.main ? run.main.tokens.length : 0 };
-      sessionStorage.setItem(STORED, JSON.stringify(values));
+      memory.set(STORED, JSON.stringify(values));
     });
     let known = await startOf();
     setInterval(async () => {

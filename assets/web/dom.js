@@ -60,7 +60,26 @@
     return floors;
   }
 
+  // What a visit remembers; a page in a frame may be refused its storage
+  const memory = {
+    get(name) {
+      try {
+        return sessionStorage.getItem(name);
+      } catch {
+        return null;
+      }
+    },
+    set(name, value) {
+      try {
+        sessionStorage.setItem(name, value);
+      } catch {
+        return;
+      }
+    },
+  };
+
   const reducedMotion = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
-  Object.assign(Jakiro, { h, s, say, counted, number, percent, wholePercent, rate, milliseconds, shares, reducedMotion });
+  Object.assign(Jakiro, { h, s, say, counted, number, percent, wholePercent, rate, milliseconds, shares, memory,
+    reducedMotion });
 })();

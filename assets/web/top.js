@@ -1,6 +1,6 @@
 // The top of the page: name, one sentence, model status, tabs, and the one place where errors are said.
 (() => {
-  const { h, say } = Jakiro;
+  const { h, say, memory } = Jakiro;
 
   const TABS = ["watch", "race", "lesson", "recordings", "benchmark"];
   let notice = null;
@@ -29,24 +29,6 @@
       String(button.dataset.tab === document.body.dataset.jakiroTab)))).observe(document.body, { attributeFilter: ["data-jakiro-tab"] });
     return strip;
   }
-
-  // What a visit remembers; a page in a frame may be refused its storage
-  const memory = {
-    get(name) {
-      try {
-        return sessionStorage.getItem(name);
-      } catch {
-        return null;
-      }
-    },
-    set(name, value) {
-      try {
-        sessionStorage.setItem(name, value);
-      } catch {
-        return;
-      }
-    },
-  };
 
   // Larger type for a hall, remembered for the visit
   function projectorButton() {

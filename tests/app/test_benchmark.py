@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import pytest
 
-from app import benchmark, benchmark_words
+from app import benchmark, benchmark_words, lesson
 from app.benchmark_run import BenchmarkRun, Benchmarks
 from app.limits import Limits
 from app.local_device import LocalDevice
@@ -268,6 +268,27 @@ def test_the_tab_opens_on_recorded_results_with_device_and_date(open_tab, fake_a
     with tab.expect_download() as download:
         tab.click('[data-control="bench-save"]')
     assert json.loads(download.value.path().read_text(encoding="utf-8")) == recorded
+
+
+@pytest.mark.browser
+def test_results_are_missing_only_once_the_server_has_said_so(modules):
+    modules.add_script_tag(content=lesson.script())
+    modules.add_script_tag(content=benchmark.script())
+    modules.evaluate(
+        """() => {
+          document.querySelector("#host").innerHTML = '<div class="jk-benchmark"></div>';
+          const recorded = new Promise((resolve) => (window.answer = resolve));
+          const server = { benchmark_recorded: () => recorded, benchmark_estimate: async () => "" };
+          document.body.dataset.jakiroTab = "watch";
+          Jakiro.mountBenchmark(document.querySelector("#host"), {}, null, server);
+          document.body.dataset.jakiroTab = "benchmark";
+        }"""
+    )
+    modules.wait_for_function("() => document.querySelector('.bench-head h2')")
+    assert modules.locator(".bench-body .empty").count() == 0
+    modules.evaluate("window.answer(null)")
+    modules.wait_for_selector(".bench-body .empty")
+    assert modules.inner_text(".bench-body .empty") == benchmark_words.BROWSER["bench_missing"]
 
 
 @pytest.mark.browser

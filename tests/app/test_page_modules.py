@@ -305,3 +305,18 @@ def test_long_answers_fold_in_both_views(modules):
     modules.click(".markdown-host button")
     modules.wait_for_selector(".markdown-host button", state="detached")
     assert len(modules.inner_text(".markdown-host")) > before
+
+
+def test_a_page_without_storage_still_watches_its_connection(modules):
+    refused = "() => { try { return sessionStorage.getItem('x'); } catch (error) { return error.name; } }"
+    assert modules.evaluate(refused) == "SecurityError"
+    modules.evaluate(
+        """async () => {
+          const waiting = [];
+          window.setInterval = (look) => waiting.push(look);
+          await Jakiro.watchConnection(() => null);
+          window.dispatchEvent(new Event("pagehide"));
+          window.waiting = waiting.length;
+        }"""
+    )
+    assert modules.evaluate("window.waiting") == 1
