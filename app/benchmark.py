@@ -4,22 +4,21 @@ The form and the results are drawn by the browser; what it asks for is checked h
 `jakiro.bench.report`.
 """
 
-import json
 import math
 from collections.abc import Iterator
 
 import gradio as gr
 
 from app import benchmark_words as words
+from app import web
 from app.benchmark_run import BenchmarkRun, Benchmarks
 from app.handlers import visitor_of
 from app.runs import Visitor
-from app.web import ASSETS
 from app.worker import ModelService, batches
 from jakiro.bench.questions import load_questions
 from jakiro.bench.runner import AUTO, CONTEXT, PLAIN, WITH_CONTEXT, BenchSettings
 
-RECORDED = ASSETS / "benchmark" / "bench.json"
+RECORDED = web.ASSETS / "benchmark" / "bench.json"
 SCRIPTS = ("benchmark_table.js", "benchmark_plot.js", "benchmark.js")
 TEMPERATURES = (0.0, 0.7, 1.0)
 METHODS = ("jakiro", CONTEXT, WITH_CONTEXT)
@@ -32,17 +31,16 @@ _TEMPLATE = '<div class="jk-view jk-benchmark" data-tab="benchmark"></div>'
 
 def head() -> str:
     """The block for the page's <head>, behind the page's own and the lesson's."""
-    style = (ASSETS / "web" / "benchmark.css").read_text(encoding="utf-8")
-    return f"<style>\n{style}</style>\n<script>\n{script()}</script>"
+    return f"<style>\n{web.joined(['benchmark.css'])}</style>\n<script>\n{script()}</script>"
 
 
 def script() -> str:
     """The tab's modules in order, its words and choices first."""
+    questions = load_questions()
     form = DEFAULTS | {"known_temperatures": TEMPERATURES, "known_methods": METHODS, "tokens": MOST_TOKENS}
-    form |= {"most": len(load_questions()), "categories": len({question.category for question in load_questions()})}
-    values = [json.dumps(value, ensure_ascii=False).replace("<", "\\u003c") for value in (words.BROWSER, form)]
-    modules = [(ASSETS / "web" / name).read_text(encoding="utf-8") for name in SCRIPTS]
-    return "\n".join([f"Object.assign(Jakiro.words, {values[0]}); Jakiro.benchmarkForm = {values[1]};", *modules])
+    form |= {"most": len(questions), "categories": len({question.category for question in questions})}
+    values = f"Object.assign(Jakiro.words, {web.for_script(words.BROWSER)});"
+    return f"{values} Jakiro.benchmarkForm = {web.for_script(form)};\n{web.joined(SCRIPTS)}"
 
 
 def component(page: gr.Blocks, service: ModelService) -> None:
@@ -53,13 +51,13 @@ def component(page: gr.Blocks, service: ModelService) -> None:
         return RECORDED.read_text(encoding="utf-8") if RECORDED.is_file() else None
 
     def benchmark_estimate(wanted=None) -> str:
-        return estimate(service, benchmarks, wanted[0] if isinstance(wanted, list) and wanted else wanted)
+        return estimate(service, benchmarks, web.only(wanted))
 
     def benchmark_results(run_id: str) -> str:
         return results(benchmarks, run_id)
 
     def benchmark_saved(run_id=None) -> str | None:
-        return benchmarks.results(str(run_id[0] if isinstance(run_id, list) and run_id else run_id))
+        return benchmarks.results(str(web.only(run_id)))
 
     view = gr.HTML(
         value={},

@@ -4,7 +4,7 @@ import json
 
 import gradio as gr
 
-from app import words
+from app import web, words
 from app.picker import Picker
 
 NAMES = (
@@ -68,7 +68,7 @@ def _choosing(picker: Picker) -> list:
         return picker.listing()
 
     def choose_pair(name) -> str:
-        return picker.choose(str(name[0] if isinstance(name, list) and name else name))
+        return picker.choose(str(web.only(name)))
 
     return [pairs, choose_pair]
 

@@ -4,15 +4,12 @@ The scripts are a block of their own, so that saved replay pages stay small. Wha
 browser from the shipped recordings; the server adds this device's own costs where a model is loaded.
 """
 
-import json
-
 import gradio as gr
 
-from app import lesson_words
-from app.web import ASSETS, TRACES
+from app import lesson_words, web
 from app.worker import ModelService
 
-RECORDINGS = TRACES / "lesson" / "recordings.json"
+RECORDINGS = web.TRACES / "lesson" / "recordings.json"
 SCRIPTS = (
     "lesson_data.js",
     "lesson_math.js",
@@ -32,14 +29,12 @@ _TEMPLATE = '<div class="jk-view jk-lesson" data-tab="lesson"></div>'
 
 def script() -> str:
     """The lesson's modules in order, its words first; they extend the object the page's own modules share."""
-    words = json.dumps(lesson_words.BROWSER, ensure_ascii=False).replace("<", "\\u003c")
-    stops = json.dumps(lesson_words.STOPS, ensure_ascii=False).replace("<", "\\u003c")
-    modules = [(ASSETS / "web" / name).read_text(encoding="utf-8") for name in SCRIPTS]
-    return "\n".join([f"Object.assign(Jakiro.words, {words}); Jakiro.lessonTexts = {stops};", *modules])
+    words, stops = web.for_script(lesson_words.BROWSER), web.for_script(lesson_words.STOPS)
+    return f"Object.assign(Jakiro.words, {words}); Jakiro.lessonTexts = {stops};\n{web.joined(SCRIPTS)}"
 
 
 def style() -> str:
-    return (ASSETS / "web" / "lesson.css").read_text(encoding="utf-8")
+    return web.joined(["lesson.css"])
 
 
 def head() -> str:

@@ -69,8 +69,8 @@ def build(
             stop = gr.Button(words.STOP, elem_id="stop", scale=0, min_width=72)
             clear = gr.Button(words.CLEAR, elem_id="clear", scale=0, min_width=72)
             for number, example in enumerate(words.EXAMPLES):
-                chip = gr.Button(example, size="sm", elem_classes="jk-chip", elem_id=f"example-{number}", scale=0)
-                chip.click(None, None, question, js=f"() => {example!r}", api_visibility="private")
+                button = gr.Button(example, size="sm", elem_classes="jk-chip", elem_id=f"example-{number}", scale=0)
+                button.click(None, None, question, js=f"() => {example!r}", api_visibility="private")
         view = gr.HTML(
             value={},
             html_template=_VIEW_TEMPLATE,
@@ -126,22 +126,17 @@ def _server_functions(runs: Runs) -> list[Callable]:
         return web.recording_names()
 
     def recording(name) -> str | None:
-        return web.recording(_only(name))
+        return web.recording(web.only(name))
 
     def trace_text(run_id) -> str | None:
         """The answer's traces as one file, or None where the server no longer keeps them."""
         try:
-            traces = runs.traces(str(_only(run_id)))
+            traces = runs.traces(str(web.only(run_id)))
         except ValueError:
             return None
         return web.recording_text(traces) if traces else None
 
     return [recording_names, recording, trace_text]
-
-
-def _only(values):
-    """The browser's one argument, which may come in a list."""
-    return values[0] if isinstance(values, list) and values else values
 
 
 def launch(

@@ -5,6 +5,7 @@ a build. The same block makes a saved replay page work from disk.
 """
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 from app import words
@@ -51,13 +52,26 @@ STYLES = ("base.css", "page.css", "answer.css", "tree.css", "race.css", "phone.c
 
 def script() -> str:
     """All modules in order, words first."""
-    words_json = json.dumps(words.BROWSER, ensure_ascii=False).replace("<", "\\u003c")
-    modules = [(ASSETS / "web" / name).read_text(encoding="utf-8") for name in SCRIPTS]
-    return "\n".join([f"window.Jakiro = {{words: {words_json}}};", *modules])
+    return f"window.Jakiro = {{words: {for_script(words.BROWSER)}}};\n{joined(SCRIPTS)}"
 
 
 def style() -> str:
-    return "\n".join((ASSETS / "web" / name).read_text(encoding="utf-8") for name in STYLES)
+    return joined(STYLES)
+
+
+def joined(names: Iterable[str]) -> str:
+    """Files of `assets/web/`, one after the other."""
+    return "\n".join((ASSETS / "web" / name).read_text(encoding="utf-8") for name in names)
+
+
+def for_script(value) -> str:
+    """A value as JSON that can stand inside a script element."""
+    return json.dumps(value, ensure_ascii=False).replace("<", "\\u003c")
+
+
+def only(values):
+    """The browser's one argument to a server function, which may come in a list."""
+    return values[0] if isinstance(values, list) and values else values
 
 
 def head() -> str:

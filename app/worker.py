@@ -35,7 +35,6 @@ class ModelService:
             lambda: self.ready and self.stage is None,
             self.limits.queue_length,
         )
-        self.turn = self.turns.take
         self.start_id = uuid.uuid4().hex
         self.ready, self.closing = False, False
         self.failure: str | None = None
@@ -141,7 +140,7 @@ class Run:
         self.finished = threading.Event()
         self._halt, self._reason = threading.Event(), None
         self._service, self._asking = service, asking
-        self._turn = service.turn(self._halt, lambda sentence: self.events.put(("wait", None, sentence)), group)
+        self._turn = service.turns.take(self._halt, lambda sentence: self.events.put(("wait", None, sentence)), group)
         # In the visitor's context: whoever lends a GPU asks there whose quota it counts on
         work = contextvars.copy_context().run
         self._thread = threading.Thread(target=work, args=(self._work,), name=f"answer-{self.id[:8]}", daemon=True)
