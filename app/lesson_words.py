@@ -54,9 +54,8 @@ STOPS = (
     },
     {
         "title": "The branch that looks one further",
-        "idea": "The stronger expert minus the weaker one, taken from the same pass, guesses one position later "
-        "than the "
-        "main branch. So the last two levels of the tree cost a single pass.",
+        "idea": "The stronger expert minus the weaker one, taken from the same pass, guesses one position later than "
+        "the main branch. So the last two levels of the tree cost a single pass.",
         "try": "Switch the contrastive branch off and on.",
         "notice": "A level disappears. The number of head passes does not change.",
         "belief": "“Contrastive” means that it votes against tokens.",
@@ -88,9 +87,8 @@ STOPS = (
     },
     {
         "title": "Check all branches in one pass",
-        "idea": "All candidates go through the target side by side. A mask lets each one look at the text so "
-        "far, at its "
-        "own ancestors and at itself, as if its path were the only one.",
+        "idea": "All candidates go through the target side by side. A mask lets each one look at the text so far, at "
+        "its own ancestors and at itself, as if its path were the only one.",
         "try": "Fill the marked row and press “Check the row”. Then point at the rows of the full mask.",
         "notice": "Siblings stand at the same position and never see each other.",
         "belief": "The target runs once per branch.",
@@ -104,9 +102,8 @@ STOPS = (
     },
     {
         "title": "Keep what is right, gain one",
-        "idea": "The path that equals the target’s own choices is kept. The target has also chosen what comes "
-        "after it: "
-        "that token is free.",
+        "idea": "The path that equals the target’s own choices is kept. The target has also chosen what comes after "
+        "it: that token is free.",
         "try": "Click the candidate at which you expect the accepted path to end, or the last kept token for “none”. "
         "Reveal. Three steps count.",
         "notice": "Even an entirely wrong draft adds one token.",
@@ -121,9 +118,8 @@ STOPS = (
     },
     {
         "title": "Nothing is lost",
-        "idea": "Above temperature 0 a die decides. Target and draft use the same dice, keyed by seed and "
-        "position, and only "
-        "exact matches with the target’s own draw are kept.",
+        "idea": "Above temperature 0 a die decides. Target and draft use the same dice, keyed by seed and position, "
+        "and only exact matches with the target’s own draw are kept.",
         "try": "Change the seed. Then take the shared dice away from the draft.",
         "notice": "Both texts change together and stay equal. Without shared dice only τ, the tokens per step, "
         "changes.",
@@ -142,9 +138,8 @@ STOPS = (
         "title": "What speed to expect",
         "idea": "A step brings τ tokens and costs a draft and a check. Plain decoding pays one pass T for each token.",
         "try": "Make it slower than plain decoding. Then mend it in two different ways.",
-        "notice": "τ alone says nothing. The space between the two marks is what a step does besides draft and "
-        "check. Long "
-        "contexts, tiny targets and dear drafts lose.",
+        "notice": "τ alone says nothing. The space between the two marks is what a step does besides draft and check. "
+        "Long contexts, tiny targets and dear drafts lose.",
         "belief": "τ is the speedup.",
         "question": "τ = 3, T = 30 ms, draft 10 ms, check 50 ms. What speedup does that give?",
         "options": (
@@ -210,12 +205,9 @@ BROWSER = {
     "guess_refused": "✗ the target chose {choice}",
     "guess_unreached": "not reached",
     "guess_result": "{kept} of {n} held, and the target adds {bonus}: {total} in one step.",
-    "one_token": "1 token",
-    "many_tokens": "{n} tokens",
     "guess_chances": "Chances are the draft’s own calibrated estimates, recorded with each candidate.",
     "mix": "Mix",
     "mix_value": "{first} expert 1 · {second} expert 2",
-    "mix_router": "As the router had it",
     "experts_differ": "A step where they differ most",
     "experts_agree": "A step where they agree most",
     "experts_text": "after “…{text}”",
@@ -237,7 +229,7 @@ BROWSER = {
     "prune_tokens": "Tokens expected",
     "prune_tokens_note": "1 + sum of the path chances of this tree",
     "prune_check": "Check",
-    "prune_check_note": "one target pass over {n} nodes",
+    "prune_check_note": "one target pass over {n} rows",
     "prune_rate": "Tokens a second",
     "prune_rate_note": "expected tokens ÷ (draft + check)",
     "prune_kept": "Judged again: accepted {kept}, plus 1",
@@ -279,7 +271,6 @@ BROWSER = {
     "dice_same": "✓ Same text: {tokens} tokens compared, {characters} characters",
     "dice_differ": "The texts differ from token {token} on.",
     "dice_steps": "{steps} steps for {tokens} tokens",
-    "dice_tau": "τ {tau}",
     "dice_table": "All recorded settings",
     "dice_with": "τ, shared dice",
     "dice_without": "τ, own ranking",

@@ -300,7 +300,7 @@ BROWSER = {
     "card_step_time_note": "median of draft · check · other",
     "card_prefill": "Reading the prompt",
     "card_prefill_note": "not counted in any speed",
-    "card_settings": "temperature {temperature} · seed {seed} · {nodes} nodes at most",
+    "card_settings": "temperature {temperature} · seed {seed} · at most {candidates}",
     "recordings_hint": "A recording replays a measured run: same view, same numbers, no model needed.",
     "recording_badge": "Recording · {device} · {date}",
     "opened_badge": "Opened file · {device} · {date}",

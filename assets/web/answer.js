@@ -1,7 +1,7 @@
 // The answer as tokens: every character once, tinted and underlined by who proposed it, cut into equal underline
 // segments where a character is spread over several tokens.
 (() => {
-  const { h, s, say, units, spacedHex, hueOf, proposerName, markerSample, shares, metrics } = Jakiro;
+  const { h, say, units, spacedHex, hueOf, proposerName, markerSample, shares, metrics } = Jakiro;
 
   const FOLD_OVER = 1500;
   const LEGEND = ["expert_0", "expert_1", "contrastive", "context", "target"];

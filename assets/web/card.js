@@ -54,7 +54,7 @@
     return lines.map((line) => h("div", { class: "card-note" }, line));
   }
 
-  // Everything the card says about node `i` in a phase, as elements; also used by the list view
+  // Everything the card says about node `i` in a phase, as elements
   function cardContent(lane, index, i, phase) {
     const step = lane.steps[index];
     if (i === "bonus") {
@@ -142,5 +142,5 @@
     }
   }
 
-  Object.assign(Jakiro, { Card, cardContent, reasonOf: reason, proposerName });
+  Object.assign(Jakiro, { Card, reasonOf: reason, proposerName });
 })();

@@ -1,7 +1,7 @@
 // When each part of the view is drawn, and what it is given. Drawing waits for frames, takes turns, and slows down by
 // itself where frames come late; it never slows the model.
 (() => {
-  const { say, counted, metrics, screen } = Jakiro;
+  const { say, counted, metrics, depthOf, screen } = Jakiro;
   const { state, lane, live, guessing, stepsShown, raceTime } = screen;
 
   // Milliseconds between drawings of a part while an answer is being written
@@ -139,8 +139,7 @@
       return;
     }
     const step = main.steps[state.index];
-    const levels = step.nodes.reduce((most, node) => Math.max(most, node.depth), 0);
-    const values = { candidates: counted("candidate", step.nodes.length - 1), levels: counted("level", levels),
+    const values = { candidates: counted("candidate", step.nodes.length - 1), levels: counted("level", depthOf(step)),
       kept: step.accepted_path.length };
     const drafted = step.nodes.length > 1;
     parts.treeLine.textContent = drafted ? say(state.phase === 1 ? "tree_line_hidden" : "tree_line", values) : say("no_draft");

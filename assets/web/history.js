@@ -84,6 +84,9 @@
     };
   }
 
+  // Levels of a step's tree
+  const depthOf = (step) => step.nodes.reduce((most, node) => Math.max(most, node.depth), 0);
+
   class Lane {
     constructor(header) {
       this.header = header;
@@ -116,7 +119,7 @@
       this.seconds.push((this.seconds[this.seconds.length - 1] || 0)
         + (step.draft_ms + step.verify_ms + step.other_ms) / 1000);
       this.counts.push(this.tokens.length);
-      this.deepest = step.nodes.reduce((most, node) => Math.max(most, node.depth), this.deepest);
+      this.deepest = Math.max(this.deepest, depthOf(step));
       return true;
     }
 
@@ -215,5 +218,5 @@
     return { header: lane.header, steps: lane.steps, end_reason: lane.endReason };
   }
 
-  Object.assign(Jakiro, { Run, Lane, unpackStep, runFromTraces, traceOf });
+  Object.assign(Jakiro, { Run, Lane, unpackStep, runFromTraces, traceOf, depthOf });
 })();

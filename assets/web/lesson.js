@@ -1,7 +1,7 @@
 // "How it works": nine stops over shipped recordings. The frame: dots, texts on the left, one stop's screen on the
 // right, links to a stop, and what the stops share.
 (() => {
-  const { h, say, nameOf, lessonData: data, lessonControls: controls } = Jakiro;
+  const { h, say, lessonData: data, lessonControls: controls } = Jakiro;
 
   // A draft tree with its card, arrow keys and a list of the same content; `onPick` takes the place of the card's pin
   function treeBox({ onPick } = {}) {
@@ -84,13 +84,7 @@
       greedy: pairs.greedy,
       tree: treeBox,
       profile: () => (state.here && state.useHere ? state.here.profile : device.profile),
-      rootName(lane, index, count = 3) {
-        const before = lane.countAfter(index - 1);
-        return lane.tokens
-          .slice(Math.max(0, before - count), before)
-          .map((token) => nameOf(lane, token.id, token.bytes))
-          .join("");
-      },
+      rootName: (lane, index, count = 3) => Jakiro.rootName(lane, index, count),
       stepLine: (lane, step) =>
         h(
           "p",

@@ -1,6 +1,6 @@
 // Controls that the stops share: sliders with their value in words, switches, small charts, and the check question.
 (() => {
-  const { h, s, say, number } = Jakiro;
+  const { h, s, say, number, roundStep } = Jakiro;
 
   let used = 0;
   const nextId = (name) => `lesson-${name}-${(used += 1)}`;
@@ -92,7 +92,7 @@
     const highest = top || Math.max(...lines.flatMap((line) => line.points.map((point) => point[1]))) * 1.08;
     const x = (value) => left + ((value - xTicks[0]) / Math.max(1e-9, lastX - xTicks[0])) * (wide - left - right);
     const y = (value) => high - bottom - (Math.min(value, highest) / highest) * (high - bottom - head);
-    const step = niceStep(highest);
+    const step = roundStep(highest, 4);
     const svg = s("svg", { class: "lesson-chart", viewBox: `0 0 ${wide} ${high}`, role: "img", "aria-label": label });
     for (let tick = 0; tick <= highest; tick += step) {
       svg.append(
@@ -139,12 +139,6 @@
 
   function clip([x0, y0], [x1, y1], highest) {
     return [x0 + ((x1 - x0) * (highest - y0)) / (y1 - y0), highest];
-  }
-
-  function niceStep(highest) {
-    const rough = highest / 4;
-    const power = 10 ** Math.floor(Math.log10(rough));
-    return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= rough);
   }
 
   function table(summary, heads, rows) {

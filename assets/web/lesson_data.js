@@ -1,7 +1,7 @@
 // What the lesson computes from recorded steps: trees pruned by score and judged again, experts mixed anew, costs read
 // from measured points. Nothing is made up: where a number is not recorded, it is a fold over what is.
 (() => {
-  const { Lane } = Jakiro;
+  const { Lane, depthOf } = Jakiro;
 
   const MOST_RANKED = 5;
 
@@ -118,7 +118,6 @@
       step,
       step.nodes.map((_, i) => i).filter((i) => step.nodes[i].proposer !== "contrastive"),
     );
-  const depthOf = (step) => step.nodes.reduce((most, node) => Math.max(most, node.depth), 0);
   const passesOf = (step) => step.nodes.reduce((most, node) => Math.max(most, node.draft_pass), 0);
   const expectedTokens = (step) => 1 + step.nodes.slice(1).reduce((sum, node) => sum + Math.exp(node.score), 0);
 

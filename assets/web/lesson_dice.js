@@ -7,11 +7,10 @@
 
   // What is compared: token ids, and how many characters that are
   function compare(pair) {
-    const ids = (lane) => lane.tokens.map((token) => token.id);
-    const [one, two] = [ids(pair.plain), ids(pair.jakiro)];
-    const length = Math.max(one.length, two.length);
-    for (let i = 0; i < length; i += 1) if (one[i] !== two[i]) return { same: false, token: i + 1 };
-    return { same: true, tokens: one.length, characters: Array.from(Jakiro.textOf(pair.jakiro, two.length)).length };
+    const different = metrics.partsAt({ main: pair.jakiro, plain: pair.plain });
+    if (different !== null) return { same: false, token: different + 1 };
+    const tokens = pair.jakiro.tokens.length;
+    return { same: true, tokens, characters: Array.from(Jakiro.textOf(pair.jakiro, tokens)).length };
   }
 
   function dice(lesson) {

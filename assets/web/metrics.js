@@ -107,6 +107,6 @@
     return ["draft_ms", "verify_ms", "other_ms"].map((name) => median(steps.map((step) => step[name])));
   }
 
-  Object.assign(Jakiro, { metrics: { tau, testedDepth, acceptanceByDepth, acceptance, acceptedByProposer, speed,
-    smoothSpeed, firstDifference, partsAt, commonTokens, speedup, marginAt, stepTimes, FEWEST_TOKENS } });
+  Object.assign(Jakiro, { metrics: { tau, acceptanceByDepth, acceptance, acceptedByProposer, speed, smoothSpeed,
+    partsAt, speedup, marginAt, stepTimes, FEWEST_TOKENS } });
 })();

@@ -1,6 +1,6 @@
 // The page's furniture: every pane of the view is built once here and handed to the view, which only fills it.
 (() => {
-  const { h, say, counted, nameOf, milliseconds } = Jakiro;
+  const { h, say, counted, nameOf, milliseconds, depthOf } = Jakiro;
 
   const toggle = (key, pressed, action) => h("button", { class: "toggle", "data-toggle": key, "aria-pressed": String(pressed),
     onclick: (event) => {
@@ -194,7 +194,7 @@
   function stepSentence(lane, index, phase) {
     const step = lane.steps[index];
     const values = { step: index + 1, steps: lane.steps.length, candidates: counted("candidate", step.nodes.length - 1),
-      levels: counted("level", step.nodes.reduce((most, node) => Math.max(most, node.depth), 0)) };
+      levels: counted("level", depthOf(step)) };
     if (phase === 1) return say("tree_sentence_hidden", values);
     const tokens = step.accepted_path.map((i) => `“${nameOf(lane, step.nodes[i].token_id, step.nodes[i].piece)}”`).join(", ");
     return say("tree_sentence", { ...values, draft: milliseconds(step.draft_ms), verify: milliseconds(step.verify_ms),

@@ -103,5 +103,5 @@
     return parts.length <= most ? text : `${parts.slice(0, Math.max(1, most - 1)).join("")}…`;
   }
 
-  Object.assign(Jakiro, { fromHex, toHex, fromText, spacedHex, codePoints, units, label, cut });
+  Object.assign(Jakiro, { fromHex, toHex, fromText, spacedHex, units, label, cut });
 })();

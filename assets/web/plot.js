@@ -1,6 +1,6 @@
 // Tokens over own seconds as stair lines, Jakiro and plain on one axis; or the smoothed speed. Lines carry their names.
 (() => {
-  const { s, h, say, rate, metrics } = Jakiro;
+  const { s, say, rate, metrics } = Jakiro;
 
   const MOST_POINTS = 500;
   const NAME_ROOM = 150; // for a name and a speed in one row
@@ -130,5 +130,5 @@
     }
   }
 
-  Object.assign(Jakiro, { Plot, laneName, plotHost: (kind) => h("div", { class: `plot-host ${kind}` }) });
+  Object.assign(Jakiro, { Plot, laneName, roundStep });
 })();

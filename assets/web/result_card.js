@@ -1,6 +1,6 @@
 // The result of an answer on one card: verdict, numbers with their definitions, and what it was measured on.
 (() => {
-  const { h, say, number, rate, wholePercent, milliseconds, shares, metrics } = Jakiro;
+  const { h, say, counted, number, rate, wholePercent, milliseconds, shares, metrics } = Jakiro;
   const { sameText, speedupWords, proposerName, laneName } = Jakiro;
 
   function verdict(run) {
@@ -32,7 +32,8 @@
     const tau = metrics.tau(main.steps);
     const same = sameText(run);
     const versions = Object.entries(header.versions).map(([name, version]) => `${name} ${version}`).join(", ");
-    const sampling = { temperature: header.sampling.temperature, seed: header.sampling.seed, nodes: header.tree.nodes };
+    const { temperature, seed } = header.sampling;
+    const settings = { temperature, seed, candidates: counted("candidate", header.tree.nodes - 1) };
     return {
       question: run.question,
       verdict: verdict(run),
@@ -52,7 +53,7 @@
       depths: metrics.acceptanceByDepth(main.steps),
       small: [
         `${header.target.name} · ${header.head ? header.head.name : "–"} · ${header.device} · ${header.dtype} · ${header.numerics}`,
-        `${say("card_settings", sampling)} · ${String(header.created).slice(0, 10)}`, versions,
+        `${say("card_settings", settings)} · ${String(header.created).slice(0, 10)}`, versions,
       ],
     };
   }

@@ -110,5 +110,5 @@
     return menu;
   }
 
-  Object.assign(Jakiro, { saveMenu, asJson, asCsv, asReplay, openReplay, fileName, download });
+  Object.assign(Jakiro, { saveMenu, asJson, asCsv, asReplay, openReplay, download });
 })();

@@ -1,6 +1,6 @@
 // The form around the view: what is sent with a question, and which settings differ from the answer on screen.
 (() => {
-  const { h, say } = Jakiro;
+  const { say } = Jakiro;
 
   const SEED = 4; // where the question's seed stands among the values sent
   let override = null;

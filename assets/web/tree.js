@@ -43,9 +43,10 @@
     return label(typeof hexOrBytes === "string" ? Jakiro.fromHex(hexOrBytes) : hexOrBytes);
   }
 
-  function rootName(lane, index) {
+  // The root's name: the last kept tokens before a step
+  function rootName(lane, index, count = 2) {
     const before = lane.countAfter(index - 1);
-    return lane.tokens.slice(Math.max(0, before - 2), before).map((token) => nameOf(lane, token.id, token.bytes)).join("");
+    return lane.tokens.slice(Math.max(0, before - count), before).map((token) => nameOf(lane, token.id, token.bytes)).join("");
   }
 
   class TreeView {
@@ -298,5 +299,5 @@
       marker(proposer, 12, hollow ? "hollow" : ""));
   }
 
-  Object.assign(Jakiro, { TreeView, markerSample: sample, nameOf, shapeOf, hueOf });
+  Object.assign(Jakiro, { TreeView, markerSample: sample, nameOf, rootName, hueOf });
 })();

@@ -73,8 +73,7 @@
       }
     };
     walk(0, 0, 0);
-    const depth = step.nodes.reduce((deepest, node) => Math.max(deepest, node.depth), 0);
-    return { places, pills, rows: used + 1, depth, bonus, end, children };
+    return { places, pills, rows: used + 1, depth: Jakiro.depthOf(step), bonus, end, children };
   }
 
   // What became of a candidate: "root", "accepted", "refused" (its parent was kept) or "not_reached"
