@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from jakiro import zoo
+from jakiro.loading import load_generator
 
 
 @pytest.fixture
@@ -196,3 +197,28 @@ def test_a_head_for_other_weights_is_said_aloud():
     assert zoo.head_warning("h", "a" * 64, "t", None) is None
     warning = zoo.head_warning("h", "a" * 64, "t", "b" * 64)
     assert "a" * 12 in warning and "b" * 12 in warning
+
+
+class GatedRepoError(OSError):
+    """Named as the Hub's own."""
+
+
+class RepositoryNotFoundError(OSError):
+    """Named as the Hub's own."""
+
+
+@pytest.mark.parametrize(
+    ("cause", "words"),
+    [
+        (GatedRepoError("403"), "it is gated; ask for access on https://huggingface.co/meta-llama/Llama-2-7b-chat-hf"),
+        (RepositoryNotFoundError("404"), "the Hugging Face Hub has no such model, or it is private"),
+    ],
+)
+def test_gated_and_missing_models_say_how_to_obtain_them(cause, words, monkeypatch):
+    def unreachable(*arguments, **options):
+        raise OSError("something long.\nAnd more.") from cause
+
+    monkeypatch.setattr("transformers.AutoConfig.from_pretrained", unreachable)
+    with pytest.raises(ValueError) as caught:
+        load_generator("llama2-chat-7b", "none", "cpu", "float32", None)
+    assert words in str(caught.value) and "“hf auth login”" in str(caught.value) and "\n" not in str(caught.value)
