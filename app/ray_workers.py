@@ -115,6 +115,8 @@ class Relay:
             except asyncio.CancelledError:
                 response.cancel()
                 raise
+            except Exception:  # noqa: BLE001 - not all of Ray Serve's errors are Ray's, and the page waits for an end
+                arrived.put_nowait((FAILED, None, words.RAY_WORKER_LOST))
             break
         arrived.put_nowait(None)
 
