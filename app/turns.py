@@ -143,11 +143,15 @@ class Turn:
                         said = sentence
                     turns._changed.wait(_LOOK_AROUND_SECONDS)
         except BaseException:
-            turns._finished(self)
+            self.leave()
             raise
         return None
 
     def __exit__(self, *_) -> None:
+        self.leave()
+
+    def leave(self) -> None:
+        """Gives the place back, waiting or running."""
         self._turns._finished(self)
 
 

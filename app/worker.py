@@ -146,7 +146,17 @@ class Run:
         self._thread = threading.Thread(target=work, args=(self._work,), name=f"answer-{self.id[:8]}", daemon=True)
 
     def start(self) -> None:
-        self._thread.start()
+        """Starts the thread.
+
+        Raises:
+            RuntimeError: the system gives no further thread; the place in the queue is free again.
+        """
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._turn.leave()
+            self.finished.set()
+            raise
 
     def stop(self, reason: str | None = None) -> None:
         """Asks the thread to end after the step it is in; what was made stays.

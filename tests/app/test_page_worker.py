@@ -77,6 +77,22 @@ def test_two_answers_never_run_at_the_same_time():
     assert generator.most_active == 1
 
 
+def test_an_answer_for_which_there_is_no_thread_gives_its_place_back(monkeypatch):
+    service = ready_service(FakeGenerator())
+    run = Run(service, asking(("jakiro",), length=4))
+
+    def no_thread():
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(run._thread, "start", no_thread)
+    with pytest.raises(RuntimeError, match="new thread"):
+        run.start()
+    assert run.finished.is_set() and service.turns.numbers()["waiting"] == 0
+    after = Run(service, asking(("jakiro",), length=4))
+    after.start()
+    assert events_of(after)[-1] == ("done", None, None)
+
+
 def test_those_who_wait_hear_their_place_and_can_leave():
     service = ready_service(FakeGenerator(pace=1.0))
     first, second = Run(service, asking()), Run(service, asking())
