@@ -43,8 +43,8 @@ def script() -> str:
     return f"{values} Jakiro.benchmarkForm = {web.for_script(form)};\n{web.joined(SCRIPTS)}"
 
 
-def component(page: gr.Blocks, service: ModelService) -> None:
-    """The tab's place on the page, its endpoints `benchmark` and `benchmark_stop`, and what a closed tab ends."""
+def component(page: gr.Blocks, service: ModelService) -> Benchmarks:
+    """The tab's place on the page, its endpoints, and what a closed tab ends; returns the benchmarks it runs."""
     benchmarks = Benchmarks()
 
     def benchmark_recorded(_=None) -> str | None:
@@ -93,6 +93,7 @@ def component(page: gr.Blocks, service: ModelService) -> None:
     stop.click(stop_benchmark, queue=False, api_name="benchmark_stop")
     gr.api(benchmark_results, api_name="benchmark_results", queue=False)
     page.unload(forget)
+    return benchmarks
 
 
 def read_request(wanted, most_tokens: int = MOST_TOKENS) -> tuple[BenchSettings, list]:

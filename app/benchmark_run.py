@@ -74,7 +74,7 @@ class BenchmarkRun:
         self.runs: list[Run] = []
         self.prompts_done = 0
         self._service, self._group = service, group
-        self._halt = threading.Event()
+        self._halt, self._reason = threading.Event(), None
         self._groups: list[dict] = []
         self._environment: dict = {}
         self._benches: dict[float, Bench] = {}
@@ -83,8 +83,14 @@ class BenchmarkRun:
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self) -> None:
-        """Asks the thread to end soon; prompts that are done keep their numbers."""
+    def stop(self, reason: str | None = None) -> None:
+        """Asks the thread to end soon; prompts that are done keep their numbers.
+
+        Args:
+            reason: a sentence for the reader where the stop is not the visitor's own wish.
+        """
+        if not self._halt.is_set():
+            self._reason = reason
         self._halt.set()
         self._service.turns.wake()
 
@@ -99,7 +105,7 @@ class BenchmarkRun:
             for number, question in enumerate(self.questions):
                 self._measure(number, question)
         except Halted:
-            self._say("stopped")
+            self._say("stopped", **({"error": self._reason} if self._reason else {}))
         except Exception as error:  # noqa: BLE001 - a thread has no caller; the page must hear of it in words
             last = "error"
             self._say("stopped", error=sentence_of(error))
@@ -185,6 +191,11 @@ class Benchmarks:
             run = self._runs.get(session)
         if run is not None:
             run.stop()
+
+    def stop_all(self, reason: str) -> None:
+        """Stops every benchmark; `reason` is the sentence that its reader gets."""
+        for run in self._kept():
+            run.stop(reason)
 
     def drop(self, session: str) -> None:
         """Stops and forgets the benchmark of a session that has gone."""

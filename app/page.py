@@ -80,7 +80,7 @@ def build(
             elem_id="view",
         )
         lesson.component(service)
-        benchmark.component(page, service)
+        benchmarks = benchmark.component(page, service)
         settings = form.build(picker, words.FAST if numerics == "fast" else words.EXACT)
         history = gr.JSON(value=[], visible="hidden", label="History", elem_id="history")
 
@@ -117,7 +117,7 @@ def build(
         api.register(service, runs)
         page.unload(forget)
     page.queue(max_size=None, api_open=False)
-    page.service, page.runs = service, runs
+    page.service, page.runs, page.benchmarks = service, runs, benchmarks
     return page
 
 
@@ -164,5 +164,5 @@ def launch(
     )
     page.service.start()
     if wait:
-        serving.serve_until_told(page, page.service, page.runs)
+        serving.serve_until_told(page)
     return address

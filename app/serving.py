@@ -12,6 +12,7 @@ import gradio as gr
 from starlette.middleware import Middleware
 
 from app import words
+from app.benchmark_run import Benchmarks
 from app.guard import Guard
 from app.runs import Runs
 from app.sentences import for_visitors
@@ -95,20 +96,21 @@ def _version(package: str) -> str | None:
         return None
 
 
-def serve_until_told(page: gr.Blocks, service: ModelService, runs: Runs) -> None:
-    """Blocks the main thread until SIGTERM or Ctrl-C, then ends within seconds."""
+def serve_until_told(page: gr.Blocks) -> None:
+    """Blocks the main thread until SIGTERM or Ctrl-C, then ends within seconds; `page` is what `page.build` gives."""
     told = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: told.set())
     told.wait()
-    end(page, service, runs)
+    end(page, page.service, page.runs, page.benchmarks)
 
 
-def end(page: gr.Blocks, service: ModelService, runs: Runs) -> None:
+def end(page: gr.Blocks, service: ModelService, runs: Runs, benchmarks: Benchmarks) -> None:
     """Refuses new answers, stops the running ones with a sentence and closes the page."""
     service.closing = True
     service.turns.wake()
     runs.stop_all(words.SERVER_ENDING)
+    benchmarks.stop_all(words.SERVER_ENDING)
     runs.wait_until_finished(ENDING_SECONDS)
     time.sleep(_LAST_WORDS_SECONDS)
     page.close(verbose=False)

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import pytest
 
-from app import benchmark, benchmark_words, lesson
+from app import benchmark, benchmark_words, lesson, words
 from app.benchmark_run import BenchmarkRun, Benchmarks
 from app.limits import Limits
 from app.local_device import LocalDevice
@@ -101,6 +101,15 @@ def test_a_stop_ends_the_answer_it_is_in_and_keeps_finished_prompts():
         values[-1]["done"]
     }
     assert generator.active == 0
+
+
+def test_a_server_that_ends_tells_those_who_watch_a_benchmark():
+    service, benchmarks = ready(FakeGenerator(pace=0.1)), Benchmarks()
+    updates = benchmark.measure(service, benchmarks, VISITOR, {"count": 8})
+    next(updates)
+    benchmarks.stop_all(words.SERVER_ENDING)
+    last = list(updates)[-1]
+    assert (last["state"], last["error"]) == ("stopped", words.SERVER_ENDING)
 
 
 def test_a_closed_tab_ends_its_benchmark():
