@@ -49,13 +49,15 @@ class Stream:
 
     def __iter__(self) -> Iterator[tuple[str, object]]:
         event = ""
-        while line := self._response.readline():
-            name, _, text = line.decode().rstrip("\n").partition(": ")
-            if name == "event":
-                event = text
-            elif name == "data" and event != "heartbeat":
-                yield event, json.loads(text)
-        self.close()
+        try:
+            while line := self._response.readline():
+                name, _, text = line.decode().rstrip("\n").partition(": ")
+                if name == "event":
+                    event = text
+                elif name == "data" and event != "heartbeat":
+                    yield event, json.loads(text)
+        finally:
+            self.close()
 
     def close(self) -> None:
         self._response.close()
