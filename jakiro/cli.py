@@ -67,7 +67,9 @@ def main(arguments: list[str] | None = None) -> None:
 @app.command()
 def generate(
     prompt: Prompt,
-    method: Annotated[str, typer.Option(help="jakiro, or autoregressive for plain decoding.")] = "jakiro",
+    method: Annotated[
+        str, typer.Option(help="jakiro, autoregressive (plain decoding), or context (copied guesses alone).")
+    ] = "jakiro",
     raw: Raw = False,
     temperature: Temperature = 0.0,
     top_p: TopP = 1.0,
