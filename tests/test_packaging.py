@@ -13,6 +13,7 @@ import yaml
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
+ROOMS = ("benchmark", "heads", "prompts", "traces", "web")
 SPACE_COLOURS = {"red", "yellow", "green", "blue", "indigo", "purple", "pink", "gray"}
 
 
@@ -151,7 +152,7 @@ def test_every_package_on_disk_is_listed(project):
 
 def test_a_wheel_carries_the_heads_and_the_prompts(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
-    shipped = [path for room in ("heads", "prompts", "traces", "web") for path in (ROOT / "assets" / room).rglob("*")]
+    shipped = [path for room in ROOMS for path in (ROOT / "assets" / room).rglob("*")]
     missing = [
         path for path in shipped if path.is_file() and f"jakiro/{path.relative_to(ROOT).as_posix()}" not in names
     ]

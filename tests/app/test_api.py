@@ -2,6 +2,7 @@
 
 import re
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -55,8 +56,10 @@ def test_a_program_stops_its_own_answer_and_nobody_elses(served, connect, monkey
     client, other = connect(served[1]), connect(served[1])
     monkeypatch.setattr(served[0], "pace", 5.0)
     job = client.submit("Why?", 400, api_name="/generate")
+    deadline = time.monotonic() + 20
     while not served[0].active:
-        pass
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     assert other.predict(api_name="/stop") == {"stopped": 0}
     with pytest.raises(AppError, match="At most 1 of your questions"):
         client.predict("Another?", api_name="/generate")

@@ -90,7 +90,9 @@ def test_a_broken_line_is_named(tmp_path):
 def test_a_self_written_message_is_learned_from_too(writer_of_text, tmp_path):
     _, tokenizer = writer_of_text
     writer(writer_of_text, tmp_path).write(6)
-    for row in read_corpus([tmp_path]):
+    rows = read_corpus([tmp_path])
+    assert rows
+    for row in rows:
         assert tokenizer.decode(row.ids[: row.loss_start]) == "<|im_start|>user\n"
         assert row.loss_start < row.a0
 
