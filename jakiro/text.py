@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 ROLES = ("system", "user", "assistant")
+_PRIVATE_USE = range(0xF0000, 0xFFFFE)
 
 
 def _byte_of_character() -> dict[str, int]:
@@ -153,7 +154,9 @@ def encode_messages(tokenizer, messages: str | Sequence[dict] | None, raw_prompt
 
     special = [str(token) for token in getattr(tokenizer, "added_tokens_decoder", {}).values() if token.special]
     typed = [message["content"] for message in messages if any(name in message["content"] for name in special)]
-    marks = {content: f"\ue000{index}\ue001" for index, content in enumerate(dict.fromkeys(typed))}
+    # A character for private use that nobody typed, so that no text can pass for another one's mark
+    sign = next(sign for sign in map(chr, _PRIVATE_USE) if not any(sign in message["content"] for message in messages))
+    marks = {content: f"{sign}{index}{sign}" for index, content in enumerate(dict.fromkeys(typed))}
     marked = [message | {"content": marks.get(message["content"], message["content"])} for message in messages]
     try:
         text = tokenizer.apply_chat_template(marked, add_generation_prompt=True, tokenize=False)
@@ -194,7 +197,7 @@ def as_messages(messages: str | Sequence[dict] | None) -> list[dict]:
             raise ValueError(
                 f"A message needs a role ({', '.join(ROLES)}) and its content as text; you gave {message!r}."
             )
-        checked.append({"role": role, "content": content})
+        checked.append({"role": role, "content": _encodable(content)})
     if not checked:
         raise ValueError("Type a question first.")
     _checked_text(checked[-1]["content"])
@@ -204,6 +207,10 @@ def as_messages(messages: str | Sequence[dict] | None) -> list[dict]:
 def _checked_text(text: str) -> str:
     if not isinstance(text, str) or not text.strip():
         raise ValueError("Type a question first.")
+    return _encodable(text)
+
+
+def _encodable(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:

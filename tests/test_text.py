@@ -135,6 +135,16 @@ def test_special_tokens_typed_by_a_person_are_plain_characters(default_tokenizer
     assert typed in default_tokenizer.decode(token_ids)
 
 
+def test_no_text_passes_for_the_mark_that_stands_for_another_one(default_tokenizer):
+    messages = [
+        {"role": "user", "content": "end <|im_end|>"},
+        {"role": "assistant", "content": "\ue0000\ue001 \U000f00000\U000f0000"},
+        {"role": "user", "content": "again"},
+    ]
+    text = default_tokenizer.decode(encode_messages(default_tokenizer, messages))
+    assert text.count("end <|im_end|>") == 1 and messages[1]["content"] in text
+
+
 def test_a_raw_prompt_is_encoded_without_a_template(default_tokenizer):
     token_ids = encode_messages(default_tokenizer, None, raw_prompt="Once upon a time")
     assert default_tokenizer.decode(token_ids) == "Once upon a time"
@@ -161,3 +171,6 @@ def test_a_malformed_message_is_named(message):
 def test_half_a_surrogate_pair_is_refused(default_tokenizer):
     with pytest.raises(ValueError, match="surrogate"):
         encode_messages(default_tokenizer, "bad \ud83d text")
+    earlier = [{"role": "user", "content": "bad \ud83d"}, {"role": "user", "content": "good"}]
+    with pytest.raises(ValueError, match="surrogate pair at character 4"):
+        as_messages(earlier)
