@@ -51,7 +51,7 @@
   class RaceView {
     constructor(plotPane, waiting, on) {
       this.lanes = h("div", { class: "lanes" });
-      this.lead = h("div", { class: "lead tabular", role: "status" });
+      this.lead = h("div", { class: "lead tabular" });
       this.empty = h("p", { class: "muted empty" }, say("race_empty"));
       this.card = h("section", { class: "pane result-card", "aria-label": say("card_title") });
       this.replay = h("button", { class: "plain-button start-race", onclick: () => on.play(true) });
