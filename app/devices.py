@@ -33,6 +33,6 @@ def device_for(arguments: argparse.Namespace, load_generator: Callable[[], objec
         from jakiro import loading
 
         dtype = arguments.dtype or zero_device.DTYPE
-        return loading.read_pair(arguments.target, arguments.head, "cpu", dtype, arguments.numerics)
+        return loading.read_pair(arguments.target, arguments.head, "cpu", dtype, arguments.numerics, "full")
 
     return zero_device.ZeroDevice(read_pair, spaces.GPU)

@@ -97,9 +97,8 @@ def verify(
     end = accepted_node(mask, tree.depths, right)
     # Indexing with a 0-dimensional tensor would read it on the host.
     on_path = mask.index_select(0, end[None])[0]
-    scaled = logits.float() / (sampling.temperature if not sampling.greedy else 1.0)
-    log_normaliser = scaled.logsumexp(-1)
-    target_probs = (scaled[parents, tree.token_ids] - log_normaliser[parents]).exp()
+    scaled = logits.float() if sampling.greedy else logits.float() / sampling.temperature
+    target_probs = scaled.softmax(-1)[parents, tree.token_ids]
     target_probs = torch.where(tree.depths > 0, target_probs, torch.nan)
     return Verification(
         choice.token_ids, choice.margins, target_probs, on_path, end, (choice.prefix_too_short & on_path).any()

@@ -217,3 +217,24 @@ def test_a_reread_step_writes_the_reference_s_text_and_its_plan_says_so():
             trace = generator.run("Tell me.", sampling, method=method)
             assert trace.token_ids == expected
             assert {step.plan.reread for step in trace.steps} == {rereads}
+
+
+@pytest.mark.parametrize("vocab_size", [256, 384, 300, 128])
+def test_the_lowest_id_wins_and_the_margin_is_the_lead_wherever_the_two_best_lie(vocab_size):
+    last = vocab_size - 1
+    places = [(0, 1), (1, 0), (5, 127), (127, 5), (0, last), (last, 0), (7, 8), (130 % vocab_size, 3)]
+    scores = torch.full((2 * len(places), vocab_size), -1.0)
+    for row, (best, second) in enumerate(places):
+        scores[2 * row, best], scores[2 * row, second] = 2.0, 1.5
+        scores[2 * row + 1, [best, second]] = 2.0
+    choice = choose(scores, SamplingParams(), KeyedNoise(0), torch.zeros(len(scores), dtype=torch.int64))
+    assert choice.token_ids.tolist() == [token for best, second in places for token in (best, min(best, second))]
+    assert choice.margins.tolist() == [0.5, 0.0] * len(places)
+
+
+def test_a_choice_does_not_depend_on_how_the_best_are_found():
+    scores = torch.randn(40, 512, generator=torch.Generator().manual_seed(3)).round(decimals=1)
+    choice = choose(scores, SamplingParams(), KeyedNoise(0), torch.zeros(40, dtype=torch.int64))
+    two = scores.topk(2).values
+    assert torch.equal(choice.token_ids, scores.argmax(-1))
+    assert torch.equal(choice.margins, two[:, 0] - two[:, 1])
