@@ -13,6 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from jakiro.attention import attend_exactly, exact_bias
 from jakiro.cache import RowCache
+from jakiro.families import changes_with_length
 from jakiro.linear import packed_linear
 from jakiro.static_cache import StaticRows
 
@@ -79,7 +80,7 @@ class LeanDecoder:
     @property
     def is_static(self) -> bool:
         """Whether a pass never looks at values on the host; rotary embeddings that change with the length do."""
-        return not any(kind in str(getattr(self.rotary, "rope_type", "default")) for kind in ("dynamic", "longrope"))
+        return not changes_with_length(self.rotary)
 
     @property
     def cache_shape(self) -> tuple[int, int, int]:

@@ -82,3 +82,10 @@ def test_a_packed_head_is_the_head_it_was(fusion):
         for name, expected, found in zip(HeadOutput._fields, *outputs, strict=True):
             if expected is not None:
                 torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5, msg=name)
+
+
+def test_a_head_whose_angles_change_with_the_length_looks_them_up_anew():
+    target = tiny_target()
+    head = tiny_head(target)
+    head.rotary.rope_type = "dynamic"
+    assert head.pack().precision == "full" and len(head.layers) == 1

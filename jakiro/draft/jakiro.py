@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from jakiro.config import DraftConfig
 from jakiro.draft.layers import HeadCache, HeadLayer, rotary_embedding
 from jakiro.draft.lean import LeanHeadLayer
+from jakiro.families import changes_with_length
 from jakiro.linear import packed_linear, packing_works
 from jakiro.quantized import QuantizedLinear, quantizing_works
 
@@ -105,7 +106,7 @@ class JakiroHead(nn.Module):
             precision: "int8" rounds the large matrices to 8 bits, "full" keeps their numbers.
         """
         device, dtype = self.fc.weight.device, self.fc.weight.dtype
-        if not packing_works(device, dtype):
+        if not packing_works(device, dtype) or changes_with_length(self.rotary):
             return self
         self.precision = "int8" if precision == "int8" and quantizing_works(device) else "full"
         rounded = QuantizedLinear if self.precision == "int8" else packed_linear
