@@ -261,7 +261,6 @@
       tokensAt,
       favourite,
       edgeChance,
-      mixScore,
       firstLevel,
       ranked,
       disagreement,
