@@ -49,15 +49,13 @@ class Stream:
 
     def __iter__(self) -> Iterator[tuple[str, object]]:
         event = ""
-        try:
-            while line := self._response.readline():
-                name, _, text = line.decode().rstrip("\n").partition(": ")
-                if name == "event":
-                    event = text
-                elif name == "data" and event != "heartbeat":
-                    yield event, json.loads(text)
-        finally:
-            self.close()
+        while line := self._response.readline():
+            name, _, text = line.decode().rstrip("\n").partition(": ")
+            if name == "event":
+                event = text
+            elif name == "data" and event != "heartbeat":
+                yield event, json.loads(text)
+        self.close()
 
     def close(self) -> None:
         self._response.close()
@@ -67,8 +65,10 @@ class Stream:
 def ask(address: str, question: str, max_new_tokens: int = 48) -> Answer:
     """Asks one question as a visitor of its own and waits for the end."""
     start, first, last, sentences = time.monotonic(), None, None, []
-    for event, data in Stream(address, "generate", [question, max_new_tokens, 0, 1, 0, 0, "jakiro", "", None]):
+    stream = Stream(address, "generate", [question, max_new_tokens, 0, 1, 0, 0, "jakiro", "", None])
+    for event, data in stream:
         if event == "error":
+            stream.close()
             error = data.get("error") if isinstance(data, dict) else str(data)
             return Answer(None, error, tuple(sentences), first, time.monotonic() - start)
         last = data[0]
