@@ -55,7 +55,8 @@ STOPS = (
     {
         "title": "The branch that looks one further",
         "idea": "The stronger expert minus the weaker one, taken from the same pass, guesses one position later than "
-        "the main branch. So the last two levels of the tree cost a single pass.",
+        "the main branch. So the last two levels of the tree cost a single pass. For that one expert has to hold what "
+        "comes later, and the other pushes nearly every next token.",
         "try": "Switch the contrastive branch off and on.",
         "notice": "A level disappears. The number of head passes does not change.",
         "belief": "“Contrastive” means that it votes against tokens.",
