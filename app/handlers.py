@@ -1,7 +1,7 @@
 """What happens when a visitor asks, stops or leaves: library events become small updates for the browser's view.
 
-An update carries the last few ticks, keyed by number, so that a late browser repairs a lost one; the browser keeps the
-history. Questions and answers are never logged.
+An update carries the last few ticks, keyed by number, so that a late browser repairs a lost one; what else it lost it
+asks for. The browser keeps the history. Questions and answers are never logged.
 """
 
 import uuid
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import gradio as gr
 
 from app.asking import Asking, read_asking
-from app.packing import pack_header, pack_step, to_json
+from app.packing import Packer, to_json
 from app.runs import Runs, Visitor
 from app.sentences import sentence_of
 from app.worker import ModelService, Run, batches
@@ -37,7 +37,7 @@ def begin(service: ModelService, runs: Runs, visitor: Visitor, asking: Asking, r
 
 
 def generate(service: ModelService, runs: Runs, visitor: Visitor, values: tuple) -> Iterator[dict]:
-    """Answers one question: yields the view's value at most twelve times a second, at last with text and end.
+    """Answers one question: yields the view's value, at most twelve times a second.
 
     A value that does not fit, or an error while answering, becomes `{"run": …, "error": sentence}`.
     """
@@ -60,29 +60,24 @@ def visitor_of(request: gr.Request) -> Visitor:
 
 
 def _updates(run: Run) -> Iterator[dict]:
-    ticks: dict[str, str] = {}
+    """The view's values: the last ticks by number; the last value, which Gradio sends twice, has one tick."""
+    packer = Packer()
     for number, batch in enumerate(batches(run.events, UPDATE_SECONDS)):
-        ticks[str(number)] = to_json([_pack(event) for event in batch])
-        ticks.pop(str(number - KEPT_TICKS), None)
-        value = {"run": run.id, "ticks": dict(ticks)}
+        run.ticks.append(to_json([packer.pack(event) for event in batch]))
         kind, _, payload = batch[-1]
+        kept = 1 if kind in ("done", "error") else KEPT_TICKS
+        first = max(0, number + 1 - kept)
+        value = {"run": run.id, "ticks": {str(first + i): tick for i, tick in enumerate(run.ticks[first:])}}
         if kind == "error":
             value["error"] = payload
-        if kind == "done":
-            value["answers"] = {
-                method: {"text": trace.text, "end_reason": trace.end_reason or "stopped"}
-                for method, trace in run.traces.items()
-            }
         yield value
 
 
-def _pack(event: tuple) -> list:
-    kind, method, payload = event
-    if kind == "step":
-        return [kind, method, pack_step(payload)]
-    if kind == "header":
-        return [kind, method, pack_header(payload)]
-    return [kind, method, payload]
+def missed_ticks(runs: Runs, run_id: str, first: int) -> list[str] | None:
+    """All ticks of an answer from number `first` on, for a browser that was too busy; None for an unknown answer."""
+    run = runs.find(str(run_id))
+    whole = isinstance(first, int) and not isinstance(first, bool) and first >= 0
+    return None if run is None or not whole else run.ticks[first:]
 
 
 def trace_of(runs: Runs, run_id: str) -> dict:

@@ -104,11 +104,17 @@ class Runs:
         Raises:
             ValueError: no such run, or it is no longer kept.
         """
+        run = self.find(run_id)
+        if run is None:
+            raise ValueError(words.UNKNOWN_RUN)
+        return dict(run.traces)
+
+    def find(self, run_id: str) -> Run | None:
+        """One run; None where there is no such one, or it is no longer kept."""
         self.drop_surplus()
         with self._lock:
-            if run_id not in self._runs:
-                raise ValueError(words.UNKNOWN_RUN)
-            return dict(self._runs[run_id][1].traces)
+            found = self._runs.get(run_id)
+        return found and found[1]
 
     @property
     def kept_bytes(self) -> int:
@@ -136,6 +142,6 @@ class Runs:
 
 
 def trace_bytes(run: Run) -> int:
-    """About how much memory a run's traces hold."""
+    """About how much memory a run's traces hold, and what was sent of them."""
     steps = sum(len(trace.steps) for trace in run.traces.values())
-    return NODE_BYTES * run.num_nodes + STEP_BYTES * (steps + 1)
+    return NODE_BYTES * run.num_nodes + STEP_BYTES * (steps + 1) + sum(map(len, run.ticks))

@@ -16,6 +16,7 @@ TRACES = ASSETS / "traces"
 SCRIPTS = (
     "dom.js",
     "pieces.js",
+    "packed.js",
     "history.js",
     "metrics.js",
     "baseline.js",

@@ -126,7 +126,7 @@ def stage_words(stage: str, share: float | None) -> str:
 
 
 class Run:
-    """One answer being made in its own thread; events wait in `events` and traces grow in `traces`.
+    """One answer being made in its own thread: events wait in `events`, traces grow in `traces`, `ticks` has been sent.
 
     Beside the device's events there are ("wait", None, sentence), and ("error", None, sentence) or ("done", None, None)
     as the last one.
@@ -137,6 +137,7 @@ class Run:
         self.events: queue.SimpleQueue = queue.SimpleQueue()
         self.traces: dict[str, Trace] = {}
         self.num_nodes = 0
+        self.ticks: list[str] = []
         self.finished = threading.Event()
         self._halt, self._reason = threading.Event(), None
         self._service, self._asking = service, asking
@@ -196,15 +197,16 @@ class Run:
 
 
 def batches(events: queue.SimpleQueue, seconds: float) -> Iterator[list]:
-    """Events in batches at most every `seconds`, until the last one has been given."""
+    """Events in batches until the last one has been given: at once, but at most every `seconds`."""
+    free = time.monotonic()
     while True:
         batch = [events.get()]
-        deadline = time.monotonic() + seconds
         while batch[-1][0] not in ("done", "error"):
             try:
-                batch.append(events.get(timeout=max(0.0, deadline - time.monotonic())))
+                batch.append(events.get(timeout=max(0.0, free - time.monotonic())))
             except queue.Empty:
                 break
+        free = time.monotonic() + seconds
         yield batch
         if batch[-1][0] in ("done", "error"):
             return

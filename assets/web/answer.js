@@ -6,6 +6,20 @@
   const FOLD_OVER = 1500;
   const LEGEND = ["expert_0", "expert_1", "contrastive", "context", "target"];
 
+  const ascii = (byte) => byte < 0x80;
+
+  // Up to which of the first `count` tokens units stay whatever follows. Between two ASCII characters, other than a line
+  // feed after a carriage return, there is always a border of characters.
+  function settledBefore(tokens, start, count) {
+    for (let i = count - 1; i > start; i -= 1) {
+      const [before, after] = [tokens[i - 1], tokens[i]];
+      const border = before.bytes.length && after.bytes.length && !before.special && !after.special
+        && ascii(before.bytes[before.bytes.length - 1]) && ascii(after.bytes[0]) && after.bytes[0] !== 0x0a;
+      if (border) return i;
+    }
+    return start;
+  }
+
   class AnswerView {
     constructor(host, { onPick, onPreview }) {
       this.host = host;
@@ -36,12 +50,15 @@
         this.drawn = [];
         this.lane = lane;
         this.start = start;
+        this.count = start;
         if (start) this.text.append(this.unfoldButton(start));
       }
-      const tokens = lane.tokens.slice(start, count);
+      const from = settledBefore(lane.tokens, start, Math.min(this.count, count));
+      this.count = count;
+      const tokens = lane.tokens.slice(from, count);
       const pieces = units(tokens.map((token) => (token.special ? new Uint8Array() : token.bytes)));
-      const wanted = this.withSpecials(pieces, tokens).map((unit) => this.describe(unit, tokens, start, live));
-      this.patch(wanted);
+      const wanted = this.withSpecials(pieces, tokens).map((unit) => this.describe(unit, tokens, from, live));
+      this.patch(wanted, from);
       this.select(selected);
       this.tail.textContent = tail || "";
     }
@@ -76,10 +93,13 @@
         step: tokens[unit.first].step };
     }
 
-    patch(wanted) {
+    // Units of tokens before `from` stay; the others become `wanted`
+    patch(wanted, from) {
+      let kept = this.drawn.length;
+      while (kept && this.drawn[kept - 1].last >= from) kept -= 1;
       let same = 0;
-      while (same < wanted.length && same < this.drawn.length && wanted[same].key === this.drawn[same].key) same += 1;
-      for (const unit of this.drawn.splice(same)) unit.element.remove();
+      while (same < wanted.length && wanted[same].key === (this.drawn[kept + same] || {}).key) same += 1;
+      for (const unit of this.drawn.splice(kept + same)) unit.element.remove();
       for (const unit of wanted.slice(same)) {
         unit.element = unit.special ? this.pill(unit) : unit.first === unit.last ? this.token(unit) : this.spread(unit);
         this.text.append(unit.element);
@@ -88,7 +108,11 @@
     }
 
     select(step) {
-      for (const unit of this.drawn) unit.element.classList.toggle("selected", unit.step === step && step >= 0);
+      for (const unit of this.drawn) {
+        const selected = unit.step === step && step >= 0;
+        if (Boolean(unit.selected) !== selected) unit.element.classList.toggle("selected", selected);
+        unit.selected = selected;
+      }
     }
 
     token(unit) {

@@ -6,14 +6,14 @@
 
   // Milliseconds between drawings of a part while an answer is being written
   const EVERY = { text: 80, numbers: 250, tree: 500 };
-  const LATE_MS = 40;
+  const IN_TIME_MS = 30;
   const SLOWEST = 8;
 
   const pending = { text: false, numbers: false, tree: false };
   const last = { text: 0, numbers: 0, tree: 0 };
   const cost = { text: 0, numbers: 0, tree: 0 };
   let asked = null; // when the frame that is still to come was asked for
-  let slow = 1; // by how much drawing is slowed down because frames come late
+  let delay = 0; // how long frames keep drawing waiting, in milliseconds, on average
 
   function redraw(...names) {
     (names.length ? names : Object.keys(pending)).forEach((name) => (pending[name] = true));
@@ -28,12 +28,13 @@
     const unhurried = (live() && state.follow) || state.playing;
     if (!unhurried) return 0;
     const every = name === "tree" && (state.everyStep || state.playing) ? EVERY.text : EVERY[name];
-    return Math.max(every * slow, 4 * cost[name]);
+    const slower = Math.min(SLOWEST, Math.max(1, delay / IN_TIME_MS));
+    return Math.max(every * slower, 4 * cost[name]);
   }
 
   function frame() {
     const now = performance.now();
-    slow = now - asked > LATE_MS ? Math.min(SLOWEST, slow * 1.25) : Math.max(1, slow * 0.95);
+    delay += 0.2 * (Math.min(now - asked, SLOWEST * IN_TIME_MS) - delay);
     asked = null;
     if (!screen.parts) return;
     for (const name of Object.keys(pending)) {

@@ -1,88 +1,9 @@
 // What the page knows: runs made of lanes, lanes made of a header and steps in the schema of a saved trace. Live
 // updates, shipped recordings and opened files all end up here and look the same afterwards.
 (() => {
-  const { fromHex, fromText, toHex } = Jakiro;
+  const { fromHex, StepReader } = Jakiro;
 
   const DRAWN_FIRST = ["jakiro", "context", "autoregressive"];
-
-  function pieceBytes(piece) {
-    return Array.isArray(piece) ? fromHex(piece[0]) : fromText(piece);
-  }
-
-  // Digits as app/packing.py writes them: 91 printable characters, the backslash left out
-  const digit = (code) => (code > 92 ? code - 36 : code - 35);
-
-  // A column of `count` whole numbers, all written with the same number of digits
-  function column(text, count) {
-    const width = count ? text.length / count : 0;
-    return Array.from({ length: count }, (_, i) => {
-      let value = 0;
-      for (let at = i * width; at < (i + 1) * width; at += 1) value = value * 91 + digit(text.charCodeAt(at));
-      return value;
-    });
-  }
-
-  const counted = (value, unit) => (value ? (value - 1) / unit : null);
-  const signed = (value, unit) => (value ? ((value - 1) % 2 ? -value / 2 : (value - 1) / 2) / unit : null);
-
-  // For each node its few numbers; null where it has none
-  function rows([width, text], count, read) {
-    const flat = column(text, width * count);
-    return Array.from({ length: count }, (_, i) => {
-      const row = flat.slice(i * width, (i + 1) * width).map(read).filter((value) => value !== null);
-      return row.length ? row : null;
-    });
-  }
-
-  // Columns back to one record per node; bytes stay hex, as in a trace file
-  function unpackStep(packed) {
-    const written = Array.isArray(packed.U) ? packed.U : packed.U.split("\x7f");
-    const ids = column(packed.T, written.length);
-    const pieces = written.map((piece, i) => ({ id: ids[i], piece: toHex(pieceBytes(piece)) }));
-    const count = packed.N;
-    const [tokens, choices, parents, passes, scores, drafts, targets, proposers, margins] = ["t", "c", "p", "d", "s", "q", "P",
-      "o", "g"].map((name) => column(packed[name], count));
-    const weights = rows(packed.w, count, (value) => counted(value, 1000));
-    const contributions = rows(packed.e, count, (value) => signed(value, 10));
-    const depths = [];
-    const nodes = parents.map((above, i) => {
-      const parent = above - 1;
-      depths.push(parent < 0 ? 0 : depths[parent] + 1);
-      return {
-        token_id: pieces[tokens[i]].id,
-        piece: pieces[tokens[i]].piece,
-        parent,
-        depth: depths[i],
-        draft_pass: passes[i],
-        score: -scores[i] / 1000 || 0,
-        draft_prob: counted(drafts[i], 100000),
-        target_prob: counted(targets[i], 100000),
-        proposer: packed.O[proposers[i]],
-        also_proposed_by: (packed.a && packed.a[i]) || [],
-        router_weights: weights[i] || [],
-        expert_contributions: contributions[i],
-        residual_contribution: null,
-        target_choice: pieces[choices[i]].id,
-        target_choice_piece: pieces[choices[i]].piece,
-        margin: (margins[i] / 1000) ** 2,
-      };
-    });
-    const [levels, most, why, expectedTokens, expectedMs, curve, reread] = packed.plan;
-    const added = [...packed.path.map((i) => nodes[i].token_id), pieces[packed.b].id];
-    return {
-      index: packed.i,
-      nodes,
-      accepted_path: packed.path,
-      bonus_token_id: pieces[packed.b].id,
-      bonus_piece: pieces[packed.b].piece,
-      committed_ids: added.slice(0, packed.n),
-      text: packed.x,
-      draft_ms: packed.ms[0],
-      verify_ms: packed.ms[1],
-      other_ms: packed.ms[2],
-      plan: { levels, nodes: most, why, expected_tokens: expectedTokens, expected_ms: expectedMs, curve, reread: Boolean(reread) },
-    };
-  }
 
   // Levels of a step's tree
   const depthOf = (step) => step.nodes.reduce((most, node) => Math.max(most, node.depth), 0);
@@ -92,6 +13,7 @@
       this.header = header;
       this.method = header.method;
       this.steps = [];
+      this.reader = new StepReader();
       this.endReason = null;
       this.tokens = [];
       this.seconds = []; // own clock at the end of each step
@@ -182,16 +104,16 @@
       return asked ? asked.content : header.raw_prompt || "";
     }
 
-    // One live event as app/handlers.py packs it
+    // One live event as app/packing.py packs it
     take([kind, method, payload]) {
       if (kind === "wait") this.waiting = payload;
       else if (kind === "header") {
         this.waiting = null;
         if (!this.lanes[method]) this.lanes[method] = new Lane(payload);
       } else if (kind === "step") {
-        if (this.lanes[method] && payload.i === this.lanes[method].steps.length) {
-          this.lanes[method].add(unpackStep(payload));
-        }
+        const lane = this.lanes[method];
+        const step = lane && lane.reader.read(payload, lane.steps.length);
+        if (step) lane.add(step);
       } else if (kind === "end") {
         if (this.lanes[method]) this.lanes[method].endReason = payload;
       } else {
@@ -218,5 +140,5 @@
     return { header: lane.header, steps: lane.steps, end_reason: lane.endReason };
   }
 
-  Object.assign(Jakiro, { Run, Lane, unpackStep, runFromTraces, traceOf, depthOf });
+  Object.assign(Jakiro, { Run, Lane, runFromTraces, traceOf, depthOf });
 })();

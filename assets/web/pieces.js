@@ -2,6 +2,7 @@
 (() => {
   const segmenter = new Intl.Segmenter(undefined, { granularity: "grapheme" });
   const encoder = new TextEncoder();
+  const decoder = new TextDecoder();
 
   const fromHex = (hex) => Uint8Array.from(hex.match(/../g) || [], (pair) => parseInt(pair, 16));
   const toHex = (bytes) => Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
@@ -24,7 +25,7 @@
         && bytes[end] <= (end === i + 1 ? high : 0xbf)) end += 1;
       const complete = length > 0 && end === i + length;
       const open = !complete && length > 0 && end === bytes.length;
-      const text = complete ? new TextDecoder().decode(bytes.subarray(i, end)) || "\ufeff" : "\ufffd";
+      const text = complete ? decoder.decode(bytes.subarray(i, end)) || "\ufeff" : "\ufffd";
       found.push({ text, start: i, end, state: complete ? "ok" : open ? "open" : "bad" });
       i = end;
     }

@@ -4,6 +4,7 @@
   const { state } = screen;
 
   const FIRST_PLAY_MS = 800;
+  let server = null; // the page's own functions; null in saved pages
 
   function show(run, index) {
     Object.assign(state, { run, playing: false, time: null, sought: false, follow: !run || !run.finished, index: index ?? 0,
@@ -23,7 +24,7 @@
 
   function begin(id) {
     const run = new Run(id, "live");
-    Object.assign(run, { ticks: 0, form: Jakiro.formAsked() });
+    Object.assign(run, { ticks: 0, newest: -1, form: Jakiro.formAsked() });
     state.seen.add(id);
     state.turns.push(run);
     state.waiting = run;
@@ -38,11 +39,13 @@
     run = run || begin(value.run);
     run.heard = performance.now();
     const numbers = Object.keys(value.ticks).map(Number).sort((a, b) => a - b);
+    run.newest = Math.max(run.newest, ...numbers);
     for (const number of numbers) {
-      if (number < run.ticks) continue;
+      if (number !== run.ticks) continue;
       JSON.parse(value.ticks[number]).forEach((event) => run.take(event));
       run.ticks = number + 1;
     }
+    if (run.ticks <= run.newest) fetchMissed(run);
     if (run === state.waiting && (run.main || run.finished)) {
       state.waiting = null;
       if (run.main) show(run);
@@ -57,6 +60,20 @@
       }
     }
     redraw();
+  }
+
+  // A browser that was too busy to see every value asks for what it missed: steps are read in order
+  async function fetchMissed(run) {
+    if (run.fetching) return;
+    run.fetching = true;
+    const first = run.ticks;
+    const missed = await server.missed({ run: run.id, first }).catch(() => null);
+    run.fetching = false;
+    if (missed && missed.length) grow({ run: run.id, ticks: Object.fromEntries(missed.map((tick, i) => [first + i, tick])) });
+    else {
+      run.take(["done"]);
+      redraw();
+    }
   }
 
   function clear() {
@@ -97,7 +114,8 @@
     return run;
   }
 
-  function mountView(element, props, watch, server) {
+  function mountView(element, props, watch, functions) {
+    server = functions;
     const actions = { ...moves, redraw, setTab, showRecording, show, server, askAgain: () => Jakiro.askAgain(state),
       edit: () => Jakiro.edit(state, screen.parts.turns) };
     screen.parts = Jakiro.buildParts(element.querySelector(".jk-view"), state, actions);

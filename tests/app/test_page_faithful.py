@@ -103,15 +103,52 @@ def check_all(tab, trace: dict, every: int = 1) -> None:
     assert any(drawn["folded"] for drawn in tab.evaluate(READ, [indices, False]))
 
 
+def ticks_of(made, pairs) -> list[str]:
+    """The updates of a finished race, one event each."""
+    events = [("header", method, trace.header) for method, trace in made.traces.items()]
+    events += [("step", method, step) for method, step in pairs]
+    events += [("end", method, trace.end_reason) for method, trace in made.traces.items()] + [("done", None, None)]
+    packer = packing.Packer()
+    return [packing.to_json([packer.pack(event)]) for event in events]
+
+
 def test_live_updates_draw_what_the_trace_says(modules):
     made, pairs = race()
-    events = [["header", method, packing.pack_header(trace.header)] for method, trace in made.traces.items()]
-    events += [["step", method, packing.pack_step(step)] for method, step in pairs]
-    events += [["end", method, trace.end_reason] for method, trace in made.traces.items()] + [["done", None, None]]
-    ticks = {str(i): packing.to_json([event]) for i, event in enumerate(events)}
+    ticks = dict(enumerate(ticks_of(made, pairs)))
     modules.evaluate(f"ticks => {{ {MOUNT}; Jakiro.receive({{run: '{'a' * 32}', ticks}}); }}", ticks)
     modules.wait_for_selector("svg.tree")
     check_all(modules, made.traces["jakiro"].to_dict())
+
+
+def test_updates_that_a_busy_browser_did_not_see_are_fetched(modules):
+    made, pairs = race()
+    ticks = ticks_of(made, pairs)
+    seen = [0, 1, 2, 7, 8, 20, len(ticks) - 1]
+    modules.evaluate(
+        """async ([ticks, seen, id]) => {
+             window.asked = [];
+             let sent = 0;
+             const missed = async ({ run, first }) => {
+               window.asked.push([run === id, first]);
+               const found = ticks.slice(first, sent);
+               await new Promise(done => setTimeout(done, 30));
+               return found;
+             };
+             const server = { missed, recording_names: async () => [] };
+             Jakiro.watchConnection = () => {}; // an empty tab has no storage
+             Jakiro.mountView(document.querySelector('#host'), {}, null, server);
+             for (const number of seen) {
+               sent = number + 1;
+               Jakiro.receive({ run: id, ticks: { [number]: ticks[number] } });
+               await new Promise(done => setTimeout(done, 20));
+             } }""",
+        [ticks, seen, "a" * 32],
+    )
+    modules.wait_for_selector('.jk-view[data-finished="true"]')
+    asked = modules.evaluate("window.asked")
+    assert all(right for right, _ in asked) and len(asked) >= 2 and asked[0][1] == 3
+    check_all(modules, made.traces["jakiro"].to_dict(), every=4)
+    assert modules.evaluate("Object.keys(Jakiro.moves.state.run.lanes).length") == 2
 
 
 def test_an_opened_file_and_the_page_saved_from_it_draw_what_the_trace_says(modules, open_tab, tmp_path):
@@ -172,23 +209,22 @@ def test_a_saved_page_has_the_race_and_its_result(modules, open_tab, tmp_path):
 
 def test_drawing_slows_down_by_itself_where_frames_come_late(modules):
     made, pairs = race(nodes=8)
-    header = {method: packing.pack_header(trace.header) for method, trace in made.traces.items()}
-    steps = [["step", method, packing.pack_step(step)] for method, step in pairs if method == "jakiro"]
-    drawings = """async ([header, steps, late, id]) => {
+    ticks = [tick for tick in ticks_of(made, pairs) if tick.startswith(('[["header","jakiro"', '[["step","jakiro"'))]
+    drawings = """async ([ticks, late, id]) => {
       const own = window.requestAnimationFrame;
       if (late) window.requestAnimationFrame = call => setTimeout(() => own(call), late);
       const root = document.querySelector('.jk-view');
-      Jakiro.receive({ run: id, ticks: { 0: JSON.stringify([["header", "jakiro", header]]) } });
+      Jakiro.receive({ run: id, ticks: { 0: ticks[0] } });
       const before = Number(root.dataset.drawn || 0);
       for (let i = 0; i < 24; i += 1) {
-        Jakiro.receive({ run: id, ticks: { [i + 1]: JSON.stringify([steps[i % steps.length]]) } });
+        Jakiro.receive({ run: id, ticks: { [i + 1]: ticks[1 + i % (ticks.length - 1)] } });
         await new Promise(done => setTimeout(done, 100));
       }
       window.requestAnimationFrame = own;
       return Number(root.dataset.drawn) - before;
     }"""
     modules.evaluate(MOUNT)
-    late = modules.evaluate(drawings, [header["jakiro"], steps, 120, "b" * 32])
+    late = modules.evaluate(drawings, [ticks, 120, "b" * 32])
     modules.wait_for_timeout(300)
-    assert modules.evaluate("Jakiro.moves.state.run.main.steps.length") == min(24, len(steps))
+    assert modules.evaluate("Jakiro.moves.state.run.main.steps.length") == min(24, len(ticks) - 1)
     assert 1 <= late <= 10

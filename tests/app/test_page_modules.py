@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from app.packing import pack_step, to_json
+from app.packing import Packer, to_json
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.trace import acceptance_by_depth
 from tests.app.fake import FakeGenerator
@@ -66,6 +66,33 @@ def test_units_hold_every_character_once_and_cover_every_byte(functions, pieces)
     assert "".join(unit["text"] for unit in units) == b"".join(pieces).decode("utf-8", "replace")
     covered = {token for unit in units for token in range(unit["first"], unit["last"] + 1)}
     assert covered == set(range(len(pieces)))
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [b"Hi", b" there", b"\r", b"\n", b" you", "\u0301".encode(), b" e", "é".encode()[:1], "é".encode()[1:], b" z"],
+        ["🌍".encode()[:2], "🌍".encode()[2:], b" ok", "👩".encode(), "\u200d".encode(), "🚀".encode(), b"a", b"b"],
+        [b"broken \xff\xfe", b"\xc3", b"(", b"", b"x", b"\xe2\x82", b" y", "مرحبا".encode(), b"1", b"2"],
+    ],
+)
+def test_an_answer_that_grows_or_shrinks_looks_like_one_drawn_at_once(functions, pieces):
+    traces = traces_of(pieces, nodes=8)
+    grown, fresh = functions.evaluate(
+        """traces => {
+          const lane = Jakiro.runFromTraces('x', 'opened', traces).main;
+          const view = () => new Jakiro.AnswerView(document.createElement('div'), { onPick() {}, onPreview() {} });
+          const look = (one, count) => {
+            one.draw(lane, count, { live: count < lane.tokens.length, selected: count % 3, tail: '' });
+            return one.text.innerHTML.replace(/ +"/g, '"'); // a class that went may leave a space
+          };
+          const kept = view();
+          const counts = [...lane.tokens.keys()].map(i => i + 1);
+          const order = [...counts, ...counts.slice().reverse(), 1, counts.length, 2, counts.length - 1, 5];
+          return [order.map(count => look(kept, count)), order.map(count => look(view(), count))]; }""",
+        traces,
+    )
+    assert grown == fresh
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 8, 24, 40, 64])
@@ -131,8 +158,11 @@ def agrees(found, wanted) -> bool:
 @pytest.mark.parametrize("nodes", [1, 24, 64, 120])
 def test_packed_steps_unpack_to_those_of_the_trace(functions, nodes):
     stream = FakeGenerator().stream(QUESTION, SamplingParams(max_new_tokens=40), tree=TreeConfig(nodes=nodes, depth=8))
-    packed = [json.loads(to_json(pack_step(step))) for step in stream]
-    found = functions.evaluate("steps => steps.map(Jakiro.unpackStep)", packed)
+    packer = Packer()
+    packer.pack(("header", "jakiro", stream.trace.header))
+    packed = [json.loads(to_json(packer.pack(("step", "jakiro", step))))[2] for step in stream]
+    read = "steps => { const reader = new Jakiro.StepReader(); return steps.map((step, i) => reader.read(step, i)); }"
+    found = functions.evaluate(read, packed)
     for step, own in zip(found, stream.trace.to_dict()["steps"], strict=True):
         assert agrees(step, own), (step, own)
         for node, wanted in zip(step["nodes"], own["nodes"], strict=True):

@@ -1,11 +1,11 @@
-"""Packed steps are small, exact in what is counted, and readable by a browser."""
+"""Packed steps are small, and say nothing twice; what a browser reads of them is in `test_page_modules.py`."""
 
 import json
 from dataclasses import replace
 
 import pytest
 
-from app.packing import DIGITS, SEPARATOR, pack_column, pack_header, pack_piece, pack_step, to_json
+from app.packing import DIGITS, SEPARATOR, Packer, pack_column, pack_header, pack_piece, to_json
 from jakiro.config import SamplingParams, TreeConfig
 from tests.app.fake import FakeGenerator
 
@@ -23,8 +23,16 @@ def unpacked(text: str, count: int) -> list[int]:
     return [sum(digit * len(DIGITS) ** (width - 1 - place) for place, digit in enumerate(part)) for part in parts]
 
 
+def packer() -> Packer:
+    packer = Packer()
+    stream = FakeGenerator().stream(QUESTION, SamplingParams(), tree=TreeConfig())
+    packer.pack(("header", "jakiro", stream.trace.header))
+    return packer
+
+
 def size(step) -> int:
-    return len(to_json(pack_step(step)).encode())
+    """Bytes of a step that is the first of its answer, so that no token of it is known."""
+    return len(to_json(packer().pack(("step", "jakiro", step))).encode())
 
 
 @pytest.mark.parametrize("nodes", [1, 8, 24, 40, 64])
@@ -54,18 +62,19 @@ def test_columns_are_as_wide_as_their_largest_number_needs(largest):
     assert json.dumps(pack_column(range(91))).count("\\") == 0
 
 
-def test_a_packed_step_keeps_every_id_parent_and_path():
-    for step in steps_of(24):
-        packed = json.loads(to_json(pack_step(step)))
-        table = unpacked(
-            packed["T"], len(packed["U"].split(SEPARATOR) if isinstance(packed["U"], str) else packed["U"])
-        )
-        assert [table[place] for place in unpacked(packed["t"], 24)] == [node.token_id for node in step.nodes]
-        assert [table[place] for place in unpacked(packed["c"], 24)] == [node.target_choice for node in step.nodes]
-        assert [above - 1 for above in unpacked(packed["p"], 24)] == [node.parent for node in step.nodes]
-        assert packed["path"] == list(step.accepted_path)
-        assert packed["n"] == len(step.committed_ids)
-        assert [packed["O"][place] for place in unpacked(packed["o"], 24)] == [node.proposer for node in step.nodes]
+def test_tokens_and_sentences_travel_once_an_answer():
+    one, steps = packer(), steps_of(24)
+    packed = [one.pack(("step", "jakiro", step))[2] for step in steps]
+    sent = []
+    for _, pieces, _, _ in packed:
+        sent += pieces if isinstance(pieces, list) else pieces.split(SEPARATOR) if pieces else []
+    wanted = {(node.token_id, node.piece) for step in steps for node in step.nodes}
+    wanted |= {(node.target_choice, node.target_choice_piece) for step in steps for node in step.nodes}
+    wanted |= {(step.bonus_token_id, step.bonus_piece) for step in steps}
+    assert sorted(sent, key=str) == sorted((pack_piece(piece) for _, piece in wanted), key=str)
+    names = [name for _, _, names, _ in packed for name in names]
+    said = {node.proposer for step in steps for node in step.nodes} | {step.plan.why for step in steps}
+    assert len(names) == len(set(names)) and set(names) == said
 
 
 def test_bytes_that_are_no_text_travel_as_hex():

@@ -1,5 +1,6 @@
 """The model serves one answer at a time, in order, and is free soon after Stop or a closed tab."""
 
+import json
 import threading
 import time
 
@@ -192,15 +193,25 @@ def test_a_closed_generator_stops_its_run():
     assert generator.active == 0
 
 
-def test_updates_are_small_and_overlap_so_that_one_may_be_lost():
+def test_updates_overlap_in_order_and_the_last_one_repeats_nothing():
     service, runs = ready_service(FakeGenerator(pace=0.2)), Runs(Limits())
     values = ("Why?", 0, 1, 0, 0, 256, words.FIXED, 23, 5, False, True, False, words.EXACT, "", [])
     updates = list(handlers.generate(service, runs, Visitor("tab"), values))
     assert all(len(update["ticks"]) <= handlers.KEPT_TICKS for update in updates)
     numbers = [max(map(int, update["ticks"])) for update in updates]
     assert numbers == list(range(len(updates)))
-    assert updates[-1]["answers"]["jakiro"]["end_reason"] == "eos"
-    assert runs.traces(updates[0]["run"])["jakiro"].text == updates[-1]["answers"]["jakiro"]["text"]
+    assert len(updates[-1]["ticks"]) == 1
+    sent = {int(number): tick for update in updates for number, tick in update["ticks"].items()}
+    run_id = updates[0]["run"]
+    assert handlers.missed_ticks(runs, run_id, 0) == [sent[number] for number in numbers]
+    assert handlers.missed_ticks(runs, run_id, 3) == [sent[number] for number in numbers[3:]]
+    for run, first in (("another", 0), (run_id, -1), (run_id, "0"), (None, 0), (run_id, None)):
+        assert handlers.missed_ticks(runs, run, first) is None
+    events = [event for number in numbers for event in json.loads(sent[number])]
+    for method, trace in runs.traces(run_id).items():
+        assert "".join(payload[3] for kind, lane, payload in events if (kind, lane) == ("step", method)) == trace.text
+        assert ["end", method, "eos"] in events
+    assert events[-1] == ["done", None, None]
 
 
 def test_a_session_that_left_is_forgotten():
