@@ -138,7 +138,7 @@ def _server_functions(runs: Runs) -> list[Callable]:
 
     def missed(asked) -> list[str] | None:
         """What the browser did not get of an answer: {"run": its id, "first": the number of the first lost update}."""
-        asked = _only(asked)
+        asked = web.only(asked)
         return handlers.missed_ticks(runs, asked.get("run"), asked.get("first")) if isinstance(asked, dict) else None
 
     return [recording_names, recording, trace_text, missed]

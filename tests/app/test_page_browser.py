@@ -39,6 +39,21 @@ def test_what_is_drawn_equals_the_trace_of_that_request(open_tab, fake_address, 
     assert "✓" in tab.inner_text('[data-metric="same"]')
 
 
+def test_updates_that_were_lost_come_from_the_server_once_more(open_tab, fake_address):
+    tab = open_tab(fake_address)
+    ask(tab, "Why is the sky blue?")
+    wait_until_finished(tab)
+    text = tab.inner_text(".answer-text")
+    tab.evaluate(
+        "() => { const run = Jakiro.moves.state.run; run.number = run.ticks - 1;"
+        " Object.assign(run, { ticks: 0, finished: false, lanes: {} });"
+        " Jakiro.screen.state.waiting = run; Jakiro.receive({ run: run.id, ticks: { [run.number]: '[]' } }); }"
+    )
+    tab.wait_for_function("() => Jakiro.moves.state.run.ticks > Jakiro.moves.state.run.number")
+    wait_until_finished(tab)
+    assert tab.inner_text(".answer-text") == text
+
+
 def test_scrubbing_while_live_holds_the_step_and_stop_stops(open_tab):
     blocks, address = serve(lambda: FakeGenerator(default_answer() * 4, pace=3))
     try:
