@@ -14,6 +14,8 @@ from app.picker import LoaderOf, Picker
 from app.runs import Runs
 from app.worker import ModelService
 
+# By itself Gradio looks a thousand times a second whether somebody asks, which takes a part of a core from the model
+QUEUE_LOOK_SECONDS = 0.02
 _VIEW_TEMPLATE = '<div class="jk-view"></div>'
 _TOP_TEMPLATE = '<div class="jk-top"></div>'
 
@@ -117,6 +119,7 @@ def build(
         api.register(service, runs)
         page.unload(forget)
     page.queue(max_size=None, api_open=False)
+    page._queue.sleep_when_free = QUEUE_LOOK_SECONDS
     page.service, page.runs, page.benchmarks = service, runs, benchmarks
     return page
 

@@ -1,5 +1,6 @@
 """What a live answer weighs on its way to the browser, counted without a clock: trees of 24 nodes over 500 steps."""
 
+import asyncio
 import itertools
 
 import orjson
@@ -7,7 +8,8 @@ import pytest
 from gradio.server_messages import ProcessCompletedMessage, ProcessGeneratingMessage
 from gradio.utils import diff
 
-from app import handlers
+from app import handlers, page
+from app.local_device import LocalDevice
 from jakiro.config import SamplingParams, TreeConfig
 from tests.app.fake import FakeGenerator
 
@@ -63,3 +65,16 @@ def test_updates_weigh_three_kilobytes_or_less_on_average(monkeypatch, steps_at_
     # Neither the first nor the last update, nor its repetition, says again what was said
     assert max(sizes) <= 2 * MOST_BYTES
     assert sum(sizes[-2:]) <= MOST_BYTES
+
+
+def test_an_idle_page_looks_for_questions_fifty_times_a_second(monkeypatch):
+    blocks = page.build(LocalDevice(FakeGenerator))
+    queue, waits = blocks._queue, []
+
+    async def sleep(seconds):
+        waits.append(seconds)
+        queue.stopped = len(waits) == 5
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    asyncio.run(queue.start_processing())
+    assert waits == [page.QUEUE_LOOK_SECONDS] * 5 == [0.02] * 5
