@@ -357,7 +357,7 @@ class Trainer:
         }
 
     def resume(self) -> None:
-        """Goes on from the last checkpoint in `state_folder`.
+        """Goes on from the last checkpoint in `state_folder`; says which options are others than it was begun with.
 
         Raises:
             FileNotFoundError: there is none.
@@ -366,6 +366,10 @@ class Trainer:
         if not path.is_file():
             raise FileNotFoundError(f"Nothing to resume: {path} does not exist; start without --resume.")
         state = torch.load(path, map_location="cpu", weights_only=True)
+        begun, given = state["options"], asdict(self.options)
+        changed = [f"{name} {begun.get(name)} → {value}" for name, value in given.items() if begun.get(name) != value]
+        if changed:
+            log.warning("Resumed with other options than the run was begun with: %s.", ", ".join(changed))
         self.head.load_state_dict(state["head"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.step, self.epoch, self.next_batch, self.num_ready = state["position"]

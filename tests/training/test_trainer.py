@@ -39,6 +39,16 @@ def trainer(folder, options) -> Trainer:
     return Trainer(head, cache, options, folder / "head", folder / "state", clock=Clock())
 
 
+def test_resuming_with_other_options_names_them(tmp_path, caplog):
+    trainer(tmp_path, TrainingOptions(max_steps=2, **OPTIONS)).run()
+    for max_steps, sentences in ((2, []), (4, ["max_steps 2 → 4."])):
+        caplog.clear()
+        trainer(tmp_path, TrainingOptions(max_steps=max_steps, **OPTIONS)).resume()
+        assert [record.message.split(": ")[1] for record in caplog.records if "other options" in record.message] == (
+            sentences
+        )
+
+
 @pytest.mark.parametrize("optimizer", ["muon", "adamw"])
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, optimizer):
     options = TrainingOptions(max_steps=14, optimizer=optimizer, **OPTIONS)
