@@ -29,9 +29,10 @@ def begin(service: ModelService, runs: Runs, visitor: Visitor, asking: Asking, r
         ValueError: one sentence about the limit that does not allow it.
     """
     asking = service.limits.check(asking)
-    runs.admit(visitor, replace)
-    run = Run(service, asking, group=visitor.address)
-    runs.add(visitor, run)
+    with runs.entrance:
+        runs.admit(visitor, replace)
+        run = Run(service, asking, group=visitor.address)
+        runs.add(visitor, run)
     run.start()
     return run
 

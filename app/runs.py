@@ -40,6 +40,8 @@ class Runs:
         self._limits, self._now = limits, now
         self._pace = Pace(now)
         self._lock = threading.Lock()
+        # Held from admitting an answer until it is counted, so that two requests at once are two
+        self.entrance = threading.Lock()
         self._runs: OrderedDict[str, tuple[str, Run, float]] = OrderedDict()
 
     def admit(self, visitor: Visitor, replace: bool = True) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from app import words
 from app.asking import Asking
+from app.handlers import begin
 from app.limits import Limits
 from app.local_device import LocalDevice
 from app.pace import Pace
@@ -301,3 +302,32 @@ def test_sentences_name_no_folders_and_are_not_endless():
     assert for_visitors("a\ud800b") == "a?b"
     assert len(for_visitors("x" * 10_000)) == 401
     assert sentence_of(OSError("/srv/ada/x")) == words.UNEXPECTED.format(kind="OSError")
+
+
+def test_of_many_questions_in_the_same_moment_a_visitor_gets_as_many_as_may_run_at_once(monkeypatch):
+    generator = FakeGenerator()
+    generator.gate.clear()
+    service = ready_service(generator, answers_at_once=2)
+    runs, visitor, refusals, together = Runs(service.limits), Visitor("tab"), [], threading.Barrier(8)
+    make = Run.__init__
+
+    def make_slowly(*arguments, **options):
+        time.sleep(0.02)
+        make(*arguments, **options)
+
+    monkeypatch.setattr(Run, "__init__", make_slowly)
+
+    def ask_now():
+        together.wait()
+        try:
+            begin(service, runs, visitor, asking(), replace=False)
+        except ValueError as refusal:
+            refusals.append(str(refusal))
+
+    threads = [threading.Thread(target=ask_now) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    generator.gate.set()
+    assert refusals == [words.TOO_MANY_AT_ONCE.format(limit=2)] * 6
