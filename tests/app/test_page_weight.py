@@ -1,14 +1,16 @@
-"""What a live answer weighs on its way to the browser, counted without a clock: trees of 24 nodes over 500 steps."""
+"""What a live answer weighs on its way to the browser, and when it goes, without a clock: 500 steps of 24 nodes."""
 
 import asyncio
 import itertools
+import queue
+from types import SimpleNamespace
 
 import orjson
 import pytest
 from gradio.server_messages import ProcessCompletedMessage, ProcessGeneratingMessage
 from gradio.utils import diff
 
-from app import handlers, page
+from app import handlers, page, worker
 from app.local_device import LocalDevice
 from jakiro.config import SamplingParams, TreeConfig
 from tests.app.fake import FakeGenerator
@@ -78,3 +80,34 @@ def test_an_idle_page_looks_for_questions_fifty_times_a_second(monkeypatch):
     monkeypatch.setattr(asyncio, "sleep", sleep)
     asyncio.run(queue.start_processing())
     assert waits == [page.QUEUE_LOOK_SECONDS] * 5 == [0.02] * 5
+
+
+class Arrivals:
+    """Events that come at given milliseconds, and the clock by which they come."""
+
+    def __init__(self, moments: list[int]) -> None:
+        self.now, self.left = 0.0, [(moment / 1000, ("step", "jakiro", moment)) for moment in moments]
+        self.left.append((self.left[-1][0], ("done", None, None)))
+
+    def get(self, timeout: float = float("inf")):
+        if self.left[0][0] > self.now + timeout:
+            self.now += timeout
+            raise queue.Empty
+        moment, event = self.left.pop(0)
+        self.now = max(self.now, moment)
+        return event
+
+
+@pytest.mark.parametrize(("every", "least"), [(30, 11), (75, 11), (120, 8), (200, 5)])
+def test_updates_go_out_at_once_but_not_twice_within_their_time(monkeypatch, every, least):
+    arrivals = Arrivals(list(range(0, 4000, every)))
+    monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=lambda: arrivals.now))
+    given = [(arrivals.now, batch) for batch in worker.batches(arrivals, handlers.UPDATE_SECONDS)]
+    gaps = [after - before for (before, _), (after, _) in itertools.pairwise(given)]
+    assert min(gaps[:-1]) >= handlers.UPDATE_SECONDS - 1e-9  # the end does not wait
+    assert len(given) >= least * given[-1][0]
+    assert all(now - batch[0][2] / 1000 <= handlers.UPDATE_SECONDS + 1e-9 for now, batch in given[:-1])
+    moments = [payload for _, batch in given for kind, _, payload in batch if kind == "step"]
+    assert moments == list(range(0, 4000, every))
+    if every > 1000 * handlers.UPDATE_SECONDS:
+        assert all(now == batch[0][2] / 1000 for now, batch in given[:-1])
