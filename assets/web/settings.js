@@ -32,16 +32,18 @@
 
   // The same question again with the next seed, in place of the last answer
   function askAgain(state) {
-    const run = state.turns.pop();
+    const run = state.turns[state.turns.length - 1];
     if (!run || !run.main) return;
+    state.replaced = state.turns.pop();
     override = { question: run.question, seed: run.main.header.sampling.seed + 1 };
     document.querySelector("#ask").click();
   }
 
   function edit(state, turnsHost) {
-    const run = state.turns.pop();
+    const run = state.turns[state.turns.length - 1];
     const box = document.querySelector("#question textarea, #question input");
     if (!run || !box) return;
+    state.replaced = state.turns.pop();
     box.value = run.question;
     box.dispatchEvent(new Event("input", { bubbles: true }));
     box.focus();

@@ -20,6 +20,15 @@
     if (!value || !value.run) return;
     if (value.ticks) grow(value);
     if (value.error) Jakiro.notify("error", value.error);
+    if (value.error && !state.waiting) putBack();
+  }
+
+  // An answer that was to make room for another one stays where no other came
+  function putBack() {
+    if (!state.replaced) return;
+    state.turns.push(state.replaced);
+    state.replaced = null;
+    Jakiro.drawTurns(screen.parts.turns, state);
   }
 
   function begin(id) {
@@ -48,8 +57,13 @@
     if (run.ticks <= run.newest) fetchMissed(run);
     if (run === state.waiting && (run.main || run.finished)) {
       state.waiting = null;
-      if (run.main) show(run);
-      else state.turns.splice(state.turns.indexOf(run), 1);
+      if (run.main) {
+        state.replaced = null;
+        show(run);
+      } else {
+        state.turns.splice(state.turns.indexOf(run), 1);
+        putBack();
+      }
     }
     if (run.finished) Jakiro.baseline.remember(run);
     if (run === state.run) {
@@ -77,7 +91,7 @@
   }
 
   function clear() {
-    Object.assign(state, { turns: [], waiting: null });
+    Object.assign(state, { turns: [], waiting: null, replaced: null });
     Jakiro.notify(null);
     show(null);
   }

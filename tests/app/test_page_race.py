@@ -5,6 +5,7 @@ import json
 import pytest
 
 from app import words
+from app.limits import Limits
 from jakiro.config import SamplingParams, TreeConfig
 from tests.app.conftest import ask, serve, wait_until_finished
 from tests.app.fake import FakeGenerator, default_answer
@@ -150,3 +151,18 @@ def test_a_saved_answer_is_the_trace_of_the_library_to_the_last_digit(open_tab, 
     with tab.expect_download() as again:
         tab.click('[data-save="save_json"]')
     assert again.value.path().read_text() == text
+
+
+@pytest.mark.parametrize("button", ["ask_again", "edit"])
+def test_an_answer_that_was_to_be_replaced_stays_when_the_new_question_is_refused(open_tab, button):
+    blocks, address = serve(lambda: FakeGenerator(), limits=Limits(answers_per_minute=1))
+    tab = open_tab(address)
+    ask(tab, "Why?")
+    wait_until_finished(tab)
+    tab.get_by_role("button", name=words.BROWSER[button]).last.click()
+    if button == "edit":
+        assert tab.evaluate("Jakiro.moves.state.turns.length") == 0
+        tab.click("#ask")
+    tab.wait_for_selector("#jk-notice:visible")
+    assert tab.evaluate("Jakiro.moves.state.turns.map(run => run.question)") == ["Why?"]
+    blocks.close()
