@@ -94,15 +94,16 @@ class TreeGrower:
             self.noise = noise_rows.rows(self.root_position + 1, self.depth)
         self.levels: list[_Level] = []
         self.outputs = [root]
+        self.last_expanded = self.depth - 2 if self.contrastive else self.depth - 1
+        self.ahead: Tensor | None = None
 
     def grow(self) -> DraftTree:
         """Runs the passes and keeps the best nodes."""
-        last_expanded = self.depth - 2 if self.contrastive else self.depth - 1
         zero = torch.zeros(1, dtype=torch.int64, device=self.device)
         self._add(self._children(self._main_scores(self.outputs[0]), 1, BRANCH_MAIN), zero, zero * 0.0, zero, 1)
         frontier = torch.arange(self.width, device=self.device)
         visible = torch.eye(self.width, dtype=torch.bool, device=self.device)
-        for depth in range(1, last_expanded + 1):
+        for depth in range(1, self.last_expanded + 1):
             if depth > 1:
                 own = torch.eye(self.width, dtype=torch.bool, device=self.device)
                 visible = torch.cat([visible[self._rows_in_pass(frontier)], own], dim=1)
@@ -146,8 +147,7 @@ class TreeGrower:
     def _add_contrastive(self, frontier: Tensor) -> None:
         """The deepest level: each best node of the level above gets its own row's contrastive candidates."""
         above = self.levels[-1]
-        scores = self._scaled(self.outputs[-1].contrastive[0])
-        children = self._children((scores, None), self.depth, BRANCH_CONTRASTIVE)
+        children = self._children((self.ahead, None), self.depth, BRANCH_CONTRASTIVE)
         own = self._rows_in_pass(frontier)
         children = _Children(*(getattr(children, f.name)[own] for f in fields(_Children)))
         self._add(
@@ -190,7 +190,14 @@ class TreeGrower:
         return logits / self.sampling.temperature if self.divides else logits
 
     def _main_scores(self, output: HeadOutput) -> tuple[Tensor, Tensor | None]:
-        """(rows, draft vocabulary) log q up to a constant; decoupled: also the expert with the largest w_e q_e."""
+        """(rows, draft vocabulary) log q up to a constant; decoupled: also the expert with the largest w_e q_e.
+
+        The last pass gives its contrastive branch's too: the output rows are read once for both.
+        """
+        if self.contrastive and len(self.outputs) > self.last_expanded:
+            both = self._scaled(torch.cat([output.features[0], output.contrastive[0]]))
+            scores, self.ahead = both.split(output.features.shape[1])
+            return scores, None
         if self.head.config.fusion == "summed":
             return self._scaled(output.features[0]), None
         log_probs = self._scaled(output.features[:, 0]).log_softmax(-1)

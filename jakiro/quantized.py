@@ -31,11 +31,11 @@ class QuantizedLinear(nn.Module):
         self._seven_bits = not getattr(torch.cpu, "get_capabilities", dict)().get("avx512_vnni", False)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        rows = hidden.reshape(-1, self.in_features).float()
+        if hidden.numel() <= _ROWS * self.in_features:
+            return torch.ops.quantized.linear_dynamic(hidden.float(), self.packed, self._seven_bits).to(hidden.dtype)
         # A prompt's first position has far larger features than all others; few rows share its scale
-        products = [torch.ops.quantized.linear_dynamic(few, self.packed, self._seven_bits) for few in rows.split(_ROWS)]
-        product = products[0] if len(products) == 1 else torch.cat(products)
-        return product.to(hidden.dtype).view(*hidden.shape[:-1], self.out_features)
+        parts = [self(few) for few in hidden.reshape(-1, self.in_features).split(_ROWS)]
+        return torch.cat(parts).view(*hidden.shape[:-1], self.out_features)
 
 
 def quantizing_works(device: torch.device) -> bool:
