@@ -109,13 +109,12 @@
     redraw();
   }
 
-  // The step a recording rests on: the longest accepted path that holds both experts
+  // The step a recording rests on: the longest accepted path, by several proposers where there is a choice; not the end
   function highlight(main) {
-    const worth = (step) => {
-      const kinds = new Set(step.accepted_path.map((i) => step.nodes[i].proposer));
-      return step.accepted_path.length + (kinds.has("expert_0") && kinds.has("expert_1") ? 100 : 0);
-    };
-    return main.steps.reduce((best, step, i) => (worth(step) > worth(main.steps[best]) ? i : best), 0);
+    const steps = main.steps.slice(0, Math.max(1, main.steps.length - 1));
+    const worth = (step) => step.accepted_path.length
+      + new Set(step.accepted_path.map((i) => step.nodes[i].proposer)).size / 10;
+    return steps.reduce((best, step, i) => (worth(step) > worth(steps[best]) ? i : best), 0);
   }
 
   function showRecording(id, recording, { playNow, source = "recording", step } = {}) {
