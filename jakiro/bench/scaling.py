@@ -48,7 +48,6 @@ class Widening:
         scale: the official pair's name.
         inner_size, expert_size: new inner widths of the target's MLP and of one expert; the ones before in `before`.
         weights: read by one pass of the widened target and head.
-        bytes_per_weight: of the dtype they are computed with.
     """
 
     scale: str
@@ -56,7 +55,6 @@ class Widening:
     expert_size: int
     before: tuple[int, int]
     weights: PassWeights
-    bytes_per_weight: int
 
     @property
     def sentence(self) -> str:
@@ -64,8 +62,7 @@ class Widening:
         return (
             f"Widened with zeros to the costs of {self.scale}: MLP {self.before[0]:,} → {self.inner_size:,}, experts "
             f"{self.before[1]:,} → {self.expert_size:,}. A pass of the target reads "
-            f"{self.weights.target * self.bytes_per_weight / 1e9:.2f} GB, one of the head "
-            f"{self.weights.head * self.bytes_per_weight / 1e6:.0f} MB: "
+            f"{self.weights.target / 1e6:,.0f} million weights, one of the head {self.weights.head / 1e6:,.0f}: "
             f"{100 * self.weights.head / self.weights.target:.1f} % (official: "
             f"{100 * official.head / official.target:.1f} %). Texts and acceptance are the small pair's."
         )
@@ -138,7 +135,7 @@ def widen(model: nn.Module, head: JakiroHead, scale: str, weight_limit: int) -> 
         _widen_projections(expert, expert_size)
     head.config = replace(head.config, expert_intermediate_size=expert_size)
     weights = PassWeights(target, _head_weights(head))
-    return Widening(scale, inner_size, expert_size, before, weights, next(model.parameters()).element_size())
+    return Widening(scale, inner_size, expert_size, before, weights)
 
 
 _MLP_NAMES = ("gate_proj", "up_proj", "down_proj")
