@@ -37,8 +37,8 @@ def test_every_size_and_depth_is_timed_and_more_work_never_takes_less():
 
 def test_what_was_measured_is_kept_in_one_move_and_read_again(tmp_path, counted):
     target = tiny_generator().target
-    assert load_or_measure(target, None, "1" * 64, tmp_path) == KEPT
-    assert load_or_measure(target, None, "1" * 64, tmp_path) == KEPT
+    assert load_or_measure(target, None, {"sha256": "1" * 64}, tmp_path) == KEPT
+    assert load_or_measure(target, None, {"sha256": "1" * 64}, tmp_path) == KEPT
     assert len(counted) == 1
     (kept,) = tmp_path.iterdir()
     assert DeviceProfile.from_dict(json.loads(kept.read_text())) == KEPT

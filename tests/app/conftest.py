@@ -1,9 +1,11 @@
 """Servers, a browser and a guard: pages run in this process, so one patched socket sees every outgoing connection."""
 
+import asyncio
 import ipaddress
 import os
 import shutil
 import socket
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -57,6 +59,12 @@ def serve(load, **options):
     """Launches a page in this process; returns the Blocks and its address."""
     blocks = app_page.build(LocalDevice(load), **options)
     return blocks, app_page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
+
+
+def run_apart(coroutine):
+    """Runs a coroutine in a thread of its own: in this one the browser's tests may have left an event loop running."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, coroutine).result()
 
 
 @pytest.fixture(scope="session")

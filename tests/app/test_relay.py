@@ -1,6 +1,5 @@
 """The relay between a page and its workers, with a stand-in for Ray: an answer ends, whatever is raised on the way."""
 
-import asyncio
 import sys
 from types import ModuleType
 
@@ -8,6 +7,7 @@ import pytest
 
 from app import words
 from app.crossing import FAILED
+from tests.app.conftest import run_apart
 
 HEADER, STEP = ("header", "jakiro", None), ("step", "jakiro", "a step")
 
@@ -65,7 +65,7 @@ def taken(monkeypatch):
                 return events
         raise AssertionError(f"no end came behind {events}")
 
-    yield lambda *responses: asyncio.run(read(list(responses)))
+    yield lambda *responses: run_apart(read(list(responses)))
     sys.modules.pop("app.ray_workers", None)
 
 
