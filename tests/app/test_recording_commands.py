@@ -105,3 +105,13 @@ def test_a_handout_is_the_page_that_save_makes_and_opens_from_disk(open_tab, fak
     handout.wait_for_selector("svg.tree")
     shown = handout.evaluate("document.querySelector('.answer-text').textContent")
     assert shown == Trace.from_dict(json.loads(text)["traces"]["jakiro"]).text
+
+
+def test_the_handouts_are_what_the_present_recordings_and_scripts_give(monkeypatch, tmp_path):
+    monkeypatch.setattr("sys.argv", ["replay", "--out", str(tmp_path)])
+    replay.main()
+    made = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
+    shipped = {path.name: path.read_text(encoding="utf-8") for path in replay.FOLDER.glob("*.html")}
+    assert sorted(made) == sorted(shipped)
+    stale = [name for name in made if made[name] != shipped[name]]
+    assert not stale, f"make them anew with python -m app.replay: {stale}"
