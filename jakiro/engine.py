@@ -13,8 +13,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from jakiro.attention import attend_exactly, exact_bias
 from jakiro.cache import RowCache
-from jakiro.families import changes_with_length
 from jakiro.linear import packed_linear
+from jakiro.rotary import changes_with_length, signed, turn
 from jakiro.static_cache import StaticRows
 
 _LAYER_MODULES = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
@@ -125,7 +125,7 @@ class LeanDecoder:
         """
         hidden = functional.embedding(token_ids, self.embedding)
         cos, sin = self.rotary(hidden, positions[None])
-        cos, sin = cos[0, :, None], _signed(sin[0])[:, None]
+        cos, sin = cos[0, :, None], signed(sin[0])[:, None]
         groups = self.num_heads // self.num_kv_heads
         bias = exact_bias(visible, groups) if exact else None
         mask = grouped_mask(visible, groups, hidden.dtype) if self.grouped and not exact else visible
@@ -143,8 +143,7 @@ class LeanDecoder:
         """(rows, query, key and value widths together) → (rows, heads · head_dim)."""
         count = joint.shape[0]
         joint = joint.view(count, -1, self.head_dim)
-        turned = joint[:, : self.num_heads + self.num_kv_heads]
-        turned = torch.addcmul(turned * cos, turned.roll(self.head_dim // 2, -1), sin)
+        turned = turn(joint[:, : self.num_heads + self.num_kv_heads], cos, sin)
         queries, keys = turned[:, : self.num_heads].transpose(0, 1), turned[:, self.num_heads :].transpose(0, 1)
         values = joint[:, self.num_heads + self.num_kv_heads :].transpose(0, 1)
         keys, values = rows.update(keys[None], values[None])
@@ -191,12 +190,6 @@ def attend_grouped(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, 
             rows, keys.to(rows.dtype), values.to(rows.dtype), attn_mask=mask[None, None], scale=scaling
         )
     return attended.reshape(queries.shape)
-
-
-def _signed(sin: Tensor) -> Tensor:
-    """sin with its first half negated: then rotate_half(x)·sin is x rolled by half a head times this."""
-    half = sin.shape[-1] // 2
-    return torch.cat([-sin[:, :half], sin[:, half:]], dim=-1)
 
 
 def _has_llama_shape(base: nn.Module, config) -> bool:

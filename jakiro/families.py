@@ -199,11 +199,6 @@ def agrees(logits: Tensor, reference: Tensor, dtype: torch.dtype) -> bool:
     return bool(relative.median() <= HALF_TOLERANCE)
 
 
-def changes_with_length(rotary: nn.Module) -> bool:
-    """Whether a rotary embedding's angles depend on how long the text is by now."""
-    return any(kind in str(getattr(rotary, "rope_type", "default")) for kind in ("dynamic", "longrope"))
-
-
 def takes_positions(base: nn.Module) -> bool:
     """Whether a decoder accepts `position_ids`."""
     parameters = inspect.signature(base.forward).parameters

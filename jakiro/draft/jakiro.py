@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from jakiro.config import DraftConfig
 from jakiro.draft.layers import HeadCache, HeadLayer, rotary_embedding
 from jakiro.draft.lean import LeanHeadLayer
-from jakiro.families import changes_with_length
 from jakiro.linear import packed_linear, packing_works
 from jakiro.quantized import QuantizedLinear, quantizing_works
+from jakiro.rotary import changes_with_length
 
 PRECISIONS = ("int8", "full")
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from jakiro.draft.layers import HeadCache, HeadLayer
+from jakiro.rotary import signed, turn
 
 Packing = Callable[[Tensor, Tensor | None], nn.Module]
 
@@ -63,8 +64,7 @@ class LeanHeadLayer(nn.Module):
         # No row stands behind the cache's end; without a cache positions are looked at, which drafting never does
         last = int(positions.max()) if cache is None else cache.length + positions.shape[1]
         cos, sin = self._turns(positions, last)
-        turned = joint[..., : self.num_heads + self.num_kv_heads, :]
-        turned = torch.addcmul(turned * cos, turned.roll(self.head_dim // 2, -1), sin).transpose(1, 2)
+        turned = turn(joint[..., : self.num_heads + self.num_kv_heads, :], cos, sin).transpose(1, 2)
         queries, keys = turned.split([self.num_heads, self.num_kv_heads], dim=1)
         values = joint[..., self.num_heads + self.num_kv_heads :, :].transpose(1, 2)
         if cache is not None:
@@ -79,8 +79,7 @@ class LeanHeadLayer(nn.Module):
         if self._angles is None or self._angles[0].shape[0] <= last:
             count = max(1024, 2 * last)
             cos, sin = self.rotary(self.norm[None, None], torch.arange(count, device=positions.device)[None])
-            sin = torch.cat([-sin[0, :, : self.head_dim // 2], sin[0, :, self.head_dim // 2 :]], dim=-1)
-            self._angles = cos[0], sin
+            self._angles = cos[0], signed(sin[0])
         cos, sin = self._angles
         return functional.embedding(positions, cos)[..., None, :], functional.embedding(positions, sin)[..., None, :]
 

@@ -38,11 +38,7 @@ def start_weights(
     if start not in STARTS:
         raise ValueError(f"Start must be one of {', '.join(STARTS)}; you gave {start!r}.")
     torch.manual_seed(seed)
-    for module in head.modules():
-        if isinstance(module, torch.nn.Linear):
-            torch.nn.init.normal_(module.weight, std=module.in_features**-0.5)
-            if module.bias is not None:
-                module.bias.zero_()
+    _randomise(head)
     inputs, now, ahead = sample_rows(head, cache, first, num_sequences)
     attention, mixture = head.layers[0].self_attn, head.layers[0].mlp_moe
     stream = whitening_matrix(now)
@@ -79,9 +75,7 @@ def adopt_stream(
     head.fc.load_state_dict(source.fc.state_dict())
     layer.self_attn.load_state_dict(source.layers[0].self_attn.state_dict())
     layer.post_attention_layernorm.load_state_dict(source.layers[0].post_attention_layernorm.state_dict())
-    for module in layer.mlp_moe.modules():
-        if isinstance(module, torch.nn.Linear):
-            torch.nn.init.normal_(module.weight, std=module.in_features**-0.5)
+    _randomise(layer.mlp_moe)
     layer.mlp_moe.gate.weight.mul_(0.1)
     streams, now, ahead = [], [], []
     for index in range(first, min(first + num_sequences, cache.num_ready())):
@@ -111,6 +105,15 @@ def continue_weights(head: JakiroHead, source: JakiroHead) -> None:
     with torch.no_grad():
         for name, parameter in ours.items():
             parameter.copy_(theirs[name])
+
+
+def _randomise(module: torch.nn.Module) -> None:
+    """Gives every linear layer below random weights that keep the size of what they read."""
+    for layer in module.modules():
+        if isinstance(layer, torch.nn.Linear):
+            torch.nn.init.normal_(layer.weight, std=layer.in_features**-0.5)
+            if layer.bias is not None:
+                layer.bias.zero_()
 
 
 def _start_experts(head: JakiroHead, stream: Tensor, now: Tensor, ahead: Tensor) -> None:
