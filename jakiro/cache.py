@@ -8,20 +8,58 @@ from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 
+class RowStore:
+    """Keys and values of all layers in one tensor, so that rows of all of them move at once.
+
+    It is made when the first layer writes. A layer of another shape, or on another device, keeps its rows by itself.
+
+    Args:
+        num_layers: 0 lets every layer keep its rows by itself.
+        dtype: None stores what the layers write.
+        rows: (layers, 2, kv_heads, capacity, head_dim) where the tensor is there already.
+    """
+
+    def __init__(self, num_layers: int, capacity: int, dtype: torch.dtype | None, rows: Tensor | None = None) -> None:
+        self.num_layers, self.capacity, self.rows = num_layers, capacity, rows
+        self.dtype = dtype if rows is None else rows.dtype
+
+    def shared(self, index: int, key_states: Tensor, value_states: Tensor) -> tuple[Tensor, Tensor] | None:
+        """A layer's part, keys and values (1, kv_heads, capacity, head_dim), for what it writes; None if it differs."""
+        if key_states.shape != value_states.shape or not self.num_layers:
+            return None
+        if self.rows is None:
+            shape = (self.num_layers, 2, key_states.shape[1], self.capacity, key_states.shape[3])
+            self.rows = torch.zeros(shape, dtype=self.dtype or key_states.dtype, device=key_states.device)
+        heads, width = self.rows.shape[2], self.rows.shape[4]
+        fits = (heads, width) == (key_states.shape[1], key_states.shape[3])
+        fits = fits and self.rows.dtype == (self.dtype or key_states.dtype) and self.rows.device == key_states.device
+        return (self.rows[index, 0][None], self.rows[index, 1][None]) if fits else None
+
+    def alone(self, states: Tensor) -> Tensor:
+        """(1, kv_heads, capacity, head_dim) for one layer's keys or values."""
+        shape = (1, states.shape[1], self.capacity, states.shape[3])
+        return torch.zeros(shape, dtype=self.dtype or states.dtype, device=states.device)
+
+
 class RowLayer(CacheLayerMixin):
-    """One layer's rows, (1, kv_heads, capacity, head_dim), filled from the front."""
+    """One layer's rows, (1, kv_heads, capacity, head_dim), filled from the front.
+
+    Attributes:
+        by_itself: whether its rows lie outside of the store.
+    """
 
     is_sliding = False
 
-    def __init__(self, capacity: int, storage_dtype: torch.dtype | None) -> None:
+    def __init__(self, index: int, store: RowStore) -> None:
         super().__init__()
-        self.capacity, self.storage_dtype = capacity, storage_dtype
+        self.index, self.store = index, store
+        self.by_itself = False
         self.length = 0
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        for name, states in (("keys", key_states), ("values", value_states)):
-            shape = (states.shape[0], states.shape[1], self.capacity, states.shape[3])
-            setattr(self, name, torch.zeros(shape, dtype=self.storage_dtype or states.dtype, device=states.device))
+        shared = self.store.shared(self.index, key_states, value_states)
+        self.by_itself = shared is None
+        self.keys, self.values = shared or (self.store.alone(key_states), self.store.alone(value_states))
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *args, **kwargs) -> tuple[Tensor, Tensor]:
@@ -38,7 +76,7 @@ class RowLayer(CacheLayerMixin):
         return self.length
 
     def get_max_length(self) -> int:
-        return self.capacity
+        return self.store.capacity
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return self.length + query_length, 0
@@ -51,10 +89,20 @@ class RowCache(Cache):
         num_layers: layers of the target.
         capacity: rows to allocate: prompt, answer and the widest tree together.
         storage_dtype: None stores what the model writes; float64 keeps an exact copy for order-independent attention.
+        rows: storage that is there already, see `RowStore`.
+        together: whether all layers' rows may lie in one tensor; not where layers lie on several devices.
     """
 
-    def __init__(self, num_layers: int, capacity: int, storage_dtype: torch.dtype | None = None) -> None:
-        super().__init__(layers=[RowLayer(capacity, storage_dtype) for _ in range(num_layers)])
+    def __init__(
+        self,
+        num_layers: int,
+        capacity: int,
+        storage_dtype: torch.dtype | None = None,
+        rows: Tensor | None = None,
+        together: bool = True,
+    ) -> None:
+        self.store = RowStore(num_layers if together else 0, capacity, storage_dtype, rows)
+        super().__init__(layers=[RowLayer(index, self.store) for index in range(num_layers)])
         self.capacity = capacity
 
     @property
@@ -80,10 +128,12 @@ class RowCache(Cache):
 
     def keep(self, base: int, rows: list[int]) -> None:
         """Of the rows behind `base` keeps only base + rows[0], base + rows[1], … in this order; drops the others."""
-        contiguous = rows == list(range(len(rows)))
+        end = base + len(rows)
+        if rows != list(range(len(rows))):
+            apart = [layer for layer in self.layers if layer.by_itself]
+            shared = [] if self.store.rows is None else [self.store.rows]
+            for states in (*shared, *(states for layer in apart for states in (layer.keys, layer.values))):
+                index = torch.tensor(rows, device=states.device) + base
+                states[..., base:end, :] = states.index_select(-2, index)
         for layer in self.layers:
-            if not contiguous:
-                index = torch.tensor(rows, device=layer.keys.device) + base
-                layer.keys[:, :, base : base + len(rows)] = layer.keys[:, :, index]
-                layer.values[:, :, base : base + len(rows)] = layer.values[:, :, index]
-            layer.length = base + len(rows)
+            layer.length = end

@@ -34,8 +34,10 @@ class DraftSession(Protocol):
 class Drafter(Protocol):
     """Something that can start drafting for a prompt."""
 
-    def start(self, ids: Tensor, features: Tensor, sampling: SamplingParams, noise: KeyedNoise) -> DraftSession:
-        """`ids` are (n + 1,), prompt and first token; `features` (n, H), the prompt's."""
+    def start(
+        self, ids: Tensor, features: Tensor, sampling: SamplingParams, noise: KeyedNoise | NoiseRows
+    ) -> DraftSession:
+        """`ids` are (n + 1,), prompt and first token; `features` (n, H), the prompt's; `noise` is the target's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,9 @@ class HeadDrafter:
 
     head: JakiroHead
 
-    def start(self, ids: Tensor, features: Tensor, sampling: SamplingParams, noise: KeyedNoise) -> "HeadSession":
+    def start(
+        self, ids: Tensor, features: Tensor, sampling: SamplingParams, noise: KeyedNoise | NoiseRows
+    ) -> "HeadSession":
         session = HeadSession(self.head, sampling, noise, ids.shape[0] + sampling.max_new_tokens)
         session.extend(ids[1:], features)
         return session
@@ -57,11 +61,13 @@ class HeadSession:
         capacity: rows the cache starts with; it grows where a wide tree needs more.
     """
 
-    def __init__(self, head: JakiroHead, sampling: SamplingParams, noise: KeyedNoise, capacity: int) -> None:
+    def __init__(
+        self, head: JakiroHead, sampling: SamplingParams, noise: KeyedNoise | NoiseRows, capacity: int
+    ) -> None:
         self.head, self.sampling = head, sampling
         self.device, self.dtype = head.output_weight.device, head.output_weight.dtype
         self.cache = HeadCache(head.config, capacity, self.device, self.dtype)
-        self.noise_rows = NoiseRows(noise, head.draft_token_ids)
+        self.noise_rows = noise.over(head.draft_token_ids)
         self.calibration = dict(head.config.calibration)
         self.buckets: tuple[int, ...] = ()
         self._places_of: tuple[int, ...] = ()

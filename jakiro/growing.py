@@ -14,7 +14,7 @@ from jakiro.candidates import Candidates, Chain
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.draft.jakiro import HeadOutput, JakiroHead
 from jakiro.draft.layers import HeadCache
-from jakiro.sampling import HeldSampling, NoiseRows
+from jakiro.sampling import HeldSampling, NoiseRows, tempered
 from jakiro.tree import BRANCH_CONTEXT, BRANCH_CONTRASTIVE, BRANCH_MAIN, DraftTree
 
 
@@ -87,8 +87,6 @@ class TreeGrower:
         self.width = min(tree_config.width, self.nodes - 1, head.draft_token_ids.shape[0])
         self.root_position = cache.length
         self.device = root_token.device
-        held = isinstance(sampling, HeldSampling)
-        self.divides = not sampling.greedy and (held or sampling.temperature != 1.0)
         self.noise = None
         if not sampling.greedy and tree_config.shared_noise:
             self.noise = noise_rows.rows(self.root_position + 1, self.depth)
@@ -187,7 +185,7 @@ class TreeGrower:
 
     def _scaled(self, features: Tensor) -> Tensor:
         logits = self.head.logits(features).float()
-        return logits / self.sampling.temperature if self.divides else logits
+        return logits if self.sampling.greedy else tempered(logits, self.sampling)
 
     def _main_scores(self, output: HeadOutput) -> tuple[Tensor, Tensor | None]:
         """(rows, draft vocabulary) log q up to a constant; decoupled: also the expert with the largest w_e q_e.

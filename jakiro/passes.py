@@ -16,7 +16,7 @@ from jakiro.drafting import Drafter, DraftSession
 from jakiro.sampling import KeyedNoise, NoiseRows
 from jakiro.target import Scores, TargetModel
 from jakiro.tree import DraftTree
-from jakiro.verify import Outcome, read_back, verify
+from jakiro.verify import Outcome, adds_whole_rows, read_back, verify
 
 
 class Passes(Protocol):
@@ -78,7 +78,9 @@ class SlicedPasses:
         self.root = root
 
     def session(self, prompt_ids: Tensor, features: Tensor) -> DraftSession:
-        return self.drafter.start(torch.cat([prompt_ids, self.root]), features, self.sampling, self.noise)
+        ids = torch.cat([prompt_ids, self.root])
+        noise = self.noise_rows if adds_whole_rows(self.sampling) else self.noise
+        return self.drafter.start(ids, features, self.sampling, noise)
 
     def root_tree(self) -> DraftTree:
         return DraftTree.root_only(self.root)

@@ -22,14 +22,14 @@ _MIX_2 = 0x94D049BB133111EB - 2**64
 
 def _shift_right(x: Tensor, count: int) -> Tensor:
     """Logical shift of int64, whose own >> is arithmetic."""
-    return (x >> count) & (2 ** (64 - count) - 1)
+    return (x >> count).bitwise_and_(2 ** (64 - count) - 1)
 
 
 def _mix(x: Tensor) -> Tensor:
     """SplitMix64's finaliser in wrapping int64 arithmetic."""
-    x = (x ^ _shift_right(x, 30)) * _MIX_1
-    x = (x ^ _shift_right(x, 27)) * _MIX_2
-    return x ^ _shift_right(x, 31)
+    x = _shift_right(x, 30).bitwise_xor_(x).mul_(_MIX_1)
+    x = _shift_right(x, 27).bitwise_xor_(x).mul_(_MIX_2)
+    return _shift_right(x, 31).bitwise_xor_(x)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,12 @@ class KeyedNoise:
 
     def at(self, positions: Tensor, token_ids: Tensor) -> Tensor:
         """Noise for broadcast positions and token ids (int64), as float32."""
-        uniform = (_shift_right(self.hash(positions, token_ids), 12).double() + 0.5) / 2.0**52
-        return -torch.log(-torch.log(uniform)).float()
+        uniform = _shift_right(self.hash(positions, token_ids), 12).double().add_(0.5).mul_(2.0**-52)
+        return uniform.log_().neg_().log_().neg_().float()
+
+    def over(self, token_ids: Tensor) -> "NoiseRows":
+        """Rows over the tokens, (vocabulary,) int64, computed when they are asked for."""
+        return NoiseRows(self, token_ids)
 
 
 class NoiseRows:
@@ -86,6 +90,22 @@ class NoiseRows:
             fresh = self.noise.at(positions[:, None], self.token_ids)
             self._rows.update(zip(range(new[0], new[-1] + 1), fresh, strict=True))
         return torch.stack([self._rows[position] for position in range(first, first + count)])
+
+    def over(self, token_ids: Tensor) -> "NoiseColumns":
+        """The same rows over some of the tokens; theirs have to be 0, 1, …, so that an id is a column's index."""
+        return NoiseColumns(self, token_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseColumns:
+    """Some tokens' columns of rows that are kept for the whole vocabulary anyway."""
+
+    whole: NoiseRows
+    token_ids: Tensor
+
+    def rows(self, first: int, count: int) -> Tensor:
+        """(count, tokens), as `NoiseRows.rows`."""
+        return self.whole.rows(first, count).index_select(1, self.token_ids)
 
 
 class Choice(NamedTuple):
@@ -116,6 +136,12 @@ class Warped(NamedTuple):
     prefix_too_short: Tensor
 
 
+def tempered(logits: Tensor, sampling: SamplingParams | HeldSampling) -> Tensor:
+    """float32 logits over the temperature, which is above 0."""
+    held = isinstance(sampling, HeldSampling)
+    return logits.float() / sampling.temperature if held or sampling.temperature != 1 else logits.float()
+
+
 def warp(logits: Tensor, sampling: SamplingParams | HeldSampling, prefix_length: int) -> Warped:
     """Temperature, then top-k, then top-p, evaluated on the best `prefix_length` tokens of each row.
 
@@ -126,7 +152,7 @@ def warp(logits: Tensor, sampling: SamplingParams | HeldSampling, prefix_length:
         logits: (rows, vocab_size) raw logits, any float dtype.
         sampling: temperature above 0.
     """
-    scaled = logits.float() / sampling.temperature
+    scaled = tempered(logits, sampling)
     vocab_size = scaled.shape[-1]
     prefix_length = min(max(prefix_length, sampling.top_k + 1), vocab_size)
     values, token_ids = scaled.topk(prefix_length, dim=-1)
@@ -175,7 +201,7 @@ def choose(
         if noise_rows is None:
             vocabulary = torch.arange(logits.shape[-1], device=logits.device)
             noise_rows = noise.at(positions[:, None], vocabulary)
-        scores = logits.float() / sampling.temperature + noise_rows
+        scores = tempered(logits, sampling) + noise_rows
         return Choice(*_best_and_gap(scores), _never(scores))
     warped = warp(logits, sampling, prefix_length)
     scores = warped.logits + noise.at(positions[:, None], warped.token_ids)

@@ -94,11 +94,7 @@ class StaticRowCache:
 
     def sliced(self) -> RowCache:
         """An empty ordinary cache over the same storage."""
-        cache = RowCache(self.store.shape[0], self.capacity)
-        for layer, states in zip(cache.layers, self.store, strict=True):
-            layer.keys, layer.values = states[0][None], states[1][None]
-            layer.is_initialized = True
-        return cache
+        return RowCache(self.store.shape[0], self.capacity, rows=self.store)
 
     def gather(self, rows: Tensor) -> None:
         """Moves the rows length + rows[0], length + rows[1], … to length, length + 1, …; (count,) int64."""

@@ -207,7 +207,7 @@ class TargetModel:
     def new_cache(self, capacity: int) -> RowCache:
         """An empty cache."""
         storage = None if self.cache_dtype == self.dtype else self.cache_dtype
-        return RowCache(self.config.num_hidden_layers, capacity, storage)
+        return RowCache(self.config.num_hidden_layers, capacity, storage, together=not is_split(self.model))
 
     def row_bucket(self, num_nodes: int) -> int:
         """Rows a pass over `num_nodes` runs with, so that in exact numerics plain and tree passes round alike.

@@ -80,3 +80,33 @@ def test_the_cache_after_every_commit_equals_a_fresh_prefill(sampling, numerics)
                         torch.testing.assert_close(rows, getattr(expected, name), atol=1e-4, rtol=1e-4)
             if generator.head["name"] == "script" and method == "jakiro":
                 assert max(accepted) > 1
+
+
+def in_one_tensor(cache) -> list[bool]:
+    return [not layer.by_itself for layer in cache.layers]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "together", "shared"),
+    [
+        ([(2, 4, 4)] * 3, True, [True, True, True]),
+        ([(2, 4, 4)] * 3, False, [False, False, False]),
+        ([(2, 4, 4), (1, 4, 4), (2, 8, 8)], True, [True, False, False]),
+        ([(2, 4, 6), (2, 4, 4), (2, 4, 4)], True, [False, True, True]),
+    ],
+)
+def test_rows_move_alike_in_one_tensor_and_apart(shapes, together, shared):
+    """Shapes are (heads, width of keys, width of values); layers that differ from the first keep their own rows."""
+    torch.manual_seed(0)
+    cache = RowCache(len(shapes), 20, together=together)
+    written = []
+    for layer, (heads, key_width, value_width) in enumerate(shapes):
+        states = [torch.randn((1, heads, 12, width), device=DEVICE) for width in (key_width, value_width)]
+        cache.update(*states, layer)
+        written.append(states)
+    assert in_one_tensor(cache) == shared
+    cache.keep(5, [0, 3, 6])
+    rows = [0, 1, 2, 3, 4, 5, 8, 11]
+    for layer, (keys, values) in zip(cache.layers, written, strict=True):
+        assert torch.equal(layer.keys[:, :, : cache.length], keys[:, :, rows])
+        assert torch.equal(layer.values[:, :, : cache.length], values[:, :, rows])

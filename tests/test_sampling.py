@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from jakiro.config import SamplingParams
-from jakiro.sampling import KeyedNoise, NoiseRows, choose, warp
+from jakiro.sampling import KeyedNoise, NoiseRows, choose, tempered, warp
 from tests.support import DEVICE, prompt_ids, reference_answer, scripted_generator, tiny_model
 
 MASK = 2**64 - 1
@@ -108,6 +108,20 @@ def test_rows_of_noise_are_computed_once_and_are_those_of_the_positions():
         expected = KeyedNoise(9).at(row_of_positions(count, first)[:, None], vocabulary)
         assert torch.equal(rows.rows(first, count), expected)
     assert calls == [[10, 11, 12, 13], [14, 15, 16], [40, 41]]
+
+
+def test_columns_of_kept_rows_are_what_the_tokens_alone_would_get():
+    vocabulary, some = torch.arange(50, device=DEVICE), on_device([3, 7, 31])
+    shared, own = KeyedNoise(9).over(vocabulary).over(some), KeyedNoise(9).over(some)
+    for first, count in ((4, 3), (5, 4), (9, 1)):
+        assert torch.equal(shared.rows(first, count), own.rows(first, count))
+
+
+def test_a_temperature_of_one_changes_no_bit():
+    logits = torch.randn((2, 60), device=DEVICE)
+    assert torch.equal(tempered(logits, SamplingParams(1.0)), logits / 1.0)
+    assert torch.equal(tempered(logits, SamplingParams(0.7)), logits / 0.7)
+
 
 
 WARPINGS = st.builds(

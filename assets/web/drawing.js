@@ -8,19 +8,30 @@
   const EVERY = { text: 80, numbers: 250, tree: 500 };
   const IN_TIME_MS = 30;
   const SLOWEST = 8;
+  const SOON_MS = 20;
 
   const pending = { text: false, numbers: false, tree: false };
   const last = { text: 0, numbers: 0, tree: 0 };
   const cost = { text: 0, numbers: 0, tree: 0 };
   let asked = null; // when the frame that is still to come was asked for
+  let alarm = null; // wakes drawing when the first part's turn comes, so that no frame is asked for in vain
   let delay = 0; // how long frames keep drawing waiting, in milliseconds, on average
 
   function redraw(...names) {
     (names.length ? names : Object.keys(pending)).forEach((name) => (pending[name] = true));
-    if (asked === null) {
-      asked = performance.now();
-      requestAnimationFrame(frame);
-    }
+    if (asked !== null) return;
+    const now = performance.now();
+    const waits = Object.keys(pending).filter((name) => pending[name]).map((name) => last[name] + wait(name) - now);
+    const soonest = Math.min(...waits);
+    clearTimeout(alarm);
+    if (soonest > SOON_MS) alarm = setTimeout(askForFrame, soonest - SOON_MS / 2);
+    else askForFrame();
+  }
+
+  function askForFrame() {
+    if (asked !== null) return;
+    asked = performance.now();
+    requestAnimationFrame(frame);
   }
 
   // A part waits for its turn while the answer is being written, and longer where drawing it is slow or frames are late

@@ -207,6 +207,33 @@ def test_a_saved_page_has_the_race_and_its_result(modules, open_tab, tmp_path):
     assert json.loads(tab.text_content("#jakiro-recording"))["traces"]["jakiro"] == drafted.to_dict()
 
 
+def test_frames_are_asked_for_only_when_something_is_to_be_drawn(modules):
+    """A page that asks for every frame while it waits takes time from a model on the same cores."""
+    made, pairs = race(nodes=8)
+    ticks = [tick for tick in ticks_of(made, pairs) if tick.startswith(('[["header","jakiro"', '[["step","jakiro"'))]
+    modules.evaluate(MOUNT)
+    asked, drawn = modules.evaluate(
+        """async (ticks) => {
+          const own = window.requestAnimationFrame;
+          let asked = 0;
+          window.requestAnimationFrame = call => { asked += 1; return own(call); };
+          const root = document.querySelector('.jk-view');
+          const before = Number(root.dataset.drawn || 0);
+          for (let i = 0; i < ticks.length; i += 1) {
+            Jakiro.receive({ run: "c".repeat(32), ticks: { [i]: ticks[i] } });
+            await new Promise(done => setTimeout(done, 150));
+          }
+          await new Promise(done => setTimeout(done, 600));
+          window.requestAnimationFrame = own;
+          return [asked, Number(root.dataset.drawn) - before];
+        }""",
+        ticks[:12],
+    )
+    assert drawn >= 6
+    # Text, numbers and tree take turns of their own: some frames more than drawings of the text, not ten times as many
+    assert drawn <= asked <= 3 * drawn
+
+
 def test_drawing_slows_down_by_itself_where_frames_come_late(modules):
     made, pairs = race(nodes=8)
     ticks = [tick for tick in ticks_of(made, pairs) if tick.startswith(('[["header","jakiro"', '[["step","jakiro"'))]

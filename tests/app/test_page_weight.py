@@ -55,13 +55,13 @@ def sizes_of(values: list[dict]) -> list[int]:
 
 @pytest.mark.parametrize("steps_at_once", [1, 2, 3])
 def test_updates_weigh_three_kilobytes_or_less_on_average(monkeypatch, steps_at_once):
-    """Steps that come every 30 ms travel three at a time, those of a model on a CPU one or two."""
+    """Steps that come every 30 ms travel three at a time, those of 24 nodes from a model on a CPU two at a time."""
 
     def batched(events, _):
         return [events[start : start + steps_at_once] for start in range(0, len(events), steps_at_once)]
 
     monkeypatch.setattr(handlers, "batches", batched)
-    values = list(handlers._updates(Finished(answer())))
+    values = list(handlers._updates(Finished(answer()), handlers.UPDATE_SECONDS))
     sizes = sizes_of(values)
     assert len(values) >= NUM_STEPS // steps_at_once
     assert sum(sizes) / len(values) <= MOST_BYTES
@@ -104,6 +104,20 @@ class Arrivals:
         moment, event = self.left.pop(0)
         self.now = max(self.now, moment)
         return event
+
+
+@pytest.mark.parametrize(
+    ("ready", "device", "seconds"),
+    [
+        (True, "cpu", handlers.UPDATE_SECONDS_BESIDE_MODEL),
+        (True, "cuda", handlers.UPDATE_SECONDS),
+        (False, None, handlers.UPDATE_SECONDS),
+    ],
+)
+def test_updates_are_rarer_where_the_model_computes_beside_the_server(ready, device, seconds):
+    """A device that is not ready has no status, and an answer that waits for it still gets its updates."""
+    service = SimpleNamespace(ready=ready, device=SimpleNamespace(status={"device": device}) if ready else None)
+    assert handlers.update_seconds(service) == seconds
 
 
 @pytest.mark.parametrize(("every", "least"), [(30, 11), (75, 11), (120, 8), (200, 5)])
