@@ -14,7 +14,7 @@ from app import benchmark_words
 from app.asking import Asking
 from app.device import Device
 from app.sentences import sentence_of
-from app.worker import ModelService
+from app.worker import ModelService, Stoppable
 from jakiro.bench.environment import environment
 from jakiro.bench.questions import Question
 from jakiro.bench.render import as_json
@@ -59,7 +59,7 @@ class HaltingGenerator:
         return trace
 
 
-class BenchmarkRun:
+class BenchmarkRun(Stoppable):
     """A benchmark in its own thread; `events` holds (kind, None, value), the last kind is "done" or "error".
 
     A value is all that the page shows: state, prompts done and in all, the category at work, and the groups so far.
@@ -68,13 +68,13 @@ class BenchmarkRun:
     def __init__(
         self, service: ModelService, settings: BenchSettings, questions: Sequence[Question], group: str = ""
     ) -> None:
+        super().__init__(service)
         self.id = uuid.uuid4().hex
         self.events: queue.SimpleQueue = queue.SimpleQueue()
         self.settings, self.questions = settings, tuple(questions)
         self.runs: list[Run] = []
         self.prompts_done = 0
-        self._service, self._group = service, group
-        self._halt, self._reason = threading.Event(), None
+        self._group = group
         self._groups: list[dict] = []
         self._environment: dict = {}
         self._benches: dict[float, Bench] = {}
@@ -82,17 +82,6 @@ class BenchmarkRun:
 
     def start(self) -> None:
         self._thread.start()
-
-    def stop(self, reason: str | None = None) -> None:
-        """Asks the thread to end soon; prompts that are done keep their numbers.
-
-        Args:
-            reason: a sentence for the reader where the stop is not the visitor's own wish.
-        """
-        if not self._halt.is_set():
-            self._reason = reason
-        self._halt.set()
-        self._service.turns.wake()
 
     def results(self) -> str | None:
         """What was measured so far, as `python -m jakiro bench` writes it; None before the first prompt is done."""

@@ -125,7 +125,26 @@ def stage_words(stage: str, share: float | None) -> str:
     return text if share is None else words.CHIP_SHARE.format(text=text, percent=int(100 * share))
 
 
-class Run:
+class Stoppable:
+    """Work in a thread of its own that ends soon after it is asked to, once, with the first reason given."""
+
+    def __init__(self, service: ModelService) -> None:
+        self._service = service
+        self._halt, self._reason = threading.Event(), None
+
+    def stop(self, reason: str | None = None) -> None:
+        """Asks the thread to end after what it is in the middle of; what was made stays.
+
+        Args:
+            reason: a sentence for the reader where the stop is not the visitor's own wish.
+        """
+        if not self._halt.is_set():
+            self._reason = reason
+            self._halt.set()
+            self._service.turns.wake()
+
+
+class Run(Stoppable):
     """One answer being made in its own thread: events wait in `events`, traces grow in `traces`, `ticks` has been sent.
 
     Beside the device's events there are ("wait", None, sentence), and ("error", None, sentence) or ("done", None, None)
@@ -133,14 +152,14 @@ class Run:
     """
 
     def __init__(self, service: ModelService, asking: Asking, group: str = "") -> None:
+        super().__init__(service)
         self.id = uuid.uuid4().hex
         self.events: queue.SimpleQueue = queue.SimpleQueue()
         self.traces: dict[str, Trace] = {}
         self.num_nodes = 0
         self.ticks: list[str] = []
         self.finished = threading.Event()
-        self._halt, self._reason = threading.Event(), None
-        self._service, self._asking = service, asking
+        self._asking = asking
         self._turn = service.turns.take(self._halt, lambda sentence: self.events.put(("wait", None, sentence)), group)
         # In the visitor's context: whoever lends a GPU asks there whose quota it counts on
         work = contextvars.copy_context().run
@@ -158,17 +177,6 @@ class Run:
             self._turn.leave()
             self.finished.set()
             raise
-
-    def stop(self, reason: str | None = None) -> None:
-        """Asks the thread to end after the step it is in; what was made stays.
-
-        Args:
-            reason: a sentence for the reader where the stop is not the visitor's own wish.
-        """
-        if not self._halt.is_set():
-            self._reason = reason
-            self._halt.set()
-            self._service.turns.wake()
 
     def _work(self) -> None:
         last = ("done", None, None)

@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from jakiro.comma_list import comma_list
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.text import as_messages
 from jakiro.trace import Trace
@@ -199,10 +200,10 @@ def bench(
     from jakiro.bench.scaling import Widener
 
     settings = BenchSettings(
-        methods=tuple(_list("--methods", methods, str)),
-        temperatures=tuple(_list("--temperatures", temperatures, float)),
-        seeds=tuple(_list("--seeds", seeds, int)),
-        nodes=tuple(_list("--nodes", nodes, int, words=("auto",))),
+        methods=tuple(comma_list("--methods", methods, str)),
+        temperatures=tuple(comma_list("--temperatures", temperatures, float)),
+        seeds=tuple(comma_list("--seeds", seeds, int)),
+        nodes=tuple(comma_list("--nodes", nodes, int, words=("auto",))),
         max_new_tokens=max_new_tokens,
         top_p=top_p,
         top_k=top_k,
@@ -357,20 +358,3 @@ def _tree(nodes: int | None, depth: int | None, width: int | None) -> TreeConfig
     given = {"nodes": nodes, "depth": depth, "width": width}
     given = {name: value for name, value in given.items() if value is not None}
     return TreeConfig(**given) if given else None
-
-
-def _list(option: str, text: str, kind, words: tuple[str, ...] = ()) -> list:
-    """Values of a comma list; whole numbers may stand as a range "0-9", and `words` as they are."""
-    values = []
-    for part in (part.strip() for part in text.split(",")):
-        first, dash, last = part.partition("-")
-        try:
-            if part in words:
-                values.append(part)
-            elif kind is int and dash and first:
-                values.extend(range(int(first), int(last) + 1))
-            elif part:
-                values.append(kind(part))
-        except ValueError as error:
-            raise ValueError(f"{option} takes a comma list of {kind.__name__} values; “{part}” is none.") from error
-    return values

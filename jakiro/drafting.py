@@ -90,10 +90,7 @@ class HeadSession:
         start, count = self.cache.length, token_ids.shape[0]
         self._reserve(count)
         positions = torch.arange(start, start + count, device=self.device)
-        mask = None
-        if start > 0:
-            columns = torch.arange(start + count, device=self.device)
-            mask = (columns <= positions[:, None])[None, None]
+        mask = self.cache.visible_in_turn(count) if start > 0 else None
         embeddings = self.head.embed(token_ids)
         output = self.head(embeddings[None], features[None], positions[None], mask, self.cache)
         self._root = _last_row(output)

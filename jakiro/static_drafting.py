@@ -193,10 +193,7 @@ class StaticHeadSession:
     def _read(self, ids: Tensor, features: Tensor) -> None:
         head, start, count = self.drafter.head, self.cache.length, ids.shape[0]
         positions = torch.arange(start, start + count, device=self.drafter.device)
-        mask = None
-        if start > 0:
-            columns = torch.arange(start + count, device=self.drafter.device)
-            mask = (columns <= positions[:, None])[None, None]
+        mask = self.cache.visible_in_turn(count) if start > 0 else None
         features = features.to(self.drafter.dtype)
         head(head.embed(ids)[None], features[None], positions[None], mask, self.cache)
 

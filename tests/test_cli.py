@@ -113,7 +113,7 @@ def test_bench_check_identical_says_how_many_texts_differ(generator, capsys, tmp
         (["generate", "--prompt", "x", "--temperature", "nan"], "Temperature must be between 0 and 2; you gave nan."),
         (["generate", "--prompt", "x", "--max-new-tokens", "0"], "Length must be at least 1 token; you gave 0."),
         (["race", "--prompt", "x", "--nodes", "0"], "Tree nodes must be 1 to 256; you gave 0."),
-        (["bench", "--temperatures", "warm"], "--temperatures takes a comma list of float values; “warm” is none."),
+        (["bench", "--temperatures", "warm"], "--temperatures takes a comma list of numbers; “warm” is none."),
         (["bench", "--prompts", "nothing.jsonl"], "There is no prompt file nothing.jsonl."),
         (["generate", "--prompt", "x", "--trace", "/no/such/folder/t.json"], "There is no folder /no/such/folder"),
     ],

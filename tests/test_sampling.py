@@ -123,7 +123,6 @@ def test_a_temperature_of_one_changes_no_bit():
     assert torch.equal(tempered(logits, SamplingParams(0.7)), logits / 0.7)
 
 
-
 WARPINGS = st.builds(
     SamplingParams,
     temperature=st.sampled_from([0.3, 0.7, 1.0, 1.9]),

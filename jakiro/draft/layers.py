@@ -47,6 +47,11 @@ class HeadCache:
         committed = torch.ones((rows, self.length + rows - drafted), dtype=torch.bool, device=among.device)
         return torch.cat([committed, among], dim=1)
 
+    def visible_in_turn(self, rows: int) -> Tensor:
+        """(1, 1, rows, length + rows) bool: the mask of a pass whose rows see what is cached and those before them."""
+        among = torch.ones((rows, rows), dtype=torch.bool, device=self.keys.device)
+        return self.visible(among.tril())[None, None]
+
     def cut(self, length: int) -> None:
         """Drops the rows behind `length`."""
         self.length = length

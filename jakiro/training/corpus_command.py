@@ -11,9 +11,10 @@ import typer
 
 from jakiro import zoo
 from jakiro.bench.questions import load_questions
+from jakiro.comma_list import comma_list
 from jakiro.families import stop_ids
 from jakiro.training.corpus import RECIPES, CorpusWriter
-from jakiro.training.options import Device, Target, Threads, comma_list, set_up
+from jakiro.training.options import Device, Target, Threads, set_up
 from jakiro.training.writing import write_texts
 
 DEFAULT_ROWS, _DEFAULTS = RECIPES["default"]

@@ -11,13 +11,14 @@ from rich.table import Table
 
 from jakiro import zoo
 from jakiro.bench.questions import load_questions
+from jakiro.comma_list import comma_list
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.draft.checkpoint import file_sha256, load_head, weights_file
 from jakiro.draft.jakiro import known_precision
 from jakiro.loading import choose_device, choose_dtype
 from jakiro.training.answers import AnswerFolder
 from jakiro.training.evaluation import ALL, Score, experts_on, scores
-from jakiro.training.options import Device, Target, Threads, comma_list, set_up
+from jakiro.training.options import Device, Target, Threads, set_up
 
 DEFINITION = "τ = accepted draft tokens per step + 1 (the bonus token), pooled over steps, before any cut."
 

@@ -111,7 +111,7 @@ def test_bad_options_are_one_sentence(target_folder, corpus_folder, tmp_path, ar
     ("arguments", "sentence"),
     [
         (("--rows", 0), "must be at least 1"),
-        (("--temperatures", "0,warm"), "--temperatures takes numbers and commas; you gave '0,warm'"),
+        (("--temperatures", "0,warm"), "--temperatures takes a comma list of numbers; “warm” is none."),
         (("--recipe", "mine"), "Recipe must be one of default; you gave 'mine'"),
         (("--recipe", "default", "--top-k", 5), "has its own settings"),
     ],

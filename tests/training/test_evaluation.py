@@ -151,4 +151,4 @@ def test_the_command_writes_its_numbers(stock, target, tmp_path):
     numbers = json.loads((tmp_path / "numbers.json").read_text())
     assert len(numbers["scores"]) == 2 * 2 * 3 and numbers["settings"]["prompts"] == 3
     refused = CliRunner().invoke(app, [*map(str, arguments), "--nodes", "8,x"])
-    assert "--nodes takes numbers and commas" in str(refused.exception)
+    assert "--nodes takes a comma list of whole numbers" in str(refused.exception)
