@@ -17,7 +17,7 @@ from app.worker import ModelService, Run, batches
 
 UPDATE_SECONDS = 0.085
 # Where the model computes on a processor, server and browser mostly run on the same one: fewer updates, quicker answers
-UPDATE_SECONDS_BESIDE_MODEL = 0.14
+UPDATE_SECONDS_BESIDE_MODEL = 0.17
 KEPT_TICKS = 8
 
 

@@ -9,6 +9,8 @@
   const IN_TIME_MS = 30;
   const SLOWEST = 8;
   const SOON_MS = 20;
+  // A frame costs more than what is drawn in it, so numbers and tree wait this long for a frame that draws text
+  const TOGETHER_MS = 300;
 
   const pending = { text: false, numbers: false, tree: false };
   const last = { text: 0, numbers: 0, tree: 0 };
@@ -21,11 +23,16 @@
     (names.length ? names : Object.keys(pending)).forEach((name) => (pending[name] = true));
     if (asked !== null) return;
     const now = performance.now();
-    const waits = Object.keys(pending).filter((name) => pending[name]).map((name) => last[name] + wait(name) - now);
-    const soonest = Math.min(...waits);
+    const soonest = Math.min(...Object.keys(pending).filter((name) => pending[name]).map(turn)) - now;
     clearTimeout(alarm);
     if (soonest > SOON_MS) alarm = setTimeout(askForFrame, soonest - SOON_MS / 2);
     else askForFrame();
+  }
+
+  // When a part asks for a frame of its own; in any frame it is drawn as soon as its wait is over
+  function turn(name) {
+    const due = last[name] + wait(name);
+    return name === "text" || !wait(name) ? due : Math.max(due, last.text + TOGETHER_MS);
   }
 
   function askForFrame() {
