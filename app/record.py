@@ -61,7 +61,7 @@ PLANS = (
         "Plain prose: some phrases are guessed several tokens ahead, others not at all.",
         "Why is the sky blue?",
         SamplingParams(max_new_tokens=128),
-        SIZES_ITSELF,
+        TreeConfig(nodes=14, depth=4),
         long_paths,
     ),
     Plan(

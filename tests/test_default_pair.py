@@ -12,6 +12,8 @@ import torch
 from jakiro import zoo
 from jakiro.budget import DeviceProfile
 from jakiro.config import SamplingParams, TreeConfig
+from jakiro.draft.checkpoint import file_sha256, load_head, weights_file
+from jakiro.drafting import HeadDrafter
 from jakiro.generate import JakiroGenerator
 from jakiro.loading import cpu_computes_bfloat16
 from jakiro.text import encode_messages
@@ -125,6 +127,33 @@ def test_the_tree_that_sizes_itself_writes_plain_decoding_s_text(float32):
     trace = generator.run(PROMPTS[0], sampling)
     assert trace.header.tree["policy"] == "auto"
     assert trace.token_ids == float32.run(PROMPTS[0], sampling, method="autoregressive").token_ids
+
+
+def test_every_shipped_head_writes_the_target_s_text(float32):
+    """The other heads of the default target, on the same weights; what the default head writes is compared above."""
+    others = [name for name in zoo.head_names() if name != zoo.DEFAULT_TARGET]
+    assert "smollm2-135m-instruct-decoupled" in others
+    target = float32.target
+    for name in others:
+        pair = zoo.resolve(None, name)
+        assert pair.target_name == zoo.DEFAULT_TARGET
+        head = load_head(pair.head_path, DEVICE, torch.float32)
+        assert head.config.target_sha256 == target.sha256
+        head.bind(target.embedding, target.output_weight)
+        head.pack("int8")
+        generator = JakiroGenerator(
+            target, HeadDrafter(head), {"name": name, "sha256": file_sha256(weights_file(pair.head_path))}
+        )
+        steps = []
+        for sampling in SAMPLINGS.values():
+            sampling = settings_of(sampling, 32)
+            plain = float32.run(PROMPTS[1], sampling, method="autoregressive")
+            jakiro = generator.run(PROMPTS[1], sampling, tree=TREE)
+            assert first_difference(jakiro.token_ids, plain.token_ids) is None
+            steps += jakiro.steps
+        assert_drafting_took_part(steps)
+        proposers = {node.proposer for step in steps for node in step.nodes[1:]}
+        assert {"expert_0", "expert_1"} <= proposers or head.config.num_experts != 2
 
 
 def test_an_answer_ends_with_the_model_s_own_end_of_turn(float32):
