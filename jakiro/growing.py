@@ -184,8 +184,7 @@ class TreeGrower:
         )
 
     def _scaled(self, features: Tensor) -> Tensor:
-        logits = self.head.logits(features).float()
-        return logits if self.sampling.greedy else tempered(logits, self.sampling)
+        return tempered(self.head.logits(features), self.sampling)
 
     def _main_scores(self, output: HeadOutput) -> tuple[Tensor, Tensor | None]:
         """(rows, draft vocabulary) log q up to a constant; decoupled: also the expert with the largest w_e q_e.

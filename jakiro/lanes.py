@@ -16,7 +16,7 @@ from jakiro.draft.context import MAX_CHAIN
 from jakiro.drafting import Drafter, DraftSession, HeadDrafter
 from jakiro.graphs import GraphedPass, Graphs, PassBook
 from jakiro.limits import LimitedDrafter
-from jakiro.sampling import PREFIX_LENGTH, HeldSampling, KeyedNoise
+from jakiro.sampling import PREFIX_LENGTH, HeldSampling, KeyedNoise, adds_whole_rows
 from jakiro.static_cache import SMALLEST_COLUMNS, StaticRowCache, columns_for
 from jakiro.static_drafting import DraftSurroundings, StaticHeadDrafter, tree_shapes
 from jakiro.static_tree import MAX_BUCKETS, MAX_LEVELS, StaticTree
@@ -313,9 +313,8 @@ class Lane:
 
     def _keeps_noise(self, sampling: SamplingParams, tree: TreeConfig) -> bool:
         """Whether noise over the whole vocabulary is looked at: by the target, or by a head that ranks with it."""
-        warped = sampling.top_k > 0 or sampling.top_p < 1
         ranked = tree.shared_noise and not tree.root_only and self._static_drafter is not None
-        return not sampling.greedy and (ranked or not warped)
+        return adds_whole_rows(sampling) or (ranked and not sampling.greedy)
 
 
 class _KeptNoise:

@@ -13,10 +13,10 @@ from torch import Tensor
 from jakiro.candidates import Chain, chain_tree
 from jakiro.config import SamplingParams
 from jakiro.drafting import Drafter, DraftSession
-from jakiro.sampling import KeyedNoise, NoiseRows
+from jakiro.sampling import KeyedNoise, NoiseRows, adds_whole_rows
 from jakiro.target import Scores, TargetModel
 from jakiro.tree import DraftTree
-from jakiro.verify import Outcome, adds_whole_rows, read_back, verify
+from jakiro.verify import Outcome, read_back, verify
 
 
 class Passes(Protocol):

@@ -137,9 +137,14 @@ class Warped(NamedTuple):
 
 
 def tempered(logits: Tensor, sampling: SamplingParams | HeldSampling) -> Tensor:
-    """float32 logits over the temperature, which is above 0."""
-    held = isinstance(sampling, HeldSampling)
-    return logits.float() / sampling.temperature if held or sampling.temperature != 1 else logits.float()
+    """float32 logits over the temperature; as they are when greedy, or where the host knows that it is 1."""
+    as_they_are = sampling.greedy or (isinstance(sampling, SamplingParams) and sampling.temperature == 1)
+    return logits.float() if as_they_are else logits.float() / sampling.temperature
+
+
+def adds_whole_rows(sampling: SamplingParams | HeldSampling) -> bool:
+    """Whether choosing adds noise to every token's logit: without top-k and top-p nothing is sorted out before."""
+    return not sampling.greedy and sampling.top_k == 0 and sampling.top_p >= 1
 
 
 def warp(logits: Tensor, sampling: SamplingParams | HeldSampling, prefix_length: int) -> Warped:
@@ -197,7 +202,7 @@ def choose(
     if sampling.greedy:
         scores = logits.float()
         return Choice(*_best_and_gap(scores), _never(scores))
-    if sampling.top_k == 0 and sampling.top_p >= 1:
+    if adds_whole_rows(sampling):
         if noise_rows is None:
             vocabulary = torch.arange(logits.shape[-1], device=logits.device)
             noise_rows = noise.at(positions[:, None], vocabulary)

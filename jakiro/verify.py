@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from jakiro.config import SamplingParams
-from jakiro.sampling import PREFIX_LENGTH, HeldSampling, KeyedNoise, NoiseRows, choose, tempered
+from jakiro.sampling import PREFIX_LENGTH, HeldSampling, KeyedNoise, NoiseRows, adds_whole_rows, choose, tempered
 from jakiro.tree import DraftTree, accepted_node
 
 _NODE_FIELDS = 13
@@ -97,17 +97,11 @@ def verify(
     end = accepted_node(mask, tree.depths, right)
     # Indexing with a 0-dimensional tensor would read it on the host.
     on_path = mask.index_select(0, end[None])[0]
-    scaled = logits.float() if sampling.greedy else tempered(logits, sampling)
-    target_probs = scaled.softmax(-1)[parents, tree.token_ids]
+    target_probs = tempered(logits, sampling).softmax(-1)[parents, tree.token_ids]
     target_probs = torch.where(tree.depths > 0, target_probs, torch.nan)
     return Verification(
         choice.token_ids, choice.margins, target_probs, on_path, end, (choice.prefix_too_short & on_path).any()
     )
-
-
-def adds_whole_rows(sampling: SamplingParams | HeldSampling) -> bool:
-    """Whether choosing adds noise to every token's logit: without top-k and top-p nothing is sorted out before."""
-    return not sampling.greedy and sampling.top_k == 0 and sampling.top_p >= 1
 
 
 def read_back(tree: DraftTree, verification: Verification) -> Outcome:

@@ -31,12 +31,12 @@
 
   // When a part asks for a frame of its own; in any frame it is drawn as soon as its wait is over
   function turn(name) {
-    const due = last[name] + wait(name);
-    return name === "text" || !wait(name) ? due : Math.max(due, last.text + TOGETHER_MS);
+    const pause = wait(name);
+    const due = last[name] + pause;
+    return name === "text" || !pause ? due : Math.max(due, last.text + TOGETHER_MS);
   }
 
   function askForFrame() {
-    if (asked !== null) return;
     asked = performance.now();
     requestAnimationFrame(frame);
   }
