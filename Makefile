@@ -49,9 +49,10 @@ bench-recorded: $(VENV)/.requirements
 	mkdir -p assets/benchmark
 	cp runs/benchmark/bench.json assets/benchmark/bench.json
 
+# Nothing else computes meanwhile, so the threads of the model may spin
 recordings: $(VENV)/.requirements
-	$(RUN) -m app.record
-	$(RUN) -m app.record_lesson
+	GOMP_SPINCOUNT=1000000 $(RUN) -m app.record
+	GOMP_SPINCOUNT=1000000 $(RUN) -m app.record_lesson
 	$(RUN) -m app.replay
 
 check-requirements:

@@ -116,7 +116,8 @@ class DraftConfig:
         num_experts: 2 for Jakiro, 1 for an EAGLE head.
         fc_bias: whether the input projection has a bias.
         rope_parameters: the target family's rotary settings as transformers writes them.
-        calibration: beta by key "main/<depth>/greedy", "contrastive/<depth>/sampled", ...; 1 where a key is missing.
+        calibration: what log q weighs by key "main/<depth>/greedy", "contrastive/<depth>/sampled", …, 1 where a key is
+            missing, and what the shared noise weighs beside "sampled" by "main/<depth>/noise", …, else the same.
         target_name, target_sha256: what the head was trained for; the hash is of the target's weights.
     """
 

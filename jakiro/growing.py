@@ -60,7 +60,7 @@ class TreeGrower:
             length, a number or a () tensor on the device, is the root's position.
         root: the head's output at the root's row, (1, 1, …).
         root_token: (1,) int64.
-        calibration: beta by key, see `DraftConfig`.
+        calibration: weights by key, see `DraftConfig`.
         noise_rows: the target's own noise over the draft vocabulary; used at temperature > 0 with shared noise.
         last_places: (buckets,) int64, size − 2 of every tree size whose promise is to be told; None asks for none.
         chain: what the context expert proposes.
@@ -202,14 +202,16 @@ class TreeGrower:
         return joint.logsumexp(0), joint.argmax(0)
 
     def _children(self, scores: tuple[Tensor, Tensor | None], depth: int, branch: int) -> _Children:
-        """The best K children of each row, by softmax(beta · (log q + g)), the chance that the target chooses them."""
+        """The best K children of each row, by softmax(a · log q + b · g), the chance that the target chooses them."""
         log_q, experts = scores
-        ranked = log_q if self.noise is None else log_q + self.noise[depth - 1]
-        name = "contrastive" if branch == BRANCH_CONTRASTIVE else "main"
-        beta = self.calibration.get(f"{name}/{depth}/{'greedy' if self.sampling.greedy else 'sampled'}", 1.0)
+        name = f"{'contrastive' if branch == BRANCH_CONTRASTIVE else 'main'}/{depth}"
+        weight = self.calibration.get(f"{name}/{'greedy' if self.sampling.greedy else 'sampled'}", 1.0)
+        ranked = log_q * weight
+        if self.noise is not None:
+            ranked = ranked.add_(self.noise[depth - 1], alpha=self.calibration.get(f"{name}/noise", weight))
         indices = ranked.topk(self.width, dim=-1).indices
         # One fused kernel where a sum of exponentials would be four passes over the vocabulary
-        estimates = (ranked * beta).log_softmax(-1).gather(-1, indices)
+        estimates = ranked.log_softmax(-1).gather(-1, indices)
         draft_probs = log_q.softmax(-1).gather(-1, indices)
         proposers = torch.full_like(indices, -1) if experts is None else experts.gather(-1, indices)
         return _Children(self.head.draft_token_ids[indices], estimates, draft_probs, proposers)

@@ -182,3 +182,23 @@ def test_calibration_sharpens_the_estimates_of_its_depth_branch_and_regime(targe
     expected = (2.5 * log_q).log_softmax(-1)[plain.token_ids[first]]
     torch.testing.assert_close(calibrated.scores[first], expected, atol=1e-4, rtol=1e-4)
     assert not torch.allclose(calibrated.scores, plain.scores)
+
+
+def test_calibration_weighs_log_q_and_the_shared_noise_separately(target):
+    head, sampling = tiny_head(target), SamplingParams(0.7, seed=21)
+    head.config.calibration.update({"main/1/sampled": 3.0, "main/1/noise": 0.5, "main/2/sampled": 2.0})
+    tree = grown(head, TreeConfig(width=4, depth=2, nodes=21, contrastive=False), sampling)
+    log_q = (head.logits(outputs_along(head, [], [])[0].features[0, -1]) / 0.7).log_softmax(-1)
+    noise = KeyedNoise(21).at(torch.tensor([NUM_PROMPT + 1], device=DEVICE), head.draft_token_ids)
+    best = (3.0 * log_q + 0.5 * noise).log_softmax(-1).topk(4)
+    first = (tree.depths == 1).nonzero().flatten()
+    assert tree.token_ids[first].tolist() == head.draft_token_ids[best.indices].tolist()
+    torch.testing.assert_close(tree.scores[first], best.values, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(tree.draft_probs[first], log_q[best.indices].exp(), atol=1e-5, rtol=1e-3)
+    token = tree.token_ids[first[0]].item()
+    log_q = (head.logits(outputs_along(head, [token], [0])[-1].features[0, -1]) / 0.7).log_softmax(-1)
+    noise = KeyedNoise(21).at(torch.tensor([NUM_PROMPT + 2], device=DEVICE), head.draft_token_ids)
+    own = ((tree.depths == 2) & (tree.parents == first[0])).nonzero().flatten()
+    expected = (2.0 * (log_q + noise)).log_softmax(-1).topk(4)
+    assert tree.token_ids[own].tolist() == head.draft_token_ids[expected.indices].tolist()
+    torch.testing.assert_close(tree.scores[own] - tree.scores[first[0]], expected.values, atol=1e-4, rtol=1e-4)

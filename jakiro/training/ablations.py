@@ -25,6 +25,7 @@ from jakiro.training.train_command import train
 from jakiro.training.trainer import STATE_NAME
 
 BASE = "base"
+ONE_MORE_PASS, MERGED = "base, one more pass", "base, one more pass, experts merged"
 NUMBERS_NAME, TABLE_NAME = "tau.json", "ablations.md"
 ALL_ROWS = 10**9
 
@@ -110,7 +111,7 @@ def ablate(
         "seed": seed,
     }  # fmt: skip
     for name in chosen:
-        folder = out / name.replace(" ", "-")
+        folder = _folder(out, name)
         if not (folder / NUMBERS_NAME).is_file():
             resume = (folder / "work" / "state" / STATE_NAME).is_file()
             train(
@@ -125,25 +126,32 @@ def ablate(
 
 def _measure_base_otherwise(out: Path, head: Path, measured: dict) -> None:
     """The base head with one more pass instead of the contrastive branch, and with its experts merged."""
-    for name in ("base, one more pass", "base, one more pass, experts merged"):
-        folder, own = out / name.replace(" ", "-"), head
+    for name in (ONE_MORE_PASS, MERGED):
+        folder, own = _folder(out, name), head
         if (folder / NUMBERS_NAME).is_file():
             continue
         folder.mkdir(parents=True, exist_ok=True)
-        if "merged" in name:
+        if name == MERGED:
             own = folder / "head"
             save_head(merged(copy.deepcopy(load_head(head))), own)
         evaluate(str(own), **measured, contrastive=False, out=folder / NUMBERS_NAME)
 
 
+def _folder(out: Path, name: str) -> Path:
+    return out / name.replace(" ", "-")
+
+
 def table(out: Path) -> str:
     """Every measured variant under a folder as a Markdown table, in the order of the overall τ of the largest tree."""
     found = {}
-    for path in sorted(out.glob(f"*/{NUMBERS_NAME}")):
+    for name in (*variants(width=1, vocabulary=1), ONE_MORE_PASS, MERGED):
+        path = _folder(out, name) / NUMBERS_NAME
+        if not path.is_file():
+            continue
         numbers = json.loads(path.read_text(encoding="utf-8"))
         overall = [score for score in numbers["scores"] if score["category"] == "all"]
         taus = {(score["temperature"], score["nodes"]): score["tau"] for score in overall}
-        found[path.parent.name.replace("-", " ")] = (taus, numbers["experts"])
+        found[name] = (taus, numbers["experts"])
     columns = sorted({column for taus, _ in found.values() for column in taus})
     header = ["variant", *(f"τ, T {temperature:g}, {nodes} nodes" for temperature, nodes in columns), "experts differ"]
     lines = [_line(header), _line(["---"] * len(header))]

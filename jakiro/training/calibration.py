@@ -1,8 +1,12 @@
-"""Calibration: one β per (branch, depth, regime), so that softmax(β · z) is the chance that the target chooses a child.
+"""Calibration: weights a and b that make softmax(a · log q + b · g) the chance that the target chooses a child.
 
-z = log q for greedy decoding and z = log q + g, with the target's own Gumbel noise g, for sampling at temperature 1.
-Keys as `DraftConfig.calibration` has them; "contrastive/3/greedy" was predicted from the row of a node at depth 1.
+Greedy decoding has no noise, so a alone is fitted. For sampling at temperature 1, g is the target's own Gumbel noise: a
+head that cannot tell several sharp distributions apart says their flatter mean, so log q deserves more weight than the
+noise. Keys by branch, depth and regime as `DraftConfig.calibration` has them; "contrastive/3/greedy" was predicted from
+the row of a node at depth 1.
 """
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -24,7 +28,7 @@ def calibrate(
     max_positions: int = 2000,
     max_depth: int = MAX_DEPTH,
 ) -> dict[str, float]:
-    """Fits every β by maximum likelihood on held-out text.
+    """Fits every weight by maximum likelihood on held-out text.
 
     Args:
         head: bound; batches: held-out sequences with the target's features.
@@ -39,42 +43,62 @@ def calibrate(
     greedy, sampled, noise = _choices(head, batches, picked, target_output, generator)
     fits: dict[str, float] = {}
     features = _features_by_key(head, batches, picked, max_depth)
-    start: dict[str, float] = {}
+    start: dict[str, Sequence[float]] = {}
     for name, (rows, router_log) in features.items():
-        z = _log_probs(head, rows, router_log)
+        log_q = _log_probs(head, rows, router_log)
         branch = name.split("/")[0]
-        for regime, chosen in (("greedy", greedy), ("sampled", sampled)):
-            z = z if regime == "greedy" else z.add_(noise)
-            kind = f"{branch}/{regime}"
-            fits[f"{name}/{regime}"] = start[kind] = fit_beta(z, chosen, start.get(kind, 1.0))
-    return {name: round(beta, 4) for name, beta in fits.items()}
+        for chosen, terms, keys in ((greedy, (log_q,), ("greedy",)), (sampled, (log_q, noise), ("sampled", "noise"))):
+            kind = f"{branch}/{keys[0]}"
+            start[kind] = fit_weights(terms, chosen, start.get(kind))
+            fits.update({f"{name}/{key}": weight for key, weight in zip(keys, start[kind], strict=True)})
+    return {name: round(weight, 4) for name, weight in fits.items()}
 
 
-def fit_beta(z: Tensor, chosen: Tensor, start: float = 1.0, iterations: int = 12, chunk: int = 512) -> float:
-    """The β in `BOUNDS` that maximises Σ log softmax(β z)[chosen], by Newton steps; the sum is concave in β.
+def fit_weights(
+    terms: Sequence[Tensor],
+    chosen: Tensor,
+    start: Sequence[float] | None = None,
+    iterations: int = 12,
+    chunk: int = 512,
+) -> list[float]:
+    """The weights w in `BOUNDS` that maximise Σ log softmax(Σ_i w_i · terms_i)[chosen]; the sum is concave in w.
 
     Args:
-        z: (rows, choices), finite.
+        terms: each (rows, choices), finite.
         chosen: (rows,) int64, −1 leaves a row out.
-        start: a first guess.
+        start: a first guess, 1 each if not given.
     """
-    beta = start
+    weights = torch.tensor(start or [1.0] * len(terms), dtype=torch.float64)
     for _ in range(iterations):
-        slope = curvature = 0.0
-        for rows, choices in zip(z.split(chunk), chosen.split(chunk), strict=True):
-            kept = choices >= 0
-            probs = (beta * rows).softmax(-1)
-            weighted = probs.mul_(rows)
-            mean, square = weighted.sum(-1), torch.einsum("rv,rv->r", weighted, rows)
-            wanted = rows.gather(-1, choices.clamp(min=0)[:, None])[:, 0]
-            slope += (wanted - mean)[kept].sum().item()
-            curvature += (square - mean.square())[kept].sum().item()
+        slope, curvature = _derivatives(terms, chosen, weights.tolist(), chunk)
+        ridge = 1e-9 * torch.eye(len(terms), dtype=torch.float64)
         # Steps of at most one keep Newton from overshooting where the sum is nearly flat.
-        change = max(-1.0, min(1.0, slope / max(curvature, 1e-9)))
-        beta = min(BOUNDS[1], max(BOUNDS[0], beta + change))
-        if abs(change) < 1e-3:
+        step = torch.linalg.solve(curvature + ridge, slope).clamp(-1.0, 1.0)
+        moved = (weights + step).clamp(*BOUNDS)
+        change, weights = (moved - weights).abs().max().item(), moved
+        if change < 1e-3:
             break
-    return beta
+    return weights.tolist()
+
+
+def _derivatives(
+    terms: Sequence[Tensor], chosen: Tensor, weights: Sequence[float], chunk: int
+) -> tuple[Tensor, Tensor]:
+    """Slope and negative curvature of the sum that `fit_weights` maximises, (terms,) and (terms, terms) float64."""
+    slope = torch.zeros(len(terms), dtype=torch.float64)
+    curvature = torch.zeros(len(terms), len(terms), dtype=torch.float64)
+    for *parts, choices in zip(*(term.split(chunk) for term in terms), chosen.split(chunk), strict=True):
+        kept = choices >= 0
+        probs = sum(weight * part for weight, part in zip(weights, parts, strict=True)).softmax(-1)
+        means = torch.stack([(probs * part).sum(-1) for part in parts])
+        wanted = torch.stack([part.gather(-1, choices.clamp(min=0)[:, None])[:, 0] for part in parts])
+        slope += (wanted - means)[:, kept].double().sum(1)
+        for i, left in enumerate(parts):
+            weighted = probs * left
+            for j, right in enumerate(parts):
+                products = torch.einsum("rv,rv->r", weighted, right) - means[i] * means[j]
+                curvature[i, j] += products[kept].double().sum()
+    return slope, curvature
 
 
 def _pick_positions(

@@ -63,11 +63,14 @@ def test_the_runner_measures_every_variant_once_and_tabulates(target_folder, tmp
         "max_steps": 1, "max_tokens": None, "width": 8, "draft_vocab": 100, "validation_rows": 4, "batch_tokens": 128,
         "limit": 1, "max_new_tokens": 4, "nodes": "4", "target": str(target_folder),
     }  # fmt: skip
-    ablate([corpus], tmp_path / "out", names=f"{BASE},one dense expert of equal parameters", **settings)
+    ablate(
+        [corpus], tmp_path / "out", names=f"{BASE},cross-entropy only,one dense expert of equal parameters", **settings
+    )
     table = (tmp_path / "out" / "ablations.md").read_text().splitlines()
     assert table[0] == "| variant | τ, T 0, 4 nodes | τ, T 1, 4 nodes | experts differ |"
     assert {line.split(" | ")[0].strip("| ") for line in table[2:]} == {
-        "base", "base, one more pass", "base, one more pass, experts merged", "one dense expert of equal parameters",
+        "base", "base, one more pass", "base, one more pass, experts merged", "cross-entropy only",
+        "one dense expert of equal parameters",
     }  # fmt: skip
     assert load_head(tmp_path / "out" / "one-dense-expert-of-equal-parameters" / "head").config.num_experts == 1
     monkeypatch.setattr("jakiro.training.ablations.train", None)
