@@ -50,9 +50,10 @@ bench-recorded: $(VENV)/.requirements
 	cp runs/benchmark/bench.json assets/benchmark/bench.json
 
 # Nothing else computes meanwhile, so the threads of the model may spin
+recordings: export GOMP_SPINCOUNT = 1000000
 recordings: $(VENV)/.requirements
-	GOMP_SPINCOUNT=1000000 $(RUN) -m app.record
-	GOMP_SPINCOUNT=1000000 $(RUN) -m app.record_lesson
+	$(RUN) -m app.record
+	$(RUN) -m app.record_lesson
 	$(RUN) -m app.replay
 
 check-requirements:

@@ -121,7 +121,7 @@ def ablate(
             evaluate(str(folder / "head"), **measured, out=folder / NUMBERS_NAME)
         if name == BASE:
             _measure_base_otherwise(out, folder / "head", measured)
-    (out / TABLE_NAME).write_text(table(out), encoding="utf-8")
+    (out / TABLE_NAME).write_text(table(out, (*known, ONE_MORE_PASS, MERGED)), encoding="utf-8")
 
 
 def _measure_base_otherwise(out: Path, head: Path, measured: dict) -> None:
@@ -141,10 +141,10 @@ def _folder(out: Path, name: str) -> Path:
     return out / name.replace(" ", "-")
 
 
-def table(out: Path) -> str:
-    """Every measured variant under a folder as a Markdown table, in the order of the overall τ of the largest tree."""
+def table(out: Path, names: Sequence[str]) -> str:
+    """The measured ones of these variants as a Markdown table, in the order of the overall τ of the largest tree."""
     found = {}
-    for name in (*variants(width=1, vocabulary=1), ONE_MORE_PASS, MERGED):
+    for name in names:
         path = _folder(out, name) / NUMBERS_NAME
         if not path.is_file():
             continue

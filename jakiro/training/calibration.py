@@ -89,15 +89,14 @@ def _derivatives(
     curvature = torch.zeros(len(terms), len(terms), dtype=torch.float64)
     for *parts, choices in zip(*(term.split(chunk) for term in terms), chosen.split(chunk), strict=True):
         kept = choices >= 0
-        probs = sum(weight * part for weight, part in zip(weights, parts, strict=True)).softmax(-1)
-        means = torch.stack([(probs * part).sum(-1) for part in parts])
-        wanted = torch.stack([part.gather(-1, choices.clamp(min=0)[:, None])[:, 0] for part in parts])
-        slope += (wanted - means)[:, kept].double().sum(1)
-        for i, left in enumerate(parts):
-            weighted = probs * left
-            for j, right in enumerate(parts):
-                products = torch.einsum("rv,rv->r", weighted, right) - means[i] * means[j]
-                curvature[i, j] += products[kept].double().sum()
+        rows = torch.stack([part[kept] for part in parts])
+        probs = torch.einsum("i,irv->rv", rows.new_tensor(weights), rows).softmax(-1)
+        weighted = probs * rows
+        means = weighted.sum(-1)
+        wanted = rows.gather(-1, choices[kept].expand(len(parts), -1)[..., None])[..., 0]
+        slope += (wanted - means).double().sum(-1)
+        products = torch.einsum("irv,jrv->ijr", weighted, rows)
+        curvature += (products - means[:, None] * means).double().sum(-1)
     return slope, curvature
 
 
