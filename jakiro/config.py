@@ -115,6 +115,8 @@ class DraftConfig:
         fusion: "summed" (two experts summed, contrastive branch) or "decoupled" (each expert its own distribution).
         num_experts: 2 for Jakiro, 1 for an EAGLE head.
         fc_bias: whether the input projection has a bias.
+        feature_layers: layers of the target that are read beside its last hidden state, ascending; see
+            `jakiro.feature_layers`.
         rope_parameters: the target family's rotary settings as transformers writes them.
         calibration: what log q weighs by key "main/<depth>/greedy", "contrastive/<depth>/sampled", …, 1 where a key is
             missing, and what the shared noise weighs beside "sampled" by "main/<depth>/noise", …, else the same.
@@ -131,6 +133,7 @@ class DraftConfig:
     fusion: str = "summed"
     num_experts: int = 2
     fc_bias: bool = True
+    feature_layers: tuple[int, ...] = ()
     rms_norm_eps: float = 1e-6
     rope_parameters: dict = field(default_factory=lambda: {"rope_type": "default", "rope_theta": 10000.0})
     max_position_embeddings: int = 2048
@@ -160,6 +163,14 @@ class DraftConfig:
             f"Draft head config: {self.num_attention_heads} query heads are no multiple of "
             f"{self.num_key_value_heads} key/value heads.",
         )
+        layers = self.feature_layers
+        _require(
+            isinstance(layers, (list, tuple))
+            and all(_is_count(layer, 1) for layer in layers)
+            and list(layers) == sorted(set(layers)),
+            f"Draft head config: feature_layers must be ascending layer numbers from 1 on, not {layers}.",
+        )
+        object.__setattr__(self, "feature_layers", tuple(layers))
         if self.head_dim is None:
             _require(
                 self.hidden_size % self.num_attention_heads == 0,
@@ -172,6 +183,11 @@ class DraftConfig:
     def contrastive(self) -> bool:
         """Whether one pass also predicts one position further (CEPD)."""
         return self.fusion == "summed" and self.num_experts == 2
+
+    @property
+    def feature_size(self) -> int:
+        """Width of what is read from the target per token."""
+        return (1 + len(self.feature_layers)) * self.hidden_size
 
     def to_dict(self) -> dict:
         return asdict(self)

@@ -13,6 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from jakiro.attention import attend_exactly, exact_bias
 from jakiro.cache import RowCache
+from jakiro.feature_layers import scaled
 from jakiro.linear import packed_linear
 from jakiro.rotary import changes_with_length, signed, turn
 from jakiro.static_cache import StaticRows
@@ -110,7 +111,13 @@ class LeanDecoder:
         return lean if bool(difference <= tolerance * stock.abs().amax()) else None
 
     def __call__(
-        self, token_ids: Tensor, positions: Tensor, visible: Tensor, cache: RowCache | StaticRows, exact: bool
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        visible: Tensor,
+        cache: RowCache | StaticRows,
+        exact: bool,
+        feature_layers: tuple[int, ...] = (),
     ) -> Tensor:
         """Runs rows behind the cache's rows.
 
@@ -119,9 +126,10 @@ class LeanDecoder:
             visible: (rows, columns) bool, the columns being what the cache gives back after an update.
             cache: extended in place by these rows.
             exact: order-independent attention instead of the stock one.
+            feature_layers: see `jakiro.feature_layers`.
 
         Returns:
-            (rows, hidden_size) features after the final norm.
+            (rows, (1 + feature_layers) · hidden_size) features, those after the final norm first.
         """
         hidden = functional.embedding(token_ids, self.embedding)
         cos, sin = self.rotary(hidden, positions[None])
@@ -129,7 +137,8 @@ class LeanDecoder:
         groups = self.num_heads // self.num_kv_heads
         bias = exact_bias(visible, groups) if exact else None
         mask = grouped_mask(visible, groups, hidden.dtype) if self.grouped and not exact else visible
-        for layer, rows in zip(self.layers, cache.layers, strict=True):
+        deeper = []
+        for number, (layer, rows) in enumerate(zip(self.layers, cache.layers, strict=True), start=1):
             normed = functional.rms_norm(hidden, hidden.shape[-1:], layer.input_norm, layer.input_eps)
             attended = self._attend(layer.query_key_value(normed), cos, sin, mask, bias, rows)
             hidden = hidden + layer.output(attended)
@@ -137,7 +146,10 @@ class LeanDecoder:
             gate_up = layer.gate_up(normed)
             gate, up = gate_up[:, : layer.inner_size], gate_up[:, layer.inner_size :]
             hidden = hidden + layer.down(functional.silu(gate).mul_(up))
-        return functional.rms_norm(hidden, hidden.shape[-1:], self.norm, self.eps)
+            if number in feature_layers:
+                deeper.append(scaled(hidden))
+        last = functional.rms_norm(hidden, hidden.shape[-1:], self.norm, self.eps)
+        return torch.cat([last, *deeper], dim=-1) if deeper else last
 
     def _attend(self, joint: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, bias: Tensor | None, rows) -> Tensor:
         """(rows, query, key and value widths together) → (rows, heads · head_dim)."""

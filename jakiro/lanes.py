@@ -76,8 +76,8 @@ class Lane:
         head_drafter = _head_drafter(drafter)
         num_experts = head_drafter.head.config.num_experts if head_drafter else 0
         self.tree = StaticTree(widest, num_experts, device)
-        self.features = torch.zeros((widest, target.hidden_size), dtype=target.dtype, device=device)
-        logits_dtype = target.logits(self.features[:1]).dtype
+        self.features = torch.zeros((widest, target.feature_size), dtype=target.dtype, device=device)
+        logits_dtype = target.logits(self.features[:1, : target.hidden_size]).dtype
         self.logits = torch.zeros((widest, target.vocab_size), dtype=logits_dtype, device=device)
         self.masks: dict[int, Tensor] = {}
         self.choices = torch.zeros(widest, dtype=torch.int64, device=device)
@@ -86,7 +86,7 @@ class Lane:
         self.packed = torch.zeros(self._packed_size(widest), dtype=torch.float64, device=device)
         self.root = torch.zeros(1, dtype=torch.int64, device=device)
         self.new_ids = torch.zeros(MAX_LEVELS + 1, dtype=torch.int64, device=device)
-        self.new_features = torch.zeros((MAX_LEVELS + 1, target.hidden_size), dtype=target.dtype, device=device)
+        self.new_features = torch.zeros((MAX_LEVELS + 1, target.feature_size), dtype=target.dtype, device=device)
         self.seed = torch.zeros((), dtype=torch.int64, device=device)
         self.temperature = torch.ones((), device=device)
         self.vocabulary = torch.arange(target.vocab_size, device=device)

@@ -125,6 +125,7 @@ def start_pair(
         notices.append("No draft head fits this model, so only plain decoding is available.")
         lanes = lanes_for(target_model, None, graphs, progress, notices)
         return JakiroGenerator(target_model, None, None, notices, lanes=lanes)
+    target_model = target_model.with_feature_layers(draft_head.config.feature_layers)
     draft_head = draft_head.to(target_model.device)
     draft_head.bind(target_model.embedding, target_model.output_weight).pack(read.draft_precision)
     warning = zoo.head_warning(pair.head_name, draft_head.config.target_sha256, pair.target_name, target_model.sha256)

@@ -23,7 +23,7 @@ class Passes(Protocol):
     """What a stream asks of the device."""
 
     def prefill(self, prompt_ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Reads the prompt, (n,) int64; returns features (n, hidden_size) and the last position's logits (1, V)."""
+        """Reads the prompt, (n,) int64; returns features (n, feature_size) and the last position's logits (1, V)."""
 
     def begin(self, root: Tensor) -> None:
         """Takes the first token, (1,) int64."""

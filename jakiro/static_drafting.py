@@ -67,7 +67,7 @@ class StaticHeadDrafter:
         largest = columns_for(capacity + PENDING_ROWS + draft_rows, around.smallest_columns)
         self.cache = StaticHeadCache(head.config, largest, device, dtype)
         self.pending_ids = torch.zeros(PENDING_ROWS, dtype=torch.int64, device=device)
-        self.pending_features = torch.zeros((PENDING_ROWS, head.config.hidden_size), dtype=dtype, device=device)
+        self.pending_features = torch.zeros((PENDING_ROWS, head.config.feature_size), dtype=dtype, device=device)
         self.length = torch.zeros((), dtype=torch.int64, device=device)
         self.count = torch.ones((), dtype=torch.int64, device=device)
         self.shapes: dict[tuple, tuple[int, int, tuple[int, int], int]] = {}

@@ -5,6 +5,7 @@ what a family asks for is found out in `families.py`.
 """
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -32,6 +33,7 @@ from jakiro.families import (
     trial_reference,
     weight_of,
 )
+from jakiro.feature_layers import check_feature_layers, features_of
 from jakiro.linear import HalfPackedLinear, pack_linears, packing_works
 from jakiro.static_cache import StaticRows
 from jakiro.tree import DraftTree, ancestor_mask
@@ -48,7 +50,7 @@ class Scores:
 
     Attributes:
         logits: (num_nodes, vocab_size), raw.
-        features: (num_nodes, hidden_size), last hidden states after the final norm.
+        features: (num_nodes, feature_size), last hidden states after the final norm, then those of further layers.
         mask: (num_nodes, num_nodes) bool ancestor-or-self mask.
     """
 
@@ -74,6 +76,7 @@ class TargetModel:
         chains_only: only chains can be scored, because the model counts positions inside its own attention.
         weight_itemsize: bytes that a weight takes as passes read it; packed weights may take fewer than `dtype` says.
         bucketed: passes run with one of `ROW_BUCKETS` rows; so it is on a GPU.
+        feature_layers: layers whose hidden states features hold beside the last; none unless a head reads them.
         notices: sentences to say aloud.
 
     Raises:
@@ -93,6 +96,7 @@ class TargetModel:
         self.output_weight = weight_of(model.get_output_embeddings())
         self.device, self.dtype = self.output_weight.device, self.output_weight.dtype
         self.bucketed = self.device.type == "cuda"
+        self.feature_layers: tuple[int, ...] = ()
         trial_ids = self._random_ids(TRIAL_PROMPT + 2 * TRIAL_CHAIN)
         reference = trial_reference(model, trial_ids[: TRIAL_PROMPT + TRIAL_CHAIN])[TRIAL_PROMPT - 1 :]
         packed = packing_works(self.device, self.dtype) and not is_split(model)
@@ -119,6 +123,17 @@ class TargetModel:
             raise ValueError(f"numerics must be one of {', '.join(NUMERICS)}; you gave {numerics!r}")
         other = copy.copy(self)
         other._use_numerics(numerics)
+        return other
+
+    def with_feature_layers(self, feature_layers: Sequence[int]) -> "TargetModel":
+        """The same weights for a head that reads these layers beside the last hidden state.
+
+        Raises:
+            ValueError: the target has no such layer below its last.
+        """
+        check_feature_layers(feature_layers, self.config.num_hidden_layers)
+        other = copy.copy(self)
+        other.feature_layers = tuple(feature_layers)
         return other
 
     def _use_numerics(self, numerics: str) -> None:
@@ -196,6 +211,11 @@ class TargetModel:
         return self.config.hidden_size
 
     @property
+    def feature_size(self) -> int:
+        """Width of a row of features."""
+        return (1 + len(self.feature_layers)) * self.hidden_size
+
+    @property
     def vocab_size(self) -> int:
         return self.embedding.shape[0]
 
@@ -236,7 +256,7 @@ class TargetModel:
             cache: filled in place.
 
         Returns:
-            features (num_tokens, hidden_size) and the last position's logits (1, vocab_size).
+            features (num_tokens, feature_size) and the last position's logits (1, vocab_size).
         """
         features = []
         for chunk in token_ids.split(PREFILL_CHUNK):
@@ -246,7 +266,7 @@ class TargetModel:
             mask = columns <= positions[:, None]
             features.append(self._forward(chunk, positions, mask, columns, cache, self._fast))
         last_rows = features[-1][-2:]
-        return torch.cat(features), self.logits(last_rows)[-1:]
+        return torch.cat(features), self.logits(self._last_layer(last_rows))[-1:]
 
     @torch.inference_mode()
     def score(self, tree: DraftTree, cache: RowCache | StaticRows) -> Scores:
@@ -277,7 +297,11 @@ class TargetModel:
         column_positions = cache.column_positions(positions) if self.window else None
         attending = EXACT if self.numerics == "exact" else self._fast
         features = self._forward(token_ids, positions, visible, column_positions, cache, attending)
-        return Scores(self.logits(features)[:num_nodes], features[:num_nodes], mask)
+        return Scores(self.logits(self._last_layer(features))[:num_nodes], features[:num_nodes], mask)
+
+    def _last_layer(self, features: Tensor) -> Tensor:
+        """The part of features that the output function reads, (rows, hidden_size)."""
+        return features[:, : self.hidden_size] if self.feature_layers else features
 
     @torch.inference_mode()
     def probe_bit_identity(self, num_tokens: int = 8) -> bool:
@@ -306,10 +330,11 @@ class TargetModel:
         cache: RowCache | StaticRows,
         attending: Attending,
     ) -> Tensor:
-        """(rows,) tokens → (rows, hidden_size) features; `visible` is (rows, keys) bool."""
+        """(rows,) tokens → (rows, feature_size) features; `visible` is (rows, keys) bool."""
         if self.lean is not None:
             visible = self._windowed(visible, positions, column_positions) if self._only_windows else visible
-            return self.lean(token_ids, positions, visible, cache, exact=attending is EXACT)
+            exact = attending is EXACT
+            return self.lean(token_ids, positions, visible, cache, exact, self.feature_layers)
         self.config._attn_implementation = attending.implementation
         inputs = {"input_ids": token_ids[None], "past_key_values": cache, "use_cache": True}
         if attending.mask == "own":
@@ -318,7 +343,7 @@ class TargetModel:
             inputs["attention_mask"] = self._masks(visible, positions, column_positions, attending.mask == "float")
             if self._takes_positions:
                 inputs["position_ids"] = positions[None]
-        return self.model.base_model(**inputs).last_hidden_state[0].to(self.device)
+        return features_of(self.model.base_model, self.feature_layers, **inputs)[0].to(self.device)
 
     def _masks(
         self, visible: Tensor, positions: Tensor, column_positions: Tensor | None, as_numbers: bool

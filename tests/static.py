@@ -25,7 +25,10 @@ def static_generator(
 ) -> JakiroGenerator:
     """As `tiny_generator`, in lanes; `measured` lets trees size themselves."""
     target = bucketed_target(numerics)
-    drafter = None if head is None else HeadDrafter(tiny_head(target, **HEADS[head]))
+    if head is None:
+        return in_lanes(target, None, graphs, measured, start_tokens)
+    target = target.with_feature_layers(HEADS[head].get("feature_layers", ()))
+    drafter = HeadDrafter(tiny_head(target, **HEADS[head]))
     return in_lanes(target, drafter, graphs, measured, start_tokens)
 
 

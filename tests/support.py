@@ -115,6 +115,7 @@ def tiny_head(
     seed: int = 1,
     num_experts: int = 2,
     bind: bool = True,
+    feature_layers: tuple[int, ...] = (),
 ) -> JakiroHead:
     """A random seeded head for a tiny target; a reduced vocabulary is a random one."""
     torch.manual_seed(seed)
@@ -129,6 +130,7 @@ def tiny_head(
             draft_vocab_size=draft_vocab_size,
             fusion=fusion,
             num_experts=num_experts,
+            feature_layers=feature_layers,
             rope_parameters=dict(config.rope_parameters),
         )
     )
@@ -144,6 +146,7 @@ HEADS = {
     "summed, reduced vocabulary": {"fusion": "summed", "draft_vocab_size": 90},
     "decoupled, reduced vocabulary": {"fusion": "decoupled", "draft_vocab_size": 90},
     "one expert": {"fusion": "summed", "num_experts": 1},
+    "summed, two layers read": {"fusion": "summed", "feature_layers": (1,)},
 }
 
 
@@ -154,6 +157,7 @@ def tiny_generator(
     target = tiny_target(seed, dtype, numerics)
     if head is None:
         return JakiroGenerator(target)
+    target = target.with_feature_layers(HEADS[head].get("feature_layers", ()))
     drafter = HeadDrafter(tiny_head(target, **HEADS[head]))
     return JakiroGenerator(target, drafter, {"name": f"tiny {head}", "sha256": "1" * 64})
 

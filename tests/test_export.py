@@ -62,10 +62,12 @@ def test_eagles_form_has_eagles_names_and_config(target, tmp_path):
         ("summed", "mixes 2 experts, and no server reads such heads yet"),
         ("decoupled", "mixes 2 experts, and no server reads such heads yet"),
         ("one expert, reduced", "scores 90 of the target's 260 tokens"),
+        ("one expert, two layers", "reads layers 1 of the target beside its last"),
     ],
 )
 def test_what_eagles_form_cannot_hold_is_said_and_nothing_is_written(target, head, words, tmp_path):
-    values = HEADS.get(head, {"num_experts": 1, "draft_vocab_size": 90})
+    of_one = {"one expert, reduced": {"draft_vocab_size": 90}, "one expert, two layers": {"feature_layers": (1,)}}
+    values = HEADS.get(head) or {"num_experts": 1} | of_one[head]
     with pytest.raises(ValueError, match=words):
         export_head(saved(target, tmp_path, **values), tmp_path / "out", "eagle")
     assert not (tmp_path / "out").exists()

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from jakiro.config import DraftConfig
 from jakiro.draft.jakiro import JakiroHead
 from jakiro.draft.official import from_official, rope_of
+from jakiro.feature_layers import check_feature_layers
 
 WEIGHTS_NAME = "head.safetensors"
 FOREIGN_WEIGHTS_NAMES = ("model.safetensors", "pytorch_model.bin")
@@ -99,6 +100,10 @@ def misfits(head: DraftConfig, target_config, vocab_size: int | None = None) -> 
             found.append(
                 f"The draft head has {what} {ours:,}, the target {theirs:,}; choose a head trained for this target."
             )
+    try:
+        check_feature_layers(head.feature_layers, target_config.num_hidden_layers)
+    except ValueError as error:
+        found.append(str(error))
     return found + _rope_misfits(head.rope_parameters, target_config)
 
 

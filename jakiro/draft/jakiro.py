@@ -63,6 +63,9 @@ class JakiroHead(nn.Module):
         super().__init__()
         self.config = config
         self.fc = nn.Linear(2 * config.hidden_size, config.hidden_size, bias=config.fc_bias)
+        if config.feature_layers:
+            deeper = config.feature_size - config.hidden_size
+            self.fc_layers = nn.Linear(deeper, config.hidden_size, bias=False)
         self.layers = nn.ModuleList([HeadLayer(config)])
         self.rotary = rotary_embedding(config)
         vocabulary = torch.arange(config.draft_vocab_size or config.vocab_size)
@@ -110,7 +113,8 @@ class JakiroHead(nn.Module):
             return self
         self.precision = "int8" if precision == "int8" and quantizing_works(device) else "full"
         rounded = QuantizedLinear if self.precision == "int8" else packed_linear
-        self._lean = LeanHeadLayer(self.fc, self.layers[0], self.rotary, packed_linear, rounded)
+        deeper = self.fc_layers if self.config.feature_layers else None
+        self._lean = LeanHeadLayer(self.fc, deeper, self.layers[0], self.rotary, packed_linear, rounded)
         self._output_layer = rounded(self.output_weight, None)
         self.layers = nn.ModuleList()
         return self
@@ -133,7 +137,8 @@ class JakiroHead(nn.Module):
 
         Args:
             embeddings: (batch, rows, hidden), rows of the token one ahead of its feature.
-            features: (batch, rows, hidden), the target's (or the head's own) feature at each position.
+            features: (batch, rows, hidden), the target's (or the head's own) feature at each position; rows of the
+                target are (1 + feature_layers) · hidden wide where the config names layers.
             positions: (batch or 1, rows) int64, the rotary position of each row: that of its feature.
             mask: bool, broadcastable to (batch, heads, rows, keys); None means causal over the rows alone.
             cache: rows before these, extended in place.
@@ -141,7 +146,7 @@ class JakiroHead(nn.Module):
         if self._lean is not None:
             residual, expert_outputs, router_logits = self._lean(embeddings, features, positions, mask, cache)
         else:
-            hidden = self.fc(torch.cat([embeddings, features], dim=-1))
+            hidden = self._stream(embeddings, features)
             angles = self.rotary(hidden, positions)
             residual, expert_outputs, router_logits = self.layers[0](hidden, angles, mask, cache)
         num_experts = self.config.num_experts
@@ -157,6 +162,12 @@ class JakiroHead(nn.Module):
         contrastive_weights = pair.softmax(-1) * sign
         contrastive = residual + _weighted(contrastive_weights, expert_outputs)
         return HeadOutput(features, contrastive, residual, expert_outputs, weights, contrastive_weights)
+
+    def _stream(self, embeddings: Tensor, features: Tensor) -> Tensor:
+        """What the layer reads; layers beside the last one add to it, which the head's own features do not have."""
+        last, deeper = features.tensor_split([self.config.hidden_size], dim=-1)
+        hidden = self.fc(torch.cat([embeddings, last], dim=-1))
+        return hidden + self.fc_layers(deeper) if deeper.shape[-1] else hidden
 
 
 def _weighted(weights: Tensor, expert_outputs: Tensor) -> Tensor:

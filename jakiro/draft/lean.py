@@ -20,18 +20,32 @@ class LeanHeadLayer(nn.Module):
     """Made from a head's input projection and layer, whose weights it copies.
 
     Args:
+        projection: the input projection; deeper: that of features from further layers, or None.
         rotary: the head's rotary embedding.
         packed: packs a matrix without changing it.
         rounded: packs the large matrices of attention and experts; the input projection, which reads embeddings and
             features of very different sizes, and the router, which is small and decides much, never go through it.
     """
 
-    def __init__(self, projection: nn.Linear, layer: HeadLayer, rotary: nn.Module, packed: Packing, rounded: Packing):
+    def __init__(
+        self,
+        projection: nn.Linear,
+        deeper: nn.Linear | None,
+        layer: HeadLayer,
+        rotary: nn.Module,
+        packed: Packing,
+        rounded: Packing,
+    ) -> None:
         super().__init__()
         attention, mixture = layer.self_attn, layer.mlp_moe
         self.num_heads, self.num_kv_heads = attention.num_heads, attention.num_kv_heads
         self.head_dim, self.rotary = attention.head_dim, rotary
         self.projection = packed(projection.weight, projection.bias)
+        # Rows of the target's, read by both projections at once.
+        self.wide_projection = None
+        if deeper is not None:
+            joint = torch.cat([projection.weight, deeper.weight], dim=1).detach()
+            self.wide_projection = packed(joint, projection.bias)
         self.query_key_value = rounded(_joined([attention.q_proj, attention.k_proj, attention.v_proj]), None)
         self.output = rounded(attention.o_proj.weight, None)
         norm = layer.post_attention_layernorm
@@ -47,7 +61,9 @@ class LeanHeadLayer(nn.Module):
         self, embeddings: Tensor, features: Tensor, positions: Tensor, mask: Tensor | None, cache: HeadCache | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """As `JakiroHead.forward` takes them; gives what `HeadLayer` gives."""
-        hidden = self.projection(torch.cat([embeddings, features], dim=-1))
+        is_wide = features.shape[-1] > embeddings.shape[-1]
+        projection = self.wide_projection if is_wide else self.projection
+        hidden = projection(torch.cat([embeddings, features], dim=-1))
         residual = hidden + self.output(self._attend(self.query_key_value(hidden), positions, mask, cache))
         normed = functional.rms_norm(residual, residual.shape[-1:], self.norm, self.eps)
         inner = self.read(normed).unflatten(-1, (len(self.write), 1 + self.gated, -1))

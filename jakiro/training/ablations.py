@@ -2,8 +2,8 @@
 
     python -m jakiro.training.ablations CORPUS OUT --max-steps 150 --max-tokens 120000
 
-Every variant is a folder of its own under OUT; what is finished is not repeated, what was stopped is resumed. All share
-one folder of features and one of written answers.
+Every variant is a folder of its own under OUT; what is finished is not repeated, what was stopped is resumed. All that
+read the same share one folder of features and one of written answers.
 """
 
 import copy
@@ -17,6 +17,7 @@ from typing import Annotated
 import torch
 import typer
 
+from jakiro import zoo
 from jakiro.draft.checkpoint import load_head, save_head
 from jakiro.draft.jakiro import JakiroHead
 from jakiro.training.evaluate_command import evaluate
@@ -28,14 +29,17 @@ BASE = "base"
 ONE_MORE_PASS, MERGED = "base, one more pass", "base, one more pass, experts merged"
 NUMBERS_NAME, TABLE_NAME = "tau.json", "ablations.md"
 ALL_ROWS = 10**9
+SHARES_OF_TEXT = {"half of the text": 1 / 2, "a quarter of the text": 1 / 4, "an eighth of the text": 1 / 8}
 
 
-def variants(width: int, vocabulary: int) -> dict[str, dict]:
+def variants(width: int, vocabulary: int, tokens: int | None, num_layers: int) -> dict[str, dict]:
     """Options of `train` by variant; what a variant does not name is the base's.
 
     Args:
         width: inner width of each of the base's two experts.
         vocabulary: the base's draft vocabulary.
+        tokens: what the base learns from, None for the whole corpus.
+        num_layers: the target's.
     """
     return {
         BASE: {"expert_width": width, "draft_vocab": vocabulary},
@@ -56,6 +60,8 @@ def variants(width: int, vocabulary: int) -> dict[str, dict]:
         # A GELU expert has two matrices where a SwiGLU expert has three.
         "decoupled": {"fusion": "decoupled", "expert_width": width * 3 // 2},
         "one dense expert of equal parameters": {"experts": 1, "expert_width": 2 * width},
+        "two further layers read": {"feature_layers": f"{num_layers // 3},{2 * num_layers // 3}"},
+        **{name: {"max_tokens": int(share * tokens)} for name, share in SHARES_OF_TEXT.items() if tokens},
     }
 
 
@@ -96,7 +102,7 @@ def ablate(
 ) -> None:
     """Train every variant for the same steps on the same tokens, measure it, and write a table."""
     set_up(threads)
-    known = variants(width, draft_vocab)
+    known = variants(width, draft_vocab, max_tokens, zoo.load_config(target).get_text_config().num_hidden_layers)
     chosen = list(known) if names is None else [name.strip() for name in names.split(",")]
     unknown = [name for name in chosen if name not in known]
     if unknown:
@@ -113,11 +119,10 @@ def ablate(
     for name in chosen:
         folder = _folder(out, name)
         if not (folder / NUMBERS_NAME).is_file():
-            resume = (folder / "work" / "state" / STATE_NAME).is_file()
-            train(
-                **learned | known[BASE] | known[name] | {"out": folder / "head", "work": folder / "work"},
-                resume=resume,
-            )
+            options = learned | known[BASE] | known[name] | {"out": folder / "head", "work": folder / "work"}
+            if known[name].keys() & {"max_tokens", "feature_layers"}:
+                options["features"] = None
+            train(**options, resume=(folder / "work" / "state" / STATE_NAME).is_file())
             evaluate(str(folder / "head"), **measured, out=folder / NUMBERS_NAME)
         if name == BASE:
             _measure_base_otherwise(out, folder / "head", measured)

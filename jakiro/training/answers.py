@@ -20,6 +20,7 @@ from torch import Tensor
 from jakiro.bench.questions import Question
 from jakiro.config import SamplingParams
 from jakiro.families import stop_ids
+from jakiro.feature_layers import features_of
 from jakiro.text import encode_messages
 from jakiro.training.writing import Request, write_texts
 
@@ -35,7 +36,7 @@ class Answer:
     Attributes:
         question: what was asked; its first turn only.
         ids: (length,) int64, prompt, answer and `OVERHANG` more tokens.
-        features: (length, hidden), the target's, in its own dtype.
+        features: (length, feature_size), the target's, in its own dtype.
         start, end: indices of the answer's first and last token.
     """
 
@@ -53,11 +54,21 @@ class AnswerFolder:
         model, tokenizer: the target; sha256: of its weights, or its name where that is unknown.
         folder: made if missing.
         batch_size: answers written at once.
+        feature_layers: layers whose hidden states are kept beside the last.
     """
 
-    def __init__(self, model, tokenizer, sha256: str, folder: Path, batch_size: int = 16) -> None:
+    def __init__(
+        self,
+        model,
+        tokenizer,
+        sha256: str,
+        folder: Path,
+        batch_size: int = 16,
+        feature_layers: Sequence[int] = (),
+    ) -> None:
         self.model, self.tokenizer, self.sha256 = model, tokenizer, sha256
         self.folder, self.batch_size = Path(folder), batch_size
+        self.feature_layers = list(feature_layers)
         self.stop_ids = stop_ids(model, tokenizer)
 
     def answers(self, questions: Sequence[Question], sampling: SamplingParams) -> list[Answer]:
@@ -87,7 +98,7 @@ class AnswerFolder:
     @torch.inference_mode()
     def _store(self, path: Path, ids: list[int], start: int, sampling: SamplingParams) -> None:
         tensor = torch.tensor(ids, device=self.model.device)
-        features = self.model.base_model(input_ids=tensor[None], use_cache=False).last_hidden_state[0]
+        features = features_of(self.model.base_model, self.feature_layers, input_ids=tensor[None], use_cache=False)[0]
         longest = ids[start : start + sampling.max_new_tokens]
         stops = [index for index, token in enumerate(longest) if token in self.stop_ids]
         end = start + (stops[0] if stops else len(longest) - 1)
@@ -100,6 +111,7 @@ class AnswerFolder:
         settings = [
             self.sha256, str(self.model.dtype), prompt, sampling.temperature, sampling.seed, sampling.max_new_tokens,
         ]  # fmt: skip
+        settings += [self.feature_layers] if self.feature_layers else []
         return self.folder / f"{hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:24]}.safetensors"
 
 

@@ -66,7 +66,12 @@ def evaluate(
     drafter = load_head(pair.head_path, device, precision)
     model, tokenizer, sha256 = zoo.load_target(pair.target_name, device, precision)
     folder = AnswerFolder(
-        model, tokenizer, sha256 or pair.target_name, answers or zoo.cache_folder() / "answers", batch_size
+        model,
+        tokenizer,
+        sha256 or pair.target_name,
+        answers or zoo.cache_folder() / "answers",
+        batch_size,
+        drafter.config.feature_layers,
     )
     output_weight = model.get_output_embeddings().weight
     drafter.bind(model.get_input_embeddings().weight, output_weight)

@@ -1,8 +1,9 @@
 """The target's features of a corpus on disk: written front to back in one file, readable while it still grows.
 
-A cache folder holds `features.f16` (one float16 row per token), `ids.npy`, `offsets.npy` (sequence i is
-ids[offsets[i]:offsets[i + 1]]), `loss_start.npy` (learn from tokens at this index or later) and `progress`, whose first
-word is the number of sequences whose rows are there.
+A cache folder holds `features.f16` (one float16 row per token), `feature_layers.npy` (layers whose hidden states a row
+holds behind the last one's), `ids.npy`, `offsets.npy` (sequence i is ids[offsets[i]:offsets[i + 1]]), `loss_start.npy`
+(learn from tokens at this index or later) and `progress`, whose first word is the number of sequences whose rows are
+there.
 """
 
 import os
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-FEATURES_NAME, PROGRESS_NAME = "features.f16", "progress"
+FEATURES_NAME, LAYERS_NAME, PROGRESS_NAME = "features.f16", "feature_layers.npy", "progress"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +24,22 @@ class Batch:
 
     Attributes:
         ids: (batch, length) int64, padded with 0.
-        features: (batch, length, hidden) float32, the target's features, padded with 0.
+        features: (batch, length, hidden) float32, the target's last hidden states, padded with 0.
         lengths: (batch,) int64.
         loss_start: (batch,) int64, the first index to learn from.
+        deeper: (batch, length, feature_layers · hidden) float32, hidden states of further layers, or None.
     """
 
     ids: Tensor
     features: Tensor
     lengths: Tensor
     loss_start: Tensor
+    deeper: Tensor | None = None
+
+    @property
+    def inputs(self) -> Tensor:
+        """What the head reads of the target, (batch, length, feature_size)."""
+        return self.features if self.deeper is None else torch.cat([self.features, self.deeper], dim=-1)
 
 
 class FeatureCache:
@@ -44,7 +52,7 @@ class FeatureCache:
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
-        for name in (FEATURES_NAME, "ids.npy", "offsets.npy", "loss_start.npy", PROGRESS_NAME):
+        for name in (FEATURES_NAME, LAYERS_NAME, "ids.npy", "offsets.npy", "loss_start.npy", PROGRESS_NAME):
             if not (self.folder / name).is_file():
                 raise FileNotFoundError(
                     f"No feature cache in {self.folder}: {name} is missing; extract features first."
@@ -52,6 +60,7 @@ class FeatureCache:
         self.ids = np.load(self.folder / "ids.npy")
         self.offsets = np.load(self.folder / "offsets.npy")
         self.loss_start = np.load(self.folder / "loss_start.npy")
+        self.feature_layers = tuple(np.load(self.folder / LAYERS_NAME).tolist())
         features = np.memmap(self.folder / FEATURES_NAME, dtype=np.float16, mode="r")
         if features.size % len(self.ids):
             raise ValueError(
@@ -62,7 +71,7 @@ class FeatureCache:
 
     @property
     def hidden_size(self) -> int:
-        return self.features.shape[1]
+        return self.features.shape[1] // (1 + len(self.feature_layers))
 
     @property
     def num_sequences(self) -> int:
@@ -80,13 +89,15 @@ class FeatureCache:
         """The named sequences, padded to the longest."""
         lengths = self.lengths[list(indices)]
         ids = torch.zeros(len(indices), int(lengths.max()), dtype=torch.int64)
-        features = torch.zeros(len(indices), int(lengths.max()), self.hidden_size)
+        rows = torch.zeros(len(indices), int(lengths.max()), self.features.shape[1])
         for row, (index, length) in enumerate(zip(indices, lengths, strict=True)):
             start = self.offsets[index]
             ids[row, :length] = torch.from_numpy(self.ids[start : start + length].astype(np.int64))
-            features[row, :length] = torch.from_numpy(self.features[start : start + length].astype(np.float32))
+            rows[row, :length] = torch.from_numpy(self.features[start : start + length].astype(np.float32))
         loss_start = torch.from_numpy(self.loss_start[list(indices)].astype(np.int64))
-        return Batch(ids, features, torch.from_numpy(lengths.astype(np.int64)), loss_start)
+        features, deeper = rows.tensor_split([self.hidden_size], dim=-1)
+        lengths = torch.from_numpy(lengths.astype(np.int64))
+        return Batch(ids, features, lengths, loss_start, deeper if self.feature_layers else None)
 
 
 def write_features(
@@ -94,6 +105,7 @@ def write_features(
     sequences: Sequence[tuple[Sequence[int], int]],
     hidden_size: int,
     features_of: Callable[[Tensor], Tensor],
+    feature_layers: Sequence[int] = (),
     *,
     batch_tokens: int = 2048,
     group: int = 256,
@@ -103,28 +115,35 @@ def write_features(
     Args:
         folder: made if missing; an unfinished cache of the same sequences is continued.
         sequences: (token ids, loss start) of each sequence.
-        hidden_size: width of a feature.
-        features_of: (batch, length) ids → (batch, length, hidden) features after the target's final norm.
+        hidden_size: the target's.
+        features_of: (batch, length) ids → (batch, length, feature_size) features, those after the final norm first.
+        feature_layers: the further layers whose hidden states these features hold.
         batch_tokens: padded tokens in one pass of the target.
         group: sequences between two updates of the progress file.
 
     Raises:
-        ValueError: the folder holds a cache of other sequences.
+        ValueError: the folder holds a cache of other sequences or layers.
     """
     folder.mkdir(parents=True, exist_ok=True)
     offsets = np.cumsum([0] + [len(ids) for ids, _ in sequences])
     all_ids = np.concatenate([np.asarray(ids, dtype=np.int32) for ids, _ in sequences])
-    progress = folder / PROGRESS_NAME
+    progress, width = folder / PROGRESS_NAME, (1 + len(feature_layers)) * hidden_size
     if progress.is_file():
         if not np.array_equal(np.load(folder / "ids.npy"), all_ids):
             raise ValueError(f"The feature cache in {folder} belongs to another corpus; name an empty folder.")
+        if np.load(folder / LAYERS_NAME).tolist() != list(feature_layers):
+            raise ValueError(
+                f"The feature cache in {folder} holds layers {np.load(folder / LAYERS_NAME).tolist()} beside the last, "
+                f"{list(feature_layers)} were asked for; name an empty folder."
+            )
         done = int(progress.read_text().split()[0])
-        features = np.memmap(folder / FEATURES_NAME, np.float16, "r+", shape=(len(all_ids), hidden_size))
+        features = np.memmap(folder / FEATURES_NAME, np.float16, "r+", shape=(len(all_ids), width))
     else:
         np.save(folder / "ids.npy", all_ids)
         np.save(folder / "offsets.npy", offsets)
+        np.save(folder / LAYERS_NAME, np.array(feature_layers, dtype=np.int64))
         np.save(folder / "loss_start.npy", np.array([start for _, start in sequences]))
-        features = np.memmap(folder / FEATURES_NAME, np.float16, "w+", shape=(len(all_ids), hidden_size))
+        features = np.memmap(folder / FEATURES_NAME, np.float16, "w+", shape=(len(all_ids), width))
         done = 0
         _write_progress(progress, done)
     for start in range(done, len(sequences), group):

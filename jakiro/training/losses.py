@@ -215,7 +215,7 @@ class Objective(nn.Module):
         and are never learned from. `vocabulary` None means all output rows.
         """
         embeddings = self.head.embed(batch.ids[:, 1:])
-        features = batch.features[:, :-1] if noise is None else batch.features[:, :-1] + noise[:, :-1]
+        features = batch.inputs[:, :-1] if noise is None else batch.inputs[:, :-1] + noise[:, :-1]
         length = embeddings.shape[1]
         positions = torch.arange(length, device=embeddings.device)[None]
         rows = UnrolledRows()

@@ -110,5 +110,6 @@ def whitening_matrix(rows: Tensor, damping: float = 0.3) -> Tensor:
     rows = rows.double()
     moment = rows.T @ rows / len(rows)
     values, vectors = torch.linalg.eigh(moment)
-    floor = damping * values.median()
-    return ((vectors / (values + floor).sqrt()) @ vectors.T).float()
+    # Fewer rows than half the columns leave the median at zero.
+    floor = torch.maximum(damping * values.median(), 1e-6 * values.mean())
+    return ((vectors / (values.clamp(min=0) + floor).sqrt()) @ vectors.T).float()

@@ -50,7 +50,7 @@ def replay(
     Args:
         head: bound to its target.
         ids: (length,) prompt and answer; tokens behind `end` still tell what the last tree got right.
-        features: (length or more, hidden), the target's.
+        features: (length or more, feature_size), the target's.
         start: index of the first answer token; it came from the prefill and is the first root.
         end: index of the answer's last token; the step that reaches it is the last.
         tree: a fixed tree.

@@ -21,7 +21,7 @@ class HindsightNoise:
     Args:
         head: names the draft vocabulary.
         ids: (length,) the written tokens.
-        features: (length, hidden), the target's.
+        features: (length, hidden), the target's last hidden states.
         output_weight: (vocab_size, hidden), the target's.
     """
 
@@ -58,12 +58,14 @@ def simulated_tau(
     """τ over texts, pooled: draft tokens accepted in a step plus one, bonus included.
 
     Args:
-        texts: (ids, features, index of the first answer token), each written greedily or sampled at temperature 1.
+        texts: (ids, features as the head reads them, index of the first answer token), each written greedily or
+            sampled at temperature 1.
     """
     accepted = steps = 0
     sampling = SamplingParams(temperature=0.0 if greedy else 1.0, seed=seed)
     for ids, features, start in texts:
-        noise = None if greedy else HindsightNoise(head, ids, features, output_weight, seed)
+        last = features[:, : head.config.hidden_size]
+        noise = None if greedy else HindsightNoise(head, ids, last, output_weight, seed)
         for step in replay(head, ids, features, start, len(ids) - 1, sampling, tree, noise):
             accepted, steps = accepted + len(step.accepted_path), steps + 1
     return accepted / max(steps, 1) + 1

@@ -29,7 +29,8 @@ def start_weights(
         start: "least-squares" makes `fc` the best linear guess of h_{t+1} from [E[x_{t+1}]; h_t] and the experts' last
             matrices the best correction of it that their random inner features allow, for both branches at once;
             attention starts silent. "identity" passes h_t through, adds the embedding at the features' scale and
-            leaves the experts random.
+            leaves the experts random. Further layers' features begin as the best linear correction of the guess, or
+            silent.
         first: sequences before this one are held out and not looked at.
 
     Raises:
@@ -39,7 +40,7 @@ def start_weights(
         raise ValueError(f"Start must be one of {', '.join(STARTS)}; you gave {start!r}.")
     torch.manual_seed(seed)
     _randomise(head)
-    inputs, now, ahead = sample_rows(head, cache, first, num_sequences)
+    inputs, deeper, now, ahead = sample_rows(head, cache, first, num_sequences)
     attention, mixture = head.layers[0].self_attn, head.layers[0].mlp_moe
     stream = whitening_matrix(now)
     for projection in (attention.q_proj, attention.k_proj, attention.v_proj):
@@ -47,6 +48,8 @@ def start_weights(
     attention.o_proj.weight.zero_()
     mixture.gate.weight.mul_(0.1)
     hidden = head.config.hidden_size
+    if head.config.feature_layers:
+        head.fc_layers.weight.zero_()
     if start == "identity":
         scale = float(now.std() / inputs[:, :hidden].std())
         head.fc.weight[:, :hidden].normal_(std=0.3 * scale * hidden**-0.5)
@@ -58,7 +61,9 @@ def start_weights(
     head.fc.weight.copy_(solution[:-1].T)
     if head.fc.bias is not None:
         head.fc.bias.copy_(solution[-1])
-    _start_experts(head, head.fc(inputs), now, ahead)
+    if head.config.feature_layers:
+        head.fc_layers.weight.copy_(_ridge(deeper, now - head.fc(inputs)).T)
+    _start_experts(head, _stream(head, inputs, deeper), now, ahead)
 
 
 @torch.no_grad()
@@ -73,14 +78,16 @@ def adopt_stream(
     torch.manual_seed(seed)
     layer = head.layers[0]
     head.fc.load_state_dict(source.fc.state_dict())
+    if head.config.feature_layers:
+        head.fc_layers.weight.copy_(_weight_of_layers(source, head))
     layer.self_attn.load_state_dict(source.layers[0].self_attn.state_dict())
     layer.post_attention_layernorm.load_state_dict(source.layers[0].post_attention_layernorm.state_dict())
     _randomise(layer.mlp_moe)
     layer.mlp_moe.gate.weight.mul_(0.1)
     streams, now, ahead = [], [], []
     for index in range(first, min(first + num_sequences, cache.num_ready())):
-        inputs, *following = sample_rows(head, cache, index, 1)
-        hidden = head.fc(inputs)[None]
+        inputs, deeper, *following = sample_rows(head, cache, index, 1)
+        hidden = _stream(head, inputs, deeper)[None]
         angles = head.rotary(hidden, torch.arange(hidden.shape[1], device=hidden.device)[None])
         streams.append((hidden + layer.self_attn(hidden, angles, None, None))[0])
         now.append(following[0])
@@ -91,10 +98,14 @@ def adopt_stream(
 def continue_weights(head: JakiroHead, source: JakiroHead) -> None:
     """Copies the weights of a trained head into one of the same shape; the draft vocabularies may differ.
 
+    A head that reads further layers may continue one that does not: they begin silent.
+
     Raises:
         ValueError: a weight has another shape, or only one of the two heads has it.
     """
     ours, theirs = dict(head.named_parameters()), dict(source.named_parameters())
+    if head.config.feature_layers:
+        theirs["fc_layers.weight"] = _weight_of_layers(source, head)
     for name in sorted(ours.keys() | theirs.keys()):
         shapes = [tuple(side[name].shape) if name in side else "none" for side in (theirs, ours)]
         if shapes[0] != shapes[1]:
@@ -105,6 +116,19 @@ def continue_weights(head: JakiroHead, source: JakiroHead) -> None:
     with torch.no_grad():
         for name, parameter in ours.items():
             parameter.copy_(theirs[name])
+
+
+def _weight_of_layers(source: JakiroHead, head: JakiroHead) -> Tensor:
+    """What a source's features of further layers weigh, nothing where it reads none."""
+    if source.config.feature_layers:
+        return source.fc_layers.weight
+    return torch.zeros_like(head.fc_layers.weight)
+
+
+def _stream(head: JakiroHead, inputs: Tensor, deeper: Tensor | None) -> Tensor:
+    """What the layer reads of rows as `sample_rows` gives them."""
+    hidden = head.fc(inputs)
+    return hidden if deeper is None else hidden + head.fc_layers(deeper)
 
 
 def _randomise(module: torch.nn.Module) -> None:
@@ -184,16 +208,24 @@ def _ridge(rows: Tensor, wanted: Tensor, strength: float = 1e-3) -> Tensor:
 
 
 @torch.no_grad()
-def sample_rows(head: JakiroHead, cache: FeatureCache, first: int, num_sequences: int) -> tuple[Tensor, Tensor, Tensor]:
-    """What the head reads and should write: (rows, 2 · hidden) [E[x_{t+1}]; h_t], (rows, hidden) h_{t+1}, h_{t+2}."""
-    inputs, now, ahead = [], [], []
+def sample_rows(
+    head: JakiroHead, cache: FeatureCache, first: int, num_sequences: int
+) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
+    """What the head reads and should write.
+
+    Returns:
+        (rows, 2 · hidden) [E[x_{t+1}]; h_t]; features of further layers at t, or None; (rows, hidden) h_{t+1}, h_{t+2}.
+    """
+    inputs, deeper, now, ahead = [], [], [], []
     for index in range(first, min(first + num_sequences, cache.num_ready())):
         batch = cache.batch([index])
         features = batch.features[0].to(head.fc.weight)
         inputs.append(torch.cat([head.embed(batch.ids[0, 1:-1]), features[:-2]], dim=-1))
+        if batch.deeper is not None:
+            deeper.append(batch.deeper[0, :-2].to(features))
         now.append(features[1:-1])
         ahead.append(features[2:])
-    return torch.cat(inputs), torch.cat(now), torch.cat(ahead)
+    return torch.cat(inputs), torch.cat(deeper) if deeper else None, torch.cat(now), torch.cat(ahead)
 
 
 @torch.no_grad()
@@ -201,10 +233,12 @@ def input_whitening(
     head: JakiroHead, cache: FeatureCache, first: int = 0, num_sequences: int = 100
 ) -> dict[str, Tensor]:
     """Whitening for every matrix that reads features, from the corpus' first sequences that are not held out."""
-    inputs, features, _ = sample_rows(head, cache, first, num_sequences)
+    inputs, deeper, features, _ = sample_rows(head, cache, first, num_sequences)
     stream = whitening_matrix(features)
     normed = whitening_matrix(head.layers[0].post_attention_layernorm(features))
     matrices = {"fc.weight": whitening_matrix(inputs)}
+    if deeper is not None:
+        matrices["fc_layers.weight"] = whitening_matrix(deeper)
     matrices |= {f"layers.0.self_attn.{name}_proj.weight": stream for name in "qkv"}
     for name, parameter in head.named_parameters():
         if ".experts." in name and parameter.shape[1] == head.config.hidden_size:

@@ -1,6 +1,7 @@
 """The command `train`: features, training, calibration and report of a head for a target."""
 
 import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -10,8 +11,10 @@ import typer
 from accelerate import PartialState
 
 from jakiro import zoo
+from jakiro.comma_list import comma_list
 from jakiro.draft.checkpoint import load_head
 from jakiro.draft.jakiro import JakiroHead
+from jakiro.feature_layers import check_feature_layers, features_of
 from jakiro.training.calibration import calibrate
 from jakiro.training.corpus import read_corpus, with_starts
 from jakiro.training.features import FeatureCache, write_features
@@ -57,6 +60,10 @@ def train(
     expert_width: Annotated[int | None, typer.Option(help="Inner width of an expert; else the hidden size.")] = None,
     draft_vocab: Annotated[
         int | None, typer.Option(help="Draft only the corpus' most frequent tokens; all when not given.")
+    ] = None,
+    feature_layers: Annotated[
+        str | None,
+        typer.Option(help="Layers read beside the last, from 1 on, as in 10,20; features take that much more room."),
     ] = None,
     loss: Annotated[
         str, typer.Option(help="ours or official: what the three weights below are when not given.")
@@ -127,6 +134,7 @@ def train(
     model, tokenizer, sha256 = zoo.load_target(target, device, "float32")
     check_output_function(model)
     rows = with_starts(rows, tokenizer)
+    layers = _feature_layers(feature_layers, trained, model.config.get_text_config().num_hidden_layers)
     kept_ids = None
     if trained is not None:
         if trained.config.fusion == fusion:
@@ -139,13 +147,14 @@ def train(
         draft_vocab,
         fusion,
         num_experts=experts,
+        feature_layers=layers,
         target_name=target or zoo.DEFAULT_TARGET,
         target_sha256=sha256 or "",
     )
     embedding, output_weight = model.get_input_embeddings().weight, model.get_output_embeddings().weight
     features = features or work / "features"
     with process.main_process_first():
-        extract(model, rows, features)
+        extract(model, rows, features, layers)
     cache = FeatureCache(features)
     head = JakiroHead(config)
     if config.draft_vocab_size:
@@ -173,6 +182,21 @@ def train(
         finish(head, cache, rows, list(range(validation_rows)), output_weight, out, seed, final_report)
 
 
+def _feature_layers(given: str | None, trained: JakiroHead | None, num_layers: int) -> tuple[int, ...]:
+    """As given, else those of the head that is continued."""
+    kept = trained.config.feature_layers if trained else ()
+    if given is None:
+        return kept
+    layers = tuple(sorted(set(comma_list("--feature-layers", given, int))))
+    check_feature_layers(layers, num_layers)
+    if kept and layers != kept:
+        raise ValueError(
+            f"The head to start from reads layers {list(kept)} beside the last, {list(layers)} were asked for; leave "
+            "--feature-layers out, or start from a head that reads the last layer alone."
+        )
+    return layers
+
+
 def _weights(
     loss: str,
     token: float | None,
@@ -194,18 +218,19 @@ def _optimizer(name: str, learning_rate: float | None, warmup_steps: int | None)
     return preset | {name: value for name, value in given.items() if value is not None}
 
 
-def extract(model, rows, folder: Path) -> None:
+def extract(model, rows, folder: Path, feature_layers: Sequence[int] = ()) -> None:
     """Runs the target over the corpus and keeps its features on disk; continues where it stopped."""
     sequences = [(row.ids, row.loss_start) for row in rows]
     total = sum(len(ids) for ids, _ in sequences)
-    size = total * model.config.get_text_config().hidden_size * 2 / 1e9
+    hidden_size = model.config.get_text_config().hidden_size
+    size = total * (1 + len(feature_layers)) * hidden_size * 2 / 1e9
     log.info("Features of %d sequences, %d tokens, %.1f GB in %s.", len(sequences), total, size, folder)
 
     @torch.inference_mode()
-    def features_of(ids: torch.Tensor) -> torch.Tensor:
-        return model.get_decoder()(input_ids=ids.to(model.device), use_cache=False).last_hidden_state
+    def run(ids: torch.Tensor) -> torch.Tensor:
+        return features_of(model.get_decoder(), feature_layers, input_ids=ids.to(model.device), use_cache=False)
 
-    for done in write_features(folder, sequences, model.config.get_text_config().hidden_size, features_of):
+    for done in write_features(folder, sequences, hidden_size, run, feature_layers):
         log.info("Features of %d of %d sequences.", done, len(sequences))
 
 

@@ -138,6 +138,11 @@ class Trainer:
                 f"The features are {cache.hidden_size} wide, the head {head.config.hidden_size}; "
                 "extract the features with the head's own target."
             )
+        if cache.feature_layers != head.config.feature_layers:
+            raise TrainingError(
+                f"The features hold layers {list(cache.feature_layers)} beside the last, the head reads "
+                f"{list(head.config.feature_layers)}; extract the features with the head's own layers."
+            )
         if cache.num_ready() <= options.num_validation:
             raise TrainingError(
                 f"Only {cache.num_ready()} sequences are ready and {options.num_validation} are held out; "
@@ -248,7 +253,9 @@ class Trainer:
         return [group[first : first + share] for group in groups[self.next_batch :]]
 
     def _to_device(self, batch: Batch) -> Batch:
-        return Batch(*(getattr(batch, name).to(self.accelerator.device) for name in Batch.__slots__))
+        device = self.accelerator.device
+        parts = [getattr(batch, name) for name in Batch.__slots__]
+        return Batch(*(None if part is None else part.to(device) for part in parts))
 
     def _train_on(self, group: list[list[int]]) -> dict[str, float]:
         """One optimizer step; the means of the loss' parts over this process' batches."""
@@ -292,7 +299,7 @@ class Trainer:
         )
         noise = None
         if num_steps == 1 and self.noise_width > 0:
-            noise = (torch.rand(batch.features.shape, generator=generator) - 0.5) * self.noise_width
+            noise = (torch.rand(batch.inputs.shape, generator=generator) - 0.5) * self.noise_width
             noise = noise.to(batch.features.device)
         half = options.precision == "bfloat16"
         with torch.autocast(batch.features.device.type, torch.bfloat16, enabled=half):

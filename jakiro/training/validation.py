@@ -143,4 +143,4 @@ def report(
 
 def _text(cache: FeatureCache, index: int, start: int) -> tuple[Tensor, Tensor, int]:
     batch = cache.batch([index])
-    return batch.ids[0], batch.features[0], start
+    return batch.ids[0], batch.inputs[0], start

@@ -7,13 +7,14 @@ import torch
 
 from jakiro.draft.checkpoint import load_head
 from jakiro.training.ablations import BASE, ablate, merged, variants
+from jakiro.training.features import FeatureCache
 from jakiro.training.train_command import train
 from tests.support import byte_tokenizer, tiny_head, tiny_model, tiny_target
 
 
 def test_every_variant_names_options_of_train():
     options = set(inspect.signature(train).parameters)
-    assert all(set(arguments) <= options for arguments in variants(960, 16384).values())
+    assert all(set(arguments) <= options for arguments in variants(960, 16384, 1000, 30).values())
 
 
 def test_heads_of_equal_parameters_have_equal_parameters():
@@ -23,7 +24,7 @@ def test_heads_of_equal_parameters_have_equal_parameters():
         matrices = 2 if head.config.fusion == "decoupled" else 3
         return matrices * head.config.num_experts * arguments["expert_width"]
 
-    known = variants(96, 100)
+    known = variants(96, 100, None, 30)
     names = (BASE, "decoupled", "one dense expert of equal parameters")
     assert len({count(known[BASE] | known[name]) for name in names}) == 1
 
@@ -47,7 +48,7 @@ def test_a_merged_head_computes_with_the_mean_of_its_experts():
 @pytest.fixture(scope="module")
 def target_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("target")
-    tiny_model().save_pretrained(folder)
+    tiny_model(layers=3).save_pretrained(folder)
     byte_tokenizer().save_pretrained(folder)
     return folder
 
@@ -60,18 +61,22 @@ def test_the_runner_measures_every_variant_once_and_tabulates(target_folder, tmp
             ids = torch.randint(0, 250, (20,), generator=generator).tolist()
             file.write(json.dumps({"ids": ids, "kind": "prompts", "temp": 0.0, "a0": 4}) + "\n")
     settings = {
-        "max_steps": 1, "max_tokens": None, "width": 8, "draft_vocab": 100, "validation_rows": 4, "batch_tokens": 128,
+        "max_steps": 1, "max_tokens": 240, "width": 8, "draft_vocab": 100, "validation_rows": 4, "batch_tokens": 128,
         "limit": 1, "max_new_tokens": 4, "nodes": "4", "target": str(target_folder),
     }  # fmt: skip
-    ablate(
-        [corpus], tmp_path / "out", names=f"{BASE},cross-entropy only,one dense expert of equal parameters", **settings
-    )
+    chosen = (
+        BASE, "cross-entropy only", "one dense expert of equal parameters", "two further layers read",
+        "half of the text",
+    )  # fmt: skip
+    ablate([corpus], tmp_path / "out", names=",".join(chosen), **settings)
     table = (tmp_path / "out" / "ablations.md").read_text().splitlines()
     assert table[0] == "| variant | τ, T 0, 4 nodes | τ, T 1, 4 nodes | experts differ |"
     assert {line.split(" | ")[0].strip("| ") for line in table[2:]} == {
-        "base", "base, one more pass", "base, one more pass, experts merged", "cross-entropy only",
-        "one dense expert of equal parameters",
+        *chosen, "base, one more pass", "base, one more pass, experts merged",
     }  # fmt: skip
+    assert load_head(tmp_path / "out" / "two-further-layers-read" / "head").config.feature_layers == (1, 2)
+    assert len(FeatureCache(tmp_path / "out" / "features").ids) == 240
+    assert len(FeatureCache(tmp_path / "out" / "half-of-the-text" / "work" / "features").ids) == 120
     assert load_head(tmp_path / "out" / "one-dense-expert-of-equal-parameters" / "head").config.num_experts == 1
     monkeypatch.setattr("jakiro.training.ablations.train", None)
     ablate([corpus], tmp_path / "out", names=BASE, **settings)

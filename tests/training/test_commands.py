@@ -23,7 +23,7 @@ def target_folder(tmp_path_factory):
         vocab_size=len(tokenizer),
         hidden_size=16,
         intermediate_size=16,
-        num_hidden_layers=1,
+        num_hidden_layers=3,
         num_attention_heads=2,
         num_key_value_heads=1,
         max_position_embeddings=256,
@@ -86,10 +86,42 @@ def test_a_run_can_start_from_a_trained_head(target_folder, corpus_folder, tmp_p
     )
 
 
+def test_a_head_learns_to_read_further_layers_from_its_start_or_from_a_head_that_reads_one(
+    target_folder, corpus_folder, tmp_path
+):
+    def trained(name, *arguments):
+        folders = ["--out", tmp_path / name, "--work", tmp_path / f"{name}-work"]
+        options = ["--max-steps", 2, "--batch-tokens", 256, "--validation-rows", 4]
+        return invoke("train", corpus_folder, "--target", target_folder, *folders, *options, *arguments)
+
+    shape = ("--expert-width", 8, "--draft-vocab", 100)
+    for name, arguments in {
+        "plain": (*shape, "--learning-rate", 1e-2),
+        "from the start": (*shape, "--feature-layers", "1,2"),
+        "extended": ("--init", tmp_path / "plain", "--feature-layers", "2,1", "--learning-rate", 1e-9),
+        "continued": ("--init", tmp_path / "from the start", "--learning-rate", 1e-9),
+    }.items():
+        result = trained(name, *arguments)
+        assert result.exit_code == 0, result.exception
+    plain, extended = load_head(tmp_path / "plain"), load_head(tmp_path / "extended")
+    assert extended.config.feature_layers == (1, 2) and extended.fc_layers.weight.abs().max() < 1e-6
+    torch.testing.assert_close(extended.fc.weight, plain.fc.weight, atol=1e-3, rtol=1e-3)
+    first, continued = load_head(tmp_path / "from the start"), load_head(tmp_path / "continued")
+    assert first.fc_layers.weight.abs().max() > 1e-3
+    torch.testing.assert_close(continued.fc_layers.weight, first.fc_layers.weight, atol=1e-3, rtol=1e-3)
+    generator = JakiroGenerator.from_pretrained(str(target_folder), str(tmp_path / "from the start"), "cpu", "float32")
+    for sampling in (SamplingParams(max_new_tokens=16), SamplingParams(max_new_tokens=16, temperature=1.0)):
+        drafted, alone = (generator.run("hi", sampling, method=method) for method in ("jakiro", "autoregressive"))
+        assert drafted.token_ids == alone.token_ids
+    other = trained("other", "--init", tmp_path / "from the start", "--feature-layers", "1")
+    assert "reads layers [1, 2] beside the last, [1] were asked for" in str(other.exception)
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         ((), "Give either a time budget"),
+        (("--max-steps", 3, "--feature-layers", "3", "--validation-rows", 4), "name layers from 1 to 2"),
         (("--max-steps", 3, "--time-budget", 1), "Give either a time budget"),
         (("--max-steps", 3, "--fusion", "other", "--validation-rows", 4), "fusion must be one of"),
         (("--max-steps", 3, "--optimizer", "sgd"), "Optimizer must be one of"),

@@ -49,20 +49,30 @@ def lucky(head):
     """Hands the target's feature on, so that a tree of guesses is right now and then."""
     with torch.no_grad():
         head.fc.weight[:, head.config.hidden_size :] = torch.eye(head.config.hidden_size)
+        if head.config.feature_layers:
+            head.fc_layers.weight.mul_(0.1)
     return head
 
 
-def answers_of(model, folder, sampling):
-    return AnswerFolder(model, byte_tokenizer(), "0", folder, batch_size=2).answers(QUESTIONS, sampling)
+def answers_of(model, folder, sampling, feature_layers=()):
+    answers = AnswerFolder(model, byte_tokenizer(), "0", folder, 2, feature_layers)
+    return answers.answers(QUESTIONS, sampling)
 
 
 @pytest.mark.parametrize(
-    ("name", "temperature"), [("summed", 0.0), ("summed, reduced vocabulary", 1.0), ("decoupled", 0.7)]
+    ("name", "temperature"),
+    [
+        ("summed", 0.0),
+        ("summed, reduced vocabulary", 1.0),
+        ("decoupled", 0.7),
+        ("summed, two layers read", 1.0),
+    ],
 )
 def test_replayed_steps_are_those_of_the_real_generator(model, target, tmp_path, name, temperature):
     sampling = SamplingParams(temperature=temperature, seed=5, max_new_tokens=24)
     head = lucky(tiny_head(target, **HEADS[name]))
-    answers = answers_of(model, tmp_path, sampling)
+    target = target.with_feature_layers(head.config.feature_layers)
+    answers = answers_of(model, tmp_path, sampling, head.config.feature_layers)
     generator = JakiroGenerator(target, HeadDrafter(head))
     for tree in (TREES[0], replace(TREES[1], contrastive=False)):
         traces = [generator.run(question.turns[0], sampling, tree=tree) for question in QUESTIONS]
@@ -106,6 +116,8 @@ def test_written_answers_are_not_written_again(model, tmp_path, monkeypatch):
         assert torch.equal(before.ids, after.ids) and torch.equal(before.features, after.features)
     with pytest.raises(TypeError):
         answers_of(model, tmp_path, replace(sampling, seed=1))
+    with pytest.raises(TypeError):
+        answers_of(model, tmp_path, sampling, (1,))
 
 
 def test_categories_are_pooled_apart_and_together(model, target, tmp_path):

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from jakiro.feature_layers import features_of as stock_features
 from jakiro.training.features import FeatureCache, epoch_batches, length_buckets, write_features
 from tests.training.tiny import HIDDEN, features_of, tiny_cache, tiny_sequences, tiny_target
 
@@ -40,6 +41,31 @@ def test_a_cache_of_another_corpus_is_refused(tmp_path):
     tiny_cache(tmp_path, tiny_target())
     with pytest.raises(ValueError, match="another corpus"):
         next(write_features(tmp_path, tiny_sequences()[:5], HIDDEN, None))
+
+
+def layered(target, feature_layers):
+    return lambda ids: stock_features(target.model, feature_layers, input_ids=ids, use_cache=False)
+
+
+def test_rows_of_further_layers_stand_behind_the_last_one_s(tmp_path):
+    target, sequences = tiny_target(), tiny_sequences()
+    list(write_features(tmp_path, sequences, HIDDEN, layered(target, (1,)), (1,)))
+    cache = FeatureCache(tmp_path)
+    assert (cache.hidden_size, cache.feature_layers) == (HIDDEN, (1,))
+    batch = cache.batch([3])
+    ids, _ = sequences[3]
+    with torch.no_grad():
+        states = target.model(input_ids=torch.tensor([ids]), output_hidden_states=True).hidden_states
+    first = states[1][0] / states[1][0].square().mean(-1, keepdim=True).sqrt()
+    torch.testing.assert_close(batch.features[0], states[-1][0], atol=2e-3, rtol=2e-3)
+    torch.testing.assert_close(batch.deeper[0], first, atol=2e-3, rtol=5e-3)
+    assert torch.equal(batch.inputs, torch.cat([batch.features, batch.deeper], dim=-1))
+
+
+def test_a_cache_of_other_layers_is_refused(tmp_path):
+    tiny_cache(tmp_path, tiny_target())
+    with pytest.raises(ValueError, match=r"holds layers \[\] beside the last, \[1\] were asked for"):
+        next(write_features(tmp_path, tiny_sequences(), HIDDEN, None, (1,)))
 
 
 def test_a_missing_file_is_named(tmp_path):

@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -118,6 +119,14 @@ def test_features_of_another_width_are_refused(tmp_path):
     subject = trainer(tmp_path, options)
     subject.cache.features = subject.cache.features[:, :8]
     with pytest.raises(TrainingError, match="8 wide, the head 16"):
+        Trainer(subject.head, subject.cache, options, tmp_path)
+
+
+def test_features_of_other_layers_are_refused(tmp_path):
+    options = TrainingOptions(max_steps=1, **OPTIONS)
+    subject = trainer(tmp_path, options)
+    subject.cache.feature_layers, subject.cache.features = (1,), np.tile(subject.cache.features, 2)
+    with pytest.raises(TrainingError, match=r"hold layers \[1\] beside the last, the head reads \[\]"):
         Trainer(subject.head, subject.cache, options, tmp_path)
 
 
