@@ -30,10 +30,9 @@ def features_of(base: nn.Module, feature_layers: Sequence[int], **inputs) -> Ten
         (batch, rows, (1 + feature_layers) · hidden).
     """
     output = base(**inputs, output_hidden_states=bool(feature_layers))
-    if not feature_layers:
-        return output.last_hidden_state
     last = output.last_hidden_state
-    return torch.cat([last, *(scaled(output.hidden_states[layer]).to(last.device) for layer in feature_layers)], dim=-1)
+    deeper = [scaled(output.hidden_states[layer]).to(last.device) for layer in feature_layers]
+    return torch.cat([last, *deeper], dim=-1) if deeper else last
 
 
 def check_feature_layers(feature_layers: Sequence[int], num_layers: int) -> None:

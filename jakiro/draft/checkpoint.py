@@ -31,6 +31,8 @@ def save_head(head: JakiroHead, folder: Path) -> None:
         for name, tensor in head.state_dict().items()
     }
     save_file(tensors, folder / WEIGHTS_NAME)
+    # safetensors leaves files to their owner alone; a server often runs as somebody else.
+    (folder / WEIGHTS_NAME).chmod(0o644)
     (folder / CONFIG_NAME).write_text(json.dumps(head.config.to_dict(), indent=2) + "\n")
 
 

@@ -142,6 +142,7 @@ def save_masks(masks: DomainMasks, folder: Path, base_folder: Path) -> None:
     partial = folder.with_name(folder.name + ".partial")
     partial.mkdir(parents=True, exist_ok=True)
     save_file(tensors, partial / TENSORS_NAME)
+    (partial / TENSORS_NAME).chmod(0o644)
     (partial / INDEX_NAME).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
     os.replace(partial, folder)
 

@@ -128,7 +128,7 @@ def train(
         raise ValueError(
             f"The corpus has {len(rows)} rows and {validation_rows} are held out; write more or hold out fewer."
         )
-    trained = load_head(zoo.resolve(target, init).head_path) if init else None
+    trained = _head_to_start_from(target, init) if init else None
     process = PartialState(cpu=device == "cpu")
     device = process.device if device == "cuda" else device
     model, tokenizer, sha256 = zoo.load_target(target, device, "float32")
@@ -180,6 +180,13 @@ def train(
         raise ValueError(str(error)) from error
     if trainer.accelerator.is_main_process:
         finish(head, cache, rows, list(range(validation_rows)), output_weight, out, seed, final_report)
+
+
+def _head_to_start_from(target: str | None, init: str) -> JakiroHead:
+    folder = zoo.resolve(target, init).head_path
+    if folder is None:
+        raise ValueError(f"--init {init} names no head; give a known name, a folder or a Hub id, or leave it out.")
+    return load_head(folder)
 
 
 def _feature_layers(given: str | None, trained: JakiroHead | None, num_layers: int) -> tuple[int, ...]:
