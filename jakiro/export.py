@@ -5,10 +5,9 @@ import shutil
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
 
 from jakiro.config import DraftConfig
-from jakiro.draft.checkpoint import CONFIG_NAME, WEIGHTS_NAME, load_head, save_head
+from jakiro.draft.checkpoint import CONFIG_NAME, WEIGHTS_NAME, load_head, save_head, write_tensors
 from jakiro.draft.jakiro import JakiroHead
 from jakiro.draft.official import to_eagle
 
@@ -92,7 +91,7 @@ def _refuse_what_eagle_cannot_hold(config: DraftConfig) -> None:
 
 def _write_eagle(head: JakiroHead, out: Path) -> list[Path]:
     tensors = {name: tensor.to(torch.float16).contiguous() for name, tensor in to_eagle(head.state_dict()).items()}
-    save_file(tensors, out / EAGLE_WEIGHTS_NAME, metadata={"format": "pt"})
+    write_tensors(tensors, out / EAGLE_WEIGHTS_NAME, metadata={"format": "pt"})
     (out / CONFIG_NAME).write_text(json.dumps(eagle_config(head.config), indent=2) + "\n", encoding="utf-8")
     return [out / CONFIG_NAME, out / EAGLE_WEIGHTS_NAME]
 

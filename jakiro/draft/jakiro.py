@@ -146,7 +146,8 @@ class JakiroHead(nn.Module):
         if self._lean is not None:
             residual, expert_outputs, router_logits = self._lean(embeddings, features, positions, mask, cache)
         else:
-            hidden = self._stream(embeddings, features)
+            last, deeper = features.tensor_split([self.config.hidden_size], dim=-1)
+            hidden = self.stream(torch.cat([embeddings, last], dim=-1), deeper)
             angles = self.rotary(hidden, positions)
             residual, expert_outputs, router_logits = self.layers[0](hidden, angles, mask, cache)
         num_experts = self.config.num_experts
@@ -163,10 +164,14 @@ class JakiroHead(nn.Module):
         contrastive = residual + _weighted(contrastive_weights, expert_outputs)
         return HeadOutput(features, contrastive, residual, expert_outputs, weights, contrastive_weights)
 
-    def _stream(self, embeddings: Tensor, features: Tensor) -> Tensor:
-        """What the layer reads; layers beside the last one add to it, which the head's own features do not have."""
-        last, deeper = features.tensor_split([self.config.hidden_size], dim=-1)
-        hidden = self.fc(torch.cat([embeddings, last], dim=-1))
+    def stream(self, inputs: Tensor, deeper: Tensor) -> Tensor:
+        """What the layer reads.
+
+        Args:
+            inputs: (…, 2 · hidden), embedding and last hidden state.
+            deeper: (…, feature_layers · hidden), which adds to it; no columns for the head's own features.
+        """
+        hidden = self.fc(inputs)
         return hidden + self.fc_layers(deeper) if deeper.shape[-1] else hidden
 
 

@@ -18,6 +18,7 @@ import torch
 import typer
 
 from jakiro import zoo
+from jakiro.comma_list import comma_list
 from jakiro.draft.checkpoint import load_head, save_head
 from jakiro.draft.jakiro import JakiroHead
 from jakiro.training.evaluate_command import evaluate
@@ -103,7 +104,7 @@ def ablate(
     """Train every variant for the same steps on the same tokens, measure it, and write a table."""
     set_up(threads)
     known = variants(width, draft_vocab, max_tokens, zoo.load_config(target).get_text_config().num_hidden_layers)
-    chosen = list(known) if names is None else [name.strip() for name in names.split(",")]
+    chosen = list(known) if names is None else comma_list("--only", names, str)
     unknown = [name for name in chosen if name not in known]
     if unknown:
         raise ValueError(f"There is no variant {unknown[0]!r}; choose among: {', '.join(known)}.")

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from jakiro.bench.questions import Question
 from jakiro.config import SamplingParams
+from jakiro.draft.checkpoint import write_tensors
 from jakiro.families import stop_ids
 from jakiro.feature_layers import features_of
 from jakiro.text import encode_messages
@@ -104,7 +105,7 @@ class AnswerFolder:
         end = start + (stops[0] if stops else len(longest) - 1)
         partial = path.with_suffix(".partial")
         tensors = {"ids": tensor.int(), "features": features.contiguous(), "span": torch.tensor([start, end])}
-        save_file({name: value.cpu() for name, value in tensors.items()}, partial)
+        write_tensors({name: value.cpu() for name, value in tensors.items()}, partial)
         os.replace(partial, path)
 
     def _path(self, prompt: list[int], sampling: SamplingParams) -> Path:

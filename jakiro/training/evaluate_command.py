@@ -15,6 +15,7 @@ from jakiro.comma_list import comma_list
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.draft.checkpoint import file_sha256, load_head, weights_file
 from jakiro.draft.jakiro import known_precision
+from jakiro.folders import cache_folder
 from jakiro.loading import choose_device, choose_dtype
 from jakiro.training.answers import AnswerFolder
 from jakiro.training.evaluation import ALL, Score, experts_on, scores
@@ -61,15 +62,13 @@ def evaluate(
     precision = choose_dtype(dtype, choose_device(device))
     questions = load_questions(prompts, limit)
     pair = zoo.resolve(target, head)
-    if pair.head_path is None:
-        raise ValueError(f"No draft head is known for {pair.target_name}; name one with --head.")
-    drafter = load_head(pair.head_path, device, precision)
+    drafter = load_head(pair.head_folder(), device, precision)
     model, tokenizer, sha256 = zoo.load_target(pair.target_name, device, precision)
     folder = AnswerFolder(
         model,
         tokenizer,
         sha256 or pair.target_name,
-        answers or zoo.cache_folder() / "answers",
+        answers or cache_folder() / "answers",
         batch_size,
         drafter.config.feature_layers,
     )

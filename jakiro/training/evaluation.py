@@ -86,11 +86,9 @@ def experts_on(head: JakiroHead, answers: Sequence[Answer], output_weight: Tenso
     """`validation.expert_facts` over written answers, against the target's greedy choices."""
     batches, choices = [], []
     for answer in answers:
-        ids, rows = answer.ids[: answer.end + 1], answer.features[: answer.end + 1].float()
-        features, deeper = rows.tensor_split([head.config.hidden_size], dim=-1)
-        deeper = deeper[None] if head.config.feature_layers else None
-        lengths, starts = torch.tensor([len(ids)]), torch.tensor([answer.start])
-        batches.append(Batch(ids[None], features[None], lengths, starts, deeper))
-        choices.append((features @ output_weight.float().T).argmax(-1)[None])
+        ids, inputs = answer.ids[None, : answer.end + 1], answer.features[None, : answer.end + 1].float()
+        lengths, starts = torch.tensor([ids.shape[1]]), torch.tensor([answer.start])
+        batches.append(Batch(ids, inputs, lengths, starts, head.config.hidden_size))
+        choices.append((batches[-1].features @ output_weight.float().T).argmax(-1))
     facts = expert_facts(head, HeldOut(batches, choices))
     return {name.removeprefix("experts/"): value for name, value in facts.items()}

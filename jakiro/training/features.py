@@ -24,22 +24,31 @@ class Batch:
 
     Attributes:
         ids: (batch, length) int64, padded with 0.
-        features: (batch, length, hidden) float32, the target's last hidden states, padded with 0.
+        inputs: (batch, length, feature_size) float32, what the head reads of the target, padded with 0.
         lengths: (batch,) int64.
         loss_start: (batch,) int64, the first index to learn from.
-        deeper: (batch, length, feature_layers · hidden) float32, hidden states of further layers, or None.
+        hidden_size: the target's.
     """
 
     ids: Tensor
-    features: Tensor
+    inputs: Tensor
     lengths: Tensor
     loss_start: Tensor
-    deeper: Tensor | None = None
+    hidden_size: int
 
     @property
-    def inputs(self) -> Tensor:
-        """What the head reads of the target, (batch, length, feature_size)."""
-        return self.features if self.deeper is None else torch.cat([self.features, self.deeper], dim=-1)
+    def features(self) -> Tensor:
+        """The target's last hidden states, (batch, length, hidden), a view."""
+        return self.inputs[..., : self.hidden_size]
+
+    @property
+    def deeper(self) -> Tensor:
+        """Hidden states of further layers, (batch, length, feature_layers · hidden), a view."""
+        return self.inputs[..., self.hidden_size :]
+
+    def to(self, device: torch.device) -> "Batch":
+        tensors = (self.ids, self.inputs, self.lengths, self.loss_start)
+        return Batch(*(tensor.to(device) for tensor in tensors), self.hidden_size)
 
 
 class FeatureCache:
@@ -89,15 +98,13 @@ class FeatureCache:
         """The named sequences, padded to the longest."""
         lengths = self.lengths[list(indices)]
         ids = torch.zeros(len(indices), int(lengths.max()), dtype=torch.int64)
-        rows = torch.zeros(len(indices), int(lengths.max()), self.features.shape[1])
+        inputs = torch.zeros(len(indices), int(lengths.max()), self.features.shape[1])
         for row, (index, length) in enumerate(zip(indices, lengths, strict=True)):
             start = self.offsets[index]
             ids[row, :length] = torch.from_numpy(self.ids[start : start + length].astype(np.int64))
-            rows[row, :length] = torch.from_numpy(self.features[start : start + length].astype(np.float32))
+            inputs[row, :length] = torch.from_numpy(self.features[start : start + length].astype(np.float32))
         loss_start = torch.from_numpy(self.loss_start[list(indices)].astype(np.int64))
-        features, deeper = rows.tensor_split([self.hidden_size], dim=-1)
-        lengths = torch.from_numpy(lengths.astype(np.int64))
-        return Batch(ids, features, lengths, loss_start, deeper if self.feature_layers else None)
+        return Batch(ids, inputs, torch.from_numpy(lengths.astype(np.int64)), loss_start, self.hidden_size)
 
 
 def write_features(

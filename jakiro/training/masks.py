@@ -17,13 +17,12 @@ import numpy as np
 import torch
 import typer
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from jakiro import zoo
-from jakiro.draft.checkpoint import file_sha256, load_head, weights_file
+from jakiro.draft.checkpoint import file_sha256, load_head, save_head, weights_file, write_tensors
 from jakiro.draft.jakiro import JakiroHead
-from jakiro.training.trainer import save_head_atomically
 
 TENSORS_NAME, INDEX_NAME = "masks.safetensors", "masks.json"
 UNIFIED = "unified/"
@@ -141,8 +140,7 @@ def save_masks(masks: DomainMasks, folder: Path, base_folder: Path) -> None:
     index = {"base_sha256": base_sha256, "scales": masks.scales, "calibrations": masks.calibrations}
     partial = folder.with_name(folder.name + ".partial")
     partial.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, partial / TENSORS_NAME)
-    (partial / TENSORS_NAME).chmod(0o644)
+    write_tensors(tensors, partial / TENSORS_NAME)
     (partial / INDEX_NAME).write_text(json.dumps(index, indent=2) + "\n", encoding="utf-8")
     os.replace(partial, folder)
 
@@ -186,13 +184,6 @@ def _check_empty(folder: Path) -> None:
         raise ValueError(f"{folder} is not empty; give a folder that does not exist yet.")
 
 
-def _head_folder(name: str) -> Path:
-    folder = zoo.resolve(head=name).head_path
-    if folder is None:
-        raise ValueError(f"There is no draft head “{name}”; give a known name, a folder, or a Hub id.")
-    return folder
-
-
 @app.command()
 def merge(
     base: Annotated[str, typer.Argument(help="The head that all were trained from: a known name, a folder, a Hub id.")],
@@ -206,8 +197,9 @@ def merge(
         if not name or not head or name in names:
             raise ValueError(f"--domain is NAME=HEAD with a name of its own for each head; you gave {text!r}.")
         names[name] = head
-    base_folder = _head_folder(base)
-    masks = elect(load_head(base_folder), {name: load_head(_head_folder(head)) for name, head in names.items()})
+    base_folder = zoo.resolve(head=base).head_folder()
+    heads = {name: load_head(zoo.resolve(head=head).head_folder()) for name, head in names.items()}
+    masks = elect(load_head(base_folder), heads)
     save_masks(masks, out, base_folder)
     count = sum(delta.numel() for delta in masks.unified.values())
     mask_bytes = sum((delta.numel() + 7) // 8 for delta in masks.unified.values())
@@ -229,8 +221,8 @@ def head(
 ) -> None:
     """Write a domain's head as an ordinary folder, for --head."""
     _check_empty(out)
-    folder = _head_folder(base)
-    save_head_atomically(masked_head(load_head(folder), load_masks(masks, folder), domain), out)
+    folder = zoo.resolve(head=base).head_folder()
+    save_head(masked_head(load_head(folder), load_masks(masks, folder), domain), out)
 
 
 def main() -> None:

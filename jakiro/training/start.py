@@ -63,7 +63,7 @@ def start_weights(
         head.fc.bias.copy_(solution[-1])
     if head.config.feature_layers:
         head.fc_layers.weight.copy_(_ridge(deeper, now - head.fc(inputs)).T)
-    _start_experts(head, _stream(head, inputs, deeper), now, ahead)
+    _start_experts(head, head.stream(inputs, deeper), now, ahead)
 
 
 @torch.no_grad()
@@ -87,7 +87,7 @@ def adopt_stream(
     streams, now, ahead = [], [], []
     for index in range(first, min(first + num_sequences, cache.num_ready())):
         inputs, deeper, *following = sample_rows(head, cache, index, 1)
-        hidden = _stream(head, inputs, deeper)[None]
+        hidden = head.stream(inputs, deeper)[None]
         angles = head.rotary(hidden, torch.arange(hidden.shape[1], device=hidden.device)[None])
         streams.append((hidden + layer.self_attn(hidden, angles, None, None))[0])
         now.append(following[0])
@@ -123,12 +123,6 @@ def _weight_of_layers(source: JakiroHead, head: JakiroHead) -> Tensor:
     if source.config.feature_layers:
         return source.fc_layers.weight
     return torch.zeros_like(head.fc_layers.weight)
-
-
-def _stream(head: JakiroHead, inputs: Tensor, deeper: Tensor | None) -> Tensor:
-    """What the layer reads of rows as `sample_rows` gives them."""
-    hidden = head.fc(inputs)
-    return hidden if deeper is None else hidden + head.fc_layers(deeper)
 
 
 def _randomise(module: torch.nn.Module) -> None:
@@ -210,22 +204,22 @@ def _ridge(rows: Tensor, wanted: Tensor, strength: float = 1e-3) -> Tensor:
 @torch.no_grad()
 def sample_rows(
     head: JakiroHead, cache: FeatureCache, first: int, num_sequences: int
-) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """What the head reads and should write.
 
     Returns:
-        (rows, 2 · hidden) [E[x_{t+1}]; h_t]; features of further layers at t, or None; (rows, hidden) h_{t+1}, h_{t+2}.
+        (rows, 2 · hidden) [E[x_{t+1}]; h_t], (rows, feature_layers · hidden) of further layers at t, (rows, hidden)
+        h_{t+1} and h_{t+2}.
     """
     inputs, deeper, now, ahead = [], [], [], []
     for index in range(first, min(first + num_sequences, cache.num_ready())):
         batch = cache.batch([index])
         features = batch.features[0].to(head.fc.weight)
         inputs.append(torch.cat([head.embed(batch.ids[0, 1:-1]), features[:-2]], dim=-1))
-        if batch.deeper is not None:
-            deeper.append(batch.deeper[0, :-2].to(features))
+        deeper.append(batch.deeper[0, :-2].to(features))
         now.append(features[1:-1])
         ahead.append(features[2:])
-    return torch.cat(inputs), torch.cat(deeper) if deeper else None, torch.cat(now), torch.cat(ahead)
+    return torch.cat(inputs), torch.cat(deeper), torch.cat(now), torch.cat(ahead)
 
 
 @torch.no_grad()
@@ -237,7 +231,7 @@ def input_whitening(
     stream = whitening_matrix(features)
     normed = whitening_matrix(head.layers[0].post_attention_layernorm(features))
     matrices = {"fc.weight": whitening_matrix(inputs)}
-    if deeper is not None:
+    if head.config.feature_layers:
         matrices["fc_layers.weight"] = whitening_matrix(deeper)
     matrices |= {f"layers.0.self_attn.{name}_proj.weight": stream for name in "qkv"}
     for name, parameter in head.named_parameters():

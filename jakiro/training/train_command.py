@@ -12,7 +12,7 @@ from accelerate import PartialState
 
 from jakiro import zoo
 from jakiro.comma_list import comma_list
-from jakiro.draft.checkpoint import load_head
+from jakiro.draft.checkpoint import load_head, save_head
 from jakiro.draft.jakiro import JakiroHead
 from jakiro.feature_layers import check_feature_layers, features_of
 from jakiro.training.calibration import calibrate
@@ -28,7 +28,7 @@ from jakiro.training.start import (
     head_config,
     start_weights,
 )
-from jakiro.training.trainer import Trainer, TrainingError, TrainingOptions, save_head_atomically
+from jakiro.training.trainer import Trainer, TrainingError, TrainingOptions
 from jakiro.training.validation import agreement, held_out, report
 
 # What `--loss` and `--optimizer` know beside their single values; "official" is the published recipe of the paper.
@@ -128,7 +128,7 @@ def train(
         raise ValueError(
             f"The corpus has {len(rows)} rows and {validation_rows} are held out; write more or hold out fewer."
         )
-    trained = _head_to_start_from(target, init) if init else None
+    trained = load_head(zoo.resolve(target, init).head_folder()) if init else None
     process = PartialState(cpu=device == "cpu")
     device = process.device if device == "cuda" else device
     model, tokenizer, sha256 = zoo.load_target(target, device, "float32")
@@ -180,13 +180,6 @@ def train(
         raise ValueError(str(error)) from error
     if trainer.accelerator.is_main_process:
         finish(head, cache, rows, list(range(validation_rows)), output_weight, out, seed, final_report)
-
-
-def _head_to_start_from(target: str | None, init: str) -> JakiroHead:
-    folder = zoo.resolve(target, init).head_path
-    if folder is None:
-        raise ValueError(f"--init {init} names no head; give a known name, a folder or a Hub id, or leave it out.")
-    return load_head(folder)
 
 
 def _feature_layers(given: str | None, trained: JakiroHead | None, num_layers: int) -> tuple[int, ...]:
@@ -255,7 +248,7 @@ def finish(
     head.eval()
     data = held_out(cache, indices, output_weight)
     head.config = replace(head.config, calibration=calibrate(head, data.batches, output_weight, seed))
-    save_head_atomically(head, out)
+    save_head(head, out)
     if final_report:
         numbers = report(head, cache, [rows[index] for index in indices], indices, data, output_weight)
         for name, value in numbers.items():

@@ -14,7 +14,7 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
 from torch import Tensor
 
-from jakiro.draft.checkpoint import CONFIG_NAME, WEIGHTS_NAME, save_head
+from jakiro.draft.checkpoint import save_head
 from jakiro.draft.jakiro import JakiroHead
 from jakiro.training.features import Batch, FeatureCache, epoch_batches
 from jakiro.training.losses import LossWeights, Objective, sample_vocabulary
@@ -252,11 +252,6 @@ class Trainer:
         groups = [batches[start : start + size] for start in range(0, len(batches) // size * size, size)]
         return [group[first : first + share] for group in groups[self.next_batch :]]
 
-    def _to_device(self, batch: Batch) -> Batch:
-        device = self.accelerator.device
-        parts = [getattr(batch, name) for name in Batch.__slots__]
-        return Batch(*(None if part is None else part.to(device) for part in parts))
-
     def _train_on(self, group: list[list[int]]) -> dict[str, float]:
         """One optimizer step; the means of the loss' parts over this process' batches."""
         options, accelerator = self.options, self.accelerator
@@ -270,7 +265,8 @@ class Trainer:
         for place, indices in enumerate(group):
             last = place == len(group) - 1
             with nullcontext() if last else accelerator.no_sync(self.prepared):
-                found.append(self._backward(self._to_device(self.cache.batch(indices)), num_steps, first + place))
+                batch = self.cache.batch(indices).to(accelerator.device)
+                found.append(self._backward(batch, num_steps, first + place))
         parameters = self.head.parameters()
         if options.clip_value is None:
             norm = float(accelerator.clip_grad_norm_(parameters, options.clip_norm))
@@ -340,7 +336,7 @@ class Trainer:
         """Writes the head and the training state, each file in one move, and logs what `validate` says."""
         if not self.accelerator.is_main_process:
             return
-        save_head_atomically(self.head, self.out)
+        save_head(self.head, self.out)
         if self.state_folder:
             self.state_folder.mkdir(parents=True, exist_ok=True)
             partial = self.state_folder / (STATE_NAME + ".partial")
@@ -381,16 +377,6 @@ class Trainer:
         self.optimizer.load_state_dict(state["optimizer"])
         self.step, self.epoch, self.next_batch, self.num_ready = state["position"]
         self.elapsed = state["elapsed"]
-
-
-def save_head_atomically(head: JakiroHead, folder: Path) -> None:
-    """`save_head`, but a reader never meets half a file."""
-    partial = folder.with_name(folder.name + ".partial")
-    save_head(head, partial)
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in (WEIGHTS_NAME, CONFIG_NAME):
-        os.replace(partial / name, folder / name)
-    partial.rmdir()
 
 
 def _summary_writer(logdir: Path):

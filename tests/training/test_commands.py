@@ -124,7 +124,7 @@ def test_a_head_learns_to_read_further_layers_from_its_start_or_from_a_head_that
         (("--max-steps", 3, "--feature-layers", "3", "--validation-rows", 4), "name layers from 1 to 2"),
         (("--max-steps", 3, "--time-budget", 1), "Give either a time budget"),
         (("--max-steps", 3, "--fusion", "other", "--validation-rows", 4), "fusion must be one of"),
-        (("--max-steps", 3, "--init", "none", "--validation-rows", 4), "--init none names no head"),
+        (("--max-steps", 3, "--init", "none", "--validation-rows", 4), "There is no draft head for"),
         (("--max-steps", 3, "--optimizer", "sgd"), "Optimizer must be one of"),
         (("--max-steps", 3, "--loss", "hinge"), "Loss must be one of ours, official"),
         (("--max-steps", 3, "--precision", "int8"), "Precision must be one of"),

@@ -316,7 +316,7 @@ def test_the_command_line_says_what_is_wrong_in_one_sentence(folders, monkeypatc
     with pytest.raises(SystemExit, match="with a name of its own for each head; you gave 'maths="):
         module.main()
     monkeypatch.setattr(sys, "argv", ["masks", "merge", "none", str(folders / "out"), "--domain", domain])
-    with pytest.raises(SystemExit, match="There is no draft head “none”; give a known name, a folder, or a Hub id"):
+    with pytest.raises(SystemExit, match="There is no draft head for smollm2-135m-instruct here; give a known name"):
         module.main()
     monkeypatch.setattr(
         sys, "argv", ["masks", "merge", "smollm2-135m-instruct", str(folders / "out"), "--domain", domain]
