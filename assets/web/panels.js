@@ -84,10 +84,14 @@
     const x = (nodes) => 30 + ((nodes - 1) / Math.max(1, last - 1)) * (wide - 50);
     const y = (speed) => high - 20 - (speed / top) * (high - 34);
     const chosen = points.reduce((near, point) => (Math.abs(point[0] - plan.nodes) < Math.abs(near[0] - plan.nodes) ? point : near));
+    const labelled = [];
+    points.forEach((point) => {
+      if (!labelled.length || x(point[0]) - x(labelled[labelled.length - 1][0]) >= 20) labelled.push(point);
+    });
     return s("svg", { class: "budget-curve", viewBox: `0 0 ${wide} ${high}`, role: "img", "aria-label": say("budget_axis") },
       s("path", { class: "grid", d: `M30,${high - 20}H${wide - 10}` }),
       s("path", { class: "line", d: points.map(([a, b], i) => `${i ? "L" : "M"}${x(a).toFixed(1)},${y(b).toFixed(1)}`).join("") }),
-      points.map(([a]) => s("text", { x: x(a), y: high - 6 }, String(a - 1))),
+      labelled.map(([a]) => s("text", { x: x(a), y: high - 6 }, String(a - 1))),
       s("circle", { class: "chosen", cx: x(chosen[0]), cy: y(chosen[1]), r: 5 }),
       s("text", { class: "chosen-words", x: x(chosen[0]), y: y(chosen[1]) - 10 }, number(chosen[1], 1)));
   }
