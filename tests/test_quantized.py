@@ -9,7 +9,7 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.draft.jakiro import HeadOutput, known_precision
 from jakiro.draft.layers import HeadCache
 from jakiro.drafting import HeadDrafter
-from jakiro.quantized import QuantizedLinear, quantizing_works
+from jakiro.quantized import QuantizedLinear, balanced, quantizing_works
 from tests.support import tiny_head, tiny_target
 
 pytestmark = pytest.mark.skipif(
@@ -40,6 +40,27 @@ def test_one_huge_row_spoils_its_neighbours_only():
 
 def test_a_zero_row_of_weights_stays_zero():
     assert not QuantizedLinear(torch.zeros(8, 16), None)(torch.randn(3, 16)).any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_balancing_a_matrix_alone_changes_no_bit(dtype):
+    weight = (torch.randn(48, 40) * torch.logspace(-3, 3, 40)).to(dtype)
+    weight[:, 7] = 0
+    hidden = torch.randn(5, 40, dtype=dtype)
+    even, factors = balanced(weight)
+    sizes = torch.cat([even[:, :7], even[:, 8:]], dim=1).float().square().mean(0).sqrt()
+    assert sizes.min() > 0.7 and sizes.max() < 1.5
+    assert torch.equal(even * (hidden * factors)[:, None], weight * hidden[:, None])
+    assert not even[:, 7].any() and factors[7] == 1
+
+
+def test_a_few_large_inputs_behind_small_weights_are_rounded_as_finely_as_all():
+    sizes = torch.ones(64)
+    sizes[:3] = 100
+    weight, hidden = torch.randn(96, 64) / sizes, torch.randn(8, 64) * sizes
+    exact, (even, factors) = hidden @ weight.T, balanced(weight)
+    plain = (QuantizedLinear(weight, None)(hidden) - exact).norm()
+    assert (QuantizedLinear(even, None)(hidden * factors) - exact).norm() < min(0.2 * plain, 0.02 * exact.norm())
 
 
 def test_nothing_is_rounded_away_from_a_cpu():

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from jakiro.draft.layers import HeadCache, HeadLayer
+from jakiro.quantized import balanced
 from jakiro.rotary import signed, turn
 
 Packing = Callable[[Tensor, Tensor | None], nn.Module]
@@ -46,15 +47,17 @@ class LeanHeadLayer(nn.Module):
         if deeper is not None:
             joint = torch.cat([projection.weight, deeper.weight], dim=1).detach()
             self.wide_projection = packed(joint, projection.bias)
-        self.query_key_value = rounded(_joined([attention.q_proj, attention.k_proj, attention.v_proj]), None)
+        joint, self.stream_factors = balanced(_joined([attention.q_proj, attention.k_proj, attention.v_proj]))
+        self.query_key_value = rounded(joint, None)
         self.output = rounded(attention.o_proj.weight, None)
         norm = layer.post_attention_layernorm
-        self.norm, self.eps = norm.weight.detach(), norm.variance_epsilon
+        self.eps = norm.variance_epsilon
         readers = [list(expert.children())[:-1] for expert in mixture.experts]
         self.gated = len(readers[0]) == 2
-        self.read = rounded(_joined([reader for each in readers for reader in each]), None)
+        joint, factors = balanced(_joined([reader for each in readers for reader in each]))
+        self.read, self.norm = rounded(joint, None), norm.weight.detach() * factors
         self.write = nn.ModuleList(rounded(list(expert.children())[-1].weight, None) for expert in mixture.experts)
-        self.gate = mixture.gate.weight.detach()
+        self.gate = mixture.gate.weight.detach() / factors
         self._angles: tuple[Tensor, Tensor] | None = None
 
     def forward(
@@ -64,7 +67,8 @@ class LeanHeadLayer(nn.Module):
         is_wide = features.shape[-1] > embeddings.shape[-1]
         projection = self.wide_projection if is_wide else self.projection
         hidden = projection(torch.cat([embeddings, features], dim=-1))
-        residual = hidden + self.output(self._attend(self.query_key_value(hidden), positions, mask, cache))
+        joint = self.query_key_value(hidden * self.stream_factors)
+        residual = hidden + self.output(self._attend(joint, positions, mask, cache))
         normed = functional.rms_norm(residual, residual.shape[-1:], self.norm, self.eps)
         inner = self.read(normed).unflatten(-1, (len(self.write), 1 + self.gated, -1))
         if self.gated:
