@@ -73,13 +73,13 @@ $(VENV)/.torch:
 		|| { echo "Jakiro needs Python 3.11 or newer; $(PYTHON) is `$(PYTHON) --version 2>&1`."; exit 1; }
 	@test -x $(RUN) || $(PYTHON) -m venv $(VENV) \
 		|| { rm -rf $(VENV); echo "Python could not make $(VENV); on Debian and Ubuntu install python3-venv."; exit 1; }
-	$(RUN) -m pip install --quiet --disable-pip-version-check $(TORCH)
+	$(RUN) -m pip install --quiet --disable-pip-version-check --no-compile $(TORCH)
 	@touch $@
 
 $(VENV)/.requirements: requirements.txt $(VENV)/.torch
-	$(RUN) -m pip install --quiet --disable-pip-version-check $(TORCH) -r requirements.txt
+	$(RUN) -m pip install --quiet --disable-pip-version-check --no-compile $(TORCH) -r requirements.txt
 	@touch $@
 
 $(VENV)/.requirements-dev: requirements-dev.txt requirements.txt $(VENV)/.torch
-	$(RUN) -m pip install --quiet --disable-pip-version-check $(TORCH) -r requirements-dev.txt
+	$(RUN) -m pip install --quiet --disable-pip-version-check --no-compile $(TORCH) -r requirements-dev.txt
 	@touch $(VENV)/.requirements $@

@@ -51,10 +51,11 @@ def balanced(weight: Tensor) -> tuple[Tensor, Tensor]:
         weight: (outputs, inputs).
 
     Returns:
-        Columns with a root mean square near one; (inputs,) factors for the input, powers of two, so that moving them
-        rounds nothing.
+        Columns with a root mean square near one over rows that are not zero; (inputs,) factors for the input, powers
+        of two, so that moving them rounds nothing.
     """
-    sizes = weight.float().square().mean(0).sqrt()
+    num_rows = (weight != 0).any(1).sum().clamp_min(1)
+    sizes = (weight.double().square().sum(0) / num_rows).sqrt()
     factors = torch.where(sizes > 0, sizes, 1.0).log2().round().exp2().to(weight.dtype)
     return weight / factors, factors
 

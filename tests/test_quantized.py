@@ -52,6 +52,7 @@ def test_balancing_a_matrix_alone_changes_no_bit(dtype):
     assert sizes.min() > 0.7 and sizes.max() < 1.5
     assert torch.equal(even * (hidden * factors)[:, None], weight * hidden[:, None])
     assert not even[:, 7].any() and factors[7] == 1
+    assert torch.equal(balanced(torch.cat([weight, torch.zeros_like(weight)]))[1], factors)
 
 
 def test_a_few_large_inputs_behind_small_weights_are_rounded_as_finely_as_all():
