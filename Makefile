@@ -2,6 +2,7 @@
 
 VENV ?= .venv
 DEVICE ?=
+JOBS ?= 2
 ARGS ?=
 TORCH := torch==2.13.0
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -12,7 +13,7 @@ RUN := $(VENV)/bin/python
 
 help:
 	@echo "make demo               install into $(VENV) and open the page"
-	@echo "make test               install, ruff, pytest          (DEVICE=cuda: the exact suite on a GPU)"
+	@echo "make test               install, ruff, pytest          (DEVICE=cuda: the exact suite on a GPU; JOBS=1: one test at a time)"
 	@echo "make bench              measure on this machine        (ARGS=\"--limit 10 --temperatures 0\")"
 	@echo "make bench-gpu          everything docs/performance.md wants to know about a GPU, into runs/gpu"
 	@echo "make bench-recorded     measure what the tab Benchmark opens on, on a quiet machine"
@@ -23,10 +24,12 @@ help:
 demo: $(VENV)/.requirements
 	$(RUN) app.py $(ARGS)
 
+# Files are tested side by side, and threads that spin at barriers would hold up the neighbours
+test: export OMP_WAIT_POLICY ?= PASSIVE
 test: $(VENV)/.requirements-dev
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
-	$(if $(DEVICE),JAKIRO_TEST_DEVICE=$(DEVICE)) $(RUN) -m pytest $(ARGS)
+	$(if $(DEVICE),JAKIRO_TEST_DEVICE=$(DEVICE)) $(RUN) -m pytest --numprocesses $(JOBS) --dist loadfile $(ARGS)
 
 bench: $(VENV)/.requirements-dev
 	$(RUN) -m jakiro bench $(ARGS)

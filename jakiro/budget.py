@@ -31,6 +31,9 @@ class DeviceProfile:
         width: the frontier width the drafts were measured with.
         key: what was measured: target, head, device, dtype, numerics.
         buckets: the numbers of nodes that trees choose from, ascending; in between passes cost the next one's price.
+        context: tokens before the root where this was measured.
+        verify_slopes, draft_slopes: (nodes or levels, milliseconds) that 1,000 further tokens before the root add;
+            empty where that was not measured.
     """
 
     verify_ms: tuple[tuple[int, float], ...]
@@ -38,12 +41,20 @@ class DeviceProfile:
     width: int
     key: dict = field(default_factory=dict)
     buckets: tuple[int, ...] = NODE_BUCKETS
+    context: int = 0
+    verify_slopes: tuple[tuple[int, float], ...] = ()
+    draft_slopes: tuple[tuple[int, float], ...] = ()
 
-    def verify(self, nodes: int) -> float:
-        return interpolate(self.verify_ms, nodes)
+    def verify(self, nodes: int, context: int = 0) -> float:
+        """Milliseconds of a target pass over so many nodes with `context` tokens before the root."""
+        return interpolate(self.verify_ms, nodes) + self._further(self.verify_slopes, nodes, context)
 
-    def draft(self, levels: int) -> float:
-        return interpolate(self.draft_ms, levels) if levels else 0.0
+    def draft(self, levels: int, context: int = 0) -> float:
+        """Milliseconds of growing a tree of so many levels there."""
+        return interpolate(self.draft_ms, levels) + self._further(self.draft_slopes, levels, context) if levels else 0.0
+
+    def _further(self, slopes: tuple[tuple[int, float], ...], count: int, context: int) -> float:
+        return interpolate(slopes, count) * max(context - self.context, 0) / 1000 if slopes else 0.0
 
     def to_dict(self) -> dict:
         return {
@@ -52,16 +63,25 @@ class DeviceProfile:
             "width": self.width,
             "key": self.key,
             "buckets": list(self.buckets),
+            "context": self.context,
+            "verify_slopes": [list(pair) for pair in self.verify_slopes],
+            "draft_slopes": [list(pair) for pair in self.draft_slopes],
         }
 
     @classmethod
     def from_dict(cls, values: dict) -> "DeviceProfile":
+        def points(name: str) -> tuple[tuple[int, float], ...]:
+            return tuple((int(count), float(ms)) for count, ms in values[name])
+
         return cls(
-            verify_ms=tuple((int(nodes), float(ms)) for nodes, ms in values["verify_ms"]),
-            draft_ms=tuple((int(levels), float(ms)) for levels, ms in values["draft_ms"]),
+            verify_ms=points("verify_ms"),
+            draft_ms=points("draft_ms"),
             width=int(values["width"]),
             key=dict(values["key"]),
-            buckets=tuple(int(nodes) for nodes in values.get("buckets", NODE_BUCKETS)),
+            buckets=tuple(int(nodes) for nodes in values["buckets"]),
+            context=int(values["context"]),
+            verify_slopes=points("verify_slopes"),
+            draft_slopes=points("draft_slopes"),
         )
 
 
@@ -119,13 +139,16 @@ class TreeBudget:
         self._winning_probes = 0
         self._drafting = True
         self._ms_since_probe = 0.0
+        self._context = 0
 
-    def choose(self, chain_log_estimates: Sequence[float] = ()) -> Choice:
+    def choose(self, chain_log_estimates: Sequence[float] = (), context: int = 0) -> Choice:
         """The tree of the next step.
 
         Args:
             chain_log_estimates: per token of a chain that could be copied, the log chance given the one before.
+            context: tokens before the root, which every row of a pass looks at.
         """
+        self._context = context
         choice = self._choose_tree()
         if not chain_log_estimates:
             return choice
@@ -136,14 +159,14 @@ class TreeBudget:
         """Checking a copied chain and nothing else, which needs no draft."""
         nodes = len(chain_log_estimates) + 1
         tokens = 1 + sum(math.exp(total) for total in accumulate(chain_log_estimates))
-        ms = self.profile.verify(nodes) + self._other_ms
+        ms = self._verify_ms(nodes)
         why = (
             f"{nodes - 1} copied from an earlier place: {tokens:.1f} tokens expected for {ms:.0f} ms, no draft needed."
         )
         return Choice(0, nodes, why, tokens, ms, ())
 
     def _choose_tree(self) -> Choice:
-        plain_ms = self.profile.verify(1) + self._other_ms
+        plain_ms = self._verify_ms(1)
         plain = Choice(0, 1, "No draft this step: checking one token was faster here.", 1.0, plain_ms, ())
         best = self._best_tree()
         if best is None:
@@ -183,7 +206,7 @@ class TreeBudget:
     def _judge(self) -> None:
         """After a drafted step: does the best tree still beat plain decoding?"""
         best = self._best_tree()
-        plain_ms = self.profile.verify(1) + self._other_ms
+        plain_ms = self._verify_ms(1)
         pays = best is not None and best.expected_tokens * plain_ms > best.expected_ms
         if self._drafting:
             self._losing = 0 if pays else self._losing + 1
@@ -200,6 +223,10 @@ class TreeBudget:
     def calibration(self) -> float:
         """Accepted over expected tokens, a running ratio clipped to [1/4, 2]."""
         return min(max(self._accepted / self._hoped, 0.25), 2.0) if self._hoped > 0 else 1.0
+
+    def _verify_ms(self, nodes: int) -> float:
+        """A step's time without its draft, at the length the text has now."""
+        return self.profile.verify(nodes, self._context) + self._other_ms
 
     def _bucket_index(self, nodes: int) -> int:
         return min(bisect_left(self.buckets, nodes), len(self.buckets) - 1)
@@ -221,14 +248,14 @@ class TreeBudget:
         """The (levels, nodes) with most expected tokens per second, the root alone included in its curve."""
         best: Choice | None = None
         for levels in range(1, self.bounds.depth + 1):
-            curve = [(1, 1000 / (self.profile.verify(1) + self._other_ms))]
+            curve = [(1, 1000 / self._verify_ms(1))]
             choices = []
             for nodes in self.buckets:
                 accepted = self._expected_accepted(levels, nodes)
                 if accepted is None or nodes <= levels:
                     continue
                 tokens = 1 + self.calibration * accepted
-                ms = self.profile.draft(levels) + self.profile.verify(nodes) + self._other_ms
+                ms = self.profile.draft(levels, self._context) + self._verify_ms(nodes)
                 curve.append((nodes, 1000 * tokens / ms))
                 choices.append((nodes, tokens, ms))
             for nodes, tokens, ms in choices:

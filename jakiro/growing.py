@@ -12,7 +12,7 @@ from torch import Tensor
 
 from jakiro.candidates import Candidates, Chain
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.draft.jakiro import HeadOutput, JakiroHead
+from jakiro.draft.jakiro import HeadOutput, JakiroHead, mixture
 from jakiro.draft.layers import HeadCache
 from jakiro.sampling import HeldSampling, NoiseRows, tempered
 from jakiro.tree import BRANCH_CONTEXT, BRANCH_CONTRASTIVE, BRANCH_MAIN, DraftTree
@@ -187,7 +187,7 @@ class TreeGrower:
         return tempered(self.head.logits(features), self.sampling)
 
     def _main_scores(self, output: HeadOutput) -> tuple[Tensor, Tensor | None]:
-        """(rows, draft vocabulary) log q up to a constant; decoupled: also the expert with the largest w_e q_e.
+        """(rows, draft vocabulary) log q up to a constant; decoupled: also each expert's log w_e q_e, (experts, …).
 
         The last pass gives its contrastive branch's too: the output rows are read once for both.
         """
@@ -199,11 +199,11 @@ class TreeGrower:
             return self._scaled(output.features[0]), None
         log_probs = self._scaled(output.features[:, 0]).log_softmax(-1)
         joint = log_probs + output.router_weights[0].float().log().T[..., None]
-        return joint.logsumexp(0), joint.argmax(0)
+        return mixture(joint), joint
 
     def _children(self, scores: tuple[Tensor, Tensor | None], depth: int, branch: int) -> _Children:
         """The best K children of each row, by softmax(a · log q + b · g), the chance that the target chooses them."""
-        log_q, experts = scores
+        log_q, joint = scores
         name = f"{'contrastive' if branch == BRANCH_CONTRASTIVE else 'main'}/{depth}"
         weight = self.calibration.get(f"{name}/{'greedy' if self.sampling.greedy else 'sampled'}", 1.0)
         ranked = log_q * weight
@@ -213,7 +213,11 @@ class TreeGrower:
         # One fused kernel where a sum of exponentials would be four passes over the vocabulary
         estimates = ranked.log_softmax(-1).gather(-1, indices)
         draft_probs = log_q.softmax(-1).gather(-1, indices)
-        proposers = torch.full_like(indices, -1) if experts is None else experts.gather(-1, indices)
+        if joint is None:
+            proposers = torch.full_like(indices, -1)
+        else:
+            # Of the candidates alone: over a whole vocabulary this takes longer than the pass
+            proposers = joint.gather(-1, indices.expand(joint.shape[0], -1, -1)).argmax(0)
         return _Children(self.head.draft_token_ids[indices], estimates, draft_probs, proposers)
 
     def _candidates(self) -> Candidates:

@@ -2,11 +2,13 @@
 
 import hashlib
 import json
+import math
 import os
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -26,6 +28,8 @@ PROFILED_NODES = (1, 2, 4, 8, 12, 14, 18, 24, 28, 42, 56, 64)
 PROFILED_LEVELS = 8
 PROFILED_WIDTH = 8
 CONTEXT_TOKENS = 128
+# Behind a text of so many tokens these are timed again
+FAR_TOKENS, FAR_NODES, FAR_LEVELS = 1152, (1, 4, 14, 28), (1, 3)
 REPEATS = 5
 
 
@@ -42,6 +46,7 @@ def profile_key(target: TargetModel, head: dict | None, lanes: Lanes | None = No
         "dtype": str(target.dtype).removeprefix("torch."),
         "numerics": target.numerics,
         "torch": str(torch.__version__),
+        "contexts": [CONTEXT_TOKENS, FAR_TOKENS],
     } | ({} if lanes is None else {"graphs": lanes.graphs.enabled})
 
 
@@ -67,9 +72,9 @@ def load_or_measure(
     profile = measure(target, drafter, key, lanes)
     folder.mkdir(parents=True, exist_ok=True)
     # Several processes may measure at once, such as the workers of a cluster; none may read half a file.
-    partial = path.with_suffix(f".{os.getpid()}")
-    partial.write_text(json.dumps(profile.to_dict(), indent=1))
-    partial.replace(path)
+    unfinished = path.with_suffix(f".{os.getpid()}")
+    unfinished.write_text(json.dumps(profile.to_dict(), indent=1))
+    unfinished.replace(path)
     return profile
 
 
@@ -77,74 +82,92 @@ def load_or_measure(
 def measure(target: TargetModel, drafter: Drafter, key: dict, lanes: Lanes | None = None) -> DeviceProfile:
     """Times every pass a few times, interleaved, and keeps the least; takes some seconds on a small CPU.
 
-    Whatever else runs on the machine only adds time, so the least is nearest to what a pass costs by itself.
+    Whatever else runs on the machine only adds time, so the least is nearest to what a pass costs by itself. A few
+    passes are timed behind a longer text too, for what each further token adds.
 
     Args:
-        lanes: where passes run at fixed addresses, those are timed, one a row bucket.
+        lanes: where passes run at fixed addresses, those are timed, one a row bucket. Their attention costs the same up
+            to its next column step, so one length is timed.
     """
     sampling = SamplingParams(max_new_tokens=64)
-    ids = (torch.arange(CONTEXT_TOKENS + 1, device=target.device) * 7 + 11) % target.vocab_size
     bounds = TreeConfig(width=PROFILED_WIDTH, depth=PROFILED_LEVELS, nodes=max(PROFILED_NODES), policy="auto")
-    if lanes is None:
-        nodes_timed, sizes, release = PROFILED_NODES, NODE_BUCKETS, lambda: None
-        passes = SlicedPasses(target, drafter, sampling, CONTEXT_TOKENS + 1 + target.row_bucket(max(PROFILED_NODES)))
+    rows = 1 + target.row_bucket(max(PROFILED_NODES))
+    levels = range(1, PROFILED_LEVELS + 1)
+    buckets, release, far = NODE_BUCKETS, lambda: None, None
+    if lanes is not None:
+        buckets = lanes.tree_sizes
+        passes, release = lanes.borrow(sampling, bounds, buckets, CONTEXT_TOKENS, sampling.max_new_tokens)
     else:
-        nodes_timed, sizes = (1, *lanes.tree_sizes), lanes.tree_sizes
-        passes, release = lanes.borrow(sampling, bounds, sizes, CONTEXT_TOKENS, sampling.max_new_tokens)
+        passes = SlicedPasses(target, drafter, sampling, CONTEXT_TOKENS + rows)
     try:
-        verify, draft = _times(target.device, passes, ids, bounds, nodes_timed, sizes if lanes is not None else ())
+        near = _Timings(target, passes, CONTEXT_TOKENS, bounds, buckets if lanes else ())
+        length = min(FAR_TOKENS, target.max_positions - rows)
+        if lanes is None and length >= 2 * CONTEXT_TOKENS:
+            far = _Timings(target, SlicedPasses(target, drafter, sampling, length + rows), length, bounds)
+        for _ in range(REPEATS):
+            near.take((1, *buckets) if lanes else PROFILED_NODES, levels)
+            if far is not None:
+                far.take(FAR_NODES, FAR_LEVELS)
     finally:
         release()
     return DeviceProfile(
-        verify_ms=_ascending({nodes: min(times) for nodes, times in verify.items()}),
-        draft_ms=_ascending({levels: min(times) for levels, times in draft.items()}),
+        verify_ms=_ascending(near.verify),
+        draft_ms=_ascending(near.draft),
         width=PROFILED_WIDTH,
         key=key,
-        buckets=sizes,
+        buckets=buckets,
+        context=CONTEXT_TOKENS,
+        verify_slopes=() if far is None else _slopes(near.verify, far.verify, far.context - near.context),
+        draft_slopes=() if far is None else _slopes(near.draft, far.draft, far.context - near.context),
     )
 
 
-def _times(
-    device: torch.device,
-    passes: Passes,
-    ids: torch.Tensor,
-    bounds: TreeConfig,
-    nodes_timed: Sequence[int],
-    buckets: tuple[int, ...],
-) -> tuple[dict[int, list[float]], dict[int, list[float]]]:
-    """Milliseconds of every repeat: of target passes by nodes, of drafts by levels."""
-    features, _ = passes.prefill(ids[:-1])
-    passes.begin(ids[-1:])
-    session = passes.session(ids[:-1], features)
-    trees = {nodes: _bush(ids[-1:], nodes) for nodes in nodes_timed}
-    configs = {levels: replace(bounds, depth=levels) for levels in range(1, PROFILED_LEVELS + 1)}
-    if isinstance(session, LimitedSession):
-        session = session.session
-    session.buckets = buckets
+class _Timings:
+    """Passes behind a text of one length, timed again and again; milliseconds, the least of each.
 
-    def propose(config: TreeConfig) -> None:
-        session.extend(ids[-1:], features[-1:])
-        session.propose(config)
-        session.cache.cut(CONTEXT_TOKENS)
+    Args:
+        bounds: width of the drafts; buckets: tree sizes whose promise a draft tells.
+    """
 
-    between = passes.place(trees[nodes_timed[0]])
-    verify: dict[int, list[float]] = {nodes: [] for nodes in trees}
-    draft: dict[int, list[float]] = {levels: [] for levels in configs}
-    for _ in range(REPEATS):
-        for nodes, tree in trees.items():
-            verify[nodes].append(_milliseconds(device, passes.score, passes.place(tree)))
-        for levels, config in configs.items():
+    def __init__(
+        self, target: TargetModel, passes: Passes, context: int, bounds: TreeConfig, buckets: tuple[int, ...] = ()
+    ) -> None:
+        self.passes, self.context, self.bounds, self.device = passes, context, bounds, target.device
+        ids = (torch.arange(context + 1, device=target.device) * 7 + 11) % target.vocab_size
+        features, _ = passes.prefill(ids[:-1])
+        self.root, self.features = ids[-1:], features[-1:]
+        passes.begin(self.root)
+        session = passes.session(ids[:-1], features)
+        self.session = session.session if isinstance(session, LimitedSession) else session
+        self.session.buckets = buckets
+        self.verify: dict[int, float] = {}
+        self.draft: dict[int, float] = {}
+
+    def take(self, nodes_timed: Iterable[int], levels_timed: Iterable[int]) -> None:
+        """One round over target passes by nodes and drafts by levels."""
+        for nodes in nodes_timed:
+            tree = self.passes.place(_bush(self.root, nodes))
+            self._keep(self.verify, nodes, partial(self.passes.score, tree))
+        between = self.passes.place(_bush(self.root, 1))
+        for levels in levels_timed:
             # As in decoding, where the target's weights have just pushed the head's out of the processor's caches
-            passes.score(between)
-            draft[levels].append(_milliseconds(device, propose, config))
-    return verify, draft
+            self.passes.score(between)
+            self._keep(self.draft, levels, partial(self._propose, replace(self.bounds, depth=levels)))
+
+    def _propose(self, config: TreeConfig) -> None:
+        self.session.extend(self.root, self.features)
+        self.session.propose(config)
+        self.session.cache.cut(self.context)
+
+    def _keep(self, times: dict[int, float], count: int, work: Callable[[], object]) -> None:
+        times[count] = min(times.get(count, math.inf), _milliseconds(self.device, work))
 
 
-def _milliseconds(device: torch.device, work, argument) -> float:
+def _milliseconds(device: torch.device, work: Callable[[], object]) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     start = time.perf_counter()
-    work(argument)
+    work()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return 1000 * (time.perf_counter() - start)
@@ -157,6 +180,11 @@ def _ascending(times: dict[int, float]) -> tuple[tuple[int, float], ...]:
         highest = max(highest, milliseconds)
         points.append((count, round(highest, 3)))
     return tuple(points)
+
+
+def _slopes(near: dict[int, float], far: dict[int, float], tokens: int) -> tuple[tuple[int, float], ...]:
+    """What 1,000 further tokens of text add to each pass that was timed at both lengths."""
+    return _ascending({count: max(far[count] - near[count], 0.0) * 1000 / tokens for count in far})
 
 
 def _bush(root: torch.Tensor, nodes: int) -> DraftTree:

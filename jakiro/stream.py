@@ -138,7 +138,8 @@ class Stream:
     def _step(self) -> Step:
         clock = StepClock(self._target.device)
         chain, log_estimates = self._context.propose() if self._context else ([], [])
-        choice = self._budget.choose(log_estimates) if self._budget else None
+        context = self.trace.header.num_prompt_tokens + self._committed - 1
+        choice = self._budget.choose(log_estimates, context) if self._budget else None
         tree = self._propose(choice, chain, log_estimates)
         clock.mark()
         self._passes.score(tree)

@@ -1,6 +1,7 @@
 """Tree sizes from plain numbers: the best rate wins, losing drafts stop, probes bring them back."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -20,10 +21,10 @@ def promise(budget: TreeBudget, levels: int, top: float) -> list[list[float]]:
     ]
 
 
-def drive(budget: TreeBudget, steps: int, top: float, accepted: int) -> list[int]:
+def drive(budget: TreeBudget, steps: int, top: float, accepted: int, context: int = 0) -> list[int]:
     chosen = []
     for _ in range(steps):
-        choice = budget.choose()
+        choice = budget.choose(context=context)
         chosen.append(choice.nodes)
         expected = promise(budget, choice.levels, top) if choice.levels else []
         budget.observe(choice, expected, accepted if choice.levels else 0, 1.0)
@@ -51,6 +52,21 @@ def test_winning_probes_resume_drafting():
     drive(budget, 60, top=0.01, accepted=0)
     assert budget.choose().nodes == 1
     assert drive(budget, 400, top=3.0, accepted=3)[-20:] == [32] * 20
+
+
+def test_behind_a_long_text_rows_cost_more_and_trees_shrink():
+    dear_far = replace(
+        FREE_ROWS, context=100, verify_slopes=((1, 10.0), (2, 20.0), (64, 640.0)), draft_slopes=((1, 2.0),)
+    )
+    assert dear_far.verify(32, 100) == dear_far.verify(32) == FREE_ROWS.verify(32)
+    assert dear_far.verify(2, 1100) == pytest.approx(60.0) and dear_far.draft(1, 1100) == pytest.approx(3.0)
+    assert FREE_ROWS.verify(32, 5000) == FREE_ROWS.verify(32)
+    budget = TreeBudget(dear_far, BOUNDS)
+    near, far = (drive(budget, 40, top=3.0, accepted=3, context=context)[-1] for context in (100, 3_000))
+    assert near == 32 and 1 < far < 8
+    # A far text behind which no tree pays is left to plain decoding
+    steep = replace(dear_far, verify_slopes=((1, 0.0), (2, 1000.0)))
+    assert drive(TreeBudget(steep, BOUNDS), 40, top=3.0, accepted=3, context=20_000)[-1] == 1
 
 
 def test_what_was_hoped_for_and_did_not_come_shrinks_the_estimate():

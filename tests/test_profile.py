@@ -6,7 +6,15 @@ import pytest
 
 from jakiro import profile
 from jakiro.budget import DeviceProfile
-from jakiro.profile import PROFILED_LEVELS, PROFILED_NODES, load_or_measure, measure
+from jakiro.profile import (
+    CONTEXT_TOKENS,
+    FAR_LEVELS,
+    FAR_NODES,
+    PROFILED_LEVELS,
+    PROFILED_NODES,
+    load_or_measure,
+    measure,
+)
 from tests.support import tiny_generator
 
 KEPT = DeviceProfile(((1, 2.0), (8, 3.0)), ((1, 0.5),), 8, {"target": "tiny"})
@@ -33,6 +41,18 @@ def test_every_size_and_depth_is_timed_and_more_work_never_takes_less():
     for points in (found.verify_ms, found.draft_ms):
         times = [milliseconds for _, milliseconds in points]
         assert times == sorted(times) and times[0] > 0
+
+
+def test_what_further_text_adds_is_timed_where_the_model_reads_so_much():
+    short, long = tiny_generator(), tiny_generator()
+    long.target.max_positions = 1024
+    assert measure(short.target, short.drafter, {}).verify_slopes == ()
+    found = measure(long.target, long.drafter, {})
+    assert found.context == CONTEXT_TOKENS
+    assert [nodes for nodes, _ in found.verify_slopes] == list(FAR_NODES)
+    assert [levels for levels, _ in found.draft_slopes] == list(FAR_LEVELS)
+    assert all(slope >= 0 for _, slope in (*found.verify_slopes, *found.draft_slopes))
+    assert DeviceProfile.from_dict(json.loads(json.dumps(found.to_dict()))) == found
 
 
 def test_what_was_measured_is_kept_in_one_move_and_read_again(tmp_path, counted):
@@ -70,7 +90,7 @@ def test_a_lane_comes_back_although_measuring_failed(monkeypatch):
         raise RuntimeError("out of memory")
 
     lanes, generator = OneLane(), tiny_generator()
-    monkeypatch.setattr(profile, "_times", fails)
+    monkeypatch.setattr(profile, "_Timings", fails)
     with pytest.raises(RuntimeError, match="out of memory"):
         measure(generator.target, generator.drafter, {}, lanes)
     assert lanes.given_back == 1

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from jakiro.draft.jakiro import HeadOutput, JakiroHead
+from jakiro.draft.jakiro import HeadOutput, JakiroHead, mixture
 from jakiro.training.features import Batch
 from jakiro.training.losses import LossWeights, Objective, learnable_positions
 
@@ -163,4 +163,4 @@ def _log_probs(head: JakiroHead, rows: Tensor, router_log: Tensor | None) -> Ten
     log_probs = head.logits(rows).log_softmax(-1)
     if router_log is None:
         return log_probs
-    return (log_probs + router_log.T[..., None]).logsumexp(0)
+    return mixture(log_probs + router_log.T[..., None])

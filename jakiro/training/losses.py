@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from jakiro.draft.jakiro import HeadOutput, JakiroHead
+from jakiro.draft.jakiro import HeadOutput, JakiroHead, mixture
 from jakiro.training.features import Batch
 
 CHUNK_ROWS = 512
@@ -131,9 +131,9 @@ class MixtureCrossEntropy(torch.autograd.Function):
             probabilities = target[part]
             log_probs = _logits(features[:, part], output_rows, log_weights).log_softmax(dim=-1)
             joint = log_probs + router_log[part].T[..., None]
-            mixture = joint.logsumexp(dim=0)
-            total -= torch.einsum("rv,rv->r", mixture, probabilities).sum(dtype=torch.float64)
-            responsible = joint.sub_(mixture).exp_().mul_(probabilities)
+            mixed = mixture(joint)
+            total -= torch.einsum("rv,rv->r", mixed, probabilities).sum(dtype=torch.float64)
+            responsible = joint.sub_(mixed).exp_().mul_(probabilities)
             share = responsible.sum(dim=-1)
             shares[part] = share.T
             error = log_probs.exp_().mul_(share[..., None]).sub_(responsible)

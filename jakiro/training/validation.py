@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from jakiro.config import TreeConfig
-from jakiro.draft.jakiro import HeadOutput, JakiroHead
+from jakiro.draft.jakiro import HeadOutput, JakiroHead, mixture
 from jakiro.training.corpus import Row
 from jakiro.training.features import Batch, FeatureCache, length_buckets
 from jakiro.training.losses import LossWeights, Objective, learnable_positions
@@ -77,7 +77,7 @@ def main_scores(head: JakiroHead, output: HeadOutput, sequence: Tensor, row: Ten
     if head.config.fusion == "summed":
         return head.logits(output.features[sequence, row])
     log_probs = head.logits(output.features[:, sequence, row]).log_softmax(-1)
-    return (log_probs + output.router_weights[sequence, row].log().T[..., None]).logsumexp(0)
+    return mixture(log_probs + output.router_weights[sequence, row].log().T[..., None])
 
 
 @torch.no_grad()

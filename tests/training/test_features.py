@@ -59,6 +59,7 @@ def test_rows_of_further_layers_stand_behind_the_last_one_s(tmp_path):
     first = states[1][0] / states[1][0].square().mean(-1, keepdim=True).sqrt()
     torch.testing.assert_close(batch.features[0], states[-1][0], atol=2e-3, rtol=2e-3)
     torch.testing.assert_close(batch.deeper[0], first, atol=2e-3, rtol=5e-3)
+    assert torch.equal(batch.inputs, torch.cat([batch.features, batch.deeper], dim=-1))
 
 
 def test_a_cache_of_other_layers_is_refused(tmp_path):
