@@ -29,7 +29,7 @@ test: export OMP_WAIT_POLICY ?= PASSIVE
 test: $(VENV)/.requirements-dev
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
-	$(if $(DEVICE),JAKIRO_TEST_DEVICE=$(DEVICE)) $(RUN) -m pytest --numprocesses $(JOBS) --dist loadfile $(ARGS)
+	$(if $(DEVICE),JAKIRO_TEST_DEVICE=$(DEVICE)) $(RUN) -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 bench: $(VENV)/.requirements-dev
 	$(RUN) -m jakiro bench $(ARGS)
