@@ -3,16 +3,18 @@
     python -m app.record [--target … --head … --device … --dtype …]
 
 A recording holds {"title", "why", "traces": {"autoregressive": …, "jakiro": …}}; the page plays the first by name.
+Those that need a certain head are left alone where the command line names a pair.
 """
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from app.asking import DRAFTED, PLAIN
-from app.record_options import load_generator
+from app.record_options import load_generator, read_options
 from app.web import TRACES
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.trace import Trace, first_difference
@@ -26,13 +28,21 @@ def long_paths(trace: Trace) -> bool:
     return max(len(step.accepted_path) for step in trace.steps) >= 3
 
 
+def both_experts(trace: Trace) -> bool:
+    accepted = Counter(step.nodes[index].proposer for step in trace.steps for index in step.accepted_path)
+    return min(accepted["expert_0"], accepted["expert_1"]) >= 0.25 * accepted.total() > 0
+
+
 def mostly_refused(trace: Trace) -> bool:
     return trace.tau < 2
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one recording asks, why it is worth seeing, and the rule that holds where that is so."""
+    """What one recording asks, why it is worth seeing, and the rule that holds where that is so.
+
+    `head` names a head of the default target where it must not be the default one.
+    """
 
     name: str
     title: str
@@ -41,6 +51,7 @@ class Plan:
     params: SamplingParams
     tree: TreeConfig
     shows: Callable[[Trace], bool] = any_step
+    head: str | None = None
 
 
 SIZES_ITSELF = TreeConfig(policy="auto", nodes=64, depth=8)
@@ -80,6 +91,16 @@ PLANS = (
         SamplingParams(temperature=1.0, seed=2, max_new_tokens=96),
         SIZES_ITSELF,
         mostly_refused,
+    ),
+    Plan(
+        "5-lighthouse",
+        "Two experts of equal weight",
+        "A decoupled head: every candidate comes from one expert alone, and the text needs both.",
+        "Tell a story about a lighthouse in four sentences.",
+        SamplingParams(max_new_tokens=96),
+        TreeConfig(nodes=18, depth=5),
+        both_experts,
+        head="smollm2-135m-instruct-decoupled",
     ),
 )
 
@@ -127,9 +148,14 @@ def _shortened(value):
 
 
 def main() -> None:
-    generator, folder = load_generator("Makes the shipped recordings.", TRACES)
+    pair, folder = read_options("Makes the shipped recordings.", TRACES)
+    named = pair["target"] or pair["head"]
+    plans = [plan for plan in PLANS if plan.head is None or not named]
     try:
-        recordings = {plan.name: record(generator, plan) for plan in PLANS}
+        generators = {
+            head: load_generator(pair | ({"head": head} if head else {})) for head in {plan.head for plan in plans}
+        }
+        recordings = {plan.name: record(generators[plan.head], plan) for plan in plans}
     except ValueError as error:
         sys.exit(str(error))
     folder.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ from app import lesson_rules
 from app.asking import DRAFTED, PLAIN
 from app.lesson import RECORDINGS
 from app.packing import pack_header, to_json
-from app.record_options import load_generator
+from app.record_options import load_generator, read_options
 from jakiro.budget import DeviceProfile
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.profile import measure, profile_key
@@ -178,9 +178,9 @@ def _memory_speed(device) -> float:
 
 
 def main() -> None:
-    generator, path = load_generator("Makes the recordings behind “How it works”.", RECORDINGS)
+    pair, path = read_options("Makes the recordings behind “How it works”.", RECORDINGS)
     try:
-        content = record(generator)
+        content = record(load_generator(pair))
     except ValueError as error:
         sys.exit(str(error))
     path.parent.mkdir(parents=True, exist_ok=True)

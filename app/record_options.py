@@ -4,18 +4,18 @@ import argparse
 from pathlib import Path
 
 
-def load_generator(description: str, default_out: Path):
-    """Reads the command line and loads the pair it names.
-
-    Returns:
-        The generator, and the path given with --out.
-    """
+def read_options(description: str, default_out: Path) -> tuple[dict[str, str | None], Path]:
+    """The pair on the command line, as `JakiroGenerator.from_pretrained` takes it, and where the result goes."""
     parser = argparse.ArgumentParser(description=description)
     for name in ("target", "head", "device", "dtype", "numerics"):
         parser.add_argument(f"--{name}")
     parser.add_argument("--out", type=Path, default=default_out)
     arguments = vars(parser.parse_args())
     out = arguments.pop("out")
+    return arguments, out
+
+
+def load_generator(pair: dict[str, str | None]):
     from jakiro import JakiroGenerator
 
-    return JakiroGenerator.from_pretrained(**arguments), out
+    return JakiroGenerator.from_pretrained(**pair)

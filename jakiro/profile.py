@@ -30,6 +30,8 @@ PROFILED_WIDTH = 8
 CONTEXT_TOKENS = 128
 # Behind a text of so many tokens these are timed again
 FAR_TOKENS, FAR_NODES, FAR_LEVELS = 1152, (1, 4, 14, 28), (1, 3)
+# Unless the target would take longer than this to read it
+MAX_READING_MS = 15_000
 REPEATS = 5
 
 
@@ -102,7 +104,8 @@ def measure(target: TargetModel, drafter: Drafter, key: dict, lanes: Lanes | Non
     try:
         near = _Timings(target, passes, CONTEXT_TOKENS, bounds, buckets if lanes else ())
         length = min(FAR_TOKENS, target.max_positions - rows)
-        if lanes is None and length >= 2 * CONTEXT_TOKENS:
+        reading_ms = near.prefill_ms * length / CONTEXT_TOKENS
+        if lanes is None and length >= 2 * CONTEXT_TOKENS and reading_ms <= MAX_READING_MS:
             far = _Timings(target, SlicedPasses(target, drafter, sampling, length + rows), length, bounds)
         for _ in range(REPEATS):
             near.take((1, *buckets) if lanes else PROFILED_NODES, levels)
@@ -134,8 +137,11 @@ class _Timings:
     ) -> None:
         self.passes, self.context, self.bounds, self.device = passes, context, bounds, target.device
         ids = (torch.arange(context + 1, device=target.device) * 7 + 11) % target.vocab_size
+        start = time.perf_counter()
         features, _ = passes.prefill(ids[:-1])
         self.root, self.features = ids[-1:], features[-1:]
+        _wait_for(self.device)
+        self.prefill_ms = 1000 * (time.perf_counter() - start)
         passes.begin(self.root)
         session = passes.session(ids[:-1], features)
         self.session = session.session if isinstance(session, LimitedSession) else session
@@ -164,13 +170,16 @@ class _Timings:
 
 
 def _milliseconds(device: torch.device, work: Callable[[], object]) -> float:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    _wait_for(device)
     start = time.perf_counter()
     work()
+    _wait_for(device)
+    return 1000 * (time.perf_counter() - start)
+
+
+def _wait_for(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    return 1000 * (time.perf_counter() - start)
 
 
 def _ascending(times: dict[int, float]) -> tuple[tuple[int, float], ...]:

@@ -43,7 +43,7 @@ def test_every_size_and_depth_is_timed_and_more_work_never_takes_less():
         assert times == sorted(times) and times[0] > 0
 
 
-def test_what_further_text_adds_is_timed_where_the_model_reads_so_much():
+def test_what_further_text_adds_is_timed_where_the_model_reads_so_much(monkeypatch):
     short, long = tiny_generator(), tiny_generator()
     long.target.max_positions = 1024
     assert measure(short.target, short.drafter, {}).verify_slopes == ()
@@ -53,6 +53,8 @@ def test_what_further_text_adds_is_timed_where_the_model_reads_so_much():
     assert [levels for levels, _ in found.draft_slopes] == list(FAR_LEVELS)
     assert all(slope >= 0 for _, slope in (*found.verify_slopes, *found.draft_slopes))
     assert DeviceProfile.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    monkeypatch.setattr(profile, "MAX_READING_MS", 0)
+    assert measure(long.target, long.drafter, {}).draft_slopes == ()
 
 
 def test_what_was_measured_is_kept_in_one_move_and_read_again(tmp_path, counted):

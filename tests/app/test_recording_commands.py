@@ -85,6 +85,15 @@ def test_a_recording_that_does_not_show_what_it_is_there_for_is_refused():
         record.record(FakeGenerator(), replace(plan, shows=lambda trace: False))
 
 
+@pytest.mark.parametrize("plan", record.PLANS, ids=lambda plan: plan.name)
+def test_every_shipped_recording_shows_what_it_is_there_for(plan):
+    traces = json.loads(web.recording(plan.name))["traces"]
+    plain, drafted = (Trace.from_dict(traces[method]) for method in ("autoregressive", "jakiro"))
+    assert plan.shows(drafted)
+    assert plain.token_ids == drafted.token_ids
+    assert plan.head is None or drafted.header.head["name"] == plan.head
+
+
 def test_handouts_are_named_by_shipped_recordings():
     assert len(replay.HANDOUTS) >= 2
     assert set(replay.HANDOUTS) <= set(web.recording_names())
