@@ -14,7 +14,7 @@ from pathlib import Path
 from app import web, words
 
 FOLDER = web.ASSETS.parent / "docs" / "replays"
-HANDOUTS = ("1-counting", "3-haiku", "4-letters")
+HANDOUTS = ("1-counting", "3-haiku", "4-letters", "5-beach")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
 
 

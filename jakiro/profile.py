@@ -102,13 +102,13 @@ def measure(target: TargetModel, drafter: Drafter, key: dict, lanes: Lanes | Non
     else:
         passes = SlicedPasses(target, drafter, sampling, CONTEXT_TOKENS + rows)
     try:
-        near = _Timings(target, passes, CONTEXT_TOKENS, bounds, buckets if lanes else ())
+        near = _Timings(target, passes, CONTEXT_TOKENS, bounds, () if lanes is None else buckets)
         length = min(FAR_TOKENS, target.max_positions - rows)
         reading_ms = near.prefill_ms * length / CONTEXT_TOKENS
         if lanes is None and length >= 2 * CONTEXT_TOKENS and reading_ms <= MAX_READING_MS:
             far = _Timings(target, SlicedPasses(target, drafter, sampling, length + rows), length, bounds)
         for _ in range(REPEATS):
-            near.take((1, *buckets) if lanes else PROFILED_NODES, levels)
+            near.take(PROFILED_NODES if lanes is None else (1, *buckets), levels)
             if far is not None:
                 far.take(FAR_NODES, FAR_LEVELS)
     finally:

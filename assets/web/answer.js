@@ -164,7 +164,11 @@
     draw(steps) {
       const counts = metrics.acceptedByProposer(steps);
       const others = Object.keys(counts).filter((proposer) => !LEGEND.includes(proposer));
-      const proposers = [...LEGEND.slice(0, 3), ...(counts.context ? ["context"] : []), ...others];
+      // A decoupled head has no such branch
+      const contrastive = !steps.length || counts.contrastive
+        || steps.some((step) => step.nodes.some((node) => node.proposer === "contrastive"));
+      const proposers = [...LEGEND.slice(0, 2), ...(contrastive ? ["contrastive"] : []),
+        ...(counts.context ? ["context"] : []), ...others];
       const whole = shares(proposers.map((proposer) => counts[proposer] || 0));
       const key = JSON.stringify([proposers, whole, this.chosen]);
       if (key === this.key) return;
