@@ -4,7 +4,8 @@ Only names, small configs and file sizes are read, no weights; the loader checks
 """
 
 import json
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app import words
@@ -22,7 +23,7 @@ class KnownPair:
     """A target and a head by the names that `JakiroGenerator.from_pretrained` takes.
 
     Attributes:
-        name: what the page calls the pair; unique.
+        name: what the page calls the pair; unique, later ones of one name are numbered.
         head: None where there is none: plain decoding and copied guesses only.
         state: HERE, FETCH where it comes from the Hub first, or UNFIT.
         reason: one sentence.
@@ -49,7 +50,12 @@ def known_pairs(folder: Path | None = None, given: tuple[str | None, str | None]
     if given is not None and given not in asked and any(given):
         asked.insert(0, (given[0] or _target_name(_head_folder(given[1])), given[1]))
     asked += _in_folder(folder) if folder is not None else []
-    pairs = [_known(target, head) for target, head in dict.fromkeys(asked)]
+    pairs, called = [], Counter()
+    for pair in (_known(target, head) for target, head in dict.fromkeys(asked)):
+        called[pair.name] += 1
+        if called[pair.name] > 1:
+            pair = replace(pair, name=f"{pair.name} ({called[pair.name]})")
+        pairs.append(pair)
     return sorted(pairs, key=lambda pair: (HERE, FETCH, UNFIT).index(pair.state))
 
 

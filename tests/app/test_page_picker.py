@@ -75,6 +75,15 @@ def test_pairs_of_a_folder_say_whether_they_fit_and_why_not(models):
     assert pairs[f"{DEFAULT} + retrained"].reason.startswith("Does not fit: the head was trained for weights ffffffff")
 
 
+def test_pairs_of_one_name_in_two_folders_can_be_told_apart(models):
+    elsewhere = models / "notes"
+    write_model(elsewhere / "small", {"hidden_size": 64, "vocab_size": 100}, "model.safetensors", "tokenizer.json")
+    write_model(elsewhere / "fits", {"hidden_size": 64, "vocab_size": 100}, "head.safetensors")
+    pairs = {pair.name: pair for pair in known_pairs(models, (str(elsewhere / "small"), str(elsewhere / "fits")))}
+    assert pairs["small + fits"].target == str(elsewhere / "small")
+    assert pairs["small + fits (2)"].target == str(models / "small")
+
+
 def test_every_pair_of_the_table_is_offered_with_its_reason_and_what_is_here_comes_first():
     pairs = known_pairs()
     assert {pair.target for pair in pairs} >= set(zoo.ENTRIES)
