@@ -63,7 +63,9 @@
       const best = levels[node.depth];
       if (node.depth && node.router_weights.length === 2 && (!best || node.score > best.score)) levels[node.depth] = node;
     });
-    const rows = levels.filter(Boolean).map((node) => {
+    const shown = levels.filter(Boolean);
+    const hint = shown.some((node) => node.proposer === "contrastive") ? ["router_hint", "router_hatched"] : ["router_hint"];
+    const rows = shown.map((node) => {
       const [first, second] = node.router_weights;
       const hatched = node.proposer === "contrastive" ? "hatched" : "";
       return h("div", { class: "router-row" }, h("span", { class: "muted" }, say("router_level", { level: node.depth })),
@@ -72,7 +74,7 @@
         h("span", { class: "tabular" }, `${percent(first)} · ${percent(second)}`));
     });
     host.replaceChildren(...(rows.length ? rows : [h("p", null, say("router_none"))]),
-      h("p", { class: "muted" }, say("router_hint")));
+      h("p", { class: "muted" }, hint.map((name) => say(name)).join("; ")));
   }
 
   function budgetCurve(plan) {
