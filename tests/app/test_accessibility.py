@@ -13,6 +13,8 @@ TABS = {"watch": "#view", "race": "#view", "lesson": "#lesson", "recordings": "#
 CONTROLS = (
     ":is(#top, #question-row, #view, #lesson, #benchmark) :is(button, select, summary, input, label.plain-button)"
 )
+SPILLING_WORDS = """() => [...document.querySelectorAll(".jk-view :is(button, label.plain-button)")]
+    .filter((one) => one.checkVisibility() && one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent)"""
 SMALL_CONTROLS = """([selector, least]) => [...document.querySelectorAll(selector)]
   .filter(e => e.checkVisibility({ visibilityProperty: true }) && !e.matches(".file-input, [type=radio]"))
   .map(e => [e, e.getBoundingClientRect()])
@@ -82,6 +84,7 @@ def test_targets_are_large_enough_on_every_tab(open_tab, fake_address, least, op
     for name in TABS:
         show(tab, name)
         small[name] = tab.evaluate(SMALL_CONTROLS, [CONTROLS, least])
+        assert not tab.evaluate(SPILLING_WORDS), name
         assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
     assert not any(small.values()), small
 
