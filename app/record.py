@@ -72,7 +72,7 @@ PLANS = (
         "Plain prose: some phrases are guessed several tokens ahead, others not at all.",
         "Why is the sky blue?",
         SamplingParams(max_new_tokens=128),
-        TreeConfig(nodes=14, depth=4),
+        TreeConfig(nodes=10, depth=3),
         long_paths,
     ),
     Plan(
