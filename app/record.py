@@ -153,7 +153,7 @@ def main() -> None:
     plans = [plan for plan in PLANS if plan.head is None or not named]
     try:
         generators = {
-            head: load_generator(pair | ({"head": head} if head else {})) for head in {plan.head for plan in plans}
+            head: load_generator(pair | {"head": head or pair["head"]}) for head in {plan.head for plan in plans}
         }
         recordings = {plan.name: record(generators[plan.head], plan) for plan in plans}
     except ValueError as error:

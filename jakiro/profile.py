@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 
@@ -33,6 +34,8 @@ FAR_TOKENS, FAR_NODES, FAR_LEVELS = 1152, (1, 4, 14, 28), (1, 3)
 # Unless the target would take longer than this to read it
 MAX_READING_MS = 15_000
 REPEATS = 5
+
+T = TypeVar("T")
 
 
 def profile_key(target: TargetModel, head: dict | None, lanes: Lanes | None = None) -> dict:
@@ -137,11 +140,8 @@ class _Timings:
     ) -> None:
         self.passes, self.context, self.bounds, self.device = passes, context, bounds, target.device
         ids = (torch.arange(context + 1, device=target.device) * 7 + 11) % target.vocab_size
-        start = time.perf_counter()
-        features, _ = passes.prefill(ids[:-1])
+        (features, _), self.prefill_ms = _timed(self.device, partial(passes.prefill, ids[:-1]))
         self.root, self.features = ids[-1:], features[-1:]
-        _wait_for(self.device)
-        self.prefill_ms = 1000 * (time.perf_counter() - start)
         passes.begin(self.root)
         session = passes.session(ids[:-1], features)
         self.session = session.session if isinstance(session, LimitedSession) else session
@@ -166,15 +166,16 @@ class _Timings:
         self.session.cache.cut(self.context)
 
     def _keep(self, times: dict[int, float], count: int, work: Callable[[], object]) -> None:
-        times[count] = min(times.get(count, math.inf), _milliseconds(self.device, work))
+        times[count] = min(times.get(count, math.inf), _timed(self.device, work)[1])
 
 
-def _milliseconds(device: torch.device, work: Callable[[], object]) -> float:
+def _timed(device: torch.device, work: Callable[[], T]) -> tuple[T, float]:
+    """What the work gives, and the milliseconds until the device was done with it."""
     _wait_for(device)
     start = time.perf_counter()
-    work()
+    result = work()
     _wait_for(device)
-    return 1000 * (time.perf_counter() - start)
+    return result, 1000 * (time.perf_counter() - start)
 
 
 def _wait_for(device: torch.device) -> None:

@@ -165,7 +165,7 @@
       const counts = metrics.acceptedByProposer(steps);
       const others = Object.keys(counts).filter((proposer) => !LEGEND.includes(proposer));
       // A decoupled head has no such branch
-      const contrastive = !steps.length || counts.contrastive
+      const contrastive = !steps.length
         || steps.some((step) => step.nodes.some((node) => node.proposer === "contrastive"));
       const proposers = [...LEGEND.slice(0, 2), ...(contrastive ? ["contrastive"] : []),
         ...(counts.context ? ["context"] : []), ...others];

@@ -64,17 +64,17 @@
       if (node.depth && node.router_weights.length === 2 && (!best || node.score > best.score)) levels[node.depth] = node;
     });
     const shown = levels.filter(Boolean);
-    const hint = shown.some((node) => node.proposer === "contrastive") ? ["router_hint", "router_hatched"] : ["router_hint"];
+    const isHatched = (node) => node.proposer === "contrastive";
+    const hint = shown.some(isHatched) ? `${say("router_hint")}; ${say("router_hatched")}` : say("router_hint");
     const rows = shown.map((node) => {
       const [first, second] = node.router_weights;
-      const hatched = node.proposer === "contrastive" ? "hatched" : "";
       return h("div", { class: "router-row" }, h("span", { class: "muted" }, say("router_level", { level: node.depth })),
-        h("span", { class: `expert-bar ${hatched}` }, h("span", { class: "fill-expert_0", style: `width:${first * 100}%` }),
+        h("span", { class: `expert-bar ${isHatched(node) ? "hatched" : ""}` }, h("span", { class: "fill-expert_0", style: `width:${first * 100}%` }),
           h("span", { class: "fill-expert_1", style: `width:${second * 100}%` })),
         h("span", { class: "tabular" }, `${percent(first)} · ${percent(second)}`));
     });
     host.replaceChildren(...(rows.length ? rows : [h("p", null, say("router_none"))]),
-      h("p", { class: "muted" }, hint.map((name) => say(name)).join("; ")));
+      h("p", { class: "muted" }, hint));
   }
 
   function budgetCurve(plan) {
