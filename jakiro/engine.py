@@ -3,7 +3,8 @@
 Half of a small model's pass through the stock modules is Python and dispatch. Here projections that read the same input
 are fused, one layer is some thirty tensor operations, and nothing is allocated that the operations do not return. A
 model qualifies by the modules its layers consist of, and only if a trial pass gives what the stock modules give;
-every other model keeps its stock modules.
+every other model keeps its stock modules. Where there are compiled functions (`jakiro.native`), exact passes run all
+layers in one call of them.
 """
 
 import torch
@@ -15,6 +16,7 @@ from jakiro.attention import attend_exactly, exact_bias
 from jakiro.cache import RowCache
 from jakiro.feature_layers import scaled
 from jakiro.linear import packed_linear
+from jakiro.native.decoder import NativeDecoder
 from jakiro.rotary import changes_with_length, signed, turn
 from jakiro.static_cache import StaticRows
 
@@ -40,15 +42,15 @@ class _Projection:
         if any(b is not None for b in biases):
             zero = [linear.weight.new_zeros(linear.out_features) for linear in linears]
             bias = torch.cat([z if b is None else b.detach() for b, z in zip(biases, zero, strict=True)])
-        self._packed = packed_linear(weight, bias) if packed else None
+        self.packed = packed_linear(weight, bias) if packed else None
         self._weight, self._bias = (None, None) if packed else (weight, bias)
         if not packed:
             for linear, part in zip(linears, weight.split([len(each) for each in weights]), strict=True):
                 linear.weight = nn.Parameter(part, requires_grad=False)
 
     def __call__(self, hidden: Tensor) -> Tensor:
-        if self._packed is not None:
-            return self._packed(hidden)
+        if self.packed is not None:
+            return self.packed(hidden)
         return functional.linear(hidden, self._weight, self._bias)
 
 
@@ -77,6 +79,7 @@ class LeanDecoder:
         self.num_heads, self.num_kv_heads = config.num_attention_heads, config.num_key_value_heads
         self.head_dim, self.scaling = attention.head_dim, attention.scaling
         self.grouped = self.embedding.is_cuda
+        self.native: NativeDecoder | None = None
 
     @property
     def is_static(self) -> bool:
@@ -103,12 +106,24 @@ class LeanDecoder:
         lean = cls(base, config, packed)
         token_ids = torch.arange(_TRIAL_TOKENS, device=lean.embedding.device) % config.vocab_size
         stock = base(input_ids=token_ids[None], use_cache=False).last_hidden_state[0].float()
+        tolerance = (1e-3 if lean.embedding.dtype == torch.float32 else 5e-2) * stock.abs().amax()
+
+        def gives_the_same(rows: Tensor, expected: Tensor) -> bool:
+            return bool((rows.float() - expected).abs().amax() <= tolerance)
+
         cache = RowCache(config.num_hidden_layers, _TRIAL_TOKENS)
         visible = torch.ones((_TRIAL_TOKENS, _TRIAL_TOKENS), dtype=torch.bool, device=token_ids.device).tril()
         positions = torch.arange(_TRIAL_TOKENS, device=token_ids.device)
-        difference = (lean(token_ids, positions, visible, cache, exact=False).float() - stock).abs().amax()
-        tolerance = 1e-3 if lean.embedding.dtype == torch.float32 else 5e-2
-        return lean if bool(difference <= tolerance * stock.abs().amax()) else None
+        if not gives_the_same(lean(token_ids, positions, visible, cache, exact=False), stock):
+            return None
+        if NativeDecoder.fits(lean.layers):
+            lean.native = NativeDecoder(lean.layers, lean.num_heads, lean.num_kv_heads, lean.head_dim, lean.scaling)
+            half = _TRIAL_TOKENS // 2
+            cache.keep(half, [])
+            rows = lean(token_ids[half:], positions[half:], visible[half:], cache, exact=True)
+            if not gives_the_same(rows, stock[half:]):
+                lean.native = None
+        return lean
 
     def __call__(
         self,
@@ -133,6 +148,9 @@ class LeanDecoder:
         """
         hidden = functional.embedding(token_ids, self.embedding)
         cos, sin = self.rotary(hidden, positions[None])
+        if exact and self.native is not None and self.native.runs_on(cache):
+            deeper = self.native(hidden, cos[0], signed(sin[0]), visible, cache, feature_layers)
+            return self._features(hidden, [scaled(rows) for rows in deeper])
         cos, sin = cos[0, :, None], signed(sin[0])[:, None]
         groups = self.num_heads // self.num_kv_heads
         bias = exact_bias(visible, groups) if exact else None
@@ -148,6 +166,9 @@ class LeanDecoder:
             hidden = hidden + layer.down(functional.silu(gate).mul_(up))
             if number in feature_layers:
                 deeper.append(scaled(hidden))
+        return self._features(hidden, deeper)
+
+    def _features(self, hidden: Tensor, deeper: list[Tensor]) -> Tensor:
         last = functional.rms_norm(hidden, hidden.shape[-1:], self.norm, self.eps)
         return torch.cat([last, *deeper], dim=-1) if deeper else last
 

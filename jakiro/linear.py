@@ -1,5 +1,6 @@
 """Linear layers with packed weights, for float32 passes of few rows on a CPU.
 
+Compiled functions multiply by them where there are any (`jakiro.native`); the layers here are for all other machines.
 The stock layer hands a row-major matrix to a general matrix product, which is slow for 2 to 64 rows and whose rounding
 depends on the number of rows. Packed once at load, the same weights are read at memory speed and each row is computed
 alike however many rows run together. Weights that 16 bits hold without loss, as those of nearly all checkpoints, are
@@ -9,9 +10,13 @@ kept in 16 bits: half the bytes a pass has to read, and the same float32 product
 import functools
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor, nn
+
+from jakiro.native.library import library
+from jakiro.native.linear import NativeLinear
 
 _TYPICAL_ROWS = 8
 _LARGEST_HALF = 65504.0
@@ -32,6 +37,11 @@ class HalfPackedLinear(nn.Module):
         bias = None if bias is None else bias.detach().float() * scale
         self.packed = torch.ops.quantized.linear_prepack_fp16(weight, bias)
         self._unscale = None if exponent == 0 else 1 / scale
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a weight."""
+        return 2
 
     def forward(self, hidden: Tensor) -> Tensor:
         product = torch.ops.quantized.linear_dynamic_fp16(hidden, self.packed)
@@ -82,19 +92,26 @@ class PackedLinear(nn.Module):
 
 
 def packed_linear(weight: Tensor, bias: Tensor | None) -> nn.Module:
-    """The packed layer that reads the fewest bytes without changing a weight; both are float32."""
-    if _half_works():
-        exponent = lossless_exponent(weight.detach())
-        if exponent is not None:
-            return HalfPackedLinear(weight, bias, exponent)
+    """The fastest packed layer that changes no weight; both are float32."""
+    exponent = lossless_exponent(weight.detach())
+    if native_works():
+        return NativeLinear(weight, bias, exponent)
+    if exponent is not None and _half_works():
+        return HalfPackedLinear(weight, bias, exponent)
     return PackedLinear(weight, bias)
 
 
 def packing_works(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether this build of torch packs weights for this device and dtype, tried on a small matrix."""
-    if device.type != "cpu" or dtype != torch.float32 or not torch.backends.mkldnn.is_available():
+    if device.type != "cpu" or dtype != torch.float32:
         return False
-    return _works(PackedLinear)
+    return native_works() or (torch.backends.mkldnn.is_available() and _works(PackedLinear))
+
+
+@functools.cache
+def native_works() -> bool:
+    """Whether there are compiled functions, and they multiply as they should."""
+    return library() is not None and all(_works(partial(NativeLinear, exponent=each)) for each in (0, None))
 
 
 @functools.cache

@@ -35,6 +35,7 @@ from jakiro.families import (
 )
 from jakiro.feature_layers import check_feature_layers, features_of
 from jakiro.linear import HalfPackedLinear, pack_linears, packing_works
+from jakiro.native.linear import NativeLinear
 from jakiro.static_cache import StaticRows
 from jakiro.tree import DraftTree, ancestor_mask
 
@@ -105,8 +106,9 @@ class TargetModel:
             model.base_model.layers = nn.ModuleList()
         if packed:
             pack_linears(model)
-        in_half = any(isinstance(layer, HalfPackedLinear) for layer in model.modules())
-        self.weight_itemsize = 2 if in_half else self.dtype.itemsize
+        packed_kinds = (HalfPackedLinear, NativeLinear)
+        sizes = [layer.itemsize for layer in model.modules() if isinstance(layer, packed_kinds)]
+        self.weight_itemsize = min(sizes, default=self.dtype.itemsize)
         self.logits = output_function(model, self.output_weight)
         self.stop_ids = stop_ids(model, tokenizer)
         self.max_positions, positions_notice = readable_positions(self.config)
@@ -221,7 +223,12 @@ class TargetModel:
 
     @property
     def cache_dtype(self) -> torch.dtype:
-        """What a cache keeps: in exact numerics on a CPU float64 copies, so that nothing is converted twice."""
+        """What a cache keeps: in exact numerics on a CPU float64 copies, so that nothing is converted twice.
+
+        Compiled functions widen what they read in registers.
+        """
+        if self.lean is not None and self.lean.native is not None:
+            return self.dtype
         return (self._wide_storage if self.numerics == "exact" else None) or self.dtype
 
     def new_cache(self, capacity: int) -> RowCache:

@@ -12,39 +12,61 @@ from jakiro.linear import (
     packed_linear,
     packing_works,
 )
+from jakiro.native.library import library
+from jakiro.native.linear import NativeLinear
 
 pytestmark = pytest.mark.skipif(
     not packing_works(torch.device("cpu"), torch.float32), reason="this build of torch cannot pack weights"
 )
 
 
-def linear(inner: int, outer: int, kind: type, bias: bool = False) -> tuple[nn.Linear, nn.Module]:
-    """A layer whose weights fit the kind of packing, and its packed form."""
+native = pytest.mark.skipif(library() is None, reason="no compiled functions here")
+KINDS = [
+    (PackedLinear, False),
+    (HalfPackedLinear, True),
+    pytest.param(NativeLinear, False, marks=native, id="NativeLinear-32"),
+    pytest.param(NativeLinear, True, marks=native, id="NativeLinear-16"),
+]
+
+
+@pytest.fixture
+def linear(monkeypatch):
+    """Makes a layer whose weights fit the kind of packing, and its packed form."""
+
+    def make(inner: int, outer: int, kind: type, in_half: bool, bias: bool = False) -> tuple[nn.Linear, nn.Module]:
+        monkeypatch.setattr("jakiro.linear.native_works", lambda: kind is NativeLinear)
+        return packed_pair(inner, outer, kind, in_half, bias)
+
+    return make
+
+
+def packed_pair(inner: int, outer: int, kind: type, in_half: bool, bias: bool) -> tuple[nn.Linear, nn.Module]:
     layer = nn.Linear(inner, outer, bias=bias).requires_grad_(False)
-    if kind is HalfPackedLinear:
+    if in_half:
         layer.weight.copy_(layer.weight.bfloat16().float())
         # Below float16's range until it is multiplied by a power of two
         layer.weight[0, :2] = torch.tensor([1.0, 2.0**-30])
     packed = packed_linear(layer.weight, layer.bias)
     assert type(packed) is kind
+    assert not in_half or packed.itemsize == 2
     return layer, packed
 
 
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("kind", [PackedLinear, HalfPackedLinear])
+@pytest.mark.parametrize(("kind", "in_half"), KINDS)
 @pytest.mark.parametrize(("inner", "outer"), [(64, 96), (192, 64), (63, 260)])
-def test_a_packed_layer_is_the_layer_it_replaces(inner, outer, kind, bias):
-    layer, packed = linear(inner, outer, kind, bias)
+def test_a_packed_layer_is_the_layer_it_replaces(inner, outer, kind, in_half, bias, linear):
+    layer, packed = linear(inner, outer, kind, in_half, bias)
     assert (packed.in_features, packed.out_features) == (inner, outer)
     for rows in (1, 2, 8, 33):
         hidden = torch.randn(1, rows, inner)
         torch.testing.assert_close(packed(hidden), layer(hidden), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("kind", [PackedLinear, HalfPackedLinear])
+@pytest.mark.parametrize(("kind", "in_half"), KINDS)
 @pytest.mark.parametrize(("inner", "outer"), [(64, 96), (192, 64), (576, 260), (1536, 72), (5000, 40)])
-def test_a_row_is_computed_alike_however_many_rows_run_together(inner, outer, kind):
-    _, packed = linear(inner, outer, kind)
+def test_a_row_is_computed_alike_however_many_rows_run_together(inner, outer, kind, in_half, linear):
+    _, packed = linear(inner, outer, kind, in_half)
     hidden = torch.randn(64, inner)
     together = packed(hidden)
     for rows in (1, 2, 3, 8, 16, 24, 33):

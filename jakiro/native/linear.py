@@ -1,0 +1,50 @@
+"""A linear layer that the compiled functions multiply by: weights in panels, 16 bits each where that loses nothing."""
+
+import ctypes
+
+import torch
+from torch import Tensor, nn
+
+from jakiro.native.library import Matrix, library
+
+
+class NativeLinear(nn.Module):
+    """Same function as the `nn.Linear` it replaces, each row rounded alike however many run together.
+
+    Args:
+        weight: (outputs, inputs) float32; bias: (outputs,) or None.
+        exponent: the weight times 2 to this power is what 16 bits hold without loss; None keeps 32 bits.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, exponent: int | None) -> None:
+        super().__init__()
+        self.out_features, self.in_features = weight.shape
+        self._library = library()
+        panel = self._library.jakiro_panel()
+        weight = weight.detach().float()
+        if exponent is not None:
+            weight = (weight * 2.0**exponent).half()
+        padded = nn.functional.pad(weight, (0, 0, 0, -self.out_features % panel))
+        self.packed = padded.view(-1, panel, self.in_features).transpose(1, 2).contiguous()
+        self.bias = None if bias is None else bias.detach().float().contiguous()
+        self.matrix = Matrix(
+            weights=self.packed.data_ptr(),
+            bias=None if self.bias is None else self.bias.data_ptr(),
+            outputs=self.out_features,
+            inputs=self.in_features,
+            half=exponent is not None,
+            unscale=2.0 ** -(exponent or 0),
+        )
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a weight."""
+        return self.packed.element_size()
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        rows = hidden.reshape(-1, self.in_features).contiguous()
+        result = rows.new_empty((rows.shape[0], self.out_features))
+        self._library.jakiro_linear(
+            ctypes.byref(self.matrix), rows.data_ptr(), result.data_ptr(), rows.shape[0], torch.get_num_threads()
+        )
+        return result.view(*hidden.shape[:-1], self.out_features)
