@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 
 from jakiro.config import SamplingParams
+from jakiro.native import sampling as native
 
 PREFIX_LENGTH = 512
 _BLOCK = 128
+_SPARE_ROWS = 32
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 _MIX_1 = 0xBF58476D1CE4E5B9 - 2**64
 _MIX_2 = 0x94D049BB133111EB - 2**64
@@ -75,21 +77,45 @@ class KeyedNoise:
 
 
 class NoiseRows:
-    """Rows of noise over one vocabulary at consecutive positions, each computed once."""
+    """Rows of noise over one vocabulary at consecutive positions, each computed once and kept side by side."""
 
     def __init__(self, noise: KeyedNoise, token_ids: Tensor) -> None:
         self.noise, self.token_ids = noise, token_ids
-        self._rows: dict[int, Tensor] = {}
+        self._room: Tensor | None = None
+        # The position of the room's first row, and the one behind the last that is filled
+        self._first = self._end = 0
 
     def rows(self, first: int, count: int) -> Tensor:
-        """(count, vocabulary) noise at positions first … first + count − 1; rows before `first` are forgotten."""
-        self._rows = {position: row for position, row in self._rows.items() if position >= first}
-        new = [position for position in range(first, first + count) if position not in self._rows]
-        if new:
-            positions = torch.arange(new[0], new[-1] + 1, device=self.token_ids.device)
-            fresh = self.noise.at(positions[:, None], self.token_ids)
-            self._rows.update(zip(range(new[0], new[-1] + 1), fresh, strict=True))
-        return torch.stack([self._rows[position] for position in range(first, first + count)])
+        """(count, vocabulary) noise at positions first … first + count − 1; rows before `first` are forgotten.
+
+        They are a view, good until the next call.
+        """
+        if not self._first <= first <= self._end:
+            self._first = self._end = first
+        if self._room is None or first + count - self._first > self._room.shape[0]:
+            self._make_room(first, count)
+        missing = self._room[self._end - self._first : first + count - self._first]
+        if missing.shape[0]:
+            self._fill(missing)
+            self._end = first + count
+        return self._room[first - self._first : first + count - self._first]
+
+    def _make_room(self, first: int, count: int) -> None:
+        """Moves what is known from `first` on to the front, where `count` rows and a few dozen more fit."""
+        known = None if self._room is None else self._room[first - self._first : self._end - self._first].clone()
+        if self._room is None or self._room.shape[0] < count:
+            self._room = torch.empty((count + _SPARE_ROWS, self.token_ids.shape[0]), device=self.token_ids.device)
+        self._first = first
+        if known is not None:
+            self._room[: known.shape[0]] = known
+
+    def _fill(self, rows: Tensor) -> None:
+        """The noise at the positions behind the last known one."""
+        if type(self.noise) is KeyedNoise and not isinstance(self.noise.seed, Tensor) and native.works_on(rows):
+            native.write_noise(self.noise.seed, self._end, self.token_ids, rows)
+            return
+        positions = torch.arange(self._end, self._end + rows.shape[0], device=self.token_ids.device)
+        rows.copy_(self.noise.at(positions[:, None], self.token_ids))
 
     def over(self, token_ids: Tensor) -> "NoiseColumns":
         """The same rows over some of the tokens; theirs have to be 0, 1, …, so that an id is a column's index."""
@@ -115,11 +141,13 @@ class Choice(NamedTuple):
         token_ids: (rows,) int64.
         margins: (rows,) float32 gap between first and second choice after warping and noise.
         prefix_too_short: (rows,) bool; True where the sorted prefix did not settle top-k or top-p.
+        log_totals: (rows,) float32 log of the sum of e to the tempered logits, where choosing told it too.
     """
 
     token_ids: Tensor
     margins: Tensor
     prefix_too_short: Tensor
+    log_totals: Tensor | None = None
 
 
 class Warped(NamedTuple):
@@ -188,6 +216,7 @@ def choose(
     noise: KeyedNoise,
     positions: Tensor,
     noise_rows: Tensor | None = None,
+    levels: Tensor | None = None,
     prefix_length: int = PREFIX_LENGTH,
 ) -> Choice:
     """The target's choice at each row: argmax when greedy, else argmax of warped logits plus keyed noise.
@@ -195,18 +224,26 @@ def choose(
     Args:
         logits: (rows, vocab_size) raw logits.
         positions: (rows,) int64 absolute positions of the tokens being chosen.
-        noise_rows: (rows, vocab_size) the noise at these positions where the caller has it; used without top-k/top-p.
+        noise_rows: (levels, vocab_size) noise where the caller has it, used without top-k/top-p; levels: (rows,) int64,
+            which of them is a row's.
 
     The lowest id wins a tie.
     """
+    compiled = isinstance(sampling, SamplingParams) and native.works_on(logits)
     if sampling.greedy:
+        if compiled:
+            token_ids, leads, log_totals = native.choose_rows(logits, 1.0)
+            return Choice(token_ids, leads, _never(logits), log_totals)
         scores = logits.float()
         return Choice(*_best_and_gap(scores), _never(scores))
     if adds_whole_rows(sampling):
         if noise_rows is None:
             vocabulary = torch.arange(logits.shape[-1], device=logits.device)
-            noise_rows = noise.at(positions[:, None], vocabulary)
-        scores = tempered(logits, sampling) + noise_rows
+            noise_rows, levels = noise.at(positions[:, None], vocabulary), torch.arange(len(logits), device=logits.device)
+        if compiled:
+            token_ids, leads, log_totals = native.choose_rows(logits, sampling.temperature, noise_rows, levels)
+            return Choice(token_ids, leads, _never(logits), log_totals)
+        scores = tempered(logits, sampling) + noise_rows[levels]
         return Choice(*_best_and_gap(scores), _never(scores))
     warped = warp(logits, sampling, prefix_length)
     scores = warped.logits + noise.at(positions[:, None], warped.token_ids)

@@ -90,14 +90,18 @@ def verify(
     positions = tree.depths + (root_position + 1)
     rows = None
     if adds_whole_rows(sampling):
-        rows = noise_rows.rows(root_position + 1, tree.max_depth + 1)[tree.depths]
-    choice = choose(logits, sampling, noise, positions, rows, prefix_length)
+        rows = noise_rows.rows(root_position + 1, tree.max_depth + 1)
+    choice = choose(logits, sampling, noise, positions, rows, tree.depths, prefix_length)
     parents = tree.parents.clamp(min=0)
     right = tree.token_ids == choice.token_ids[parents]
     end = accepted_node(mask, tree.depths, right)
     # Indexing with a 0-dimensional tensor would read it on the host.
     on_path = mask.index_select(0, end[None])[0]
-    target_probs = tempered(logits, sampling).softmax(-1)[parents, tree.token_ids]
+    if choice.log_totals is None:
+        target_probs = tempered(logits, sampling).softmax(-1)[parents, tree.token_ids]
+    else:
+        chosen = tempered(logits[parents, tree.token_ids], sampling)
+        target_probs = (chosen - choice.log_totals[parents]).exp()
     target_probs = torch.where(tree.depths > 0, target_probs, torch.nan)
     return Verification(
         choice.token_ids, choice.margins, target_probs, on_path, end, (choice.prefix_too_short & on_path).any()

@@ -1,4 +1,4 @@
-"""Builds `kernels.c` for this processor and loads it.
+"""Builds the C files of this folder for this processor and loads it.
 
 The system's C compiler makes it once, in a second or two, into the user's cache. Where there is none, or anything about
 it does not work, passes run on torch's own kernels, half as fast; `why_not` says why. JAKIRO_NATIVE=0 asks for that.
@@ -20,7 +20,7 @@ import torch
 from jakiro.folders import cache_folder
 from jakiro.machine import processor_name
 
-_SOURCE = Path(__file__).with_name("kernels.c")
+_FOLDER = Path(__file__).parent
 _COMPILERS = ("cc", "gcc", "clang")
 _FLAGS = ("-O3", "-std=gnu11", "-fno-math-errno", "-shared", "-fPIC")
 _OPENMP = ("GOMP_parallel", "GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads")
@@ -30,7 +30,7 @@ _Pointer, _Long = ctypes.c_void_p, ctypes.c_int64
 
 
 class Matrix(ctypes.Structure):
-    """As `Matrix` in kernels.c."""
+    """As `Matrix` in products.h."""
 
     _fields_ = [
         ("weights", _Pointer),
@@ -43,7 +43,7 @@ class Matrix(ctypes.Structure):
 
 
 class Layer(ctypes.Structure):
-    """As `Layer` in kernels.c."""
+    """As `Layer` in decoder.c."""
 
     _fields_ = [
         ("query_key_value", Matrix),
@@ -58,7 +58,7 @@ class Layer(ctypes.Structure):
 
 
 class Decoder(ctypes.Structure):
-    """As `Decoder` in kernels.c."""
+    """As `Decoder` in decoder.c."""
 
     _fields_ = [
         ("layers", ctypes.POINTER(Layer)),
@@ -68,7 +68,7 @@ class Decoder(ctypes.Structure):
 
 
 class Pass(ctypes.Structure):
-    """As `Pass` in kernels.c."""
+    """As `Pass` in decoder.c."""
 
     _fields_ = [
         *((name, _Long) for name in ("rows", "length", "capacity")),
@@ -119,14 +119,15 @@ def _built(compiler: str) -> Path:
     native = "-march=native" if platform.machine() in {"x86_64", "AMD64"} else "-mcpu=native"
     command = [compiler, *_FLAGS, native]
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=_TIMEOUT_SECONDS).stdout
-    described = "\0".join([_SOURCE.read_text(encoding="utf-8"), *command, version, processor_name()])
+    files = sorted([*_FOLDER.glob("*.c"), *_FOLDER.glob("*.h")])
+    described = "\0".join([*(file.read_text(encoding="utf-8") for file in files), *command, version, processor_name()])
     path = cache_folder() / "native" / f"{hashlib.sha256(described.encode()).hexdigest()[:16]}.so"
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             made = Path(folder) / path.name
             subprocess.run(
-                [*command, "-o", str(made), str(_SOURCE)],
+                [*command, "-o", str(made), *(str(file) for file in files if file.suffix == ".c")],
                 check=True,
                 capture_output=True,
                 text=True,
@@ -149,6 +150,8 @@ def _loaded(path: Path) -> ctypes.CDLL:
     library.jakiro_panel.restype = library.jakiro_own_floats.restype = _Long
     library.jakiro_own_floats.argtypes = [_Long] * 3
     library.jakiro_linear.argtypes = [ctypes.POINTER(Matrix), _Pointer, _Pointer, _Long, _Long]
+    library.jakiro_noise.argtypes = [ctypes.c_uint64, _Long, _Long, _Pointer, _Long, _Pointer, _Long]
+    library.jakiro_choose.argtypes = [_Pointer, _Long, _Long, ctypes.c_float, *[_Pointer] * 5, _Long]
     library.jakiro_decode.argtypes = [ctypes.POINTER(Decoder), ctypes.POINTER(Pass), _Long]
     return library
 

@@ -1,0 +1,106 @@
+#include "products.h"
+
+#include "threads.h"
+
+/* Bytes by which reading runs ahead of what is multiplied. */
+#define AHEAD 2048
+
+/* (ROWS, inputs) times one panel, into (ROWS, PANEL); all sums stay in registers. */
+#define PRODUCT(ROWS, KIND, TYPE, LOAD)                                                                     \
+    static void product_##KIND##_##ROWS(const TYPE *weights, const float *input, int64_t inputs, float *tile) { \
+        vec left[ROWS], right[ROWS];                                                                       \
+        for (int row = 0; row < ROWS; row++) left[row] = right[row] = (vec){0};                            \
+        for (int64_t k = 0; k < inputs; k++) {                                                             \
+            const TYPE *column = weights + k * PANEL;                                                      \
+            __builtin_prefetch((const char *)column + AHEAD);                                              \
+            const vec first = LOAD(column), second = LOAD(column + LANES);                                 \
+            for (int row = 0; row < ROWS; row++) {                                                         \
+                const float value = input[row * inputs + k];                                               \
+                left[row] += value * first;                                                                \
+                right[row] += value * second;                                                              \
+            }                                                                                              \
+        }                                                                                                  \
+        for (int row = 0; row < ROWS; row++) {                                                             \
+            *(vec *)(tile + row * PANEL) = left[row];                                                      \
+            *(vec *)(tile + row * PANEL + LANES) = right[row];                                             \
+        }                                                                                                  \
+    }
+#define BOTH(ROWS) PRODUCT(ROWS, half, uint16_t, from_half) PRODUCT(ROWS, float, float, from_float)
+BOTH(1) BOTH(2) BOTH(3) BOTH(4) BOTH(5) BOTH(6)
+#if MOST_ROWS > 6
+BOTH(7) BOTH(8)
+#endif
+#if MOST_ROWS > 8
+BOTH(9) BOTH(10) BOTH(11) BOTH(12)
+#endif
+
+void product(const Matrix *matrix, int64_t panel, const float *input, int64_t rows, float *tile) {
+    const int64_t offset = panel * PANEL * matrix->inputs, inputs = matrix->inputs;
+#define CASE(ROWS)                                                                                            \
+    case ROWS:                                                                                                \
+        if (matrix->half) product_half_##ROWS((const uint16_t *)matrix->weights + offset, input, inputs, tile); \
+        else product_float_##ROWS((const float *)matrix->weights + offset, input, inputs, tile);              \
+        break;
+    switch (rows) {
+        CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
+#if MOST_ROWS > 6
+        CASE(7) CASE(8)
+#endif
+#if MOST_ROWS > 8
+        CASE(9) CASE(10) CASE(11) CASE(12)
+#endif
+    }
+    const int64_t first = panel * PANEL;
+    const int64_t width = matrix->outputs - first < PANEL ? matrix->outputs - first : PANEL;
+    for (int64_t row = 0; row < rows; row++)
+        for (int64_t column = 0; column < width; column++) {
+            const float value = tile[row * PANEL + column] * matrix->unscale;
+            tile[row * PANEL + column] = matrix->bias ? value + matrix->bias[first + column] : value;
+        }
+}
+
+int64_t together(int64_t left) {
+    if (left <= MOST_ROWS) return left;
+    return left < 2 * MOST_ROWS ? (left + 1) / 2 : MOST_ROWS;
+}
+
+int64_t num_panels(int64_t outputs) { return (outputs + PANEL - 1) / PANEL; }
+
+void multiply(const Matrix *matrix, const float *input, float *result, int64_t rows, int add, int me, int all) {
+    float tile[MOST_ROWS * PANEL];
+    const int64_t panels = num_panels(matrix->outputs), outputs = matrix->outputs;
+    for (int64_t panel = panels * me / all; panel < panels * (me + 1) / all; panel++) {
+        const int64_t first = panel * PANEL, width = outputs - first < PANEL ? outputs - first : PANEL;
+        for (int64_t done = 0, count; done < rows; done += count) {
+            count = together(rows - done);
+            product(matrix, panel, input + done * matrix->inputs, count, tile);
+            for (int64_t row = 0; row < count; row++) {
+                float *target = result + (done + row) * outputs + first;
+                const float *source = tile + row * PANEL;
+                if (add)
+                    for (int64_t column = 0; column < width; column++) target[column] += source[column];
+                else
+                    memcpy(target, source, width * sizeof(float));
+            }
+        }
+    }
+}
+
+int64_t jakiro_panel(void) { return PANEL; }
+
+typedef struct {
+    const Matrix *matrix;
+    const float *input;
+    float *result;
+    int64_t rows;
+} Linear;
+
+static void linear(void *context, int me, int all) {
+    const Linear *work = context;
+    multiply(work->matrix, work->input, work->result, work->rows, 0, me, all);
+}
+
+/* (rows, inputs) to (rows, outputs). */
+void jakiro_linear(const Matrix *matrix, const float *input, float *result, int64_t rows, int64_t threads) {
+    run_in_threads(linear, &(Linear){matrix, input, result, rows}, threads);
+}

@@ -1,0 +1,35 @@
+/* Matrix products of few rows: weights in panels, each output's sum in the order of its inputs. */
+
+#pragma once
+
+#include "vectors.h"
+
+/* Rows whose sums fit into registers together. */
+#if LANES == 16
+#define MOST_ROWS 12
+#elif LANES == 8
+#define MOST_ROWS 6
+#else
+#define MOST_ROWS 8
+#endif
+#define PANEL (2 * LANES)
+
+/* A weight of (outputs, inputs) in panels of PANEL outputs: (panels, inputs, PANEL), the last one padded with zeros. */
+typedef struct {
+    const void *weights;
+    const float *bias; /* (outputs,) or null */
+    int64_t outputs, inputs;
+    int64_t half; /* weights are float16, else float32 */
+    float unscale; /* what products are multiplied by; a power of two */
+} Matrix;
+
+int64_t num_panels(int64_t outputs);
+
+/* How many of the rows left to do run together: as many as registers hold, and no short rest at the end. */
+int64_t together(int64_t left);
+
+/* Up to MOST_ROWS rows, (rows, inputs), times one panel, into (rows, PANEL). */
+void product(const Matrix *matrix, int64_t panel, const float *input, int64_t rows, float *tile);
+
+/* This thread's panels of input times matrix, stored or added to what is there. */
+void multiply(const Matrix *matrix, const float *input, float *result, int64_t rows, int add, int me, int all);

@@ -1,0 +1,72 @@
+/* Vectors of this processor's width, in GCC's and Clang's vector extension, and functions over them. */
+
+#pragma once
+
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#define LANES 16
+#elif defined(__AVX2__) && defined(__F16C__)
+#include <immintrin.h>
+#define LANES 8
+#else
+#define LANES 4
+#endif
+#define DOUBLES (LANES / 2)
+
+typedef float vec __attribute__((vector_size(4 * LANES), aligned(4)));
+typedef int32_t ints __attribute__((vector_size(4 * LANES), aligned(4)));
+typedef float half_vec __attribute__((vector_size(2 * LANES), aligned(4)));
+typedef double doubles __attribute__((vector_size(8 * DOUBLES), aligned(8)));
+
+typedef int64_t longs __attribute__((vector_size(8 * DOUBLES), aligned(8)));
+typedef uint64_t words __attribute__((vector_size(8 * DOUBLES), aligned(8)));
+
+static inline vec from_half(const uint16_t *source) {
+#if defined(__AVX512F__)
+    return (vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)source));
+#elif defined(__AVX2__) && defined(__F16C__)
+    return (vec)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)source));
+#else
+    typedef _Float16 halves __attribute__((vector_size(2 * LANES), aligned(2)));
+    return __builtin_convertvector(*(const halves *)source, vec);
+#endif
+}
+
+static inline vec from_float(const float *source) { return *(const vec *)source; }
+
+static inline vec smaller(vec a, vec b) { return (vec)(((ints)a & (a < b)) | ((ints)b & ~(a < b))); }
+
+static inline vec larger(vec a, vec b) { return (vec)(((ints)a & (a > b)) | ((ints)b & ~(a > b))); }
+
+/* e^x within two units in the last place, for x from -87 to 88: 2^n times Taylor's series on at most ln 2 / 2. */
+static inline vec exponential(vec x) {
+    const vec shift = (vec){0} + 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number */
+    x = smaller(-smaller(-x, (vec){0} + 87.0f), (vec){0} + 88.0f);
+    const vec whole = (x * 1.44269504f + shift) - shift;
+    const vec rest = (x - whole * 0.693145752f) - whole * 1.42860677e-6f;
+    vec sum = rest * (1.0f / 5040) + 1.0f / 720;
+    sum = sum * rest + 1.0f / 120;
+    sum = sum * rest + 1.0f / 24;
+    sum = sum * rest + 1.0f / 6;
+    sum = sum * rest + 0.5f;
+    sum = sum * rest + 1.0f;
+    sum = sum * rest + 1.0f;
+    return sum * (vec)((__builtin_convertvector(whole, ints) + 127) << 23);
+}
+
+/* log x for normal x above 0, to about the last place: x = 2^e m with m around 1, log m as a series in (m - 1)/(m + 1). */
+static inline doubles natural_log(doubles x) {
+    const words bits = (words)x;
+    doubles m = (doubles)((bits & 0xFFFFFFFFFFFFFull) | 0x3FF0000000000000ull);
+    const longs large = m > 1.4142135623730951;
+    m = (doubles)(((longs)m & ~large) | ((longs)(m * 0.5) & large));
+    const doubles exponent = __builtin_convertvector((longs)(bits >> 52) - 1023 - large, doubles);
+    const doubles t = (m - 1.0) / (m + 1.0), s = t * t;
+    doubles sum = s * (1.0 / 21) + 1.0 / 19;
+    for (int odd = 17; odd > 1; odd -= 2) sum = sum * s + 1.0 / odd;
+    const doubles small = t * s * sum * 2.0 + exponent * 1.9082149292705877e-10;
+    return small + (t * 2.0 + exponent * 0.693147180369123816490);
+}
