@@ -8,7 +8,6 @@ kept in 16 bits: half the bytes a pass has to read, and the same float32 product
 """
 
 import functools
-import math
 from collections.abc import Callable
 from functools import partial
 
@@ -16,10 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from jakiro.native.library import library
-from jakiro.native.linear import NativeLinear
+from jakiro.native.linear import NativeLinear, lossless_exponent
 
 _TYPICAL_ROWS = 8
-_LARGEST_HALF = 65504.0
 
 
 class HalfPackedLinear(nn.Module):
@@ -46,21 +44,6 @@ class HalfPackedLinear(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         product = torch.ops.quantized.linear_dynamic_fp16(hidden, self.packed)
         return product if self._unscale is None else product.mul_(self._unscale)
-
-
-def lossless_exponent(weight: Tensor) -> int | None:
-    """The power of two by which a weight is to be multiplied so that float16 holds it exactly; None where none does."""
-    largest = float(weight.abs().amax())
-    if not math.isfinite(largest):
-        return None
-    if largest == 0 or _survives_half(weight):
-        return 0
-    exponent = math.floor(math.log2(_LARGEST_HALF / largest))
-    return exponent if _survives_half(weight * 2.0**exponent) else None
-
-
-def _survives_half(weight: Tensor) -> bool:
-    return torch.equal(weight.half().float(), weight)
 
 
 class PackedLinear(nn.Module):

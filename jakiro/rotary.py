@@ -2,6 +2,7 @@
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 
 def changes_with_length(rotary: nn.Module) -> bool:
@@ -18,3 +19,25 @@ def signed(sin: Tensor) -> Tensor:
 def turn(rows: Tensor, cos: Tensor, signed_sin: Tensor) -> Tensor:
     """x·cos + rotate_half(x)·sin over the last dimension; rotating half is rolling by half once the sign is in sin."""
     return torch.addcmul(rows * cos, rows.roll(rows.shape[-1] // 2, -1), signed_sin)
+
+
+class AngleTable:
+    """Cosines and signed sines of all positions, computed once and looked up.
+
+    Args:
+        rotary: whose angles do not change with the length.
+    """
+
+    def __init__(self, rotary: nn.Module) -> None:
+        self.rotary = rotary
+        self._cos: Tensor | None = None
+        self._sin: Tensor | None = None
+
+    def at(self, positions: Tensor, last: int) -> tuple[Tensor, Tensor]:
+        """(…,) int64 positions, none of them behind `last` → two (…, head_dim), sines as `signed` gives them."""
+        if self._cos is None or self._cos.shape[0] <= last:
+            count = max(1024, 2 * last)
+            like = torch.empty((), device=positions.device)
+            cos, sin = self.rotary(like, torch.arange(count, device=positions.device)[None])
+            self._cos, self._sin = cos[0], signed(sin[0])
+        return functional.embedding(positions, self._cos), functional.embedding(positions, self._sin)

@@ -239,7 +239,10 @@ def choose(
     if adds_whole_rows(sampling):
         if noise_rows is None:
             vocabulary = torch.arange(logits.shape[-1], device=logits.device)
-            noise_rows, levels = noise.at(positions[:, None], vocabulary), torch.arange(len(logits), device=logits.device)
+            noise_rows, levels = (
+                noise.at(positions[:, None], vocabulary),
+                torch.arange(len(logits), device=logits.device),
+            )
         if compiled:
             token_ids, leads, log_totals = native.choose_rows(logits, sampling.temperature, noise_rows, levels)
             return Choice(token_ids, leads, _never(logits), log_totals)

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from jakiro.config import DraftConfig
 from jakiro.draft.layers import HeadCache, HeadLayer, rotary_embedding
 from jakiro.draft.lean import LeanHeadLayer
-from jakiro.linear import packed_linear, packing_works
+from jakiro.linear import native_works, packed_linear, packing_works
+from jakiro.native.head import NativeHeadLayer
 from jakiro.quantized import QuantizedLinear, quantizing_works
 from jakiro.rotary import changes_with_length
 
@@ -74,7 +75,7 @@ class JakiroHead(nn.Module):
         self.embedding: Tensor | None = None
         self.output_weight: Tensor | None = None
         self._output_layer: nn.Module | None = None
-        self._lean: LeanHeadLayer | None = None
+        self._lean: LeanHeadLayer | NativeHeadLayer | None = None
         self.precision = "full"
 
     def bind(self, embedding: Tensor, output_weight: Tensor) -> "JakiroHead":
@@ -114,8 +115,11 @@ class JakiroHead(nn.Module):
             return self
         self.precision = "int8" if precision == "int8" and quantizing_works(device) else "full"
         rounded = QuantizedLinear if self.precision == "int8" else packed_linear
-        deeper = self.fc_layers if self.config.feature_layers else None
-        self._lean = LeanHeadLayer(self.fc, deeper, self.layers[0], self.rotary, packed_linear, rounded)
+        parts = (self.fc, self.fc_layers if self.config.feature_layers else None, self.layers[0], self.rotary)
+        if native_works() and NativeHeadLayer.fits(self.layers[0]):
+            self._lean = NativeHeadLayer(*parts, rounded=self.precision == "int8")
+        else:
+            self._lean = LeanHeadLayer(*parts, packed_linear, rounded)
         self._output_layer = rounded(self.output_weight, None)
         self.layers = nn.ModuleList()
         return self

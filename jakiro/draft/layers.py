@@ -26,13 +26,18 @@ class HeadCache:
 
     def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Adds rows (1, kv_heads, rows, head_dim) and returns all keys and values so far."""
-        end = self.length + keys.shape[2]
+        start = self.extend(keys.shape[2])
+        self.keys[:, :, start : self.length] = keys
+        self.values[:, :, start : self.length] = values
+        return self.keys[:, :, : self.length], self.values[:, :, : self.length]
+
+    def extend(self, rows: int) -> int:
+        """Counts rows that the caller writes, and returns the place of the first one."""
+        start, end = self.length, self.length + rows
         if end > self.keys.shape[2]:
             raise ValueError(f"the head's cache holds {self.keys.shape[2]} rows, {end} are needed")
-        self.keys[:, :, self.length : end] = keys
-        self.values[:, :, self.length : end] = values
         self.length = end
-        return self.keys[:, :, :end], self.values[:, :, :end]
+        return start
 
     def visible(self, among: Tensor) -> Tensor:
         """The mask of a pass over the next rows, which see every row but the drafted ones that `among` leaves out.

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from jakiro.draft.layers import HeadCache, HeadLayer
 from jakiro.quantized import balanced
-from jakiro.rotary import signed, turn
+from jakiro.rotary import AngleTable, turn
 
 Packing = Callable[[Tensor, Tensor | None], nn.Module]
 
@@ -40,7 +40,7 @@ class LeanHeadLayer(nn.Module):
         super().__init__()
         attention, mixture = layer.self_attn, layer.mlp_moe
         self.num_heads, self.num_kv_heads = attention.num_heads, attention.num_kv_heads
-        self.head_dim, self.rotary = attention.head_dim, rotary
+        self.head_dim, self._angles = attention.head_dim, AngleTable(rotary)
         self.projection = packed(projection.weight, projection.bias)
         # Rows of the target's, read by both projections at once.
         self.wide_projection = None
@@ -58,7 +58,6 @@ class LeanHeadLayer(nn.Module):
         self.read, self.norm = rounded(joint, None), norm.weight.detach() * factors
         self.write = nn.ModuleList(rounded(list(expert.children())[-1].weight, None) for expert in mixture.experts)
         self.gate = mixture.gate.weight.detach() / factors
-        self._angles: tuple[Tensor, Tensor] | None = None
 
     def forward(
         self, embeddings: Tensor, features: Tensor, positions: Tensor, mask: Tensor | None, cache: HeadCache | None
@@ -83,7 +82,7 @@ class LeanHeadLayer(nn.Module):
         joint = joint.unflatten(-1, (-1, self.head_dim))
         # No row stands behind the cache's end; without a cache positions are looked at, which drafting never does
         last = int(positions.max()) if cache is None else cache.length + positions.shape[1]
-        cos, sin = self._turns(positions, last)
+        cos, sin = (part[..., None, :] for part in self._angles.at(positions, last))
         turned = turn(joint[..., : self.num_heads + self.num_kv_heads, :], cos, sin).transpose(1, 2)
         queries, keys = turned.split([self.num_heads, self.num_kv_heads], dim=1)
         values = joint[..., self.num_heads + self.num_kv_heads :, :].transpose(1, 2)
@@ -93,15 +92,6 @@ class LeanHeadLayer(nn.Module):
             queries, keys, values, attn_mask=mask, is_causal=mask is None, enable_gqa=True
         )
         return attended.transpose(1, 2).flatten(2)
-
-    def _turns(self, positions: Tensor, last: int) -> tuple[Tensor, Tensor]:
-        """Cosines, and sines negative for the first half as the halves change places, (batch, rows, 1, head_dim)."""
-        if self._angles is None or self._angles[0].shape[0] <= last:
-            count = max(1024, 2 * last)
-            cos, sin = self.rotary(self.norm[None, None], torch.arange(count, device=positions.device)[None])
-            self._angles = cos[0], signed(sin[0])
-        cos, sin = self._angles
-        return functional.embedding(positions, cos)[..., None, :], functional.embedding(positions, sin)[..., None, :]
 
 
 def _joined(linears: list[nn.Linear]) -> Tensor:

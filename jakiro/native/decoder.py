@@ -20,7 +20,7 @@ class NativeDecoder:
     """
 
     def __init__(self, layers: Sequence, heads: int, kv_heads: int, head_dim: int, scaling: float) -> None:
-        self._library, self._layers = library(), layers
+        self._layers = layers
         self._structures = (Layer * len(layers))(
             *(
                 Layer(
@@ -68,7 +68,7 @@ class NativeDecoder:
             Their outputs, each (rows, hidden_size).
         """
         rows, length, threads = hidden.shape[0], cache.length, torch.get_num_threads()
-        own = self._library.jakiro_own_floats(rows, self.hidden_size, length + rows)
+        own = library().jakiro_own_floats(rows, self.hidden_size, length + rows)
         widths = [(self.heads + 2 * self.kv_heads) * self.head_dim, self.heads * self.head_dim, self.inner_size]
         joint, attended, gated, scratch = hidden.new_empty(rows * sum(widths) + threads * own).split(
             [*(rows * width for width in widths), threads * own]
@@ -80,7 +80,7 @@ class NativeDecoder:
         cos, sin, visible = cos.contiguous(), sin.contiguous(), visible.contiguous()
         store = cache.store.rows
         buffers = (hidden, cos, sin, visible, store, joint, attended, gated, scratch)
-        self._library.jakiro_decode(
+        library().jakiro_decode(
             ctypes.byref(self._decoder),
             ctypes.byref(Pass(rows, length, store.shape[3], *(each.data_ptr() for each in buffers), places)),
             threads,

@@ -78,6 +78,29 @@ class Pass(ctypes.Structure):
     ]
 
 
+class Head(ctypes.Structure):
+    """As `Head` in head.c."""
+
+    _fields_ = [
+        *((name, Matrix) for name in ("projection", "query_key_value", "output", "router")),
+        *((name, ctypes.POINTER(Matrix)) for name in ("read", "write")),
+        ("norm", _Pointer),
+        ("eps", ctypes.c_float),
+        ("scaling", ctypes.c_float),
+        *((name, _Long) for name in ("hidden", "inner", "experts", "heads", "kv_heads", "head_dim", "gated")),
+    ]
+
+
+class HeadPass(ctypes.Structure):
+    """As `HeadPass` in head.c."""
+
+    _fields_ = [
+        *((name, _Long) for name in ("rows", "length", "capacity")),
+        *((name, _Pointer) for name in ("input", "cos", "sin", "visible", "keys", "values")),
+        *((name, _Pointer) for name in ("stream", "joint", "attended", "activity", "outputs", "router", "own")),
+    ]
+
+
 def library() -> ctypes.CDLL | None:
     """The compiled functions, None where there are none; built by the first call."""
     return _found()[0]
@@ -153,6 +176,7 @@ def _loaded(path: Path) -> ctypes.CDLL:
     library.jakiro_noise.argtypes = [ctypes.c_uint64, _Long, _Long, _Pointer, _Long, _Pointer, _Long]
     library.jakiro_choose.argtypes = [_Pointer, _Long, _Long, ctypes.c_float, *[_Pointer] * 5, _Long]
     library.jakiro_decode.argtypes = [ctypes.POINTER(Decoder), ctypes.POINTER(Pass), _Long]
+    library.jakiro_draft.argtypes = [ctypes.POINTER(Head), ctypes.POINTER(HeadPass), _Long]
     return library
 
 

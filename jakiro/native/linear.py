@@ -1,11 +1,14 @@
 """A linear layer that the compiled functions multiply by: weights in panels, 16 bits each where that loses nothing."""
 
 import ctypes
+import math
 
 import torch
 from torch import Tensor, nn
 
 from jakiro.native.library import Matrix, library
+
+_LARGEST_HALF = 65504.0
 
 
 class NativeLinear(nn.Module):
@@ -13,14 +16,13 @@ class NativeLinear(nn.Module):
 
     Args:
         weight: (outputs, inputs) float32; bias: (outputs,) or None.
-        exponent: the weight times 2 to this power is what 16 bits hold without loss; None keeps 32 bits.
+        exponent: the weight times 2 to this power is kept in 16 bits, see `lossless_exponent`; None keeps 32 bits.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, exponent: int | None) -> None:
         super().__init__()
         self.out_features, self.in_features = weight.shape
-        self._library = library()
-        panel = self._library.jakiro_panel()
+        panel = library().jakiro_panel()
         weight = weight.detach().float()
         if exponent is not None:
             weight = (weight * 2.0**exponent).half()
@@ -44,7 +46,27 @@ class NativeLinear(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         rows = hidden.reshape(-1, self.in_features).contiguous()
         result = rows.new_empty((rows.shape[0], self.out_features))
-        self._library.jakiro_linear(
+        library().jakiro_linear(
             ctypes.byref(self.matrix), rows.data_ptr(), result.data_ptr(), rows.shape[0], torch.get_num_threads()
         )
         return result.view(*hidden.shape[:-1], self.out_features)
+
+
+def lossless_exponent(weight: Tensor) -> int | None:
+    """The power of two by which a weight is to be multiplied so that float16 holds it exactly; None where none does."""
+    largest = float(weight.abs().amax())
+    if not math.isfinite(largest):
+        return None
+    if largest == 0 or _survives_half(weight):
+        return 0
+    exponent = largest_exponent(weight)
+    return exponent if _survives_half(weight * 2.0**exponent) else None
+
+
+def largest_exponent(weight: Tensor) -> int:
+    """The largest power of two by which a finite weight may be multiplied without leaving float16's range."""
+    return math.floor(math.log2(_LARGEST_HALF / float(weight.abs().amax().clamp_min(2.0**-60))))
+
+
+def _survives_half(weight: Tensor) -> bool:
+    return torch.equal(weight.half().float(), weight)

@@ -1,0 +1,80 @@
+/* One pass of a draft head: input projection, attention without a norm before it, and a mixture of experts. */
+
+#include "blocks.h"
+#include "threads.h"
+
+typedef struct {
+    Matrix projection, query_key_value, output, router;
+    const Matrix *read, *write; /* (experts,) */
+    const float *norm;          /* (hidden,) */
+    float eps, scaling;
+    int64_t hidden, inner, experts, heads, kv_heads, head_dim;
+    int64_t gated; /* experts are silu(gate) * up, else gelu */
+} Head;
+
+typedef struct {
+    int64_t rows, length, capacity;
+    const float *input; /* (rows, inputs of the projection) */
+    const float *cos, *sin;
+    const uint8_t *visible;
+    float *keys, *values;
+    float *stream;   /* (rows, hidden), the projection, then the residual stream */
+    float *joint, *attended;
+    float *activity; /* (experts, rows, inner) */
+    float *outputs;  /* (experts, rows, hidden) */
+    float *router;   /* (rows, outputs of the router) */
+    float *own;      /* (threads, rows hidden + scores) */
+} HeadPass;
+
+/* x Phi(x) of this thread's part. */
+static void gelu(float *values, int64_t count, int me, int all) {
+    for (int64_t i = count * me / all; i < count * (me + 1) / all; i++)
+        values[i] *= 0.5f * (1.0f + __builtin_erff(values[i] * 0.707106781f));
+}
+
+static void draft(const Head *head, const HeadPass *pass, int me, int all) {
+    const int64_t rows = pass->rows, hidden = head->hidden, inner = head->inner;
+    float *normed = pass->own + me * (rows * hidden + num_scores(pass->length + rows)), *scores = normed + rows * hidden;
+    const Attention attention = {head->heads, head->kv_heads, head->head_dim, rows, pass->length, pass->capacity,
+                                 head->scaling, pass->cos, pass->sin, pass->visible, pass->joint, pass->keys,
+                                 pass->values, pass->attended};
+    multiply(&head->projection, pass->input, pass->stream, rows, 0, me, all);
+    meet(all);
+    multiply(&head->query_key_value, pass->stream, pass->joint, rows, 0, me, all);
+    meet(all);
+    turn_and_store(&attention, me, all);
+    meet(all);
+    attend(&attention, scores, me, all);
+    meet(all);
+    multiply(&head->output, pass->attended, pass->stream, rows, 1, me, all);
+    meet(all);
+    normalize(pass->stream, normed, head->norm, head->eps, rows, hidden);
+    multiply(&head->router, normed, pass->router, rows, 0, me, all);
+    for (int64_t expert = 0; expert < head->experts; expert++) {
+        float *activity = pass->activity + expert * rows * inner;
+        if (head->gated) gate(head->read + expert, normed, activity, rows, inner, me, all);
+        else multiply(head->read + expert, normed, activity, rows, 0, me, all);
+    }
+    meet(all);
+    if (!head->gated) {
+        gelu(pass->activity, head->experts * rows * inner, me, all);
+        meet(all);
+    }
+    for (int64_t expert = 0; expert < head->experts; expert++)
+        multiply(head->write + expert, pass->activity + expert * rows * inner, pass->outputs + expert * rows * hidden,
+                 rows, 0, me, all);
+}
+
+typedef struct {
+    const Head *head;
+    const HeadPass *pass;
+} Work;
+
+static void draft_part(void *context, int me, int all) {
+    const Work *work = context;
+    draft(work->head, work->pass, me, all);
+}
+
+void jakiro_draft(const Head *head, const HeadPass *pass, int64_t threads) {
+    run_in_threads(draft_part, &(Work){head, pass}, threads);
+}
