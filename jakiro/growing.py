@@ -14,6 +14,7 @@ from jakiro.candidates import Candidates, Chain
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.draft.jakiro import HeadOutput, JakiroHead, mixture
 from jakiro.draft.layers import HeadCache
+from jakiro.native import sampling as native
 from jakiro.sampling import HeldSampling, NoiseRows, tempered
 from jakiro.tree import BRANCH_CONTEXT, BRANCH_CONTRASTIVE, BRANCH_MAIN, DraftTree
 
@@ -206,13 +207,18 @@ class TreeGrower:
         log_q, joint = scores
         name = f"{'contrastive' if branch == BRANCH_CONTRASTIVE else 'main'}/{depth}"
         weight = self.calibration.get(f"{name}/{'greedy' if self.sampling.greedy else 'sampled'}", 1.0)
-        ranked = log_q * weight
-        if self.noise is not None:
-            ranked = ranked.add_(self.noise[depth - 1], alpha=self.calibration.get(f"{name}/noise", weight))
-        indices = ranked.topk(self.width, dim=-1).indices
-        # One fused kernel where a sum of exponentials would be four passes over the vocabulary
-        estimates = ranked.log_softmax(-1).gather(-1, indices)
-        draft_probs = log_q.softmax(-1).gather(-1, indices)
+        noise = None if self.noise is None else self.noise[depth - 1]
+        noise_weight = self.calibration.get(f"{name}/noise", weight)
+        if native.works_on(log_q) and native.ranks_up_to(self.width):
+            indices, estimates, draft_probs = native.best_tokens(log_q, weight, noise, noise_weight, self.width)
+        else:
+            ranked = log_q * weight
+            if noise is not None:
+                ranked = ranked.add_(noise, alpha=noise_weight)
+            indices = ranked.topk(self.width, dim=-1).indices
+            # One fused kernel where a sum of exponentials would be four passes over the vocabulary
+            estimates = ranked.log_softmax(-1).gather(-1, indices)
+            draft_probs = log_q.softmax(-1).gather(-1, indices)
         if joint is None:
             proposers = torch.full_like(indices, -1)
         else:

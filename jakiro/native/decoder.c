@@ -9,6 +9,7 @@
  * and behind other slots of the cache.
  */
 
+#include "attention.h"
 #include "blocks.h"
 #include "threads.h"
 
@@ -34,16 +35,18 @@ typedef struct {
     float *joint;           /* (rows, (heads + 2 kv_heads) head_dim) */
     float *attended;        /* (rows, heads head_dim) */
     float *gated;           /* (rows, inner) */
-    float *own;             /* (threads, rows hidden + length + rows + LANES) */
+    float *own;             /* (threads, what jakiro_own_floats says) */
     float **kept;           /* (layers,) where a layer's output is copied to, (rows, hidden) or null */
 } Pass;
 
-int64_t jakiro_own_floats(int64_t rows, int64_t hidden, int64_t keys) { return rows * hidden + num_scores(keys); }
+int64_t jakiro_own_floats(int64_t rows, int64_t hidden, int64_t keys, int64_t head_dim) {
+    return rows * hidden + attention_floats(keys, head_dim);
+}
 
 static void decode(const Decoder *decoder, const Pass *pass, int me, int all) {
     const int64_t rows = pass->rows, hidden = decoder->hidden, keys = pass->length + rows;
     const int64_t cached = decoder->kv_heads * pass->capacity * decoder->head_dim;
-    float *normed = pass->own + me * jakiro_own_floats(rows, hidden, keys), *scores = normed + rows * hidden;
+    float *normed = pass->own + me * jakiro_own_floats(rows, hidden, keys, decoder->head_dim);
     Attention attention = {decoder->heads, decoder->kv_heads, decoder->head_dim, rows, pass->length, pass->capacity,
                            decoder->scaling, pass->cos, pass->sin, pass->visible, pass->joint, 0, 0, pass->attended};
     for (int64_t number = 0; number < decoder->num_layers; number++) {
@@ -55,7 +58,7 @@ static void decode(const Decoder *decoder, const Pass *pass, int me, int all) {
         meet(all);
         turn_and_store(&attention, me, all);
         meet(all);
-        attend(&attention, scores, me, all);
+        attend(&attention, normed + rows * hidden, me, all);
         meet(all);
         multiply(&layer->output, pass->attended, pass->hidden, rows, 1, me, all);
         meet(all);

@@ -68,7 +68,7 @@ class NativeDecoder:
             Their outputs, each (rows, hidden_size).
         """
         rows, length, threads = hidden.shape[0], cache.length, torch.get_num_threads()
-        own = library().jakiro_own_floats(rows, self.hidden_size, length + rows)
+        own = library().jakiro_own_floats(rows, self.hidden_size, length + rows, self.head_dim)
         widths = [(self.heads + 2 * self.kv_heads) * self.head_dim, self.heads * self.head_dim, self.inner_size]
         joint, attended, gated, scratch = hidden.new_empty(rows * sum(widths) + threads * own).split(
             [*(rows * width for width in widths), threads * own]

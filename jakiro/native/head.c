@@ -1,5 +1,6 @@
 /* One pass of a draft head: input projection, attention without a norm before it, and a mixture of experts. */
 
+#include "attention.h"
 #include "blocks.h"
 #include "threads.h"
 
@@ -23,7 +24,7 @@ typedef struct {
     float *activity; /* (experts, rows, inner) */
     float *outputs;  /* (experts, rows, hidden) */
     float *router;   /* (rows, outputs of the router) */
-    float *own;      /* (threads, rows hidden + scores) */
+    float *own;      /* (threads, what jakiro_own_floats says) */
 } HeadPass;
 
 /* x Phi(x) of this thread's part. */
@@ -34,7 +35,7 @@ static void gelu(float *values, int64_t count, int me, int all) {
 
 static void draft(const Head *head, const HeadPass *pass, int me, int all) {
     const int64_t rows = pass->rows, hidden = head->hidden, inner = head->inner;
-    float *normed = pass->own + me * (rows * hidden + num_scores(pass->length + rows)), *scores = normed + rows * hidden;
+    float *normed = pass->own + me * (rows * hidden + attention_floats(pass->length + rows, head->head_dim));
     const Attention attention = {head->heads, head->kv_heads, head->head_dim, rows, pass->length, pass->capacity,
                                  head->scaling, pass->cos, pass->sin, pass->visible, pass->joint, pass->keys,
                                  pass->values, pass->attended};
@@ -44,7 +45,7 @@ static void draft(const Head *head, const HeadPass *pass, int me, int all) {
     meet(all);
     turn_and_store(&attention, me, all);
     meet(all);
-    attend(&attention, scores, me, all);
+    attend(&attention, normed + rows * hidden, me, all);
     meet(all);
     multiply(&head->output, pass->attended, pass->stream, rows, 1, me, all);
     meet(all);

@@ -95,7 +95,7 @@ class NativeHeadLayer(nn.Module):
         widths = [hidden, (self.heads + 2 * self.kv_heads) * self.head_dim, self.heads * self.head_dim]
         widths += [experts * self.inner_size, experts * hidden, router_rows]
         threads = torch.get_num_threads()
-        own = threads * library().jakiro_own_floats(rows, hidden, start + rows)
+        own = threads * library().jakiro_own_floats(rows, hidden, start + rows, self.head_dim)
         buffers = inputs.new_empty(rows * sum(widths) + own).split([*(rows * width for width in widths), own])
         stream, outputs, router = buffers[0], buffers[4], buffers[5]
         mask = mask.reshape(rows, start + rows).contiguous()

@@ -170,11 +170,16 @@ def _loaded(path: Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
     openmp = _openmp()
     library.jakiro_threads(*(ctypes.cast(getattr(openmp, name), _Pointer) for name in _OPENMP))
-    library.jakiro_panel.restype = library.jakiro_own_floats.restype = _Long
-    library.jakiro_own_floats.argtypes = [_Long] * 3
+    for name in ("panel", "own_floats", "most_candidates"):
+        getattr(library, f"jakiro_{name}").restype = _Long
+    library.jakiro_own_floats.argtypes = [_Long] * 4
     library.jakiro_linear.argtypes = [ctypes.POINTER(Matrix), _Pointer, _Pointer, _Long, _Long]
     library.jakiro_noise.argtypes = [ctypes.c_uint64, _Long, _Long, _Pointer, _Long, _Pointer, _Long]
     library.jakiro_choose.argtypes = [_Pointer, _Long, _Long, ctypes.c_float, *[_Pointer] * 5, _Long]
+    library.jakiro_best.argtypes = [
+        *[_Pointer, _Long, _Long, ctypes.c_float, _Pointer, ctypes.c_float, _Long],
+        *[_Pointer, _Pointer, _Pointer, _Long],
+    ]
     library.jakiro_decode.argtypes = [ctypes.POINTER(Decoder), ctypes.POINTER(Pass), _Long]
     library.jakiro_draft.argtypes = [ctypes.POINTER(Head), ctypes.POINTER(HeadPass), _Long]
     return library

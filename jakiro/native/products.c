@@ -31,7 +31,7 @@ BOTH(1) BOTH(2) BOTH(3) BOTH(4) BOTH(5) BOTH(6)
 BOTH(7) BOTH(8)
 #endif
 #if MOST_ROWS > 8
-BOTH(9) BOTH(10) BOTH(11) BOTH(12)
+BOTH(9) BOTH(10) BOTH(11) BOTH(12) BOTH(13) BOTH(14)
 #endif
 
 void product(const Matrix *matrix, int64_t panel, const float *input, int64_t rows, float *tile) {
@@ -47,7 +47,7 @@ void product(const Matrix *matrix, int64_t panel, const float *input, int64_t ro
         CASE(7) CASE(8)
 #endif
 #if MOST_ROWS > 8
-        CASE(9) CASE(10) CASE(11) CASE(12)
+        CASE(9) CASE(10) CASE(11) CASE(12) CASE(13) CASE(14)
 #endif
     }
     const int64_t first = panel * PANEL;

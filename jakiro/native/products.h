@@ -6,7 +6,7 @@
 
 /* Rows whose sums fit into registers together. */
 #if LANES == 16
-#define MOST_ROWS 12
+#define MOST_ROWS 14
 #elif LANES == 8
 #define MOST_ROWS 6
 #else

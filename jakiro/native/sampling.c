@@ -75,6 +75,19 @@ static inline vec loaded(const float *row, int64_t place, int64_t count, float m
     return x;
 }
 
+static inline doubles halves_sum(vec x) {
+    float values[LANES] __attribute__((aligned(64)));
+    *(vec *)values = x;
+    return __builtin_convertvector(*(half_vec *)values, doubles) +
+           __builtin_convertvector(*(half_vec *)(values + DOUBLES), doubles);
+}
+
+static inline float log_of_sum(doubles sums) {
+    double total = 0;
+    for (int lane = 0; lane < DOUBLES; lane++) total += sums[lane];
+    return (float)natural_log((doubles){0} + total)[0];
+}
+
 static void choose_row(const Choices *work, int64_t row) {
     const int64_t count = work->vocabulary;
     const float *logits = work->logits + row * count;
@@ -92,9 +105,9 @@ static void choose_row(const Choices *work, int64_t row) {
         best = larger(best, score);
     }
     int64_t chosen = count;
-    float highest = nothing, next = nothing, most = nothing;
+    const float most = highest_of(top);
+    float highest = nothing, next = nothing;
     for (int lane = 0; lane < LANES; lane++) {
-        if (top[lane] > most) most = top[lane];
         const float last = best[lane] > highest ? highest : best[lane];
         if (last > next) next = last;
         if (second[lane] > next) next = second[lane];
@@ -105,17 +118,11 @@ static void choose_row(const Choices *work, int64_t row) {
     doubles sums = {0};
     for (int64_t place = 0; place < count; place += LANES) {
         const vec logit = divided(loaded(logits, place, count, nothing), work->temperature);
-        const vec weight = (vec)((ints)exponential(logit - most) & (logit > nothing));
-        float weights[LANES] __attribute__((aligned(64)));
-        *(vec *)weights = weight;
-        sums += __builtin_convertvector(*(half_vec *)weights, doubles);
-        sums += __builtin_convertvector(*(half_vec *)(weights + DOUBLES), doubles);
+        sums += halves_sum((vec)((ints)exponential(logit - most) & (logit > nothing)));
     }
-    double total = 0;
-    for (int lane = 0; lane < DOUBLES; lane++) total += sums[lane];
     work->choices[row] = chosen < count ? chosen : 0;
     work->leads[row] = highest - next;
-    work->log_totals[row] = (float)(most + natural_log((doubles){0} + total)[0]);
+    work->log_totals[row] = most + log_of_sum(sums);
 }
 
 static void choose(void *context, int me, int all) {
@@ -129,4 +136,84 @@ void jakiro_choose(const float *logits, int64_t rows, int64_t vocabulary, float 
                    const int64_t *levels, int64_t *choices, float *leads, float *log_totals, int64_t threads) {
     Choices work = {logits, rows, vocabulary, temperature, noise, levels, choices, leads, log_totals};
     run_in_threads(choose, &work, threads < rows ? threads : rows);
+}
+
+/* ---- Candidates ---- */
+
+#define BLOCK (16 * LANES)
+#define MOST_CANDIDATES 64
+
+typedef struct {
+    const float *scores; /* (rows, vocabulary) log probabilities up to a constant */
+    int64_t rows, vocabulary;
+    float weight;
+    const float *noise; /* (vocabulary,) or null */
+    float noise_weight;
+    int64_t width;
+    int64_t *places;            /* (rows, width) */
+    float *estimates, *chances; /* (rows, width) */
+} Candidates;
+
+static inline vec ranked(const Candidates *work, const float *scores, int64_t place) {
+    const vec rank = loaded(scores, place, work->vocabulary, -__builtin_inff()) * work->weight;
+    return work->noise ? rank + loaded(work->noise, place, work->vocabulary, 0) * work->noise_weight : rank;
+}
+
+/* Puts a value behind all that are not smaller; the last one falls out. */
+static void insert(float *values, int64_t *places, int64_t width, float value, int64_t place) {
+    int64_t at = width - 1;
+    for (; at > 0 && values[at - 1] < value; at--) values[at] = values[at - 1], places[at] = places[at - 1];
+    values[at] = value, places[at] = place;
+}
+
+static void best_of_row(const Candidates *work, int64_t row) {
+    const int64_t count = work->vocabulary, width = work->width;
+    const float *scores = work->scores + row * count;
+    const float nothing = -__builtin_inff();
+    int64_t *places = work->places + row * width;
+    float *estimates = work->estimates + row * width, *chances = work->chances + row * width;
+    float best[MOST_CANDIDATES];
+    for (int64_t rank = 0; rank < width; rank++) best[rank] = nothing, places[rank] = rank;
+    vec top = (vec){0} + nothing;
+    for (int64_t block = 0; block < count; block += BLOCK) {
+        const int64_t end = block + BLOCK < count ? block + BLOCK : count;
+        vec highest = (vec){0} + nothing;
+        for (int64_t place = block; place < end; place += LANES) {
+            highest = larger(highest, ranked(work, scores, place));
+            top = larger(top, loaded(scores, place, count, nothing));
+        }
+        if (highest_of(highest) <= best[width - 1]) continue;
+        for (int64_t place = block; place < end; place += LANES) {
+            const vec rank = ranked(work, scores, place);
+            for (int lane = 0; lane < LANES && place + lane < end; lane++)
+                if (rank[lane] > best[width - 1]) insert(best, places, width, rank[lane], place + lane);
+        }
+    }
+    const float highest = best[0], most = highest_of(top);
+    doubles rank_sums = {0}, score_sums = {0};
+    for (int64_t place = 0; place < count; place += LANES) {
+        const vec rank = ranked(work, scores, place), score = loaded(scores, place, count, nothing);
+        rank_sums += halves_sum((vec)((ints)exponential(rank - highest) & (rank > nothing)));
+        score_sums += halves_sum((vec)((ints)exponential(score - most) & (score > nothing)));
+    }
+    const float rank_total = highest + log_of_sum(rank_sums), score_total = most + log_of_sum(score_sums);
+    for (int64_t rank = 0; rank < width; rank++) {
+        estimates[rank] = best[rank] - rank_total;
+        chances[rank] = exponential((vec){0} + (scores[places[rank]] - score_total))[0];
+    }
+}
+
+static void best(void *context, int me, int all) {
+    const Candidates *work = context;
+    for (int64_t row = me; row < work->rows; row += all) best_of_row(work, row);
+}
+
+int64_t jakiro_most_candidates(void) { return MOST_CANDIDATES; }
+
+/* Each row's best tokens by weight * score + noise_weight * noise, the lower place first among equals: their places, log
+ * softmax of what they were ranked by, and softmax of their scores. */
+void jakiro_best(const float *scores, int64_t rows, int64_t vocabulary, float weight, const float *noise,
+                 float noise_weight, int64_t width, int64_t *places, float *estimates, float *chances, int64_t threads) {
+    Candidates work = {scores, rows, vocabulary, weight, noise, noise_weight, width, places, estimates, chances};
+    run_in_threads(best, &work, threads < rows ? threads : rows);
 }

@@ -60,3 +60,41 @@ def choose_rows(
         torch.get_num_threads(),
     )
     return choices, leads, log_totals
+
+
+def ranks_up_to(width: int) -> bool:
+    """Whether `best_tokens` finds so many."""
+    return 1 <= width <= library().jakiro_most_candidates()
+
+
+def best_tokens(
+    scores: Tensor, weight: float, noise: Tensor | None, noise_weight: float, width: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The best `width` tokens of each row by weight · score + noise_weight · noise, best first.
+
+    Args:
+        scores: (rows, tokens) float32, log probabilities up to a constant.
+        noise: (tokens,) float32, or None.
+
+    Returns:
+        (rows, width) int64 places, log softmax of what they are ranked by, and softmax of their scores.
+    """
+    scores = scores.contiguous()
+    rows, tokens = scores.shape
+    places = torch.empty((rows, width), dtype=torch.int64, device=scores.device)
+    estimates, chances = scores.new_empty(2, rows, width)
+    noise = None if noise is None else noise.contiguous()
+    library().jakiro_best(
+        scores.data_ptr(),
+        rows,
+        tokens,
+        weight,
+        None if noise is None else noise.data_ptr(),
+        noise_weight,
+        width,
+        places.data_ptr(),
+        estimates.data_ptr(),
+        chances.data_ptr(),
+        torch.get_num_threads(),
+    )
+    return places, estimates, chances

@@ -70,3 +70,37 @@ static inline doubles natural_log(doubles x) {
     const doubles small = t * s * sum * 2.0 + exponent * 1.9082149292705877e-10;
     return small + (t * 2.0 + exponent * 0.693147180369123816490);
 }
+
+static inline float highest_of(vec x) {
+    float highest = x[0];
+    for (int lane = 1; lane < LANES; lane++)
+        if (x[lane] > highest) highest = x[lane];
+    return highest;
+}
+
+/* Rows become columns. Lanes of two rows change places at distances 1, 2, 4, …; indices from LANES on are the second's. */
+static inline void exchange(vec rows[LANES]) {
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC unroll 4
+    for (int distance = 1; distance < LANES; distance *= 2) {
+        ints for_first, for_second;
+#pragma GCC unroll 16
+        for (int lane = 0; lane < LANES; lane++) {
+            for_first[lane] = lane & distance ? (lane ^ distance) + LANES : lane;
+            for_second[lane] = lane & distance ? lane + LANES : lane ^ distance;
+        }
+#pragma GCC unroll 16
+        for (int row = 0; row < LANES; row++)
+            if (!(row & distance)) {
+                const vec first = rows[row], second = rows[row | distance];
+                rows[row] = __builtin_shuffle(first, second, for_first);
+                rows[row | distance] = __builtin_shuffle(first, second, for_second);
+            }
+    }
+#else
+    float values[LANES][LANES];
+    for (int row = 0; row < LANES; row++) *(vec *)values[row] = rows[row];
+    for (int row = 0; row < LANES; row++)
+        for (int lane = 0; lane < LANES; lane++) rows[row][lane] = values[lane][row];
+#endif
+}

@@ -1,0 +1,219 @@
+/* Queries that share a key/value head run together, so that its keys are turned around, and its values widened, once. */
+
+#include "attention.h"
+
+/* Queries of one batch; queries whose scores, and whose sums over values, fit into registers together. */
+#define BATCH 24
+#define SCORED 8
+#if LANES == 16
+#define SUMMED 3
+#else
+#define SUMMED 1
+#endif
+/* Keys whose values are widened at once, and vectors of a stripe of their numbers. */
+#define VALUES (2 * LANES)
+#define STRIPE 8
+/* Numbers by which reading runs ahead. */
+#define AHEAD 2048
+
+static const float unseen = -3e38f;
+
+void turn_and_store(const Attention *at, int me, int all) {
+    const int64_t width = at->head_dim, half = width / 2, turned = at->heads + at->kv_heads;
+    const int64_t heads = turned + at->kv_heads, tasks = at->rows * heads;
+    for (int64_t task = tasks * me / all; task < tasks * (me + 1) / all; task++) {
+        const int64_t row = task / heads, head = task % heads;
+        float *x = at->joint + (row * heads + head) * width;
+        const float *cos = at->cos + row * width, *sin = at->sin + row * width;
+        for (int64_t i = 0; i < half && head < turned; i++) {
+            const float first = x[i], second = x[i + half];
+            x[i] = first * cos[i] + second * sin[i];
+            x[i + half] = second * cos[i + half] + first * sin[i + half];
+        }
+        if (head < at->heads) continue;
+        const int64_t place = head - (head < turned ? at->heads : turned);
+        float *rows = head < turned ? at->keys : at->values;
+        memcpy(rows + (place * at->capacity + at->length + row) * width, x, width * sizeof(float));
+    }
+}
+
+/* A batch: some queries of one key/value head. */
+typedef struct {
+    const Attention *at;
+    int64_t keys, padded, kv_head, count;
+    const float *queries[BATCH];   /* each (head_dim,) */
+    const uint8_t *visible[BATCH]; /* each (keys,) */
+    float *scores;                 /* (count, padded) */
+    float *tile;                   /* (head_dim, LANES) keys, a column each */
+    double *sums;                  /* (count, head_dim) */
+    double *wide;                  /* (VALUES, head_dim) */
+} Batch;
+
+#define SCORES(QUERIES)                                                                                  \
+    static void scores_##QUERIES(const float *const *queries, const float *tile, int64_t width, vec *sums) { \
+        vec sum[QUERIES];                                                                               \
+        for (int query = 0; query < QUERIES; query++) sum[query] = (vec){0};                            \
+        for (int64_t i = 0; i < width; i++) {                                                           \
+            const vec keys = *(const vec *)(tile + i * LANES);                                          \
+            for (int query = 0; query < QUERIES; query++) sum[query] += queries[query][i] * keys;       \
+        }                                                                                               \
+        for (int query = 0; query < QUERIES; query++) sums[query] = sum[query];                         \
+    }
+SCORES(1) SCORES(2) SCORES(3) SCORES(4) SCORES(5) SCORES(6) SCORES(7) SCORES(8)
+static void (*const scores_of[])(const float *const *, const float *, int64_t, vec *) = {
+    0, scores_1, scores_2, scores_3, scores_4, scores_5, scores_6, scores_7, scores_8};
+
+/* Which of LANES keys from `key` on a query sees. */
+static inline ints seen(const Batch *batch, int64_t query, int64_t key) {
+    typedef uint8_t bytes __attribute__((vector_size(LANES), aligned(1)));
+    const uint8_t *visible = batch->visible[query] + key;
+    bytes flags = {0};
+    if (key + LANES <= batch->keys) flags = *(const bytes *)visible;
+    else memcpy(&flags, visible, batch->keys - key);
+    return __builtin_convertvector(flags, ints) != 0;
+}
+
+/* (columns, width) to (width, LANES), zeros behind the last column. */
+static void turn_around(const float *keys, int64_t columns, int64_t width, float *tile) {
+    int64_t i = 0;
+    for (; columns == LANES && i + LANES <= width; i += LANES) {
+        vec rows[LANES];
+        for (int row = 0; row < LANES; row++) {
+            rows[row] = *(const vec *)(keys + row * width + i);
+            __builtin_prefetch(keys + row * width + i + AHEAD);
+        }
+        exchange(rows);
+        for (int row = 0; row < LANES; row++) *(vec *)(tile + (i + row) * LANES) = rows[row];
+    }
+    for (; i < width; i++)
+        for (int64_t column = 0; column < LANES; column++)
+            tile[i * LANES + column] = column < columns ? keys[column * width + i] : 0;
+}
+
+static void score(const Batch *batch) {
+    const Attention *at = batch->at;
+    const int64_t width = at->head_dim;
+    const float *keys = at->keys + batch->kv_head * at->capacity * width;
+    for (int64_t key = 0; key < batch->keys; key += LANES) {
+        const int64_t columns = batch->keys - key < LANES ? batch->keys - key : LANES;
+        turn_around(keys + key * width, columns, width, batch->tile);
+        for (int64_t done = 0, together; done < batch->count; done += together) {
+            together = batch->count - done < SCORED ? batch->count - done : SCORED;
+            vec sums[SCORED];
+            scores_of[together](batch->queries + done, batch->tile, width, sums);
+            for (int64_t query = 0; query < together; query++) {
+                const ints visible = seen(batch, done + query, key);
+                const vec masked = (vec)(((ints)(sums[query] * at->scaling) & visible) |
+                                         ((ints)((vec){0} + unseen) & ~visible));
+                *(vec *)(batch->scores + (done + query) * batch->padded + key) = masked;
+            }
+        }
+    }
+}
+
+/* Scores to weights before they are divided by their sum, which is returned. */
+static double weigh(float *scores, int64_t padded) {
+    vec top = (vec){0} + unseen;
+    for (int64_t key = 0; key < padded; key += LANES) top = larger(top, *(vec *)(scores + key));
+    const float highest = highest_of(top);
+    doubles sums = {0};
+    for (int64_t key = 0; key < padded; key += LANES) {
+        const vec value = *(vec *)(scores + key);
+        *(vec *)(scores + key) = (vec)((ints)exponential(value - highest) & (value > unseen));
+        sums += __builtin_convertvector(*(half_vec *)(scores + key), doubles);
+        sums += __builtin_convertvector(*(half_vec *)(scores + key + DOUBLES), doubles);
+    }
+    double total = 0;
+    for (int lane = 0; lane < DOUBLES; lane++) total += sums[lane];
+    return total;
+}
+
+#define SUMS(QUERIES)                                                                                              \
+    static void sums_##QUERIES(const float *const *weights, const double *wide, int64_t keys, int64_t width, double *sums) { \
+        doubles sum[QUERIES][STRIPE];                                                                              \
+        for (int query = 0; query < QUERIES; query++)                                                              \
+            for (int part = 0; part < STRIPE; part++) sum[query][part] = *(doubles *)(sums + query * width + part * DOUBLES); \
+        for (int64_t key = 0; key < keys; key++)                                                                   \
+            for (int part = 0; part < STRIPE; part++) {                                                            \
+                const doubles values = *(const doubles *)(wide + key * width + part * DOUBLES);                    \
+                for (int query = 0; query < QUERIES; query++) sum[query][part] += (double)weights[query][key] * values; \
+            }                                                                                                      \
+        for (int query = 0; query < QUERIES; query++)                                                              \
+            for (int part = 0; part < STRIPE; part++) *(doubles *)(sums + query * width + part * DOUBLES) = sum[query][part]; \
+    }
+SUMS(1)
+#if SUMMED > 1
+SUMS(2) SUMS(3)
+static void (*const sums_of[])(const float *const *, const double *, int64_t, int64_t, double *) = {
+    0, sums_1, sums_2, sums_3};
+#else
+static void (*const sums_of[])(const float *const *, const double *, int64_t, int64_t, double *) = {0, sums_1};
+#endif
+
+static void widen(const float *values, int64_t count, double *wide) {
+    int64_t i = 0;
+    for (; i + DOUBLES <= count; i += DOUBLES) {
+        *(doubles *)(wide + i) = __builtin_convertvector(*(const half_vec *)(values + i), doubles);
+        __builtin_prefetch(values + i + AHEAD);
+    }
+    for (; i < count; i++) wide[i] = values[i];
+}
+
+static void sum_values(const Batch *batch) {
+    const Attention *at = batch->at;
+    const int64_t width = at->head_dim;
+    const float *values = at->values + batch->kv_head * at->capacity * width;
+    memset(batch->sums, 0, batch->count * width * sizeof(double));
+    for (int64_t key = 0; key < batch->keys; key += VALUES) {
+        const int64_t keys = batch->keys - key < VALUES ? batch->keys - key : VALUES;
+        widen(values + key * width, keys * width, batch->wide);
+        for (int64_t done = 0, together; done < batch->count; done += together) {
+            together = batch->count - done < SUMMED ? batch->count - done : SUMMED;
+            const float *weights[SUMMED];
+            for (int64_t query = 0; query < together; query++)
+                weights[query] = batch->scores + (done + query) * batch->padded + key;
+            int64_t first = 0;
+            for (; first + STRIPE * DOUBLES <= width; first += STRIPE * DOUBLES)
+                sums_of[together](weights, batch->wide + first, keys, width, batch->sums + done * width + first);
+            for (; first < width; first++)
+                for (int64_t query = 0; query < together; query++)
+                    for (int64_t each = 0; each < keys; each++)
+                        batch->sums[(done + query) * width + first] +=
+                            (double)weights[query][each] * batch->wide[each * width + first];
+        }
+    }
+}
+
+static int64_t padded_keys(int64_t keys) { return (keys + LANES - 1) / LANES * LANES; }
+
+int64_t attention_floats(int64_t keys, int64_t head_dim) {
+    return BATCH * padded_keys(keys) + head_dim * LANES + 2 * (BATCH + VALUES) * head_dim + 16;
+}
+
+void attend(const Attention *at, float *own, int me, int all) {
+    const int64_t keys = at->length + at->rows, padded = padded_keys(keys), width = at->head_dim;
+    const int64_t shared = at->heads / at->kv_heads * at->rows, tasks = at->kv_heads * shared;
+    const int64_t end = tasks * (me + 1) / all;
+    /* Vectors that cross the cache's lines take twice as long */
+    double *sums = (double *)(((uintptr_t)own + 63) & ~(uintptr_t)63), *wide = sums + BATCH * width;
+    float *scores = (float *)(wide + VALUES * width), *tile = scores + BATCH * padded;
+    for (int64_t task = tasks * me / all, count; task < end; task += count) {
+        const int64_t kv_head = task / shared, behind = (kv_head + 1) * shared;
+        count = (behind < end ? behind : end) - task;
+        if (count > BATCH) count = BATCH;
+        Batch batch = {at, keys, padded, kv_head, count, {0}, {0}, scores, tile, sums, wide};
+        float *results[BATCH];
+        for (int64_t query = 0; query < count; query++) {
+            const int64_t head = (task + query) / at->rows, row = (task + query) % at->rows;
+            batch.queries[query] = at->joint + (row * (at->heads + 2 * at->kv_heads) + head) * width;
+            batch.visible[query] = at->visible + row * keys;
+            results[query] = at->attended + (row * at->heads + head) * width;
+        }
+        score(&batch);
+        double totals[BATCH];
+        for (int64_t query = 0; query < count; query++) totals[query] = weigh(scores + query * padded, padded);
+        sum_values(&batch);
+        for (int64_t query = 0; query < count; query++)
+            for (int64_t i = 0; i < width; i++) results[query][i] = (float)(sums[query * width + i] / totals[query]);
+    }
+}
