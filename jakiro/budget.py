@@ -135,6 +135,8 @@ class TreeBudget:
         self._expected: dict[tuple[int, int], float] = {}
         self._hoped, self._accepted = START_EXPECTATION, START_EXPECTATION
         self._other_ms = 0.0
+        # What drafts and passes take in this answer, over what the profile says
+        self._draft_pace = self._verify_pace = 1.0
         self._losing = 0
         self._winning_probes = 0
         self._drafting = True
@@ -180,7 +182,15 @@ class TreeBudget:
         why = "Probe: a draft now and then shows whether drafting pays again."
         return Choice(best.levels, best.nodes, why, best.expected_tokens, best.expected_ms, best.curve)
 
-    def observe(self, choice: Choice, expected: Sequence[Sequence[float]], accepted: int, other_ms: float) -> None:
+    def observe(
+        self,
+        choice: Choice,
+        expected: Sequence[Sequence[float]],
+        accepted: int,
+        draft_ms: float,
+        verify_ms: float,
+        other_ms: float,
+    ) -> None:
         """Takes what a step's read brought.
 
         Args:
@@ -188,9 +198,13 @@ class TreeBudget:
             expected: per number of levels 1, 2, …, per bucket: expected accepted tokens of that tree; empty for a
                 root-only step.
             accepted: accepted draft tokens.
-            other_ms: the step's time that was neither draft nor target.
+            draft_ms, verify_ms, other_ms: the step's time for the draft, for the target's pass, and for neither.
         """
         self._other_ms = other_ms if not self._other_ms else 0.9 * self._other_ms + 0.1 * other_ms
+        self._verify_pace = _followed(self._verify_pace, verify_ms, self.profile.verify(choice.nodes, self._context))
+        if choice.levels:
+            draft_costs = self.profile.draft(choice.levels, self._context)
+            self._draft_pace = _followed(self._draft_pace, draft_ms, draft_costs)
         if choice.levels == 0:
             self._ms_since_probe += choice.expected_ms
             return
@@ -226,7 +240,10 @@ class TreeBudget:
 
     def _verify_ms(self, nodes: int) -> float:
         """A step's time without its draft, at the length the text has now."""
-        return self.profile.verify(nodes, self._context) + self._other_ms
+        return self._verify_pace * self.profile.verify(nodes, self._context) + self._other_ms
+
+    def _draft_ms(self, levels: int) -> float:
+        return self._draft_pace * self.profile.draft(levels, self._context)
 
     def _bucket_index(self, nodes: int) -> int:
         return min(bisect_left(self.buckets, nodes), len(self.buckets) - 1)
@@ -255,7 +272,7 @@ class TreeBudget:
                 if accepted is None or nodes <= levels:
                     continue
                 tokens = 1 + self.calibration * accepted
-                ms = self.profile.draft(levels, self._context) + self._verify_ms(nodes)
+                ms = self._draft_ms(levels) + self._verify_ms(nodes)
                 curve.append((nodes, 1000 * tokens / ms))
                 choices.append((nodes, tokens, ms))
             for nodes, tokens, ms in choices:
@@ -266,3 +283,8 @@ class TreeBudget:
                     )
                     best = Choice(levels, nodes, why, tokens, ms, tuple(curve))
         return best
+
+
+def _followed(pace: float, ms: float, profiled_ms: float) -> float:
+    """A running mean of measured over profiled time; one hold-up counts for no more than twice or half."""
+    return 0.9 * pace + 0.1 * min(max(ms / profiled_ms, 0.5), 2.0) if profiled_ms > 0 else pace

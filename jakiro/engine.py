@@ -17,7 +17,7 @@ from jakiro.cache import RowCache
 from jakiro.feature_layers import scaled
 from jakiro.linear import packed_linear
 from jakiro.native.decoder import NativeDecoder
-from jakiro.rotary import changes_with_length, signed, turn
+from jakiro.rotary import AngleTable, changes_with_length, signed, turn
 from jakiro.static_cache import StaticRows
 
 _LAYER_MODULES = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
@@ -72,7 +72,7 @@ class LeanDecoder:
 
     def __init__(self, base: nn.Module, config, packed: bool) -> None:
         self.embedding = base.embed_tokens.weight.detach()
-        self.rotary = base.rotary_emb
+        self.rotary, self.angles = base.rotary_emb, AngleTable(base.rotary_emb)
         self.norm, self.eps = base.norm.weight.detach(), base.norm.variance_epsilon
         self.layers = [_Layer(layer, packed) for layer in base.layers]
         attention = base.layers[0].self_attn
@@ -116,7 +116,7 @@ class LeanDecoder:
         positions = torch.arange(_TRIAL_TOKENS, device=token_ids.device)
         if not gives_the_same(lean(token_ids, positions, visible, cache, exact=False), stock):
             return None
-        if NativeDecoder.fits(lean.layers):
+        if lean.is_static and NativeDecoder.fits(lean.layers):
             lean.native = NativeDecoder(lean.layers, lean.num_heads, lean.num_kv_heads, lean.head_dim, lean.scaling)
             half = _TRIAL_TOKENS // 2
             cache.keep(half, [])
@@ -147,10 +147,11 @@ class LeanDecoder:
             (rows, (1 + feature_layers) · hidden_size) features, those after the final norm first.
         """
         hidden = functional.embedding(token_ids, self.embedding)
-        cos, sin = self.rotary(hidden, positions[None])
         if exact and self.native is not None and self.native.runs_on(cache):
-            deeper = self.native(hidden, cos[0], signed(sin[0]), visible, cache, feature_layers)
+            cos, sin = self.angles.at(positions, cache.length + len(positions))
+            deeper = self.native(hidden, cos, sin, visible, cache, feature_layers)
             return self._features(hidden, [scaled(rows) for rows in deeper])
+        cos, sin = self.rotary(hidden, positions[None])
         cos, sin = cos[0, :, None], signed(sin[0])[:, None]
         groups = self.num_heads // self.num_kv_heads
         bias = exact_bias(visible, groups) if exact else None

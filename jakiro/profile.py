@@ -105,11 +105,11 @@ def measure(target: TargetModel, drafter: Drafter, key: dict, lanes: Lanes | Non
     else:
         passes = SlicedPasses(target, drafter, sampling, CONTEXT_TOKENS + rows)
     try:
-        near = _Timings(target, passes, CONTEXT_TOKENS, bounds, () if lanes is None else buckets)
+        near = _Timings(target, passes, CONTEXT_TOKENS, bounds, buckets)
         length = min(FAR_TOKENS, target.max_positions - rows)
         reading_ms = near.prefill_ms * length / CONTEXT_TOKENS
         if lanes is None and length >= 2 * CONTEXT_TOKENS and reading_ms <= MAX_READING_MS:
-            far = _Timings(target, SlicedPasses(target, drafter, sampling, length + rows), length, bounds)
+            far = _Timings(target, SlicedPasses(target, drafter, sampling, length + rows), length, bounds, buckets)
         for _ in range(REPEATS):
             near.take(PROFILED_NODES if lanes is None else (1, *buckets), levels)
             if far is not None:
@@ -136,7 +136,7 @@ class _Timings:
     """
 
     def __init__(
-        self, target: TargetModel, passes: Passes, context: int, bounds: TreeConfig, buckets: tuple[int, ...] = ()
+        self, target: TargetModel, passes: Passes, context: int, bounds: TreeConfig, buckets: tuple[int, ...]
     ) -> None:
         self.passes, self.context, self.bounds, self.device = passes, context, bounds, target.device
         ids = (torch.arange(context + 1, device=target.device) * 7 + 11) % target.vocab_size

@@ -157,7 +157,8 @@ class Stream:
         clock.mark()
         draft_ms, verify_ms, other_ms = clock.spans_ms()
         if choice is not None:
-            self._budget.observe(choice, outcome.expected, len(outcome.accepted_path), other_ms)
+            spans = (draft_ms, verify_ms, other_ms)
+            self._budget.observe(choice, outcome.expected, len(outcome.accepted_path), *spans)
         return Step(
             index=len(self.trace.steps),
             nodes=nodes,

@@ -27,7 +27,8 @@ def drive(budget: TreeBudget, steps: int, top: float, accepted: int, context: in
         choice = budget.choose(context=context)
         chosen.append(choice.nodes)
         expected = promise(budget, choice.levels, top) if choice.levels else []
-        budget.observe(choice, expected, accepted if choice.levels else 0, 1.0)
+        spans = budget.profile.draft(choice.levels, context), budget.profile.verify(choice.nodes, context), 1.0
+        budget.observe(choice, expected, accepted if choice.levels else 0, *spans)
     return chosen
 
 
@@ -52,6 +53,29 @@ def test_winning_probes_resume_drafting():
     drive(budget, 60, top=0.01, accepted=0)
     assert budget.choose().nodes == 1
     assert drive(budget, 400, top=3.0, accepted=3)[-20:] == [32] * 20
+
+
+def test_drafts_that_take_longer_than_the_profile_says_make_trees_shallower():
+    profile = DeviceProfile(verify_ms=((1, 10.0), (64, 10.0)), draft_ms=((1, 1.0), (8, 8.0)), width=8)
+
+    def levels(pace: float) -> int:
+        budget = TreeBudget(profile, BOUNDS)
+        for _ in range(60):
+            choice = budget.choose()
+            expected = [[accepted] * len(budget.buckets) for accepted in (1.0, 1.6, 1.9, 2.0)[: choice.levels]]
+            budget.observe(choice, expected, expected[-1][0], pace * profile.draft(choice.levels), 10.0, 1.0)
+        return choice.levels
+
+    assert (levels(1.0), levels(1.9)) == (3, 2)
+
+
+def test_one_hold_up_does_not_end_drafting():
+    budget = TreeBudget(FREE_ROWS, BOUNDS)
+    drive(budget, 20, top=3.0, accepted=3)
+    choice = budget.choose()
+    budget.observe(choice, promise(budget, choice.levels, 3.0), 3, 9000.0, 10.0, 1.0)
+    assert budget.choose().expected_ms < 1.2 * choice.expected_ms
+    assert budget.choose().nodes == 32
 
 
 def test_behind_a_long_text_rows_cost_more_and_trees_shrink():
