@@ -3,6 +3,8 @@
 # CPU only, some gigabytes smaller: --build-arg TORCH_INDEX_URL=<address of torch's CPU wheels>
 FROM python:3.12-slim
 
+# Passes on a CPU run in code that is compiled at the first start
+RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 RUN useradd --create-home jakiro
 WORKDIR /home/jakiro/app
 

@@ -44,9 +44,15 @@ def _devices() -> list[Finding]:
     import torch
 
     from jakiro.loading import choose_dtype
+    from jakiro.native.library import why_not
 
     dtype = str(choose_dtype(None, torch.device("cpu"))).removeprefix("torch.")
-    devices = [Finding("cpu", f"{num_cores()} cores, {torch.get_num_threads()} threads, {dtype}")]
+    devices = [
+        Finding("cpu", f"{num_cores()} cores, {torch.get_num_threads()} threads, {dtype}"),
+        Finding(
+            "compiled code", f"none, passes take twice as long: {why_not()}" if why_not() else "for this processor"
+        ),
+    ]
     if torch.cuda.is_available():
         devices.append(Finding("gpu", torch.cuda.get_device_name()))
     return devices

@@ -112,6 +112,7 @@ class JakiroGenerator:
             "numerics": self.target.numerics,
             "bit_identical": self.target.bit_identical,
             "weight_bits": 8 * self.target.weight_itemsize,
+            "compiled": self.target.compiled,
             "draft_precision": self.head.get("precision") if self.head else None,
             "graphs": self.lanes.status if self.lanes is not None else None,
             "notices": list(self.notices),

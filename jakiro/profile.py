@@ -50,6 +50,7 @@ def profile_key(target: TargetModel, head: dict | None, lanes: Lanes | None = No
         "threads": torch.get_num_threads(),
         "dtype": str(target.dtype).removeprefix("torch."),
         "numerics": target.numerics,
+        "compiled": target.compiled,
         "torch": str(torch.__version__),
         "contexts": [CONTEXT_TOKENS, FAR_TOKENS],
     } | ({} if lanes is None else {"graphs": lanes.graphs.enabled})

@@ -209,6 +209,11 @@ class TargetModel:
         return torch.randint(0, self.vocab_size, (count,), generator=generator, device="cpu").to(self.device)
 
     @property
+    def compiled(self) -> bool:
+        """Whether passes over trees run in compiled code, see `jakiro.native`."""
+        return self.lean is not None and self.lean.native is not None
+
+    @property
     def hidden_size(self) -> int:
         return self.config.hidden_size
 
@@ -227,7 +232,7 @@ class TargetModel:
 
         Compiled functions widen what they read in registers.
         """
-        if self.lean is not None and self.lean.native is not None:
+        if self.compiled:
             return self.dtype
         return (self._wide_storage if self.numerics == "exact" else None) or self.dtype
 
@@ -302,7 +307,8 @@ class TargetModel:
         # Nodes behind the last position are never kept, but a table of positions ends there.
         positions = positions.clamp(max=self.max_positions - 1)
         column_positions = cache.column_positions(positions) if self.window else None
-        attending = EXACT if self.numerics == "exact" else self._fast
+        # In compiled code exact sums cost nothing, so both numerics take them
+        attending = EXACT if self.numerics == "exact" or self.compiled else self._fast
         features = self._forward(token_ids, positions, visible, column_positions, cache, attending)
         return Scores(self.logits(self._last_layer(features))[:num_nodes], features[:num_nodes], mask)
 

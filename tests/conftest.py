@@ -24,6 +24,13 @@ def scripted():
     return scripted_generator()
 
 
+@pytest.fixture
+def without_compiled_functions(monkeypatch):
+    """Torch's operations alone: what lanes run on a GPU, and what a recorder in CUDA's place can repeat."""
+    monkeypatch.setattr("jakiro.linear.native_works", lambda: False)
+    monkeypatch.setattr("jakiro.native.sampling.library", lambda: None)
+
+
 @pytest.fixture(autouse=True)
 def _seeded():
     torch.manual_seed(0)

@@ -24,9 +24,7 @@ CONTEXT_TREE = TreeConfig(width=4, depth=4, nodes=16, context=True)
 
 
 @pytest.fixture
-def cuda(monkeypatch):
-    # A replay repeats torch's operations, and a call of compiled functions is none
-    monkeypatch.setattr("jakiro.linear.native_works", lambda: False)
+def cuda(monkeypatch, without_compiled_functions):
     return FakeCuda(monkeypatch)
 
 

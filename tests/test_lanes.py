@@ -17,6 +17,8 @@ from tests.static import (
 from tests.support import DEVICE, HEADS, TREE, assert_drafting_took_part, scripted_generator, tiny_generator
 from tests.test_meta_device import REPETITIVE, SAMPLINGS, meta_by_default, reads_of_steps
 
+pytestmark = pytest.mark.usefixtures("without_compiled_functions")
+
 TREES = {
     "auto": TreeConfig(width=8, depth=6, nodes=64, policy="auto"),
     "context": TreeConfig(width=4, depth=4, nodes=16, context=True),

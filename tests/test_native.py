@@ -11,6 +11,8 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from jakiro.config import SamplingParams
 from jakiro.native import library as building
 from jakiro.native.library import library, why_not
+from jakiro.native.sampling import best_tokens
+from jakiro.sampling import KeyedNoise, NoiseRows, choose
 from jakiro.target import TargetModel
 from jakiro.tree import DraftTree
 from tests.support import DEVICE, TREE, byte_tokenizer, tiny_generator
@@ -26,7 +28,9 @@ PROMPT = 37
 def target_of(monkeypatch):
     """Makes the same random target with compiled functions or without."""
 
-    def make(compiled: bool, half: bool = True, feature_layers: tuple[int, ...] = (), **config) -> TargetModel:
+    def make(
+        compiled: bool, half: bool = True, feature_layers: tuple[int, ...] = (), expect: bool | None = None, **config
+    ) -> TargetModel:
         monkeypatch.setattr("jakiro.linear.native_works", lambda: compiled)
         torch.manual_seed(0)
         settings = {"hidden_size": 72, "intermediate_size": 96, "num_hidden_layers": 3} | config
@@ -37,7 +41,7 @@ def target_of(monkeypatch):
             if half:
                 parameter.copy_(parameter.bfloat16().float())
         target = TargetModel(model, byte_tokenizer())
-        assert (target.lean.native is not None) == compiled
+        assert target.compiled == (compiled if expect is None else expect)
         return target.with_feature_layers(feature_layers)
 
     return make
@@ -104,9 +108,9 @@ def test_the_number_of_threads_does_not_show(target_of):
     assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
 
 
-def test_gates_that_fill_no_panel_are_left_to_torch(target_of, monkeypatch):
-    with pytest.raises(AssertionError):
-        target_of(True, intermediate_size=90)
+def test_gates_that_fill_no_panel_are_left_to_torch(target_of):
+    target = target_of(True, expect=False, intermediate_size=90)
+    assert not target.compiled and target.bit_identical
 
 
 @pytest.mark.parametrize("sampling", [SamplingParams(0), SamplingParams(1, seed=5)], ids=["greedy", "sampled"])
@@ -114,10 +118,48 @@ def test_both_ways_write_the_same_text_with_and_without_drafting(sampling, monke
     texts = set()
     for compiled in (True, False):
         monkeypatch.setattr("jakiro.linear.native_works", lambda compiled=compiled: compiled)
+        if not compiled:
+            monkeypatch.setattr("jakiro.native.sampling.library", lambda: None)
         generator = tiny_generator()
         assert generator.target.bit_identical
         texts |= {generator.run("Tell me.", sampling, method, TREE).text for method in ("autoregressive", "jakiro")}
     assert len(texts) == 1
+
+
+@pytest.mark.parametrize("vocab_size", [9, 37, 4096, 5003])
+@pytest.mark.parametrize("temperature", [0.6, 1.0])
+def test_choices_and_noise_are_those_of_torchs_operations(vocab_size, temperature, monkeypatch):
+    levels = torch.tensor([0, 1, 1, 2, 2, 2])
+    logits, vocabulary = 4 * torch.randn(len(levels), vocab_size), torch.arange(vocab_size)
+    logits[0, :4] = logits[0].max() + 1
+    for sampling in (SamplingParams(0), SamplingParams(temperature, seed=2**63 + 5)):
+        noise = KeyedNoise(sampling.seed)
+        rows = NoiseRows(noise, vocabulary).rows(7, 3)
+        assert torch.equal(rows, noise.at(torch.arange(7, 10)[:, None], vocabulary))
+        found = choose(logits, sampling, noise, levels + 7, rows, levels)
+        with monkeypatch.context() as patch:
+            patch.setattr("jakiro.native.sampling.library", lambda: None)
+            expected = choose(logits, sampling, noise, levels + 7, rows, levels)
+        assert torch.equal(found.token_ids, expected.token_ids)
+        torch.testing.assert_close(found.margins, expected.margins, atol=1e-6, rtol=1e-6)
+        totals = logits.double().div(1 if sampling.greedy else temperature).logsumexp(-1).float()
+        torch.testing.assert_close(found.log_totals, totals, atol=2e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("tokens", "width"), [(9, 9), (37, 8), (5003, 8), (5003, 64)])
+@pytest.mark.parametrize("noisy", [False, True])
+def test_the_best_tokens_and_their_chances_are_those_of_torchs_operations(tokens, width, noisy):
+    scores, noise = 3 * torch.randn(5, tokens), torch.randn(tokens) if noisy else None
+    places, estimates, chances = best_tokens(scores, 0.8, noise, 1.3, width)
+    ranked = scores * 0.8 + (1.3 * noise if noisy else 0)
+    assert torch.equal(places, ranked.sort(dim=-1, descending=True, stable=True).indices[:, :width])
+    torch.testing.assert_close(estimates, ranked.log_softmax(-1).gather(-1, places), atol=5e-6, rtol=1e-5)
+    torch.testing.assert_close(chances, scores.softmax(-1).gather(-1, places), atol=1e-6, rtol=1e-5)
+
+
+def test_among_equals_the_lower_place_comes_first():
+    places, _, _ = best_tokens(torch.tensor([[0.0, 2.0, 2.0, 1.0, 2.0, 1.0]]), 1.0, None, 1.0, 5)
+    assert places.tolist() == [[1, 2, 4, 3, 5]]
 
 
 def reason(tmp_path, **environment) -> str:

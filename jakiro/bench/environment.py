@@ -16,6 +16,7 @@ _OF_THE_PAIR = (
     "numerics",
     "bit_identical",
     "weight_bits",
+    "compiled",
     "draft_precision",
     "graphs",
 )

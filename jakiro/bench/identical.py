@@ -104,7 +104,7 @@ def _combinations(
 
 def setup_of(status: dict, settings: BenchSettings) -> str:
     """Everything besides question, temperature, seed and nodes that makes two logs comparable, as one line."""
-    parts = [f"{name}={status.get(name)}" for name in ("target", "head", "device", "dtype", "numerics")]
+    parts = [f"{name}={status.get(name)}" for name in ("target", "head", "device", "dtype", "numerics", "compiled")]
     tree = settings.tree
     parts += [f"tokens={settings.max_new_tokens}", f"top_p={settings.top_p}", f"top_k={settings.top_k}"]
     parts += [f"width={tree.width}", f"depth={tree.depth}", f"context={tree.context}"]
