@@ -47,6 +47,7 @@ def _devices() -> list[Finding]:
     from jakiro.native.library import why_not
 
     dtype = str(choose_dtype(None, torch.device("cpu"))).removeprefix("torch.")
+    missing = why_not()
     devices = [
         Finding("cpu", f"{num_cores()} cores, {torch.get_num_threads()} threads, {dtype}"),
         Finding(
