@@ -131,7 +131,10 @@ class NoiseColumns:
 
     def rows(self, first: int, count: int) -> Tensor:
         """(count, tokens), as `NoiseRows.rows`."""
-        return self.whole.rows(first, count).index_select(1, self.token_ids)
+        rows = self.whole.rows(first, count)
+        if native.works_on(rows):
+            return native.columns_of(rows, self.token_ids)
+        return rows.index_select(1, self.token_ids)
 
 
 class Choice(NamedTuple):

@@ -148,6 +148,13 @@ class JakiroHead(nn.Module):
             mask: bool, broadcastable to (batch, heads, rows, keys); None means causal over the rows alone.
             cache: rows before these, extended in place.
         """
+        if isinstance(self._lean, NativeHeadLayer):
+            found = self._lean(embeddings, features, positions, mask, cache)
+            residual, expert_outputs, weights = found.residual, found.expert_outputs, found.router_weights
+            if self.config.fusion == "decoupled":
+                return HeadOutput(residual + expert_outputs, None, residual, expert_outputs, weights, None)
+            mixed = (found.features, found.contrastive)
+            return HeadOutput(*mixed, residual, expert_outputs, weights, found.contrastive_weights)
         if self._lean is not None:
             residual, expert_outputs, router_logits = self._lean(embeddings, features, positions, mask, cache)
         else:

@@ -10,7 +10,8 @@ typedef struct {
     const float *norm;          /* (hidden,) */
     float eps, scaling;
     int64_t hidden, inner, experts, heads, kv_heads, head_dim;
-    int64_t gated; /* experts are silu(gate) * up, else gelu */
+    int64_t gated;       /* experts are silu(gate) * up, else gelu */
+    int64_t contrastive; /* the router has two more outputs, for the contrast between two experts */
 } Head;
 
 typedef struct {
@@ -23,7 +24,8 @@ typedef struct {
     float *joint, *attended;
     float *activity; /* (experts, rows, inner) */
     float *outputs;  /* (experts, rows, hidden) */
-    float *router;   /* (rows, outputs of the router) */
+    float *router;   /* (rows, outputs of the router), logits, then weights */
+    float *features, *contrast; /* (rows, hidden), what the weights make of the experts */
     float *own;      /* (threads, what jakiro_own_floats says) */
 } HeadPass;
 
@@ -31,6 +33,33 @@ typedef struct {
 static void gelu(float *values, int64_t count, int me, int all) {
     for (int64_t i = count * me / all; i < count * (me + 1) / all; i++)
         values[i] *= 0.5f * (1.0f + __builtin_erff(values[i] * 0.707106781f));
+}
+
+/* The router's logits to weights: a softmax over the experts, and one over the pair, minus for the weaker of the two. */
+static void weigh_experts(const Head *head, float *logits) {
+    float total = 0, highest = logits[0];
+    for (int64_t expert = 1; expert < head->experts; expert++)
+        if (logits[expert] > highest) highest = logits[expert];
+    for (int64_t expert = 0; expert < head->experts; expert++)
+        total += logits[expert] = __builtin_expf(logits[expert] - highest);
+    for (int64_t expert = 0; expert < head->experts; expert++) logits[expert] /= total;
+    if (!head->contrastive) return;
+    float *pair = logits + head->experts;
+    const int first_is_stronger = pair[0] >= pair[1];
+    const float stronger = 1.0f / (1.0f + __builtin_expf(-__builtin_fabsf(pair[0] - pair[1])));
+    pair[0] = first_is_stronger ? stronger : stronger - 1.0f;
+    pair[1] = first_is_stronger ? stronger - 1.0f : stronger;
+}
+
+/* This thread's part of the rows' numbers: the stream plus the weighed experts. */
+static void mix(const Head *head, const HeadPass *pass, const float *weights, float *result, int me, int all) {
+    const int64_t hidden = head->hidden, count = pass->rows * hidden;
+    for (int64_t i = count * me / all; i < count * (me + 1) / all; i++) {
+        const float *own = weights + i / hidden * head->router.outputs;
+        float sum = pass->stream[i];
+        for (int64_t expert = 0; expert < head->experts; expert++) sum += own[expert] * pass->outputs[expert * count + i];
+        result[i] = sum;
+    }
 }
 
 static void draft(const Head *head, const HeadPass *pass, int me, int all) {
@@ -64,6 +93,11 @@ static void draft(const Head *head, const HeadPass *pass, int me, int all) {
     for (int64_t expert = 0; expert < head->experts; expert++)
         multiply(head->write + expert, pass->activity + expert * rows * inner, pass->outputs + expert * rows * hidden,
                  rows, 0, me, all);
+    for (int64_t row = rows * me / all; row < rows * (me + 1) / all; row++)
+        weigh_experts(head, pass->router + row * head->router.outputs);
+    meet(all);
+    mix(head, pass, pass->router, pass->features, me, all);
+    if (head->contrastive) mix(head, pass, pass->router + head->experts, pass->contrast, me, all);
 }
 
 typedef struct {

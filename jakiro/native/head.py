@@ -1,6 +1,7 @@
 """A draft head's layer as one call of the compiled functions."""
 
 import ctypes
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +12,22 @@ from jakiro.native.linear import NativeLinear, largest_exponent, lossless_expone
 from jakiro.rotary import AngleTable
 
 
+class NativeOutput(NamedTuple):
+    """One pass: the stream before the experts, their outputs (experts first), and what the router makes of both.
+
+    Contrastive features and weights, + for the stronger expert and − for the weaker, are None without the branch.
+    """
+
+    residual: Tensor
+    expert_outputs: Tensor
+    features: Tensor
+    contrastive: Tensor | None
+    router_weights: Tensor
+    contrastive_weights: Tensor | None
+
+
 class NativeHeadLayer(nn.Module):
-    """Made from a head's input projection and layer, whose weights it copies; called as `LeanHeadLayer`.
+    """Made from a head's input projection and layer, whose weights it copies.
 
     Args:
         projection: the input projection; deeper: that of features from further layers, or None.
@@ -57,6 +72,7 @@ class NativeHeadLayer(nn.Module):
                 self.head_dim**-0.5,
                 *sizes,
                 len(experts[0]) == 3,
+                self.router.out_features > len(experts),
             )
             for wide, projection in ((False, self.projection), (True, self.wide_projection))
             if projection is not None
@@ -70,16 +86,17 @@ class NativeHeadLayer(nn.Module):
 
     def forward(
         self, embeddings: Tensor, features: Tensor, positions: Tensor, mask: Tensor | None, cache: HeadCache | None
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """As `JakiroHead.forward` takes them; gives what `HeadLayer` gives."""
+    ) -> NativeOutput:
+        """As `JakiroHead.forward` takes them."""
         batch, rows = embeddings.shape[:2]
         if batch > 1:
             parts = [
                 self(embeddings[i, None], features[i, None], positions[i % len(positions), None], mask, cache)
                 for i in range(batch)
             ]
-            streams, outputs, routers = zip(*parts, strict=True)
-            return torch.cat(streams), torch.cat(outputs, dim=1), torch.cat(routers)
+            return NativeOutput(
+                *(torch.cat(each, dim=-3) if each[0] is not None else None for each in zip(*parts, strict=True))
+            )
         if cache is None:
             keys, values = embeddings.new_empty(2, self.kv_heads, rows, self.head_dim)
             start, last = 0, int(positions.max())
@@ -90,25 +107,30 @@ class NativeHeadLayer(nn.Module):
         if mask is None:
             mask = torch.ones((rows, start + rows), dtype=torch.bool, device=embeddings.device).tril(start)
         inputs = torch.cat([embeddings[0], features[0]], dim=-1)
+        structure = self._structures[inputs.shape[1] > 2 * self.hidden_size]
         cos, sin = self._angles.at(positions[0], last)
         hidden, router_rows, experts = self.hidden_size, self.router.out_features, len(self.write)
         widths = [hidden, (self.heads + 2 * self.kv_heads) * self.head_dim, self.heads * self.head_dim]
-        widths += [experts * self.inner_size, experts * hidden, router_rows]
+        widths += [experts * self.inner_size, experts * hidden, router_rows, hidden, hidden]
         threads = torch.get_num_threads()
         own = threads * library().jakiro_own_floats(rows, hidden, start + rows, self.head_dim)
         buffers = inputs.new_empty(rows * sum(widths) + own).split([*(rows * width for width in widths), own])
-        stream, outputs, router = buffers[0], buffers[4], buffers[5]
+        stream, _, _, _, outputs, router, mixed, contrast, _ = buffers
         mask = mask.reshape(rows, start + rows).contiguous()
         read = (inputs, cos, sin, mask, keys, values, *buffers)
         library().jakiro_draft(
-            ctypes.byref(self._structures[features.shape[-1] > embeddings.shape[-1]]),
+            ctypes.byref(structure),
             ctypes.byref(HeadPass(rows, start, keys.shape[1], *(each.data_ptr() for each in read))),
             threads,
         )
-        return (
+        weights, pair = router.view(1, rows, router_rows).split([experts, router_rows - experts], dim=-1)
+        return NativeOutput(
             stream.view(1, rows, hidden),
             outputs.view(experts, 1, rows, hidden),
-            router.view(1, rows, router_rows),
+            mixed.view(1, rows, hidden),
+            contrast.view(1, rows, hidden) if router_rows > experts else None,
+            weights,
+            pair if router_rows > experts else None,
         )
 
 

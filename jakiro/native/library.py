@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from jakiro.folders import cache_folder
-from jakiro.machine import processor_name
+from jakiro.machine import processor_features, processor_name
 
 _FOLDER = Path(__file__).parent
 _COMPILERS = ("cc", "gcc", "clang")
@@ -87,7 +87,8 @@ class Head(ctypes.Structure):
         ("norm", _Pointer),
         ("eps", ctypes.c_float),
         ("scaling", ctypes.c_float),
-        *((name, _Long) for name in ("hidden", "inner", "experts", "heads", "kv_heads", "head_dim", "gated")),
+        *((name, _Long) for name in ("hidden", "inner", "experts", "heads", "kv_heads", "head_dim")),
+        *((name, _Long) for name in ("gated", "contrastive")),
     ]
 
 
@@ -97,7 +98,8 @@ class HeadPass(ctypes.Structure):
     _fields_ = [
         *((name, _Long) for name in ("rows", "length", "capacity")),
         *((name, _Pointer) for name in ("input", "cos", "sin", "visible", "keys", "values")),
-        *((name, _Pointer) for name in ("stream", "joint", "attended", "activity", "outputs", "router", "own")),
+        *((name, _Pointer) for name in ("stream", "joint", "attended", "activity", "outputs", "router")),
+        *((name, _Pointer) for name in ("features", "contrast", "own")),
     ]
 
 
@@ -143,7 +145,8 @@ def _built(compiler: str) -> Path:
     command = [compiler, *_FLAGS, native]
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=_TIMEOUT_SECONDS).stdout
     files = sorted([*_FOLDER.glob("*.c"), *_FOLDER.glob("*.h")])
-    described = "\0".join([*(file.read_text(encoding="utf-8") for file in files), *command, version, processor_name()])
+    processor = (processor_name(), processor_features())
+    described = "\0".join([*(file.read_text(encoding="utf-8") for file in files), *command, version, *processor])
     path = cache_folder() / "native" / f"{hashlib.sha256(described.encode()).hexdigest()[:16]}.so"
     if not path.is_file():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -180,6 +183,7 @@ def _loaded(path: Path) -> ctypes.CDLL:
         *[_Pointer, _Long, _Long, ctypes.c_float, _Pointer, ctypes.c_float, _Long],
         *[_Pointer, _Pointer, _Pointer, _Long],
     ]
+    library.jakiro_columns.argtypes = [_Pointer, _Long, _Long, _Pointer, _Long, _Pointer]
     library.jakiro_decode.argtypes = [ctypes.POINTER(Decoder), ctypes.POINTER(Pass), _Long]
     library.jakiro_draft.argtypes = [ctypes.POINTER(Head), ctypes.POINTER(HeadPass), _Long]
     return library
