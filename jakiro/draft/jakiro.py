@@ -75,7 +75,8 @@ class JakiroHead(nn.Module):
         self.embedding: Tensor | None = None
         self.output_weight: Tensor | None = None
         self._output_layer: nn.Module | None = None
-        self._lean: LeanHeadLayer | NativeHeadLayer | None = None
+        self._lean: LeanHeadLayer | None = None
+        self._native: NativeHeadLayer | None = None
         self.precision = "full"
 
     def bind(self, embedding: Tensor, output_weight: Tensor) -> "JakiroHead":
@@ -108,7 +109,8 @@ class JakiroHead(nn.Module):
         """Packs the matrices for drafting on a CPU, as far as this build of torch can; no training after it.
 
         Args:
-            precision: "int8" rounds the large matrices to 8 bits, "full" keeps their numbers.
+            precision: "int8" rounds the large matrices to 8 bits, or the layer's to 16 where compiled functions run it;
+                "full" keeps their numbers.
         """
         device, dtype = self.fc.weight.device, self.fc.weight.dtype
         if not packing_works(device, dtype) or changes_with_length(self.rotary):
@@ -116,10 +118,9 @@ class JakiroHead(nn.Module):
         self.precision = "int8" if precision == "int8" and quantizing_works(device) else "full"
         rounded = QuantizedLinear if self.precision == "int8" else packed_linear
         parts = (self.fc, self.fc_layers if self.config.feature_layers else None, self.layers[0], self.rotary)
+        self._lean = LeanHeadLayer(*parts, packed_linear, rounded)
         if native_works() and NativeHeadLayer.fits(self.layers[0]):
-            self._lean = NativeHeadLayer(*parts, rounded=self.precision == "int8")
-        else:
-            self._lean = LeanHeadLayer(*parts, packed_linear, rounded)
+            self._native = NativeHeadLayer(*parts, rounded=self.precision == "int8")
         self._output_layer = rounded(self.output_weight, None)
         self.layers = nn.ModuleList()
         return self
@@ -148,8 +149,8 @@ class JakiroHead(nn.Module):
             mask: bool, broadcastable to (batch, heads, rows, keys); None means causal over the rows alone.
             cache: rows before these, extended in place.
         """
-        if isinstance(self._lean, NativeHeadLayer):
-            found = self._lean(embeddings, features, positions, mask, cache)
+        if self._native is not None and self._native.takes(embeddings, cache):
+            found = self._native(embeddings, features, positions, mask, cache)
             residual, expert_outputs, weights = found.residual, found.expert_outputs, found.router_weights
             if self.config.fusion == "decoupled":
                 return HeadOutput(residual + expert_outputs, None, residual, expert_outputs, weights, None)

@@ -1,5 +1,6 @@
 /* Queries that share a key/value head run together, so that its keys are turned around, and its values widened, once. */
 
+#define _GNU_SOURCE /* memrchr */
 #include "attention.h"
 
 /* Queries of one batch; queries whose scores, and whose sums over values, fit into registers together. */
@@ -40,7 +41,9 @@ void turn_and_store(const Attention *at, int me, int all) {
 /* A batch: some queries of one key/value head. */
 typedef struct {
     const Attention *at;
-    int64_t keys, padded, kv_head, count;
+    int64_t keys;   /* those that any of its queries sees lie before this one */
+    int64_t padded; /* the same in whole vectors */
+    int64_t kv_head, count;
     const float *queries[BATCH];   /* each (head_dim,) */
     const uint8_t *visible[BATCH]; /* each (keys,) */
     float *scores;                 /* (count, padded) */
@@ -201,17 +204,21 @@ void attend(const Attention *at, float *own, int me, int all) {
         const int64_t kv_head = task / shared, behind = (kv_head + 1) * shared;
         count = (behind < end ? behind : end) - task;
         if (count > BATCH) count = BATCH;
-        Batch batch = {at, keys, padded, kv_head, count, {0}, {0}, scores, tile, sums, wide};
+        Batch batch = {at, 0, 0, kv_head, count, {0}, {0}, scores, tile, sums, wide};
         float *results[BATCH];
         for (int64_t query = 0; query < count; query++) {
             const int64_t head = (task + query) / at->rows, row = (task + query) % at->rows;
             batch.queries[query] = at->joint + (row * (at->heads + 2 * at->kv_heads) + head) * width;
             batch.visible[query] = at->visible + row * keys;
             results[query] = at->attended + (row * at->heads + head) * width;
+            const uint8_t *last = memrchr(batch.visible[query], 1, keys);
+            if (last && last - batch.visible[query] >= batch.keys) batch.keys = last - batch.visible[query] + 1;
         }
+        batch.padded = padded_keys(batch.keys);
         score(&batch);
         double totals[BATCH];
-        for (int64_t query = 0; query < count; query++) totals[query] = weigh(scores + query * padded, padded);
+        for (int64_t query = 0; query < count; query++)
+            totals[query] = weigh(scores + query * batch.padded, batch.padded);
         sum_values(&batch);
         for (int64_t query = 0; query < count; query++)
             for (int64_t i = 0; i < width; i++) results[query][i] = (float)(sums[query * width + i] / totals[query]);

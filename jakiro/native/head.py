@@ -11,6 +11,8 @@ from jakiro.native.library import Head, HeadPass, Matrix, library
 from jakiro.native.linear import NativeLinear, largest_exponent, lossless_exponent
 from jakiro.rotary import AngleTable
 
+_MOST_ROWS = 64
+
 
 class NativeOutput(NamedTuple):
     """One pass: the stream before the experts, their outputs (experts first), and what the router makes of both.
@@ -79,33 +81,24 @@ class NativeHeadLayer(nn.Module):
         }
 
     @staticmethod
+    def takes(embeddings: Tensor, cache: HeadCache | None) -> bool:
+        """Whether these are the few rows of a draft; a prompt is better read by kernels for many rows."""
+        return isinstance(cache, HeadCache) and embeddings.shape[0] == 1 and embeddings.shape[1] <= _MOST_ROWS
+
+    @staticmethod
     def fits(layer: HeadLayer) -> bool:
         """Whether the experts' gates, where they have any, fill whole panels of weights."""
         linears = list(layer.mlp_moe.experts[0].children())
         return len(linears) == 2 or linears[-1].in_features % library().jakiro_panel() == 0
 
     def forward(
-        self, embeddings: Tensor, features: Tensor, positions: Tensor, mask: Tensor | None, cache: HeadCache | None
+        self, embeddings: Tensor, features: Tensor, positions: Tensor, mask: Tensor | None, cache: HeadCache
     ) -> NativeOutput:
-        """As `JakiroHead.forward` takes them."""
-        batch, rows = embeddings.shape[:2]
-        if batch > 1:
-            parts = [
-                self(embeddings[i, None], features[i, None], positions[i % len(positions), None], mask, cache)
-                for i in range(batch)
-            ]
-            return NativeOutput(
-                *(torch.cat(each, dim=-3) if each[0] is not None else None for each in zip(*parts, strict=True))
-            )
-        if cache is None:
-            keys, values = embeddings.new_empty(2, self.kv_heads, rows, self.head_dim)
-            start, last = 0, int(positions.max())
-        else:
-            keys, values = cache.keys[0], cache.values[0]
-            start = cache.extend(rows)
-            last = cache.length
+        """As `JakiroHead.forward` takes them, for rows that `takes` takes."""
+        rows, start = embeddings.shape[1], cache.extend(embeddings.shape[1])
+        keys, values, last = cache.keys[0], cache.values[0], cache.length
         if mask is None:
-            mask = torch.ones((rows, start + rows), dtype=torch.bool, device=embeddings.device).tril(start)
+            mask = torch.ones((rows, last), dtype=torch.bool, device=embeddings.device).tril(start)
         inputs = torch.cat([embeddings[0], features[0]], dim=-1)
         structure = self._structures[inputs.shape[1] > 2 * self.hidden_size]
         cos, sin = self._angles.at(positions[0], last)
