@@ -131,18 +131,22 @@ static double weigh(float *scores, int64_t padded) {
     return total;
 }
 
-#define SUMS(QUERIES)                                                                                              \
-    static void sums_##QUERIES(const float *const *weights, const double *wide, int64_t keys, int64_t width, double *sums) { \
-        doubles sum[QUERIES][STRIPE];                                                                              \
-        for (int query = 0; query < QUERIES; query++)                                                              \
-            for (int part = 0; part < STRIPE; part++) sum[query][part] = *(doubles *)(sums + query * width + part * DOUBLES); \
-        for (int64_t key = 0; key < keys; key++)                                                                   \
-            for (int part = 0; part < STRIPE; part++) {                                                            \
-                const doubles values = *(const doubles *)(wide + key * width + part * DOUBLES);                    \
-                for (int query = 0; query < QUERIES; query++) sum[query][part] += (double)weights[query][key] * values; \
-            }                                                                                                      \
-        for (int query = 0; query < QUERIES; query++)                                                              \
-            for (int part = 0; part < STRIPE; part++) *(doubles *)(sums + query * width + part * DOUBLES) = sum[query][part]; \
+#define SUMS(QUERIES)                                                                                      \
+    static void sums_##QUERIES(const float *const *weights, const double *wide, int64_t keys, int64_t width, \
+                               double *sums) {                                                             \
+        doubles sum[QUERIES][STRIPE];                                                                      \
+        for (int query = 0; query < QUERIES; query++)                                                      \
+            for (int part = 0; part < STRIPE; part++)                                                      \
+                sum[query][part] = *(doubles *)(sums + query * width + part * DOUBLES);                    \
+        for (int64_t key = 0; key < keys; key++)                                                           \
+            for (int part = 0; part < STRIPE; part++) {                                                    \
+                const doubles values = *(const doubles *)(wide + key * width + part * DOUBLES);            \
+                for (int query = 0; query < QUERIES; query++)                                              \
+                    sum[query][part] += (double)weights[query][key] * values;                              \
+            }                                                                                              \
+        for (int query = 0; query < QUERIES; query++)                                                      \
+            for (int part = 0; part < STRIPE; part++)                                                      \
+                *(doubles *)(sums + query * width + part * DOUBLES) = sum[query][part];                    \
     }
 SUMS(1)
 #if SUMMED > 1

@@ -83,7 +83,7 @@ static inline void exchange(vec rows[LANES]) {
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC unroll 4
     for (int distance = 1; distance < LANES; distance *= 2) {
-        ints for_first, for_second;
+        ints for_first = {0}, for_second = {0};
 #pragma GCC unroll 16
         for (int lane = 0; lane < LANES; lane++) {
             for_first[lane] = lane & distance ? (lane ^ distance) + LANES : lane;
