@@ -55,9 +55,9 @@ bench-recorded: $(VENV)/.requirements
 # Nothing else computes meanwhile, so the threads of the model may spin
 recordings: export GOMP_SPINCOUNT = 1000000
 recordings: $(VENV)/.requirements
-	$(RUN) -m app.record
-	$(RUN) -m app.record_lesson
-	$(RUN) -m app.replay
+	$(RUN) -m app.tools.record
+	$(RUN) -m app.tools.record_lesson
+	$(RUN) -m app.tools.replay
 
 check-requirements:
 	$(PYTHON) tests/check_requirements.py

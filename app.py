@@ -5,10 +5,10 @@ import os
 import sys
 from pathlib import Path
 
-from app import page
-from app.devices import device_for
-from app.limits import Limits
-from app.serving import read_logins
+from app.devices.choose import device_for
+from app.page import build as page
+from app.serving.limits import Limits
+from app.serving.server import read_logins
 
 
 def read_arguments() -> argparse.Namespace:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from app import words
+from app.words import page as words
 from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
 from jakiro.text import ROLES
 

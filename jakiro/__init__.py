@@ -3,7 +3,7 @@
 __version__ = "0.1.0"
 
 _PUBLIC = {
-    "JakiroGenerator": "jakiro.generate",
+    "JakiroGenerator": "jakiro.generator",
     "SamplingParams": "jakiro.config",
     "TreeConfig": "jakiro.config",
     "Trace": "jakiro.trace",

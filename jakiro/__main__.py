@@ -1,6 +1,6 @@
 """`python -m jakiro`."""
 
-from jakiro.cli import main
+from jakiro.cli.main import main
 
 if __name__ == "__main__":
     main()

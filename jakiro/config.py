@@ -116,7 +116,7 @@ class DraftConfig:
         num_experts: 2 for Jakiro, 1 for an EAGLE head.
         fc_bias: whether the input projection has a bias.
         feature_layers: layers of the target that are read beside its last hidden state, ascending; see
-            `jakiro.feature_layers`.
+            `jakiro.target.features`.
         rope_parameters: the target family's rotary settings as transformers writes them.
         calibration: what log q weighs by key "main/<depth>/greedy", "contrastive/<depth>/sampled", …, 1 where a key is
             missing, and what the shared noise weighs beside "sampled" by "main/<depth>/noise", …, else the same.

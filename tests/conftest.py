@@ -27,8 +27,8 @@ def scripted():
 @pytest.fixture
 def without_compiled_functions(monkeypatch):
     """Torch's operations alone: what lanes run on a GPU, and what a recorder in CUDA's place can repeat."""
-    monkeypatch.setattr("jakiro.linear.native_works", lambda: False)
-    monkeypatch.setattr("jakiro.native.sampling.library", lambda: None)
+    monkeypatch.setattr("jakiro.kernels.linear.native_works", lambda: False)
+    monkeypatch.setattr("jakiro.kernels.compiled.sampling.library", lambda: None)
 
 
 @pytest.fixture(autouse=True)

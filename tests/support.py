@@ -22,15 +22,15 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from jakiro.candidates import Chain
 from jakiro.config import DraftConfig, SamplingParams, TreeConfig
-from jakiro.draft.jakiro import JakiroHead
-from jakiro.drafting import HeadDrafter
-from jakiro.generate import JakiroGenerator
-from jakiro.sampling import KeyedNoise
-from jakiro.target import TargetModel
+from jakiro.core.sampling import KeyedNoise
+from jakiro.core.tree import BRANCH_CONTEXT, DraftTree
+from jakiro.drafting.base import HeadDrafter
+from jakiro.drafting.merged import Chain
+from jakiro.generator import JakiroGenerator
+from jakiro.heads.jakiro import JakiroHead
+from jakiro.target.model import TargetModel
 from jakiro.trace import Step, pooled_tau
-from jakiro.tree import BRANCH_CONTEXT, DraftTree
 
 DEVICE = torch.device(os.environ.get("JAKIRO_TEST_DEVICE") or "cpu")
 HIDDEN_SIZE = 64

@@ -9,16 +9,16 @@ import json
 import pytest
 import torch
 
-from jakiro import zoo
-from jakiro.budget import DeviceProfile
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.draft.checkpoint import file_sha256, load_head, weights_file
-from jakiro.drafting import HeadDrafter
+from jakiro.drafting.base import HeadDrafter
+from jakiro.engine.budget import DeviceProfile
 from jakiro.folders import assets_folder
-from jakiro.generate import JakiroGenerator
-from jakiro.loading import cpu_computes_bfloat16
+from jakiro.generator import JakiroGenerator
+from jakiro.heads.checkpoint import file_sha256, load_head, weights_file
 from jakiro.text import encode_messages
 from jakiro.trace import first_difference
+from jakiro.zoo import table as zoo
+from jakiro.zoo.loading import cpu_computes_bfloat16
 from tests.support import DEVICE, PassRecorder, assert_drafting_took_part
 
 PROMPTS = [

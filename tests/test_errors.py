@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.draft.checkpoint import save_head
-from jakiro.generate import JakiroGenerator
-from jakiro.target import TargetModel
+from jakiro.generator import JakiroGenerator
+from jakiro.heads.checkpoint import save_head
+from jakiro.target.model import TargetModel
 from tests.support import TREE, byte_tokenizer, prompt_ids, tiny_generator, tiny_head, tiny_model, tiny_target
 
 QUESTION, SAMPLING = "Why?", SamplingParams(max_new_tokens=6)

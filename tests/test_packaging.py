@@ -111,7 +111,8 @@ for package in (app, jakiro):
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         if not module.name.startswith("app.ray_") and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
-from app import local_device, page
+from app.devices import local as local_device
+from app.page import build as page
 page.build(local_device.LocalDevice(object))
 """
     result = subprocess.run([sys.executable, "-I", "-S", "-c", code], cwd=ROOT, capture_output=True, text=True)

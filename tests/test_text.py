@@ -6,8 +6,8 @@ import pytest
 from tokenizers import Tokenizer, decoders, models
 from transformers import PreTrainedTokenizerFast
 
-from jakiro import zoo
 from jakiro.text import IncrementalDecoder, TokenText, as_messages, encode_messages
+from jakiro.zoo import table as zoo
 
 
 @pytest.fixture(scope="module")

@@ -3,11 +3,11 @@
 import math
 import time
 
-from jakiro.recording import nodes_from
+from jakiro.core.tree import BRANCH_CONTEXT, BRANCH_CONTRASTIVE, BRANCH_MAIN
+from jakiro.core.verify import Outcome
+from jakiro.engine.recorder import nodes_from
 from jakiro.text import TokenText
 from jakiro.trace import Step, Trace
-from jakiro.tree import BRANCH_CONTEXT, BRANCH_CONTRASTIVE, BRANCH_MAIN
-from jakiro.verify import Outcome
 
 _BRANCHES = {"contrastive": BRANCH_CONTRASTIVE, "context": BRANCH_CONTEXT}
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from jakiro.draft.jakiro import JakiroHead
-from jakiro.loading import ReadPair
-from jakiro.placement import free_memory
+from jakiro.heads.jakiro import JakiroHead
+from jakiro.zoo.loading import ReadPair
+from jakiro.zoo.placement import free_memory
 
 WIDTH_UNIT = 64
 # On a CPU layers are held twice while they are packed.

@@ -5,11 +5,11 @@ Its own copy, because ours runs with other attention; the weights are the same.
 
 import time
 
-from jakiro import zoo
 from jakiro.bench.questions import Question
 from jakiro.bench.runner import Lane, Run
 from jakiro.config import SamplingParams
 from jakiro.text import TokenText, encode_messages
+from jakiro.zoo import table as zoo
 
 LOOKUP_TOKENS = 8
 

@@ -9,9 +9,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from app import page as app_page
-from app import web
-from app.local_device import LocalDevice
+from app.devices.local import LocalDevice
+from app.page import build as app_page
+from app.page import web
 from tests.app.fake import FakeGenerator
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")

@@ -4,7 +4,7 @@ import itertools
 import json
 import math
 
-from app import lesson, web
+from app.page import lesson, web
 
 MOUNT = """data => {
   document.body.dataset.jakiroTab = "lesson";

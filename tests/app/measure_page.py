@@ -16,9 +16,10 @@ from collections.abc import Iterator
 
 from playwright.sync_api import sync_playwright
 
-from app import page, words
-from app.device import Event
-from app.local_device import LocalDevice
+from app.devices.base import Event
+from app.devices.local import LocalDevice
+from app.page import build as page
+from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
 from tests.app.conftest import BROWSERS, FLAGS
 

@@ -2,9 +2,9 @@
 
 import sys
 
-from app import page
-from app.limits import Limits
-from app.local_device import LocalDevice
+from app.devices.local import LocalDevice
+from app.page import build as page
+from app.serving.limits import Limits
 from tests.app.fake import FakeGenerator, default_answer
 
 

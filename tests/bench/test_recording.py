@@ -2,7 +2,7 @@
 
 from jakiro.bench.recording import _outcome_of, milliseconds_to_record
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.recording import nodes_from
+from jakiro.engine.recorder import nodes_from
 from tests.support import tiny_generator
 
 

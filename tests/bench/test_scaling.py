@@ -7,11 +7,11 @@ import torch
 
 from jakiro.bench.scaling import OFFICIAL, Widener, widen
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.drafting import HeadDrafter
-from jakiro.generate import JakiroGenerator
-from jakiro.loading import ReadPair
-from jakiro.target import TargetModel
-from jakiro.zoo import Pair
+from jakiro.drafting.base import HeadDrafter
+from jakiro.generator import JakiroGenerator
+from jakiro.target.model import TargetModel
+from jakiro.zoo.loading import ReadPair
+from jakiro.zoo.table import Pair
 from tests.support import HEADS, byte_tokenizer, tiny_head, tiny_model, tiny_target
 
 LIMIT = 3_000_000

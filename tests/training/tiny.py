@@ -5,9 +5,9 @@ from pathlib import Path
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from jakiro.draft.jakiro import JakiroHead
-from jakiro.training.features import FeatureCache, write_features
-from jakiro.training.start import head_config
+from jakiro.heads.jakiro import JakiroHead
+from jakiro.training.data.features import FeatureCache, write_features
+from jakiro.training.recipe.start import head_config
 
 VOCAB_SIZE, HIDDEN = 40, 16
 

@@ -1,0 +1,55 @@
+"""What runs an answer: the one interface between the queue of visitors and a model, here or elsewhere.
+
+The page knows nothing else of models. `app/devices/local.py` runs one in this process; other implementations may run it
+in another process or on other machines, so everything that crosses is plain data that can be pickled.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from app.asking import Asking
+
+# ("header", method, Header), ("step", method, Step) or ("end", method, reason); the reason is a trace's end_reason
+Event = tuple[str, str, object]
+LOADING, MEASURING = "loading", "measuring"
+
+
+class Device(Protocol):
+    """Runs answers; the service loads it once in the background and then gives it one asking a place at a time."""
+
+    @property
+    def places(self) -> int:
+        """How many answers it runs at once; it may change while the page is up, and is at least 1."""
+
+    @property
+    def status(self) -> dict:
+        """What runs where, in the keys of `JakiroGenerator.status`; asked for only after `load`."""
+
+    @property
+    def costs(self) -> dict | None:
+        """What passes cost on this device, as `DeviceProfile.to_dict` writes it; None where it is not known."""
+
+    def load(self, told: Callable[[str, float | None], None]) -> None:
+        """Makes ready, in a thread of the service's; returns when answers can be given.
+
+        Args:
+            told: takes how far it is: LOADING or MEASURING, and the share done from 0 to 1, None where unknown.
+
+        Raises:
+            Exception: what went wrong; its text is shown to visitors behind "The model could not be loaded".
+        """
+
+    def answer(self, asking: Asking, halt: threading.Event) -> Iterator[Event]:
+        """Runs one answer in the caller's thread: the headers of all methods, then steps, then an end for each method.
+
+        It ends soon after `halt` is set, within a second even where no event is due, with ends that say "stopped"
+        for methods that were not done. Closing the iterator frees the place as well, but gives no more events.
+        A failure leaves the device fit for the next asking.
+
+        Raises:
+            ValueError: one sentence for the visitor. Anything else is taken for a defect and not shown in detail.
+        """
+
+    def close(self) -> None:
+        """Gives back what it holds; called once, after the last answer."""

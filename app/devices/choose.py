@@ -1,0 +1,39 @@
+"""Which device runs the answers: one in this process, a borrowed GPU on ZeroGPU, or workers of a Ray cluster."""
+
+import argparse
+import importlib.util
+from collections.abc import Callable
+
+from app.devices import zero as zero_device
+from app.devices.base import Device
+from app.devices.local import LocalDevice
+from app.words import page as words
+
+
+def device_for(arguments: argparse.Namespace, load_generator: Callable[[], object]) -> Device:
+    """The device that the command line and the surroundings ask for; nothing is loaded yet.
+
+    Args:
+        load_generator: loads the pair into this process, for the device that is here.
+
+    Raises:
+        ValueError: workers asked for without Ray.
+    """
+    if arguments.workers:
+        if importlib.util.find_spec("ray") is None:
+            raise ValueError(words.RAY_MISSING)
+        from app.devices.ray_device import RayDevice
+
+        return RayDevice(arguments.workers)
+    if not zero_device.is_here():
+        return LocalDevice(load_generator)
+    # Spaces prepares torch for processes without a GPU when its package is imported
+    import spaces
+
+    def read_pair():
+        from jakiro.zoo import loading
+
+        dtype = arguments.dtype or zero_device.DTYPE
+        return loading.read_pair(arguments.target, arguments.head, "cpu", dtype, arguments.numerics, "full")
+
+    return zero_device.ZeroDevice(read_pair, spaces.GPU)

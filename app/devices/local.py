@@ -1,0 +1,121 @@
+"""A model in this process: the simplest device, and the loop that turns a generator's answer into plain events."""
+
+import gc
+import sys
+import threading
+from collections.abc import Callable, Iterator
+
+from app.asking import DRAFTED, PLAIN, Asking
+from app.devices.base import LOADING, MEASURING, Event
+from app.words import page as words
+from jakiro.zoo.progress import told_to
+
+
+class LocalDevice:
+    """Runs one answer at a time on the generator that `load_generator` makes."""
+
+    places = 1
+
+    def __init__(self, load_generator: Callable[[], object]) -> None:
+        self._load_generator = load_generator
+        self.generator = None
+
+    @property
+    def status(self) -> dict:
+        return self.generator.status
+
+    @property
+    def costs(self) -> dict | None:
+        profile = getattr(self.generator, "profile", None)
+        return profile.to_dict() if profile is not None else None
+
+    def load(self, told: Callable[[str, float | None], None]) -> None:
+        told(LOADING, None)
+        with told_to(lambda share: told(LOADING, share if share < 1 else None)):
+            generator = self._load_generator()
+        if generator.status["head"]:
+            # What passes cost here is measured before the first answer needs it; the library keeps the result
+            told(MEASURING, None)
+            _ = generator.profile
+        self.generator = generator
+
+    def swap(self, load_generator: Callable[[], object], told: Callable[[str, float | None], None]) -> None:
+        """Runs another pair from now on; where it cannot be loaded the old one stays, and the error comes through."""
+        before, self._load_generator = self._load_generator, load_generator
+        try:
+            self.load(told)
+        except Exception:
+            self._load_generator = before
+            raise
+        finally:
+            free_memory()
+
+    def answer(self, asking: Asking, halt: threading.Event) -> Iterator[Event]:
+        num_tokens: dict[str, int] = {}
+        try:
+            for event in answer_events(self.generator, asking, halt.is_set):
+                kind, method, payload = event
+                if kind == "header":
+                    num_tokens[method] = payload.num_prompt_tokens + 1
+                elif kind == "step":
+                    num_tokens[method] += len(payload.committed_ids)
+                yield event
+            return
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+        # Behind the handler, where no traceback holds the answer's tensors any more
+        free_memory()
+        tokens = max(num_tokens.values(), default=0)
+        raise ValueError(words.OUT_OF_MEMORY_AT.format(tokens=tokens) if tokens else words.OUT_OF_MEMORY)
+
+    def close(self) -> None:
+        self.generator = None
+        free_memory()
+
+
+def answer_events(generator, asking: Asking, halted: Callable[[], bool]) -> Iterator[Event]:
+    """The events of one answer on a `JakiroGenerator`; the caches live as long as the iterator.
+
+    Raises:
+        ValueError: the prompt is longer than the asking allows or the model reads, with both numbers.
+    """
+    generator = generator.with_numerics(asking.numerics)
+    messages, methods = list(asking.messages), asking.methods
+    if asking.max_prompt_tokens is not None:
+        _check_length(generator.num_prompt_tokens(messages), asking.max_prompt_tokens)
+    if not generator.status["head"]:
+        methods = tuple(method for method in methods if method != DRAFTED) or (PLAIN,)
+    if len(methods) > 1:
+        source = generator.race(messages, asking.params, methods=methods, tree=asking.tree)
+        steps, traces = iter(source), source.traces
+    else:
+        source = generator.stream(messages, asking.params, method=methods[0], tree=asking.tree)
+        steps, traces = ((methods[0], step) for step in source), {methods[0]: source.trace}
+    try:
+        for method, trace in traces.items():
+            yield "header", method, trace.header
+        while not halted() and (pair := next(steps, None)) is not None:
+            yield "step", *pair
+    finally:
+        source.close()
+    for method, trace in traces.items():
+        yield "end", method, trace.end_reason or "stopped"
+
+
+def _check_length(came: int, limit: int) -> None:
+    if came > limit:
+        raise ValueError(words.PROMPT_TOO_MANY_TOKENS.format(came=came, limit=limit, excess=came - limit))
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Python's own error, and those of devices, which name it in their text only."""
+    return isinstance(error, MemoryError) or "out of memory" in str(error).lower()
+
+
+def free_memory() -> None:
+    """Gives memory of finished answers back to the device."""
+    gc.collect()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        torch.cuda.empty_cache()

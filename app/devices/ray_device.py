@@ -1,0 +1,77 @@
+"""Workers of a Ray cluster as the page's device; what they are is `ray_workers.py`. Imported only where Ray is."""
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+
+import ray
+from ray.exceptions import RayError
+
+from app.asking import Asking
+from app.devices.base import LOADING, Event
+from app.devices.ray_workers import Relay
+from app.devices.remote import follow
+from app.words import page as words
+
+
+class RayDevice:
+    """Sends each answer to a worker of the application "jakiro" in a Ray cluster.
+
+    Args:
+        address: as `ray.init` takes it: ray://host:port from anywhere, or auto on one of the cluster's machines.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._relay = None
+        self._facts = {"places": 1, "status": None, "costs": None}
+
+    @property
+    def places(self) -> int:
+        return self._facts["places"]
+
+    @property
+    def status(self) -> dict:
+        return self._facts["status"]
+
+    @property
+    def costs(self) -> dict | None:
+        return self._facts["costs"]
+
+    def load(self, told: Callable[[str, float | None], None]) -> None:
+        """Connects; its sentences say which step failed.
+
+        Raises:
+            ConnectionError: no cluster there, or none of our workers in it.
+        """
+        told(LOADING, None)
+        try:
+            ray.init(self._address, log_to_driver=False)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise ConnectionError(words.RAY_NO_CLUSTER.format(address=self._address)) from error
+        try:
+            self._relay = ray.remote(Relay).options(num_cpus=0).remote()
+            self._facts = ray.get(self._relay.facts.remote())
+        except RayError as error:
+            raise ConnectionError(words.RAY_NO_WORKERS.format(address=self._address)) from error
+
+    def answer(self, asking: Asking, halt: threading.Event) -> Iterator[Event]:
+        try:
+            yield from follow(lambda left: self._stream(asking, left), halt)
+        except (RayError, ConnectionError) as error:
+            raise ValueError(words.RAY_UNREACHABLE) from error
+
+    def close(self) -> None:
+        ray.shutdown()
+
+    def _stream(self, asking: Asking, left: threading.Event) -> Iterator[Event]:
+        key, relay = uuid.uuid4().hex, self._relay
+        ray.get(relay.open.remote(key, asking))
+        try:
+            while not left.is_set():
+                for event in ray.get(relay.take.remote(key)):
+                    if event is None:
+                        return
+                    yield event
+        finally:
+            relay.close.remote(key)

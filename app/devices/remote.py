@@ -1,0 +1,83 @@
+"""An answer's events on their way from another process: failures as plain data, and an end in time.
+
+For devices whose answers run elsewhere. Exceptions may not survive the way or lose their text on it, and a wait for
+the other side cannot be interrupted, so the first become events and the second happens in a thread of its own.
+"""
+
+import contextvars
+import queue
+import threading
+from collections.abc import Callable, Iterator
+
+from app.devices.base import Event
+from app.devices.local import free_memory
+from app.words.errors import sentence_of
+
+# ("failed", None, sentence): the last event of an answer that could not be finished
+FAILED = "failed"
+_LOOK_AROUND_SECONDS = 0.1
+
+
+def with_failures(events: Iterator[Event]) -> Iterator[Event]:
+    """The events, to be sent to another process; an exception becomes a last event with its sentence."""
+    try:
+        yield from events
+        return
+    except Exception as error:  # noqa: BLE001 - no exception may have to be pickled; the page must hear of it in words
+        sentence = sentence_of(error)
+    free_memory()
+    yield FAILED, None, sentence
+
+
+def follow(open_events: Callable[[threading.Event], Iterator[Event]], halt: threading.Event) -> Iterator[Event]:
+    """Hands on what another process sends, and ends soon after `halt` whatever the other process does.
+
+    Args:
+        open_events: gives the events until the event it is called with is set; called, read and closed in one thread,
+            which keeps the caller's context.
+        halt: set when nobody wants the rest; headers that came are then answered by an end that says "stopped".
+
+    Raises:
+        ValueError: the other side's sentence.
+    """
+    arrived: queue.SimpleQueue = queue.SimpleQueue()
+    left = threading.Event()
+
+    def read() -> None:
+        try:
+            events = open_events(left)
+            try:
+                for event in events:
+                    arrived.put(event)
+                    if left.is_set():
+                        break
+            finally:
+                events.close()
+            arrived.put(None)
+        except Exception as error:  # noqa: BLE001 - raised again in the thread that follows
+            arrived.put(error)
+
+    threading.Thread(target=contextvars.copy_context().run, args=(read,), name="follow-answer", daemon=True).start()
+    running: list[str] = []
+    try:
+        while not halt.is_set():
+            try:
+                event = arrived.get(timeout=_LOOK_AROUND_SECONDS)
+            except queue.Empty:
+                continue
+            if event is None:
+                return
+            if isinstance(event, Exception):
+                raise event
+            kind, method, payload = event
+            if kind == FAILED:
+                raise ValueError(payload)
+            if kind == "header":
+                running.append(method)
+            elif kind == "end":
+                running.remove(method)
+            yield event
+        for method in running:
+            yield "end", method, "stopped"
+    finally:
+        left.set()

@@ -1,0 +1,114 @@
+"""Named endpoints for programs: `generate`, `race`, `trace` and `stop`, as docs/api.md describes them.
+
+They share the queue, the limits and the checks of the page; what the page's own button sends is no part of them.
+"""
+
+from collections.abc import Iterator
+
+import gradio as gr
+
+from app.asking import DRAFTED, PLAIN, Asking, read_messages, whole
+from app.page import handlers
+from app.serving.runs import Runs
+from app.serving.worker import ModelService, Run, batches
+from app.words import page as words
+from app.words.errors import sentence_of
+from jakiro.config import AUTOMATIC_TREE, SamplingParams
+from jakiro.generator import METHODS
+from jakiro.trace import Trace
+
+UPDATE_SECONDS = 0.25
+
+
+def register(service: ModelService, runs: Runs) -> None:
+    """Adds the endpoints to the Blocks that are being built."""
+
+    def generate(
+        request: gr.Request, question: str, max_new_tokens: int = 96, temperature: float = 0.0, top_p: float = 1.0,
+        top_k: int = 0, seed: int = 0, method: str = DRAFTED, system_prompt: str = "", history: list | None = None,
+    ) -> dict:  # fmt: skip
+        def asking() -> Asking:
+            messages = read_messages(question, system_prompt, history)
+            params = _params(temperature, top_p, top_k, seed, max_new_tokens)
+            return Asking(messages, params, AUTOMATIC_TREE, _methods([method]))
+
+        for run, state, message in _answer(service, runs, request, asking):
+            lanes = [_lane(trace) for trace in run.traces.values()]
+            yield {"run": run.id, "state": state, "message": message, **(lanes[0] if lanes else _lane(None))}
+
+    def race(
+        request: gr.Request, question: str, max_new_tokens: int = 96, temperature: float = 0.0, top_p: float = 1.0,
+        top_k: int = 0, seed: int = 0, methods: list | None = None, system_prompt: str = "",
+        history: list | None = None,
+    ) -> dict:  # fmt: skip
+        def asking() -> Asking:
+            messages = read_messages(question, system_prompt, history)
+            params = _params(temperature, top_p, top_k, seed, max_new_tokens)
+            return Asking(messages, params, AUTOMATIC_TREE, _methods([PLAIN, DRAFTED] if methods is None else methods))
+
+        for run, state, message in _answer(service, runs, request, asking):
+            lanes = {method: _lane(trace) for method, trace in run.traces.items()}
+            yield {"run": run.id, "state": state, "message": message, "lanes": lanes}
+
+    def trace(run_id: str) -> dict:
+        return handlers.trace_of(runs, run_id)
+
+    def stop(request: gr.Request) -> dict:
+        return {"stopped": runs.stop(handlers.visitor_of(request).session)}
+
+    shared = {"concurrency_limit": None, "concurrency_id": "answers"}
+    gr.api(generate, api_name="generate", api_description=words.API_GENERATE, **shared)
+    gr.api(race, api_name="race", api_description=words.API_RACE, **shared)
+    gr.api(trace, api_name="trace", api_description=words.API_TRACE, queue=False)
+    gr.api(stop, api_name="stop", api_description=words.API_STOP, queue=False)
+
+
+def _answer(service: ModelService, runs: Runs, request: gr.Request, asking) -> Iterator[tuple[Run, str, str]]:
+    """(run, state, message) a few times a second; state is "waiting", "answering" or at the end "done".
+
+    Raises:
+        gr.Error: one sentence about what does not fit, or went wrong.
+    """
+    try:
+        run = handlers.begin(service, runs, handlers.visitor_of(request), asking(), replace=False)
+    except Exception as error:
+        raise gr.Error(sentence_of(error), print_exception=False) from error
+    message = ""
+    try:
+        for batch in batches(run.events, UPDATE_SECONDS):
+            kind, _, payload = batch[-1]
+            if kind == "error":
+                raise gr.Error(payload, print_exception=False)
+            waits = [sentence for event, _, sentence in batch if event == "wait"]
+            message = "" if run.traces else (waits or [message])[-1]
+            yield run, "done" if kind == "done" else "answering" if run.traces else "waiting", message
+    finally:
+        run.stop()
+        runs.drop_surplus()
+
+
+def _params(temperature, top_p, top_k, seed, max_new_tokens) -> SamplingParams:
+    return SamplingParams(
+        temperature=temperature, top_p=top_p, top_k=whole(top_k), seed=whole(seed), max_new_tokens=whole(max_new_tokens)
+    )
+
+
+def _methods(methods) -> tuple[str, ...]:
+    known = isinstance(methods, list) and all(isinstance(one, str) and one in METHODS for one in methods)
+    if not known or not methods or len(set(methods)) < len(methods):
+        raise ValueError(words.UNKNOWN_METHODS.format(known=", ".join(METHODS)))
+    return tuple(methods)
+
+
+def _lane(trace: Trace | None) -> dict:
+    """What is known of one method's answer so far; numbers follow the definitions in `jakiro.trace`."""
+    if trace is None:
+        return {"text": "", "num_tokens": 0, "num_steps": 0, "tau": None, "tokens_per_second": None, "end_reason": None}
+    return {
+        "text": trace.text,
+        "num_tokens": len(trace.token_ids),
+        "num_steps": len(trace.steps),
+        "tau": trace.tau,
+        "tokens_per_second": trace.tokens_per_second,
+        "end_reason": trace.end_reason,
+    }

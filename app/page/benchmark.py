@@ -1,0 +1,197 @@
+"""The tab "Benchmark": a small set measured live through the same queue as answers, or the shipped recorded results.
+
+The form and the results are drawn by the browser; what it asks for is checked here, and every number it shows is one of
+`jakiro.bench.report`.
+"""
+
+import math
+from collections.abc import Iterator
+
+import gradio as gr
+
+from app.page import web
+from app.page.handlers import visitor_of
+from app.serving.benchmark_run import BenchmarkRun, Benchmarks
+from app.serving.runs import Visitor
+from app.serving.worker import ModelService, batches
+from app.words import benchmark as words
+from jakiro.bench.questions import load_questions
+from jakiro.bench.runner import AUTO, CONTEXT, PLAIN, WITH_CONTEXT, BenchSettings
+
+RECORDED = web.ASSETS / "benchmark" / "bench.json"
+SCRIPTS = ("benchmark/table.js", "benchmark/plot.js", "benchmark/benchmark.js")
+TEMPERATURES = (0.0, 0.7, 1.0)
+METHODS = ("jakiro", CONTEXT, WITH_CONTEXT)
+DEFAULTS = {"count": 16, "temperatures": [0.0], "methods": ["jakiro"]}
+MOST_TOKENS = 64
+_UPDATE_SECONDS = 0.25
+_AT_ONCE = 4
+_TEMPLATE = '<div class="jk-view jk-benchmark" data-tab="benchmark"></div>'
+
+
+def head() -> str:
+    """The block for the page's <head>, behind the page's own and the lesson's."""
+    return f"<style>\n{web.joined(['benchmark/benchmark.css'])}</style>\n<script>\n{script()}</script>"
+
+
+def script() -> str:
+    """The tab's modules in order, its words and choices first."""
+    questions = load_questions()
+    form = DEFAULTS | {"known_temperatures": TEMPERATURES, "known_methods": METHODS, "tokens": MOST_TOKENS}
+    form |= {"most": len(questions), "categories": len({question.category for question in questions})}
+    values = f"Object.assign(Jakiro.words, {web.for_script(words.BROWSER)});"
+    return f"{values} Jakiro.benchmarkForm = {web.for_script(form)};\n{web.joined(SCRIPTS)}"
+
+
+def component(page: gr.Blocks, service: ModelService) -> Benchmarks:
+    """The tab's place on the page, its endpoints, and what a closed tab ends; returns the benchmarks it runs."""
+    benchmarks = Benchmarks()
+
+    def benchmark_recorded(_=None) -> str | None:
+        return RECORDED.read_text(encoding="utf-8") if RECORDED.is_file() else None
+
+    def benchmark_estimate(wanted=None) -> str:
+        return estimate(service, benchmarks, web.only(wanted))
+
+    def benchmark_results(run_id: str) -> str:
+        return results(benchmarks, run_id)
+
+    def benchmark_saved(run_id=None) -> str | None:
+        return benchmarks.results(str(web.only(run_id)))
+
+    view = gr.HTML(
+        value={},
+        html_template=_TEMPLATE,
+        js_on_load="Jakiro.mountBenchmark(element, props, watch, server);",
+        server_functions=[benchmark_recorded, benchmark_estimate, benchmark_saved],
+        apply_default_css=False,
+        elem_id="benchmark",
+    )
+    wanted = gr.JSON(value={}, visible="hidden", label="Benchmark", elem_id="benchmark-request")
+    run = gr.Button(words.BROWSER["bench_run"], visible="hidden", elem_id="benchmark-run")
+    stop = gr.Button(words.BROWSER["bench_stop"], visible="hidden", elem_id="benchmark-stop")
+
+    def benchmark(wanted, request: gr.Request):
+        yield from measure(service, benchmarks, visitor_of(request), wanted)
+
+    def stop_benchmark(request: gr.Request):
+        benchmarks.stop(visitor_of(request).session)
+
+    def forget(request: gr.Request):
+        benchmarks.drop(visitor_of(request).session)
+
+    run.click(
+        benchmark,
+        wanted,
+        view,
+        js="() => Jakiro.benchmarkRequest()",
+        show_progress="hidden",
+        concurrency_limit=_AT_ONCE,
+        concurrency_id="benchmarks",
+        api_name="benchmark",
+    )
+    stop.click(stop_benchmark, queue=False, api_name="benchmark_stop")
+    gr.api(benchmark_results, api_name="benchmark_results", queue=False)
+    page.unload(forget)
+    return benchmarks
+
+
+def read_request(wanted, most_tokens: int = MOST_TOKENS) -> tuple[BenchSettings, list]:
+    """Checks what a visitor asked for.
+
+    Args:
+        wanted: {"count": prompts, "temperatures": [...], "methods": [...]}; what is missing has its default.
+        most_tokens: the limit of one answer here; the benchmark's own may be lower.
+
+    Returns:
+        The library's settings and the questions to ask.
+
+    Raises:
+        ValueError: one clear sentence about the first value that does not fit.
+    """
+    if not isinstance(wanted, dict):
+        raise ValueError(words.NOT_A_REQUEST.format(came=_short(wanted)))
+    wanted = DEFAULTS | wanted
+    most, count = len(load_questions()), wanted["count"]
+    whole = isinstance(count, int | float) and not isinstance(count, bool) and math.isfinite(count) and count % 1 == 0
+    if not whole or not 1 <= count <= most:
+        raise ValueError(words.COUNT_NOT_WHOLE.format(most=most, came=_short(count)))
+    temperatures = _chosen(
+        wanted["temperatures"], TEMPERATURES, words.CHOOSE_TEMPERATURE, words.UNKNOWN_TEMPERATURE, "{:g}".format
+    )
+    methods = _chosen(wanted["methods"], METHODS, words.CHOOSE_METHOD, words.UNKNOWN_METHOD, str)
+    settings = BenchSettings(
+        methods=(PLAIN, *methods),
+        temperatures=temperatures,
+        nodes=(AUTO,),
+        max_new_tokens=min(MOST_TOKENS, most_tokens),
+    )
+    return settings, load_questions(limit=int(count))
+
+
+def _chosen(values, known: tuple, none_chosen: str, unknown: str, name) -> tuple:
+    """The known values that were chosen, each once, in the order in which they are known."""
+    values = values if isinstance(values, list) else [values]
+    for value in values:
+        if isinstance(value, bool) or not isinstance(value, int | float | str) or value not in known:
+            raise ValueError(unknown.format(known=", ".join(map(name, known)), came=_short(value)))
+    if not values:
+        raise ValueError(none_chosen)
+    return tuple(one for one in known if one in values)
+
+
+def _short(value) -> str:
+    return "nothing" if value is None else ascii(value)[:40]
+
+
+def measure(service: ModelService, benchmarks: Benchmarks, visitor: Visitor, wanted) -> Iterator[dict]:
+    """Runs a benchmark: yields what the tab shows a few times a second, or {"error": sentence}."""
+    try:
+        run = BenchmarkRun(service, *read_request(wanted, service.limits.max_new_tokens), group=visitor.address)
+    except ValueError as error:
+        yield {"error": str(error)}
+        return
+    benchmarks.start(visitor.session, run)
+    try:
+        for batch in batches(run.events, _UPDATE_SECONDS):
+            values = [value for kind, _, value in batch if kind == "state"]
+            if values:
+                yield values[-1]
+    finally:
+        run.stop()
+
+
+def results(benchmarks: Benchmarks, run_id: str) -> str:
+    """A run's results as `python -m jakiro bench` writes them.
+
+    Raises:
+        gr.Error: the run is not kept, or has none yet.
+    """
+    text = benchmarks.results(str(run_id))
+    if text is None:
+        raise gr.Error(words.UNKNOWN_RESULTS)
+    return text
+
+
+def estimate(service: ModelService, benchmarks: Benchmarks, wanted) -> str:
+    """How long that would take, from the speeds of the last run here or else from the measured passes."""
+    try:
+        settings, questions = read_request({} if wanted is None else wanted, service.limits.max_new_tokens)
+    except ValueError as error:
+        return str(error)
+    source, seconds = words.FROM_LAST_RUN, benchmarks.seconds_per_answer()
+    if seconds is None:
+        costs = service.device.costs if service.ready else None
+        if costs is None:
+            return words.ESTIMATE_LATER
+        (_, milliseconds), *_ = costs["verify_ms"]
+        source, seconds = words.FROM_PROFILE, milliseconds / 1000 * settings.max_new_tokens
+    total = seconds * len(questions) * len(settings.temperatures) * len(settings.methods)
+    return f"{_duration(total)} {source}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 55:
+        return words.ESTIMATE_SECONDS.format(n=max(5, 5 * math.ceil(seconds / 5)))
+    minutes = math.ceil(seconds / 60)
+    return words.ESTIMATE_MINUTE if minutes == 1 else words.ESTIMATE_MINUTES.format(n=minutes)

@@ -1,0 +1,178 @@
+"""The page: question row and settings as Gradio components around one view that the browser draws itself."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import gradio as gr
+from huggingface_hub import constants
+
+from app.devices.base import Device
+from app.page import api, benchmark, form, handlers, lesson, web
+from app.page.picker import LoaderOf, Picker
+from app.serving import server as serving
+from app.serving.limits import Limits
+from app.serving.runs import Runs
+from app.serving.worker import ModelService
+from app.words import page as words
+
+# By itself Gradio looks a thousand times a second whether somebody asks, which takes a part of a core from the model
+QUEUE_LOOK_SECONDS = 0.02
+_VIEW_TEMPLATE = '<div class="jk-view"></div>'
+_TOP_TEMPLATE = '<div class="jk-top"></div>'
+
+
+def build(
+    device: Device,
+    limits: Limits | None = None,
+    loader_of: LoaderOf | None = None,
+    pairs_folder: Path | None = None,
+    given: tuple[str | None, str | None] = (None, None),
+    numerics: str | None = None,
+) -> gr.Blocks:
+    """Builds the page around a device; `launch` starts loading it.
+
+    Reports of Gradio and the Hub are switched off for this process before its first component exists.
+
+    Args:
+        loader_of, pairs_folder, given: how visitors choose another pair, and which; see `Picker`.
+        numerics: what the settings start with.
+    """
+    os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+    # Read from the environment long before this line, when Gradio was imported
+    constants.HF_HUB_DISABLE_TELEMETRY = True
+    service = ModelService(device, limits)
+    runs = Runs(service.limits)
+    picker = Picker(service, loader_of, pairs_folder, given)
+    service.pair = picker.first_name
+
+    def chip(_=None) -> dict:
+        return service.chip()
+
+    with gr.Blocks(title=words.TITLE, analytics_enabled=False, fill_width=True) as page:
+        gr.HTML(
+            value={},
+            html_template=_TOP_TEMPLATE,
+            js_on_load="Jakiro.mountTop(element, server);",
+            server_functions=[chip],
+            apply_default_css=False,
+            elem_id="top",
+        )
+        with gr.Row(elem_id="question-row"):
+            question = gr.Textbox(
+                placeholder=words.QUESTION_PLACEHOLDER,
+                show_label=False,
+                label=words.QUESTION_PLACEHOLDER,
+                container=False,
+                lines=1,
+                max_lines=4,
+                elem_id="question",
+                scale=1,
+            )
+            ask = gr.Button(words.ASK, variant="primary", elem_id="ask", scale=0, min_width=72)
+            stop = gr.Button(words.STOP, elem_id="stop", scale=0, min_width=72)
+            clear = gr.Button(words.CLEAR, elem_id="clear", scale=0, min_width=72)
+            for number, example in enumerate(words.EXAMPLES):
+                button = gr.Button(example, size="sm", elem_classes="jk-chip", elem_id=f"example-{number}", scale=0)
+                button.click(None, None, question, js=f"() => {example!r}", api_visibility="private")
+        view = gr.HTML(
+            value={},
+            html_template=_VIEW_TEMPLATE,
+            js_on_load="Jakiro.mountView(element, props, watch, server);",
+            server_functions=_server_functions(runs),
+            apply_default_css=False,
+            elem_id="view",
+        )
+        lesson.component(service)
+        benchmarks = benchmark.component(page, service)
+        settings = form.build(picker, words.FAST if numerics == "fast" else words.EXACT)
+        history = gr.JSON(value=[], visible="hidden", label="History", elem_id="history")
+
+        def generate(
+            question, temperature, top_p, top_k, seed, length, tree, candidates, levels, copied, alongside, third_lane,
+            numerics, system_prompt, history, request: gr.Request,
+        ):  # fmt: skip
+            values = (
+                question, temperature, top_p, top_k, seed, length, tree, candidates, levels, copied, alongside,
+                third_lane, numerics, system_prompt, history,
+            )  # fmt: skip
+            yield from handlers.generate(service, runs, handlers.visitor_of(request), values)
+
+        def stop_answer(request: gr.Request):
+            runs.stop(handlers.visitor_of(request).session)
+
+        def forget(request: gr.Request):
+            runs.drop(handlers.visitor_of(request).session)
+
+        gr.on(
+            [ask.click, question.submit],
+            generate,
+            [question, *settings, history],
+            view,
+            js="(...values) => Jakiro.beforeAsk(values)",
+            show_progress="hidden",
+            concurrency_limit=None,
+            concurrency_id="answers",
+            api_name="ask",
+            api_visibility="undocumented",
+        )
+        stop.click(stop_answer, queue=False, api_visibility="private")
+        clear.click(stop_answer, queue=False, js="() => { Jakiro.clear(); return []; }", api_visibility="private")
+        api.register(service, runs)
+        page.unload(forget)
+    page.queue(max_size=None, api_open=False)
+    page._queue.sleep_when_free = QUEUE_LOOK_SECONDS
+    page.service, page.runs, page.benchmarks = service, runs, benchmarks
+    return page
+
+
+def _server_functions(runs: Runs) -> list[Callable]:
+    def recording_names(_=None) -> list[str]:
+        return web.recording_names()
+
+    def recording(name) -> str | None:
+        return web.recording(web.only(name))
+
+    def trace_text(run_id) -> str | None:
+        """The answer's traces as one file, or None where the server no longer keeps them."""
+        try:
+            traces = runs.traces(str(web.only(run_id)))
+        except ValueError:
+            return None
+        return web.recording_text(traces) if traces else None
+
+    def missed(asked) -> list[str] | None:
+        """What the browser did not get of an answer: {"run": its id, "first": the number of the first lost update}."""
+        asked = web.only(asked)
+        return handlers.missed_ticks(runs, asked.get("run"), asked.get("first")) if isinstance(asked, dict) else None
+
+    return [recording_names, recording, trace_text, missed]
+
+
+def launch(
+    page: gr.Blocks, host: str | None = None, port: int | None = None, share: bool = False, wait: bool = True,
+    logins: list[tuple[str, str]] | None = None, **options,
+) -> str:  # fmt: skip
+    """Opens the page to visitors, without any call to the outside, and then loads the model in the background.
+
+    Host and port fall back to Gradio's variables. With `wait` this call ends with the server; otherwise it returns the
+    page's address at once.
+    """
+    _, address, _ = page.launch(
+        server_name=host,
+        server_port=port,
+        share=share,
+        ssr_mode=False,
+        run_history=False,
+        footer_links=[],
+        head=web.head() + lesson.head() + benchmark.head(),
+        theme=gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
+        prevent_thread_lock=True,
+        auth=logins,
+        **serving.launch_options(page.service),
+        **options,
+    )
+    page.service.start()
+    if wait:
+        serving.serve_until_told(page)
+    return address

@@ -1,0 +1,102 @@
+"""What happens when a visitor asks, stops or leaves: library events become small updates for the browser's view.
+
+An update carries the last few ticks, keyed by number, so that a late browser repairs a lost one; what else it lost it
+asks for. The browser keeps the history. Questions and answers are never logged.
+"""
+
+import uuid
+from collections.abc import Iterator
+
+import gradio as gr
+
+from app.asking import Asking, read_asking
+from app.serving.packing import Packer, to_json
+from app.serving.runs import Runs, Visitor
+from app.serving.worker import ModelService, Run, batches
+from app.words.errors import sentence_of
+
+UPDATE_SECONDS = 0.085
+# Where the model computes on a processor, server and browser mostly run on the same one: fewer updates, quicker answers
+UPDATE_SECONDS_BESIDE_MODEL = 0.17
+KEPT_TICKS = 8
+
+
+def begin(service: ModelService, runs: Runs, visitor: Visitor, asking: Asking, replace: bool = True) -> Run:
+    """Checks the limits, takes a place in the queue and starts the answer.
+
+    Args:
+        replace: whether the visitor's older unfinished answer makes room; otherwise it keeps its place.
+
+    Raises:
+        ValueError: one sentence about the limit that does not allow it.
+    """
+    asking = service.limits.check(asking)
+    with runs.entrance:
+        runs.admit(visitor, replace)
+        run = Run(service, asking, group=visitor.address)
+        runs.add(visitor, run)
+    run.start()
+    return run
+
+
+def generate(service: ModelService, runs: Runs, visitor: Visitor, values: tuple) -> Iterator[dict]:
+    """Answers one question: yields the view's value, at most twelve times a second.
+
+    A value that does not fit, or an error while answering, becomes `{"run": …, "error": sentence}`.
+    """
+    try:
+        run = begin(service, runs, visitor, read_asking(*values))
+    except Exception as error:  # noqa: BLE001 - programs may send anything; each gets a sentence
+        yield {"run": uuid.uuid4().hex, "error": sentence_of(error)}
+        return
+    try:
+        yield from _updates(run, update_seconds(service))
+    finally:
+        run.stop()
+        runs.drop_surplus()
+
+
+def visitor_of(request: gr.Request) -> Visitor:
+    """The tab or program behind a request, and its network address, or its user name where there are logins."""
+    address = request.username or (request.client.host if request.client else "")
+    return Visitor(str(request.session_hash or address), str(address))
+
+
+def update_seconds(service: ModelService) -> float:
+    """The shortest time between two updates of an answer."""
+    beside_model = service.ready and service.device.status["device"] == "cpu"
+    return UPDATE_SECONDS_BESIDE_MODEL if beside_model else UPDATE_SECONDS
+
+
+def _updates(run: Run, seconds: float) -> Iterator[dict]:
+    """The view's values: the last ticks by number; the last value, which Gradio sends twice, has one tick."""
+    packer = Packer()
+    for number, batch in enumerate(batches(run.events, seconds)):
+        run.ticks.append(to_json([packer.pack(event) for event in batch]))
+        kind, _, payload = batch[-1]
+        kept = 1 if kind in ("done", "error") else KEPT_TICKS
+        first = max(0, number + 1 - kept)
+        value = {"run": run.id, "ticks": {str(first + i): tick for i, tick in enumerate(run.ticks[first:])}}
+        if kind == "error":
+            value["error"] = payload
+        yield value
+
+
+def missed_ticks(runs: Runs, run_id: str, first: int) -> list[str] | None:
+    """All ticks of an answer from number `first` on, for a browser that was too busy; None for an unknown answer."""
+    run = runs.find(str(run_id))
+    whole = isinstance(first, int) and not isinstance(first, bool) and first >= 0
+    return None if run is None or not whole else run.ticks[first:]
+
+
+def trace_of(runs: Runs, run_id: str) -> dict:
+    """The full traces of one answer by method, as `Trace.to_dict` writes them.
+
+    Raises:
+        gr.Error: the answer is not kept.
+    """
+    try:
+        traces = runs.traces(str(run_id))
+    except ValueError as error:
+        raise gr.Error(str(error), print_exception=False) from error
+    return {method: trace.to_dict() for method, trace in traces.items()}

@@ -1,0 +1,70 @@
+"""The tab "How it works": one component drawn by the browser, its scripts, words and recordings.
+
+The scripts are a block of their own, so that saved replay pages stay small. What a stop shows is computed in the
+browser from the shipped recordings; the server adds this device's own costs where a model is loaded.
+"""
+
+import gradio as gr
+
+from app.page import web
+from app.serving.worker import ModelService
+from app.words import lesson as lesson_words
+
+RECORDINGS = web.TRACES / "lesson" / "recordings.json"
+SCRIPTS = (
+    "lesson/data.js",
+    "lesson/math.js",
+    "lesson/controls.js",
+    "lesson/stops/passes.js",
+    "lesson/stops/chain.js",
+    "lesson/stops/experts.js",
+    "lesson/stops/trees.js",
+    "lesson/stops/mask.js",
+    "lesson/stops/verdict.js",
+    "lesson/stops/dice.js",
+    "lesson/stops/speed.js",
+    "lesson/lesson.js",
+)
+_TEMPLATE = '<div class="jk-view jk-lesson" data-tab="lesson"></div>'
+
+
+def script() -> str:
+    """The lesson's modules in order, its words first; they extend the object the page's own modules share."""
+    words, stops = web.for_script(lesson_words.BROWSER), web.for_script(lesson_words.STOPS)
+    return f"Object.assign(Jakiro.words, {words}); Jakiro.lessonTexts = {stops};\n{web.joined(SCRIPTS)}"
+
+
+def style() -> str:
+    return web.joined(["lesson/lesson.css"])
+
+
+def head() -> str:
+    """The block for the page's <head>, behind the page's own."""
+    return f"<style>\n{style()}</style>\n<script>\n{script()}</script>"
+
+
+def component(service: ModelService) -> gr.HTML:
+    """The lesson's place on the page; it loads its recordings when it is opened for the first time."""
+
+    def lesson_recordings(_=None) -> str | None:
+        return RECORDINGS.read_text(encoding="utf-8") if RECORDINGS.is_file() else None
+
+    def lesson_device(_=None) -> dict | None:
+        return device_costs(service)
+
+    return gr.HTML(
+        value={},
+        html_template=_TEMPLATE,
+        js_on_load="Jakiro.mountLesson(element, server);",
+        server_functions=[lesson_recordings, lesson_device],
+        apply_default_css=False,
+        elem_id="lesson",
+    )
+
+
+def device_costs(service: ModelService) -> dict | None:
+    """This device's measured passes; None without a loaded model or a draft head."""
+    values = service.device.costs if service.ready else None
+    if values is None:
+        return None
+    return {"name": values["key"].get("device", ""), "profile": {key: values[key] for key in ("verify_ms", "draft_ms")}}

@@ -1,0 +1,65 @@
+"""Choosing another pair while the page is up: who may, which there are, and loading one in turn with the answers."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+from app.serving.pairs import UNFIT, KnownPair, known_pairs, name_of
+from app.serving.worker import ModelService
+from app.words import page as words
+
+# Makes the function that loads a generator, from the names of a target and of a head ("none" for no head)
+LoaderOf = Callable[[str, str | None], Callable[[], object]]
+
+
+class Picker:
+    """The pairs a page offers.
+
+    Args:
+        service: whose device is to run another pair.
+        loader_of: how a pair is loaded; None where the host keeps the model it started with.
+        folder: holds more targets and heads.
+        given: target and head the page was started with; None stands for the default.
+    """
+
+    def __init__(
+        self,
+        service: ModelService,
+        loader_of: LoaderOf | None = None,
+        folder: Path | None = None,
+        given: tuple[str | None, str | None] = (None, None),
+    ) -> None:
+        self._service, self._loader_of, self._folder, self._given = service, loader_of, folder, given
+        self._lock = threading.Lock()
+
+    def listing(self) -> dict:
+        """What the browser shows: the pairs, and why none may be chosen (empty where one may)."""
+        pairs = [asdict(pair) | {"fits": pair.state != UNFIT} for pair in self._pairs()]
+        for pair in pairs:
+            del pair["target"], pair["head"]
+        return {"pairs": pairs, "locked": "" if self._loader_of else words.PICKER_FIXED}
+
+    def choose(self, name: str) -> str:
+        """Starts to load a pair for everybody; returns a sentence where that is refused, else nothing."""
+        if self._loader_of is None:
+            return words.PICKER_FIXED
+        pair = next((pair for pair in self._pairs() if pair.name == name), None)
+        if pair is None:
+            return words.PICKER_UNKNOWN
+        if pair.state == UNFIT:
+            return pair.reason
+        with self._lock:
+            started = self._service.swap(self._loader_of(pair.target, pair.head or "none"), pair.name)
+        return "" if started else words.PICKER_BUSY
+
+    def _pairs(self) -> list[KnownPair]:
+        return known_pairs(self._folder, self._given if any(self._given) else None)
+
+    @property
+    def first_name(self) -> str:
+        """What the pair is called that the page was started with."""
+        from jakiro.zoo import table as zoo
+
+        target, head = self._given
+        return name_of(target or zoo.DEFAULT_TARGET, head or (zoo.DEFAULT_TARGET if target is None else None))

@@ -1,0 +1,107 @@
+"""What the browser gets: the modules, the style sheet and the words of the page as one head block, and the recordings.
+
+The files in `assets/web/` are plain scripts that share the object `Jakiro`; they are joined in the order below, without
+a build. The same block makes a saved replay page work from disk.
+"""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from app.words import page as words
+from jakiro.trace import Trace
+
+ASSETS = Path(__file__).resolve().parents[2] / "assets"
+TRACES = ASSETS / "traces"
+SCRIPTS = (
+    "base/dom.js",
+    "base/pieces.js",
+    "data/packed.js",
+    "data/history.js",
+    "data/metrics.js",
+    "data/baseline.js",
+    "tree/layout.js",
+    "tree/tree.js",
+    "tree/card.js",
+    "tree/list.js",
+    "watch/answer.js",
+    "base/markdown.js",
+    "watch/plot.js",
+    "watch/tables.js",
+    "watch/strip.js",
+    "watch/scrubber.js",
+    "watch/panels.js",
+    "race/race.js",
+    "race/result_card.js",
+    "data/trace_file.js",
+    "data/recordings.js",
+    "tree/picture.js",
+    "page/save.js",
+    "base/keys.js",
+    "page/settings.js",
+    "page/parts.js",
+    "base/connection.js",
+    "page/state.js",
+    "page/drawing.js",
+    "page/moves.js",
+    "page/view.js",
+    "page/top.js",
+    "page/pairs.js",
+)
+STYLES = (
+    "base/base.css",
+    "page/page.css",
+    "watch/answer.css",
+    "tree/tree.css",
+    "race/race.css",
+    "page/phone.css",
+    "base/access.css",
+)
+
+
+def script() -> str:
+    """All modules in order, words first."""
+    return f"window.Jakiro = {{words: {for_script(words.BROWSER)}}};\n{joined(SCRIPTS)}"
+
+
+def style() -> str:
+    return joined(STYLES)
+
+
+def joined(names: Iterable[str]) -> str:
+    """Files of `assets/web/`, one after the other."""
+    return "\n".join((ASSETS / "web" / name).read_text(encoding="utf-8") for name in names)
+
+
+def for_script(value) -> str:
+    """A value as JSON that can stand inside a script element."""
+    return json.dumps(value, ensure_ascii=False).replace("<", "\\u003c")
+
+
+def only(values):
+    """The browser's one argument to a server function, which may come in a list."""
+    return values[0] if isinstance(values, list) and values else values
+
+
+def head() -> str:
+    """The block for the page's <head>."""
+    return f'<style id="jakiro-style">\n{style()}</style>\n<script id="jakiro-code">\n{script()}</script>'
+
+
+def recording_text(traces: dict[str, Trace]) -> str:
+    """Traces by method as one recording, each as the library's own JSON writes it; called by the last question."""
+    header = next(iter(traces.values())).header
+    asked = [message["content"] for message in header.messages if message["role"] == "user"]
+    title = json.dumps(asked[-1] if asked else header.raw_prompt or "")
+    written = ",".join(f"{json.dumps(method)}:{trace.to_json()}" for method, trace in traces.items())
+    return f'{{"title":{title},"why":"","traces":{{{written}}}}}'
+
+
+def recording_names() -> list[str]:
+    """Names of the shipped recordings, in the order they are shown."""
+    return sorted(path.stem for path in TRACES.glob("*.json"))
+
+
+def recording(name: str) -> str | None:
+    """One shipped recording as its file's text: title, why it is worth seeing, and traces; None for an unknown name."""
+    return (TRACES / f"{name}.json").read_text(encoding="utf-8") if name in recording_names() else None

@@ -1,0 +1,210 @@
+"""One visitor's benchmark: prompts measured one turn at a time, so that answers to others come in between.
+
+Which runs are made and how they are summed up is the library's business (`jakiro.bench`); this only takes turns, stops
+when asked to, and says how far it is.
+"""
+
+import queue
+import threading
+import uuid
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+
+from app.asking import Asking
+from app.devices.base import Device
+from app.serving.worker import ModelService, Stoppable
+from app.words import benchmark as benchmark_words
+from app.words.errors import sentence_of
+from jakiro.bench.environment import environment
+from jakiro.bench.questions import Question
+from jakiro.bench.render import as_json
+from jakiro.bench.report import summarise
+from jakiro.bench.runner import TREE_METHODS, Bench, BenchSettings, Run
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.trace import Trace
+
+_BREATH_SECONDS = 0.5
+
+
+class Halted(Exception):
+    """The visitor stopped or left in the middle of a run; what that run had is dropped."""
+
+
+class HaltingGenerator:
+    """A device with the face of a generator, for `Bench`: one method at a time, ending soon after `halt` is set."""
+
+    token_text = None  # the tokenizer stays with the device
+
+    def __init__(self, device: Device, halt: threading.Event) -> None:
+        self._device, self._halt = device, halt
+
+    def run(self, messages, sampling: SamplingParams, method: str, tree: TreeConfig | None = None) -> Trace:
+        """Decodes to the end and returns the trace.
+
+        Raises:
+            Halted: it was stopped before the end.
+        """
+        numerics = self._device.status.get("numerics", "exact")
+        asking = Asking(tuple(messages), sampling, tree or TreeConfig(), (method,), numerics)
+        trace = None
+        for kind, _, payload in self._device.answer(asking, self._halt):
+            if kind == "header":
+                trace = Trace(payload)
+            elif kind == "step":
+                trace.steps.append(payload)
+            else:
+                trace.end_reason = payload
+        if trace is None or trace.end_reason == "stopped":
+            raise Halted
+        return trace
+
+
+class BenchmarkRun(Stoppable):
+    """A benchmark in its own thread; `events` holds (kind, None, value), the last kind is "done" or "error".
+
+    A value is all that the page shows: state, prompts done and in all, the category at work, and the groups so far.
+    """
+
+    def __init__(
+        self, service: ModelService, settings: BenchSettings, questions: Sequence[Question], group: str = ""
+    ) -> None:
+        super().__init__(service)
+        self.id = uuid.uuid4().hex
+        self.events: queue.SimpleQueue = queue.SimpleQueue()
+        self.settings, self.questions = settings, tuple(questions)
+        self.runs: list[Run] = []
+        self.prompts_done = 0
+        self._group = group
+        self._groups: list[dict] = []
+        self._environment: dict = {}
+        self._benches: dict[float, Bench] = {}
+        self._thread = threading.Thread(target=self._work, name=f"benchmark-{self.id[:8]}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def results(self) -> str | None:
+        """What was measured so far, as `python -m jakiro bench` writes it; None before the first prompt is done."""
+        runs = list(self.runs)
+        return as_json(self._environment, self.settings, summarise(runs), runs) if runs else None
+
+    def _work(self) -> None:
+        last = "done"
+        try:
+            for number, question in enumerate(self.questions):
+                self._measure(number, question)
+        except Halted:
+            self._say("stopped", **({"error": self._reason} if self._reason else {}))
+        except Exception as error:  # noqa: BLE001 - a thread has no caller; the page must hear of it in words
+            last = "error"
+            self._say("stopped", error=sentence_of(error))
+        else:
+            self._say("finished")
+        self.events.put((last, None, None))
+
+    def _measure(self, number: int, question: Question) -> None:
+        """One prompt at every temperature, a turn each; its numbers count once it is done at all of them."""
+        runs = []
+        for temperature in self.settings.temperatures:
+            with self._next_turn() as may_run:
+                if not may_run:
+                    raise Halted
+                self._say("running", number=number)
+                bench = self._bench(self._service.device, temperature, question)
+                runs += bench.runs([question], number_of_first=number)
+        self.runs += runs
+        self.prompts_done = number + 1
+        self._groups = [asdict(group) for group in summarise(self.runs)]
+        self._say("running", number=number)
+
+    def _next_turn(self):
+        """A place in the queue; while the queue is full, this run waits outside instead of giving up."""
+        while not self._halt.is_set():
+            try:
+                return self._service.turns.take(
+                    self._halt, lambda sentence: self._say("waiting", waiting=sentence), self._group
+                )
+            except ValueError:
+                self._halt.wait(_BREATH_SECONDS)
+        raise Halted
+
+    def _bench(self, device: Device, temperature: float, question: Question) -> Bench:
+        if not self._environment:
+            if not device.status["head"] and set(TREE_METHODS) & set(self.settings.methods):
+                raise ValueError(benchmark_words.NO_HEAD)
+            self._environment = environment(device.status)
+        if any(self._environment[name] != device.status[name] for name in ("target", "head")):
+            raise ValueError(benchmark_words.MODEL_CHANGED)
+        if temperature not in self._benches:
+            settings = replace(self.settings, temperatures=(temperature,))
+            self._benches[temperature] = Bench(HaltingGenerator(device, self._halt), settings)
+            if len(self._benches) == 1:
+                self._benches[temperature].warm_up(question)
+        return self._benches[temperature]
+
+    def _say(self, state: str, number: int | None = None, **more) -> None:
+        at_work = {} if number is None else {"number": number + 1, "category": self.questions[number].category}
+        value = {
+            "run": self.id,
+            "state": state,
+            "done": self.prompts_done,
+            "total": len(self.questions),
+            "groups": self._groups,
+            "environment": self._environment,
+            "settings": asdict(self.settings),
+        }
+        self.events.put(("state", None, value | at_work | more))
+
+
+class Benchmarks:
+    """The latest benchmark of each session, so that Stop, a new start and a closed tab find it, and its results."""
+
+    def __init__(self, most: int = 32) -> None:
+        self._lock = threading.Lock()
+        self._most = most
+        self._runs: dict[str, BenchmarkRun] = {}
+
+    def start(self, session: str, run: BenchmarkRun) -> None:
+        """Starts a run in place of the session's last one."""
+        with self._lock:
+            before = self._runs.pop(session, None)
+            self._runs[session] = run
+            forgotten = [self._runs.pop(next(iter(self._runs))) for _ in range(len(self._runs) - self._most)]
+        for old in [before, *forgotten]:
+            if old is not None:
+                old.stop()
+        run.start()
+
+    def stop(self, session: str) -> None:
+        with self._lock:
+            run = self._runs.get(session)
+        if run is not None:
+            run.stop()
+
+    def stop_all(self, reason: str) -> None:
+        """Stops every benchmark; `reason` is the sentence that its reader gets."""
+        for run in self._kept():
+            run.stop(reason)
+
+    def drop(self, session: str) -> None:
+        """Stops and forgets the benchmark of a session that has gone."""
+        with self._lock:
+            run = self._runs.pop(session, None)
+        if run is not None:
+            run.stop()
+
+    def results(self, run_id: str) -> str | None:
+        """What `BenchmarkRun.results` gives for a run; None where it is not kept."""
+        run = next((run for run in self._kept() if run.id == run_id), None)
+        return run.results() if run else None
+
+    def seconds_per_answer(self) -> float | None:
+        """Mean decode seconds of an answer in the latest run that has any."""
+        for run in reversed(self._kept()):
+            if run.runs:
+                return sum(one.seconds for one in run.runs) / len(run.runs)
+        return None
+
+    def _kept(self) -> list[BenchmarkRun]:
+        with self._lock:
+            return list(self._runs.values())

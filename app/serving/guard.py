@@ -1,0 +1,205 @@
+"""What stands in front of every request: only known addresses, small bodies, safe headers, and errors as sentences.
+
+Gradio serves more than this page needs (files, uploads, proxies); what is not listed here does not exist. `/status`
+is answered here, so that it works however busy the rest is.
+"""
+
+import json
+import re
+import sys
+import traceback
+from collections.abc import Callable
+
+from app.words import page as words
+
+MOST_NESTED = 32
+PAGES = {
+    "/",
+    "/config",
+    "/login",
+    "/logout",
+    "/favicon.ico",
+    "/theme.css",
+    "/robots.txt",
+    "/manifest.json",
+    "/pwa_icon",
+}
+FOLDERS = ("/static/", "/assets/", "/svelte/")
+API = {
+    "user", "login_check", "token", "app_id", "info", "openapi.json", "reset", "heartbeat", "run", "api", "call",
+    "queue", "cancel", "component_server", "startup-events", "theme.css",
+}  # fmt: skip
+_EMPTY_ERROR = re.compile(rb'"error": ?null')
+_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
+
+
+class Guard:
+    """ASGI middleware.
+
+    Args:
+        app: the page behind it.
+        status: makes what `/status` says.
+        max_body_bytes: the largest body that is read.
+        frame_ancestors: which pages may show this one in a frame, as a Content-Security-Policy writes them.
+    """
+
+    def __init__(self, app, status: Callable[[], dict], max_body_bytes: int, frame_ancestors: str) -> None:
+        self._app, self._status, self._max_body_bytes = app, status, max_body_bytes
+        self._headers = [(name.encode(), value.encode()) for name, value in headers(frame_ancestors).items()]
+
+    async def __call__(self, scope, receive, send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        answer = _Answer(send, self._headers)
+        path = scope["path"].removeprefix(scope.get("root_path", "").rstrip("/"))
+        if path == "/status":
+            await answer.say(200, self._status())
+            return
+        if not is_served(path):
+            await answer.say(404, {"detail": words.NOT_SERVED})
+            return
+        if scope["method"] in ("POST", "PUT", "PATCH"):
+            body = await self._body(receive)
+            if body is None:
+                await answer.say(413, {"detail": words.REQUEST_TOO_LARGE.format(limit=self._max_body_bytes // 1024)})
+                return
+            if too_deep(body) or has_half_characters(body):
+                await answer.say(400, {"detail": words.REQUEST_NOT_READ})
+                return
+            receive = _again(body, receive)
+        try:
+            await self._app(scope, receive, answer.send)
+        except Exception:  # noqa: BLE001 - whatever Gradio does with odd input, the visitor gets a sentence
+            traceback.print_exc(file=sys.stderr)
+            if not answer.started:
+                await answer.say(500, {"detail": words.SERVER_FAILED})
+
+    async def _body(self, receive) -> bytes | None:
+        """The whole body; None when it is larger than allowed."""
+        parts, size = [], 0
+        while True:
+            message = await receive()
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > self._max_body_bytes:
+                return None
+            if message["type"] == "http.disconnect" or not message.get("more_body"):
+                return b"".join(parts)
+
+
+class _Answer:
+    """Adds headers to an answer on its way out, and puts a sentence in place of a bare server error."""
+
+    def __init__(self, send, headers: list) -> None:
+        self._send, self._headers = send, headers
+        self.started = False
+        self._failed: int | None = None
+        self._body = b""
+
+    async def send(self, message) -> None:
+        if message["type"] == "http.response.start":
+            if message["status"] >= 500:
+                self._failed = message["status"]
+                return
+            self.started = True
+            message = message | {"headers": [*message.get("headers", ()), *self._headers]}
+        elif self._failed:
+            self._body += message.get("body", b"")
+            if not message.get("more_body"):
+                await self._say_failure()
+            return
+        elif b'"success":false' in (body := message.get("body", b"")) or body.startswith(b"event: error"):
+            sentence = json.dumps({"error": words.SERVER_FAILED}).encode()[1:-1]
+            message = message | {"body": _EMPTY_ERROR.sub(sentence, body)}
+        await self._send(message)
+
+    async def _say_failure(self) -> None:
+        """A refusal in words keeps them, and is the request's fault; anything else gets the general sentence."""
+        try:
+            values = json.loads(self._body)
+        except ValueError:
+            values = None
+        sentence = (values.get("error") or values.get("detail")) if isinstance(values, dict) else None
+        if isinstance(sentence, str):
+            await self.say(503 if self._failed == 503 else 400, {"error": sentence, "detail": sentence})
+        else:
+            await self.say(500, {"detail": words.SERVER_FAILED})
+
+    async def say(self, status: int, values: dict) -> None:
+        body = json.dumps(values, ensure_ascii=False).encode()
+        about = [(b"content-type", b"application/json; charset=utf-8"), (b"content-length", str(len(body)).encode())]
+        self.started = True
+        await self._send({"type": "http.response.start", "status": status, "headers": [*about, *self._headers]})
+        await self._send({"type": "http.response.body", "body": body})
+
+
+def headers(frame_ancestors: str) -> dict[str, str]:
+    """The headers of every answer. Gradio's page needs inline scripts and `eval`; nothing may come from elsewhere."""
+    policy = {
+        "default-src": "'self'",
+        "script-src": "'self' 'unsafe-inline' 'unsafe-eval' blob:",
+        "style-src": "'self' 'unsafe-inline'",
+        "img-src": "'self' data: blob:",
+        "font-src": "'self' data:",
+        "connect-src": "'self' data: blob:",
+        "worker-src": "'self' blob:",
+        "object-src": "'none'",
+        "base-uri": "'self'",
+        "form-action": "'self'",
+        "frame-ancestors": frame_ancestors,
+    }
+    return {
+        "content-security-policy": "; ".join(f"{name} {value}" for name, value in policy.items()),
+        "x-content-type-options": "nosniff",
+        "referrer-policy": "same-origin",
+        "permissions-policy": "camera=(), microphone=(), geolocation=()",
+    }
+
+
+def is_served(path: str) -> bool:
+    """Whether the page has anything at this address."""
+    if ".." in path or "\\" in path or "\0" in path:
+        return False
+    if path.startswith("/gradio_api/"):
+        return path.removeprefix("/gradio_api/").split("/")[0] in API
+    return path in PAGES or path.removesuffix("/") in PAGES or path.startswith(FOLDERS)
+
+
+def too_deep(body: bytes) -> bool:
+    """Whether JSON is nested deeper than anything this page sends; strings do not count."""
+    if body.count(b"[") + body.count(b"{") <= MOST_NESTED:
+        return False
+    depth = 0
+    for bracket in re.findall(rb"[\[\]{}]", _STRINGS.sub(b"", body)):
+        depth += 1 if bracket in b"[{" else -1
+        if depth > MOST_NESTED:
+            return True
+    return False
+
+
+def has_half_characters(body: bytes) -> bool:
+    """Whether JSON holds half of a surrogate pair, which could not be sent back to anybody."""
+    if b"\\ud" not in body.lower():
+        return False
+    try:
+        json.dumps(json.loads(body), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    except ValueError:
+        return False
+    return False
+
+
+def _again(body: bytes, receive):
+    """A `receive` that gives a body that was read before, and then what the connection still says."""
+    given = False
+
+    async def receive_again():
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receive_again

@@ -1,0 +1,55 @@
+"""How often one visitor may ask: the start times of the last minute, and nothing older."""
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from app.words import page as words
+
+MINUTE = 60.0
+
+
+class Pace:
+    """Counts answers per key in the last minute.
+
+    Args:
+        now: seconds on a clock that only goes forward.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        self._lock = threading.Lock()
+        self._starts: dict[object, deque[float]] = {}
+
+    def admit(self, limits: dict[object, int]) -> None:
+        """Counts one answer for every key, or for none of them.
+
+        Args:
+            limits: by key, how many answers a minute it has.
+
+        Raises:
+            ValueError: a key has used its minute; the sentence says when the next answer is free.
+        """
+        now = self._now()
+        with self._lock:
+            self._forget_before(now - MINUTE)
+            for key, limit in limits.items():
+                starts = self._starts.get(key, ())
+                if len(starts) >= limit:
+                    seconds = max(1, math.ceil(starts[len(starts) - limit] + MINUTE - now))
+                    answers = words.ONE_ANSWER if limit == 1 else words.MANY_ANSWERS.format(count=limit)
+                    raise ValueError(words.TOO_FAST.format(answers=answers, seconds=seconds))
+            for key in limits:
+                self._starts.setdefault(key, deque()).append(now)
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def _forget_before(self, moment: float) -> None:
+        for key, starts in list(self._starts.items()):
+            while starts and starts[0] <= moment:
+                starts.popleft()
+            if not starts:
+                del self._starts[key]

@@ -1,0 +1,182 @@
+"""Which target may go with which head here: the pairs of the table and of a folder, and why one does not fit.
+
+Only names, small configs and file sizes are read, no weights; the loader checks everything again before it reads any.
+"""
+
+import json
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from app.words import page as words
+from jakiro.folders import assets_folder
+from jakiro.zoo import table as zoo
+from jakiro.zoo.embedded import embedded_folder, wheel_is_installed
+
+HERE, FETCH, UNFIT = "here", "fetch", "unfit"
+_HEAD_WEIGHTS = ("head.safetensors", "model.safetensors", "pytorch_model.bin")
+_SAME = {"hidden_size": words.SIZE_HIDDEN, "vocab_size": words.SIZE_VOCABULARY}
+
+
+@dataclass(frozen=True, slots=True)
+class KnownPair:
+    """A target and a head by the names that `JakiroGenerator.from_pretrained` takes.
+
+    Attributes:
+        name: what the page calls the pair; unique, later ones of one name are numbered.
+        head: None where there is none: plain decoding and copied guesses only.
+        state: HERE, FETCH where it comes from the Hub first, or UNFIT.
+        reason: one sentence.
+    """
+
+    name: str
+    target: str
+    head: str | None
+    fusion: str
+    state: str
+    reason: str
+
+
+def known_pairs(folder: Path | None = None, given: tuple[str | None, str | None] | None = None) -> list[KnownPair]:
+    """All pairs, those that are here first.
+
+    Args:
+        folder: holds more targets and heads, one a subfolder; targets are those with a tokenizer.
+        given: target and head the page was started with, where these are not of the table.
+    """
+    asked = [(name, entry.head) for name, entry in zoo.ENTRIES.items()]
+    named = {head for _, head in asked}
+    asked += [(_target_name(assets_folder() / "heads" / name), name) for name in zoo.head_names() if name not in named]
+    if given is not None and given not in asked and any(given):
+        asked.insert(0, (given[0] or _target_name(_head_folder(given[1])), given[1]))
+    asked += _in_folder(folder) if folder is not None else []
+    pairs, called = [], Counter()
+    for pair in (_known(target, head) for target, head in dict.fromkeys(asked)):
+        called[pair.name] += 1
+        if called[pair.name] > 1:
+            pair = replace(pair, name=f"{pair.name} ({called[pair.name]})")
+        pairs.append(pair)
+    return sorted(pairs, key=lambda pair: (HERE, FETCH, UNFIT).index(pair.state))
+
+
+def name_of(target: str | None, head: str | None) -> str:
+    """What a pair is called: the last part of each name."""
+    short = [Path(part).name for part in (target, head) if part]
+    return " + ".join(short) if len(set(short)) > 1 else short[0]
+
+
+def _in_folder(folder: Path) -> list[tuple[str | None, str]]:
+    """Every head of a folder with the target that its config names, else with every target of the folder."""
+    found = sorted(path for path in folder.iterdir() if (path / "config.json").is_file())
+    targets = [path for path in found if _is_target(path)]
+    pairs = []
+    for head in (path for path in found if path not in targets):
+        named = _target_name(head)
+        known = [path for path in targets if path.name == named] or ([named] if named in zoo.ENTRIES else targets)
+        pairs += [(str(target), str(head)) for target in known or [named]]
+    paired = {target for target, _ in pairs}
+    return pairs + [(str(target), None) for target in targets if str(target) not in paired]
+
+
+def _known(target: str | None, head: str | None) -> KnownPair:
+    head_config = _config(_head_folder(head)) if head else {}
+    state, reason = _judged(target, head, head_config)
+    fusion = head_config.get("fusion", "")
+    return KnownPair(name_of(target or words.PAIR_UNKNOWN_TARGET, head), target or "", head, fusion, state, reason)
+
+
+def _judged(target: str | None, head: str | None, head_config: dict) -> tuple[str, str]:
+    if target is None:
+        return UNFIT, words.PAIR_NO_TARGET
+    misfit = _misfit(target, head, head_config)
+    if misfit:
+        return UNFIT, misfit
+    here = _target_is_here(target) and (head is None or bool(head_config))
+    if here:
+        return HERE, words.PAIR_READY if head else words.PAIR_NO_HEAD
+    embedded = target in zoo.ENTRIES and zoo.ENTRIES[target].source is None
+    return FETCH, words.PAIR_EMBEDDED if embedded else words.PAIR_ON_HUB
+
+
+def _misfit(target: str, head: str | None, head_config: dict) -> str | None:
+    """Why these two can never work here, as far as configs and files say; None where nothing speaks against it."""
+    folder = _target_folder(target)
+    for path, weights in ((folder, ("*.safetensors", "*.bin")), (_head_folder(head), _HEAD_WEIGHTS)):
+        if path is not None and not any(found for name in weights for found in path.glob(name)):
+            return words.PAIR_NO_WEIGHTS.format(folder=path.name)
+    target_config = _config(folder)
+    for field, what in _SAME.items():
+        if field in head_config and field in target_config and head_config[field] != target_config[field]:
+            return words.PAIR_OTHER_SIZE.format(what=what, head=head_config[field], target=target_config[field])
+    entry = zoo.ENTRIES.get(target)
+    expected, trained_for = entry.target_sha256 if entry else None, head_config.get("target_sha256")
+    if expected and trained_for and trained_for != expected:
+        return words.PAIR_OTHER_WEIGHTS.format(came=trained_for[:12], expected=expected[:12])
+    return _too_large(folder)
+
+
+def _too_large(folder: Path | None) -> str | None:
+    """Weights on disk against the memory that is free; the loader knows better and has the last word."""
+    if folder is None:
+        return None
+    import torch
+
+    from jakiro.zoo.placement import free_memory
+
+    needed = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    free = free_memory(torch.device("cpu"))
+    return words.PAIR_TOO_LARGE.format(needed=needed / 1e9, free=free / 1e9) if needed > free else None
+
+
+def _target_is_here(target: str) -> bool:
+    entry = zoo.ENTRIES.get(target)
+    if entry is not None and entry.source is None:
+        return _target_folder(target) is not None or wheel_is_installed()
+    return _target_folder(target) is not None
+
+
+def _target_folder(target: str) -> Path | None:
+    """Where a target's files lie on this machine, None where they do not."""
+    entry = zoo.ENTRIES.get(target)
+    if entry is not None and entry.source is None:
+        folder = embedded_folder()
+        return folder if (folder / "config.json").is_file() else None
+    return Path(target) if Path(target).is_dir() else _cached(entry.source if entry else target)
+
+
+def _head_folder(head: str | None) -> Path | None:
+    if head is None:
+        return None
+    shipped = assets_folder() / "heads" / head
+    if "/" not in head and shipped.is_dir():
+        return shipped
+    return Path(head) if Path(head).is_dir() else _cached(head)
+
+
+def _cached(hub_id: str) -> Path | None:
+    """The folder of a repository that was fetched from the Hub before."""
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        found = try_to_load_from_cache(hub_id, "config.json")
+    except HFValidationError:
+        return None
+    return Path(found).parent if isinstance(found, str) else None
+
+
+def _is_target(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json", "tokenizer.model"))
+
+
+def _target_name(head_folder: Path | None) -> str | None:
+    return _config(head_folder).get("target_name") or None
+
+
+def _config(folder: Path | None) -> dict:
+    """A folder's config.json; nothing where it is missing or no object."""
+    try:
+        values = json.loads((folder / "config.json").read_text(encoding="utf-8")) if folder else {}
+    except (OSError, ValueError):
+        return {}
+    return values if isinstance(values, dict) else {}

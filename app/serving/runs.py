@@ -1,0 +1,149 @@
+"""The answers of all visitors: by visitor for Stop and a closed tab, by id for Save; bounded in bytes and in time."""
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from app.serving.limits import Limits
+from app.serving.pace import Pace
+from app.serving.worker import Run
+from app.words import page as words
+from jakiro.trace import Trace
+
+# Measured over traces of the default pair: a node with its strings, numbers and tuples, and a step around it
+NODE_BYTES, STEP_BYTES = 900, 1500
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """Who asks.
+
+    Attributes:
+        session: one browser tab, or one program.
+        address: the network address, or the user name where the page asks for one.
+    """
+
+    session: str
+    address: str = ""
+
+
+class Runs:
+    """Runs by id, with the visitor each belongs to.
+
+    Args:
+        now: seconds on a clock that only goes forward.
+    """
+
+    def __init__(self, limits: Limits, now: Callable[[], float] = time.monotonic) -> None:
+        self._limits, self._now = limits, now
+        self._pace = Pace(now)
+        self._lock = threading.Lock()
+        # Held from admitting an answer until it is counted, so that two requests at once are two
+        self.entrance = threading.Lock()
+        self._runs: OrderedDict[str, tuple[str, Run, float]] = OrderedDict()
+
+    def admit(self, visitor: Visitor, replace: bool = True) -> None:
+        """Makes room for one more answer of this visitor.
+
+        Args:
+            replace: whether a new answer stops the visitor's oldest unfinished one; otherwise it is refused.
+
+        Raises:
+            ValueError: too many answers in the last minute, or too many at once.
+        """
+        limits = self._limits
+        unfinished = [run for run in self._of(visitor.session) if not run.finished.is_set()]
+        excess = len(unfinished) - limits.answers_at_once + 1
+        if excess > 0 and not replace:
+            raise ValueError(words.TOO_MANY_AT_ONCE.format(limit=limits.answers_at_once))
+        by_key = {
+            ("visitor", visitor.session): limits.answers_per_minute,
+            ("address", visitor.address): limits.answers_per_minute_address,
+        }
+        self._pace.admit(by_key)
+        for run in unfinished[: max(0, excess)]:
+            run.stop()
+
+    def add(self, visitor: Visitor, run: Run) -> None:
+        with self._lock:
+            self._runs[run.id] = (visitor.session, run, self._now())
+        self.drop_surplus()
+
+    def stop(self, session: str) -> int:
+        """Stops the visitor's unfinished answers; returns how many there were."""
+        unfinished = [run for run in self._of(session) if not run.finished.is_set()]
+        for run in unfinished:
+            run.stop()
+        return len(unfinished)
+
+    def drop(self, session: str) -> None:
+        """Stops and forgets everything of a visitor who has gone."""
+        for run in self._of(session):
+            run.stop()
+            with self._lock:
+                self._runs.pop(run.id, None)
+
+    def stop_all(self, reason: str) -> None:
+        """Stops every answer; `reason` is the sentence that its reader gets."""
+        with self._lock:
+            runs = [run for _, run, _ in self._runs.values()]
+        for run in runs:
+            run.stop(reason)
+
+    def wait_until_finished(self, seconds: float) -> None:
+        """Returns when no answer is being made any more, at the latest after `seconds`."""
+        deadline = time.monotonic() + seconds
+        with self._lock:
+            runs = [run for _, run, _ in self._runs.values()]
+        for run in runs:
+            run.finished.wait(max(0.0, deadline - time.monotonic()))
+
+    def traces(self, run_id: str) -> dict[str, Trace]:
+        """The traces of one run by method.
+
+        Raises:
+            ValueError: no such run, or it is no longer kept.
+        """
+        run = self.find(run_id)
+        if run is None:
+            raise ValueError(words.UNKNOWN_RUN)
+        return dict(run.traces)
+
+    def find(self, run_id: str) -> Run | None:
+        """One run; None where there is no such one, or it is no longer kept."""
+        self.drop_surplus()
+        with self._lock:
+            found = self._runs.get(run_id)
+        return found and found[1]
+
+    @property
+    def kept_bytes(self) -> int:
+        """About how much memory the traces of finished and running answers hold."""
+        with self._lock:
+            return sum(trace_bytes(run) for _, run, _ in self._runs.values())
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def drop_surplus(self) -> None:
+        """Forgets finished answers that are too old, and then the oldest until the rest fits."""
+        oldest = self._now() - 60 * self._limits.kept_minutes
+        with self._lock:
+            total = sum(trace_bytes(run) for _, run, _ in self._runs.values())
+            for run_id, (_, run, added) in list(self._runs.items()):
+                surplus = added < oldest or total > self._limits.kept_megabytes * 2**20
+                if surplus and run.finished.is_set():
+                    total -= trace_bytes(run)
+                    del self._runs[run_id]
+
+    def _of(self, session: str) -> list[Run]:
+        with self._lock:
+            return [run for owner, run, _ in self._runs.values() if owner == session]
+
+
+def trace_bytes(run: Run) -> int:
+    """About how much memory a run's traces hold, and what was sent of them."""
+    steps = sum(len(trace.steps) for trace in run.traces.values())
+    return NODE_BYTES * run.num_nodes + STEP_BYTES * (steps + 1) + sum(map(len, run.ticks))

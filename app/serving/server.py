@@ -1,0 +1,118 @@
+"""Around the page: who may log in, what `/status` says, and an end in which every visitor hears a sentence."""
+
+import os
+import platform
+import signal
+import threading
+import time
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import gradio as gr
+from starlette.middleware import Middleware
+
+from app.serving.benchmark_run import Benchmarks
+from app.serving.guard import Guard
+from app.serving.runs import Runs
+from app.serving.worker import ModelService
+from app.words import page as words
+from app.words.errors import for_visitors
+
+ENDING_SECONDS = 3.0
+# The last sentences are on their way when the answers have ended: two rounds of the page's updates
+_LAST_WORDS_SECONDS = 0.4
+_HANDLER_THREADS = 48
+_HUB_FRAMES = "https://huggingface.co https://*.hf.space"
+
+
+def launch_options(service: ModelService) -> dict:
+    """What Gradio's `launch` takes so that limits, headers and closed addresses hold."""
+    limits = service.limits
+    guard = Middleware(
+        Guard,
+        status=lambda: status_of(service),
+        max_body_bytes=limits.max_request_kilobytes * 1024,
+        frame_ancestors=frame_ancestors(),
+    )
+    return {
+        "app_kwargs": {"middleware": [guard]},
+        "max_file_size": 1,
+        "show_error": False,
+        "enable_monitoring": False,
+        "state_session_capacity": limits.sessions,
+        "max_threads": limits.queue_length + _HANDLER_THREADS,
+    }
+
+
+def frame_ancestors() -> str:
+    """Who may frame the page: JAKIRO_FRAME_ANCESTORS, on a Space the Hub, elsewhere only the page's own origin."""
+    return os.environ.get("JAKIRO_FRAME_ANCESTORS") or (
+        f"'self' {_HUB_FRAMES}" if os.environ.get("SPACE_ID") else "'self'"
+    )
+
+
+def read_logins(given: str | None) -> list[tuple[str, str]] | None:
+    """Logins from `name:password`, or from a file with one of them a line; None where nothing is given.
+
+    Raises:
+        ValueError: a line without a colon, an empty name or password, or no such file.
+    """
+    if not given:
+        return None
+    is_file = Path(given).is_file()
+    if not is_file and ":" not in given:
+        raise ValueError(words.LOGINS_NOT_FOUND.format(came=given))
+    lines = Path(given).read_text(encoding="utf-8").splitlines() if is_file else [given]
+    logins = [tuple(line.strip().split(":", 1)) for line in lines if line.strip()]
+    if not logins or any(len(login) != 2 or not all(login) for login in logins):
+        raise ValueError(words.LOGINS_MALFORMED)
+    return logins
+
+
+def status_of(service: ModelService) -> dict:
+    """State, queue, limits and versions, and a name of this start; nothing about visitors, questions or folders."""
+    state = "ending" if service.closing else "failed" if service.failure else "ready" if service.ready else "loading"
+    model = service.device.status if service.ready else {}
+    shown = {name: model.get(name) for name in ("target", "head", "device", "dtype", "numerics") if model}
+    return {
+        "state": state,
+        "start": service.start_id,
+        "model": {name: for_visitors(str(value)) if value else None for name, value in shown.items()},
+        "queue": service.turns.numbers() | {"places": service.device.places},
+        "limits": {name: getattr(service.limits, name) for name in service.limits.__dataclass_fields__},
+        "versions": {"python": platform.python_version()}
+        | {name: _version(name) for name in ("jakiro", "torch", "transformers", "gradio")},
+    }
+
+
+def _version(package: str) -> str | None:
+    if package == "jakiro":
+        from jakiro import __version__
+
+        return __version__
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def serve_until_told(page: gr.Blocks) -> None:
+    """Blocks the main thread until SIGTERM or Ctrl-C, then ends within seconds; `page` is what `page.build` gives."""
+    told = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: told.set())
+    told.wait()
+    end(page, page.service, page.runs, page.benchmarks)
+
+
+def end(page: gr.Blocks, service: ModelService, runs: Runs, benchmarks: Benchmarks) -> None:
+    """Refuses new answers, stops the running ones with a sentence and closes the page."""
+    service.closing = True
+    service.turns.wake()
+    runs.stop_all(words.SERVER_ENDING)
+    benchmarks.stop_all(words.SERVER_ENDING)
+    runs.wait_until_finished(ENDING_SECONDS)
+    time.sleep(_LAST_WORDS_SECONDS)
+    page.close(verbose=False)
+    if service.ready:
+        service.device.close()

@@ -1,0 +1,160 @@
+"""The queue: places in a fair order, who is next, and about how long that takes.
+
+Fair means by network address (or user name, where there are logins): everybody's first waiting answer comes before
+anybody's second, and among those the earlier one is first. Each place gets its round on arrival, never one that is
+over, so nobody waits for ever (start-time fair queuing). One answer per tab is the rule of `app/serving/runs.py`.
+"""
+
+import math
+import threading
+import time
+from collections.abc import Callable
+
+from app.devices.base import Device
+from app.words import page as words
+
+_LOOK_AROUND_SECONDS = 0.5
+_NEW_TIME_WEIGHT = 0.3
+
+
+class Turns:
+    """Places for answers: as many at once as the device has, the others wait.
+
+    Args:
+        device: what answers run on, with so many places; asked anew each time.
+        refusal: a sentence when nothing can run any more, else None.
+        ready: whether answers can run.
+        queue_length: how many may wait.
+    """
+
+    def __init__(
+        self,
+        device: Callable[[], Device],
+        refusal: Callable[[], str | None],
+        ready: Callable[[], bool],
+        queue_length: int,
+    ) -> None:
+        self._device, self._refusal, self._ready, self._queue_length = device, refusal, ready, queue_length
+        self._changed = threading.Condition()
+        self._waiting: list[Turn] = []
+        self._running: list[Turn] = []
+        self._mean_seconds: float | None = None
+        self._round, self._last_rounds = 0, {}
+
+    def take(self, halt: threading.Event, told: Callable[[str], None], group: str = "") -> "Turn":
+        """A place in the queue, taken at once.
+
+        Args:
+            halt: set when the visitor wants it no more; `wake` makes the turn look.
+            told: takes the sentences about place and time, whenever they change.
+            group: the address or user name whose places are counted together.
+
+        Raises:
+            ValueError: the queue is full.
+        """
+        with self._changed:
+            free = max(0, self._places() - len(self._running)) if self._ready() else 0
+            if len(self._waiting) >= self._queue_length + free:
+                raise ValueError(words.QUEUE_FULL)
+            turn = Turn(self, halt, told, group, self._next_round(group))
+            self._waiting.append(turn)
+            return turn
+
+    def wake(self) -> None:
+        """Makes all who wait look around at once."""
+        with self._changed:
+            self._changed.notify_all()
+
+    def wait_for(self, condition: Callable[[], bool], seconds: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(condition, timeout=seconds)
+
+    def numbers(self) -> dict:
+        """How many answers run and wait, and how long one takes on average (None before the first)."""
+        with self._changed:
+            mean = None if self._mean_seconds is None else round(self._mean_seconds, 1)
+            return {"running": len(self._running), "waiting": len(self._waiting), "mean_answer_seconds": mean}
+
+    def _places(self) -> int:
+        return max(1, self._device().places)
+
+    def _order(self) -> list["Turn"]:
+        """The waiting in the order of service; who came first in a round is first, as sorting keeps equals in order."""
+        return sorted(self._waiting, key=lambda turn: turn.round)
+
+    def _next_round(self, group: str) -> int:
+        """The round of a group's next place: the one being served, or the one after its last."""
+        self._last_rounds = {one: last for one, last in self._last_rounds.items() if last >= self._round}
+        self._last_rounds[group] = max(self._round, self._last_rounds.get(group, -1) + 1)
+        return self._last_rounds[group]
+
+    def _sentence(self, position: int) -> str:
+        """What the visitor at `position`, counted from 1, hears."""
+        if not self._ready():
+            return words.WAITING_FOR_MODEL
+        if self._mean_seconds is None:
+            return words.WAITING_IN_QUEUE.format(position=position)
+        now = time.monotonic()
+        rest = sorted(max(0.0, self._mean_seconds - (now - turn.started)) for turn in self._running)
+        places = self._places()
+        soonest = rest[(position - 1) % places] if len(rest) > (position - 1) % places else 0.0
+        seconds = soonest + (position - 1) // places * self._mean_seconds
+        return words.WAITING_WITH_TIME.format(position=position, seconds=_rounded(seconds))
+
+    def _finished(self, turn: "Turn") -> None:
+        with self._changed:
+            if turn in self._running:
+                self._running.remove(turn)
+                seconds = time.monotonic() - turn.started
+                old = self._mean_seconds
+                self._mean_seconds = seconds if old is None else old + _NEW_TIME_WEIGHT * (seconds - old)
+            elif turn in self._waiting:
+                self._waiting.remove(turn)
+            self._changed.notify_all()
+
+
+class Turn:
+    """A visitor's place; as a context manager it waits and gives the device, or None when halted."""
+
+    def __init__(
+        self, turns: Turns, halt: threading.Event, told: Callable[[str], None], group: str, round_number: int
+    ) -> None:
+        self._turns, self._halt, self._told = turns, halt, told
+        self.group, self.round, self.started = group, round_number, 0.0
+
+    def __enter__(self) -> Device | None:
+        turns, said = self._turns, None
+        try:
+            with turns._changed:
+                while not self._halt.is_set():
+                    refusal = turns._refusal()
+                    if refusal:
+                        raise ValueError(refusal)
+                    position = turns._order().index(self) + 1
+                    if turns._ready() and position + len(turns._running) <= turns._places():
+                        self.started = time.monotonic()
+                        turns._waiting.remove(self)
+                        turns._running.append(self)
+                        turns._round = max(turns._round, self.round)
+                        return turns._device()
+                    sentence = turns._sentence(position)
+                    if sentence != said:
+                        self._told(sentence)
+                        said = sentence
+                    turns._changed.wait(_LOOK_AROUND_SECONDS)
+        except BaseException:
+            self.leave()
+            raise
+        return None
+
+    def __exit__(self, *_) -> None:
+        self.leave()
+
+    def leave(self) -> None:
+        """Gives the place back, waiting or running."""
+        self._turns._finished(self)
+
+
+def _rounded(seconds: float) -> int:
+    """Whole seconds below ten, then steps of five: a number that does not flicker."""
+    return max(1, math.ceil(seconds)) if seconds < 10 else 5 * round(seconds / 5)

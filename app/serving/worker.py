@@ -1,0 +1,220 @@
+"""One device, many visitors: loading in the background, and the thread that reads an answer's events.
+
+Gradio resumes a generator on changing threads and starts the next one before the last is closed, so neither the model's
+thread nor its exclusion can be left to it: each answer has one thread of its own, which waits for its turn (see
+`turns.py`). What a device is, and what may stand in for a local one, is `device.py`.
+"""
+
+import contextvars
+import queue
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+
+from app.asking import Asking
+from app.devices.base import LOADING, MEASURING, Device
+from app.serving.limits import Limits
+from app.serving.turns import Turns
+from app.words import page as words
+from app.words.errors import for_visitors, sentence_of
+from jakiro.trace import Trace
+
+WAITING = "waiting"  # another model is to be loaded when the answers that run are done
+
+
+class ModelService:
+    """Loads a device in a background thread and gives each of its places to one answer at a time."""
+
+    def __init__(self, device: Device, limits: Limits | None = None) -> None:
+        self.device, self.limits = device, limits or Limits()
+        self.turns = Turns(
+            lambda: self.device,
+            lambda: self.refusal,
+            lambda: self.ready and self.stage is None,
+            self.limits.queue_length,
+        )
+        self.start_id = uuid.uuid4().hex
+        self.ready, self.closing = False, False
+        self.failure: str | None = None
+        self.stage: tuple[str, float | None] | None = None
+        self.pair, self.trouble = "", None
+
+    def start(self) -> None:
+        self.stage = (LOADING, None)
+        threading.Thread(target=self._load_now, name="load-model", daemon=True).start()
+
+    def _load_now(self) -> None:
+        failure = None
+        try:
+            self.device.load(self._tell_stage)
+        except Exception as error:  # noqa: BLE001 - whatever stops loading must reach the page as a sentence
+            reason = str(error) or type(error).__name__
+            print(words.LOAD_FAILED.format(reason=reason), file=sys.stderr)  # noqa: T201 - whole, for who runs the page
+            failure = words.LOAD_FAILED.format(reason=for_visitors(reason))
+        self.ready, self.failure, self.stage = failure is None, failure, None
+        self.turns.wake()
+
+    def swap(self, load: Callable[[], object], pair: str) -> bool:
+        """Lets a local device run another pair for everybody once the answers that run are done; others wait for it.
+
+        What cannot be loaded leaves the old pair where it was, and the chip says why.
+
+        Returns:
+            False while a pair is being loaded already.
+        """
+        if self.stage is not None:
+            return False
+        self.stage, self.trouble = (WAITING, None), None
+        threading.Thread(target=self._swap_now, args=(load, pair), name="swap-model", daemon=True).start()
+        return True
+
+    def _swap_now(self, load: Callable[[], object], pair: str) -> None:
+        trouble = None
+        try:
+            self.turns.wait_for(lambda: not self.turns.numbers()["running"], threading.TIMEOUT_MAX)
+            self.device.swap(load, self._tell_stage)
+        except Exception as error:  # noqa: BLE001 - whatever stops loading must reach the page as a sentence
+            reason = str(error) or type(error).__name__
+            print(words.SWAP_FAILED.format(pair=pair, reason=reason), file=sys.stderr)  # noqa: T201 - as above
+            sentence = words.SWAP_FAILED if self.ready else words.LOAD_FAILED
+            trouble = sentence.format(pair=pair, reason=for_visitors(reason))
+        if trouble is None:
+            self.pair, self.ready, self.failure = pair, True, None
+        self.stage, self.trouble = None, trouble
+        self.turns.wake()
+
+    def _tell_stage(self, stage: str, share: float | None) -> None:
+        self.stage = (stage, share)
+
+    @property
+    def settled(self) -> bool:
+        """Whether loading and measuring are over, well or badly."""
+        return self.ready or self.failure is not None
+
+    @property
+    def refusal(self) -> str | None:
+        """Why no answer can be given any more, as a sentence; None while it can."""
+        return words.SERVER_ENDING if self.closing else self.failure if self.stage is None else None
+
+    def wait_until_settled(self, seconds: float) -> bool:
+        return self.turns.wait_for(lambda: self.settled, seconds)
+
+    def chip(self) -> dict:
+        """What the status chip says: its state and its words."""
+        if self.stage is not None or not (self.ready or self.failure):
+            return {"state": "loading", "text": stage_words(*(self.stage or (LOADING, None))), "title": ""}
+        if self.failure:
+            return {"state": "failed", "text": words.CHIP_FAILED, "title": self.trouble or self.failure}
+        status = self.device.status
+        place = {"target": status["target"], "device": str(status["device"]).upper()}
+        text = words.CHIP_READY.format(**place, numerics=status["numerics"])
+        title = f"{words.CHIP_READY_TITLE} · {status['head'] or words.NO_HEAD} · {status['dtype']}"
+        notices = [*status.get("notices", ()), *(() if status["bit_identical"] else (words.ROUNDING,))]
+        return {
+            "state": "ready", "text": text, "fast": words.CHIP_READY.format(**place, numerics="fast"), "title": title,
+            "notice": " ".join(notices), "pair": self.pair,
+            "trouble": self.trouble or "",
+        }  # fmt: skip
+
+
+def stage_words(stage: str, share: float | None) -> str:
+    """What the chip says while a model is on its way."""
+    text = {MEASURING: words.CHIP_MEASURING, WAITING: words.CHIP_WAITING}.get(stage, words.CHIP_LOADING)
+    return text if share is None else words.CHIP_SHARE.format(text=text, percent=int(100 * share))
+
+
+class Stoppable:
+    """Work in a thread of its own that ends soon after it is asked to, once, with the first reason given."""
+
+    def __init__(self, service: ModelService) -> None:
+        self._service = service
+        self._halt, self._reason = threading.Event(), None
+
+    def stop(self, reason: str | None = None) -> None:
+        """Asks the thread to end after what it is in the middle of; what was made stays.
+
+        Args:
+            reason: a sentence for the reader where the stop is not the visitor's own wish.
+        """
+        if not self._halt.is_set():
+            self._reason = reason
+            self._halt.set()
+            self._service.turns.wake()
+
+
+class Run(Stoppable):
+    """One answer being made in its own thread: events wait in `events`, traces grow in `traces`, `ticks` has been sent.
+
+    Beside the device's events there are ("wait", None, sentence), and ("error", None, sentence) or ("done", None, None)
+    as the last one.
+    """
+
+    def __init__(self, service: ModelService, asking: Asking, group: str = "") -> None:
+        super().__init__(service)
+        self.id = uuid.uuid4().hex
+        self.events: queue.SimpleQueue = queue.SimpleQueue()
+        self.traces: dict[str, Trace] = {}
+        self.num_nodes = 0
+        self.ticks: list[str] = []
+        self.finished = threading.Event()
+        self._asking = asking
+        self._turn = service.turns.take(self._halt, lambda sentence: self.events.put(("wait", None, sentence)), group)
+        # In the visitor's context: whoever lends a GPU asks there whose quota it counts on
+        work = contextvars.copy_context().run
+        self._thread = threading.Thread(target=work, args=(self._work,), name=f"answer-{self.id[:8]}", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread.
+
+        Raises:
+            RuntimeError: the system gives no further thread; the place in the queue is free again.
+        """
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._turn.leave()
+            self.finished.set()
+            raise
+
+    def _work(self) -> None:
+        last = ("done", None, None)
+        try:
+            with self._turn as device:
+                if device is not None:
+                    self._read(device)
+            if self._reason:
+                last = ("error", None, self._reason)
+        except Exception as error:  # noqa: BLE001 - a thread has no caller; the page must hear of it in words
+            last = ("error", None, sentence_of(error))
+        finally:
+            self.finished.set()
+            self.events.put(last)
+
+    def _read(self, device: Device) -> None:
+        for kind, method, payload in device.answer(self._asking, self._halt):
+            if kind == "header":
+                self.traces[method] = Trace(payload)
+            elif kind == "step":
+                self.traces[method].steps.append(payload)
+                self.num_nodes += len(payload.nodes)
+            else:
+                self.traces[method].end_reason = payload
+            self.events.put((kind, method, payload))
+
+
+def batches(events: queue.SimpleQueue, seconds: float) -> Iterator[list]:
+    """Events in batches until the last one has been given: at once, but at most every `seconds`."""
+    free = time.monotonic()
+    while True:
+        batch = [events.get()]
+        while batch[-1][0] not in ("done", "error"):
+            try:
+                batch.append(events.get(timeout=max(0.0, free - time.monotonic())))
+            except queue.Empty:
+                break
+        free = time.monotonic() + seconds
+        yield batch
+        if batch[-1][0] in ("done", "error"):
+            return

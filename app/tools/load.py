@@ -1,0 +1,134 @@
+"""Many visitors at once, as programs: `python -m app.tools.load ADDRESS` asks a page and prints how long people wait.
+
+Each question holds a word of its own, so that an answer that reached the wrong visitor would be seen when the model
+repeats it (a test's does); with any model the run ids must all differ.
+"""
+
+import argparse
+import http.client
+import json
+import random
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one visitor got.
+
+    Attributes:
+        update: the last update, as docs/api.md describes it; None where an error came.
+        error: the sentence, where there was one.
+        sentences: what was said while waiting.
+        first_seconds, total_seconds: from asking to the first token, and to the end.
+    """
+
+    update: dict | None
+    error: str | None
+    sentences: tuple[str, ...]
+    first_seconds: float | None
+    total_seconds: float
+
+
+class Stream:
+    """One question on its way: iterate for ("generating" | "complete" | "error", data); `close` hangs up."""
+
+    def __init__(self, address: str, endpoint: str, values: list, seconds: float = 120) -> None:
+        parts = urlsplit(address)
+        self._connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=seconds)
+        body = json.dumps({"data": values, "session_hash": uuid.uuid4().hex})
+        path = f"{parts.path.rstrip('/')}/gradio_api/call/{endpoint}"
+        self._connection.request("POST", path, body, {"Content-Type": "application/json"})
+        event_id = json.loads(self._connection.getresponse().read())["event_id"]
+        self._connection.request("GET", f"{path}/{event_id}")
+        self._response = self._connection.getresponse()
+
+    def __iter__(self) -> Iterator[tuple[str, object]]:
+        event = ""
+        while line := self._response.readline():
+            name, _, text = line.decode().rstrip("\n").partition(": ")
+            if name == "event":
+                event = text
+            elif name == "data" and event != "heartbeat":
+                yield event, json.loads(text)
+        self.close()
+
+    def close(self) -> None:
+        self._response.close()
+        self._connection.close()
+
+
+def ask(address: str, question: str, max_new_tokens: int = 48) -> Answer:
+    """Asks one question as a visitor of its own and waits for the end."""
+    start, first, last, sentences = time.monotonic(), None, None, []
+    stream = Stream(address, "generate", [question, max_new_tokens, 0, 1, 0, 0, "jakiro", "", None])
+    for event, data in stream:
+        if event == "error":
+            stream.close()
+            error = data.get("error") if isinstance(data, dict) else str(data)
+            return Answer(None, error, tuple(sentences), first, time.monotonic() - start)
+        last = data[0]
+        if last["message"] and last["message"] not in sentences:
+            sentences.append(last["message"])
+        if first is None and last["text"]:
+            first = time.monotonic() - start
+    return Answer(last, None, tuple(sentences), first, time.monotonic() - start)
+
+
+def crowd(address: str, clients: int, requests: int, max_new_tokens: int = 48) -> list[tuple[str, Answer]]:
+    """(word, answer) of every request; `clients` threads ask one after another until all are answered."""
+    words = [f"word{random.randrange(16**8):08x}" for _ in range(requests)]
+    waiting, answers, lock = list(words), [], threading.Lock()
+
+    def visit() -> None:
+        while True:
+            with lock:
+                if not waiting:
+                    return
+                word = waiting.pop()
+            answer = ask(address, f"Repeat the word {word}.", max_new_tokens)
+            with lock:
+                answers.append((word, answer))
+
+    threads = [threading.Thread(target=visit) for _ in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return answers
+
+
+def percentile(values: list[float], share: float) -> float:
+    """The value below or at which this share of the values lies."""
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("address", help="such as http://127.0.0.1:7860")
+    parser.add_argument("--clients", type=int, default=20)
+    parser.add_argument("--requests", type=int, default=40)
+    parser.add_argument("--max-new-tokens", type=int, default=48)
+    arguments = parser.parse_args()
+    answers = crowd(arguments.address, arguments.clients, arguments.requests, arguments.max_new_tokens)
+    done = [answer for _, answer in answers if answer.update is not None]
+    ids = {answer.update["run"] for answer in done}
+    refusals = sorted({answer.error for _, answer in answers if answer.error})
+    lines = [f"{len(done)} of {len(answers)} answered, {len(ids)} different runs"]
+    lines += [f"refused: {sentence}" for sentence in refusals]
+    for name, values in (
+        ("first token", [answer.first_seconds for answer in done if answer.first_seconds is not None]),
+        ("whole answer", [answer.total_seconds for answer in done]),
+    ):
+        if values:
+            middle, high = percentile(values, 0.5), percentile(values, 0.95)
+            lines.append(f"{name}: median {middle:.1f} s, 95 % within {high:.1f} s, longest {max(values):.1f} s")
+    print("\n".join(lines))  # noqa: T201 - the report
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""Takes the pictures in `docs/screenshots/` of the page playing its recordings: `python -m app.tools.screenshots`.
+
+No model is loaded, so the pictures show what the recordings hold. Needs Playwright and Chromium, as the tests do.
+"""
+
+import argparse
+import shutil
+import sys
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.page import build as page
+from app.page import web
+from app.page.web import ASSETS
+
+FOLDER = ASSETS.parent / "docs" / "screenshots"
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync")
+SIZES = {"desktop": (1440, 900), "phone": (390, 844), "projector": (1920, 1080)}
+LARGEST_BYTES = 250_000
+_TO_THE_END = "Jakiro.moves.seek(Infinity); document.activeElement.blur()"
+_TO_THE_HIGHLIGHT = "Jakiro.moves.seek(Jakiro.moves.state.run.rest)"
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One file: a tab at a size and in a colour scheme, after a script has brought the view where it should be."""
+
+    tab: str
+    size: str
+    scheme: str
+    script: str = ""
+    name: str = ""
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.name or self.tab}-{self.size}-{self.scheme}.png"
+
+
+PICTURES = (
+    Picture("watch", "desktop", "light", _TO_THE_HIGHLIGHT),
+    Picture("watch", "desktop", "dark", _TO_THE_HIGHLIGHT),
+    Picture("watch", "phone", "dark", _TO_THE_HIGHLIGHT),
+    Picture("watch", "phone", "light", _TO_THE_HIGHLIGHT),
+    Picture("watch", "projector", "light", _TO_THE_HIGHLIGHT),
+    Picture("race", "desktop", "light", _TO_THE_END),
+    Picture("race", "phone", "dark", _TO_THE_END),
+    Picture("race", "projector", "light", _TO_THE_END),
+    Picture("lesson", "desktop", "light"),
+    Picture("lesson", "phone", "dark"),
+    Picture("recordings", "desktop", "light"),
+    Picture("recordings", "phone", "dark"),
+    Picture("benchmark", "desktop", "light"),
+    Picture("benchmark", "phone", "dark"),
+    Picture("watch", "desktop", "light", "document.querySelector('#jk-settings').click()", "settings"),
+)
+
+
+class NoModel:
+    """A device that never comes to have a model."""
+
+    places, costs, status = 1, None, {}
+
+    def load(self, told) -> None:
+        threading.Event().wait()
+
+    def answer(self, asking, halt):
+        yield from ()
+
+    def close(self) -> None:
+        return None
+
+
+def take(tab, picture: Picture, address: str, recording: str, folder: Path) -> Path | None:
+    """One picture; None where the page has no such tab."""
+    tab.goto(f"{address}?recording={recording}")
+    tab.wait_for_selector("svg.tree")
+    if picture.size == "projector":
+        tab.evaluate("document.documentElement.classList.add('projector')")
+    if not tab.locator(f'[role="tab"][data-tab="{picture.tab}"]').count():
+        return None
+    tab.add_style_tag(content="#jk-chip { display: none; }")  # it says that the model is loading
+    tab.click(f'[role="tab"][data-tab="{picture.tab}"]')
+    tab.evaluate(picture.script or "0")
+    tab.wait_for_timeout(1500)
+    path = folder / picture.file_name
+    tab.screenshot(path=path)
+    return path
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Takes the pictures in docs/screenshots from the shipped recordings.")
+    parser.add_argument("--recording", default=web.recording_names()[0], choices=web.recording_names())
+    parser.add_argument("--only", help="only pictures whose file name begins like this")
+    parser.add_argument("--out", type=Path, default=FOLDER)
+    arguments = parser.parse_args()
+    from playwright.sync_api import sync_playwright
+
+    path = next((found for name in BROWSERS if (found := shutil.which(name))), None)
+    if path is None:
+        sys.exit("Pictures need Chromium, and none was found; install it, then run this again.")
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    blocks = page.build(NoModel())
+    address = page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
+        for picture in PICTURES:
+            if not picture.file_name.startswith(arguments.only or ""):
+                continue
+            width, height = SIZES[picture.size]
+            tab = browser.new_page(
+                viewport={"width": width, "height": height}, color_scheme=picture.scheme, reduced_motion="reduce"
+            )
+            written = take(tab, picture, address, arguments.recording, arguments.out)
+            tab.close()
+            if written is not None and written.stat().st_size > LARGEST_BYTES:
+                sys.exit(f"{written} has {written.stat().st_size:,} bytes; at most {LARGEST_BYTES:,} are wanted.")
+        browser.close()
+    blocks.close()
+
+
+if __name__ == "__main__":
+    main()

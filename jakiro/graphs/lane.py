@@ -1,0 +1,346 @@
+"""Lanes: buffers of fixed address for one answer at a time, and every pass over them as a unit that can be captured.
+
+What a step does is what `SlicedPasses` does, by the same functions; only shapes are padded to row buckets and column
+steps, and lengths, seed and temperature lie on the device. A generator keeps its lanes, an answer borrows one.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.core.sampling import PREFIX_LENGTH, HeldSampling, KeyedNoise, adds_whole_rows
+from jakiro.core.tree import DraftTree
+from jakiro.core.verify import Outcome, pack, unpack, verify
+from jakiro.drafting.base import Drafter, DraftSession, HeadDrafter
+from jakiro.drafting.limited import LimitedDrafter
+from jakiro.drafting.merged import Chain, chain_tree
+from jakiro.graphs.cache import SMALLEST_COLUMNS, StaticRowCache, columns_for
+from jakiro.graphs.capture import GraphedPass, Graphs, PassBook
+from jakiro.graphs.drafter import DraftSurroundings, StaticHeadDrafter, tree_shapes
+from jakiro.graphs.tree import MAX_BUCKETS, MAX_LEVELS, StaticTree
+from jakiro.methods.prompt_lookup import MAX_CHAIN
+from jakiro.target.model import TargetModel
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How large a lane's buffers are, or have to be.
+
+    Attributes:
+        tokens: of prompt and answer.
+        nodes: of the largest tree.
+        draft_rows: levels × width of the widest draft.
+    """
+
+    tokens: int
+    nodes: int
+    draft_rows: int
+
+    def holds(self, other: "Room") -> bool:
+        return self.tokens >= other.tokens and self.nodes >= other.nodes and self.draft_rows >= other.draft_rows
+
+    def joined(self, other: "Room") -> "Room":
+        return Room(
+            max(self.tokens, other.tokens), max(self.nodes, other.nodes), max(self.draft_rows, other.draft_rows)
+        )
+
+
+class Lane:
+    """One answer's device side at fixed addresses; see `Passes` for what its methods promise.
+
+    Args:
+        target: one that runs lean, with passes in row buckets.
+        drafter: a head's drafter also drafts at fixed addresses, any other one as it is.
+        smallest_columns: of attention, see `columns_for`.
+    """
+
+    @torch.inference_mode()
+    def __init__(
+        self,
+        target: TargetModel,
+        drafter: Drafter | None,
+        graphs: Graphs,
+        room: Room,
+        smallest_columns: int = SMALLEST_COLUMNS,
+    ) -> None:
+        self.target, self.room, self.smallest_columns = target, room, smallest_columns
+        self.device = device = target.device
+        widest = target.row_bucket(max(room.nodes, MAX_CHAIN + 1))
+        self.cache = StaticRowCache(
+            target.lean.cache_shape, columns_for(room.tokens + widest, smallest_columns), target.cache_dtype, device
+        )
+        self.rows = self.cache.sliced()
+        head_drafter = _head_drafter(drafter)
+        num_experts = head_drafter.head.config.num_experts if head_drafter else 0
+        self.tree = StaticTree(widest, num_experts, device)
+        self.features = torch.zeros((widest, target.feature_size), dtype=target.dtype, device=device)
+        logits_dtype = target.logits(self.features[:1, : target.hidden_size]).dtype
+        self.logits = torch.zeros((widest, target.vocab_size), dtype=logits_dtype, device=device)
+        self.masks: dict[int, Tensor] = {}
+        self.choices = torch.zeros(widest, dtype=torch.int64, device=device)
+        self.on_path = torch.zeros(widest, dtype=torch.bool, device=device)
+        self.end = torch.zeros((), dtype=torch.int64, device=device)
+        self.packed = torch.zeros(self._packed_size(widest), dtype=torch.float64, device=device)
+        self.root = torch.zeros(1, dtype=torch.int64, device=device)
+        self.new_ids = torch.zeros(MAX_LEVELS + 1, dtype=torch.int64, device=device)
+        self.new_features = torch.zeros((MAX_LEVELS + 1, target.feature_size), dtype=target.dtype, device=device)
+        self.seed = torch.zeros((), dtype=torch.int64, device=device)
+        self.temperature = torch.ones((), device=device)
+        self.vocabulary = torch.arange(target.vocab_size, device=device)
+        self.noise = torch.zeros((MAX_LEVELS + 1, target.vocab_size), device=device)
+        self.chain_ids = torch.full((MAX_CHAIN,), -1, dtype=torch.int64, device=device)
+        self.chain_log_estimates = torch.full((MAX_CHAIN,), -torch.inf, device=device)
+        self._on_cuda = device.type == "cuda"
+        self._staged_ids = torch.zeros(MAX_CHAIN, dtype=torch.int64, device="cpu", pin_memory=self._on_cuda)
+        self._staged_estimates = torch.zeros(MAX_CHAIN, device="cpu", pin_memory=self._on_cuda)
+        if self._on_cuda:
+            self._host = torch.zeros(self.packed.shape, dtype=torch.float64, device="cpu", pin_memory=True)
+            self._copied = torch.cuda.Event()
+        self.passes = PassBook(graphs)
+        self.drafter = drafter
+        self._static_drafter: StaticHeadDrafter | None = None
+        if head_drafter is not None:
+            around = DraftSurroundings(
+                self.tree,
+                self.noise,
+                self.temperature,
+                self.chain_ids,
+                self.chain_log_estimates,
+                target.row_bucket,
+                smallest_columns,
+            )
+            self._static_drafter = StaticHeadDrafter(
+                head_drafter.head, around, self.passes, room.tokens, room.draft_rows
+            )
+            limited = isinstance(drafter, LimitedDrafter)
+            self.drafter = replace(drafter, drafter=self._static_drafter) if limited else self._static_drafter
+
+    def needed(
+        self, sampling: SamplingParams, tree: TreeConfig, buckets: tuple[int, ...], first: int, last: int
+    ) -> Iterator[GraphedPass]:
+        """The passes of an answer whose committed rows go from `first` to `last`.
+
+        Args:
+            buckets: the sizes that a tree chooses from; empty for a fixed tree.
+        """
+        plain, bound = self.target.row_bucket(1), _depth_bound(tree)
+        sizes = {plain}
+        if not tree.root_only:
+            sizes |= {self.target.row_bucket(nodes) for nodes in buckets or (tree.nodes,)}
+        if tree.context:
+            sizes.add(self.target.row_bucket(MAX_CHAIN + 1))
+        yield self.passes.get(self.write_root, plain)
+        if self._keeps_noise(sampling, tree):
+            yield self.passes.get(self.write_noise, bound + 1)
+        for rows in sorted(sizes):
+            columns, most = self._columns(first, rows), self._columns(last, rows)
+            while columns <= most:
+                yield self.passes.get(self.score_rows, rows, columns)
+                columns *= 2
+            yield self.passes.get(self.verify_rows, rows, bound, *_regime(sampling), PREFIX_LENGTH)
+            yield self.passes.get(self.commit_rows, rows, bound)
+        if self._static_drafter is not None and not tree.root_only:
+            shapes = tree_shapes(tree, buckets)
+            yield from self._static_drafter.needed(shapes, sampling.greedy, buckets, first, last)
+
+    @torch.inference_mode()
+    def open(
+        self,
+        sampling: SamplingParams,
+        tree: TreeConfig,
+        buckets: tuple[int, ...] = (),
+        first: int = 1,
+        last: int = 1,
+        captured: Callable[[], None] = lambda: None,
+    ) -> "Lane":
+        """Makes ready for an answer: captures what is not captured yet, while nothing in the buffers matters."""
+        self.sampling, self._bound, self._with_noise = sampling, _depth_bound(tree), self._keeps_noise(sampling, tree)
+        self.seed.fill_(sampling.seed)
+        self.temperature.fill_(sampling.temperature or 1.0)
+        self.cache.length.fill_(1)
+        for each in self.needed(sampling, tree, buckets, first, last):
+            each.prepare()
+            captured()
+        self._length = 0
+        self._placed: DraftTree | None = None
+        self.rows.keep(0, [])
+        return self
+
+    def prefill(self, prompt_ids: Tensor) -> tuple[Tensor, Tensor]:
+        features, logits = self.target.prefill(prompt_ids, self.rows)
+        self._length = self.rows.length
+        return features, logits
+
+    @torch.inference_mode()
+    def begin(self, root: Tensor) -> None:
+        self.root.copy_(root)
+        self._enter_step()
+
+    def session(self, prompt_ids: Tensor, features: Tensor) -> DraftSession:
+        ids = torch.cat([prompt_ids, self.root])
+        return self.drafter.start(ids, features, self.sampling, KeyedNoise(self.sampling.seed))
+
+    def root_tree(self) -> DraftTree:
+        self.passes.get(self.write_root, self.target.row_bucket(1))()
+        self._placed = self.tree.shown(1, 0, (0, 0), 0)
+        return self._placed
+
+    def chain(self, token_ids: Sequence[int], log_estimates: Sequence[float]) -> Chain:
+        length = len(token_ids)
+        self._staged_ids.fill_(-1)
+        self._staged_estimates.fill_(-torch.inf)
+        self._staged_ids[:length] = torch.tensor(token_ids, device="cpu")
+        self._staged_estimates[:length] = torch.tensor(log_estimates, device="cpu")
+        self.chain_ids.copy_(self._staged_ids, non_blocking=True)
+        self.chain_log_estimates.copy_(self._staged_estimates, non_blocking=True)
+        return Chain(self.chain_ids[:length], self.chain_log_estimates[:length])
+
+    def chain_tree(self, chain: Chain) -> DraftTree:
+        return chain_tree(self.root, chain)
+
+    @torch.inference_mode()
+    def place(self, tree: DraftTree) -> DraftTree:
+        if tree is self._placed or tree.token_ids.data_ptr() == self.tree.first_address:
+            return tree
+        self.tree.write(tree, self.target.row_bucket(tree.num_nodes))
+        nodes, experts = tree.router_weights.shape
+        self._placed = self.tree.shown(nodes, experts, tuple(tree.expected.shape), tree.max_depth)
+        return self._placed
+
+    @torch.inference_mode()
+    def score(self, tree: DraftTree) -> None:
+        rows = self.target.row_bucket(self.place(tree).num_nodes)
+        self.passes.get(self.score_rows, rows, self._columns(self._length, rows))()
+
+    @torch.inference_mode()
+    def read(self, tree: DraftTree, whole_vocabulary: bool = False) -> Outcome:
+        rows, bound, regime = self.target.row_bucket(tree.num_nodes), self._bound, _regime(self.sampling)
+        if whole_vocabulary:
+            self.verify_rows(rows, bound, *regime, self.target.vocab_size)
+        else:
+            self.passes.get(self.verify_rows, rows, bound, *regime, PREFIX_LENGTH)()
+        values = self._to_host(self._packed_size(rows))
+        self._read_rows = rows
+        return unpack(values, tree, rows, self.tree.num_experts, MAX_BUCKETS)
+
+    @torch.inference_mode()
+    def commit(self, outcome: Outcome) -> tuple[Tensor, Tensor]:
+        self.passes.get(self.commit_rows, self._read_rows, self._bound)()
+        count = len(outcome.accepted_path) + 1
+        self._length += count
+        self._enter_step()
+        ids, features = self.new_ids[:count], self.new_features[:count]
+        # A drafter that is not the lane's own may keep what it is given beyond the next commit.
+        foreign = self._static_drafter is None and self.drafter is not None
+        return (ids.clone(), features.clone()) if foreign else (ids, features)
+
+    def write_root(self, rows: int) -> None:
+        """Pass: the tree that is only its root."""
+        self.tree.write(DraftTree.root_only(self.root), rows)
+
+    def write_noise(self, count: int) -> None:
+        """Pass: the target's noise at the `count` positions behind the root."""
+        positions = self.cache.length + 1 + torch.arange(count, device=self.device)
+        self.noise[:count].copy_(KeyedNoise(self.seed).at(positions[:, None], self.vocabulary))
+
+    def score_rows(self, rows: int, columns: int) -> None:
+        """Pass: the target over `rows` nodes."""
+        tree = self.tree.padded(rows, min(rows - 1, MAX_LEVELS))
+        scores = self.target.score(tree, self.cache.behind(rows, columns))
+        self.logits[:rows].copy_(scores.logits)
+        self.features[:rows].copy_(scores.features)
+        self._mask(rows).copy_(scores.mask)
+
+    def verify_rows(self, rows: int, bound: int, greedy: bool, top_p: float, top_k: int, prefix_length: int) -> None:
+        """Pass: the target's choices, the accepted path, and all the caller sees in one tensor."""
+        tree = self.tree.padded(rows, min(rows - 1, bound))
+        held = HeldSampling(greedy, self.temperature, top_p, top_k)
+        verification = verify(
+            tree,
+            self._mask(rows),
+            self.logits[:rows],
+            held,
+            KeyedNoise(self.seed),
+            self.cache.length,
+            _KeptNoise(self.noise),
+            prefix_length,
+        )
+        self.choices[:rows].copy_(verification.choices)
+        self.on_path[:rows].copy_(verification.on_path)
+        self.end.copy_(verification.end)
+        self.packed[: self._packed_size(rows)].copy_(pack(tree, verification))
+
+    def commit_rows(self, rows: int, bound: int) -> None:
+        """Pass: moves the accepted rows together and takes out new tokens and their features."""
+        count = min(bound + 1, rows)
+        places = torch.arange(rows, device=self.device)
+        path = torch.where(self.on_path[:rows], places, rows).sort().values[:count]
+        # Behind the path every row stays where it is.
+        path = torch.where(path < rows, path, places[:count])
+        if count > 1:
+            self.cache.gather(path)
+        self.new_ids[:count].copy_(self.choices.index_select(0, path))
+        self.new_features[:count].copy_(self.features.index_select(0, path))
+        self.root.copy_(self.choices.index_select(0, self.end[None]))
+
+    def _enter_step(self) -> None:
+        self.cache.length.fill_(self._length)
+        if self._with_noise:
+            self.passes.get(self.write_noise, self._bound + 1)()
+
+    def _to_host(self, size: int) -> list[float]:
+        """The step's one device-to-host copy."""
+        if not self._on_cuda:
+            return self.packed[:size].tolist()
+        self._host[:size].copy_(self.packed[:size], non_blocking=True)
+        self._copied.record(torch.cuda.current_stream(self.device))
+        self._copied.synchronize()
+        return self._host[:size].tolist()
+
+    def _mask(self, rows: int) -> Tensor:
+        if rows not in self.masks:
+            self.masks[rows] = torch.zeros((rows, rows), dtype=torch.bool, device=self.device)
+        return self.masks[rows]
+
+    def _columns(self, length: int, rows: int) -> int:
+        return columns_for(length + rows, self.smallest_columns)
+
+    def _packed_size(self, rows: int) -> int:
+        return rows * (14 + 2 * self.tree.num_experts) + MAX_LEVELS * MAX_BUCKETS + 2
+
+    def _keeps_noise(self, sampling: SamplingParams, tree: TreeConfig) -> bool:
+        """Whether noise over the whole vocabulary is looked at: by the target, or by a head that ranks with it."""
+        ranked = tree.shared_noise and not tree.root_only and self._static_drafter is not None
+        return adds_whole_rows(sampling) or (ranked and not sampling.greedy)
+
+
+class _KeptNoise:
+    """`NoiseRows` over a lane's noise, which always begins at the position behind the root."""
+
+    def __init__(self, noise: Tensor) -> None:
+        self._noise = noise
+
+    def rows(self, first: Tensor, count: int) -> Tensor:
+        return self._noise[:count]
+
+
+def _regime(sampling: SamplingParams) -> tuple[bool, float, int]:
+    """What verification is captured for; seed and temperature lie on the device."""
+    return (True, 1.0, 0) if sampling.greedy else (False, sampling.top_p, sampling.top_k)
+
+
+def _depth_bound(tree: TreeConfig) -> int:
+    """Levels that passes reckon with: none, as many as automatic trees have, or all there may be."""
+    if tree.root_only:
+        return 0
+    deepest = max(tree.depth, MAX_CHAIN if tree.context else 0)
+    return MAX_CHAIN if deepest <= MAX_CHAIN else MAX_LEVELS
+
+
+def _head_drafter(drafter: Drafter | None) -> HeadDrafter | None:
+    """The head's drafter, within limits or not; None for any other one."""
+    inner = drafter.drafter if isinstance(drafter, LimitedDrafter) else drafter
+    return inner if isinstance(inner, HeadDrafter) else None

@@ -1,0 +1,219 @@
+"""Draft heads on disk: config.json, float16 safetensors, and a loader that names what does not fit.
+
+Tensor names are those of the official checkpoints; the target's embedding and output rows are never stored. Foreign
+checkpoints come in through `official.py`; whether a head belongs to a target is asked here, from the configs alone.
+"""
+
+import hashlib
+import json
+import os
+import pickle
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from jakiro.config import DraftConfig
+from jakiro.heads.foreign import from_official, rope_of
+from jakiro.heads.jakiro import JakiroHead
+from jakiro.target.features import check_feature_layers
+
+WEIGHTS_NAME = "head.safetensors"
+FOREIGN_WEIGHTS_NAMES = ("model.safetensors", "pytorch_model.bin")
+CONFIG_NAME = "config.json"
+
+
+def save_head(head: JakiroHead, folder: Path) -> None:
+    """Writes config.json and float16 weights, an index map as int32; a reader never meets half a file."""
+    tensors = {
+        name: (tensor.to(torch.int32) if name == "draft_token_ids" else tensor.to(torch.float16)).contiguous().cpu()
+        for name, tensor in head.state_dict().items()
+    }
+    partial = folder.with_name(folder.name + ".partial")
+    partial.mkdir(parents=True, exist_ok=True)
+    write_tensors(tensors, partial / WEIGHTS_NAME)
+    (partial / CONFIG_NAME).write_text(json.dumps(head.config.to_dict(), indent=2) + "\n")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in (WEIGHTS_NAME, CONFIG_NAME):
+        os.replace(partial / name, folder / name)
+    partial.rmdir()
+
+
+def write_tensors(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
+    """safetensors' `save_file`, which leaves a file to its owner alone; a server often runs as somebody else."""
+    save_file(tensors, path, metadata)
+    path.chmod(0o644)
+
+
+def load_head(folder: str | Path, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> JakiroHead:
+    """Reads a head of our own format, an official Jakiro or Jakiro* head, or an EAGLE-1/2 head.
+
+    Raises:
+        FileNotFoundError: no such folder, or a file is missing in it.
+        ValueError: the config or the weights are broken, of an unknown kind or with features that are not supported,
+            or a tensor is missing, unexpected or of another shape.
+    """
+    folder = Path(folder)
+    values = _read_config(folder)
+    tensors = _read_tensors(weights_file(folder))
+    try:
+        if _is_own(values):
+            config = DraftConfig.from_dict(values)
+        else:
+            config, tensors = from_official(values, tensors)
+        head = JakiroHead(config)
+    except KeyError as error:
+        # transformers looks a rotary embedding's kind and numbers up as it builds it.
+        raise ValueError(
+            f"The draft head's RoPE settings lack or do not know {error}; correct them in its {CONFIG_NAME}."
+        ) from error
+    fill_head(head, tensors)
+    return head.to(device=device, dtype=dtype).eval().requires_grad_(False)
+
+
+def weights_file(folder: str | Path) -> Path:
+    """The file of a head folder that holds its weights.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    folder = Path(folder)
+    for name in (WEIGHTS_NAME, *FOREIGN_WEIGHTS_NAMES):
+        if (folder / name).is_file():
+            return folder / name
+    raise FileNotFoundError(
+        f"No draft head in {folder}: {WEIGHTS_NAME} is missing, and so are {' and '.join(FOREIGN_WEIGHTS_NAMES)}; "
+        f"expected a folder with weights and {CONFIG_NAME}."
+    )
+
+
+def misfits(head: DraftConfig, target_config, vocab_size: int | None = None) -> list[str]:
+    """What makes a head the wrong one for a target, a sentence each with both values; empty when all is well.
+
+    Args:
+        target_config: the target's transformers config.
+        vocab_size: rows of the target's embedding, where they are known better than by its config.
+    """
+    target_config = target_config.get_text_config()
+    num_heads = target_config.num_attention_heads
+    found = []
+    for what, ours, theirs in (
+        ("hidden size", head.hidden_size, target_config.hidden_size),
+        ("vocabulary", head.vocab_size, vocab_size or target_config.vocab_size),
+        ("number of attention heads", head.num_attention_heads, num_heads),
+        (
+            "number of key/value heads",
+            head.num_key_value_heads,
+            getattr(target_config, "num_key_value_heads", None) or num_heads,
+        ),
+    ):
+        if ours != theirs:
+            found.append(
+                f"The draft head has {what} {ours:,}, the target {theirs:,}; choose a head trained for this target."
+            )
+    try:
+        check_feature_layers(head.feature_layers, target_config.num_hidden_layers)
+    except ValueError as error:
+        found.append(str(error))
+    return found + _rope_misfits(head.rope_parameters, target_config)
+
+
+def _rope_misfits(ours: dict, target_config) -> list[str]:
+    theirs = getattr(target_config, "rope_parameters", None) or {}
+    theirs = theirs.get("full_attention", theirs) if "rope_theta" not in theirs else theirs
+    if not theirs.get("rope_theta"):
+        return []
+    ours = rope_of({"rope_parameters": ours.get("full_attention", ours)})
+    theirs = rope_of({"rope_parameters": theirs})
+    if ours["rope_theta"] != theirs["rope_theta"]:
+        return [
+            f"The draft head has RoPE base {ours['rope_theta']:,.0f}, the target {theirs['rope_theta']:,.0f}; choose a "
+            "head trained for this target, or correct rope_theta in the head's config.json if it is wrong there."
+        ]
+    always = {"rope_type", "factor"}
+    names = sorted(always & (set(ours) | set(theirs)) | (set(ours) & set(theirs)))
+    different = [name for name in names if ours.get(name) != theirs.get(name)]
+    if not different:
+        return []
+    said = [", ".join(f"{name} {side.get(name, 'none')}" for name in different) for side in (ours, theirs)]
+    return [
+        f"The draft head has RoPE scaling {said[0]}, the target {said[1]}; choose a head trained for this target, or "
+        "correct rope_scaling in the head's config.json if it is wrong there."
+    ]
+
+
+def _is_own(values: dict) -> bool:
+    """Whether a config.json is ours: it says how wide an expert is, or nothing that a transformers config says."""
+    foreign = {"architectures", "model_type", "intermediate_size", "num_local_experts"}
+    return not isinstance(values, dict) or "expert_intermediate_size" in values or not foreign & set(values)
+
+
+def _read_config(folder: Path) -> dict:
+    path = folder / CONFIG_NAME
+    if not path.is_file():
+        raise FileNotFoundError(f"No draft head in {folder}: {CONFIG_NAME} is missing; expected a folder with both.")
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"The draft head's {CONFIG_NAME} is not JSON: {error}.") from error
+
+
+def _read_tensors(path: Path) -> dict[str, torch.Tensor]:
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        tensors = torch.load(path, map_location="cpu", weights_only=True)
+    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise ValueError(f"The draft head's {path.name} is broken: {reason}; download or train it again.") from error
+    if not isinstance(tensors, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in tensors.values()):
+        raise ValueError(f"The draft head's {path.name} holds something else than tensors by name.")
+    return tensors
+
+
+def fill_head(head: JakiroHead, tensors: dict[str, torch.Tensor]) -> None:
+    """Copies tensors into a head.
+
+    Raises:
+        ValueError: a tensor is missing, unexpected, of another shape, or holds values that are not finite, or the
+            index map of a reduced vocabulary is none.
+    """
+    expected = head.state_dict()
+    missing, unexpected = sorted(set(expected) - set(tensors)), sorted(set(tensors) - set(expected))
+    if missing or unexpected:
+        raise ValueError(
+            f"The draft head's weights do not fit its config: missing {missing or 'none'}, "
+            f"unexpected {unexpected or 'none'}; use the config that belongs to these weights."
+        )
+    for name, tensor in tensors.items():
+        if tensor.shape != expected[name].shape:
+            raise ValueError(
+                f"The draft head's tensor {name} has shape {tuple(tensor.shape)}, its config means "
+                f"{tuple(expected[name].shape)}; use the config that belongs to these weights."
+            )
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise ValueError(f"The draft head's tensor {name} holds values that are not finite; train it again.")
+    _check_draft_token_ids(tensors.get("draft_token_ids"), head.config.vocab_size)
+    head.load_state_dict({name: tensor.to(expected[name].dtype) for name, tensor in tensors.items()})
+
+
+def _check_draft_token_ids(draft_token_ids: torch.Tensor | None, vocab_size: int) -> None:
+    if draft_token_ids is None:
+        return
+    ids = draft_token_ids.long()
+    if ids.min() < 0 or ids.max() >= vocab_size:
+        raise ValueError(
+            f"The draft head's draft_token_ids run from {int(ids.min())} to {int(ids.max())}, its vocabulary from 0 to "
+            f"{vocab_size - 1}; use the config that belongs to these weights."
+        )
+    if (ids.diff() <= 0).any():
+        raise ValueError(
+            "The draft head's draft_token_ids are not in ascending order without repeats; sort them, or train it again."
+        )
+
+
+def file_sha256(path: str | Path) -> str:
+    """SHA-256 of a file, as hex."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,131 @@
+"""A draft head's layer as one call of the compiled functions."""
+
+import ctypes
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from jakiro.heads.layers import HeadCache, HeadLayer
+from jakiro.kernels.compiled.library import Head, HeadPass, Matrix, library
+from jakiro.kernels.compiled.linear import NativeLinear, largest_exponent, lossless_exponent
+from jakiro.kernels.rotary import AngleTable
+
+_MOST_ROWS = 64
+
+
+class NativeOutput(NamedTuple):
+    """One pass: the stream before the experts, their outputs (experts first), and what the router makes of both.
+
+    Contrastive features and weights, + for the stronger expert and − for the weaker, are None without the branch.
+    """
+
+    residual: Tensor
+    expert_outputs: Tensor
+    features: Tensor
+    contrastive: Tensor | None
+    router_weights: Tensor
+    contrastive_weights: Tensor | None
+
+
+class NativeHeadLayer(nn.Module):
+    """Made from a head's input projection and layer, whose weights it copies.
+
+    Args:
+        projection: the input projection; deeper: that of features from further layers, or None.
+        rotary: the head's rotary embedding.
+        rounded: keep weights in 16 bits, even where that rounds them.
+    """
+
+    def __init__(
+        self, projection: nn.Linear, deeper: nn.Linear | None, layer: HeadLayer, rotary: nn.Module, rounded: bool
+    ) -> None:
+        super().__init__()
+
+        def pack(weight: Tensor, bias: Tensor | None = None) -> NativeLinear:
+            exponent = largest_exponent(weight) if rounded else lossless_exponent(weight)
+            return NativeLinear(weight, bias, exponent)
+
+        attention, mixture = layer.self_attn, layer.mlp_moe
+        self._angles = AngleTable(rotary)
+        self.norm = layer.post_attention_layernorm.weight.detach().float().contiguous()
+        self.projection, self.wide_projection = pack(projection.weight, projection.bias), None
+        if deeper is not None:
+            # Rows of the target's, read by both projections at once
+            self.wide_projection = pack(torch.cat([projection.weight, deeper.weight], dim=1), projection.bias)
+        self.query_key_value = pack(_joined([attention.q_proj, attention.k_proj, attention.v_proj]))
+        self.output, self.router = pack(attention.o_proj.weight), pack(mixture.gate.weight)
+        experts = [list(expert.children()) for expert in mixture.experts]
+        self.read = nn.ModuleList(pack(_joined(linears[:-1])) for linears in experts)
+        self.write = nn.ModuleList(pack(linears[-1].weight) for linears in experts)
+        self.heads, self.kv_heads, self.head_dim = attention.num_heads, attention.num_kv_heads, attention.head_dim
+        self.hidden_size, self.inner_size = self.output.out_features, self.write[0].in_features
+        self._matrices = [(Matrix * len(experts))(*(each.matrix for each in part)) for part in (self.read, self.write)]
+        sizes = (self.hidden_size, self.inner_size, len(experts), self.heads, self.kv_heads, self.head_dim)
+        self._structures = {
+            wide: Head(
+                projection.matrix,
+                self.query_key_value.matrix,
+                self.output.matrix,
+                self.router.matrix,
+                *self._matrices,
+                self.norm.data_ptr(),
+                layer.post_attention_layernorm.variance_epsilon,
+                self.head_dim**-0.5,
+                *sizes,
+                len(experts[0]) == 3,
+                self.router.out_features > len(experts),
+            )
+            for wide, projection in ((False, self.projection), (True, self.wide_projection))
+            if projection is not None
+        }
+
+    @staticmethod
+    def takes(embeddings: Tensor, cache: HeadCache | None) -> bool:
+        """Whether these are the few rows of a draft; a prompt is better read by kernels for many rows."""
+        return isinstance(cache, HeadCache) and embeddings.shape[0] == 1 and embeddings.shape[1] <= _MOST_ROWS
+
+    @staticmethod
+    def fits(layer: HeadLayer) -> bool:
+        """Whether the experts' gates, where they have any, fill whole panels of weights."""
+        linears = list(layer.mlp_moe.experts[0].children())
+        return len(linears) == 2 or linears[-1].in_features % library().jakiro_panel() == 0
+
+    def forward(
+        self, embeddings: Tensor, features: Tensor, positions: Tensor, mask: Tensor | None, cache: HeadCache
+    ) -> NativeOutput:
+        """As `JakiroHead.forward` takes them, for rows that `takes` takes."""
+        rows, start = embeddings.shape[1], cache.extend(embeddings.shape[1])
+        keys, values, last = cache.keys[0], cache.values[0], cache.length
+        if mask is None:
+            mask = torch.ones((rows, last), dtype=torch.bool, device=embeddings.device).tril(start)
+        inputs = torch.cat([embeddings[0], features[0]], dim=-1)
+        structure = self._structures[inputs.shape[1] > 2 * self.hidden_size]
+        cos, sin = self._angles.at(positions[0], last)
+        hidden, router_rows, experts = self.hidden_size, self.router.out_features, len(self.write)
+        widths = [hidden, (self.heads + 2 * self.kv_heads) * self.head_dim, self.heads * self.head_dim]
+        widths += [experts * self.inner_size, experts * hidden, router_rows, hidden, hidden]
+        threads = torch.get_num_threads()
+        own = threads * library().jakiro_own_floats(rows, hidden, start + rows, self.head_dim)
+        buffers = inputs.new_empty(rows * sum(widths) + own).split([*(rows * width for width in widths), own])
+        stream, _, _, _, outputs, router, mixed, contrast, _ = buffers
+        mask = mask.reshape(rows, start + rows).contiguous()
+        read = (inputs, cos, sin, mask, keys, values, *buffers)
+        library().jakiro_draft(
+            ctypes.byref(structure),
+            ctypes.byref(HeadPass(rows, start, keys.shape[1], *(each.data_ptr() for each in read))),
+            threads,
+        )
+        weights, pair = router.view(1, rows, router_rows).split([experts, router_rows - experts], dim=-1)
+        return NativeOutput(
+            stream.view(1, rows, hidden),
+            outputs.view(experts, 1, rows, hidden),
+            mixed.view(1, rows, hidden),
+            contrast.view(1, rows, hidden) if router_rows > experts else None,
+            weights,
+            pair if router_rows > experts else None,
+        )
+
+
+def _joined(linears: list[nn.Linear]) -> Tensor:
+    return torch.cat([linear.weight.detach() for linear in linears])

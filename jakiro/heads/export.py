@@ -1,0 +1,129 @@
+"""A trained head in other people's form: EAGLE's for servers, or a folder that is ready to upload to the Hub."""
+
+import json
+import shutil
+from pathlib import Path
+
+import torch
+
+from jakiro.config import DraftConfig
+from jakiro.heads.checkpoint import CONFIG_NAME, WEIGHTS_NAME, load_head, save_head, write_tensors
+from jakiro.heads.foreign import to_eagle
+from jakiro.heads.jakiro import JakiroHead
+
+FORMATS = ("eagle", "hub")
+EAGLE_WEIGHTS_NAME = "model.safetensors"
+CARD_NAME = "README.md"
+
+
+def export_head(head_folder: str | Path, out: str | Path, form: str) -> list[Path]:
+    """Writes a head into a new folder.
+
+    Args:
+        head_folder: a folder that `load_head` reads.
+        out: a folder that does not exist yet, or is empty.
+        form: "eagle" or "hub".
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        ValueError: an unknown form, a folder with something in it, or a head that EAGLE's form cannot hold.
+    """
+    if form not in FORMATS:
+        raise ValueError(f"Unknown format {form!r}; choose one of {', '.join(FORMATS)}.")
+    head_folder, out = Path(head_folder), Path(out)
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise ValueError(f"{out} is not empty; give a folder that does not exist yet.")
+    head = load_head(head_folder)
+    if form == "eagle":
+        _refuse_what_eagle_cannot_hold(head.config)
+    out.mkdir(parents=True, exist_ok=True)
+    return _write_eagle(head, out) if form == "eagle" else _write_hub(head, head_folder, out)
+
+
+def eagle_config(config: DraftConfig) -> dict:
+    """The config.json that EAGLE publishes beside a head: a one-layer Llama's, plus `bias`."""
+    rope = {name: value for name, value in config.rope_parameters.items() if name != "rope_theta"}
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_act": "silu",
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.expert_intermediate_size,
+        "num_attention_heads": config.num_attention_heads,
+        "num_key_value_heads": config.num_key_value_heads,
+        "head_dim": config.head_dim,
+        "num_hidden_layers": 1,
+        "vocab_size": config.vocab_size,
+        "rms_norm_eps": config.rms_norm_eps,
+        "max_position_embeddings": config.max_position_embeddings,
+        "rope_theta": config.rope_parameters.get("rope_theta", 10000.0),
+        "rope_scaling": None if rope.get("rope_type", "default") == "default" else rope,
+        "bias": config.fc_bias,
+        "tie_word_embeddings": False,
+        "torch_dtype": "float16",
+    }
+
+
+def _refuse_what_eagle_cannot_hold(config: DraftConfig) -> None:
+    if config.num_experts > 1:
+        raise ValueError(
+            f"This head mixes {config.num_experts} experts, and no server reads such heads yet: EAGLE's format holds "
+            "one dense layer. Export it with --format hub, or train a head with one expert."
+        )
+    if config.fusion != "summed":
+        raise ValueError(
+            f"This head has {config.fusion} fusion, EAGLE's format holds SwiGLU layers; export it with --format hub."
+        )
+    if config.feature_layers:
+        layers = ", ".join(map(str, config.feature_layers))
+        raise ValueError(
+            f"This head reads layers {layers} of the target beside its last, EAGLE's format knows the last alone; "
+            "train one without --feature-layers, or export it with --format hub."
+        )
+    if config.draft_vocab_size is not None:
+        raise ValueError(
+            f"This head scores {config.draft_vocab_size:,} of the target's {config.vocab_size:,} tokens, EAGLE's "
+            "format scores all of them; train a head without a reduced vocabulary, or export it with --format hub."
+        )
+
+
+def _write_eagle(head: JakiroHead, out: Path) -> list[Path]:
+    tensors = {name: tensor.to(torch.float16).contiguous() for name, tensor in to_eagle(head.state_dict()).items()}
+    write_tensors(tensors, out / EAGLE_WEIGHTS_NAME, metadata={"format": "pt"})
+    (out / CONFIG_NAME).write_text(json.dumps(eagle_config(head.config), indent=2) + "\n", encoding="utf-8")
+    return [out / CONFIG_NAME, out / EAGLE_WEIGHTS_NAME]
+
+
+def _write_hub(head: JakiroHead, head_folder: Path, out: Path) -> list[Path]:
+    save_head(head, out)
+    card = head_folder / CARD_NAME
+    if card.is_file():
+        shutil.copyfile(card, out / CARD_NAME)
+    else:
+        (out / CARD_NAME).write_text(model_card(head.config), encoding="utf-8")
+    return [out / CONFIG_NAME, out / WEIGHTS_NAME, out / CARD_NAME]
+
+
+def model_card(config: DraftConfig) -> str:
+    """A model card with what the config knows; what it can't know is for the head's author to fill in."""
+    kind = "EAGLE-like, one expert" if config.num_experts == 1 else f"Jakiro, {config.fusion} fusion"
+    rows = {
+        "Target": config.target_name or "not recorded",
+        "Target's weights (SHA-256)": config.target_sha256 or "not recorded",
+        "Kind": kind,
+        "Hidden size": config.hidden_size,
+        "Experts": f"{config.num_experts} of inner width {config.expert_intermediate_size}",
+        "Draft vocabulary": f"{config.draft_vocab_size or config.vocab_size:,} of {config.vocab_size:,}",
+        "Calibrated": "yes" if config.calibration else "no",
+    }
+    table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
+    hub_id = f"base_model: {config.target_name}\n" if config.target_name.count("/") == 1 else ""
+    return (
+        f"---\nlibrary_name: jakiro\ntags: [speculative-decoding, draft-head]\n{hub_id}---\n\n"
+        f"# A draft head for {config.target_name or 'a target model'}\n\n"
+        "Proposes tokens that the target model checks; the text stays the target's own.\n\n"
+        f"| | |\n| --- | --- |\n{table}\n\n"
+        '```console\npython -m jakiro generate --target TARGET --head THIS_REPOSITORY --prompt "Hello"\n```\n'
+    )

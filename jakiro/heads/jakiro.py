@@ -1,0 +1,201 @@
+"""The Jakiro head: one decoder layer whose mixture of experts predicts the target's next features.
+
+From [E[x_{t+1}]; h_t] to the feature at t + 1, and with summed fusion, from the same pass, the contrastive feature one
+position further. Verification and the growing of trees live elsewhere. Jakiro, arXiv 2502.06282, section 3.
+"""
+
+from functools import reduce
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from jakiro.config import DraftConfig
+from jakiro.heads.compiled import NativeHeadLayer
+from jakiro.heads.fused import LeanHeadLayer
+from jakiro.heads.layers import HeadCache, HeadLayer, rotary_embedding
+from jakiro.kernels.linear import native_works, packed_linear, packing_works
+from jakiro.kernels.quantized import QuantizedLinear, quantizing_works
+from jakiro.kernels.rotary import changes_with_length
+
+PRECISIONS = ("int8", "full")
+
+
+def known_precision(name: str) -> str:
+    """The name of a draft precision, as `JakiroHead.pack` takes it.
+
+    Raises:
+        ValueError: there is none of this name.
+    """
+    if name not in PRECISIONS:
+        raise ValueError(f"Draft precision must be one of {', '.join(PRECISIONS)}; you gave {name!r}.")
+    return name
+
+
+class HeadOutput(NamedTuple):
+    """One pass of the head over rows.
+
+    Attributes:
+        features: main features; (…, hidden) for summed fusion, (experts, …, hidden) for decoupled.
+        contrastive: (…, hidden) features one position further, None without a contrastive branch.
+        residual: (…, hidden), the stream x before the experts.
+        expert_outputs: (experts, …, hidden), y_e without their weights.
+        router_weights: (…, experts) after softmax.
+        contrastive_weights: (…, 2) signed: + for the stronger expert, − for the weaker; None without the branch.
+    """
+
+    features: Tensor
+    contrastive: Tensor | None
+    residual: Tensor
+    expert_outputs: Tensor
+    router_weights: Tensor
+    contrastive_weights: Tensor | None
+
+
+class JakiroHead(nn.Module):
+    """A draft head bound to its target's embedding rows and output function.
+
+    Args:
+        config: sizes and fusion.
+
+    `bind` must be called before `embed` and `logits`: the target's tensors are shared and never saved with the head.
+    """
+
+    def __init__(self, config: DraftConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.fc = nn.Linear(2 * config.hidden_size, config.hidden_size, bias=config.fc_bias)
+        if config.feature_layers:
+            deeper = config.feature_size - config.hidden_size
+            self.fc_layers = nn.Linear(deeper, config.hidden_size, bias=False)
+        self.layers = nn.ModuleList([HeadLayer(config)])
+        self.rotary = rotary_embedding(config)
+        vocabulary = torch.arange(config.draft_vocab_size or config.vocab_size)
+        self.register_buffer("draft_token_ids", vocabulary, persistent=config.draft_vocab_size is not None)
+        self.embedding: Tensor | None = None
+        self.output_weight: Tensor | None = None
+        self._output_layer: nn.Module | None = None
+        self._lean: LeanHeadLayer | None = None
+        self._native: NativeHeadLayer | None = None
+        self.precision = "full"
+
+    def bind(self, embedding: Tensor, output_weight: Tensor) -> "JakiroHead":
+        """Shares the target's raw embedding rows and output rows, both (vocab_size, hidden_size).
+
+        Raises:
+            ValueError: the target's sizes are not those the head was made for.
+        """
+        expected = (self.config.vocab_size, self.config.hidden_size)
+        for name, weight in (("embedding", embedding), ("output", output_weight)):
+            if tuple(weight.shape) != expected:
+                raise ValueError(
+                    f"draft head was made for {name} rows of shape {expected}, the target has {tuple(weight.shape)}; "
+                    "choose a head trained for this target"
+                )
+        parameter = self.fc.weight
+        self.embedding = embedding.detach()
+        output_weight = output_weight.detach().to(device=parameter.device, dtype=parameter.dtype)
+        reduced = self.config.draft_vocab_size is not None
+        self.output_weight = output_weight[self.draft_token_ids] if reduced else output_weight
+        self.mean_output_row = self.output_weight.float().mean(0).to(parameter.dtype)
+        return self
+
+    def embed(self, token_ids: Tensor) -> Tensor:
+        return torch.nn.functional.embedding(token_ids.to(self.embedding.device), self.embedding).to(
+            device=self.output_weight.device, dtype=self.output_weight.dtype
+        )
+
+    def pack(self, precision: str = "int8") -> "JakiroHead":
+        """Packs the matrices for drafting on a CPU, as far as this build of torch can; no training after it.
+
+        Args:
+            precision: "int8" rounds the large matrices to 8 bits, or the layer's to 16 where compiled functions run it;
+                "full" keeps their numbers.
+        """
+        device, dtype = self.fc.weight.device, self.fc.weight.dtype
+        if not packing_works(device, dtype) or changes_with_length(self.rotary):
+            return self
+        self.precision = "int8" if precision == "int8" and quantizing_works(device) else "full"
+        rounded = QuantizedLinear if self.precision == "int8" else packed_linear
+        parts = (self.fc, self.fc_layers if self.config.feature_layers else None, self.layers[0], self.rotary)
+        self._lean = LeanHeadLayer(*parts, packed_linear, rounded)
+        if native_works() and NativeHeadLayer.fits(self.layers[0]):
+            self._native = NativeHeadLayer(*parts, rounded=self.precision == "int8")
+        self._output_layer = rounded(self.output_weight, None)
+        self.layers = nn.ModuleList()
+        return self
+
+    def logits(self, features: Tensor) -> Tensor:
+        """(…, hidden) → (…, draft vocabulary)."""
+        if self._output_layer is not None:
+            return self._output_layer(features)
+        return torch.nn.functional.linear(features, self.output_weight)
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        features: Tensor,
+        positions: Tensor,
+        mask: Tensor | None = None,
+        cache: HeadCache | None = None,
+    ) -> HeadOutput:
+        """One pass over rows.
+
+        Args:
+            embeddings: (batch, rows, hidden), rows of the token one ahead of its feature.
+            features: (batch, rows, hidden), the target's (or the head's own) feature at each position; rows of the
+                target are (1 + feature_layers) · hidden wide where the config names layers.
+            positions: (batch or 1, rows) int64, the rotary position of each row: that of its feature.
+            mask: bool, broadcastable to (batch, heads, rows, keys); None means causal over the rows alone.
+            cache: rows before these, extended in place.
+        """
+        if self._native is not None and self._native.takes(embeddings, cache):
+            found = self._native(embeddings, features, positions, mask, cache)
+            residual, expert_outputs, weights = found.residual, found.expert_outputs, found.router_weights
+            if self.config.fusion == "decoupled":
+                return HeadOutput(residual + expert_outputs, None, residual, expert_outputs, weights, None)
+            mixed = (found.features, found.contrastive)
+            return HeadOutput(*mixed, residual, expert_outputs, weights, found.contrastive_weights)
+        if self._lean is not None:
+            residual, expert_outputs, router_logits = self._lean(embeddings, features, positions, mask, cache)
+        else:
+            last, deeper = features.tensor_split([self.config.hidden_size], dim=-1)
+            hidden = self.stream(torch.cat([embeddings, last], dim=-1), deeper)
+            angles = self.rotary(hidden, positions)
+            residual, expert_outputs, router_logits = self.layers[0](hidden, angles, mask, cache)
+        num_experts = self.config.num_experts
+        weights = router_logits[..., :num_experts].softmax(-1)
+        if self.config.fusion == "decoupled":
+            return HeadOutput(residual + expert_outputs, None, residual, expert_outputs, weights, None)
+        features = residual + _weighted(weights, expert_outputs)
+        if not self.config.contrastive:
+            return HeadOutput(features, None, residual, expert_outputs, weights, None)
+        pair = router_logits[..., num_experts:]
+        first_is_stronger = torch.where(pair[..., :1] >= pair[..., 1:], 1.0, -1.0).to(pair.dtype)
+        sign = torch.cat([first_is_stronger, -first_is_stronger], dim=-1)
+        contrastive_weights = pair.softmax(-1) * sign
+        contrastive = residual + _weighted(contrastive_weights, expert_outputs)
+        return HeadOutput(features, contrastive, residual, expert_outputs, weights, contrastive_weights)
+
+    def stream(self, inputs: Tensor, deeper: Tensor) -> Tensor:
+        """What the layer reads.
+
+        Args:
+            inputs: (…, 2 · hidden), embedding and last hidden state.
+            deeper: (…, feature_layers · hidden), which adds to it; no columns for the head's own features.
+        """
+        hidden = self.fc(inputs)
+        return hidden + self.fc_layers(deeper) if deeper.shape[-1] else hidden
+
+
+def mixture(joint: Tensor) -> Tensor:
+    """log Σ_e exp(joint[e]), the log of what experts give together: (experts, …) → (…).
+
+    Over so short a first dimension `logsumexp` takes three times as long on a CPU.
+    """
+    return reduce(torch.logaddexp, joint)
+
+
+def _weighted(weights: Tensor, expert_outputs: Tensor) -> Tensor:
+    """Σ_e weights[…, e] · expert_outputs[e, …]."""
+    return (weights.movedim(-1, 0).unsqueeze(-1) * expert_outputs).sum(0)

@@ -1,0 +1,72 @@
+"""A linear layer that the compiled functions multiply by: weights in panels, 16 bits each where that loses nothing."""
+
+import ctypes
+import math
+
+import torch
+from torch import Tensor, nn
+
+from jakiro.kernels.compiled.library import Matrix, library
+
+_LARGEST_HALF = 65504.0
+
+
+class NativeLinear(nn.Module):
+    """Same function as the `nn.Linear` it replaces, each row rounded alike however many run together.
+
+    Args:
+        weight: (outputs, inputs) float32; bias: (outputs,) or None.
+        exponent: the weight times 2 to this power is kept in 16 bits, see `lossless_exponent`; None keeps 32 bits.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, exponent: int | None) -> None:
+        super().__init__()
+        self.out_features, self.in_features = weight.shape
+        panel = library().jakiro_panel()
+        weight = weight.detach().float()
+        if exponent is not None:
+            weight = (weight * 2.0**exponent).half()
+        padded = nn.functional.pad(weight, (0, 0, 0, -self.out_features % panel))
+        self.packed = padded.view(-1, panel, self.in_features).transpose(1, 2).contiguous()
+        self.bias = None if bias is None else bias.detach().float().contiguous()
+        self.matrix = Matrix(
+            weights=self.packed.data_ptr(),
+            bias=None if self.bias is None else self.bias.data_ptr(),
+            outputs=self.out_features,
+            inputs=self.in_features,
+            half=exponent is not None,
+            unscale=2.0 ** -(exponent or 0),
+        )
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of a weight."""
+        return self.packed.element_size()
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        rows = hidden.reshape(-1, self.in_features).contiguous()
+        result = rows.new_empty((rows.shape[0], self.out_features))
+        library().jakiro_linear(
+            ctypes.byref(self.matrix), rows.data_ptr(), result.data_ptr(), rows.shape[0], torch.get_num_threads()
+        )
+        return result.view(*hidden.shape[:-1], self.out_features)
+
+
+def lossless_exponent(weight: Tensor) -> int | None:
+    """The power of two by which a weight is to be multiplied so that float16 holds it exactly; None where none does."""
+    largest = float(weight.abs().amax())
+    if not math.isfinite(largest):
+        return None
+    if largest == 0 or _survives_half(weight):
+        return 0
+    exponent = largest_exponent(weight)
+    return exponent if _survives_half(weight * 2.0**exponent) else None
+
+
+def largest_exponent(weight: Tensor) -> int:
+    """The largest power of two by which a finite weight may be multiplied without leaving float16's range."""
+    return math.floor(math.log2(_LARGEST_HALF / float(weight.abs().amax().clamp_min(2.0**-60))))
+
+
+def _survives_half(weight: Tensor) -> bool:
+    return torch.equal(weight.half().float(), weight)

@@ -1,0 +1,108 @@
+"""Keyed noise and choices over whole rows of the vocabulary, by the compiled functions.
+
+The same numbers as the torch operations in `jakiro.core.sampling`, which are what counts; here they are one look at a
+row instead of a dozen.
+"""
+
+import torch
+from torch import Tensor
+
+from jakiro.kernels.compiled.library import library
+
+
+def works_on(rows: Tensor) -> bool:
+    """Whether the compiled functions take these rows."""
+    return rows.device.type == "cpu" and rows.dtype == torch.float32 and library() is not None
+
+
+def write_noise(seed: int, first: int, token_ids: Tensor, rows: Tensor) -> None:
+    """Fills rows, (positions, tokens) float32, with the noise at positions first, first + 1, …"""
+    library().jakiro_noise(
+        seed % 2**64,
+        first,
+        rows.shape[0],
+        token_ids.data_ptr(),
+        token_ids.shape[0],
+        rows.data_ptr(),
+        torch.get_num_threads(),
+    )
+
+
+def columns_of(rows: Tensor, token_ids: Tensor) -> Tensor:
+    """Some columns of (rows, tokens) float32, as `index_select` gives them."""
+    rows = rows.contiguous()
+    result = rows.new_empty((rows.shape[0], token_ids.shape[0]))
+    library().jakiro_columns(rows.data_ptr(), *rows.shape, token_ids.data_ptr(), token_ids.shape[0], result.data_ptr())
+    return result
+
+
+def choose_rows(
+    logits: Tensor, temperature: float, noise: Tensor | None = None, levels: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The best token of each row of logits over temperature, plus noise where there is any.
+
+    Args:
+        logits: (rows, vocab_size) float32.
+        noise: (positions, vocab_size) float32; levels: (rows,) int64, which of them is a row's.
+
+    Returns:
+        (rows,) int64 lowest best ids, (rows,) their lead over the next, (rows,) log of the sum of e to the logits over
+        the temperature.
+    """
+    logits = logits.contiguous()
+    rows, vocab_size = logits.shape
+    choices = torch.empty(rows, dtype=torch.int64, device=logits.device)
+    leads, log_totals = logits.new_empty(2, rows)
+    if noise is not None:
+        noise, levels = noise.contiguous(), levels.contiguous()
+    library().jakiro_choose(
+        logits.data_ptr(),
+        rows,
+        vocab_size,
+        temperature,
+        None if noise is None else noise.data_ptr(),
+        None if noise is None else levels.data_ptr(),
+        choices.data_ptr(),
+        leads.data_ptr(),
+        log_totals.data_ptr(),
+        torch.get_num_threads(),
+    )
+    return choices, leads, log_totals
+
+
+def ranks_up_to(width: int) -> bool:
+    """Whether `best_tokens` finds so many."""
+    return 1 <= width <= library().jakiro_most_candidates()
+
+
+def best_tokens(
+    scores: Tensor, weight: float, noise: Tensor | None, noise_weight: float, width: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The best `width` tokens of each row by weight · score + noise_weight · noise, best first.
+
+    Args:
+        scores: (rows, tokens) float32, log probabilities up to a constant.
+        noise: (tokens,) float32, or None.
+
+    Returns:
+        (rows, width) int64 places, log softmax of what they are ranked by, and softmax of their scores.
+    """
+    scores = scores.contiguous()
+    rows, tokens = scores.shape
+    places = torch.empty((rows, width), dtype=torch.int64, device=scores.device)
+    estimates, chances = scores.new_empty(2, rows, width)
+    noise = None if noise is None else noise.contiguous()
+    library().jakiro_best(
+        scores.data_ptr(),
+        rows,
+        tokens,
+        weight,
+        None if noise is None else noise.data_ptr(),
+        noise_weight,
+        width,
+        places.data_ptr(),
+        estimates.data_ptr(),
+        chances.data_ptr(),
+        torch.get_num_threads(),
+    )
+    return places, estimates, chances

@@ -1,0 +1,71 @@
+"""Linear layers with 8-bit weights, for drafting on a CPU.
+
+A guess need not be exact: the target checks every one, so rounding the draft head's weights changes how often a guess
+holds, by about a hundredth, and never the text. What it buys is memory traffic, the whole cost of a pass over few rows:
+a quarter of float32's bytes. Weights get one scale per output row, up to 32 rows of a pass share one; `balanced` helps
+where a few columns read far larger numbers than the others.
+"""
+
+import warnings
+
+import torch
+from torch import Tensor, nn
+
+from jakiro.kernels.linear import trial
+
+_ALLOWED_ERROR = 0.05
+_ROWS = 32
+
+
+class QuantizedLinear(nn.Module):
+    """About the function of the `nn.Linear` it replaces; input and output keep their dtype."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self.out_features, self.in_features = weight.shape
+        weight = weight.detach().float()
+        scales = (weight.abs().amax(dim=1) / 127).clamp_min(1e-12).double()
+        zeros = torch.zeros(len(scales), dtype=torch.long)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            rounded = torch.quantize_per_channel(weight, scales, zeros, 0, torch.qint8)
+            self.packed = torch.ops.quantized.linear_prepack(rounded, None if bias is None else bias.detach().float())
+        # Without these instructions pairs of 8-bit products are added in 16 bits, where 8-bit inputs would overflow
+        self._seven_bits = not getattr(torch.cpu, "get_capabilities", dict)().get("avx512_vnni", False)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        if hidden.numel() <= _ROWS * self.in_features:
+            return torch.ops.quantized.linear_dynamic(hidden.float(), self.packed, self._seven_bits).to(hidden.dtype)
+        # A prompt's first position has far larger features than all others; few rows share its scale
+        parts = [self(few) for few in hidden.reshape(-1, self.in_features).split(_ROWS)]
+        return torch.cat(parts).view(*hidden.shape[:-1], self.out_features)
+
+
+def balanced(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Moves the sizes of a matrix' columns into what it reads (SmoothQuant, arXiv 2211.10438, with weights alone).
+
+    A head trained in whitened coordinates has small weights where its input is large. Once the columns are of one size,
+    the input's numbers are as large as what they contribute, and rounding them loses a tenth as much.
+
+    Args:
+        weight: (outputs, inputs).
+
+    Returns:
+        Columns with a root mean square near one over rows that are not zero; (inputs,) factors for the input, powers
+        of two, so that moving them rounds nothing.
+    """
+    num_rows = (weight != 0).any(1).sum().clamp_min(1)
+    sizes = (weight.double().square().sum(0) / num_rows).sqrt()
+    factors = torch.where(sizes > 0, sizes, 1.0).log2().round().exp2().to(weight.dtype)
+    return weight / factors, factors
+
+
+def quantizing_works(device: torch.device) -> bool:
+    """Whether this build of torch multiplies 8-bit matrices on this device, tried on a small one."""
+    if device.type != "cpu":
+        return False
+    found = trial(QuantizedLinear)
+    if found is None:
+        return False
+    product, exact = found
+    return bool((product - exact).norm() <= _ALLOWED_ERROR * exact.norm())

@@ -1,0 +1,94 @@
+"""All layers of a lean decoder as one call of the compiled functions."""
+
+import ctypes
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from jakiro.kernels.compiled.library import Decoder, Layer, Pass, library
+from jakiro.kernels.compiled.linear import NativeLinear
+from jakiro.target.cache import RowCache
+
+
+class NativeDecoder:
+    """Runs rows through all layers, attending as order-independently as `jakiro.kernels.attention` does.
+
+    Args:
+        layers: a lean decoder's, all of one shape, with weights that `fits` finds right.
+        heads, kv_heads, head_dim, scaling: of attention.
+    """
+
+    def __init__(self, layers: Sequence, heads: int, kv_heads: int, head_dim: int, scaling: float) -> None:
+        self._layers = layers
+        self._structures = (Layer * len(layers))(
+            *(
+                Layer(
+                    *(each.packed.matrix for each in _projections(layer)),
+                    layer.input_norm.data_ptr(),
+                    layer.middle_norm.data_ptr(),
+                    layer.input_eps,
+                    layer.middle_eps,
+                )
+                for layer in layers
+            )
+        )
+        self.hidden_size, self.inner_size = layers[0].output.packed.out_features, layers[0].inner_size
+        self.heads, self.kv_heads, self.head_dim = heads, kv_heads, head_dim
+        self._decoder = Decoder(
+            self._structures, len(layers), self.hidden_size, self.inner_size, heads, kv_heads, head_dim, scaling
+        )
+
+    @staticmethod
+    def fits(layers: Sequence) -> bool:
+        """Whether the layers are packed for the compiled functions, with gates in whole panels."""
+        packed = [each.packed for layer in layers for each in _projections(layer)]
+        return all(isinstance(each, NativeLinear) for each in packed) and not any(
+            layer.inner_size % library().jakiro_panel() for layer in layers
+        )
+
+    @staticmethod
+    def runs_on(cache: object) -> bool:
+        """Whether a cache keeps all layers' rows as the compiled functions write them."""
+        rows = cache.store.rows if isinstance(cache, RowCache) else None
+        return rows is not None and rows.dtype == torch.float32 and not any(each.by_itself for each in cache.layers)
+
+    def __call__(
+        self, hidden: Tensor, cos: Tensor, sin: Tensor, visible: Tensor, cache: RowCache, kept: Sequence[int]
+    ) -> list[Tensor]:
+        """Runs rows behind the cache's rows, which are extended by them.
+
+        Args:
+            hidden: (rows, hidden_size) float32 embeddings, replaced by the last layer's output.
+            cos, sin: (rows, head_dim), sin as `jakiro.kernels.rotary.signed` gives it.
+            visible: (rows, length + rows) bool.
+            kept: layers whose output is wanted, the first layer being 1.
+
+        Returns:
+            Their outputs, each (rows, hidden_size).
+        """
+        rows, length, threads = hidden.shape[0], cache.length, torch.get_num_threads()
+        own = library().jakiro_own_floats(rows, self.hidden_size, length + rows, self.head_dim)
+        widths = [(self.heads + 2 * self.kv_heads) * self.head_dim, self.heads * self.head_dim, self.inner_size]
+        joint, attended, gated, scratch = hidden.new_empty(rows * sum(widths) + threads * own).split(
+            [*(rows * width for width in widths), threads * own]
+        )
+        outputs = {layer: torch.empty_like(hidden) for layer in kept}
+        places = (ctypes.c_void_p * len(self._layers))()
+        for layer, output in outputs.items():
+            places[layer - 1] = output.data_ptr()
+        cos, sin, visible = cos.contiguous(), sin.contiguous(), visible.contiguous()
+        store = cache.store.rows
+        buffers = (hidden, cos, sin, visible, store, joint, attended, gated, scratch)
+        library().jakiro_decode(
+            ctypes.byref(self._decoder),
+            ctypes.byref(Pass(rows, length, store.shape[3], *(each.data_ptr() for each in buffers), places)),
+            threads,
+        )
+        for layer in cache.layers:
+            layer.length += rows
+        return list(outputs.values())
+
+
+def _projections(layer: object) -> tuple:
+    return layer.query_key_value, layer.output, layer.gate_up, layer.down

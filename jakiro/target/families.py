@@ -1,0 +1,210 @@
+"""What a model family asks of the target: refusals by name, its own output function, and trial passes.
+
+No family is known here by name. A model is tried once when it is taken over: a small tree under each way of attending,
+against what the stock model computes for the whole text at once. What does not agree is not used.
+"""
+
+import copy
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from transformers.modeling_outputs import BaseModelOutputWithPast
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+from jakiro.kernels.attention import EXACT_ATTENTION, STOCK_ATTENTION
+
+TRIAL_PROMPT, TRIAL_CHAIN = 12, 4
+FULL_PRECISION = (torch.float32, torch.float64)
+# Relative to the spread of a row of logits. Half precision rounds by a few per cent, experts that a rounded router
+# chooses otherwise cost more in single rows; a wrong mask or position costs tens of per cent in every row.
+FULL_TOLERANCE, HALF_TOLERANCE = 2e-3, 0.15
+# What a model's code raises when it cannot take a mask, a cache or wider numbers than its own.
+TRIAL_ERRORS = (AttributeError, IndexError, KeyError, NotImplementedError, RuntimeError, TypeError, ValueError)
+
+
+@dataclass(frozen=True, slots=True)
+class Attending:
+    """One way to run tree passes through a model.
+
+    Attributes:
+        implementation: what transformers looks attention up by.
+        mask: "bool", "float" (added to the scores), or "own": the model makes its causal mask, so only chains work.
+    """
+
+    implementation: str
+    mask: str
+
+
+EXACT = Attending(EXACT_ATTENTION, "bool")
+STOCK = Attending(STOCK_ATTENTION, "bool")
+EAGER = Attending("eager", "float")
+OWN = Attending("eager", "own")
+
+
+def text_config(model: nn.Module):
+    return model.config.get_text_config()
+
+
+def refuse_what_cannot_work(config, model_class: type | None = None) -> None:
+    """Refuses by name what has no attention cache to roll back, from the config alone.
+
+    Args:
+        config: a transformers config.
+        model_class: the model's class; looked up where it is not given.
+
+    Raises:
+        ValueError: an encoder-decoder, a recurrent or hybrid model, or layers of a kind no mask here describes.
+    """
+    text = config.get_text_config()
+    if getattr(config, "is_encoder_decoder", False):
+        raise ValueError(f"{text.model_type} is an encoder-decoder model; Jakiro needs a decoder-only causal model")
+    if model_class is None:
+        model_class = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
+        model_class = model_class[-1] if isinstance(model_class, tuple) else model_class
+    layer_types = set(getattr(text, "layer_types", None) or [])
+    if "chunked_attention" in layer_types:
+        raise ValueError(
+            f"{text.model_type} attends within fixed chunks in some layers, which Jakiro's masks do not describe; "
+            "choose a model with full or sliding attention in every layer"
+        )
+    unknown = layer_types - {"full_attention", "sliding_attention"}
+    if unknown or getattr(model_class, "_is_stateful", False):
+        what = ", ".join(sorted(unknown)) or "recurrent state"
+        raise ValueError(
+            f"{text.model_type} has layers of the kind {what}, whose state cannot be rolled back after a refused "
+            "draft; choose a model with full or sliding attention in every layer"
+        )
+
+
+def readable_positions(config) -> tuple[int, str | None]:
+    """How many positions may be used, and the sentence to say where that is fewer than the config says.
+
+    Long-context rotary factors that change with the length of the text would disagree with keys cached before.
+    """
+    text = config.get_text_config()
+    stated = int(getattr(text, "max_position_embeddings", None) or 2**31)
+    parameters = getattr(text, "rope_parameters", None) or {}
+    original = parameters.get("original_max_position_embeddings") or getattr(
+        text, "original_max_position_embeddings", None
+    )
+    if parameters.get("rope_type") == "longrope" and original and original < stated:
+        return int(original), (
+            f"{text.model_type} changes its rotary factors behind {original:,} positions, which does not agree with "
+            f"keys cached before; {original:,} of its {stated:,} positions are used."
+        )
+    return stated, None
+
+
+def stop_ids(model: nn.Module, tokenizer) -> frozenset[int]:
+    """Every id that ends an answer, from the generation config, the model's configs and the tokenizer."""
+    found: set[int] = set()
+    for source in (getattr(model, "generation_config", None), model.config, text_config(model), tokenizer):
+        ids = getattr(source, "eos_token_id", None)
+        found.update(ids if isinstance(ids, (list, tuple)) else [] if ids is None else [ids])
+    return frozenset(int(token_id) for token_id in found)
+
+
+def is_split(model: nn.Module) -> bool:
+    """Whether accelerate spread the model over devices, or keeps some of it in memory or on disk between passes."""
+    return len({str(device) for device in (getattr(model, "hf_device_map", None) or {}).values()}) > 1
+
+
+def weight_of(module: nn.Module) -> Tensor:
+    """A module's weight on the device where it computes, also where accelerate keeps it elsewhere between passes."""
+    weight = module.weight.detach()
+    if weight.device.type != "meta":
+        return weight
+    hook = module._hf_hook
+    return hook.weights_map["weight"].detach().to(hook.execution_device)
+
+
+def output_function(model: nn.Module, like: Tensor) -> Callable[[Tensor], Tensor]:
+    """Features → logits as the family defines them: scaled, capped, or the output layer alone where that is all.
+
+    Families scale and cap logits in their own `forward`. Where the output layer alone does not give the same, that
+    `forward` is run around it, with a stand-in for the decoder that returns the features.
+
+    Args:
+        model: a causal language model.
+        like: a tensor with the device and dtype of features.
+    """
+    layer = model.get_output_embeddings()
+    prefix = model.base_model_prefix
+    if prefix not in model._modules:
+        return layer
+    shell = copy.copy(model)
+    shell._modules = {**model._modules, prefix: _Features()}
+    forward = type(model).forward
+
+    def stock(features: Tensor) -> Tensor:
+        """(rows, hidden_size) → (rows, vocab_size)."""
+        shell._modules[prefix].features = features[None]
+        inputs = torch.zeros((1, features.shape[0]), dtype=torch.int64, device=features.device)
+        return forward(shell, input_ids=inputs, use_cache=False).logits[0]
+
+    generator = torch.Generator("cpu").manual_seed(0)
+    # Large features, so that a cap on the logits shows.
+    probe = 10 * torch.randn((4, text_config(model).hidden_size), generator=generator, device="cpu").to(like)
+    with torch.inference_mode():
+        try:
+            expected = stock(probe).float()
+        except TRIAL_ERRORS:
+            # A decoder that is reached in another way; the trial passes tell whether its output layer is all there is.
+            return layer
+        return layer if torch.allclose(expected, layer(probe).float(), rtol=1e-3, atol=1e-3) else stock
+
+
+class _Features(nn.Module):
+    """Stands in for a decoder: returns the features it was given."""
+
+    def forward(self, *args, **kwargs) -> "_FeaturesOutput":
+        return _FeaturesOutput(last_hidden_state=self.features)
+
+
+class _FeaturesOutput(BaseModelOutputWithPast):
+    """A decoder's output whose other parts are None, whatever a family calls them."""
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+
+@torch.inference_mode()
+def trial_reference(model: nn.Module, token_ids: Tensor) -> Tensor:
+    """(tokens, vocabulary) logits of a whole text by the untouched model in the attention that defines its family.
+
+    That is "eager": torch's fused attention knows no soft cap and no sinks.
+    """
+    config = text_config(model)
+    before = config._attn_implementation
+    config._attn_implementation = "eager"
+    try:
+        return model(input_ids=token_ids[None], use_cache=False).logits[0].float()
+    finally:
+        config._attn_implementation = before
+
+
+def agrees(logits: Tensor, reference: Tensor, dtype: torch.dtype) -> bool:
+    """Whether rows of logits are the reference's: every row in full precision, the median row in half precision.
+
+    A row's difference is the root mean square relative to the spread of the reference's row.
+    """
+    difference = (logits.float() - reference).pow(2).mean(-1).sqrt()
+    relative = (difference / reference.std(-1).clamp_min(1e-12)).nan_to_num(torch.inf)
+    if dtype in FULL_PRECISION:
+        return bool(relative.amax() <= FULL_TOLERANCE)
+    return bool(relative.median() <= HALF_TOLERANCE)
+
+
+def takes_positions(base: nn.Module) -> bool:
+    """Whether a decoder accepts `position_ids`."""
+    parameters = inspect.signature(base.forward).parameters
+    return "position_ids" in parameters or any(p.kind == p.VAR_KEYWORD for p in parameters.values())
+
+
+def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """A bool mask, True where a row may look, as numbers to add to scores."""
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill_(~mask, torch.finfo(dtype).min)

@@ -1,0 +1,255 @@
+"""A lean pass through decoders whose layers have Llama's shape, built from the stock modules' own weights.
+
+Half of a small model's pass through the stock modules is Python and dispatch. Here projections that read the same input
+are fused, one layer is some thirty tensor operations, and nothing is allocated that the operations do not return. A
+model qualifies by the modules its layers consist of, and only if a trial pass gives what the stock modules give;
+every other model keeps its stock modules. Where there are compiled functions (`jakiro.kernels.compiled`), exact passes
+run all layers in one call of them.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from jakiro.graphs.cache import StaticRows
+from jakiro.kernels.attention import attend_exactly, exact_bias
+from jakiro.kernels.linear import packed_linear
+from jakiro.kernels.rotary import AngleTable, changes_with_length, signed, turn
+from jakiro.target.cache import RowCache
+from jakiro.target.compiled import NativeDecoder
+from jakiro.target.features import scaled
+
+_LAYER_MODULES = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
+_ATTENTION_MODULES = {"q_proj", "k_proj", "v_proj", "o_proj"}
+_MLP_MODULES = {"gate_proj", "up_proj", "down_proj", "act_fn"}
+_TRIAL_TOKENS = 12
+# Of torch's attention kernels those that take any mask and plan nothing for the shapes they meet.
+MASKED_KERNELS = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+
+
+class _Projection:
+    """One or several linear layers over the same input, as one matrix product.
+
+    Where nothing is packed, the linear layers become views of the joint matrix: a large model is never held twice.
+    """
+
+    def __init__(self, linears: list[nn.Linear], packed: bool) -> None:
+        weights = [linear.weight.detach() for linear in linears]
+        weight = torch.cat(weights) if len(weights) > 1 else weights[0]
+        biases = [linear.bias for linear in linears]
+        bias = None
+        if any(b is not None for b in biases):
+            zero = [linear.weight.new_zeros(linear.out_features) for linear in linears]
+            bias = torch.cat([z if b is None else b.detach() for b, z in zip(biases, zero, strict=True)])
+        self.packed = packed_linear(weight, bias) if packed else None
+        self._weight, self._bias = (None, None) if packed else (weight, bias)
+        if not packed:
+            for linear, part in zip(linears, weight.split([len(each) for each in weights]), strict=True):
+                linear.weight = nn.Parameter(part, requires_grad=False)
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        if self.packed is not None:
+            return self.packed(hidden)
+        return functional.linear(hidden, self._weight, self._bias)
+
+
+class _Layer:
+    def __init__(self, stock: nn.Module, packed: bool) -> None:
+        attention, mlp = stock.self_attn, stock.mlp
+        self.query_key_value = _Projection([attention.q_proj, attention.k_proj, attention.v_proj], packed)
+        self.output = _Projection([attention.o_proj], packed)
+        self.gate_up = _Projection([mlp.gate_proj, mlp.up_proj], packed)
+        self.down = _Projection([mlp.down_proj], packed)
+        self.input_norm, self.input_eps = stock.input_layernorm.weight.detach(), stock.input_layernorm.variance_epsilon
+        self.middle_norm = stock.post_attention_layernorm.weight.detach()
+        self.middle_eps = stock.post_attention_layernorm.variance_epsilon
+        self.inner_size = mlp.gate_proj.out_features
+
+
+class LeanDecoder:
+    """The decoder stack without its output function; made by `build`."""
+
+    def __init__(self, base: nn.Module, config, packed: bool) -> None:
+        self.embedding = base.embed_tokens.weight.detach()
+        self.rotary, self.angles = base.rotary_emb, AngleTable(base.rotary_emb)
+        self.norm, self.eps = base.norm.weight.detach(), base.norm.variance_epsilon
+        self.layers = [_Layer(layer, packed) for layer in base.layers]
+        attention = base.layers[0].self_attn
+        self.num_heads, self.num_kv_heads = config.num_attention_heads, config.num_key_value_heads
+        self.head_dim, self.scaling = attention.head_dim, attention.scaling
+        self.grouped = self.embedding.is_cuda
+        self.native: NativeDecoder | None = None
+
+    @property
+    def is_static(self) -> bool:
+        """Whether a pass never looks at values on the host; rotary embeddings that change with the length do."""
+        return not changes_with_length(self.rotary)
+
+    @property
+    def cache_shape(self) -> tuple[int, int, int]:
+        """Layers, key/value heads and head_dim of what a cache keeps."""
+        return len(self.layers), self.num_kv_heads, self.head_dim
+
+    @classmethod
+    @torch.inference_mode()
+    def build(cls, model: nn.Module, packed: bool) -> "LeanDecoder | None":
+        """A lean decoder over the model's weights, or None where the model has another shape.
+
+        Args:
+            model: a stock causal language model.
+            packed: pack matrices, see `jakiro.kernels.linear` (float32 on a CPU).
+        """
+        base, config = model.base_model, model.config.get_text_config()
+        if not _has_llama_shape(base, config):
+            return None
+        lean = cls(base, config, packed)
+        token_ids = torch.arange(_TRIAL_TOKENS, device=lean.embedding.device) % config.vocab_size
+        stock = base(input_ids=token_ids[None], use_cache=False).last_hidden_state[0].float()
+        tolerance = (1e-3 if lean.embedding.dtype == torch.float32 else 5e-2) * stock.abs().amax()
+
+        def gives_the_same(rows: Tensor, expected: Tensor) -> bool:
+            return bool((rows.float() - expected).abs().amax() <= tolerance)
+
+        cache = RowCache(config.num_hidden_layers, _TRIAL_TOKENS)
+        visible = torch.ones((_TRIAL_TOKENS, _TRIAL_TOKENS), dtype=torch.bool, device=token_ids.device).tril()
+        positions = torch.arange(_TRIAL_TOKENS, device=token_ids.device)
+        if not gives_the_same(lean(token_ids, positions, visible, cache, exact=False), stock):
+            return None
+        if lean.is_static and NativeDecoder.fits(lean.layers):
+            lean.native = NativeDecoder(lean.layers, lean.num_heads, lean.num_kv_heads, lean.head_dim, lean.scaling)
+            half = _TRIAL_TOKENS // 2
+            cache.keep(half, [])
+            rows = lean(token_ids[half:], positions[half:], visible[half:], cache, exact=True)
+            if not gives_the_same(rows, stock[half:]):
+                lean.native = None
+        return lean
+
+    def __call__(
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        visible: Tensor,
+        cache: RowCache | StaticRows,
+        exact: bool,
+        feature_layers: tuple[int, ...] = (),
+    ) -> Tensor:
+        """Runs rows behind the cache's rows.
+
+        Args:
+            token_ids, positions: (rows,) int64.
+            visible: (rows, columns) bool, the columns being what the cache gives back after an update.
+            cache: extended in place by these rows.
+            exact: order-independent attention instead of the stock one.
+            feature_layers: see `jakiro.target.features`.
+
+        Returns:
+            (rows, (1 + feature_layers) · hidden_size) features, those after the final norm first.
+        """
+        hidden = functional.embedding(token_ids, self.embedding)
+        if exact and self.native is not None and self.native.runs_on(cache):
+            cos, sin = self.angles.at(positions, cache.length + len(positions))
+            deeper = self.native(hidden, cos, sin, visible, cache, feature_layers)
+            return self._features(hidden, [scaled(rows) for rows in deeper])
+        cos, sin = self.rotary(hidden, positions[None])
+        cos, sin = cos[0, :, None], signed(sin[0])[:, None]
+        groups = self.num_heads // self.num_kv_heads
+        bias = exact_bias(visible, groups) if exact else None
+        mask = grouped_mask(visible, groups, hidden.dtype) if self.grouped and not exact else visible
+        deeper = []
+        for number, (layer, rows) in enumerate(zip(self.layers, cache.layers, strict=True), start=1):
+            normed = functional.rms_norm(hidden, hidden.shape[-1:], layer.input_norm, layer.input_eps)
+            attended = self._attend(layer.query_key_value(normed), cos, sin, mask, bias, rows)
+            hidden = hidden + layer.output(attended)
+            normed = functional.rms_norm(hidden, hidden.shape[-1:], layer.middle_norm, layer.middle_eps)
+            gate_up = layer.gate_up(normed)
+            gate, up = gate_up[:, : layer.inner_size], gate_up[:, layer.inner_size :]
+            hidden = hidden + layer.down(functional.silu(gate).mul_(up))
+            if number in feature_layers:
+                deeper.append(scaled(hidden))
+        return self._features(hidden, deeper)
+
+    def _features(self, hidden: Tensor, deeper: list[Tensor]) -> Tensor:
+        last = functional.rms_norm(hidden, hidden.shape[-1:], self.norm, self.eps)
+        return torch.cat([last, *deeper], dim=-1) if deeper else last
+
+    def _attend(self, joint: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, bias: Tensor | None, rows) -> Tensor:
+        """(rows, query, key and value widths together) → (rows, heads · head_dim)."""
+        count = joint.shape[0]
+        joint = joint.view(count, -1, self.head_dim)
+        turned = turn(joint[:, : self.num_heads + self.num_kv_heads], cos, sin)
+        queries, keys = turned[:, : self.num_heads].transpose(0, 1), turned[:, self.num_heads :].transpose(0, 1)
+        values = joint[:, self.num_heads + self.num_kv_heads :].transpose(0, 1)
+        keys, values = rows.update(keys[None], values[None])
+        if bias is not None:
+            attended = attend_exactly(queries, keys[0], values[0], bias, self.scaling)
+        elif self.grouped:
+            attended = attend_grouped(queries, keys, values, mask, self.scaling)
+        else:
+            attended = functional.scaled_dot_product_attention(
+                queries[None],
+                keys.to(queries.dtype),
+                values.to(queries.dtype),
+                attn_mask=mask[None, None],
+                scale=self.scaling,
+                enable_gqa=True,
+            )[0]
+        return attended.transpose(0, 1).reshape(count, -1)
+
+
+def grouped_mask(visible: Tensor, num_groups: int, dtype: torch.dtype) -> Tensor:
+    """A (rows, keys) mask as the additive one of `attend_grouped`, once per pass: (groups · rows, keys)."""
+    return (
+        torch.zeros(visible.shape, dtype=dtype, device=visible.device)
+        .masked_fill_(~visible, -torch.inf)
+        .repeat(num_groups, 1)
+    )
+
+
+def attend_grouped(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scaling: float) -> Tensor:
+    """Stock attention with the queries that share a key/value head as its rows.
+
+    On a GPU, torch's fused kernel that takes a mask knows no grouped queries; this way they need no copies of the keys.
+
+    Args:
+        queries: (heads, rows, head_dim); keys, values: (1, kv_heads, keys, head_dim).
+        mask: what `grouped_mask` gives.
+
+    Returns:
+        (heads, rows, head_dim).
+    """
+    rows = queries.reshape(1, keys.shape[1], -1, queries.shape[-1])
+    with sdpa_kernel(MASKED_KERNELS):
+        attended = functional.scaled_dot_product_attention(
+            rows, keys.to(rows.dtype), values.to(rows.dtype), attn_mask=mask[None, None], scale=scaling
+        )
+    return attended.reshape(queries.shape)
+
+
+def _has_llama_shape(base: nn.Module, config) -> bool:
+    """Whether embeddings, layers and norms are exactly the modules that `LeanDecoder` computes."""
+    if {name for name, _ in base.named_children()} != {"embed_tokens", "layers", "norm", "rotary_emb"}:
+        return False
+    if len({parameter.device for parameter in base.parameters()}) > 1:
+        # accelerate moves the stock modules' inputs and weights between devices; here nothing would.
+        return False
+    if getattr(config, "layer_types", None) and len(set(config.layer_types)) > 1:
+        return False
+
+    def children(module: nn.Module) -> set[str]:
+        return {name for name, _ in module.named_children()}
+
+    for layer in base.layers:
+        if children(layer) != _LAYER_MODULES:
+            return False
+        if children(layer.self_attn) != _ATTENTION_MODULES or children(layer.mlp) != _MLP_MODULES:
+            return False
+        linears = [getattr(layer.self_attn, name) for name in _ATTENTION_MODULES]
+        linears += [getattr(layer.mlp, name) for name in _MLP_MODULES - {"act_fn"}]
+        if not all(type(linear) is nn.Linear for linear in linears):
+            return False
+        if not isinstance(layer.mlp.act_fn, nn.SiLU) and type(layer.mlp.act_fn).__name__ != "SiLUActivation":
+            return False
+        if not hasattr(layer.input_layernorm, "variance_epsilon"):
+            return False
+    return True

@@ -1,0 +1,405 @@
+"""The target model: any transformers causal language model behind prefill and score.
+
+`score` runs a whole draft tree in one pass and returns logits and features at every node. Drafting is unknown here;
+what a family asks for is found out in `families.py`.
+"""
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from jakiro.core.tree import DraftTree, ancestor_mask
+from jakiro.graphs.cache import StaticRows
+from jakiro.kernels.compiled.linear import NativeLinear
+from jakiro.kernels.linear import HalfPackedLinear, pack_linears, packing_works
+from jakiro.target.cache import RowCache
+from jakiro.target.families import (
+    EAGER,
+    EXACT,
+    OWN,
+    STOCK,
+    TRIAL_CHAIN,
+    TRIAL_ERRORS,
+    TRIAL_PROMPT,
+    Attending,
+    additive,
+    agrees,
+    is_split,
+    output_function,
+    readable_positions,
+    refuse_what_cannot_work,
+    stop_ids,
+    takes_positions,
+    trial_reference,
+    weight_of,
+)
+from jakiro.target.features import check_feature_layers, features_of
+from jakiro.target.llama import LeanDecoder
+
+NUMERICS = ("exact", "fast")
+PREFILL_CHUNK = 512
+# Rows that passes run with on a GPU: one kernel per size, and in exact numerics the same one for every pass.
+ROW_BUCKETS = (1, 8, 16, 32, 64)
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """One target pass over a tree.
+
+    Attributes:
+        logits: (num_nodes, vocab_size), raw.
+        features: (num_nodes, feature_size), last hidden states after the final norm, then those of further layers.
+        mask: (num_nodes, num_nodes) bool ancestor-or-self mask.
+    """
+
+    logits: Tensor
+    features: Tensor
+    mask: Tensor
+
+
+class TargetModel:
+    """A causal language model with its tokenizer.
+
+    Args:
+        model: a transformers `AutoModelForCausalLM`, already on its device and in its dtype. It is taken over: layers
+            of Llama's shape move into a `LeanDecoder`, linear layers are packed on a CPU in float32.
+        tokenizer: its tokenizer.
+        name, sha256: what traces call it.
+        numerics: "exact" makes plain and tree passes round alike, "fast" uses stock attention and single rows; where a
+            family's attention cannot be computed exactly, "fast" is used and `notices` say so.
+
+    Attributes:
+        device: where trees come in and logits go out: that of the output function. A model that is spread over devices
+            moves what it needs by itself.
+        chains_only: only chains can be scored, because the model counts positions inside its own attention.
+        weight_itemsize: bytes that a weight takes as passes read it; packed weights may take fewer than `dtype` says.
+        bucketed: passes run with one of `ROW_BUCKETS` rows; so it is on a GPU.
+        feature_layers: layers whose hidden states features hold beside the last; none unless a head reads them.
+        notices: sentences to say aloud.
+
+    Raises:
+        ValueError: unknown numerics, a model that is no decoder with attention in every layer, or one whose passes
+            over a tree do not give what it computes for each path alone.
+    """
+
+    def __init__(
+        self, model: nn.Module, tokenizer, name: str = "", sha256: str | None = None, numerics: str = "exact"
+    ) -> None:
+        if numerics not in NUMERICS:
+            raise ValueError(f"numerics must be one of {', '.join(NUMERICS)}; you gave {numerics!r}")
+        refuse_what_cannot_work(model.config, type(model))
+        self.model, self.tokenizer, self.name, self.sha256 = model, tokenizer, name, sha256
+        self.config = model.config.get_text_config()
+        self.embedding = weight_of(model.get_input_embeddings())
+        self.output_weight = weight_of(model.get_output_embeddings())
+        self.device, self.dtype = self.output_weight.device, self.output_weight.dtype
+        self.bucketed = self.device.type == "cuda"
+        self.feature_layers: tuple[int, ...] = ()
+        trial_ids = self._random_ids(TRIAL_PROMPT + 2 * TRIAL_CHAIN)
+        reference = trial_reference(model, trial_ids[: TRIAL_PROMPT + TRIAL_CHAIN])[TRIAL_PROMPT - 1 :]
+        packed = packing_works(self.device, self.dtype) and not is_split(model)
+        self.lean = LeanDecoder.build(model, packed)
+        if self.lean is not None:
+            model.base_model.layers = nn.ModuleList()
+        if packed:
+            pack_linears(model)
+        packed_kinds = (HalfPackedLinear, NativeLinear)
+        sizes = [layer.itemsize for layer in model.modules() if isinstance(layer, packed_kinds)]
+        self.weight_itemsize = min(sizes, default=self.dtype.itemsize)
+        self.logits = output_function(model, self.output_weight)
+        self.stop_ids = stop_ids(model, tokenizer)
+        self.max_positions, positions_notice = readable_positions(self.config)
+        self._notices = [positions_notice] if positions_notice else []
+        self.window = getattr(self.config, "sliding_window", None)
+        self._takes_positions = takes_positions(model.base_model)
+        self._fewest_rows = 1
+        self._choose_attending(trial_ids, reference)
+        self._use_numerics(numerics)
+
+    def with_numerics(self, numerics: str) -> "TargetModel":
+        """The same weights under other numerics; nothing is loaded again."""
+        if numerics not in NUMERICS:
+            raise ValueError(f"numerics must be one of {', '.join(NUMERICS)}; you gave {numerics!r}")
+        other = copy.copy(self)
+        other._use_numerics(numerics)
+        return other
+
+    def with_feature_layers(self, feature_layers: Sequence[int]) -> "TargetModel":
+        """The same weights for a head that reads these layers beside the last hidden state.
+
+        Raises:
+            ValueError: the target has no such layer below its last.
+        """
+        check_feature_layers(feature_layers, self.config.num_hidden_layers)
+        other = copy.copy(self)
+        other.feature_layers = tuple(feature_layers)
+        return other
+
+    def _use_numerics(self, numerics: str) -> None:
+        self.numerics = numerics if self._exact_works else "fast"
+        self.notices = list(self._notices)
+        if numerics != self.numerics:
+            self.notices.append(
+                f"{self.config.model_type} attends in a way that exact numerics does not compute; fast numerics is "
+                "used, so plain and drafted passes may round differently."
+            )
+        self._fewest_rows = 1
+        self.bit_identical = self.numerics == "exact" and self.probe_bit_identity()
+        if self.numerics == "exact" and not self.bit_identical:
+            # One row alone often runs another kernel; two cost little more and may round like many.
+            self._fewest_rows = 2
+            self.bit_identical = self.probe_bit_identity()
+
+    def _choose_attending(self, ids: Tensor, reference: Tensor) -> None:
+        """Tries ways of attending until one gives the reference's logits; then whether the exact one does."""
+        self.chains_only, self._exact_works = False, False
+        self._wide_storage = torch.float64 if self.device.type == "cpu" else None
+        # A model that applies a window inside its own attention counts slots, which in a tree are no positions.
+        own_window = getattr(self.config, "window_size", None)
+        for attending in (STOCK, OWN) if own_window else (STOCK, EAGER, OWN):
+            self._fast, self.chains_only = attending, attending is OWN
+            failure = self._trial_failure(ids, reference, "fast")
+            if failure is None:
+                break
+        else:
+            raise ValueError(
+                f"{self.config.model_type} cannot be a target: a pass over a tree does not give what the model "
+                f"computes for each path alone ({failure}); choose another model"
+            )
+        if self.chains_only:
+            self._notices.append(
+                f"{self.config.model_type} counts positions inside its own attention, so only chains can be drafted, "
+                "no trees."
+            )
+        if self._fast is not STOCK:
+            return
+        self._exact_works = self._trial_failure(ids, reference, "exact") is None
+        if not self._exact_works and self._wide_storage is not None:
+            # Families that project what the cache holds cannot take wider numbers from it.
+            self._wide_storage = None
+            self._exact_works = self._trial_failure(ids, reference, "exact") is None
+
+    @torch.inference_mode()
+    def _trial_failure(self, ids: Tensor, reference: Tensor, numerics: str) -> str | None:
+        """Why a prompt and a small tree do not give the reference's logits; None where they do.
+
+        Args:
+            ids: (TRIAL_PROMPT + 2 · TRIAL_CHAIN,): prompt, chain, siblings.
+            reference: (1 + TRIAL_CHAIN, vocabulary): after the prompt and after each token of the chain.
+        """
+        self.numerics = numerics
+        prompt, chain, siblings = ids.split([TRIAL_PROMPT, TRIAL_CHAIN, TRIAL_CHAIN])
+        tree = _chain_alone(chain) if self.chains_only else _chain_among_siblings(chain, siblings)
+        try:
+            cache = self.new_cache(TRIAL_PROMPT + self.row_bucket(tree.num_nodes))
+            last = self.prefill(prompt, cache)[1]
+            logits = self.score(tree, cache).logits
+        except TRIAL_ERRORS as error:
+            if isinstance(error, torch.OutOfMemoryError):
+                raise
+            return " ".join(str(error).split())[:120] or type(error).__name__
+        logits = torch.cat([last, logits if self.chains_only else logits[::2]])
+        return None if agrees(logits, reference, self.dtype) else "other logits"
+
+    def _random_ids(self, count: int) -> Tensor:
+        generator = torch.Generator("cpu").manual_seed(0)
+        return torch.randint(0, self.vocab_size, (count,), generator=generator, device="cpu").to(self.device)
+
+    @property
+    def compiled(self) -> bool:
+        """Whether passes over trees run in compiled code, see `jakiro.kernels.compiled`."""
+        return self.lean is not None and self.lean.native is not None
+
+    @property
+    def hidden_size(self) -> int:
+        return self.config.hidden_size
+
+    @property
+    def feature_size(self) -> int:
+        """Width of a row of features."""
+        return (1 + len(self.feature_layers)) * self.hidden_size
+
+    @property
+    def vocab_size(self) -> int:
+        return self.embedding.shape[0]
+
+    @property
+    def cache_dtype(self) -> torch.dtype:
+        """What a cache keeps: in exact numerics on a CPU float64 copies, so that nothing is converted twice.
+
+        Compiled functions widen what they read in registers.
+        """
+        if self.compiled:
+            return self.dtype
+        return (self._wide_storage if self.numerics == "exact" else None) or self.dtype
+
+    def new_cache(self, capacity: int) -> RowCache:
+        """An empty cache."""
+        storage = None if self.cache_dtype == self.dtype else self.cache_dtype
+        return RowCache(self.config.num_hidden_layers, capacity, storage, together=not is_split(self.model))
+
+    def row_bucket(self, num_nodes: int) -> int:
+        """Rows a pass over `num_nodes` runs with, so that in exact numerics plain and tree passes round alike.
+
+        On a CPU one row may round otherwise than two or more do; on a GPU any other number of rows may, so that there
+        all passes run with the largest bucket.
+        """
+        if not self.bucketed:
+            return max(num_nodes, self._fewest_rows)
+        largest = ROW_BUCKETS[-1]
+        if self.numerics == "exact" or num_nodes > largest:
+            return -(-num_nodes // largest) * largest
+        return next(rows for rows in ROW_BUCKETS if rows >= num_nodes)
+
+    @property
+    def row_buckets(self) -> tuple[int, ...]:
+        """The numbers of nodes up to which passes cost the same, ascending; for passes in buckets."""
+        return ROW_BUCKETS[-1:] if self.numerics == "exact" else ROW_BUCKETS
+
+    @torch.inference_mode()
+    def prefill(self, token_ids: Tensor, cache: RowCache) -> tuple[Tensor, Tensor]:
+        """Reads a prompt, in the same chunks and with stock attention whatever the numerics.
+
+        Args:
+            token_ids: (num_tokens,) int64.
+            cache: filled in place.
+
+        Returns:
+            features (num_tokens, feature_size) and the last position's logits (1, vocab_size).
+        """
+        features = []
+        for chunk in token_ids.split(PREFILL_CHUNK):
+            start = cache.length
+            positions = torch.arange(start, start + chunk.shape[0], device=self.device)
+            columns = torch.arange(start + chunk.shape[0], device=self.device)
+            mask = columns <= positions[:, None]
+            features.append(self._forward(chunk, positions, mask, columns, cache, self._fast))
+        last_rows = features[-1][-2:]
+        return torch.cat(features), self.logits(self._last_layer(last_rows))[-1:]
+
+    @torch.inference_mode()
+    def score(self, tree: DraftTree, cache: RowCache | StaticRows) -> Scores:
+        """Runs all nodes in one pass under the tree mask.
+
+        The cache must hold exactly the committed tokens before the root; behind them the pass leaves one row per
+        node (pad rows included), of which `RowCache.keep` is to keep the accepted ones.
+
+        Raises:
+            ValueError: a tree that branches, for a target that scores chains only.
+        """
+        num_nodes = tree.num_nodes
+        if self.chains_only and tree.max_depth != num_nodes - 1:
+            raise ValueError(f"{self.config.model_type} can score chains only; set the tree's width to 1")
+        rows = self.row_bucket(num_nodes)
+        mask = ancestor_mask(tree.parents, tree.max_depth)
+        token_ids, positions = tree.token_ids, tree.depths + cache.length
+        among = mask
+        if rows > num_nodes:
+            pad = rows - num_nodes
+            token_ids = torch.cat([token_ids, token_ids.new_zeros(pad)])
+            positions = torch.cat([positions, positions[:1].expand(pad)])
+            among = torch.eye(rows, dtype=torch.bool, device=self.device)
+            among[:num_nodes, :num_nodes] = mask
+        visible = cache.visible(among)
+        # Nodes behind the last position are never kept, but a table of positions ends there.
+        positions = positions.clamp(max=self.max_positions - 1)
+        column_positions = cache.column_positions(positions) if self.window else None
+        # In compiled code exact sums cost nothing, so both numerics take them
+        attending = EXACT if self.numerics == "exact" or self.compiled else self._fast
+        features = self._forward(token_ids, positions, visible, column_positions, cache, attending)
+        return Scores(self.logits(self._last_layer(features))[:num_nodes], features[:num_nodes], mask)
+
+    def _last_layer(self, features: Tensor) -> Tensor:
+        """The part of features that the output function reads, (rows, hidden_size)."""
+        return features[:, : self.hidden_size] if self.feature_layers else features
+
+    @torch.inference_mode()
+    def probe_bit_identity(self, num_tokens: int = 8) -> bool:
+        """Whether a chain hidden among siblings in one pass gives the same bits as one token at a time."""
+        ids = self._random_ids(24 + 2 * num_tokens)
+        prompt, chain, siblings = ids[:24], ids[24 : 24 + num_tokens], ids[24 + num_tokens :]
+        tree = _chain_among_siblings(chain, siblings)
+        cache = self.new_cache(24 + num_tokens + self.row_bucket(tree.num_nodes))
+        self.prefill(prompt, cache)
+        together = self.score(tree, cache).logits[::2]
+        cache.keep(24, [])
+        for index in range(num_tokens):
+            committed = cache.length
+            alone = self.score(DraftTree.root_only(chain[index : index + 1]), cache).logits
+            if not torch.equal(alone[0], together[index]):
+                return False
+            cache.keep(committed, [0])
+        return True
+
+    def _forward(
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        visible: Tensor,
+        column_positions: Tensor | None,
+        cache: RowCache | StaticRows,
+        attending: Attending,
+    ) -> Tensor:
+        """(rows,) tokens → (rows, feature_size) features; `visible` is (rows, keys) bool."""
+        if self.lean is not None:
+            visible = self._windowed(visible, positions, column_positions) if self._only_windows else visible
+            exact = attending is EXACT
+            return self.lean(token_ids, positions, visible, cache, exact, self.feature_layers)
+        self.config._attn_implementation = attending.implementation
+        inputs = {"input_ids": token_ids[None], "past_key_values": cache, "use_cache": True}
+        if attending.mask == "own":
+            inputs["attention_mask"] = torch.ones((1, visible.shape[1]), dtype=torch.int64, device=self.device)
+        else:
+            inputs["attention_mask"] = self._masks(visible, positions, column_positions, attending.mask == "float")
+            if self._takes_positions:
+                inputs["position_ids"] = positions[None]
+        return features_of(self.model.base_model, self.feature_layers, **inputs)[0].to(self.device)
+
+    def _masks(
+        self, visible: Tensor, positions: Tensor, column_positions: Tensor | None, as_numbers: bool
+    ) -> Tensor | dict[str, Tensor]:
+        """One 4-dimensional mask, or one per layer type where the family mixes full and sliding attention."""
+
+        def four_dimensional(mask: Tensor) -> Tensor:
+            return (additive(mask, self.dtype) if as_numbers else mask)[None, None]
+
+        if self._only_windows:
+            return four_dimensional(self._windowed(visible, positions, column_positions))
+        full = four_dimensional(visible)
+        if self.window and len(set(getattr(self.config, "layer_types", None) or [])) > 1:
+            windowed = four_dimensional(self._windowed(visible, positions, column_positions))
+            return {"full_attention": full, "sliding_attention": windowed}
+        return full
+
+    @property
+    def _only_windows(self) -> bool:
+        """Whether every layer looks through a sliding window."""
+        layer_types = set(getattr(self.config, "layer_types", None) or ["sliding_attention"])
+        uses_window = getattr(self.config, "use_sliding_window", True)
+        return bool(self.window) and uses_window and layer_types == {"sliding_attention"}
+
+    def _windowed(self, visible: Tensor, positions: Tensor, column_positions: Tensor) -> Tensor:
+        return visible & (positions[:, None] - column_positions < self.window)
+
+
+def _chain_among_siblings(chain: Tensor, siblings: Tensor) -> DraftTree:
+    """Nodes chain[0], siblings[0], chain[1], siblings[1], …; every second node continues the chain."""
+    count = chain.shape[0]
+    depths = torch.arange(count, device=chain.device)
+    root = DraftTree.root_only(chain[:1])
+    nodes = torch.stack([chain, siblings], dim=1).flatten()
+    parents = torch.stack([2 * (depths - 1), 2 * depths], dim=1).flatten()
+    parents[0] = -1
+    depths = torch.stack([depths, depths + 1], dim=1).flatten()
+    return replace(root, token_ids=nodes, parents=parents, depths=depths, max_depth=count)
+
+
+def _chain_alone(chain: Tensor) -> DraftTree:
+    """Each node the child of the one before."""
+    depths = torch.arange(chain.shape[0], device=chain.device)
+    return replace(
+        DraftTree.root_only(chain[:1]), token_ids=chain, parents=depths - 1, depths=depths, max_depth=chain.shape[0] - 1
+    )

@@ -1,0 +1,130 @@
+"""The command `evaluate`: what a head is worth on prompts, without running the target a second time."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from jakiro.bench.questions import load_questions
+from jakiro.comma_list import comma_list
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.folders import cache_folder
+from jakiro.heads.checkpoint import file_sha256, load_head, weights_file
+from jakiro.heads.jakiro import known_precision
+from jakiro.training.commands.options import Device, Target, Threads, set_up
+from jakiro.training.data.answers import AnswerFolder
+from jakiro.training.measure.evaluation import ALL, Score, experts_on, scores
+from jakiro.zoo import table as zoo
+from jakiro.zoo.loading import choose_device, choose_dtype
+
+DEFINITION = "τ = accepted draft tokens per step + 1 (the bonus token), pooled over steps, before any cut."
+
+
+def evaluate(
+    head: Annotated[str | None, typer.Option(help="Draft head: a known name, a folder, or a Hub id.")] = None,
+    target: Target = None,
+    prompts: Annotated[Path | None, typer.Option(help="Prompts in Spec-Bench form; default: our own.")] = None,
+    limit: Annotated[int | None, typer.Option(help="At most this many prompts, from all categories in turn.")] = None,
+    max_new_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 128,
+    temperatures: Annotated[str, typer.Option(help="Comma list.")] = "0,1",
+    nodes: Annotated[str, typer.Option(help="Comma list of node budgets, root included.")] = "8,16,24",
+    width: Annotated[int, typer.Option(help="Children tried per node and nodes expanded per level.")] = 8,
+    depth: Annotated[int, typer.Option(help="Depth of a tree's deepest node.")] = 5,
+    contrastive: Annotated[
+        bool, typer.Option(help="With --no-contrastive the last level costs one more pass instead.")
+    ] = True,
+    seed: Annotated[int, typer.Option(help="Keys the answers and the noise.")] = 0,
+    answers: Annotated[
+        Path | None, typer.Option(help="Folder of written answers; default: in the user's cache. Any head reuses them.")
+    ] = None,
+    batch_size: Annotated[int, typer.Option(help="Answers written at once.")] = 16,
+    out: Annotated[Path | None, typer.Option(help="Write the numbers to this JSON file.")] = None,
+    device: Device = "cpu",
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
+    draft_precision: Annotated[str, typer.Option(help="On a CPU: int8, as heads run there, or full.")] = "int8",
+    threads: Threads = None,
+) -> None:
+    """Measure a head's tau on prompts: the target writes each answer once, every head and tree replays it."""
+    set_up(threads)
+    if out is not None and not out.absolute().parent.is_dir():
+        raise FileNotFoundError(f"There is no folder {out.absolute().parent} for the numbers.")
+    known_precision(draft_precision)
+    budgets = comma_list("--nodes", nodes, int)
+    trees = [TreeConfig(width=width, depth=depth, nodes=count, contrastive=contrastive) for count in budgets]
+    samplings = [
+        SamplingParams(temperature=temperature, seed=seed, max_new_tokens=max_new_tokens)
+        for temperature in comma_list("--temperatures", temperatures, float)
+    ]
+    precision = choose_dtype(dtype, choose_device(device))
+    questions = load_questions(prompts, limit)
+    pair = zoo.resolve(target, head)
+    drafter = load_head(pair.head_folder(), device, precision)
+    model, tokenizer, sha256 = zoo.load_target(pair.target_name, device, precision)
+    folder = AnswerFolder(
+        model,
+        tokenizer,
+        sha256 or pair.target_name,
+        answers or cache_folder() / "answers",
+        batch_size,
+        drafter.config.feature_layers,
+    )
+    output_weight = model.get_output_embeddings().weight
+    drafter.bind(model.get_input_embeddings().weight, output_weight)
+    written = [folder.answers(questions, sampling) for sampling in samplings]
+    experts = experts_on(drafter, [answer for texts in written for answer in texts], output_weight)
+    drafter.pack(draft_precision)
+    found = [
+        score
+        for texts, sampling in zip(written, samplings, strict=True)
+        for score in scores(drafter, texts, sampling, trees)
+    ]
+    _show(found, experts)
+    if out is not None:
+        numbers = {
+            "target": {"name": pair.target_name, "sha256": sha256},
+            "head": {"name": pair.head_name, "sha256": file_sha256(weights_file(pair.head_path))},
+            "settings": {
+                "prompts": len(questions), "max_new_tokens": max_new_tokens, "width": width, "depth": depth,
+                "contrastive": contrastive, "seed": seed, "dtype": dtype,
+                "draft_precision": drafter.precision,
+            },
+            "scores": [score.to_dict() for score in found],
+            "experts": experts,
+        }  # fmt: skip
+        out.write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
+
+
+def _show(found: Sequence[Score], experts: dict[str, float]) -> None:
+    console = Console()
+    console = console if console.is_terminal else Console(width=150)
+    overall = [score for score in found if score.category == ALL]
+    table = Table("temperature", "nodes", "τ", "steps", "acceptance by depth", "accepted tokens by proposer")
+    for score in overall:
+        by_depth = " ".join(f"{kept / tested:.2f}" for kept, tested in score.acceptance_by_depth if tested)
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in score.accepted_share.items())
+        table.add_row(
+            f"{score.temperature:g}", str(score.nodes), _number(score.tau), str(score.num_steps), by_depth, shares
+        )
+    console.print(table)
+    columns = [(score.temperature, score.nodes) for score in overall]
+    table = Table("category", "prompts", *(f"T {temperature:g}, {nodes} nodes" for temperature, nodes in columns))
+    by_key = {(score.category, score.temperature, score.nodes): score for score in found}
+    for category in dict.fromkeys(score.category for score in found):
+        row = [by_key[category, *column] for column in columns]
+        table.add_row(category, str(row[0].num_prompts), *(_number(score.tau) for score in row))
+    console.print(table)
+    console.print(
+        f"Experts: first guesses differ at {experts['differ']:.0%}; the better one is right at "
+        f"{experts['best_expert_top1']:.1%}, one of them at {experts['union_top1']:.1%} "
+        f"(gain {experts['gain']:.1%}); router entropy {experts['entropy']:.2f} bit, mean weight of the first "
+        f"{experts['mean_weight_0']:.2f}."
+    )
+    console.print(DEFINITION, style="dim")
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"

@@ -1,0 +1,122 @@
+"""Answers written once by plain decoding, with the target's features, kept in a folder for every head that is to come.
+
+A file holds one answer and is named by all it depends on: the target's weights and dtype, the prompt's ids,
+temperature, seed and length. What is there is not written again.
+"""
+
+import hashlib
+import json
+import logging
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from jakiro.bench.questions import Question
+from jakiro.config import SamplingParams
+from jakiro.heads.checkpoint import write_tensors
+from jakiro.target.families import stop_ids
+from jakiro.target.features import features_of
+from jakiro.text import encode_messages
+from jakiro.training.data.writing import Request, write_texts
+
+# Deeper than any tree: behind an answer's end these tokens tell what its last tree got right.
+OVERHANG = 17
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One written answer.
+
+    Attributes:
+        question: what was asked; its first turn only.
+        ids: (length,) int64, prompt, answer and `OVERHANG` more tokens.
+        features: (length, feature_size), the target's, in its own dtype.
+        start, end: indices of the answer's first and last token.
+    """
+
+    question: Question
+    ids: Tensor
+    features: Tensor
+    start: int
+    end: int
+
+
+class AnswerFolder:
+    """Writes and reads answers.
+
+    Args:
+        model, tokenizer: the target; sha256: of its weights, or its name where that is unknown.
+        folder: made if missing.
+        batch_size: answers written at once.
+        feature_layers: layers whose hidden states are kept beside the last.
+    """
+
+    def __init__(
+        self,
+        model,
+        tokenizer,
+        sha256: str,
+        folder: Path,
+        batch_size: int = 16,
+        feature_layers: Sequence[int] = (),
+    ) -> None:
+        self.model, self.tokenizer, self.sha256 = model, tokenizer, sha256
+        self.folder, self.batch_size = Path(folder), batch_size
+        self.feature_layers = list(feature_layers)
+        self.stop_ids = stop_ids(model, tokenizer)
+
+    def answers(self, questions: Sequence[Question], sampling: SamplingParams) -> list[Answer]:
+        """The answers to the questions' first turns, those that are missing written first."""
+        prompts = [encode_messages(self.tokenizer, question.turns[0]) for question in questions]
+        paths = [self._path(prompt, sampling) for prompt in prompts]
+        missing = [number for number, path in enumerate(paths) if not path.is_file()]
+        if missing:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for done, (number, ids) in enumerate(self._write(prompts, missing, sampling), start=1):
+                self._store(paths[number], ids, len(prompts[number]), sampling)
+                log.info("Answer %d of %d at temperature %g written.", done, len(missing), sampling.temperature)
+        return [_read(question, path) for question, path in zip(questions, paths, strict=True)]
+
+    def _write(
+        self, prompts: Sequence[list[int]], numbers: Sequence[int], sampling: SamplingParams
+    ) -> Iterator[tuple[int, list[int]]]:
+        queue = deque(
+            Request(
+                number, prompts[number], sampling.seed, sampling.temperature, sampling.max_new_tokens, overhang=OVERHANG
+            )
+            for number in numbers
+        )
+        for request, written in write_texts(self.model, queue, self.batch_size, self.stop_ids):
+            yield request.number, request.ids + written
+
+    @torch.inference_mode()
+    def _store(self, path: Path, ids: list[int], start: int, sampling: SamplingParams) -> None:
+        tensor = torch.tensor(ids, device=self.model.device)
+        features = features_of(self.model.base_model, self.feature_layers, input_ids=tensor[None], use_cache=False)[0]
+        longest = ids[start : start + sampling.max_new_tokens]
+        stops = [index for index, token in enumerate(longest) if token in self.stop_ids]
+        end = start + (stops[0] if stops else len(longest) - 1)
+        partial = path.with_suffix(".partial")
+        tensors = {"ids": tensor.int(), "features": features.contiguous(), "span": torch.tensor([start, end])}
+        write_tensors({name: value.cpu() for name, value in tensors.items()}, partial)
+        os.replace(partial, path)
+
+    def _path(self, prompt: list[int], sampling: SamplingParams) -> Path:
+        settings = [
+            self.sha256, str(self.model.dtype), prompt, sampling.temperature, sampling.seed, sampling.max_new_tokens,
+        ]  # fmt: skip
+        settings += [self.feature_layers] if self.feature_layers else []
+        return self.folder / f"{hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:24]}.safetensors"
+
+
+def _read(question: Question, path: Path) -> Answer:
+    tensors = load_file(path)
+    start, end = tensors["span"].tolist()
+    return Answer(question, tensors["ids"].long(), tensors["features"], start, end)

@@ -1,0 +1,275 @@
+"""A corpus the target writes itself: answers to prompts, or to messages it also writes itself (Magpie, 2406.08464).
+
+Rows are JSON lines as `ids`, `kind`, `temp`, `a0` (index of the first answer token) and `l0` (first index to learn
+from), in numbered parts of gzip; a manifest beside them says how they were made. Who writes is `writing.py`'s or
+`endpoint.py`'s business; here it is only a function from requests to texts.
+"""
+
+import gzip
+import json
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from jakiro.training.data.writing import Request
+
+MANIFEST_NAME = "manifest.json"
+SELF_WRITTEN = "magpie"
+REPORT_SECONDS = 10.0
+Write = Callable[[deque[Request]], Iterator[tuple[Request, list[int]]]]
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusOptions:
+    """How text is sampled.
+
+    Attributes:
+        seed: keys every row together with its number.
+        temperatures: of the answers, taken in turn.
+        top_k: tokens to sample from.
+        max_new_tokens: longest answer; a self-written message has at most `max_message_tokens`.
+        part_rows: rows in one file; a stopped run loses the files it had begun.
+        min_distinct: smallest share of distinct 4-grams in an answer that is kept.
+    """
+
+    seed: int = 0
+    temperatures: tuple[float, ...] = (0.0, 0.0, 0.0, 0.6, 0.8, 1.0)
+    top_k: int = 64
+    max_new_tokens: int = 420
+    max_message_tokens: int = 200
+    part_rows: int = 256
+    min_distinct: float = 0.4
+
+
+# What `corpus --recipe` knows: rows and settings; "default" has those of the shipped head's self-written text.
+RECIPES = {"default": (5000, CorpusOptions())}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a corpus.
+
+    Attributes:
+        ids: the whole text.
+        kind: "magpie" where the target wrote the message too.
+        temp: temperature of the answer.
+        a0: index of the first answer token.
+        l0: first index to learn from; None in corpora that do not say it.
+    """
+
+    ids: list[int]
+    kind: str
+    temp: float
+    a0: int
+    l0: int | None = None
+
+    @property
+    def loss_start(self) -> int:
+        """Where learning begins: at `l0`, else at the answer."""
+        return self.a0 if self.l0 is None else self.l0
+
+
+def with_starts(rows: Sequence[Row], tokenizer) -> list[Row]:
+    """Rows of which each says where to learn from: a message the target wrote may be learned too, its template not."""
+    if all(row.l0 is not None or row.kind != SELF_WRITTEN for row in rows):
+        return list(rows)
+    before = len(turn_ids(tokenizer)[0])
+    return [
+        replace(row, l0=min(before, row.a0)) if row.l0 is None and row.kind == SELF_WRITTEN else row for row in rows
+    ]
+
+
+def read_corpus(paths: Sequence[Path]) -> list[Row]:
+    """Rows of corpus files and of all files in corpus folders.
+
+    Raises:
+        FileNotFoundError: a path does not exist, or no file was found.
+        ValueError: a line is no corpus row.
+    """
+    files = []
+    for path in paths:
+        if not path.exists():
+            raise FileNotFoundError(f"There is no corpus at {path}; write one with the corpus command.")
+        files += sorted(path.glob("*.jsonl.gz")) if path.is_dir() else [path]
+    if not files:
+        raise FileNotFoundError(
+            f"No *.jsonl.gz in {', '.join(map(str, paths))}; write a corpus with the corpus command."
+        )
+    rows = []
+    for file in files:
+        with gzip.open(file, "rt") as lines:
+            for number, line in enumerate(lines, start=1):
+                try:
+                    values = json.loads(line)
+                    row = Row(values["ids"], values["kind"], values["temp"], values["a0"], values.get("l0"))
+                except (ValueError, KeyError, TypeError) as error:
+                    raise ValueError(f"{file}, line {number}: not a corpus row ({error}).") from error
+                rows.append(row)
+    return rows
+
+
+class CorpusWriter:
+    """Writes a corpus part by part.
+
+    Args:
+        write: continues requests, in any order.
+        stop_ids: ids that end a turn.
+        tokenizer: the target's.
+        folder: made if missing; an unfinished corpus with the same settings is continued.
+        options: how text is sampled.
+        prompts: user messages to answer, or None to let the target write them too.
+        kind: stored with every row that answers a prompt.
+        target: what the manifest calls the writer.
+
+    Raises:
+        ValueError: the folder holds a corpus made with other settings, or the tokenizer has no chat template.
+    """
+
+    def __init__(
+        self,
+        write: Write,
+        stop_ids: Collection[int],
+        tokenizer,
+        folder: Path,
+        options: CorpusOptions,
+        prompts: Sequence[str] | None = None,
+        kind: str = "prompts",
+        target: str = "",
+    ) -> None:
+        if not tokenizer.chat_template:
+            raise ValueError("The target's tokenizer has no chat template, so there is no user turn to write from.")
+        self._write, self.stop_ids, self.tokenizer = write, stop_ids, tokenizer
+        self.folder, self.options = folder, options
+        self.prompts, self.kind = prompts, kind if prompts else SELF_WRITTEN
+        self.before, self.after = turn_ids(tokenizer)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        settings = {"target": target, "kind": self.kind, "num_prompts": prompts and len(prompts), **asdict(options)}
+        self.settings = json.loads(json.dumps(settings))
+        manifest = folder / MANIFEST_NAME
+        if manifest.is_file():
+            stored = json.loads(manifest.read_text())
+            if stored["settings"] != self.settings:
+                raise ValueError(f"{folder} holds a corpus made with other settings; name an empty folder.")
+        else:
+            manifest.write_text(json.dumps({"settings": self.settings}, indent=2) + "\n")
+        kept = read_corpus([folder]) if list(folder.glob("*.jsonl.gz")) else []
+        self.seen = {tuple(row.ids) for row in kept}
+
+    def write(self, num_rows: int) -> int:
+        """Writes rows 0 … num_rows − 1 that are not there yet; returns the number of tokens kept in this call."""
+        num_rows = min(num_rows, len(self.prompts)) if self.prompts else num_rows
+        size = self.options.part_rows
+        missing = deque(
+            (path, range(first, min(first + size, num_rows)))
+            for first in range(0, num_rows, size)
+            if not (path := self.folder / f"part-{first // size:05d}.jsonl.gz").is_file()
+        )
+        queue = deque(self._first_request(number) for _, numbers in missing for number in numbers)
+        total, kept_tokens, done = len(queue), 0, {}
+        progress = _Progress(total)
+        for row_number, row in self._rows(queue):
+            done[row_number] = row
+            progress.add(len(row.ids) - row.loss_start)
+            # Parts are closed in order, so that which of two equal rows stays does not depend on who was faster.
+            while missing and all(number in done for number in missing[0][1]):
+                path, numbers = missing.popleft()
+                rows = [kept for number in numbers if self._worth_keeping(kept := done.pop(number))]
+                _write_part(path, rows)
+                kept_tokens += sum(len(kept.ids) for kept in rows)
+        self._write_manifest()
+        return kept_tokens
+
+    def _rows(self, queue: deque[Request]) -> Iterator[tuple[int, Row]]:
+        """Finished rows by number. Requests 2n write row n's message, 2n + 1 its answer."""
+        for request, written in self._write(queue):
+            number, is_answer = divmod(request.number, 2)
+            if is_answer:
+                start = len(self.before) if self.prompts is None else len(request.ids)
+                temperature = request.temperature
+                yield number, Row(request.ids + written, self.kind, temperature, len(request.ids), start)
+            else:
+                message = [token for token in written if token not in self.stop_ids]
+                queue.appendleft(self._answer_request(number, message))
+
+    def _first_request(self, number: int) -> Request:
+        if self.prompts is not None:
+            return self._answer_request(number, self.tokenizer.encode(self.prompts[number], add_special_tokens=False))
+        options = self.options
+        # Message and answer of a row are keyed apart: positions repeat, seeds don't.
+        seed = (options.seed << 40) + 2 * number
+        return Request(2 * number, self.before, seed, 1.0, options.max_message_tokens, options.top_k)
+
+    def _answer_request(self, number: int, message: list[int]) -> Request:
+        options = self.options
+        temperature = options.temperatures[number % len(options.temperatures)]
+        seed = (options.seed << 40) + 2 * number + 1
+        ids = self.before + message + self.after
+        return Request(2 * number + 1, ids, seed, temperature, options.max_new_tokens, options.top_k)
+
+    def _worth_keeping(self, row: Row) -> bool:
+        key = tuple(row.ids)
+        if key in self.seen or distinct_share(row.ids[row.a0 :]) < self.options.min_distinct:
+            return False
+        self.seen.add(key)
+        return True
+
+    def _write_manifest(self) -> None:
+        """How the corpus was made, and what is in it."""
+        rows = read_corpus([self.folder])
+        counts = {
+            "rows": len(rows),
+            "tokens": sum(len(row.ids) for row in rows),
+            "learned_tokens": sum(len(row.ids) - row.loss_start for row in rows),
+        }
+        path = self.folder / MANIFEST_NAME
+        partial = path.with_suffix(".partial")
+        partial.write_text(json.dumps({"settings": self.settings, "counts": counts}, indent=2) + "\n")
+        os.replace(partial, path)
+
+
+class _Progress:
+    """Says now and then how far writing is."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.rows, self.tokens = total, 0, 0
+        self.begun = self.said = time.monotonic()
+
+    def add(self, tokens: int) -> None:
+        self.rows, self.tokens = self.rows + 1, self.tokens + tokens
+        now = time.monotonic()
+        if now - self.said < REPORT_SECONDS and self.rows < self.total:
+            return
+        self.said, seconds = now, max(now - self.begun, 1e-9)
+        left = (self.total - self.rows) * seconds / self.rows / 60
+        log.info(
+            "%d of %d rows, %.0f tokens/s, about %.0f min left", self.rows, self.total, self.tokens / seconds, left
+        )
+
+
+def distinct_share(ids: Sequence[int], size: int = 4) -> float:
+    """Share of distinct n-grams; 1 for texts too short to have two."""
+    grams = [tuple(ids[start : start + size]) for start in range(len(ids) - size + 1)]
+    return len(set(grams)) / len(grams) if len(grams) > 1 else 1.0
+
+
+def turn_ids(tokenizer) -> tuple[list[int], list[int]]:
+    """The template's ids before and after a user's message, with the start of the answer."""
+    marker = "\u2603MESSAGE\u2603"
+    text = tokenizer.apply_chat_template(
+        [{"role": "user", "content": marker}], tokenize=False, add_generation_prompt=True
+    )
+    before, after = text.split(marker)
+    return tuple(tokenizer.encode(part, add_special_tokens=False) for part in (before, after))
+
+
+def _write_part(part: Path, rows: list[Row]) -> None:
+    partial = part.with_suffix(".partial")
+    with gzip.open(partial, "wt") as file:
+        for row in rows:
+            file.write(json.dumps(asdict(row)) + "\n")
+    os.replace(partial, part)

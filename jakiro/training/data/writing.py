@@ -1,0 +1,160 @@
+"""A target continues many texts at once: a finished text's place in the batch is taken by the next one immediately.
+
+Sampling is keyed by (seed, position) as everywhere else, so what is written does not depend on who shares the batch.
+What the texts are for, and where they go, is decided elsewhere.
+"""
+
+from collections import deque
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from transformers import DynamicCache
+
+from jakiro.core.sampling import KeyedNoise
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A text to continue.
+
+    Attributes:
+        number: the caller's name for it.
+        ids: token ids to continue, at least one.
+        seed: keys the noise together with the absolute position.
+        temperature: 0 is greedy.
+        max_new_tokens: longest continuation.
+        top_k: sample from so many tokens; 0 means all.
+        overhang: tokens to write on behind the end, whether a stop id or the limit made it.
+    """
+
+    number: int
+    ids: list[int]
+    seed: int
+    temperature: float
+    max_new_tokens: int
+    top_k: int = 0
+    overhang: int = 0
+
+
+@dataclass(slots=True)
+class _Row:
+    request: Request
+    written: list[int] = field(default_factory=list)
+    end: int | None = None
+
+    def take(self, token: int, stop_ids: Collection[int]) -> None:
+        self.written.append(token)
+        if self.end is None and (token in stop_ids or len(self.written) == self.request.max_new_tokens):
+            self.end = len(self.written)
+
+    @property
+    def finished(self) -> bool:
+        return self.end is not None and len(self.written) == self.end + self.request.overhang
+
+
+@torch.inference_mode()
+def write_texts(
+    model, queue: deque[Request], batch_size: int, stop_ids: Collection[int]
+) -> Iterator[tuple[Request, list[int]]]:
+    """Yields every request with its new ids (stop id and overhang included) as soon as it has ended.
+
+    Args:
+        model: a transformers causal language model.
+        queue: emptied from the left; what the caller appends between two results takes part.
+        batch_size: texts written at once.
+    """
+    batch = _Batch(model, stop_ids)
+    while queue or batch.rows:
+        joining = [queue.popleft() for _ in range(min(len(queue), batch_size - len(batch.rows)))]
+        if joining:
+            batch.join(joining)
+        else:
+            batch.advance()
+        for row in batch.leave():
+            yield row.request, row.written
+
+
+class _Batch:
+    """Rows being written, padded on the left, with their keys and values."""
+
+    def __init__(self, model, stop_ids: Collection[int]) -> None:
+        self.model, self.stop_ids, self.device = model, stop_ids, model.device
+        self.rows: list[_Row] = []
+        self.mask = torch.zeros(0, 0, dtype=torch.int64, device=self.device)
+        self.cache = DynamicCache()
+
+    def join(self, requests: list[Request]) -> None:
+        """Reads the requests' texts and writes the first token of each."""
+        longest = max(len(request.ids) for request in requests)
+        ids = torch.zeros(len(requests), longest, dtype=torch.int64)
+        mask = torch.zeros_like(ids)
+        for row, request in enumerate(requests):
+            ids[row, longest - len(request.ids) :] = torch.tensor(request.ids)
+            mask[row, longest - len(request.ids) :] = 1
+        ids, mask = ids.to(self.device), mask.to(self.device)
+        cache, rows = DynamicCache(), [_Row(request) for request in requests]
+        self._run(rows, ids, mask, (mask.cumsum(-1) - 1).clamp(min=0), cache)
+        width = max(longest, self.mask.shape[1])
+        self.mask = torch.cat([_widened(self.mask, width), _widened(mask, width)])
+        self.cache = _stacked(self.cache, cache, width) if self.rows else cache
+        self.rows += rows
+
+    def advance(self) -> None:
+        """Writes one more token of every row."""
+        positions = self.mask.sum(-1, keepdim=True)
+        self.mask = torch.cat([self.mask, self.mask.new_ones(len(self.rows), 1)], dim=1)
+        ids = torch.tensor([[row.written[-1]] for row in self.rows], device=self.device)
+        self._run(self.rows, ids, self.mask, positions, self.cache)
+
+    def leave(self) -> list[_Row]:
+        """Takes the finished rows out, and the padding that no other row needs."""
+        finished = [row for row in self.rows if row.finished]
+        if not finished:
+            return []
+        going = [place for place, row in enumerate(self.rows) if not row.finished]
+        self.rows = [self.rows[place] for place in going]
+        self.mask = self.mask[going]
+        if not going:
+            self.mask, self.cache = self.mask[:, :0], DynamicCache()
+            return finished
+        padding = int(self.mask.argmax(-1).min())
+        self.mask = self.mask[:, padding:]
+        pairs = [(layer.keys[going, :, padding:], layer.values[going, :, padding:]) for layer in self.cache.layers]
+        self.cache = DynamicCache(pairs)
+        return finished
+
+    def _run(self, rows: list[_Row], ids: Tensor, mask: Tensor, positions: Tensor, cache: DynamicCache) -> None:
+        logits = self.model(
+            input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, logits_to_keep=1
+        ).logits[:, -1].float()  # fmt: skip
+        greedy = logits.argmax(-1).tolist()
+        for place, row in enumerate(rows):
+            sampled = row.request.temperature > 0
+            row.take(_sample(logits[place], row) if sampled else greedy[place], self.stop_ids)
+
+
+def _sample(logits: Tensor, row: _Row) -> int:
+    request = row.request
+    tokens = torch.arange(len(logits), device=logits.device)
+    if 0 < request.top_k < len(logits):
+        logits, tokens = logits.topk(request.top_k)
+    position = torch.tensor(len(request.ids) + len(row.written), device=logits.device)
+    return int(tokens[(logits / request.temperature + KeyedNoise(request.seed).at(position, tokens)).argmax()])
+
+
+def _widened(mask: Tensor, width: int) -> Tensor:
+    return functional.pad(mask, (width - mask.shape[1], 0))
+
+
+def _stacked(first: DynamicCache, second: DynamicCache, width: int) -> DynamicCache:
+    """Both caches' rows, padded on the left to `width` columns."""
+
+    def joined(name: str, layers) -> Tensor:
+        parts = (getattr(layer, name) for layer in layers)
+        return torch.cat([functional.pad(part, (0, 0, width - part.shape[2], 0)) for part in parts])
+
+    pairs = zip(first.layers, second.layers, strict=True)
+    return DynamicCache([(joined("keys", layers), joined("values", layers)) for layers in pairs])

@@ -1,0 +1,71 @@
+"""Simulated τ: the real tree grower on held-out features, with the written text as the target's choices.
+
+No target is run. Along a text the target wrote greedily, its tokens are its choices; along a sampled one, noise is
+drawn from its distribution given those choices (Oberst and Sontag 2019, arXiv 1905.05824), so that drafting with shared
+noise can be tried on it. What a tree holds beside the written path never counts.
+"""
+
+import torch
+from torch import Tensor
+
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.heads.jakiro import JakiroHead
+from jakiro.training.measure.replay import replay
+
+
+class HindsightNoise:
+    """Gumbel noise over the draft vocabulary under which the target chooses the tokens that are written.
+
+    Stands in for `NoiseRows`; position t is the index of the token being chosen.
+
+    Args:
+        head: names the draft vocabulary.
+        ids: (length,) the written tokens.
+        features: (length, hidden), the target's last hidden states.
+        output_weight: (vocab_size, hidden), the target's.
+    """
+
+    def __init__(self, head: JakiroHead, ids: Tensor, features: Tensor, output_weight: Tensor, seed: int) -> None:
+        self.draft_ids, self.ids, self.features, self.output_weight = head.draft_token_ids, ids, features, output_weight
+        self.seed = seed
+
+    def rows(self, first: int, count: int) -> Tensor:
+        """(count, draft vocabulary); positions behind the text get free noise."""
+        return torch.stack([self._row(position) for position in range(first, first + count)])
+
+    def _row(self, position: int) -> Tensor:
+        generator = torch.Generator().manual_seed(self.seed * 1_000_003 + position)
+        free = -torch.empty(len(self.output_weight)).exponential_(generator=generator).log_()
+        if position >= len(self.ids):
+            return free[self.draft_ids]
+        log_probs = (self.output_weight @ self.features[position - 1]).log_softmax(-1)
+        # The largest value is a standard Gumbel, the others are Gumbels cut off below it.
+        token = self.ids[position]
+        top = free[token].clone()
+        values = -torch.logaddexp(-(log_probs + free), -top)
+        values[token] = top
+        return (values - log_probs)[self.draft_ids]
+
+
+def simulated_tau(
+    head: JakiroHead,
+    texts: list[tuple[Tensor, Tensor, int]],
+    output_weight: Tensor,
+    greedy: bool,
+    tree: TreeConfig,
+    seed: int = 0,
+) -> float:
+    """τ over texts, pooled: draft tokens accepted in a step plus one, bonus included.
+
+    Args:
+        texts: (ids, features as the head reads them, index of the first answer token), each written greedily or
+            sampled at temperature 1.
+    """
+    accepted = steps = 0
+    sampling = SamplingParams(temperature=0.0 if greedy else 1.0, seed=seed)
+    for ids, features, start in texts:
+        last = features[:, : head.config.hidden_size]
+        noise = None if greedy else HindsightNoise(head, ids, last, output_weight, seed)
+        for step in replay(head, ids, features, start, len(ids) - 1, sampling, tree, noise):
+            accepted, steps = accepted + len(step.accepted_path), steps + 1
+    return accepted / max(steps, 1) + 1

@@ -1,0 +1,301 @@
+"""What a draft head is trained on: cross-entropy to the target's whole distribution, feature regression, unrolling.
+
+Summed fusion, per position: the main branch learns the target's next distribution and feature, the contrastive branch
+those one position further (Jakiro, arXiv 2502.06282). Decoupled fusion: the mixture's likelihood, regression for the
+responsible expert alone. Unrolled steps read the head's own features (the training-time test of EAGLE-3, 2503.01840).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from jakiro.heads.jakiro import HeadOutput, JakiroHead, mixture
+from jakiro.training.data.features import Batch
+
+CHUNK_ROWS = 512
+OVERLAP_TOKENS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class LossWeights:
+    """How the terms add up.
+
+    Attributes:
+        token: cross-entropy to the target's distribution.
+        feature: SmoothL1 regression to the target's feature.
+        contrastive: factor of both terms for the contrastive branch.
+        unroll_decay: each further unrolled step counts this much less than the one before.
+        balance: of Σ_e (mean w_e − 1/E)² over a batch, so that no expert is left aside.
+        diversity: of the mean of (1 − max p) Σ √(q_0 q_1) over the target's likeliest tokens, the overlap of what the
+            experts say alone where the target is unsure; where it is sure both should say the same.
+    """
+
+    token: float = 1.0
+    feature: float = 3.0
+    contrastive: float = 0.3
+    unroll_decay: float = 0.8
+    balance: float = 0.0
+    diversity: float = 0.0
+
+
+class VocabularySlice(NamedTuple):
+    """The output rows a step computes with.
+
+    Attributes:
+        rows: (kept, hidden) output rows.
+        log_weights: (kept,) −log of each row's chance to be kept, or None when all rows are there.
+        positions: (kept,) indices into the draft vocabulary, None for all.
+    """
+
+    rows: Tensor
+    log_weights: Tensor | None
+    positions: Tensor | None
+
+
+class UnrolledRows:
+    """Keys and values of the true rows and of every unrolled step so far; stands in for a HeadCache in training."""
+
+    def __init__(self) -> None:
+        self.keys: list[Tensor] = []
+        self.values: list[Tensor] = []
+
+    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        self.keys.append(keys)
+        self.values.append(values)
+        return torch.cat(self.keys, dim=2), torch.cat(self.values, dim=2)
+
+
+def unrolled_mask(length: int, step: int, device: torch.device) -> Tensor:
+    """Which rows the rows of an unrolled step may see.
+
+    Args:
+        length: rows per step; row s of every step sits at position s.
+        step: 1 for the true rows, k for rows that read the feature of step k − 1.
+
+    Returns:
+        (length, step · length) bool: step 1 is causal; the row at s of step k sees the true rows up to s − k + 1, the
+        row of each step 2 … k that lies on its own path, and itself.
+    """
+    rows, columns = torch.arange(length, device=device)[:, None], torch.arange(length, device=device)[None, :]
+    blocks = [columns <= rows - step + 1]
+    blocks += [columns == rows - (step - earlier) for earlier in range(2, step + 1)]
+    return torch.cat(blocks, dim=1)
+
+
+def _logits(features: Tensor, output_rows: Tensor, log_weights: Tensor | None) -> Tensor:
+    """(…, kept) float32; the product is computed in the features' dtype."""
+    logits = functional.linear(features, output_rows.to(features.dtype)).float()
+    return logits if log_weights is None else logits.add_(log_weights)
+
+
+class SoftCrossEntropy(torch.autograd.Function):
+    """Mean over rows of −Σ_x p(x) log softmax(W f)(x); the gradient is made on the way: no (rows, V) tensor stays."""
+
+    @staticmethod
+    def forward(ctx, features: Tensor, output_rows: Tensor, log_weights: Tensor | None, target: Tensor) -> Tensor:
+        gradient = torch.empty_like(features)
+        total = torch.zeros((), dtype=torch.float64, device=features.device)
+        for start in range(0, len(features), CHUNK_ROWS):
+            chunk, probabilities = features[start : start + CHUNK_ROWS], target[start : start + CHUNK_ROWS]
+            logits = _logits(chunk, output_rows, log_weights)
+            normaliser = logits.logsumexp(dim=-1, keepdim=True)
+            total += normaliser.sum(dtype=torch.float64)
+            total -= torch.einsum("rv,rv->r", logits, probabilities).sum(dtype=torch.float64)
+            error = logits.sub_(normaliser).exp_().sub_(probabilities)
+            gradient[start : start + CHUNK_ROWS] = error.to(chunk.dtype) @ output_rows.to(chunk.dtype)
+        ctx.save_for_backward(gradient)
+        return (total / len(features)).float()
+
+    @staticmethod
+    def backward(ctx, grad_output: Tensor) -> tuple[Tensor, None, None, None]:
+        (gradient,) = ctx.saved_tensors
+        return gradient * (grad_output / len(gradient)).to(gradient), None, None, None
+
+
+class MixtureCrossEntropy(torch.autograd.Function):
+    """Mean over rows of −Σ_x p(x) log Σ_e w_e q_e(x), and each expert's share of it, Σ_x p(x) w_e q_e(x) / q(x)."""
+
+    @staticmethod
+    def forward(
+        ctx, features: Tensor, router_log: Tensor, output_rows: Tensor, log_weights: Tensor | None, target: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """`features` is (experts, rows, hidden), `router_log` (rows, experts) the log of w."""
+        gradient, shares = torch.empty_like(features), torch.empty_like(router_log)
+        total = features.new_zeros((), dtype=torch.float64)
+        for start in range(0, features.shape[1], CHUNK_ROWS):
+            part = slice(start, start + CHUNK_ROWS)
+            probabilities = target[part]
+            log_probs = _logits(features[:, part], output_rows, log_weights).log_softmax(dim=-1)
+            joint = log_probs + router_log[part].T[..., None]
+            mixed = mixture(joint)
+            total -= torch.einsum("rv,rv->r", mixed, probabilities).sum(dtype=torch.float64)
+            responsible = joint.sub_(mixed).exp_().mul_(probabilities)
+            share = responsible.sum(dim=-1)
+            shares[part] = share.T
+            error = log_probs.exp_().mul_(share[..., None]).sub_(responsible)
+            gradient[:, part] = error.to(features.dtype) @ output_rows.to(features.dtype)
+        ctx.save_for_backward(gradient, shares)
+        ctx.mark_non_differentiable(shares)
+        return (total / features.shape[1]).float(), shares
+
+    @staticmethod
+    def backward(ctx, grad_output: Tensor, _) -> tuple[Tensor, Tensor, None, None, None]:
+        gradient, shares = ctx.saved_tensors
+        scale = grad_output / len(shares)
+        return gradient * scale.to(gradient), -shares * scale, None, None, None
+
+
+class Objective(nn.Module):
+    """A head and its training loss over a batch, as one module, so that distributed wrappers see a single forward."""
+
+    def __init__(self, head: JakiroHead, weights: LossWeights) -> None:
+        super().__init__()
+        self.head = head
+        self.weights = weights
+
+    def forward(
+        self, batch: Batch, vocabulary: VocabularySlice, num_steps: int, noise: Tensor | None = None
+    ) -> tuple[Tensor, dict[str, float]]:
+        """The loss and its parts by name.
+
+        Args:
+            batch: padded sequences with the target's features.
+            vocabulary: output rows to compute with.
+            num_steps: 1 reads the target's features only; k also unrolls k − 1 steps on the head's own.
+            noise: added to the features the true rows read, None for none.
+        """
+        sequence, position = learnable_positions(batch, num_steps).nonzero(as_tuple=True)
+        true_features = batch.features[sequence, position]
+        with torch.autocast(true_features.device.type, enabled=False):
+            target = _logits(true_features, vocabulary.rows, vocabulary.log_weights).softmax(dim=-1)
+        entropy = -torch.special.xlogy(target, target).sum(-1).mean()
+        parts = {"positions": float(len(position)), "target_entropy": float(entropy)}
+        total = batch.features.new_zeros(())
+        for step, output in enumerate(self.unroll(batch, num_steps, noise, vocabulary), start=1):
+            branches = [("main", self._main_loss(output, sequence, position - 1, target, true_features, vocabulary))]
+            if output.contrastive is not None and self.weights.contrastive > 0:
+                ahead = output.contrastive[sequence, position - 2]
+                token = SoftCrossEntropy.apply(ahead, vocabulary.rows, vocabulary.log_weights, target)
+                branches.append(("contrastive", (token, functional.smooth_l1_loss(ahead, true_features))))
+            for name, (token, feature) in branches:
+                factor = self.weights.unroll_decay ** (step - 1)
+                factor *= self.weights.contrastive if name == "contrastive" else 1.0
+                total = total + factor * (self.weights.token * token + self.weights.feature * feature)
+                parts |= {f"{name}_{step}/token": token.item(), f"{name}_{step}/feature": feature.item()}
+            if step == 1:
+                for name, weight, value in self._expert_terms(output, sequence, position - 1, target, vocabulary):
+                    total = total + weight * value
+                    parts[f"experts/{name}"] = value.item()
+        return total, parts
+
+    def _expert_terms(
+        self, output: HeadOutput, sequence: Tensor, row: Tensor, target: Tensor, vocabulary: VocabularySlice
+    ) -> Iterator[tuple[str, float, Tensor]]:
+        """Name, weight and value of the terms about the experts that are switched on."""
+        if self.weights.balance > 0:
+            mean = output.router_weights[sequence, row].mean(0)
+            yield "balance", self.weights.balance, (mean - 1 / len(mean)).square().sum()
+        if self.weights.diversity > 0 and self.head.config.num_experts == 2:
+            alone = (output.residual + output.expert_outputs)[:, sequence, row]
+            likeliest = target.topk(min(OVERLAP_TOKENS, target.shape[-1]), dim=-1)
+            logits = torch.einsum("erh,rkh->erk", alone, vocabulary.rows[likeliest.indices].to(alone.dtype))
+            overlap = (logits.float().log_softmax(-1).sum(0) / 2).exp().sum(-1)
+            yield "diversity", self.weights.diversity, ((1 - likeliest.values[:, 0]) * overlap).mean()
+
+    def unroll(
+        self, batch: Batch, num_steps: int, noise: Tensor | None, vocabulary: VocabularySlice | None
+    ) -> Iterator[HeadOutput]:
+        """Yields the head's output of each step; row s of every step sits at position s, gives feature s + 1.
+
+        The row at s of step k reads token s + 1 and the feature that step k − 1 made for s; rows s < k − 1 have none
+        and are never learned from. `vocabulary` None means all output rows.
+        """
+        embeddings = self.head.embed(batch.ids[:, 1:])
+        features = batch.inputs[:, :-1] if noise is None else batch.inputs[:, :-1] + noise[:, :-1]
+        length = embeddings.shape[1]
+        positions = torch.arange(length, device=embeddings.device)[None]
+        rows = UnrolledRows()
+        for step in range(1, num_steps + 1):
+            mask = None if step == 1 else unrolled_mask(length, step, embeddings.device)
+            output = self.head(embeddings, features, positions, mask, rows)
+            yield output
+            if step < num_steps:
+                own = self._continued(output, batch.ids, vocabulary)
+                features = torch.cat([batch.features[:, :1], own[:, :-1]], dim=1)
+
+    def _continued(self, output: HeadOutput, ids: Tensor, vocabulary: VocabularySlice | None) -> Tensor:
+        """The features that the next step's rows read: with decoupled fusion each is that of its token's proposer."""
+        if self.head.config.fusion == "summed":
+            return output.features
+        rows = vocabulary.rows if vocabulary else self.head.output_weight
+        log_weights = vocabulary.log_weights if vocabulary else None
+        following = torch.cat([ids[:, 2:], ids[:, -1:]], dim=1)
+        with torch.no_grad():
+            index = torch.searchsorted(self.head.draft_token_ids, following).clamp(max=len(self.head.output_weight) - 1)
+            logit = (output.features * self.head.output_weight[index]).sum(-1)
+            joint = logit - functional.linear(output.features, rows, log_weights).logsumexp(-1)
+            proposer = (joint + output.router_weights.log().movedim(-1, 0)).argmax(0)
+        index = proposer[None, ..., None].expand(1, *output.features.shape[1:])
+        return output.features.gather(0, index)[0]
+
+    def _main_loss(
+        self,
+        output: HeadOutput,
+        sequence: Tensor,
+        row: Tensor,
+        target: Tensor,
+        true_features: Tensor,
+        vocabulary: VocabularySlice,
+    ) -> tuple[Tensor, Tensor]:
+        """Token and feature loss of the main branch; decoupled experts regress where theirs is the larger share."""
+        if self.head.config.fusion == "summed":
+            predicted = output.features[sequence, row]
+            token = SoftCrossEntropy.apply(predicted, vocabulary.rows, vocabulary.log_weights, target)
+            return token, functional.smooth_l1_loss(predicted, true_features)
+        predicted = output.features[:, sequence, row]
+        router_log = output.router_weights[sequence, row].log()
+        token, shares = MixtureCrossEntropy.apply(
+            predicted, router_log, vocabulary.rows, vocabulary.log_weights, target
+        )
+        responsible = predicted[shares.argmax(-1), torch.arange(len(shares), device=shares.device)]
+        return token, functional.smooth_l1_loss(responsible, true_features)
+
+
+def learnable_positions(batch: Batch, num_steps: int) -> Tensor:
+    """Which target features are learned: (batch, length) bool, True at u when the token at u + 1 may be learned.
+
+    The main row of feature u is u − 1 and the contrastive one u − 2; both must exist in every unrolled step, so that
+    all terms of a batch speak of the same positions.
+    """
+    predicted = torch.arange(batch.ids.shape[1], device=batch.ids.device)[None] + 1
+    first = batch.loss_start.clamp(min=num_steps + 2)
+    return (predicted >= first[:, None]) & (predicted < batch.lengths[:, None])
+
+
+def sample_vocabulary(
+    output_rows: Tensor, frequent: Tensor, labels: Tensor, num_sampled: int, generator: torch.Generator
+) -> VocabularySlice:
+    """Output rows for one step: the frequent ones, this batch's own tokens, and a random sample of the others.
+
+    Sampled rows stand for those left out: log-weights make both normalisers unbiased, for target and draft alike.
+
+    Args:
+        output_rows: (vocabulary, hidden).
+        frequent: (vocabulary,) bool, rows that are always kept.
+        labels: indices of rows that this batch needs in any case.
+        num_sampled: random rows besides; all rows are kept when they would be.
+    """
+    kept = frequent.clone()
+    kept[labels] = True
+    rest = (~kept).nonzero().squeeze(-1)
+    if num_sampled >= len(rest):
+        return VocabularySlice(output_rows, None, None)
+    sampled = rest[torch.randperm(len(rest), generator=generator)[:num_sampled].to(rest.device)]
+    positions = torch.cat([kept.nonzero().squeeze(-1), sampled])
+    log_weights = output_rows.new_zeros(len(positions))
+    log_weights[len(positions) - num_sampled :] = torch.tensor(len(rest) / num_sampled).log()
+    return VocabularySlice(output_rows[positions], log_weights, positions)

@@ -1,0 +1,281 @@
+"""Where training starts: the draft vocabulary, a head's config for a target, weights that begin near a linear guess."""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from jakiro.config import DraftConfig
+from jakiro.heads.jakiro import JakiroHead
+from jakiro.target.families import output_function
+from jakiro.training.data.features import FeatureCache
+from jakiro.training.recipe.optimizer import whitening_matrix
+
+STARTS = ("least-squares", "identity")
+
+
+def frequent_token_ids(ids: np.ndarray, vocab_size: int, count: int) -> Tensor:
+    """The `count` most frequent ids of a corpus (the lower id first where counts tie), in ascending order."""
+    counts = np.bincount(ids, minlength=vocab_size)
+    return torch.from_numpy(np.sort(np.argsort(-counts, kind="stable")[:count]).astype(np.int64))
+
+
+@torch.no_grad()
+def start_weights(
+    head: JakiroHead, cache: FeatureCache, seed: int, start: str, first: int = 0, num_sequences: int = 110
+) -> None:
+    """Initialises a bound head in place, close to what can be found without a single gradient.
+
+    Args:
+        start: "least-squares" makes `fc` the best linear guess of h_{t+1} from [E[x_{t+1}]; h_t] and the experts' last
+            matrices the best correction of it that their random inner features allow, for both branches at once;
+            attention starts silent. "identity" passes h_t through, adds the embedding at the features' scale and
+            leaves the experts random. Further layers' features begin as the best linear correction of the guess, or
+            silent.
+        first: sequences before this one are held out and not looked at.
+
+    Raises:
+        ValueError: an unknown start.
+    """
+    if start not in STARTS:
+        raise ValueError(f"Start must be one of {', '.join(STARTS)}; you gave {start!r}.")
+    torch.manual_seed(seed)
+    _randomise(head)
+    inputs, deeper, now, ahead = sample_rows(head, cache, first, num_sequences)
+    attention, mixture = head.layers[0].self_attn, head.layers[0].mlp_moe
+    stream = whitening_matrix(now)
+    for projection in (attention.q_proj, attention.k_proj, attention.v_proj):
+        projection.weight.copy_(projection.weight @ stream)
+    attention.o_proj.weight.zero_()
+    mixture.gate.weight.mul_(0.1)
+    hidden = head.config.hidden_size
+    if head.config.feature_layers:
+        head.fc_layers.weight.zero_()
+    if start == "identity":
+        scale = float(now.std() / inputs[:, :hidden].std())
+        head.fc.weight[:, :hidden].normal_(std=0.3 * scale * hidden**-0.5)
+        head.fc.weight[:, hidden:].copy_(torch.eye(hidden))
+        for expert in mixture.experts:
+            list(expert.children())[-1].weight.mul_(0.3 * now.std())
+        return
+    solution = _ridge(torch.cat([inputs, torch.ones_like(inputs[:, :1])], dim=1), now)
+    head.fc.weight.copy_(solution[:-1].T)
+    if head.fc.bias is not None:
+        head.fc.bias.copy_(solution[-1])
+    if head.config.feature_layers:
+        head.fc_layers.weight.copy_(_ridge(deeper, now - head.fc(inputs)).T)
+    _start_experts(head, head.stream(inputs, deeper), now, ahead)
+
+
+@torch.no_grad()
+def adopt_stream(
+    head: JakiroHead, source: JakiroHead, cache: FeatureCache, seed: int, first: int = 0, num_sequences: int = 110
+) -> None:
+    """Takes everything before the experts from a trained head of another kind, and fits new experts by least squares.
+
+    Args:
+        first: sequences before this one are held out and not looked at.
+    """
+    torch.manual_seed(seed)
+    layer = head.layers[0]
+    head.fc.load_state_dict(source.fc.state_dict())
+    if head.config.feature_layers:
+        head.fc_layers.weight.copy_(_weight_of_layers(source, head))
+    layer.self_attn.load_state_dict(source.layers[0].self_attn.state_dict())
+    layer.post_attention_layernorm.load_state_dict(source.layers[0].post_attention_layernorm.state_dict())
+    _randomise(layer.mlp_moe)
+    layer.mlp_moe.gate.weight.mul_(0.1)
+    streams, now, ahead = [], [], []
+    for index in range(first, min(first + num_sequences, cache.num_ready())):
+        inputs, deeper, *following = sample_rows(head, cache, index, 1)
+        hidden = head.stream(inputs, deeper)[None]
+        angles = head.rotary(hidden, torch.arange(hidden.shape[1], device=hidden.device)[None])
+        streams.append((hidden + layer.self_attn(hidden, angles, None, None))[0])
+        now.append(following[0])
+        ahead.append(following[1])
+    _start_experts(head, torch.cat(streams), torch.cat(now), torch.cat(ahead))
+
+
+def continue_weights(head: JakiroHead, source: JakiroHead) -> None:
+    """Copies the weights of a trained head into one of the same shape; the draft vocabularies may differ.
+
+    A head that reads further layers may continue one that does not: they begin silent.
+
+    Raises:
+        ValueError: a weight has another shape, or only one of the two heads has it.
+    """
+    ours, theirs = dict(head.named_parameters()), dict(source.named_parameters())
+    if head.config.feature_layers:
+        theirs["fc_layers.weight"] = _weight_of_layers(source, head)
+    for name in sorted(ours.keys() | theirs.keys()):
+        shapes = [tuple(side[name].shape) if name in side else "none" for side in (theirs, ours)]
+        if shapes[0] != shapes[1]:
+            raise ValueError(
+                f"The head to start from has {name} of shape {shapes[0]}, the options ask for {shapes[1]}; give the "
+                "same fusion, experts and expert width, and a head made for this target."
+            )
+    with torch.no_grad():
+        for name, parameter in ours.items():
+            parameter.copy_(theirs[name])
+
+
+def _weight_of_layers(source: JakiroHead, head: JakiroHead) -> Tensor:
+    """What a source's features of further layers weigh, nothing where it reads none."""
+    if source.config.feature_layers:
+        return source.fc_layers.weight
+    return torch.zeros_like(head.fc_layers.weight)
+
+
+def _randomise(module: torch.nn.Module) -> None:
+    """Gives every linear layer below random weights that keep the size of what they read."""
+    for layer in module.modules():
+        if isinstance(layer, torch.nn.Linear):
+            torch.nn.init.normal_(layer.weight, std=layer.in_features**-0.5)
+            if layer.bias is not None:
+                layer.bias.zero_()
+
+
+def _start_experts(head: JakiroHead, stream: Tensor, now: Tensor, ahead: Tensor) -> None:
+    """Whitens what the experts' random matrices read and fits their last ones.
+
+    Args:
+        stream: (rows, hidden), what the experts' outputs are added to; now, ahead: the features to reach.
+    """
+    normed = head.layers[0].post_attention_layernorm(stream)
+    white = whitening_matrix(normed)
+    inner = []
+    for expert in head.layers[0].mlp_moe.experts:
+        *readers, last = expert.children()
+        for reader in readers:
+            reader.weight.copy_(reader.weight @ white)
+        inner.append(_inner_features(expert, last, normed))
+    _fit_experts(head, inner, normed, now - stream, ahead - stream)
+
+
+def _inner_features(expert: torch.nn.Module, last: torch.nn.Linear, normed: Tensor) -> Tensor:
+    """What an expert's last matrix reads."""
+    seen = []
+    handle = last.register_forward_pre_hook(lambda module, arguments: seen.append(arguments[0]))
+    expert(normed)
+    handle.remove()
+    return seen[0]
+
+
+def _fit_experts(head: JakiroHead, inner: list[Tensor], normed: Tensor, main: Tensor, contrastive: Tensor) -> None:
+    """Solves for the experts' last matrices: corrections of the main branch and, where there is one, the contrastive.
+
+    Args:
+        inner: (rows, inner) per expert; main, contrastive: (rows, hidden), what is left to add to the stream.
+    """
+    mixture = head.layers[0].mlp_moe
+    if head.config.contrastive:
+        # Without a lead the stronger expert of the contrastive pair would flip from row to row. Normed features share a
+        # large mean, so a gate along it acts as the bias that the gate does not have.
+        mean = normed.mean(0)
+        mixture.gate.weight[-2:] += 1.5 * torch.stack([mean, -mean]) / mean.square().sum()
+    router = mixture.gate(normed)
+    if head.config.fusion == "decoupled":
+        systems = [([features], main) for features in inner]
+    else:
+        shares = router[:, : len(inner)].softmax(-1)
+        systems = [([share[:, None] * features for share, features in zip(shares.T, inner, strict=True)], main)]
+    if head.config.contrastive:
+        pair = router[:, len(inner) :]
+        signed = pair.softmax(-1) * torch.where(pair >= pair.flip(-1), 1.0, -1.0)
+        weighted = [share[:, None] * features for share, features in zip(signed.T, inner, strict=True)]
+        systems.append((weighted, contrastive))
+    lasts = [list(expert.children())[-1] for expert in mixture.experts]
+    if head.config.fusion == "decoupled":
+        for last, (features, wanted) in zip(lasts, systems, strict=True):
+            last.weight.copy_(_ridge(features[0], wanted).T)
+        return
+    rows = torch.cat([torch.cat(features, dim=1) for features, _ in systems])
+    solution = _ridge(rows, torch.cat([wanted for _, wanted in systems]))
+    for last, part in zip(lasts, solution.split([last.in_features for last in lasts]), strict=True):
+        last.weight.copy_(part.T)
+
+
+def _ridge(rows: Tensor, wanted: Tensor, strength: float = 1e-3) -> Tensor:
+    """(columns, outputs) of the linear map that takes rows nearest to what is wanted."""
+    gram = (rows.T @ rows).double()
+    gram.diagonal().add_(strength * gram.diagonal().mean())
+    return torch.linalg.solve(gram, (rows.T @ wanted).double()).to(rows)
+
+
+@torch.no_grad()
+def sample_rows(
+    head: JakiroHead, cache: FeatureCache, first: int, num_sequences: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What the head reads and should write.
+
+    Returns:
+        (rows, 2 · hidden) [E[x_{t+1}]; h_t], (rows, feature_layers · hidden) of further layers at t, (rows, hidden)
+        h_{t+1} and h_{t+2}.
+    """
+    inputs, deeper, now, ahead = [], [], [], []
+    for index in range(first, min(first + num_sequences, cache.num_ready())):
+        batch = cache.batch([index])
+        features = batch.features[0].to(head.fc.weight)
+        inputs.append(torch.cat([head.embed(batch.ids[0, 1:-1]), features[:-2]], dim=-1))
+        deeper.append(batch.deeper[0, :-2].to(features))
+        now.append(features[1:-1])
+        ahead.append(features[2:])
+    return torch.cat(inputs), torch.cat(deeper), torch.cat(now), torch.cat(ahead)
+
+
+@torch.no_grad()
+def input_whitening(
+    head: JakiroHead, cache: FeatureCache, first: int = 0, num_sequences: int = 100
+) -> dict[str, Tensor]:
+    """Whitening for every matrix that reads features, from the corpus' first sequences that are not held out."""
+    inputs, deeper, features, _ = sample_rows(head, cache, first, num_sequences)
+    stream = whitening_matrix(features)
+    normed = whitening_matrix(head.layers[0].post_attention_layernorm(features))
+    matrices = {"fc.weight": whitening_matrix(inputs)}
+    if head.config.feature_layers:
+        matrices["fc_layers.weight"] = whitening_matrix(deeper)
+    matrices |= {f"layers.0.self_attn.{name}_proj.weight": stream for name in "qkv"}
+    for name, parameter in head.named_parameters():
+        if ".experts." in name and parameter.shape[1] == head.config.hidden_size:
+            matrices[name] = normed
+    return matrices
+
+
+def head_config(target_config, expert_width: int, draft_vocab: int | None, fusion: str, **fields) -> DraftConfig:
+    """The config of a head for a transformers target; `fields` go in as they are."""
+    target_config = target_config.get_text_config()
+    num_heads = target_config.num_attention_heads
+    return DraftConfig(
+        hidden_size=target_config.hidden_size,
+        num_attention_heads=num_heads,
+        num_key_value_heads=getattr(target_config, "num_key_value_heads", None) or num_heads,
+        head_dim=getattr(target_config, "head_dim", None),
+        vocab_size=target_config.vocab_size,
+        expert_intermediate_size=expert_width,
+        draft_vocab_size=draft_vocab if draft_vocab and draft_vocab < target_config.vocab_size else None,
+        fusion=fusion,
+        rms_norm_eps=getattr(target_config, "rms_norm_eps", 1e-6),
+        rope_parameters=_rope_parameters(target_config),
+        max_position_embeddings=target_config.max_position_embeddings,
+        **fields,
+    )
+
+
+def _rope_parameters(target_config) -> dict:
+    """The rotary settings of full attention, where a family has others for its sliding windows."""
+    parameters = dict(getattr(target_config, "rope_parameters", None) or {})
+    parameters = dict(parameters.get("full_attention", parameters))
+    return parameters or {"rope_type": "default", "rope_theta": 10000.0}
+
+
+def check_output_function(model) -> None:
+    """Training computes the target's distribution as softmax(W h).
+
+    Raises:
+        ValueError: this target's logits are scaled, capped or shifted besides.
+    """
+    layer = model.get_output_embeddings()
+    if getattr(layer, "bias", None) is not None or output_function(model, layer.weight) is not layer:
+        raise ValueError(
+            f"{model.config.get_text_config().model_type} scales, caps or shifts its logits, which training does not "
+            "support; choose a target whose output function is one matrix."
+        )

@@ -1,0 +1,388 @@
+"""The training loop: schedule, checkpoints, exact resume, progress. Features, losses and checks live elsewhere."""
+
+import logging
+import math
+import os
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list
+from torch import Tensor
+
+from jakiro.heads.checkpoint import save_head
+from jakiro.heads.jakiro import JakiroHead
+from jakiro.training.data.features import Batch, FeatureCache, epoch_batches
+from jakiro.training.recipe.losses import LossWeights, Objective, sample_vocabulary
+from jakiro.training.recipe.optimizer import MuonAdamW
+from jakiro.training.recipe.start import input_whitening
+
+STATE_NAME = "training_state.pt"
+REPORT_STEPS = 20
+OPTIMIZERS = ("muon", "adamw")
+PRECISIONS = ("float32", "bfloat16")
+log = logging.getLogger(__name__)
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on; the message is one sentence for the person who started it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingOptions:
+    """How a head is trained.
+
+    Attributes:
+        seed: keys the order of the data, the noise and the sampled vocabulary.
+        batch_tokens: padded tokens per batch.
+        accumulate: batches per optimizer step and process; processes times this is what a step learns from.
+        precision: "float32", or "bfloat16" for the head's passes; weights, the target's distribution and the losses
+            stay float32.
+        optimizer: "muon" (Muon for matrices, AdamW for the rest) or "adamw".
+        learning_rate, warmup_steps, weight_decay, clip_norm: with a cosine to zero.
+        clip_value: clips every number of the gradient instead of its norm.
+        weights: how the loss terms add up.
+        feature_noise: width of the uniform noise on the features read in single-step training, relative to their
+            standard deviation.
+        unroll: steps of unrolled training at its deepest; 1 never unrolls.
+        unroll_from: share of the run after which unrolling starts; its depth then grows evenly to `unroll`.
+        frequent_rows, sampled_rows: output rows of one step: the most frequent ones and a random sample of the others.
+        num_validation: sequences, the first of the corpus, that are never learned from.
+        time_budget: minutes after which the schedule ends, over all resumed parts; None when `max_steps` is given.
+        max_steps: optimizer steps after which the schedule ends; None when `time_budget` is given.
+        checkpoint_minutes: time between two checkpoints.
+    """
+
+    seed: int = 0
+    batch_tokens: int = 2048
+    accumulate: int = 1
+    precision: str = "float32"
+    optimizer: str = "muon"
+    learning_rate: float = 1.2e-3
+    warmup_steps: int = 20
+    weight_decay: float = 1e-3
+    clip_norm: float = 1.0
+    clip_value: float | None = None
+    weights: LossWeights = field(default_factory=LossWeights)
+    feature_noise: float = 0.25
+    unroll: int = 2
+    unroll_from: float = 0.45
+    frequent_rows: int = 4096
+    sampled_rows: int = 2048
+    num_validation: int = 100
+    time_budget: float | None = None
+    max_steps: int | None = None
+    checkpoint_minutes: float = 4.0
+
+    def __post_init__(self) -> None:
+        if (self.time_budget is None) == (self.max_steps is None):
+            raise ValueError("Give either a time budget in minutes or a number of steps, not both and not neither.")
+        if self.optimizer not in OPTIMIZERS:
+            raise ValueError(f"Optimizer must be one of {', '.join(OPTIMIZERS)}; you gave {self.optimizer!r}.")
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"Precision must be one of {', '.join(PRECISIONS)}; you gave {self.precision!r}.")
+        for name in ("batch_tokens", "accumulate", "learning_rate", "unroll", "time_budget", "max_steps"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"Training option {name} must be above 0; you gave {value}.")
+
+
+def learning_rate_at(progress: float, step: int, options: TrainingOptions) -> float:
+    """Linear warm-up by steps, cosine to zero by progress (0 … 1)."""
+    warmup = min(1.0, (step + 1) / options.warmup_steps) if options.warmup_steps else 1.0
+    return options.learning_rate * warmup * 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))
+
+
+def unroll_steps_at(progress: float, options: TrainingOptions) -> int:
+    """1 until `unroll_from`, then 2, … `unroll` for equal parts of what is left."""
+    if options.unroll == 1 or progress < options.unroll_from:
+        return 1
+    share = (progress - options.unroll_from) / max(1e-9, 1 - options.unroll_from)
+    return min(options.unroll, 2 + int(share * (options.unroll - 1)))
+
+
+class Trainer:
+    """Trains a bound head on a feature cache.
+
+    Args:
+        head: bound to its target; trained in place.
+        cache: the target's features.
+        options: see `TrainingOptions`.
+        out: folder of the head; the training state lies in `state_folder`.
+        state_folder: where checkpoints of the run go; None keeps none.
+        logdir: tensorboard folder, None for none.
+        validate: called with the head at every checkpoint; returns numbers to log.
+        clock: seconds, for tests.
+
+    Raises:
+        TrainingError: the features are of another width, or all sequences are held out.
+    """
+
+    def __init__(
+        self,
+        head: JakiroHead,
+        cache: FeatureCache,
+        options: TrainingOptions,
+        out: Path,
+        state_folder: Path | None = None,
+        logdir: Path | None = None,
+        validate: Callable[[JakiroHead], dict[str, float]] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if cache.hidden_size != head.config.hidden_size:
+            raise TrainingError(
+                f"The features are {cache.hidden_size} wide, the head {head.config.hidden_size}; "
+                "extract the features with the head's own target."
+            )
+        if cache.feature_layers != head.config.feature_layers:
+            raise TrainingError(
+                f"The features hold layers {list(cache.feature_layers)} beside the last, the head reads "
+                f"{list(head.config.feature_layers)}; extract the features with the head's own layers."
+            )
+        if cache.num_ready() <= options.num_validation:
+            raise TrainingError(
+                f"Only {cache.num_ready()} sequences are ready and {options.num_validation} are held out; "
+                "extract more features or hold out fewer."
+            )
+        self.head, self.cache, self.options = head, cache, options
+        self.out, self.state_folder = Path(out), state_folder and Path(state_folder)
+        self.validate, self.clock = validate, clock
+        self.accelerator = Accelerator(cpu=head.fc.weight.device.type == "cpu")
+        self.objective = Objective(head, options.weights)
+        self.optimizer = self._optimizer()
+        self.prepared, self.optimizer = self.accelerator.prepare(self.objective, self.optimizer)
+        self.frequent, self.draft_index = self._vocabulary()
+        self.noise_width = options.feature_noise * self._feature_deviation()
+        self.writer = _summary_writer(logdir) if logdir and self.accelerator.is_main_process else None
+        self.step = self.epoch = self.next_batch = self.num_ready = 0
+        self.elapsed = 0.0
+        self.window: list[dict[str, float]] = []
+
+    def _optimizer(self) -> torch.optim.Optimizer:
+        rate, decay = self.options.learning_rate, self.options.weight_decay
+        if self.options.optimizer == "muon":
+            whitening = input_whitening(self.head, self.cache, self.options.num_validation)
+            routers = [name for name, _ in self.head.named_parameters() if name.endswith("mlp_moe.gate.weight")]
+            return MuonAdamW(
+                self.head.named_parameters(), lr=rate, weight_decay=decay, whitening=whitening, routers=routers
+            )
+        return torch.optim.AdamW(self.head.parameters(), lr=rate, betas=(0.9, 0.95), weight_decay=decay)
+
+    def _vocabulary(self) -> tuple[Tensor, Tensor]:
+        """Which draft rows are frequent in the corpus, and the draft index of every target token (−1 without one)."""
+        device = self.head.fc.weight.device
+        draft_ids = self.head.draft_token_ids.to(device)
+        index = torch.full((self.head.config.vocab_size,), -1, dtype=torch.int64, device=device)
+        index[draft_ids] = torch.arange(len(draft_ids), device=device)
+        counts = torch.bincount(torch.from_numpy(self.cache.ids.astype("int64")), minlength=self.head.config.vocab_size)
+        frequent = torch.zeros(len(draft_ids), dtype=torch.bool, device=device)
+        frequent[counts.to(device)[draft_ids].argsort(descending=True)[: self.options.frequent_rows]] = True
+        return frequent, index
+
+    def _feature_deviation(self) -> float:
+        rows = self.cache.offsets[min(self.cache.num_ready(), 16)]
+        return float(torch.from_numpy(self.cache.features[:rows].astype("float32")).std())
+
+    @property
+    def progress(self) -> float:
+        if self.options.max_steps is not None:
+            return self.step / self.options.max_steps
+        return self.elapsed / (60 * self.options.time_budget)
+
+    def run(self) -> None:
+        """Trains to the end of the schedule and saves the head.
+
+        Raises:
+            TrainingError: the loss is not finite, or there are fewer batches than a step takes.
+        """
+        last = self.clock()
+        last_checkpoint = self.elapsed
+        while self.progress < 1:
+            if self.next_batch == 0:
+                self.num_ready = self._agreed(self.cache.num_ready())
+            for group in self._remaining_groups():
+                parts = self._train_on(group)
+                self.step += 1
+                self.next_batch += 1
+                now = self.clock()
+                # The main process' clock alone decides, so that all end, and save, after the same step.
+                self.elapsed, last = self._agreed(self.elapsed + now - last), now
+                self._report_step(parts | {"seconds": self.elapsed})
+                if self.elapsed - last_checkpoint >= 60 * self.options.checkpoint_minutes:
+                    last_checkpoint = self.elapsed
+                    self.save()
+                if self.progress >= 1:
+                    break
+            else:
+                self.epoch, self.next_batch = self.epoch + 1, 0
+        self.save()
+        if self.writer:
+            self.writer.close()
+
+    def _agreed(self, value):
+        """The main process' value, in every process."""
+        if self.accelerator.num_processes == 1:
+            return value
+        return broadcast_object_list([value])[0]
+
+    def _remaining_groups(self) -> list[list[list[int]]]:
+        """This process' batches of every step that is left in the epoch.
+
+        A step takes the next processes × accumulate batches; those that fill no step wait for another epoch's order.
+        """
+        options, share = self.options, self.options.accumulate
+        batches = epoch_batches(
+            self.cache.lengths,
+            options.num_validation,
+            self.num_ready,
+            options.batch_tokens,
+            options.seed,
+            self.epoch,
+        )
+        size, first = self.accelerator.num_processes * share, self.accelerator.process_index * share
+        if len(batches) < size:
+            raise TrainingError(
+                f"There are {len(batches)} batches and a step takes {size}; use fewer processes, a smaller "
+                "--batch-tokens or --accumulate, or more text."
+            )
+        groups = [batches[start : start + size] for start in range(0, len(batches) // size * size, size)]
+        return [group[first : first + share] for group in groups[self.next_batch :]]
+
+    def _train_on(self, group: list[list[int]]) -> dict[str, float]:
+        """One optimizer step; the means of the loss' parts over this process' batches."""
+        options, accelerator = self.options, self.accelerator
+        rate = learning_rate_at(self.progress, self.step, options)
+        for parameters in self.optimizer.param_groups:
+            parameters["lr"] = rate
+        num_steps = unroll_steps_at(self.progress, options)
+        self.prepared.train()
+        found = []
+        first = (self.step * accelerator.num_processes + accelerator.process_index) * options.accumulate
+        for place, indices in enumerate(group):
+            last = place == len(group) - 1
+            with nullcontext() if last else accelerator.no_sync(self.prepared):
+                batch = self.cache.batch(indices).to(accelerator.device)
+                found.append(self._backward(batch, num_steps, first + place))
+        parameters = self.head.parameters()
+        if options.clip_value is None:
+            norm = float(accelerator.clip_grad_norm_(parameters, options.clip_norm))
+        else:
+            norm = float(torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
+            accelerator.clip_grad_value_(self.head.parameters(), options.clip_value)
+        # Gradients are shared, so every process sees what is wrong in one of them.
+        if not math.isfinite(norm):
+            raise TrainingError(
+                f"Loss or gradient is not finite at step {self.step}; resume from the last checkpoint with a lower "
+                "learning rate, and check the features for values that are not finite."
+            )
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        parts = {name: sum(own[name] for own in found) / len(found) for name in found[0]}
+        parts["positions"] *= len(found)
+        return parts | {"learning_rate": rate, "gradient_norm": norm, "unroll": num_steps}
+
+    def _backward(self, batch: Batch, num_steps: int, number: int) -> dict[str, float]:
+        """Adds a batch's gradient; noise and sampled vocabulary depend on the batch's number in the run alone."""
+        options = self.options
+        generator = torch.Generator().manual_seed(options.seed * 1_000_003 + number)
+        labels = self.draft_index[batch.ids.flatten()].unique()
+        vocabulary = sample_vocabulary(
+            self.head.output_weight, self.frequent, labels[labels >= 0], options.sampled_rows, generator
+        )
+        noise = None
+        if num_steps == 1 and self.noise_width > 0:
+            noise = (torch.rand(batch.inputs.shape, generator=generator) - 0.5) * self.noise_width
+            noise = noise.to(batch.features.device)
+        half = options.precision == "bfloat16"
+        with torch.autocast(batch.features.device.type, torch.bfloat16, enabled=half):
+            loss, parts = self.prepared(batch, vocabulary, num_steps, noise)
+        self.accelerator.backward(loss / options.accumulate)
+        return parts | {"loss": loss.item()}
+
+    def _report_step(self, parts: dict[str, float]) -> None:
+        """Every 20 steps, logs the means since the last report and the speed in learned positions per second."""
+        self.window.append(parts)
+        if self.step % REPORT_STEPS:
+            return
+        seconds = self.window[-1]["seconds"] - self.window[0]["seconds"]
+        positions = sum(step["positions"] for step in self.window[1:])
+        names = set(parts) - {"seconds"}
+        window = [step for step in self.window if names <= set(step)]
+        means = {name: sum(step[name] for step in window) / len(window) for name in names}
+        means["positions_per_second"] = positions / max(seconds, 1e-9)
+        self.window = []
+        gaps = " ".join(
+            f"{name.removesuffix('/token')} {means[name] - means['target_entropy']:.3f}"
+            for name in sorted(means)
+            if name.endswith("/token")
+        )
+        if self.accelerator.is_main_process:
+            log.info(
+                "step %d epoch %d.%d (%d sequences) %.1f min | gap to target: %s | feature %.4f | lr %.2e | norm %.2f "
+                "| %.0f positions/s",
+                self.step, self.epoch, self.next_batch, self.num_ready, self.elapsed / 60, gaps,
+                means["main_1/feature"], means["learning_rate"], means["gradient_norm"],
+                means["positions_per_second"],
+            )  # fmt: skip
+        if self.writer:
+            for name, value in means.items():
+                self.writer.add_scalar(name, value, self.step)
+
+    def save(self) -> None:
+        """Writes the head and the training state, each file in one move, and logs what `validate` says."""
+        if not self.accelerator.is_main_process:
+            return
+        save_head(self.head, self.out)
+        if self.state_folder:
+            self.state_folder.mkdir(parents=True, exist_ok=True)
+            partial = self.state_folder / (STATE_NAME + ".partial")
+            torch.save(self.state_dict(), partial)
+            os.replace(partial, self.state_folder / STATE_NAME)
+        if self.validate:
+            numbers = self.validate(self.head)
+            log.info("step %d validation: %s", self.step, " ".join(f"{k} {v:.3f}" for k, v in numbers.items()))
+            if self.writer:
+                for name, value in numbers.items():
+                    self.writer.add_scalar(f"validation/{name}", value, self.step)
+
+    def state_dict(self) -> dict:
+        """Everything a resumed run needs to go on as if it had never stopped."""
+        return {
+            "head": self.head.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "options": asdict(self.options),
+            "position": [self.step, self.epoch, self.next_batch, self.num_ready],
+            "elapsed": self.elapsed,
+        }
+
+    def resume(self) -> None:
+        """Goes on from the last checkpoint in `state_folder`; says which options are others than it was begun with.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        path = self.state_folder / STATE_NAME
+        if not path.is_file():
+            raise FileNotFoundError(f"Nothing to resume: {path} does not exist; start without --resume.")
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        begun, given = state["options"], asdict(self.options)
+        changed = [f"{name} {begun.get(name)} → {value}" for name, value in given.items() if begun.get(name) != value]
+        if changed:
+            log.warning("Resumed with other options than the run was begun with: %s.", ", ".join(changed))
+        self.head.load_state_dict(state["head"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.step, self.epoch, self.next_batch, self.num_ready = state["position"]
+        self.elapsed = state["elapsed"]
+
+
+def _summary_writer(logdir: Path):
+    """Tensorboard's writer; the package is wanted only by those who ask for curves."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise TrainingError("Curves need tensorboard; install it, or leave --logdir out.") from error
+    return SummaryWriter(str(logdir))

@@ -1,0 +1,290 @@
+"""Which model goes with which head, and where both come from: the wheel, the user's cache, a folder or the Hub.
+
+Heads are only located here; reading them is `draft/checkpoint.py`'s work. Importing this module loads nothing: torch
+and transformers are imported by the functions that need them, so a page can list names before a model exists.
+"""
+
+import hashlib
+import json
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from jakiro.folders import assets_folder, cache_folder
+from jakiro.zoo.embedded import EMBEDDED_TARGET, embedded_folder, embedded_target
+from jakiro.zoo.hub import why_not_fetched
+from jakiro.zoo.progress import counted
+
+DEFAULT_TARGET = EMBEDDED_TARGET
+NO_HEAD = "none"
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line of the table of known targets.
+
+    Attributes:
+        source: Hub id of the target, or None for the one that comes embedded in a wheel.
+        head: name of a folder in `assets/heads`, or Hub id, or None where no head exists.
+        target_sha256: hash of the target's weights as `weights_sha256` computes it, where it is known beforehand.
+    """
+
+    source: str | None
+    head: str | None
+    target_sha256: str | None = None
+
+
+def _official(target: str, head: str) -> Entry:
+    return Entry(source=target, head=f"Hhaiduo/{head}")
+
+
+ENTRIES = {
+    DEFAULT_TARGET: Entry(
+        source=None,
+        head=DEFAULT_TARGET,
+        target_sha256="5fdcab4789f1a995287ddba5c1bde4d37ad53acdd25c6b6f970c39292ddd6375",
+    ),
+    "smollm2-135m-instruct-hub": Entry(source="HuggingFaceTB/SmolLM2-135M-Instruct", head=None),
+    "vicuna-7b-v1.3": _official("lmsys/vicuna-7b-v1.3", "Jakiro-Vicuna-7B-v1.3"),
+    "vicuna-13b-v1.3": _official("lmsys/vicuna-13b-v1.3", "Jakiro-Vicuna-13B-v1.3"),
+    "llama2-chat-7b": _official("meta-llama/Llama-2-7b-chat-hf", "Jakiro-LLaMA2-Chat-7B"),
+    "llama2-chat-13b": _official("meta-llama/Llama-2-13b-chat-hf", "Jakiro-LLaMA2-Chat-13B"),
+    "llama3-instruct-8b": _official("meta-llama/Meta-Llama-3-8B-Instruct", "Jakiro-Llama3-instruct-8b"),
+    "vicuna-7b-v1.3-star": _official("lmsys/vicuna-7b-v1.3", "Jakiro_star-Vicuna-7B-v1.3"),
+    "vicuna-13b-v1.3-star": _official("lmsys/vicuna-13b-v1.3", "Jakiro_star-Vicuna-13B-v1.3"),
+    "llama2-chat-7b-star": _official("meta-llama/Llama-2-7b-chat-hf", "Jakiro_star-LLaMA2-Chat-7B"),
+    "llama2-chat-13b-star": _official("meta-llama/Llama-2-13b-chat-hf", "Jakiro_star-LLaMA2-Chat-13B"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A target and the head that drafts for it, both named and located.
+
+    Attributes:
+        target_path_or_hub_id: what transformers loads; the embedded default's folder exists after `load_target`.
+        target_sha256: known only where the table knows it; `load_target` returns the measured one.
+        head_name, head_path: None when there is no head: plain decoding still works.
+    """
+
+    target_name: str
+    target_path_or_hub_id: str
+    target_sha256: str | None
+    head_name: str | None
+    head_path: Path | None
+
+    def head_folder(self) -> Path:
+        """Where the head lies, for those who cannot do without one.
+
+        Raises:
+            ValueError: there is none.
+        """
+        if self.head_path is None:
+            raise ValueError(
+                f"There is no draft head for {self.target_name} here; give a known name, a folder, or a Hub id."
+            )
+        return self.head_path
+
+
+def head_names() -> list[str]:
+    """Names of the heads that ship with Jakiro."""
+    folder = assets_folder() / "heads"
+    return sorted(path.name for path in folder.iterdir() if _is_head(path)) if folder.is_dir() else []
+
+
+def resolve(target: str | None = None, head: str | None = None) -> Pair:
+    """Which target and which head two names mean.
+
+    Args:
+        target: a name of the table, a folder with a transformers model, or a Hub id; None takes the pair of `head`,
+            else the default.
+        head: a name of a shipped head, a folder with config.json and weights, or a Hub id; None takes the head that
+            belongs to the target; "none" asks for no head.
+
+    Raises:
+        ValueError: a name that is nothing known, or a head that can't be fetched from the Hub.
+    """
+    if target is None:
+        target = next((name for name, entry in ENTRIES.items() if head and entry.head == head), DEFAULT_TARGET)
+    entry = ENTRIES.get(target)
+    if entry is not None:
+        source = entry.source or str(embedded_folder())
+    elif Path(target).is_dir():
+        source = str(Path(target).resolve())
+    elif _HUB_ID.fullmatch(target):
+        source = target
+    else:
+        raise ValueError(
+            f"Unknown target model “{target}”: it is no folder and no Hub id; known names are {', '.join(ENTRIES)}."
+        )
+    sha256 = entry.target_sha256 if entry else None
+    if head == NO_HEAD:
+        return Pair(target, source, sha256, None, None)
+    name = head if head is not None else _head_of(target, source, entry)
+    path = _locate_head(name) if name is not None else None
+    if head is None and path is None:
+        name = None
+    return Pair(target, source, sha256, name, path)
+
+
+def head_warning(head_name: str, head_target_sha256: str, target_name: str, target_sha256: str | None) -> str | None:
+    """One sentence when a head was trained for other weights than those loaded; None when all is well or unknown."""
+    if not head_target_sha256 or not target_sha256 or head_target_sha256 == target_sha256:
+        return None
+    return (
+        f"The draft head “{head_name}” was trained for weights {head_target_sha256[:12]}…, but {target_name} has "
+        f"{target_sha256[:12]}…; the text stays the target's own, fewer candidates may be accepted."
+    )
+
+
+def load_config(name: str | None = None):
+    """The transformers config of a target, without its weights.
+
+    Raises:
+        ValueError: unknown name, or it can't be fetched.
+    """
+    from transformers import AutoConfig
+
+    pair = resolve(name, NO_HEAD)
+    return _fetched(pair, lambda: AutoConfig.from_pretrained(_prepared(pair)))
+
+
+def load_tokenizer(name: str | None = None):
+    """The tokenizer of a target.
+
+    Raises:
+        ValueError: unknown name, or it can't be fetched.
+    """
+    from transformers import AutoTokenizer
+
+    pair = resolve(name, NO_HEAD)
+    return _fetched(pair, lambda: AutoTokenizer.from_pretrained(_prepared(pair)))
+
+
+def load_target(name: str | None = None, device="cpu", dtype="bfloat16", **options):
+    """A target ready for inference.
+
+    Args:
+        name: as in `resolve`.
+        device, dtype: torch's, or their names.
+        options: for transformers' `from_pretrained`; with a `device_map` the model stays where that puts it.
+
+    Returns:
+        (model, tokenizer, sha256 of the weights or None where they are no safetensors files).
+
+    Raises:
+        ValueError: unknown name, or it can't be fetched.
+    """
+    from transformers import AutoModelForCausalLM
+    from transformers.utils.logging import disable_progress_bar
+
+    pair = resolve(name, NO_HEAD)
+    source = _prepared(pair)
+    disable_progress_bar()
+    with counted():
+        model = _fetched(pair, lambda: AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **options))
+    model = (model if "device_map" in options else model.to(device)).eval().requires_grad_(False)
+    return model, load_tokenizer(name), weights_sha256(_local_folder(source))
+
+
+def weights_sha256(folder: Path) -> str | None:
+    """Hash of the safetensors weights in a folder: names, types, shapes and bytes, in order of the names.
+
+    It doesn't depend on how the tensors are spread over files. Computed once for a state of the files and kept in the
+    user's cache. None where the folder has no safetensors files.
+    """
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        return None
+    stamp = [[str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns] for path in files]
+    kept = cache_folder() / "hashes" / hashlib.sha256(json.dumps(stamp).encode()).hexdigest()
+    if kept.is_file():
+        return kept.read_text()
+    digest = _hash_tensors(files)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    partial = kept.with_suffix(f".{os.getpid()}")
+    partial.write_text(digest)
+    partial.replace(kept)
+    return digest
+
+
+def _hash_tensors(files: list[Path]) -> str:
+    tensors = {}
+    for path in files:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(length))
+        header.pop("__metadata__", None)
+        tensors.update({name: (path, 8 + length, entry) for name, entry in header.items()})
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        path, start, entry = tensors[name]
+        first, last = entry["data_offsets"]
+        digest.update(f"{name} {entry['dtype']} {entry['shape']}\n".encode())
+        with path.open("rb") as file:
+            file.seek(start + first)
+            for position in range(first, last, 1 << 24):
+                digest.update(file.read(min(1 << 24, last - position)))
+    return digest.hexdigest()
+
+
+def _is_head(folder: Path) -> bool:
+    return (folder / "config.json").is_file() and any(folder.glob("*.safetensors"))
+
+
+def _head_of(target: str, source: str, entry: Entry | None) -> str | None:
+    """The head that belongs to a target: the table's, else a shipped one whose config names this target."""
+    if entry is not None:
+        return entry.head
+    for name in head_names():
+        config = json.loads((assets_folder() / "heads" / name / "config.json").read_text(encoding="utf-8"))
+        if config.get("target_name") in (target, source):
+            return name
+    return None
+
+
+def _locate_head(name: str) -> Path | None:
+    """A head's folder; None for a head of the table that has not been trained yet."""
+    shipped = assets_folder() / "heads" / name
+    if "/" not in name and _is_head(shipped):
+        return shipped
+    if Path(name).is_dir():
+        return Path(name).resolve()
+    if _HUB_ID.fullmatch(name):
+        return _fetch_head(name)
+    if any(entry.head == name for entry in ENTRIES.values()):
+        return None
+    known = [*head_names(), *sorted({entry.head for entry in ENTRIES.values() if entry.head and "/" in entry.head})]
+    raise ValueError(f"Unknown draft head “{name}”: it is no folder and no Hub id; known names are {', '.join(known)}.")
+
+
+def _fetch_head(hub_id: str) -> Path:
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(hub_id, allow_patterns=["config.json", "*.safetensors", "*.bin"]))
+    except OSError as error:
+        raise ValueError(why_not_fetched("draft head", hub_id, error)) from error
+
+
+def _fetched(pair: Pair, load):
+    try:
+        return load()
+    except (OSError, ValueError) as error:
+        raise ValueError(why_not_fetched("target model", pair.target_path_or_hub_id, error)) from error
+
+
+def _local_folder(source: str) -> Path:
+    """Where the files of a loaded target lie."""
+    from transformers.utils import cached_file
+
+    return Path(source) if Path(source).is_dir() else Path(cached_file(source, "config.json")).parent
+
+
+def _prepared(pair: Pair) -> str:
+    """What transformers can load: for the embedded default its folder, made on first use."""
+    entry = ENTRIES.get(pair.target_name)
+    return str(embedded_target()) if entry is not None and entry.source is None else pair.target_path_or_hub_id

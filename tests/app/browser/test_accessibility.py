@@ -1,0 +1,160 @@
+"""What a browser can check of accessibility by itself: axe, targets for fingers, zoom, forced colours, motion."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.app import lesson_tab as of
+from tests.app.conftest import ask, wait_until_finished
+
+pytestmark = pytest.mark.browser
+AXE = Path(__file__).parents[1] / "vendor" / "axe.min.js"
+TABS = {"watch": "#view", "race": "#view", "lesson": "#lesson", "recordings": "#view", "benchmark": "#benchmark"}
+CONTROLS = (
+    ":is(#top, #question-row, #view, #lesson, #benchmark) :is(button, select, summary, input, label.plain-button)"
+)
+SPILLING_WORDS = """() => [...document.querySelectorAll(".jk-view :is(button, label.plain-button)")]
+    .filter((one) => one.checkVisibility() && one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent)"""
+SMALL_CONTROLS = """([selector, least]) => [...document.querySelectorAll(selector)]
+  .filter(e => e.checkVisibility({ visibilityProperty: true }) && !e.matches(".file-input, [type=radio]"))
+  .map(e => [e, e.getBoundingClientRect()])
+  .filter(([, box]) => box.width && (box.height < least - 0.5 || box.width < least - 0.5))
+  .map(([e, box]) => `${e.tagName} ${e.className} “${e.textContent.slice(0, 20)}” ${box.width}×${box.height}`)"""
+
+
+def serious(tab, within: str) -> list[str]:
+    """Serious and critical findings of axe below a selector, as short lines."""
+    if not tab.evaluate("Boolean(window.axe)"):
+        tab.add_script_tag(path=AXE)
+    found = tab.evaluate("within => axe.run(within, { resultTypes: ['violations'] })", within)
+    return [
+        f"{finding['id']}: {node['target']} {node['failureSummary'].splitlines()[-1].strip()}"
+        for finding in found["violations"]
+        if finding["impact"] in ("serious", "critical")
+        for node in finding["nodes"]
+    ]
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_no_stop_has_a_serious_finding(open_tab, dark):
+    tab = open_tab(None)
+    of.mount(tab, dark)
+    findings = []
+    for stop in range(1, 10):
+        of.go(tab, stop)
+        findings += [f"stop {stop} {finding}" for finding in serious(tab, "#lesson")]
+    assert not findings, "\n".join(findings)
+
+
+def answered(open_tab, address: str, **options):
+    """A tab with a finished answer."""
+    tab = open_tab(address, **options)
+    ask(tab, "Why?")
+    wait_until_finished(tab)
+    return tab
+
+
+def show(tab, name: str) -> None:
+    tab.click(f'[role="tab"][data-tab="{name}"]')
+    if name in ("lesson", "benchmark"):
+        tab.wait_for_selector("#lesson .stop" if name == "lesson" else "#benchmark .bench-results h2")
+    tab.wait_for_timeout(300)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_no_tab_has_a_serious_finding(open_tab, fake_address, scheme):
+    tab = answered(open_tab, fake_address, color_scheme=scheme)
+    findings = []
+    for name, part in TABS.items():
+        show(tab, name)
+        findings += [f"{name} {finding}" for within in ("#top", part) for finding in serious(tab, within)]
+    assert not findings, "\n".join(findings)
+
+
+@pytest.mark.parametrize(
+    ("least", "options"),
+    [(44, {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}),
+     (44, {"viewport": {"width": 1180, "height": 820}, "has_touch": True, "is_mobile": True}),
+     (24, {})],
+    ids=["phone", "tablet", "desktop"],
+)  # fmt: skip
+def test_targets_are_large_enough_on_every_tab(open_tab, fake_address, least, options):
+    tab = answered(open_tab, fake_address, **options)
+    small = {}
+    for name in TABS:
+        show(tab, name)
+        small[name] = tab.evaluate(SMALL_CONTROLS, [CONTROLS, least])
+        assert not tab.evaluate(SPILLING_WORDS), name
+        assert tab.evaluate("document.documentElement.scrollWidth <= innerWidth"), name
+    assert not any(small.values()), small
+
+
+@pytest.mark.parametrize("stop", range(1, 10))
+def test_targets_of_a_stop_are_large_enough_on_a_phone(phone_lesson, stop):
+    of.go(phone_lesson, stop)
+    assert phone_lesson.evaluate("document.documentElement.scrollWidth") <= 390
+    assert not phone_lesson.evaluate(SMALL_CONTROLS, [CONTROLS, 44])
+
+
+@pytest.fixture(scope="module")
+def phone_lesson(browser):
+    context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True)
+    tab = context.new_page()
+    of.mount(tab, dark=True)
+    yield tab
+    context.close()
+
+
+def test_at_double_zoom_no_tab_and_no_stop_scrolls_sideways(open_tab, fake_address):
+    tab = answered(open_tab, fake_address, viewport={"width": 720, "height": 450})
+    for name in TABS:
+        show(tab, name)
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 720, name
+    show(tab, "lesson")
+    for stop in range(1, 10):
+        of.go(tab, stop)
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 720, stop
+
+
+COLOURS = """selector => [...document.querySelectorAll(selector)].map(e => {
+  const s = getComputedStyle(e), outline = e.getAttribute("points") || e.getAttribute("d") || "";
+  const hue = e.closest("[class*=hue-]")?.getAttribute("class").match(/hue-(\\w+)/)?.[1];
+  return { hue, fill: s.fill, stroke: s.stroke, line: s.textDecorationLine,
+    background: s.backgroundColor, image: s.backgroundImage, underline: s.textDecorationStyle, outline: s.outlineStyle,
+    shape: e.tagName + outline };
+})"""
+
+
+def test_in_forced_colours_shapes_and_patterns_carry_the_meaning(open_tab, fake_address):
+    tab = answered(open_tab, fake_address, forced_colors="active", reduced_motion="reduce")
+    paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
+    for marker in tab.evaluate(COLOURS, ".legend .marker, .tree .marker"):
+        assert marker["stroke"] not in (paper, "none", "rgba(0, 0, 0, 0)")
+    shapes = {marker["hue"]: marker["shape"] for marker in tab.evaluate(COLOURS, ".legend .marker")}
+    assert len(set(shapes.values())) == len(shapes) >= 3
+    patterns = {token["hue"]: (token["line"], token["underline"], token["outline"])
+                for token in tab.evaluate(COLOURS, ".answer-text .token")}  # fmt: skip
+    assert len(set(patterns.values())) == len(patterns) >= 3
+    pressed, other = (tab.evaluate(COLOURS, f'.phase[data-phase="{phase}"]')[0]["background"] for phase in (3, 1))
+    assert pressed != other
+    show(tab, "lesson")
+    (fill,) = tab.evaluate(COLOURS, '[data-bar="pass"] .bar-fill')
+    assert fill["background"] != paper
+    of.go(tab, 6)
+    of.press(tab, "mask-show")
+    cells = [tab.evaluate(COLOURS, f".mask-table .{kind}")[0]["background"] for kind in ("seen", "self")]
+    assert len({*cells, paper}) == 3
+    show(tab, "benchmark")
+    assert all(dot["stroke"] not in (paper, "none") for dot in tab.evaluate(COLOURS, ".bench-dot .dot-mark"))
+
+
+def test_with_reduced_motion_nothing_plays_or_fades(open_tab, fake_address):
+    tab = open_tab(fake_address, reduced_motion="reduce")
+    tab.wait_for_selector("svg.tree")
+    step = tab.get_attribute("svg.tree", "data-step")
+    tab.wait_for_timeout(1500)
+    assert tab.get_attribute("svg.tree", "data-step") == step
+    tab.hover('svg.tree [data-node="1"]', force=True)
+    tab.wait_for_selector(".jk-card:not([hidden])")
+    moving = tab.evaluate("document.getAnimations().filter(one => one.playState === 'running').length")
+    assert moving == 0

@@ -1,0 +1,258 @@
+"""What is drawn equals the trace: every step, all phases, folded and unfolded, live, opened, saved."""
+
+import json
+
+import pytest
+
+from app.page import web
+from app.serving import packing
+from jakiro.config import SamplingParams, TreeConfig
+from tests.app.fake import FakeGenerator
+
+pytestmark = pytest.mark.browser
+QUESTION = [{"role": "user", "content": "Why is the sky blue?"}]
+MOUNT = "Jakiro.mountView(document.querySelector('#host'), {}, null, null)"
+# Draws steps × phases and reads the tree back from the document
+READ = """async ([indices, unfolded]) => {
+  const drawn = () => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
+  const found = [];
+  Jakiro.moves.state.showAll = unfolded;
+  for (const index of indices) {
+    for (const phase of [1, 2, 3]) {
+      Jakiro.moves.seek(index);
+      Jakiro.moves.state.guess = phase === 1;
+      Jakiro.moves.setPhase(phase);
+      await drawn();
+      const tree = document.querySelector('svg.tree');
+      const count = kind => tree.querySelectorAll(kind).length;
+      found.push({ index, phase, step: Number(tree.dataset.step),
+        nodes: [...tree.querySelectorAll('.node')].map(node => ({
+          id: node.dataset.node, states: [...node.classList].slice(1), hue: node.querySelector('.marker').classList[1],
+          x: Number(/translate\\((\\S+)/.exec(node.querySelector('.marker').getAttribute('transform'))[1]),
+          label: node.querySelector('text').textContent })),
+        folded: [...tree.querySelectorAll('.pill')].map(pill => Number(pill.dataset.size)),
+        crossbars: count('.edge.crossbar'), bonus: count('.edge.bonus'), border: count('.verdict .border'),
+        answer: document.querySelector('.answer-text').textContent });
+      Jakiro.moves.state.guess = false;
+    }
+  }
+  return found;
+}"""
+
+
+def race(nodes: int = 40):
+    made = FakeGenerator().race(QUESTION, SamplingParams(max_new_tokens=60), tree=TreeConfig(nodes=nodes, depth=6))
+    return made, list(made)
+
+
+def state_of(step: dict, index: int) -> str:
+    kept = {0, *step["accepted_path"]}
+    if index == 0:
+        return "root"
+    if index in kept:
+        return "accepted"
+    return "refused" if step["nodes"][index]["parent"] in kept else "not_reached"
+
+
+def visible(piece: str) -> str:
+    text = bytes.fromhex(piece).decode("utf-8", "replace")
+    text = "␣" + text[1:] if text.startswith(" ") else text
+    return text.replace("\n\n", "↵×2").replace("\n", "↵")
+
+
+def check(drawn: dict, trace: dict, unfolded: bool) -> None:
+    """One drawing against its step."""
+    step, phase = trace["steps"][drawn["index"]], drawn["phase"]
+    assert drawn["step"] == drawn["index"]
+    nodes = {node["id"]: node for node in drawn["nodes"]}
+    assert len(nodes) == len(drawn["nodes"])
+    bonus = nodes.pop("bonus", None)
+    assert len(nodes) + sum(drawn["folded"]) == len(step["nodes"])
+    assert not (unfolded and drawn["folded"])
+    for name, node in nodes.items():
+        own = step["nodes"][int(name)]
+        assert node["states"] == ["proposed" if phase == 1 and name != "0" else state_of(step, int(name))]
+        assert node["hue"] == f"hue-{own['proposer']}"
+        label = node["label"].removesuffix("…")
+        if name != "0" and "�" not in visible(own["piece"]):
+            assert visible(own["piece"]).startswith(label) and label
+    columns = {(step["nodes"][int(name)]["depth"], node["x"]) for name, node in nodes.items()}
+    assert len(columns) == len({depth for depth, _ in columns}) == len({x for _, x in columns})
+    refused = sum(node["states"] == ["refused"] for node in nodes.values())
+    assert drawn["crossbars"] == (refused if phase > 1 else 0)
+    assert (bonus is not None) == (phase == 3) == (drawn["bonus"] == 1) == (drawn["border"] == 1)
+    if phase > 1:
+        assert {str(i) for i in step["accepted_path"]} <= set(nodes)
+    if phase == 3 and "�" not in visible(step["bonus_piece"]):
+        assert visible(step["bonus_piece"]).startswith(bonus["label"].removesuffix("…"))
+    said = "".join(own["text"] for own in trace["steps"]) if phase > 1 else text_before(trace, drawn["index"])
+    assert drawn["answer"].replace("�", "").startswith(said.rstrip("�")[: len(said) - 2])
+    assert len(drawn["answer"]) <= len(said) + 2
+
+
+def text_before(trace: dict, index: int) -> str:
+    return "".join(step["text"] for step in trace["steps"][:index]) or trace["header"]["first_text"]
+
+
+def check_all(tab, trace: dict, every: int = 1) -> None:
+    indices = list(range(0, len(trace["steps"]), every))
+    for unfolded in (False, True):
+        found = tab.evaluate(READ, [indices, unfolded])
+        assert len(found) == 3 * len(indices)
+        for drawn in found:
+            check(drawn, trace, unfolded)
+    assert any(drawn["folded"] for drawn in tab.evaluate(READ, [indices, False]))
+
+
+def ticks_of(made, pairs) -> list[str]:
+    """The updates of a finished race, one event each."""
+    events = [("header", method, trace.header) for method, trace in made.traces.items()]
+    events += [("step", method, step) for method, step in pairs]
+    events += [("end", method, trace.end_reason) for method, trace in made.traces.items()] + [("done", None, None)]
+    packer = packing.Packer()
+    return [packing.to_json([packer.pack(event)]) for event in events]
+
+
+def test_live_updates_draw_what_the_trace_says(modules):
+    made, pairs = race()
+    ticks = dict(enumerate(ticks_of(made, pairs)))
+    modules.evaluate(f"ticks => {{ {MOUNT}; Jakiro.receive({{run: '{'a' * 32}', ticks}}); }}", ticks)
+    modules.wait_for_selector("svg.tree")
+    check_all(modules, made.traces["jakiro"].to_dict())
+
+
+def test_updates_that_a_busy_browser_did_not_see_are_fetched(modules):
+    made, pairs = race()
+    ticks = ticks_of(made, pairs)
+    seen = [0, 1, 2, 7, 8, 20, len(ticks) - 1]
+    modules.evaluate(
+        """async ([ticks, seen, id]) => {
+             window.asked = [];
+             let sent = 0;
+             const missed = async ({ run, first }) => {
+               window.asked.push([run === id, first]);
+               const found = ticks.slice(first, sent);
+               await new Promise(done => setTimeout(done, 30));
+               return found;
+             };
+             const server = { missed, recording_names: async () => [] };
+             Jakiro.watchConnection = () => {}; // an empty tab has no storage
+             Jakiro.mountView(document.querySelector('#host'), {}, null, server);
+             for (const number of seen) {
+               sent = number + 1;
+               Jakiro.receive({ run: id, ticks: { [number]: ticks[number] } });
+               await new Promise(done => setTimeout(done, 20));
+             } }""",
+        [ticks, seen, "a" * 32],
+    )
+    modules.wait_for_selector('.jk-view[data-finished="true"]')
+    asked = modules.evaluate("window.asked")
+    assert all(right for right, _ in asked) and len(asked) >= 2 and asked[0][1] == 3
+    check_all(modules, made.traces["jakiro"].to_dict(), every=4)
+    assert modules.evaluate("Object.keys(Jakiro.moves.state.run.lanes).length") == 2
+
+
+def test_an_opened_file_and_the_page_saved_from_it_draw_what_the_trace_says(modules, open_tab, tmp_path):
+    made, _ = race(nodes=64)
+    trace = made.traces["jakiro"].to_dict()
+    text = web.recording_text(made.traces)
+    modules.evaluate(
+        f"""text => {{ document.head.querySelector('style').id = 'jakiro-style';
+            document.querySelector('script').id = 'jakiro-code'; {MOUNT};
+            Jakiro.showRecording('opened', {{...Jakiro.readTraceFile(text), text}},
+                                 {{playNow: false, source: 'opened'}}); }}""",
+        text,
+    )
+    modules.wait_for_selector("svg.tree")
+    check_all(modules, trace, every=3)
+    assert modules.evaluate("Jakiro.asJson(Jakiro.moves.state.run)") == text
+
+    replay = tmp_path / "replay.html"
+    replay.write_text(modules.evaluate("async () => Jakiro.asReplay(await Jakiro.asJson(Jakiro.moves.state.run), 'x')"))
+    tab = open_tab(None)
+    tab.context.set_offline(True)
+    tab.goto(replay.as_uri())
+    tab.wait_for_selector("svg.tree")
+    check_all(tab, trace, every=3)
+    assert tab.inner_text('[data-metric="tau"]') == f"{made.traces['jakiro'].tau:.2f}"
+
+
+def test_a_saved_page_has_the_race_and_its_result(modules, open_tab, tmp_path):
+    made, _ = race()
+    modules.evaluate(
+        "() => { document.head.querySelector('style').id = 'jakiro-style';"
+        " document.querySelector('script').id = 'jakiro-code'; }"
+    )
+    replay = tmp_path / "replay.html"
+    replay.write_text(modules.evaluate("text => Jakiro.asReplay(text, 'Why?')", web.recording_text(made.traces)))
+    tab = open_tab(None)
+    tab.context.set_offline(True)
+    tab.goto(replay.as_uri())
+    assert tab.evaluate("[...document.querySelectorAll('[role=\"tab\"]')].map(tab => tab.dataset.tab)") == [
+        "watch",
+        "race",
+    ]
+    tab.click('[data-tab="race"]')
+    tab.wait_for_selector('.start-race:text-is("Start race")')
+    assert tab.locator(".lane").count() == 2
+    tab.click(".start-race")
+    tab.wait_for_function("() => document.querySelectorAll('.lane-jakiro [data-token]').length > 8")
+    tab.evaluate("Jakiro.moves.state.time = 1e9")
+    tab.wait_for_selector(".result-card .verdict")
+    lanes = tab.evaluate("[...document.querySelectorAll('.lane .answer-text')].map(lane => lane.textContent)")
+    assert lanes[0] == lanes[1]
+    plain, drafted = (made.traces[method] for method in ("autoregressive", "jakiro"))
+    speedup = plain.decode_seconds / drafted.decode_seconds
+    assert tab.inner_text(".result-speedup") == f"{speedup:.2f}×"
+    assert tab.locator(".race .plot .line").count() == 2
+    assert json.loads(tab.text_content("#jakiro-recording"))["traces"]["jakiro"] == drafted.to_dict()
+
+
+def test_frames_are_asked_for_only_when_something_is_to_be_drawn(modules):
+    """A page that asks for every frame while it waits takes time from a model on the same cores."""
+    made, pairs = race(nodes=8)
+    ticks = [tick for tick in ticks_of(made, pairs) if tick.startswith(('[["header","jakiro"', '[["step","jakiro"'))]
+    modules.evaluate(MOUNT)
+    asked, drawn = modules.evaluate(
+        """async (ticks) => {
+          const own = window.requestAnimationFrame;
+          let asked = 0;
+          window.requestAnimationFrame = call => { asked += 1; return own(call); };
+          const root = document.querySelector('.jk-view');
+          const before = Number(root.dataset.drawn || 0);
+          for (let i = 0; i < ticks.length; i += 1) {
+            Jakiro.receive({ run: "c".repeat(32), ticks: { [i]: ticks[i] } });
+            await new Promise(done => setTimeout(done, 150));
+          }
+          await new Promise(done => setTimeout(done, 600));
+          window.requestAnimationFrame = own;
+          return [asked, Number(root.dataset.drawn) - before];
+        }""",
+        ticks[:12],
+    )
+    assert drawn >= 6
+    # Text, numbers and tree take turns of their own: some frames more than drawings of the text, not ten times as many
+    assert drawn <= asked <= 3 * drawn
+
+
+def test_drawing_slows_down_by_itself_where_frames_come_late(modules):
+    made, pairs = race(nodes=8)
+    ticks = [tick for tick in ticks_of(made, pairs) if tick.startswith(('[["header","jakiro"', '[["step","jakiro"'))]
+    drawings = """async ([ticks, late, id]) => {
+      const own = window.requestAnimationFrame;
+      if (late) window.requestAnimationFrame = call => setTimeout(() => own(call), late);
+      const root = document.querySelector('.jk-view');
+      Jakiro.receive({ run: id, ticks: { 0: ticks[0] } });
+      const before = Number(root.dataset.drawn || 0);
+      for (let i = 0; i < 24; i += 1) {
+        Jakiro.receive({ run: id, ticks: { [i + 1]: ticks[1 + i % (ticks.length - 1)] } });
+        await new Promise(done => setTimeout(done, 100));
+      }
+      window.requestAnimationFrame = own;
+      return Number(root.dataset.drawn) - before;
+    }"""
+    modules.evaluate(MOUNT)
+    late = modules.evaluate(drawings, [ticks, 120, "b" * 32])
+    modules.wait_for_timeout(300)
+    assert modules.evaluate("Jakiro.moves.state.run.main.steps.length") == min(24, len(ticks) - 1)
+    assert 1 <= late <= 10

@@ -1,0 +1,217 @@
+"""Text that wants to be code: typed by a person, written by a model, in titles and in files, on every tab and export.
+
+Each piece, if it ran, would set `window.ran` or send a request; tabs fail on any request that leaves the machine.
+"""
+
+import csv
+import io
+import json
+
+import pytest
+
+from app.page import web
+from app.serving.limits import Limits
+from app.tools import record
+from tests.app.conftest import ask, outside, serve, wait_until_finished
+from tests.app.fake import FakeGenerator
+
+pytestmark = pytest.mark.browser
+
+FAR = "http://198.51.100.7"  # an address kept for documentation; nothing may try to reach it
+HOSTILE = [
+    "<script>window.ran = 1</script>",
+    f"<img src={FAR}/x.png onerror='window.ran = 2'>",
+    "${window.ran = 3}",
+    "{{window.ran = 4}}{{{window.ran = 5}}}",
+    "`${window.ran = 6}`",
+    "</script></style><svg onload='window.ran = 7'>",
+    f"![picture]({FAR}/y.png) [link](javascript:window.ran=8) <{FAR}/z>",
+    f"**bold** `code` # heading\n```html\n<iframe src={FAR}></iframe>\n```\n",
+    "مرحبا بالعالم \u202etxt.exe\u202c \u2066x\u2069 ",
+    "=cmd|' /C calc'!A0",
+    "@SUM(1+1)",
+    "\t=1+1",
+    "\u0000\u0007\u200b\ufeff\u2028\u2029",
+    '"quoted", with comma\r\n',
+]
+WHOLE = "🌍👩‍🚀é".encode()
+PIECES = [text.encode() for text in HOSTILE] + [WHOLE[:2], WHOLE[2:7], WHOLE[7:], b"\xff\xfe", b"\xf0\x9f"]
+QUESTION = " ".join(HOSTILE[:9])
+TEXT = b"".join(PIECES).decode("utf-8", "replace")
+VIEWS = ".jk-view script, .jk-view img, .jk-view iframe, .jk-view style, .jk-view a[href^='javascript']"
+
+
+def shown_as_text(tab) -> None:
+    """Nothing ran, and nothing that people or models wrote became an element."""
+    assert tab.evaluate("window.ran") is None
+    assert tab.locator(VIEWS).count() == 0
+    handlers = (
+        "[...document.querySelectorAll('.jk-view *')].some(e => e.hasAttribute('onload') || e.hasAttribute('onerror'))"
+    )
+    assert tab.evaluate(handlers) is False
+
+
+def walk_through(tab) -> None:
+    """Every view of an answer: tokens, markdown, tree, choices, card, list, mask and plot as tables, race."""
+    tab.evaluate("Jakiro.setTab('watch'); Jakiro.moves.seek(1)")
+    tab.wait_for_selector('svg.tree[data-step="1"]')
+    shown_as_text(tab)
+    for node in tab.query_selector_all(".tree .node .reach")[:3]:
+        node.hover(force=True)
+        assert tab.locator(".jk-card *").count() > 2
+    for key in ("markdown_view", "choices", "show_all", "read_as_list", "show_spaces"):
+        tab.click(f'.watch-only [data-toggle="{key}"]')
+    tab.wait_for_selector(".tree-list")
+    tab.wait_for_selector(".markdown-host p")
+    shown_as_text(tab)
+    for panel in (".panel-mask", ".plot-pane"):
+        tab.click(f'{panel} [data-toggle="read_as_table"]')
+    tab.wait_for_selector(".panel-mask table")
+    shown_as_text(tab)
+    for key in ("markdown_view", "choices", "show_all", "read_as_list", "show_spaces"):
+        tab.click(f'.watch-only [data-toggle="{key}"]')
+    tab.evaluate("Jakiro.setTab('race'); Jakiro.moves.seek(Infinity)")
+    tab.wait_for_selector(".result-card .verdict")
+    shown_as_text(tab)
+
+
+def saved(tab, key: str):
+    tab.click(".save-menu summary")
+    with tab.expect_download() as download:
+        tab.click(f'[data-save="{key}"]')
+    return download.value
+
+
+@pytest.fixture(scope="module")
+def hostile_address(tmp_path_factory):
+    """A page whose model answers with hostile text, and whose recordings have hostile titles."""
+    folder = tmp_path_factory.mktemp("recordings")
+    recording = record.record(FakeGenerator(PIECES), record.PLANS[0])
+    recording |= {"title": HOSTILE[1], "why": "".join(HOSTILE[:8])}
+    record.write(recording, folder / "1-hostile.json")
+    before, web.TRACES = web.TRACES, folder
+    blocks, address = serve(lambda: FakeGenerator(PIECES * 2))
+    yield address
+    blocks.close()
+    web.TRACES = before
+
+
+def test_hostile_questions_and_answers_are_text_on_every_tab_and_in_every_file(open_tab, hostile_address, tmp_path):
+    tab = open_tab(hostile_address)
+    requests = []
+    tab.on("request", lambda request: requests.append(request.url))
+    tab.wait_for_selector("svg.tree")
+    ask(tab, QUESTION)
+    wait_until_finished(tab)
+    assert tab.text_content(".asked") == QUESTION
+    assert tab.evaluate("document.querySelector('.answer-text').textContent").startswith(TEXT[:200])
+    walk_through(tab)
+    tab.evaluate("Jakiro.setTab('recordings')")
+    tab.wait_for_selector(".recording-card")
+    assert tab.inner_text(".recording-card h2") == HOSTILE[1]
+    shown_as_text(tab)
+    for name in tab.evaluate("[...document.querySelectorAll('[role=\"tab\"]')].map(tab => tab.dataset.tab)"):
+        tab.click(f'[data-tab="{name}"]')
+        shown_as_text(tab)
+
+    tab.evaluate("Jakiro.setTab('watch')")
+    trace = json.loads(saved(tab, "save_json").path().read_text())["traces"]["jakiro"]
+    rows = list(csv.reader(io.StringIO(saved(tab, "save_csv").path().read_text())))
+    assert len(rows) > 20 and len({len(row) for row in rows}) == 1
+    assert not [cell for row in rows for cell in row if cell.lstrip()[:1] in ("=", "@", "+")]
+    assert any(cell.startswith("'=cmd") for row in rows for cell in row)
+    replay = saved(tab, "save_html")
+    assert all(character not in replay.suggested_filename for character in "<>/\\:\"'$`{}")
+    path = tmp_path / "replay.html"
+    path.write_bytes(replay.path().read_bytes())
+    for key in ("save_png", "save_tree_png"):
+        assert saved(tab, key).path().read_bytes().startswith(b"\x89PNG")
+    assert tab.evaluate("window.ran") is None
+    assert not [url for url in requests if outside(url)]
+
+    offline = open_tab(None)
+    offline.context.set_offline(True)
+    loaded = []
+    offline.on("request", lambda request: loaded.append(request.url))
+    offline.goto(path.as_uri())
+    offline.wait_for_selector("svg.tree")
+    pieces = [trace["header"]["first_piece"]] + [
+        [*(step["nodes"][i]["piece"] for i in step["accepted_path"]), step["bonus_piece"]][place]
+        for step in trace["steps"]
+        for place in range(len(step["committed_ids"]))
+    ]
+    answer = b"".join(map(bytes.fromhex, pieces)).replace(b"<|im_end|>", b"").decode("utf-8", "replace")
+    assert offline.evaluate("document.querySelector('.answer-text').textContent") == answer
+    walk_through(offline)
+    assert [url for url in loaded if not url.startswith(("data:", "blob:"))] == [path.as_uri()]
+
+
+def test_a_hundred_thousand_characters_are_one_question_and_stay_one_line_of_title(open_tab, tmp_path):
+    limits = Limits(max_prompt_characters=200_000)
+    blocks, address = serve(lambda: FakeGenerator([b"Yes", b" it is", b"."]), limits=limits)
+    try:
+        tab = open_tab(address)
+        tab.wait_for_selector("svg.tree")
+        question = "<b>" + "w" * 100_000
+        ask(tab, question)
+        wait_until_finished(tab)
+        assert len(tab.text_content(".asked")) == len(question)
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 1440
+        assert tab.evaluate("Jakiro.resultPicture(Jakiro.moves.state.run).width") == 1920
+        replay = saved(tab, "save_html")
+        assert len(replay.suggested_filename) < 120
+        path = tmp_path / "replay.html"
+        path.write_bytes(replay.path().read_bytes())
+        offline = open_tab(None)
+        offline.goto(path.as_uri())
+        offline.wait_for_selector("svg.tree")
+        assert len(offline.title()) < 120
+        assert offline.evaluate("document.documentElement.scrollWidth") <= 1440
+    finally:
+        blocks.close()
+
+
+def test_hostile_files_are_refused_or_shown_as_text(open_tab, fake_address):
+    tab = open_tab(fake_address)
+    tab.wait_for_selector("svg.tree")
+    traces = record.record(FakeGenerator(PIECES), record.PLANS[0])["traces"]
+    for name, lane in traces.items():
+        header = lane["header"]
+        header["target"]["name"] = header["device"] = header["created"] = HOSTILE[0]
+        header["device_profile"] = {"device": HOSTILE[1]}
+        header["special_tokens"]["1003"] = HOSTILE[0]
+        lane["steps"][0]["plan"]["why"] = HOSTILE[1]
+        lane["steps"][0]["nodes"][-1]["proposer"] = "constructor" if name == "jakiro" else "root"
+    text = json.dumps({"title": HOSTILE[0], "traces": traces})
+    tab.set_input_files(
+        "#jk-open", {"name": f"{HOSTILE[2]}.json", "mimeType": "application/json", "buffer": text.encode()}
+    )
+    tab.wait_for_function("() => document.querySelector('.badge')?.textContent.startsWith('Opened file')")
+    walk_through(tab)
+    tab.click('[data-tab="recordings"]')
+    tab.wait_for_selector(".recording-card")
+    shown_as_text(tab)
+    assert tab.inner_text(".recording-card h2 >> nth=0") == HOSTILE[0]
+    spoiled = json.dumps({"header": HOSTILE[0], "steps": []}).encode()
+    tab.set_input_files("#jk-open", {"name": "x.json", "mimeType": "application/json", "buffer": spoiled})
+    tab.wait_for_selector("#jk-notice.error")
+    shown_as_text(tab)
+
+
+def test_the_server_reaches_out_to_nobody(open_tab, fake_address, loopback_guard):
+    """The guard of all browser tests refuses and lists what the server's process tries; here it is seen to work."""
+    import socket
+
+    with pytest.raises(ConnectionRefusedError), socket.socket() as program:
+        program.connect(("198.51.100.7", 80))
+    with pytest.raises(socket.gaierror):
+        socket.getaddrinfo("example.org", 443)
+    assert len(loopback_guard) == 2
+    loopback_guard.clear()
+    tab = open_tab(fake_address)
+    ask(tab, "Why?")
+    wait_until_finished(tab)
+    for name in tab.evaluate("[...document.querySelectorAll('[role=\"tab\"]')].map(tab => tab.dataset.tab)"):
+        tab.click(f'[data-tab="{name}"]')
+        tab.wait_for_timeout(200)
+    assert loopback_guard == []

@@ -1,0 +1,352 @@
+"""How it works: every stop's control moves what it should and nothing else, checked against sums done in Python."""
+
+import pytest
+
+from app.page import lesson
+from app.tools import lesson_rules
+from app.words import lesson as lesson_words
+from jakiro.engine.budget import DeviceProfile
+from tests.app import lesson_tab as of
+from tests.app.conftest import serve
+from tests.app.fake import FakeGenerator
+
+pytestmark = pytest.mark.browser
+STOPS = range(1, 10)
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    return of.Recorded()
+
+
+@pytest.fixture(scope="module")
+def tab(browser):
+    """One tab for all stops; a script error fails the test in which it happens."""
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
+    tab = context.new_page()
+    tab.set_default_timeout(15_000)
+    tab.problems = []
+    tab.on("pageerror", lambda error: tab.problems.append(str(error)))
+    of.mount(tab)
+    yield tab
+    context.close()
+
+
+@pytest.fixture(autouse=True)
+def no_script_errors(request):
+    yield
+    if "tab" in request.fixturenames:
+        assert not request.getfixturevalue("tab").problems
+
+
+@pytest.mark.parametrize("stop", lesson_words.STOPS, ids=lambda stop: stop["title"])
+def test_a_stop_is_short_and_each_answer_has_a_reason(stop):
+    words = " ".join(stop[key] for key in ("idea", "try", "notice", "belief"))
+    assert len(words.split()) <= 90
+    assert 0 <= stop["right"] < len(stop["options"])
+    assert all(answer and reason for answer, reason in stop["options"])
+
+
+def test_the_recordings_are_small_and_each_pair_has_one_text(recorded):
+    assert lesson.RECORDINGS.stat().st_size < 1_500_000
+    assert lesson_rules.unmet(recorded.recordings) == []
+    assert max(len(step["p"]) for step in recorded.steps("greedy")) == 64
+    for name in set(recorded.recordings) - {"shallow"}:
+        assert recorded.ids(name, "jakiro") == recorded.ids(name, "autoregressive"), name
+    assert recorded.ids("shallow", "jakiro") == recorded.ids("greedy", "jakiro")
+    for seed in (1, 2):
+        assert recorded.ids(f"seed-{seed}-shared", "jakiro") == recorded.ids(f"seed-{seed}-own", "jakiro")
+    assert recorded.ids("seed-1-shared", "jakiro") != recorded.ids("seed-2-shared", "jakiro")
+
+
+@pytest.mark.parametrize("stop", STOPS)
+def test_a_wrong_answer_gives_its_reason_and_another_try(tab, stop):
+    of.go(tab, stop)
+    text, form = lesson_words.STOPS[stop - 1], f'[data-question="{stop}"]'
+    right = text["right"]
+    wrong = 0 if right else 1
+    tab.check(f'{form} [data-option="{wrong}"]')
+    tab.click(f'{form} [data-control="check"]')
+    assert text["options"][wrong][1] in tab.inner_text(f"{form} .feedback")
+    assert tab.get_attribute(form, "data-result") == "wrong"
+    tab.click(f'{form} [data-control="check"]')
+    assert tab.inner_text(f"{form} .feedback") == ""
+    tab.check(f'{form} [data-option="{right}"]')
+    tab.click(f'{form} [data-control="check"]')
+    assert tab.get_attribute(form, "data-result") == "right"
+    assert text["options"][right][1] in tab.inner_text(f"{form} .feedback")
+    assert tab.locator(".stop math").count() == 1
+
+
+def test_rows_move_the_pass_and_memory_speed_moves_only_the_floor(tab, recorded):
+    of.go(tab, 1)
+    of.slide(tab, "rows", 64)
+    assert f"{recorded.check_ms(64):.{0 if recorded.check_ms(64) >= 10 else 1}f} ms in one pass" in of.result(
+        tab, "passes"
+    )
+    of.slide(tab, "rows", 1)
+    assert "plain decoding" in of.result(tab, "passes")
+    measured, floor = tab.inner_text('[data-bar="pass"]'), tab.inner_text('[data-bar="weights"]')
+    curve = tab.get_attribute(".lesson-chart .line:not(.dashed)", "d")
+    of.slide(tab, "rows", 33)
+    bars = [tab.inner_text(f'[data-bar="{name}"]') for name in ("pass", "weights")]
+    assert bars == [measured, floor], "rows move the mark on the curve, not the bars of one row"
+    assert tab.get_attribute(".lesson-chart .line:not(.dashed)", "d") == curve
+    assert f"{recorded.check_ms(1):.{0 if recorded.check_ms(1) >= 10 else 1}f} ms" in measured
+    of.slide(tab, "memory", 90)
+    assert tab.inner_text('[data-bar="pass"]') == measured
+    assert tab.inner_text('[data-bar="weights"]') != floor
+    assert recorded.device["name"] in tab.inner_text(".stop .source")
+
+
+def test_each_guess_makes_it_less_likely_that_all_hold(tab, recorded):
+    of.go(tab, 2)
+    step = recorded.steps("greedy")[of.shown(tab)]
+    chain = of.favourite(step)[:5]
+    chances = []
+    for node in chain:
+        of.press(tab, "more")
+        chances.append(float(of.result(tab, "chain-chance").rstrip(" %").lstrip("<")))
+        assert chances[-1] == pytest.approx(100 * of.path_chance(step, node), abs=0.06)
+    assert chances == sorted(chances, reverse=True)
+    assert tab.is_disabled('[data-control="more"]')
+    of.press(tab, "target")
+    held = sum(node in step["path"] for node in chain)
+    assert of.result(tab, "chain").startswith(f"{held} of {len(chain)} held")
+    assert tab.locator(".chain-verdict.right").count() == held
+    of.press(tab, "restart")
+    assert tab.locator(".chain-link").count() == 1
+
+
+def test_the_mix_ranks_the_recorded_candidates_anew(tab, recorded):
+    of.go(tab, 3)
+    boxes = {key: int(tab.inner_text(f".rank-box:has([data-list={key}]) > p:last-child").split()[1]) - 1
+             for key in ("differ", "agree")}  # fmt: skip
+    moved = {}
+    for second in (0, 1):
+        of.slide(tab, "mix", 100 * second)
+        for key, index in boxes.items():
+            order = tab.eval_on_selector_all(
+                f"[data-list={key}] li", "rows => rows.map(row => Number(row.dataset.node))"
+            )
+            assert order == of.ranking(recorded.steps("greedy")[index], second)
+            moved[key, second] = int(of.result(tab, f"moved-{key}").split()[0])
+    differ, agree = (moved[key, 0] + moved[key, 1] for key in ("differ", "agree"))
+    assert differ > 0
+    assert agree < differ
+    of.press(tab, "mix-reset")
+    assert of.result(tab, "moved-differ").startswith("0 of")
+
+
+def test_without_the_contrastive_branch_a_level_goes_and_the_passes_stay(tab, recorded):
+    of.go(tab, 4)
+    assert of.result(tab, "contrastive") == "3 levels · 2 head passes"
+    assert tab.locator(".stop .node .hue-contrastive").count() > 0
+    of.press(tab, "contrastive", "off")
+    assert of.result(tab, "contrastive") == "2 levels · 2 head passes"
+    assert tab.locator(".stop .node .hue-contrastive").count() == 0
+    of.press(tab, "contrastive", "on")
+    assert of.result(tab, "contrastive") == "3 levels · 2 head passes"
+
+
+def test_fewer_candidates_are_the_likeliest_ones_judged_again(tab, recorded):
+    of.go(tab, 5)
+    step = recorded.steps("greedy")[of.shown(tab)]
+    tokens = []
+    for candidates in (4, 24, 63):
+        of.slide(tab, "candidates", candidates)
+        nodes = of.likeliest(step, candidates)
+        assert tab.get_attribute(".stop svg.tree", "data-nodes") == str(len(nodes))
+        assert of.result(tab, "kept") == f"Judged again: accepted {of.accepted(step, nodes)}, plus 1"
+        expected = 1 + sum(of.path_chance(step, node) for node in nodes[1:])
+        assert float(tab.inner_text('[data-figure="tokens"]')) == pytest.approx(expected, abs=0.006)
+        assert float(tab.inner_text('[data-figure="check"]').split()[0]) == pytest.approx(
+            recorded.check_ms(candidates + 1), abs=0.51
+        )
+        tokens.append(expected)
+        taus = [of.accepted(one, of.likeliest(one, candidates)) + 1 for one in recorded.steps("greedy")]
+        assert float(tab.inner_text('[data-figure="tau"]')) == pytest.approx(sum(taus) / len(taus), abs=0.006)
+    assert tokens == sorted(tokens)
+    assert of.accepted(step, of.likeliest(step, 63)) == len(step["path"])
+
+
+def test_a_row_of_the_mask_is_right_only_with_its_path(tab, recorded):
+    of.go(tab, 6)
+    step = recorded.steps("greedy")[of.shown(tab)]
+    nodes = of.likeliest(step, 6)
+    parents = [nodes.index(step["p"][node]) if node else -1 for node in nodes]
+    row = int(tab.get_attribute("tr.asked", "data-row"))
+    path, at = [], row
+    while at >= 0:
+        path.append(at)
+        at = parents[at]
+    stranger = next(i for i in range(len(nodes)) if i not in path)
+    for cell in (*path[1:], stranger):
+        tab.click(f'[data-cell="{cell}"]')
+    of.press(tab, "mask-check")
+    assert "not on its path" in of.result(tab, "mask")
+    tab.click(f'[data-cell="{stranger}"]')
+    of.press(tab, "mask-check")
+    assert "must see" in of.result(tab, "mask")
+    tab.click(f'[data-cell="{row}"]')
+    of.press(tab, "mask-check")
+    assert of.result(tab, "mask").startswith("✓")
+    tab.hover(f'tr[data-row="{row}"] th')
+    assert "itself" in of.result(tab, "mask")
+    lit = tab.eval_on_selector_all(".stop .node.lit", "nodes => nodes.map(node => Number(node.dataset.node))")
+    assert sorted(lit) == sorted(path)
+    assert tab.locator(".mask-table .self").count() == 7
+    of.press(tab, "mask-restart")
+    assert tab.locator(".mask-table .self").count() == 0
+
+
+def test_a_guess_comes_before_the_verdict_and_the_score_is_kept(tab, recorded):
+    of.go(tab, 7)
+    of.press(tab, "reveal")
+    assert tab.get_attribute(".stop svg.tree", "class") == "tree phase-1"
+    gained = 0
+    for number in range(1, 4):
+        assert of.result(tab, "round") == f"Guess {number} of 3"
+        assert tab.locator(".stop .node.accepted, .stop .edge.refused, .stop .ghosts text").count() == 0
+        if number == 1:
+            tab.click('.stop svg.tree [data-node="1"] rect', force=True)
+            assert tab.input_value("#lesson-path") == "1"
+        else:
+            tab.select_option("#lesson-path", "0")
+        of.press(tab, "reveal")
+        assert tab.get_attribute(".stop svg.tree", "class") == "tree phase-2"
+        of.press(tab, "reveal")
+        kept = tab.locator(".stop .node.accepted").count()
+        assert f"adds {kept + 1} token" in of.result(tab, "verdict")
+        assert tab.locator(".stop .node.bonus").count() == 1
+        gained += kept + 1
+        if number < 3:
+            of.press(tab, "reveal")
+    score = of.result(tab, "score").split()[1]
+    assert f"{score} of 3 guessed, {gained} tokens gained" in of.result(tab, "verdict")
+    of.press(tab, "reveal")
+    assert of.result(tab, "score") == "Score 0 of 3"
+
+
+def test_seed_changes_both_texts_and_shared_dice_change_only_tau(tab, recorded):
+    of.go(tab, 8)
+    texts, taus = {}, {}
+    for seed in ("1", "2"):
+        for shared in ("on", "off"):
+            of.press(tab, "seed", seed)
+            of.press(tab, "noise", shared)
+            plain, drafted = (tab.inner_text(f'[data-text="{name}"]') for name in ("plain", "jakiro"))
+            assert plain == drafted
+            assert of.result(tab, "same").startswith("✓ Same text")
+            texts[seed, shared], taus[seed, shared] = drafted, float(tab.inner_text('[data-figure="dice-tau"]'))
+            name = f"seed-{seed}-{'shared' if shared == 'on' else 'own'}"
+            assert taus[seed, shared] == pytest.approx(recorded.tau(name), abs=0.006)
+    for seed in ("1", "2"):
+        assert texts[seed, "on"] == texts[seed, "off"]
+        assert taus[seed, "on"] > taus[seed, "off"]
+    assert texts["1", "on"] != texts["2", "on"]
+
+
+def test_the_prediction_follows_the_sliders_and_the_measured_mark_stays(tab, recorded):
+    of.go(tab, 9)
+    value = "mark => Number(mark.dataset.value)"
+
+    def marks():
+        return [tab.eval_on_selector(f'[data-mark="{name}"]', value) for name in ("predicted", "measured")]
+
+    start = marks()
+    steps, passes = recorded.steps("small"), recorded.steps("small", "autoregressive")
+    plain = sum(step["ms"][1] for step in passes) / len(passes)
+    cost = sum(step["ms"][0] + step["ms"][1] for step in steps) / len(steps)
+    assert start[0] == pytest.approx(recorded.tau("small") * plain / cost, rel=0.02)
+    own_seconds = sum(sum(step["ms"]) for step in steps), sum(sum(step["ms"]) for step in passes)
+    assert start[1] == pytest.approx(own_seconds[1] / own_seconds[0], abs=0.006)
+    said = tab.eval_on_selector_all(".ruler .mark-words", "marks => marks.map(mark => mark.textContent)")
+    assert said == [f"predicted {start[0]:.2f}×", f"measured {start[1]:.2f}×"]
+    of.slide(tab, "tau", 3)
+    for name, milliseconds in (("plain", 30), ("draft", 10), ("check", 50)):
+        of.slide(tab, name, milliseconds)
+    assert marks() == [pytest.approx(1.5), start[1]]
+    of.slide(tab, "check", 99)
+    assert "slower than plain" in of.result(tab, "prediction")
+    assert tab.get_attribute('[data-task="1"]', "data-done") == "true"
+    of.slide(tab, "tau", 6)
+    of.slide(tab, "tau", 2)
+    of.slide(tab, "check", 20)
+    assert [tab.get_attribute(f'[data-task="{task}"]', "data-done") for task in (2, 3)] == ["true", "true"]
+    of.press(tab, "speed-reset")
+    assert marks() == start
+
+
+def test_the_profile_gives_the_numbers_of_the_last_stop(tab, recorded):
+    of.go(tab, 9)
+    of.press(tab, "speed-source", "profile")
+    for size, levels, nodes in (("small", 3, 6), ("greedy", 6, 64)):
+        of.press(tab, "speed-size", size)
+        wanted = {"plain": recorded.check_ms(1), "draft": recorded.draft_ms(levels), "check": recorded.check_ms(nodes)}
+        for name, milliseconds in wanted.items():
+            assert float(tab.input_value(f'input[data-control="{name}"]')) == pytest.approx(milliseconds, abs=0.06)
+    of.press(tab, "speed-size", "small")
+    of.press(tab, "speed-source", "recorded")
+
+
+def test_back_next_and_skip_walk_all_nine(tab):
+    of.go(tab, 1)
+    assert tab.is_disabled('[data-control="back"]')
+    for stop in range(2, 10):
+        tab.focus('[data-control="next"]')
+        tab.keyboard.press("Enter")
+        assert tab.inner_text(".stop h2") == lesson_words.STOPS[stop - 1]["title"]
+        assert tab.get_attribute('.dot[aria-current="step"]', "data-stop") == str(stop)
+    assert tab.is_disabled('[data-control="next"]')
+    tab.click('[data-control="back"]')
+    assert tab.locator('.stop[data-stop="8"]').count() == 1
+    tab.click('[data-control="skip"]')
+    assert tab.locator('.stop[data-stop="9"]').count() == 1
+
+
+class ProfiledFake(FakeGenerator):
+    """A fake generator on a device whose passes are known."""
+
+    profile = DeviceProfile(
+        ((1, 30.0), (8, 36.0), (64, 99.0)), ((1, 4.0), (8, 32.0)), 8, {"device": "Test device", "threads": 2}
+    )
+
+
+@pytest.fixture(scope="module")
+def profiled_address():
+    blocks, address = serve(lambda: ProfiledFake(pace=0))
+    yield address
+    blocks.close()
+
+
+def test_the_tab_shows_this_devices_numbers_and_ends_at_the_race(open_tab, profiled_address, recorded):
+    tab = open_tab(profiled_address)
+    tab.wait_for_selector("#jk-chip.ready")
+    tab.wait_for_selector(".jk-view[data-tab=watch]")
+    tab.click('[data-tab="lesson"][role="tab"]')
+    tab.wait_for_selector('[data-source="here"]')
+    assert "Test device" in tab.inner_text(".stop .source")
+    assert "36 ms" in of.result(tab, "passes")
+    of.press(tab, "source", "recording")
+    assert recorded.device["name"] in tab.inner_text(".stop .source")
+    assert tab.is_hidden("#question-row")
+    of.press(tab, "source", "here")
+    tab.click('[data-control="skip"]')
+    assert tab.evaluate("location.hash") == "#stop-9"
+    of.press(tab, "speed-source", "profile")
+    # The profile's points: one row 30 ms, six rows 5/7 of the way to 36; three levels 2/7 of the way from 4 to 32
+    for name, milliseconds in (("plain", 30.0), ("draft", 12.0), ("check", 34.3)):
+        assert float(tab.input_value(f'input[data-control="{name}"]')) == pytest.approx(milliseconds, abs=0.06)
+    of.press(tab, "race")
+    assert tab.is_visible("#question textarea")
+    assert tab.is_hidden("#lesson")
+    assert tab.evaluate("document.activeElement.closest('#question') !== null")
+    assert tab.evaluate("location.hash") == ""
+
+
+@pytest.mark.parametrize("link", ["#stop-5", "?stop=5"])
+def test_a_stop_can_be_linked(open_tab, profiled_address, link):
+    tab = open_tab(profiled_address.rstrip("/") + "/" + link)
+    tab.wait_for_selector('#lesson .stop[data-stop="5"]')
+    assert tab.is_visible(".stop svg.tree")

@@ -1,0 +1,352 @@
+"""The page's scripts by themselves, inside chromium: pieces, units, layout, metrics, files."""
+
+import json
+
+import pytest
+
+from app.serving.packing import Packer, to_json
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.trace import acceptance_by_depth
+from tests.app.fake import FakeGenerator
+
+pytestmark = pytest.mark.browser
+QUESTION = [{"role": "user", "content": "Why is the sky blue?"}]
+
+
+def traces_of(pieces=None, nodes=24, length=256) -> dict:
+    race = FakeGenerator(pieces).race(QUESTION, SamplingParams(max_new_tokens=length), tree=TreeConfig(nodes=nodes))
+    list(race)
+    return {method: trace.to_dict() for method, trace in race.traces.items()}
+
+
+@pytest.fixture
+def shown(modules):
+    """The view showing a finished fake race, without a server."""
+    modules.evaluate(
+        "traces => { Jakiro.mountView(document.querySelector('#host'), {}, null, null);"
+        " Jakiro.showRecording('test', {title: 'Test', traces}, {playNow: false, step: 0}); }",
+        traces_of(),
+    )
+    modules.wait_for_selector("svg.tree")
+    return modules
+
+
+@pytest.mark.parametrize(
+    ("piece", "label"),
+    [
+        (b" because", "␣because"),
+        (b"    ", "␣×4"),
+        (b"\t", "⇥"),
+        (b"\n", "↵"),
+        (b"\n\n", "↵×2"),
+        ("\u200b".encode(), "‹U+200B›"),
+        (b"", "‹empty›"),
+        (b"\xf0\x9f", "‹F0 9F›"),
+        (b"<script>", "<script>"),
+        (b"<|im_end|>", "<|im_end|>"),
+    ],
+)
+def test_pieces_are_named_with_visible_white_space(functions, piece, label):
+    assert functions.evaluate("hex => Jakiro.label(Jakiro.fromHex(hex))", piece.hex()) == label
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [b"Hi", b" there", b"\n\n", b"you"],
+        ["🌍".encode()[:2], "🌍".encode()[2:], b" ok"],
+        [b"a", "é".encode()[:1], "é".encode()[1:] + b"b", "👩‍🚀".encode()[:5], "👩‍🚀".encode()[5:]],
+        ["مرحبا".encode(), " بالعالم".encode(), b" mixed"],
+        [b"broken \xff\xfe", b"\xc3", b"(", b"\xe2\x82"],
+        [b"e", "\u0301".encode(), b"!"],
+    ],
+)
+def test_units_hold_every_character_once_and_cover_every_byte(functions, pieces):
+    units = functions.evaluate("pieces => Jakiro.units(pieces.map(Jakiro.fromHex))", [piece.hex() for piece in pieces])
+    assert "".join(unit["text"] for unit in units) == b"".join(pieces).decode("utf-8", "replace")
+    covered = {token for unit in units for token in range(unit["first"], unit["last"] + 1)}
+    assert covered == set(range(len(pieces)))
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [b"Hi", b" there", b"\r", b"\n", b" you", "\u0301".encode(), b" e", "é".encode()[:1], "é".encode()[1:], b" z"],
+        ["🌍".encode()[:2], "🌍".encode()[2:], b" ok", "👩".encode(), "\u200d".encode(), "🚀".encode(), b"a", b"b"],
+        [b"broken \xff\xfe", b"\xc3", b"(", b"", b"x", b"\xe2\x82", b" y", "مرحبا".encode(), b"1", b"2"],
+    ],
+)
+def test_an_answer_that_grows_or_shrinks_looks_like_one_drawn_at_once(functions, pieces):
+    traces = traces_of(pieces, nodes=8)
+    grown, fresh = functions.evaluate(
+        """traces => {
+          const lane = Jakiro.runFromTraces('x', 'opened', traces).main;
+          const view = () => new Jakiro.AnswerView(document.createElement('div'), { onPick() {}, onPreview() {} });
+          const look = (one, count) => {
+            one.draw(lane, count, { live: count < lane.tokens.length, selected: count % 3, tail: '' });
+            return one.text.innerHTML.replace(/ +"/g, '"'); // a class that went may leave a space
+          };
+          const kept = view();
+          const counts = [...lane.tokens.keys()].map(i => i + 1);
+          const order = [...counts, ...counts.slice().reverse(), 1, counts.length, 2, counts.length - 1, 5];
+          return [order.map(count => look(kept, count)), order.map(count => look(view(), count))]; }""",
+        traces,
+    )
+    assert grown == fresh
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 8, 24, 40, 64])
+def test_layouts_give_every_visible_node_its_own_place_and_fold_to_fit(functions, nodes):
+    steps = traces_of(nodes=nodes)["jakiro"]["steps"]
+    plans = functions.evaluate(
+        """steps => steps.map(step => [1, 2, 3].map(phase => {
+             const plan = Jakiro.layoutTree(step, {phase, most: 18});
+             return {places: [...plan.places].map(([i, p]) => [i, p.column, p.row]), rows: plan.rows,
+                     hidden: plan.pills.reduce((sum, pill) => sum + pill.size, 0), bonus: plan.bonus}; }))""",
+        steps,
+    )
+    for step, phases in zip(steps, plans, strict=True):
+        for phase, plan in enumerate(phases, start=1):
+            spots = [(column, row) for _, column, row in plan["places"]]
+            spots += [(plan["bonus"]["column"], plan["bonus"]["row"])] if plan["bonus"] else []
+            assert len(set(spots)) == len(spots)
+            assert len(plan["places"]) + plan["hidden"] == len(step["nodes"])
+            assert plan["rows"] <= 18
+            visible = {i for i, _, _ in plan["places"]}
+            if phase > 1:
+                assert set(step["accepted_path"]) <= visible
+            assert (plan["bonus"] is not None) == (phase == 3)
+
+
+def test_the_first_layout_does_not_depend_on_the_verdict(functions):
+    step = traces_of(nodes=40)["jakiro"]["steps"][3]
+    layout = "step => JSON.stringify([...Jakiro.layoutTree(step, {phase: 1, most: 12}).places])"
+    before = functions.evaluate(layout, step)
+    assert functions.evaluate(layout, step | {"accepted_path": [], "bonus_token_id": 1}) == before
+
+
+def test_metrics_equal_those_of_the_library(functions):
+    race = FakeGenerator().race(QUESTION, SamplingParams(), tree=TreeConfig())
+    list(race)
+    plain, drafted = race.traces["autoregressive"], race.traces["jakiro"]
+    traces = {method: trace.to_dict() for method, trace in race.traces.items()}
+    found = functions.evaluate(
+        """traces => { const run = Jakiro.runFromTraces('x', 'opened', traces); const m = Jakiro.metrics;
+           return {tau: m.tau(run.main.steps), depths: m.acceptanceByDepth(run.main.steps),
+                   rate: m.speed(run.main), speedup: m.speedup(run.main, run.plain),
+                   text: Jakiro.textOf(run.main, run.main.tokens.length)}; }""",
+        traces,
+    )
+    assert found["tau"] == pytest.approx(drafted.tau)
+    assert found["rate"] == pytest.approx(drafted.tokens_per_second)
+    assert found["speedup"] == pytest.approx(plain.decode_seconds / drafted.decode_seconds)
+    assert [tuple(level) for level in found["depths"]] == acceptance_by_depth(drafted.steps)
+    assert found["text"] == drafted.text
+
+
+def agrees(found, wanted) -> bool:
+    """Whether an unpacked value is the trace's own, up to the digits that travel."""
+    if isinstance(wanted, float) and isinstance(found, (int, float)):
+        return found == pytest.approx(wanted, abs=0.051, rel=0.01)
+    if isinstance(wanted, dict):
+        return set(found) == set(wanted) and all(agrees(found[name], wanted[name]) for name in wanted)
+    if isinstance(wanted, list):
+        return len(found) == len(wanted) and all(map(agrees, found, wanted))
+    return found == wanted
+
+
+@pytest.mark.parametrize("nodes", [1, 24, 64, 120])
+def test_packed_steps_unpack_to_those_of_the_trace(functions, nodes):
+    stream = FakeGenerator().stream(QUESTION, SamplingParams(max_new_tokens=40), tree=TreeConfig(nodes=nodes, depth=8))
+    packer = Packer()
+    packer.pack(("header", "jakiro", stream.trace.header))
+    packed = [json.loads(to_json(packer.pack(("step", "jakiro", step))))[2] for step in stream]
+    read = "steps => { const reader = new Jakiro.StepReader(); return steps.map((step, i) => reader.read(step, i)); }"
+    found = functions.evaluate(read, packed)
+    for step, own in zip(found, stream.trace.to_dict()["steps"], strict=True):
+        assert agrees(step, own), (step, own)
+        for node, wanted in zip(step["nodes"], own["nodes"], strict=True):
+            assert node["score"] == pytest.approx(wanted["score"], abs=0.0006)
+            for name in ("draft_prob", "target_prob"):
+                assert node[name] == pytest.approx(wanted[name], abs=0.000006)
+
+
+def test_every_refusal_has_its_reason(shown):
+    steps = traces_of()["jakiro"]["steps"]
+    index = next(i for i, step in enumerate(steps) if len(step["accepted_path"]) == 2)
+    shown.evaluate("index => Jakiro.moves.seek(index)", index)
+    shown.wait_for_selector(f'svg.tree[data-step="{index}"]')
+    for state, start in (("refused", "The target chose “"), ("accepted", "Same as the target’s own choice.")):
+        shown.hover(f'.tree .node[data-state="{state}"] .reach')
+        assert start in shown.inner_text(".jk-card")
+        shown.mouse.move(2, 2)
+    waiting = shown.query_selector('.tree .node[data-state="not_reached"] .reach')
+    waiting.hover()
+    card = shown.inner_text(".jk-card")
+    assert "Not reached: “" in card or "Its parent was refused" in card
+
+
+def test_before_the_reveal_nothing_of_the_verdict_is_on_screen(shown):
+    steps = traces_of()["jakiro"]["steps"]
+    shown.evaluate("Jakiro.moves.guessFirst(true); Jakiro.moves.seek(6)")
+    shown.wait_for_selector('svg.tree.phase-1[data-step="6"]')
+    tree = shown.evaluate("document.querySelector('svg.tree').outerHTML")
+    assert "accepted" not in tree and "refused" not in tree and "bonus" not in tree
+    shown.hover('.tree .node[data-node="1"] .reach')
+    card = shown.inner_text(".jk-card")
+    assert "target" not in card and "Refused" not in card
+    before = len(traces_of()["jakiro"]["header"]["first_piece"]) and sum(len(s["committed_ids"]) for s in steps[:6]) + 1
+    assert shown.locator(".answer-text [data-token]").count() == before
+    shown.evaluate("document.querySelector('.jk-view').focus()")
+    shown.keyboard.press("Space")
+    shown.wait_for_selector('svg.tree.phase-3[data-step="6"]')
+    shown.keyboard.press("Space")
+    shown.wait_for_selector('svg.tree.phase-1[data-step="7"]')
+
+
+def test_keys_move_the_view(shown):
+    shown.evaluate("document.querySelector('.jk-view').focus()")
+    for key, step in (("ArrowRight", 1), ("PageDown", 11), ("ArrowLeft", 10), ("Home", 0)):
+        shown.keyboard.press(key)
+        shown.wait_for_selector(f'svg.tree[data-step="{step}"]')
+    shown.keyboard.press("1")
+    shown.wait_for_selector("svg.tree.phase-1")
+
+
+HOSTILE = [
+    b"<script>window.ran = 1</script>",
+    b"<img src=x onerror='window.ran = 2'>",
+    b"${window.ran = 3}",
+    b"{{window.ran}}",
+    b" </script></style><h1>",
+    "مرحبا ".encode(),
+    "🌍".encode()[:2],
+    "🌍".encode()[2:],
+    b"**bold** [link](javascript:window.ran=4)\n",
+]
+
+
+def test_hostile_text_stays_text_in_every_view_and_in_the_saved_page(modules, open_tab, tmp_path):
+    traces = traces_of(HOSTILE * 3)
+    for trace in traces.values():
+        trace["header"]["messages"] = [{"role": "user", "content": HOSTILE[0].decode()}]
+    modules.evaluate(
+        """traces => { document.head.querySelector('style').id = 'jakiro-style';
+           document.querySelector('script').id = 'jakiro-code';
+           Jakiro.mountView(document.querySelector('#host'), {}, null, null);
+           Jakiro.showRecording('test', {title: '<b>', traces}, {playNow: false, step: 0}); }""",
+        traces,
+    )
+    modules.wait_for_selector("svg.tree")
+    text = b"".join(HOSTILE * 3).decode()
+    assert modules.evaluate("document.querySelector('.answer-text').textContent") == text
+    for key in ("markdown_view", "read_as_list"):
+        modules.click(f'[data-toggle="{key}"]')
+    modules.wait_for_selector(".tree-list")
+    modules.evaluate("Jakiro.setTab('race')")
+    modules.wait_for_selector(".lane .token")
+    replay = tmp_path / "replay.html"
+    replay.write_text(modules.evaluate("async () => Jakiro.asReplay(await Jakiro.asJson(Jakiro.moves.state.run), 'x')"))
+    assert modules.evaluate("window.ran") is None
+
+    tab = open_tab(replay.as_uri())
+    tab.wait_for_selector("svg.tree")
+    assert tab.evaluate("document.querySelector('.answer-text').textContent") == text
+    assert tab.evaluate("window.ran") is None
+    assert tab.evaluate("document.querySelectorAll('.jk-view script, .jk-view img, .jk-view h1').length") == 0
+
+
+def test_a_saved_trace_reads_back_the_same_and_tables_hold_one_row_per_candidate(shown):
+    saved = json.loads(shown.evaluate("Jakiro.asJson(Jakiro.moves.state.run)"))
+    assert saved["traces"] == json.loads(json.dumps(traces_of()))
+    assert shown.evaluate("text => Object.keys(Jakiro.readTraceFile(text).traces)", json.dumps(saved)) == list(
+        saved["traces"]
+    )
+    rows = shown.evaluate("Jakiro.asCsv(Jakiro.moves.state.run)").split("\r\n")
+    candidates = sum(len(step["nodes"]) - 1 for step in saved["traces"]["jakiro"]["steps"])
+    assert len(rows) == 1 + candidates
+
+
+@pytest.mark.parametrize(
+    ("spoil", "sentence"),
+    [
+        (lambda trace: trace.pop("steps"), "This file is not a trace: the field “steps” is missing."),
+        (lambda trace: trace["header"].update(schema_version=9), "This trace uses format 9; this page reads 1."),
+        (lambda trace: trace["steps"][1]["nodes"][2].update(parent=7), "does not fit its parent"),
+        (lambda trace: trace["steps"][0]["nodes"][0].update(piece="zz"), "“piece” of node 0 of step 0"),
+        (lambda trace: trace["header"].pop("device"), "the field “device” is missing"),
+    ],
+)
+def test_files_that_are_no_traces_are_refused_in_words(functions, spoil, sentence):
+    trace = traces_of(length=8)["jakiro"]
+    spoil(trace)
+    said = functions.evaluate(
+        "text => { try { Jakiro.readTraceFile(text); return 'read'; } catch (error) { return error.message; } }",
+        json.dumps(trace),
+    )
+    assert sentence in said
+
+
+def test_text_that_is_not_json_is_refused_in_words(functions):
+    said = functions.evaluate(
+        "() => { try { Jakiro.readTraceFile('{'); return 'read'; } catch (error) { return error.message; } }"
+    )
+    assert said == "This file is not a trace: it is not JSON."
+
+
+def test_mask_and_plot_read_as_tables(shown):
+    steps = traces_of()["jakiro"]["steps"]
+    shown.click('.panel-mask [data-toggle="read_as_table"]')
+    shown.wait_for_selector(".mask-host table")
+    rows = shown.evaluate("[...document.querySelectorAll('.mask-host tbody tr')].map(r => r.lastChild.textContent)")
+    assert len(rows) == len(steps[0]["nodes"]) - 1
+    for node, row in zip(steps[0]["nodes"][1:], rows, strict=True):
+        assert len(row.split(" ")) == node["depth"]
+    shown.click('.watch-only [data-toggle="read_as_table"]')
+    shown.wait_for_selector(".watch-only .plot-host table")
+    words_shown = shown.inner_text(".watch-only .plot-host table")
+    assert "Jakiro" in words_shown and "Plain" in words_shown
+    shown.click('.watch-only [data-toggle="read_as_table"]')
+    shown.wait_for_selector(".watch-only svg.plot")
+
+
+def test_the_tree_on_screen_becomes_a_picture(shown):
+    drawn = shown.evaluate(
+        """async () => { const canvas = await Jakiro.treePicture(Jakiro.moves.state.run, 0);
+           const data = canvas.getContext('2d').getImageData(0, 150, canvas.width, canvas.height - 220).data;
+           const colours = new Set();
+           for (let i = 0; i < data.length; i += 4) colours.add(data[i] << 16 | data[i + 1] << 8 | data[i + 2]);
+           return {width: canvas.width, colours: [...colours]}; }"""
+    )
+    assert drawn["width"] == 1920
+    assert 0x0A7CE0 in drawn["colours"] and 0xB03A06 in drawn["colours"]
+
+
+def test_long_answers_fold_in_both_views(modules):
+    traces = traces_of([b" word"] * 1600, nodes=8, length=1700)
+    modules.evaluate(
+        "traces => { Jakiro.mountView(document.querySelector('#host'), {}, null, null);"
+        " Jakiro.showRecording('test', {title: 'Test', traces}, {playNow: false, step: 0}); }",
+        traces,
+    )
+    modules.click('[data-toggle="markdown_view"]')
+    modules.wait_for_selector(".markdown-host button")
+    before = len(modules.inner_text(".markdown-host"))
+    modules.click(".markdown-host button")
+    modules.wait_for_selector(".markdown-host button", state="detached")
+    assert len(modules.inner_text(".markdown-host")) > before
+
+
+def test_a_page_without_storage_still_watches_its_connection(modules):
+    refused = "() => { try { return sessionStorage.getItem('x'); } catch (error) { return error.name; } }"
+    assert modules.evaluate(refused) == "SecurityError"
+    modules.evaluate(
+        """async () => {
+          const waiting = [];
+          window.setInterval = (look) => waiting.push(look);
+          await Jakiro.watchConnection(() => null);
+          window.dispatchEvent(new Event("pagehide"));
+          window.waiting = waiting.length;
+        }"""
+    )
+    assert modules.evaluate("window.waiting") == 1

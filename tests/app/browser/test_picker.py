@@ -1,0 +1,238 @@
+"""Choosing another model: what is offered and why not, loading in turn with answers, and what stays when it fails."""
+
+import json
+import threading
+import time
+
+import pytest
+
+from app.asking import Asking
+from app.devices.local import LocalDevice
+from app.page.picker import Picker
+from app.serving.pairs import FETCH, HERE, UNFIT, known_pairs
+from app.serving.worker import ModelService, Run, batches
+from app.words import page as words
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.zoo import table as zoo
+from tests.app.conftest import ask, serve, wait_until_finished
+from tests.app.fake import FakeGenerator, default_answer
+
+DEFAULT = zoo.DEFAULT_TARGET
+
+
+class Another(FakeGenerator):
+    @property
+    def status(self) -> dict:
+        return super().status | {"target": "Another-1B"}
+
+
+def service_of(generator) -> ModelService:
+    service = ModelService(LocalDevice(lambda: generator))
+    service.start()
+    assert service.wait_until_settled(5)
+    return service
+
+
+def wait_for(condition) -> None:
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def asking(methods=("jakiro",)) -> Asking:
+    return Asking(({"role": "user", "content": "Why?"},), SamplingParams(), TreeConfig(), methods)
+
+
+def write_model(folder, config: dict, *files: str) -> None:
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    for name in files:
+        (folder / name).write_bytes(b"x")
+
+
+@pytest.fixture
+def models(tmp_path):
+    """Two targets, heads for them that fit and do not, and a head without weights."""
+    write_model(tmp_path / "small", {"hidden_size": 64, "vocab_size": 100}, "model.safetensors", "tokenizer.json")
+    write_model(tmp_path / "large", {"hidden_size": 128, "vocab_size": 100}, "model.safetensors", "tokenizer.json")
+    sizes = {"hidden_size": 64, "vocab_size": 100, "fusion": "decoupled"}
+    write_model(tmp_path / "fits", sizes | {"target_name": "small"}, "head.safetensors")
+    write_model(tmp_path / "anyone", sizes, "head.safetensors")
+    write_model(tmp_path / "empty", sizes | {"target_name": "small"})
+    write_model(tmp_path / "retrained", {"target_name": DEFAULT, "target_sha256": "f" * 64}, "head.safetensors")
+    (tmp_path / "notes").mkdir()
+    return tmp_path
+
+
+def test_pairs_of_a_folder_say_whether_they_fit_and_why_not(models):
+    pairs = {pair.name: pair for pair in known_pairs(models)}
+    assert pairs["small + fits"].state == HERE and pairs["small + fits"].fusion == "decoupled"
+    assert pairs["small + anyone"].state == HERE
+    assert pairs["large + anyone"].state == UNFIT
+    assert pairs["large + anyone"].reason == "Does not fit: the head has hidden size 64, the target 128."
+    assert pairs["small + empty"].reason == words.PAIR_NO_WEIGHTS.format(folder="empty")
+    assert pairs[f"{DEFAULT} + retrained"].reason.startswith("Does not fit: the head was trained for weights ffffffff")
+
+
+def test_pairs_of_one_name_in_two_folders_can_be_told_apart(models):
+    elsewhere = models / "notes"
+    write_model(elsewhere / "small", {"hidden_size": 64, "vocab_size": 100}, "model.safetensors", "tokenizer.json")
+    write_model(elsewhere / "fits", {"hidden_size": 64, "vocab_size": 100}, "head.safetensors")
+    pairs = {pair.name: pair for pair in known_pairs(models, (str(elsewhere / "small"), str(elsewhere / "fits")))}
+    assert pairs["small + fits"].target == str(elsewhere / "small")
+    assert pairs["small + fits (2)"].target == str(models / "small")
+
+
+def test_every_pair_of_the_table_is_offered_with_its_reason_and_what_is_here_comes_first():
+    pairs = known_pairs()
+    assert {pair.target for pair in pairs} >= set(zoo.ENTRIES)
+    assert all(pair.reason for pair in pairs) and len({pair.name for pair in pairs}) == len(pairs)
+    order = [(HERE, FETCH, UNFIT).index(pair.state) for pair in pairs]
+    assert order == sorted(order)
+
+
+def test_weights_that_are_larger_than_the_free_memory_are_refused_with_both_numbers(models, monkeypatch):
+    monkeypatch.setattr("jakiro.zoo.placement.free_memory", lambda device: 0)
+    pair = next(pair for pair in known_pairs(models) if pair.name == "small + fits")
+    assert pair.state == UNFIT and pair.reason == "Too large: its weights have 0.0 GB, and 0.0 GB of memory are free."
+
+
+def test_another_pair_is_loaded_behind_the_answer_that_runs_and_before_the_next():
+    generator = FakeGenerator(pace=0.5)
+    service = service_of(generator)
+    first = Run(service, asking())
+    first.start()
+    wait_for(lambda: first.traces)
+    may_load = threading.Event()
+
+    def load():
+        assert not generator.active
+        may_load.wait(5)
+        return Another()
+
+    assert service.swap(load, "another")
+    assert service.chip()["text"] == words.CHIP_WAITING
+    assert not service.swap(load, "a third")
+    second = Run(service, asking())
+    second.start()
+    assert second.events.get(timeout=2) == ("wait", None, words.WAITING_FOR_MODEL)
+    wait_for(lambda: service.chip()["text"] == words.CHIP_LOADING)
+    assert first.finished.wait(5)
+    may_load.set()
+    kinds = [event[0] for batch in batches(second.events, 0.01) for event in batch]
+    assert kinds[-1] == "done" and "step" in kinds
+    assert service.chip()["text"].startswith("Another-1B")
+    assert service.chip()["pair"] == "another"
+
+
+def test_a_pair_that_cannot_be_loaded_leaves_the_old_one_and_says_why():
+    service = service_of(FakeGenerator())
+
+    def load():
+        raise ValueError("The draft head has hidden size 64, the target 128.")
+
+    assert service.swap(load, "another")
+    wait_for(lambda: service.stage is None)
+    chip = service.chip()
+    assert (chip["state"], chip["text"]) == ("ready", "Fake-135M · CPU · exact")
+    assert chip["trouble"] == words.SWAP_FAILED.format(
+        pair="another", reason="The draft head has hidden size 64, the target 128."
+    )
+    run = Run(service, asking())
+    run.start()
+    assert [event for batch in batches(run.events, 0.01) for event in batch][-1][0] == "done"
+
+
+def test_after_a_failed_start_another_pair_can_be_loaded():
+    def fail():
+        raise ValueError("No model.")
+
+    service = ModelService(LocalDevice(fail))
+    service.start()
+    assert service.wait_until_settled(5) and service.chip()["state"] == "failed"
+    assert service.swap(Another, "another")
+    wait_for(lambda: service.stage is None)
+    assert service.chip()["text"].startswith("Another-1B")
+
+
+def test_the_chip_tells_the_share_that_the_loader_tells():
+    service = service_of(FakeGenerator())
+    service._tell_stage("loading", 0.627)
+    assert service.chip()["text"] == "Loading model · 62 %"
+
+
+@pytest.mark.parametrize("name", ["../../etc", "", "None"])
+def test_only_listed_pairs_can_be_chosen_and_only_where_the_host_allows_it(name, models):
+    service = service_of(FakeGenerator())
+    assert Picker(service, lambda *_: FakeGenerator, models).choose(name) == words.PICKER_UNKNOWN
+    assert Picker(service, None, models).choose("small + fits") == words.PICKER_FIXED
+    assert Picker(service, None, models).listing()["locked"] == words.PICKER_FIXED
+    assert Picker(service, lambda *_: FakeGenerator, models).choose("large + anyone").startswith("Does not fit")
+
+
+def test_reading_weights_tells_its_share_in_ascending_order(tmp_path):
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    from jakiro.zoo.progress import counted, told_to
+
+    sizes = {
+        "hidden_size": 8,
+        "intermediate_size": 8,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "vocab_size": 16,
+    }
+    LlamaForCausalLM(LlamaConfig(**sizes)).save_pretrained(tmp_path)
+    shares = []
+    with told_to(shares.append), counted():
+        LlamaForCausalLM.from_pretrained(tmp_path)
+    assert len(shares) > 5 and shares == sorted(shares) and shares[-1] == 1
+    LlamaForCausalLM.from_pretrained(tmp_path)
+    assert shares.count(1) == 1
+
+
+@pytest.mark.browser
+def test_a_visitor_loads_another_pair_for_everybody(open_tab, models):
+    loads = []
+
+    def loader_of(target, head):
+        def load():
+            loads.append((target, head))
+            return Another(default_answer())
+
+        return load
+
+    blocks, address = serve(lambda: FakeGenerator(), loader_of=loader_of, pairs_folder=models)
+    try:
+        tab, other = open_tab(address), open_tab(address)
+        ask(tab, "Why?")
+        wait_until_finished(tab)
+        tab.click("#jk-settings")
+        tab.click(".jk-pairs summary")
+        tab.wait_for_selector(f'[data-pair="{DEFAULT}"]:disabled:text-is("{words.BROWSER["pair_loaded"]}")')
+        assert tab.is_disabled('[data-pair="large + anyone"]')
+        assert "hidden size 64, the target 128" in tab.inner_text('li:has([data-pair="large + anyone"])')
+        tab.click('[data-pair="small + fits"]')
+        tab.wait_for_selector('#jk-chip:text-matches("Another-1B")')
+        tab.wait_for_selector('[data-pair="small + fits"]:disabled:text-is("Loaded")')
+        assert loads == [(str(models / "small"), str(models / "fits"))]
+        other.wait_for_selector('#jk-chip:text-matches("Another-1B")', timeout=20_000)
+    finally:
+        blocks.close()
+
+
+@pytest.mark.browser
+def test_numerics_are_chosen_in_the_settings_and_stand_on_chip_and_trace(open_tab, fake_address):
+    tab = open_tab(fake_address)
+    tab.wait_for_selector('#jk-chip.ready:text-is("Fake-135M · CPU · exact")')
+    tab.click("#jk-settings")
+    tab.wait_for_selector(".jk-pairs summary")
+    tab.click(".jk-pairs summary")
+    tab.wait_for_selector('.jk-pairs .small:text-is("' + words.PICKER_FIXED + '")')
+    assert tab.locator(".jk-pairs button:enabled").count() == 0
+    tab.get_by_label(words.FAST, exact=True).check()
+    tab.wait_for_selector('#jk-chip:text-is("Fake-135M · CPU · fast")')
+    ask(tab, "Why?")
+    wait_until_finished(tab)
+    assert tab.evaluate("Jakiro.moves.state.run.main.header.numerics") == "fast"

@@ -1,0 +1,168 @@
+"""Races, texts that part, plain decoding measured earlier, and the way out of the queue."""
+
+import json
+
+import pytest
+
+from app.serving.limits import Limits
+from app.words import page as words
+from jakiro.config import SamplingParams, TreeConfig
+from tests.app.conftest import ask, serve, wait_until_finished
+from tests.app.fake import FakeGenerator, default_answer
+
+pytestmark = pytest.mark.browser
+QUESTION = [{"role": "user", "content": "Why is the sky blue?"}]
+SHOW = """([traces, source]) => { Jakiro.mountView(document.querySelector('#host'), {}, null, null);
+           Jakiro.showRecording('test', {title: 'Test', traces}, {playNow: false, source}); }"""
+
+
+def traces_of(pieces=None) -> dict:
+    race = FakeGenerator(pieces).race(QUESTION, SamplingParams(), tree=TreeConfig())
+    list(race)
+    return {method: trace.to_dict() for method, trace in race.traces.items()}
+
+
+def parted(at: int) -> dict:
+    """A race whose plain lane has another token at place `at` of the answer, chosen by a margin of 0.004."""
+    traces = traces_of()
+    step = traces["autoregressive"]["steps"][at - 1]
+    assert len(step["committed_ids"]) == 1
+    step["committed_ids"], step["bonus_token_id"] = [7], 7
+    step["nodes"][0]["margin"] = 0.004
+    return traces
+
+
+def test_texts_that_part_say_where_and_the_link_shows_that_step(modules):
+    modules.evaluate(SHOW, [parted(30), "opened"])
+    modules.wait_for_selector('[data-metric="same"][data-state="different"]')
+    assert modules.inner_text('[data-metric="same"]') == words.BROWSER["same_no"].format(token=31)
+    assert modules.inner_text(".metric-same .metric-note") == "a near tie, margin 0.0040"
+    step = modules.evaluate("Jakiro.screen.lane().tokens[30].step")
+    modules.evaluate("Jakiro.setTab('race')")
+    modules.wait_for_selector(".race .verdict")
+    assert modules.inner_text(".race .verdict").startswith("The texts part at token 31; up to there ")
+    modules.click(".metric-same .link-button")
+    modules.wait_for_selector(f'svg.tree[data-step="{step}"]')
+
+
+def test_speedup_counts_only_to_where_texts_part(modules):
+    traces = parted(30)
+    found = modules.evaluate(
+        """traces => { const run = Jakiro.runFromTraces('x', 'opened', traces);
+           return [Jakiro.metrics.speedup(run.main, run.plain), run.plain.secondsTo(30) / run.main.secondsTo(30)]; }""",
+        traces,
+    )
+    assert found[0] == found[1]
+
+
+def test_a_recording_waits_at_the_start_line_of_the_race_and_ends_with_its_result(modules):
+    modules.evaluate(SHOW, [traces_of(), "recording"])
+    modules.wait_for_selector("svg.tree")
+    modules.evaluate("Jakiro.setTab('race')")
+    modules.wait_for_selector('.start-race:text-is("Start race")')
+    assert modules.evaluate("[...document.querySelectorAll('.own-clock')].map(c => c.textContent)") == ["0.0 s"] * 2
+    assert modules.locator(".result-card .verdict").count() == 0
+    modules.click(".start-race")
+    modules.wait_for_function("() => document.querySelectorAll('.lane-jakiro [data-token]').length > 8")
+    counts = modules.evaluate(
+        """() => { const time = Jakiro.screen.raceTime(); const { run } = Jakiro.moves.state;
+           return Object.values(run.lanes).map(lane => [lane.method, lane.countAt(time)]); }"""
+    )
+    assert dict(counts)["jakiro"] >= dict(counts)["autoregressive"]
+    modules.evaluate("Jakiro.moves.state.time = 1e9")
+    modules.wait_for_selector(".result-card .verdict")
+    assert modules.inner_text(".start-race") == words.BROWSER["replay_race"]
+    assert modules.inner_text(".result-card .verdict").startswith("Jakiro finished ")
+
+
+@pytest.mark.parametrize(
+    ("plain_ms", "sentence"),
+    [
+        (50, "Jakiro finished 5.0 s earlier."),
+        (10, "Plain decoding finished 3.0 s earlier: drafting did not pay on this text."),
+        (25.2, "No difference worth naming (under 2 %)."),
+    ],
+)
+def test_the_verdict_names_who_finished_earlier_or_that_nobody_did(functions, plain_ms, sentence):
+    traces = traces_of([b"a"] * 200)
+    for name, total in (("autoregressive", plain_ms * 200), ("jakiro", 25.0 * 200)):
+        steps = traces[name]["steps"]
+        for step in steps:
+            step.update(draft_ms=0, other_ms=0, verify_ms=total / len(steps))
+    said = functions.evaluate("traces => Jakiro.resultOf(Jakiro.runFromTraces('x', 'opened', traces)).verdict", traces)
+    assert said == sentence
+
+
+def test_without_plain_beside_it_an_answer_is_set_against_plain_measured_earlier(open_tab, fake_address):
+    tab = open_tab(fake_address)
+    ask(tab, "Why?")
+    wait_until_finished(tab)
+    plain = tab.evaluate("Jakiro.metrics.speed(Jakiro.moves.state.run.plain)")
+    tab.click("#jk-settings")
+    tab.get_by_label(words.ALONGSIDE).uncheck()
+    tab.click("#settings .toggle-button")
+    ask(tab, "Why again?")
+    wait_until_finished(tab)
+    speed = tab.evaluate("Jakiro.metrics.speed(Jakiro.screen.lane())")
+    tab.wait_for_function("() => document.querySelector('[data-metric=\"speedup\"]').textContent.startsWith('≈')")
+    assert tab.inner_text('[data-metric="speedup"]') == f"≈ {speed / plain:.1f}×"
+    assert tab.inner_text(".metric-speedup .metric-note") == "against plain measured 0 min ago"
+    assert tab.inner_text('[data-metric="same"]') == words.BROWSER["not_measured"]
+
+
+def test_who_waits_keeps_what_is_on_screen_and_can_leave(open_tab):
+    blocks, address = serve(lambda: FakeGenerator(default_answer() * 4, pace=2))
+    try:
+        first, second = open_tab(address), open_tab(address)
+        second.wait_for_selector("svg.tree")
+        shown = second.get_attribute(".jk-view", "data-run")
+        ask(first, "First?")
+        second.fill("#question textarea", "Second?")
+        second.click("#ask")
+        second.wait_for_selector(".answer-pane .waiting:visible")
+        assert "number" in second.inner_text(".answer-pane .waiting")
+        assert second.get_attribute(".jk-view", "data-run") == shown
+        second.click('.answer-pane [data-action="leave"]')
+        second.wait_for_selector(".answer-pane .waiting", state="hidden")
+        first.click("#stop")
+        wait_until_finished(first, 10)
+        assert second.get_attribute(".jk-view", "data-run") == shown
+        assert second.evaluate("Jakiro.moves.state.turns.length") == 0
+    finally:
+        blocks.close()
+
+
+def test_a_saved_answer_is_the_trace_of_the_library_to_the_last_digit(open_tab, fake_address, connect):
+    tab = open_tab(fake_address)
+    ask(tab, "Why is the sky blue?")
+    wait_until_finished(tab)
+    traces = connect(fake_address).predict(tab.get_attribute(".jk-view", "data-run"), api_name="/trace")
+    tab.click(".save-menu summary")
+    with tab.expect_download() as saved:
+        tab.click('[data-save="save_json"]')
+    text = saved.value.path().read_text()
+    assert json.loads(text) == {"title": "Why is the sky blue?", "why": "", "traces": traces}
+    assert saved.value.suggested_filename.startswith("jakiro-why-is-the-seed0-")
+    with tab.expect_file_chooser() as chooser:
+        tab.evaluate("document.querySelector('#jk-open').click()")
+    chooser.value.set_files({"name": "own.json", "mimeType": "application/json", "buffer": text.encode()})
+    tab.wait_for_function("() => document.querySelector('.badge')?.textContent.startsWith('Opened file')")
+    tab.click(".save-menu summary")
+    with tab.expect_download() as again:
+        tab.click('[data-save="save_json"]')
+    assert again.value.path().read_text() == text
+
+
+@pytest.mark.parametrize("button", ["ask_again", "edit"])
+def test_an_answer_that_was_to_be_replaced_stays_when_the_new_question_is_refused(open_tab, button):
+    blocks, address = serve(lambda: FakeGenerator(), limits=Limits(answers_per_minute=1))
+    tab = open_tab(address)
+    ask(tab, "Why?")
+    wait_until_finished(tab)
+    tab.get_by_role("button", name=words.BROWSER[button]).last.click()
+    if button == "edit":
+        assert tab.evaluate("Jakiro.moves.state.turns.length") == 0
+        tab.click("#ask")
+    tab.wait_for_selector("#jk-notice:visible")
+    assert tab.evaluate("Jakiro.moves.state.turns.map(run => run.question)") == ["Why?"]
+    blocks.close()

@@ -1,0 +1,259 @@
+"""The whole page in chromium over the fake generator: asking, scrubbing while live, stop, errors, dark, phone."""
+
+import json
+import time
+
+import pytest
+from gradio_client.exceptions import AppError
+
+from app.page import web
+from app.tools import record
+from app.words import page as words
+from tests.app.conftest import ask, seek, serve, wait_until_finished
+from tests.app.fake import FakeGenerator, default_answer
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def api(fake_address, connect):
+    return connect(fake_address)
+
+
+def test_what_is_drawn_equals_the_trace_of_that_request(open_tab, fake_address, api):
+    tab = open_tab(fake_address)
+    ask(tab, "Why is the sky blue?")
+    wait_until_finished(tab)
+    traces = api.predict(tab.get_attribute(".jk-view", "data-run"), api_name="/trace")
+    trace = traces["jakiro"]
+    text = "".join(step["text"] for step in trace["steps"])
+    assert tab.evaluate("document.querySelector('.answer-text').textContent") == text
+    for index in (0, len(trace["steps"]) // 2, len(trace["steps"]) - 1):
+        seek(tab, index)
+        step = trace["steps"][index]
+        assert tab.get_attribute("svg.tree", "data-nodes") == str(len(step["nodes"]))
+        drawn = tab.locator("svg.tree .node:not(.bonus)").count()
+        folded = tab.evaluate("[...document.querySelectorAll('.pill')].reduce((n, p) => n + Number(p.dataset.size), 0)")
+        assert drawn + folded == len(step["nodes"])
+        path = tab.evaluate("[...document.querySelectorAll('.node.accepted')].map(n => Number(n.dataset.node))")
+        assert sorted(path) == sorted(step["accepted_path"])
+    assert tab.locator(".columns .plot .line").count() == 2
+    assert "✓" in tab.inner_text('[data-metric="same"]')
+
+
+def test_updates_that_were_lost_come_from_the_server_once_more(open_tab, fake_address):
+    tab = open_tab(fake_address)
+    ask(tab, "Why is the sky blue?")
+    wait_until_finished(tab)
+    text = tab.inner_text(".answer-text")
+    tab.evaluate(
+        "() => { const run = Jakiro.moves.state.run; run.number = run.ticks - 1;"
+        " Object.assign(run, { ticks: 0, finished: false, lanes: {} });"
+        " Jakiro.screen.state.waiting = run; Jakiro.receive({ run: run.id, ticks: { [run.number]: '[]' } }); }"
+    )
+    tab.wait_for_function("() => Jakiro.moves.state.run.ticks > Jakiro.moves.state.run.number")
+    wait_until_finished(tab)
+    assert tab.inner_text(".answer-text") == text
+
+
+def test_scrubbing_while_live_holds_the_step_and_stop_stops(open_tab):
+    blocks, address = serve(lambda: FakeGenerator(default_answer() * 4, pace=3))
+    try:
+        tab = open_tab(address)
+        ask(tab, "Why?")
+        tab.wait_for_function("() => Number(document.querySelector('#jk-step').max) >= 4")
+        seek(tab, 2)
+        count = int(tab.get_attribute("#jk-step", "max"))
+        tab.wait_for_function("count => Number(document.querySelector('#jk-step').max) > count + 1", arg=count)
+        assert tab.get_attribute("svg.tree", "data-step") == "2"
+        assert "Paused at step 3" in tab.inner_text(".where")
+        tab.click(".live-button")
+        tab.wait_for_function("() => Number(document.querySelector('svg.tree').dataset.step) > 4")
+        tab.click("#stop")
+        wait_until_finished(tab, 5)
+        assert tab.inner_text(".answer-end").startswith("Stopped after ")
+    finally:
+        blocks.close()
+
+
+def test_bad_input_is_one_sentence_and_the_next_request_works(open_tab, fake_address):
+    tab = open_tab(fake_address)
+    tab.wait_for_selector("#jk-chip.ready")
+    tab.click("#ask")
+    tab.wait_for_selector("#jk-notice.error")
+    assert tab.inner_text("#jk-notice").endswith(words.EMPTY_QUESTION)
+    tab.fill("#question textarea", "word " * 600)
+    tab.click("#ask")
+    tab.wait_for_function("() => document.querySelector('#jk-notice').textContent.includes('600 tokens')")
+    assert tab.input_value("#question textarea").startswith("word word")
+    ask(tab, "Why?")
+    wait_until_finished(tab)
+    assert tab.is_hidden("#jk-notice")
+
+
+def test_the_race_shows_both_lanes_at_one_time_and_a_result(open_tab, fake_address):
+    tab = open_tab(fake_address)
+    ask(tab, "Why?")
+    tab.click('[data-tab="race"]')
+    wait_until_finished(tab)
+    tab.wait_for_function("() => document.querySelector('.result-speedup')?.textContent.includes('×')")
+    lanes = tab.evaluate("[...document.querySelectorAll('.lane .answer-text')].map(lane => lane.textContent)")
+    assert len(lanes) == 2 and lanes[0] == lanes[1]
+    assert "leads by" in tab.inner_text(".lead")
+
+
+def test_a_follow_up_question_sends_the_conversation(open_tab, fake_address, api):
+    tab = open_tab(fake_address)
+    ask(tab, "First?")
+    wait_until_finished(tab)
+    ask(tab, "Second?")
+    wait_until_finished(tab)
+    trace = api.predict(tab.get_attribute(".jk-view", "data-run"), api_name="/trace")["jakiro"]
+    assert [message["role"] for message in trace["header"]["messages"]] == ["user", "assistant", "user"]
+    assert tab.inner_text(".turn summary") == "First?"
+    tab.click("#clear")
+    tab.wait_for_selector(".answer-pane .empty:visible")
+    assert tab.locator(".turn").count() == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_phone_never_scrolls_sideways(open_tab, fake_address, scheme):
+    tab = open_tab(fake_address, viewport={"width": 390, "height": 844}, color_scheme=scheme)
+    ask(tab, "Why?")
+    wait_until_finished(tab)
+    for name in ("watch", "race", "recordings"):
+        tab.click(f'[data-tab="{name}"]')
+        assert tab.evaluate("document.documentElement.scrollWidth") == 390
+        wide = tab.evaluate(
+            "Math.max(...[...document.querySelectorAll('.pane')].map(p => p.getBoundingClientRect().right))"
+        )
+        assert wide <= 390
+
+
+def test_the_api_streams_and_gives_text_end_and_trace(api):
+    job = api.submit("Why?", max_new_tokens=12, api_name="/generate")
+    last = job.result(timeout=30)
+    assert (last["state"], last["end_reason"], last["num_tokens"]) == ("done", "length", 12)
+    trace = api.predict(last["run"], api_name="/trace")["jakiro"]
+    assert last["text"] == "".join(step["text"] for step in trace["steps"])
+    assert sum(len(step["committed_ids"]) for step in trace["steps"]) == 11
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"temperature": -1}, "Temperature must be between 0 and 2; you gave -1."),
+        ({"max_new_tokens": 0}, "Length must be at least 1 token; you gave 0."),
+        ({"question": ""}, words.EMPTY_QUESTION),
+    ],
+)
+def test_the_api_refuses_bad_values_in_words(api, changes, sentence):
+    values = {"question": "Why?"} | changes
+    with pytest.raises(AppError) as refusal:
+        api.predict(**values, api_name="/generate")
+    assert str(refusal.value) == sentence
+
+
+@pytest.fixture
+def recordings(tmp_path, monkeypatch):
+    """Three shipped recordings made by the recorder from the fake generator."""
+    for plan in record.PLANS[:3]:
+        record.write(record.record(FakeGenerator(), plan), tmp_path / f"{plan.name}.json")
+    monkeypatch.setattr(web, "TRACES", tmp_path)
+    return tmp_path
+
+
+def test_the_page_opens_playing_a_recording_before_any_model_is_loaded(open_tab, recordings):
+    blocks, address = serve(lambda: time.sleep(60))
+    try:
+        tab = open_tab(address)
+        tab.wait_for_selector(".badge:visible", timeout=10_000)
+        assert tab.inner_text(".badge") == "Recording · 2-core CPU · 2026-01-02"
+        first = int(tab.get_attribute("#jk-step", "max"))
+        tab.wait_for_selector(f'svg.tree[data-step="{first}"]')
+        tab.wait_for_selector('[data-action="play"][aria-label="Play"]')
+        rest = int(tab.get_attribute("svg.tree", "data-step"))
+        path = tab.get_attribute("svg.tree", "data-accepted").split(",")
+        steps = json.loads((recordings / f"{record.PLANS[0].name}.json").read_text())["traces"]["jakiro"]["steps"]
+        assert len(path) == len(steps[rest]["accepted_path"]) >= 3
+        assert tab.inner_text("#jk-chip") == words.CHIP_LOADING
+    finally:
+        blocks.close()
+
+
+def test_recordings_are_listed_played_and_opened_from_files(open_tab, fake_address, recordings):
+    tab = open_tab(f"{fake_address}?recording={record.PLANS[1].name}&step=4")
+    tab.wait_for_selector('svg.tree[data-step="3"]')
+    tab.click('[data-tab="recordings"]')
+    tab.wait_for_selector(".recording-card")
+    assert tab.locator(".recording-card").count() == 3
+    link = tab.locator(".recording-link").nth(1)
+    assert link.get_attribute("href").startswith(f"?recording={record.PLANS[1].name}&step=")
+    step = int(link.inner_text().rsplit(" ", 1)[1]) - 1
+    path = json.loads((recordings / f"{record.PLANS[1].name}.json").read_text())["traces"]["jakiro"]["steps"][step]
+    assert len(path["accepted_path"]) >= 3
+    tab.set_input_files("#jk-open", {"name": "x.json", "mimeType": "application/json", "buffer": b'{"header": {}}'})
+    tab.wait_for_selector("#jk-notice.error")
+    assert tab.inner_text("#jk-notice").endswith("This file is not a trace: the field “steps” is missing.")
+    tab.set_input_files("#jk-open", recordings / "3-haiku.json")
+    tab.wait_for_function("() => document.querySelector('.badge')?.textContent.startsWith('Opened file')")
+    assert tab.is_hidden("#jk-notice")
+    recorded = json.loads((recordings / "3-haiku.json").read_text())["traces"]["jakiro"]
+    tab.wait_for_selector("svg.tree")
+    assert tab.evaluate("document.querySelector('.answer-text').textContent") == "".join(
+        step["text"] for step in recorded["steps"]
+    )
+
+
+def test_a_changed_setting_says_that_it_applies_to_the_next_answer(open_tab, fake_address):
+    tab = open_tab(fake_address)
+    ask(tab, "Why?")
+    wait_until_finished(tab)
+    tab.click("#jk-settings")
+    assert tab.is_disabled("#candidates input")
+    assert tab.locator("[data-next]").count() == 0
+    tab.fill("#seed input", "5")
+    tab.wait_for_selector(f'#seed[data-next="{words.BROWSER["next_answer"]}"]')
+    assert tab.locator("[data-next]").count() == 1
+    tab.get_by_label(words.FIXED).check()
+    tab.wait_for_selector("#tree[data-next]")
+    tab.wait_for_selector("#candidates input:enabled")
+    tab.fill("#candidates input", "7")
+    tab.wait_for_function("() => document.querySelector('#settings #candidates').dataset.next")
+    ask(tab, "Why?")
+    wait_until_finished(tab)
+    assert tab.locator("[data-next]").count() == 0
+    assert tab.evaluate("Jakiro.moves.state.run.main.header.sampling.seed") == 5
+    assert tab.evaluate("Jakiro.moves.state.run.main.steps[0].nodes.length") == 8
+
+
+def test_a_third_lane_races_when_it_is_switched_on(open_tab, fake_address):
+    tab = open_tab(fake_address)
+    tab.wait_for_selector("#jk-chip.ready")
+    tab.click("#jk-settings")
+    tab.get_by_label(words.THIRD_LANE).check()
+    tab.click("#settings .toggle-button")
+    ask(tab, "Why?")
+    tab.click('[data-tab="race"]')
+    wait_until_finished(tab)
+    tab.wait_for_function("() => document.querySelector('.result-speedup')?.textContent.includes('×')")
+    lanes = tab.evaluate("[...document.querySelectorAll('.lane .answer-text')].map(lane => lane.textContent)")
+    assert len(lanes) == 3 and len(set(lanes)) == 1
+    assert tab.locator(".race .plot .line").count() == 3
+    assert tab.inner_text(".lane-context .pane-head b") == words.BROWSER["lane_context"]
+
+
+def test_a_lost_connection_is_said_and_what_was_written_is_kept(open_tab):
+    blocks, address = serve(lambda: FakeGenerator(default_answer() * 4, pace=3))
+    try:
+        tab = open_tab(address)
+        ask(tab, "Why?")
+        tab.wait_for_function("() => Number(document.querySelector('#jk-step').max) >= 2")
+        tab.context.set_offline(True)
+        blocks.close()
+        tab.wait_for_selector("#jk-notice.error", timeout=20_000)
+        count = tab.evaluate("Jakiro.moves.state.run.main.tokens.length")
+        assert tab.inner_text("#jk-notice").endswith(words.BROWSER["connection_lost"].format(n=count))
+        assert tab.locator(".answer-text .token").count() > 2
+    finally:
+        blocks.close()

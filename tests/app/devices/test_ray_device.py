@@ -1,0 +1,186 @@
+"""Two Ray Serve replicas answer the page's questions; one that is killed costs its own answer and no other."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from app.asking import Asking
+from app.words import page as words
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.trace import Trace
+from tests.app.devices.ray_tiny import STEP_SECONDS
+from tests.support import tiny_generator
+
+ray = pytest.importorskip("ray", reason="Ray is not installed; it is the optional extra [serve]")
+
+ROOT = Path(__file__).resolve().parents[3]
+STORE_BYTES = 100_000_000
+START_SECONDS = 240
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+OUTSIDE = """
+import sys, threading
+from app.asking import Asking
+from app.devices.ray_device import RayDevice
+from jakiro.config import SamplingParams, TreeConfig
+device = RayDevice(sys.argv[1])
+device.load(lambda *_: None)
+asking = Asking(({"role": "user", "content": "Why?"},), SamplingParams(max_new_tokens=8), TreeConfig(), ("jakiro",))
+print(repr("".join(step.text for kind, _, step in device.answer(asking, threading.Event()) if kind == "step")))
+device.close()
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Addresses, from inside and from outside, of a cluster on this machine with two replicas of the tiny pair."""
+    port, client_port = free_port(), free_port()
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
+    # A busy machine starts processes slowly, and Ray's own are nice to all others
+    environment |= {"RAY_worker_niceness": "0", "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": str(START_SECONDS)}
+    start = (
+        f"start --head --block --port {port} --ray-client-server-port {client_port} --num-cpus 2 "
+        f"--object-store-memory {STORE_BYTES} --include-dashboard=false"
+    )
+    command = [sys.executable, "-m", "ray.scripts.scripts", *start.split()]
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL)
+    try:
+        deploy = [sys.executable, "-m", "tests.app.devices.ray_tiny", f"127.0.0.1:{port}"]
+        deadline = time.monotonic() + START_SECONDS
+        while subprocess.run(deploy, cwd=ROOT, env=environment, capture_output=True).returncode:
+            assert time.monotonic() < deadline, "the cluster did not come up"
+            time.sleep(1)
+        yield f"127.0.0.1:{port}", f"ray://127.0.0.1:{client_port}"
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+@pytest.fixture(scope="module")
+def device(cluster):
+    """The device of a page on one of the cluster's machines."""
+    from app.devices.ray_device import RayDevice
+
+    device = RayDevice(cluster[0])
+    device.load(lambda *_: None)
+    yield device
+    device.close()
+
+
+def asking(question: str, length: int = 24) -> Asking:
+    messages = ({"role": "user", "content": question},)
+    return Asking(messages, SamplingParams(max_new_tokens=length), TreeConfig(), ("jakiro",))
+
+
+class Reading:
+    """One answer being read: its trace so far, and how it ended."""
+
+    def __init__(self, device, asked: Asking, on_step=None) -> None:
+        self.trace = self.failure = None
+        self.halt = threading.Event()
+        try:
+            for kind, _, payload in device.answer(asked, self.halt):
+                if kind == "header":
+                    self.trace = Trace(payload)
+                elif kind == "end":
+                    self.trace.end_reason = payload
+                else:
+                    self.trace.steps.append(payload)
+                    if on_step:
+                        on_step(self)
+        except ValueError as error:
+            self.failure = str(error)
+
+    @property
+    def process(self) -> int:
+        return int(self.trace.header.device_profile["device"])
+
+
+def test_both_replicas_answer_and_the_text_is_that_of_a_local_generator(device):
+    assert device.places == 2
+    assert device.status["target"] == "tiny"
+    questions = [f"Question {number}?" for number in range(6)]
+    with ThreadPoolExecutor(2) as pool:
+        readings = list(pool.map(lambda question: Reading(device, asking(question)), questions))
+    assert len({reading.process for reading in readings}) == 2
+    generator = tiny_generator()
+    for question, reading in zip(questions, readings, strict=True):
+        own = generator.run(question, SamplingParams(max_new_tokens=24), tree=TreeConfig())
+        assert reading.trace.header.messages[-1]["content"] == question
+        assert reading.trace.token_ids == own.token_ids
+
+
+def test_a_page_outside_the_cluster_gets_the_same_text(cluster):
+    command = [sys.executable, "-c", OUTSIDE, cluster[1]]
+    text = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=600).stdout.strip()
+    own = tiny_generator().run("Why?", SamplingParams(max_new_tokens=8), tree=TreeConfig())
+    assert text == repr(own.text)
+
+
+def test_stop_frees_the_replica(device):
+    stopped = Reading(device, asking("Stop", 200), lambda reading: reading.halt.set())
+    assert stopped.trace.end_reason == "stopped" and len(stopped.trace.steps) == 1
+    with ThreadPoolExecutor(2) as pool:
+        readings = list(pool.map(lambda question: Reading(device, asking(question, 8)), ["a", "b"]))
+    assert all(reading.trace.end_reason == "length" for reading in readings)
+
+
+def test_a_request_that_cannot_be_answered_is_a_sentence(device):
+    assert "this model reads 256" in Reading(device, asking("x" * 400)).failure
+
+
+def test_a_killed_replica_is_told_to_its_reader_and_the_other_one_goes_on(device):
+    started, readings = threading.Barrier(2), {}
+
+    def kill_first(reading):
+        if len(reading.trace.steps) == 2:
+            started.wait(60)
+            os.kill(reading.process, signal.SIGKILL)
+
+    def wait_for_both(reading):
+        if len(reading.trace.steps) == 2:
+            started.wait(60)
+
+    def read(name, on_step):
+        readings[name] = Reading(device, asking(name, 60), on_step)
+
+    threads = [
+        threading.Thread(target=read, args=("killed", kill_first)),
+        threading.Thread(target=read, args=("other", wait_for_both)),
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    killed, other = readings["killed"], readings["other"]
+    assert killed.process != other.process
+    assert killed.failure == words.RAY_WORKER_LOST
+    assert len(killed.trace.steps) >= 2
+    assert other.failure is None and other.trace.end_reason == "length"
+    own = tiny_generator().run("other", SamplingParams(max_new_tokens=60), tree=TreeConfig())
+    assert other.trace.token_ids == own.token_ids
+    assert len(other.trace.steps) * STEP_SECONDS > 0.5
+    after = Reading(device, asking("after", 8))
+    assert after.failure is None and after.trace.end_reason == "length"
+
+
+def test_workers_are_built_from_the_pages_own_options():
+    from app.devices.ray_workers import build
+
+    assert build({"device": "cpu", "max_replicas": "3"})
+    with pytest.raises(ValueError, match="Unknown option 'devise'; choose among target, head, device"):
+        build({"devise": "cpu"})

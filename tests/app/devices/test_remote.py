@@ -1,0 +1,93 @@
+"""Events from another process: failures cross as sentences, and nobody waits for a side that is silent."""
+
+import threading
+import time
+
+import pytest
+from tests.app.test_page_worker import asking
+
+from app.devices.remote import FAILED, follow, with_failures
+from app.words import page as words
+from tests.app.fake import FakeGenerator
+
+
+def events_then(error: Exception):
+    yield "header", "jakiro", None
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (ValueError("Your prompt has 9 tokens."), "Your prompt has 9 tokens."),
+        (RuntimeError("CUDA out of memory."), words.OUT_OF_MEMORY),
+        (KeyError("x"), words.UNEXPECTED.format(kind="KeyError")),
+    ],
+)
+def test_a_failure_crosses_as_the_last_event_and_is_raised_on_the_other_side(error, sentence):
+    sent = list(with_failures(events_then(error)))
+    assert sent == [("header", "jakiro", None), (FAILED, None, sentence)]
+    with pytest.raises(ValueError) as caught:
+        list(follow(lambda _: (event for event in sent), threading.Event()))
+    assert str(caught.value) == sentence
+
+
+def test_a_silent_other_side_is_not_waited_for_after_stop():
+    may_end, closed = threading.Event(), threading.Event()
+
+    def silent(left):
+        try:
+            yield "header", "autoregressive", None
+            yield "header", "jakiro", None
+            yield "end", "autoregressive", "eos"
+            may_end.wait(30)
+            yield "step", "jakiro", None
+            yield "step", "jakiro", None
+        finally:
+            closed.set()
+
+    halt, seen = threading.Event(), []
+    for event in follow(silent, halt):
+        seen.append(event)
+        if event[0] == "end" and not halt.is_set():
+            halt.set()
+            stopped_at = time.monotonic()
+    assert time.monotonic() - stopped_at < 1
+    assert seen[-1] == ("end", "jakiro", "stopped")
+    may_end.set()
+    assert closed.wait(10)
+
+
+def test_a_reader_that_leaves_is_told_to_the_other_side():
+    told = []
+
+    def endless(left):
+        while not left.wait(0.01):
+            yield "step", "jakiro", None
+        told.append(True)
+
+    events = follow(endless, threading.Event())
+    next(events)
+    events.close()
+    deadline = time.monotonic() + 10
+    while not told and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert told
+
+
+def test_what_the_other_side_raises_itself_is_raised_here():
+    def lost(left):
+        raise ConnectionError("no such machine")
+        yield
+
+    with pytest.raises(ConnectionError, match="no such machine"):
+        list(follow(lost, threading.Event()))
+
+
+def test_events_are_handed_on_unchanged():
+    from app.devices.local import answer_events
+
+    def answer(_=None):
+        return answer_events(FakeGenerator(), asking(length=8), lambda: False)
+
+    assert list(follow(answer, threading.Event())) == list(answer())

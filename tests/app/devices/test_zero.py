@@ -1,0 +1,256 @@
+"""On ZeroGPU answers run in forked processes: same text, what they measure comes back, and failures are sentences."""
+
+import argparse
+import os
+import sys
+import threading
+
+import gradio as gr
+import pytest
+from gradio.context import LocalContext
+
+from app.asking import Asking
+from app.devices import zero as zero_device
+from app.devices.choose import device_for
+from app.devices.local import LocalDevice
+from app.devices.zero import SECONDS_MOST, ZeroDevice, seconds_for, sentence_for
+from app.page import build as app_page
+from app.serving.worker import ModelService, Run, batches
+from app.words import page as words
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.engine.budget import DeviceProfile
+from jakiro.heads.checkpoint import save_head
+from jakiro.trace import Trace
+from jakiro.zoo import loading
+from tests.app.devices.fake_spaces import FakeSpaces
+from tests.support import byte_tokenizer, tiny_head, tiny_model, tiny_target
+
+METHODS = ("autoregressive", "jakiro")
+COSTS = DeviceProfile(verify_ms=((1, 2.0), (64, 4.0)), draft_ms=((1, 0.5), (8, 3.0)), width=8, key={"device": "tiny"})
+
+
+@pytest.fixture(scope="module")
+def pair_folder(tmp_path_factory):
+    """Folders of a tiny target and its head."""
+    folder = tmp_path_factory.mktemp("pair")
+    save_head(tiny_head(tiny_target()), folder / "head")
+    tiny_model().save_pretrained(folder / "target")
+    byte_tokenizer().save_pretrained(folder / "target")
+    return folder
+
+
+@pytest.fixture
+def measured(tmp_path, monkeypatch):
+    """A list of process ids, one for every measurement, and no real measuring; forked processes inherit it."""
+    log = tmp_path / "measured"
+    log.touch()
+
+    def measure(*_):
+        with log.open("a") as lines:
+            lines.write(f"{os.getpid()}\n")
+        return COSTS
+
+    monkeypatch.setattr(loading, "load_or_measure", measure)
+    return lambda: log.read_text().splitlines()
+
+
+@pytest.fixture
+def pair_arguments(pair_folder):
+    return (str(pair_folder / "target"), str(pair_folder / "head"), "cpu", "float32", "exact")
+
+
+@pytest.fixture
+def zero(pair_arguments, measured):
+    """A loaded device over the tiny pair, and its Space."""
+    spaces = FakeSpaces()
+    device = ZeroDevice(lambda: loading.read_pair(*pair_arguments), spaces.GPU, device="cpu")
+    device.load(lambda *_: None)
+    return device, spaces
+
+
+def asking(methods=METHODS, length=24, question="Why?", temperature=0.0) -> Asking:
+    messages = ({"role": "user", "content": question},)
+    params = SamplingParams(temperature, seed=3, max_new_tokens=length)
+    return Asking(messages, params, TreeConfig(policy="auto", nodes=16, depth=4), methods)
+
+
+def traces_of(device, asked, halt=None) -> dict:
+    traces = {}
+    for kind, method, payload in device.answer(asked, halt or threading.Event()):
+        if kind == "header":
+            traces[method] = Trace(payload)
+        elif kind == "step":
+            traces[method].steps.append(payload)
+        else:
+            traces[method].end_reason = payload
+    return traces
+
+
+def test_the_text_is_that_of_a_local_device_and_the_clock_is_the_childs(zero, pair_arguments):
+    device, spaces = zero
+    local = LocalDevice(lambda: loading.load_generator(*pair_arguments))
+    local.load(lambda *_: None)
+    for temperature in (0.0, 1.0):
+        lent, own = (traces_of(each, asking(temperature=temperature)) for each in (device, local))
+        assert set(lent) == set(METHODS)
+        for method in METHODS:
+            assert lent[method].token_ids == own[method].token_ids
+            assert lent[method].end_reason == own[method].end_reason == "length"
+            assert all(step.verify_ms > 0 for step in lent[method].steps)
+    assert {process.pid for process in spaces.processes}.isdisjoint({os.getpid()})
+    assert len(spaces.processes) == 2
+
+
+def test_what_the_first_process_measures_serves_the_ones_after_it(zero, measured):
+    device, spaces = zero
+    assert device.costs is None and device.status["device"] == words.ZERO_GPU
+    first = traces_of(device, asking(("jakiro",)))
+    assert device.costs == COSTS.to_dict()
+    assert device.status["head"].endswith("head") and device.status["device"] == "cpu"
+    second = traces_of(device, asking(("jakiro",)))
+    assert measured() == [str(spaces.processes[0].pid)]
+    for traces in (first, second):
+        assert traces["jakiro"].header.device_profile["verify_ms"] == [list(point) for point in COSTS.verify_ms]
+    assert spaces.durations[1] < spaces.durations[0]
+
+
+def test_an_exception_in_the_child_is_a_sentence_and_the_next_answer_works(zero, monkeypatch):
+    device, _ = zero
+    with pytest.raises(ValueError, match=r"Your prompt has [\d,]+ tokens; this model reads 256"):
+        traces_of(device, asking(question="x" * 400))
+
+    def broken(*_):
+        raise KeyError("secret")
+        yield
+
+    with monkeypatch.context() as patch:
+        patch.setattr(zero_device, "answer_events", broken)
+        with pytest.raises(ValueError) as caught:
+            traces_of(device, asking())
+    assert str(caught.value) == words.UNEXPECTED.format(kind="KeyError")
+    assert traces_of(device, asking())["jakiro"].end_reason == "length"
+
+
+def test_a_child_that_dies_is_a_sentence(zero, monkeypatch):
+    device, _ = zero
+    monkeypatch.setattr(zero_device, "answer_events", lambda *_: os._exit(1))
+    with pytest.raises(ValueError, match="taken away"):
+        traces_of(device, asking())
+
+
+def test_stop_ends_the_answer_and_then_the_process(zero):
+    device, spaces = zero
+    spaces.pause = 0.05
+    halt, seen = threading.Event(), []
+    for event in device.answer(asking(length=200), halt):
+        seen.append(event)
+        if event[0] == "step":
+            halt.set()
+    assert [event for event in seen if event[0] == "end"] == [("end", method, "stopped") for method in METHODS]
+    spaces.processes[-1].join(20)
+    assert spaces.processes[-1].exitcode == 0
+
+
+def test_a_reader_that_leaves_ends_the_process(zero):
+    device, spaces = zero
+    spaces.pause = 0.05
+    events = device.answer(asking(length=200), threading.Event())
+    assert next(events)[0] == "header"
+    events.close()
+    spaces.processes[-1].join(20)
+    assert spaces.processes[-1].exitcode == 0
+
+
+def test_an_answer_ends_itself_when_its_gpu_time_is_over(zero, monkeypatch):
+    device, _ = zero
+    monkeypatch.setattr(zero_device, "seconds_for", lambda *_: 0)
+    seen = []
+    with pytest.raises(ValueError) as caught:
+        seen.extend(device.answer(asking(), threading.Event()))
+    assert str(caught.value) == words.ZERO_TIME_OVER
+
+
+@pytest.mark.parametrize(
+    ("title", "message", "sentence"),
+    [
+        (
+            "ZeroGPU quota exceeded",
+            "You have exceeded your free ZeroGPU quota (30s requested vs. 0s left). Try again in 3:12:01. ",
+            words.ZERO_QUOTA_WAIT.format(wait="3:12:01"),
+        ),
+        ("ZeroGPU quota exceeded", "Space app has reached its GPU limit.", words.ZERO_QUOTA),
+        ("ZeroGPU pending credits exceeded", "You have too many ZeroGPU credits allocated.", words.ZERO_QUOTA),
+        ("ZeroGPU illegal duration", "The requested GPU duration (120s) is larger than …", words.ZERO_TOO_LONG),
+        ("ZeroGPU queue timeout", "No GPU was available after 60s.", words.ZERO_BUSY),
+        ("ZeroGPU client error", "No GPU was available", words.ZERO_BUSY),
+        ("ZeroGPU worker error", "GPU task aborted", words.ZERO_ABORTED),
+    ],
+)
+def test_what_the_gpu_service_refuses_is_one_sentence(title, message, sentence):
+    assert sentence_for(gr.Error(message, title=title)) == sentence
+
+
+def test_a_refusal_reaches_the_visitor_as_a_sentence(zero):
+    device, spaces = zero
+    spaces.refusal = gr.Error("No GPU was available after 60s.", title="ZeroGPU queue timeout")
+    with pytest.raises(ValueError) as caught:
+        traces_of(device, asking())
+    assert str(caught.value) == words.ZERO_BUSY
+
+
+def test_the_seconds_asked_for_follow_from_the_request():
+    assert seconds_for(asking(("jakiro",), length=100), 20, measured=True) == 6 + 3
+    assert seconds_for(asking(METHODS, length=100), 20, measured=True) == 6 + 6
+    assert seconds_for(asking(METHODS, length=100), 20, measured=False) == 6 + 8 + 6
+    assert seconds_for(asking(METHODS, length=100_000), 20, measured=True) == SECONDS_MOST
+
+
+def test_a_gpu_is_asked_for_in_the_visitors_name(zero):
+    device, spaces = zero
+    service = ModelService(device)
+    service.start()
+    assert service.wait_until_settled(30)
+    visitor = LocalContext.request.set("this visitor")
+    try:
+        run = Run(service, asking(("jakiro",), length=4))
+    finally:
+        LocalContext.request.reset(visitor)
+    run.start()
+    assert list(batches(run.events, 0.01))[-1][-1] == ("done", None, None)
+    assert spaces.requests == ["this visitor"]
+
+
+def test_gradio_puts_the_visitors_request_where_spaces_looks_for_it(zero, connect):
+    device, spaces = zero
+    blocks = app_page.build(device)
+    address = app_page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
+    try:
+        answer = connect(address).predict("Why?", max_new_tokens=4, api_name="/generate")
+    finally:
+        blocks.close()
+    assert answer["state"] == "done"
+    assert spaces.requests[-1].session_hash
+
+
+@pytest.mark.parametrize(("value", "here"), [(None, False), ("false", False), ("true", True), ("1", True)])
+def test_zerogpu_is_known_by_its_variable_and_its_package(monkeypatch, value, here):
+    if value is None:
+        monkeypatch.delenv("SPACES_ZERO_GPU", raising=False)
+    else:
+        monkeypatch.setenv("SPACES_ZERO_GPU", value)
+    monkeypatch.setattr(zero_device.importlib.util, "find_spec", lambda name: object())
+    assert zero_device.is_here() is here
+    monkeypatch.setattr(zero_device.importlib.util, "find_spec", lambda name: None)
+    assert not zero_device.is_here()
+
+
+def test_the_command_line_and_the_surroundings_choose_the_device(monkeypatch):
+    nothing = argparse.Namespace(workers=None, target=None, head=None, dtype=None, numerics=None)
+    monkeypatch.delenv("SPACES_ZERO_GPU", raising=False)
+    assert isinstance(device_for(nothing, object), LocalDevice)
+    monkeypatch.setenv("SPACES_ZERO_GPU", "true")
+    monkeypatch.setitem(sys.modules, "spaces", FakeSpaces())
+    monkeypatch.setattr(zero_device.importlib.util, "find_spec", lambda name: None if name == "ray" else object())
+    assert isinstance(device_for(nothing, object), ZeroDevice)
+    with pytest.raises(ValueError, match=r"needs Ray Serve.*pip install"):
+        device_for(argparse.Namespace(workers="ray://127.0.0.1:1"), object)

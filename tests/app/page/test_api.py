@@ -1,0 +1,102 @@
+"""The endpoints that docs/api.md promises: its example runs, and every field is there."""
+
+import re
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from gradio_client.exceptions import AppError
+
+from app.devices.local import LocalDevice
+from app.page import build as app_page
+from app.serving.limits import Limits
+from app.tools.load import ask
+from app.words import page as words
+from jakiro.trace import Trace
+from tests.app.fake import FakeGenerator, default_answer
+
+DOCUMENT = (Path(__file__).resolve().parents[3] / "docs" / "api.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def served():
+    generator = FakeGenerator(default_answer() * 2, pace=1.5)
+    limits = Limits(answers_per_minute=1000)
+    blocks = app_page.build(LocalDevice(lambda: generator), limits)
+    yield generator, app_page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
+    blocks.close()
+
+
+def test_the_example_of_the_document_runs(served, connect, monkeypatch, capsys):
+    import gradio_client
+
+    (example,) = re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL)
+    monkeypatch.setattr(gradio_client, "Client", lambda _: connect(served[1]))
+    exec(example, {})
+    printed = capsys.readouterr().out
+    assert "answering" in printed and "32 tokens, length τ" in printed
+    assert re.search(r"\{'autoregressive': [\d.]+, 'jakiro': [\d.]+\}\n\d+ steps", printed)
+
+
+def test_every_field_that_comes_is_in_the_document_and_the_trace_reads_back(served, connect):
+    client = connect(served[1])
+    answer = client.predict("Why?", 12, api_name="/generate")
+    race = client.predict("Why?", 12, methods=["jakiro", "context"], api_name="/race")
+    lane = race["lanes"]["context"]
+    assert set(race) == {"run", "state", "message", "lanes"} and list(race["lanes"]) == ["jakiro", "context"]
+    assert set(answer) == {"run", "state", "message"} | set(lane)
+    for name in answer:
+        assert f"`{name}`" in DOCUMENT, name
+    trace = Trace.from_dict(client.predict(answer["run"], api_name="/trace")["jakiro"])
+    assert (trace.text, trace.tau, len(trace.token_ids)) == (answer["text"], answer["tau"], answer["num_tokens"])
+
+
+def test_a_program_stops_its_own_answer_and_nobody_elses(served, connect, monkeypatch):
+    client, other = connect(served[1]), connect(served[1])
+    monkeypatch.setattr(served[0], "pace", 5.0)
+    job = client.submit("Why?", 400, api_name="/generate")
+    deadline = time.monotonic() + 20
+    while not served[0].active:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert other.predict(api_name="/stop") == {"stopped": 0}
+    with pytest.raises(AppError, match="At most 1 of your questions"):
+        client.predict("Another?", api_name="/generate")
+    assert client.predict(api_name="/stop") == {"stopped": 1}
+    assert job.result(timeout=20)["end_reason"] == "stopped"
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "values", "sentence"),
+    [
+        ("/generate", {"question": "Why?", "method": "magic"}, words.UNKNOWN_METHODS),
+        ("/race", {"question": "Why?", "methods": []}, words.UNKNOWN_METHODS),
+        ("/race", {"question": "Why?", "methods": ["jakiro", "jakiro"]}, words.UNKNOWN_METHODS),
+        ("/generate", {"question": "Why?", "system_prompt": 5}, words.SYSTEM_PROMPT_NOT_TEXT),
+        ("/generate", {"question": "Why?", "history": "none"}, words.HISTORY_NOT_MESSAGES),
+        ("/trace", {"run_id": "0" * 32}, words.UNKNOWN_RUN),
+    ],
+)
+def test_what_does_not_fit_is_an_error_of_one_sentence(served, connect, endpoint, values, sentence):
+    with pytest.raises(AppError) as refusal:
+        connect(served[1]).predict(**values, api_name=endpoint)
+    assert str(refusal.value) == sentence.format(known="jakiro, autoregressive, context")
+
+
+def test_a_real_small_pair_answers_a_crowd_alike():
+    from tests.support import tiny_generator
+
+    blocks = app_page.build(LocalDevice(tiny_generator))
+    address = app_page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
+    try:
+        alone = ask(address, "Why?", 8)
+        answers = []
+        readers = [threading.Thread(target=lambda: answers.append(ask(address, "Why?", 8))) for _ in range(5)]
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join(60)
+        assert [answer.update["text"] for answer in answers] == [alone.update["text"]] * 5
+    finally:
+        blocks.close()

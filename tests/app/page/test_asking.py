@@ -1,0 +1,100 @@
+"""Form values are checked on the server, whatever the components allow; each refusal is one clear sentence."""
+
+import math
+
+import pytest
+
+from app.asking import read_asking
+from app.words import page as words
+from jakiro.config import TreeConfig
+
+GOOD = {
+    "question": "Why?",
+    "temperature": 0.7,
+    "top_p": 1,
+    "top_k": 0.0,
+    "seed": 3.0,
+    "length": 64.0,
+    "tree": words.FIXED,
+    "candidates": 15.0,
+    "levels": 4.0,
+    "copied": False,
+    "alongside": True,
+    "third_lane": False,
+    "numerics": words.EXACT,
+    "system_prompt": " Be brief. ",
+    "history": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}],
+}
+
+
+def asking(**changes):
+    return read_asking(*(GOOD | changes).values())
+
+
+def test_good_values_become_settings():
+    found = asking()
+    assert [message["content"] for message in found.messages] == ["Be brief.", "Hi", "Hello", "Why?"]
+    assert (found.params.temperature, found.params.seed, found.params.max_new_tokens) == (0.7, 3, 64)
+    assert (found.tree.nodes, found.tree.depth, found.tree.policy) == (16, 4, "fixed")
+    assert found.methods == ("autoregressive", "jakiro")
+
+
+def test_automatic_trees_have_their_own_limits_and_plain_can_be_left_out():
+    found = asking(tree=words.AUTOMATIC, alongside=False, candidates=1000, levels=None)
+    assert found.tree == TreeConfig(policy="auto", nodes=64, depth=8)
+    assert found.methods == ("jakiro",)
+
+
+@pytest.mark.parametrize("tree", [words.AUTOMATIC, words.FIXED])
+def test_copied_guesses_join_the_tree_or_race_alone(tree):
+    found = asking(tree=tree, copied=True, third_lane=True)
+    assert found.tree.context
+    assert found.methods == ("autoregressive", "jakiro", "context")
+
+
+def test_numerics_are_read_by_their_names():
+    assert asking().numerics == "exact"
+    assert asking(numerics=words.FAST).numerics == "fast"
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"question": ""}, "Type a question first."),
+        ({"question": "  \n"}, "Type a question first."),
+        ({"question": None}, "Type a question first."),
+        ({"question": 5}, "The question must be text."),
+        ({"temperature": -1}, "Temperature must be between 0 and 2; you gave -1."),
+        ({"temperature": math.nan}, "Temperature must be between 0 and 2; you gave nan."),
+        ({"temperature": None}, "Temperature must be between 0 and 2; you gave nothing."),
+        ({"temperature": "hot"}, "Temperature must be between 0 and 2; you gave hot."),
+        ({"length": 0}, "Length must be at least 1 token; you gave 0."),
+        ({"length": 2.5}, "Length must be at least 1 token; you gave 2.5."),
+        ({"seed": -1}, "Seed must be a whole number from 0 to 2^63 - 1; you gave -1."),
+        ({"top_p": 0}, "Top-p must be above 0 and at most 1; you gave 0."),
+        ({"top_k": -3}, "Top-k must be a whole number, 0 or more; you gave -3."),
+        ({"candidates": 1000}, "Tree nodes must be 1 to 256; you gave 1001."),
+        ({"candidates": None}, "Tree nodes must be 1 to 256; you gave nothing."),
+        ({"levels": 99}, "Tree depth must be 0 to 16; you gave 99."),
+        ({"numerics": "exactly"}, "Numerics must be Exact or Fast; you gave exactly."),
+        ({"history": "hello"}, words.HISTORY_NOT_MESSAGES),
+        ({"history": [{"role": "user"}]}, words.HISTORY_NOT_MESSAGES),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_sentence(changes, sentence):
+    with pytest.raises(ValueError) as refusal:
+        asking(**changes)
+    assert str(refusal.value) == sentence
+
+
+def test_every_word_the_scripts_use_exists_and_every_word_is_used():
+    import re
+
+    from app.page import web
+
+    code = "\n".join((web.ASSETS / "web" / name).read_text() for name in web.SCRIPTS)
+    used = {name for name in words.BROWSER if re.search(rf"[\"`]{name}[\"`]", code)}
+    families = ("one_", "many_", "metric_", "phase_", "state_", "tab_", "save_", "lane_", "mask", "router", "budget")
+    unused = {name for name in words.BROWSER if name not in used and not name.startswith(families)}
+    assert unused <= {"contrastive", "context", "target", "root", "expert_0", "expert_1"}
+    assert set(re.findall(r"say\(\"(\w+)\"", code)) <= set(words.BROWSER)

@@ -1,0 +1,348 @@
+"""The benchmark tab: live numbers are the report's, a stop keeps what is there, others are answered in between."""
+
+import json
+import threading
+import time
+from dataclasses import asdict
+
+import pytest
+
+from app.devices.local import LocalDevice
+from app.page import benchmark, lesson
+from app.serving.benchmark_run import BenchmarkRun, Benchmarks
+from app.serving.limits import Limits
+from app.serving.runs import Visitor
+from app.serving.worker import ModelService
+from app.words import benchmark as benchmark_words
+from app.words import page as words
+from jakiro.bench.report import summarise
+from jakiro.bench.runner import Lane, Run
+from jakiro.engine.budget import DeviceProfile
+from tests.app.conftest import serve
+from tests.app.fake import FakeGenerator
+from tests.support import tiny_generator
+
+VISITOR = Visitor("tab", "127.0.0.1")
+
+
+def ready(generator) -> ModelService:
+    service = ModelService(LocalDevice(lambda: generator))
+    service.start()
+    assert service.wait_until_settled(5)
+    return service
+
+
+def run_read(values: dict) -> Run:
+    """A run of a results file, as the report takes it."""
+    method, _, size = values["lane"].partition(" · ")
+    return Run(**values | {"lane": Lane(method, size or None)})
+
+
+def numbers(groups: list[dict]) -> str:
+    return json.dumps(groups, sort_keys=True)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "sentence"),
+    [
+        ([], "A benchmark is asked for with “count”"),
+        ({"count": 0}, "must be a whole number from 1 to 96; you gave 0"),
+        ({"count": 2.5}, "you gave 2.5"),
+        ({"count": None}, "you gave nothing"),
+        ({"count": float("nan")}, "you gave nan"),
+        ({"count": True}, "you gave True"),
+        ({"temperatures": []}, "Choose at least one temperature"),
+        ({"temperatures": [0, 3]}, "knows the temperatures 0, 0.7, 1; you gave 3"),
+        ({"temperatures": {"a": 1}}, "knows the temperatures"),
+        ({"methods": []}, "Choose at least one method"),
+        ({"methods": ["magic"]}, "you gave 'magic'"),
+        ({"methods": [["jakiro"]]}, "knows the methods jakiro, context, jakiro+context"),
+    ],
+)
+def test_a_request_that_makes_no_sense_is_refused_with_a_sentence(wanted, sentence):
+    service, benchmarks = ready(FakeGenerator()), Benchmarks()
+    updates = list(benchmark.measure(service, benchmarks, VISITOR, wanted))
+    assert len(updates) == 1 and sentence in updates[0]["error"]
+    assert sentence in benchmark.estimate(service, benchmarks, wanted)
+
+
+def test_every_prompt_is_measured_and_the_groups_are_the_reports():
+    benchmarks = Benchmarks()
+    wanted = {"count": 3, "temperatures": [1, 0], "methods": ["context", "jakiro"]}
+    last = list(benchmark.measure(ready(FakeGenerator()), benchmarks, VISITOR, wanted))[-1]
+    assert (last["state"], last["done"], last["total"]) == ("finished", 3, 3)
+    saved = json.loads(benchmark.results(benchmarks, last["run"]))
+    assert saved["schema_version"] == 1 and len(saved["runs"]) == 3 * 2 * 3
+    assert saved["settings"]["methods"] == ["autoregressive", "jakiro", "context"]
+    assert numbers(saved["groups"]) == numbers(last["groups"])
+    assert numbers(summed_up_again(saved)) == numbers(saved["groups"])
+
+
+def summed_up_again(saved: dict) -> list[dict]:
+    """A results file's groups, computed anew from its runs."""
+    return [asdict(group) for group in summarise([run_read(run) for run in saved["runs"]])]
+
+
+def test_lanes_take_turns_in_going_first_although_each_prompt_has_its_own_turn():
+    benchmarks = Benchmarks()
+    list(benchmark.measure(ready(FakeGenerator()), benchmarks, VISITOR, {"count": 3}))
+    (run,) = benchmarks._kept()
+    assert [one.lane.method for one in run.runs[::2]] == ["autoregressive", "jakiro", "autoregressive"]
+
+
+def test_a_stop_ends_the_answer_it_is_in_and_keeps_finished_prompts():
+    generator = FakeGenerator(pace=0.1)
+    service, benchmarks = ready(generator), Benchmarks()
+    values = []
+    for value in benchmark.measure(service, benchmarks, VISITOR, {"count": 8}):
+        values.append(value)
+        if value["done"] == 1 and value["state"] == "running":
+            benchmarks.stop(VISITOR.session)
+    assert values[-1]["state"] == "stopped" and 1 <= values[-1]["done"] < 8
+    assert {group["num_runs"] for group in values[-1]["groups"] if group["category"] == "overall"} == {
+        values[-1]["done"]
+    }
+    assert generator.active == 0
+
+
+def test_a_server_that_ends_tells_those_who_watch_a_benchmark():
+    service, benchmarks = ready(FakeGenerator(pace=0.1)), Benchmarks()
+    updates = benchmark.measure(service, benchmarks, VISITOR, {"count": 8})
+    next(updates)
+    benchmarks.stop_all(words.SERVER_ENDING)
+    last = list(updates)[-1]
+    assert (last["state"], last["error"]) == ("stopped", words.SERVER_ENDING)
+
+
+def test_a_closed_tab_ends_its_benchmark():
+    generator = FakeGenerator(pace=0.1)
+    service, benchmarks = ready(generator), Benchmarks()
+    updates = benchmark.measure(service, benchmarks, VISITOR, {"count": 8})
+    first = next(updates)
+    benchmarks.drop(VISITOR.session)
+    assert list(updates)[-1]["state"] == "stopped"
+    assert generator.active == 0
+    assert benchmarks.results(first["run"]) is None
+
+
+def test_an_answer_comes_between_two_prompts():
+    service = ready(FakeGenerator(pace=0.02))
+    run = BenchmarkRun(service, *benchmark.read_request({"count": 6}))
+    run.start()
+    while run.events.get(timeout=10)[2]["done"] < 1:
+        pass
+    with service.turns.take(threading.Event(), lambda _: None) as may_run:
+        assert may_run
+        assert run.prompts_done < 6
+    run.stop()
+
+
+def test_a_model_without_a_head_says_what_it_cannot_do():
+    last = list(benchmark.measure(ready(tiny_generator(None)), Benchmarks(), VISITOR, {"count": 1}))[-1]
+    assert last["state"] == "stopped"
+    assert "No draft head fits this model" in last["error"]
+
+
+def test_a_model_loaded_meanwhile_ends_the_benchmark_with_a_sentence():
+    class Changing(FakeGenerator):
+        target = "First"
+
+        @property
+        def status(self) -> dict:
+            return super().status | {"target": self.target}
+
+    generator, values = Changing(), []
+    for value in benchmark.measure(ready(generator), Benchmarks(), VISITOR, {"count": 96}):
+        values.append(value)
+        generator.target = "Second"
+    assert values[-1]["error"] == benchmark_words.MODEL_CHANGED
+    assert values[-1]["state"] == "stopped"
+
+
+def test_the_estimate_comes_from_measured_passes_and_then_from_the_last_run():
+    class Profiled(FakeGenerator):
+        profile = DeviceProfile(((1, 30.0), (64, 99.0)), ((1, 4.0), (8, 32.0)), 8)
+
+    benchmarks, service = Benchmarks(), ready(Profiled())
+    wanted = {"count": 16, "temperatures": [0, 1], "methods": ["jakiro"]}
+    # 64 answers of 64 tokens at 30 ms are 123 seconds
+    assert benchmark.estimate(service, benchmarks, wanted) == (
+        f"At most about 3 minutes on this device. {benchmark_words.FROM_PROFILE}"
+    )
+    list(benchmark.measure(service, benchmarks, VISITOR, {"count": 1}))
+    assert benchmark_words.FROM_LAST_RUN in benchmark.estimate(service, benchmarks, wanted)
+    assert benchmark.estimate(ready(FakeGenerator()), Benchmarks(), {}) == benchmark_words.ESTIMATE_LATER
+
+
+@pytest.mark.skipif(not benchmark.RECORDED.is_file(), reason="no results are shipped with this copy")
+def test_the_shipped_results_are_in_the_form_of_the_bench():
+    recorded = json.loads(benchmark.RECORDED.read_text(encoding="utf-8"))
+    assert recorded["schema_version"] == 1
+    assert numbers(summed_up_again(recorded)) == numbers(recorded["groups"])
+    assert recorded["environment"]["date"] and recorded["environment"]["cpu"]
+
+
+class Unhurried:
+    """A generator that rests after every step, so that a browser sees its run on the way."""
+
+    def __init__(self, generator, seconds: float = 0.01) -> None:
+        self._generator, self._seconds = generator, seconds
+
+    def __getattr__(self, name: str):
+        return getattr(self._generator, name)
+
+    def stream(self, *arguments, **options) -> "UnhurriedStream":
+        return UnhurriedStream(self._generator.stream(*arguments, **options), self._seconds)
+
+
+class UnhurriedStream:
+    def __init__(self, stream, seconds: float) -> None:
+        self._stream, self._seconds = stream, seconds
+        self.trace, self.close = stream.trace, stream.close
+
+    def __iter__(self):
+        for step in self._stream:
+            time.sleep(self._seconds)
+            yield step
+
+
+@pytest.fixture(scope="module")
+def tiny_address():
+    blocks, address = serve(lambda: Unhurried(tiny_generator()), limits=Limits(max_new_tokens=10))
+    yield address
+    blocks.close()
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """A results file in the place of the shipped one, so that no test depends on what was measured."""
+    benchmarks = Benchmarks()
+    wanted = {"count": 16, "temperatures": [0, 1]}
+    last = list(benchmark.measure(ready(FakeGenerator()), benchmarks, VISITOR, wanted))[-1]
+    path = tmp_path_factory.mktemp("results") / "bench.json"
+    path.write_text(benchmark.results(benchmarks, last["run"]), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(benchmark, "RECORDED", path)
+        yield json.loads(path.read_text(encoding="utf-8"))
+
+
+def open_benchmark(tab) -> None:
+    tab.wait_for_selector(".jk-view[data-tab=watch]")
+    tab.click('[role="tab"][data-tab="benchmark"]')
+    tab.wait_for_selector("#benchmark .bench-table")
+
+
+def table(tab) -> dict:
+    """What the table says: words of each cell by (category, column)."""
+    return tab.evaluate(
+        "Object.fromEntries([...document.querySelectorAll('.bench-table tbody tr')].map(row => [row.dataset.category,"
+        " Object.fromEntries([...row.querySelectorAll('td')].map(cell => [cell.dataset.column, cell.innerText]))]))"
+    )
+
+
+def assert_equals(shown: dict, groups: list[dict], temperature: float) -> None:
+    """Every number of the table is the report's, to the digits shown."""
+    here = {(group["category"], group["lane"]): group for group in groups if group["temperature"] == temperature}
+    assert set(shown) == {category for category, _ in here}
+    for category, cells in shown.items():
+        plain, drafted = here[category, "autoregressive"], here[category, "jakiro · auto"]
+        for name, group in (("plain", plain), ("lane", drafted)):
+            low, middle, high = (f"{speed:,.{0 if speed >= 100 else 1}f}" for speed in group["tokens_per_second"])
+            assert cells[name].split() == [middle, f"{low}–{high}"]
+        assert cells["speedup"].startswith(f"{drafted['speedup']:.2f}×")
+        assert ("slower" in cells["speedup"]) == (drafted["speedup"] < 1)
+        if drafted["speedup_interval"]:
+            low, high = drafted["speedup_interval"]
+            assert cells["speedup"].endswith(f"{low:.2f}–{high:.2f}")
+        assert float(cells["tau"]) == pytest.approx(drafted["tau"], abs=0.0051)
+        assert cells["same"] == ("100 %" if drafted["identical"] == 1 else cells["same"])
+        assert cells["prompts"] == str(drafted["num_runs"])
+
+
+@pytest.mark.browser
+def test_the_tab_opens_on_recorded_results_with_device_and_date(open_tab, fake_address, recorded):
+    tab = open_tab(fake_address)
+    open_benchmark(tab)
+    badge = tab.inner_text("#benchmark .badge")
+    assert recorded["environment"]["date"][:10] in badge
+    assert (recorded["environment"]["gpu"] or recorded["environment"]["cpu"]) in badge
+    temperature = recorded["groups"][0]["temperature"]
+    assert_equals(table(tab), recorded["groups"], temperature)
+    dots = tab.eval_on_selector_all(
+        ".bench-dot", "dots => dots.map(dot => [dot.dataset.category, dot.dataset.speedup])"
+    )
+    drafted = [group for group in recorded["groups"] if group["temperature"] == temperature and group["tau"] != 1]
+    assert {category: float(speedup) for category, speedup in dots} == {
+        group["category"]: pytest.approx(group["speedup"]) for group in drafted if group["lane"] == "jakiro · auto"
+    }
+    assert tab.locator(".bench-plot .even").count() == 1
+    with tab.expect_download() as download:
+        tab.click('[data-control="bench-save"]')
+    assert json.loads(download.value.path().read_text(encoding="utf-8")) == recorded
+
+
+@pytest.mark.browser
+def test_results_are_missing_only_once_the_server_has_said_so(modules):
+    modules.add_script_tag(content=lesson.script())
+    modules.add_script_tag(content=benchmark.script())
+    modules.evaluate(
+        """() => {
+          document.querySelector("#host").innerHTML = '<div class="jk-benchmark"></div>';
+          const recorded = new Promise((resolve) => (window.answer = resolve));
+          const server = { benchmark_recorded: () => recorded, benchmark_estimate: async () => "" };
+          document.body.dataset.jakiroTab = "watch";
+          Jakiro.mountBenchmark(document.querySelector("#host"), {}, null, server);
+          document.body.dataset.jakiroTab = "benchmark";
+        }"""
+    )
+    modules.wait_for_function("() => document.querySelector('.bench-head h2')")
+    assert modules.locator(".bench-body .empty").count() == 0
+    modules.evaluate("window.answer(null)")
+    modules.wait_for_selector(".bench-body .empty")
+    assert modules.inner_text(".bench-body .empty") == benchmark_words.BROWSER["bench_missing"]
+
+
+@pytest.mark.browser
+def test_a_live_run_fills_the_table_and_a_stop_keeps_its_rows(open_tab, tiny_address, recorded):
+    tab = open_tab(tiny_address)
+    tab.set_default_timeout(60_000)
+    tab.wait_for_selector("#jk-chip.ready")
+    open_benchmark(tab)
+    tab.wait_for_function("words => document.querySelector('.bench-estimate').textContent === words",
+                          arg=benchmark_words.ESTIMATE_LATER)  # fmt: skip
+    tab.fill("#bench-count", "3")
+    tab.click('[data-control="bench-run"]')
+    tab.wait_for_function("() => /^prompt \\d of 3/.test(document.querySelector('.bench-progress').textContent)")
+    assert tab.is_disabled('[data-control="bench-run"]')
+    tab.wait_for_function("() => /^Finished: 3 prompts/.test(document.querySelector('.bench-progress').textContent)")
+    with tab.expect_download() as download:
+        tab.click('[data-control="bench-save"]')
+    saved = json.loads(download.value.path().read_text(encoding="utf-8"))
+    assert_equals(table(tab), saved["groups"], 0)
+    assert len(saved["runs"]) == 6
+    tab.wait_for_function("() => document.querySelector('.bench-estimate').textContent.includes('the last run')")
+    assert {group["identical"] for group in saved["groups"]} == {1.0}
+
+    tab.fill("#bench-count", "96")
+    tab.click('[data-control="bench-run"]')
+    tab.wait_for_function("() => document.querySelectorAll('.bench-table tbody tr').length >= 2")
+    tab.click('[data-control="bench-stop"]')
+    tab.wait_for_function("() => /^Stopped after/.test(document.querySelector('.bench-progress').textContent)")
+    done = int(tab.inner_text(".bench-progress").split()[2])
+    assert 1 <= done < 96
+    assert table(tab)["overall"]["prompts"] == str(done)
+    tab.click('[data-control="bench-which"][data-value="recorded"]')
+    assert "Recorded on" in tab.inner_text("#benchmark .badge")
+
+
+@pytest.mark.browser
+def test_a_form_that_makes_no_sense_says_why_and_keeps_what_is_shown(open_tab, tiny_address, recorded):
+    tab = open_tab(tiny_address)
+    open_benchmark(tab)
+    before = table(tab)
+    tab.fill("#bench-count", "1000")
+    tab.click('[data-control="bench-run"]')
+    tab.wait_for_selector(".bench-problem:not([hidden])")
+    assert "from 1 to 96; you gave 1000" in tab.inner_text(".bench-problem")
+    assert table(tab) == before
+    assert tab.is_enabled('[data-control="bench-run"]')

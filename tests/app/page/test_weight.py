@@ -1,0 +1,137 @@
+"""What a live answer weighs on its way to the browser, and when it goes, without a clock: 500 steps of 24 nodes."""
+
+import asyncio
+import itertools
+import queue
+from types import SimpleNamespace
+
+import orjson
+import pytest
+from gradio.server_messages import ProcessCompletedMessage, ProcessGeneratingMessage
+from gradio.utils import diff
+
+from app.devices.local import LocalDevice
+from app.page import build as page
+from app.page import handlers
+from app.serving import worker
+from jakiro.config import SamplingParams, TreeConfig
+from tests.app.conftest import run_apart
+from tests.app.fake import FakeGenerator
+
+QUESTION = [{"role": "user", "content": "Why is the sky blue?"}]
+NUM_STEPS, NODES = 500, 24
+MOST_BYTES = 3 * 1024
+
+
+class Finished:
+    """A run whose events have all come."""
+
+    def __init__(self, events: list[tuple]) -> None:
+        self.id, self.events, self.ticks = "0" * 32, events, []
+
+
+def answer() -> list[tuple]:
+    """The events of an answer of 500 steps whose every word is new, so that no token is known before."""
+    pieces = [b" token%04d" % number for number in range(4 * NUM_STEPS)]
+    params = SamplingParams(max_new_tokens=len(pieces))
+    stream = FakeGenerator(pieces).stream(QUESTION, params, tree=TreeConfig(nodes=NODES, depth=5))
+    steps = [next(stream) for _ in range(NUM_STEPS)]
+    assert all(len(step.nodes) == NODES for step in steps)
+    events = [("header", "jakiro", stream.trace.header), *(("step", "jakiro", step) for step in steps)]
+    return [*events, ("end", "jakiro", "length"), ("done", None, None)]
+
+
+def sizes_of(values: list[dict]) -> list[int]:
+    """Bytes of each update as Gradio sends it: the first value, then differences, and the last value once more."""
+    output = {
+        "is_generating": True, "duration": 0.09968113899230957, "average_duration": 0.09975739842966984,
+        "render_config": None, "changed_state_ids": [], "used_cache": None,
+    }  # fmt: skip
+    sent = [values[0], *(diff(*pair) for pair in itertools.pairwise(values))]
+    messages = [ProcessGeneratingMessage(output=output | {"data": [data]}, success=True) for data in sent]
+    messages.append(ProcessCompletedMessage(output=output | {"data": [values[-1]]}, success=True))
+    for message in messages:
+        message.event_id = "0" * 32
+    return [len(b"data: " + orjson.dumps(message.model_dump()) + b"\n\n") for message in messages]
+
+
+@pytest.mark.parametrize("steps_at_once", [1, 2, 3])
+def test_updates_weigh_three_kilobytes_or_less_on_average(monkeypatch, steps_at_once):
+    """Steps that come every 30 ms travel three at a time, those of 24 nodes from a model on a CPU two at a time."""
+
+    def batched(events, _):
+        return [events[start : start + steps_at_once] for start in range(0, len(events), steps_at_once)]
+
+    monkeypatch.setattr(handlers, "batches", batched)
+    values = list(handlers._updates(Finished(answer()), handlers.UPDATE_SECONDS))
+    sizes = sizes_of(values)
+    assert len(values) >= NUM_STEPS // steps_at_once
+    assert sum(sizes) / len(values) <= MOST_BYTES
+    # Neither the first nor the last update, nor its repetition, says again what was said
+    assert max(sizes) <= 2 * MOST_BYTES
+    assert sum(sizes[-2:]) <= MOST_BYTES
+
+
+def test_an_idle_page_looks_for_questions_fifty_times_a_second(monkeypatch):
+    blocks = page.build(LocalDevice(FakeGenerator))
+    queue, waits, real, loops = blocks._queue, [], asyncio.sleep, []
+
+    async def sleep(seconds):
+        # Other pages of this process look for questions, too
+        if asyncio.get_running_loop() not in loops:
+            return await real(seconds)
+        waits.append(seconds)
+        queue.stopped = len(waits) == 5
+
+    async def look():
+        loops.append(asyncio.get_running_loop())
+        await queue.start_processing()
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    run_apart(look())
+    assert waits == [page.QUEUE_LOOK_SECONDS] * 5 == [0.02] * 5
+
+
+class Arrivals:
+    """Events that come at given milliseconds, and the clock by which they come."""
+
+    def __init__(self, moments: list[int]) -> None:
+        self.now, self.left = 0.0, [(moment / 1000, ("step", "jakiro", moment)) for moment in moments]
+        self.left.append((self.left[-1][0], ("done", None, None)))
+
+    def get(self, timeout: float = float("inf")):
+        if self.left[0][0] > self.now + timeout:
+            self.now += timeout
+            raise queue.Empty
+        moment, event = self.left.pop(0)
+        self.now = max(self.now, moment)
+        return event
+
+
+@pytest.mark.parametrize(
+    ("ready", "device", "seconds"),
+    [
+        (True, "cpu", handlers.UPDATE_SECONDS_BESIDE_MODEL),
+        (True, "cuda", handlers.UPDATE_SECONDS),
+        (False, None, handlers.UPDATE_SECONDS),
+    ],
+)
+def test_updates_are_rarer_where_the_model_computes_beside_the_server(ready, device, seconds):
+    """A device that is not ready has no status, and an answer that waits for it still gets its updates."""
+    service = SimpleNamespace(ready=ready, device=SimpleNamespace(status={"device": device}) if ready else None)
+    assert handlers.update_seconds(service) == seconds
+
+
+@pytest.mark.parametrize(("every", "least"), [(30, 11), (75, 11), (120, 8), (200, 5)])
+def test_updates_go_out_at_once_but_not_twice_within_their_time(monkeypatch, every, least):
+    arrivals = Arrivals(list(range(0, 4000, every)))
+    monkeypatch.setattr(worker, "time", SimpleNamespace(monotonic=lambda: arrivals.now))
+    given = [(arrivals.now, batch) for batch in worker.batches(arrivals, handlers.UPDATE_SECONDS)]
+    gaps = [after - before for (before, _), (after, _) in itertools.pairwise(given)]
+    assert min(gaps[:-1]) >= handlers.UPDATE_SECONDS - 1e-9  # the end does not wait
+    assert len(given) >= least * given[-1][0]
+    assert all(now - batch[0][2] / 1000 <= handlers.UPDATE_SECONDS + 1e-9 for now, batch in given[:-1])
+    moments = [payload for _, batch in given for kind, _, payload in batch if kind == "step"]
+    assert moments == list(range(0, 4000, every))
+    if every > 1000 * handlers.UPDATE_SECONDS:
+        assert all(now == batch[0][2] / 1000 for now, batch in given[:-1])

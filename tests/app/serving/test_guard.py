@@ -1,0 +1,119 @@
+"""What stands in front of the page: closed addresses, small bodies, headers in every answer, logins, `/status`."""
+
+import json
+import re
+import urllib.error
+import urllib.request
+
+import pytest
+
+from app.devices.local import LocalDevice
+from app.page import build as app_page
+from app.serving.guard import is_served, too_deep
+from app.serving.limits import Limits
+from app.serving.server import frame_ancestors, read_logins
+from app.words import page as words
+from tests.app.fake import FakeGenerator
+
+
+@pytest.fixture(scope="module")
+def guarded():
+    blocks = app_page.build(LocalDevice(FakeGenerator), Limits(max_request_kilobytes=16))
+    yield app_page.launch(blocks, host="127.0.0.1", wait=False, quiet=True, logins=[("ada", "engine")])
+    blocks.close()
+
+
+def fetch(address, path, body=None, **headers):
+    request = urllib.request.Request(address.rstrip("/") + path, data=body, headers=headers)
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.status, answer.headers, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers, error.read().decode()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/gradio_api/file=/etc/passwd", "/gradio_api/file=app.py", "/gradio_api/file/README.md", "/file=app.py",
+        "/gradio_api/proxy=http://localhost/", "/gradio_api/upload", "/gradio_api/stream/a/b/1/playlist-file",
+        "/gradio_api/vibe-code", "/gradio_api/dev/reload", "/monitoring", "/docs", "/nothing", "/static/../app.py",
+    ],
+)  # fmt: skip
+def test_addresses_that_the_page_does_not_need_do_not_exist(guarded, path):
+    status, headers, text = fetch(guarded, path)
+    assert (status, json.loads(text)) == (404, {"detail": words.NOT_SERVED})
+    assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_status_says_state_queue_limits_and_versions_without_a_login_and_nothing_private(guarded):
+    status, headers, text = fetch(guarded, "/status")
+    values = json.loads(text)
+    assert status == 200 and headers["content-type"].startswith("application/json")
+    assert values["state"] in ("ready", "loading")
+    assert values["queue"] == {"running": 0, "waiting": 0, "mean_answer_seconds": None, "places": 1}
+    assert values["limits"]["max_request_kilobytes"] == 16
+    assert values["versions"]["gradio"] == "6.31.0"
+    assert set(values) == {"state", "start", "model", "queue", "limits", "versions"}
+
+
+def test_without_a_login_nothing_but_the_login_page_answers(guarded):
+    for path in ("/config", "/gradio_api/info", "/gradio_api/queue/data?session_hash=x"):
+        assert fetch(guarded, path)[0] == 401, path
+    body = json.dumps({"data": ["Why?"]}).encode()
+    for path in ("/gradio_api/call/generate", "/gradio_api/run/trace", "/gradio_api/queue/join"):
+        assert fetch(guarded, path, body, **{"Content-Type": "application/json"})[0] in (401, 422), path
+
+
+def test_with_a_login_programs_are_answered(guarded, connect):
+    client = connect(guarded, auth=("ada", "engine"))
+    assert client.predict("Why?", 8, api_name="/generate")["num_tokens"] == 8
+
+
+def test_a_large_request_is_not_read(guarded):
+    status, _, text = fetch(guarded, "/gradio_api/call/generate", b"x" * 17_000)
+    assert (status, json.loads(text)["detail"]) == (413, words.REQUEST_TOO_LARGE.format(limit=16))
+
+
+def test_every_answer_forbids_foreign_scripts_pictures_and_frames(guarded):
+    _, headers, _ = fetch(guarded, "/")
+    policy = dict(part.split(" ", 1) for part in headers["content-security-policy"].split("; "))
+    assert policy["default-src"] == policy["frame-ancestors"] == "'self'"
+    assert not re.search(r"https?:|\*", headers["content-security-policy"])
+    assert headers["referrer-policy"] == "same-origin"
+
+
+def test_a_space_may_frame_the_page_and_others_when_they_are_named(monkeypatch):
+    monkeypatch.setenv("SPACE_ID", "ada/jakiro")
+    assert frame_ancestors().startswith("'self' https://")
+    monkeypatch.setenv("JAKIRO_FRAME_ANCESTORS", "https://moodle.example.org")
+    assert frame_ancestors() == "https://moodle.example.org"
+
+
+def test_deep_json_is_told_from_brackets_in_texts():
+    assert too_deep(b"[" * 40)
+    assert too_deep(b'{"a":' * 40)
+    assert not too_deep(json.dumps({"data": ["[" * 500, '"{' * 500]}).encode())
+    assert not too_deep(json.dumps({"data": [[]] * 200}).encode())
+
+
+@pytest.mark.parametrize(
+    ("path", "served"),
+    [("/", True), ("/config", True), ("/assets/a.js", True), ("/gradio_api/queue/join", True), ("/gradio_api/", False),
+     ("/assets/../x", False), ("/gradio_api/heartbeat/abc", True), ("/gradio_api/filex", False)],
+)  # fmt: skip
+def test_only_listed_addresses_are_served(path, served):
+    assert is_served(path) is served
+
+
+def test_logins_come_from_the_line_or_from_a_file(tmp_path):
+    file = tmp_path / "logins"
+    file.write_text("ada:one:two\n\ncharles:engine\n", encoding="utf-8")
+    assert read_logins(None) is None
+    assert read_logins("ada:engine") == [("ada", "engine")]
+    assert read_logins(str(file)) == [("ada", "one:two"), ("charles", "engine")]
+    with pytest.raises(ValueError, match="no file “nowhere”"):
+        read_logins("nowhere")
+    file.write_text("ada\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="needs a name, a colon and a password"):
+        read_logins(str(file))

@@ -1,0 +1,333 @@
+"""Limits are settings; the queue is fair and says place and time; what is kept is bounded."""
+
+import argparse
+import pickle
+import threading
+import time
+import tracemalloc
+import weakref
+
+import pytest
+
+from app.asking import Asking
+from app.devices.local import LocalDevice
+from app.page.handlers import begin
+from app.serving.limits import Limits
+from app.serving.pace import Pace
+from app.serving.runs import Runs, Visitor, trace_bytes
+from app.serving.turns import Turns
+from app.serving.worker import ModelService, Run
+from app.words import page as words
+from app.words.errors import for_visitors, sentence_of
+from jakiro.config import SamplingParams, TreeConfig
+from tests.app.fake import FakeGenerator
+
+
+def asking(text="Why?", length=8, methods=("jakiro",)) -> Asking:
+    return Asking(({"role": "user", "content": text},), SamplingParams(max_new_tokens=length), TreeConfig(), methods)
+
+
+def ready_service(generator, **limits) -> ModelService:
+    service = ModelService(LocalDevice(lambda: generator), Limits(**limits))
+    service.start()
+    assert service.wait_until_settled(5)
+    return service
+
+
+def finished(service, text="Why?", **options) -> Run:
+    run = Run(service, asking(text, **options))
+    run.start()
+    assert run.finished.wait(10)
+    return run
+
+
+def last_event(run):
+    last = None
+    while not run.events.empty():
+        last = run.events.get()
+    return last
+
+
+def test_an_option_beats_a_variable_and_a_variable_beats_the_default():
+    parser = argparse.ArgumentParser()
+    Limits.add_options(parser)
+    arguments = parser.parse_args(["--queue-length", "3"])
+    variables = {"JAKIRO_QUEUE_LENGTH": "9", "JAKIRO_MAX_NEW_TOKENS": "77"}
+    found = Limits.read(arguments, variables)
+    assert (found.queue_length, found.max_new_tokens) == (3, 77)
+    assert found.sessions == Limits().sessions
+
+
+def test_a_limit_that_makes_no_sense_is_refused_by_name():
+    with pytest.raises(ValueError, match=r"^--queue-length must be a whole number, at least 1; you gave 0\.$"):
+        Limits(queue_length=0)
+    with pytest.raises(ValueError, match=r"^The variable JAKIRO_SESSIONS must be a whole number; it is “many”\.$"):
+        Limits.read(None, {"JAKIRO_SESSIONS": "many"})
+
+
+@pytest.mark.parametrize(
+    ("text", "length", "sentence"),
+    [
+        ("x" * 101, 8, "Your prompt has 101 characters; this page reads 100. Shorten it by 1."),
+        ("Why?", 65, "Length must be at most 64 tokens here; ask for a shorter answer."),
+        ("a\ud800", 8, words.HALF_A_CHARACTER),
+    ],
+)
+def test_what_is_too_long_is_refused_before_anybody_waits(text, length, sentence):
+    limits = Limits(max_prompt_characters=100, max_new_tokens=64)
+    with pytest.raises(ValueError) as refusal:
+        limits.check(asking(text, length))
+    assert str(refusal.value) == sentence
+
+
+def test_prompts_with_too_many_tokens_are_refused_with_both_numbers():
+    service = ready_service(FakeGenerator(), max_prompt_tokens=5)
+    run = Run(service, service.limits.check(asking("one two three four five six seven")))
+    run.start()
+    run.finished.wait(5)
+    assert last_event(run) == ("error", None, "Your prompt has 7 tokens; this page reads 5. Shorten it by 2.")
+
+
+def test_the_eleventh_answer_of_a_minute_waits_for_the_first_to_be_a_minute_old():
+    seconds = [0.0]
+    pace = Pace(lambda: seconds[0])
+    for number in range(10):
+        seconds[0] = 4.0 * number
+        pace.admit({"visitor": 10, "address": 300})
+    with pytest.raises(ValueError) as refusal:
+        pace.admit({"visitor": 10, "address": 300})
+    assert str(refusal.value) == "That was 10 answers in a minute; the next one is free in 24 s."
+    pace.admit({"another": 10, "address": 300})
+    seconds[0] = 60.5
+    pace.admit({"visitor": 10, "address": 300})
+    seconds[0] = 200.0
+    pace.admit({"late": 1})
+    assert len(pace) == 1
+
+
+class Places:
+    def __init__(self, places=1):
+        self.places = places
+
+
+def turns_with(places=1, length=64) -> Turns:
+    device = Places(places)
+    return Turns(lambda: device, lambda: None, lambda: True, length)
+
+
+def test_everybodys_first_answer_comes_before_anybodys_second():
+    turns, order = turns_with(), []
+    gate = turns.take(threading.Event(), lambda _: None, "gate")
+    gate.__enter__()
+
+    def wait(turn):
+        with turn:
+            order.append(turn.group)
+
+    threads = []
+    for group in ("a", "a", "a", "b", "c", "b"):
+        threads.append(threading.Thread(target=wait, args=(turns.take(threading.Event(), lambda _: None, group),)))
+        threads[-1].start()
+    gate.__exit__()
+    for thread in threads:
+        thread.join(5)
+    assert order == ["a", "b", "c", "a", "b", "a"]
+    assert turns.numbers()["waiting"] == turns.numbers()["running"] == 0
+
+
+def test_as_many_answers_run_at_once_as_the_device_has_places():
+    turns = turns_with(places=2)
+    first, second, third = (turns.take(threading.Event(), lambda _: None) for _ in range(3))
+    first.__enter__()
+    second.__enter__()
+    assert turns.numbers() | {"mean_answer_seconds": None} == {
+        "running": 2, "waiting": 1, "mean_answer_seconds": None,
+    }  # fmt: skip
+    first.__exit__()
+    third.__enter__()
+    assert turns.numbers()["running"] == 2
+
+
+def test_who_waits_hears_place_and_time_from_the_mean_of_the_answers_before():
+    turns, said = turns_with(), []
+    turns._mean_seconds = 20.0
+    running = turns.take(threading.Event(), said.append)
+    running.__enter__()
+    halts = [threading.Event() for _ in range(2)]
+    waiting = [turns.take(halt, said.append) for halt in halts]
+    threads = [threading.Thread(target=turn.__enter__) for turn in waiting]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.05)
+    for halt in halts:
+        halt.set()
+    turns.wake()
+    for thread in threads:
+        thread.join(5)
+    assert said[0] == "You are number 1. About 20 s. What you see stays here until then."
+    assert said[1] == "You are number 2. About 40 s. What you see stays here until then."
+
+
+def test_a_full_queue_refuses_and_a_place_left_is_free_again():
+    service = ready_service(FakeGenerator(pace=1.0), queue_length=1)
+    first, second = Run(service, asking(length=200)), None
+    first.start()
+    while not service.turns.numbers()["running"]:
+        time.sleep(0.01)
+    second = Run(service, asking())
+    second.start()
+    with pytest.raises(ValueError, match=words.QUEUE_FULL):
+        Run(service, asking())
+    second.stop()
+    assert second.finished.wait(1)
+    Run(service, asking()).stop()
+    first.stop()
+
+
+def test_a_new_question_takes_the_place_of_the_old_one_and_a_program_is_told():
+    service = ready_service(FakeGenerator(pace=1.0))
+    runs, visitor = Runs(service.limits), Visitor("tab")
+    runs.admit(visitor)
+    run = Run(service, asking(length=200))
+    runs.add(visitor, run)
+    run.start()
+    with pytest.raises(ValueError, match="At most 1 of your questions"):
+        runs.admit(visitor, replace=False)
+    assert not run.finished.is_set()
+    runs.admit(visitor)
+    assert run.finished.wait(2)
+
+
+def test_finished_answers_are_forgotten_by_size_and_age_but_running_ones_stay():
+    seconds = [0.0]
+    service = ready_service(FakeGenerator(), kept_megabytes=1, kept_minutes=1)
+    runs = Runs(service.limits, lambda: seconds[0])
+    kept = []
+    for _ in range(40):
+        kept.append(finished(service, length=16))
+        runs.add(Visitor("tab"), kept[-1])
+    assert 1 < len(runs) < 40
+    assert runs.kept_bytes <= 2**20
+    with pytest.raises(ValueError, match="no longer kept"):
+        runs.traces(kept[0].id)
+    assert runs.traces(kept[-1].id)["jakiro"].text
+    running = Run(service, asking())
+    runs.add(Visitor("tab"), running)
+    seconds[0] = 61.0
+    with pytest.raises(ValueError, match="no longer kept"):
+        runs.traces(kept[-1].id)
+    assert len(runs) == 1
+    running.stop()
+
+
+def test_the_estimate_of_a_traces_memory_holds():
+    service = ready_service(FakeGenerator())
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    kept = [finished(service, length=64) for _ in range(10)]
+    used = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert 0.5 < sum(map(trace_bytes, kept)) / used < 2
+
+
+def test_what_crosses_to_a_device_and_back_is_plain_data():
+    service = ready_service(FakeGenerator())
+    request = pickle.loads(pickle.dumps(asking(methods=("autoregressive", "jakiro"))))
+    events = list(service.device.answer(request, threading.Event()))
+    assert pickle.loads(pickle.dumps(events)) == events
+    assert [event[0] for event in events[:2]] == ["header", "header"]
+    assert [event[::2] for event in events[-2:]] == [("end", "length"), ("end", "length")]
+
+
+class Big:
+    """Stands for an answer's tensors."""
+
+
+def break_after(generator, steps: int, error: Exception) -> list:
+    """Makes the next stream raise after some steps, with a big object in its frame; returns weak references to it."""
+    working, held = generator.stream, []
+
+    def broken(*arguments, **options):
+        stream = working(*arguments, **options)
+        whole = stream._steps
+
+        def some():
+            big = Big()
+            held.append(weakref.ref(big))
+            for _ in range(steps):
+                yield next(whole)
+            raise error
+
+        stream._steps = some()
+        generator.stream = working
+        return stream
+
+    generator.stream = broken
+    return held
+
+
+@pytest.mark.parametrize("kind", [MemoryError, RuntimeError])
+def test_out_of_memory_is_told_with_the_length_its_memory_is_freed_and_the_next_answer_works(kind):
+    generator = FakeGenerator()
+    service = ready_service(generator)
+    held = break_after(generator, 2, kind("CUDA out of memory. Tried to allocate 2 GiB"))
+    run = finished(service, length=64)
+    tokens = 40 + len(run.traces["jakiro"].token_ids)
+    assert last_event(run) == ("error", None, words.OUT_OF_MEMORY_AT.format(tokens=tokens))
+    assert held and held[0]() is None
+    assert last_event(finished(service)) == ("done", None, None)
+
+
+def test_an_error_in_the_middle_keeps_what_was_made_and_frees_the_place():
+    generator = FakeGenerator()
+    service = ready_service(generator)
+    break_after(generator, 3, KeyError("secret"))
+    run = finished(service, length=64)
+    assert last_event(run) == ("error", None, words.UNEXPECTED.format(kind="KeyError"))
+    assert len(run.traces["jakiro"].steps) == 3
+    assert last_event(finished(service)) == ("done", None, None)
+
+
+def test_a_reader_that_vanishes_holds_nothing_up():
+    service = ready_service(FakeGenerator())
+    abandoned = [finished(service) for _ in range(3)]
+    assert all(run.traces["jakiro"].end_reason == "length" for run in abandoned)
+    assert service.turns.numbers()["running"] == 0
+
+
+def test_sentences_name_no_folders_and_are_not_endless():
+    assert for_visitors("No folder “/srv/ada/models/tiny”.") == "No folder “…/tiny”."
+    assert for_visitors(r"cannot open C:\Users\ada\head.safetensors") == "cannot open …/head.safetensors"
+    assert for_visitors("Speeds are in tokens/s and/or steps.") == "Speeds are in tokens/s and/or steps."
+    assert for_visitors("a\ud800b") == "a?b"
+    assert len(for_visitors("x" * 10_000)) == 401
+    assert sentence_of(OSError("/srv/ada/x")) == words.UNEXPECTED.format(kind="OSError")
+
+
+def test_of_many_questions_in_the_same_moment_a_visitor_gets_as_many_as_may_run_at_once(monkeypatch):
+    generator = FakeGenerator()
+    generator.gate.clear()
+    service = ready_service(generator, answers_at_once=2)
+    runs, visitor, refusals, together = Runs(service.limits), Visitor("tab"), [], threading.Barrier(8)
+    make = Run.__init__
+
+    def make_slowly(*arguments, **options):
+        time.sleep(0.02)
+        make(*arguments, **options)
+
+    monkeypatch.setattr(Run, "__init__", make_slowly)
+
+    def ask_now():
+        together.wait()
+        try:
+            begin(service, runs, visitor, asking(), replace=False)
+        except ValueError as refusal:
+            refusals.append(str(refusal))
+
+    threads = [threading.Thread(target=ask_now) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    generator.gate.set()
+    assert refusals == [words.TOO_MANY_AT_ONCE.format(limit=2)] * 6

@@ -1,0 +1,82 @@
+"""The relay between a page and its workers, with a stand-in for Ray: an answer ends, whatever is raised on the way."""
+
+import sys
+from types import ModuleType
+
+import pytest
+
+from app.devices.remote import FAILED
+from app.words import page as words
+from tests.app.conftest import run_apart
+
+HEADER, STEP = ("header", "jakiro", None), ("step", "jakiro", "a step")
+
+
+class RayError(Exception):
+    """Named as Ray's own."""
+
+
+class Response:
+    """One streamed answer: its events, and the error that ends it."""
+
+    def __init__(self, events: list, error: Exception | None) -> None:
+        self.events, self.error = events, error
+
+    async def __aiter__(self):
+        for event in self.events:
+            yield event
+        if self.error is not None:
+            raise self.error
+
+
+class Handle:
+    """Stands for the application's handle; gives the prepared responses one after the other."""
+
+    def __init__(self, responses: list[Response]) -> None:
+        self.responses, self.answer = responses, self
+
+    def options(self, **_) -> "Handle":
+        return self
+
+    def remote(self, _) -> Response:
+        return self.responses.pop(0)
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """All that a page gets of one answer whose attempts go as told, up to the end."""
+    ray, serve, exceptions = (ModuleType(name) for name in ("ray", "ray.serve", "ray.exceptions"))
+    serve.deployment = lambda **_: lambda worker: worker
+    exceptions.RayError = RayError
+    ray.serve, ray.exceptions = serve, exceptions
+    for module in (ray, serve, exceptions):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.delitem(sys.modules, "app.devices.ray_workers", raising=False)
+    from app.devices.ray_workers import Relay
+
+    async def read(responses: list[Response]) -> list:
+        serve.get_app_handle = lambda _: Handle(responses)
+        relay, events = Relay(), []
+        await relay.open("key", None)
+        for _ in range(20):
+            events += await relay.take("key")
+            if events and events[-1] is None:
+                await relay.close("key")
+                return events
+        raise AssertionError(f"no end came behind {events}")
+
+    yield lambda *responses: run_apart(read(list(responses)))
+    sys.modules.pop("app.devices.ray_workers", None)
+
+
+def test_an_answer_comes_whole_with_its_end(taken):
+    assert taken(Response([HEADER, STEP], None)) == [HEADER, STEP, None]
+
+
+def test_a_worker_lost_before_its_first_step_is_replaced_and_headers_come_once(taken):
+    assert taken(Response([HEADER], RayError()), Response([HEADER, STEP], None)) == [HEADER, STEP, None]
+
+
+@pytest.mark.parametrize("error", [RayError(), RuntimeError("the deployment is unavailable")])
+def test_a_worker_lost_later_and_any_other_error_are_told_and_end_the_answer(taken, error):
+    assert taken(Response([HEADER, STEP], error)) == [HEADER, STEP, (FAILED, None, words.RAY_WORKER_LOST), None]

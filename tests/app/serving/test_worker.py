@@ -1,0 +1,226 @@
+"""The model serves one answer at a time, in order, and is free soon after Stop or a closed tab."""
+
+import json
+import threading
+import time
+
+import pytest
+
+from app.asking import Asking
+from app.devices.local import LocalDevice
+from app.page import handlers
+from app.serving.limits import Limits
+from app.serving.runs import Runs, Visitor
+from app.serving.worker import ModelService, Run, batches
+from app.words import page as words
+from jakiro.config import SamplingParams, TreeConfig
+from tests.app.fake import FakeGenerator
+
+
+def ready_service(generator) -> ModelService:
+    service = ModelService(LocalDevice(lambda: generator))
+    service.start()
+    assert service.wait_until_settled(5)
+    return service
+
+
+def asking(methods=("autoregressive", "jakiro"), length=256) -> Asking:
+    messages = ({"role": "user", "content": "Why?"},)
+    return Asking(messages, SamplingParams(max_new_tokens=length), TreeConfig(), methods)
+
+
+def events_of(run: Run) -> list:
+    return [event for batch in batches(run.events, 0.01) for event in batch]
+
+
+def test_a_race_gives_headers_before_steps_and_equal_texts():
+    run = Run(ready_service(FakeGenerator()), asking())
+    run.start()
+    events = events_of(run)
+    first_step = next(i for i, event in enumerate(events) if event[0] == "step")
+    assert [event[:2] for event in events[:first_step]] == [("header", "autoregressive"), ("header", "jakiro")]
+    assert events[-1] == ("done", None, None)
+    assert [event for event in events if event[0] == "end"] == [
+        ("end", "autoregressive", "eos"),
+        ("end", "jakiro", "eos"),
+    ]
+    assert run.traces["autoregressive"].token_ids == run.traces["jakiro"].token_ids
+
+
+def test_an_answer_of_one_token_has_a_header_and_an_end_but_no_steps():
+    run = Run(ready_service(FakeGenerator()), asking(("jakiro",), length=1))
+    run.start()
+    assert [event[0] for event in events_of(run)] == ["header", "end", "done"]
+    assert run.traces["jakiro"].text == "The"
+
+
+def test_stop_frees_the_model_and_keeps_what_was_made():
+    generator = FakeGenerator(pace=1.0)
+    run = Run(ready_service(generator), asking())
+    run.start()
+    time.sleep(0.4)
+    stopped_at = time.monotonic()
+    run.stop()
+    events = events_of(run)
+    assert time.monotonic() - stopped_at < 1
+    assert generator.active == 0 and generator.closed == 2
+    assert ("end", "jakiro", "stopped") in events
+    assert run.traces["jakiro"].steps
+
+
+def test_two_answers_never_run_at_the_same_time():
+    generator = FakeGenerator(pace=0.05)
+    service = ready_service(generator)
+    runs = [Run(service, asking(("jakiro",))) for _ in range(3)]
+    for run in runs:
+        run.start()
+    for run in runs:
+        assert events_of(run)[-1][0] == "done"
+    assert generator.most_active == 1
+
+
+def test_an_answer_for_which_there_is_no_thread_gives_its_place_back(monkeypatch):
+    service = ready_service(FakeGenerator())
+    run = Run(service, asking(("jakiro",), length=4))
+
+    def no_thread():
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(run._thread, "start", no_thread)
+    with pytest.raises(RuntimeError, match="new thread"):
+        run.start()
+    assert run.finished.is_set() and service.turns.numbers()["waiting"] == 0
+    after = Run(service, asking(("jakiro",), length=4))
+    after.start()
+    assert events_of(after)[-1] == ("done", None, None)
+
+
+def test_those_who_wait_hear_their_place_and_can_leave():
+    service = ready_service(FakeGenerator(pace=1.0))
+    first, second = Run(service, asking()), Run(service, asking())
+    first.start()
+    second.start()
+    assert second.events.get(timeout=2) == ("wait", None, words.WAITING_IN_QUEUE.format(position=1))
+    second.stop()
+    assert second.events.get(timeout=2)[0] == "done"
+    first.stop()
+    assert second.traces == {}
+
+
+def test_asking_while_the_model_loads_waits_and_starts_by_itself():
+    may_load = threading.Event()
+
+    def load():
+        may_load.wait(5)
+        return FakeGenerator()
+
+    service = ModelService(LocalDevice(load))
+    service.start()
+    run = Run(service, asking())
+    run.start()
+    assert run.events.get(timeout=2) == ("wait", None, words.WAITING_FOR_MODEL)
+    may_load.set()
+    assert events_of(run)[-1][0] == "done"
+
+
+def test_the_device_is_measured_before_the_first_answer_and_asking_meanwhile_waits():
+    may_measure, measured = threading.Event(), []
+
+    class Measuring(FakeGenerator):
+        @property
+        def profile(self):
+            measured.append(may_measure.wait(5))
+
+    service = ModelService(LocalDevice(Measuring))
+    service.start()
+    deadline = time.monotonic() + 5
+    while service.chip()["text"] != words.CHIP_MEASURING and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert service.chip()["state"] == "loading"
+    run = Run(service, asking())
+    run.start()
+    assert run.events.get(timeout=2) == ("wait", None, words.WAITING_FOR_MODEL)
+    may_measure.set()
+    assert events_of(run)[-1][0] == "done"
+    assert measured == [True]
+    assert service.chip()["title"].startswith(words.CHIP_READY_TITLE)
+
+
+def test_a_model_that_cannot_be_loaded_is_an_error_in_words():
+    def load():
+        raise FileNotFoundError("No folder “x”.")
+
+    service = ModelService(LocalDevice(load))
+    service.start()
+    assert service.wait_until_settled(5)
+    assert service.chip()["state"] == "failed"
+    run = Run(service, asking())
+    run.start()
+    assert events_of(run) == [("error", None, "The model could not be loaded: No folder “x”.")]
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (ValueError("Your prompt has 9 tokens."), "Your prompt has 9 tokens."),
+        (RuntimeError("CUDA out of memory. Tried to …"), words.OUT_OF_MEMORY),
+        (KeyError("x"), words.UNEXPECTED.format(kind="KeyError")),
+    ],
+)
+def test_errors_while_answering_become_one_sentence_and_the_next_request_works(error, sentence):
+    generator = FakeGenerator()
+    service = ready_service(generator)
+    working = generator.race
+    generator.race = lambda *_, **__: (_ for _ in ()).throw(error)
+    run = Run(service, asking())
+    run.start()
+    assert events_of(run) == [("error", None, sentence)]
+    generator.race = working
+    run = Run(service, asking())
+    run.start()
+    assert events_of(run)[-1][0] == "done"
+
+
+def test_a_closed_generator_stops_its_run():
+    generator, runs = FakeGenerator(pace=1.0), Runs(Limits())
+    service = ready_service(generator)
+    values = ("Why?", 0, 1, 0, 0, 256, words.FIXED, 23, 5, False, True, False, words.EXACT, "", [])
+    updates = handlers.generate(service, runs, Visitor("tab"), values)
+    next(updates)
+    updates.close()
+    deadline = time.monotonic() + 2
+    while generator.active and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert generator.active == 0
+
+
+def test_updates_overlap_in_order_and_the_last_one_repeats_nothing():
+    service, runs = ready_service(FakeGenerator(pace=0.2)), Runs(Limits())
+    values = ("Why?", 0, 1, 0, 0, 256, words.FIXED, 23, 5, False, True, False, words.EXACT, "", [])
+    updates = list(handlers.generate(service, runs, Visitor("tab"), values))
+    assert all(len(update["ticks"]) <= handlers.KEPT_TICKS for update in updates)
+    numbers = [max(map(int, update["ticks"])) for update in updates]
+    assert numbers == list(range(len(updates)))
+    assert len(updates[-1]["ticks"]) == 1
+    sent = {int(number): tick for update in updates for number, tick in update["ticks"].items()}
+    run_id = updates[0]["run"]
+    assert handlers.missed_ticks(runs, run_id, 0) == [sent[number] for number in numbers]
+    assert handlers.missed_ticks(runs, run_id, 3) == [sent[number] for number in numbers[3:]]
+    for run, first in (("another", 0), (run_id, -1), (run_id, "0"), (None, 0), (run_id, None)):
+        assert handlers.missed_ticks(runs, run, first) is None
+    events = [event for number in numbers for event in json.loads(sent[number])]
+    for method, trace in runs.traces(run_id).items():
+        assert "".join(payload[3] for kind, lane, payload in events if (kind, lane) == ("step", method)) == trace.text
+        assert ["end", method, "eos"] in events
+    assert events[-1] == ["done", None, None]
+
+
+def test_a_session_that_left_is_forgotten():
+    service, runs = ready_service(FakeGenerator()), Runs(Limits())
+    values = ("Why?", 0, 1, 0, 0, 8, words.FIXED, 23, 5, False, False, False, words.EXACT, "", [])
+    run_id = list(handlers.generate(service, runs, Visitor("tab"), values))[-1]["run"]
+    runs.drop("another")
+    assert runs.traces(run_id)
+    runs.drop("tab")
+    with pytest.raises(ValueError, match="no longer kept"):
+        runs.traces(run_id)

@@ -1,0 +1,161 @@
+"""The doctor for pairs: a good one runs, and the cause of every broken one is named before a large model is read."""
+
+import json
+
+import pytest
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig
+
+from jakiro.cli import main as cli
+from jakiro.cli.doctor import examine
+from jakiro.config import DraftConfig
+from jakiro.heads.checkpoint import CONFIG_NAME, WEIGHTS_NAME, save_head
+from jakiro.heads.jakiro import JakiroHead
+from jakiro.zoo import placement
+from jakiro.zoo import table as zoo
+from tests.support import byte_tokenizer, tiny_head, tiny_model, tiny_target
+
+
+@pytest.fixture
+def pair(tmp_path, monkeypatch):
+    """Folders of a tiny target and a head that belongs to it."""
+    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
+    save_head(tiny_head(tiny_target()), tmp_path / "head")
+    tiny_model().save_pretrained(tmp_path / "target")
+    byte_tokenizer().save_pretrained(tmp_path / "target")
+    return tmp_path
+
+
+def report(pair, **options):
+    return list(examine(str(pair / "target"), str(pair / "head"), "cpu", "float32", **options))
+
+
+def test_a_good_pair_is_described_and_run(pair):
+    found = report(pair)
+    assert all(finding.ok for finding in found)
+    text = "\n".join(f"{finding.what}: {finding.found}" for finding in found)
+    assert "target: llama, hidden size 64, 4 query and 2 key/value heads, vocabulary 260" in text
+    assert "head: 2 experts, summed fusion" in text and "from head.safetensors" in text
+    assert "pair: sizes, vocabulary and rotary embedding agree" in text and "free on cpu" in text
+    assert "plain decoding: 32 tokens" in text and "with the head: 32 tokens" in text and "τ" in text
+    assert "the same as plain decoding's over 32 tokens" in text
+
+
+def test_a_target_alone_is_run_plainly_and_a_missing_chat_template_is_said(pair):
+    path = pair / "target" / "chat_template.jinja"
+    path.unlink()
+    found = list(examine(str(pair / "target"), "none", "cpu", "float32"))
+    text = "\n".join(finding.found for finding in found)
+    assert all(finding.ok for finding in found)
+    assert "no chat template; a plain dialogue form is used" in text and "with the head" not in text
+
+
+def changed_config(folder, **values):
+    path = folder / CONFIG_NAME
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def another_head(pair, **values):
+    fields = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 260}
+    save_head(JakiroHead(DraftConfig(**(fields | {"expert_intermediate_size": 64} | values))), pair / "head")
+
+
+def damaged_weights(pair):
+    path = pair / "head" / WEIGHTS_NAME
+    path.write_bytes(path.read_bytes()[:1000])
+
+
+def without_a_tensor(pair):
+    tensors = load_file(pair / "head" / WEIGHTS_NAME)
+    del tensors["layers.0.mlp_moe.gate.weight"]
+    save_file(tensors, pair / "head" / WEIGHTS_NAME)
+
+
+def official_with_four_experts(pair):
+    (pair / "head" / WEIGHTS_NAME).rename(pair / "head" / "model.safetensors")
+    values = {"model_type": "llama", "intermediate_size": 64, "num_local_experts": 4, "hidden_size": 64}
+    (pair / "head" / CONFIG_NAME).write_text(json.dumps(values))
+
+
+def recurrent_target(pair):
+    AutoConfig.for_model("mamba", hidden_size=64, vocab_size=260).save_pretrained(pair / "target")
+
+
+def encoder_decoder_target(pair):
+    AutoConfig.for_model("t5", d_model=64, vocab_size=260).save_pretrained(pair / "target")
+
+
+BROKEN = {
+    "another hidden size": (
+        lambda pair: another_head(pair, hidden_size=32),
+        "pair",
+        "hidden size 32, the target 64",
+    ),
+    "another vocabulary": (lambda pair: another_head(pair, vocab_size=300), "pair", "vocabulary 300, the target 260"),
+    "other heads": (
+        lambda pair: another_head(pair, num_attention_heads=8),
+        "pair",
+        "number of attention heads 8, the target 4",
+    ),
+    "another rotary base": (
+        lambda pair: changed_config(pair / "head", rope_parameters={"rope_type": "default", "rope_theta": 500000.0}),
+        "pair",
+        "RoPE base 500,000, the target 10,000",
+    ),
+    "another rotary scaling": (
+        lambda pair: changed_config(
+            pair / "head", rope_parameters={"rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0}
+        ),
+        "pair",
+        "RoPE scaling factor 2.0, rope_type linear, the target factor none, rope_type default",
+    ),
+    "a config of other weights": (
+        lambda pair: changed_config(pair / "head", expert_intermediate_size=32),
+        "head",
+        "its config means",
+    ),
+    "damaged weights": (damaged_weights, "head", "head.safetensors is broken"),
+    "a missing tensor": (without_a_tensor, "head", "missing ['layers.0.mlp_moe.gate.weight']"),
+    "no weights": (lambda pair: (pair / "head" / WEIGHTS_NAME).unlink(), "head", "head.safetensors is missing"),
+    "too many experts": (official_with_four_experts, "head", "has 4 experts, Jakiro runs 1 or 2"),
+    "a recurrent target": (recurrent_target, "target", "mamba has layers of the kind"),
+    "an encoder-decoder target": (encoder_decoder_target, "target", "t5 is an encoder-decoder model"),
+    "no target": (lambda pair: (pair / "target" / CONFIG_NAME).unlink(), "target", "could not be loaded"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_the_cause_of_a_broken_pair_is_named_without_reading_the_target(name, pair, monkeypatch):
+    monkeypatch.setattr(zoo, "load_target", lambda *a, **k: pytest.fail("the target's weights were read"))
+    break_it, what, words = BROKEN[name]
+    break_it(pair)
+    last = report(pair)[-1]
+    assert not last.ok and last.what == what and words in last.found
+    assert "\n" not in last.found
+
+
+def test_a_target_too_large_is_named_with_both_numbers(pair, monkeypatch):
+    monkeypatch.setattr(placement, "free_memory", lambda device: 400_000)
+    last = report(pair)[-1]
+    assert last.what == "memory" and "needs about" in last.found and "cpu has 0.4 MB free" in last.found
+
+
+def test_the_command_reports_a_pair_and_fails_for_a_broken_one(pair, capsys):
+    arguments = ["doctor", "--target", str(pair / "target"), "--head", str(pair / "head"), "--device", "cpu"]
+    assert run(capsys, *arguments, "--no-run")[0] == 0
+    another_head(pair, vocab_size=300)
+    code, out = run(capsys, *arguments)
+    assert code == 1 and "problem pair: " in out and "vocabulary 300, the target 260" in out
+
+
+def test_the_command_exports(pair, capsys):
+    arguments = ["export", "--head", str(pair / "head"), "--out", str(pair / "out"), "--format"]
+    assert run(capsys, *arguments, "eagle")[0] == 2
+    assert run(capsys, *arguments, "hub")[0] == 0
+    assert (pair / "out" / "README.md").is_file()
+
+
+def run(capsys, *arguments):
+    with pytest.raises(SystemExit) as exit_info:
+        cli.main(list(arguments))
+    return exit_info.value.code or 0, capsys.readouterr().out

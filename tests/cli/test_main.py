@@ -1,0 +1,211 @@
+"""The command line: text to stdout, numbers to stderr, one sentence for what goes wrong."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from rich.console import Console
+
+from jakiro.cli import doctor
+from jakiro.cli import main as cli
+from jakiro.cli.race_view import race_table
+from jakiro.trace import Trace
+from jakiro.zoo import table as zoo
+from tests.bench.scripted import ScriptedGenerator, trace
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def generator(monkeypatch):
+    scripted = ScriptedGenerator()
+    monkeypatch.setattr(cli, "_load", lambda *arguments: scripted)
+    return scripted
+
+
+def run(capsys, *arguments):
+    """Exit code, stdout and stderr of one command."""
+    with pytest.raises(SystemExit) as exit_info:
+        cli.main(list(arguments))
+    captured = capsys.readouterr()
+    return exit_info.value.code or 0, captured.out, captured.err
+
+
+def test_generate_writes_the_text_to_stdout_and_the_numbers_to_stderr(generator, capsys):
+    code, out, err = run(capsys, "generate", "--prompt", "hi")
+    assert (code, out) == (0, "xxxxx\n")
+    assert "5 tokens · 250.0 tokens/s · τ 2.00 over 2 steps · step 2.0 + 5.0 + 1.0 ms" in err
+    assert "ended: eos" in err and "A notice." in err
+
+
+def test_generate_passes_every_setting_on(generator, capsys):
+    options = ["--temperature", "0.5", "--top-p", "0.9", "--top-k", "7", "--seed", "3", "--max-new-tokens", "9"]
+    options += ["--nodes", "10", "--depth", "3", "--width", "4", "--method", "autoregressive"]
+    run(capsys, "generate", "--prompt", "hi", *options)
+    prompt, sampling, method, tree = generator.calls[0]
+    assert (prompt, method) == ("hi", "autoregressive")
+    values = (sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed, sampling.max_new_tokens)
+    assert values == (0.5, 0.9, 7, 3, 9)
+    assert (tree.nodes, tree.depth, tree.width, tree.policy) == (10, 3, 4, "fixed")
+    run(capsys, "generate", "--prompt", "hi")
+    assert generator.calls[1][3] is None
+
+
+def test_a_trace_is_written_and_read_back(generator, capsys, tmp_path):
+    code, _, _ = run(capsys, "generate", "--prompt", "hi", "--trace", str(tmp_path / "out.json"))
+    written = Trace.from_json((tmp_path / "out.json").read_text(encoding="utf-8"))
+    assert code == 0 and written.token_ids == [1, 2, 3, 4, 9] and written.tau == 2.0
+
+
+def test_an_answer_that_ends_with_the_prefill_is_still_written(generator, capsys, monkeypatch):
+    monkeypatch.setattr(generator, "run", lambda *arguments: trace("jakiro", 9, []))
+    code, out, err = run(capsys, "generate", "--prompt", "hi")
+    assert (code, out) == (0, "x\n")
+    assert "1 token · prefill 5 ms" in err
+
+
+def test_race_ends_with_speeds_and_the_verdict_on_the_text(generator, capsys):
+    code, out, _ = run(capsys, "race", "--prompt", "hi")
+    assert code == 0
+    assert "plain decoding" in out and "Jakiro" in out
+
+
+def test_a_race_table_compares_with_the_first_lane():
+    scripted = ScriptedGenerator()
+    console = Console(width=160)
+    with console.capture() as capture:
+        console.print(
+            race_table({method: scripted.run("hi", method=method) for method in ("autoregressive", "jakiro")})
+        )
+    text = capture.get()
+    assert "250.0" in text and "2.50×" in text and "yes" in text
+    other = trace("jakiro", 1, [(2, 7)], candidates=1)
+    with console.capture() as capture:
+        console.print(race_table({"autoregressive": scripted.run("hi", method="autoregressive"), "jakiro": other}))
+    assert "no, from token 2" in capture.get()
+
+
+def test_bench_prints_tables_and_writes_its_results(generator, capsys, tmp_path):
+    options = ["--methods", "autoregressive,jakiro", "--limit", "2", "--seeds", "0-1", "--nodes", "8,24"]
+    code, out, _ = run(capsys, "bench", *options, "--out", str(tmp_path))
+    assert code == 0 and "by category" in out
+    values = json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))
+    assert len(values["runs"]) == 2 * 2 * 2 * 3
+    assert values["settings"]["seeds"] == [0, 1]
+
+
+def test_bench_check_identical_says_how_many_texts_differ(generator, capsys, tmp_path):
+    options = ["bench", "--check-identical", "--limit", "2", "--nodes", "24", "--out", str(tmp_path)]
+    code, out, _ = run(capsys, *options)
+    assert code == 0 and "0 of 4 texts differ; 20 tokens compared, tau 2.00, bit-identical" in " ".join(out.split())
+    generator.drafted_ids = ((2, 3, 8), (9,))
+    code, out, _ = run(capsys, *options, "--temperatures", "0.5")
+    assert code == 1 and "2 of 6 texts differ" in " ".join(out.split())
+    assert "token 3, margin 2.00e-01" in " ".join(out.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["generate", "--prompt", ""], "Type a question first."),
+        (["generate", "--prompt", "x", "--temperature", "-1"], "Temperature must be between 0 and 2; you gave -1.0."),
+        (["generate", "--prompt", "x", "--temperature", "nan"], "Temperature must be between 0 and 2; you gave nan."),
+        (["generate", "--prompt", "x", "--max-new-tokens", "0"], "Length must be at least 1 token; you gave 0."),
+        (["race", "--prompt", "x", "--nodes", "0"], "Tree nodes must be 1 to 256; you gave 0."),
+        (["bench", "--temperatures", "warm"], "--temperatures takes a comma list of numbers; “warm” is none."),
+        (["bench", "--prompts", "nothing.jsonl"], "There is no prompt file nothing.jsonl."),
+        (["generate", "--prompt", "x", "--trace", "/no/such/folder/t.json"], "There is no folder /no/such/folder"),
+    ],
+)
+def test_bad_input_is_one_sentence_before_any_model_is_loaded(arguments, sentence, capsys, monkeypatch):
+    monkeypatch.setattr(cli, "_load", lambda *arguments: pytest.fail("a model was loaded"))
+    code, out, err = run(capsys, *arguments)
+    assert (code, out) == (2, "")
+    assert err.strip().startswith(sentence) and len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--target", "gpt-0"], "Unknown target model “gpt-0”"),
+        (["--head", "nobody"], "Unknown draft head “nobody”"),
+        (["--dtype", "int3"], "Unknown dtype"),
+        (["--numerics", "wild"], "Numerics must be one of"),
+    ],
+)
+def test_unknown_models_and_settings_are_one_sentence(arguments, sentence, capsys):
+    code, out, err = run(capsys, "generate", "--prompt", "x", *arguments)
+    assert (code, out) == (2, "")
+    assert sentence in err and "Traceback" not in err
+
+
+def test_a_missing_option_is_a_usage_error(capsys):
+    code, _, err = run(capsys, "generate")
+    assert code == 2 and "--prompt" in err
+
+
+def test_stopping_keeps_what_was_decoded(generator, capsys, monkeypatch, tmp_path):
+    stream = generator.stream("hi")
+    steps = iter([next(stream)])
+
+    class Interrupted:
+        trace = stream.trace
+        close = stream.close
+
+        def __iter__(self):
+            yield from steps
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(generator, "stream", lambda *arguments, **options: Interrupted())
+    code, out, err = run(capsys, "generate", "--prompt", "hi", "--trace", str(tmp_path / "t.json"))
+    assert (code, out) == (130, "xxxx\n") and "ended: stopped" in err
+    assert (tmp_path / "t.json").is_file()
+
+
+def test_doctor_reports_without_loading_a_model(capsys, monkeypatch):
+    monkeypatch.setattr(zoo, "load_target", lambda *arguments: pytest.fail("a model was loaded"))
+    code, out, _ = run(capsys, "doctor")
+    assert code in (0, 1)
+    assert "target smollm2-135m-instruct" in out and "96 of our own" in out
+
+
+def test_doctor_names_a_head_for_other_weights(tmp_path, monkeypatch):
+    head = tmp_path / "heads" / "odd"
+    head.mkdir(parents=True)
+    (head / "config.json").write_text(json.dumps({"target_name": zoo.DEFAULT_TARGET, "target_sha256": "f" * 64}))
+    (head / "model.safetensors").write_bytes(b"")
+    for module in (zoo, doctor):
+        monkeypatch.setattr(module, "assets_folder", lambda: tmp_path)
+    found = [finding for finding in doctor.findings() if finding.what == "head odd"]
+    assert len(found) == 1 and not found[0].ok and "trained for weights ffffffffffff" in found[0].found
+
+
+def test_the_command_line_starts_without_torch():
+    code = "import sys; from jakiro import cli; print('torch' in sys.modules, 'transformers' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert result.stdout.split() == ["False", "False"]
+
+
+def test_python_m_jakiro_shows_its_commands():
+    result = subprocess.run([sys.executable, "-m", "jakiro", "--help"], cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0
+    for name in ("generate", "race", "bench", "corpus", "train", "doctor"):
+        assert name in result.stdout
+
+
+@pytest.mark.parametrize("name", ["corpus", "train"])
+def test_training_commands_keep_their_own_options(name, capsys, monkeypatch):
+    called = []
+
+    def command(tokens: int, out: str = "here"):
+        called.append((tokens, out))
+
+    monkeypatch.setitem(sys.modules, "jakiro.training.commands", SimpleNamespace(corpus=command, train=command))
+    monkeypatch.setattr("jakiro.training.commands", sys.modules["jakiro.training.commands"], raising=False)
+    assert run(capsys, name, "5", "--out", "there")[0] == 0
+    assert called == [(5, "there")]
+    code, out, _ = run(capsys, name, "--help")
+    assert code == 0 and "--out" in out

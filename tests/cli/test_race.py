@@ -1,0 +1,76 @@
+"""A race: lanes share one device, and the one whose own clock is behind steps next."""
+
+from types import SimpleNamespace
+
+from jakiro.config import SamplingParams
+from jakiro.generator import Race
+from jakiro.trace import Trace
+from tests.support import TREE, assert_drafting_took_part
+
+SAMPLING = SamplingParams(0.9, seed=5, max_new_tokens=40)
+
+
+def test_every_step_is_taken_by_the_lane_whose_own_clock_is_behind(scripted):
+    race = scripted.race("Who wins?", SAMPLING, tree=TREE)
+    assert set(race.traces) == {"autoregressive", "jakiro"}
+    clocks, order = {"autoregressive": 0.0, "jakiro": 0.0}, []
+    for method, step in race:
+        running = [name for name in clocks if name == method or race.traces[name].end_reason is None]
+        assert clocks[method] == min(clocks[name] for name in running)
+        clocks[method] += step.total_ms / 1000
+        order.append(method)
+    assert len(set(order)) == 2
+    assert clocks["jakiro"] == sum(step.total_ms / 1000 for step in race.traces["jakiro"].steps)
+
+
+def test_lanes_write_the_same_text_as_each_other_and_as_when_they_run_alone(scripted):
+    race = scripted.race("Who wins?", SAMPLING, tree=TREE)
+    for _ in race:
+        pass
+    alone = scripted.run("Who wins?", SAMPLING, tree=TREE)
+    plain, jakiro = race.traces["autoregressive"], race.traces["jakiro"]
+    assert plain.token_ids == jakiro.token_ids == alone.token_ids
+    assert plain.text == jakiro.text == alone.text
+    assert plain.end_reason == jakiro.end_reason == "length"
+    assert (plain.header.method, jakiro.header.method) == ("autoregressive", "jakiro")
+    assert_drafting_took_part(jakiro.steps)
+    assert [len(step.accepted_path) for step in jakiro.steps] == [len(step.accepted_path) for step in alone.steps]
+
+
+class Lane:
+    """A stream whose steps take a known time."""
+
+    def __init__(self, step_ms, count):
+        self.step_ms, self.left = step_ms, count
+        self.trace = SimpleNamespace(decode_seconds=0.0)
+
+    @property
+    def finished(self):
+        return self.left == 0
+
+    def __next__(self):
+        self.left -= 1
+        self.trace.decode_seconds += self.step_ms / 1000
+        return self.step_ms
+
+
+def test_a_lane_three_times_slower_takes_a_third_of_the_steps_and_then_finishes_alone():
+    order = [name for name, _ in Race({"slow": Lane(3, 4), "fast": Lane(1, 6)})]
+    assert order == ["slow", "fast", "fast", "fast", "slow", "fast", "fast", "fast", "slow", "slow"]
+
+
+def test_closing_a_race_stops_both_lanes(scripted):
+    race = scripted.race("Who wins?", SAMPLING, tree=TREE)
+    for _ in range(3):
+        next(race)
+    race.close()
+    assert next(race, None) is None
+    assert {trace.end_reason for trace in race.traces.values()} == {"stopped"}
+    for trace in race.traces.values():
+        assert Trace.from_json(trace.to_json()) == trace
+
+
+def test_a_lane_that_ends_with_the_prefill_never_steps(scripted):
+    race = scripted.race("Who wins?", SamplingParams(max_new_tokens=1), tree=TREE)
+    assert list(race) == []
+    assert race.traces["jakiro"].token_ids == race.traces["autoregressive"].token_ids

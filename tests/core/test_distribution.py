@@ -1,0 +1,192 @@
+"""Sampled text has the target's distribution: enumerated on ten words, at temperatures ≠ 1 and top-p < 1.
+
+A choice is exact only if each of its parts is: the candidates' tokens, the bonus after a refusal, the bonus at a leaf.
+"""
+
+import itertools
+import math
+from collections import Counter
+
+import pytest
+import torch
+from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.core.sampling import KeyedNoise, NoiseRows
+from jakiro.core.tree import ancestor_mask
+from jakiro.core.verify import read_back, verify
+from jakiro.drafting.base import HeadDrafter
+from jakiro.generator import JakiroGenerator
+from jakiro.target.model import TargetModel
+from tests.support import DEVICE, tiny_head, tiny_model, tree_of, word_tokenizer
+
+NUM_WORDS = 10
+
+
+def warped_probs(logits, sampling):
+    """What transformers would sample from, in float64."""
+    scores = TemperatureLogitsWarper(sampling.temperature)(None, logits.float())
+    if sampling.top_k:
+        scores = TopKLogitsWarper(sampling.top_k)(None, scores)
+    if sampling.top_p < 1:
+        scores = TopPLogitsWarper(sampling.top_p)(None, scores)
+    return scores.double().softmax(-1)
+
+
+def assert_follows(counts, probs):
+    """Chi-square over cells that expect five or more, the rest pooled; and nothing impossible ever happened.
+
+    The bound is five standard deviations of the chi-square distribution above its mean.
+    """
+    total = sum(counts.values())
+    impossible = [outcome for outcome in counts if probs.get(outcome, 0.0) == 0.0]
+    assert not impossible, impossible
+    rare_seen, rare_expected, statistic, cells = 0.0, 0.0, 0.0, 0
+    for outcome, prob in probs.items():
+        expected = prob * total
+        if expected < 5:
+            rare_seen, rare_expected = rare_seen + counts[outcome], rare_expected + expected
+            continue
+        statistic, cells = statistic + (counts[outcome] - expected) ** 2 / expected, cells + 1
+    if rare_expected >= 5:
+        statistic, cells = statistic + (rare_seen - rare_expected) ** 2 / rare_expected, cells + 1
+    freedom = cells - 1
+    assert freedom >= 2
+    assert statistic < freedom + 5 * math.sqrt(2 * freedom), f"chi-square {statistic:.1f} with {freedom} cells"
+
+
+SAMPLINGS = {
+    "temperature": SamplingParams(temperature=0.7),
+    "nucleus": SamplingParams(temperature=1.4, top_p=0.8),
+    "top-k and nucleus": SamplingParams(temperature=0.8, top_p=0.9, top_k=5),
+}
+
+
+def with_seed(sampling, seed, max_new_tokens=256):
+    return SamplingParams(sampling.temperature, sampling.top_p, sampling.top_k, seed, max_new_tokens)
+
+
+# A target whose logits depend on the last word only, and a tree that guesses likely and unlikely words.
+TABLE = torch.randn((NUM_WORDS, NUM_WORDS), generator=torch.Generator().manual_seed(4)).mul(0.8).to(DEVICE)
+START = 3
+
+
+def guessing_tree(probs):
+    """Likely and unlikely words after the root, likely ones after the first two, one on the third level."""
+    first = probs[START].argsort(descending=True).tolist()
+    tokens, parents = [START, *first[:3], first[-1]], [-1, 0, 0, 0, 0]
+    for parent in (1, 2):
+        for token in probs[tokens[parent]].argsort(descending=True).tolist()[:2]:
+            tokens.append(token)
+            parents.append(parent)
+    tokens.append(int(probs[tokens[5]].argmax()))
+    parents.append(5)
+    return tree_of(tokens, parents)
+
+
+def steps_of(tree, sampling, root_position):
+    """The outcome of verifying one tree against the table."""
+    noise = KeyedNoise(sampling.seed)
+    rows = NoiseRows(noise, torch.arange(NUM_WORDS, device=DEVICE))
+    mask = ancestor_mask(tree.parents, tree.max_depth)
+    return read_back(tree, verify(tree, mask, TABLE[tree.token_ids], sampling, noise, root_position, rows))
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+def test_verified_paths_and_their_bonus_follow_the_enumerated_distribution(sampling):
+    probs = warped_probs(TABLE, sampling)
+    tree = guessing_tree(probs)
+    parents, tokens = tree.parents.tolist(), tree.token_ids.tolist()
+    children = {(parents[node], tokens[node]): node for node in range(1, len(tokens))}
+
+    expected: dict[tuple[int, ...], float] = {}
+
+    def enumerate_from(node, words, prob):
+        for word, p in enumerate(probs[tokens[node]].tolist()):
+            child = children.get((node, word))
+            if child is None:
+                expected[(*words, word)] = prob * p
+            else:
+                enumerate_from(child, (*words, word), prob * p)
+
+    enumerate_from(0, (), 1.0)
+    assert sum(expected.values()) == pytest.approx(1.0)
+    counts, ends = Counter(), Counter()
+    for seed in range(2000):
+        outcome = steps_of(tree, with_seed(sampling, seed), root_position=seed % 7)
+        counts[(*outcome.accepted_ids, outcome.bonus_token_id)] += 1
+        ends[outcome.accepted_path[-1] if outcome.accepted_path else 0] += 1
+    assert_follows(counts, expected)
+    leaf = len(tokens) - 1
+    assert ends[leaf] > 20 and ends[0] > 100
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+def test_the_bonus_at_a_leaf_follows_the_warped_distribution_after_it(sampling):
+    probs = warped_probs(TABLE, sampling)
+    word = int(probs[START].argmax())
+    tree, counts = tree_of([START, word], [-1, 0]), Counter()
+    for seed in range(1500):
+        outcome = steps_of(tree, with_seed(sampling, seed), root_position=11)
+        if outcome.accepted_path == [1]:
+            counts[outcome.bonus_token_id] += 1
+    assert sum(counts.values()) > 200
+    assert_follows(counts, {index: p for index, p in enumerate(probs[word].tolist()) if p > 0})
+
+
+@pytest.fixture(scope="module")
+def words():
+    """A ten-word model and, beside it, the stock copy that is enumerated."""
+    model = tiny_model(seed=2, vocab_size=NUM_WORDS, hidden_size=16, layers=1)
+    target = TargetModel(tiny_model(seed=2, vocab_size=NUM_WORDS, hidden_size=16, layers=1), word_tokenizer())
+    return model, JakiroGenerator(target, HeadDrafter(tiny_head(target)))
+
+
+PROMPT = "the small cat"
+
+
+@torch.no_grad()
+def enumerated_text(model, sampling, length):
+    """Probability of every text of so many words after the prompt, by a stock model."""
+    prompt = word_tokenizer()(PROMPT)["input_ids"]
+    texts = list(itertools.product(range(NUM_WORDS), repeat=length))
+    ids = torch.tensor([[*prompt, *text] for text in texts], device=DEVICE)
+    probs = warped_probs(model(input_ids=ids).logits.flatten(0, 1), sampling).view(*ids.shape, NUM_WORDS)
+    joint = torch.ones(len(texts), dtype=torch.float64, device=DEVICE)
+    for index in range(length):
+        position = len(prompt) + index
+        joint *= probs[:, position - 1].gather(-1, ids[:, position : position + 1])[:, 0]
+    return {text: prob for text, prob in zip(texts, joint.tolist(), strict=True) if prob > 0}
+
+
+@pytest.mark.parametrize("sampling", list(SAMPLINGS.values())[1:], ids=list(SAMPLINGS)[1:])
+def test_whole_answers_follow_the_enumerated_distribution(words, sampling):
+    model, generator = words
+    tree, counts, steps = TreeConfig(width=3, depth=3, nodes=8), Counter(), []
+    for seed in range(500):
+        trace = generator.run(PROMPT, with_seed(sampling, seed, max_new_tokens=3), tree=tree, raw=True)
+        counts[tuple(trace.token_ids)] += 1
+        steps += trace.steps
+    expected = enumerated_text(model, sampling, 3)
+    assert sum(expected.values()) == pytest.approx(1.0)
+    assert_follows(counts, expected)
+    for place in range(3):
+        single = Counter()
+        for text, prob in expected.items():
+            single[text[place]] += prob
+        assert_follows(Counter(text[place] for text in counts.elements()), single)
+    assert any(step.accepted_path for step in steps) and any(not step.accepted_path for step in steps)
+
+
+def test_the_bound_notices_a_bonus_drawn_without_warping():
+    sampling = SAMPLINGS["top-k and nucleus"]
+    probs = {index: p for index, p in enumerate(warped_probs(TABLE, sampling)[START].tolist()) if p > 0}
+    unwarped = SamplingParams(temperature=1.4)
+    counts = Counter(
+        steps_of(tree_of([START], [-1]), with_seed(unwarped, seed), 5).bonus_token_id for seed in range(500)
+    )
+    with pytest.raises(AssertionError):
+        assert_follows(counts, probs)
+    kept = Counter({index: number for index, number in counts.items() if index in probs})
+    with pytest.raises(AssertionError, match="chi-square"):
+        assert_follows(kept, probs)

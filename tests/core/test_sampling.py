@@ -1,0 +1,253 @@
+"""Warping as transformers does it, noise pinned to integers, and the choice."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+
+from jakiro.config import SamplingParams
+from jakiro.core.sampling import KeyedNoise, NoiseRows, choose, tempered, warp
+from tests.support import DEVICE, prompt_ids, reference_answer, scripted_generator, tiny_model
+
+MASK = 2**64 - 1
+
+
+def mix(x):
+    """SplitMix64's finaliser on Python integers."""
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & MASK
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EB & MASK
+    return x ^ (x >> 31)
+
+
+def hash_of(seed, position, token):
+    return mix((mix((mix(seed) + position) & MASK) + (token + 1) * 0x9E3779B97F4A7C15) & MASK)
+
+
+def as_signed(x):
+    return x - 2**64 if x >= 2**63 else x
+
+
+def on_device(values, **kwargs):
+    return torch.tensor(values, device=DEVICE, **kwargs)
+
+
+def row_of_positions(count, first=0):
+    return torch.arange(first, first + count, device=DEVICE)
+
+
+def warp_by_transformers(logits, sampling):
+    scores = TemperatureLogitsWarper(float(sampling.temperature))(None, logits)
+    if sampling.top_k:
+        scores = TopKLogitsWarper(sampling.top_k)(None, scores)
+    if sampling.top_p < 1:
+        scores = TopPLogitsWarper(sampling.top_p)(None, scores)
+    return scores
+
+
+def scattered(warped, vocab_size):
+    """Warped logits in vocabulary order, −inf where a token is dropped."""
+    full = torch.full((warped.logits.shape[0], vocab_size), -torch.inf, device=DEVICE)
+    return full.scatter(-1, warped.token_ids, warped.logits)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 12345, 2**63 - 1])
+def test_the_hash_equals_a_reference_on_python_integers(seed):
+    positions, tokens = [0, 1, 2047, 131071], [0, 1, 2, 49151, 262143]
+    hashes = KeyedNoise(seed).hash(on_device(positions)[:, None], on_device(tokens)).tolist()
+    assert hashes == [[as_signed(hash_of(seed, position, token)) for token in tokens] for position in positions]
+
+
+def test_the_noise_is_the_gumbel_transform_of_the_hash():
+    positions, tokens = list(range(40)), list(range(0, 4000, 37))
+    noise = KeyedNoise(11).at(on_device(positions)[:, None], on_device(tokens))
+    assert noise.dtype == torch.float32
+    for position, row in zip(positions, noise.tolist(), strict=True):
+        for token, value in zip(tokens, row, strict=True):
+            uniform = ((hash_of(11, position, token) >> 12) + 0.5) / 2**52
+            assert value == pytest.approx(-math.log(-math.log(uniform)), abs=1e-6)
+
+
+def test_the_largest_and_the_smallest_hash_give_finite_noise(monkeypatch):
+    monkeypatch.setattr(KeyedNoise, "hash", lambda self, positions, token_ids: token_ids)
+    noise = KeyedNoise(0).at(on_device(0), on_device([-1, 0, 2**63 - 1, -(2**63)]))
+    assert torch.isfinite(noise).all()
+    assert noise[0] > 30 and noise[1] < -3
+
+
+def test_noise_depends_on_seed_position_and_token_and_on_nothing_else():
+    noise, vocabulary = KeyedNoise(3), torch.arange(500, device=DEVICE)
+    whole = noise.at(row_of_positions(20)[:, None], vocabulary)
+    some = on_device([499, 3, 250])
+    assert torch.equal(noise.at(on_device([17, 2])[:, None], some), whole[[17, 2]][:, some])
+    assert torch.equal(KeyedNoise(3).at(on_device([[5]]), vocabulary), whole[5:6])
+    other = KeyedNoise(4).at(row_of_positions(20)[:, None], vocabulary)
+    assert not (whole == other).any()
+    hashes = noise.hash(row_of_positions(20)[:, None], vocabulary)
+    assert hashes.unique().numel() == 20 * 500
+
+
+def test_noise_has_the_moments_of_a_gumbel_variable():
+    noise = KeyedNoise(5).at(row_of_positions(400)[:, None], torch.arange(500, device=DEVICE)).double()
+    assert float(noise.mean()) == pytest.approx(0.5772, abs=0.02)
+    assert float(noise.var()) == pytest.approx(math.pi**2 / 6, abs=0.03)
+
+
+def test_rows_of_noise_are_computed_once_and_are_those_of_the_positions():
+    vocabulary, calls = torch.arange(50, device=DEVICE), []
+
+    class Counted(KeyedNoise):
+        def at(self, positions, token_ids):
+            calls.append(positions.flatten().tolist())
+            return super().at(positions, token_ids)
+
+    rows = NoiseRows(Counted(9), vocabulary)
+    for first, count in [(10, 4), (10, 4), (12, 5), (40, 2), (41, 1)]:
+        expected = KeyedNoise(9).at(row_of_positions(count, first)[:, None], vocabulary)
+        assert torch.equal(rows.rows(first, count), expected)
+    assert calls == [[10, 11, 12, 13], [14, 15, 16], [40, 41]]
+
+
+def test_columns_of_kept_rows_are_what_the_tokens_alone_would_get():
+    vocabulary, some = torch.arange(50, device=DEVICE), on_device([3, 7, 31])
+    shared, own = KeyedNoise(9).over(vocabulary).over(some), KeyedNoise(9).over(some)
+    for first, count in ((4, 3), (5, 4), (9, 1)):
+        assert torch.equal(shared.rows(first, count), own.rows(first, count))
+
+
+def test_a_temperature_of_one_changes_no_bit():
+    logits = torch.randn((2, 60), device=DEVICE)
+    assert torch.equal(tempered(logits, SamplingParams(1.0)), logits / 1.0)
+    assert torch.equal(tempered(logits, SamplingParams(0.7)), logits / 0.7)
+
+
+WARPINGS = st.builds(
+    SamplingParams,
+    temperature=st.sampled_from([0.3, 0.7, 1.0, 1.9]),
+    top_p=st.sampled_from([1.0, 0.95, 0.8, 0.5, 0.1, 1e-6]),
+    top_k=st.sampled_from([0, 1, 3, 20, 59, 60, 100]),
+)
+
+
+@settings(max_examples=100)
+@given(WARPINGS, st.integers(0, 2**32), st.floats(0.1, 6))
+def test_warping_equals_transformers_warpers_on_random_rows(sampling, seed, spread):
+    logits = (torch.randn((4, 60), generator=torch.Generator().manual_seed(seed)) * spread).to(DEVICE)
+    warped = warp(logits, sampling, 60)
+    assert not warped.prefix_too_short.any()
+    assert torch.equal(scattered(warped, 60), warp_by_transformers(logits, sampling))
+
+
+@settings(max_examples=100)
+@given(WARPINGS, st.integers(0, 2**32), st.integers(2, 12))
+def test_with_ties_warping_keeps_what_transformers_keeps_and_all_that_ties_with_the_last(sampling, seed, levels):
+    logits = torch.randint(0, levels, (4, 60), generator=torch.Generator().manual_seed(seed)).float().to(DEVICE)
+    ours, theirs = scattered(warp(logits, sampling, 60), 60), warp_by_transformers(logits, sampling)
+    for row, expected, values in zip(ours, theirs, logits, strict=True):
+        kept, kept_by_them = torch.isfinite(row), torch.isfinite(expected)
+        assert (kept | ~kept_by_them).all()
+        assert torch.equal(kept, values >= values[kept_by_them].min())
+        assert torch.equal(row[kept_by_them], expected[kept_by_them])
+
+
+@settings(max_examples=100)
+@given(WARPINGS, st.integers(0, 2**32), st.sampled_from([0.0, 0.3, 3.0]), st.integers(1, 30))
+def test_a_short_prefix_gives_the_full_sort_s_choice_or_says_that_it_is_too_short(sampling, seed, spread, prefix):
+    if sampling.top_p == 1 and sampling.top_k == 0:
+        return
+    generator = torch.Generator().manual_seed(seed)
+    logits = (torch.randn((6, 60), generator=generator) * spread).mul(4).round().div(4).to(DEVICE)
+    short = choose(logits, sampling, KeyedNoise(seed), row_of_positions(6), prefix_length=prefix)
+    full = choose(logits, sampling, KeyedNoise(seed), row_of_positions(6), prefix_length=60)
+    assert not full.prefix_too_short.any()
+    settled = ~short.prefix_too_short
+    assert torch.equal(short.token_ids[settled], full.token_ids[settled])
+    several = settled & torch.isfinite(full.margins)
+    assert torch.equal(short.margins[several], full.margins[several])
+
+
+def test_a_flat_row_makes_a_short_prefix_too_short_and_a_peaked_row_does_not():
+    sampling = SamplingParams(temperature=1.0, top_p=0.9)
+    logits = torch.zeros((2, 60), device=DEVICE)
+    logits[1, 7] = 20.0
+    warped = warp(logits, sampling, 16)
+    assert warped.prefix_too_short.tolist() == [True, False]
+
+
+def test_greedy_choice_is_the_argmax_and_the_lowest_id_wins_a_tie():
+    logits = on_device([[0.0, 3.0, 1.0, 3.0, 2.5], [5.0, 1.0, 1.0, 1.0, 5.0]])
+    choice = choose(logits, SamplingParams(), KeyedNoise(0), row_of_positions(2))
+    assert choice.token_ids.tolist() == [1, 0]
+    assert choice.margins.tolist() == [0.0, 0.0]
+
+
+class Silence(KeyedNoise):
+    """Noise that is the same everywhere, so that ties stay ties."""
+
+    def at(self, positions, token_ids):
+        shape = torch.broadcast_shapes(positions.shape, token_ids.shape)
+        return torch.zeros(shape, device=token_ids.device)
+
+
+@pytest.mark.parametrize(
+    "sampling", [SamplingParams(1.0), SamplingParams(1.0, top_p=0.9), SamplingParams(1.0, top_k=4)]
+)
+def test_the_lowest_id_wins_a_tie_when_sampling_too(sampling):
+    logits = torch.full((1, 600), -4.0, device=DEVICE)
+    logits[0, [300, 41, 599]] = 9.0
+    choice = choose(logits, sampling, Silence(0), row_of_positions(1))
+    assert (choice.token_ids.tolist(), choice.margins.tolist()) == ([41], [0.0])
+
+
+@pytest.mark.parametrize(
+    "sampling", [SamplingParams(0.7), SamplingParams(0.7, top_p=0.8), SamplingParams(0.7, top_k=9)]
+)
+def test_a_sample_is_the_argmax_of_warped_logits_plus_noise(sampling):
+    logits = torch.randn((8, 60), generator=torch.Generator().manual_seed(1)).mul(2).to(DEVICE)
+    positions = row_of_positions(8, 100)
+    noise = KeyedNoise(6).at(positions[:, None], torch.arange(60, device=DEVICE))
+    scores = warp_by_transformers(logits, sampling) + noise
+    choice = choose(logits, sampling, KeyedNoise(6), positions)
+    assert torch.equal(choice.token_ids, scores.argmax(-1))
+    best = scores.topk(2).values
+    torch.testing.assert_close(choice.margins, best[:, 0] - best[:, 1])
+
+
+def test_a_row_with_one_possible_token_has_an_infinite_margin():
+    choice = choose(torch.randn((1, 60), device=DEVICE), SamplingParams(1.0, top_k=1), KeyedNoise(0), on_device([4]))
+    assert choice.margins.tolist() == [math.inf]
+
+
+def test_a_reread_step_writes_the_reference_s_text_and_its_plan_says_so():
+    flat = SamplingParams(temperature=2.0, top_p=0.99, seed=4, max_new_tokens=24)
+    peaked = SamplingParams(temperature=0.3, top_p=0.9, seed=4, max_new_tokens=24)
+    generator = scripted_generator(vocab_size=1500)
+    for sampling, rereads in ((flat, True), (peaked, False)):
+        expected = reference_answer(tiny_model(vocab_size=1500), prompt_ids("Tell me."), sampling)
+        for method in ("jakiro", "autoregressive"):
+            trace = generator.run("Tell me.", sampling, method=method)
+            assert trace.token_ids == expected
+            assert {step.plan.reread for step in trace.steps} == {rereads}
+
+
+@pytest.mark.parametrize("vocab_size", [256, 384, 300, 128])
+def test_the_lowest_id_wins_and_the_margin_is_the_lead_wherever_the_two_best_lie(vocab_size):
+    last = vocab_size - 1
+    places = [(0, 1), (1, 0), (5, 127), (127, 5), (0, last), (last, 0), (7, 8), (130 % vocab_size, 3)]
+    scores = torch.full((2 * len(places), vocab_size), -1.0)
+    for row, (best, second) in enumerate(places):
+        scores[2 * row, best], scores[2 * row, second] = 2.0, 1.5
+        scores[2 * row + 1, [best, second]] = 2.0
+    choice = choose(scores, SamplingParams(), KeyedNoise(0), torch.zeros(len(scores), dtype=torch.int64))
+    assert choice.token_ids.tolist() == [token for best, second in places for token in (best, min(best, second))]
+    assert choice.margins.tolist() == [0.5, 0.0] * len(places)
+
+
+def test_a_choice_does_not_depend_on_how_the_best_are_found():
+    scores = torch.randn(40, 512, generator=torch.Generator().manual_seed(3)).round(decimals=1)
+    choice = choose(scores, SamplingParams(), KeyedNoise(0), torch.zeros(40, dtype=torch.int64))
+    two = scores.topk(2).values
+    assert torch.equal(choice.token_ids, scores.argmax(-1))
+    assert torch.equal(choice.margins, two[:, 0] - two[:, 1])

@@ -1,0 +1,137 @@
+"""Verification by hand: which path is accepted, which token is the bonus, and what one read brings back."""
+
+import math
+
+import pytest
+import torch
+
+from jakiro.config import SamplingParams
+from jakiro.core.sampling import KeyedNoise, NoiseRows, choose
+from jakiro.core.tree import ancestor_mask
+from jakiro.core.verify import read_back, verify
+from tests.support import DEVICE, tree_of
+
+VOCAB_SIZE = 10
+#            0
+#        1   2   3
+#       4 5  6
+#         7
+TOKENS = [9, 1, 2, 3, 4, 5, 4, 6]
+PARENTS = [-1, 0, 0, 0, 1, 1, 2, 5]
+
+
+def logits_choosing(choices):
+    """Logits whose greedy choice after node i is choices[i], with margin 2."""
+    logits = torch.zeros((len(choices), VOCAB_SIZE), device=DEVICE)
+    logits[range(len(choices)), choices] = 2.0
+    return logits
+
+
+def outcome_of(tokens, parents, logits, sampling=SamplingParams(), root_position=20, prefix_length=512):  # noqa: B008
+    tree = tree_of(tokens, parents)
+    noise = KeyedNoise(sampling.seed)
+    rows = NoiseRows(noise, torch.arange(logits.shape[-1], device=DEVICE))
+    mask = ancestor_mask(tree.parents, tree.max_depth)
+    verification = verify(tree, mask, logits, sampling, noise, root_position, rows, prefix_length)
+    return read_back(tree, verification)
+
+
+@pytest.mark.parametrize(
+    ("choices", "path", "bonus"),
+    [
+        ([0, 0, 0, 0, 0, 0, 0, 0], [], 0),
+        ([1, 5, 0, 0, 0, 6, 0, 8], [1, 5, 7], 8),
+        ([1, 5, 0, 0, 0, 7, 0, 8], [1, 5], 7),
+        ([1, 4, 0, 0, 3, 6, 0, 8], [1, 4], 3),
+        ([3, 5, 0, 7, 0, 6, 0, 8], [3], 7),
+        ([2, 5, 4, 0, 0, 6, 2, 8], [2, 6], 2),
+        ([0, 5, 4, 0, 0, 6, 2, 8], [], 0),
+    ],
+    ids=["none", "to the leaf", "stops inside", "other child", "leaf at depth 1", "same token elsewhere", "orphans"],
+)
+def test_the_accepted_path_follows_the_target_s_choices(choices, path, bonus):
+    outcome = outcome_of(TOKENS, PARENTS, logits_choosing(choices))
+    assert (outcome.accepted_path, outcome.bonus_token_id) == (path, bonus)
+    assert outcome.accepted_ids == [TOKENS[node] for node in path]
+    assert outcome.choices == choices
+    assert outcome.margins == [2.0] * 8
+
+
+@pytest.mark.parametrize(
+    ("tokens", "parents", "choices", "path"),
+    [
+        ([3], [-1], [7], []),
+        ([3, 7, 7, 7], [-1, 0, 1, 2], [7, 7, 7, 7], [1, 2, 3]),
+        ([3, 3, 3, 3], [-1, 0, 1, 2], [3, 3, 1, 3], [1, 2]),
+        ([3, 0, 1, 2, 4, 5], [-1, 0, 0, 0, 0, 0], [4, 9, 9, 9, 2, 9], [4]),
+    ],
+    ids=["root only", "chain", "chain that repeats its root", "bush"],
+)
+def test_roots_chains_and_bushes_are_verified_alike(tokens, parents, choices, path):
+    outcome = outcome_of(tokens, parents, logits_choosing(choices))
+    assert outcome.accepted_path == path
+    assert outcome.bonus_token_id == choices[path[-1] if path else 0]
+
+
+@pytest.mark.parametrize("sampling", [SamplingParams(0.8, seed=3), SamplingParams(0.8, top_p=0.9, top_k=6, seed=3)])
+def test_every_node_is_judged_with_the_noise_of_its_own_position(sampling):
+    logits = torch.randn((8, VOCAB_SIZE), generator=torch.Generator().manual_seed(2)).to(DEVICE)
+    depths = [0, 1, 1, 1, 2, 2, 2, 3]
+    outcome = outcome_of(TOKENS, PARENTS, logits, sampling)
+    for node, depth in enumerate(depths):
+        position = torch.tensor([20 + depth + 1], device=DEVICE)
+        alone = choose(logits[node : node + 1], sampling, KeyedNoise(3), position)
+        assert outcome.choices[node] == int(alone.token_ids)
+        assert outcome.margins[node] == pytest.approx(float(alone.margins), abs=1e-6)
+
+
+def test_target_probs_are_those_of_the_parent_s_raw_logits_at_the_temperature():
+    sampling = SamplingParams(temperature=0.5, top_p=0.2, top_k=2, seed=3)
+    logits = torch.randn((8, VOCAB_SIZE), generator=torch.Generator().manual_seed(2)).to(DEVICE)
+    outcome = outcome_of(TOKENS, PARENTS, logits, sampling)
+    assert math.isnan(outcome.target_probs[0])
+    probs = (logits / 0.5).softmax(-1)
+    for node in range(1, 8):
+        assert outcome.target_probs[node] == pytest.approx(float(probs[PARENTS[node], TOKENS[node]]), rel=1e-5)
+    greedy = outcome_of(TOKENS, PARENTS, logits)
+    assert greedy.target_probs[1] == pytest.approx(float(logits[0].softmax(-1)[1]), rel=1e-5)
+
+
+def test_only_rows_on_the_accepted_path_can_ask_for_the_full_sort():
+    sampling = SamplingParams(temperature=1.0, top_p=0.9)
+    logits = logits_choosing([1, 5, 0, 0, 0, 6, 0, 8]) * 20
+    flat_off_path, flat_on_path = logits.clone(), logits.clone()
+    flat_off_path[[2, 3, 4, 6]] = 0.0
+    flat_on_path[7] = 0.0
+    assert outcome_of(TOKENS, PARENTS, flat_off_path, sampling, prefix_length=3).accepted_path == [1, 5, 7]
+    assert not outcome_of(TOKENS, PARENTS, flat_off_path, sampling, prefix_length=3).too_short
+    assert outcome_of(TOKENS, PARENTS, flat_on_path, sampling, prefix_length=3).too_short
+    assert not outcome_of(TOKENS, PARENTS, flat_on_path, sampling, prefix_length=VOCAB_SIZE).too_short
+
+
+def test_read_back_brings_every_field_of_the_tree_unchanged():
+    tree = tree_of(TOKENS, PARENTS)
+    count = tree.num_nodes
+    fields = {
+        "scores": torch.linspace(0, -3, count),
+        "draft_passes": torch.arange(count),
+        "branches": torch.arange(count) % 3,
+        "proposers": torch.arange(count) % 2,
+        "also_context": torch.arange(count) % 2 == 1,
+        "draft_probs": torch.linspace(0.1, 0.9, count),
+        "router_weights": torch.rand(count, 2),
+        "contributions": torch.randn(count, 2),
+        "residuals": torch.randn(count),
+    }
+    values = {name: getattr(tree, name) for name in type(tree).__dataclass_fields__}
+    tree = type(tree)(**values | {name: tensor.to(DEVICE) for name, tensor in fields.items()})
+    logits = torch.randn((count, VOCAB_SIZE), device=DEVICE)
+    noise = KeyedNoise(0)
+    rows = NoiseRows(noise, torch.arange(VOCAB_SIZE, device=DEVICE))
+    mask = ancestor_mask(tree.parents, tree.max_depth)
+    outcome = read_back(tree, verify(tree, mask, logits, SamplingParams(), noise, 0, rows))
+    assert (outcome.token_ids, outcome.parents, outcome.depths) == (TOKENS, PARENTS, [0, 1, 1, 1, 2, 2, 2, 3])
+    for name, tensor in fields.items():
+        assert getattr(outcome, name) == tensor.tolist(), name
+    whole_numbers = (*outcome.token_ids, *outcome.draft_passes, *outcome.branches, *outcome.choices)
+    assert {type(value) for value in whole_numbers} == {int}

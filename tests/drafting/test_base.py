@@ -1,0 +1,139 @@
+"""The head's session: its cache stays level with the target's, and drafted rows leave no trace."""
+
+import pytest
+import torch
+
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.core.sampling import KeyedNoise
+from jakiro.drafting.base import HeadDrafter
+from jakiro.engine.budget import DeviceProfile
+from jakiro.generator import JakiroGenerator
+from tests.support import DEVICE, HEADS, HIDDEN_SIZE, TREE, prompt_ids, tiny_generator, tiny_head, tiny_target
+
+NUM_PROMPT = 20
+
+
+@pytest.fixture(scope="module")
+def target():
+    return tiny_target()
+
+
+def features_of(count, seed=0):
+    return torch.randn((count, HIDDEN_SIZE), generator=torch.Generator().manual_seed(seed)).to(DEVICE)
+
+
+def ids_of(count, seed=0):
+    return torch.randint(0, 250, (count,), generator=torch.Generator().manual_seed(seed)).to(DEVICE)
+
+
+def started(head, num_prompt=NUM_PROMPT, sampling=SamplingParams()):  # noqa: B008
+    return HeadDrafter(head).start(ids_of(num_prompt + 1), features_of(num_prompt), sampling, KeyedNoise(sampling.seed))
+
+
+def assert_same_cache(cache, expected):
+    assert cache.length == expected.length
+    for name in ("keys", "values"):
+        left, right = (getattr(each, name)[:, :, : expected.length] for each in (cache, expected))
+        torch.testing.assert_close(left, right, atol=1e-4, rtol=1e-4)
+
+
+def assert_same_tree(tree, expected):
+    assert tree.token_ids.tolist() == expected.token_ids.tolist()
+    assert tree.parents.tolist() == expected.parents.tolist()
+    torch.testing.assert_close(tree.scores, expected.scores, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_in_every_step_both_caches_hold_as_many_rows_as_the_root_s_position(head):
+    generator = tiny_generator(head)
+    stream = generator.stream("Why?", SamplingParams(1.0, seed=3, max_new_tokens=40), tree=TREE)
+    accepted = 0
+    for _ in range(10):
+        accepted += len(next(stream).accepted_path)
+        session, root_position = stream._session, stream.trace.header.num_prompt_tokens + stream._committed - 1
+        assert stream._passes.cache.length == root_position
+        assert session.cache.length < root_position, "drafted rows were dropped, committed ones are still pending"
+        session.catch_up()
+        assert session.cache.length == root_position
+    assert accepted > 0
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_the_head_s_cache_equals_a_fresh_one_read_from_the_target_s_true_features(head):
+    generator = tiny_generator(head)
+    stream = generator.stream("Why?", SamplingParams(1.0, seed=3, max_new_tokens=40), tree=TREE)
+    for _ in range(6):
+        next(stream)
+        stream._session.catch_up()
+        ids = torch.tensor([*prompt_ids("Why?"), *stream.trace.token_ids], device=DEVICE)
+        features, _ = generator.target.prefill(ids[:-1], generator.target.new_cache(len(ids)))
+        fresh = generator.drafter.start(ids, features, stream._sampling, KeyedNoise(3))
+        fresh.catch_up()
+        assert_same_cache(stream._session.cache, fresh.cache)
+
+
+def test_features_left_pending_over_several_steps_are_read_in_one_pass(target):
+    head = tiny_head(target)
+    at_once, step_by_step = started(head), started(head)
+    ids, features, first = ids_of(9, seed=1), features_of(9, seed=1), 0
+    for count in (1, 3, 1, 4):
+        for session in (at_once, step_by_step):
+            session.extend(ids[first : first + count], features[first : first + count])
+        step_by_step.propose(TREE)
+        first += count
+    assert_same_tree(at_once.propose(TREE), step_by_step.propose(TREE))
+    assert_same_cache(at_once.cache, step_by_step.cache)
+    assert at_once.cache.length == NUM_PROMPT + 9
+
+
+def test_proposing_twice_gives_the_same_tree_and_leaves_the_cache_alone(target):
+    session = started(tiny_head(target))
+    first = session.propose(TREE)
+    keys = session.cache.keys[:, :, :NUM_PROMPT].clone()
+    assert session.cache.length == NUM_PROMPT
+    assert_same_tree(session.propose(TREE), first)
+    assert torch.equal(session.cache.keys[:, :, :NUM_PROMPT], keys)
+
+
+def test_the_root_is_the_last_committed_token(target):
+    session = started(tiny_head(target))
+    assert session.propose(TREE).token_ids[0] == ids_of(NUM_PROMPT + 1)[-1]
+    session.extend(torch.tensor([7, 8], device=DEVICE), features_of(2))
+    assert session.propose(TREE).token_ids[0] == 8
+
+
+def test_a_wide_tree_makes_the_cache_grow_without_changing_the_proposal(target):
+    head, wide = tiny_head(target), TreeConfig(width=12, depth=8, nodes=60)
+    small = started(head, sampling=SamplingParams(max_new_tokens=1))
+    large = started(head, sampling=SamplingParams(max_new_tokens=500))
+    assert small.cache.keys.shape[2] < NUM_PROMPT + 12 * 6
+    assert_same_tree(small.propose(wide), large.propose(wide))
+    assert_same_cache(small.cache, large.cache)
+
+
+def test_a_head_of_another_dtype_than_the_target_s_drafts_all_the_same():
+    target = tiny_target(dtype=torch.bfloat16)
+    head = tiny_head(target).float()
+    generator = JakiroGenerator(target, HeadDrafter(head.bind(target.embedding, target.output_weight)))
+    sampling = SamplingParams(max_new_tokens=12)
+    trace = generator.run("Why?", sampling, tree=TREE)
+    if target.bit_identical:
+        assert trace.token_ids == generator.run("Why?", sampling, method="autoregressive").token_ids
+    assert all(len(step.nodes) == TREE.nodes for step in trace.steps)
+
+
+@pytest.mark.parametrize("draft_ms", [0.01, 30.0, 500.0], ids=["cheap", "dear", "hopeless"])
+def test_a_tree_that_sizes_itself_writes_plain_decoding_s_text(draft_ms):
+    generator = tiny_generator("decoupled")
+    costs = DeviceProfile(((1, 10.0), (64, 10.0 + draft_ms)), ((1, draft_ms), (8, 2 * draft_ms)), width=8)
+    generator = JakiroGenerator(generator.target, generator.drafter, generator.head, measure=lambda _: costs)
+    sampling = SamplingParams(1.0, seed=4, max_new_tokens=60)
+    trace = generator.run("Why?", sampling, tree=TreeConfig(width=8, depth=6, nodes=48, policy="auto"))
+    assert trace.token_ids == generator.run("Why?", sampling, method="autoregressive").token_ids
+    sizes = {len(step.nodes) for step in trace.steps}
+    assert all(step.plan.nodes == len(step.nodes) for step in trace.steps)
+    assert trace.header.device_profile.items() >= costs.to_dict().items()
+    if draft_ms == 0.01:
+        assert max(sizes) > 8
+    if draft_ms == 500.0:
+        assert sum(len(step.nodes) == 1 for step in trace.steps) > len(trace.steps) / 2

@@ -1,0 +1,204 @@
+"""Grown trees: always trees, and each node what the head gives on that node's own path, computed without a cache."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.core.sampling import KeyedNoise
+from jakiro.core.tree import BRANCH_CONTRASTIVE, BRANCH_MAIN
+from jakiro.drafting.base import HeadDrafter
+from tests.support import DEVICE, HEADS, HIDDEN_SIZE, assert_is_a_tree, tiny_head, tiny_target
+
+NUM_PROMPT = 12
+IDS = torch.randint(0, 250, (NUM_PROMPT + 1,), generator=torch.Generator().manual_seed(5)).to(DEVICE)
+FEATURES = torch.randn((NUM_PROMPT, HIDDEN_SIZE), generator=torch.Generator().manual_seed(6)).to(DEVICE)
+
+
+@pytest.fixture(scope="module")
+def target():
+    return tiny_target()
+
+
+@pytest.fixture(scope="module")
+def heads(target):
+    return {name: tiny_head(target, **options) for name, options in HEADS.items()}
+
+
+def grown(head, config, sampling=SamplingParams()):  # noqa: B008
+    session = HeadDrafter(head).start(IDS, FEATURES, sampling, KeyedNoise(sampling.seed))
+    return session.propose(config)
+
+
+def candidates(config, contrastive, vocab_size):
+    """How many candidates the levels hold together: K on the first, K² on each further one."""
+    width = min(config.width, config.nodes - 1, vocab_size)
+    return width + (config.depth - 1) * width**2
+
+
+CONFIGS = st.builds(
+    TreeConfig,
+    width=st.integers(1, 10),
+    depth=st.integers(1, 7),
+    nodes=st.integers(2, 48),
+    shared_noise=st.booleans(),
+)
+SAMPLINGS = st.builds(SamplingParams, temperature=st.sampled_from([0, 0.5, 1.0, 2.0]), seed=st.integers(0, 2**63 - 1))
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_every_grown_tree_is_a_tree_of_the_size_asked_for(heads, name):
+    head = heads[name]
+
+    @settings(max_examples=25)
+    @given(CONFIGS, SAMPLINGS)
+    def check(config, sampling):
+        tree = grown(head, config, sampling)
+        assert_is_a_tree(tree)
+        vocab_size = head.draft_token_ids.shape[0]
+        assert tree.num_nodes == min(config.nodes, 1 + candidates(config, head.config.contrastive, vocab_size))
+        assert int(tree.depths.max()) <= config.depth
+        assert set(tree.token_ids[1:].tolist()) <= set(head.draft_token_ids.tolist())
+        parents = tree.parents[1:]
+        assert (tree.scores[1:] <= tree.scores[parents]).all() and torch.isfinite(tree.scores).all()
+
+    check()
+
+
+@pytest.mark.parametrize("scale", [30.0, 1e3, 1e6])
+@pytest.mark.parametrize("name", HEADS)
+def test_a_one_hot_draft_never_breaks_a_tree(target, name, scale):
+    head = tiny_head(target, **HEADS[name])
+    head.output_weight = head.output_weight * scale
+    for sampling in (SamplingParams(), SamplingParams(1.0, seed=2)):
+        for config in (TreeConfig(8, 6, 24), TreeConfig(4, 5, 48), TreeConfig(10, 2, 12), TreeConfig(1, 7, 5)):
+            tree = grown(head, config, sampling)
+            assert_is_a_tree(tree)
+            assert tree.num_nodes == min(config.nodes, 1 + candidates(config, head.config.contrastive, 90))
+
+
+@torch.no_grad()
+def outputs_along(head, tokens, experts):
+    """The head's output at the root and after each drafted token, every row recomputed in one causal pass.
+
+    `experts` says which expert's feature continues the chain (decoupled fusion).
+    """
+    ids, features, found = IDS[1:], FEATURES, []
+    for depth in range(len(tokens) + 1):
+        positions = torch.arange(ids.shape[0], device=DEVICE)[None]
+        output = head(head.embed(ids)[None], features[None], positions)
+        found.append(output)
+        if depth < len(tokens):
+            last = output.features[..., -1, :]
+            own = last[experts[depth], 0] if head.config.fusion == "decoupled" else last[0]
+            ids = torch.cat([ids, torch.tensor(tokens[depth : depth + 1], device=DEVICE)])
+            features = torch.cat([features, own[None]])
+    return found
+
+
+@pytest.mark.parametrize("temperature", [0, 0.6])
+@pytest.mark.parametrize("name", HEADS)
+def test_every_node_has_the_probability_and_evidence_of_its_own_path(heads, name, temperature):
+    head, beta = heads[name], temperature or 1.0
+    decoupled = head.config.fusion == "decoupled"
+    tree = grown(head, TreeConfig(width=4, depth=4, nodes=53, shared_noise=False), SamplingParams(temperature))
+    tokens, parents, experts = tree.token_ids.tolist(), tree.parents.tolist(), tree.proposers.tolist()
+    index_of = {token: index for index, token in enumerate(head.draft_token_ids.tolist())}
+    directions = head.output_weight - head.output_weight.mean(0)
+    branches = set()
+
+    def chain(node):
+        return [] if node <= 0 else [*chain(parents[node]), node]
+
+    for node in range(1, tree.num_nodes):
+        above, index, branch = chain(node)[:-1], index_of[tokens[node]], int(tree.branches[node])
+        contrastive = branch == BRANCH_CONTRASTIVE
+        branches.add(branch)
+        assert contrastive == (head.config.contrastive and tree.depths[node] == 4)
+        # The contrastive row of a pass speaks one position further: it is the row of the grandparent.
+        rows = above[:-1] if contrastive else above
+        output = outputs_along(head, [tokens[i] for i in rows], [experts[i] for i in rows])[-1]
+        weights = output.router_weights[0, -1]
+        if decoupled:
+            each = (head.logits(output.features[:, 0, -1]) / beta).softmax(-1)[:, index] * weights
+            expected, proposer = each.sum(), int(each.argmax())
+        else:
+            feature = (output.contrastive if contrastive else output.features)[0, -1]
+            expected = (head.logits(feature) / beta).softmax(-1)[index]
+        assert float(tree.draft_probs[node]) == pytest.approx(float(expected), rel=1e-3)
+        edge = float(tree.scores[node] - tree.scores[parents[node]])
+        assert edge == pytest.approx(float(expected.log()), abs=1e-3)
+        if contrastive:
+            pair = output.contrastive_weights[0, -1].abs()
+            torch.testing.assert_close(tree.router_weights[node], pair, atol=1e-4, rtol=1e-3)
+            assert tree.contributions[node].isnan().all() and tree.residuals[node].isnan()
+            continue
+        torch.testing.assert_close(tree.router_weights[node], weights, atol=1e-4, rtol=1e-3)
+        residual = float(directions[index] @ output.residual[0, -1])
+        assert float(tree.residuals[node]) == pytest.approx(residual, abs=1e-3)
+        if decoupled:
+            assert experts[node] == proposer
+        else:
+            pushes = weights * (output.expert_outputs[:, 0, -1] @ directions[index])
+            torch.testing.assert_close(tree.contributions[node], pushes, atol=1e-3, rtol=1e-3)
+            assert experts[node] == int(pushes.argmax())
+            logits = head.logits(feature)
+            total = float(tree.contributions[node].sum() + tree.residuals[node])
+            assert total == pytest.approx(float(logits[index] - logits.mean()), abs=1e-3)
+    assert branches == ({BRANCH_MAIN, BRANCH_CONTRASTIVE} if head.config.contrastive else {BRANCH_MAIN})
+
+
+def test_the_nodes_kept_are_the_best_of_all_candidates(heads):
+    for head in heads.values():
+        for sampling in (SamplingParams(), SamplingParams(1.0, seed=1)):
+            everything = grown(head, TreeConfig(width=3, depth=4, nodes=256), sampling)
+            some = grown(head, TreeConfig(width=3, depth=4, nodes=9), sampling)
+            best = everything.scores[1:].sort(descending=True).values[:8]
+            torch.testing.assert_close(some.scores[1:].sort(descending=True).values, best, atol=1e-5, rtol=1e-5)
+
+
+def test_shared_noise_ranks_candidates_by_log_q_plus_the_target_s_own_noise(heads):
+    for name in ("summed", "summed, reduced vocabulary"):
+        head, sampling = heads[name], SamplingParams(0.7, seed=21)
+        tree = grown(head, TreeConfig(width=5, depth=1, nodes=6), sampling)
+        log_q = (head.logits(outputs_along(head, [], [])[0].features[0, -1]) / 0.7).log_softmax(-1)
+        noise = KeyedNoise(21).at(torch.tensor([NUM_PROMPT + 1], device=DEVICE), head.draft_token_ids)
+        best = (log_q + noise).log_softmax(-1).topk(5)
+        assert tree.token_ids[1:].tolist() == head.draft_token_ids[best.indices].tolist()
+        torch.testing.assert_close(tree.scores[1:], best.values, atol=1e-4, rtol=1e-4)
+        draft_probs = log_q[best.indices].exp()
+        torch.testing.assert_close(tree.draft_probs[1:], draft_probs, atol=1e-5, rtol=1e-3)
+
+
+def test_calibration_sharpens_the_estimates_of_its_depth_branch_and_regime(target):
+    head, config = tiny_head(target), TreeConfig(width=3, depth=3, nodes=13)
+    plain = grown(head, config)
+    head.config.calibration.update({"main/1/greedy": 2.5, "contrastive/3/greedy": 0.5, "main/2/sampled": 9.0})
+    calibrated = grown(head, config)
+    log_q = head.logits(outputs_along(head, [], [])[0].features[0, -1])
+    first = (plain.depths == 1).nonzero().flatten()
+    assert calibrated.token_ids[first].tolist() == plain.token_ids[first].tolist()
+    expected = (2.5 * log_q).log_softmax(-1)[plain.token_ids[first]]
+    torch.testing.assert_close(calibrated.scores[first], expected, atol=1e-4, rtol=1e-4)
+    assert not torch.allclose(calibrated.scores, plain.scores)
+
+
+def test_calibration_weighs_log_q_and_the_shared_noise_separately(target):
+    head, sampling = tiny_head(target), SamplingParams(0.7, seed=21)
+    head.config.calibration.update({"main/1/sampled": 3.0, "main/1/noise": 0.5, "main/2/sampled": 2.0})
+    tree = grown(head, TreeConfig(width=4, depth=2, nodes=21, contrastive=False), sampling)
+    log_q = (head.logits(outputs_along(head, [], [])[0].features[0, -1]) / 0.7).log_softmax(-1)
+    noise = KeyedNoise(21).at(torch.tensor([NUM_PROMPT + 1], device=DEVICE), head.draft_token_ids)
+    best = (3.0 * log_q + 0.5 * noise).log_softmax(-1).topk(4)
+    first = (tree.depths == 1).nonzero().flatten()
+    assert tree.token_ids[first].tolist() == head.draft_token_ids[best.indices].tolist()
+    torch.testing.assert_close(tree.scores[first], best.values, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(tree.draft_probs[first], log_q[best.indices].exp(), atol=1e-5, rtol=1e-3)
+    token = tree.token_ids[first[0]].item()
+    log_q = (head.logits(outputs_along(head, [token], [0])[-1].features[0, -1]) / 0.7).log_softmax(-1)
+    noise = KeyedNoise(21).at(torch.tensor([NUM_PROMPT + 2], device=DEVICE), head.draft_token_ids)
+    own = ((tree.depths == 2) & (tree.parents == first[0])).nonzero().flatten()
+    expected = (2.0 * (log_q + noise)).log_softmax(-1).topk(4)
+    assert tree.token_ids[own].tolist() == head.draft_token_ids[expected.indices].tolist()
+    torch.testing.assert_close(tree.scores[own] - tree.scores[first[0]], expected.values, atol=1e-4, rtol=1e-4)

@@ -1,0 +1,118 @@
+"""Tree sizes from plain numbers: the best rate wins, losing drafts stop, probes bring them back."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from jakiro.config import TreeConfig
+from jakiro.engine.budget import LOSING_STEPS, DeviceProfile, TreeBudget, interpolate
+
+FREE_ROWS = DeviceProfile(verify_ms=((1, 40.0), (64, 40.0)), draft_ms=((1, 1.0), (8, 2.0)), width=8)
+DEAR_ROWS = DeviceProfile(verify_ms=((1, 10.0), (2, 20.0), (64, 640.0)), draft_ms=((1, 5.0), (8, 40.0)), width=8)
+BOUNDS = TreeConfig(nodes=32, depth=4, policy="auto")
+
+
+def promise(budget: TreeBudget, levels: int, top: float) -> list[list[float]]:
+    """Expected accepted tokens that grow with levels and with the logarithm of nodes, up to `top`."""
+    return [
+        [top * level / levels * math.log(nodes) / math.log(budget.buckets[-1]) for nodes in budget.buckets]
+        for level in range(1, levels + 1)
+    ]
+
+
+def drive(budget: TreeBudget, steps: int, top: float, accepted: int, context: int = 0) -> list[int]:
+    chosen = []
+    for _ in range(steps):
+        choice = budget.choose(context=context)
+        chosen.append(choice.nodes)
+        expected = promise(budget, choice.levels, top) if choice.levels else []
+        spans = budget.profile.draft(choice.levels, context), budget.profile.verify(choice.nodes, context), 1.0
+        budget.observe(choice, expected, accepted if choice.levels else 0, *spans)
+    return chosen
+
+
+@pytest.mark.parametrize(("x", "y"), [(0, 10.0), (1, 10.0), (2, 15.0), (3, 20.0), (5, 30.0)])
+def test_costs_are_interpolated_and_extended(x, y):
+    assert interpolate(((1, 10.0), (3, 20.0)), x) == y
+
+
+def test_where_rows_are_free_the_tree_grows_to_its_bound():
+    assert drive(TreeBudget(FREE_ROWS, BOUNDS), 40, top=3.0, accepted=3)[-1] == 32
+
+
+def test_where_nothing_pays_drafting_stops_and_is_probed_rarely():
+    chosen = drive(TreeBudget(DEAR_ROWS, BOUNDS), 600, top=0.1, accepted=0)
+    assert chosen[LOSING_STEPS + 1] == 1
+    probes = sum(nodes > 1 for nodes in chosen[LOSING_STEPS + 1 :])
+    assert 0 < probes < 30
+
+
+def test_winning_probes_resume_drafting():
+    budget = TreeBudget(FREE_ROWS, BOUNDS)
+    drive(budget, 60, top=0.01, accepted=0)
+    assert budget.choose().nodes == 1
+    assert drive(budget, 400, top=3.0, accepted=3)[-20:] == [32] * 20
+
+
+def test_drafts_that_take_longer_than_the_profile_says_make_trees_shallower():
+    profile = DeviceProfile(verify_ms=((1, 10.0), (64, 10.0)), draft_ms=((1, 1.0), (8, 8.0)), width=8)
+
+    def levels(pace: float) -> int:
+        budget = TreeBudget(profile, BOUNDS)
+        for _ in range(60):
+            choice = budget.choose()
+            expected = [[accepted] * len(budget.buckets) for accepted in (1.0, 1.6, 1.9, 2.0)[: choice.levels]]
+            budget.observe(choice, expected, expected[-1][0], pace * profile.draft(choice.levels), 10.0, 1.0)
+        return choice.levels
+
+    assert (levels(1.0), levels(1.9)) == (3, 2)
+
+
+def test_one_hold_up_does_not_end_drafting():
+    budget = TreeBudget(FREE_ROWS, BOUNDS)
+    drive(budget, 20, top=3.0, accepted=3)
+    choice = budget.choose()
+    budget.observe(choice, promise(budget, choice.levels, 3.0), 3, 9000.0, 10.0, 1.0)
+    assert budget.choose().expected_ms < 1.2 * choice.expected_ms
+    assert budget.choose().nodes == 32
+
+
+def test_behind_a_long_text_rows_cost_more_and_trees_shrink():
+    dear_far = replace(
+        FREE_ROWS, context=100, verify_slopes=((1, 10.0), (2, 20.0), (64, 640.0)), draft_slopes=((1, 2.0),)
+    )
+    assert dear_far.verify(32, 100) == dear_far.verify(32) == FREE_ROWS.verify(32)
+    assert dear_far.verify(2, 1100) == pytest.approx(60.0) and dear_far.draft(1, 1100) == pytest.approx(3.0)
+    assert FREE_ROWS.verify(32, 5000) == FREE_ROWS.verify(32)
+    budget = TreeBudget(dear_far, BOUNDS)
+    near, far = (drive(budget, 40, top=3.0, accepted=3, context=context)[-1] for context in (100, 3_000))
+    assert near == 32 and 1 < far < 8
+    # A far text behind which no tree pays is left to plain decoding
+    steep = replace(dear_far, verify_slopes=((1, 0.0), (2, 1000.0)))
+    assert drive(TreeBudget(steep, BOUNDS), 40, top=3.0, accepted=3, context=20_000)[-1] == 1
+
+
+def test_what_was_hoped_for_and_did_not_come_shrinks_the_estimate():
+    hopeful = TreeBudget(FREE_ROWS, BOUNDS)
+    drive(hopeful, 30, top=2.0, accepted=0)
+    assert hopeful.calibration == 0.25
+
+
+def test_a_copied_chain_goes_alone_where_that_is_faster():
+    budget = TreeBudget(DEAR_ROWS, BOUNDS)
+    drive(budget, 5, top=0.5, accepted=0)
+    assert budget.choose([math.log(0.99)] * 2).why.startswith("2 copied")
+    assert not budget.choose([math.log(0.01)] * 2).why.startswith("2 copied")
+
+
+def test_a_plan_says_what_it_expects():
+    budget = TreeBudget(FREE_ROWS, BOUNDS)
+    drive(budget, 5, top=2.0, accepted=2)
+    choice = budget.choose()
+    assert choice.why.startswith(f"{choice.nodes - 1} candidates over {choice.levels} levels: ")
+    assert choice.curve[0] == (1, 1000 / 41.0) and (choice.nodes, pytest.approx(1000 * choice.rate)) in choice.curve
+
+
+def test_a_profile_survives_its_dictionary():
+    assert DeviceProfile.from_dict(FREE_ROWS.to_dict()) == FREE_ROWS

@@ -1,0 +1,252 @@
+"""Nothing assumes a device, and a step reads from the device once.
+
+A whole step runs with "meta" as the default device: a tensor made without an explicit device would land there and is
+caught. A second watch counts everything that makes the host wait for the device.
+"""
+
+from collections import Counter
+from contextlib import contextmanager
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.engine.budget import DeviceProfile
+from jakiro.generator import JakiroGenerator
+from tests.support import HEADS, TREE, scripted_generator, tiny_generator
+
+SAMPLINGS = {
+    "greedy": SamplingParams(max_new_tokens=24),
+    "sampled": SamplingParams(temperature=1.0, seed=1, max_new_tokens=24),
+    "nucleus": SamplingParams(temperature=0.7, top_p=0.9, top_k=50, seed=1, max_new_tokens=24),
+}
+
+
+REPETITIVE = "one two three one two three one two three one two"
+OTHER_TREES = {
+    "auto": TreeConfig(width=8, depth=6, nodes=48, policy="auto"),
+    "context": TreeConfig(width=4, depth=4, nodes=16, context=True),
+    "auto with context": TreeConfig(width=8, depth=6, nodes=48, policy="auto", context=True),
+}
+
+
+def measured_generator():
+    """A generator whose costs are given, so that trees size themselves."""
+    generator = tiny_generator("summed")
+    costs = DeviceProfile(((1, 10.0), (64, 12.0)), ((1, 0.1), (8, 0.4)), width=8)
+    return JakiroGenerator(generator.target, generator.drafter, generator.head, measure=lambda _: costs)
+
+
+class NoMetaTensors(TorchDispatchMode):
+    """Fails on any meta tensor among an operation's inputs or outputs."""
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for leaf in tree_leaves((args, kwargs, result)):
+            if isinstance(leaf, torch.Tensor) and leaf.device.type == "meta":
+                raise AssertionError(f"a meta tensor in {function}: it was made without an explicit device")
+        return result
+
+
+@contextmanager
+def meta_by_default():
+    with torch.device("meta"), NoMetaTensors():
+        yield
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+@pytest.mark.parametrize("head", HEADS)
+def test_a_whole_run_makes_no_tensor_on_the_default_device(head, sampling):
+    generator = tiny_generator(head)
+    with meta_by_default():
+        stream = generator.stream("Tell me.", sampling, tree=TREE)
+        steps = [next(stream) for _ in range(4)]
+    assert all(len(step.nodes) == TREE.nodes for step in steps)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+@pytest.mark.parametrize("tree", OTHER_TREES.values(), ids=OTHER_TREES)
+def test_trees_that_size_themselves_or_copy_from_the_context_make_none_either(tree, sampling):
+    stream = measured_generator().stream(REPETITIVE, sampling, tree=tree)
+    with meta_by_default():
+        steps = [next(stream) for _ in range(5)]
+    assert any(len(step.nodes) > 1 for step in steps)
+
+
+@pytest.mark.parametrize("numerics", ["exact", "fast"])
+def test_plain_decoding_makes_no_tensor_on_the_default_device(numerics):
+    generator = tiny_generator(None, numerics=numerics)
+    for sampling in SAMPLINGS.values():
+        with meta_by_default():
+            stream = generator.stream("Tell me.", sampling, method="autoregressive")
+            assert [len(next(stream).nodes) for _ in range(3)] == [1, 1, 1]
+
+
+def test_a_reread_step_makes_no_tensor_on_the_default_device():
+    generator = scripted_generator(vocab_size=1500)
+    stream = generator.stream("Tell me.", SamplingParams(2.0, top_p=0.99), method="autoregressive")
+    with meta_by_default():
+        assert next(stream).plan.reread
+
+
+def test_the_load_probe_makes_no_tensor_on_the_default_device(generator):
+    with meta_by_default():
+        generator.target.probe_bit_identity()
+
+
+def test_the_watch_notices_a_planted_index():
+    rows = torch.zeros((4, 3))
+    with pytest.raises(AssertionError, match="without an explicit device"), meta_by_default():
+        rows[torch.tensor([1, 2])]
+
+
+def test_the_watch_notices_a_planted_index_inside_a_step(generator, monkeypatch):
+    stream = generator.stream("Tell me.", SAMPLINGS["greedy"], tree=TREE)
+    keep = stream._passes.cache.keep
+
+    def careless(base, rows):
+        keep(base, rows)
+        stream._passes.cache.layers[0].keys[:, :, torch.tensor([0])]
+
+    monkeypatch.setattr(stream._passes.cache, "keep", careless)
+    with pytest.raises(AssertionError, match="without an explicit device"), meta_by_default():
+        next(stream)
+
+
+READING_METHODS = (
+    "tolist", "item", "numpy", "cpu", "__array__", "__bool__", "__int__", "__float__", "__index__", "nonzero",
+    "unique", "equal",
+)  # fmt: skip
+READING_OPERATIONS = {
+    "_local_scalar_dense", "item", "nonzero", "nonzero_numpy", "argwhere", "masked_select", "_unique", "_unique2",
+    "unique_dim", "unique_consecutive", "repeat_interleave", "equal", "is_nonzero",
+}  # fmt: skip
+
+
+class ReadCounter(TorchDispatchMode):
+    """Counts what reads a tensor's values on the host, by name; a method that calls an operation counts once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads: Counter[str] = Counter()
+        self._inside = False
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        name = function._schema.name.removeprefix("aten::")
+        if self._inside:
+            return result
+        if name in READING_OPERATIONS and function._overloadname != "self_int":
+            self.reads[name] += 1
+        elif name in ("index", "index_put", "index_put_") and any(
+            index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1]
+        ):
+            self.reads["index by a mask"] += 1
+        elif name in ("_to_copy", "to", "copy_") and result.device.type == "cpu":
+            self.reads["copy to the host"] += any(
+                isinstance(leaf, torch.Tensor) and leaf.device.type != "cpu" for leaf in tree_leaves(args)
+            )
+        return result
+
+    @contextmanager
+    def watching(self, monkeypatch):
+        """Counts while it lasts."""
+        with monkeypatch.context() as patch:
+            for name in READING_METHODS:
+                patch.setattr(torch.Tensor, name, self._counted(name, getattr(torch.Tensor, name)))
+            with self:
+                yield
+
+    def _counted(self, name, original):
+        def method(tensor, *args, **kwargs):
+            outermost, self._inside = not self._inside, True
+            try:
+                self.reads[name] += outermost
+                return original(tensor, *args, **kwargs)
+            finally:
+                self._inside = not outermost
+
+        return method
+
+
+def reads_of_steps(stream, count, monkeypatch):
+    """One counter a step."""
+    counted = []
+    for _ in range(count):
+        counter = ReadCounter()
+        with counter.watching(monkeypatch):
+            next(stream)
+        counted.append({name: number for name, number in counter.reads.items() if number})
+    return counted
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+@pytest.mark.parametrize("head", HEADS)
+def test_a_step_reads_from_the_device_once(head, sampling, monkeypatch):
+    stream = tiny_generator(head).stream("Tell me.", sampling, tree=TREE)
+    assert reads_of_steps(stream, 4, monkeypatch) == [{"tolist": 1}] * 4
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+@pytest.mark.parametrize("tree", OTHER_TREES.values(), ids=OTHER_TREES)
+def test_trees_that_size_themselves_or_copy_from_the_context_read_once_a_step_too(tree, sampling, monkeypatch):
+    stream = measured_generator().stream(REPETITIVE, sampling, tree=tree)
+    assert reads_of_steps(stream, 5, monkeypatch) == [{"tolist": 1}] * 5
+
+
+def test_a_step_of_copied_chains_alone_reads_once(generator, monkeypatch):
+    stream = generator.stream(REPETITIVE, SAMPLINGS["greedy"], method="context")
+    assert reads_of_steps(stream, 4, monkeypatch) == [{"tolist": 1}] * 4
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+def test_a_plain_step_reads_from_the_device_once(sampling, generator, monkeypatch):
+    stream = generator.stream("Tell me.", sampling, method="autoregressive")
+    assert reads_of_steps(stream, 4, monkeypatch) == [{"tolist": 1}] * 4
+
+
+def test_a_reread_step_reads_twice(monkeypatch):
+    generator = scripted_generator(vocab_size=1500)
+    stream = generator.stream("Tell me.", SamplingParams(2.0, top_p=0.99), method="autoregressive")
+    assert reads_of_steps(stream, 2, monkeypatch) == [{"tolist": 2}] * 2
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda x: x[2].item(),
+        lambda x: bool(x[1] > 0),
+        lambda x: int(x[3]),
+        lambda x: x.tolist(),
+        lambda x: x.cpu(),
+        lambda x: x.numpy(),
+        lambda x: [10, 20, 30][x[1].long()],
+        lambda x: x[x > 1],
+        lambda x: x.masked_select(x > 1),
+        lambda x: (x > 1).nonzero(),
+        lambda x: torch.nonzero(x > 1),
+        lambda x: torch.unique(x),
+        lambda x: x[x[1].long()],
+        lambda x: x.repeat_interleave(torch.tensor([1, 2, 1, 0])),
+        lambda x: torch.equal(x, x),
+    ],
+)
+@pytest.mark.parametrize("inference", [False, True])
+def test_the_counter_notices_every_kind_of_read(read, inference, monkeypatch):
+    values, counter = torch.arange(4.0), ReadCounter()
+    with torch.inference_mode(inference), counter.watching(monkeypatch):
+        read(values)
+    assert sum(counter.reads.values()) == 1, counter.reads
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_the_counter_ignores_what_stays_on_the_device(inference, monkeypatch):
+    values, counter = torch.arange(4.0), ReadCounter()
+    with torch.inference_mode(inference), counter.watching(monkeypatch):
+        values[0] = 1.0
+        values[[1, 2]].repeat_interleave(3)
+        torch.where(values > 1, values, 0).masked_fill(values > 2, 1).topk(2)
+        values.to(torch.float64)
+    assert not sum(counter.reads.values())

@@ -1,0 +1,54 @@
+"""Tiny generators whose passes run at fixed addresses, with small steps so that short texts cross them."""
+
+from jakiro.drafting.base import HeadDrafter
+from jakiro.engine.budget import DeviceProfile
+from jakiro.generator import JakiroGenerator
+from jakiro.graphs.pool import Lanes
+from tests.support import DEVICE, HEADS, ScriptedDrafter, tiny_head, tiny_model, tiny_target
+
+SMALL_COLUMNS = 64
+COSTS = DeviceProfile(((1, 10.0), (64, 12.0)), ((1, 0.1), (8, 0.4)), width=8, buckets=(8, 16, 32, 64))
+
+
+def bucketed_target(numerics: str = "exact", vocab_size: int = 260):
+    target = tiny_target(numerics=numerics, vocab_size=vocab_size)
+    target.bucketed = True
+    return target
+
+
+def static_generator(
+    head: str | None = "summed",
+    numerics: str = "exact",
+    graphs: bool = DEVICE.type == "cuda",
+    measured: bool = False,
+    start_tokens: int = 128,
+) -> JakiroGenerator:
+    """As `tiny_generator`, in lanes; `measured` lets trees size themselves."""
+    target = bucketed_target(numerics)
+    if head is None:
+        return in_lanes(target, None, graphs, measured, start_tokens)
+    target = target.with_feature_layers(HEADS[head].get("feature_layers", ()))
+    drafter = HeadDrafter(tiny_head(target, **HEADS[head]))
+    return in_lanes(target, drafter, graphs, measured, start_tokens)
+
+
+def static_scripted_generator(error_rate: float = 0.3, numerics: str = "exact", vocab_size: int = 260):
+    """As `scripted_generator`, in lanes."""
+    drafter = ScriptedDrafter(tiny_model(vocab_size=vocab_size), error_rate)
+    return in_lanes(bucketed_target(numerics, vocab_size), drafter, DEVICE.type == "cuda")
+
+
+def in_lanes(target, drafter, graphs: bool, measured: bool = False, start_tokens: int = 128) -> JakiroGenerator:
+    lanes = Lanes(target, drafter, graphs, SMALL_COLUMNS, start_tokens)
+    costs = (lambda *_: COSTS) if measured else None
+    head = None if drafter is None else {"name": "tiny", "sha256": None}
+    return JakiroGenerator(target, drafter, head, measure=costs, lanes=lanes)
+
+
+def shape_of(trace):
+    """What two runs have to agree in: every node of every step, what was accepted, and the text."""
+    steps = [
+        ([(node.token_id, node.parent, node.depth, node.proposer) for node in step.nodes], step.accepted_path)
+        for step in trace.steps
+    ]
+    return steps, trace.token_ids, trace.text, trace.end_reason

@@ -1,0 +1,179 @@
+"""Capturing, rehearsed without a GPU: what is captured, in which order, and that replays alone give the same text."""
+
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+from tests.test_meta_device import REPETITIVE, SAMPLINGS, meta_by_default
+
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.engine.budget import DeviceProfile, TreeBudget
+from jakiro.engine.clock import StepClock
+from jakiro.engine.profile import measure
+from jakiro.graphs.capture import WARM_UPS, GraphedPass, Graphs
+from jakiro.zoo.loading import lanes_for
+from tests.graphs.fake_graphs import FakeCuda
+from tests.graphs.static import bucketed_target, in_lanes, shape_of, static_generator
+from tests.support import TREE, tiny_generator
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here; test_cuda.py captures on it")
+
+CPU = torch.device("cpu")
+CONTEXT_TREE = TreeConfig(width=4, depth=4, nodes=16, context=True)
+
+
+@pytest.fixture
+def cuda(monkeypatch, without_compiled_functions):
+    return FakeCuda(monkeypatch)
+
+
+def test_a_pass_is_warmed_up_aside_then_captured_and_then_only_replayed(cuda):
+    counted, source, target = [], torch.ones(3), torch.zeros(3)
+
+    def double() -> None:
+        counted.append(1)
+        target.copy_(source * 2)
+
+    graphed = GraphedPass(Graphs(CPU, True), double)
+    graphed.prepare()
+    assert cuda.log == ["wait", "aside", "back", "wait", "capture", "captured"]
+    assert len(counted) == WARM_UPS + 1
+    for value in (3.0, 5.0):
+        source.fill_(value)
+        graphed()
+        assert target.tolist() == [2 * value] * 3
+    graphed.prepare()
+    assert len(counted) == WARM_UPS + 1 and cuda.graphs[0].replays == 2
+
+
+def test_without_graphs_the_same_function_runs_at_every_call():
+    counted = []
+    graphed = GraphedPass(Graphs(CPU, False), lambda: counted.append(1))
+    graphed.prepare()
+    graphed()
+    graphed()
+    assert len(counted) == 2
+
+
+@pytest.mark.parametrize(
+    ("head", "regime"),
+    [("summed", "greedy"), ("summed", "sampled"), ("summed", "nucleus"), ("decoupled, reduced vocabulary", "sampled")],
+)
+def test_replays_alone_give_the_text_and_the_trees_of_sliced_passes(head, regime, cuda):
+    generator, sampling = static_generator(head, graphs=True), replace(SAMPLINGS[regime], max_new_tokens=16)
+    for method, tree in (("autoregressive", None), ("jakiro", TREE), ("jakiro", CONTEXT_TREE)):
+        trace = generator.run(REPETITIVE, sampling, method, tree)
+        assert shape_of(trace) == shape_of(tiny_generator(head).run(REPETITIVE, sampling, method, tree))
+    assert cuda.eager in ([], ["verify_rows"]), "every pass of every step was captured before the answer began"
+    assert not sum(cuda.reads.reads.values()), "nothing was read on the host while capturing"
+    assert sum(graph.replays for graph in cuda.graphs) > 40
+
+
+def test_one_capture_serves_every_seed_and_temperature(cuda):
+    generator = static_generator(graphs=True)
+    texts = set()
+    for temperature, seed in ((1.0, 1), (1.0, 2), (0.6, 1)):
+        sampling = SamplingParams(temperature, seed=seed, max_new_tokens=12)
+        trace = generator.run("Tell me.", sampling, tree=TREE)
+        assert shape_of(trace) == shape_of(tiny_generator().run("Tell me.", sampling, tree=TREE))
+        texts.add(trace.text)
+        captured = generator.lanes.graphs.num_captured
+    assert len(texts) == 3
+    generator.run("Tell me.", SamplingParams(0.9, seed=7, max_new_tokens=12), tree=TREE)
+    assert generator.lanes.graphs.num_captured == captured
+
+
+def test_trees_that_size_themselves_replay_what_was_captured_at_load(cuda):
+    generator = static_generator(numerics="fast", graphs=True, measured=True, start_tokens=40)
+    done = []
+    generator.lanes.prepare(lambda count, total: done.append((count, total)))
+    assert [count for count, _ in done] == list(range(1, done[-1][1] + 1))
+    captured = generator.lanes.graphs.num_captured
+    assert generator.status["graphs"] == {"graphs": True, "captured": captured, "bytes": 0, "failure": None}
+    for sampling in (SamplingParams(max_new_tokens=8), SamplingParams(0.8, seed=3, max_new_tokens=8)):
+        for method in ("jakiro", "autoregressive"):
+            trace = generator.run("Tell me.", sampling, method)
+            plain = tiny_generator(numerics="fast").run("Tell me.", sampling, "autoregressive")
+            assert trace.token_ids == plain.token_ids
+    assert generator.lanes.graphs.num_captured == captured
+    assert not cuda.eager
+
+
+def test_nothing_is_made_on_the_default_device_while_capturing(cuda):
+    generator = static_generator(graphs=True)
+    lane = generator.lanes._take(generator.lanes._room)
+    with meta_by_default():
+        lane.open(SamplingParams(0.7, top_p=0.9, top_k=50), CONTEXT_TREE, (), 10, 100)
+    assert generator.lanes.graphs.num_captured > 8
+
+
+def test_other_numerics_are_captured_anew(cuda):
+    exact = static_generator(graphs=True)
+    sampling = SamplingParams(max_new_tokens=6)
+    exact.run("Why?", sampling, tree=TREE)
+    fast = exact.with_numerics("fast")
+    assert fast.lanes.graphs.enabled and fast.lanes.graphs.num_captured == 0
+    fast.run("Why?", sampling, tree=TREE)
+    assert fast.lanes.graphs.num_captured > 0
+    assert not cuda.eager
+
+
+@pytest.mark.parametrize("read", [lambda x: x[0].item(), lambda x: x.nonzero(), lambda x: torch.unique(x)])
+def test_a_planted_host_read_makes_capturing_fail_and_passes_run_eagerly(read, cuda, monkeypatch):
+    target = bucketed_target()
+    score = target.score
+
+    def careless(tree, cache):
+        read(tree.token_ids)
+        return score(tree, cache)
+
+    monkeypatch.setattr(target, "score", careless)
+    generator = in_lanes(target, None, graphs=True)
+    sampling = SamplingParams(max_new_tokens=6)
+    trace = generator.run("Why?", sampling, "autoregressive")
+    assert trace.token_ids == tiny_generator().run("Why?", sampling, "autoregressive").token_ids
+    assert "not permitted when stream is capturing" in generator.status["graphs"]["failure"]
+    assert generator.status["graphs"]["graphs"] is False
+    assert "score_rows" in cuda.eager
+
+
+def test_on_a_gpu_the_spans_of_a_step_add_up_to_the_host_s_time_and_the_last_mark_is_not_waited_for(monkeypatch):
+    events, now = [], iter([10.0, 10.001, 10.004, 10.030])
+
+    class Event:
+        def __init__(self, enable_timing) -> None:
+            self.index = len(events)
+            events.append(self)
+
+        def record(self, stream) -> None:
+            assert stream == "the stream"
+
+        def elapsed_time(self, after) -> float:
+            assert after.index < 3, "the device may not have come that far"
+            return 4.0 * (after.index - self.index)
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: "the stream")
+    monkeypatch.setattr(time, "perf_counter", lambda: next(now))
+    clock = StepClock(torch.device("cuda", 0))
+    for _ in range(3):
+        clock.mark()
+    assert clock.spans_ms() == pytest.approx([4.0, 4.0, 22.0])
+
+
+def test_costs_are_measured_once_a_bucket_and_trees_choose_between_buckets():
+    generator = static_generator(numerics="fast", graphs=False, start_tokens=200)
+    profile = measure(generator.target, generator.drafter, {}, generator.lanes)
+    assert [nodes for nodes, _ in profile.verify_ms] == [1, 8, 16, 32, 64]
+    assert [levels for levels, _ in profile.draft_ms] == list(range(1, 9))
+    assert DeviceProfile.from_dict(profile.to_dict()) == profile
+    assert TreeBudget(profile, TreeConfig(policy="auto", nodes=64, depth=8)).buckets == (8, 16, 32, 64)
+    assert TreeBudget(profile, TreeConfig(policy="auto", nodes=20, depth=8)).buckets == (8, 16, 20)
+    assert len(generator.lanes._free) == 1
+
+
+def test_on_a_cpu_there_are_no_lanes_and_nothing_to_say():
+    notices = []
+    assert lanes_for(bucketed_target(), None, True, None, notices) is None
+    assert not notices

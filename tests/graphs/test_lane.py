@@ -1,0 +1,205 @@
+"""Passes at fixed addresses give what sliced ones give, node for node, and stay where they are."""
+
+import pytest
+import torch
+from tests.test_meta_device import REPETITIVE, SAMPLINGS, meta_by_default, reads_of_steps
+
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.generator import JakiroGenerator
+from jakiro.graphs.cache import columns_for
+from tests.graphs.static import (
+    COSTS,
+    SMALL_COLUMNS,
+    in_lanes,
+    shape_of,
+    static_generator,
+    static_scripted_generator,
+)
+from tests.support import DEVICE, HEADS, TREE, assert_drafting_took_part, scripted_generator, tiny_generator
+
+pytestmark = pytest.mark.usefixtures("without_compiled_functions")
+
+TREES = {
+    "auto": TreeConfig(width=8, depth=6, nodes=64, policy="auto"),
+    "context": TreeConfig(width=4, depth=4, nodes=16, context=True),
+    "auto with context": TreeConfig(width=8, depth=6, nodes=64, policy="auto", context=True),
+}
+SAMPLED = SamplingParams(1.0, seed=3, max_new_tokens=24)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+@pytest.mark.parametrize("head", HEADS)
+def test_a_head_s_trees_and_text_are_those_of_sliced_passes(head, sampling):
+    expected = tiny_generator(head).run("Tell me.", sampling, tree=TREE)
+    trace = static_generator(head).run("Tell me.", sampling, tree=TREE)
+    assert shape_of(trace) == shape_of(expected)
+    for step, other in zip(trace.steps, expected.steps, strict=True):
+        for node, twin in zip(step.nodes, other.nodes, strict=True):
+            assert node.score == pytest.approx(twin.score, abs=1e-4)
+            assert node.router_weights == pytest.approx(twin.router_weights, abs=1e-4, nan_ok=True)
+            assert node.margin == pytest.approx(twin.margin, abs=1e-3)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+@pytest.mark.parametrize("numerics", ["exact", "fast"])
+def test_accepted_paths_are_kept_as_in_a_sliced_cache(numerics, sampling):
+    expected = scripted_generator(numerics=numerics).run("Tell me.", sampling, tree=TREE)
+    trace = static_scripted_generator(numerics=numerics).run("Tell me.", sampling, tree=TREE)
+    assert shape_of(trace) == shape_of(expected)
+    assert_drafting_took_part(trace.steps)
+
+
+@pytest.mark.parametrize("numerics", ["exact", "fast"])
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+def test_plain_decoding_is_that_of_sliced_passes(numerics, sampling):
+    expected = tiny_generator(None, numerics=numerics).run("Tell me.", sampling, method="autoregressive")
+    trace = static_generator(None, numerics).run("Tell me.", sampling, method="autoregressive")
+    assert shape_of(trace) == shape_of(expected)
+
+
+@pytest.mark.parametrize("numerics", ["exact", "fast"])
+@pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
+def test_trees_that_size_themselves_or_copy_from_the_context_are_those_of_sliced_passes(tree, numerics):
+    sliced = tiny_generator("summed", numerics=numerics)
+    sliced = JakiroGenerator(sliced.target, sliced.drafter, sliced.head, measure=lambda _: COSTS)
+    static = static_generator("summed", numerics, measured=True)
+    texts = []
+    for sampling in (SamplingParams(max_new_tokens=16), SamplingParams(1.0, seed=3, max_new_tokens=16)):
+        trace = static.run(REPETITIVE, sampling, tree=tree)
+        assert shape_of(trace)[1:] == shape_of(sliced.run(REPETITIVE, sampling, tree=tree))[1:]
+        assert any(len(step.nodes) > 1 for step in trace.steps)
+        texts.append(trace.text)
+    assert len(set(texts)) == 2
+
+
+def test_copied_chains_alone_are_those_of_sliced_passes():
+    sampling = SamplingParams(max_new_tokens=60)
+    trace = static_generator().run(REPETITIVE, sampling, method="context")
+    assert shape_of(trace) == shape_of(tiny_generator().run(REPETITIVE, sampling, method="context"))
+    assert any(len(step.nodes) > 1 for step in trace.steps)
+
+
+def test_a_text_that_crosses_column_steps_and_fills_the_context_is_that_of_sliced_passes():
+    sampling, prompt = SamplingParams(1.0, seed=5, max_new_tokens=400), "Go on. " * 12
+    trace = static_generator().run(prompt, sampling, tree=TREE)
+    assert shape_of(trace) == shape_of(tiny_generator().run(prompt, sampling, tree=TREE))
+    assert trace.end_reason == "context"
+    columns = {columns_for(trace.header.num_prompt_tokens + count, SMALL_COLUMNS) for count in range(150)}
+    assert len(columns) > 1 and len(trace.token_ids) >= 120
+    assert max(len(step.accepted_path) for step in trace.steps) > 1
+
+
+def test_a_reread_step_is_that_of_sliced_passes():
+    sampling = SamplingParams(2.0, top_p=0.99, max_new_tokens=6)
+    trace = static_scripted_generator(vocab_size=1500).run("Tell me.", sampling, tree=TREE)
+    assert any(step.plan.reread for step in trace.steps)
+    assert shape_of(trace) == shape_of(scripted_generator(vocab_size=1500).run("Tell me.", sampling, tree=TREE))
+
+
+def test_every_step_works_on_the_same_addresses_and_shapes():
+    generator = static_generator(measured=True, numerics="fast")
+    stream = generator.stream(REPETITIVE, SAMPLED, tree=TREES["auto"])
+    lane = stream._passes
+    names = ("logits", "features", "choices", "on_path", "packed", "noise", "root", "new_ids", "new_features")
+    head = lane.drafter
+
+    def addresses():
+        tensors = [getattr(lane, name) for name in names]
+        tensors += [lane.cache.store, head.cache.keys, head.pending_ids, head.pending_features, *lane.masks.values()]
+        return [(tensor.data_ptr(), tensor.shape, tensor.stride()) for tensor in tensors]
+
+    list(generator.stream(REPETITIVE, SAMPLED, method="autoregressive"))
+    next(stream)
+    before, sizes = addresses(), set()
+    for step in stream:
+        sizes.add(len(step.nodes))
+        assert addresses()[: len(before)] == before
+    assert len(sizes) > 1
+
+
+@pytest.mark.skipif(DEVICE.type == "cuda", reason="test_cuda.py lets CUDA itself watch")
+@pytest.mark.parametrize("method", ["jakiro", "autoregressive"])
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+def test_a_step_reads_once_and_makes_no_tensor_on_the_default_device(sampling, method, monkeypatch):
+    stream = static_generator().stream("Tell me.", sampling, method=method, tree=TREE)
+    assert reads_of_steps(stream, 2, monkeypatch) == [{"tolist": 1}] * 2
+    with meta_by_default():
+        next(stream)
+    if method == "jakiro":
+        generator = static_generator()
+        with meta_by_default():
+            copying = generator.stream(REPETITIVE, sampling, tree=TREES["context"])
+            next(copying)
+        assert reads_of_steps(copying, 2, monkeypatch) == [{"tolist": 1}] * 2
+
+
+def test_lanes_that_race_do_not_touch_one_another_and_are_given_back():
+    generator = static_generator()
+    alone = {method: generator.run("Why?", SAMPLED, method, TREE) for method in ("autoregressive", "jakiro")}
+    assert len(generator.lanes._free) == 1
+    race = generator.race("Why?", SAMPLED, tree=TREE)
+    for _ in race:
+        pass
+    assert {method: shape_of(trace) for method, trace in race.traces.items()} == {
+        method: shape_of(trace) for method, trace in alone.items()
+    }
+    assert len(generator.lanes._free) == 2
+
+
+def test_a_stream_that_is_stopped_or_forgotten_gives_its_lane_back():
+    generator = static_generator()
+    stopped = generator.stream("Why?", SAMPLED, tree=TREE)
+    next(stopped)
+    assert not generator.lanes._free
+    stopped.close()
+    assert len(generator.lanes._free) == 1
+    forgotten = generator.stream("Why?", SAMPLED, tree=TREE)
+    assert not generator.lanes._free
+    del forgotten
+    assert len(generator.lanes._free) == 1
+
+
+def test_an_answer_that_needs_more_room_gets_a_larger_lane_and_the_text_stays_the_same():
+    generator = static_generator(start_tokens=40)
+    short, wide = SamplingParams(max_new_tokens=4), TreeConfig(width=12, depth=8, nodes=100)
+    for sampling, tree in ((short, TREE), (SamplingParams(max_new_tokens=90), TREE), (short, wide), (short, TREE)):
+        expected = tiny_generator().run("Why?", sampling, tree=tree)
+        assert shape_of(generator.run("Why?", sampling, tree=tree)) == shape_of(expected)
+    assert [lane.room.nodes for lane in generator.lanes._free] == [100]
+    assert generator.lanes._free[0].room.tokens >= 90
+
+
+def test_other_numerics_get_lanes_of_their_own():
+    exact = static_generator()
+    fast = exact.with_numerics("fast")
+    assert fast.lanes is not exact.lanes and fast.lanes.target.numerics == "fast"
+    sampling = SamplingParams(max_new_tokens=8)
+    expected = tiny_generator(numerics="fast").run("Why?", sampling, tree=TREE)
+    assert shape_of(fast.run("Why?", sampling, tree=TREE)) == shape_of(expected)
+    assert (fast.status["numerics"], exact.status["numerics"]) == ("fast", "exact")
+    assert fast.lanes.tree_sizes == (8, 16, 32, 64) and exact.lanes.tree_sizes == (64,)
+
+
+def test_steps_left_pending_over_many_plain_steps_reach_the_head():
+    """More root-only steps than one pass takes in, then a tree: it is the one of a head that read along."""
+    generator = static_generator()
+    plain = generator.stream("Why?", SamplingParams(max_new_tokens=60), tree=TREE)
+    sliced = tiny_generator().stream("Why?", SamplingParams(max_new_tokens=60), tree=TREE)
+    for stream in (plain, sliced):
+        config, stream._tree_config = stream._tree_config, None
+        propose = stream._propose
+        stream._propose = lambda *_, stream=stream: stream._passes.root_tree()
+        for _ in range(40):
+            next(stream)
+        stream._propose, stream._tree_config = propose, config
+    step, expected = next(plain), next(sliced)
+    assert len(step.nodes) == TREE.nodes
+    assert [node.token_id for node in step.nodes] == [node.token_id for node in expected.nodes]
+
+
+def test_lanes_without_a_head_serve_plain_decoding():
+    generator = in_lanes(static_generator(None).target, None, graphs=False)
+    with torch.inference_mode():
+        generator.lanes.prepare()
+    assert generator.run("Why?", SamplingParams(max_new_tokens=4), "autoregressive").steps
+    assert generator.status["graphs"]["graphs"] is False

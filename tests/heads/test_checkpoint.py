@@ -1,0 +1,153 @@
+"""Heads on disk: there and back, and every way in which files do not fit is named."""
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from jakiro.config import SamplingParams
+from jakiro.drafting.base import HeadDrafter
+from jakiro.generator import JakiroGenerator
+from jakiro.heads.checkpoint import CONFIG_NAME, WEIGHTS_NAME, file_sha256, load_head, save_head
+from tests.support import DEVICE, HEADS, TREE, tiny_head, tiny_target
+
+
+@pytest.fixture(scope="module")
+def target():
+    return tiny_target()
+
+
+@pytest.fixture
+def folder(target, tmp_path):
+    """A saved head with a reduced vocabulary."""
+    save_head(tiny_head(target, draft_vocab_size=90), tmp_path)
+    return tmp_path
+
+
+def test_whoever_serves_a_head_may_read_it(tmp_path):
+    save_head(tiny_head(tiny_target()), tmp_path)
+    assert all(path.stat().st_mode & 0o444 == 0o444 for path in tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_saved_head_comes_back_with_the_same_weights_and_drafts_the_same_trees(target, tmp_path, name):
+    head = tiny_head(target, **HEADS[name]).half().float()
+    save_head(head, tmp_path)
+    again = load_head(tmp_path, DEVICE)
+    assert again.config == head.config and not again.training
+    saved, loaded = head.state_dict(), again.state_dict()
+    assert saved.keys() == loaded.keys()
+    for key, tensor in saved.items():
+        assert torch.equal(loaded[key], tensor) and loaded[key].dtype == tensor.dtype
+    traces = [
+        JakiroGenerator(target, HeadDrafter(each.bind(target.embedding, target.output_weight))).run(
+            "Hello", SamplingParams(max_new_tokens=6), tree=TREE
+        )
+        for each in (head, again)
+    ]
+    first, second = ([[node.token_id for node in step.nodes] for step in trace.steps] for trace in traces)
+    assert first == second
+
+
+def test_files_are_small_halves_and_hold_nothing_of_the_target(target, tmp_path):
+    save_head(tiny_head(target, draft_vocab_size=90), tmp_path)
+    tensors = load_file(tmp_path / WEIGHTS_NAME)
+    assert tensors.pop("draft_token_ids").dtype == torch.int32
+    assert {tensor.dtype for tensor in tensors.values()} == {torch.float16}
+    assert not any(target.vocab_size in tensor.shape for tensor in tensors.values())
+    assert not any("inv_freq" in name for name in tensors)
+    assert len(file_sha256(tmp_path / WEIGHTS_NAME)) == 64
+
+
+def test_a_head_is_loaded_in_the_dtype_asked_for(folder):
+    head = load_head(folder, DEVICE, torch.bfloat16)
+    assert {parameter.dtype for parameter in head.parameters()} == {torch.bfloat16}
+    assert head.draft_token_ids.dtype == torch.int64
+    assert not any(parameter.requires_grad for parameter in head.parameters())
+
+
+@pytest.mark.parametrize("missing", [CONFIG_NAME, WEIGHTS_NAME])
+def test_a_missing_file_is_named(folder, missing):
+    (folder / missing).unlink()
+    with pytest.raises(FileNotFoundError, match=f"{missing} is missing") as caught:
+        load_head(folder)
+    assert str(folder) in str(caught.value)
+
+
+def test_a_missing_folder_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        load_head(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("text", ["{", "", "hidden_size: 64"])
+def test_a_config_that_is_not_json_is_named(folder, text):
+    (folder / CONFIG_NAME).write_text(text)
+    with pytest.raises(ValueError, match=rf"draft head's {CONFIG_NAME} is not JSON"):
+        load_head(folder)
+
+
+@pytest.mark.parametrize("length", [0, 4, 100, 5000])
+def test_truncated_weights_are_named(folder, length):
+    path = folder / WEIGHTS_NAME
+    path.write_bytes(path.read_bytes()[:length])
+    with pytest.raises(ValueError, match=rf"draft head's {WEIGHTS_NAME} is broken"):
+        load_head(folder)
+
+
+def rewritten(folder, change):
+    tensors = load_file(folder / WEIGHTS_NAME)
+    change(tensors)
+    save_file(tensors, folder / WEIGHTS_NAME)
+
+
+def test_missing_and_unexpected_tensors_are_named_together(folder):
+    def change(tensors):
+        tensors["fc.wings"] = tensors.pop("fc.bias")
+
+    rewritten(folder, change)
+    with pytest.raises(ValueError) as caught:
+        load_head(folder)
+    assert "missing ['fc.bias']" in str(caught.value) and "unexpected ['fc.wings']" in str(caught.value)
+
+
+def test_a_tensor_of_another_shape_is_named_with_both_shapes(folder):
+    rewritten(folder, lambda tensors: tensors.update({"fc.bias": torch.zeros(63, dtype=torch.float16)}))
+    with pytest.raises(ValueError, match="tensor fc") as caught:
+        load_head(folder)
+    assert "(63,)" in str(caught.value) and "(64,)" in str(caught.value)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_weights_that_are_not_finite_are_named(folder, value):
+    rewritten(folder, lambda tensors: tensors["fc.bias"].__setitem__(3, value))
+    with pytest.raises(ValueError, match=r"fc\.bias holds values that are not finite"):
+        load_head(folder)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "sentence"),
+    [
+        (-1, 260, "draft_token_ids run from \\d+ to 260, its vocabulary from 0 to 259"),
+        (0, -3, "draft_token_ids run from -3 to"),
+        (1, 0, "draft_token_ids are not in ascending order"),
+    ],
+)
+def test_an_index_map_that_is_none_is_refused(folder, place, value, sentence):
+    rewritten(folder, lambda tensors: tensors["draft_token_ids"].__setitem__(place, value))
+    with pytest.raises(ValueError, match=sentence):
+        load_head(folder)
+
+
+def test_a_config_of_another_size_than_the_weights_is_noticed(folder):
+    values = json.loads((folder / CONFIG_NAME).read_text())
+    (folder / CONFIG_NAME).write_text(json.dumps(values | {"expert_intermediate_size": 32}))
+    with pytest.raises(ValueError, match="its config means"):
+        load_head(folder)
+
+
+@pytest.mark.parametrize(("values", "kind"), [([1, 2], "list"), (7, "int"), (None, "NoneType"), ("x", "str")])
+def test_a_config_that_is_no_object_is_refused_by_its_kind(folder, values, kind):
+    (folder / CONFIG_NAME).write_text(json.dumps(values))
+    with pytest.raises(ValueError, match=f"Draft head config must be a JSON object, not {kind}"):
+        load_head(folder)

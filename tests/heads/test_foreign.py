@@ -1,0 +1,370 @@
+"""Other people's checkpoints: official Jakiro, Jakiro* and EAGLE folders load, and whatever does not fit is named."""
+
+import json
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import LlamaConfig
+
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.core.sampling import KeyedNoise
+from jakiro.core.tree import ancestor_mask
+from jakiro.drafting.base import HeadDrafter
+from jakiro.heads.checkpoint import load_head, misfits, weights_file
+from jakiro.zoo import table as zoo
+from tests.support import tiny_head, tiny_target
+
+DATA = Path(__file__).parents[1] / "data"
+CASES = json.loads((DATA / "cases.json").read_text())
+FILES = ("model.safetensors", "pytorch_model.bin")
+HIDDEN_SIZE, INNER_SIZE, VOCAB_SIZE = 32, 48, 40
+LINEAR = ("gate_proj", "up_proj", "down_proj")
+
+
+def official_config(**values):
+    """A config.json as it lies beside the published weights."""
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_act": "silu",
+        "hidden_size": HIDDEN_SIZE,
+        "intermediate_size": INNER_SIZE,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "num_hidden_layers": 1,
+        "vocab_size": VOCAB_SIZE,
+        "rms_norm_eps": 1e-6,
+        "max_position_embeddings": 128,
+        "pretraining_tp": 1,
+        "num_local_experts": 2,
+        "num_experts_per_tok": 2,
+        "torch_dtype": "float16",
+    } | values
+
+
+def official_tensors(kind, bias=True):
+    """A random state dict under the published names."""
+    generator = torch.Generator().manual_seed(3)
+
+    def random(*shape):
+        return torch.randn(shape, generator=generator) * 0.2
+
+    size, moe = HIDDEN_SIZE, "layers.0.mlp_moe"
+    tensors = {
+        "fc.weight": random(size, 2 * size),
+        "layers.0.self_attn.q_proj.weight": random(size, size),
+        "layers.0.self_attn.k_proj.weight": random(size // 2, size),
+        "layers.0.self_attn.v_proj.weight": random(size // 2, size),
+        "layers.0.self_attn.o_proj.weight": random(size, size),
+        "layers.0.post_attention_layernorm.weight": 1 + random(size),
+    }
+    if bias:
+        tensors["fc.bias"] = random(size)
+    if kind == "jakiro":
+        tensors[f"{moe}.gate.weight"] = random(4, size)
+        for expert in range(2):
+            tensors |= {f"{moe}.experts.{expert}.{name}.weight": random(size, size) for name in LINEAR}
+    elif kind == "jakiro*":
+        tensors[f"{moe}.gate.weight"] = random(2, size)
+        for expert in range(2):
+            tensors[f"{moe}.experts.{expert}.fc.weight"] = random(INNER_SIZE, size)
+            tensors[f"{moe}.experts.{expert}.proj.weight"] = random(size, INNER_SIZE)
+    else:
+        shapes = dict(zip(LINEAR, ((INNER_SIZE, size), (INNER_SIZE, size), (size, INNER_SIZE)), strict=True))
+        tensors |= {f"layers.0.mlp.{name}.weight": random(*shape) for name, shape in shapes.items()}
+    return tensors
+
+
+def write_folder(folder, tensors, values, file="model.safetensors"):
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(values))
+    if file.endswith(".bin"):
+        torch.save(tensors, folder / file)
+    else:
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / file)
+    return folder
+
+
+def refusal(folder, tensors, values=None):
+    """The sentence with which a folder is refused."""
+    with pytest.raises(ValueError) as caught:
+        load_head(write_folder(folder, tensors, values or official_config()))
+    sentence = str(caught.value)
+    assert "\n" not in sentence and sentence.endswith(".")
+    return sentence
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"case{case['case']}")
+def test_an_official_folder_grows_the_official_trees(case, file, tmp_path):
+    weights = load_file(DATA / f"case{case['case']}_weights.safetensors")
+    output = weights.pop("lm_head.weight")
+    values = official_config(
+        **{name: case[name] for name in ("hidden_size", "num_attention_heads", "num_key_value_heads", "vocab_size")},
+        intermediate_size=3 * case["hidden_size"] + 7,
+        rms_norm_eps=case["rms_norm_eps"],
+        rope_theta=case["rope_theta"],
+        **({} if "fc.bias" in weights else {"bias": False}),
+    )
+    head = load_head(write_folder(tmp_path / "head", weights, values, file))
+    head.bind(weights["embed_tokens.weight"], output)
+    golden = load_file(DATA / f"case{case['case']}_golden.safetensors")
+    config = TreeConfig(width=case["top_k"], depth=case["depth"] + 1, nodes=case["total_tokens"])
+    session, known = None, 0
+    for index in range(case["rounds"]):
+        features, ids = golden[f"r{index}.hidden_states"][0], golden[f"r{index}.input_ids"].flatten()
+        if session is None:
+            session = HeadDrafter(head).start(ids, features, SamplingParams(), KeyedNoise(0))
+        else:
+            session.extend(ids[known + 1 :], features)
+        known += features.shape[0]
+        tree = session.propose(config)
+        expected = golden[f"r{index}.draft_tokens"].flatten()
+        mask = golden[f"r{index}.tree_mask"].squeeze().bool()
+        assert token_paths(tree.token_ids, ancestor_mask(tree.parents, tree.max_depth)) == token_paths(expected, mask)
+
+
+def token_paths(token_ids, mask):
+    """The set of tokens on the way to each node; siblings carry distinct tokens, so it identifies a tree."""
+    return sorted(tuple(token_ids[row].tolist()) for row in sorted_by_depth(mask))
+
+
+def sorted_by_depth(mask):
+    depths = mask.sum(-1)
+    for row in mask:
+        ancestors = row.nonzero().flatten()
+        yield ancestors[depths[ancestors].argsort()]
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_an_official_decoupled_folder_gives_the_official_features(file, tmp_path):
+    weights = load_file(DATA / "star_weights.safetensors")
+    golden = load_file(DATA / "star_golden.safetensors")
+    embedding = weights["embed_tokens.weight"]
+    weights.pop("lm_head.weight", None)
+    values = official_config(hidden_size=64, intermediate_size=96, vocab_size=embedding.shape[0])
+    values["bias"] = "fc.bias" in weights
+    head = load_head(write_folder(tmp_path / "head", weights, values, file)).bind(embedding, embedding)
+    with torch.no_grad():
+        output = head(head.embed(golden["input_ids"]), golden["hidden_states"], torch.arange(9)[None])
+    stronger = output.router_weights.argmax(-1)[None, ..., None].expand(1, -1, -1, 64)
+    for place, expert in enumerate((stronger, 1 - stronger)):
+        features = output.features.gather(0, expert)[0]
+        torch.testing.assert_close(features, golden["expert_features"][place], atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])
+@pytest.mark.parametrize(
+    ("kind", "fusion", "num_experts", "width"),
+    [("jakiro", "summed", 2, HIDDEN_SIZE), ("jakiro*", "decoupled", 2, INNER_SIZE), ("eagle", "summed", 1, INNER_SIZE)],
+)
+def test_each_kind_is_recognised_by_its_tensors(kind, fusion, num_experts, width, bias, tmp_path):
+    tensors = official_tensors(kind, bias)
+    head = load_head(write_folder(tmp_path / "head", tensors, official_config(**({} if bias else {"bias": False}))))
+    config = head.config
+    assert (config.fusion, config.num_experts, config.expert_intermediate_size) == (fusion, num_experts, width)
+    assert config.fc_bias == bias and config.rope_parameters == {"rope_type": "default", "rope_theta": 10000.0}
+    assert torch.equal(head.state_dict()["fc.weight"], tensors["fc.weight"])
+
+
+def test_an_eagle_head_computes_what_its_dense_layer_means(tmp_path):
+    tensors = official_tensors("eagle")
+    head = load_head(write_folder(tmp_path / "head", tensors, official_config()))
+    generator = torch.Generator().manual_seed(0)
+    embeddings, features = torch.randn((2, 1, 5, HIDDEN_SIZE), generator=generator)
+    with torch.no_grad():
+        output = head(embeddings, features, torch.arange(5)[None])
+        residual = output.residual
+        variance = residual.pow(2).mean(-1, keepdim=True)
+        normed = residual * (variance + 1e-6).rsqrt() * tensors["layers.0.post_attention_layernorm.weight"]
+        gate, up, down = (tensors[f"layers.0.mlp.{name}.weight"] for name in LINEAR)
+        expected = residual + (torch.nn.functional.silu(normed @ gate.T) * (normed @ up.T)) @ down.T
+    torch.testing.assert_close(output.features, expected, atol=1e-5, rtol=1e-5)
+    assert output.contrastive is None and (output.router_weights == 1).all()
+
+
+MUTATIONS = [(kind, name) for kind in ("jakiro", "jakiro*", "eagle") for name in official_tensors(kind)]
+
+
+@pytest.mark.parametrize(("kind", "name"), MUTATIONS, ids=lambda value: value.replace("layers.0.", ""))
+def test_every_tensor_of_another_shape_is_named_with_both_shapes(kind, name, tmp_path):
+    for change in (lambda tensor: tensor[:-1], lambda tensor: torch.cat([tensor, tensor], dim=-1)):
+        tensors = official_tensors(kind)
+        tensors[name], right = change(tensors[name]).clone(), tuple(tensors[name].shape)
+        sentence = refusal(tmp_path / "head", tensors)
+        assert str(tuple(tensors[name].shape)) in sentence and str(right) in sentence
+        assert name.split(".", 2)[-1].replace("mlp.", "") in sentence
+
+
+@pytest.mark.parametrize(("kind", "name"), MUTATIONS, ids=lambda value: value.replace("layers.0.", ""))
+def test_every_tensor_of_another_name_is_named_as_missing_and_as_unexpected(kind, name, tmp_path):
+    tensors = official_tensors(kind)
+    tensors[name + "s"] = tensors.pop(name)
+    sentence = refusal(tmp_path / "head", tensors)
+    assert "missing ['" in sentence and "unexpected ['" in sentence and sentence.count(name.split(".")[-2]) >= 2
+    del tensors[name + "s"]
+    assert "missing ['" in refusal(tmp_path / "head", tensors)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"qkv_bias": True}, ["qkv_bias"]),
+        ({"attention_bias": True}, ["attention_bias"]),
+        ({"num_local_experts": 4}, ["has 4 experts", "runs 1 or 2", "first two"]),
+        ({"num_hidden_layers": 2}, ["2 decoder layers", "runs 1"]),
+        ({"hidden_act": "gelu"}, ["gelu", "silu"]),
+        ({"bias": "yes"}, ["bias = 'yes'"]),
+        ({"num_local_experts": "2"}, ["num_local_experts = '2'"]),
+        ({"rope_scaling": "linear"}, ["rope_scaling = 'linear'"]),
+        ({"rms_norm_eps": "1e-6"}, ["rms_norm_eps = '1e-6'"]),
+        ({"rope_scaling": {"type": "spiral", "factor": 2.0}}, ["spiral"]),
+        ({"bias": False}, ["unexpected ['fc.bias']"]),
+        ({"hidden_size": None}, ["lacks hidden_size"]),
+        ({"hidden_size": 64}, [f"{HIDDEN_SIZE}", "64"]),
+        ({"num_key_value_heads": 3}, ["4 query heads", "3 key/value heads"]),
+        ({"num_key_value_heads": 4}, ["k_proj", str((16, 32)), str((32, 32))]),
+    ],
+    ids=str,
+)
+def test_configs_that_are_not_supported_or_do_not_fit_are_refused_by_name(values, words, tmp_path):
+    sentence = refusal(tmp_path / "head", official_tensors("jakiro"), official_config(**values))
+    assert all(word in sentence for word in words)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("layers.0.self_attn.q_proj.bias", "unexpected ['layers.0.self_attn.q_proj.bias']"),
+        ("layers.0.mlp_moe.experts.2.gate_proj.weight", "has 3 experts"),
+        ("layers.1.self_attn.q_proj.weight", "2 decoder layers"),
+        ("midlayer.self_attn.q_proj.weight", "an EAGLE-3 head"),
+        ("d2t", "an EAGLE-3 head"),
+        ("mlp.0.0.linear.weight", "a Gumiho head"),
+        ("lm_head.weight", "unexpected ['lm_head.weight']"),
+    ],
+)
+def test_tensors_of_other_kinds_of_heads_are_refused_by_name(name, words, tmp_path):
+    tensors = official_tensors("jakiro") | {name: torch.zeros(4, 4)}
+    assert words in refusal(tmp_path / "head", tensors)
+
+
+def test_weights_that_are_no_head_are_refused(tmp_path):
+    sentence = refusal(tmp_path / "head", {"model.layers.0.self_attn.q_proj.weight": torch.zeros(4, 4)})
+    assert "no draft head that Jakiro knows" in sentence and "model.layers.0.self_attn.q_proj.weight" in sentence
+
+
+def test_a_stray_embedding_is_ignored_only_in_the_targets_shape(tmp_path):
+    tensors = official_tensors("jakiro") | {"embed_tokens.weight": torch.zeros(VOCAB_SIZE, HIDDEN_SIZE)}
+    head = load_head(write_folder(tmp_path / "head", tensors, official_config()))
+    assert head.embedding is None
+    tensors["embed_tokens.weight"] = torch.zeros(VOCAB_SIZE + 1, HIDDEN_SIZE)
+    sentence = refusal(tmp_path / "head", tensors)
+    assert "(41, 32)" in sentence and "(40, 32)" in sentence
+
+
+def test_stored_rotary_frequencies_are_ignored_only_where_they_are_the_configs(tmp_path):
+    def stored(base):
+        frequencies = 1.0 / base ** (torch.arange(0, 8, 2).float() / 8)
+        return official_tensors("eagle") | {"layers.0.self_attn.rotary_emb.inv_freq": frequencies}
+
+    load_head(write_folder(tmp_path / "head", stored(10000.0), official_config()))
+    sentence = refusal(tmp_path / "head", stored(500000.0))
+    assert "RoPE base 500,000" in sentence and "10,000" in sentence
+
+
+class Harmful:
+    def __reduce__(self):
+        return (pytest.fail, ("code in a checkpoint was run",))
+
+
+@pytest.mark.parametrize("content", [Harmful(), b"nothing", [1, 2]], ids=["code", "broken", "no tensors"])
+def test_pickled_code_is_never_run_and_broken_files_are_named(content, tmp_path):
+    folder = write_folder(tmp_path / "head", {}, official_config(), "pytorch_model.bin")
+    if isinstance(content, bytes):
+        (folder / "pytorch_model.bin").write_bytes(content)
+    else:
+        torch.save({"fc.weight": content}, folder / "pytorch_model.bin")
+    with pytest.raises(ValueError, match=r"The draft head's pytorch_model\.bin (is broken|holds something else)"):
+        load_head(folder)
+
+
+def test_safetensors_come_before_pickles_and_a_folder_without_weights_names_all_three(tmp_path):
+    folder = write_folder(tmp_path / "head", official_tensors("eagle"), official_config(), "pytorch_model.bin")
+    assert weights_file(folder).name == "pytorch_model.bin"
+    save_file(official_tensors("eagle"), folder / "model.safetensors")
+    assert weights_file(folder).name == "model.safetensors"
+    for name in FILES:
+        (folder / name).unlink()
+    with pytest.raises(
+        FileNotFoundError, match=r"head\.safetensors is missing, and so are model\.safetensors and pytor"
+    ):
+        load_head(folder)
+
+
+def test_a_hub_id_is_fetched_and_read_like_a_folder(tmp_path, monkeypatch):
+    folder = write_folder(tmp_path / "snapshot", official_tensors("jakiro"), official_config(), "pytorch_model.bin")
+    asked = []
+
+    def snapshot(repo_id, **options):
+        asked.append((repo_id, options["allow_patterns"]))
+        return str(folder)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    pair = zoo.resolve("vicuna-7b-v1.3")
+    assert pair.head_name == "Hhaiduo/Jakiro-Vicuna-7B-v1.3" and load_head(pair.head_path).config.contrastive
+    assert asked == [("Hhaiduo/Jakiro-Vicuna-7B-v1.3", ["config.json", "*.safetensors", "*.bin"])]
+
+
+def target_config(**values):
+    return LlamaConfig(
+        **{
+            "hidden_size": HIDDEN_SIZE,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "vocab_size": VOCAB_SIZE,
+            "intermediate_size": INNER_SIZE,
+        }
+        | values
+    )
+
+
+def rope(**values):
+    return {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0} | values}
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"hidden_size": 64}, ["hidden size 32", "the target 64"]),
+        ({"vocab_size": 41}, ["vocabulary 40", "the target 41"]),
+        ({"num_attention_heads": 8}, ["attention heads 4", "the target 8"]),
+        ({"num_key_value_heads": 4}, ["key/value heads 2", "the target 4"]),
+        (rope(rope_theta=500000.0), ["RoPE base 10,000", "the target 500,000"]),
+        (rope(rope_type="linear", factor=4.0), ["factor none, rope_type default", "factor 4.0, rope_type linear"]),
+    ],
+    ids=str,
+)
+def test_a_head_for_another_target_is_named_with_both_values(values, words, tmp_path):
+    head = load_head(write_folder(tmp_path / "head", official_tensors("jakiro"), official_config()))
+    assert misfits(head.config, target_config()) == []
+    sentences = misfits(head.config, target_config(**values))
+    assert len(sentences) == 1 and all(word in sentences[0] for word in [*words, "choose a head trained for this"])
+
+
+def test_old_and_new_forms_of_rotary_scaling_are_the_same(tmp_path):
+    llama3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
+    old = {"rope_theta": 500000.0, "rope_scaling": {"type": "llama3"} | llama3}
+    head = load_head(write_folder(tmp_path / "head", official_tensors("jakiro"), official_config(**old)))
+    new = rope(rope_type="llama3", rope_theta=500000.0, **llama3)
+    assert misfits(head.config, target_config(**new)) == []
+    new["rope_parameters"]["low_freq_factor"] = 2.0
+    assert "low_freq_factor 1.0" in misfits(head.config, target_config(**new))[0]
+
+
+def test_our_own_heads_fit_the_targets_they_were_made_for():
+    target = tiny_target()
+    assert misfits(tiny_head(target).config, target.config, target.vocab_size) == []

@@ -1,0 +1,95 @@
+"""Parity with figures of the official algorithm (tests/data/README.md): trees, masks, depths over three rounds."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from jakiro.config import DraftConfig, SamplingParams, TreeConfig
+from jakiro.core.sampling import KeyedNoise
+from jakiro.core.tree import ancestor_mask
+from jakiro.drafting.base import HeadDrafter
+from jakiro.heads.checkpoint import fill_head
+from jakiro.heads.jakiro import JakiroHead
+
+DATA = Path(__file__).parents[1] / "data"
+CASES = json.loads((DATA / "cases.json").read_text())
+
+
+def golden_head(case: dict) -> JakiroHead:
+    weights = load_file(DATA / f"case{case['case']}_weights.safetensors")
+    embedding, output = weights.pop("embed_tokens.weight"), weights.pop("lm_head.weight")
+    config = DraftConfig(
+        hidden_size=case["hidden_size"],
+        num_attention_heads=case["num_attention_heads"],
+        num_key_value_heads=case["num_key_value_heads"],
+        vocab_size=case["vocab_size"],
+        expert_intermediate_size=case["hidden_size"],
+        rms_norm_eps=case["rms_norm_eps"],
+        rope_parameters={"rope_type": "default", "rope_theta": case["rope_theta"]},
+        fc_bias="fc.bias" in weights,
+    )
+    head = JakiroHead(config).eval()
+    fill_head(head, weights)
+    return head.bind(embedding, output)
+
+
+def paths(token_ids: list[int], mask: torch.Tensor, depths: list[int]) -> set[tuple[int, ...]]:
+    """The tokens from the root to each node, read off the ancestor mask."""
+    found = set()
+    for row in mask:
+        ancestors = sorted(row.nonzero().flatten().tolist(), key=lambda node: depths[node])
+        assert [depths[node] for node in ancestors] == list(range(len(ancestors)))
+        found.add(tuple(token_ids[node] for node in ancestors))
+    return found
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"case{case['case']}")
+def test_trees_equal_the_official_ones_over_three_rounds(case):
+    golden = load_file(DATA / f"case{case['case']}_golden.safetensors")
+    config = TreeConfig(width=case["top_k"], depth=case["depth"] + 1, nodes=case["total_tokens"])
+    sampling, noise = SamplingParams(), KeyedNoise(0)
+    session, known = None, 0
+    for round_index in range(case["rounds"]):
+        features = golden[f"r{round_index}.hidden_states"][0]
+        ids = golden[f"r{round_index}.input_ids"].flatten()
+        if session is None:
+            session = HeadDrafter(golden_head(case)).start(ids, features, sampling, noise)
+        else:
+            session.extend(ids[known + 1 :], features)
+        known += features.shape[0]
+        tree = session.propose(config)
+        assert session.cache.length == known == ids.shape[0] - 1
+        expected_tokens = golden[f"r{round_index}.draft_tokens"].flatten().tolist()
+        expected_depths = golden[f"r{round_index}.tree_position_ids"].flatten().tolist()
+        expected_mask = golden[f"r{round_index}.tree_mask"].squeeze().bool()
+        mask = ancestor_mask(tree.parents, tree.max_depth)
+        assert tree.token_ids.tolist()[0] == expected_tokens[0]
+        assert sorted(tree.depths.tolist()) == sorted(expected_depths)
+        assert paths(tree.token_ids.tolist(), mask, tree.depths.tolist()) == paths(
+            expected_tokens, expected_mask, expected_depths
+        )
+        leaves = {tuple(row[row >= 0].tolist()) for row in golden[f"r{round_index}.retrieve_indices"].squeeze(0)}
+        longest = {tuple(expected_tokens[node] for node in path) for path in leaves}
+        assert longest <= paths(tree.token_ids.tolist(), mask, tree.depths.tolist())
+
+
+def test_decoupled_features_equal_the_official_forward():
+    weights = load_file(DATA / "star_weights.safetensors")
+    golden = load_file(DATA / "star_golden.safetensors")
+    embedding = weights.pop("embed_tokens.weight")
+    weights.pop("lm_head.weight", None)
+    head = JakiroHead(DraftConfig(64, 4, 2, embedding.shape[0], 96, fusion="decoupled")).eval()
+    fill_head(head, weights)
+    head.bind(embedding, embedding)
+    with torch.no_grad():
+        output = head(head.embed(golden["input_ids"]), golden["hidden_states"], torch.arange(9)[None])
+    stronger = output.router_weights.argmax(-1)[None, ..., None].expand(1, -1, -1, 64)
+    torch.testing.assert_close(
+        output.features.gather(0, stronger)[0], golden["expert_features"][0], atol=1e-5, rtol=1e-5
+    )
+    torch.testing.assert_close(
+        output.features.gather(0, 1 - stronger)[0], golden["expert_features"][1], atol=1e-5, rtol=1e-5
+    )

@@ -1,0 +1,193 @@
+"""Compiled functions: the numbers torch's own operations give, whatever the rows, slots and threads; or a reason."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from jakiro.config import SamplingParams
+from jakiro.core.sampling import KeyedNoise, NoiseRows, choose
+from jakiro.core.tree import DraftTree
+from jakiro.kernels.compiled import library as building
+from jakiro.kernels.compiled.library import library, why_not
+from jakiro.kernels.compiled.sampling import best_tokens
+from jakiro.target.model import TargetModel
+from tests.support import DEVICE, TREE, byte_tokenizer, tiny_generator
+
+pytestmark = pytest.mark.skipif(
+    DEVICE.type == "cuda" or library() is None, reason=f"no compiled functions: {why_not() or 'the suite is on a GPU'}"
+)
+
+PROMPT = 37
+
+
+@pytest.fixture
+def target_of(monkeypatch):
+    """Makes the same random target with compiled functions or without."""
+
+    def make(
+        compiled: bool, half: bool = True, feature_layers: tuple[int, ...] = (), expect: bool | None = None, **config
+    ) -> TargetModel:
+        monkeypatch.setattr("jakiro.kernels.linear.native_works", lambda: compiled)
+        torch.manual_seed(0)
+        settings = {"hidden_size": 72, "intermediate_size": 96, "num_hidden_layers": 3} | config
+        heads = {"num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 80}
+        model = LlamaForCausalLM(LlamaConfig(vocab_size=260, **settings, **heads)).eval().requires_grad_(False)
+        for parameter in model.parameters():
+            parameter.copy_(parameter * 8 if parameter.ndim == 2 else parameter + 0.3 * torch.randn(parameter.shape))
+            if half:
+                parameter.copy_(parameter.bfloat16().float())
+        target = TargetModel(model, byte_tokenizer())
+        assert target.compiled == (compiled if expect is None else expect)
+        return target.with_feature_layers(feature_layers)
+
+    return make
+
+
+def bushy_tree() -> DraftTree:
+    """Sixteen nodes: more rows than registers hold at once."""
+    parents = [-1, 0, 0, 1, 1, 2, 3, 3, 6, 6, 4, 5, 8, 9, 12, 12]
+    depths = [0]
+    for parent in parents[1:]:
+        depths.append(depths[parent] + 1)
+    root = DraftTree.root_only(torch.tensor([7]))
+    names = {"token_ids": torch.arange(16) + 40, "parents": torch.tensor(parents), "depths": torch.tensor(depths)}
+    columns = {f: getattr(root, f) for f in DraftTree.__dataclass_fields__}
+    return DraftTree(**(columns | names | {"max_depth": max(depths)}))
+
+
+def scores(target: TargetModel, tree: DraftTree):
+    cache = target.new_cache(PROMPT + 16)
+    target.prefill(torch.arange(PROMPT) + 3, cache)
+    return target.score(tree, cache), cache
+
+
+@pytest.mark.parametrize("layers", [(), (1, 2)])
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("attention_bias", [False, True])
+def test_a_pass_gives_what_torchs_operations_give(half, attention_bias, layers, target_of):
+    config = {"half": half, "attention_bias": attention_bias, "mlp_bias": attention_bias, "feature_layers": layers}
+    tree = bushy_tree()
+    compiled, cache = scores(target_of(True, **config), tree)
+    plain, plain_cache = scores(target_of(False, **config), tree)
+    torch.testing.assert_close(compiled.logits, plain.logits, atol=2e-3, rtol=1e-4)
+    torch.testing.assert_close(compiled.features, plain.features, atol=2e-3, rtol=1e-4)
+    assert compiled.features.shape[1] == 72 * (1 + len(layers))
+    for layer, other in zip(cache.layers, plain_cache.layers, strict=True):
+        assert layer.length == other.length == PROMPT + 16
+        torch.testing.assert_close(layer.keys.double(), other.keys.double(), atol=2e-3, rtol=1e-4)
+        torch.testing.assert_close(layer.values.double(), other.values.double(), atol=2e-3, rtol=1e-4)
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_every_path_of_a_tree_rounds_as_its_tokens_do_one_by_one(half, target_of):
+    target, tree = target_of(True, half), bushy_tree()
+    together, cache = scores(target, tree)
+    cache.keep(PROMPT, [])
+    for path in ([0, 1, 3, 6, 8, 12, 15], [0, 2, 5, 11], [0, 1, 4, 10]):
+        for node in path:
+            committed = cache.length
+            alone = target.score(DraftTree.root_only(tree.token_ids[node : node + 1]), cache)
+            assert torch.equal(alone.logits[0], together.logits[node])
+            cache.keep(committed, [0])
+        cache.keep(PROMPT, [])
+
+
+def test_the_number_of_threads_does_not_show(target_of):
+    target, before = target_of(True), torch.get_num_threads()
+    try:
+        results = []
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            results.append(scores(target, bushy_tree())[0].logits)
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
+
+
+def test_gates_that_fill_no_panel_are_left_to_torch(target_of):
+    target = target_of(True, expect=False, intermediate_size=90)
+    assert not target.compiled and target.bit_identical
+
+
+@pytest.mark.parametrize("sampling", [SamplingParams(0), SamplingParams(1, seed=5)], ids=["greedy", "sampled"])
+def test_both_ways_write_the_same_text_with_and_without_drafting(sampling, monkeypatch):
+    texts = set()
+    for compiled in (True, False):
+        monkeypatch.setattr("jakiro.kernels.linear.native_works", lambda compiled=compiled: compiled)
+        if not compiled:
+            monkeypatch.setattr("jakiro.kernels.compiled.sampling.library", lambda: None)
+        generator = tiny_generator()
+        assert generator.target.bit_identical
+        texts |= {generator.run("Tell me.", sampling, method, TREE).text for method in ("autoregressive", "jakiro")}
+    assert len(texts) == 1
+
+
+@pytest.mark.parametrize("vocab_size", [9, 37, 4096, 5003])
+@pytest.mark.parametrize("temperature", [0.6, 1.0])
+def test_choices_and_noise_are_those_of_torchs_operations(vocab_size, temperature, monkeypatch):
+    levels = torch.tensor([0, 1, 1, 2, 2, 2])
+    logits, vocabulary = 4 * torch.randn(len(levels), vocab_size), torch.arange(vocab_size)
+    logits[0, :4] = logits[0].max() + 1
+    for sampling in (SamplingParams(0), SamplingParams(temperature, seed=2**63 - 5)):
+        noise = KeyedNoise(sampling.seed)
+        rows = NoiseRows(noise, vocabulary).rows(7, 3)
+        assert torch.equal(rows, noise.at(torch.arange(7, 10)[:, None], vocabulary))
+        found = choose(logits, sampling, noise, levels + 7, rows, levels)
+        with monkeypatch.context() as patch:
+            patch.setattr("jakiro.kernels.compiled.sampling.library", lambda: None)
+            expected = choose(logits, sampling, noise, levels + 7, rows, levels)
+        assert torch.equal(found.token_ids, expected.token_ids)
+        torch.testing.assert_close(found.margins, expected.margins, atol=1e-6, rtol=1e-6)
+        totals = logits.double().div(1 if sampling.greedy else temperature).logsumexp(-1).float()
+        torch.testing.assert_close(found.log_totals, totals, atol=2e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("tokens", "width"), [(9, 9), (37, 8), (5003, 8), (5003, 64)])
+@pytest.mark.parametrize("noisy", [False, True])
+def test_the_best_tokens_and_their_chances_are_those_of_torchs_operations(tokens, width, noisy):
+    scores, noise = 3 * torch.randn(5, tokens), torch.randn(tokens) if noisy else None
+    places, estimates, chances = best_tokens(scores, 0.8, noise, 1.3, width)
+    ranked = scores * 0.8 + (1.3 * noise if noisy else 0)
+    assert torch.equal(places, ranked.sort(dim=-1, descending=True, stable=True).indices[:, :width])
+    torch.testing.assert_close(estimates, ranked.log_softmax(-1).gather(-1, places), atol=5e-6, rtol=1e-5)
+    torch.testing.assert_close(chances, scores.softmax(-1).gather(-1, places), atol=1e-6, rtol=1e-5)
+
+
+def test_among_equals_the_lower_place_comes_first():
+    places, _, _ = best_tokens(torch.tensor([[0.0, 2.0, 2.0, 1.0, 2.0, 1.0]]), 1.0, None, 1.0, 5)
+    assert places.tolist() == [[1, 2, 4, 3, 5]]
+
+
+def reason(tmp_path, **environment) -> str:
+    """What a new process says."""
+    code = "from jakiro.kernels.compiled.library import library, why_not; print(library() is None, why_not())"
+    names = {"JAKIRO_CACHE": str(tmp_path)} | environment
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=os.environ | names)
+    assert run.returncode == 0, run.stderr
+    return run.stdout.strip()
+
+
+def test_without_compiled_functions_there_is_a_reason(tmp_path):
+    assert reason(tmp_path, JAKIRO_NATIVE="0") == "True JAKIRO_NATIVE is 0"
+    assert reason(tmp_path, PATH=str(tmp_path), CC="") == "True no C compiler was found; install gcc, or name one in CC"
+    broken = tmp_path / "cc"
+    broken.write_text("#!/bin/sh\necho 'no such option' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    said = reason(tmp_path, PATH=f"{tmp_path}:/bin:/usr/bin", CC="")
+    assert said == "False None", "another compiler takes over"
+    assert reason(tmp_path / "else", PATH=str(tmp_path), CC="") == f"True {broken} did not build it (no such option)"
+
+
+def test_what_was_built_once_is_loaded_from_the_cache(tmp_path, monkeypatch):
+    assert reason(tmp_path) == "False None"
+    (made,) = (tmp_path / "native").glob("*.so")
+    stamp = made.stat().st_mtime_ns
+    assert reason(tmp_path) == "False None"
+    assert [path.stat().st_mtime_ns for path in (tmp_path / "native").iterdir()] == [stamp]
+    monkeypatch.setattr(building, "_FLAGS", ("-O1", *building._FLAGS[1:]))
+    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path))
+    assert building._built(next(building._compilers())) != made

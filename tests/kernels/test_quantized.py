@@ -1,0 +1,113 @@
+"""8-bit matrices for drafting: nearly the same function, and never another text."""
+
+import pytest
+import torch
+from torch import nn
+
+from jakiro import JakiroGenerator
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.drafting.base import HeadDrafter
+from jakiro.heads.jakiro import HeadOutput, known_precision
+from jakiro.heads.layers import HeadCache
+from jakiro.kernels.quantized import QuantizedLinear, balanced, quantizing_works
+from tests.support import tiny_head, tiny_target
+
+pytestmark = pytest.mark.skipif(
+    not quantizing_works(torch.device("cpu")), reason="this build of torch cannot multiply 8-bit matrices"
+)
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("inner", "outer"), [(64, 96), (192, 64), (63, 260)])
+def test_a_rounded_layer_is_nearly_the_layer_it_replaces(inner, outer, dtype, bias):
+    layer = nn.Linear(inner, outer, bias=bias, dtype=dtype).requires_grad_(False)
+    rounded = QuantizedLinear(layer.weight, layer.bias)
+    for rows in (1, 2, 8, 33, 70):
+        hidden = torch.randn(1, rows, inner, dtype=dtype)
+        expected, found = layer(hidden).float(), rounded(hidden)
+        assert (found.dtype, found.shape) == (dtype, expected.shape)
+        assert (found.float() - expected).norm() < 0.03 * expected.norm()
+
+
+def test_one_huge_row_spoils_its_neighbours_only():
+    layer = nn.Linear(64, 64, bias=False).requires_grad_(False)
+    hidden = torch.randn(64, 64)
+    hidden[0] *= 1000
+    error = (QuantizedLinear(layer.weight, None)(hidden) - layer(hidden)).norm(dim=1) / layer(hidden).norm(dim=1)
+    assert error[1:32].median() > 0.3 and error[32:].max() < 0.05
+
+
+def test_a_zero_row_of_weights_stays_zero():
+    assert not QuantizedLinear(torch.zeros(8, 16), None)(torch.randn(3, 16)).any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_balancing_a_matrix_alone_changes_no_bit(dtype):
+    weight = (torch.randn(48, 40) * torch.logspace(-3, 3, 40)).to(dtype)
+    weight[:, 7] = 0
+    hidden = torch.randn(5, 40, dtype=dtype)
+    even, factors = balanced(weight)
+    sizes = torch.cat([even[:, :7], even[:, 8:]], dim=1).float().square().mean(0).sqrt()
+    assert sizes.min() > 0.7 and sizes.max() < 1.5
+    assert torch.equal(even * (hidden * factors)[:, None], weight * hidden[:, None])
+    assert not even[:, 7].any() and factors[7] == 1
+    assert torch.equal(balanced(torch.cat([weight, torch.zeros_like(weight)]))[1], factors)
+
+
+def test_a_few_large_inputs_behind_small_weights_are_rounded_as_finely_as_all():
+    sizes = torch.ones(64)
+    sizes[:3] = 100
+    weight, hidden = torch.randn(96, 64) / sizes, torch.randn(8, 64) * sizes
+    exact, (even, factors) = hidden @ weight.T, balanced(weight)
+    plain = (QuantizedLinear(weight, None)(hidden) - exact).norm()
+    assert (QuantizedLinear(even, None)(hidden * factors) - exact).norm() < min(0.2 * plain, 0.02 * exact.norm())
+
+
+def test_nothing_is_rounded_away_from_a_cpu():
+    assert not quantizing_works(torch.device("meta"))
+
+
+def test_an_unknown_precision_is_one_sentence():
+    with pytest.raises(ValueError, match="one of int8, full; you gave 'int4'"):
+        known_precision("int4")
+
+
+@pytest.mark.parametrize("fusion", ["summed", "decoupled"])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_guesses_may_differ_and_the_text_does_not(temperature, fusion):
+    sampling = SamplingParams(temperature=temperature, seed=3, max_new_tokens=24)
+    target, traces = tiny_target(), {}
+    for precision in ("int8", "full"):
+        head = tiny_head(target, fusion).pack(precision)
+        assert head.precision == precision
+        generator = JakiroGenerator(target, HeadDrafter(head))
+        traces[precision] = generator.run("Why?", sampling, tree=TreeConfig(nodes=8, depth=3, width=2))
+        assert traces[precision].token_ids == generator.run("Why?", sampling, method="autoregressive").token_ids
+    scores = [[node.score for step in trace.steps for node in step.nodes] for trace in traces.values()]
+    assert scores[0] != scores[1]
+
+
+@pytest.mark.parametrize("fusion", ["summed", "decoupled"])
+def test_a_packed_head_is_the_head_it_was(fusion):
+    target = tiny_target()
+    plain, packed = tiny_head(target, fusion), tiny_head(target, fusion).pack("full")
+    caches = [HeadCache(head.config, 32, torch.device("cpu"), torch.float32) for head in (plain, packed)]
+    for start, rows in ((0, 7), (7, 1), (8, 4)):
+        embeddings, features = torch.randn(2, 1, rows, plain.config.hidden_size)
+        positions = torch.arange(start, start + rows)[None]
+        mask = None if start == 0 else (torch.arange(start + rows) <= positions[0, :, None])[None, None]
+        outputs = [
+            head(embeddings, features, positions, mask, cache)
+            for head, cache in zip((plain, packed), caches, strict=True)
+        ]
+        for name, expected, found in zip(HeadOutput._fields, *outputs, strict=True):
+            if expected is not None:
+                torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5, msg=name)
+
+
+def test_a_head_whose_angles_change_with_the_length_looks_them_up_anew():
+    target = tiny_target()
+    head = tiny_head(target)
+    head.rotary.rope_type = "dynamic"
+    assert head.pack().precision == "full" and len(head.layers) == 1

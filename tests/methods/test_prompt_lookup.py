@@ -1,0 +1,127 @@
+"""The context expert: the longest earlier occurrence, its chain in the tree, and text that never depends on it."""
+
+import math
+
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.drafting.merged import Candidates, Chain, chain_tree
+from jakiro.engine.budget import DeviceProfile
+from jakiro.methods.prompt_lookup import MAX_CHAIN, ContextExpert, SuffixAutomaton
+from tests.support import assert_is_a_tree, tiny_generator
+
+REPEATING = "the cat sat on the mat; the cat sat on the mat; the cat sat on"
+
+
+def longest_earlier_end(ids: list[int]) -> tuple[int, int]:
+    """By brute force: length and first end of the longest suffix that also occurs earlier."""
+    count = len(ids)
+    for length in range(count - 1, 0, -1):
+        for end in range(length - 1, count - 1):
+            if ids[end - length + 1 : end + 1] == ids[count - length :]:
+                return length, end
+    return 0, -1
+
+
+@settings(max_examples=200)
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=40))
+def test_the_automaton_finds_what_a_search_of_everything_finds(ids):
+    automaton, seen = SuffixAutomaton(), []
+    for token_id in ids:
+        seen.append(token_id)
+        automaton.extend(token_id)
+        length, end = automaton.match
+        assert (length, end if length else -1) == longest_earlier_end(seen)
+
+
+def test_the_chain_is_the_earlier_continuation_and_its_estimate_the_hit_rate():
+    expert = ContextExpert([1, 2, 3, 4, 5, 9, 1, 2])
+    chain, log_estimates = expert.propose()
+    assert chain == [3, 4, 5, 9, 1, 2]
+    assert log_estimates == [math.log(1 / 2)] * 6
+    expert.observe([3, 4, 7])
+    # Match lengths 2 and 3 were right once, 4 was wrong once.
+    assert (expert._rate(2), expert._rate(3), expert._rate(4)) == (2 / 3, 2 / 3, 1 / 3)
+    assert expert.propose() == ([], [])
+
+
+def test_a_chain_never_exceeds_its_limit():
+    ids = list(range(30))
+    assert len(ContextExpert([*ids, 0, 1]).propose()[0]) == MAX_CHAIN
+
+
+def candidates(token_ids: list[int], parents: list[int], depths: list[int], scores: list[float]) -> Candidates:
+    zeros = torch.zeros(len(token_ids), dtype=torch.int64)
+    return Candidates(
+        token_ids=torch.tensor(token_ids),
+        parents=torch.tensor(parents),
+        depths=torch.tensor(depths),
+        scores=torch.tensor(scores),
+        draft_probs=torch.zeros(len(token_ids)),
+        proposers=zeros,
+        rows=zeros,
+        draft_passes=zeros + 1,
+        branches=zeros,
+        also_context=torch.zeros(len(token_ids), dtype=torch.bool),
+    )
+
+
+def test_merging_names_both_proposers_and_appends_only_what_is_new():
+    head = candidates([10, 11, 20, 21], [0, 0, 2, 2], [1, 1, 2, 2], [-1.0, -2.0, -2.5, -3.0])
+    chain = Chain(torch.tensor([11, 21, 30]), torch.tensor([-0.5, -0.5, -0.5]))
+    merged = head.merged_with(chain)
+    assert merged.also_context.tolist() == [False, True, False, True, False, False, False]
+    assert merged.scores.tolist() == [-1.0, -0.5, -2.5, -1.0, -math.inf, -math.inf, -1.5]
+    assert merged.token_ids[-1] == 30 and merged.parents[-1] == 4 and merged.depths[-1] == 3
+
+
+def test_a_chain_alone_is_a_tree():
+    tree = chain_tree(torch.tensor([7]), Chain(torch.tensor([1, 2, 3]), torch.full((3,), -0.1)))
+    assert_is_a_tree(tree)
+    assert tree.parents.tolist() == [-1, 0, 1, 2] and tree.max_depth == 3
+
+
+@settings(max_examples=25)
+@given(
+    st.sampled_from(["context", "jakiro"]),
+    st.sampled_from([0.0, 0.7, 1.0]),
+    st.integers(0, 1000),
+    st.builds(TreeConfig, width=st.integers(1, 6), depth=st.integers(1, 5), nodes=st.integers(2, 24)),
+)
+def test_copied_chains_leave_the_text_alone(method, temperature, seed, tree):
+    generator = tiny_generator()
+    sampling = SamplingParams(temperature=temperature, seed=seed, max_new_tokens=24)
+    plain = generator.run(REPEATING, sampling, method="autoregressive")
+    with_context = TreeConfig(tree.width, tree.depth, tree.nodes, context=True)
+    drafted = generator.run(REPEATING, sampling, method=method, tree=with_context)
+    assert drafted.token_ids == plain.token_ids
+    for step in drafted.steps:
+        siblings = [(node.parent, node.token_id) for node in step.nodes]
+        assert len(set(siblings)) == len(siblings)
+    type(drafted).from_json(drafted.to_json())
+
+
+def test_copied_chains_are_accepted_where_the_text_repeats():
+    generator = tiny_generator()
+    sampling = SamplingParams(max_new_tokens=48)
+    trace = generator.run(REPEATING, sampling, method="context")
+    copied = [step.nodes[index].proposer for step in trace.steps for index in step.accepted_path]
+    assert copied and set(copied) == {"context"}
+
+
+@settings(max_examples=10)
+@given(st.sampled_from([0.0, 1.0]), st.booleans(), st.floats(0.1, 10))
+def test_trees_that_size_themselves_leave_the_text_alone(temperature, context, cost):
+    generator = tiny_generator()
+    profile = DeviceProfile(
+        verify_ms=((1, 10.0), (8, 10 + cost), (64, 10 + 20 * cost)), draft_ms=((1, cost), (4, 3 * cost)), width=8
+    )
+    generator._profile = profile
+    sampling = SamplingParams(temperature=temperature, seed=3, max_new_tokens=32)
+    tree = TreeConfig(nodes=32, depth=6, policy="auto", context=context)
+    trace = generator.run(REPEATING, sampling, tree=tree)
+    assert trace.token_ids == generator.run(REPEATING, sampling, method="autoregressive").token_ids
+    assert trace.header.device_profile == {"device": generator.device_name} | profile.to_dict()
+    assert all(step.plan.why and step.plan.expected_ms for step in trace.steps)

@@ -1,0 +1,75 @@
+"""Heads that read further layers of the target: the same rows everywhere, and nothing of the text changes."""
+
+import copy
+
+import pytest
+import torch
+from tests.test_families import family_model
+
+from jakiro.heads.checkpoint import misfits
+from jakiro.target.features import features_of
+from jakiro.target.model import TargetModel
+from tests.support import DEVICE, HIDDEN_SIZE, byte_tokenizer, prompt_ids, tiny_head, tiny_model, tiny_target, tree_of
+
+LAYERS = (1, 3)
+
+
+def stock_rows(model, ids):
+    """The last hidden state and, scaled, those of `LAYERS`, written out."""
+    with torch.no_grad():
+        states = model.base_model(input_ids=ids[None], output_hidden_states=True).hidden_states
+    deeper = [states[layer][0] / states[layer][0].square().mean(-1, keepdim=True).sqrt() for layer in LAYERS]
+    return torch.cat([states[-1][0], *deeper], dim=-1)
+
+
+@pytest.mark.parametrize("numerics", ["exact", "fast"])
+def test_prompt_and_tree_passes_give_every_layer_s_rows(numerics):
+    stock = tiny_model(layers=4)
+    plain = TargetModel(copy.deepcopy(stock), byte_tokenizer(), numerics=numerics)
+    target = plain.with_feature_layers(LAYERS)
+    ids = torch.tensor(prompt_ids("Tell me why."), device=DEVICE)
+    cache, bare = target.new_cache(64), plain.new_cache(64)
+    features, logits = target.prefill(ids, cache)
+    expected, expected_logits = plain.prefill(ids, bare)
+    torch.testing.assert_close(features, stock_rows(stock, ids), atol=1e-4, rtol=1e-4)
+    assert torch.equal(features[:, :HIDDEN_SIZE], expected) and torch.equal(logits, expected_logits)
+    tree = tree_of([5, 6, 7], [-1, 0, 0])
+    scores, without = target.score(tree, cache), plain.score(tree, bare)
+    assert torch.equal(scores.logits, without.logits)
+    assert scores.features.shape == (3, target.feature_size) == (3, 3 * HIDDEN_SIZE)
+    for node, path in enumerate([[5], [5, 6], [5, 7]]):
+        alone = stock_rows(stock, torch.cat([ids, torch.tensor(path, device=DEVICE)]))[-1]
+        torch.testing.assert_close(scores.features[node], alone, atol=1e-4, rtol=1e-4)
+
+
+def test_families_without_the_lean_pass_give_the_same_rows():
+    model = family_model("Falcon")
+    target = TargetModel(copy.deepcopy(model), byte_tokenizer()).with_feature_layers((1,))
+    assert target.lean is None
+    ids = torch.arange(3, 15, device=DEVICE)
+    features, _ = target.prefill(ids, target.new_cache(40))
+    with torch.no_grad():
+        expected = features_of(model.base_model, (1,), input_ids=ids[None])[0]
+    torch.testing.assert_close(features, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_a_packed_head_reads_rows_of_the_target_and_its_own_as_an_unpacked_one():
+    target = tiny_target()
+    head = tiny_head(target, feature_layers=(1,))
+    packed = copy.deepcopy(head).pack("full")
+    embeddings, own, deeper = torch.randn(3, 1, 5, HIDDEN_SIZE, device=DEVICE)
+    positions = torch.arange(5, device=DEVICE)[None]
+    of_target = torch.cat([own, deeper], dim=-1)
+    with torch.no_grad():
+        for rows in (of_target, own):
+            expected, found = head(embeddings, rows, positions), packed(embeddings, rows, positions)
+            torch.testing.assert_close(found.features, expected.features, atol=1e-4, rtol=1e-4)
+        assert not torch.allclose(head(embeddings, of_target, positions).features, expected.features)
+
+
+def test_layers_that_a_target_does_not_have_are_refused_by_number():
+    target = tiny_target()
+    with pytest.raises(ValueError, match=r"layer 2 were asked for, the target has 2 layers .* name layers from 1 to 1"):
+        target.with_feature_layers((2,))
+    (sentence,) = misfits(tiny_head(target, feature_layers=(1, 5)).config, target.config)
+    assert "layer 5" in sentence

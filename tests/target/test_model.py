@@ -1,0 +1,214 @@
+"""The target: what its passes give against stock modules, bit equality where it is claimed, families, refusals."""
+
+import copy
+
+import pytest
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma2Config,
+    MambaConfig,
+    MambaForCausalLM,
+    MistralConfig,
+    Qwen2Config,
+    Qwen3Config,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.generator import JakiroGenerator
+from jakiro.target import model as target_module
+from jakiro.target.model import TargetModel
+from tests.support import (
+    DEVICE,
+    HIDDEN_SIZE,
+    TOKENIZER_SIZE,
+    TREE,
+    PassRecorder,
+    ScriptedDrafter,
+    assert_drafting_took_part,
+    byte_tokenizer,
+    prompt_ids,
+    reference_answer,
+    scripted_generator,
+    tiny_model,
+    tiny_target,
+    tree_of,
+)
+
+PROMPT = torch.arange(40, device=DEVICE) * 7 % 250
+#            0
+#        1       2
+#       3 4      5
+#       6
+TOKENS, PARENTS = [9, 20, 30, 40, 50, 40, 60], [-1, 0, 0, 1, 1, 2, 3]
+
+
+def path_of(node):
+    return [] if node < 0 else [*path_of(PARENTS[node]), TOKENS[node]]
+
+
+@pytest.mark.parametrize("numerics", ["exact", "fast"])
+def test_each_node_of_a_tree_gets_the_logits_of_its_own_path(numerics):
+    stock, target = tiny_model(), tiny_target(numerics=numerics)
+    cache = target.new_cache(60 + target.row_bucket(1))
+    features, last = target.prefill(PROMPT, cache)
+    with torch.no_grad():
+        plain = stock(input_ids=PROMPT[None], output_hidden_states=True)
+    torch.testing.assert_close(last, plain.logits[:, -1], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(features, plain.hidden_states[-1][0], atol=1e-4, rtol=1e-4)
+    tree = tree_of(TOKENS, PARENTS)
+    scores = target.score(tree, cache)
+    assert scores.logits.shape == (7, TOKENIZER_SIZE) and scores.features.shape == (7, HIDDEN_SIZE)
+    for node in range(7):
+        ids = torch.cat([PROMPT, torch.tensor(path_of(node), device=DEVICE)])
+        with torch.no_grad():
+            alone = stock(input_ids=ids[None], output_hidden_states=True)
+        torch.testing.assert_close(scores.logits[node], alone.logits[0, -1], atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(scores.features[node], alone.hidden_states[-1][0, -1], atol=1e-4, rtol=1e-4)
+
+
+def test_a_prompt_longer_than_a_chunk_gives_the_features_of_one_pass(monkeypatch):
+    target = tiny_target()
+    whole_cache, chunk_cache = target.new_cache(60 + target.row_bucket(1)), target.new_cache(60 + target.row_bucket(1))
+    whole, logits = target.prefill(PROMPT, whole_cache)
+    monkeypatch.setattr(target_module, "PREFILL_CHUNK", 13)
+    chunked, chunk_logits = target.prefill(PROMPT, chunk_cache)
+    assert chunk_cache.length == whole_cache.length == 40
+    torch.testing.assert_close(chunked, whole, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(chunk_logits, logits, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_where_the_probe_says_bit_identical_ids_and_logits_of_accepted_paths_are_equal(dtype, monkeypatch, capsys):
+    generator = scripted_generator(0.3, dtype=dtype)
+    recorder, drafted = PassRecorder(monkeypatch, generator.target), []
+    for sampling in (SamplingParams(), SamplingParams(0.7, top_p=0.9, seed=1), SamplingParams(1.0, seed=2)):
+        ids, logits, flags = [], [], set()
+        for method in ("jakiro", "autoregressive"):
+            trace = generator.run("Why is the sky blue?", sampling_of(sampling, 48), method=method, tree=TREE)
+            ids.append(trace.token_ids)
+            logits.append(recorder.on_paths(trace.steps))
+            flags.add(trace.header.bit_identical)
+            drafted += trace.steps if method == "jakiro" else []
+        assert flags == {generator.target.bit_identical}
+        if generator.target.bit_identical:
+            count = min(len(rows) for rows in logits)
+            assert ids[0] == ids[1]
+            assert count >= 47 and torch.equal(logits[0][:count], logits[1][:count])
+        elif dtype == torch.float32:
+            assert ids[0] == ids[1]
+    with capsys.disabled():
+        branch = "bit-identical" if generator.target.bit_identical else "rounding may differ"
+        print(f" [{dtype}: {branch}]", end="")  # noqa: T201
+    assert_drafting_took_part(drafted)
+
+
+def sampling_of(sampling, max_new_tokens):
+    return SamplingParams(sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed, max_new_tokens)
+
+
+def test_the_probe_notices_a_pass_that_rounds_by_its_number_of_rows(monkeypatch):
+    target = tiny_target()
+    score = target.score
+
+    def rounding_by_rows(tree, cache):
+        scores = score(tree, cache)
+        scores.logits.add_(1e-6 * tree.num_nodes)
+        return scores
+
+    monkeypatch.setattr(target, "score", rounding_by_rows)
+    assert not target.probe_bit_identity()
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_plain_passes_run_with_as_few_rows_as_round_like_many(monkeypatch, rows):
+    target = tiny_target()
+    target.bucketed = False
+    monkeypatch.setattr(TargetModel, "probe_bit_identity", lambda self: self.row_bucket(1) == rows)
+    exact = target.with_numerics("exact")
+    assert exact.bit_identical and exact.row_bucket(1) == rows and exact.row_bucket(5) == 5
+
+
+def test_fast_numerics_never_claim_bit_identity():
+    exact = tiny_target()
+    fast = exact.with_numerics("fast")
+    assert not fast.bit_identical
+    assert fast.row_bucket(1) == 1
+    assert fast.model is exact.model
+    assert fast.with_numerics("exact").bit_identical == exact.bit_identical
+
+
+def test_in_buckets_fast_passes_take_the_next_size_and_exact_ones_always_the_largest():
+    fast, exact = tiny_target(numerics="fast"), tiny_target()
+    fast.bucketed = exact.bucketed = True
+    sizes = [1, 2, 8, 9, 16, 17, 32, 33, 64, 65, 128, 200]
+    assert [fast.row_bucket(nodes) for nodes in sizes] == [1, 8, 8, 16, 16, 32, 32, 64, 64, 128, 128, 256]
+    assert [exact.row_bucket(nodes) for nodes in sizes] == [64] * 9 + [128, 128, 256]
+    assert (fast.row_buckets, exact.row_buckets) == ((1, 8, 16, 32, 64), (64,))
+
+
+SMALL = {
+    "vocab_size": TOKENIZER_SIZE,
+    "hidden_size": HIDDEN_SIZE,
+    "intermediate_size": 2 * HIDDEN_SIZE,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "max_position_embeddings": 256,
+    "initializer_range": 0.15,
+    "bos_token_id": None,
+    "eos_token_id": None,
+    "pad_token_id": None,
+}
+FAMILIES = {
+    "llama's shape with biases": Qwen2Config(**SMALL),
+    "norms on queries and keys": Qwen3Config(**SMALL),
+    "a window in every layer": MistralConfig(**SMALL, sliding_window=12),
+    "soft caps, a window in every other layer": Gemma2Config(
+        **SMALL, sliding_window=12, query_pre_attn_scalar=16, attn_logit_softcapping=1.5, final_logit_softcapping=6.0
+    ),
+}
+
+
+@pytest.mark.parametrize("config", FAMILIES.values(), ids=FAMILIES)
+def test_other_families_equal_the_reference_in_plain_and_in_tree_passes(config):
+    torch.manual_seed(0)
+    config = copy.deepcopy(config)
+    # sdpa does not compute soft caps; eager, which does, is each family's own definition.
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval().requires_grad_(False)
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            parameter.normal_(std=0.3)
+    model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.clone() * 2, requires_grad=False)
+    model = model.to(DEVICE)
+    target, drafted = TargetModel(copy.deepcopy(model), byte_tokenizer()), []
+    generator = JakiroGenerator(target, ScriptedDrafter(model, 0.3))
+    for sampling in (SamplingParams(max_new_tokens=24), SamplingParams(1.0, top_p=0.9, seed=1, max_new_tokens=24)):
+        expected = reference_answer(model, prompt_ids("Tell me."), sampling, target.stop_ids)
+        assert generator.run("Tell me.", sampling, method="autoregressive").token_ids == expected
+        trace = generator.run("Tell me.", sampling, tree=TreeConfig(width=3, depth=4, nodes=10))
+        assert trace.token_ids == expected
+        drafted += trace.steps
+    assert_drafting_took_part(drafted)
+
+
+def test_stop_ids_come_from_generation_config_model_config_and_tokenizer():
+    model = tiny_model()
+    model.generation_config.eos_token_id = [11, 12]
+    model.config.eos_token_id = 13
+    eos = byte_tokenizer().eos_token_id
+    assert TargetModel(model, byte_tokenizer()).stop_ids == {11, 12, 13, eos}
+
+
+def test_models_whose_state_cannot_be_rolled_back_are_refused_by_name():
+    mamba = MambaForCausalLM(MambaConfig(vocab_size=32, hidden_size=8, num_hidden_layers=1, state_size=4))
+    with pytest.raises(ValueError, match=r"mamba has layers of the kind .* cannot be rolled back"):
+        TargetModel(mamba, byte_tokenizer())
+    t5 = T5ForConditionalGeneration(
+        T5Config(vocab_size=32, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2, decoder_start_token_id=0)
+    )
+    with pytest.raises(ValueError, match="t5 is an encoder-decoder model"):
+        TargetModel(t5, byte_tokenizer())

@@ -1,0 +1,37 @@
+"""One pair under both numerics: made once, measured apart, and named in every trace."""
+
+import pytest
+
+from jakiro.config import SamplingParams
+from jakiro.engine.budget import DeviceProfile
+from jakiro.generator import JakiroGenerator
+from tests.support import TREE, tiny_generator
+
+SAMPLING = SamplingParams(max_new_tokens=12)
+
+
+def test_a_pair_switches_its_numerics_without_new_weights():
+    generator = tiny_generator("summed")
+    fast = generator.with_numerics("fast")
+    assert fast is generator.with_numerics("fast") and fast.with_numerics("exact") is generator
+    assert fast.target.embedding is generator.target.embedding and fast.drafter is generator.drafter
+    assert [pair.run("Why?", SAMPLING, tree=TREE).header.numerics for pair in (generator, fast)] == ["exact", "fast"]
+    assert [pair.status["numerics"] for pair in (generator, fast)] == ["exact", "fast"]
+
+
+def test_passes_are_measured_apart_for_each_numerics():
+    pair, measured = tiny_generator("summed"), []
+
+    def measure(target) -> DeviceProfile:
+        measured.append(target.numerics)
+        return DeviceProfile(((1, 10.0), (64, 11.0)), ((1, 1.0), (8, 2.0)), width=8)
+
+    generator = JakiroGenerator(pair.target, pair.drafter, pair.head, measure=measure)
+    for numerics in ("exact", "fast", "fast"):
+        assert generator.with_numerics(numerics).profile is not None
+    assert measured == ["exact", "fast"]
+
+
+def test_unknown_numerics_are_refused():
+    with pytest.raises(ValueError, match="numerics must be one of exact, fast; you gave 'quick'"):
+        tiny_generator("summed").with_numerics("quick")

@@ -1,0 +1,273 @@
+"""The loop: what a stream hands out, where an answer ends, and that ids, text and metrics end together."""
+
+import copy
+import json
+
+import pytest
+
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.generator import JakiroGenerator
+from jakiro.text import IncrementalDecoder
+from jakiro.trace import Trace
+from tests.support import (
+    TREE,
+    ScriptedDrafter,
+    prompt_ids,
+    reference_answer,
+    scripted_generator,
+    tiny_generator,
+    tiny_model,
+    tiny_target,
+)
+
+QUESTION = "Why is the sky blue?"
+SAMPLINGS = [SamplingParams(), SamplingParams(1.0, seed=6), SamplingParams(0.8, top_p=0.9, seed=7)]
+LENGTH = 18
+
+
+def sampling_of(sampling, max_new_tokens):
+    return SamplingParams(sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed, max_new_tokens)
+
+
+def assert_consistent(trace, generator):
+    """Whatever the trace says about its text and its tokens follows from its steps."""
+    token_ids = trace.token_ids
+    assert trace.text == generator.token_text.decode(token_ids)
+    if trace.steps:
+        assert "".join(step.text for step in trace.steps) == trace.text
+    else:
+        assert trace.header.first_text == trace.text
+    known = [trace.header.first_token_id]
+    for index, step in enumerate(trace.steps):
+        assert step.index == index
+        assert step.nodes[0].token_id == known[-1] and step.nodes[0].proposer == "root"
+        uncut = (*(step.nodes[node].token_id for node in step.accepted_path), step.bonus_token_id)
+        assert step.committed_ids == uncut[: len(step.committed_ids)]
+        assert step.committed_ids == uncut or index == len(trace.steps) - 1
+        path = [0, *step.accepted_path]
+        assert [step.nodes[node].target_choice for node in path] == list(uncut)
+        assert step.plan.nodes == len(step.nodes) and step.plan.levels == max(node.depth for node in step.nodes)
+        assert min(step.draft_ms, step.verify_ms, step.other_ms) >= 0
+        known += step.committed_ids
+    assert token_ids == known
+    assert trace.decode_seconds == pytest.approx(sum(step.total_ms for step in trace.steps) / 1000)
+    assert Trace.from_json(trace.to_json()) == trace
+
+
+def cut_inside_a_block(trace):
+    return bool(trace.steps) and len(trace.steps[-1].committed_ids) < len(trace.steps[-1].accepted_path) + 1
+
+
+@pytest.fixture(scope="module")
+def certain():
+    """A drafter that never errs: every block is as long as the tree is deep."""
+    return scripted_generator(error_rate=0.0)
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "sampled", "nucleus"])
+def test_the_token_limit_cuts_ids_text_and_metrics_together_inside_a_block(scripted, sampling):
+    whole, inside = reference_answer(tiny_model(), prompt_ids(QUESTION), sampling_of(sampling, LENGTH)), 0
+    for limit in range(1, LENGTH + 1):
+        for method in ("jakiro", "autoregressive")[: 2 if limit % 6 == 1 else 1]:
+            trace = scripted.run(QUESTION, sampling_of(sampling, limit), method=method, tree=TREE)
+            assert (trace.token_ids, trace.end_reason) == (whole[:limit], "length")
+            assert_consistent(trace, scripted)
+            inside += cut_inside_a_block(trace)
+            if trace.decode_seconds:
+                assert trace.tokens_per_second == pytest.approx((limit - 1) / trace.decode_seconds)
+    assert inside > 3
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "sampled", "nucleus"])
+def test_a_stop_token_ends_the_answer_with_itself_wherever_in_a_block_it_comes(scripted, monkeypatch, sampling):
+    sampling = sampling_of(sampling, LENGTH)
+    whole, inside = reference_answer(tiny_model(), prompt_ids(QUESTION), sampling), 0
+    for index, token_id in enumerate(whole):
+        monkeypatch.setattr(scripted.target, "stop_ids", frozenset({token_id}))
+        for method in ("jakiro", "autoregressive")[: 2 if index % 6 == 0 else 1]:
+            trace = scripted.run(QUESTION, sampling, method=method, tree=TREE)
+            assert trace.token_ids == whole[: whole.index(token_id) + 1]
+            assert trace.end_reason == "eos"
+            assert_consistent(trace, scripted)
+            assert bool(trace.steps) == (index > 0 and token_id != whole[0])
+            inside += cut_inside_a_block(trace)
+    assert inside > 3
+
+
+def test_of_several_stop_tokens_in_one_block_the_first_one_ends_the_answer(certain, monkeypatch):
+    whole = certain.run(QUESTION, SamplingParams(max_new_tokens=LENGTH), tree=TREE)
+    block = whole.steps[1].committed_ids
+    stops = {block[4], block[2], block[3]} - set(whole.token_ids[: whole.token_ids.index(block[2])])
+    monkeypatch.setattr(certain.target, "stop_ids", frozenset(stops | {999}))
+    trace = certain.run(QUESTION, SamplingParams(max_new_tokens=LENGTH), tree=TREE)
+    assert trace.steps[-1].committed_ids == block[:3]
+    assert len(trace.steps[-1].accepted_path) == 5
+    assert trace.end_reason == "eos"
+    assert_consistent(trace, certain)
+
+
+def test_the_end_of_text_token_leaves_no_text(certain, monkeypatch):
+    """Where the chosen byte token is also a special one, ids hold it and the text does not."""
+    whole = certain.run(QUESTION, SamplingParams(max_new_tokens=8), tree=TREE)
+    stop = whole.token_ids[5]
+    monkeypatch.setitem(certain.token_text.special_tokens, stop, "<stop>")
+    monkeypatch.setattr(certain.target, "stop_ids", frozenset({stop}))
+    trace = certain.run(QUESTION, SamplingParams(max_new_tokens=8), tree=TREE)
+    first = whole.token_ids.index(stop)
+    assert trace.token_ids == whole.token_ids[: first + 1]
+    assert trace.text == certain.token_text.decode(trace.token_ids[:-1])
+
+
+@pytest.mark.parametrize("method", ["jakiro", "autoregressive"])
+def test_an_answer_that_ends_with_the_prefill_has_no_steps(scripted, monkeypatch, method):
+    one = scripted.run(QUESTION, SamplingParams(max_new_tokens=1), method=method)
+    assert (one.steps, one.end_reason, len(one.token_ids)) == ([], "length", 1)
+    assert one.tau is None and one.tokens_per_second is None and one.decode_seconds == 0
+    assert_consistent(one, scripted)
+    monkeypatch.setattr(scripted.target, "stop_ids", frozenset(one.token_ids))
+    stopped = scripted.stream(QUESTION, SamplingParams(max_new_tokens=9), method=method)
+    assert stopped.finished and list(stopped) == []
+    assert (stopped.trace.end_reason, stopped.trace.token_ids) == ("eos", one.token_ids)
+    assert_consistent(stopped.trace, scripted)
+
+
+def test_half_a_character_waits_and_is_flushed_when_the_answer_ends(scripted):
+    """Random bytes are hardly ever whole characters, so nearly every cut falls inside one."""
+    flushed = 0
+    for limit in range(1, 16):
+        trace = scripted.run(QUESTION, SamplingParams(2.0, seed=9, max_new_tokens=limit), tree=TREE)
+        assert_consistent(trace, scripted)
+        unfinished = IncrementalDecoder(scripted.token_text)
+        flushed += unfinished.push(trace.token_ids) != trace.text
+    assert flushed > 0
+
+
+@pytest.mark.parametrize("method", ["jakiro", "autoregressive"])
+@pytest.mark.parametrize("room", [0, 1, 2, 7])
+def test_the_context_ends_an_answer_that_the_token_limit_would_not(scripted, method, room):
+    overhead = len(prompt_ids("x")) - 1
+    question = "a" * (256 - overhead - room)
+    prompt = prompt_ids(question)
+    assert len(prompt) == 256 - room
+    trace = scripted.run(question, SamplingParams(max_new_tokens=40), method=method, tree=TREE)
+    assert trace.end_reason == "context"
+    assert trace.token_ids == reference_answer(tiny_model(), prompt, SamplingParams(max_new_tokens=room + 1))
+    assert_consistent(trace, scripted)
+    exact = scripted.run(question, SamplingParams(max_new_tokens=room + 1), method=method, tree=TREE)
+    assert (exact.end_reason, exact.token_ids) == ("length", trace.token_ids)
+
+
+def test_closing_a_stream_stops_it_and_keeps_what_was_decoded(scripted):
+    whole = scripted.run(QUESTION, SamplingParams(max_new_tokens=LENGTH), tree=TREE)
+    stream = scripted.stream(QUESTION, SamplingParams(max_new_tokens=LENGTH), tree=TREE)
+    seen = [next(stream), next(stream)]
+    stream.close()
+    assert list(stream) == [] and stream.trace.steps == seen
+    assert stream.trace.end_reason == "stopped"
+    assert stream.trace.token_ids == whole.token_ids[: len(stream.trace.token_ids)]
+    Trace.from_json(stream.trace.to_json())
+    done = scripted.stream(QUESTION, SamplingParams(max_new_tokens=2), tree=TREE)
+    list(done)
+    done.close()
+    assert done.trace.end_reason == "length"
+
+
+def test_the_trace_grows_with_the_stream_header_first(scripted):
+    stream = scripted.stream(QUESTION, SamplingParams(max_new_tokens=LENGTH), tree=TREE)
+    assert stream.trace.steps == [] and stream.trace.end_reason is None
+    assert stream.trace.token_ids == [stream.trace.header.first_token_id]
+    text = ""
+    for count, step in enumerate(stream, start=1):
+        text += step.text
+        assert stream.trace.steps[-1] is step and len(stream.trace.steps) == count
+        assert stream.trace.text == text
+    assert stream.finished
+
+
+def test_streams_side_by_side_do_not_disturb_each_other(scripted):
+    wanted = [("One?", SAMPLINGS[0]), ("Two?", SAMPLINGS[1]), ("Two?", SAMPLINGS[2])]
+    alone = [scripted.run(text, sampling_of(sampling, LENGTH), tree=TREE).token_ids for text, sampling in wanted]
+    streams = [scripted.stream(text, sampling_of(sampling, LENGTH), tree=TREE) for text, sampling in wanted]
+    while not all(stream.finished for stream in streams):
+        for stream in streams:
+            next(stream, None)
+    assert [stream.trace.token_ids for stream in streams] == alone
+
+
+@pytest.mark.parametrize(("error_rate", "depth", "tau"), [(0.0, 5, 6.0), (0.0, 2, 3.0), (1.0, 4, 1.0)])
+def test_tau_is_accepted_tokens_over_steps_plus_one(error_rate, depth, tau):
+    drafter = ScriptedDrafter(tiny_model(), error_rate)
+    generator = JakiroGenerator(tiny_target(), drafter)
+    trace = generator.run(QUESTION, SamplingParams(max_new_tokens=20), tree=TreeConfig(3, depth, 30))
+    assert trace.tau == tau
+    assert all(len(step.accepted_path) == tau - 1 for step in trace.steps)
+    # Twenty tokens, the first of them the prefill's; the last block may be cut, which tau does not see.
+    assert len(trace.steps) == -(-19 // tau)
+
+
+def test_tau_counted_by_hand_and_plain_decoding_has_one(scripted):
+    trace = scripted.run(QUESTION, SamplingParams(max_new_tokens=LENGTH), tree=TREE)
+    accepted = [len(step.accepted_path) for step in trace.steps]
+    assert trace.tau == pytest.approx(1 + sum(accepted) / len(accepted))
+    assert len(set(accepted)) > 1
+    plain = scripted.run(QUESTION, SamplingParams(max_new_tokens=LENGTH), method="autoregressive")
+    assert plain.tau == 1.0 and [len(step.nodes) for step in plain.steps] == [1] * (LENGTH - 1)
+
+
+def test_the_header_says_what_ran(generator):
+    sampling, messages = SamplingParams(0.5, 0.9, 7, 11, 5), [{"role": "user", "content": QUESTION}]
+    before = copy.deepcopy(messages)
+    header = generator.run(messages, sampling, tree=TREE).header
+    assert messages == before
+    assert (header.method, header.messages, header.raw_prompt) == ("jakiro", tuple(messages), None)
+    assert header.num_prompt_tokens == len(prompt_ids(QUESTION))
+    assert (header.target["name"], header.head) == ("tiny", {"name": "tiny summed", "sha256": "1" * 64})
+    assert (header.dtype, header.numerics) == ("float32", "exact")
+    assert header.bit_identical == generator.target.bit_identical
+    assert SamplingParams(**header.sampling) == sampling and TreeConfig(**header.tree) == TREE
+    assert header.first_piece == generator.token_text.piece(header.first_token_id)
+    assert header.prefill_ms > 0
+    plain = generator.run(messages, sampling, method="autoregressive").header
+    assert plain.head is None and TreeConfig(**plain.tree).root_only
+    assert plain.first_token_id == header.first_token_id
+
+
+def test_a_raw_prompt_is_continued_without_a_template(generator):
+    trace = generator.run("Once upon", SamplingParams(max_new_tokens=6), tree=TREE, raw=True)
+    assert (trace.header.raw_prompt, trace.header.messages) == ("Once upon", ())
+    assert trace.header.num_prompt_tokens == len("Once upon")
+    ids = generator.tokenizer("Once upon")["input_ids"]
+    assert trace.token_ids == reference_answer(tiny_model(), ids, SamplingParams(max_new_tokens=6))
+
+
+def test_the_nodes_of_a_head_s_step_name_proposers_and_evidence():
+    for head, contrastive in (("summed", True), ("decoupled", False)):
+        generator = tiny_generator(head)
+        trace = generator.run(QUESTION, SamplingParams(1.0, max_new_tokens=8), tree=TreeConfig(3, 3, 22))
+        for step in trace.steps:
+            root, *others = step.nodes
+            assert (root.parent, root.depth, root.draft_prob, root.target_prob, root.score) == (-1, 0, None, None, 0.0)
+            assert root.router_weights == () and root.draft_pass == 0
+            for node in others:
+                assert node.proposer in {"expert_0", "expert_1", "contrastive"}
+                assert (node.proposer == "contrastive") == (contrastive and node.depth == 3)
+                assert 0 <= node.draft_prob <= 1 and 0 <= node.target_prob <= 1 and node.margin >= 0
+                assert sum(node.router_weights) == pytest.approx(1, abs=1e-3)
+                assert (node.expert_contributions is None) == (node.proposer == "contrastive")
+                assert node.draft_pass == (node.depth - 1 if node.proposer == "contrastive" else node.depth)
+                assert node.piece == generator.token_text.piece(node.token_id)
+
+
+def test_steps_are_plain_data(scripted):
+    trace = scripted.run(QUESTION, SamplingParams(max_new_tokens=8), tree=TREE)
+    assert copy.deepcopy(trace) == trace
+    json.loads(trace.to_json())
+
+    def types(value):
+        if isinstance(value, dict):
+            return set().union(*map(types, value.values()))
+        if isinstance(value, list):
+            return set().union(*map(types, value))
+        return {type(value)}
+
+    assert types(trace.to_dict()) <= {int, float, str, bool, type(None)}

@@ -1,0 +1,162 @@
+import json
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+from typer.testing import CliRunner
+
+from jakiro import JakiroGenerator, SamplingParams
+from jakiro.cli.main import app
+from jakiro.heads.checkpoint import load_head
+from jakiro.training.commands.train import _optimizer, _weights
+from jakiro.training.recipe.losses import LossWeights
+from jakiro.training.recipe.trainer import TrainingOptions
+from tests.support import byte_tokenizer
+
+
+@pytest.fixture(scope="module")
+def target_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("target")
+    torch.manual_seed(0)
+    tokenizer = byte_tokenizer()
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=256,
+        initializer_range=0.3,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def corpus_folder(target_folder, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    options = ("--rows", 12, "--max-new-tokens", 20, "--max-message-tokens", 8, "--min-distinct", 0)
+    result = invoke("corpus", folder, "--target", target_folder, *options)
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+TRAIN = ("--max-steps", 3, "--batch-tokens", 256, "--expert-width", 8, "--validation-rows", 4, "--draft-vocab", 100)
+
+
+def test_a_head_trained_by_the_command_drafts_for_its_target(target_folder, corpus_folder, tmp_path):
+    arguments = ["train", corpus_folder, "--target", target_folder, "--out", tmp_path / "head"]
+    result = invoke(*arguments, "--work", tmp_path / "work", *TRAIN)
+    assert result.exit_code == 0, result.exception
+    config = json.loads((tmp_path / "head" / "config.json").read_text())
+    assert len(config["target_sha256"]) == 64
+    assert "main/1/greedy" in config["calibration"] and "contrastive/6/sampled" in config["calibration"]
+    generator = JakiroGenerator.from_pretrained(str(target_folder), str(tmp_path / "head"), "cpu", "float32")
+    sampling = SamplingParams(max_new_tokens=8, temperature=1.0)
+    assert generator.status["notices"] == []
+    drafted, plain = (generator.run("hi", sampling, method=method) for method in ("jakiro", "autoregressive"))
+    assert drafted.token_ids == plain.token_ids
+
+
+def test_a_run_can_start_from_a_trained_head(target_folder, corpus_folder, tmp_path):
+    def trained(name, *arguments):
+        fixed = ["train", corpus_folder, "--target", target_folder, "--out", tmp_path / name, "--seed", 3]
+        options = ["--work", tmp_path / "work", "--max-steps", 1, "--batch-tokens", 256, "--validation-rows", 4]
+        return invoke(*fixed, *options, *arguments)
+
+    first = trained("first", "--expert-width", 8, "--draft-vocab", 100, "--learning-rate", 1e-2)
+    assert first.exit_code == 0, first.exception
+    again = trained("again", "--init", tmp_path / "first", "--learning-rate", 1e-9)
+    assert again.exit_code == 0, again.exception
+    before, after = load_head(tmp_path / "first"), load_head(tmp_path / "again")
+    assert torch.equal(before.draft_token_ids, after.draft_token_ids)
+    for name, tensor in before.named_parameters():
+        torch.testing.assert_close(tensor, after.get_parameter(name), atol=1e-3, rtol=1e-3)
+    other = trained("other", "--init", tmp_path / "first", "--expert-width", 12)
+    assert "has layers.0.mlp_moe.experts.0.down_proj.weight of shape (16, 8), the options ask for (16, 12)" in str(
+        other.exception
+    )
+
+
+def test_a_head_learns_to_read_further_layers_from_its_start_or_from_a_head_that_reads_one(
+    target_folder, corpus_folder, tmp_path
+):
+    def trained(name, *arguments):
+        folders = ["--out", tmp_path / name, "--work", tmp_path / f"{name}-work"]
+        options = ["--max-steps", 2, "--batch-tokens", 256, "--validation-rows", 4]
+        return invoke("train", corpus_folder, "--target", target_folder, *folders, *options, *arguments)
+
+    shape = ("--expert-width", 8, "--draft-vocab", 100)
+    for name, arguments in {
+        "plain": (*shape, "--learning-rate", 1e-2),
+        "from the start": (*shape, "--feature-layers", "1,2"),
+        "extended": ("--init", tmp_path / "plain", "--feature-layers", "2,1", "--learning-rate", 1e-9),
+        "continued": ("--init", tmp_path / "from the start", "--learning-rate", 1e-9),
+    }.items():
+        result = trained(name, *arguments)
+        assert result.exit_code == 0, result.exception
+    plain, extended = load_head(tmp_path / "plain"), load_head(tmp_path / "extended")
+    assert extended.config.feature_layers == (1, 2) and extended.fc_layers.weight.abs().max() < 1e-6
+    torch.testing.assert_close(extended.fc.weight, plain.fc.weight, atol=1e-3, rtol=1e-3)
+    first, continued = load_head(tmp_path / "from the start"), load_head(tmp_path / "continued")
+    assert first.fc_layers.weight.abs().max() > 1e-3
+    torch.testing.assert_close(continued.fc_layers.weight, first.fc_layers.weight, atol=1e-3, rtol=1e-3)
+    generator = JakiroGenerator.from_pretrained(str(target_folder), str(tmp_path / "from the start"), "cpu", "float32")
+    for sampling in (SamplingParams(max_new_tokens=16), SamplingParams(max_new_tokens=16, temperature=1.0)):
+        drafted, alone = (generator.run("hi", sampling, method=method) for method in ("jakiro", "autoregressive"))
+        assert drafted.token_ids == alone.token_ids
+    other = trained("other", "--init", tmp_path / "from the start", "--feature-layers", "1")
+    assert "reads layers [1, 2] beside the last, [1] were asked for" in str(other.exception)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ((), "Give either a time budget"),
+        (("--max-steps", 3, "--feature-layers", "3", "--validation-rows", 4), "name layers from 1 to 2"),
+        (("--max-steps", 3, "--time-budget", 1), "Give either a time budget"),
+        (("--max-steps", 3, "--fusion", "other", "--validation-rows", 4), "fusion must be one of"),
+        (("--max-steps", 3, "--init", "none", "--validation-rows", 4), "There is no draft head for"),
+        (("--max-steps", 3, "--optimizer", "sgd"), "Optimizer must be one of"),
+        (("--max-steps", 3, "--loss", "hinge"), "Loss must be one of ours, official"),
+        (("--max-steps", 3, "--precision", "int8"), "Precision must be one of"),
+        (("--max-steps", 3, "--start", "zero", "--validation-rows", 4), "Start must be one of"),
+        (("--max-steps", 3), "12 rows and 100 are held out"),
+        (("--max-steps", 3, "--resume", "--validation-rows", 4), "Nothing to resume"),
+    ],
+)
+def test_bad_options_are_one_sentence(target_folder, corpus_folder, tmp_path, arguments, sentence):
+    fixed = ("train", corpus_folder, "--target", target_folder, "--out", tmp_path / "head", "--work", tmp_path / "work")
+    result = invoke(*fixed, *arguments)
+    assert result.exit_code != 0
+    assert sentence in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--rows", 0), "must be at least 1"),
+        (("--temperatures", "0,warm"), "--temperatures takes a comma list of numbers; “warm” is none."),
+        (("--recipe", "mine"), "Recipe must be one of default; you gave 'mine'"),
+        (("--recipe", "default", "--top-k", 5), "has its own settings"),
+    ],
+)
+def test_bad_corpus_options_are_one_sentence(tmp_path, arguments, sentence):
+    result = invoke("corpus", tmp_path / "corpus", *arguments)
+    assert result.exit_code != 0
+    assert sentence in str(result.exception)
+
+
+def test_official_presets_hold_what_is_not_given():
+    assert _weights("official", None, None, 0.3, 0.1, 0.0) == LossWeights(0.1, 1.0, 0.3, balance=0.1)
+    options = TrainingOptions(max_steps=1, **_optimizer("official", None, 50))
+    assert (options.optimizer, options.learning_rate, options.warmup_steps) == ("adamw", 9e-5, 50)
+    assert (options.clip_value, options.weight_decay) == (0.5, 1e-3)

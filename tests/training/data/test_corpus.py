@@ -1,0 +1,127 @@
+import gzip
+import json
+import re
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from jakiro.target.families import stop_ids
+from jakiro.training.data.corpus import CorpusOptions, CorpusWriter, Row, distinct_share, read_corpus, with_starts
+from jakiro.training.data.writing import write_texts
+from tests.support import byte_tokenizer
+
+OPTIONS = CorpusOptions(
+    temperatures=(0.0, 1.0), top_k=20, max_new_tokens=8, max_message_tokens=5, part_rows=6, min_distinct=0
+)
+
+
+@pytest.fixture(scope="module")
+def writer_of_text():
+    torch.manual_seed(0)
+    tokenizer = byte_tokenizer()
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        initializer_range=0.3,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+    )
+    return LlamaForCausalLM(config).eval(), tokenizer
+
+
+def writer(writer_of_text, folder, options=OPTIONS, prompts=None, batch_size=3) -> CorpusWriter:
+    model, tokenizer = writer_of_text
+    ends = stop_ids(model, tokenizer)
+    write = partial(write_texts, model, batch_size=batch_size, stop_ids=ends)
+    return CorpusWriter(write, ends, tokenizer, folder, options, prompts)
+
+
+def test_a_stopped_corpus_is_continued_to_the_same_rows(writer_of_text, tmp_path):
+    writer(writer_of_text, tmp_path / "whole", OPTIONS).write(12)
+    writer(writer_of_text, tmp_path / "parts", OPTIONS).write(6)
+    writer(writer_of_text, tmp_path / "parts", OPTIONS).write(12)
+    writer(writer_of_text, tmp_path / "large batch", batch_size=7).write(12)
+    whole = read_corpus([tmp_path / "whole"])
+    assert whole == read_corpus([tmp_path / "large batch"])
+    assert whole == read_corpus([tmp_path / "parts"])
+    assert len({tuple(row.ids) for row in whole}) == len(whole)
+
+
+def test_answers_to_prompts_start_behind_the_template(writer_of_text, tmp_path):
+    _, tokenizer = writer_of_text
+    writer(writer_of_text, tmp_path, OPTIONS, ["hi", "what?"]).write(50)
+    rows = read_corpus([tmp_path])
+    assert [row.kind for row in rows] == ["prompts", "prompts"]
+    text = tokenizer.decode(rows[0].ids[: rows[0].a0])
+    assert text == tokenizer.apply_chat_template(
+        [{"role": "user", "content": "hi"}], tokenize=False, add_generation_prompt=True
+    )
+    assert rows[0].loss_start == rows[0].a0
+
+
+def test_other_settings_are_refused(writer_of_text, tmp_path):
+    writer(writer_of_text, tmp_path, OPTIONS)
+    with pytest.raises(ValueError, match="other settings"):
+        writer(writer_of_text, tmp_path, CorpusOptions(seed=1))
+
+
+def test_loops_have_few_distinct_grams():
+    assert distinct_share([1, 2, 3, 4] * 20) < 0.1
+    assert distinct_share(list(range(30))) == 1
+    assert distinct_share([1, 2]) == 1
+
+
+def test_a_broken_line_is_named(tmp_path):
+    with gzip.open(tmp_path / "part-00000.jsonl.gz", "wt") as file:
+        file.write(json.dumps({"ids": [1], "kind": "x", "temp": 0, "a0": 0}) + "\n{\n")
+    with pytest.raises(ValueError, match="line 2"):
+        read_corpus([tmp_path])
+    with pytest.raises(FileNotFoundError, match="no corpus at"):
+        read_corpus([tmp_path / "absent"])
+
+
+def test_a_self_written_message_is_learned_from_too(writer_of_text, tmp_path):
+    _, tokenizer = writer_of_text
+    writer(writer_of_text, tmp_path).write(6)
+    rows = read_corpus([tmp_path])
+    assert rows
+    for row in rows:
+        assert tokenizer.decode(row.ids[: row.loss_start]) == "<|im_start|>user\n"
+        assert row.loss_start < row.a0
+
+
+def test_a_corpus_that_does_not_say_where_to_learn_takes_the_templates_prefix(writer_of_text):
+    _, tokenizer = writer_of_text
+    rows = [Row([0] * 40, "magpie", 0.0, 30), Row([0] * 40, "gsm8k", 0.0, 30), Row([0] * 40, "magpie", 0.0, 30, 5)]
+    prefix = len(tokenizer.encode("<|im_start|>user\n", add_special_tokens=False))
+    assert [row.loss_start for row in with_starts(rows, tokenizer)] == [prefix, 30, 5]
+
+
+def test_the_manifest_counts_what_was_kept(writer_of_text, tmp_path):
+    writer(writer_of_text, tmp_path).write(8)
+    manifest, rows = json.loads((tmp_path / "manifest.json").read_text()), read_corpus([tmp_path])
+    assert manifest["settings"]["temperatures"] == [0.0, 1.0]
+    assert manifest["counts"] == {
+        "rows": len(rows),
+        "tokens": sum(len(row.ids) for row in rows),
+        "learned_tokens": sum(len(row.ids) - row.loss_start for row in rows),
+    }
+
+
+def test_equal_rows_are_written_once(writer_of_text, tmp_path):
+    options = replace(OPTIONS, temperatures=(0.0,))
+    writer(writer_of_text, tmp_path, options, ["hi", "what?", "hi"]).write(3)
+    assert len(read_corpus([tmp_path])) == 2
+
+
+def test_progress_names_speed_and_time_left(writer_of_text, tmp_path, caplog):
+    with caplog.at_level("INFO"):
+        writer(writer_of_text, tmp_path).write(6)
+    assert re.search(r"6 of 6 rows, \d+ tokens/s, about 0 min left", caplog.text)

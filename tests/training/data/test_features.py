@@ -1,0 +1,88 @@
+import numpy as np
+import pytest
+import torch
+
+from jakiro.target.features import features_of as stock_features
+from jakiro.training.data.features import FeatureCache, epoch_batches, length_buckets, write_features
+from tests.training.tiny import HIDDEN, features_of, tiny_cache, tiny_sequences, tiny_target
+
+
+def test_cached_rows_are_the_targets_own_features(tmp_path):
+    target = tiny_target()
+    cache = tiny_cache(tmp_path, target)
+    batch = cache.batch([3, 7])
+    for row, index in enumerate([3, 7]):
+        ids, _ = tiny_sequences()[index]
+        expected = features_of(target)(torch.tensor([ids]))[0]
+        assert batch.ids[row, : len(ids)].tolist() == ids
+        torch.testing.assert_close(batch.features[row, : len(ids)], expected, atol=2e-3, rtol=2e-3)
+
+
+def test_an_interrupted_extraction_is_continued_not_repeated(tmp_path):
+    target, seen = tiny_target(), []
+
+    def watched(ids):
+        seen.append(len(ids))
+        return features_of(target)(ids)
+
+    options = {"batch_tokens": 64, "group": 8}
+    first = write_features(tmp_path, tiny_sequences(), HIDDEN, watched, **options)
+    assert next(first) == 8
+    first.close()
+    assert FeatureCache(tmp_path).num_ready() == 8
+    before = sum(seen)
+    assert list(write_features(tmp_path, tiny_sequences(), HIDDEN, watched, **options)) == [16, 24]
+    assert sum(seen) - before == 16
+    whole = tiny_cache(tmp_path.with_name("whole"), target)
+    assert np.array_equal(FeatureCache(tmp_path).features, whole.features)
+
+
+def test_a_cache_of_another_corpus_is_refused(tmp_path):
+    tiny_cache(tmp_path, tiny_target())
+    with pytest.raises(ValueError, match="another corpus"):
+        next(write_features(tmp_path, tiny_sequences()[:5], HIDDEN, None))
+
+
+def layered(target, feature_layers):
+    return lambda ids: stock_features(target.model, feature_layers, input_ids=ids, use_cache=False)
+
+
+def test_rows_of_further_layers_stand_behind_the_last_one_s(tmp_path):
+    target, sequences = tiny_target(), tiny_sequences()
+    list(write_features(tmp_path, sequences, HIDDEN, layered(target, (1,)), (1,)))
+    cache = FeatureCache(tmp_path)
+    assert (cache.hidden_size, cache.feature_layers) == (HIDDEN, (1,))
+    batch = cache.batch([3])
+    ids, _ = sequences[3]
+    with torch.no_grad():
+        states = target.model(input_ids=torch.tensor([ids]), output_hidden_states=True).hidden_states
+    first = states[1][0] / states[1][0].square().mean(-1, keepdim=True).sqrt()
+    torch.testing.assert_close(batch.features[0], states[-1][0], atol=2e-3, rtol=2e-3)
+    torch.testing.assert_close(batch.deeper[0], first, atol=2e-3, rtol=5e-3)
+    assert torch.equal(batch.inputs, torch.cat([batch.features, batch.deeper], dim=-1))
+
+
+def test_a_cache_of_other_layers_is_refused(tmp_path):
+    tiny_cache(tmp_path, tiny_target())
+    with pytest.raises(ValueError, match=r"holds layers \[\] beside the last, \[1\] were asked for"):
+        next(write_features(tmp_path, tiny_sequences(), HIDDEN, None, (1,)))
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"features\.f16 is missing"):
+        FeatureCache(tmp_path)
+
+
+def test_buckets_hold_every_sequence_once_within_the_budget():
+    lengths = np.array([5, 50, 7, 8, 31, 30, 6, 200])
+    batches = length_buckets(lengths, range(8), 64)
+    assert sorted(index for batch in batches for index in batch) == list(range(8))
+    assert all(len(batch) == 1 or len(batch) * lengths[batch].max() <= 64 for batch in batches)
+
+
+def test_an_epoch_is_a_pure_function_of_seed_and_number():
+    lengths = np.arange(10, 60)
+    first = epoch_batches(lengths, 5, 50, 128, seed=3, epoch=1)
+    assert first == epoch_batches(lengths, 5, 50, 128, seed=3, epoch=1)
+    assert first != epoch_batches(lengths, 5, 50, 128, seed=3, epoch=2)
+    assert sorted(index for batch in first for index in batch) == list(range(5, 50))

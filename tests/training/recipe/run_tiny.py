@@ -1,0 +1,64 @@
+"""Tiny runs as a process of their own: `python run_tiny.py FOLDER --max-steps 8 …`; also under `accelerate launch`."""
+
+import argparse
+import os
+import signal
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[3]))
+
+from accelerate import PartialState
+
+from jakiro.training.data.features import FeatureCache
+from jakiro.training.recipe.start import start_weights
+from jakiro.training.recipe.trainer import Trainer, TrainingOptions
+from tests.training.tiny import tiny_cache, tiny_head, tiny_target
+
+OPTIONS = {"batch_tokens": 64, "warmup_steps": 3, "frequent_rows": 8, "sampled_rows": 8, "checkpoint_minutes": 1e-9}
+
+
+def trainer(folder: Path, **options) -> Trainer:
+    target = tiny_target()
+    with PartialState(cpu=True).main_process_first():
+        cache = FeatureCache(tiny_cache(folder / "features", target).folder)
+    head = tiny_head(target, draft_vocab=30)
+    start_weights(head, cache, 0, "identity")
+    return Trainer(head, cache, TrainingOptions(**OPTIONS, **options), folder / "head", folder / "state")
+
+
+def say(what: str) -> None:
+    sys.stdout.write(f"process {PartialState().process_index} {what}\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--max-steps", type=int)
+    parser.add_argument("--accumulate", type=int, default=1)
+    parser.add_argument("--die-at", type=int, help="Kill this process with SIGKILL after so many steps.")
+    parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--time-budget", type=float, help="Then another run of so many minutes.")
+    arguments = parser.parse_args()
+    subject = trainer(
+        arguments.folder, max_steps=arguments.max_steps, accumulate=arguments.accumulate, num_validation=4
+    )
+    if arguments.die_at:
+        subject._report_step = lambda parts: subject.step == arguments.die_at and os.kill(os.getpid(), signal.SIGKILL)
+    if arguments.resume:
+        subject.resume()
+        say(f"resumed at {subject.step}")
+    subject.run()
+    say(f"ended at {subject.step}")
+    if arguments.time_budget:
+        # With nine rows held out, the batches of an epoch do not divide evenly among two processes.
+        timed = trainer(arguments.folder / "timed", time_budget=arguments.time_budget, num_validation=9)
+        clock = timed.clock
+        # Other processes' clocks run far ahead and must not matter.
+        timed.clock = lambda: clock() * (1 if PartialState().is_main_process else 1000)
+        timed.run()
+        say(f"ended its time at {timed.step}")
+
+
+if __name__ == "__main__":
+    main()

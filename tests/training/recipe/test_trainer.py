@@ -1,0 +1,192 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from jakiro.heads.checkpoint import load_head
+from jakiro.training.recipe.losses import LossWeights
+from jakiro.training.recipe.start import start_weights
+from jakiro.training.recipe.trainer import Trainer, TrainingError, TrainingOptions, learning_rate_at, unroll_steps_at
+from tests.training.tiny import tiny_cache, tiny_head, tiny_target
+
+OPTIONS = {
+    "batch_tokens": 64,
+    "warmup_steps": 3,
+    "unroll": 2,
+    "frequent_rows": 8,
+    "sampled_rows": 8,
+    "num_validation": 4,
+    "checkpoint_minutes": 1e9,
+}
+
+
+class Clock:
+    """A second per look."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+def trainer(folder, options) -> Trainer:
+    target = tiny_target()
+    cache = tiny_cache(folder / "features", target)
+    head = tiny_head(target, draft_vocab=30)
+    start_weights(head, cache, 0, "identity")
+    return Trainer(head, cache, options, folder / "head", folder / "state", clock=Clock())
+
+
+def test_resuming_with_other_options_names_them(tmp_path, caplog):
+    trainer(tmp_path, TrainingOptions(max_steps=2, **OPTIONS)).run()
+    for max_steps, sentences in ((2, []), (4, ["max_steps 2 → 4."])):
+        caplog.clear()
+        trainer(tmp_path, TrainingOptions(max_steps=max_steps, **OPTIONS)).resume()
+        assert [record.message.split(": ")[1] for record in caplog.records if "other options" in record.message] == (
+            sentences
+        )
+
+
+@pytest.mark.parametrize("optimizer", ["muon", "adamw"])
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, optimizer):
+    options = TrainingOptions(max_steps=14, optimizer=optimizer, **OPTIONS)
+    whole = trainer(tmp_path / "whole", options)
+    whole.run()
+
+    class Killed(Exception):
+        pass
+
+    broken = trainer(tmp_path / "broken", options)
+
+    def saves_at_six_and_dies_at_nine(parts):
+        if broken.step == 6:
+            broken.save()
+        if broken.step == 9:
+            raise Killed
+
+    broken._report_step = saves_at_six_and_dies_at_nine
+    with pytest.raises(Killed):
+        broken.run()
+    again = trainer(tmp_path / "broken", options)
+    again.resume()
+    assert again.step == 6
+    again.run()
+    for name, tensor in whole.head.state_dict().items():
+        assert torch.equal(tensor, again.head.state_dict()[name]), name
+
+
+def test_training_lowers_the_gap_to_the_target(tmp_path):
+    subject = trainer(tmp_path, TrainingOptions(max_steps=80, learning_rate=1e-2, **OPTIONS))
+    gaps = []
+    subject._report_step = lambda parts: gaps.append(parts["main_1/token"] - parts["target_entropy"])
+    subject.run()
+    assert sum(gaps[-10:]) < 0.75 * sum(gaps[:10])
+    assert load_head(tmp_path / "head").config.draft_vocab_size == 30
+
+
+def test_a_time_budget_ends_the_cosine_at_zero(tmp_path):
+    options = TrainingOptions(time_budget=0.5, **OPTIONS)
+    subject = trainer(tmp_path, options)
+    rates = []
+    subject._report_step = lambda parts: rates.append(parts["learning_rate"])
+    subject.run()
+    assert 28 <= len(rates) <= 31
+    assert rates[-1] < 0.01 * options.learning_rate
+    assert max(rates) > 0.8 * options.learning_rate
+    assert subject.elapsed >= 30
+
+
+def test_the_schedule_by_hand():
+    options = TrainingOptions(max_steps=100, learning_rate=1.0, warmup_steps=4, unroll=3, unroll_from=0.5)
+    assert learning_rate_at(0.0, 0, options) == pytest.approx(0.25)
+    assert learning_rate_at(0.5, 50, options) == pytest.approx(0.5)
+    assert learning_rate_at(1.0, 99, options) == pytest.approx(0, abs=1e-12)
+    assert [unroll_steps_at(progress, options) for progress in (0, 0.49, 0.5, 0.74, 0.75, 1.0)] == [1, 1, 2, 2, 3, 3]
+
+
+def test_a_loss_that_is_not_finite_stops_with_one_sentence(tmp_path):
+    subject = trainer(tmp_path, TrainingOptions(max_steps=5, **OPTIONS))
+    subject.head.fc.bias.data.fill_(math.nan)
+    with pytest.raises(TrainingError, match="lower learning rate"):
+        subject.run()
+
+
+def test_features_of_another_width_are_refused(tmp_path):
+    options = TrainingOptions(max_steps=1, **OPTIONS)
+    subject = trainer(tmp_path, options)
+    subject.cache.features = subject.cache.features[:, :8]
+    with pytest.raises(TrainingError, match="8 wide, the head 16"):
+        Trainer(subject.head, subject.cache, options, tmp_path)
+
+
+def test_features_of_other_layers_are_refused(tmp_path):
+    options = TrainingOptions(max_steps=1, **OPTIONS)
+    subject = trainer(tmp_path, options)
+    subject.cache.feature_layers, subject.cache.features = (1,), np.tile(subject.cache.features, 2)
+    with pytest.raises(TrainingError, match=r"hold layers \[1\] beside the last, the head reads \[\]"):
+        Trainer(subject.head, subject.cache, options, tmp_path)
+
+
+def test_too_few_sequences_are_refused(tmp_path):
+    options = TrainingOptions(max_steps=5, **{**OPTIONS, "num_validation": 24})
+    with pytest.raises(TrainingError, match="24 are held out"):
+        trainer(tmp_path, options).run()
+
+
+def test_a_schedule_needs_exactly_one_length():
+    for lengths in ({}, {"max_steps": 5, "time_budget": 1.0}):
+        with pytest.raises(ValueError, match="Give either"):
+            TrainingOptions(**lengths)
+
+
+@pytest.mark.parametrize("fusion", ["summed", "decoupled"])
+def test_the_least_squares_start_is_better_than_chance(tmp_path, fusion):
+    target = tiny_target()
+    cache = tiny_cache(tmp_path, target)
+    head = tiny_head(target, fusion)
+    start_weights(head, cache, 0, "least-squares")
+    batch = cache.batch([0, 1, 2])
+    with torch.no_grad():
+        output = head(head.embed(batch.ids[:, 1:]), batch.features[:, :-1], torch.arange(batch.ids.shape[1] - 1)[None])
+    real = torch.arange(batch.ids.shape[1] - 1)[None] < (batch.lengths - 1)[:, None]
+    wanted = batch.features[:, 1:][real]
+    error = (output.features[..., real, :] - wanted).square().mean()
+    assert error < 0.9 * wanted.square().mean()
+
+
+@pytest.mark.parametrize("fusion", ["summed", "decoupled"])
+def test_bfloat16_learns_like_float32(tmp_path, fusion):
+    losses = {}
+    for precision in ("float32", "bfloat16"):
+        target = tiny_target()
+        cache = tiny_cache(tmp_path / "features", target)
+        head = tiny_head(target, fusion, draft_vocab=30)
+        start_weights(head, cache, 0, "identity")
+        weights = LossWeights(balance=0.1, diversity=0.1)
+        options = TrainingOptions(max_steps=12, precision=precision, weights=weights, **OPTIONS)
+        subject = Trainer(head, cache, options, tmp_path / precision)
+        losses[precision] = []
+        subject._report_step = lambda parts, precision=precision: losses[precision].append(parts["loss"])
+        subject.run()
+        assert all(parameter.dtype == torch.float32 for parameter in head.parameters())
+    assert losses["bfloat16"] == pytest.approx(losses["float32"], rel=0.03)
+    assert losses["bfloat16"] != losses["float32"]
+
+
+def test_clipping_by_value_bounds_every_number(tmp_path):
+    options = TrainingOptions(max_steps=1, optimizer="adamw", clip_value=1e-6, **OPTIONS)
+    subject = trainer(tmp_path, options)
+    seen = []
+    step = subject.optimizer.step
+    subject.optimizer.step = lambda: (seen.extend(p.grad.abs().max() for p in subject.head.parameters()), step())
+    subject.run()
+    assert float(max(seen)) == pytest.approx(1e-6)
+
+
+def test_a_step_that_takes_more_batches_than_there_are_is_refused(tmp_path):
+    subject = trainer(tmp_path, TrainingOptions(max_steps=5, accumulate=50, **OPTIONS))
+    with pytest.raises(TrainingError, match="a step takes 50; use fewer processes"):
+        subject.run()
