@@ -9,7 +9,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 
-SCHEMA_VERSION = 1
+from jakiro.older_traces import upgraded
+
+SCHEMA_VERSION = 2
 
 
 class TraceError(ValueError):
@@ -23,15 +25,15 @@ class Node:
     Attributes:
         token_id, piece: the token and its bytes.
         parent, depth: index of the parent (-1 for the root) and distance from the root.
-        draft_pass: which head pass proposed it, counted from 1; 0 for the root and for candidates of other sources.
+        draft_pass: which draft pass proposed it, counted from 1; 0 for the root and where no pass was needed.
         score: sum of calibrated log estimates along the path; exp(score) is its chance of acceptance; root 0.
         draft_prob, target_prob: softmax of the raw logits at the sampling temperature (1 when greedy), no masks and
             no noise; None for the root, and draft_prob also where the draft gives none.
-        proposer: "root", "expert_0", "expert_1", "contrastive" or "context": for summed fusion the expert that pushed
-            this token most. also_proposed_by: other sources of the same node.
-        router_weights: routing weights of the pass behind this node (after softmax; of the contrastive pair there).
-        expert_contributions: per expert its signed part w_e * (W[x] - mean W) . y_e of the logit; None elsewhere.
-        residual_contribution: the part (W[x] - mean W) . x that no expert owns.
+        proposer: "root", or the id of one of the header's proposers. also_proposed_by: further ones of the same node.
+        evidence: what else the method tells of this node, by name, a few numbers each. Jakiro: "router_weights" of the
+            row the node came from (after softmax; of the contrastive pair there), "expert_contributions", per expert
+            its signed part w_e * (W[x] - mean W) . y_e of the logit, and "residual_contribution", the part
+            (W[x] - mean W) . x that no expert owns. "twin": the node whose row this node's children came from.
         target_choice, target_choice_piece: the target's own choice after this node.
         margin: gap between the target's first and second choice after warping and noise.
     """
@@ -46,9 +48,7 @@ class Node:
     target_prob: float | None
     proposer: str
     also_proposed_by: tuple[str, ...]
-    router_weights: tuple[float, ...]
-    expert_contributions: tuple[float, ...] | None
-    residual_contribution: float | None
+    evidence: dict[str, tuple[float, ...]]
     target_choice: int
     target_choice_piece: bytes
     margin: float
@@ -84,7 +84,7 @@ class Step:
         bonus_token_id, bonus_piece: the one token the target adds itself, before any cut.
         committed_ids: what this step really adds to the answer: cut at a stop token (included) or the token limit.
         text: what this step adds to the text; step 0 begins with the first token's text.
-        draft_ms, verify_ms, other_ms: own clock; other is everything that is neither a head nor a target pass.
+        draft_ms, verify_ms, other_ms: own clock; other is everything that is neither drafting nor the target's pass.
     """
 
     index: int
@@ -115,10 +115,14 @@ class Header:
     """Everything about a run that is known before its first step.
 
     Attributes:
-        method: "jakiro", "autoregressive" or "context".
+        method: name of the drafting method, see `jakiro.methods`.
         bit_identical: whether the load probe found tree rows and plain rows equal to the last bit.
         messages: role/content pairs of the conversation; empty when raw_prompt holds a bare completion prompt.
-        target, head: dictionaries with "name" and "sha256"; head is None for plain decoding.
+        target: dictionary with "name" and "sha256".
+        drafter: what drafted, a dictionary with "name" and, where weights or tables were read, their hash as "sha256";
+            None for plain decoding.
+        proposers: whom a node can name as its proposer, dictionaries with "id", "label" and "sentence", in the order of
+            their hues and shapes.
         sampling, tree: the settings as dictionaries.
         device_profile: "device", its name in words, and for trees that size themselves what passes cost there.
         first_token_id, first_piece, first_text: the token the prefill sampled; it belongs to no step.
@@ -132,7 +136,8 @@ class Header:
     raw_prompt: str | None
     num_prompt_tokens: int
     target: dict
-    head: dict | None
+    drafter: dict | None
+    proposers: tuple[dict, ...]
     device: str
     dtype: str
     numerics: str
@@ -212,11 +217,13 @@ class Trace:
                 raise TraceError(f"This file is not a trace: the field “{name}” is missing.")
         header = values["header"]
         version = header.get("schema_version") if isinstance(header, dict) else None
-        if version != SCHEMA_VERSION:
-            raise TraceError(f"This trace uses format {version}; this version reads {SCHEMA_VERSION}.")
+        if version not in (1, SCHEMA_VERSION):
+            raise TraceError(f"This trace uses format {version}; this version reads 1 to {SCHEMA_VERSION}.")
         try:
+            if version == 1:
+                values = upgraded(values)
             trace = cls(
-                header=_read(Header, header),
+                header=_read(Header, values["header"]),
                 steps=[_read(Step, step) for step in values["steps"]],
                 end_reason=values.get("end_reason"),
             )
@@ -225,7 +232,8 @@ class Trace:
         except (TypeError, KeyError, AttributeError, ValueError) as error:
             if isinstance(error, TraceError):
                 raise
-            raise TraceError(f"This file is not a trace: {error}.") from error
+            what = f"the field {error} is missing" if isinstance(error, KeyError) else error
+            raise TraceError(f"This file is not a trace: {what}.") from error
         return trace
 
 
@@ -254,9 +262,7 @@ def first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:
     return None if len(left) == len(right) else min(len(left), len(right))
 
 
-_TUPLES = {
-    "also_proposed_by", "router_weights", "expert_contributions", "accepted_path", "committed_ids", "messages",
-}  # fmt: skip
+_TUPLES = {"also_proposed_by", "accepted_path", "committed_ids", "messages", "proposers"}
 _BYTES = {"piece", "target_choice_piece", "bonus_piece", "first_piece"}
 
 
@@ -290,6 +296,8 @@ def _read_field(name: str, value):
         return _read(Plan, value)
     if name == "curve":
         return tuple((int(nodes), float(speed)) for nodes, speed in value)
+    if name == "evidence":
+        return {str(what): tuple(float(number) for number in numbers) for what, numbers in value.items()}
     if name in _TUPLES and value is not None:
         return tuple(value)
     return value

@@ -23,10 +23,10 @@ from transformers import (
 )
 
 from jakiro.config import DraftConfig, SamplingParams, TreeConfig
-from jakiro.core.sampling import KeyedNoise
+from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import BRANCH_CONTEXT, DraftTree
 from jakiro.drafting.base import HeadDrafter
-from jakiro.drafting.merged import Chain
+from jakiro.drafting.candidates import Chain
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.target.model import TargetModel

@@ -1,4 +1,4 @@
-"""Choosing tokens: warping, noise keyed by seed and position, and the choice itself.
+"""Choosing tokens: warping, and the choice itself with the target's keyed noise.
 
 A sample is the argmax of warped logits plus Gumbel noise that depends on (seed, absolute position, token id) and on
 nothing else, so plain and speculative decoding write the same text at any temperature (Gumbel coupling, arXiv
@@ -12,30 +12,15 @@ import torch
 from torch import Tensor
 
 from jakiro.config import SamplingParams
+from jakiro.core.noise import KeyedNoise
 from jakiro.kernels.compiled import sampling as native
 
 PREFIX_LENGTH = 512
 _BLOCK = 128
-_SPARE_ROWS = 32
-_GOLDEN = 0x9E3779B97F4A7C15 - 2**64
-_MIX_1 = 0xBF58476D1CE4E5B9 - 2**64
-_MIX_2 = 0x94D049BB133111EB - 2**64
-
-
-def _shift_right(x: Tensor, count: int) -> Tensor:
-    """Logical shift of int64, whose own >> is arithmetic."""
-    return (x >> count).bitwise_and_(2 ** (64 - count) - 1)
-
-
-def _mix(x: Tensor) -> Tensor:
-    """SplitMix64's finaliser in wrapping int64 arithmetic."""
-    x = _shift_right(x, 30).bitwise_xor_(x).mul_(_MIX_1)
-    x = _shift_right(x, 27).bitwise_xor_(x).mul_(_MIX_2)
-    return _shift_right(x, 31).bitwise_xor_(x)
 
 
 @dataclass(frozen=True, slots=True)
-class HeldSampling:
+class DeviceSampling:
     """Sampling settings whose temperature lies on the device, so that one captured pass serves every temperature.
 
     Attributes:
@@ -47,94 +32,6 @@ class HeldSampling:
     temperature: Tensor
     top_p: float
     top_k: int
-
-
-class KeyedNoise:
-    """Standard Gumbel noise g(seed, position, token id); counter-based, so any entry is computed alone.
-
-    Args:
-        seed: a number, or a () int64 tensor that lies on the device.
-    """
-
-    def __init__(self, seed: int | Tensor) -> None:
-        self.seed = seed
-
-    def hash(self, positions: Tensor, token_ids: Tensor) -> Tensor:
-        """The 64-bit hash behind each entry, as int64; positions and token ids broadcast."""
-        seed = self.seed
-        if not isinstance(seed, Tensor):
-            seed = torch.full((), seed, dtype=torch.int64, device=token_ids.device)
-        return _mix(_mix(_mix(seed) + positions) + (token_ids + 1) * _GOLDEN)
-
-    def at(self, positions: Tensor, token_ids: Tensor) -> Tensor:
-        """Noise for broadcast positions and token ids (int64), as float32."""
-        uniform = _shift_right(self.hash(positions, token_ids), 12).double().add_(0.5).mul_(2.0**-52)
-        return uniform.log_().neg_().log_().neg_().float()
-
-    def over(self, token_ids: Tensor) -> "NoiseRows":
-        """Rows over the tokens, (vocabulary,) int64, computed when they are asked for."""
-        return NoiseRows(self, token_ids)
-
-
-class NoiseRows:
-    """Rows of noise over one vocabulary at consecutive positions, each computed once and kept side by side."""
-
-    def __init__(self, noise: KeyedNoise, token_ids: Tensor) -> None:
-        self.noise, self.token_ids = noise, token_ids
-        self._room: Tensor | None = None
-        # The position of the room's first row, and the one behind the last that is filled
-        self._first = self._end = 0
-
-    def rows(self, first: int, count: int) -> Tensor:
-        """(count, vocabulary) noise at positions first … first + count − 1; rows before `first` are forgotten.
-
-        They are a view, good until the next call.
-        """
-        if not self._first <= first <= self._end:
-            self._first = self._end = first
-        if self._room is None or first + count - self._first > self._room.shape[0]:
-            self._make_room(first, count)
-        missing = self._room[self._end - self._first : first + count - self._first]
-        if missing.shape[0]:
-            self._fill(missing)
-            self._end = first + count
-        return self._room[first - self._first : first + count - self._first]
-
-    def _make_room(self, first: int, count: int) -> None:
-        """Moves what is known from `first` on to the front, where `count` rows and a few dozen more fit."""
-        known = None if self._room is None else self._room[first - self._first : self._end - self._first].clone()
-        if self._room is None or self._room.shape[0] < count:
-            self._room = torch.empty((count + _SPARE_ROWS, self.token_ids.shape[0]), device=self.token_ids.device)
-        self._first = first
-        if known is not None:
-            self._room[: known.shape[0]] = known
-
-    def _fill(self, rows: Tensor) -> None:
-        """The noise at the positions behind the last known one."""
-        if type(self.noise) is KeyedNoise and not isinstance(self.noise.seed, Tensor) and native.works_on(rows):
-            native.write_noise(self.noise.seed, self._end, self.token_ids, rows)
-            return
-        positions = torch.arange(self._end, self._end + rows.shape[0], device=self.token_ids.device)
-        rows.copy_(self.noise.at(positions[:, None], self.token_ids))
-
-    def over(self, token_ids: Tensor) -> "NoiseColumns":
-        """The same rows over some of the tokens; theirs have to be 0, 1, …, so that an id is a column's index."""
-        return NoiseColumns(self, token_ids)
-
-
-@dataclass(frozen=True, slots=True)
-class NoiseColumns:
-    """Some tokens' columns of rows that are kept for the whole vocabulary anyway."""
-
-    whole: NoiseRows
-    token_ids: Tensor
-
-    def rows(self, first: int, count: int) -> Tensor:
-        """(count, tokens), as `NoiseRows.rows`."""
-        rows = self.whole.rows(first, count)
-        if native.works_on(rows):
-            return native.columns_of(rows, self.token_ids)
-        return rows.index_select(1, self.token_ids)
 
 
 class Choice(NamedTuple):
@@ -167,18 +64,18 @@ class Warped(NamedTuple):
     prefix_too_short: Tensor
 
 
-def tempered(logits: Tensor, sampling: SamplingParams | HeldSampling) -> Tensor:
+def tempered(logits: Tensor, sampling: SamplingParams | DeviceSampling) -> Tensor:
     """float32 logits over the temperature; as they are when greedy, or where the host knows that it is 1."""
     as_they_are = sampling.greedy or (isinstance(sampling, SamplingParams) and sampling.temperature == 1)
     return logits.float() if as_they_are else logits.float() / sampling.temperature
 
 
-def adds_whole_rows(sampling: SamplingParams | HeldSampling) -> bool:
+def adds_whole_rows(sampling: SamplingParams | DeviceSampling) -> bool:
     """Whether choosing adds noise to every token's logit: without top-k and top-p nothing is sorted out before."""
     return not sampling.greedy and sampling.top_k == 0 and sampling.top_p >= 1
 
 
-def warp(logits: Tensor, sampling: SamplingParams | HeldSampling, prefix_length: int) -> Warped:
+def warp(logits: Tensor, sampling: SamplingParams | DeviceSampling, prefix_length: int) -> Warped:
     """Temperature, then top-k, then top-p, evaluated on the best `prefix_length` tokens of each row.
 
     Tokens that tie with the last kept one stay in, so the result is a pure function of the row. With
@@ -215,7 +112,7 @@ def warp(logits: Tensor, sampling: SamplingParams | HeldSampling, prefix_length:
 
 def choose(
     logits: Tensor,
-    sampling: SamplingParams | HeldSampling,
+    sampling: SamplingParams | DeviceSampling,
     noise: KeyedNoise,
     positions: Tensor,
     noise_rows: Tensor | None = None,

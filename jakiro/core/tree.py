@@ -3,12 +3,10 @@
 Tensors in, tensors out, without host reads; knows nothing of models and caches.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
-
-BRANCH_MAIN, BRANCH_CONTRASTIVE, BRANCH_CONTEXT = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,16 +18,11 @@ class DraftTree:
         parents: (num_nodes,) int64; parents[0] is −1, otherwise 0 <= parents[i] < i.
         depths: (num_nodes,) int64; the root has 0.
         scores: (num_nodes,) float32, sum of log edge estimates along the path; the root has 0.
-        draft_passes: (num_nodes,) int64, which head pass proposed the node, from 1; 0 where no pass did.
-        branches: (num_nodes,) int64, BRANCH_MAIN, BRANCH_CONTRASTIVE or BRANCH_CONTEXT.
-        proposers: (num_nodes,) int64, the expert that pushed the node most; −1 where no single one is named.
-        also_context: (num_nodes,) bool; the context expert proposed the same node too.
+        draft_passes: (num_nodes,) int64, which draft pass proposed the node, from 1; 0 where no pass did.
         draft_probs: (num_nodes,) float32 softmax of the draft's logits at the sampling temperature; NaN if none.
-        router_weights: (num_nodes, num_experts) float32, those of the row the node came from.
-        contributions: (num_nodes, num_experts) float32 signed parts of the node's logit; NaN if none.
-        residuals: (num_nodes,) float32, the part of the logit that no expert owns; NaN if none.
-        expected: (levels, buckets) float32, how many accepted tokens the best trees of so many levels and so many
-            nodes would promise; empty where nobody asked.
+        proposers: (num_nodes,) int64, place in the drafter's `proposers`; −1 for the root.
+        also: (num_nodes,) int64, bit i set where proposer i proposed the same node too.
+        evidence: what else the drafter tells of each node, by name, (num_nodes, width) float32; NaN where there is none.
         max_depth: the deepest node's depth or more, known on the host.
     """
 
@@ -38,43 +31,58 @@ class DraftTree:
     depths: Tensor
     scores: Tensor
     draft_passes: Tensor
-    branches: Tensor
-    proposers: Tensor
-    also_context: Tensor
     draft_probs: Tensor
-    router_weights: Tensor
-    contributions: Tensor
-    residuals: Tensor
-    expected: Tensor
+    proposers: Tensor
+    also: Tensor
+    evidence: dict[str, Tensor]
     max_depth: int
 
     @property
     def num_nodes(self) -> int:
         return self.token_ids.shape[0]
 
+    @property
+    def columns(self) -> dict[str, Tensor]:
+        """What there is one number a node of, by name, in the order of the fields."""
+        return {name: getattr(self, name) for name in TREE_COLUMNS}
+
     @classmethod
     def root_only(cls, token_id: Tensor) -> "DraftTree":
         """The tree of plain decoding: just the last committed token, a (1,) int64 tensor."""
         device = token_id.device
         zeros = torch.zeros(1, dtype=torch.int64, device=device)
-        nan = torch.full((1,), torch.nan, device=device)
-        none = torch.zeros((1, 0), device=device)
         return cls(
             token_ids=token_id,
             parents=zeros - 1,
             depths=zeros,
             scores=torch.zeros(1, device=device),
             draft_passes=zeros,
-            branches=zeros,
+            draft_probs=torch.full((1,), torch.nan, device=device),
             proposers=zeros - 1,
-            also_context=torch.zeros(1, dtype=torch.bool, device=device),
-            draft_probs=nan,
-            router_weights=none,
-            contributions=none,
-            residuals=nan,
-            expected=torch.zeros((0, 0), device=device),
+            also=zeros,
+            evidence={},
             max_depth=0,
         )
+
+    @classmethod
+    def unscored(cls, token_ids: Tensor, parents: Tensor, depths: Tensor, max_depth: int) -> "DraftTree":
+        """A tree of which nothing but its shape is known; for passes that are timed or tried."""
+        zeros = torch.zeros_like(token_ids)
+        return cls(
+            token_ids=token_ids,
+            parents=parents,
+            depths=depths,
+            scores=zeros.float(),
+            draft_passes=zeros,
+            draft_probs=torch.full_like(zeros, torch.nan, dtype=torch.float32),
+            proposers=zeros - 1,
+            also=zeros,
+            evidence={},
+            max_depth=max_depth,
+        )
+
+
+TREE_COLUMNS = tuple(field.name for field in fields(DraftTree) if field.name not in ("evidence", "max_depth"))
 
 
 def ancestor_mask(parents: Tensor, max_depth: int) -> Tensor:

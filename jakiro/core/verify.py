@@ -11,10 +11,12 @@ import torch
 from torch import Tensor
 
 from jakiro.config import SamplingParams
-from jakiro.core.sampling import PREFIX_LENGTH, HeldSampling, KeyedNoise, NoiseRows, adds_whole_rows, choose, tempered
-from jakiro.core.tree import DraftTree, accepted_node
+from jakiro.core.noise import KeyedNoise, NoiseRows
+from jakiro.core.sampling import PREFIX_LENGTH, DeviceSampling, adds_whole_rows, choose, tempered
+from jakiro.core.tree import TREE_COLUMNS, DraftTree, accepted_node
 
-_NODE_FIELDS = 13
+_VERIFIED_COLUMNS = ("target_probs", "choices", "margins", "on_path")
+_WHOLE_NUMBERS = {"token_ids", "parents", "depths", "draft_passes", "proposers", "also", "choices", "on_path"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,24 +42,29 @@ class Verification:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A step as the host sees it: plain lists, one entry per node, root first."""
+    """A step as the host sees it: plain lists, one entry per node, root first.
+
+    Attributes:
+        token_ids … also: the tree's columns, see `DraftTree`.
+        target_probs, choices, margins: see `Verification`.
+        evidence: by name, a row of numbers per node.
+        forecast: per number of levels, per tree size: accepted tokens expected of that tree; empty where nobody asked.
+        accepted_path: node indices from depth 1 on.
+    """
 
     token_ids: list[int]
     parents: list[int]
     depths: list[int]
     scores: list[float]
     draft_passes: list[int]
-    branches: list[int]
-    proposers: list[int]
-    also_context: list[bool]
     draft_probs: list[float]
-    residuals: list[float]
+    proposers: list[int]
+    also: list[int]
     target_probs: list[float]
     choices: list[int]
     margins: list[float]
-    router_weights: list[list[float]]
-    contributions: list[list[float]]
-    expected: list[list[float]]
+    evidence: dict[str, list[list[float]]]
+    forecast: list[list[float]]
     accepted_path: list[int]
     bonus_token_id: int
     too_short: bool
@@ -71,7 +78,7 @@ def verify(
     tree: DraftTree,
     mask: Tensor,
     logits: Tensor,
-    sampling: SamplingParams | HeldSampling,
+    sampling: SamplingParams | DeviceSampling,
     noise: KeyedNoise,
     root_position: int | Tensor,
     noise_rows: NoiseRows,
@@ -108,79 +115,59 @@ def verify(
     )
 
 
-def read_back(tree: DraftTree, verification: Verification) -> Outcome:
+def read_back(tree: DraftTree, verification: Verification, forecast: Tensor | None = None) -> Outcome:
     """The step's one device-to-host copy: everything the caller sees, packed into one float64 tensor."""
-    return unpack(pack(tree, verification).tolist(), tree, tree.num_nodes, tree.router_weights.shape[1])
+    if forecast is None:
+        forecast = torch.zeros((0, 0), device=tree.scores.device)
+    return unpack(pack(tree, verification, forecast).tolist(), tree, tuple(forecast.shape), tree.num_nodes)
 
 
-def pack(tree: DraftTree, verification: Verification) -> Tensor:
-    """(values,) float64: column after column, then matrices, then end and flag."""
-    columns = [
-        tree.token_ids,
-        tree.parents,
-        tree.depths,
-        tree.scores,
-        tree.draft_passes,
-        tree.branches,
-        tree.proposers,
-        tree.also_context,
-        tree.draft_probs,
-        tree.residuals,
-        verification.target_probs,
-        verification.choices,
-        verification.margins,
-    ]
+def pack(tree: DraftTree, verification: Verification, forecast: Tensor) -> Tensor:
+    """(values,) float64: the tree's columns, the verification's, evidence, forecast, then end and flag."""
+    columns = [*tree.columns.values(), *(getattr(verification, name) for name in _VERIFIED_COLUMNS)]
+    matrices = [*tree.evidence.values(), forecast]
     flags = torch.stack([verification.end.double(), verification.too_short.double()])
-    return torch.cat(
-        [
-            *(column.double() for column in columns),
-            verification.on_path.double(),
-            tree.router_weights.double().flatten(),
-            tree.contributions.double().flatten(),
-            tree.expected.double().flatten(),
-            flags,
-        ]
-    )
+    return torch.cat([*(each.double().flatten() for each in (*columns, *matrices)), flags])
 
 
-def unpack(values: list[float], tree: DraftTree, rows: int, experts: int, expected_width: int | None = None) -> Outcome:
+def packed_size(rows: int, evidence_width: int, forecast_size: int) -> int:
+    """How many values `pack` packs for a tree of so many rows."""
+    return rows * (len(TREE_COLUMNS) + len(_VERIFIED_COLUMNS) + evidence_width) + forecast_size + 2
+
+
+def unpack(
+    values: list[float],
+    tree: DraftTree,
+    forecast_shape: tuple[int, int],
+    rows: int,
+    packed_forecast_shape: tuple[int, int] | None = None,
+) -> Outcome:
     """What `pack` packed, as the host sees it.
 
     Args:
-        tree: its shapes alone count: how many nodes, experts, levels and tree sizes there are to see.
-        rows, experts, expected_width: the sizes that were packed, which may be padded.
+        tree: its shapes and types alone count: how many nodes and which evidence there are to see.
+        forecast_shape: levels and tree sizes to see.
+        rows, packed_forecast_shape: the sizes that were packed, which may be padded.
     """
-    num_nodes, num_experts = tree.router_weights.shape
-    lists = [values[i * rows : i * rows + num_nodes] for i in range(_NODE_FIELDS + 1)]
-    integers = {0, 1, 2, 4, 5, 6, 11}
-    (
-        token_ids, parents, depths, scores, draft_passes, branches, proposers,
-        also_context, draft_probs, residuals, target_probs, choices, margins, on_path,
-    ) = ([int(v) for v in column] if i in integers else column for i, column in enumerate(lists))  # fmt: skip
-    rest = values[(_NODE_FIELDS + 1) * rows :]
-    matrix = [rest[i * experts : i * experts + num_experts] for i in range(2 * rows)]
-    num_levels, num_buckets = tree.expected.shape
-    width = num_buckets if expected_width is None else expected_width
-    sums = rest[2 * rows * experts : -2]
-    end, too_short = int(rest[-2]), bool(rest[-1])
+    num_nodes, start = tree.num_nodes, 0
+    columns: dict[str, list] = {}
+    for name in (*TREE_COLUMNS, *_VERIFIED_COLUMNS):
+        column = values[start : start + num_nodes]
+        columns[name] = [int(value) for value in column] if name in _WHOLE_NUMBERS else column
+        start += rows
+    evidence = {}
+    for name, matrix in tree.evidence.items():
+        width = matrix.shape[1]
+        evidence[name] = [values[start + i * width : start + (i + 1) * width] for i in range(num_nodes)]
+        start += rows * width
+    (levels, sizes), (_, packed_sizes) = forecast_shape, packed_forecast_shape or forecast_shape
+    forecast = [values[start + i * packed_sizes : start + i * packed_sizes + sizes] for i in range(levels)]
+    on_path, end = columns.pop("on_path"), int(values[-2])
     return Outcome(
-        token_ids=token_ids,
-        parents=parents,
-        depths=depths,
-        scores=scores,
-        draft_passes=draft_passes,
-        branches=branches,
-        proposers=proposers,
-        also_context=[bool(v) for v in also_context],
-        draft_probs=draft_probs,
-        residuals=residuals,
-        target_probs=target_probs,
-        choices=choices,
-        margins=margins,
-        router_weights=matrix[:num_nodes],
-        contributions=matrix[rows : rows + num_nodes],
-        expected=[sums[i * width : i * width + num_buckets] for i in range(num_levels)],
+        **columns,
+        evidence=evidence,
+        forecast=forecast,
         accepted_path=[index for index in range(1, num_nodes) if on_path[index]],
-        bonus_token_id=choices[end],
-        too_short=too_short,
+        bonus_token_id=columns["choices"][end],
+        too_short=bool(values[-1]),
     )

@@ -1,142 +1,212 @@
-"""Drafters: anything that proposes a tree. The head's drafter keeps its cache level with the target's.
+"""What a drafting method is: plain data about it, a drafter that keeps its weights, a session for one answer.
 
-Weights live in the `Drafter`; caches and pending features in the `DraftSession`, which one call makes and drops.
-Acceptance never looks at the draft's probabilities, so any drafter is lossless.
+A method is one file in `jakiro/methods/`. Acceptance never looks at the draft's probabilities, so any drafter is
+lossless; how well it guesses decides the speed alone.
 """
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.core.sampling import KeyedNoise, NoiseRows
+from jakiro.core.noise import NoiseSource
 from jakiro.core.tree import DraftTree
-from jakiro.drafting.growing import TreeGrower
-from jakiro.drafting.merged import Chain
-from jakiro.heads.jakiro import HeadOutput, JakiroHead
-from jakiro.heads.layers import HeadCache
-
-
-class DraftSession(Protocol):
-    """One call's drafting state; `buckets` are the tree sizes whose promise a proposed tree is to report."""
-
-    buckets: tuple[int, ...]
-
-    def extend(self, committed_ids: Tensor, features: Tensor) -> None:
-        """Takes newly committed tokens, (n,) int64, and the target's features one position before each, (n, H)."""
-
-    def propose(self, tree_config: TreeConfig, chain: Chain | None = None) -> DraftTree:
-        """A tree whose root is the last committed token, the context expert's chain merged in where there is one."""
-
-
-class Drafter(Protocol):
-    """Something that can start drafting for a prompt."""
-
-    def start(
-        self, ids: Tensor, features: Tensor, sampling: SamplingParams, noise: KeyedNoise | NoiseRows
-    ) -> DraftSession:
-        """`ids` are (n + 1,), prompt and first token; `features` (n, H), the prompt's; `noise` is the target's own."""
+from jakiro.core.verify import Outcome
+from jakiro.drafting.candidates import Chain
+from jakiro.heads.jakiro import JakiroHead
+from jakiro.target.model import TargetModel
 
 
 @dataclass(frozen=True, slots=True)
-class HeadDrafter:
-    """Drafts with a head that is bound to its target."""
+class Proposer:
+    """One source of candidates, as traces and the page name it; its place in its method decides hue and shape.
 
-    head: JakiroHead
-
-    def start(
-        self, ids: Tensor, features: Tensor, sampling: SamplingParams, noise: KeyedNoise | NoiseRows
-    ) -> "HeadSession":
-        session = HeadSession(self.head, sampling, noise, ids.shape[0] + sampling.max_new_tokens)
-        session.extend(ids[1:], features)
-        return session
-
-
-class HeadSession:
-    """Drafting for one answer: the head's cache, the features it has not read yet, the noise it ranks with.
-
-    Args:
-        capacity: rows the cache starts with; it grows where a wide tree needs more.
+    Attributes:
+        id: stands in traces.
+        label: one to three words. sentence: what it is, for a legend.
     """
 
-    def __init__(
-        self, head: JakiroHead, sampling: SamplingParams, noise: KeyedNoise | NoiseRows, capacity: int
-    ) -> None:
-        self.head, self.sampling = head, sampling
-        self.device, self.dtype = head.output_weight.device, head.output_weight.dtype
-        self.cache = HeadCache(head.config, capacity, self.device, self.dtype)
-        self.noise_rows = noise.over(head.draft_token_ids)
-        self.calibration = dict(head.config.calibration)
-        self.buckets: tuple[int, ...] = ()
-        self._places_of: tuple[int, ...] = ()
-        self._places: Tensor | None = None
-        self._pending: list[tuple[Tensor, Tensor]] = []
-        self._root: HeadOutput | None = None
-        self._root_token: Tensor | None = None
-
-    def extend(self, committed_ids: Tensor, features: Tensor) -> None:
-        self._pending.append((committed_ids.to(self.device), features.to(device=self.device, dtype=self.dtype)))
-
-    @torch.inference_mode()
-    def catch_up(self) -> None:
-        """Reads what is pending in one pass; then the cache holds as many rows as the root's position."""
-        if not self._pending:
-            return
-        token_ids = torch.cat([ids for ids, _ in self._pending])
-        features = torch.cat([rows for _, rows in self._pending])
-        self._pending = []
-        start, count = self.cache.length, token_ids.shape[0]
-        self._reserve(count)
-        positions = torch.arange(start, start + count, device=self.device)
-        mask = self.cache.visible_in_turn(count) if start > 0 else None
-        embeddings = self.head.embed(token_ids)
-        output = self.head(embeddings[None], features[None], positions[None], mask, self.cache)
-        self._root = _last_row(output)
-        self._root_token = token_ids[-1:]
-
-    @torch.inference_mode()
-    def propose(self, tree_config: TreeConfig, chain: Chain | None = None) -> DraftTree:
-        """Grows a tree; afterwards the cache holds the committed rows again."""
-        self.catch_up()
-        committed = self.cache.length
-        self._reserve(tree_config.depth * tree_config.width)
-        grower = TreeGrower(
-            self.head,
-            self.cache,
-            self._root,
-            self._root_token,
-            self.sampling,
-            tree_config,
-            self.calibration,
-            self.noise_rows,
-            self._last_places(),
-            chain,
-        )
-        tree = grower.grow()
-        self.cache.cut(committed)
-        return tree
-
-    def _last_places(self) -> Tensor | None:
-        """Where the best candidates of each tree size end, made once per set of sizes."""
-        if not self.buckets:
-            return None
-        if self._places_of != self.buckets:
-            self._places_of = self.buckets
-            self._places = torch.tensor([nodes - 2 for nodes in self.buckets], device=self.device)
-        return self._places
-
-    def _reserve(self, rows: int) -> None:
-        """Makes room for `rows` more rows."""
-        needed = self.cache.length + rows
-        if needed > self.cache.keys.shape[2]:
-            larger = HeadCache(self.head.config, 2 * needed, self.device, self.dtype)
-            if self.cache.length:
-                larger.append(self.cache.keys[:, :, : self.cache.length], self.cache.values[:, :, : self.cache.length])
-            self.cache = larger
+    id: str
+    label: str
+    sentence: str
 
 
-def _last_row(output: HeadOutput) -> HeadOutput:
-    """The output at the last row only, as a pass over one row would give it."""
-    return HeadOutput(*(None if part is None else part[..., -1:, :] for part in output))
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """What a method cannot do without.
+
+    Attributes:
+        head: a draft head that was trained for the target.
+        logits: the target's logits at all nodes of a step, refused ones too.
+    """
+
+    head: bool = False
+    logits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What is at hand when a method is loaded.
+
+    Attributes:
+        head: bound to the target, None where no head fits it.
+        head_info: its "name", "sha256" and "precision" for traces.
+    """
+
+    target: TargetModel
+    head: JakiroHead | None = None
+    head_info: dict | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A way to draft, as plain data and the function that loads it.
+
+    Attributes:
+        name: what is written to ask for it. aliases: older names that mean the same.
+        title: what people read. sentence: what it does, in one.
+        paper: arXiv number, None where there is none.
+        proposers: those it usually has; a loaded drafter has its own.
+        load: makes the drafter.
+    """
+
+    name: str
+    title: str
+    sentence: str
+    paper: str | None
+    proposers: tuple[Proposer, ...]
+    needs: Needs
+    load: "Callable[[Resources], Drafter]"
+    aliases: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict:
+        """All of it but the function, for pages and files."""
+        plain = {name: getattr(self, name) for name in ("name", "title", "sentence", "paper")}
+        proposers = [asdict(proposer) for proposer in self.proposers]
+        return plain | {"aliases": list(self.aliases), "proposers": proposers, "needs": asdict(self.needs)}
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What an answer begins with.
+
+    Attributes:
+        token_ids: prompt and first token, on the host. ids: the same, (n + 1,) int64 on the device.
+        features: (n, feature_size), the target's, of the prompt.
+    """
+
+    token_ids: list[int]
+    ids: Tensor
+    features: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class TreeLimits:
+    """What the next tree may be.
+
+    Attributes:
+        tree: width (children of a node, and nodes expanded a level), depth and nodes, root included.
+        sizes: tree sizes for which the proposal is to forecast how many tokens would be accepted.
+        chains_only: no node may have two children, because the target scores no trees.
+        chain: tokens from another source to merge into the tree at its root.
+    """
+
+    tree: TreeConfig
+    sizes: tuple[int, ...] = ()
+    chains_only: bool = False
+    chain: Chain | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """What a session proposes.
+
+    Attributes:
+        tree: None means the root alone: this step decodes plainly.
+        forecast: (levels, sizes) float32, accepted tokens expected of the best tree of so many levels and so many nodes;
+            None where the session makes none: tree sizes are then learned from what was accepted.
+        note: one sentence instead of the usual reason for the tree's size.
+    """
+
+    tree: DraftTree | None = None
+    forecast: Tensor | None = None
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What a step committed, before any cut at the end of the answer.
+
+    Attributes:
+        token_ids: accepted tokens and the bonus token, on the host. ids: the same, (n,) int64 on the device.
+        features: (n, feature_size), the target's, one position before each.
+        outcome: the tree with the target's choices at all nodes; None where a written text is replayed.
+        logits: (num_nodes, vocab_size) of the target at all nodes where the method needs them, else None.
+    """
+
+    token_ids: list[int]
+    ids: Tensor
+    features: Tensor
+    outcome: Outcome | None = None
+    logits: Tensor | None = None
+
+
+class DraftSession(ABC):
+    """Drafting for one answer: caches, tables and counts that end with it."""
+
+    @abstractmethod
+    def propose(self, limits: TreeLimits) -> Proposal:
+        """A tree whose root is the last committed token, within the limits."""
+
+    @abstractmethod
+    def observe(self, kept: Kept) -> None:
+        """Takes what a step committed; every step is told, also one whose tree was not proposed here."""
+
+    def free_estimates(self) -> Sequence[float]:
+        """Log chances, each given the one before, of a chain that would need no draft pass.
+
+        Where checking that chain alone pays best, `propose` is asked for a tree of no levels and as many nodes.
+        """
+        return ()
+
+    @abstractmethod
+    def rewind(self, length: int) -> None:
+        """Goes back to the first `length` tokens of prompt and answer; what else was learned may stay.
+
+        The next call is `observe`, which tells what follows them this time.
+        """
+
+
+class Drafter(ABC):
+    """A loaded method: weights and tables that all answers share.
+
+    Attributes:
+        proposers: whom its trees name, in this order.
+        evidence: names and widths of what its trees tell beside, see `DraftTree`.
+        info: "name" and hashes of its files for traces; None where it has no files.
+    """
+
+    proposers: tuple[Proposer, ...] = ()
+    evidence: tuple[tuple[str, int], ...] = ()
+    info: dict | None = None
+
+    @abstractmethod
+    def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> DraftSession:
+        """Begins an answer; `noise` is the target's own."""
+
+    def fixed(self, buffers: "FixedBuffers") -> "Drafter | None":
+        """The same drafter at fixed addresses, so that its passes can be captured; None where it has no such form."""
+        return None
+
+
+class FixedBuffers(Protocol):
+    """What a lane of fixed addresses offers a drafter; see `jakiro.graphs`."""
+
+    def head_drafter(self, head: JakiroHead, proposers: tuple[Proposer, ...]) -> Drafter:
+        """Drafts with this head at fixed addresses."""
+
+    def chain(self, token_ids: Sequence[int], log_estimates: Sequence[float], proposer: int) -> Chain:
+        """A chain where captured passes read it."""

@@ -5,15 +5,18 @@ Candidates of all levels stay on the device; the best ones become the tree. Dyna
 attaches the contrastive candidates of row r to the r-th SURVIVOR of the level above; here they follow their row.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.core.sampling import HeldSampling, NoiseRows, tempered
-from jakiro.core.tree import BRANCH_CONTEXT, BRANCH_CONTRASTIVE, BRANCH_MAIN, DraftTree
-from jakiro.drafting.merged import Candidates, Chain
+from jakiro.core.noise import NoiseRowSource
+from jakiro.core.sampling import DeviceSampling, tempered
+from jakiro.drafting.base import Proposal
+from jakiro.drafting.candidates import Candidates, Chain, best_tree, forecast
 from jakiro.heads.jakiro import HeadOutput, JakiroHead, mixture
 from jakiro.heads.layers import HeadCache
 from jakiro.kernels.compiled import sampling as native
@@ -41,7 +44,6 @@ class _Level:
     rows: Tensor
     depth: int
     draft_pass: int
-    branch: int
     first: int
 
     @property
@@ -61,10 +63,13 @@ class TreeGrower:
             length, a number or a () tensor on the device, is the root's position.
         root: the head's output at the root's row, (1, 1, …).
         root_token: (1,) int64.
-        calibration: weights by key, see `DraftConfig`.
         noise_rows: the target's own noise over the draft vocabulary; used at temperature > 0 with shared noise.
-        last_places: (buckets,) int64, size − 2 of every tree size whose promise is to be told; None asks for none.
-        chain: what the context expert proposes.
+        last_places: (sizes,) int64, size − 2 of every tree size to forecast; None asks for no forecast.
+        chain: tokens from another source to merge in at the root.
+        evidence: what to tell of the chosen candidates, from the outputs of all passes; see `best_tree`.
+
+    Proposers count the head's experts, then its contrastive branch. With summed fusion no expert proposes alone: its
+    candidates name expert 0 until `evidence` says who pushed them most.
     """
 
     def __init__(
@@ -73,17 +78,17 @@ class TreeGrower:
         cache: HeadCache,
         root: HeadOutput,
         root_token: Tensor,
-        sampling: SamplingParams | HeldSampling,
+        sampling: SamplingParams | DeviceSampling,
         tree_config: TreeConfig,
-        calibration: dict[str, float],
-        noise_rows: NoiseRows,
+        noise_rows: NoiseRowSource,
         last_places: Tensor | None = None,
         chain: Chain | None = None,
+        evidence: Callable[[list[HeadOutput], Candidates], tuple[dict[str, Tensor], Tensor]] | None = None,
     ) -> None:
         self.head, self.cache, self.root_token = head, cache, root_token
-        self.sampling, self.calibration = sampling, calibration
+        self.sampling, self.calibration = sampling, head.config.calibration
         self.nodes, self.depth, self.last_places = tree_config.nodes, tree_config.depth, last_places
-        self.chain = chain
+        self.chain, self.evidence = chain, evidence
         self.contrastive = head.config.contrastive and tree_config.contrastive and self.depth >= 2
         self.width = min(tree_config.width, self.nodes - 1, head.draft_token_ids.shape[0])
         self.root_position = cache.length
@@ -96,10 +101,10 @@ class TreeGrower:
         self.last_expanded = self.depth - 2 if self.contrastive else self.depth - 1
         self.ahead: Tensor | None = None
 
-    def grow(self) -> DraftTree:
+    def grow(self) -> Proposal:
         """Runs the passes and keeps the best nodes."""
         zero = torch.zeros(1, dtype=torch.int64, device=self.device)
-        self._add(self._children(self._main_scores(self.outputs[0]), 1, BRANCH_MAIN), zero, zero * 0.0, zero, 1)
+        self._add(self._children(self._main_scores(self.outputs[0]), 1), zero, zero * 0.0, zero, 1)
         frontier = torch.arange(self.width, device=self.device)
         visible = torch.eye(self.width, dtype=torch.bool, device=self.device)
         for depth in range(1, self.last_expanded + 1):
@@ -108,7 +113,7 @@ class TreeGrower:
                 visible = torch.cat([visible[self._rows_in_pass(frontier)], own], dim=1)
             self._expand(frontier, visible, depth)
             above = self.levels[-1]
-            children = self._children(self._main_scores(self.outputs[-1]), depth + 1, BRANCH_MAIN)
+            children = self._children(self._main_scores(self.outputs[-1]), depth + 1)
             rows = torch.arange(self.width, device=self.device) + self._first_row(depth)
             self._add(children, above.first + 1 + frontier, above.scores[frontier], rows, depth + 1)
             frontier = self._best(self.levels[-1])
@@ -146,17 +151,11 @@ class TreeGrower:
     def _add_contrastive(self, frontier: Tensor) -> None:
         """The deepest level: each best node of the level above gets its own row's contrastive candidates."""
         above = self.levels[-1]
-        children = self._children((self.ahead, None), self.depth, BRANCH_CONTRASTIVE)
+        children = self._children((self.ahead, None), self.depth, contrastive=True)
         own = self._rows_in_pass(frontier)
         children = _Children(*(getattr(children, f.name)[own] for f in fields(_Children)))
-        self._add(
-            children,
-            above.first + 1 + frontier,
-            above.scores[frontier],
-            above.rows[frontier],
-            self.depth,
-            BRANCH_CONTRASTIVE,
-        )
+        parents, rows = above.first + 1 + frontier, above.rows[frontier]
+        self._add(children, parents, above.scores[frontier], rows, self.depth)
 
     def _add(
         self,
@@ -165,7 +164,6 @@ class TreeGrower:
         parent_scores: Tensor,
         rows: Tensor,
         depth: int,
-        branch: int = BRANCH_MAIN,
     ) -> None:
         """Appends a level; parents are node indices with the root as 0 and candidate c as c + 1."""
         width = children.token_ids.shape[1]
@@ -179,7 +177,6 @@ class TreeGrower:
                 rows=rows.repeat_interleave(width),
                 depth=depth,
                 draft_pass=len(self.outputs),
-                branch=branch,
                 first=sum(level.count for level in self.levels),
             )
         )
@@ -202,10 +199,10 @@ class TreeGrower:
         joint = log_probs + output.router_weights[0].float().log().T[..., None]
         return mixture(joint), joint
 
-    def _children(self, scores: tuple[Tensor, Tensor | None], depth: int, branch: int) -> _Children:
+    def _children(self, scores: tuple[Tensor, Tensor | None], depth: int, contrastive: bool = False) -> _Children:
         """The best K children of each row, by softmax(a · log q + b · g), the chance that the target chooses them."""
         log_q, joint = scores
-        name = f"{'contrastive' if branch == BRANCH_CONTRASTIVE else 'main'}/{depth}"
+        name = f"{'contrastive' if contrastive else 'main'}/{depth}"
         weight = self.calibration.get(f"{name}/{'greedy' if self.sampling.greedy else 'sampled'}", 1.0)
         noise = None if self.noise is None else self.noise[depth - 1]
         noise_weight = self.calibration.get(f"{name}/noise", weight)
@@ -220,14 +217,14 @@ class TreeGrower:
             estimates = ranked.log_softmax(-1).gather(-1, indices)
             draft_probs = log_q.softmax(-1).gather(-1, indices)
         if joint is None:
-            proposers = torch.full_like(indices, -1)
+            proposers = torch.full_like(indices, self.head.config.num_experts if contrastive else 0)
         else:
             # Of the candidates alone: over a whole vocabulary this takes longer than the pass
             proposers = joint.gather(-1, indices.expand(joint.shape[0], -1, -1)).argmax(0)
         return _Children(self.head.draft_token_ids[indices], estimates, draft_probs, proposers)
 
     def _candidates(self) -> Candidates:
-        """All levels' candidates, flat, and the context chain merged into them."""
+        """All levels' candidates, flat, and the chain merged into them."""
         levels = self.levels
 
         def joined(name: str) -> Tensor:
@@ -239,86 +236,23 @@ class TreeGrower:
             parents=joined("parents"),
             depths=torch.cat([level.column(level.depth) for level in levels]),
             scores=joined("scores"),
+            draft_passes=torch.cat([level.column(level.draft_pass) for level in levels]),
             draft_probs=joined("draft_probs"),
             proposers=joined("proposers"),
+            also=torch.zeros_like(token_ids),
             rows=joined("rows"),
-            draft_passes=torch.cat([level.column(level.draft_pass) for level in levels]),
-            branches=torch.cat([level.column(level.branch) for level in levels]),
-            also_context=torch.zeros_like(token_ids, dtype=torch.bool),
         )
         return candidates if self.chain is None else candidates.merged_with(self.chain)
 
-    def _select(self) -> DraftTree:
-        """The best nodes by (score, smaller depth, index), so that no node is kept without its parent."""
+    def _select(self) -> Proposal:
+        """The tree of the best candidates, and what trees of other sizes would promise."""
         candidates = self._candidates()
         # Chain nodes that the head proposed too have no score left and must never fill up a tree.
         most = min(self.nodes - 1, sum(level.count for level in self.levels))
-        kept = candidates.scores.sort(descending=True, stable=True).indices[:most].sort().values
-        place = torch.zeros(candidates.scores.shape[0] + 1, dtype=torch.int64, device=self.device)
-        place[kept + 1] = torch.arange(1, kept.shape[0] + 1, device=self.device)
-        expected = None if self.last_places is None else self._expected(candidates)
-        chosen = Candidates(*(getattr(candidates, f.name)[kept] for f in fields(Candidates)))
-        router_weights, contributions, residuals = self._evidence(chosen)
-        proposers = chosen.proposers
-        if self.head.config.fusion == "summed":
-            pushed_most = contributions.nan_to_num(0.0).argmax(-1)
-            proposers = torch.where(chosen.branches == BRANCH_MAIN, pushed_most, -1)
-        root = DraftTree.root_only(self.root_token)
-        none = torch.full((1, self.head.config.num_experts), torch.nan, device=self.device)
-        return DraftTree(
-            token_ids=torch.cat([root.token_ids, chosen.token_ids]),
-            parents=torch.cat([root.parents, place[chosen.parents]]),
-            depths=torch.cat([root.depths, chosen.depths]),
-            scores=torch.cat([root.scores, chosen.scores]),
-            draft_passes=torch.cat([root.draft_passes, chosen.draft_passes]),
-            branches=torch.cat([root.branches, chosen.branches]),
-            proposers=torch.cat([root.proposers, proposers]),
-            also_context=torch.cat([root.also_context, chosen.also_context]),
-            draft_probs=torch.cat([root.draft_probs, chosen.draft_probs]),
-            router_weights=torch.cat([none, router_weights]),
-            contributions=torch.cat([none, contributions]),
-            residuals=torch.cat([root.residuals, residuals]),
-            expected=root.expected if expected is None else expected,
-            max_depth=self.depth if self.chain is None else max(self.depth, self.chain.token_ids.shape[0]),
-        )
-
-    def _expected(self, candidates: Candidates) -> Tensor:
-        """(levels, buckets): the sum of exp(score) over the best candidates of a tree that is no deeper, no larger."""
-        chances = candidates.scores.exp()
-        copied = (candidates.branches == BRANCH_CONTEXT) | candidates.also_context
-        last = self.last_places.clamp(max=chances.shape[0] - 1)
-        rows = []
-        for levels in range(1, self.depth + 1):
-            within = torch.where((candidates.depths <= levels) | copied, chances, 0.0)
-            rows.append(within.sort(descending=True).values.cumsum(0)[last])
-        return torch.stack(rows)
-
-    def _evidence(self, chosen: Candidates) -> tuple[Tensor, Tensor, Tensor]:
-        """Router weights, contributions and residual of each kept candidate.
-
-        By linearity expert e gave w_e (W[x] − mean W)·y_e of the logit of x; decoupled experts give w_e times their own
-        logit. Candidates of the contrastive branch and of the context have no such parts.
-        """
-        head, rows = self.head, chosen.rows
-
-        def stacked(name: str, dim: int) -> Tensor:
-            return torch.cat([getattr(output, name) for output in self.outputs], dim=dim)
-
-        weights = stacked("router_weights", 1)[0, rows].float()
-        shown = weights
-        if head.config.contrastive:
-            pair = stacked("contrastive_weights", 1)[0, rows].float().abs()
-            shown = torch.where((chosen.branches == BRANCH_CONTRASTIVE)[:, None], pair, weights)
-        index = torch.searchsorted(head.draft_token_ids, chosen.token_ids)
-        directions = head.output_weight[index.clamp(max=head.draft_token_ids.shape[0] - 1)] - head.mean_output_row
-        directions = directions.float()
-        parts = stacked("features" if head.config.fusion == "decoupled" else "expert_outputs", 2)[:, 0, rows].float()
-        contributions = weights * (directions * parts).sum(-1).T
-        residuals = (directions * stacked("residual", 1)[0, rows].float()).sum(-1)
-        other = chosen.branches != BRANCH_MAIN
-        copied = (chosen.branches == BRANCH_CONTEXT)[:, None]
-        return (
-            torch.where(copied, torch.nan, shown),
-            torch.where(other[:, None], torch.nan, contributions),
-            torch.where(other, torch.nan, residuals),
-        )
+        depth = self.depth if self.chain is None else max(self.depth, self.chain.token_ids.shape[0])
+        evidence = None if self.evidence is None else partial(self.evidence, self.outputs)
+        promised = None
+        if self.last_places is not None:
+            copied = None if self.chain is None else candidates.by(self.chain.proposer)
+            promised = forecast(candidates, self.depth, self.last_places, copied)
+        return Proposal(best_tree(self.root_token, candidates, most, depth, evidence), promised)

@@ -1,68 +1,66 @@
-"""Drafting within limits: up to the length a head was trained for, and as chains where a target scores no trees."""
+"""Drafting within the length that a head was trained for; after it, decoding is plain."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
-from jakiro.config import SamplingParams, TreeConfig
-from jakiro.core.sampling import KeyedNoise
-from jakiro.core.tree import DraftTree
-from jakiro.drafting.base import Drafter, DraftSession
-from jakiro.drafting.merged import Chain
+from jakiro.config import SamplingParams
+from jakiro.core.noise import NoiseSource
+from jakiro.drafting.base import Drafter, DraftSession, FixedBuffers, Kept, Prompt, Proposal, TreeLimits
 
 
-@dataclass(frozen=True, slots=True)
-class LimitedDrafter:
+@dataclass
+class LimitedDrafter(Drafter):
     """A drafter that stops where its head was trained no further.
 
     Attributes:
-        drafter: what drafts within the limits.
+        drafter: what drafts within the limit.
         max_positions: positions the head was trained for.
-        chains_only: propose chains, because the target scores no trees.
     """
 
     drafter: Drafter
     max_positions: int
-    chains_only: bool = False
 
-    def start(self, ids: Tensor, features: Tensor, sampling: SamplingParams, noise: KeyedNoise) -> "LimitedSession":
-        session = None
-        if ids.shape[0] <= self.max_positions:
-            session = self.drafter.start(ids, features, sampling, noise)
-        return LimitedSession(self, session, ids[-1:], ids.shape[0] - 1)
+    def __post_init__(self) -> None:
+        self.proposers, self.evidence, self.info = self.drafter.proposers, self.drafter.evidence, self.drafter.info
+
+    def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> "LimitedSession":
+        length = len(prompt.token_ids)
+        session = self.drafter.start(prompt, sampling, noise) if length <= self.max_positions else None
+        return LimitedSession(session, self.max_positions, length - 1)
+
+    def fixed(self, buffers: FixedBuffers) -> "LimitedDrafter | None":
+        inner = self.drafter.fixed(buffers)
+        return None if inner is None else LimitedDrafter(inner, self.max_positions)
 
 
 @dataclass
-class LimitedSession:
-    """One answer's drafting; behind the limit every tree is its root alone and `pause` says why.
+class LimitedSession(DraftSession):
+    """One answer's drafting; after the limit every tree is its root alone and a note says why.
 
     Attributes:
-        root, root_position: the last committed token, (1,) int64, and its position.
+        root_position: of the last committed token.
     """
 
-    limits: LimitedDrafter
     session: DraftSession | None
-    root: Tensor
+    max_positions: int
     root_position: int
-    buckets: tuple[int, ...] = ()
-    pause: str | None = field(default=None, init=False)
 
-    def extend(self, committed_ids: Tensor, features: Tensor) -> None:
-        self.root = committed_ids[-1:]
-        self.root_position += committed_ids.shape[0]
+    def observe(self, kept: Kept) -> None:
+        self.root_position += len(kept.token_ids)
         if self.session is not None:
-            self.session.extend(committed_ids, features)
+            self.session.observe(kept)
 
     @torch.inference_mode()
-    def propose(self, tree_config: TreeConfig, chain: Chain | None = None) -> DraftTree:
-        limit = self.limits.max_positions
-        if self.session is None or self.root_position + tree_config.depth > limit:
+    def propose(self, limits: TreeLimits) -> Proposal:
+        if self.session is None or self.root_position + limits.tree.depth > self.max_positions:
             # For good: the head misses the rows of everything committed from here on.
             self.session = None
-            self.pause = f"The draft head was trained for {limit:,} positions: plain decoding behind them."
-            return DraftTree.root_only(self.root)
-        self.session.buckets = self.buckets
-        if self.limits.chains_only:
-            return self.session.propose(replace(tree_config, width=1))
-        return self.session.propose(tree_config) if chain is None else self.session.propose(tree_config, chain)
+            trained = f"{self.max_positions:,}"
+            return Proposal(note=f"The draft head was trained for {trained} positions: after them, decoding is plain.")
+        return self.session.propose(limits)
+
+    def rewind(self, length: int) -> None:
+        self.root_position = length - 1
+        if self.session is not None:
+            self.session.rewind(length)

@@ -1,88 +1,138 @@
-"""Candidates before they become a tree, and the context expert's chain merged into them. Tensors only."""
+"""Two methods as one: a drafter's tree with a chain from another source merged in at the root."""
 
-from dataclasses import dataclass, fields
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from jakiro.core.tree import BRANCH_CONTEXT, DraftTree
+from jakiro.config import SamplingParams
+from jakiro.core.noise import NoiseSource
+from jakiro.drafting.base import (
+    Drafter,
+    DraftSession,
+    FixedBuffers,
+    Kept,
+    Method,
+    Needs,
+    Prompt,
+    Proposal,
+    Resources,
+    TreeLimits,
+)
+from jakiro.drafting.candidates import Chain, chain_tree
+
+PlaceChain = Callable[[Sequence[int], Sequence[float], int], Chain]
 
 
-@dataclass(frozen=True, slots=True)
-class Chain:
-    """Tokens that the context expert proposes one after another at the root.
+class ChainSession(DraftSession):
+    """A session that proposes chains without a draft pass.
+
+    Args:
+        root: (1,) int64, the last committed token.
 
     Attributes:
-        token_ids: (length,) int64; log_estimates: (length,) float32, of each given the one before.
+        proposer: place of the chain's source in the drafter's `proposers`; another one where drafters are merged.
     """
 
-    token_ids: Tensor
-    log_estimates: Tensor
+    def __init__(self, root: Tensor) -> None:
+        self.root, self.proposer = root, 0
+
+    @abstractmethod
+    def chain(self) -> tuple[list[int], list[float]]:
+        """Tokens and, per token, the log of its chance given the one before; empty where there is nothing to say."""
+
+    def free_estimates(self) -> Sequence[float]:
+        return self.chain()[1]
+
+    def propose(self, limits: TreeLimits) -> Proposal:
+        token_ids, log_estimates = self.chain()
+        length = min(len(token_ids), limits.tree.nodes - 1, limits.tree.depth or len(token_ids))
+        if length == 0:
+            return Proposal(note="Nothing to copy from at this place.")
+        chain = chain_on(self.root.device)(token_ids[:length], log_estimates[:length], self.proposer)
+        candidates = "1 candidate" if length == 1 else f"{length} candidates"
+        return Proposal(chain_tree(self.root, chain), note=f"Copied from an earlier place: {candidates}.")
+
+    def observe(self, kept: Kept) -> None:
+        self.root = kept.ids[-1:]
 
 
-@dataclass(frozen=True, slots=True)
-class Candidates:
-    """Flat candidates of a whole tree; `parents` count the root as 0 and candidate c as c + 1, parents come first."""
+def chain_on(device: torch.device) -> PlaceChain:
+    """Makes chains as plain tensors on a device."""
 
-    token_ids: Tensor
-    parents: Tensor
-    depths: Tensor
-    scores: Tensor
-    draft_probs: Tensor
-    proposers: Tensor
-    rows: Tensor
-    draft_passes: Tensor
-    branches: Tensor
-    also_context: Tensor
+    def place(token_ids: Sequence[int], log_estimates: Sequence[float], proposer: int) -> Chain:
+        return Chain(torch.tensor(token_ids, device=device), torch.tensor(log_estimates, device=device), proposer)
 
-    def merged_with(self, chain: Chain) -> "Candidates":
-        """Adds a chain at the root; a node that the head proposed too names both and keeps the better score.
-
-        A chain node that is not needed stays as a candidate with score −inf, so that shapes are fixed.
-        """
-        length, count = chain.token_ids.shape[0], self.token_ids.shape[0]
-        chain_scores = chain.log_estimates.cumsum(0)
-        scores, also_context = self.scores.clone(), self.also_context.clone()
-        parent = torch.zeros((), dtype=torch.int64, device=scores.device)
-        parents, own_scores = [], []
-        for index in range(length):
-            match = (self.parents == parent) & (self.token_ids == chain.token_ids[index])
-            found = match.any()
-            scores = torch.where(match, torch.maximum(scores, chain_scores[index]), scores)
-            also_context = also_context | match
-            parents.append(parent)
-            own_scores.append(torch.where(found, -torch.inf, chain_scores[index]))
-            parent = torch.where(found, match.to(torch.int8).argmax() + 1, count + index + 1)
-        zeros = torch.zeros(length, dtype=torch.int64, device=scores.device)
-        return Candidates(
-            token_ids=torch.cat([self.token_ids, chain.token_ids]),
-            parents=torch.cat([self.parents, torch.stack(parents)]),
-            depths=torch.cat([self.depths, torch.arange(1, length + 1, device=scores.device)]),
-            scores=torch.cat([scores, torch.stack(own_scores)]),
-            draft_probs=torch.cat([self.draft_probs, torch.full((length,), torch.nan, device=scores.device)]),
-            proposers=torch.cat([self.proposers, zeros - 1]),
-            rows=torch.cat([self.rows, zeros]),
-            draft_passes=torch.cat([self.draft_passes, zeros]),
-            branches=torch.cat([self.branches, zeros + BRANCH_CONTEXT]),
-            also_context=torch.cat([also_context, torch.zeros(length, dtype=torch.bool, device=scores.device)]),
-        )
+    return place
 
 
-def chain_tree(root_token: Tensor, chain: Chain) -> DraftTree:
-    """The tree that is only the context expert's chain; root_token is (1,) int64."""
-    length = chain.token_ids.shape[0]
-    root = DraftTree.root_only(root_token)
-    columns = {
-        f.name: getattr(root, f.name).repeat_interleave(length + 1, dim=0)
-        for f in fields(DraftTree)
-        if f.name not in {"expected", "max_depth"}
-    }
-    depths = torch.arange(length + 1, device=root_token.device)
-    columns |= {
-        "token_ids": torch.cat([root_token, chain.token_ids]),
-        "parents": depths - 1,
-        "depths": depths,
-        "scores": torch.cat([root.scores, chain.log_estimates.cumsum(0)]),
-        "branches": torch.cat([root.branches, torch.full_like(chain.token_ids, BRANCH_CONTEXT)]),
-    }
-    return DraftTree(**columns, expected=root.expected, max_depth=length)
+class MergedDrafter(Drafter):
+    """The first drafter's trees with the second one's chains.
+
+    Args:
+        first: one that merges the `chain` of its limits.
+        second: one whose sessions are `ChainSession`s.
+        place_chain: puts a chain where the first one reads it; None makes plain tensors.
+    """
+
+    def __init__(self, first: Drafter, second: Drafter, place_chain: PlaceChain | None = None) -> None:
+        self.first, self.second, self.place_chain = first, second, place_chain
+        self.proposers = (*first.proposers, *second.proposers)
+        self.evidence, self.info = first.evidence, first.info
+
+    def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> "MergedSession":
+        chains = self.second.start(prompt, sampling, noise)
+        chains.proposer = len(self.first.proposers)
+        place = self.place_chain or chain_on(prompt.ids.device)
+        return MergedSession(self.first.start(prompt, sampling, noise), chains, place)
+
+    def fixed(self, buffers: FixedBuffers) -> "MergedDrafter | None":
+        first = self.first.fixed(buffers)
+        return None if first is None else MergedDrafter(first, self.second, buffers.chain)
+
+
+class MergedSession(DraftSession):
+    """One answer of a `MergedDrafter`."""
+
+    def __init__(self, first: DraftSession, chains: ChainSession, place_chain: PlaceChain) -> None:
+        self.first, self.chains, self._place_chain = first, chains, place_chain
+
+    def free_estimates(self) -> Sequence[float]:
+        return self.chains.free_estimates()
+
+    def propose(self, limits: TreeLimits) -> Proposal:
+        if limits.tree.depth == 0:
+            return self.chains.propose(limits)
+        token_ids, log_estimates = self.chains.chain()
+        if not token_ids or limits.chains_only:
+            return self.first.propose(limits)
+        chain = self._place_chain(token_ids, log_estimates, self.chains.proposer)
+        return self.first.propose(replace(limits, chain=chain))
+
+    def observe(self, kept: Kept) -> None:
+        self.first.observe(kept)
+        self.chains.observe(kept)
+
+    def rewind(self, length: int) -> None:
+        self.first.rewind(length)
+        self.chains.rewind(length)
+
+
+def merged(first: Method, second: Method, sentence: str, aliases: tuple[str, ...] = ()) -> Method:
+    """The method that drafts with the first and merges the second one's chains."""
+
+    def load(resources: Resources) -> MergedDrafter:
+        return MergedDrafter(first.load(resources), second.load(resources))
+
+    return Method(
+        name=f"{first.name}+{second.name}",
+        title=f"{first.title} + {second.title.lower()}",
+        sentence=sentence,
+        paper=first.paper,
+        proposers=(*first.proposers, *second.proposers),
+        needs=Needs(first.needs.head or second.needs.head, first.needs.logits or second.needs.logits),
+        load=load,
+        aliases=aliases,
+    )

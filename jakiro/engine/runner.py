@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from jakiro.config import SamplingParams
-from jakiro.core.sampling import KeyedNoise, NoiseRows, adds_whole_rows
+from jakiro.core.noise import KeyedNoise, NoiseRows
+from jakiro.core.sampling import adds_whole_rows
 from jakiro.core.tree import DraftTree
 from jakiro.core.verify import Outcome, read_back, verify
 from jakiro.drafting.base import Drafter, DraftSession
-from jakiro.drafting.merged import Chain, chain_tree
+from jakiro.drafting.candidates import Chain, chain_tree
 from jakiro.target.model import Scores, TargetModel
 
 

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.core.sampling import KeyedNoise, choose
+from jakiro.core.noise import KeyedNoise
+from jakiro.core.sampling import choose
 from jakiro.core.tree import DraftTree
 from jakiro.core.verify import Outcome
 from jakiro.drafting.base import DraftSession

@@ -13,10 +13,11 @@ from torch import Tensor
 from torch.nn.attention import sdpa_kernel
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.core.sampling import HeldSampling, KeyedNoise
+from jakiro.core.noise import KeyedNoise
+from jakiro.core.sampling import DeviceSampling
 from jakiro.core.tree import DraftTree
+from jakiro.drafting.candidates import Chain
 from jakiro.drafting.growing import TreeGrower
-from jakiro.drafting.merged import Chain
 from jakiro.graphs.cache import columns_for
 from jakiro.graphs.capture import GraphedPass, PassBook
 from jakiro.graphs.head_cache import StaticHeadCache
@@ -126,7 +127,7 @@ class StaticHeadDrafter:
             self.cache.behind(self.length + self.count, columns),
             root,
             self.pending_ids.index_select(0, last),
-            HeldSampling(greedy, around.temperature, 1.0, 0),
+            DeviceSampling(greedy, around.temperature, 1.0, 0),
             config,
             head.config.calibration,
             self,

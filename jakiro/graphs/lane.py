@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.core.sampling import PREFIX_LENGTH, HeldSampling, KeyedNoise, adds_whole_rows
+from jakiro.core.noise import KeyedNoise
+from jakiro.core.sampling import PREFIX_LENGTH, DeviceSampling, adds_whole_rows
 from jakiro.core.tree import DraftTree
 from jakiro.core.verify import Outcome, pack, unpack, verify
 from jakiro.drafting.base import Drafter, DraftSession, HeadDrafter
+from jakiro.drafting.candidates import Chain, chain_tree
 from jakiro.drafting.limited import LimitedDrafter
-from jakiro.drafting.merged import Chain, chain_tree
 from jakiro.graphs.cache import SMALLEST_COLUMNS, StaticRowCache, columns_for
 from jakiro.graphs.capture import GraphedPass, Graphs, PassBook
 from jakiro.graphs.drafter import DraftSurroundings, StaticHeadDrafter, tree_shapes
@@ -257,7 +258,7 @@ class Lane:
     def verify_rows(self, rows: int, bound: int, greedy: bool, top_p: float, top_k: int, prefix_length: int) -> None:
         """Pass: the target's choices, the accepted path, and all the caller sees in one tensor."""
         tree = self.tree.padded(rows, min(rows - 1, bound))
-        held = HeldSampling(greedy, self.temperature, top_p, top_k)
+        held = DeviceSampling(greedy, self.temperature, top_p, top_k)
         verification = verify(
             tree,
             self._mask(rows),

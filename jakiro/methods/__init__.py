@@ -1,0 +1,38 @@
+"""The drafting methods, one file each; registering one here is all it takes to have it everywhere."""
+
+from jakiro.config import TreeConfig
+from jakiro.drafting.base import Method
+from jakiro.drafting.merged import merged
+from jakiro.methods import jakiro, plain, prompt_lookup
+
+PLAIN, DEFAULT = plain.METHOD, jakiro.METHOD
+WITH_COPIES = merged(
+    DEFAULT,
+    prompt_lookup.METHOD,
+    "Jakiro's trees, with what followed the same words earlier in the text.",
+    aliases=(f"{DEFAULT.name}+{prompt_lookup.METHOD.aliases[0]}",),
+)
+
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        PLAIN,
+        DEFAULT,
+        WITH_COPIES,
+        prompt_lookup.METHOD,
+    )
+}
+
+_BY_ALIAS = {alias: method for method in METHODS.values() for alias in method.aliases}
+
+
+def method_named(name: str, tree: TreeConfig | None = None) -> Method:
+    """The method of this name or alias; the default one with `TreeConfig(context=True)` also copies.
+
+    Raises:
+        ValueError: there is none of this name.
+    """
+    method = METHODS.get(name) or _BY_ALIAS.get(name)
+    if method is None:
+        raise ValueError(f"Unknown method {name!r}; choose one of {', '.join(METHODS)}.")
+    return WITH_COPIES if method is DEFAULT and tree is not None and tree.context else method

@@ -1,11 +1,16 @@
-"""The context expert: what followed the longest earlier occurrence of the text's end, as a chain at the root.
+"""Prompt lookup: what followed the longest earlier occurrence of the text's end, as a chain at the root.
 
 A suffix automaton over prompt and output finds that occurrence in time independent of the length. Decisive for
-summaries, quotes and code; it costs no model pass. Host integers only, no torch.
+summaries, quotes and code; it costs no draft pass. Host integers only.
 """
 
 import math
 from collections.abc import Sequence
+
+from jakiro.config import SamplingParams
+from jakiro.core.noise import NoiseSource
+from jakiro.drafting.base import Drafter, Kept, Method, Needs, Prompt, Proposer
+from jakiro.drafting.merged import ChainSession
 
 MAX_CHAIN = 8
 MIN_MATCH = 2
@@ -75,15 +80,15 @@ class SuffixAutomaton:
         return len(self._next) - 1
 
 
-class ContextExpert:
-    """Proposes the continuation of an earlier occurrence and keeps count of how often that was right.
+class Copier:
+    """Continues an earlier occurrence of the text's end and keeps count of how often that was right.
 
     Args:
         token_ids: prompt and first token.
     """
 
     def __init__(self, token_ids: Sequence[int]) -> None:
-        self._ids: list[int] = []
+        self.token_ids: list[int] = []
         self._automaton = SuffixAutomaton()
         self._hits = [1.0] * (LONGEST_COUNTED + 1)
         self._tries = [2.0] * (LONGEST_COUNTED + 1)
@@ -99,7 +104,7 @@ class ContextExpert:
         length, end = self._automaton.match
         self._proposed, self._proposed_length = [], length
         if length >= MIN_MATCH:
-            self._proposed = self._ids[end + 1 : end + 1 + MAX_CHAIN]
+            self._proposed = self.token_ids[end + 1 : end + 1 + MAX_CHAIN]
         return list(self._proposed), [math.log(self._rate(length + i)) for i in range(len(self._proposed))]
 
     def observe(self, new_ids: Sequence[int]) -> None:
@@ -119,5 +124,53 @@ class ContextExpert:
 
     def _append(self, token_ids: Sequence[int]) -> None:
         for token_id in token_ids:
-            self._ids.append(token_id)
+            self.token_ids.append(token_id)
             self._automaton.extend(token_id)
+
+
+class PromptLookupDrafter(Drafter):
+    """Has nothing to load: every answer copies from its own text."""
+
+    proposers = (
+        Proposer(
+            "copied", "Copied from context", "What followed the same words earlier in the text; no model guessed it."
+        ),
+    )
+
+    def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> "PromptLookupSession":
+        return PromptLookupSession(prompt)
+
+
+class PromptLookupSession(ChainSession):
+    """Copies within one answer."""
+
+    def __init__(self, prompt: Prompt) -> None:
+        super().__init__(prompt.ids[-1:])
+        self._copier = Copier(prompt.token_ids)
+        self._chain: tuple[list[int], list[float]] | None = None
+
+    def chain(self) -> tuple[list[int], list[float]]:
+        if self._chain is None:
+            self._chain = self._copier.propose()
+        return self._chain
+
+    def observe(self, kept: Kept) -> None:
+        super().observe(kept)
+        self.chain()
+        self._chain = None
+        self._copier.observe(kept.token_ids)
+
+    def rewind(self, length: int) -> None:
+        self._copier, self._chain = Copier(self._copier.token_ids[:length]), None
+
+
+METHOD = Method(
+    name="prompt_lookup",
+    title="Copied from context",
+    sentence="Copies what followed the same words earlier in the text.",
+    paper=None,
+    proposers=PromptLookupDrafter.proposers,
+    needs=Needs(),
+    load=lambda resources: PromptLookupDrafter(),
+    aliases=("context",),
+)

@@ -12,7 +12,7 @@ import torch
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.core.sampling import KeyedNoise, NoiseRows
+from jakiro.core.noise import KeyedNoise, NoiseRows
 from jakiro.core.tree import ancestor_mask
 from jakiro.core.verify import read_back, verify
 from jakiro.drafting.base import HeadDrafter

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from jakiro.config import SamplingParams
-from jakiro.core.sampling import KeyedNoise, NoiseRows, choose, tempered, warp
+from jakiro.core.noise import KeyedNoise, NoiseRows
+from jakiro.core.sampling import choose, tempered, warp
 from tests.support import DEVICE, prompt_ids, reference_answer, scripted_generator, tiny_model
 
 MASK = 2**64 - 1

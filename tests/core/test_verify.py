@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from jakiro.config import SamplingParams
-from jakiro.core.sampling import KeyedNoise, NoiseRows, choose
+from jakiro.core.noise import KeyedNoise, NoiseRows
+from jakiro.core.sampling import choose
 from jakiro.core.tree import ancestor_mask
 from jakiro.core.verify import read_back, verify
 from tests.support import DEVICE, tree_of

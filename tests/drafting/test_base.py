@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.core.sampling import KeyedNoise
+from jakiro.core.noise import KeyedNoise
 from jakiro.drafting.base import HeadDrafter
 from jakiro.engine.budget import DeviceProfile
 from jakiro.generator import JakiroGenerator

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.core.sampling import KeyedNoise
+from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import BRANCH_CONTRASTIVE, BRANCH_MAIN
 from jakiro.drafting.base import HeadDrafter
 from tests.support import DEVICE, HEADS, HIDDEN_SIZE, assert_is_a_tree, tiny_head, tiny_target

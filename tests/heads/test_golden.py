@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from jakiro.config import DraftConfig, SamplingParams, TreeConfig
-from jakiro.core.sampling import KeyedNoise
+from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import ancestor_mask
 from jakiro.drafting.base import HeadDrafter
 from jakiro.heads.checkpoint import fill_head

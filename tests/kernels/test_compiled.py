@@ -9,7 +9,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from jakiro.config import SamplingParams
-from jakiro.core.sampling import KeyedNoise, NoiseRows, choose
+from jakiro.core.noise import KeyedNoise, NoiseRows
+from jakiro.core.sampling import choose
 from jakiro.core.tree import DraftTree
 from jakiro.kernels.compiled import library as building
 from jakiro.kernels.compiled.library import library, why_not

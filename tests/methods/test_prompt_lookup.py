@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.drafting.merged import Candidates, Chain, chain_tree
+from jakiro.drafting.candidates import Candidates, Chain, chain_tree
 from jakiro.engine.budget import DeviceProfile
 from jakiro.methods.prompt_lookup import MAX_CHAIN, ContextExpert, SuffixAutomaton
 from tests.support import assert_is_a_tree, tiny_generator

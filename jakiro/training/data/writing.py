@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 from transformers import DynamicCache
 
-from jakiro.core.sampling import KeyedNoise
+from jakiro.core.noise import KeyedNoise
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.core.sampling import KeyedNoise
+from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import DraftTree
 from jakiro.drafting.base import HeadSession
 from jakiro.engine.recorder import proposer_name

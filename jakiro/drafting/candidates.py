@@ -1,0 +1,158 @@
+"""Candidates before they become a tree: chains merged into them, the best of them chosen, what tree sizes promise.
+
+Tensors only, of fixed shapes, so that all of it can be captured.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor
+
+from jakiro.core.tree import DraftTree
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Tokens that one source proposes one after another at the root.
+
+    Attributes:
+        token_ids: (length,) int64; log_estimates: (length,) float32, of each given the one before.
+        proposer: the source's place in the drafter's `proposers`.
+    """
+
+    token_ids: Tensor
+    log_estimates: Tensor
+    proposer: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Flat candidates of a whole tree; `parents` count the root as 0 and candidate c as c + 1, parents come first.
+
+    Attributes:
+        proposers, also: as in `DraftTree`.
+        rows: (candidates,) int64, which row of which draft pass each came from, as the drafter counts them.
+    """
+
+    token_ids: Tensor
+    parents: Tensor
+    depths: Tensor
+    scores: Tensor
+    draft_passes: Tensor
+    draft_probs: Tensor
+    proposers: Tensor
+    also: Tensor
+    rows: Tensor
+
+    @property
+    def count(self) -> int:
+        return self.token_ids.shape[0]
+
+    def at(self, places: Tensor) -> "Candidates":
+        """Those at these places, (count,) int64; their parents still count all candidates."""
+        return Candidates(*(getattr(self, field.name)[places] for field in fields(Candidates)))
+
+    def by(self, proposer: int) -> Tensor:
+        """(candidates,) bool: those that this proposer named, alone or beside another one."""
+        return (self.proposers == proposer) | ((self.also >> proposer) & 1).bool()
+
+    def merged_with(self, chain: Chain) -> "Candidates":
+        """Adds a chain at the root; a node that is there already names both and keeps the better score.
+
+        A chain node that is not needed stays as a candidate with score −inf, so that shapes are fixed.
+        """
+        length, count = chain.token_ids.shape[0], self.count
+        chain_scores = chain.log_estimates.cumsum(0)
+        scores, also = self.scores.clone(), self.also.clone()
+        parent = torch.zeros((), dtype=torch.int64, device=scores.device)
+        parents, own_scores = [], []
+        for index in range(length):
+            match = (self.parents == parent) & (self.token_ids == chain.token_ids[index])
+            found = match.any()
+            scores = torch.where(match, torch.maximum(scores, chain_scores[index]), scores)
+            also = torch.where(match, also | (1 << chain.proposer), also)
+            parents.append(parent)
+            own_scores.append(torch.where(found, -torch.inf, chain_scores[index]))
+            parent = torch.where(found, match.to(torch.int8).argmax() + 1, count + index + 1)
+        zeros = torch.zeros(length, dtype=torch.int64, device=scores.device)
+        return Candidates(
+            token_ids=torch.cat([self.token_ids, chain.token_ids]),
+            parents=torch.cat([self.parents, torch.stack(parents)]),
+            depths=torch.cat([self.depths, torch.arange(1, length + 1, device=scores.device)]),
+            scores=torch.cat([scores, torch.stack(own_scores)]),
+            draft_passes=torch.cat([self.draft_passes, zeros]),
+            draft_probs=torch.cat([self.draft_probs, torch.full((length,), torch.nan, device=scores.device)]),
+            proposers=torch.cat([self.proposers, zeros + chain.proposer]),
+            also=torch.cat([also, zeros]),
+            rows=torch.cat([self.rows, zeros]),
+        )
+
+
+# Of chosen candidates: what their drafter tells of each, by name, (chosen, width); and whom they name as proposers.
+Evidence = Callable[[Candidates], tuple[dict[str, Tensor], Tensor]]
+
+
+def best_tree(
+    root_token: Tensor, candidates: Candidates, most: int, max_depth: int, evidence: Evidence | None = None
+) -> DraftTree:
+    """The root and its `most` best candidates by (score, smaller depth, index), so that no node loses its parent.
+
+    Args:
+        root_token: (1,) int64.
+        candidates: level after level; a child's score is its parent's or less.
+        evidence: asked for the chosen candidates only.
+    """
+    device = root_token.device
+    kept = candidates.scores.sort(descending=True, stable=True).indices[:most].sort().values
+    place = torch.zeros(candidates.count + 1, dtype=torch.int64, device=device)
+    place[kept + 1] = torch.arange(1, kept.shape[0] + 1, device=device)
+    chosen, root = candidates.at(kept), DraftTree.root_only(root_token)
+    told, proposers = ({}, chosen.proposers) if evidence is None else evidence(chosen)
+    below = {name: getattr(chosen, name) for name in root.columns} | {
+        "parents": place[chosen.parents],
+        "proposers": proposers,
+    }
+    columns = {name: torch.cat([above, below[name]]) for name, above in root.columns.items()}
+    with_root = {
+        name: torch.cat([torch.full((1, rows.shape[1]), torch.nan, device=device), rows]) for name, rows in told.items()
+    }
+    return DraftTree(**columns, evidence=with_root, max_depth=max_depth)
+
+
+def forecast(candidates: Candidates, levels: int, last_places: Tensor, always: Tensor | None = None) -> Tensor:
+    """Accepted tokens expected of trees: the sum of exp(score) over the best candidates.
+
+    Args:
+        levels: of the deepest tree.
+        last_places: (sizes,) int64, size − 2 of every tree size.
+        always: (candidates,) bool, those that a tree of any number of levels may hold; None for none.
+
+    Returns:
+        (levels, sizes) float32, a row for each tree that is no deeper than 1, 2, … levels.
+    """
+    chances = candidates.scores.exp()
+    last = last_places.clamp(max=chances.shape[0] - 1)
+    rows = []
+    for level in range(1, levels + 1):
+        within = candidates.depths <= level
+        if always is not None:
+            within = within | always
+        rows.append(torch.where(within, chances, 0.0).sort(descending=True).values.cumsum(0)[last])
+    return torch.stack(rows)
+
+
+def chain_tree(root_token: Tensor, chain: Chain) -> DraftTree:
+    """The tree that is only a chain; root_token is (1,) int64."""
+    length = chain.token_ids.shape[0]
+    root = DraftTree.root_only(root_token)
+    columns = {name: column.repeat_interleave(length + 1, dim=0) for name, column in root.columns.items()}
+    depths = torch.arange(length + 1, device=root_token.device)
+    columns |= {
+        "token_ids": torch.cat([root_token, chain.token_ids]),
+        "parents": depths - 1,
+        "depths": depths,
+        "scores": torch.cat([root.scores, chain.log_estimates.cumsum(0)]),
+        "proposers": torch.where(depths > 0, chain.proposer, -1),
+    }
+    return DraftTree(**columns, evidence={}, max_depth=length)

@@ -1,0 +1,215 @@
+"""Jakiro: trees of a draft head with a mixture of experts (arXiv 2502.06282), and which expert proposed what.
+
+The session keeps the head's cache level with the target's: one row per committed token, drafted rows dropped.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from jakiro.config import SamplingParams
+from jakiro.core.noise import NoiseSource
+from jakiro.drafting.base import (
+    Drafter,
+    DraftSession,
+    FixedBuffers,
+    Kept,
+    Method,
+    Needs,
+    Prompt,
+    Proposal,
+    Proposer,
+    Resources,
+    TreeLimits,
+)
+from jakiro.drafting.candidates import Candidates
+from jakiro.drafting.growing import TreeGrower
+from jakiro.drafting.limited import LimitedDrafter
+from jakiro.heads.jakiro import HeadOutput, JakiroHead
+from jakiro.heads.layers import HeadCache
+
+
+def proposers_of(num_experts: int, decoupled: bool, contrastive: bool) -> tuple[Proposer, ...]:
+    """The experts, and the contrastive branch of a head that has one."""
+    did = "Guessed the candidate itself" if decoupled else "Pushed the candidate most"
+    found = [
+        Proposer(f"expert_{number}", f"Expert {number + 1}", f"{did}: expert {number + 1} of {num_experts}.")
+        for number in range(num_experts)
+    ]
+    if contrastive:
+        sentence = "The contrastive branch of the same pass, one position further."
+        found.append(Proposer("contrastive", "Contrastive", sentence))
+    return tuple(found)
+
+
+@dataclass
+class HeadDrafter(Drafter):
+    """Drafts with a head that is bound to its target."""
+
+    head: JakiroHead
+    info: dict | None = None
+
+    def __post_init__(self) -> None:
+        config = self.head.config
+        self.proposers = proposers_of(config.num_experts, config.fusion == "decoupled", config.contrastive)
+        self.evidence = (
+            ("router_weights", config.num_experts),
+            ("expert_contributions", config.num_experts),
+            ("residual_contribution", 1),
+        )
+
+    def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> "HeadSession":
+        session = HeadSession(self.head, sampling, noise, len(prompt.token_ids) + sampling.max_new_tokens)
+        session.take(prompt.ids[1:], prompt.features)
+        return session
+
+    def fixed(self, buffers: FixedBuffers) -> Drafter:
+        return buffers.head_drafter(self.head, self.proposers)
+
+
+class HeadSession(DraftSession):
+    """Drafting for one answer: the head's cache, the features it has not read yet, the noise it ranks with.
+
+    Args:
+        capacity: rows the cache starts with; it grows where a wide tree needs more.
+    """
+
+    def __init__(self, head: JakiroHead, sampling: SamplingParams, noise: NoiseSource, capacity: int) -> None:
+        self.head, self.sampling = head, sampling
+        self.device, self.dtype = head.output_weight.device, head.output_weight.dtype
+        self.cache = HeadCache(head.config, capacity, self.device, self.dtype)
+        self.noise_rows = noise.over(head.draft_token_ids)
+        self._places: dict[tuple[int, ...], Tensor | None] = {(): None}
+        self._pending: list[tuple[Tensor, Tensor]] = []
+        self._root: HeadOutput | None = None
+        self._root_token: Tensor | None = None
+
+    def observe(self, kept: Kept) -> None:
+        self.take(kept.ids, kept.features)
+
+    def take(self, ids: Tensor, features: Tensor) -> None:
+        """Committed tokens, (n,) int64, and the target's features one position before each, read with the next tree."""
+        self._pending.append((ids.to(self.device), features.to(device=self.device, dtype=self.dtype)))
+
+    def rewind(self, length: int) -> None:
+        self._pending = []
+        self.cache.cut(length - 1)
+
+    @torch.inference_mode()
+    def catch_up(self) -> None:
+        """Reads what is pending in one pass; then the cache holds as many rows as the root's position."""
+        if not self._pending:
+            return
+        token_ids = torch.cat([ids for ids, _ in self._pending])
+        features = torch.cat([rows for _, rows in self._pending])
+        self._pending = []
+        start, count = self.cache.length, token_ids.shape[0]
+        self._reserve(count)
+        positions = torch.arange(start, start + count, device=self.device)
+        mask = self.cache.visible_in_turn(count) if start > 0 else None
+        embeddings = self.head.embed(token_ids)
+        output = self.head(embeddings[None], features[None], positions[None], mask, self.cache)
+        self._root = _last_row(output)
+        self._root_token = token_ids[-1:]
+
+    @torch.inference_mode()
+    def propose(self, limits: TreeLimits) -> Proposal:
+        """Grows a tree; afterwards the cache holds the committed rows again."""
+        self.catch_up()
+        committed = self.cache.length
+        self._reserve(limits.tree.depth * limits.tree.width)
+        grower = TreeGrower(
+            self.head,
+            self.cache,
+            self._root,
+            self._root_token,
+            self.sampling,
+            limits.tree,
+            self.noise_rows,
+            self._last_places(limits.sizes),
+            limits.chain,
+            partial(expert_evidence, self.head),
+        )
+        proposal = grower.grow()
+        self.cache.cut(committed)
+        return proposal
+
+    def _last_places(self, sizes: tuple[int, ...]) -> Tensor | None:
+        """Where the best candidates of each tree size end, made once per set of sizes."""
+        if sizes not in self._places:
+            self._places[sizes] = torch.tensor([nodes - 2 for nodes in sizes], device=self.device)
+        return self._places[sizes]
+
+    def _reserve(self, rows: int) -> None:
+        """Makes room for `rows` more rows."""
+        needed = self.cache.length + rows
+        if needed > self.cache.keys.shape[2]:
+            larger = HeadCache(self.head.config, 2 * needed, self.device, self.dtype)
+            if self.cache.length:
+                larger.append(self.cache.keys[:, :, : self.cache.length], self.cache.values[:, :, : self.cache.length])
+            self.cache = larger
+
+
+def expert_evidence(
+    head: JakiroHead, outputs: list[HeadOutput], chosen: Candidates
+) -> tuple[dict[str, Tensor], Tensor]:
+    """Router weights, contributions and residual of each kept candidate, and its proposer.
+
+    By linearity expert e gave w_e (W[x] − mean W)·y_e of the logit of x; decoupled experts give w_e times their own
+    logit. Candidates of the contrastive branch and of other sources have no such parts. With summed fusion the expert
+    that contributed most is named.
+
+    Args:
+        outputs: of all passes, the root's row first.
+    """
+    config, rows = head.config, chosen.rows
+
+    def stacked(name: str, dim: int) -> Tensor:
+        return torch.cat([getattr(output, name) for output in outputs], dim=dim)
+
+    weights = stacked("router_weights", 1)[0, rows].float()
+    shown = weights
+    if config.contrastive:
+        pair = stacked("contrastive_weights", 1)[0, rows].float().abs()
+        shown = torch.where((chosen.proposers == config.num_experts)[:, None], pair, weights)
+    index = torch.searchsorted(head.draft_token_ids, chosen.token_ids)
+    directions = head.output_weight[index.clamp(max=head.draft_token_ids.shape[0] - 1)] - head.mean_output_row
+    directions = directions.float()
+    parts = stacked("features" if config.fusion == "decoupled" else "expert_outputs", 2)[:, 0, rows].float()
+    contributions = weights * (directions * parts).sum(-1).T
+    residuals = (directions * stacked("residual", 1)[0, rows].float()).sum(-1, keepdim=True)
+    other = (chosen.proposers >= config.num_experts)[:, None]
+    foreign = (chosen.proposers >= config.num_experts + config.contrastive)[:, None]
+    proposers = chosen.proposers
+    if config.fusion == "summed":
+        proposers = torch.where(other[:, 0], proposers, contributions.argmax(-1))
+    evidence = {
+        "router_weights": torch.where(foreign, torch.nan, shown),
+        "expert_contributions": torch.where(other, torch.nan, contributions),
+        "residual_contribution": torch.where(other, torch.nan, residuals),
+    }
+    return evidence, proposers
+
+
+def _last_row(output: HeadOutput) -> HeadOutput:
+    """The output at the last row only, as a pass over one row would give it."""
+    return HeadOutput(*(None if part is None else part[..., -1:, :] for part in output))
+
+
+def _load(resources: Resources) -> Drafter:
+    drafter = HeadDrafter(resources.head, resources.head_info)
+    head_positions = resources.head.config.max_position_embeddings
+    return LimitedDrafter(drafter, head_positions) if head_positions < resources.target.max_positions else drafter
+
+
+METHOD = Method(
+    name="jakiro",
+    title="Jakiro",
+    sentence="A small head with a mixture of experts drafts a tree; the target checks it in one pass.",
+    paper="2502.06282",
+    proposers=proposers_of(2, decoupled=False, contrastive=True),
+    needs=Needs(head=True),
+    load=_load,
+)

@@ -1,0 +1,40 @@
+"""Plain decoding: a drafter whose tree is its root. The opponent of every other method."""
+
+from jakiro.config import SamplingParams
+from jakiro.core.noise import NoiseSource
+from jakiro.drafting.base import Drafter, DraftSession, Kept, Method, Needs, Prompt, Proposal, TreeLimits
+
+
+class PlainDrafter(Drafter):
+    """Proposes nothing."""
+
+    def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> "PlainSession":
+        return PlainSession()
+
+    def fixed(self, buffers: object) -> "PlainDrafter":
+        return self
+
+
+class PlainSession(DraftSession):
+    """Remembers nothing."""
+
+    def propose(self, limits: TreeLimits) -> Proposal:
+        return Proposal(note="Plain decoding: one token is checked at a time.")
+
+    def observe(self, kept: Kept) -> None:
+        pass
+
+    def rewind(self, length: int) -> None:
+        pass
+
+
+METHOD = Method(
+    name="autoregressive",
+    title="Plain decoding",
+    sentence="One token at a time, each with a pass of the target.",
+    paper=None,
+    proposers=(),
+    needs=Needs(),
+    load=lambda resources: PlainDrafter(),
+    aliases=("plain",),
+)
