@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from jakiro.config import AUTOMATIC_TREE, ROOT_ONLY, SamplingParams, TreeConfig
 from jakiro.drafting.base import Drafter
-from jakiro.engine.budget import DeviceProfile
+from jakiro.engine.costs import DeviceProfile
 from jakiro.engine.profile import device_name
 from jakiro.engine.runner import Passes, SlicedPasses
 from jakiro.engine.stream import Stream

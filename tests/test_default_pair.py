@@ -11,7 +11,7 @@ import torch
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import HeadDrafter
-from jakiro.engine.budget import DeviceProfile
+from jakiro.engine.costs import DeviceProfile
 from jakiro.folders import assets_folder
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.checkpoint import file_sha256, load_head, weights_file

@@ -123,7 +123,7 @@ class ZeroDevice:
     def _start(self, costs: dict | None):
         import torch
 
-        from jakiro.engine.budget import DeviceProfile
+        from jakiro.engine.costs import DeviceProfile
         from jakiro.zoo.loading import start_pair
 
         # OpenMP's threads do not survive a fork; waiting for them would never end

@@ -17,7 +17,7 @@ from app.serving.packing import pack_header, to_json
 from app.tools import lesson_rules
 from app.tools.record_options import load_generator, read_options
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.engine.budget import DeviceProfile
+from jakiro.engine.costs import DeviceProfile
 from jakiro.engine.profile import measure, profile_key
 from jakiro.trace import Step, Trace
 

@@ -71,6 +71,7 @@ class Method:
         paper: arXiv number, None where there is none.
         proposers: those it usually has; a loaded drafter has its own.
         load: makes the drafter.
+        chains: it proposes chains without draft passes, all of them in `DraftSession.free_estimates`.
     """
 
     name: str
@@ -81,10 +82,11 @@ class Method:
     needs: Needs
     load: "Callable[[Resources], Drafter]"
     aliases: tuple[str, ...] = ()
+    chains: bool = False
 
     def to_dict(self) -> dict:
         """All of it but the function, for pages and files."""
-        plain = {name: getattr(self, name) for name in ("name", "title", "sentence", "paper")}
+        plain = {name: getattr(self, name) for name in ("name", "title", "sentence", "paper", "chains")}
         proposers = [asdict(proposer) for proposer in self.proposers]
         return plain | {"aliases": list(self.aliases), "proposers": proposers, "needs": asdict(self.needs)}
 
@@ -126,8 +128,8 @@ class Proposal:
 
     Attributes:
         tree: None means the root alone: this step decodes plainly.
-        forecast: (levels, sizes) float32, accepted tokens expected of the best tree of so many levels and so many nodes;
-            None where the session makes none: tree sizes are then learned from what was accepted.
+        forecast: (levels, sizes) float32, accepted tokens expected of the best tree of so many levels and so many
+            nodes; None where the session makes none: tree sizes are then learned from what was accepted.
         note: one sentence instead of the usual reason for the tree's size.
     """
 

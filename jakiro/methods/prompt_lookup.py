@@ -133,7 +133,7 @@ class PromptLookupDrafter(Drafter):
 
     proposers = (
         Proposer(
-            "copied", "Copied from context", "What followed the same words earlier in the text; no model guessed it."
+            "copied", "Copied from context", "What followed the same words earlier in the text; nobody guessed it."
         ),
     )
 
@@ -173,4 +173,5 @@ METHOD = Method(
     needs=Needs(),
     load=lambda resources: PromptLookupDrafter(),
     aliases=("context",),
+    chains=True,
 )

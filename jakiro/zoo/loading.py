@@ -11,7 +11,7 @@ from torch import nn
 
 from jakiro.drafting.base import Drafter, HeadDrafter
 from jakiro.drafting.limited import LimitedDrafter
-from jakiro.engine.budget import DeviceProfile
+from jakiro.engine.costs import DeviceProfile
 from jakiro.engine.profile import load_or_measure
 from jakiro.folders import cache_folder
 from jakiro.generator import JakiroGenerator

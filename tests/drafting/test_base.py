@@ -6,7 +6,7 @@ import torch
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.drafting.base import HeadDrafter
-from jakiro.engine.budget import DeviceProfile
+from jakiro.engine.costs import DeviceProfile
 from jakiro.generator import JakiroGenerator
 from tests.support import DEVICE, HEADS, HIDDEN_SIZE, TREE, prompt_ids, tiny_generator, tiny_head, tiny_target
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from jakiro.config import TreeConfig
-from jakiro.engine.budget import LOSING_STEPS, DeviceProfile, TreeBudget, interpolate
+from jakiro.engine.budget import LOSING_STEPS, TreeBudget
+from jakiro.engine.costs import DeviceProfile, interpolate
 
 FREE_ROWS = DeviceProfile(verify_ms=((1, 40.0), (64, 40.0)), draft_ms=((1, 1.0), (8, 2.0)), width=8)
 DEAR_ROWS = DeviceProfile(verify_ms=((1, 10.0), (2, 20.0), (64, 640.0)), draft_ms=((1, 5.0), (8, 40.0)), width=8)

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.engine.budget import DeviceProfile
+from jakiro.engine.costs import DeviceProfile
 from jakiro.generator import JakiroGenerator
 from tests.support import HEADS, TREE, scripted_generator, tiny_generator
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from jakiro.engine import profile
-from jakiro.engine.budget import DeviceProfile
+from jakiro.engine.costs import DeviceProfile
 from jakiro.engine.profile import (
     CONTEXT_TOKENS,
     FAR_LEVELS,

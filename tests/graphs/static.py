@@ -1,7 +1,7 @@
 """Tiny generators whose passes run at fixed addresses, with small steps so that short texts cross them."""
 
 from jakiro.drafting.base import HeadDrafter
-from jakiro.engine.budget import DeviceProfile
+from jakiro.engine.costs import DeviceProfile
 from jakiro.generator import JakiroGenerator
 from jakiro.graphs.pool import Lanes
 from tests.support import DEVICE, HEADS, ScriptedDrafter, tiny_head, tiny_model, tiny_target

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.candidates import Candidates, Chain, chain_tree
-from jakiro.engine.budget import DeviceProfile
+from jakiro.engine.costs import DeviceProfile
 from jakiro.methods.prompt_lookup import MAX_CHAIN, ContextExpert, SuffixAutomaton
 from tests.support import assert_is_a_tree, tiny_generator
 

@@ -3,7 +3,7 @@
 import pytest
 
 from jakiro.config import SamplingParams
-from jakiro.engine.budget import DeviceProfile
+from jakiro.engine.costs import DeviceProfile
 from jakiro.generator import JakiroGenerator
 from tests.support import TREE, tiny_generator
 

@@ -18,7 +18,7 @@ from app.page import build as app_page
 from app.serving.worker import ModelService, Run, batches
 from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.engine.budget import DeviceProfile
+from jakiro.engine.costs import DeviceProfile
 from jakiro.heads.checkpoint import save_head
 from jakiro.trace import Trace
 from jakiro.zoo import loading
