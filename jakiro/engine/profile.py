@@ -21,7 +21,7 @@ from jakiro.drafting.limited import LimitedSession
 from jakiro.engine.budget import NODE_BUCKETS, DeviceProfile
 from jakiro.engine.runner import Passes, SlicedPasses
 from jakiro.graphs.pool import Lanes
-from jakiro.machine import num_cores, processor_name
+from jakiro.system import num_cores, processor_name
 from jakiro.target.model import TargetModel
 
 # 16-bit matrices are multiplied 14 rows at a time (AVX-512) or 6 (AVX2): a block begun costs nearly a whole one
