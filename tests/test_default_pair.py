@@ -12,9 +12,9 @@ import torch
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import HeadDrafter
 from jakiro.engine.costs import DeviceProfile
-from jakiro.folders import assets_folder
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.checkpoint import file_sha256, load_head, weights_file
+from jakiro.system import assets_folder
 from jakiro.text import encode_messages
 from jakiro.trace import first_difference
 from jakiro.zoo import table as zoo

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from jakiro.bench.questions import Question
-from jakiro.engine.recorder import milliseconds_to_record
 from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
+from jakiro.engine.recorder import milliseconds_to_record
 from jakiro.trace import Trace, acceptance_by_depth
 
 PLAIN, PLAIN_FAST = "autoregressive", "autoregressive-fast"

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 
-from jakiro.folders import assets_folder, cache_folder
-from jakiro.machine import num_cores
+from jakiro.system import assets_folder, cache_folder, num_cores
 from jakiro.trace import first_difference
 from jakiro.zoo import table as zoo
 from jakiro.zoo.embedded import embedded_folder, wheel_is_installed

@@ -13,8 +13,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from jakiro.comma_list import comma_list
 from jakiro.config import SamplingParams, TreeConfig
+from jakiro.system import comma_list
 from jakiro.text import as_messages
 from jakiro.trace import Trace
 

@@ -105,7 +105,9 @@ class TreeBudget:
         if best is None:
             levels = min(3, self.bounds.depth)
             nodes = next((nodes for nodes in self.buckets if nodes >= 8), self.bounds.nodes)
-            return TreeChoice(levels, nodes, "First step: a small tree, to see how well the draft does.", 1.0, plain_ms, ())
+            return TreeChoice(
+                levels, nodes, "First step: a small tree, to see how well the draft does.", 1.0, plain_ms, ()
+            )
         if self._drafting:
             return best
         if self._ms_since_probe * PROBE_TIME_SHARE < max(best.expected_ms - plain_ms, 0.0):
@@ -113,9 +115,7 @@ class TreeBudget:
         why = "Probe: a draft now and then shows whether drafting pays again."
         return TreeChoice(best.levels, best.nodes, why, best.expected_tokens, best.expected_ms, best.curve)
 
-    def observe(
-        self, choice: TreeChoice, outcome: Outcome, draft_ms: float, verify_ms: float, other_ms: float
-    ) -> None:
+    def observe(self, choice: TreeChoice, outcome: Outcome, draft_ms: float, verify_ms: float, other_ms: float) -> None:
         """Takes what a step's read brought.
 
         Args:

@@ -231,7 +231,11 @@ def _slopes(near: _Timings, far: _Timings) -> tuple[tuple[int, float], ...]:
     """What 1,000 further tokens of text add to each pass that was timed at both lengths."""
     tokens = far.context - near.context
     return _ascending(
-        {count: max(ms - near.times[count], 0.0) * 1000 / tokens for count, ms in far.times.items() if count in near.times}
+        {
+            count: max(ms - near.times[count], 0.0) * 1000 / tokens
+            for count, ms in far.times.items()
+            if count in near.times
+        }
     )
 
 

@@ -13,11 +13,11 @@ from jakiro.drafting.base import Drafter, HeadDrafter
 from jakiro.drafting.limited import LimitedDrafter
 from jakiro.engine.costs import DeviceProfile
 from jakiro.engine.profile import load_or_measure
-from jakiro.folders import cache_folder
 from jakiro.generator import JakiroGenerator
 from jakiro.graphs.pool import Lanes
 from jakiro.heads.checkpoint import file_sha256, load_head, misfits, weights_file
 from jakiro.heads.jakiro import JakiroHead, known_precision
+from jakiro.system import cache_folder
 from jakiro.target.families import refuse_what_cannot_work
 from jakiro.target.model import NUMERICS, TargetModel
 from jakiro.zoo import placement

@@ -6,12 +6,11 @@ and transformers are imported by the functions that need them, so a page can lis
 
 import hashlib
 import json
-import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from jakiro.folders import assets_folder, cache_folder
+from jakiro.system import assets_folder, cache_folder, write_atomically
 from jakiro.zoo.embedded import EMBEDDED_TARGET, embedded_folder, embedded_target
 from jakiro.zoo.hub import why_not_fetched
 from jakiro.zoo.progress import counted
@@ -204,10 +203,7 @@ def weights_sha256(folder: Path) -> str | None:
     if kept.is_file():
         return kept.read_text()
     digest = _hash_tensors(files)
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    partial = kept.with_suffix(f".{os.getpid()}")
-    partial.write_text(digest)
-    partial.replace(kept)
+    write_atomically(kept, digest)
     return digest
 
 

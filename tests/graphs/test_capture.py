@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.engine.costs import DeviceProfile, TreeBudget
 from jakiro.engine.clock import StepClock
+from jakiro.engine.costs import DeviceProfile, TreeBudget
 from jakiro.engine.profile import measure
 from jakiro.graphs.capture import WARM_UPS, GraphedPass, Graphs
 from jakiro.zoo.loading import lanes_for

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from jakiro.folders import cache_folder
+from jakiro.system import cache_folder
 from jakiro.zoo import embedded
 from jakiro.zoo import table as zoo
 from jakiro.zoo.loading import load_generator

@@ -11,14 +11,12 @@ import os
 import platform
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
-from jakiro.folders import cache_folder
-from jakiro.machine import processor_features, processor_name
+from jakiro.system import atomic_file, cache_folder, processor_features, processor_name
 
 _FOLDER = Path(__file__).parent / "csrc"
 _COMPILERS = ("cc", "gcc", "clang")
@@ -149,18 +147,14 @@ def _built(compiler: str) -> Path:
     described = "\0".join([*(file.read_text(encoding="utf-8") for file in files), *command, version, *processor])
     path = cache_folder() / "native" / f"{hashlib.sha256(described.encode()).hexdigest()[:16]}.so"
     if not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            made = Path(folder) / path.name
+        with atomic_file(path) as unfinished:
             subprocess.run(
-                [*command, "-o", str(made), *(str(file) for file in files if file.suffix == ".c")],
+                [*command, "-o", str(unfinished), *(str(file) for file in files if file.suffix == ".c")],
                 check=True,
                 capture_output=True,
                 text=True,
                 timeout=_TIMEOUT_SECONDS,
             )
-            # Another process may be building the same; whoever is last replaces equal by equal
-            made.replace(path)
     return path
 
 

@@ -17,9 +17,9 @@ from typing import Annotated
 import torch
 import typer
 
-from jakiro.comma_list import comma_list
 from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.heads.jakiro import JakiroHead
+from jakiro.system import comma_list
 from jakiro.training.commands.evaluate import evaluate
 from jakiro.training.commands.options import Target, Threads, set_up
 from jakiro.training.commands.train import train

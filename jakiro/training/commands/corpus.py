@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from jakiro.bench.questions import load_questions
-from jakiro.comma_list import comma_list
+from jakiro.system import comma_list
 from jakiro.target.families import stop_ids
 from jakiro.training.commands.options import Device, Target, Threads, set_up
 from jakiro.training.data.corpus import RECIPES, CorpusWriter

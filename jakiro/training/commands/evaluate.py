@@ -10,11 +10,10 @@ from rich.console import Console
 from rich.table import Table
 
 from jakiro.bench.questions import load_questions
-from jakiro.comma_list import comma_list
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.folders import cache_folder
 from jakiro.heads.checkpoint import file_sha256, load_head, weights_file
 from jakiro.heads.jakiro import known_precision
+from jakiro.system import cache_folder, comma_list
 from jakiro.training.commands.options import Device, Target, Threads, set_up
 from jakiro.training.data.answers import AnswerFolder
 from jakiro.training.measure.evaluation import ALL, Score, experts_on, scores

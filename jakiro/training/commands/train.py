@@ -10,9 +10,9 @@ import torch
 import typer
 from accelerate import PartialState
 
-from jakiro.comma_list import comma_list
 from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.heads.jakiro import JakiroHead
+from jakiro.system import comma_list
 from jakiro.target.features import check_feature_layers, features_of
 from jakiro.training.commands.options import Device, Target, Threads, set_up
 from jakiro.training.data.corpus import read_corpus, with_starts
