@@ -61,7 +61,7 @@ class Profiler:
         """This device's costs under a method."""
         key = self._key()
         passes = self._kept_or(key, partial(measure_passes, self.target, key, self.lanes))
-        if method.chains:
+        if not method.drafts:
             return passes
         info = drafter.info or {}
         key |= {"method": method.name, "head": info.get("sha256"), "draft_precision": info.get("precision")}

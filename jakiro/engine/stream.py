@@ -71,7 +71,7 @@ class Stream:
         self._tree = replace(tree, width=1) if self._target.chains_only else tree
         self._budget = None
         if tree.policy == "auto" and not tree.root_only and answering.profile is not None:
-            self._budget = TreeBudget(answering.profile, tree, drafts=not self._method.chains)
+            self._budget = TreeBudget(answering.profile, tree, drafts=self._method.drafts)
         self._sizes = self._budget.buckets if self._budget else ()
         prompt = encode_messages(
             self._target.tokenizer, question.messages, raw_prompt=question.messages if question.raw else None

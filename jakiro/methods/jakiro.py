@@ -44,7 +44,7 @@ def proposers_of(num_experts: int, decoupled: bool, contrastive: bool) -> tuple[
     return tuple(found)
 
 
-@dataclass
+@dataclass(eq=False)
 class HeadDrafter(Drafter):
     """Drafts with a head that is bound to its target."""
 
@@ -66,7 +66,7 @@ class HeadDrafter(Drafter):
         return session
 
     def fixed(self, buffers: FixedBuffers) -> Drafter:
-        return buffers.head_drafter(self.head, self.proposers)
+        return buffers.head_drafter(self.head, partial(expert_evidence, self.head), self)
 
 
 class HeadSession(DraftSession):
