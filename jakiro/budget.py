@@ -200,14 +200,12 @@ class TreeBudget:
             accepted: accepted draft tokens.
             draft_ms, verify_ms, other_ms: the step's time for the draft, for the target's pass, and for neither.
         """
-        self._other_ms = other_ms if not self._other_ms else 0.9 * self._other_ms + 0.1 * other_ms
+        self._other_ms = _running_mean(self._other_ms, other_ms) if self._other_ms else other_ms
         self._verify_pace = _followed(self._verify_pace, verify_ms, self.profile.verify(choice.nodes, self._context))
-        if choice.levels:
-            draft_costs = self.profile.draft(choice.levels, self._context)
-            self._draft_pace = _followed(self._draft_pace, draft_ms, draft_costs)
         if choice.levels == 0:
             self._ms_since_probe += choice.expected_ms
             return
+        self._draft_pace = _followed(self._draft_pace, draft_ms, self.profile.draft(choice.levels, self._context))
         for levels, row in enumerate(expected, start=1):
             for nodes, value in zip(self.buckets, row, strict=False):
                 before = self._expected.get((levels, nodes), value)
@@ -287,4 +285,8 @@ class TreeBudget:
 
 def _followed(pace: float, ms: float, profiled_ms: float) -> float:
     """A running mean of measured over profiled time; one hold-up counts for no more than twice or half."""
-    return 0.9 * pace + 0.1 * min(max(ms / profiled_ms, 0.5), 2.0) if profiled_ms > 0 else pace
+    return _running_mean(pace, min(max(ms / profiled_ms, 0.5), 2.0)) if profiled_ms > 0 else pace
+
+
+def _running_mean(before: float, value: float) -> float:
+    return 0.9 * before + 0.1 * value

@@ -157,8 +157,8 @@ class Stream:
         clock.mark()
         draft_ms, verify_ms, other_ms = clock.spans_ms()
         if choice is not None:
-            spans = (draft_ms, verify_ms, other_ms)
-            self._budget.observe(choice, outcome.expected, len(outcome.accepted_path), *spans)
+            accepted = len(outcome.accepted_path)
+            self._budget.observe(choice, outcome.expected, accepted, draft_ms, verify_ms, other_ms)
         return Step(
             index=len(self.trace.steps),
             nodes=nodes,

@@ -34,8 +34,7 @@ from jakiro.families import (
     weight_of,
 )
 from jakiro.feature_layers import check_feature_layers, features_of
-from jakiro.linear import HalfPackedLinear, pack_linears, packing_works
-from jakiro.native.linear import NativeLinear
+from jakiro.linear import pack_linears, packed_itemsize, packing_works
 from jakiro.static_cache import StaticRows
 from jakiro.tree import DraftTree, ancestor_mask
 
@@ -106,9 +105,7 @@ class TargetModel:
             model.base_model.layers = nn.ModuleList()
         if packed:
             pack_linears(model)
-        packed_kinds = (HalfPackedLinear, NativeLinear)
-        sizes = [layer.itemsize for layer in model.modules() if isinstance(layer, packed_kinds)]
-        self.weight_itemsize = min(sizes, default=self.dtype.itemsize)
+        self.weight_itemsize = packed_itemsize(model, self.dtype)
         self.logits = output_function(model, self.output_weight)
         self.stop_ids = stop_ids(model, tokenizer)
         self.max_positions, positions_notice = readable_positions(self.config)
