@@ -16,7 +16,8 @@ from jakiro.core.noise import NoiseSource
 from jakiro.core.tree import DraftTree
 from jakiro.core.verify import Outcome
 from jakiro.drafting.candidates import Candidates, Chain
-from jakiro.heads.jakiro import HeadOutput, JakiroHead
+from jakiro.heads.jakiro import JakiroHead
+from jakiro.heads.layers import HeadOutput
 from jakiro.target.model import TargetModel
 
 

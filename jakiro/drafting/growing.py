@@ -16,8 +16,8 @@ from jakiro.core.noise import NoiseRowSource
 from jakiro.core.sampling import DeviceSampling, tempered
 from jakiro.drafting.base import HeadEvidence, Proposal
 from jakiro.drafting.candidates import Candidates, Chain, best_tree, forecast
-from jakiro.heads.jakiro import HeadOutput, JakiroHead, mixture
-from jakiro.heads.layers import HeadCache
+from jakiro.heads.jakiro import JakiroHead, mixture
+from jakiro.heads.layers import HeadCache, HeadOutput
 from jakiro.kernels.compiled import sampling as native
 
 

@@ -212,7 +212,11 @@ class TreeBudget:
 
 def _followed(pace: float, ms: float, profiled_ms: float) -> float:
     """A running mean of measured over profiled time; one hold-up counts for no more than twice or half."""
-    return 0.9 * pace + 0.1 * min(max(ms / profiled_ms, 0.5), 2.0) if profiled_ms > 0 else pace
+    return _running_mean(pace, min(max(ms / profiled_ms, 0.5), 2.0)) if profiled_ms > 0 else pace
+
+
+def _running_mean(before: float, value: float) -> float:
+    return 0.9 * before + 0.1 * value
 
 
 def accepted_within(outcome: Outcome, levels: int, sizes: Sequence[int]) -> list[list[float]]:

@@ -22,7 +22,8 @@ from jakiro.graphs.cache import columns_for
 from jakiro.graphs.capture import GraphedPass, PassBook
 from jakiro.graphs.head_cache import StaticHeadCache
 from jakiro.graphs.tree import MAX_LEVELS, StaticTree
-from jakiro.heads.jakiro import HeadOutput, JakiroHead
+from jakiro.heads.jakiro import JakiroHead
+from jakiro.heads.layers import HeadOutput
 from jakiro.target.llama import MASKED_KERNELS
 
 # Committed rows that one pass takes in; several root-only steps may leave more, which are read aside.

@@ -118,6 +118,12 @@ def trial(layer: Callable[[Tensor, Tensor | None], nn.Module]) -> tuple[Tensor, 
         return None
 
 
+def packed_itemsize(module: nn.Module, dtype: torch.dtype) -> int:
+    """Bytes of a weight as passes read it: those of the smallest packed one below a module, else its dtype's."""
+    kinds = (HalfPackedLinear, NativeLinear)
+    return min((each.itemsize for each in module.modules() if isinstance(each, kinds)), default=dtype.itemsize)
+
+
 def pack_linears(module: nn.Module, layer: Callable[[Tensor, Tensor | None], nn.Module] = packed_linear) -> int:
     """Replaces every `nn.Linear` below `module` by a packed one, in place; returns how many.
 

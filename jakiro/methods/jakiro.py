@@ -27,8 +27,8 @@ from jakiro.drafting.base import (
 from jakiro.drafting.candidates import Candidates
 from jakiro.drafting.growing import TreeGrower
 from jakiro.drafting.limited import LimitedDrafter
-from jakiro.heads.jakiro import HeadOutput, JakiroHead
-from jakiro.heads.layers import HeadCache
+from jakiro.heads.jakiro import JakiroHead
+from jakiro.heads.layers import HeadCache, HeadOutput
 
 
 def proposers_of(num_experts: int, decoupled: bool, contrastive: bool) -> tuple[Proposer, ...]:

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from jakiro.core.tree import DraftTree, ancestor_mask
 from jakiro.graphs.cache import StaticRows
-from jakiro.kernels.compiled.linear import NativeLinear
-from jakiro.kernels.linear import HalfPackedLinear, pack_linears, packing_works
+from jakiro.kernels.linear import pack_linears, packed_itemsize, packing_works
 from jakiro.target.cache import RowCache
 from jakiro.target.families import (
     EAGER,
@@ -106,9 +105,7 @@ class TargetModel:
             model.base_model.layers = nn.ModuleList()
         if packed:
             pack_linears(model)
-        packed_kinds = (HalfPackedLinear, NativeLinear)
-        sizes = [layer.itemsize for layer in model.modules() if isinstance(layer, packed_kinds)]
-        self.weight_itemsize = min(sizes, default=self.dtype.itemsize)
+        self.weight_itemsize = packed_itemsize(model, self.dtype)
         self.logits = output_function(model, self.output_weight)
         self.stop_ids = stop_ids(model, tokenizer)
         self.max_positions, positions_notice = readable_positions(self.config)

@@ -69,6 +69,7 @@ class Pass(ctypes.Structure):
     """As `Pass` in decoder.c."""
 
     _fields_ = [
+        ("decoder", ctypes.POINTER(Decoder)),
         *((name, _Long) for name in ("rows", "length", "capacity")),
         *((name, _Pointer) for name in ("hidden", "cos", "sin", "visible", "cache")),
         *((name, _Pointer) for name in ("joint", "attended", "gated", "own")),
@@ -86,7 +87,7 @@ class Head(ctypes.Structure):
         ("eps", ctypes.c_float),
         ("scaling", ctypes.c_float),
         *((name, _Long) for name in ("hidden", "inner", "experts", "heads", "kv_heads", "head_dim")),
-        *((name, _Long) for name in ("gated", "contrastive")),
+        *((name, _Long) for name in ("summed", "contrastive")),
     ]
 
 
@@ -94,11 +95,17 @@ class HeadPass(ctypes.Structure):
     """As `HeadPass` in head.c."""
 
     _fields_ = [
+        ("head", ctypes.POINTER(Head)),
         *((name, _Long) for name in ("rows", "length", "capacity")),
         *((name, _Pointer) for name in ("input", "cos", "sin", "visible", "keys", "values")),
         *((name, _Pointer) for name in ("stream", "joint", "attended", "activity", "outputs", "router")),
         *((name, _Pointer) for name in ("features", "contrast", "own")),
     ]
+
+
+def address(tensor: torch.Tensor | None) -> int | None:
+    """Where a tensor's numbers lie; None for none."""
+    return None if tensor is None else tensor.data_ptr()
 
 
 def library() -> ctypes.CDLL | None:
@@ -178,15 +185,14 @@ def _loaded(path: Path) -> ctypes.CDLL:
         *[_Pointer, _Pointer, _Pointer, _Long],
     ]
     library.jakiro_columns.argtypes = [_Pointer, _Long, _Long, _Pointer, _Long, _Pointer]
-    library.jakiro_decode.argtypes = [ctypes.POINTER(Decoder), ctypes.POINTER(Pass), _Long]
-    library.jakiro_draft.argtypes = [ctypes.POINTER(Head), ctypes.POINTER(HeadPass), _Long]
+    library.jakiro_decode.argtypes = [ctypes.POINTER(Pass), _Long]
+    library.jakiro_draft.argtypes = [ctypes.POINTER(HeadPass), _Long]
     return library
 
 
 def _openmp() -> ctypes.CDLL:
     """The OpenMP that torch brings, whatever its wheel calls the file; it is loaded already."""
-    libraries = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*"))
-    beside = sorted((Path(torch.__file__).parent.parent / "torch.libs").glob("libgomp*"))
-    for path in (*libraries, *beside):
-        return ctypes.CDLL(str(path))
-    return ctypes.CDLL(None)
+    package = Path(torch.__file__).parent
+    folders = (package / "lib", package.parent / "torch.libs")
+    path = next((str(path) for folder in folders for path in sorted(folder.glob("libgomp*"))), None)
+    return ctypes.CDLL(path)

@@ -37,9 +37,14 @@ static inline vec from_half(const uint16_t *source) {
 
 static inline vec from_float(const float *source) { return *(const vec *)source; }
 
-static inline vec smaller(vec a, vec b) { return (vec)(((ints)a & (a < b)) | ((ints)b & ~(a < b))); }
+static inline int64_t at_most(int64_t count, int64_t most) { return count < most ? count : most; }
 
-static inline vec larger(vec a, vec b) { return (vec)(((ints)a & (a > b)) | ((ints)b & ~(a > b))); }
+/* Lane by lane the first where the mask says so, else the second. */
+static inline vec either(ints mask, vec first, vec second) { return (vec)(((ints)first & mask) | ((ints)second & ~mask)); }
+
+static inline vec smaller(vec a, vec b) { return either(a < b, a, b); }
+
+static inline vec larger(vec a, vec b) { return either(a > b, a, b); }
 
 /* e^x within two units in the last place, for x from -87 to 88: 2^n times Taylor's series on at most ln 2 / 2. */
 static inline vec exponential(vec x) {
@@ -76,6 +81,17 @@ static inline float highest_of(vec x) {
     for (int lane = 1; lane < LANES; lane++)
         if (x[lane] > highest) highest = x[lane];
     return highest;
+}
+
+static inline double sum_of(doubles x) {
+    double sum = 0;
+    for (int lane = 0; lane < DOUBLES; lane++) sum += x[lane];
+    return sum;
+}
+
+/* e^(x - highest), and 0 where x is nothing, the value that stands for no number at all. */
+static inline vec weight_of(vec x, float highest, float nothing) {
+    return (vec)((ints)exponential(x - highest) & (x > nothing));
 }
 
 /* Rows become columns. Lanes of two rows change places at distances 1, 2, 4, …; indices from LANES on are the second's. */
