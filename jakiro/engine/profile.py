@@ -22,6 +22,7 @@ from jakiro.drafting.base import Drafter, Kept, Method, Prompt, TreeLimits
 from jakiro.engine.costs import NODE_BUCKETS, DeviceProfile
 from jakiro.engine.runner import Runner, SlicedRunner
 from jakiro.graphs.pool import Lanes
+from jakiro.methods.plain import PlainDrafter
 from jakiro.system import num_cores, processor_name, write_atomically
 from jakiro.target.model import TargetModel
 
@@ -144,7 +145,8 @@ def _measured(
         runner = SlicedRunner(target, sampling, CONTEXT_TOKENS + rows)
     else:
         sizes = lanes.tree_sizes
-        runner, release = lanes.borrow(drafter, sampling, bounds, sizes, CONTEXT_TOKENS, sampling.max_new_tokens)
+        whose, length = drafter or PlainDrafter(), sampling.max_new_tokens
+        runner, release = lanes.borrow(whose, sampling, bounds, sizes, CONTEXT_TOKENS, length)
     try:
         near = _Timings(target, runner, drafter, CONTEXT_TOKENS, TreeLimits(bounds, sizes))
         length = min(FAR_TOKENS, target.max_positions - rows)
