@@ -155,22 +155,22 @@ def _smoke_run(target: str | None, head: str | None, device: str | None, dtype: 
     """Loads the pair, says what loading says, and compares drafted with plain decoding."""
     from jakiro.config import SamplingParams, TreeConfig
     from jakiro.generator import JakiroGenerator
+    from jakiro.methods import DEFAULT, PLAIN
 
     generator = JakiroGenerator.from_pretrained(target, head, device, dtype)
     yield from (Finding("notice", notice) for notice in generator.notices)
     sampling, traces = SamplingParams(max_new_tokens=SMOKE_TOKENS), {}
-    for method in ("autoregressive", "jakiro") if generator.drafter else ("autoregressive",):
-        stream = generator.stream(SMOKE_PROMPT, sampling, method=method, tree=TreeConfig(nodes=16))
+    for method in (PLAIN, DEFAULT) if generator.head else (PLAIN,):
+        stream = generator.stream(SMOKE_PROMPT, sampling, method=method.name, tree=TreeConfig(nodes=16))
         deadline = time.monotonic() + SMOKE_SECONDS
         for _ in stream:
             if time.monotonic() > deadline:
                 stream.close()
-        trace = traces[method] = stream.trace
+        trace = traces[method.name] = stream.trace
         count = len(trace.token_ids)
-        tau = f", τ {trace.tau:.2f}" if method == "jakiro" and trace.steps else ""
+        tau = f", τ {trace.tau:.2f}" if method is not PLAIN and trace.steps else ""
         speed = f", {trace.tokens_per_second:.1f} tokens/s" if trace.steps else ""
-        name = "plain decoding" if method == "autoregressive" else "with the head"
-        yield Finding("run", f"{name}: {count} token{'' if count == 1 else 's'}{speed}{tau}")
+        yield Finding("run", f"{method.title}: {count} token{'' if count == 1 else 's'}{speed}{tau}")
     if len(traces) == 2:
         yield _same_text(*(trace.token_ids for trace in traces.values()))
 

@@ -37,4 +37,5 @@ METHOD = Method(
     needs=Needs(),
     load=lambda resources: PlainDrafter(),
     aliases=("plain",),
+    drafts=False,
 )
