@@ -48,7 +48,7 @@ class JakiroGenerator:
         self.target, self.head, self.lanes = resources.target, resources.head_info, lanes
         self.notices = list(notices)
         self._resources, self._drafters = resources, dict(drafters or {})
-        self._folder, self._profiles = profiles, {}
+        self._folder, self._profiles, self._known_profile = profiles, {}, None
         self._under = {self.target.numerics: self}
         self.tokenizer = self.target.tokenizer
         self.token_text = TokenText(self.target.tokenizer)
@@ -107,7 +107,8 @@ class JakiroGenerator:
         """
         if numerics not in self._under:
             other = copy.copy(self)
-            other.target, other._profiles = self.target.with_numerics(numerics), {}
+            other.target = self.target.with_numerics(numerics)
+            other._profiles, other._known_profile = {}, None
             other._resources = replace(self._resources, target=other.target)
             if self.lanes is not None:
                 other.lanes = self.lanes.for_target(other.target)
@@ -161,10 +162,12 @@ class JakiroGenerator:
     @profile.setter
     def profile(self, known: DeviceProfile) -> None:
         """Takes costs that another process measured on the same kind of device, so that nothing is measured here."""
-        self._profiles[DEFAULT.name] = known
+        self._known_profile = known
 
     def profile_of(self, method: Method) -> DeviceProfile | None:
         """This device's costs under a method; None where nothing is measured, or trees cannot be scored."""
+        if self._known_profile is not None:
+            return self._known_profile
         if method.name not in self._profiles and self._folder is not None and not self.target.chains_only:
             profiler = Profiler(self.target, self._folder, self.lanes)
             self._profiles[method.name] = profiler.profile(method, self.drafter(method))

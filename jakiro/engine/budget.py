@@ -115,27 +115,37 @@ class TreeBudget:
         why = "Probe: a draft now and then shows whether drafting pays again."
         return TreeChoice(best.levels, best.nodes, why, best.expected_tokens, best.expected_ms, best.curve)
 
-    def observe(self, choice: TreeChoice, outcome: Outcome, draft_ms: float, verify_ms: float, other_ms: float) -> None:
+    def observe(
+        self,
+        choice: TreeChoice,
+        expected: Sequence[Sequence[float]],
+        accepted: int,
+        draft_ms: float,
+        verify_ms: float,
+        other_ms: float,
+    ) -> None:
         """Takes what a step's read brought.
 
         Args:
             choice: what `choose` gave.
+            expected: per number of levels 1, 2, …, per bucket: expected accepted tokens of that tree; empty for a
+                root-only step.
+            accepted: accepted draft tokens.
             draft_ms, verify_ms, other_ms: the step's time for the draft, for the target's pass, and for neither.
         """
         self._other_ms = _running_mean(self._other_ms, other_ms) if self._other_ms else other_ms
         self._verify_pace = _followed(self._verify_pace, verify_ms, self.profile.verify(choice.nodes, self._context))
-        if choice.levels == 0 or len(outcome.token_ids) == 1:
+        if choice.levels == 0 or not expected:
             self._ms_since_probe += choice.expected_ms
             return
         self._draft_pace = _followed(self._draft_pace, draft_ms, self.profile.draft(choice.levels, self._context))
-        promised = outcome.forecast or accepted_within(outcome, choice.levels, self.buckets)
-        for levels, row in enumerate(promised, start=1):
+        for levels, row in enumerate(expected, start=1):
             for nodes, value in zip(self.buckets, row, strict=False):
                 before = self._expected.get((levels, nodes), value)
                 self._expected[levels, nodes] = MEMORY * before + (1 - MEMORY) * value
-        hoped = promised[choice.levels - 1]
+        hoped = expected[choice.levels - 1]
         self._hoped = 0.95 * self._hoped + hoped[min(self._bucket_index(choice.nodes), len(hoped) - 1)]
-        self._accepted = 0.95 * self._accepted + len(outcome.accepted_path)
+        self._accepted = 0.95 * self._accepted + accepted
         self._judge()
 
     def _judge(self) -> None:

@@ -17,7 +17,7 @@ from jakiro.core.noise import KeyedNoise
 from jakiro.core.sampling import choose
 from jakiro.core.verify import Outcome
 from jakiro.drafting.base import Drafter, DraftSession, Kept, Method, Prompt, Proposal, TreeLimits
-from jakiro.engine.budget import TreeBudget, TreeChoice
+from jakiro.engine.budget import TreeBudget, TreeChoice, accepted_within
 from jakiro.engine.clock import StepClock
 from jakiro.engine.costs import DeviceProfile
 from jakiro.engine.recorder import nodes_from
@@ -172,7 +172,8 @@ class Stream:
         clock.mark()
         draft_ms, verify_ms, other_ms = clock.spans_ms()
         if choice is not None:
-            self._budget.observe(choice, outcome, draft_ms, verify_ms, other_ms)
+            expected, accepted = self._expected(choice, outcome), len(outcome.accepted_path)
+            self._budget.observe(choice, expected, accepted, draft_ms, verify_ms, other_ms)
         return Step(
             index=len(self.trace.steps),
             nodes=nodes,
@@ -193,6 +194,12 @@ class Stream:
             return None
         context = self.trace.header.num_prompt_tokens + self._committed - 1
         return self._budget.choose(self._session.free_estimates(), context)
+
+    def _expected(self, choice: TreeChoice, outcome: Outcome) -> list[list[float]]:
+        """Accepted tokens expected of trees by levels and sizes, or what smaller trees would have accepted."""
+        if outcome.forecast or len(outcome.token_ids) == 1:
+            return outcome.forecast
+        return accepted_within(outcome, choice.levels, self._sizes)
 
     def _propose(self, choice: TreeChoice | None) -> Proposal:
         """A proposal with a tree: the session's, or the root alone."""
