@@ -26,9 +26,11 @@ from jakiro.config import DraftConfig, SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import DraftTree
 from jakiro.drafting.base import Drafter, DraftSession, Kept, Prompt, Proposal, Proposer, Resources, TreeLimits
+from jakiro.drafting.merged import MergedDrafter
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.jakiro import JakiroHead
-from jakiro.methods import DEFAULT
+from jakiro.methods import DEFAULT, WITH_COPIES
+from jakiro.methods.prompt_lookup import PromptLookupDrafter
 from jakiro.target.model import TargetModel
 from jakiro.trace import Step, pooled_tau
 
@@ -172,7 +174,8 @@ def scripted_generator(
     """A tiny target with the scripted drafter."""
     drafter = ScriptedDrafter(tiny_model(seed, dtype, vocab_size), error_rate)
     target = tiny_target(seed, dtype, numerics, vocab_size)
-    return JakiroGenerator(Resources(target), {DEFAULT.name: drafter})
+    copying = MergedDrafter(drafter, PromptLookupDrafter())
+    return JakiroGenerator(Resources(target), {DEFAULT.name: drafter, WITH_COPIES.name: copying})
 
 
 def prompt_ids(text: str) -> list[int]:
@@ -214,11 +217,11 @@ class ScriptedDrafter(Drafter):
     """Proposes the target's own choice, computed slowly, and errs at a known rate; wrong siblings branch off."""
 
     proposers = (Proposer("script", "Script", "Knows the answer and errs at a known rate."),)
-    info = {"name": "script", "sha256": None}
 
     model: nn.Module
     error_rate: float
     seed: int = 0
+    info: dict = field(default_factory=lambda: {"name": "script", "sha256": None})
     _choices: dict = field(default_factory=dict)
 
     def choice(self, ids: list[int], sampling: SamplingParams) -> int:
@@ -343,3 +346,13 @@ class PassRecorder:
         rows = [logits[[0, *step.accepted_path]] for logits, step in zip(self.passes, steps, strict=True)]
         self.passes.clear()
         return torch.cat(rows)
+
+
+def kept(ids: Tensor, features: Tensor) -> Kept:
+    """What a step committed, told to a session without a step."""
+    return Kept(ids.tolist(), ids, features)
+
+
+def prompt_of(ids: Tensor, features: Tensor) -> Prompt:
+    """The beginning of an answer, told to a drafter without a target."""
+    return Prompt(ids.tolist(), ids, features)

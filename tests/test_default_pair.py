@@ -10,10 +10,11 @@ import pytest
 import torch
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.drafting.base import HeadDrafter
+from jakiro.drafting.base import Resources
 from jakiro.engine.costs import DeviceProfile
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.checkpoint import file_sha256, load_head, weights_file
+from jakiro.methods import DEFAULT
 from jakiro.system import assets_folder
 from jakiro.text import encode_messages
 from jakiro.trace import first_difference
@@ -123,7 +124,8 @@ def test_bfloat16_writes_plain_decoding_s_text(bfloat16, monkeypatch, capsys):
 def test_the_tree_that_sizes_itself_writes_plain_decoding_s_text(float32):
     """With costs that are given, because measuring them here would leave what a busy machine measured in the cache."""
     costs = DeviceProfile(((1, 36.0), (8, 41.0), (16, 48.0), (32, 61.0)), ((1, 3.0), (5, 12.0)), width=8)
-    generator = JakiroGenerator(float32.target, float32.drafter, float32.head, measure=lambda _: costs)
+    generator = JakiroGenerator(Resources(float32.target), {DEFAULT.name: float32.drafter(DEFAULT)})
+    generator.profile = costs
     sampling = settings_of(SAMPLINGS["nucleus"], 24)
     trace = generator.run(PROMPTS[0], sampling)
     assert trace.header.tree["policy"] == "auto"
@@ -142,9 +144,8 @@ def test_every_shipped_head_writes_the_target_s_text(float32):
         assert head.config.target_sha256 == target.sha256
         head.bind(target.embedding, target.output_weight)
         head.pack("int8")
-        generator = JakiroGenerator(
-            target, HeadDrafter(head), {"name": name, "sha256": file_sha256(weights_file(pair.head_path))}
-        )
+        info = {"name": name, "sha256": file_sha256(weights_file(pair.head_path))}
+        generator = JakiroGenerator(Resources(target, head, info))
         steps = []
         for sampling in SAMPLINGS.values():
             sampling = settings_of(sampling, 32)

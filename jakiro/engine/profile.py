@@ -65,7 +65,7 @@ class Profiler:
         if not method.drafts:
             return passes
         info = drafter.info or {}
-        key |= {"method": method.name, "head": info.get("sha256"), "draft_precision": info.get("precision")}
+        key = key | {"method": method.name, "head": info.get("sha256"), "draft_precision": info.get("precision")}
         drafts = self._kept_or(key, partial(measure_drafts, self.target, drafter, key, self.lanes))
         return replace(passes, draft_ms=drafts.draft_ms, draft_slopes=drafts.draft_slopes, width=drafts.width, key=key)
 
