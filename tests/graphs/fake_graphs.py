@@ -6,11 +6,11 @@ As with the real ones, nothing of Python runs again at replay: a value that was 
 from contextlib import contextmanager
 
 import torch
-from tests.test_meta_device import READING_OPERATIONS, ReadCounter
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from jakiro.graphs.capture import GraphedPass
+from tests.engine.test_meta_device import READING_OPERATIONS, ReadCounter
 
 
 class Recorder(TorchDispatchMode):

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.test_meta_device import REPETITIVE, SAMPLINGS, meta_by_default
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.engine.budget import DeviceProfile, TreeBudget
@@ -13,6 +12,7 @@ from jakiro.engine.clock import StepClock
 from jakiro.engine.profile import measure
 from jakiro.graphs.capture import WARM_UPS, GraphedPass, Graphs
 from jakiro.zoo.loading import lanes_for
+from tests.engine.test_meta_device import REPETITIVE, SAMPLINGS, meta_by_default
 from tests.graphs.fake_graphs import FakeCuda
 from tests.graphs.static import bucketed_target, in_lanes, shape_of, static_generator
 from tests.support import TREE, tiny_generator

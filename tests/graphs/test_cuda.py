@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.test_meta_device import REPETITIVE, SAMPLINGS
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import HeadDrafter
@@ -16,6 +15,7 @@ from jakiro.engine.profile import measure
 from jakiro.generator import JakiroGenerator
 from jakiro.graphs.lane import Lane
 from jakiro.graphs.pool import Lanes
+from tests.engine.test_meta_device import REPETITIVE, SAMPLINGS
 from tests.graphs.static import shape_of
 from tests.support import (
     TREE,

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from tests.test_meta_device import REPETITIVE, SAMPLINGS, meta_by_default, reads_of_steps
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.generator import JakiroGenerator
 from jakiro.graphs.cache import columns_for
+from tests.engine.test_meta_device import REPETITIVE, SAMPLINGS, meta_by_default, reads_of_steps
 from tests.graphs.static import (
     COSTS,
     SMALL_COLUMNS,

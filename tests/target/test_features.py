@@ -4,12 +4,12 @@ import copy
 
 import pytest
 import torch
-from tests.test_families import family_model
 
 from jakiro.heads.checkpoint import misfits
 from jakiro.target.features import features_of
 from jakiro.target.model import TargetModel
 from tests.support import DEVICE, HIDDEN_SIZE, byte_tokenizer, prompt_ids, tiny_head, tiny_model, tiny_target, tree_of
+from tests.target.test_families import family_model
 
 LAYERS = (1, 3)
 

@@ -4,11 +4,11 @@ import threading
 import time
 
 import pytest
-from tests.app.test_page_worker import asking
 
 from app.devices.remote import FAILED, follow, with_failures
 from app.words import page as words
 from tests.app.fake import FakeGenerator
+from tests.app.serving.test_worker import asking
 
 
 def events_then(error: Exception):
