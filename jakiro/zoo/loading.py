@@ -20,7 +20,7 @@ from jakiro.heads.jakiro import JakiroHead, known_precision
 from jakiro.system import cache_folder
 from jakiro.target.families import refuse_what_cannot_work
 from jakiro.target.model import NUMERICS, TargetModel
-from jakiro.zoo import placement
+from jakiro.zoo import placement, weights
 from jakiro.zoo import table as zoo
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -32,7 +32,7 @@ class ReadPair:
 
     Attributes:
         names: what the zoo calls target and head.
-        model, tokenizer, sha256: as `zoo.load_target` gives them.
+        model, tokenizer, sha256: as `weights.load_target` gives them.
         head: the draft head, or None.
         numerics: "exact" or "fast".
         draft_precision: how the head's matrices are packed on a CPU; see `JakiroHead.pack`.
@@ -88,7 +88,7 @@ def read_pair(
     bits = placement.BITS.get(dtype)
     chosen_dtype = choose_dtype(None if bits else dtype, chosen_device)
     pair = zoo.resolve(target, head)
-    config = zoo.load_config(pair.target_name)
+    config = weights.load_config(pair.target_name)
     refuse_what_cannot_work(config)
     draft_head = None
     if pair.head_path is not None:
@@ -104,7 +104,7 @@ def read_pair(
         bits,
         cache_folder() / "offload",
     )
-    model, tokenizer, sha256 = zoo.load_target(pair.target_name, place.device, chosen_dtype, **place.options)
+    model, tokenizer, sha256 = weights.load_target(pair.target_name, place.device, chosen_dtype, **place.options)
     return ReadPair(pair, model, tokenizer, sha256, draft_head, numerics, draft_precision)
 
 
