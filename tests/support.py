@@ -22,12 +22,13 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from jakiro.config import DraftConfig, SamplingParams, TreeConfig
+from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.sampling import KeyedNoise
 from jakiro.core.tree import BRANCH_CONTEXT, DraftTree
 from jakiro.drafting.base import HeadDrafter
 from jakiro.drafting.merged import Chain
 from jakiro.generator import JakiroGenerator
+from jakiro.heads.config import DraftConfig
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.target.model import TargetModel
 from jakiro.trace import Step, pooled_tau

@@ -13,7 +13,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from jakiro.config import DraftConfig
+from jakiro.heads.config import DraftConfig
 from jakiro.heads.foreign import from_official, rope_of
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.system import atomic_file, write_atomically

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from jakiro.config import DraftConfig
 from jakiro.heads.compiled import NativeHeadLayer
+from jakiro.heads.config import DraftConfig
 from jakiro.heads.fused import LeanHeadLayer
 from jakiro.heads.layers import HeadCache, HeadLayer, rotary_embedding
 from jakiro.kernels.linear import native_works, packed_linear, packing_works

@@ -8,8 +8,8 @@ from transformers import AutoConfig
 
 from jakiro.cli import main as cli
 from jakiro.cli.doctor import examine
-from jakiro.config import DraftConfig
 from jakiro.heads.checkpoint import CONFIG_NAME, WEIGHTS_NAME, save_head
+from jakiro.heads.config import DraftConfig
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.zoo import placement, weights
 from tests.support import byte_tokenizer, tiny_head, tiny_model, tiny_target

@@ -7,11 +7,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from jakiro.config import DraftConfig, SamplingParams, TreeConfig
+from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.sampling import KeyedNoise
 from jakiro.core.tree import ancestor_mask
 from jakiro.drafting.base import HeadDrafter
 from jakiro.heads.checkpoint import fill_head
+from jakiro.heads.config import DraftConfig
 from jakiro.heads.jakiro import JakiroHead
 
 DATA = Path(__file__).parents[1] / "data"
