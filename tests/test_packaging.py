@@ -109,7 +109,7 @@ sys.path += {[str(tmp_path), str(ROOT)]!r}
 import app, jakiro
 for package in (app, jakiro):
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-        if ".ray_" not in module.name and not module.name.endswith("__main__"):
+        if not module.name.startswith("app.devices.ray_") and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
 from app.devices import local as local_device
 from app.page import build as page
