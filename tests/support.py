@@ -22,12 +22,13 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from jakiro.config import DraftConfig, SamplingParams, TreeConfig
+from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import DraftTree
 from jakiro.drafting.base import Drafter, DraftSession, Kept, Prompt, Proposal, Proposer, Resources, TreeLimits
 from jakiro.drafting.merged import MergedDrafter
 from jakiro.generator import JakiroGenerator
+from jakiro.heads.config import DraftConfig
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.methods import DEFAULT, WITH_COPIES
 from jakiro.methods.prompt_lookup import PromptLookupDrafter

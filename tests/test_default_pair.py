@@ -19,6 +19,7 @@ from jakiro.system import assets_folder
 from jakiro.text import encode_messages
 from jakiro.trace import first_difference
 from jakiro.zoo import table as zoo
+from jakiro.zoo import weights
 from jakiro.zoo.loading import cpu_computes_bfloat16
 from tests.support import DEVICE, PassRecorder, assert_drafting_took_part
 
@@ -102,7 +103,7 @@ def test_float32_writes_plain_decoding_s_text_and_greedily_that_of_stock_transfo
     report(capsys, float32, divergences)
     assert not divergences
     assert_drafting_took_part(steps)
-    stock, tokenizer, _ = zoo.load_target(zoo.DEFAULT_TARGET, DEVICE, torch.float32)
+    stock, tokenizer, _ = weights.load_target(zoo.DEFAULT_TARGET, DEVICE, torch.float32)
     for prompt in PROMPTS:
         ids = torch.tensor([encode_messages(tokenizer, prompt)], device=DEVICE)
         with torch.inference_mode():

@@ -113,7 +113,7 @@ for package in (app, jakiro):
             importlib.import_module(module.name)
 from app.devices import local as local_device
 from app.page import build as page
-build.build(local.LocalDevice(object))
+page.build(local_device.LocalDevice(object))
 """
     result = subprocess.run([sys.executable, "-I", "-S", "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr

@@ -1,12 +1,13 @@
-"""Files that are never read half written, and what packages are installed."""
+"""Folders, files that are never read half written, and what packages are installed."""
 
 import platform
 import threading
+from pathlib import Path
 
 import pytest
 
 import jakiro
-from jakiro.system import atomic_file, package_versions, write_atomically
+from jakiro.system import atomic_file, cache_folder, package_versions, write_atomically
 
 
 def test_a_file_is_written_whole_and_its_folder_made(tmp_path):
@@ -43,6 +44,16 @@ def test_of_threads_that_write_the_same_file_the_last_one_wins(tmp_path):
         thread.join()
     assert path.read_text() in ("a" * 1000, "b" * 1000)
     assert [each.name for each in tmp_path.iterdir()] == ["same.txt"]
+
+
+def test_the_cache_follows_the_environment(monkeypatch):
+    monkeypatch.setenv("JAKIRO_CACHE", "/somewhere")
+    assert cache_folder() == Path("/somewhere")
+    monkeypatch.delenv("JAKIRO_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
+    assert cache_folder() == Path("/caches/jakiro")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert cache_folder() == Path.home() / ".cache" / "jakiro"
 
 
 def test_versions_are_named_also_of_what_is_not_installed():

@@ -14,6 +14,7 @@ from importlib.metadata import version
 from jakiro.system import assets_folder, cache_folder, num_cores
 from jakiro.trace import first_difference
 from jakiro.zoo import table as zoo
+from jakiro.zoo import weights
 from jakiro.zoo.embedded import embedded_folder, wheel_is_installed
 
 
@@ -60,7 +61,7 @@ def _default_target() -> Finding:
     what = f"target {zoo.DEFAULT_TARGET}"
     folder = embedded_folder()
     if (folder / "config.json").is_file():
-        sha256 = zoo.weights_sha256(folder)
+        sha256 = weights.weights_sha256(folder)
         expected = zoo.ENTRIES[zoo.DEFAULT_TARGET].target_sha256
         same = "the expected weights" if sha256 == expected else f"other weights than expected; delete {folder}"
         return Finding(what, f"ready, {sha256[:12]}…, {same}", ok=sha256 == expected)
@@ -111,7 +112,7 @@ def examine(
         pair = zoo.resolve(target, head)
         yield Finding(asking, f"target {pair.target_name}, head {pair.head_name or 'none'}")
         asking = "target"
-        config = zoo.load_config(pair.target_name)
+        config = weights.load_config(pair.target_name)
         refuse_what_cannot_work(config)
         yield Finding(asking, _sizes(config.get_text_config()))
         if pair.head_path is not None:

@@ -1,7 +1,7 @@
 """Draft heads on disk: config.json, float16 safetensors, and a loader that names what does not fit.
 
 Tensor names are those of the official checkpoints; the target's embedding and output rows are never stored. Foreign
-checkpoints come in through `official.py`; whether a head belongs to a target is asked here, from the configs alone.
+checkpoints come in through `foreign.py`; whether a head belongs to a target is asked here, from the configs alone.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from jakiro.config import DraftConfig
+from jakiro.heads.config import DraftConfig
 from jakiro.heads.foreign import from_official, rope_of
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.system import atomic_file, write_atomically

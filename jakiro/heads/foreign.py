@@ -7,7 +7,7 @@ with `strict=False` and only prints what did not fit.
 
 from torch import Tensor
 
-from jakiro.config import DraftConfig
+from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import rotary_embedding
 
 _REQUIRED = ("hidden_size", "num_attention_heads", "vocab_size", "intermediate_size")

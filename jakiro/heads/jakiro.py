@@ -9,8 +9,8 @@ from functools import reduce
 import torch
 from torch import Tensor, nn
 
-from jakiro.config import DraftConfig
 from jakiro.heads.compiled import NativeHeadLayer
+from jakiro.heads.config import DraftConfig
 from jakiro.heads.fused import LeanHeadLayer
 from jakiro.heads.layers import HeadCache, HeadLayer, HeadOutput, rotary_embedding
 from jakiro.kernels.linear import native_works, packed_linear, packing_works

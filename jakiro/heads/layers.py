@@ -11,7 +11,7 @@ from torch.nn import functional
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, LlamaRotaryEmbedding, apply_rotary_pos_emb
 
-from jakiro.config import DraftConfig
+from jakiro.heads.config import DraftConfig
 
 
 class HeadOutput(NamedTuple):

@@ -18,7 +18,7 @@ from jakiro.methods import DEFAULT, PLAIN
 from jakiro.system import cache_folder
 from jakiro.target.families import refuse_what_cannot_work
 from jakiro.target.model import NUMERICS, TargetModel
-from jakiro.zoo import placement
+from jakiro.zoo import placement, weights
 from jakiro.zoo import table as zoo
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -53,7 +53,7 @@ class ReadPair:
 
     Attributes:
         names: what the zoo calls target and head.
-        model, tokenizer, sha256: as `zoo.load_target` gives them.
+        model, tokenizer, sha256: as `weights.load_target` gives them.
         head: the draft head, or None.
         options: as they were given, numerics and draft precision filled in.
     """
@@ -118,7 +118,7 @@ def read_pair(options: LoadOptions) -> ReadPair:
     bits = placement.BITS.get(options.dtype)
     chosen_dtype = choose_dtype(None if bits else options.dtype, chosen_device)
     pair = zoo.resolve(options.target, options.head)
-    config = zoo.load_config(pair.target_name)
+    config = weights.load_config(pair.target_name)
     refuse_what_cannot_work(config)
     draft_head = None
     if pair.head_path is not None:
@@ -134,7 +134,7 @@ def read_pair(options: LoadOptions) -> ReadPair:
         bits,
         cache_folder() / "offload",
     )
-    model, tokenizer, sha256 = zoo.load_target(pair.target_name, place.device, chosen_dtype, **place.options)
+    model, tokenizer, sha256 = weights.load_target(pair.target_name, place.device, chosen_dtype, **place.options)
     options = replace(options, numerics=numerics, draft_precision=draft_precision)
     return ReadPair(pair, model, tokenizer, sha256, draft_head, options)
 

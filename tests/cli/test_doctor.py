@@ -8,11 +8,10 @@ from transformers import AutoConfig
 
 from jakiro.cli import main as cli
 from jakiro.cli.doctor import examine
-from jakiro.config import DraftConfig
 from jakiro.heads.checkpoint import CONFIG_NAME, WEIGHTS_NAME, save_head
+from jakiro.heads.config import DraftConfig
 from jakiro.heads.jakiro import JakiroHead
-from jakiro.zoo import placement
-from jakiro.zoo import table as zoo
+from jakiro.zoo import placement, weights
 from tests.support import byte_tokenizer, tiny_head, tiny_model, tiny_target
 
 
@@ -126,7 +125,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_the_cause_of_a_broken_pair_is_named_without_reading_the_target(name, pair, monkeypatch):
-    monkeypatch.setattr(zoo, "load_target", lambda *a, **k: pytest.fail("the target's weights were read"))
+    monkeypatch.setattr(weights, "load_target", lambda *a, **k: pytest.fail("the target's weights were read"))
     break_it, what, words = BROKEN[name]
     break_it(pair)
     last = report(pair)[-1]

@@ -14,6 +14,7 @@ from jakiro.cli import main as cli
 from jakiro.cli.race_view import race_table
 from jakiro.trace import Trace
 from jakiro.zoo import table as zoo
+from jakiro.zoo import weights
 from tests.bench.scripted import ScriptedGenerator, trace
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -166,7 +167,7 @@ def test_stopping_keeps_what_was_decoded(generator, capsys, monkeypatch, tmp_pat
 
 
 def test_doctor_reports_without_loading_a_model(capsys, monkeypatch):
-    monkeypatch.setattr(zoo, "load_target", lambda *arguments: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(weights, "load_target", lambda *arguments: pytest.fail("a model was loaded"))
     code, out, _ = run(capsys, "doctor")
     assert code in (0, 1)
     assert "target smollm2-135m-instruct" in out and "96 of our own" in out
@@ -184,7 +185,7 @@ def test_doctor_names_a_head_for_other_weights(tmp_path, monkeypatch):
 
 
 def test_the_command_line_starts_without_torch():
-    code = "import sys; from jakiro import cli; print('torch' in sys.modules, 'transformers' in sys.modules)"
+    code = "import sys; import jakiro.cli.main; print('torch' in sys.modules, 'transformers' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
     assert result.stdout.split() == ["False", "False"]
 

@@ -7,11 +7,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from jakiro.config import DraftConfig, SamplingParams, TreeConfig
+from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import ancestor_mask
 from jakiro.drafting.base import TreeLimits
 from jakiro.heads.checkpoint import fill_head
+from jakiro.heads.config import DraftConfig
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.methods.jakiro import HeadDrafter
 from tests.support import kept, prompt_of

@@ -6,10 +6,11 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from jakiro.config import DraftConfig, SamplingParams, TreeConfig
+from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import HeadDrafter
 from jakiro.drafting.limited import LimitedDrafter
 from jakiro.generator import JakiroGenerator
+from jakiro.heads.config import DraftConfig
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.target.families import refuse_what_cannot_work
 from jakiro.target.model import TargetModel

@@ -8,8 +8,7 @@ import torch
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.heads.checkpoint import save_head
 from jakiro.target.model import TargetModel
-from jakiro.zoo import placement
-from jakiro.zoo import table as zoo
+from jakiro.zoo import placement, weights
 from jakiro.zoo.loading import load_generator
 from tests.support import byte_tokenizer, prompt_ids, reference_answer, tiny_head, tiny_model
 
@@ -48,7 +47,7 @@ def test_a_model_split_between_memory_and_disk_writes_the_same_text(saved, free,
 
 def test_a_model_too_large_for_its_device_is_refused_with_both_numbers(saved, own_cache, monkeypatch):
     monkeypatch.setattr(placement, "free_memory", lambda device: 500_000)
-    monkeypatch.setattr(zoo, "load_target", lambda *a, **k: pytest.fail("weights were read"))
+    monkeypatch.setattr(weights, "load_target", lambda *a, **k: pytest.fail("weights were read"))
     with pytest.raises(ValueError, match=r"needs about 2\.\d MB in float32 .* cpu has 0\.5 MB free; choose a smaller"):
         load_generator(str(saved[1] / "target"), "none", "cpu", "float32", None)
 

@@ -19,6 +19,7 @@ from jakiro.training.commands.options import Device, Target, Threads, set_up
 from jakiro.training.data.answers import AnswerFolder
 from jakiro.training.measure.evaluation import ALL, Score, experts_on, scores
 from jakiro.zoo import table as zoo
+from jakiro.zoo import weights
 from jakiro.zoo.loading import choose_device, choose_dtype
 
 DEFINITION = "τ = accepted draft tokens per step + 1 (the bonus token), pooled over steps, before any cut."
@@ -63,7 +64,7 @@ def evaluate(
     questions = load_questions(prompts, limit)
     pair = zoo.resolve(target, head)
     draft_head = load_head(pair.head_folder(), device, precision)
-    model, tokenizer, sha256 = zoo.load_target(pair.target_name, device, precision)
+    model, tokenizer, sha256 = weights.load_target(pair.target_name, device, precision)
     folder = AnswerFolder(
         model,
         tokenizer,

@@ -1,4 +1,4 @@
-"""Packed steps are small, and say nothing twice; what a browser reads of them is in `test_page_modules.py`."""
+"""Packed steps are small, and say nothing twice; what a browser reads of them is in `browser/test_modules.py`."""
 
 import json
 from dataclasses import replace
