@@ -106,8 +106,8 @@ class RecyclingSession(DraftSession):
     def _candidates(self, paths: tuple[tuple[int, int, int], ...]) -> tuple[Candidates, Tensor]:
         """The tree of ranks with the table's tokens in it, and each candidate's rank."""
         parents, ranks, depths = (torch.tensor(column, device=self.device) for column in zip(*paths, strict=True))
-        rates = torch.tensor([math.log(hit / tried) for hit, tried in zip(self.hits, self.tries, strict=True)])
-        rates = rates.to(self.device)
+        logs = [math.log(hit / tried) for hit, tried in zip(self.hits, self.tries, strict=True)]
+        rates = torch.tensor(logs, device=self.device)
         token_ids, scores = self.root, torch.zeros(1, device=self.device)
         start = 0
         for depth in range(1, paths[-1][2] + 1):
