@@ -85,16 +85,17 @@ def generate(
     trace: Annotated[Path | None, typer.Option(help="Write every step to this JSON file.")] = None,
 ) -> None:
     """Answer one prompt: the text to stdout as it comes, the numbers to stderr."""
-    from jakiro.methods import DEFAULT
+    from jakiro.methods import DEFAULT, method_named
     from jakiro.zoo.loading import LoadOptions
 
+    method = method_named(method or DEFAULT.name).name
     sampling = SamplingParams(temperature, top_p, top_k, seed, max_new_tokens)
     tree = _tree(nodes, depth, width)
     _check_prompt(prompt)
     if trace is not None and not trace.absolute().parent.is_dir():
         raise FileNotFoundError(f"There is no folder {trace.absolute().parent} for the trace.")
     generator = _load(LoadOptions(target, head, device, dtype, numerics, draft_precision, graphs))
-    stream = generator.stream(prompt, sampling, method=method or DEFAULT.name, tree=tree, raw=raw)
+    stream = generator.stream(prompt, sampling, method=method, tree=tree, raw=raw)
     _say_notices(generator)
     interrupted = False
     try:

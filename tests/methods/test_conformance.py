@@ -92,9 +92,8 @@ def test_a_draft_touches_neither_the_noise_nor_the_target_s_committed_rows(metho
         next(stream)
         runner = stream._runner
         length = runner.cache.length
-        rows = [
-            (layer.keys[:, :, :length].clone(), layer.values[:, :, :length].clone()) for layer in runner.cache.layers
-        ]
+        layers = runner.cache.layers
+        rows = [(layer.keys[:, :, :length].clone(), layer.values[:, :, :length].clone()) for layer in layers]
         noise = runner.noise_rows.rows(length + 1, 6).clone()
         for limits in (TreeLimits(FIXED), TreeLimits(FIXED, sizes=(4, 8, 18))):
             proposal = stream._session.propose(limits)

@@ -12,10 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 # Where names may stand: a method's own file, their registration, the words people read, and the words of old traces
 EXEMPT = {"jakiro/older_traces.py"}
 WORDS = ("app/words/",)
-# The package is called like its method
-PACKAGE = re.compile(
-    r"getLogger|prog_name|__version__|APPLICATION|sys\.modules|files\(|\"jakiro\.|package ==|_version\("
-)
+# The package, its logger and its folder in the user's cache are called like its method
+PACKAGE = re.compile(r'getLogger|prog_name|__version__|APPLICATION|package == "jakiro"|expanduser\(\) / "jakiro"')
 NAMES = {name for method in METHODS.values() for name in (method.name, *method.aliases)}
 
 
