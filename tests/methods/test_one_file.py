@@ -13,7 +13,9 @@ ROOT = Path(__file__).resolve().parents[2]
 EXEMPT = {"jakiro/older_traces.py"}
 WORDS = ("app/words/",)
 # The package, its logger and its folder in the user's cache are called like its method
-PACKAGE = re.compile(r'getLogger|prog_name|__version__|APPLICATION|package == "jakiro"|expanduser\(\) / "jakiro"')
+PACKAGE = re.compile(
+    r'getLogger|"jakiro\.training"|prog_name|__version__|APPLICATION|package == "jakiro"|expanduser\(\) / "jakiro"'
+)
 NAMES = {name for method in METHODS.values() for name in (method.name, *method.aliases)}
 
 
