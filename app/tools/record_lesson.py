@@ -146,7 +146,7 @@ def _device(generator, pair: dict) -> dict:
 def _profile(generator) -> DeviceProfile:
     """Costs measured now, not the kept ones; of several rounds the least, as other programs only ever add time."""
     target, drafter, key = generator.target, generator.drafter(DEFAULT), generator.profile.key
-    rounds = [(measure_passes(target, key), measure_drafts(target, drafter, key)) for _ in range(_ROUNDS)]
+    rounds = [(measure_passes(target, drafter, key), measure_drafts(target, drafter, key)) for _ in range(_ROUNDS)]
 
     def least(curves: list[tuple[tuple[int, float], ...]]) -> tuple[tuple[int, float], ...]:
         return tuple(min(points) for points in zip(*curves, strict=True))

@@ -22,7 +22,6 @@ from jakiro.drafting.base import Drafter, Kept, Method, Prompt, TreeLimits
 from jakiro.engine.costs import NODE_BUCKETS, DeviceProfile
 from jakiro.engine.runner import Runner, SlicedRunner
 from jakiro.graphs.pool import Lanes
-from jakiro.methods.plain import PlainDrafter
 from jakiro.system import num_cores, processor_name, write_atomically
 from jakiro.target.model import TargetModel
 
@@ -61,7 +60,7 @@ class Profiler:
     def profile(self, method: Method, drafter: Drafter) -> DeviceProfile:
         """This device's costs under a method."""
         key = self._key()
-        passes = self._kept_or(key, partial(measure_passes, self.target, key, self.lanes))
+        passes = self._kept_or(key, partial(measure_passes, self.target, drafter, key, self.lanes))
         if not method.drafts:
             return passes
         info = drafter.info or {}
@@ -100,14 +99,17 @@ class Profiler:
         return profile
 
 
-def measure_passes(target: TargetModel, key: dict, lanes: Lanes | None = None) -> DeviceProfile:
+def measure_passes(target: TargetModel, drafter: Drafter, key: dict, lanes: Lanes | None = None) -> DeviceProfile:
     """Times the target's passes a few times, interleaved, and keeps the least; takes some seconds on a small CPU.
 
     Whatever else runs on the machine only adds time, so the least is nearest to what a pass costs by itself. A few
     passes are timed after a longer text too, for what each further token adds.
+
+    Args:
+        drafter: one whose answers will run, so that lanes capture nothing that no answer uses.
     """
     counts = PROFILED_NODES if lanes is None else (1, *lanes.tree_sizes)
-    near, far = _measured(target, lanes, None, counts, FAR_NODES)
+    near, far = _measured(target, lanes, drafter, False, counts, FAR_NODES)
     return DeviceProfile(
         verify_ms=_ascending(near.times),
         draft_ms=(),
@@ -121,7 +123,7 @@ def measure_passes(target: TargetModel, key: dict, lanes: Lanes | None = None) -
 
 def measure_drafts(target: TargetModel, drafter: Drafter, key: dict, lanes: Lanes | None = None) -> DeviceProfile:
     """Times a drafter's trees by levels, in the same way."""
-    near, far = _measured(target, lanes, drafter, range(1, PROFILED_LEVELS + 1), FAR_LEVELS)
+    near, far = _measured(target, lanes, drafter, True, range(1, PROFILED_LEVELS + 1), FAR_LEVELS)
     return DeviceProfile(
         verify_ms=(),
         draft_ms=_ascending(near.times),
@@ -134,9 +136,14 @@ def measure_drafts(target: TargetModel, drafter: Drafter, key: dict, lanes: Lane
 
 @torch.inference_mode()
 def _measured(
-    target: TargetModel, lanes: Lanes | None, drafter: Drafter | None, counts: Iterable[int], far_counts: Iterable[int]
+    target: TargetModel,
+    lanes: Lanes | None,
+    drafter: Drafter,
+    drafts: bool,
+    counts: Iterable[int],
+    far_counts: Iterable[int],
 ) -> "tuple[_Timings, _Timings | None]":
-    """Timings after a short text and, where that is not too slow, after a long one."""
+    """Timings of drafts, or else of passes, after a short text and, where that is not too slow, after a long one."""
     sampling = SamplingParams(max_new_tokens=64)
     bounds = TreeConfig(width=PROFILED_WIDTH, depth=PROFILED_LEVELS, nodes=max(PROFILED_NODES), policy="auto")
     rows = 1 + target.row_bucket(max(PROFILED_NODES))
@@ -145,15 +152,15 @@ def _measured(
         runner = SlicedRunner(target, sampling, CONTEXT_TOKENS + rows)
     else:
         sizes = lanes.tree_sizes
-        whose, length = drafter or PlainDrafter(), sampling.max_new_tokens
-        runner, release = lanes.borrow(whose, sampling, bounds, sizes, CONTEXT_TOKENS, length)
+        length = sampling.max_new_tokens
+        runner, release = lanes.borrow(drafter, sampling, bounds, sizes, CONTEXT_TOKENS, length)
     try:
-        near = _Timings(target, runner, drafter, CONTEXT_TOKENS, TreeLimits(bounds, sizes))
+        near = _Timings(target, runner, drafter if drafts else None, CONTEXT_TOKENS, TreeLimits(bounds, sizes))
         length = min(FAR_TOKENS, target.max_positions - rows)
         prefill_ms = near.prefill_ms * length / CONTEXT_TOKENS
         if lanes is None and length >= 2 * CONTEXT_TOKENS and prefill_ms <= MAX_PREFILL_MS:
             runner = SlicedRunner(target, sampling, length + rows)
-            far = _Timings(target, runner, drafter, length, TreeLimits(bounds, sizes))
+            far = _Timings(target, runner, drafter if drafts else None, length, TreeLimits(bounds, sizes))
         for _ in range(REPEATS):
             near.take(counts)
             if far is not None:

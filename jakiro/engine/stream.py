@@ -3,6 +3,7 @@
 The step is the same for every method; plain decoding is the loop whose tree is only its root.
 """
 
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -163,7 +164,9 @@ class Stream:
         reread = outcome.too_short
         if reread:
             outcome = self._runner.read(proposal, whole_vocabulary=True)
-        committed_ids = self._commit(outcome)
+        kept = self._commit(outcome)
+        observe_ms = self._observe(kept)
+        committed_ids = self._cut(kept.token_ids)
         reason = self._end_reason_after(committed_ids)
         text = self._waiting_text + self._decoder.push(committed_ids) + (self._decoder.finish() if reason else "")
         self._waiting_text = ""
@@ -171,6 +174,8 @@ class Stream:
         self.trace.end_reason = reason
         clock.mark()
         draft_ms, verify_ms, other_ms = clock.spans_ms()
+        draft_ms, other_ms = draft_ms + observe_ms, max(other_ms - observe_ms, 0.0)
+        plan = self._plan(outcome, choice, proposal.note, reread)
         if choice is not None:
             expected, accepted = self._expected(choice, outcome), len(outcome.accepted_path)
             self._budget.observe(choice, expected, accepted, draft_ms, verify_ms, other_ms)
@@ -184,8 +189,8 @@ class Stream:
             text=text,
             draft_ms=draft_ms,
             verify_ms=verify_ms,
-            other_ms=other_ms,
-            plan=self._plan(outcome, choice, proposal.note, reread),
+            other_ms=other_ms + clock.since_mark_ms(),
+            plan=plan,
         )
 
     def _choose_size(self) -> TreeChoice | None:
@@ -232,14 +237,22 @@ class Stream:
             choice = choose(logits, self._sampling, noise, positions, prefix_length=logits.shape[-1])
         return choice.token_ids
 
-    def _commit(self, outcome: Outcome) -> list[int]:
-        """Keeps the accepted rows, tells the drafter and returns the new tokens, cut where the answer ends."""
+    def _commit(self, outcome: Outcome) -> Kept:
+        """Keeps the accepted rows."""
         needed = self._session is not None and self._method.needs.logits
         logits = self._runner.logits(len(outcome.token_ids)) if needed else None
         ids, features = self._runner.commit(outcome)
-        new_ids = [*outcome.accepted_ids, outcome.bonus_token_id]
+        return Kept([*outcome.accepted_ids, outcome.bonus_token_id], ids, features, outcome, logits)
+
+    def _observe(self, kept: Kept) -> float:
+        """Tells the drafter what was committed; returns the milliseconds that took, which are drafting's."""
+        start = time.perf_counter()
         if self._session is not None:
-            self._session.observe(Kept(new_ids, ids, features, outcome, logits))
+            self._session.observe(kept)
+        return 1000 * (time.perf_counter() - start)
+
+    def _cut(self, new_ids: list[int]) -> list[int]:
+        """What of the new tokens belongs to the answer: up to a stop token, or to the limit."""
         committed_ids = new_ids[: self._limit - self._committed]
         stops = [index for index, token_id in enumerate(committed_ids) if token_id in self._target.stop_ids]
         if stops:

@@ -184,6 +184,8 @@ class Lane:
         self.seed.fill_(sampling.seed)
         self.temperature.fill_(sampling.temperature or 1.0)
         self.cache.length.fill_(1)
+        # Warm-ups run with what lies here: a deeper tree of another answer would not fit this one's bound
+        self.tree.write(DraftTree.root_only(self.root), self.tree.rows, ())
         for each in self.needed(drafter, sampling, tree, sizes, first, last):
             each.prepare()
             captured()

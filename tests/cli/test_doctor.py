@@ -36,7 +36,7 @@ def test_a_good_pair_is_described_and_run(pair):
     assert "target: llama, hidden size 64, 4 query and 2 key/value heads, vocabulary 260" in text
     assert "head: 2 experts, summed fusion" in text and "from head.safetensors" in text
     assert "pair: sizes, vocabulary and rotary embedding agree" in text and "free on cpu" in text
-    assert "plain decoding: 32 tokens" in text and "with the head: 32 tokens" in text and "τ" in text
+    assert "Plain decoding: 32 tokens" in text and "Jakiro: 32 tokens" in text and "τ" in text
     assert "the same as plain decoding's over 32 tokens" in text
 
 
@@ -46,7 +46,8 @@ def test_a_target_alone_is_run_plainly_and_a_missing_chat_template_is_said(pair)
     found = list(examine(str(pair / "target"), "none", "cpu", "float32"))
     text = "\n".join(finding.found for finding in found)
     assert all(finding.ok for finding in found)
-    assert "no chat template; a plain dialogue form is used" in text and "with the head" not in text
+    assert "no chat template; a plain dialogue form is used" in text
+    assert "Plain decoding: 32 tokens" in text and "Jakiro" not in text
 
 
 def changed_config(folder, **values):

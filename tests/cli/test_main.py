@@ -9,9 +9,11 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from jakiro.bench.runner import LANE_METHODS
 from jakiro.cli import doctor
 from jakiro.cli import main as cli
 from jakiro.cli.race_view import race_table
+from jakiro.methods import METHODS
 from jakiro.trace import Trace
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
@@ -71,7 +73,23 @@ def test_an_answer_that_ends_with_the_prefill_is_still_written(generator, capsys
 def test_race_ends_with_speeds_and_the_verdict_on_the_text(generator, capsys):
     code, out, _ = run(capsys, "race", "--prompt", "hi")
     assert code == 0
-    assert "plain decoding" in out and "Jakiro" in out
+    assert "Plain decoding" in out and "Jakiro" in out
+
+
+def test_a_race_runs_the_methods_that_are_named(generator, capsys):
+    code, out, _ = run(capsys, "race", "--prompt", "hi", "--methods", "plain,jakiro,context")
+    assert code == 0
+    assert [call[2] for call in generator.calls] == ["plain", "jakiro", "context"]
+    assert all(title in out for title in ("Plain decoding", "Jakiro", "Copied from context"))
+
+
+def test_every_way_to_draft_is_listed_with_its_other_names(capsys):
+    code, out, _ = run(capsys, "methods")
+    assert code == 0
+    words = out.split()
+    for method in METHODS.values():
+        assert {method.name, *method.aliases} <= set(words) and (method.paper is None or method.paper in words)
+    assert all(name in out for name in LANE_METHODS)
 
 
 def test_a_race_table_compares_with_the_first_lane():
@@ -115,6 +133,12 @@ def test_bench_check_identical_says_how_many_texts_differ(generator, capsys, tmp
         (["generate", "--prompt", "x", "--temperature", "-1"], "Temperature must be between 0 and 2; you gave -1.0."),
         (["generate", "--prompt", "x", "--temperature", "nan"], "Temperature must be between 0 and 2; you gave nan."),
         (["generate", "--prompt", "x", "--max-new-tokens", "0"], "Length must be at least 1 token; you gave 0."),
+        (["generate", "--prompt", "x", "--method", "magic"], "Unknown method 'magic'; choose one of autoregressive, "),
+        (
+            ["race", "--prompt", "x", "--methods", "jakiro,magic"],
+            "Unknown method 'magic'; choose one of autoregressive",
+        ),
+        (["bench", "--methods", "magic"], "Unknown method “magic”; known are autoregressive, "),
         (["race", "--prompt", "x", "--nodes", "0"], "Tree nodes must be 1 to 256; you gave 0."),
         (["bench", "--temperatures", "warm"], "--temperatures takes a comma list of numbers; “warm” is none."),
         (["bench", "--prompts", "nothing.jsonl"], "There is no prompt file nothing.jsonl."),
@@ -193,7 +217,7 @@ def test_the_command_line_starts_without_torch():
 def test_python_m_jakiro_shows_its_commands():
     result = subprocess.run([sys.executable, "-m", "jakiro", "--help"], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0
-    for name in ("generate", "race", "bench", "corpus", "train", "doctor"):
+    for name in ("generate", "race", "bench", "methods", "corpus", "train", "evaluate", "doctor", "export"):
         assert name in result.stdout
 
 

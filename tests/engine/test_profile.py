@@ -29,7 +29,7 @@ def counted(monkeypatch) -> list:
     """Measuring costs nothing and is counted."""
     calls = []
 
-    def passes(target, key, lanes=None):
+    def passes(target, drafter, key, lanes=None):
         calls.append(key)
         return PASSES
 
@@ -44,7 +44,7 @@ def counted(monkeypatch) -> list:
 
 def test_every_size_and_depth_is_timed_and_more_work_never_takes_less():
     generator = tiny_generator()
-    passes = measure_passes(generator.target, {"device": "here"})
+    passes = measure_passes(generator.target, generator.drafter(DEFAULT), {"device": "here"})
     drafts = measure_drafts(generator.target, generator.drafter(DEFAULT), {"device": "here"})
     assert [nodes for nodes, _ in passes.verify_ms] == list(PROFILED_NODES)
     assert [levels for levels, _ in drafts.draft_ms] == list(range(1, PROFILED_LEVELS + 1))
@@ -56,8 +56,8 @@ def test_every_size_and_depth_is_timed_and_more_work_never_takes_less():
 def test_what_further_text_adds_is_timed_where_the_model_reads_so_much(monkeypatch):
     short, long = tiny_generator(), tiny_generator()
     long.target.max_positions = 1024
-    assert measure_passes(short.target, {}).verify_slopes == ()
-    passes, drafts = measure_passes(long.target, {}), measure_drafts(long.target, long.drafter(DEFAULT), {})
+    assert measure_passes(short.target, short.drafter(DEFAULT), {}).verify_slopes == ()
+    passes, drafts = (each(long.target, long.drafter(DEFAULT), {}) for each in (measure_passes, measure_drafts))
     assert passes.context == drafts.context == CONTEXT_TOKENS
     assert [nodes for nodes, _ in passes.verify_slopes] == list(FAR_NODES)
     assert [levels for levels, _ in drafts.draft_slopes] == list(FAR_LEVELS)
@@ -125,5 +125,5 @@ def test_a_lane_comes_back_although_measuring_failed(monkeypatch):
     with pytest.raises(RuntimeError, match="out of memory"):
         measure_drafts(generator.target, generator.drafter(DEFAULT), {}, lanes)
     with pytest.raises(RuntimeError, match="out of memory"):
-        measure_passes(generator.target, {}, lanes)
+        measure_passes(generator.target, generator.drafter(DEFAULT), {}, lanes)
     assert lanes.given_back == 2

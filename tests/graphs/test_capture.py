@@ -13,7 +13,7 @@ from jakiro.engine.clock import StepClock
 from jakiro.engine.costs import DeviceProfile
 from jakiro.engine.profile import Profiler
 from jakiro.graphs.capture import WARM_UPS, GraphedPass, Graphs
-from jakiro.methods import DEFAULT, WITH_COPIES
+from jakiro.methods import DEFAULT, PLAIN, WITH_COPIES
 from jakiro.zoo.loading import lanes_for
 from tests.engine.test_meta_device import REPETITIVE, SAMPLINGS, meta_by_default
 from tests.graphs.fake_graphs import FakeCuda
@@ -181,3 +181,12 @@ def test_on_a_cpu_there_are_no_lanes_and_nothing_to_say():
     notices = []
     assert lanes_for(bucketed_target(), [], True, None, notices) is None
     assert not notices
+
+
+def test_what_lies_in_the_buffers_does_no_harm_to_the_next_captures(cuda):
+    """Plain decoding is prepared after a drafted answer; the tree that lies there is deeper than its bound."""
+    generator = static_generator(graphs=True, start_tokens=40)
+    generator.lanes.prepare(usual_drafters(generator))
+    for method in (PLAIN.name, DEFAULT.name, PLAIN.name):
+        trace = generator.run("Tell me.", SAMPLINGS["sampled"], method, TREE)
+        assert shape_of(trace) == shape_of(tiny_generator().run("Tell me.", SAMPLINGS["sampled"], method, TREE))

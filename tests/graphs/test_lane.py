@@ -74,10 +74,16 @@ def test_trees_that_size_themselves_or_copy_from_the_context_are_those_of_sliced
     assert len(set(texts)) == 2
 
 
-def test_copied_chains_alone_are_those_of_sliced_passes():
-    sampling = SamplingParams(max_new_tokens=60)
-    trace = static_generator().run(REPETITIVE, sampling, method="context")
-    assert shape_of(trace) == shape_of(tiny_generator().run(REPETITIVE, sampling, method="context"))
+@pytest.mark.parametrize("measured", [False, True])
+def test_copied_chains_alone_are_those_of_sliced_passes(measured):
+    sampling, sliced = SamplingParams(max_new_tokens=60), tiny_generator()
+    if measured:
+        sliced.profile = COSTS
+    trace = static_generator(measured=measured).run(REPETITIVE, sampling, method="context")
+    expected = sliced.run(REPETITIVE, sampling, method="context")
+    assert shape_of(trace)[1:] == shape_of(expected)[1:]
+    if not measured:
+        assert shape_of(trace) == shape_of(expected)
     assert any(len(step.nodes) > 1 for step in trace.steps)
 
 

@@ -54,10 +54,7 @@ def bushy_tree() -> DraftTree:
     depths = [0]
     for parent in parents[1:]:
         depths.append(depths[parent] + 1)
-    root = DraftTree.root_only(torch.tensor([7]))
-    names = {"token_ids": torch.arange(16) + 40, "parents": torch.tensor(parents), "depths": torch.tensor(depths)}
-    columns = {f: getattr(root, f) for f in DraftTree.__dataclass_fields__}
-    return DraftTree(**(columns | names | {"max_depth": max(depths)}))
+    return DraftTree.unscored(torch.arange(16) + 40, torch.tensor(parents), torch.tensor(depths), max(depths))
 
 
 def scores(target: TargetModel, tree: DraftTree):

@@ -17,7 +17,9 @@ from transformers import (
 )
 
 from jakiro.config import SamplingParams, TreeConfig
+from jakiro.drafting.base import Resources
 from jakiro.generator import JakiroGenerator
+from jakiro.methods import DEFAULT
 from jakiro.target import model as target_module
 from jakiro.target.model import TargetModel
 from tests.support import (
@@ -185,7 +187,7 @@ def test_other_families_equal_the_reference_in_plain_and_in_tree_passes(config):
     model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.clone() * 2, requires_grad=False)
     model = model.to(DEVICE)
     target, drafted = TargetModel(copy.deepcopy(model), byte_tokenizer()), []
-    generator = JakiroGenerator(target, ScriptedDrafter(model, 0.3))
+    generator = JakiroGenerator(Resources(target), {DEFAULT.name: ScriptedDrafter(model, 0.3)})
     for sampling in (SamplingParams(max_new_tokens=24), SamplingParams(1.0, top_p=0.9, seed=1, max_new_tokens=24)):
         expected = reference_answer(model, prompt_ids("Tell me."), sampling, target.stop_ids)
         assert generator.run("Tell me.", sampling, method="autoregressive").token_ids == expected

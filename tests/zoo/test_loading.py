@@ -3,8 +3,10 @@
 import pytest
 import torch
 
+from jakiro.generator import JakiroGenerator
 from jakiro.target.model import TargetModel
 from jakiro.zoo import loading, weights
+from jakiro.zoo.loading import LoadOptions
 from tests.support import byte_tokenizer, tiny_model
 
 
@@ -49,7 +51,7 @@ def test_a_bfloat16_that_rounds_differently_gives_way_to_float32_unless_asked_fo
     tiny_model().save_pretrained(tmp_path / "target")
     byte_tokenizer().save_pretrained(tmp_path / "target")
 
-    generator = loading.load_generator(str(tmp_path / "target"), "none", "cpu", asked, numerics)
+    generator = JakiroGenerator.load(LoadOptions(str(tmp_path / "target"), "none", "cpu", asked, numerics))
 
     assert tried == loaded
     assert generator.status["dtype"] == loaded[-1]

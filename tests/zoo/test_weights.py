@@ -6,7 +6,7 @@ from safetensors.torch import save_file
 
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
-from jakiro.zoo.loading import load_generator
+from jakiro.zoo.loading import LoadOptions, load_parts
 
 
 @pytest.fixture(scope="module")
@@ -88,5 +88,5 @@ def test_gated_and_missing_models_say_how_to_obtain_them(cause, words, monkeypat
 
     monkeypatch.setattr("transformers.AutoConfig.from_pretrained", unreachable)
     with pytest.raises(ValueError) as caught:
-        load_generator("llama2-chat-7b", "none", "cpu", "float32", None)
+        load_parts(LoadOptions("llama2-chat-7b", "none", "cpu", "float32"))
     assert words in str(caught.value) and "“hf auth login”" in str(caught.value) and "\n" not in str(caught.value)
