@@ -6,7 +6,7 @@ what a family asks for is found out in `families.py`.
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -38,11 +38,14 @@ from jakiro.linear import HalfPackedLinear, pack_linears, packing_works
 from jakiro.native.linear import NativeLinear
 from jakiro.static_cache import StaticRows
 from jakiro.tree import DraftTree, ancestor_mask
+from jakiro.trial_trees import chain_alone, chain_among_siblings, root_and_copies
 
 NUMERICS = ("exact", "fast")
 PREFILL_CHUNK = 512
 # Rows that passes run with on a GPU: one kernel per size, and in exact numerics the same one for every pass.
 ROW_BUCKETS = (1, 8, 16, 32, 64)
+# Sizes of the trees whose passes are compared with single tokens; kernels take 4, 6, 8 or 14 rows, and what is left
+PROBED_NODES = (2, 3, 7, 15, 31, 64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +195,7 @@ class TargetModel:
         """
         self.numerics = numerics
         prompt, chain, siblings = ids.split([TRIAL_PROMPT, TRIAL_CHAIN, TRIAL_CHAIN])
-        tree = _chain_alone(chain) if self.chains_only else _chain_among_siblings(chain, siblings)
+        tree = chain_alone(chain) if self.chains_only else chain_among_siblings(chain, siblings)
         try:
             cache = self.new_cache(TRIAL_PROMPT + self.row_bucket(tree.num_nodes))
             last = self.prefill(prompt, cache)[1]
@@ -318,13 +321,12 @@ class TargetModel:
 
     @torch.inference_mode()
     def probe_bit_identity(self, num_tokens: int = 8) -> bool:
-        """Whether a chain hidden among siblings in one pass gives the same bits as one token at a time."""
+        """Whether passes over trees of several sizes give the same bits as one token at a time."""
         ids = self._random_ids(24 + 2 * num_tokens)
         prompt, chain, siblings = ids[:24], ids[24 : 24 + num_tokens], ids[24 + num_tokens :]
-        tree = _chain_among_siblings(chain, siblings)
-        cache = self.new_cache(24 + num_tokens + self.row_bucket(tree.num_nodes))
+        cache = self.new_cache(24 + self.row_bucket(max(2 * num_tokens, *PROBED_NODES)))
         self.prefill(prompt, cache)
-        together = self.score(tree, cache).logits[::2]
+        together = self.score(chain_among_siblings(chain, siblings), cache).logits[::2]
         cache.keep(24, [])
         for index in range(num_tokens):
             committed = cache.length
@@ -332,6 +334,12 @@ class TargetModel:
             if not torch.equal(alone[0], together[index]):
                 return False
             cache.keep(committed, [0])
+        # Equal children of one root: whichever row a kernel treats otherwise, it is one of them
+        for num_nodes in {self.row_bucket(nodes): nodes for nodes in PROBED_NODES}.values():
+            cache.keep(24, [])
+            tree = root_and_copies(chain, num_nodes)
+            if not torch.equal(self.score(tree, cache).logits, together[tree.depths]):
+                return False
         return True
 
     def _forward(
@@ -383,23 +391,3 @@ class TargetModel:
 
     def _windowed(self, visible: Tensor, positions: Tensor, column_positions: Tensor) -> Tensor:
         return visible & (positions[:, None] - column_positions < self.window)
-
-
-def _chain_among_siblings(chain: Tensor, siblings: Tensor) -> DraftTree:
-    """Nodes chain[0], siblings[0], chain[1], siblings[1], …; every second node continues the chain."""
-    count = chain.shape[0]
-    depths = torch.arange(count, device=chain.device)
-    root = DraftTree.root_only(chain[:1])
-    nodes = torch.stack([chain, siblings], dim=1).flatten()
-    parents = torch.stack([2 * (depths - 1), 2 * depths], dim=1).flatten()
-    parents[0] = -1
-    depths = torch.stack([depths, depths + 1], dim=1).flatten()
-    return replace(root, token_ids=nodes, parents=parents, depths=depths, max_depth=count)
-
-
-def _chain_alone(chain: Tensor) -> DraftTree:
-    """Each node the child of the one before."""
-    depths = torch.arange(chain.shape[0], device=chain.device)
-    return replace(
-        DraftTree.root_only(chain[:1]), token_ids=chain, parents=depths - 1, depths=depths, max_depth=chain.shape[0] - 1
-    )
