@@ -15,6 +15,7 @@ from jakiro.native.sampling import best_tokens
 from jakiro.sampling import KeyedNoise, NoiseRows, choose
 from jakiro.target import TargetModel
 from jakiro.tree import DraftTree
+from jakiro.trial_trees import root_and_copies
 from tests.support import DEVICE, TREE, byte_tokenizer, tiny_generator
 
 pytestmark = pytest.mark.skipif(
@@ -94,6 +95,20 @@ def test_every_path_of_a_tree_rounds_as_its_tokens_do_one_by_one(half, target_of
             assert torch.equal(alone.logits[0], together.logits[node])
             cache.keep(committed, [0])
         cache.keep(PROMPT, [])
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_each_row_rounds_alike_however_many_run_together(half, target_of):
+    target, tokens = target_of(True, half), torch.tensor([7, 9])
+    assert target.bit_identical and target.row_bucket(1) == 1
+    together, cache = scores(target, root_and_copies(tokens, 2))
+    for nodes in (*range(1, 25), 64, 100):
+        tree = root_and_copies(tokens, nodes)
+        cache = target.new_cache(PROMPT + nodes)
+        target.prefill(torch.arange(PROMPT) + 3, cache)
+        found = target.score(tree, cache)
+        assert torch.equal(found.logits, together.logits[tree.depths]), f"{nodes} nodes"
+        assert torch.equal(found.features, together.features[tree.depths]), f"{nodes} nodes"
 
 
 def test_the_number_of_threads_does_not_show(target_of):
