@@ -197,6 +197,11 @@ def test_without_compiled_functions_there_is_a_reason(tmp_path):
     assert reason(tmp_path / "else", PATH=str(tmp_path), CC="") == f"True {broken} did not build it (no such option)"
 
 
+def test_cc_may_name_flags_beside_a_compiler(monkeypatch):
+    monkeypatch.setenv("CC", f"{sys.executable} -march=x86-64")
+    assert next(building._compilers()) == [sys.executable, "-march=x86-64"]
+
+
 def test_what_was_built_once_is_loaded_from_the_cache(tmp_path, monkeypatch):
     assert reason(tmp_path) == "False None"
     (made,) = (tmp_path / "native").glob("*.so")
