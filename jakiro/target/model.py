@@ -31,12 +31,14 @@ from jakiro.target.families import (
 )
 from jakiro.target.features import check_feature_layers, features_of
 from jakiro.target.llama import LeanDecoder
-from jakiro.target.probes import Trial, chain_among_siblings, random_ids
+from jakiro.target.probes import Trial, chain_among_siblings, random_ids, root_and_copies
 
 NUMERICS = ("exact", "fast")
 PREFILL_CHUNK = 512
 # Rows that passes run with on a GPU: one kernel per size, and in exact numerics the same one for every pass.
 ROW_BUCKETS = (1, 8, 16, 32, 64)
+# Sizes of the trees whose passes are compared with single tokens; kernels take 4, 6, 8 or 14 rows, and what is left
+PROBED_NODES = (2, 3, 7, 15, 31, 64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,13 +286,12 @@ class TargetModel:
 
     @torch.inference_mode()
     def probe_bit_identity(self, num_tokens: int = 8) -> bool:
-        """Whether a chain hidden among siblings in one pass gives the same bits as one token at a time."""
+        """Whether passes over trees of several sizes give the same bits as one token at a time."""
         ids = random_ids(24 + 2 * num_tokens, self.vocab_size, self.device)
         prompt, chain, siblings = ids[:24], ids[24 : 24 + num_tokens], ids[24 + num_tokens :]
-        tree = chain_among_siblings(chain, siblings)
-        cache = self.new_cache(24 + num_tokens + self.row_bucket(tree.num_nodes))
+        cache = self.new_cache(24 + self.row_bucket(max(2 * num_tokens, *PROBED_NODES)))
         self.prefill(prompt, cache)
-        together = self.score(tree, cache).logits[::2]
+        together = self.score(chain_among_siblings(chain, siblings), cache).logits[::2]
         cache.keep(24, [])
         for index in range(num_tokens):
             committed = cache.length
@@ -298,6 +299,12 @@ class TargetModel:
             if not torch.equal(alone[0], together[index]):
                 return False
             cache.keep(committed, [0])
+        # Equal children of one root: whichever row a kernel treats otherwise, it is one of them
+        for num_nodes in {self.row_bucket(nodes): nodes for nodes in PROBED_NODES}.values():
+            cache.keep(24, [])
+            tree = root_and_copies(chain, num_nodes)
+            if not torch.equal(self.score(tree, cache).logits, together[tree.depths]):
+                return False
         return True
 
     def _forward(

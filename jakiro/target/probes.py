@@ -95,6 +95,14 @@ def chain_among_siblings(chain: Tensor, siblings: Tensor) -> DraftTree:
     return replace(root, token_ids=nodes, parents=parents, depths=depths, max_depth=count)
 
 
+def root_and_copies(chain: Tensor, num_nodes: int) -> DraftTree:
+    """chain[0] and below it only chain[1], over and over."""
+    root = DraftTree.root_only(chain[:1])
+    depths = torch.ones(num_nodes, dtype=torch.int64, device=chain.device)
+    depths[0] = 0
+    return replace(root, token_ids=chain[depths], parents=depths - 1, depths=depths, max_depth=1)
+
+
 def chain_alone(chain: Tensor) -> DraftTree:
     """Each node the child of the one before."""
     depths = torch.arange(chain.shape[0], device=chain.device)

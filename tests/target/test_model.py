@@ -111,13 +111,15 @@ def sampling_of(sampling, max_new_tokens):
     return SamplingParams(sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed, max_new_tokens)
 
 
-def test_the_probe_notices_a_pass_that_rounds_by_its_number_of_rows(monkeypatch):
+@pytest.mark.parametrize("sizes", [(1,), range(2, 65), (7,), (31,), (64,)], ids=str)
+def test_the_probe_notices_a_pass_that_rounds_by_its_number_of_rows(sizes, monkeypatch):
     target = tiny_target()
     score = target.score
 
     def rounding_by_rows(tree, cache):
         scores = score(tree, cache)
-        scores.logits.add_(1e-6 * tree.num_nodes)
+        if tree.num_nodes in sizes:
+            scores.logits[-1].add_(1e-5)
         return scores
 
     monkeypatch.setattr(target, "score", rounding_by_rows)

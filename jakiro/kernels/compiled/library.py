@@ -20,7 +20,8 @@ from jakiro.system import atomic_file, cache_folder, processor_features, process
 
 _FOLDER = Path(__file__).parent / "csrc"
 _COMPILERS = ("cc", "gcc", "clang")
-_FLAGS = ("-O3", "-std=gnu11", "-fno-math-errno", "-shared", "-fPIC")
+# Where products and sums are fused is written in the source, see `fused` in vectors.h
+_FLAGS = ("-O3", "-std=gnu11", "-fno-math-errno", "-ffp-contract=off", "-shared", "-fPIC")
 _OPENMP = ("GOMP_parallel", "GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads")
 _TIMEOUT_SECONDS = 120
 
@@ -133,22 +134,25 @@ def _found() -> tuple[ctypes.CDLL | None, str | None]:
             return _loaded(_built(compiler)), None
         except (OSError, AttributeError, subprocess.SubprocessError) as error:
             detail = getattr(error, "stderr", None) or str(error)
-            failure = f"{compiler} did not build it ({' '.join(detail.split())[:200]})"
+            failure = f"{' '.join(compiler)} did not build it ({' '.join(detail.split())[:200]})"
     return None, failure
 
 
-def _compilers() -> Iterator[str]:
-    for name in (os.environ.get("CC"), *_COMPILERS):
-        path = shutil.which(name) if name else None
+def _compilers() -> Iterator[list[str]]:
+    """Each compiler's path, and behind it further words of CC: "gcc -march=x86-64-v3" builds for lesser processors."""
+    for words in (os.environ.get("CC", "").split(), *([name] for name in _COMPILERS)):
+        path = shutil.which(words[0]) if words else None
         if path is not None:
-            yield path
+            yield [path, *words[1:]]
 
 
-def _built(compiler: str) -> Path:
+def _built(compiler: list[str]) -> Path:
     """The shared library for this source, compiler and processor, built unless the cache holds it."""
     native = "-march=native" if platform.machine() in {"x86_64", "AMD64"} else "-mcpu=native"
-    command = [compiler, *_FLAGS, native]
-    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=_TIMEOUT_SECONDS).stdout
+    command = [compiler[0], *_FLAGS, native, *compiler[1:]]
+    version = subprocess.run(
+        [compiler[0], "--version"], capture_output=True, text=True, timeout=_TIMEOUT_SECONDS
+    ).stdout
     files = sorted([*_FOLDER.glob("*.c"), *_FOLDER.glob("*.h")])
     processor = (processor_name(), processor_features())
     described = "\0".join([*(file.read_text(encoding="utf-8") for file in files), *command, version, *processor])

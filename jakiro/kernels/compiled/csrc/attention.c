@@ -58,7 +58,8 @@ typedef struct {
         for (int query = 0; query < QUERIES; query++) sum[query] = (vec){0};                            \
         for (int64_t i = 0; i < width; i++) {                                                           \
             const vec keys = *(const vec *)(tile + i * LANES);                                          \
-            for (int query = 0; query < QUERIES; query++) sum[query] += queries[query][i] * keys;       \
+            for (int query = 0; query < QUERIES; query++)                                               \
+                sum[query] = fused(all_lanes(queries[query][i]), keys, sum[query]);                     \
         }                                                                                               \
         for (int query = 0; query < QUERIES; query++) sums[query] = sum[query];                         \
     }
@@ -137,8 +138,10 @@ static double weigh(float *scores, int64_t padded) {
         for (int64_t key = 0; key < keys; key++)                                                           \
             for (int part = 0; part < STRIPE; part++) {                                                    \
                 const doubles values = *(const doubles *)(wide + key * width + part * DOUBLES);            \
-                for (int query = 0; query < QUERIES; query++)                                              \
-                    sum[query][part] += (double)weights[query][key] * values;                              \
+                for (int query = 0; query < QUERIES; query++) {                                            \
+                    const doubles weight = all_doubles(weights[query][key]);                               \
+                    sum[query][part] = fused_doubles(weight, values, sum[query][part]);                    \
+                }                                                                                          \
             }                                                                                              \
         for (int query = 0; query < QUERIES; query++)                                                      \
             for (int part = 0; part < STRIPE; part++)                                                      \

@@ -15,9 +15,9 @@
             __builtin_prefetch((const char *)column + AHEAD);                                              \
             const vec first = LOAD(column), second = LOAD(column + LANES);                                 \
             for (int row = 0; row < ROWS; row++) {                                                         \
-                const float value = input[row * inputs + k];                                               \
-                left[row] += value * first;                                                                \
-                right[row] += value * second;                                                              \
+                const vec value = all_lanes(input[row * inputs + k]);                                      \
+                left[row] = fused(value, first, left[row]);                                                \
+                right[row] = fused(value, second, right[row]);                                             \
             }                                                                                              \
         }                                                                                                  \
         for (int row = 0; row < ROWS; row++) {                                                             \
