@@ -26,7 +26,7 @@ def test_a_pair_switches_its_numerics_without_new_weights():
 def test_passes_are_measured_apart_for_each_numerics(tmp_path, monkeypatch):
     measured, target = [], tiny_target()
 
-    def passes(target, key, lanes=None) -> DeviceProfile:
+    def passes(target, drafter, key, lanes=None) -> DeviceProfile:
         measured.append(("passes", target.numerics))
         return DeviceProfile(((1, 10.0), (64, 11.0)), (), width=8)
 
