@@ -16,6 +16,7 @@ from jakiro.generator import JakiroGenerator
 from jakiro.heads.checkpoint import file_sha256, load_head, weights_file
 from jakiro.methods import DEFAULT
 from jakiro.system import assets_folder
+from jakiro.target.probes import root_and_copies
 from jakiro.text import encode_messages
 from jakiro.trace import first_difference
 from jakiro.zoo import table as zoo
@@ -111,6 +112,24 @@ def test_float32_writes_plain_decoding_s_text_and_greedily_that_of_stock_transfo
                 ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=32, temperature=None
             )
         assert whole[0, ids.shape[1] :].tolist() == answers[prompt, "greedy"]
+
+
+@pytest.mark.skipif(DEVICE.type == "cuda", reason="passes on a GPU run with 64 rows or more, which round otherwise")
+def test_float32_rounds_each_row_alike_in_trees_of_any_size(float32):
+    target, tokens, prompt = float32.target, torch.tensor([1000, 2000]), torch.arange(40) + 100
+    assert float32.status["bit_identical"]
+    cache = target.new_cache(len(prompt) + 128)
+    target.prefill(prompt, cache)
+
+    def logits_of(nodes: int):
+        cache.keep(len(prompt), [])
+        tree = root_and_copies(tokens, nodes)
+        return target.score(tree, cache).logits, tree.depths
+
+    expected, _ = logits_of(2)
+    for nodes in (1, 24, 31, 65, 128):
+        logits, depths = logits_of(nodes)
+        assert torch.equal(logits, expected[depths]), f"{nodes} nodes"
 
 
 def test_bfloat16_writes_plain_decoding_s_text(bfloat16, monkeypatch, capsys):

@@ -32,9 +32,14 @@ static inline vec from_half(const uint16_t *source) {
     return (vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)source));
 #elif LANES == 8
     return (vec)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)source));
-#else
+#elif defined(__aarch64__)
     typedef _Float16 halves __attribute__((vector_size(2 * LANES), aligned(2)));
     return __builtin_convertvector(*(const halves *)source, vec);
+#else
+    /* No instruction does it: bits to their places, then the exponent's other bias; weights are finite */
+    typedef uint16_t halves __attribute__((vector_size(2 * LANES), aligned(2)));
+    const ints bits = __builtin_convertvector(*(const halves *)source, ints);
+    return (vec)((ints)((vec)((bits & 0x7FFF) << 13) * 0x1p112f) | (bits & 0x8000) << 16);
 #endif
 }
 
