@@ -79,7 +79,7 @@ def test_a_row_is_computed_alike_however_many_rows_run_together(inner, outer, co
 
 @pytest.mark.parametrize("compiled", COMPILED)
 def test_every_number_that_16_bits_hold_is_read_as_it_was(compiled, monkeypatch):
-    monkeypatch.setattr("jakiro.linear.native_works", lambda: compiled)
+    monkeypatch.setattr("jakiro.kernels.linear.native_works", lambda: compiled)
     numbers = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(torch.float16).float()
     weight = numbers[numbers.isfinite()].view(-1, 64)
     assert lossless_exponent(weight) == 0
