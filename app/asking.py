@@ -1,12 +1,11 @@
 """What a visitor asked for: raw form values checked at the door and turned into the library's own settings."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from app.words import page as words
 from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
+from jakiro.methods import METHODS, PLAIN, method_named
 from jakiro.text import ROLES
-
-PLAIN, DRAFTED, COPIED = "autoregressive", "jakiro", "context"
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +13,7 @@ class Asking:
     """One checked request: the conversation, how tokens are chosen and trees grown, which methods run, how exactly.
 
     Attributes:
+        methods: names or aliases of `jakiro.methods`.
         max_prompt_tokens: what this server reads at most; None leaves it to the model.
     """
 
@@ -26,7 +26,7 @@ class Asking:
 
 
 def read_asking(
-    question, temperature, top_p, top_k, seed, length, tree, candidates, levels, copied, alongside, third_lane,
+    question, temperature, top_p, top_k, seed, length, tree, candidates, levels, method, alongside, third_lane,
     numerics, system_prompt, history,
 ) -> Asking:  # fmt: skip
     """Checks raw form values.
@@ -42,9 +42,18 @@ def read_asking(
         seed=whole(seed),
         max_new_tokens=whole(length),
     )
-    tree_config = _read_tree(tree, whole(candidates), whole(levels), bool(copied))
-    methods = [PLAIN] * bool(alongside) + [DRAFTED] + [COPIED] * bool(third_lane)
-    return Asking(messages, params, tree_config, tuple(methods), _read_numerics(numerics))
+    tree_config = _read_tree(tree, whole(candidates), whole(levels))
+    methods = [PLAIN.name] * bool(alongside) + [_read_method(method)]
+    if third_lane and third_lane != words.NO_THIRD_LANE:
+        methods.append(_read_method(third_lane))
+    return Asking(messages, params, tree_config, tuple(dict.fromkeys(methods)), _read_numerics(numerics))
+
+
+def _read_method(name) -> str:
+    try:
+        return method_named(name if isinstance(name, str) else "").name
+    except ValueError:
+        raise ValueError(words.UNKNOWN_METHOD.format(known=", ".join(METHODS), came=shortened(_given(name)))) from None
 
 
 def _read_numerics(numerics) -> str:
@@ -76,12 +85,12 @@ def read_messages(question, system_prompt, history) -> tuple[dict, ...]:
     return (*system, *_read_history(history), {"role": "user", "content": question})
 
 
-def _read_tree(tree, candidates, levels, copied: bool) -> TreeConfig:
+def _read_tree(tree, candidates, levels) -> TreeConfig:
     """Candidates and levels count only for a fixed tree; automatic ones have the library's own limits."""
     if tree == words.AUTOMATIC:
-        return replace(AUTOMATIC_TREE, context=copied)
+        return AUTOMATIC_TREE
     nodes = candidates + 1 if isinstance(candidates, int) else candidates
-    return TreeConfig(nodes=nodes, depth=levels, policy="fixed", context=copied)
+    return TreeConfig(nodes=nodes, depth=levels, policy="fixed")
 
 
 def _given(value):

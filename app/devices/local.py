@@ -5,10 +5,11 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 
-from app.asking import DRAFTED, PLAIN, Asking
+from app.asking import Asking
 from app.devices.base import LOADING, MEASURING, Event
 from app.words import page as words
 from app.words.errors import is_out_of_memory
+from jakiro.methods import PLAIN, method_named
 from jakiro.zoo.progress import told_to
 
 
@@ -86,7 +87,7 @@ def answer_events(generator, asking: Asking, halted: Callable[[], bool]) -> Iter
     if asking.max_prompt_tokens is not None:
         _check_length(generator.num_prompt_tokens(messages), asking.max_prompt_tokens)
     if not generator.status["head"]:
-        methods = tuple(method for method in methods if method != DRAFTED) or (PLAIN,)
+        methods = tuple(name for name in methods if not method_named(name).needs.head) or (PLAIN.name,)
     if len(methods) > 1:
         source = generator.race(messages, asking.params, methods=methods, tree=asking.tree)
         steps, traces = iter(source), source.traces

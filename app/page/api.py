@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 import gradio as gr
 
-from app.asking import DRAFTED, PLAIN, Asking, read_messages, whole
+from app.asking import Asking, read_messages, whole
 from app.page import handlers
 from app.serving.runs import Runs
 from app.serving.worker import ModelService, Run, batches
 from app.words import page as words
 from app.words.errors import sentence_of
 from jakiro.config import AUTOMATIC_TREE, SamplingParams
-from jakiro.generator import METHODS
+from jakiro.methods import DEFAULT, METHODS, PLAIN, method_named
 from jakiro.trace import Trace
 
 UPDATE_SECONDS = 0.25
@@ -25,7 +25,7 @@ def register(service: ModelService, runs: Runs) -> None:
 
     def generate(
         request: gr.Request, question: str, max_new_tokens: int = 96, temperature: float = 0.0, top_p: float = 1.0,
-        top_k: int = 0, seed: int = 0, method: str = DRAFTED, system_prompt: str = "", history: list | None = None,
+        top_k: int = 0, seed: int = 0, method: str = DEFAULT.name, system_prompt: str = "", history: list | None = None,
     ) -> dict:  # fmt: skip
         def asking() -> Asking:
             messages = read_messages(question, system_prompt, history)
@@ -44,7 +44,8 @@ def register(service: ModelService, runs: Runs) -> None:
         def asking() -> Asking:
             messages = read_messages(question, system_prompt, history)
             params = _params(temperature, top_p, top_k, seed, max_new_tokens)
-            return Asking(messages, params, AUTOMATIC_TREE, _methods([PLAIN, DRAFTED] if methods is None else methods))
+            asked = [PLAIN.name, DEFAULT.name] if methods is None else methods
+            return Asking(messages, params, AUTOMATIC_TREE, _methods(asked))
 
         for run, state, message in _answer(service, runs, request, asking):
             lanes = {method: _lane(trace) for method, trace in run.traces.items()}
@@ -94,9 +95,17 @@ def _params(temperature, top_p, top_k, seed, max_new_tokens) -> SamplingParams:
 
 
 def _methods(methods) -> tuple[str, ...]:
-    known = isinstance(methods, list) and all(isinstance(one, str) and one in METHODS for one in methods)
-    if not known or not methods or len(set(methods)) < len(methods):
-        raise ValueError(words.UNKNOWN_METHODS.format(known=", ".join(METHODS)))
+    """The names as they came, so that answers come back under them; each means another method.
+
+    Raises:
+        ValueError: no list, an empty one, a name that no method has, or one method twice.
+    """
+    try:
+        meant = [method_named(name).name for name in methods]
+        if not isinstance(methods, list) or not meant or len(set(meant)) < len(meant):
+            raise ValueError
+    except (TypeError, ValueError):
+        raise ValueError(words.UNKNOWN_METHODS.format(known=", ".join(METHODS))) from None
     return tuple(methods)
 
 

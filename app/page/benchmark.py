@@ -16,13 +16,13 @@ from app.serving.runs import Visitor
 from app.serving.worker import ModelService, batches
 from app.words import benchmark as words
 from jakiro.bench.questions import load_questions
-from jakiro.bench.runner import AUTO, CONTEXT, PLAIN, WITH_CONTEXT, BenchSettings
+from jakiro.bench.runner import AUTO, BenchSettings
+from jakiro.methods import DEFAULT, METHODS, PLAIN
 
 RECORDED = web.ASSETS / "benchmark" / "bench.json"
 SCRIPTS = ("benchmark/table.js", "benchmark/plot.js", "benchmark/benchmark.js")
 TEMPERATURES = (0.0, 0.7, 1.0)
-METHODS = ("jakiro", CONTEXT, WITH_CONTEXT)
-DEFAULTS = {"count": 16, "temperatures": [0.0], "methods": ["jakiro"]}
+DEFAULTS = {"count": 16, "temperatures": [0.0], "methods": [DEFAULT.name]}
 MOST_TOKENS = 64
 _UPDATE_SECONDS = 0.25
 _AT_ONCE = 4
@@ -37,7 +37,7 @@ def head() -> str:
 def script() -> str:
     """The tab's modules in order, its words and choices first."""
     questions = load_questions()
-    form = DEFAULTS | {"known_temperatures": TEMPERATURES, "known_methods": METHODS, "tokens": MOST_TOKENS}
+    form = DEFAULTS | {"known_temperatures": TEMPERATURES, "known_methods": _drafting(), "tokens": MOST_TOKENS}
     form |= {"most": len(questions), "categories": len({question.category for question in questions})}
     values = f"Object.assign(Jakiro.words, {web.for_script(words.BROWSER)});"
     return f"{values} Jakiro.benchmarkForm = {web.for_script(form)};\n{web.joined(SCRIPTS)}"
@@ -119,14 +119,26 @@ def read_request(wanted, most_tokens: int = MOST_TOKENS) -> tuple[BenchSettings,
     temperatures = _chosen(
         wanted["temperatures"], TEMPERATURES, words.CHOOSE_TEMPERATURE, words.UNKNOWN_TEMPERATURE, "{:g}".format
     )
-    methods = _chosen(wanted["methods"], METHODS, words.CHOOSE_METHOD, words.UNKNOWN_METHOD, str)
+    methods = _chosen(_named(wanted["methods"]), _drafting(), words.CHOOSE_METHOD, words.UNKNOWN_METHOD, str)
     settings = BenchSettings(
-        methods=(PLAIN, *methods),
+        methods=(PLAIN.name, *methods),
         temperatures=temperatures,
         nodes=(AUTO,),
         max_new_tokens=min(MOST_TOKENS, most_tokens),
     )
     return settings, load_questions(limit=int(count))
+
+
+def _drafting() -> tuple[str, ...]:
+    """The methods that plain decoding is set against."""
+    return tuple(name for name, method in METHODS.items() if method is not PLAIN)
+
+
+def _named(values) -> list:
+    """Aliases by the name of their method; what names none stays for `_chosen` to refuse."""
+    aliases = {alias: name for name, method in METHODS.items() for alias in method.aliases}
+    values = values if isinstance(values, list) else [values]
+    return [aliases.get(value, value) if isinstance(value, str) else value for value in values]
 
 
 def _chosen(values, known: tuple, none_chosen: str, unknown: str, name) -> tuple:

@@ -89,11 +89,11 @@ def build(
         history = gr.JSON(value=[], visible="hidden", label="History", elem_id="history")
 
         def generate(
-            question, temperature, top_p, top_k, seed, length, tree, candidates, levels, copied, alongside, third_lane,
+            question, temperature, top_p, top_k, seed, length, tree, candidates, levels, method, alongside, third_lane,
             numerics, system_prompt, history, request: gr.Request,
         ):  # fmt: skip
             values = (
-                question, temperature, top_p, top_k, seed, length, tree, candidates, levels, copied, alongside,
+                question, temperature, top_p, top_k, seed, length, tree, candidates, levels, method, alongside,
                 third_lane, numerics, system_prompt, history,
             )  # fmt: skip
             yield from handlers.generate(service, runs, handlers.visitor_of(request), values)

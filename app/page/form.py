@@ -1,15 +1,18 @@
 """The settings sidebar: form fields in the order in which `read_asking` takes them, and the list of known pairs."""
 
 import json
+from collections.abc import Iterable
 
 import gradio as gr
 
 from app.page import web
 from app.page.picker import Picker
 from app.words import page as words
+from jakiro.drafting.base import Method
+from jakiro.methods import DEFAULT, METHODS, PLAIN
 
 NAMES = (
-    "temperature", "top-p", "top-k", "seed", "length", "tree", "candidates", "levels", "copied", "alongside",
+    "temperature", "top-p", "top-k", "seed", "length", "tree", "candidates", "levels", "method", "alongside",
     "third-lane", "numerics", "system-prompt",
 )  # fmt: skip
 _PAIRS_TEMPLATE = '<div class="jk-pairs"></div>'
@@ -35,9 +38,11 @@ def build(picker: Picker, numerics: str = words.EXACT) -> list:
         with gr.Row():
             candidates = _number(23, words.CANDIDATES, words.CANDIDATES_INFO, "candidates", interactive=False)
             levels = _number(5, words.LEVELS, words.LEVELS_INFO, "levels", interactive=False)
-        copied = _switch(False, words.COPIED, words.COPIED_INFO, "copied")
-        alongside = _switch(True, words.ALONGSIDE, words.ALONGSIDE_INFO, "alongside")
-        third_lane = _switch(False, words.THIRD_LANE, words.THIRD_LANE_INFO, "third-lane")
+        drafting = [method for method in METHODS.values() if method is not PLAIN]
+        method = _choice(_titled(drafting), DEFAULT.name, words.METHOD, words.METHOD_INFO, "method")
+        alongside = gr.Checkbox(True, label=words.ALONGSIDE, info=words.ALONGSIDE_INFO, elem_id="alongside")
+        further = [(words.NO_THIRD_LANE, words.NO_THIRD_LANE), *_titled(one for one in drafting if not one.needs.head)]
+        third_lane = _choice(further, words.NO_THIRD_LANE, words.THIRD_LANE, words.THIRD_LANE_INFO, "third-lane")
         exactness = gr.Radio(
             [words.EXACT, words.FAST],
             value=numerics,
@@ -55,7 +60,7 @@ def build(picker: Picker, numerics: str = words.EXACT) -> list:
             elem_id="pairs",
         )
     fields = [
-        temperature, top_p, top_k, seed, length, tree, candidates, levels, copied, alongside, third_lane, exactness,
+        temperature, top_p, top_k, seed, length, tree, candidates, levels, method, alongside, third_lane, exactness,
         system_prompt,
     ]  # fmt: skip
     tree.change(_sizes, tree, [candidates, levels], queue=False, show_progress="hidden", api_visibility="private")
@@ -84,5 +89,10 @@ def _number(value: float, label: str, info: str, name: str, step: float = 1, int
     return gr.Number(value, label=label, info=info, step=step, elem_id=name, min_width=100, interactive=interactive)
 
 
-def _switch(value: bool, label: str, info: str, name: str) -> gr.Checkbox:
-    return gr.Checkbox(value, label=label, info=info, elem_id=name)
+def _choice(choices: list[tuple[str, str]], value: str, label: str, info: str, name: str) -> gr.Dropdown:
+    return gr.Dropdown(choices, value=value, label=label, info=info, elem_id=name, filterable=False)
+
+
+def _titled(methods: Iterable[Method]) -> list[tuple[str, str]]:
+    """What people read of each method, and what is sent."""
+    return [(method.title, method.name) for method in methods]

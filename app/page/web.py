@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from app.words import page as words
+from jakiro.methods import METHODS
 from jakiro.trace import Trace
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
@@ -16,11 +17,15 @@ TRACES = ASSETS / "traces"
 SCRIPTS = (
     "base/dom.js",
     "base/pieces.js",
+    "data/methods.js",
+    "data/older_traces.js",
     "data/packed.js",
     "data/history.js",
     "data/metrics.js",
     "data/baseline.js",
     "tree/layout.js",
+    "tree/marker.js",
+    "tree/evidence.js",
     "tree/tree.js",
     "tree/card.js",
     "tree/list.js",
@@ -60,8 +65,9 @@ STYLES = (
 
 
 def script() -> str:
-    """All modules in order, words first."""
-    return f"window.Jakiro = {{words: {for_script(words.BROWSER)}}};\n{joined(SCRIPTS)}"
+    """All modules in order, words and drafting methods first."""
+    methods = [method.to_dict() for method in METHODS.values()]
+    return f"window.Jakiro = {{words: {for_script(words.BROWSER)}, methods: {for_script(methods)}}};\n{joined(SCRIPTS)}"
 
 
 def style() -> str:
@@ -69,8 +75,9 @@ def style() -> str:
 
 
 def joined(names: Iterable[str]) -> str:
-    """Files of `assets/web/`, one after the other."""
-    return "\n".join((ASSETS / "web" / name).read_text(encoding="utf-8") for name in names)
+    """Files of `assets/web/`, one after the other, without their indentation: a tenth of what a visitor loads."""
+    texts = [(ASSETS / "web" / name).read_text(encoding="utf-8") for name in names]
+    return "\n".join(line.lstrip() for text in texts for line in text.splitlines())
 
 
 def for_script(value) -> str:

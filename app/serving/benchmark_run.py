@@ -19,8 +19,9 @@ from jakiro.bench.environment import environment
 from jakiro.bench.questions import Question
 from jakiro.bench.render import as_json
 from jakiro.bench.report import summarise
-from jakiro.bench.runner import TREE_METHODS, Bench, BenchSettings, Run
+from jakiro.bench.runner import Bench, BenchSettings, Run
 from jakiro.config import SamplingParams, TreeConfig
+from jakiro.methods import method_named
 from jakiro.trace import Trace
 
 _BREATH_SECONDS = 0.5
@@ -130,7 +131,7 @@ class BenchmarkRun(Stoppable):
 
     def _bench(self, device: Device, temperature: float, question: Question) -> Bench:
         if not self._environment:
-            if not device.status["head"] and set(TREE_METHODS) & set(self.settings.methods):
+            if not device.status["head"] and any(method_named(name).needs.head for name in self.settings.methods):
                 raise ValueError(benchmark_words.NO_HEAD)
             self._environment = environment(device.status)
         if any(self._environment[name] != device.status[name] for name in ("target", "head")):

@@ -1,87 +1,22 @@
-"""An answer's events as compact JSON for the browser: columns of digits instead of records, and nothing said twice.
+"""An answer's events as JSON for the browser: a step has a list for each field of its nodes, as `jakiro.trace` names it.
 
-Tokens and sentences travel once an answer and by number afterwards, so the events of one answer are packed and unpacked
-in order. The browser unpacks steps into the trace schema of `jakiro.trace`, rounded to the digits the page shows; the
-full precision stays in the trace itself.
+Numbers are rounded to the digits that the page shows; the trace itself keeps them all. What follows from the rest is
+left out: depths follow from parents, a token's bytes from its id once they were told, a plan's parts from the step
+before where they are the same. So the events of one answer are packed, and read by `data/packed.js`, in order.
 """
 
-import itertools
 import json
-import math
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, fields
 
 from jakiro.trace import Header, Node, Step
 
-PROBABILITY_UNIT = 100_000
-SCORE_UNIT = 1000
-WEIGHT_UNIT = 1000
-CONTRIBUTION_UNIT = 10
-MARGIN_UNIT = 1000
-MILLISECOND_UNIT = 1000
-PLAN_UNIT = 100
-# One character a digit: printable ASCII from # to ~ without the backslash, so that JSON escapes none of them
-DIGITS = "".join(chr(code) for code in range(35, 127) if code != 92)
-
-SEPARATOR = "\x7f"
-
-
-class _Table:
-    """Distinct values in order of first use; `add` returns a value's place."""
-
-    def __init__(self) -> None:
-        self._places: dict = {}
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def add(self, value) -> int:
-        return self._places.setdefault(value, len(self._places))
-
-    def values(self, start: int = 0) -> list:
-        return list(itertools.islice(self._places, start, None))
-
-
-def pack_column(values: Iterable[int]) -> str:
-    """Non-negative integers as digits of one width, the least that holds the largest of them."""
-    values = list(values)
-    width = 1
-    while len(DIGITS) ** width <= max(values, default=0):
-        width += 1
-    places = [len(DIGITS) ** place for place in reversed(range(width))]
-    return "".join(DIGITS[value // place % len(DIGITS)] for value in values for place in places)
-
-
-def pack_piece(piece: bytes) -> str | list[str]:
-    """A token's bytes as text where they are valid UTF-8, else as a one-element list with their hex digits."""
-    try:
-        return piece.decode("utf-8")
-    except UnicodeDecodeError:
-        return [piece.hex()]
-
-
-def _pack_pieces(pieces: list[bytes]) -> str | list:
-    """All pieces in one text where that is possible, else a list."""
-    packed = [pack_piece(piece) for piece in pieces]
-    joinable = all(isinstance(piece, str) and SEPARATOR not in piece for piece in packed)
-    return SEPARATOR.join(packed) if joinable else packed
-
-
-def _count(value: float | None, unit: int) -> int:
-    """How many units, and one; 0 stands for None."""
-    return 0 if value is None else 1 + round(value * unit)
-
-
-def _signed(value: float | None, unit: int) -> int:
-    """As `_count`, for both signs: even above zero, odd below."""
-    if value is None:
-        return 0
-    whole = round(value * unit)
-    return 1 + (2 * whole if whole >= 0 else -2 * whole - 1)
+# What the lesson computes from and no view of a live step shows
+_NOT_SHOWN = ("residual_contribution",)
 
 
 class Packer:
-    """Packs the events of one answer, in order; `Run` and `StepReader` in `assets/web/` hold the reverse."""
+    """Packs the events of one answer, in order; `Run` in `assets/web/data/history.js` holds the reverse."""
 
     def __init__(self) -> None:
         self._lanes: dict[str, _LanePacker] = {}
@@ -90,7 +25,7 @@ class Packer:
         """One event (kind, method, payload) as plain data; a step comes after its lane's header."""
         kind, method, payload = event
         if kind == "header":
-            self._lanes[method] = _LanePacker()
+            self._lanes[method] = _LanePacker(payload)
             payload = pack_header(payload)
         elif kind == "step":
             payload = self._lanes[method].pack(payload)
@@ -100,75 +35,92 @@ class Packer:
 class _LanePacker:
     """Packs the steps of one lane, in order."""
 
-    def __init__(self) -> None:
-        self._tokens, self._names = _Table(), _Table()
+    def __init__(self, header: Header) -> None:
+        self._places = {proposer["id"]: place for place, proposer in enumerate(header.proposers)}
+        self._pieces: dict[int, bytes] = {}
+        self._plan: dict = {}
 
-    def pack(self, step: Step) -> list:
-        """[columns of digits, new pieces, new names, text]: numbers, then the strings that they begin to speak of."""
-        tokens, names, rows = self._tokens, self._names, _Table()
-        known_tokens, known_names = len(tokens), len(names)
-        nodes, plan = step.nodes, step.plan
-        places = [tokens.add((node.token_id, node.piece)) for node in nodes]
-        choices = [tokens.add((node.target_choice, node.target_choice_piece)) for node in nodes]
-        bonus = tokens.add((step.bonus_token_id, step.bonus_piece))
-        proposers = [names.add(node.proposer) for node in nodes]
-        also = [(i, names.add(source)) for i, node in enumerate(nodes) for source in node.also_proposed_by]
-        why = names.add(plan.why)
-        weights = [rows.add(node.router_weights) for node in nodes]
-        row_width = max(map(len, rows.values()), default=0)
-        contributions = [node.expert_contributions or () for node in nodes]
-        contribution_width = max(map(len, contributions), default=0)
-        new_tokens = tokens.values(known_tokens)
-        counts = [
-            len(nodes), len(step.committed_ids), plan.levels, plan.nodes, int(plan.reread), len(step.accepted_path),
-            len(plan.curve), len(also), len(rows), row_width, contribution_width, len(new_tokens),
-        ]  # fmt: skip
-        times = [_count(time, MILLISECOND_UNIT) for time in (step.draft_ms, step.verify_ms, step.other_ms)]
-        expected = [_count(value, PLAN_UNIT) for value in (plan.expected_tokens, plan.expected_ms)]
-        columns = [
-            counts,
-            [step.index, bonus, why],
-            times + expected,
-            places,
-            choices,
-            *_node_columns(nodes),
-            proposers,
-            weights,
-            [_count(value, WEIGHT_UNIT) for row in rows.values() for value in _filled(row, row_width)],
-            [_signed(value, CONTRIBUTION_UNIT) for row in contributions for value in _filled(row, contribution_width)],
-            step.accepted_path,
-            [number for pair in also for number in pair],
-            [count for count, _ in plan.curve],
-            [round(speed * PLAN_UNIT) for _, speed in plan.curve],
-            [token_id for token_id, _ in new_tokens],
-        ]
-        pieces = _pack_pieces([piece for _, piece in new_tokens])
-        return ["".join(map(_with_width, columns)), pieces, names.values(known_names), step.text]
+    def pack(self, step: Step) -> dict:
+        nodes = step.nodes
+        last = step.accepted_path[-1] if step.accepted_path else 0
+        # The browser takes these for granted, so they stand only where they are otherwise
+        usual = {
+            "also_proposed_by": {},
+            "bonus_token_id": nodes[last].target_choice,
+            "committed": len(step.accepted_path) + 1,
+            "plan": {},
+        }
+        packed = {
+            "index": step.index,
+            "nodes": {
+                "token_id": [node.token_id for node in nodes],
+                "parent": [node.parent for node in nodes],
+                "draft_pass": [node.draft_pass for node in nodes],
+                "score": [_rounded(node.score, 3) for node in nodes],
+                "draft_percent": [_percent(node.draft_prob) for node in nodes],
+                "target_percent": [_percent(node.target_prob) for node in nodes],
+                "proposer": self._named(node.proposer for node in nodes),
+                "target_choice": [node.target_choice for node in nodes],
+                "margin": [_shown(node.margin) for node in nodes],
+            },
+            "evidence": _evidence(nodes),
+            "also_proposed_by": {
+                i: self._named(node.also_proposed_by) for i, node in enumerate(nodes) if node.also_proposed_by
+            },
+            "accepted_path": step.accepted_path,
+            "bonus_token_id": step.bonus_token_id,
+            "committed": len(step.committed_ids),
+            **self._new_tokens(step),
+            "text": step.text,
+            "ms": [_rounded(time, 3) for time in (step.draft_ms, step.verify_ms, step.other_ms)],
+            "plan": self._new_plan(step),
+        }
+        return {name: value for name, value in packed.items() if name not in usual or usual[name] != value}
+
+    def _named(self, ids: Iterable[str]) -> list[int | str]:
+        """Proposers by their place in the header; what stands there not, as "root" does, by name."""
+        return [self._places.get(name, name) for name in ids]
+
+    def _new_tokens(self, step: Step) -> dict[str, list]:
+        """Ids and bytes of the tokens that this answer has not named yet."""
+        told, new = self._pieces, {}
+        tokens = [(node.token_id, node.piece) for node in step.nodes]
+        tokens += [(node.target_choice, node.target_choice_piece) for node in step.nodes]
+        for token_id, piece in (*tokens, (step.bonus_token_id, step.bonus_piece)):
+            if told.get(token_id) != piece:
+                told[token_id] = piece
+                new[token_id] = pack_piece(piece)
+        return {"new_tokens": list(new), "pieces": list(new.values())}
+
+    def _new_plan(self, step: Step) -> dict:
+        """What the step before did not plan as well."""
+        plan = {field.name: getattr(step.plan, field.name) for field in fields(step.plan)}
+        for name in ("expected_tokens", "expected_ms"):
+            plan[name] = _rounded(plan[name], 2)
+        plan["curve"] = [[nodes, _rounded(speed, 2)] for nodes, speed in plan["curve"]]
+        before, self._plan = self._plan, plan
+        return {name: value for name, value in plan.items() if name not in before or before[name] != value}
 
 
-def _node_columns(nodes: tuple[Node, ...]) -> list[list[int]]:
-    return [
-        [node.parent + 1 for node in nodes],
-        [node.draft_pass for node in nodes],
-        [max(0, round(-node.score * SCORE_UNIT)) for node in nodes],
-        [_count(node.draft_prob, PROBABILITY_UNIT) for node in nodes],
-        [_count(node.target_prob, PROBABILITY_UNIT) for node in nodes],
-        # As square roots: near ties, where the margin is shown, keep their digits
-        [round(math.sqrt(max(0.0, node.margin)) * MARGIN_UNIT) for node in nodes],
-    ]
+def _evidence(nodes: tuple[Node, ...]) -> dict[str, list]:
+    """By name a row for each node: None where it has none, the number of an earlier node where that has the same."""
+    columns = {name: [None] * len(nodes) for node in nodes for name in node.evidence if name not in _NOT_SHOWN}
+    for name, column in columns.items():
+        first: dict[tuple, int] = {}
+        for i, node in enumerate(nodes):
+            row = node.evidence.get(name)
+            if row is not None:
+                earlier = first.setdefault(row, i)
+                column[i] = [_shown(value) for value in row] if earlier == i else earlier
+    return columns
 
 
-def _filled(row: tuple, width: int) -> tuple:
-    return (*row, *(None,) * (width - len(row)))
-
-
-def _with_width(values: Iterable[int]) -> str:
-    """A column behind how many digits its numbers have; a column of zeros has none."""
-    values = list(values)
-    if not any(values):
-        return DIGITS[0]
-    digits = pack_column(values)
-    return DIGITS[len(digits) // len(values)] + digits
+def pack_piece(piece: bytes) -> str | list[str]:
+    """A token's bytes as text where they are valid UTF-8, else as a one-element list with their hex digits."""
+    try:
+        return piece.decode("utf-8")
+    except UnicodeDecodeError:
+        return [piece.hex()]
 
 
 def pack_header(header: Header) -> dict:
@@ -181,3 +133,21 @@ def pack_header(header: Header) -> dict:
 def to_json(value) -> str:
     """Compact JSON; NaN and infinities are refused, as the browser could not read them."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+
+
+def _rounded(value: float | None, digits: int) -> float | int | None:
+    return None if value is None else _short(round(value, digits))
+
+
+def _percent(chance: float | None) -> float | int | None:
+    return None if chance is None else _rounded(100 * chance, 3)
+
+
+def _shown(value: float) -> float | int:
+    """One decimal from 1 on, three digits below."""
+    return _short(round(value, 1) if abs(value) >= 1 else float(f"{value:.3g}"))
+
+
+def _short(value: float) -> float | int:
+    """A whole number without its point."""
+    return int(value) if value == int(value) else value

@@ -1,11 +1,13 @@
 """What the lesson's recordings must hold so that every stop has a step to show; read when they are made.
 
-The browser picks each stop's steps by rules of its own (`chooseStep` in `assets/web/lesson_*.js`). Here stands, for
+The browser picks each stop's steps by rules of its own (`chooseStep` in `assets/web/lesson/stops/`). Here stands, for
 each stop, what its words claim about the steps that those rules can find.
 """
 
 from collections.abc import Callable
 from itertools import combinations
+
+from jakiro.methods import DEFAULT, PLAIN
 
 FEWEST_RANKED, MOST_RANKED = 4, 5
 LONGEST_CHAIN = 5
@@ -24,7 +26,7 @@ def unmet(recordings: dict) -> list[str]:
 
 def whole_steps(recordings: dict, name: str) -> list[dict]:
     """Steps with a draft, but none that the end of the answer cut."""
-    steps = recordings[name]["jakiro"]["steps"]
+    steps = recordings[name][DEFAULT.name]["steps"]
     return [step for step in steps if len(step["p"]) > 1 and step["n"] == len(step["path"]) + 1]
 
 
@@ -92,7 +94,12 @@ def _moved(step: dict) -> int:
 
 
 def _contrastive_shows(recordings: dict) -> bool:
-    return any("contrastive" in step["o"] for step in whole_steps(recordings, "shallow"))
+    """A candidate with a router's weights, but no expert's part: the contrastive pair."""
+
+    def shows(step: dict) -> bool:
+        return any(step["W"][row] and not parts for row, parts in zip(step["w"], step["e"], strict=True))
+
+    return any(shows(step) for step in whole_steps(recordings, "shallow"))
 
 
 def _large_tree_keeps_more(recordings: dict) -> bool:
@@ -117,18 +124,19 @@ def _verdicts_vary(recordings: dict) -> bool:
 
 def _dice_help(recordings: dict) -> bool:
     def tau(name: str) -> float:
-        steps = recordings[name]["jakiro"]["steps"]
+        steps = recordings[name][DEFAULT.name]["steps"]
         return sum(len(step["path"]) for step in steps) / max(1, len(steps))
 
     return all(tau(f"seed-{seed}-own") < tau(f"seed-{seed}-shared") for seed in (1, 2))
 
 
 def _texts_equal(recordings: dict) -> bool:
-    greedy = [("greedy", "autoregressive"), ("greedy", "jakiro"), ("small", "jakiro"), ("shallow", "jakiro")]
+    plain, drafted = PLAIN.name, DEFAULT.name
+    greedy = [("greedy", plain), ("greedy", drafted), ("small", drafted), ("shallow", drafted)]
     families = [greedy]
     for seed in (1, 2):
         shared, own = f"seed-{seed}-shared", f"seed-{seed}-own"
-        families.append([(shared, "autoregressive"), (shared, "jakiro"), (own, "jakiro")])
+        families.append([(shared, plain), (shared, drafted), (own, drafted)])
     texts = [{_ids(recordings, name, method) for name, method in family} for family in families]
     alike = all(len(found) == 1 for found in texts)
     return alike and all(one != other for one, other in combinations(texts, 2))

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from jakiro.methods import DEFAULT
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -65,7 +67,7 @@ class Stream:
 def ask(address: str, question: str, max_new_tokens: int = 48) -> Answer:
     """Asks one question as a visitor of its own and waits for the end."""
     start, first, last, sentences = time.monotonic(), None, None, []
-    stream = Stream(address, "generate", [question, max_new_tokens, 0, 1, 0, 0, "jakiro", "", None])
+    stream = Stream(address, "generate", [question, max_new_tokens, 0, 1, 0, 0, DEFAULT.name, "", None])
     for event, data in stream:
         if event == "error":
             stream.close()

@@ -2,7 +2,7 @@
 
     python -m app.tools.record [--target … --head … --device … --dtype …]
 
-A recording holds {"title", "why", "traces": {"autoregressive": …, "jakiro": …}}; the page plays the first by name.
+A recording holds {"title", "why", "traces": traces by method}; the page plays the first by name.
 Those that need a certain head are left alone where the command line names a pair.
 """
 
@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.asking import DRAFTED, PLAIN
 from app.page.web import TRACES
 from app.tools.record_options import load_generator, read_options
 from jakiro.config import SamplingParams, TreeConfig
+from jakiro.methods import DEFAULT, PLAIN
 from jakiro.trace import Trace, first_difference
 
 
@@ -30,7 +30,7 @@ def long_paths(trace: Trace) -> bool:
 
 def both_experts(trace: Trace) -> bool:
     accepted = Counter(step.nodes[index].proposer for step in trace.steps for index in step.accepted_path)
-    return min(accepted["expert_0"], accepted["expert_1"]) >= 0.25 * accepted.total() > 0
+    return min(accepted[expert["id"]] for expert in trace.header.proposers[:2]) >= 0.25 * accepted.total() > 0
 
 
 def mostly_refused(trace: Trace) -> bool:
@@ -112,11 +112,11 @@ def record(generator, plan: Plan) -> dict:
         ValueError: the texts differ, nothing was drafted, or the recording does not show what it is there for.
     """
     race = generator.race(
-        [{"role": "user", "content": plan.question}], plan.params, methods=(PLAIN, DRAFTED), tree=plan.tree
+        [{"role": "user", "content": plan.question}], plan.params, methods=(PLAIN.name, DEFAULT.name), tree=plan.tree
     )
     for _ in race:
         pass
-    plain, drafted = race.traces[PLAIN], race.traces[DRAFTED]
+    plain, drafted = race.traces[PLAIN.name], race.traces[DEFAULT.name]
     if first_difference(plain.token_ids, drafted.token_ids) is not None:
         raise ValueError(f"“{plan.title}” was not recorded: its two texts differ.")
     if not any(len(step.nodes) > 1 for step in drafted.steps):

@@ -11,7 +11,6 @@ import platform
 import sys
 import time
 
-from app.asking import DRAFTED, PLAIN
 from app.page.lesson import RECORDINGS
 from app.serving.packing import pack_header, to_json
 from app.tools import lesson_rules
@@ -19,8 +18,8 @@ from app.tools.record_options import load_generator, read_options
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.engine.costs import DeviceProfile
 from jakiro.engine.profile import measure_drafts, measure_passes
-from jakiro.methods import DEFAULT
-from jakiro.trace import Step, Trace
+from jakiro.methods import DEFAULT, PLAIN
+from jakiro.trace import Node, Step, Trace
 
 QUESTIONS = (
     "What is the capital of France, and why is it famous?",
@@ -32,7 +31,7 @@ SEEDS = (1, 2)
 LARGE_TREE, SMALL_TREE = TreeConfig(nodes=64, depth=6), TreeConfig(nodes=6, depth=3)
 SHALLOW_TREE = TreeConfig(nodes=48, depth=3)
 SAMPLED_TREE, OWN_RANKING = TreeConfig(nodes=24, depth=5), TreeConfig(nodes=24, depth=5, shared_noise=False)
-BOTH = (PLAIN, DRAFTED)
+BOTH = (PLAIN.name, DEFAULT.name)
 _COPIED_MEGABYTES, _ROUNDS = 256, 4
 
 
@@ -67,12 +66,12 @@ def record_question(generator, question: str) -> dict[str, dict]:
     recordings = {
         "greedy": _run(generator, question, greedy, LARGE_TREE, BOTH),
         "small": _run(generator, question, greedy, SMALL_TREE, BOTH),
-        "shallow": _run(generator, question, greedy, SHALLOW_TREE, (DRAFTED,)),
+        "shallow": _run(generator, question, greedy, SHALLOW_TREE, (DEFAULT.name,)),
     }
     for seed in SEEDS:
         params = SamplingParams(temperature=1.0, seed=seed, max_new_tokens=64)
         recordings[f"seed-{seed}-shared"] = _run(generator, question, params, SAMPLED_TREE, BOTH)
-        recordings[f"seed-{seed}-own"] = _run(generator, question, params, OWN_RANKING, (DRAFTED,))
+        recordings[f"seed-{seed}-own"] = _run(generator, question, params, OWN_RANKING, (DEFAULT.name,))
     return recordings
 
 
@@ -110,9 +109,9 @@ def _pack_step(step: Step) -> dict:
         "q": [_rounded(node.draft_prob, 5) for node in nodes],
         "P": [_rounded(node.target_prob, 5) for node in nodes],
         "o": [node.proposer for node in nodes],
-        "w": [place(routers, _rounded(node.router_weights, 4)) for node in nodes],
-        "e": [_rounded(node.expert_contributions, 3) for node in nodes],
-        "r": [_rounded(node.residual_contribution, 3) for node in nodes],
+        "w": [place(routers, _row(node, "router_weights", 4) or ()) for node in nodes],
+        "e": [_row(node, "expert_contributions", 3) for node in nodes],
+        "r": [(_row(node, "residual_contribution", 3) or (None,))[0] for node in nodes],
         "g": [round(node.margin, 3) for node in nodes],
         "path": list(step.accepted_path),
         "n": len(step.committed_ids),
@@ -122,15 +121,19 @@ def _pack_step(step: Step) -> dict:
     return packed | {"T": list(tokens), "W": list(routers)}
 
 
-def _rounded(value, digits: int):
-    if value is None or isinstance(value, float):
-        return None if value is None else round(value, digits)
-    return tuple(round(part, digits) for part in value)
+def _rounded(value: float | None, digits: int) -> float | None:
+    return None if value is None else round(value, digits)
+
+
+def _row(node: Node, name: str, digits: int) -> tuple[float, ...] | None:
+    """What the method told of a node under this name."""
+    row = node.evidence.get(name)
+    return None if row is None else tuple(round(part, digits) for part in row)
 
 
 def _device(generator, pair: dict) -> dict:
     """What the passes cost here, how much a pass reads, and how fast this memory is."""
-    header, profile = pair[DRAFTED]["header"], _profile(generator).to_dict()
+    header, profile = pair[DEFAULT.name]["header"], _profile(generator).to_dict()
     return {
         "name": profile["key"].get("device") or platform.processor() or header["device"],
         "threads": profile["key"].get("threads"),

@@ -6,7 +6,7 @@ UNKNOWN_TEMPERATURE = "The benchmark knows the temperatures {known}; you gave {c
 CHOOSE_METHOD = "Choose at least one method besides plain decoding."
 UNKNOWN_METHOD = "The benchmark knows the methods {known}; you gave {came}."
 NOT_A_REQUEST = "A benchmark is asked for with “count”, “temperatures” and “methods”; you gave {came}."
-NO_HEAD = "No draft head fits this model; only copied guesses can be measured against plain decoding."
+NO_HEAD = "No draft head fits this model; only methods that need none can be measured against plain decoding."
 MODEL_CHANGED = "Another model was loaded meanwhile; what is shown was measured with the first one."
 UNKNOWN_RESULTS = "These results are no longer kept on the server; run the benchmark again."
 ESTIMATE_LATER = "How long it takes is known once the model is ready."
@@ -66,8 +66,5 @@ BROWSER = {
     "reading the prompt are not counted. Speedup: plain seconds ÷ the method’s, same prompts; below it the 95 % "
     "interval from resampling prompts, none for a single prompt. τ: accepted per step + 1, over all steps. "
     "Same text: share of answers whose token ids all equal plain decoding’s.",
-    "bench_lane_jakiro": "Jakiro",
-    "bench_lane_context": "Copied from context",
-    "bench_lane_both": "Jakiro and copied",
     "bench_spoken": "{n} of {total} prompts done.",
 }

@@ -267,8 +267,6 @@ BROWSER = {
     "dice_seed": "Seed",
     "dice_seed_value": "Seed {n}",
     "dice_shared": "Shared dice for the draft",
-    "dice_plain": "Plain decoding",
-    "dice_jakiro": "Jakiro",
     "dice_same": "✓ Same text: {tokens} tokens compared, {characters} characters",
     "dice_differ": "The texts differ from token {token} on.",
     "dice_steps": "{steps} steps for {tokens} tokens",

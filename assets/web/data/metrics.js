@@ -78,7 +78,7 @@
     return different === null ? common : Math.min(common, different);
   }
 
-  // Plain seconds over Jakiro seconds to the same token; null until both have eight
+  // Plain seconds over the drafting lane's to the same token; null until both have eight
   function speedup(lane, plain, steps) {
     if (!plain || lane === plain) return null;
     const common = commonTokens(lane, plain, steps);

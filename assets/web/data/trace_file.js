@@ -1,9 +1,10 @@
 // Files people open: a trace, or a recording of several; checked field by field before anything is drawn.
 (() => {
-  const { say } = Jakiro;
+  const { say, upgraded } = Jakiro;
 
-  const VERSION = 1;
+  const VERSION = 2;
   const LARGEST_BYTES = 20 * 1024 * 1024;
+  const LONGEST_NAME = 80;
   const HEX = /^([0-9a-f]{2})*$/;
   const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
   const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
@@ -13,19 +14,23 @@
   const isMessages = (value) => Array.isArray(value) && value.every((message) => isObject(message) && isText(message.role)
     && isText(message.content));
   const isTexts = (value) => Array.isArray(value) && value.every(isText);
-  const isName = (value) => isText(value) && /^[a-z]\w*$/.test(value);
+  const isName = (value) => isText(value) && value.length > 0 && value.length <= LONGEST_NAME;
+  const isHex = (value) => isText(value) && HEX.test(value);
+  const isProposers = (value) => Array.isArray(value) && value.every((one) => isObject(one) && isName(one.id)
+    && isText(one.label) && isText(one.sentence));
   const isCurve = (value) => Array.isArray(value) && value.every((point) => isNumbers(point) && point.length === 2);
 
+  const isDrafter = (value) => value === null || isObject(value);
+
   const HEADER = { method: isName, created: isText, messages: isMessages, num_prompt_tokens: isNumber, target: isObject,
-    device: isText, dtype: isText, numerics: isText, device_profile: isObject, versions: isObject, sampling: isObject,
-    tree: isObject, first_token_id: isNumber, first_piece: (value) => isText(value) && HEX.test(value), prefill_ms: isNumber,
+    drafter: isDrafter, proposers: isProposers, device: isText, dtype: isText, numerics: isText, device_profile: isObject,
+    versions: isObject, sampling: isObject, tree: isObject, first_token_id: isNumber, first_piece: isHex, prefill_ms: isNumber,
     special_tokens: (value) => isObject(value) && isTexts(Object.values(value)) };
-  const STEP = { index: isNumber, nodes: Array.isArray, accepted_path: isNumbers, bonus_token_id: isNumber,
-    bonus_piece: (value) => isText(value) && HEX.test(value), committed_ids: isNumbers, draft_ms: isNumber, verify_ms: isNumber,
-    other_ms: isNumber, plan: isObject };
-  const NODE = { token_id: isNumber, piece: (value) => isText(value) && HEX.test(value), parent: isNumber, depth: isNumber,
-    draft_pass: isNumber, score: isNumber, proposer: isName, also_proposed_by: isTexts, router_weights: isNumbers,
-    target_choice: isNumber, target_choice_piece: (value) => isText(value) && HEX.test(value), margin: isNumber };
+  const STEP = { index: isNumber, nodes: Array.isArray, accepted_path: isNumbers, bonus_token_id: isNumber, bonus_piece: isHex,
+    committed_ids: isNumbers, draft_ms: isNumber, verify_ms: isNumber, other_ms: isNumber, plan: isObject };
+  const NODE = { token_id: isNumber, piece: isHex, parent: isNumber, depth: isNumber, draft_pass: isNumber, score: isNumber,
+    proposer: isName, also_proposed_by: isTexts, evidence: (value) => isObject(value) && Object.values(value).every(isNumbers),
+    target_choice: isNumber, target_choice_piece: isHex, margin: isNumber };
 
   class TraceFileError extends Error {}
   const fail = (key, values) => {
@@ -55,9 +60,6 @@
       for (const name of ["draft_prob", "target_prob"]) {
         if (node[name] !== null && !isNumber(node[name])) unfit(`“${name}” of node ${i} of ${where} is not a number`);
       }
-      if (node.expert_contributions && !isNumbers(node.expert_contributions)) {
-        unfit(`“expert_contributions” of node ${i} of ${where} are no numbers`);
-      }
     });
     let before = 0;
     for (const i of step.accepted_path) {
@@ -67,14 +69,26 @@
     check(step.plan, { levels: isNumber, nodes: isNumber, why: isText, curve: isCurve }, `the plan of ${where}`);
   }
 
-  function checkTrace(trace) {
+  // Whatever a trace of an older schema lacks, turning it into today's stumbles over
+  function inTodaysSchema(trace) {
+    try {
+      return upgraded(trace);
+    } catch {
+      return unfit("it says that it is of format 1, and lacks what that has");
+    }
+  }
+
+  // The trace in today's schema
+  function checkedTrace(trace) {
     if (!isObject(trace)) unfit("expected an object");
     for (const field of ["header", "steps"]) if (!(field in trace)) fail("not_trace_field", { field });
     const found = isObject(trace.header) ? trace.header.schema_version : undefined;
-    if (found !== VERSION) fail("trace_version", { found, known: VERSION });
-    check(trace.header, HEADER, "the header");
+    if (found !== 1 && found !== VERSION) fail("trace_version", { found });
     if (!Array.isArray(trace.steps)) unfit("“steps” is not a list");
-    trace.steps.forEach(checkStep);
+    const { header, steps, end_reason } = inTodaysSchema(trace);
+    check(header, HEADER, "the header");
+    steps.forEach(checkStep);
+    return { header, steps, end_reason };
   }
 
   // The traces by method in a file's text; throws TraceFileError with a sentence for people
@@ -88,11 +102,11 @@
     }
     if (!isObject(value)) unfit("expected an object");
     if (isObject(value.traces) && Object.keys(value.traces).length) {
-      Object.values(value.traces).forEach(checkTrace);
-      return { title: isText(value.title) ? value.title : null, traces: value.traces };
+      const traces = Object.entries(value.traces).map(([name, trace]) => [name, checkedTrace(trace)]);
+      return { title: isText(value.title) ? value.title : null, traces: Object.fromEntries(traces) };
     }
-    checkTrace(value);
-    return { title: null, traces: { [value.header.method]: value } };
+    const trace = checkedTrace(value);
+    return { title: null, traces: { [trace.header.method]: trace } };
   }
 
   Object.assign(Jakiro, { readTraceFile, TraceFileError, LARGEST_TRACE_BYTES: LARGEST_BYTES });

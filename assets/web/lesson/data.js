@@ -1,11 +1,11 @@
 // What the lesson computes from recorded steps: trees pruned by score and judged again, experts mixed anew, costs read
 // from measured points. Nothing is made up: where a number is not recorded, it is a fold over what is.
 (() => {
-  const { Lane, depthOf } = Jakiro;
+  const { Lane, depthOf, isFromPair, upgradedHeader, weightsOf } = Jakiro;
 
   const MOST_RANKED = 5;
 
-  // Columns as app/record_lesson.py writes them, back to one record per node in the schema of a trace
+  // Columns as app/tools/record_lesson.py writes them, back to one record per node in the schema of a trace
   function unpackStep(columns, index) {
     const token = (place) => ({ id: columns.T[place][0], piece: columns.T[place][1] });
     const depths = [];
@@ -24,9 +24,7 @@
         target_prob: columns.P[i],
         proposer: columns.o[i],
         also_proposed_by: [],
-        router_weights: columns.W[columns.w[i]],
-        expert_contributions: columns.e[i],
-        residual_contribution: columns.r[i],
+        evidence: evidenceOf(columns.W[columns.w[i]], columns.e[i], columns.r[i]),
         target_choice: choice.id,
         target_choice_piece: choice.piece,
         margin: columns.g[i],
@@ -55,21 +53,29 @@
     };
   }
 
+  // What the experts' columns hold; a candidate that lacks a row lacks the name
+  function evidenceOf(weights, parts, residual) {
+    const rows = { router_weights: weights, expert_contributions: parts, residual_contribution: residual === null ? null : [residual] };
+    return Object.fromEntries(Object.entries(rows).filter(([, row]) => row && row.length));
+  }
+
   function unpackLane(packed) {
-    const lane = new Lane(packed.header);
-    packed.steps.forEach((columns, index) => lane.add(unpackStep(columns, index)));
+    const steps = packed.steps.map(unpackStep);
+    const header = packed.header.schema_version === 1 ? upgradedHeader(packed.header, steps) : packed.header;
+    const lane = new Lane(header, header.method);
+    steps.forEach((step) => lane.add(step));
     lane.endReason = packed.end_reason || "stopped";
     return lane;
   }
 
-  // {device, pairs: {name: {plain, jakiro}}} from the text of the shipped file
+  // {device, pairs: {name: {plain, drafted}}} from the text of the shipped file
   function readLesson(text) {
     const { device, recordings } = JSON.parse(text);
     const pairs = Object.fromEntries(
-      Object.entries(recordings).map(([name, traces]) => [
-        name,
-        { plain: traces.autoregressive ? unpackLane(traces.autoregressive) : null, jakiro: unpackLane(traces.jakiro) },
-      ]),
+      Object.entries(recordings).map(([name, traces]) => {
+        const lanes = Object.values(traces).map(unpackLane);
+        return [name, { plain: lanes.find((lane) => lane.isPlain) || null, drafted: lanes.find((lane) => !lane.isPlain) }];
+      }),
     );
     return { device, pairs };
   }
@@ -116,7 +122,7 @@
   const withoutContrastive = (step) =>
     stepWith(
       step,
-      step.nodes.map((_, i) => i).filter((i) => step.nodes[i].proposer !== "contrastive"),
+      step.nodes.map((_, i) => i).filter((i) => !isFromPair(step.nodes[i])),
     );
   const passesOf = (step) => step.nodes.reduce((most, node) => Math.max(most, node.draft_pass), 0);
   const expectedTokens = (step) => 1 + step.nodes.slice(1).reduce((sum, node) => sum + Math.exp(node.score), 0);
@@ -159,13 +165,9 @@
   // A candidate's score if the router had given expert 2 the weight `second`: linear, so recorded parts are enough
   function mixScore(node, second) {
     const mix = [1 - second, second];
-    return (
-      node.residual_contribution +
-      node.expert_contributions.reduce(
-        (sum, part, e) => sum + (mix[e] * part) / Math.max(node.router_weights[e], 1e-6),
-        0,
-      )
-    );
+    const { residual_contribution: [residual], expert_contributions: parts } = node.evidence;
+    const weights = weightsOf(node);
+    return parts.reduce((sum, part, e) => sum + (mix[e] * part) / Math.max(weights[e], 1e-6), residual);
   }
 
   // The likeliest candidates of the first level
@@ -175,9 +177,9 @@
       .filter(
         ([node]) =>
           node.depth === 1 &&
-          node.expert_contributions &&
-          node.residual_contribution !== null &&
-          node.router_weights.length === 2,
+          node.evidence.expert_contributions &&
+          node.evidence.residual_contribution &&
+          weightsOf(node)?.length === 2,
       )
       .map(([, i]) => i)
       .sort((a, b) => step.nodes[b].score - step.nodes[a].score || a - b)
@@ -210,7 +212,7 @@
     return [0, 1].reduce((sum, second) => sum + places(second).filter((i, at) => own[at] !== i).length, 0);
   }
 
-  const ownWeight = (step) => step.nodes[firstLevel(step)[0]].router_weights[1];
+  const ownWeight = (step) => step.nodes[firstLevel(step)[0]].evidence.router_weights[1];
 
   // ---- costs -------------------------------------------------------------------------------------------------
   // Piecewise linear through ascending [x, y] points; beyond the last one its last slope goes on
@@ -227,7 +229,7 @@
 
   // Means over the recorded steps: plain pass, draft, check, the rest, and both ways to the speedup
   function measured(pair) {
-    const steps = drafted(pair.jakiro);
+    const steps = drafted(pair.drafted);
     const of = (name) => mean(steps.map((step) => step[name]));
     return {
       steps: steps.length,
@@ -236,7 +238,7 @@
       draft: of("draft_ms"),
       check: of("verify_ms"),
       other: of("other_ms"),
-      speedup: Jakiro.metrics.speedup(pair.jakiro, pair.plain),
+      speedup: Jakiro.metrics.speedup(pair.drafted, pair.plain),
     };
   }
 

@@ -96,7 +96,7 @@
     parts.markdown.hidden = !main || !state.markdown;
     parts.question.textContent = main ? state.run.question : "";
     if (!main) {
-      parts.legend.draw([]);
+      parts.legend.draw(null, []);
       return;
     }
     const count = steps ? main.countAfter(steps - 1) : 1;
@@ -106,7 +106,7 @@
     if (state.markdown) {
       Jakiro.drawMarkdown(parts.markdown, Jakiro.textOf(main, count, folded), folded && parts.answer.unfoldButton(folded));
     } else parts.answer.draw(main, count, { live: growing, selected: state.index, tail: everything ? tail(main) : "" });
-    parts.legend.draw(main.steps.slice(0, steps));
+    parts.legend.draw(main, main.steps.slice(0, steps));
     if ((live() && state.follow) || state.playing) parts.answerScroll.scrollTop = parts.answerScroll.scrollHeight;
     else bringIntoView(parts.answerScroll, parts.answerText.querySelector(".selected"));
   }
@@ -126,9 +126,8 @@
 
   function tail(main) {
     const n = main.tokens.length;
-    if (main.endReason === "stopped") return say("stopped", { n });
-    if (main.endReason === "length") return say("length_reached", { n });
-    return main.endReason === "context" ? say("context_reached", { n }) : "";
+    const words = `ended_${main.endReason}`;
+    return Object.hasOwn(Jakiro.words, words) ? say(words, { n }) : "";
   }
 
   function drawPlot(parts, steps) {

@@ -2,6 +2,9 @@
 (() => {
   const { h, say, counted, nameOf, milliseconds, depthOf } = Jakiro;
 
+  // A lane may have any number of proposers, and the legend picks out each of them: the rule is made when it is wanted
+  const ALL_BUT = ".jk-view :is(.answer-text .token, .tree .node:not(.root)):not(.by-PLACE):not(:has(.by-PLACE)) { opacity: 0.25; }";
+
   const toggle = (key, pressed, action) => h("button", { class: "toggle", "data-toggle": key, "aria-pressed": String(pressed),
     onclick: (event) => {
       const on = event.currentTarget.getAttribute("aria-pressed") !== "true";
@@ -55,9 +58,10 @@
         parts.tokenLine.textContent = token && parts.answer.lane ? Jakiro.tokenLine(parts.answer.lane, token) : "";
       },
     });
-    parts.legend = new Jakiro.Legend(legend, (hue) => {
-      if (hue) parts.root.dataset.only = hue;
-      else delete parts.root.dataset.only;
+    const dimmed = new CSSStyleSheet();
+    document.adoptedStyleSheets.push(dimmed);
+    parts.legend = new Jakiro.Legend(legend, (place) => {
+      dimmed.replaceSync(place === null ? "" : ALL_BUT.replaceAll("PLACE", String(place)));
       on.redraw("text");
     });
     return pane;

@@ -1,20 +1,18 @@
 // The race: lanes side by side at one common race time, each with its own clock; a lane shows only tokens whose own
 // time has come, whoever's turn it is.
 (() => {
-  const { h, say, rate, number, laneName, metrics } = Jakiro;
-
-  const ORDER = ["autoregressive", "jakiro", "context"];
+  const { h, say, rate, number, metrics } = Jakiro;
 
   class LaneView {
-    constructor(method) {
-      this.name = h("b", null, laneName(method));
-      this.clock = h("span", { class: "own-clock tabular", "data-clock": method });
+    constructor({ name, title }, role) {
+      this.name = h("b", null, title);
+      this.clock = h("span", { class: "own-clock tabular", "data-clock": name });
       this.rate = h("span", { class: "muted tabular" });
       this.progress = h("span", { class: "progress-fill" });
       this.done = h("span", { class: "muted tabular" });
       this.host = h("div", { class: "answer-host" });
       this.scroll = h("div", { class: "answer-scroll", tabindex: 0 }, this.host);
-      this.element = h("section", { class: `pane lane lane-${method}`, "data-lane": method },
+      this.element = h("section", { class: `pane lane lane-${role}`, "data-lane": name },
         h("div", { class: "pane-head" }, this.name, this.clock, h("span", { class: "muted" }, say("own_clock")),
           h("span", { class: "gap" }), this.rate),
         h("div", { class: "progress-line" }, h("span", { class: "progress" }, this.progress), this.done), this.scroll);
@@ -40,7 +38,7 @@
     // In the leading lane: where the slower one is now
     mark(lane, count, other) {
       this.host.querySelectorAll(".plain-here").forEach((token) => token.classList.remove("plain-here"));
-      if (!other || other >= count || lane.method === "autoregressive") return;
+      if (!other || other >= count || lane.isPlain) return;
       const unit = this.answer.drawn.find((one) => one.last >= other - 1);
       if (!unit) return;
       unit.element.classList.add("plain-here");
@@ -59,39 +57,37 @@
         h("div", { class: "lead-line" }, this.lead, h("p", { class: "muted race-note" }, say("race_note")),
           this.replay),
         h("div", { class: "race-below" }, plotPane, this.card));
-      this.views = {};
+      this.views = [];
     }
 
     draw(state, time) {
       const { run } = state;
       if (state.tab !== "race") return;
-      const present = run ? ORDER.filter((method) => run.lanes[method]) : [];
+      const present = run ? run.ordered : [];
       this.empty.hidden = present.length > 1;
       this.empty.textContent = say(present.length === 1 && run.finished ? "race_alone" : "race_empty");
       this.replay.hidden = !run || !run.finished;
       this.replay.textContent = say(state.playing ? "pause" : time === 0 ? "start_race" : "replay_race");
-      const key = present.join();
+      const key = JSON.stringify(present.map((lane) => [lane.name, lane.title, run.roleOf(lane)]));
       if (key !== this.key) {
-        this.views = Object.fromEntries(present.map((method) => [method, new LaneView(method)]));
-        this.lanes.replaceChildren(...present.map((method) => this.views[method].element));
+        this.views = present.map((lane) => new LaneView(lane, run.roleOf(lane)));
+        this.lanes.replaceChildren(...this.views.map((view) => view.element));
         this.key = key;
       }
       const plain = run && run.plain;
       const plainCount = plain ? plain.countAfter(plain.stepsAt(time) - 1) : null;
-      for (const method of present) {
-        this.views[method].draw(run.lanes[method], time, plainCount, method === run.main.method ? state.index : -1);
-      }
+      present.forEach((lane, i) => this.views[i].draw(lane, time, plainCount, lane === run.main ? state.index : -1));
       this.lead.textContent = this.leadWords(run, time);
     }
 
-    // Plain clock minus Jakiro clock at the last token both have
+    // Plain clock minus the drafting lane's at the last token both have
     leadWords(run, time) {
       if (!run || !run.plain || run.plain === run.main) return "";
       const { main, plain } = run;
       const common = Math.min(main.countAfter(main.stepsAt(time) - 1), plain.countAfter(plain.stepsAt(time) - 1));
       if (common < metrics.FEWEST_TOKENS) return time === 0 ? "" : say("measuring");
       const lead = plain.secondsTo(common) - main.secondsTo(common);
-      return say("leads", { lane: laneName((lead >= 0 ? main : plain).method), seconds: number(Math.abs(lead), 1) });
+      return say("leads", { lane: (lead >= 0 ? main : plain).title, seconds: number(Math.abs(lead), 1) });
     }
 
     // The result waits for the end of the race, also of one that is played again

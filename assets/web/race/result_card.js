@@ -1,7 +1,7 @@
 // The result of an answer on one card: verdict, numbers with their definitions, and what it was measured on.
 (() => {
   const { h, say, counted, number, rate, wholePercent, milliseconds, shares, metrics } = Jakiro;
-  const { sameText, speedupWords, proposerName, laneName } = Jakiro;
+  const { sameText, speedupWords } = Jakiro;
 
   function verdict(run) {
     const { main, plain } = run;
@@ -12,13 +12,14 @@
     if (different !== null) return partedVerdict(main, plain, different);
     const lead = plain.clock - main.clock;
     if (Math.abs(lead) < 0.02 * plain.clock) return say("verdict_tie");
-    return say(lead > 0 ? "verdict_jakiro" : "verdict_plain", { seconds: number(Math.abs(lead), 1) });
+    const values = { lane: (lead > 0 ? main : plain).title, seconds: number(Math.abs(lead), 1) };
+    return say(lead > 0 ? "verdict_drafted" : "verdict_plain", values);
   }
 
   // The lead at the last token both texts have
   function partedVerdict(main, plain, different) {
     const [mine, theirs] = [main.secondsTo(different), plain.secondsTo(different)];
-    const lane = laneName((theirs >= mine ? main : plain).method);
+    const lane = (theirs >= mine ? main : plain).title;
     return say("verdict_parted", { token: different + 1, lane, seconds: number(Math.abs(theirs - mine), 1) });
   }
 
@@ -37,6 +38,7 @@
     return {
       question: run.question,
       verdict: verdict(run),
+      speedupNote: say("metric_speedup_note", { lane: main.title }),
       speedup: speedupWords(metrics.speedup(main, plain)) || say(run.finished ? "not_measured" : "measuring"),
       rows: [
         [say("metric_same"), same.value, same.note],
@@ -45,21 +47,21 @@
         [say("card_step_time"), `${metrics.stepTimes(main.steps).map(milliseconds).join(" · ")} ms`, say("card_step_time_note")],
         [
           say("card_share"),
-          proposers.map((proposer, i) => `${proposerName(proposer)} ${whole[i]}\u00a0%`).join(" · ") || "–",
+          proposers.map((proposer, i) => `${main.proposers.named(proposer).label} ${whole[i]}\u00a0%`).join(" · ") || "–",
           say("card_share_note"),
         ],
         [say("card_prefill"), `${milliseconds(header.prefill_ms)} ms`, say("card_prefill_note")],
       ],
       depths: metrics.acceptanceByDepth(main.steps),
       small: [
-        `${header.target.name} · ${header.head ? header.head.name : "–"} · ${header.device} · ${header.dtype} · ${header.numerics}`,
+        `${header.target.name} · ${header.drafter ? header.drafter.name : "–"} · ${header.device} · ${header.dtype} · ${header.numerics}`,
         `${say("card_settings", settings)} · ${String(header.created).slice(0, 10)}`, versions,
       ],
     };
   }
 
-  const speedsOf = (run) => Object.values(run.lanes)
-    .map((lane) => `${laneName(lane.method)} ${rate(metrics.speed(lane))}`).join(" · ");
+  const speedsOf = (run) => run.ordered
+    .map((lane) => `${lane.title}\u00a0${rate(metrics.speed(lane))}`).join(" · ");
 
   function depthBars(depths) {
     return h("div", { class: "depth-bars" }, h("div", { class: "muted" }, say("card_acceptance_depth")),
@@ -104,7 +106,7 @@
     write(`${say("title")} · ${say("tagline")}`, 80, 90, 30, "--muted");
     write(Jakiro.cut(result.question, 90), 80, 170, 46, "--ink", 600);
     write(result.speedup, 80, 340, 140, "--ink", 700);
-    write(say("metric_speedup_note"), 84, 388, 26, "--muted");
+    write(result.speedupNote, 84, 388, 26, "--muted");
     write(result.verdict, 80, 460, 42);
     result.rows.forEach(([name, value, note], i) => {
       write(name, 80, 536 + i * 72, 30);

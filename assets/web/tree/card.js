@@ -1,9 +1,8 @@
 // The card of one token: what it is, why the target kept or refused it, and what draft, target and experts thought.
 (() => {
-  const { h, say, percent, nameOf, stateOf, markerSample, hueOf } = Jakiro;
+  const { h, say, percent, nameOf, stateOf, markerSample, evidenceNotes, TARGET } = Jakiro;
 
   const quoted = (name) => `“${name}”`;
-  const proposerName = (proposer) => (Object.hasOwn(Jakiro.words, proposer) ? Jakiro.words[proposer] : proposer);
 
   // The one sentence that explains a node's fate
   function reason(lane, step, i) {
@@ -28,24 +27,10 @@
       h("span", { class: "bar-value" }, percent(value)));
   }
 
-  function expertBar(node) {
-    const [first, second] = node.router_weights;
-    const parts = [h("div", { class: "expert-bar", role: "img", "aria-label": say("router_line",
-      { first: percent(first), second: percent(second) }) },
-      h("span", { class: "fill-expert_0", style: `width:${first * 100}%` }),
-      h("span", { class: "fill-expert_1", style: `width:${second * 100}%` })),
-      h("div", { class: "card-note" }, say("router_line", { first: percent(first), second: percent(second) }))];
-    if (node.expert_contributions) {
-      const [one, two] = node.expert_contributions.map((value) => `${value < 0 ? "−" : "+"}${Math.abs(value).toFixed(1)}`);
-      parts.push(h("div", { class: "card-note" }, say("contribution_line", { first: one, second: two })));
-    }
-    return parts;
-  }
-
   function place(lane, index, step, i) {
     const node = step.nodes[i];
     const lines = [node.draft_pass ? say("place", { level: node.depth, pass: node.draft_pass, token: node.token_id })
-      : say("place_context", { level: node.depth, token: node.token_id })];
+      : say("place_free", { level: node.depth, token: node.token_id })];
     const { temperature, seed } = lane.header.sampling;
     if (temperature > 0) {
       const position = lane.header.num_prompt_tokens + lane.countAfter(index - 1) + node.depth - 1;
@@ -58,27 +43,28 @@
   function cardContent(lane, index, i, phase) {
     const step = lane.steps[index];
     if (i === "bonus") {
-      return [h("div", { class: "card-head" }, markerSample("target"), h("bdi", { class: "mono" },
+      return [h("div", { class: "card-head" }, markerSample(TARGET), h("bdi", { class: "mono" },
         nameOf(lane, step.bonus_token_id, step.bonus_piece)), h("span", { class: "card-state" }, say("state_bonus"))),
         h("p", null, say("why_bonus"))];
     }
     const node = step.nodes[i];
     const state = phase === 1 && i ? "proposed" : stateOf(step, i);
     const token = lane.tokens[lane.countAfter(index - 1) - 1];
-    const head = h("div", { class: `card-head hue-${hueOf(node.proposer)}` }, markerSample(node.proposer),
+    const proposer = lane.proposers.of(node);
+    const head = h("div", { class: `card-head ${proposer.classes}` }, markerSample(proposer),
       h("bdi", { class: "mono" }, i ? nameOf(lane, node.token_id, node.piece) : nameOf(lane, token.id, token.bytes)),
-      i ? h("span", null, proposerName(node.proposer)) : null,
+      i ? h("span", { title: proposer.sentence }, proposer.label) : null,
       h("span", { class: `card-state ${state}` }, say(`state_${state}`)));
     if (!i) return [head, h("p", null, say("why_root"))];
     const parts = [head];
     if (phase > 1) parts.push(h("p", null, reason(lane, step, i)));
-    parts.push(bar(say("draft_bar"), node.draft_prob, `fill-${hueOf(node.proposer)}`));
+    parts.push(bar(say("draft_bar"), node.draft_prob, `fill-${proposer.hue}`));
     if (phase > 1) parts.push(bar(say("target_bar"), node.target_prob, "fill-ink"));
     parts.push(h("div", { class: "card-note" }, say("path_estimate", { percent: percent(Math.exp(node.score)) })));
-    if (node.router_weights.length === 2) parts.push(...expertBar(node));
+    parts.push(...evidenceNotes(lane, step, node));
     if (node.also_proposed_by.length) {
-      parts.push(h("div", { class: "card-note" }, say("also_by",
-        { names: node.also_proposed_by.map(proposerName).join(", ") })));
+      const names = node.also_proposed_by.map((id) => lane.proposers.named(id).label).join(", ");
+      parts.push(h("div", { class: "card-note" }, say("also_by", { names })));
     }
     parts.push(...place(lane, index, step, i));
     return parts;
@@ -142,5 +128,5 @@
     }
   }
 
-  Object.assign(Jakiro, { Card, reasonOf: reason, proposerName });
+  Object.assign(Jakiro, { Card, reasonOf: reason });
 })();

@@ -1,22 +1,23 @@
 // The draft tree as a nested list, for reading and screen readers: same order, same words as the cards.
 (() => {
-  const { h, say, nameOf, childrenOf, stateOf, markerSample, percent, proposerName, reasonOf } = Jakiro;
+  const { h, say, nameOf, childrenOf, stateOf, markerSample, percent, reasonOf, TARGET } = Jakiro;
 
   function treeList(lane, index, phase) {
     const step = lane.steps[index];
     const children = childrenOf(step.nodes);
     const item = (i) => {
       const node = step.nodes[i];
+      const proposer = lane.proposers.of(node);
       const state = phase === 1 ? "proposed" : stateOf(step, i);
       const line = h("div", { class: `list-line ${phase === 3 ? state : ""}`, tabindex: -1, "data-node": i },
-        markerSample(node.proposer, phase === 3 && state !== "accepted"),
+        markerSample(proposer, phase === 3 && state !== "accepted"),
         h("bdi", { class: "mono list-token" }, nameOf(lane, node.token_id, node.piece)), " ",
-        h("span", { class: "muted" }, `${proposerName(node.proposer)} · ${say("draft_bar")} ${percent(node.draft_prob)}`,
+        h("span", { class: "muted" }, `${proposer.label} · ${say("draft_bar")} ${percent(node.draft_prob)}`,
           phase > 1 ? ` · ${say("target_bar")} ${percent(node.target_prob)} · ${say(`state_${state}`)}. ${reasonOf(lane, step, i)}` : ""));
       return h("li", null, line, list(children[i], i));
     };
     const end = step.accepted_path.length ? step.accepted_path[step.accepted_path.length - 1] : 0;
-    const bonus = () => h("li", null, h("div", { class: "list-line", tabindex: -1, "data-node": "bonus" }, markerSample("target"),
+    const bonus = () => h("li", null, h("div", { class: "list-line", tabindex: -1, "data-node": "bonus" }, markerSample(TARGET),
       h("bdi", { class: "mono list-token" }, nameOf(lane, step.bonus_token_id, step.bonus_piece)), " ",
       h("span", { class: "muted" }, `${say("state_bonus")}. ${say("why_bonus")}`)));
     const list = (members, parent) => {

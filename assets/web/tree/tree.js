@@ -1,40 +1,10 @@
 // The draft tree of one step as SVG: hue and shape say who proposed, place says how much the draft believed, and
 // edges say what the target did. Nothing of the verdict is drawn in phase 1.
 (() => {
-  const { s, say, label, cut, layoutTree, stateOf } = Jakiro;
+  const { s, say, label, cut, layoutTree, marker, markerNumber, stateOf, isFromPair, TARGET } = Jakiro;
 
-  const SHAPES = { root: "circle", expert_0: "circle", expert_1: "square", contrastive: "diamond",
-    context: "triangle", target: "star" };
   const clamp = (low, value, high) => Math.max(low, Math.min(high, value));
   const measuring = document.createElement("canvas").getContext("2d");
-
-  const shapeOf = (proposer) => (Object.hasOwn(SHAPES, proposer) ? SHAPES[proposer] : "pentagon");
-  const hueOf = (proposer) => (Object.hasOwn(SHAPES, proposer) ? proposer : "other");
-
-  function polygon(count, radius, turn, inner) {
-    const corners = [];
-    for (let i = 0; i < count; i += 1) {
-      const angle = turn + (i * 2 * Math.PI) / count;
-      const r = inner && i % 2 ? inner : radius;
-      corners.push(`${(r * Math.cos(angle)).toFixed(2)},${(r * Math.sin(angle)).toFixed(2)}`);
-    }
-    return `M${corners.join("L")}Z`;
-  }
-
-  // A marker's outline around 0,0; all shapes look equally heavy at one size
-  function markerPath(shape, size) {
-    const r = size / 2;
-    if (shape === "square") return polygon(4, r * 1.25, Math.PI / 4);
-    if (shape === "diamond") return polygon(4, r * 1.28, 0);
-    if (shape === "triangle") return polygon(3, r * 1.3, -Math.PI / 2);
-    if (shape === "star") return polygon(10, r * 1.4, -Math.PI / 2, r * 0.62);
-    if (shape === "pentagon") return polygon(5, r * 1.15, -Math.PI / 2);
-    return `M${r},0A${r},${r} 0 1 1 ${-r},0A${r},${r} 0 1 1 ${r},0Z`;
-  }
-
-  function marker(proposer, size, extra) {
-    return s("path", { d: markerPath(shapeOf(proposer), size), class: `marker hue-${hueOf(proposer)} ${extra || ""}` });
-  }
 
   // The name of a token in tree, card and tables; special tokens by their name
   function nameOf(lane, id, hexOrBytes) {
@@ -61,7 +31,7 @@
     draw(shown) {
       const { lane, index } = shown;
       const step = lane.steps[index];
-      const key = `${lane.method}/${index}/${lane.header.created}`;
+      const key = `${lane.name}/${index}/${lane.header.created}`;
       if (this.openedStep !== key) this.opened = new Set();
       this.openedStep = key;
       this.shown = shown;
@@ -122,8 +92,9 @@
         const node = this.step.nodes[i];
         const name = i ? nameOf(lane, node.token_id, node.piece) : rootName(lane, index);
         const pill = pills.get(i);
-        const text = this.fit(name, pill ? room - 24 * this.scale : room);
-        const start = this.place(spot).x + this.size(i) / 2 + 5 * this.scale;
+        const number = lane.proposers.of(node).number.length * 6 * this.scale;
+        const text = this.fit(name, room - number - (pill ? 24 * this.scale : 0));
+        const start = this.place(spot).x + this.size(i) / 2 + 5 * this.scale + number;
         labels.set(i, { text, start, end: start + this.measure(text) + 3 * this.scale + (pill ? 26 * this.scale : 0), pill });
       }
       return labels;
@@ -132,16 +103,20 @@
     columnHeads() {
       const group = s("g", { class: "heads" });
       const passes = [];
+      const pairs = [];
       this.step.nodes.forEach((node) => {
         if (node.depth && node.draft_pass) passes[node.depth] = passes[node.depth] || node.draft_pass;
+        pairs[node.depth] = pairs[node.depth] || isFromPair(node);
       });
       for (let depth = 1; depth <= this.plan.depth; depth += 1) {
         const x = this.place({ column: depth, row: 0 }).x;
         group.append(s("text", { x: x - 6, y: 36 * this.scale }, say("level", { n: depth })));
-        const shared = passes[depth] && passes[depth] === passes[depth + 1];
         if (!passes[depth] || (depth > 1 && passes[depth] === passes[depth - 1])) continue;
-        const right = x + (shared ? 2 : 1) * this.column - 22 * this.scale;
-        const words = shared ? say("shared_pass") : say("pass", { n: passes[depth] });
+        let levels = 1;
+        while (passes[depth + levels] === passes[depth]) levels += 1;
+        const right = x + levels * this.column - 22 * this.scale;
+        const words = levels === 1 ? say("pass", { n: passes[depth] })
+          : pairs[depth + 1] ? say("shared_pass_pair") : say("shared_pass", { n: passes[depth], levels });
         const room = right - x;
         const y = 18 * this.scale;
         group.append(s("path", { class: "bracket", d: `M${x - 6},${y + 5}v-4H${right}v4` }),
@@ -183,14 +158,16 @@
       return group;
     }
 
-    node(id, spot, mark, text, state) {
+    node(id, spot, proposer, size, text, state) {
       const { x, y } = this.place(spot);
+      const mark = marker(proposer, size);
+      const number = markerNumber(proposer, size, 9 * this.scale);
       const group = s("g", { class: `node ${state}`, "data-node": id, "data-state": this.shown.phase > 1 ? state : null });
       const reach = 12 * this.scale;
-      mark.setAttribute("transform", `translate(${x.toFixed(1)} ${y.toFixed(1)})`);
+      for (const one of [mark, number]) if (one) one.setAttribute("transform", `translate(${x.toFixed(1)} ${y.toFixed(1)})`);
       group.append(s("rect", { class: "reach", x: x - reach, y: y - Math.max(this.row / 2, 8), height: Math.max(this.row, 16),
         width: Math.max(24, text.end - x + reach) }), mark,
-        s("text", { x: text.start, y: y + this.font * 0.35 }, text.text));
+        s("text", { x: text.start, y: y + this.font * 0.35 }, text.text), number);
       group.addEventListener("pointerenter", () => this.card.show(id, group));
       group.addEventListener("pointerleave", () => this.card.leave());
       group.addEventListener("click", () => this.card.pin(id, group));
@@ -203,7 +180,7 @@
         const node = this.step.nodes[i];
         const text = this.labels.get(i);
         const state = this.shown.phase === 1 && i ? "proposed" : stateOf(this.step, i);
-        group.append(this.node(i, spot, marker(node.proposer, this.size(i)), text, state));
+        group.append(this.node(i, spot, this.shown.lane.proposers.of(node), this.size(i), text, state));
         if (text.pill) group.append(this.pill(i, spot, text));
       }
       if (this.plan.bonus) {
@@ -212,7 +189,7 @@
         const name = nameOf(this.shown.lane, this.step.bonus_token_id, this.step.bonus_piece);
         const text = this.fit(name, this.column - 28 * this.scale);
         const words = { text, start, end: start + this.measure(text) };
-        group.append(this.node("bonus", this.plan.bonus, marker("target", 15 * this.scale), words, "bonus"));
+        group.append(this.node("bonus", this.plan.bonus, TARGET, 15 * this.scale, words, "bonus"));
       }
       return group;
     }
@@ -293,11 +270,5 @@
     }
   }
 
-  // A small drawing of a proposer's marker for legends and cards
-  function sample(proposer, hollow) {
-    return s("svg", { class: "sample", viewBox: "-9 -9 18 18", width: 14, height: 14, "aria-hidden": "true" },
-      marker(proposer, 12, hollow ? "hollow" : ""));
-  }
-
-  Object.assign(Jakiro, { TreeView, markerSample: sample, nameOf, rootName, hueOf });
+  Object.assign(Jakiro, { TreeView, nameOf, rootName });
 })();

@@ -1,10 +1,9 @@
 // The answer as tokens: every character once, tinted and underlined by who proposed it, cut into equal underline
 // segments where a character is spread over several tokens.
 (() => {
-  const { h, say, units, spacedHex, hueOf, proposerName, markerSample, shares, metrics } = Jakiro;
+  const { h, say, units, spacedHex, markerSample, shares, metrics, usualProposers, TARGET } = Jakiro;
 
   const FOLD_OVER = 1500;
-  const LEGEND = ["expert_0", "expert_1", "contrastive", "context", "target"];
 
   const ascii = (byte) => byte < 0x80;
 
@@ -86,10 +85,9 @@
 
     describe(unit, tokens, start, live) {
       const state = unit.state === "open" ? (live ? "open" : "bad") : unit.state;
-      const hues = [];
-      for (let i = unit.first; i <= unit.last; i += 1) hues.push(hueOf(tokens[i].proposer));
+      const proposers = tokens.slice(unit.first, unit.last + 1).map((token) => token.proposer);
       const key = `${start + unit.first}-${start + unit.last}|${unit.text}|${state}|${unit.special || ""}`;
-      return { ...unit, state, hues, key, first: start + unit.first, last: start + unit.last,
+      return { ...unit, state, proposers, key, first: start + unit.first, last: start + unit.last,
         step: tokens[unit.first].step };
     }
 
@@ -116,8 +114,9 @@
     }
 
     token(unit) {
-      const classes = `token hue-${unit.hues[0]}`;
-      const token = h("span", { class: classes, "data-token": unit.first, "data-step": unit.step });
+      const [{ classes, number }] = unit.proposers;
+      const token = h("span", { class: `token ${classes}`, "data-number": number || null, "data-token": unit.first,
+        "data-step": unit.step });
       if (unit.state === "open") token.classList.add("unfinished");
       else this.addText(token, unit.text);
       return token;
@@ -138,7 +137,7 @@
       if (unit.state !== "open") shared.append(unit.text);
       for (let i = 0; i < count; i += 1) {
         const bytes = spacedHex(this.lane.tokens[unit.first + i].bytes);
-        shared.append(h("i", { class: `segment hue-${unit.hues[i]}`, "data-token": unit.first + i,
+        shared.append(h("i", { class: `segment ${unit.proposers[i].classes}`, "data-token": unit.first + i,
           title: say("bytes_part", { bytes, part: i + 1, parts: count }),
           style: `left:${(100 * i) / count}%;width:${100 / count}%` }));
       }
@@ -148,7 +147,7 @@
     pill(unit) {
       const name = unit.special.replace(/^<\|?|\|?>$/g, "");
       const shown = /^(im_end|eos|end.*|\/s|eot.*)$/.test(name) ? "end" : name;
-      return h("span", { class: `end-pill hue-${unit.hues[0]}`, "data-token": unit.first, "data-step": unit.step,
+      return h("span", { class: `end-pill ${unit.proposers[0].classes}`, "data-token": unit.first, "data-step": unit.step,
         "data-name": shown, title: `‹${name}›` });
     }
   }
@@ -161,36 +160,36 @@
       this.onDim = onDim;
     }
 
-    draw(steps) {
+    // The lane's proposers with what they brought in these steps; without a lane those of the usual method
+    draw(lane, steps) {
+      const proposers = (lane ? lane.proposers : usualProposers).all;
       const counts = metrics.acceptedByProposer(steps);
-      const others = Object.keys(counts).filter((proposer) => !LEGEND.includes(proposer));
-      // A decoupled head has no such branch
-      const contrastive = !steps.length
-        || steps.some((step) => step.nodes.some((node) => node.proposer === "contrastive"));
-      const proposers = [...LEGEND.slice(0, 2), ...(contrastive ? ["contrastive"] : []),
-        ...(counts.context ? ["context"] : []), ...others];
-      const whole = shares(proposers.map((proposer) => counts[proposer] || 0));
+      const whole = shares(proposers.map(({ id }) => counts[id] || 0));
+      if (![...proposers, TARGET].some(({ place }) => place === this.chosen)) this.choose(null);
       const key = JSON.stringify([proposers, whole, this.chosen]);
       if (key === this.key) return;
       this.key = key;
-      this.host.replaceChildren(...[...proposers, "target"].map((proposer, i) => this.entry(proposer,
+      this.host.replaceChildren(...[...proposers, TARGET].map((proposer, i) => this.entry(proposer,
         i < proposers.length && steps.length ? `${whole[i]} %` : "")));
     }
 
+    choose(place) {
+      if (place === this.chosen) return;
+      this.chosen = place;
+      this.onDim(place);
+    }
+
     entry(proposer, share) {
-      const hue = hueOf(proposer);
-      return h("button", { class: "legend-entry", "aria-pressed": String(this.chosen === hue), "data-proposer": proposer,
-        onclick: () => {
-          this.chosen = this.chosen === hue ? null : hue;
-          this.onDim(this.chosen);
-        } }, markerSample(proposer), h("span", { class: `token hue-${hue}` }, proposerName(proposer)),
-        share ? h("b", null, share) : null);
+      const { id, place, label, sentence, classes } = proposer;
+      return h("button", { class: "legend-entry", "aria-pressed": String(this.chosen === place), "data-place": place,
+        "data-proposer": id, title: sentence, onclick: () => this.choose(this.chosen === place ? null : place) },
+      markerSample(proposer), h("span", { class: `token ${classes}` }, label), share ? h("b", null, share) : null);
     }
   }
 
   // The sentence under a hovered token
   function tokenLine(lane, token) {
-    const parts = [proposerName(token.proposer)];
+    const parts = [token.proposer.label];
     if (token.step < 0) parts.push(say("token_line_first"));
     else if (token.node < 0) parts.push(say("token_line_target", { step: token.step + 1 }));
     else {

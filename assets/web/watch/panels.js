@@ -1,6 +1,6 @@
 // Three panels for the step on screen: who may look at whom, how the router weighed the experts, what the budget chose.
 (() => {
-  const { h, s, say, counted, nameOf, milliseconds, percent, number } = Jakiro;
+  const { h, s, say, counted, nameOf, milliseconds, percent, number, weightsOf, isFromPair, weightBar } = Jakiro;
 
   const SIZE = 220;
 
@@ -61,18 +61,13 @@
     const levels = [];
     nodes.forEach((node) => {
       const best = levels[node.depth];
-      if (node.depth && node.router_weights.length === 2 && (!best || node.score > best.score)) levels[node.depth] = node;
+      if (node.depth && weightsOf(node) && (!best || node.score > best.score)) levels[node.depth] = node;
     });
     const shown = levels.filter(Boolean);
-    const isHatched = (node) => node.proposer === "contrastive";
-    const hint = shown.some(isHatched) ? `${say("router_hint")}; ${say("router_hatched")}` : say("router_hint");
-    const rows = shown.map((node) => {
-      const [first, second] = node.router_weights;
-      return h("div", { class: "router-row" }, h("span", { class: "muted" }, say("router_level", { level: node.depth })),
-        h("span", { class: `expert-bar ${isHatched(node) ? "hatched" : ""}` }, h("span", { class: "fill-expert_0", style: `width:${first * 100}%` }),
-          h("span", { class: "fill-expert_1", style: `width:${second * 100}%` })),
-        h("span", { class: "tabular" }, `${percent(first)} · ${percent(second)}`));
-    });
+    const hint = shown.some(isFromPair) ? `${say("router_hint")}; ${say("router_hatched")}` : say("router_hint");
+    const rows = shown.map((node) => h("div", { class: "router-row" },
+      h("span", { class: "muted" }, say("router_level", { level: node.depth })), weightBar(lane, node),
+      h("span", { class: "tabular" }, weightsOf(node).map(percent).join(" · "))));
     host.replaceChildren(...(rows.length ? rows : [h("p", null, say("router_none"))]),
       h("p", { class: "muted" }, hint));
   }

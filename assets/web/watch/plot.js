@@ -1,11 +1,11 @@
-// Tokens over own seconds as stair lines, Jakiro and plain on one axis; or the smoothed speed. Lines carry their names.
+// Tokens over own seconds as stair lines, all lanes on one axis; or the smoothed speed. Lines carry their names.
 (() => {
   const { s, say, rate, metrics } = Jakiro;
 
   const MOST_POINTS = 500;
   const NAME_ROOM = 150; // for a name and a speed in one row
-  const LINES = ["autoregressive", "context", "jakiro"];
-  const laneName = (method) => say(`lane_${method === "autoregressive" ? "plain" : method}`);
+  const MARGIN = 96; // right of the axes, for names; more where a name is longer
+  const measuring = document.createElement("canvas").getContext("2d");
 
   // A round step of 1, 2 or 5 times a power of ten with at most `count` steps up to `top`
   function roundStep(top, count) {
@@ -35,8 +35,10 @@
       const scale = parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
       const width = Math.max(this.host.clientWidth, 160);
       const height = Math.max(this.host.clientHeight, 90);
-      const box = { left: 36 * scale, right: width - 96 * scale, top: 10 * scale, bottom: height - 30 * scale };
-      const lanes = LINES.map((method) => run && run.lanes[method]).filter(Boolean);
+      // What the tree shows is drawn last, over the others
+      const lanes = run ? [...run.ordered.filter((lane) => lane !== run.main), run.main].filter(Boolean) : [];
+      const right = width - Math.min(width * 0.4, Math.max(MARGIN * scale, this.nameWidth(lanes, scale)));
+      const box = { left: 36 * scale, right, top: 10 * scale, bottom: height - 30 * scale };
       const series = lanes.map((lane) => {
         const steps = shown.time === null ? lane.steps.length : lane.stepsAt(shown.time);
         return { lane, steps, points: points(lane, steps, shown.mode) };
@@ -53,8 +55,8 @@
       const y = (value) => box.bottom - (value / topY) * (box.bottom - box.top);
       const svg = s("svg", { class: "plot", width, height, role: "img", "aria-label": this.sentence(series) });
       svg.append(this.axes(box, topX, topY, x, y, shown.mode, scale));
-      for (const line of series) svg.append(this.line(line, x, y, shown.mode));
-      svg.append(this.names(series, x, y, scale, box, shown.bracket));
+      for (const line of series) svg.append(this.line(line, run.roleOf(line.lane), x, y, shown.mode));
+      svg.append(this.names(run, series, x, y, scale, box, shown.bracket));
       if (shown.bracket) this.addBracket(svg, run, series, x, y, scale);
       if (shown.playhead !== null) {
         svg.append(s("path", { class: "playhead", d: `M${x(shown.playhead)},${box.top}V${box.bottom}` }));
@@ -62,8 +64,14 @@
       this.host.replaceChildren(svg);
     }
 
+    // Room for the longest name, in pixels, with what is left free around it
+    nameWidth(lanes, scale) {
+      measuring.font = `600 ${12 * scale}px system-ui, sans-serif`;
+      return Math.max(0, ...lanes.map((lane) => measuring.measureText(lane.title).width)) + 14 * scale;
+    }
+
     sentence(series) {
-      return series.map(({ lane, steps }) => say("plot_table", { lane: laneName(lane.method),
+      return series.map(({ lane, steps }) => say("plot_table", { lane: lane.title,
         tokens: lane.countAfter(steps - 1), seconds: (lane.seconds[steps - 1] || 0).toFixed(1) })).join("; ");
     }
 
@@ -83,16 +91,16 @@
       return group;
     }
 
-    line({ lane, points: list }, x, y, mode) {
+    line({ lane, points: list }, role, x, y, mode) {
       const d = list.map(([a, b], i) => {
         if (!i) return `M${x(a).toFixed(1)},${y(b).toFixed(1)}`;
-        return mode === "tokens" && lane.method !== "autoregressive" ? `H${x(a).toFixed(1)}V${y(b).toFixed(1)}` : `L${x(a).toFixed(1)},${y(b).toFixed(1)}`;
+        return mode === "tokens" && !lane.isPlain ? `H${x(a).toFixed(1)}V${y(b).toFixed(1)}` : `L${x(a).toFixed(1)},${y(b).toFixed(1)}`;
       }).join("");
-      return s("path", { class: `line lane-${lane.method}`, d: d || "M0,0", "data-lane": lane.method });
+      return s("path", { class: `line lane-${role}`, d: d || "M0,0", "data-lane": lane.name });
     }
 
     // A line that ends early is named above its end, in one row; the others in two rows at the right edge, kept apart
-    names(series, x, y, scale, box, bracket) {
+    names(run, series, x, y, scale, box, bracket) {
       const group = s("g", { class: "names" });
       const places = series.filter((line) => line.points.length > 1).map((line) => {
         const [a, b] = line.points[line.points.length - 1];
@@ -109,7 +117,7 @@
         const speed = metrics.speed(place.line.lane, place.line.steps);
         const words = speed === null ? say("measuring") : `${rate(speed)} tokens/s`;
         group.append(s("text", { x: place.x, y: place.y },
-          s("tspan", { class: `name lane-${place.line.lane.method}` }, laneName(place.line.lane.method)),
+          s("tspan", { class: `name lane-${run.roleOf(place.line.lane)}` }, place.line.lane.title),
           s("tspan", place.early ? { dx: 6 * scale } : { x: place.x, dy: 13 * scale }, words)));
       }
       return group;
@@ -130,5 +138,5 @@
     }
   }
 
-  Object.assign(Jakiro, { Plot, laneName, roundStep });
+  Object.assign(Jakiro, { Plot, roundStep });
 })();

@@ -1,6 +1,6 @@
 // The number strip: five numbers, each beside its definition, and a dash where something was not measured.
 (() => {
-  const { h, say, counted, number, rate, wholePercent, metrics } = Jakiro;
+  const { h, say, counted, number, rate, wholePercent, metrics, usualMethod } = Jakiro;
 
   const NEAR_TIE = 0.5;
 
@@ -44,7 +44,7 @@
         this.cells[name] = { value, note };
         host.append(h("div", { class: `metric metric-${name}` }, h("div", { class: "metric-name" }, say(`metric_${name}`)),
           value, note));
-        note.textContent = say(`metric_${name}_note`, { plain: say("not_measured") });
+        note.textContent = say(`metric_${name}_note`, { plain: say("not_measured"), lane: usualMethod.title });
       }
       this.show = h("button", { class: "link-button", hidden: true, onclick: () => onShow(this.partsAt) }, say("show"));
       this.cells.same.note.after(this.show);
@@ -78,7 +78,7 @@
       const speed = metrics.speed(main, steps);
       const plainSpeed = plain ? metrics.speed(plain) : null;
       this.set("rate", speed === null ? waiting : rate(speed),
-        plain ? say("metric_rate_note", { plain: rate(plainSpeed) }) : say("metric_rate_note_alone"));
+        say(plain ? "metric_rate_note" : "metric_rate_note_alone", { lane: main.title, plain: rate(plainSpeed) }));
       const acceptance = metrics.acceptance(taken);
       this.set("acceptance", acceptance === null ? none : wholePercent(acceptance));
     }
@@ -87,7 +87,7 @@
     drawSpeedup(run, steps, waiting) {
       if (run.plain) {
         const speedup = metrics.speedup(run.main, run.plain, steps);
-        this.set("speedup", speedupWords(speedup) || waiting, say("metric_speedup_note"));
+        this.set("speedup", speedupWords(speedup) || waiting, say("metric_speedup_note", { lane: run.main.title }));
         return;
       }
       const earlier = Jakiro.baseline.against(run, steps);

@@ -1,6 +1,6 @@
 // Mask and plot as tables: the same facts for reading, for ears, and where shapes and lines do not help.
 (() => {
-  const { h, say, nameOf, laneName, number, rate, metrics } = Jakiro;
+  const { h, say, nameOf, number, rate, metrics } = Jakiro;
 
   const MOST_ROWS = 12; // of each lane
 
@@ -28,7 +28,7 @@
     const rows = series.flatMap(({ lane, steps }) => {
       const every = Math.max(1, Math.ceil(steps / MOST_ROWS));
       const picked = Array.from({ length: steps }, (_, i) => i).filter((i) => i === steps - 1 || i % every === every - 1);
-      return picked.map((i) => [laneName(lane.method), number(lane.seconds[i], 1), String(lane.counts[i]),
+      return picked.map((i) => [lane.title, number(lane.seconds[i], 1), String(lane.counts[i]),
         rate(metrics.smoothSpeed(lane, i))]);
     });
     return table(caption, [say("table_lane"), say("plot_x"), say("plot_y"), say("plot_rate")], rows);

@@ -72,7 +72,8 @@ def check(drawn: dict, trace: dict, unfolded: bool) -> None:
     for name, node in nodes.items():
         own = step["nodes"][int(name)]
         assert node["states"] == ["proposed" if phase == 1 and name != "0" else state_of(step, int(name))]
-        assert node["hue"] == f"hue-{own['proposer']}"
+        ids = [proposer["id"] for proposer in trace["header"]["proposers"]]
+        assert node["hue"] == f"hue-{'root' if name == '0' else ids.index(own['proposer'])}"
         label = node["label"].removesuffix("…")
         if name != "0" and "�" not in visible(own["piece"]):
             assert visible(own["piece"]).startswith(label) and label
@@ -196,7 +197,7 @@ def test_a_saved_page_has_the_race_and_its_result(modules, open_tab, tmp_path):
     tab.wait_for_selector('.start-race:text-is("Start race")')
     assert tab.locator(".lane").count() == 2
     tab.click(".start-race")
-    tab.wait_for_function("() => document.querySelectorAll('.lane-jakiro [data-token]').length > 8")
+    tab.wait_for_function("() => document.querySelectorAll('.lane-main [data-token]').length > 8")
     tab.evaluate("Jakiro.moves.state.time = 1e9")
     tab.wait_for_selector(".result-card .verdict")
     lanes = tab.evaluate("[...document.querySelectorAll('.lane .answer-text')].map(lane => lane.textContent)")

@@ -140,13 +140,13 @@ def test_the_mix_ranks_the_recorded_candidates_anew(tab, recorded):
 
 def test_without_the_contrastive_branch_a_level_goes_and_the_passes_stay(tab, recorded):
     of.go(tab, 4)
-    assert of.result(tab, "contrastive") == "3 levels · 2 head passes"
-    assert tab.locator(".stop .node .hue-contrastive").count() > 0
-    of.press(tab, "contrastive", "off")
-    assert of.result(tab, "contrastive") == "2 levels · 2 head passes"
-    assert tab.locator(".stop .node .hue-contrastive").count() == 0
-    of.press(tab, "contrastive", "on")
-    assert of.result(tab, "contrastive") == "3 levels · 2 head passes"
+    assert of.result(tab, "branch") == "3 levels · 2 head passes"
+    assert tab.locator(".stop .node .hue-2").count() > 0
+    of.press(tab, "branch", "off")
+    assert of.result(tab, "branch") == "2 levels · 2 head passes"
+    assert tab.locator(".stop .node .hue-2").count() == 0
+    of.press(tab, "branch", "on")
+    assert of.result(tab, "branch") == "3 levels · 2 head passes"
 
 
 def test_fewer_candidates_are_the_likeliest_ones_judged_again(tab, recorded):
@@ -235,7 +235,7 @@ def test_seed_changes_both_texts_and_shared_dice_change_only_tau(tab, recorded):
         for shared in ("on", "off"):
             of.press(tab, "seed", seed)
             of.press(tab, "noise", shared)
-            plain, drafted = (tab.inner_text(f'[data-text="{name}"]') for name in ("plain", "jakiro"))
+            plain, drafted = (tab.inner_text(f'[data-text="{name}"]') for name in ("plain", "drafted"))
             assert plain == drafted
             assert of.result(tab, "same").startswith("✓ Same text")
             texts[seed, shared], taus[seed, shared] = drafted, float(tab.inner_text('[data-figure="dice-tau"]'))

@@ -161,8 +161,9 @@ def test_packed_steps_unpack_to_those_of_the_trace(functions, nodes):
     packer = Packer()
     packer.pack(("header", "jakiro", stream.trace.header))
     packed = [json.loads(to_json(packer.pack(("step", "jakiro", step))))[2] for step in stream]
-    read = "steps => { const reader = new Jakiro.StepReader(); return steps.map((step, i) => reader.read(step, i)); }"
-    found = functions.evaluate(read, packed)
+    read = """([header, steps]) => { const reader = new Jakiro.StepReader(header);
+              return steps.map((step, i) => reader.read(step, i)); }"""
+    found = functions.evaluate(read, [stream.trace.to_dict()["header"], packed])
     for step, own in zip(found, stream.trace.to_dict()["steps"], strict=True):
         assert agrees(step, own), (step, own)
         for node, wanted in zip(step["nodes"], own["nodes"], strict=True):
@@ -271,7 +272,7 @@ def test_a_saved_trace_reads_back_the_same_and_tables_hold_one_row_per_candidate
     ("spoil", "sentence"),
     [
         (lambda trace: trace.pop("steps"), "This file is not a trace: the field “steps” is missing."),
-        (lambda trace: trace["header"].update(schema_version=9), "This trace uses format 9; this page reads 1."),
+        (lambda trace: trace["header"].update(schema_version=9), "This trace uses format 9; this page reads 1 and 2."),
         (lambda trace: trace["steps"][1]["nodes"][2].update(parent=7), "does not fit its parent"),
         (lambda trace: trace["steps"][0]["nodes"][0].update(piece="zz"), "“piece” of node 0 of step 0"),
         (lambda trace: trace["header"].pop("device"), "the field “device” is missing"),

@@ -63,7 +63,7 @@ def test_a_recording_waits_at_the_start_line_of_the_race_and_ends_with_its_resul
     assert modules.evaluate("[...document.querySelectorAll('.own-clock')].map(c => c.textContent)") == ["0.0 s"] * 2
     assert modules.locator(".result-card .verdict").count() == 0
     modules.click(".start-race")
-    modules.wait_for_function("() => document.querySelectorAll('.lane-jakiro [data-token]').length > 8")
+    modules.wait_for_function("() => document.querySelectorAll('.lane-main [data-token]').length > 8")
     counts = modules.evaluate(
         """() => { const time = Jakiro.screen.raceTime(); const { run } = Jakiro.moves.state;
            return Object.values(run.lanes).map(lane => [lane.method, lane.countAt(time)]); }"""

@@ -9,6 +9,7 @@ from gradio_client.exceptions import AppError
 from app.page import web
 from app.tools import record
 from app.words import page as words
+from jakiro.methods import METHODS
 from tests.app.conftest import ask, seek, serve, wait_until_finished
 from tests.app.fake import FakeGenerator, default_answer
 
@@ -231,7 +232,8 @@ def test_a_third_lane_races_when_it_is_switched_on(open_tab, fake_address):
     tab = open_tab(fake_address)
     tab.wait_for_selector("#jk-chip.ready")
     tab.click("#jk-settings")
-    tab.get_by_label(words.THIRD_LANE).check()
+    tab.click("#third-lane input")
+    tab.get_by_role("option", name=METHODS["prompt_lookup"].title).click()
     tab.click("#settings .toggle-button")
     ask(tab, "Why?")
     tab.click('[data-tab="race"]')
@@ -240,7 +242,7 @@ def test_a_third_lane_races_when_it_is_switched_on(open_tab, fake_address):
     lanes = tab.evaluate("[...document.querySelectorAll('.lane .answer-text')].map(lane => lane.textContent)")
     assert len(lanes) == 3 and len(set(lanes)) == 1
     assert tab.locator(".race .plot .line").count() == 3
-    assert tab.inner_text(".lane-context .pane-head b") == words.BROWSER["lane_context"]
+    assert tab.inner_text('[data-lane="prompt_lookup"] .pane-head b') == METHODS["prompt_lookup"].title
 
 
 def test_a_lost_connection_is_said_and_what_was_written_is_kept(open_tab):

@@ -13,6 +13,7 @@ from app.page import build as app_page
 from app.serving.limits import Limits
 from app.tools.load import ask
 from app.words import page as words
+from jakiro.methods import METHODS
 from jakiro.trace import Trace
 from tests.app.fake import FakeGenerator, default_answer
 
@@ -73,6 +74,7 @@ def test_a_program_stops_its_own_answer_and_nobody_elses(served, connect, monkey
         ("/generate", {"question": "Why?", "method": "magic"}, words.UNKNOWN_METHODS),
         ("/race", {"question": "Why?", "methods": []}, words.UNKNOWN_METHODS),
         ("/race", {"question": "Why?", "methods": ["jakiro", "jakiro"]}, words.UNKNOWN_METHODS),
+        ("/race", {"question": "Why?", "methods": ["context", "prompt_lookup"]}, words.UNKNOWN_METHODS),
         ("/generate", {"question": "Why?", "system_prompt": 5}, words.SYSTEM_PROMPT_NOT_TEXT),
         ("/generate", {"question": "Why?", "history": "none"}, words.HISTORY_NOT_MESSAGES),
         ("/trace", {"run_id": "0" * 32}, words.UNKNOWN_RUN),
@@ -81,7 +83,7 @@ def test_a_program_stops_its_own_answer_and_nobody_elses(served, connect, monkey
 def test_what_does_not_fit_is_an_error_of_one_sentence(served, connect, endpoint, values, sentence):
     with pytest.raises(AppError) as refusal:
         connect(served[1]).predict(**values, api_name=endpoint)
-    assert str(refusal.value) == sentence.format(known="jakiro, autoregressive, context")
+    assert str(refusal.value) == sentence.format(known=", ".join(METHODS))
 
 
 def test_a_real_small_pair_answers_a_crowd_alike():

@@ -7,6 +7,7 @@ import pytest
 from app.asking import read_asking
 from app.words import page as words
 from jakiro.config import TreeConfig
+from jakiro.methods import METHODS
 
 GOOD = {
     "question": "Why?",
@@ -18,9 +19,9 @@ GOOD = {
     "tree": words.FIXED,
     "candidates": 15.0,
     "levels": 4.0,
-    "copied": False,
+    "method": "jakiro",
     "alongside": True,
-    "third_lane": False,
+    "third_lane": words.NO_THIRD_LANE,
     "numerics": words.EXACT,
     "system_prompt": " Be brief. ",
     "history": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}],
@@ -47,9 +48,12 @@ def test_automatic_trees_have_their_own_limits_and_plain_can_be_left_out():
 
 @pytest.mark.parametrize("tree", [words.AUTOMATIC, words.FIXED])
 def test_copied_guesses_join_the_tree_or_race_alone(tree):
-    found = asking(tree=tree, copied=True, third_lane=True)
-    assert found.tree.context
-    assert found.methods == ("autoregressive", "jakiro", "context")
+    found = asking(tree=tree, method="jakiro+context", third_lane="prompt_lookup")
+    assert found.methods == ("autoregressive", "jakiro+prompt_lookup", "prompt_lookup")
+
+
+def test_a_method_that_is_asked_for_twice_races_once():
+    assert asking(method="prompt_lookup", third_lane="context").methods == ("autoregressive", "prompt_lookup")
 
 
 def test_numerics_are_read_by_their_names():
@@ -77,6 +81,9 @@ def test_numerics_are_read_by_their_names():
         ({"candidates": None}, "Tree nodes must be 1 to 256; you gave nothing."),
         ({"levels": 99}, "Tree depth must be 0 to 16; you gave 99."),
         ({"numerics": "exactly"}, "Numerics must be Exact or Fast; you gave exactly."),
+        ({"method": "magic"}, f"The method must be one of {', '.join(METHODS)}; you gave magic."),
+        ({"method": None}, f"The method must be one of {', '.join(METHODS)}; you gave nothing."),
+        ({"third_lane": ["context"]}, f"The method must be one of {', '.join(METHODS)}; you gave ['context']."),
         ({"history": "hello"}, words.HISTORY_NOT_MESSAGES),
         ({"history": [{"role": "user"}]}, words.HISTORY_NOT_MESSAGES),
     ],
@@ -94,7 +101,6 @@ def test_every_word_the_scripts_use_exists_and_every_word_is_used():
 
     code = "\n".join((web.ASSETS / "web" / name).read_text() for name in web.SCRIPTS)
     used = {name for name in words.BROWSER if re.search(rf"[\"`]{name}[\"`]", code)}
-    families = ("one_", "many_", "metric_", "phase_", "state_", "tab_", "save_", "lane_", "mask", "router", "budget")
-    unused = {name for name in words.BROWSER if name not in used and not name.startswith(families)}
-    assert unused <= {"contrastive", "context", "target", "root", "expert_0", "expert_1"}
+    families = ("one_", "many_", "metric_", "phase_", "state_", "tab_", "save_", "ended_", "mask", "router", "budget")
+    assert not {name for name in words.BROWSER if name not in used and not name.startswith(families)}
     assert set(re.findall(r"say\(\"(\w+)\"", code)) <= set(words.BROWSER)

@@ -56,7 +56,7 @@ def numbers(groups: list[dict]) -> str:
         ({"temperatures": {"a": 1}}, "knows the temperatures"),
         ({"methods": []}, "Choose at least one method"),
         ({"methods": ["magic"]}, "you gave 'magic'"),
-        ({"methods": [["jakiro"]]}, "knows the methods jakiro, context, jakiro+context"),
+        ({"methods": [["jakiro"]]}, "knows the methods jakiro, jakiro+prompt_lookup, prompt_lookup"),
     ],
 )
 def test_a_request_that_makes_no_sense_is_refused_with_a_sentence(wanted, sentence):
@@ -73,7 +73,7 @@ def test_every_prompt_is_measured_and_the_groups_are_the_reports():
     assert (last["state"], last["done"], last["total"]) == ("finished", 3, 3)
     saved = json.loads(benchmark.results(benchmarks, last["run"]))
     assert saved["schema_version"] == 1 and len(saved["runs"]) == 3 * 2 * 3
-    assert saved["settings"]["methods"] == ["autoregressive", "jakiro", "context"]
+    assert saved["settings"]["methods"] == ["autoregressive", "jakiro", "prompt_lookup"]
     assert numbers(saved["groups"]) == numbers(last["groups"])
     assert numbers(summed_up_again(saved)) == numbers(saved["groups"])
 

@@ -11,8 +11,8 @@ from gradio.server_messages import ProcessCompletedMessage, ProcessGeneratingMes
 from gradio.utils import diff
 
 from app.devices.local import LocalDevice
+from app.page import benchmark, handlers, lesson, web
 from app.page import build as page
-from app.page import handlers
 from app.serving import worker
 from jakiro.config import SamplingParams, TreeConfig
 from tests.app.conftest import run_apart
@@ -20,7 +20,10 @@ from tests.app.fake import FakeGenerator
 
 QUESTION = [{"role": "user", "content": "Why is the sky blue?"}]
 NUM_STEPS, NODES = 500, 24
-MOST_BYTES = 3 * 1024
+MOST_BYTES = 6 * 1024
+# What a visitor loads once, before Gradio's own: style, scripts and words of all tabs; as of the commit before methods
+# and proposers were data
+PAGE_BYTES = 341_369
 
 
 class Finished:
@@ -56,7 +59,7 @@ def sizes_of(values: list[dict]) -> list[int]:
 
 
 @pytest.mark.parametrize("steps_at_once", [1, 2, 3])
-def test_updates_weigh_three_kilobytes_or_less_on_average(monkeypatch, steps_at_once):
+def test_updates_weigh_six_kilobytes_or_less(monkeypatch, steps_at_once):
     """Steps that come every 30 ms travel three at a time, those of 24 nodes from a model on a CPU two at a time."""
 
     def batched(events, _):
@@ -68,8 +71,12 @@ def test_updates_weigh_three_kilobytes_or_less_on_average(monkeypatch, steps_at_
     assert len(values) >= NUM_STEPS // steps_at_once
     assert sum(sizes) / len(values) <= MOST_BYTES
     # Neither the first nor the last update, nor its repetition, says again what was said
-    assert max(sizes) <= 2 * MOST_BYTES
-    assert sum(sizes[-2:]) <= MOST_BYTES
+    assert max(sizes) <= (MOST_BYTES if steps_at_once < 3 else 1.25 * MOST_BYTES)
+    assert sum(sizes[-2:]) <= MOST_BYTES / 4
+
+
+def test_the_page_is_no_heavier_than_it_was():
+    assert len((web.head() + lesson.head() + benchmark.head()).encode()) <= PAGE_BYTES
 
 
 def test_an_idle_page_looks_for_questions_fifty_times_a_second(monkeypatch):

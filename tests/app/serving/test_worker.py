@@ -184,7 +184,7 @@ def test_errors_while_answering_become_one_sentence_and_the_next_request_works(e
 def test_a_closed_generator_stops_its_run():
     generator, runs = FakeGenerator(pace=1.0), Runs(Limits())
     service = ready_service(generator)
-    values = ("Why?", 0, 1, 0, 0, 256, words.FIXED, 23, 5, False, True, False, words.EXACT, "", [])
+    values = ("Why?", 0, 1, 0, 0, 256, words.FIXED, 23, 5, "jakiro", True, False, words.EXACT, "", [])
     updates = handlers.generate(service, runs, Visitor("tab"), values)
     next(updates)
     updates.close()
@@ -196,7 +196,7 @@ def test_a_closed_generator_stops_its_run():
 
 def test_updates_overlap_in_order_and_the_last_one_repeats_nothing():
     service, runs = ready_service(FakeGenerator(pace=0.2)), Runs(Limits())
-    values = ("Why?", 0, 1, 0, 0, 256, words.FIXED, 23, 5, False, True, False, words.EXACT, "", [])
+    values = ("Why?", 0, 1, 0, 0, 256, words.FIXED, 23, 5, "jakiro", True, False, words.EXACT, "", [])
     updates = list(handlers.generate(service, runs, Visitor("tab"), values))
     assert all(len(update["ticks"]) <= handlers.KEPT_TICKS for update in updates)
     numbers = [max(map(int, update["ticks"])) for update in updates]
@@ -217,7 +217,7 @@ def test_updates_overlap_in_order_and_the_last_one_repeats_nothing():
 
 def test_a_session_that_left_is_forgotten():
     service, runs = ready_service(FakeGenerator()), Runs(Limits())
-    values = ("Why?", 0, 1, 0, 0, 8, words.FIXED, 23, 5, False, False, False, words.EXACT, "", [])
+    values = ("Why?", 0, 1, 0, 0, 8, words.FIXED, 23, 5, "jakiro", False, False, words.EXACT, "", [])
     run_id = list(handlers.generate(service, runs, Visitor("tab"), values))[-1]["run"]
     runs.drop("another")
     assert runs.traces(run_id)

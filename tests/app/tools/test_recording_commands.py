@@ -66,7 +66,7 @@ def spoil(recordings: dict, name: str, **columns) -> None:
     [
         (2, "greedy", {"path": lambda step: []}),
         (3, "greedy", {"e": lambda step: [None] * len(step["p"])}),
-        (4, "shallow", {"o": lambda step: ["expert_0"] * len(step["p"])}),
+        (4, "shallow", {"e": lambda step: [[0.5, 0.5]] * len(step["p"])}),
         (5, "greedy", {"path": lambda step: []}),
         (6, "greedy", {"p": lambda step: list(range(-1, len(step["p"]) - 1))}),
         (7, "greedy", {"path": lambda step: [], "n": lambda step: 1}),
@@ -92,7 +92,7 @@ def test_every_shipped_recording_shows_what_it_is_there_for(plan):
     plain, drafted = (Trace.from_dict(traces[method]) for method in ("autoregressive", "jakiro"))
     assert plan.shows(drafted)
     assert plain.token_ids == drafted.token_ids
-    assert plan.head is None or drafted.header.head["name"] == plan.head
+    assert plan.head is None or drafted.header.drafter["name"] == plan.head
 
 
 def test_handouts_are_named_by_shipped_recordings():

@@ -1,6 +1,6 @@
 // Stop 2: a chain of guesses. Each one is cheap, each one makes it less likely that all of them hold.
 (() => {
-  const { h, say, counted, percent, milliseconds, nameOf, markerSample, hueOf } = Jakiro;
+  const { h, say, counted, percent, milliseconds, nameOf, markerSample } = Jakiro;
   const { lessonData: data, lessonControls: controls } = Jakiro;
 
   const LONGEST = 5;
@@ -16,7 +16,7 @@
   }
 
   function chain(lesson) {
-    const lane = lesson.greedy.jakiro;
+    const lane = lesson.greedy.drafted;
     const step = chooseStep(lane);
     const guesses = data.favourite(step).slice(0, LONGEST);
     const name = (i) => nameOf(lane, step.nodes[i].token_id, step.nodes[i].piece);
@@ -67,14 +67,14 @@
     }
 
     function link(i, at) {
-      const { proposer } = step.nodes[i];
+      const proposer = lane.proposers.of(step.nodes[i]);
       return h(
         "li",
         { class: "chain-link", "data-guess": at + 1 },
         h("span", { class: "muted small" }, say("guess_number", { n: at + 1 })),
         h(
           "span",
-          { class: `chain-token hue-${hueOf(proposer)}` },
+          { class: `chain-token ${proposer.classes}` },
           markerSample(proposer),
           h("bdi", { class: "mono" }, name(i)),
         ),

@@ -7,10 +7,10 @@
 
   // What is compared: token ids, and how many characters that are
   function compare(pair) {
-    const different = metrics.partsAt({ main: pair.jakiro, plain: pair.plain });
+    const different = metrics.partsAt({ main: pair.drafted, plain: pair.plain });
     if (different !== null) return { same: false, token: different + 1 };
-    const tokens = pair.jakiro.tokens.length;
-    return { same: true, tokens, characters: Array.from(Jakiro.textOf(pair.jakiro, tokens)).length };
+    const tokens = pair.drafted.tokens.length;
+    return { same: true, tokens, characters: Array.from(Jakiro.textOf(pair.drafted, tokens)).length };
   }
 
   function dice(lesson) {
@@ -18,9 +18,9 @@
     // Plain decoding does not draft, so it was recorded once for each seed
     const pairOf = (seed, shared) => ({
       plain: lesson.pairs[`seed-${seed}-shared`].plain,
-      jakiro: lesson.pairs[`seed-${seed}-${shared ? "shared" : "own"}`].jakiro,
+      drafted: lesson.pairs[`seed-${seed}-${shared ? "shared" : "own"}`].drafted,
     });
-    const lanes = ["plain", "jakiro"].map((name) => {
+    const lanes = ["plain", "drafted"].map((name) => {
       const line = h("p", { class: "muted tabular", "data-result": `steps-${name}` });
       const host = h("div");
       const view = new Jakiro.AnswerView(host, { onPick: () => {}, onPreview: () => {} });
@@ -50,7 +50,7 @@
         draw();
       },
     });
-    const tauOf = (pair) => number(metrics.tau(pair.jakiro.steps), 2);
+    const tauOf = (pair) => number(metrics.tau(pair.drafted.steps), 2);
 
     function draw() {
       const pair = pairOf(state.seed, state.shared);
@@ -84,7 +84,7 @@
           "div",
           { class: "dice-lanes" },
           lanes.map(({ name, host, line }) =>
-            h("section", { class: "dice-lane" }, h("h3", null, say(`dice_${name}`)), host, line),
+            h("section", { class: "dice-lane" }, h("h3", null, pairOf(SEEDS[0], true)[name].title), host, line),
           ),
         ),
         same,

@@ -1,6 +1,6 @@
 // Stops 3 and 4: two experts over the same candidates, mixed anew; and the branch made of their difference.
 (() => {
-  const { h, say, counted, number, wholePercent, nameOf, markerSample, hueOf } = Jakiro;
+  const { h, say, counted, number, wholePercent, nameOf, markerSample, isFromPair, weightsOf } = Jakiro;
   const { lessonData: data, lessonControls: controls } = Jakiro;
 
   const FEWEST = 4;
@@ -32,14 +32,15 @@
       rows.replaceChildren(
         ...order.map(([i], place) => {
           const node = step.nodes[i];
+          const proposer = lane.proposers.of(node);
           const change = original.indexOf(i) - place;
           const words = change ? say(change > 0 ? "moved_up" : "moved_down", { n: Math.abs(change) }) : "";
           return h(
             "li",
             { class: "rank-row", "data-node": i },
             h("span", { class: "rank tabular muted" }, String(place + 1)),
-            markerSample(node.proposer),
-            h("bdi", { class: `mono rank-token hue-${hueOf(node.proposer)}` }, nameOf(lane, node.token_id, node.piece)),
+            markerSample(proposer),
+            h("bdi", { class: `mono rank-token ${proposer.classes}` }, nameOf(lane, node.token_id, node.piece)),
             h(
               "span",
               { class: "bar-room" },
@@ -54,7 +55,7 @@
       return away;
     }
 
-    const [first, second] = step.nodes[data.firstLevel(step)[0]].router_weights;
+    const [first, second] = weightsOf(step.nodes[data.firstLevel(step)[0]]);
     return {
       draw,
       element: h(
@@ -77,7 +78,7 @@
   }
 
   function experts(lesson) {
-    const lane = lesson.greedy.jakiro;
+    const lane = lesson.greedy.drafted;
     const { differ, agree } = chooseSteps(lane);
     const lists = [list(lane, differ, "differ", lesson), list(lane, agree, "agree", lesson)];
     let touched = false;
@@ -96,8 +97,7 @@
     const ends = h(
       "div",
       { class: "mix-ends" },
-      h("span", null, markerSample("expert_0"), ` ${say("expert_0")}`),
-      h("span", null, markerSample("expert_1"), ` ${say("expert_1")}`),
+      lane.proposers.all.slice(0, 2).map((expert) => h("span", null, markerSample(expert), ` ${expert.label}`)),
     );
     // Until the slider is moved, each list stands as its own router had it
     const draw = () => lists.forEach((one) => one.draw(touched ? mix.value / 100 : undefined));
@@ -124,7 +124,7 @@
   }
 
   // ---- stop 4 ------------------------------------------------------------------------------------------------
-  const contrastiveNodes = (step) => step.nodes.filter((node) => node.proposer === "contrastive").length;
+  const contrastiveNodes = (step) => step.nodes.filter(isFromPair).length;
 
   // Keeps the paths that lead into the last two levels and little else, so that these stand out
   function lastLevels(step) {
@@ -134,7 +134,7 @@
     };
     const deepest = data
       .byScore(step)
-      .filter((i) => step.nodes[i].proposer === "contrastive")
+      .filter((i) => isFromPair(step.nodes[i]))
       .slice(0, 7);
     deepest.forEach(add);
     const above = data.depthOf(step) - 1;
@@ -148,15 +148,15 @@
   }
 
   function contrastive(lesson) {
-    const lane = lesson.pairs.shallow.jakiro;
-    const accepted = (step) => step.accepted_path.some((i) => step.nodes[i].proposer === "contrastive");
+    const lane = lesson.pairs.shallow.drafted;
+    const accepted = (step) => step.accepted_path.some((i) => isFromPair(step.nodes[i]));
     const step = data.best(data.whole(lane), (one) => contrastiveNodes(one) + (accepted(one) ? 100 : 0));
     const tree = lesson.tree();
-    const line = h("p", { class: "result", role: "status", "data-result": "contrastive" });
-    const gain = h("p", { "data-result": "contrastive-gain" });
+    const line = h("p", { class: "result", role: "status", "data-result": "branch" });
+    const gain = h("p", { "data-result": "branch-gain" });
     let on = true;
     const toggle = controls.choice({
-      name: "contrastive",
+      name: "branch",
       label: say("contrastive_switch"),
       options: { on: say("on"), off: say("off") },
       value: "on",
@@ -167,7 +167,7 @@
     });
     const count = data
       .drafted(lane)
-      .reduce((sum, one) => sum + one.accepted_path.filter((i) => one.nodes[i].proposer === "contrastive").length, 0);
+      .reduce((sum, one) => sum + one.accepted_path.filter((i) => isFromPair(one.nodes[i])).length, 0);
 
     function draw() {
       const whole = on ? step : data.withoutContrastive(step);

@@ -25,7 +25,7 @@
   }
 
   function mask(lesson) {
-    const lane = lesson.greedy.jakiro;
+    const lane = lesson.greedy.drafted;
     const step = chooseStep(lane);
     const cut = data.pruned(step, CANDIDATES);
     const { nodes } = cut;

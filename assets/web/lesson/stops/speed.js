@@ -60,7 +60,7 @@
   function speed(lesson) {
     const sizes = Object.fromEntries(
       ["small", "greedy"].map((name) => {
-        const { nodes, depth } = lesson.pairs[name].jakiro.header.tree;
+        const { nodes, depth } = lesson.pairs[name].drafted.header.tree;
         return [name, { nodes, depth, ...data.measured(lesson.pairs[name]) }];
       }),
     );

@@ -15,7 +15,7 @@
   }
 
   function trees(lesson) {
-    const lane = lesson.greedy.jakiro;
+    const lane = lesson.greedy.drafted;
     const step = chooseStep(lane);
     const most = step.nodes.length - 1;
     const tree = lesson.tree();

@@ -19,7 +19,7 @@
   }
 
   function verdict(lesson) {
-    const lane = lesson.greedy.jakiro;
+    const lane = lesson.greedy.drafted;
     const steps = chooseSteps(lane).map((step) => ({ index: step.index, cut: data.pruned(step, CANDIDATES) }));
     const rounds = Math.min(ROUNDS, steps.length);
     const state = { round: 0, phase: 1, guess: null, score: 0, tokens: 0, done: false };

@@ -1,0 +1,56 @@
+// Who guesses: the drafting methods by name, and the hue, shape and number that follow a proposer's place in its lane.
+(() => {
+  const { say } = Jakiro;
+
+  const SHAPES = ["circle", "square", "diamond", "triangle"];
+  const [plainMethod, ...drafting] = Jakiro.methods;
+
+  const methodNamed = (name) => Jakiro.methods.find((one) => one.name === name || one.aliases.includes(name));
+  const isPlain = (name) => methodNamed(name) === plainMethod;
+  // What people read; a method that this page has never heard of keeps its own name
+  const methodTitle = (name) => (methodNamed(name) || { title: name }).title;
+
+  const marked = (id, label, sentence, hue, shape, place, number) => ({ id, label, sentence, shape, place, number,
+    hue: String(hue), classes: `hue-${hue} by-${place}` });
+  // After the last hue the first one comes again, with a number beside the shape
+  const proposerAt = (place, { id, label, sentence }) => marked(id, label, sentence, place % SHAPES.length,
+    SHAPES[place % SHAPES.length], place, place < SHAPES.length ? "" : String(place + 1));
+
+  const TARGET = marked(null, say("target"), say("target_sentence"), "target", "star", "target", "");
+  const ROOT = marked(null, say("root"), "", "root", "circle", "root", "");
+
+  // A lane's proposers in the header's order; a name that the header lacks comes after them
+  class Proposers {
+    constructor(listed) {
+      this.all = [];
+      this.byId = new Map();
+      listed.forEach((proposer) => this.add(proposer));
+    }
+
+    add(proposer) {
+      const made = proposerAt(this.all.length, proposer);
+      this.all.push(made);
+      this.byId.set(proposer.id, made);
+      return made;
+    }
+
+    named(id) {
+      return this.byId.get(id) || this.add({ id, label: id, sentence: "" });
+    }
+
+    of(node) {
+      return node.parent < 0 ? ROOT : this.named(node.proposer);
+    }
+
+    // Whose part stands at a place of a router's weights
+    at(place) {
+      return this.all[place] || proposerAt(place, { id: null, label: String(place + 1), sentence: "" });
+    }
+  }
+
+  // Shown while there is no answer: those of the method that a question gets when nothing else is chosen
+  const usualProposers = new Proposers(drafting[0].proposers);
+
+  Object.assign(Jakiro, { methodNamed, methodTitle, isPlain, plainMethod, usualMethod: drafting[0], usualProposers, Proposers,
+    TARGET });
+})();

@@ -1,0 +1,277 @@
+"""Methods and proposers are data: one that the page has never heard of is drawn everywhere, with its header's words."""
+
+import copy
+import itertools
+import json
+import re
+
+import pytest
+
+from app.page import lesson, web
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.methods import DEFAULT, METHODS, PLAIN
+from jakiro.older_traces import upgraded
+from tests.app.fake import FakeGenerator
+
+pytestmark = pytest.mark.browser
+QUESTION = [{"role": "user", "content": "Why is the sky blue?"}]
+SHOW = """([traces, step]) => { Jakiro.mountView(document.querySelector('#host'), {}, null, null);
+           Jakiro.showRecording('test', {title: 'Test', traces}, {playNow: false, source: 'opened', step}); }"""
+PLACES = """[...document.querySelectorAll('svg.tree .node:not(.root, .bonus)')].map(node => [node.dataset.node,
+            node.querySelector('.marker').classList[1], node.querySelector('.marker-number')?.textContent || ''])"""
+LABELS = ("First", "Second", "Third", "Fourth <b>", "Fifth & last")
+
+
+def race_of(method: str, proposers: int, experts: int, nodes: int = 24) -> dict:
+    """A race of plain decoding against a made-up method, whose candidates come from each proposer in turn."""
+    race = FakeGenerator().race(QUESTION, SamplingParams(max_new_tokens=60), tree=TreeConfig(nodes=nodes))
+    list(race)
+    plain, drafted = (race.traces[name].to_dict() for name in (PLAIN.name, DEFAULT.name))
+    ids = [f"source-{number}" for number in range(proposers)]
+    drafted["header"] |= {
+        "method": method,
+        "proposers": [
+            {"id": name, "label": label, "sentence": f"Told of {label}."}
+            for name, label in zip(ids, LABELS[:proposers], strict=True)
+        ],
+    }
+    turn = itertools.cycle(ids)
+    for step in drafted["steps"]:
+        for node in step["nodes"][1:]:
+            node["proposer"], node["also_proposed_by"] = next(turn), [ids[-1]]
+            weights = [(place + 1) / sum(range(1, experts + 1)) for place in range(experts)]
+            node["evidence"] = {
+                "router_weights": weights,
+                "expert_contributions": weights,
+                "match_length": [3.0],
+                "twin": [1.0],
+            }
+    return {PLAIN.name: plain, method: drafted}
+
+
+def texts(tab, selector: str) -> list[str]:
+    return tab.evaluate("selector => [...document.querySelectorAll(selector)].map(one => one.textContent)", selector)
+
+
+def show(modules, traces: dict, step: int = 0) -> None:
+    modules.evaluate(SHOW, [traces, step])
+    modules.wait_for_selector("svg.tree")
+
+
+@pytest.fixture
+def five(modules):
+    """An unknown method of five proposers and three experts, on screen."""
+    traces = race_of("magic+mirror", 5, 3)
+    show(modules, traces)
+    return modules, traces
+
+
+def test_the_legend_names_every_proposer_and_numbers_those_whose_hue_comes_again(five):
+    tab, _ = five
+    assert texts(tab, ".legend-entry .token") == [*LABELS, "Target’s own"]
+    assert texts(tab, ".legend-entry .sample text") == ["5"]
+    drawn = tab.evaluate("""[...document.querySelectorAll('.legend-entry .marker')].map(one =>
+                            [one.classList[1], one.getAttribute('d')])""")
+    assert [hue for hue, _ in drawn] == ["hue-0", "hue-1", "hue-2", "hue-3", "hue-0", "hue-target"]
+    assert drawn[0] == drawn[4] and len({shape for _, shape in drawn}) == 5
+    titles = [one.get_attribute("title") for one in tab.query_selector_all(".legend-entry")]
+    assert titles[:5] == [f"Told of {label}." for label in LABELS]
+    shares = [int(text.split(" ")[0]) for text in texts(tab, ".legend-entry b")]
+    assert len(shares) == 5 and sum(shares) == 100
+
+
+def test_hue_shape_and_number_follow_the_place_in_tree_list_and_answer(five):
+    tab, traces = five
+    nodes = traces["magic+mirror"]["steps"][0]["nodes"]
+    for index, hue, number in tab.evaluate(PLACES):
+        place = int(nodes[int(index)]["proposer"].removeprefix("source-"))
+        assert (hue, number) == (f"hue-{place % 4}", "5" if place == 4 else "")
+    tab.click('[data-toggle="read_as_list"]')
+    tab.wait_for_selector(".tree-list")
+    said = texts(tab, ".list-line .muted")
+    assert all(any(label in line for line in said) for label in LABELS)
+    tokens = tab.evaluate("""[...document.querySelectorAll('.answer-text .token')].map(one =>
+                             [one.className, one.dataset.number || ''])""")
+    assert any("hue-0 by-4" in name for name, _ in tokens)
+    assert all((number == "5") == ("by-4" in name) for name, number in tokens)
+
+
+def test_the_legend_picks_out_one_of_two_proposers_that_share_a_hue(five):
+    tab, _ = five
+    tab.click('.legend-entry[data-place="4"]')
+    bright = tab.evaluate("""[...document.querySelectorAll('.answer-text .token')].filter(one =>
+                             getComputedStyle(one).opacity === '1').map(one => one.className)""")
+    assert bright and all("by-4" in name for name in bright)
+    tab.click('.legend-entry[data-place="4"]')
+    assert tab.evaluate("""[...document.querySelectorAll('.answer-text .token')].every(one =>
+                           getComputedStyle(one).opacity === '1')""")
+
+
+def test_card_and_router_draw_as_many_experts_as_there_are(five):
+    tab, _ = five
+    tab.hover('.tree .node[data-node="2"] .reach')
+    card = tab.inner_text(".jk-card")
+    assert "router: First 16.7 %, Second 33.3 %, Third 50.0 %" in card
+    assert "push on this token: First +0.2, Second +0.3, Third +0.5" in card
+    assert "also proposed by Fifth & last" in card and "match length: 3" in card
+    assert "what follows was drafted after “" in card
+    widths = "bar => [...bar.children].map(part => [part.className, Math.round(parseFloat(part.style.width))])"
+    wanted = [["fill-0", 17], ["fill-1", 33], ["fill-2", 50]]
+    assert tab.eval_on_selector(".jk-card .expert-bar", widths) == wanted
+    bars = tab.query_selector_all(".router-row .expert-bar")
+    assert len(bars) > 1 and all(bar.evaluate(widths) == wanted for bar in bars)
+    assert all(text == "16.7 % · 33.3 % · 50.0 %" for text in texts(tab, ".router-row .tabular"))
+
+
+def test_one_expert_is_no_special_case(modules):
+    show(modules, race_of("lonely", 1, 1))
+    assert texts(modules, ".legend-entry .token") == ["First", "Target’s own"]
+    modules.hover('.tree .node[data-node="1"] .reach')
+    assert "router: First 100.0 %" in modules.inner_text(".jk-card")
+    assert modules.locator(".jk-card .expert-bar span").count() == 1
+    assert set(texts(modules, ".router-row .tabular")) == {"100.0 %"}
+
+
+def test_an_unknown_method_is_titled_by_its_name_in_race_plot_tables_and_result(five):
+    tab, traces = five
+    tab.evaluate("Jakiro.setTab('race'); Jakiro.moves.seek(Infinity)")
+    tab.wait_for_selector(".result-card .verdict")
+    assert texts(tab, ".lane .pane-head b") == [PLAIN.title, "magic+mirror"]
+    assert set(texts(tab, ".race .plot .name")) == {PLAIN.title, "magic+mirror"}
+    assert tab.locator(".race .plot .line.lane-main").get_attribute("data-lane") == "magic+mirror"
+    card = tab.inner_text(".result-card")
+    assert "magic+mirror finished " in card or "No difference" in card or "Plain decoding finished" in card
+    assert all(label in card for label in LABELS)
+    assert tab.inner_text(".metric-speedup .metric-note") == "plain ÷ magic+mirror seconds, same tokens"
+    tab.evaluate("Jakiro.setTab('watch')")
+    tab.click('.watch-only [data-toggle="read_as_table"]')
+    tab.wait_for_selector(".watch-only .plot-host table")
+    assert "magic+mirror" in tab.inner_text(".watch-only .plot-host table")
+    rows = tab.evaluate("Jakiro.asCsv(Jakiro.moves.state.run)").split("\r\n")[1:]
+    assert {row.split(",")[0] for row in rows} == {"magic+mirror"}
+    saved = json.loads(tab.evaluate("Jakiro.asJson(Jakiro.moves.state.run)"))
+    assert saved["traces"] == traces
+    assert tab.evaluate("text => Object.keys(Jakiro.readTraceFile(text).traces)", json.dumps(saved)) == list(traces)
+
+
+def test_many_lanes_race_side_by_side_each_with_its_name_and_its_line(modules):
+    two = race_of("magic", 2, 2)
+    others = {name: copy.deepcopy(two["magic"]) for name in (*METHODS, "__proto__") if name != PLAIN.name}
+    for name, trace in others.items():
+        trace["header"]["method"] = name
+    modules.evaluate(
+        """text => { Jakiro.mountView(document.querySelector('#host'), {}, null, null);
+           Jakiro.showRecording('test', Jakiro.readTraceFile(text), {playNow: false, source: 'opened'}); }""",
+        json.dumps({"traces": two | others}),
+    )
+    modules.wait_for_selector("svg.tree")
+    modules.evaluate("Jakiro.setTab('race'); Jakiro.moves.seek(Infinity)")
+    modules.wait_for_selector(".result-card .verdict")
+    titles = [PLAIN.title, "magic", *(method.title for method in METHODS.values() if method is not PLAIN), "__proto__"]
+    assert texts(modules, ".lane .pane-head b") == titles
+    assert modules.locator(".race .plot .line").count() == len(titles)
+    assert modules.locator(".race .plot .lane-other-0").count() >= 1
+
+
+def test_a_candidate_of_somebody_whom_the_header_lacks_takes_the_next_place(modules):
+    traces = race_of("careless", 2, 2)
+    for step in traces["careless"]["steps"]:
+        step["nodes"][-1]["proposer"] = "constructor"
+        step["nodes"][-1]["also_proposed_by"] = ["__proto__"]
+    show(modules, traces)
+    assert texts(modules, ".legend-entry .token") == ["First", "Second", "constructor", "Target’s own"]
+    last = len(traces["careless"]["steps"][0]["nodes"]) - 1
+    modules.evaluate("Jakiro.moves.state.showAll = true; Jakiro.redraw('tree')")
+    modules.hover(f'.tree .node[data-node="{last}"] .reach')
+    assert "also proposed by __proto__" in modules.inner_text(".jk-card")
+
+
+def test_live_steps_of_an_unknown_method_arrive_as_they_are_saved(modules):
+    from app.serving.packing import Packer, to_json
+    from jakiro.trace import Trace
+
+    traces = {name: Trace.from_dict(trace) for name, trace in race_of("magic", 5, 3).items()}
+    packer = Packer()
+    events = [("header", name, trace.header) for name, trace in traces.items()]
+    events += [("step", name, step) for name, trace in traces.items() for step in trace.steps]
+    events += [("end", name, trace.end_reason) for name, trace in traces.items()] + [("done", None, None)]
+    ticks = {number: to_json([packer.pack(event)]) for number, event in enumerate(events)}
+    modules.evaluate(
+        """ticks => { Jakiro.mountView(document.querySelector('#host'), {}, null, null);
+           Jakiro.receive({run: 'a'.repeat(32), ticks}); }""",
+        ticks,
+    )
+    modules.wait_for_selector(".router-row")
+    assert texts(modules, ".legend-entry .token") == [*LABELS, "Target’s own"]
+    assert all(text == "16.7 % · 33.3 % · 50.0 %" for text in texts(modules, ".router-row .tabular"))
+
+
+def test_before_the_first_answer_the_legend_shows_the_usual_methods_proposers(modules):
+    modules.evaluate("Jakiro.mountView(document.querySelector('#host'), {}, null, null)")
+    modules.wait_for_selector(".legend-entry")
+    assert texts(modules, ".legend-entry .token") == [
+        *(proposer.label for proposer in DEFAULT.proposers),
+        "Target’s own",
+    ]
+
+
+def older_traces() -> list:
+    shipped = [
+        pytest.param(trace, id=f"{name}-{method}")
+        for name in web.recording_names()
+        for method, trace in json.loads(web.recording(name))["traces"].items()
+    ]
+    made = json.loads(web.recording(web.recording_names()[0]))["traces"]["jakiro"]
+    copies, alone = copy.deepcopy(made), copy.deepcopy(made)
+    copies["header"]["tree"]["context"] = True
+    alone["header"] |= {"method": "context", "head": None}
+    for trace, chosen in ((copies, slice(1, 3)), (alone, slice(1, None))):
+        for step in trace["steps"]:
+            for node in step["nodes"][chosen]:
+                node |= {"proposer": "context", "router_weights": [], "expert_contributions": None}
+                node["residual_contribution"] = None
+            step["nodes"][-1]["also_proposed_by"] = ["context"]
+    return [*shipped, pytest.param(copies, id="with-copies"), pytest.param(alone, id="copies-alone")]
+
+
+@pytest.mark.parametrize("trace", older_traces())
+def test_a_trace_of_schema_1_becomes_what_the_library_makes_of_it(functions, trace):
+    assert trace["header"]["schema_version"] == 1
+    wanted = json.loads(json.dumps(upgraded(trace)))
+    assert functions.evaluate("text => Jakiro.upgraded(JSON.parse(text))", json.dumps(trace)) == wanted
+    read = functions.evaluate("text => Object.values(Jakiro.readTraceFile(text).traces)[0]", json.dumps(trace))
+    assert read["header"] == wanted["header"] and read["steps"] == wanted["steps"]
+    found = functions.evaluate("trace => Jakiro.upgraded(trace) === trace", wanted)
+    assert found is True
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda trace: trace["header"].pop("tree"),
+        lambda trace: trace["steps"][0]["nodes"][1].pop("also_proposed_by"),
+        lambda trace: trace["steps"][0].pop("nodes"),
+        lambda trace: trace["steps"].insert(0, None),
+        lambda trace: trace["steps"][0]["nodes"][1].update(router_weights="ab"),
+        lambda trace: trace["steps"][0]["nodes"][1].update(residual_contribution="much"),
+    ],
+)
+def test_a_broken_trace_of_schema_1_is_refused_in_words(functions, spoil):
+    trace = json.loads(web.recording(web.recording_names()[0]))["traces"]["jakiro"]
+    spoil(trace)
+    said = functions.evaluate(
+        "text => { try { Jakiro.readTraceFile(text); return 'read'; } catch (error) { return error.message; } }",
+        json.dumps(trace),
+    )
+    assert re.match(r"This file is not a trace: .+\.$", said), said
+
+
+def test_the_lessons_recordings_are_read_with_the_proposers_of_their_nodes(modules):
+    modules.add_script_tag(content=lesson.script())
+    found = modules.evaluate(
+        """text => Object.values(Jakiro.lessonData.readLesson(text).pairs).map(({ drafted }) =>
+             [drafted.header.schema_version, drafted.proposers.all.map(one => one.id), drafted.method])""",
+        lesson.RECORDINGS.read_text(encoding="utf-8"),
+    )
+    ids = [proposer.id for proposer in DEFAULT.proposers]
+    assert found == [[2, ids, DEFAULT.name]] * len(found)
