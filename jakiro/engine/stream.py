@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 import torch
 from torch import Tensor
 
-from jakiro import __version__
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.sampling import choose
@@ -115,7 +114,7 @@ class Stream:
                 numerics=self._target.numerics,
                 device_profile={"device": answering.device_name}
                 | (self._budget.profile.to_dict() if self._budget else {}),
-                versions={"jakiro": __version__} | package_versions("torch", "transformers"),
+                versions=package_versions("jakiro", "torch", "transformers"),
                 sampling=asdict(self._sampling),
                 tree=asdict(tree),
                 first_token_id=first_token_id,

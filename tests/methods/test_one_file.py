@@ -10,7 +10,7 @@ from jakiro.methods import METHODS
 
 ROOT = Path(__file__).resolve().parents[2]
 # Where names may stand: a method's own file, their registration, the words people read, and the words of old traces
-EXEMPT = {"jakiro/older_traces.py"}
+EXEMPT = {"jakiro/older_traces.py", "assets/web/data/older_traces.js"}
 WORDS = ("app/words/",)
 # The package, its logger and its folder in the user's cache are called like its method
 PACKAGE = re.compile(
