@@ -14,7 +14,8 @@ EXEMPT = {"jakiro/older_traces.py", "assets/web/data/older_traces.js"}
 WORDS = ("app/words/",)
 # The package, its logger and its folder in the user's cache are called like its method
 PACKAGE = re.compile(
-    r'getLogger|"jakiro\.training"|prog_name|__version__|APPLICATION|package == "jakiro"|expanduser\(\) / "jakiro"'
+    r"package_versions|getLogger|prog_name|__version__|APPLICATION"
+    r'|"jakiro\.training"|package == "jakiro"|expanduser\(\) / "jakiro"'
 )
 NAMES = {name for method in METHODS.values() for name in (method.name, *method.aliases)}
 
