@@ -13,7 +13,7 @@ RUN := $(VENV)/bin/python
 
 help:
 	@echo "make demo               install into $(VENV) and open the page"
-	@echo "make test               install, ruff, pytest          (DEVICE=cuda: the exact suite on a GPU; JOBS=1: one test at a time)"
+	@echo "make test               install, lint, pytest          (DEVICE=cuda: the exact suite on a GPU; JOBS=1: one test at a time)"
 	@echo "make bench              measure on this machine        (ARGS=\"--limit 10 --temperatures 0\")"
 	@echo "make bench-gpu          everything docs/performance.md wants to know about a GPU, into runs/gpu"
 	@echo "make bench-recorded     measure what the tab Benchmark opens on, on a quiet machine"
@@ -29,6 +29,7 @@ test: export OMP_WAIT_POLICY ?= PASSIVE
 test: $(VENV)/.requirements-dev
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
+	$(VENV)/bin/lint-imports --no-cache --no-logo
 	$(if $(DEVICE),JAKIRO_TEST_DEVICE=$(DEVICE)) $(RUN) -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 bench: $(VENV)/.requirements-dev

@@ -1,56 +1,57 @@
 """The public face: load a pair, stream, run and race answers.
 
-Text enters and leaves here; below there are only token ids. The step itself is `stream.py`.
+Text enters and leaves here; below there are only token ids. The step itself is `jakiro/engine/stream.py`.
 """
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 from jakiro.config import AUTOMATIC_TREE, ROOT_ONLY, SamplingParams, TreeConfig
-from jakiro.drafting.base import Drafter
-from jakiro.engine.budget import DeviceProfile
-from jakiro.engine.profile import device_name
-from jakiro.engine.runner import Passes, SlicedPasses
-from jakiro.engine.stream import Stream
+from jakiro.drafting.base import Drafter, Method, Resources
+from jakiro.drafting.candidates import MAX_CHAIN
+from jakiro.engine.costs import DeviceProfile
+from jakiro.engine.profile import Profiler, device_name
+from jakiro.engine.runner import Runner, SlicedRunner
+from jakiro.engine.stream import Answering, Messages, Question, Stream
 from jakiro.graphs.pool import Lanes
-from jakiro.methods.prompt_lookup import MAX_CHAIN
-from jakiro.target.model import TargetModel
+from jakiro.methods import DEFAULT, METHODS, PLAIN, method_named
 from jakiro.text import TokenText, encode_messages
 from jakiro.trace import Step, Trace
-
-METHODS = ("jakiro", "autoregressive", "context")
-CHAIN_ONLY = TreeConfig(width=1, depth=MAX_CHAIN, nodes=MAX_CHAIN + 1, context=True)
-
-Messages = str | Sequence[dict]
+from jakiro.zoo.loading import LoadOptions, Parts, Progress, ReadPair, load_parts
 
 
 class JakiroGenerator:
-    """A target model with a drafter: streams, runs and races answers.
+    """A target model with its drafting methods: streams, runs and races answers.
+
+    Methods share the target, the shapes of its caches and what its passes cost; each is loaded when it is first asked
+    for.
 
     Args:
-        target: the model whose text is kept.
-        drafter: proposes trees; None leaves plain decoding only.
-        head: name and hash of the drafter's weights for traces, None without one.
+        resources: the target, and the draft head where there is one.
+        drafters: methods that are loaded already, by name.
         notices: sentences to say aloud, such as a head trained for other weights.
-        measure: measures what a target's passes cost on this device; called when a tree is first to size itself. Where
-            there are lanes, it is given them too.
+        profiles: a folder that keeps what passes cost on this device, measured when a tree is first to size itself;
+            None measures nothing, and trees keep their bounds.
         lanes: run at fixed addresses, as CUDA graphs need it; None runs passes as long as the context.
     """
 
     def __init__(
         self,
-        target: TargetModel,
-        drafter: Drafter | None = None,
-        head: dict | None = None,
+        resources: Resources,
+        drafters: dict[str, Drafter] | None = None,
         notices: Sequence[str] = (),
-        measure: Callable[..., DeviceProfile] | None = None,
+        profiles: Path | None = None,
         lanes: Lanes | None = None,
     ) -> None:
-        self._measure, self._profile, self.lanes = measure, None, lanes
-        self._under = {target.numerics: self}
-        self.target, self.drafter, self.head, self.notices = target, drafter, head, list(notices)
-        self.tokenizer = target.tokenizer
-        self.token_text = TokenText(target.tokenizer)
+        self.target, self.head, self.lanes = resources.target, resources.head_info, lanes
+        self.notices = list(notices)
+        self._resources, self._drafters = resources, dict(drafters or {})
+        self._folder, self._profiles, self._known_profile = profiles, {}, None
+        self._under = {self.target.numerics: self}
+        self.tokenizer = self.target.tokenizer
+        self.token_text = TokenText(self.target.tokenizer)
 
     @classmethod
     def from_pretrained(
@@ -61,7 +62,7 @@ class JakiroGenerator:
         dtype: str | None = None,
         numerics: str | None = None,
         graphs: bool = True,
-        progress: Callable[[int, int], None] | None = None,
+        progress: Progress | None = None,
         draft_precision: str | None = None,
     ) -> "JakiroGenerator":
         """Loads a pair by name, folder or Hub id; without arguments the embedded default.
@@ -79,11 +80,22 @@ class JakiroGenerator:
         Raises:
             ValueError, FileNotFoundError: one sentence that says what came, what was expected, what to do.
         """
-        from jakiro.zoo.loading import load_generator
+        options = LoadOptions(target, head, device, dtype, numerics, draft_precision, graphs)
+        return cls.load(options, progress=progress)
 
-        return load_generator(
-            target, head, device, dtype, numerics, graphs=graphs, progress=progress, draft_precision=draft_precision
-        )
+    @classmethod
+    def load(
+        cls,
+        options: LoadOptions,
+        prepare: Callable[[ReadPair], ReadPair] | None = None,
+        progress: Progress | None = None,
+    ) -> "JakiroGenerator":
+        """`from_pretrained` with its options as one value; see `load_parts`."""
+        return cls.from_parts(load_parts(options, prepare, progress))
+
+    @classmethod
+    def from_parts(cls, parts: Parts) -> "JakiroGenerator":
+        return cls(parts.resources, parts.drafters, parts.notices, parts.profiles, parts.lanes)
 
     def with_numerics(self, numerics: str) -> "JakiroGenerator":
         """The same pair under other numerics, made once; no weights are loaded, passes are measured anew.
@@ -95,7 +107,9 @@ class JakiroGenerator:
         """
         if numerics not in self._under:
             other = copy.copy(self)
-            other.target, other._profile = self.target.with_numerics(numerics), None
+            other.target = self.target.with_numerics(numerics)
+            other._profiles, other._known_profile = {}, None
+            other._resources = replace(self._resources, target=other.target)
             if self.lanes is not None:
                 other.lanes = self.lanes.for_target(other.target)
             self._under[numerics] = other
@@ -107,6 +121,7 @@ class JakiroGenerator:
         return {
             "target": self.target.name,
             "head": self.head["name"] if self.head else None,
+            "methods": [method.name for method in self.methods],
             "device": str(self.target.device),
             "dtype": str(self.target.dtype).removeprefix("torch."),
             "numerics": self.target.numerics,
@@ -118,27 +133,45 @@ class JakiroGenerator:
             "notices": list(self.notices),
         }
 
-    def passes(
-        self, sampling: SamplingParams, tree: TreeConfig, buckets: tuple[int, ...], num_prompt_tokens: int, limit: int
-    ) -> tuple[Passes, Callable[[], object]]:
-        """The device's side of one answer, and what to call when it ends; see `Lanes.borrow`."""
-        if self.lanes is not None:
-            return self.lanes.borrow(sampling, tree, buckets, num_prompt_tokens, limit)
-        nodes = 1 if tree.root_only else max(tree.nodes, *buckets, MAX_CHAIN + 1)
-        capacity = num_prompt_tokens + limit + self.target.row_bucket(nodes)
-        return SlicedPasses(self.target, self.drafter, sampling, capacity), lambda: None
+    @property
+    def methods(self) -> tuple[Method, ...]:
+        """The methods that work with what was loaded."""
+        return tuple(method for method in METHODS.values() if self._works(method))
+
+    def _works(self, method: Method) -> bool:
+        return method.name in self._drafters or not method.needs.head or self._resources.head is not None
+
+    def drafter(self, method: Method) -> Drafter:
+        """The method's drafter, loaded on first use.
+
+        Raises:
+            ValueError: it needs a draft head and there is none.
+        """
+        if not self._works(method):
+            known = ", ".join(each.name for each in self.methods)
+            raise ValueError(f"No draft head fits this model, so {method.name} cannot run; choose one of {known}.")
+        if method.name not in self._drafters:
+            self._drafters[method.name] = method.load(self._resources)
+        return self._drafters[method.name]
 
     @property
     def profile(self) -> DeviceProfile | None:
-        """This device's costs, measured on first use; None without a drafter."""
-        if self._profile is None and self._measure is not None:
-            self._profile = self._measure(self.target, *([self.lanes] if self.lanes is not None else []))
-        return self._profile
+        """This device's costs under the default method, measured on first use; None without a head."""
+        return self.profile_of(DEFAULT) if self._works(DEFAULT) else None
 
     @profile.setter
     def profile(self, known: DeviceProfile) -> None:
         """Takes costs that another process measured on the same kind of device, so that nothing is measured here."""
-        self._profile = known
+        self._known_profile = known
+
+    def profile_of(self, method: Method) -> DeviceProfile | None:
+        """This device's costs under a method; None where nothing is measured, or trees cannot be scored."""
+        if self._known_profile is not None:
+            return self._known_profile
+        if method.name not in self._profiles and self._folder is not None and not self.target.chains_only:
+            profiler = Profiler(self.target, self._folder, self.lanes)
+            self._profiles[method.name] = profiler.profile(method, self.drafter(method))
+        return self._profiles.get(method.name)
 
     @property
     def device_name(self) -> str:
@@ -157,7 +190,7 @@ class JakiroGenerator:
         self,
         messages: Messages,
         sampling: SamplingParams | None = None,
-        method: str = "jakiro",
+        method: str = DEFAULT.name,
         tree: TreeConfig | None = None,
         raw: bool = False,
     ) -> Stream:
@@ -165,29 +198,47 @@ class JakiroGenerator:
 
         Args:
             messages: a user message, or role/content dictionaries; with `raw` a bare text to continue.
-            method: "jakiro", "autoregressive" for plain decoding, or "context" for copied chains without a head.
-            tree: how trees are grown; ignored by plain decoding.
+            method: a name of `jakiro.methods.METHODS`, or an alias of one.
+            tree: how trees are grown; ignored by plain decoding. With `context=True` the default method also copies.
 
         Raises:
-            ValueError: an empty or too long prompt, an unknown method, or no draft head for method "jakiro".
+            ValueError: an empty or too long prompt, an unknown method, or no draft head for a method that needs one.
         """
-        if method not in METHODS:
-            raise ValueError(f"Unknown method {method!r}; choose one of {', '.join(METHODS)}.")
-        if method == "jakiro" and self.drafter is None:
-            raise ValueError("No draft head fits this model, so only plain decoding is available.")
-        if method == "autoregressive":
-            tree = ROOT_ONLY
-        elif method == "context":
-            tree = CHAIN_ONLY
-        else:
-            tree = tree or AUTOMATIC_TREE
-        return Stream(self, messages, sampling or SamplingParams(), method, tree, raw)
+        wanted = method_named(method, tree)
+        drafter = self.drafter(wanted)
+        tree = ROOT_ONLY if wanted is PLAIN else tree or AUTOMATIC_TREE
+        sizes_itself = tree.policy == "auto" and not tree.root_only
+
+        def borrow(question: Question, sizes: tuple[int, ...], num_prompt_tokens: int, limit: int):
+            return self._borrow(drafter, question, sizes, num_prompt_tokens, limit)
+
+        answering = Answering(
+            target=self.target,
+            token_text=self.token_text,
+            method=wanted,
+            drafter=drafter,
+            profile=self.profile_of(wanted) if sizes_itself else None,
+            device_name=self.device_name,
+            borrow=borrow,
+        )
+        return Stream(answering, Question(messages, sampling or SamplingParams(), tree, raw))
+
+    def _borrow(
+        self, drafter: Drafter, question: Question, sizes: tuple[int, ...], num_prompt_tokens: int, limit: int
+    ) -> tuple[Runner, Callable[[], object]]:
+        """The device's side of one answer, and what to call when it ends; see `Lanes.borrow`."""
+        tree, sampling = question.tree, question.sampling
+        if self.lanes is not None:
+            return self.lanes.borrow(drafter, sampling, tree, sizes, num_prompt_tokens, limit)
+        nodes = 1 if tree.root_only else max(tree.nodes, *sizes, MAX_CHAIN + 1)
+        capacity = num_prompt_tokens + limit + self.target.row_bucket(nodes)
+        return SlicedRunner(self.target, sampling, capacity), lambda: None
 
     def run(
         self,
         messages: Messages,
         sampling: SamplingParams | None = None,
-        method: str = "jakiro",
+        method: str = DEFAULT.name,
         tree: TreeConfig | None = None,
         raw: bool = False,
     ) -> Trace:
@@ -201,7 +252,7 @@ class JakiroGenerator:
         self,
         messages: Messages,
         sampling: SamplingParams | None = None,
-        methods: Sequence[str] = ("autoregressive", "jakiro"),
+        methods: Sequence[str] = (PLAIN.name, DEFAULT.name),
         tree: TreeConfig | None = None,
         raw: bool = False,
     ) -> "Race":

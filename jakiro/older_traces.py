@@ -7,7 +7,7 @@ _METHODS = {"context": "prompt_lookup"}
 _PROPOSERS = {"context": "copied"}
 _LABELS = {
     "contrastive": ("Contrastive", "The contrastive branch of the same pass, one position further."),
-    "copied": ("Copied from context", "What followed the same words earlier in the text; no model guessed it."),
+    "copied": ("Copied from context", "What followed the same words earlier in the text; nobody guessed it."),
 }
 _EVIDENCE = ("router_weights", "expert_contributions", "residual_contribution")
 

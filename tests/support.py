@@ -22,13 +22,16 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from jakiro.config import DraftConfig, SamplingParams, TreeConfig
+from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
-from jakiro.core.tree import BRANCH_CONTEXT, DraftTree
-from jakiro.drafting.base import HeadDrafter
-from jakiro.drafting.candidates import Chain
+from jakiro.core.tree import DraftTree
+from jakiro.drafting.base import Drafter, DraftSession, Kept, Prompt, Proposal, Proposer, Resources, TreeLimits
+from jakiro.drafting.merged import MergedDrafter
 from jakiro.generator import JakiroGenerator
+from jakiro.heads.config import DraftConfig
 from jakiro.heads.jakiro import JakiroHead
+from jakiro.methods import DEFAULT, WITH_COPIES
+from jakiro.methods.prompt_lookup import PromptLookupDrafter
 from jakiro.target.model import TargetModel
 from jakiro.trace import Step, pooled_tau
 
@@ -156,10 +159,10 @@ def tiny_generator(
     """A tiny target with one of `HEADS`, or without a head."""
     target = tiny_target(seed, dtype, numerics)
     if head is None:
-        return JakiroGenerator(target)
+        return JakiroGenerator(Resources(target))
     target = target.with_feature_layers(HEADS[head].get("feature_layers", ()))
-    drafter = HeadDrafter(tiny_head(target, **HEADS[head]))
-    return JakiroGenerator(target, drafter, {"name": f"tiny {head}", "sha256": "1" * 64})
+    info = {"name": f"tiny {head}", "sha256": "1" * 64}
+    return JakiroGenerator(Resources(target, tiny_head(target, **HEADS[head]), info))
 
 
 def scripted_generator(
@@ -172,7 +175,8 @@ def scripted_generator(
     """A tiny target with the scripted drafter."""
     drafter = ScriptedDrafter(tiny_model(seed, dtype, vocab_size), error_rate)
     target = tiny_target(seed, dtype, numerics, vocab_size)
-    return JakiroGenerator(target, drafter, {"name": "script", "sha256": None})
+    copying = MergedDrafter(drafter, PromptLookupDrafter())
+    return JakiroGenerator(Resources(target), {DEFAULT.name: drafter, WITH_COPIES.name: copying})
 
 
 def prompt_ids(text: str) -> list[int]:
@@ -209,13 +213,16 @@ def reference_answer(
     return ids[len(prompt) :]
 
 
-@dataclass
-class ScriptedDrafter:
+@dataclass(eq=False)
+class ScriptedDrafter(Drafter):
     """Proposes the target's own choice, computed slowly, and errs at a known rate; wrong siblings branch off."""
+
+    proposers = (Proposer("script", "Script", "Knows the answer and errs at a known rate."),)
 
     model: nn.Module
     error_rate: float
     seed: int = 0
+    info: dict = field(default_factory=lambda: {"name": "script", "sha256": None})
     _choices: dict = field(default_factory=dict)
 
     def choice(self, ids: list[int], sampling: SamplingParams) -> int:
@@ -225,31 +232,35 @@ class ScriptedDrafter:
             self._choices[key] = reference_choice(self.model, ids, sampling)
         return self._choices[key]
 
-    def start(self, ids: Tensor, features: Tensor, sampling: SamplingParams, noise: KeyedNoise) -> "ScriptedSession":
-        return ScriptedSession(self, sampling, ids.tolist(), [features.shape[0]])
+    def start(self, prompt: Prompt, sampling: SamplingParams, noise: KeyedNoise) -> "ScriptedSession":
+        assert prompt.ids.tolist() == prompt.token_ids
+        return ScriptedSession(self, sampling, prompt.token_ids, [prompt.features.shape[0]])
 
 
 @dataclass
-class ScriptedSession:
+class ScriptedSession(DraftSession):
     """`known` are prompt and committed ids, root last; `feature_rows` counts the features handed over."""
 
-    buckets: tuple[int, ...] = field(default=(), init=False)
     drafter: ScriptedDrafter
     sampling: SamplingParams
     known: list[int]
     feature_rows: list[int] = field(default_factory=list)
     _future: list[int] = field(default_factory=list)
 
-    def extend(self, committed_ids: Tensor, features: Tensor) -> None:
-        assert committed_ids.shape[0] == features.shape[0]
-        for token_id in committed_ids.tolist():
+    def observe(self, kept: Kept) -> None:
+        assert kept.ids.tolist() == kept.token_ids and len(kept.token_ids) == kept.features.shape[0]
+        for token_id in kept.token_ids:
             if self._future and self._future.pop(0) != token_id:
                 self._future = []
             self.known.append(token_id)
-        self.feature_rows.append(features.shape[0])
+        self.feature_rows.append(kept.features.shape[0])
 
-    def propose(self, tree_config: TreeConfig, chain: Chain | None = None) -> DraftTree:
-        """A chain of the target's choices, some wrong, with wrong siblings in random places; nothing copied."""
+    def rewind(self, length: int) -> None:
+        self.known, self._future = self.known[:length], []
+
+    def propose(self, limits: TreeLimits) -> Proposal:
+        """A chain of the target's choices, some wrong, with wrong siblings in random places; nothing forecast."""
+        tree_config = limits.tree
         while len(self._future) < tree_config.depth:
             self._future.append(self.drafter.choice(self.known + self._future, self.sampling))
         random = torch.Generator().manual_seed(self.drafter.seed * 1000 + len(self.known))
@@ -272,11 +283,11 @@ class ScriptedSession:
             if not count:
                 break
             parent = len(tokens) - count + place
-        return tree_of(tokens, parents)
+        return Proposal(tree_of(tokens, parents))
 
 
 def tree_of(token_ids: Sequence[int], parents: Sequence[int]) -> DraftTree:
-    """A tree with these tokens and parents and without any evidence, as from the context."""
+    """A tree with these tokens and parents and without any evidence, all of its first proposer."""
     count, depths = len(token_ids), [0]
     for parent in parents[1:]:
         depths.append(depths[parent] + 1)
@@ -291,13 +302,9 @@ def tree_of(token_ids: Sequence[int], parents: Sequence[int]) -> DraftTree:
         depths=integers(depths),
         scores=-torch.arange(count, dtype=torch.float32, device=DEVICE),
         draft_passes=integers([0] * count),
-        branches=integers([BRANCH_CONTEXT] * count),
-        proposers=integers([-1] * count),
-        also_context=torch.zeros(count, dtype=torch.bool, device=DEVICE),
+        proposers=integers([-1] + [0] * (count - 1)),
+        also=integers([0] * count),
         draft_probs=torch.full((count,), torch.nan, device=DEVICE),
-        router_weights=torch.zeros((count, 0), device=DEVICE),
-        contributions=torch.zeros((count, 0), device=DEVICE),
-        residuals=torch.full((count,), torch.nan, device=DEVICE),
         max_depth=max(depths),
     )
 
@@ -340,3 +347,13 @@ class PassRecorder:
         rows = [logits[[0, *step.accepted_path]] for logits, step in zip(self.passes, steps, strict=True)]
         self.passes.clear()
         return torch.cat(rows)
+
+
+def kept(ids: Tensor, features: Tensor) -> Kept:
+    """What a step committed, told to a session without a step."""
+    return Kept(ids.tolist(), ids, features)
+
+
+def prompt_of(ids: Tensor, features: Tensor) -> Prompt:
+    """The beginning of an answer, told to a drafter without a target."""
+    return Prompt(ids.tolist(), ids, features)

@@ -1,20 +1,11 @@
 """Settings are checked at the door, in one sentence that holds what came."""
 
 import dataclasses
-import json
 import math
 
 import pytest
 
-from jakiro.config import DraftConfig, SamplingParams, TreeConfig
-
-SIZES = {
-    "hidden_size": 64,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 100,
-    "expert_intermediate_size": 64,
-}
+from jakiro.config import SamplingParams, TreeConfig
 
 
 @pytest.mark.parametrize(
@@ -69,48 +60,8 @@ def test_a_tree_without_depth_or_with_one_node_is_its_root():
     )
 
 
-@pytest.mark.parametrize("kind", [SamplingParams, TreeConfig, lambda: DraftConfig(**SIZES)])
+@pytest.mark.parametrize("kind", [SamplingParams, TreeConfig])
 def test_settings_cannot_be_changed_behind_one_s_back(kind):
     settings = kind()
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(settings, dataclasses.fields(settings)[0].name, 3)
-
-
-def test_a_draft_config_survives_json():
-    config = DraftConfig(**SIZES, fusion="decoupled", draft_vocab_size=50, calibration={"main/1/greedy": 1.5})
-    assert config.head_dim == 16
-    assert DraftConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
-
-
-@pytest.mark.parametrize(
-    ("fusion", "num_experts", "contrastive"), [("summed", 2, True), ("summed", 1, False), ("decoupled", 2, False)]
-)
-def test_only_two_summed_experts_have_a_contrastive_branch(fusion, num_experts, contrastive):
-    assert DraftConfig(**SIZES, fusion=fusion, num_experts=num_experts).contrastive == contrastive
-
-
-@pytest.mark.parametrize(
-    ("change", "parts"),
-    [
-        ({"fusion": "added"}, ["fusion", "summed", "'added'"]),
-        ({"num_experts": 3}, ["num_experts", "3"]),
-        ({"num_key_value_heads": 3}, ["4 query heads", "3 key/value heads"]),
-        ({"hidden_size": 66}, ["hidden_size 66", "4 heads"]),
-        ({"vocab_size": 0}, ["vocab_size"]),
-        ({"hidden_size": "64"}, ["hidden_size"]),
-        ({"draft_vocab_size": 101}, ["draft_vocab_size", "100", "101"]),
-        ({"draft_vocab_size": 0}, ["draft_vocab_size", "100", "not 0"]),
-        ({"draft_vocab_size": "ten"}, ["draft_vocab_size", "100", "not ten"]),
-        ({"feature_layers": [2, 1]}, ["feature_layers", "ascending", "[2, 1]"]),
-        ({"feature_layers": [0]}, ["feature_layers", "from 1 on"]),
-        ({"feature_layers": 3}, ["feature_layers", "not 3"]),
-        ({"wings": 2}, ["unknown fields: wings"]),
-        ({"vocab_size": None, "hidden_size": None}, ["lacks the fields: hidden_size, vocab_size"]),
-    ],
-)
-def test_a_draft_config_that_makes_no_sense_is_refused_by_field(change, parts):
-    values = {name: value for name, value in (SIZES | change).items() if value is not None}
-    with pytest.raises(ValueError, match="Draft head config") as caught:
-        DraftConfig.from_dict(values)
-    for part in parts:
-        assert part in str(caught.value)

@@ -167,5 +167,7 @@ def test_a_folder_of_a_target_loads_with_its_head_and_each_broken_head_is_refuse
     assert generator.run(QUESTION, SAMPLING, tree=TREE).token_ids == expected
     assert generator.status["head"] == str(good)
     plain = JakiroGenerator.from_pretrained(target, dtype="float32", device="cpu")
-    assert plain.status["notices"] == ["No draft head fits this model, so only plain decoding is available."]
+    assert plain.status["notices"] == [
+        "No draft head fits this model; plain decoding and methods without a head are available."
+    ]
     assert plain.run(QUESTION, SAMPLING, method="autoregressive").token_ids == expected

@@ -6,7 +6,10 @@ import json
 import pytest
 
 from jakiro.config import SamplingParams, TreeConfig
+from jakiro.drafting.base import Resources
+from jakiro.engine.costs import DeviceProfile
 from jakiro.generator import JakiroGenerator
+from jakiro.methods import DEFAULT
 from jakiro.text import IncrementalDecoder
 from jakiro.trace import Trace
 from tests.support import (
@@ -197,7 +200,7 @@ def test_streams_side_by_side_do_not_disturb_each_other(scripted):
 @pytest.mark.parametrize(("error_rate", "depth", "tau"), [(0.0, 5, 6.0), (0.0, 2, 3.0), (1.0, 4, 1.0)])
 def test_tau_is_accepted_tokens_over_steps_plus_one(error_rate, depth, tau):
     drafter = ScriptedDrafter(tiny_model(), error_rate)
-    generator = JakiroGenerator(tiny_target(), drafter)
+    generator = JakiroGenerator(Resources(tiny_target()), {DEFAULT.name: drafter})
     trace = generator.run(QUESTION, SamplingParams(max_new_tokens=20), tree=TreeConfig(3, depth, 30))
     assert trace.tau == tau
     assert all(len(step.accepted_path) == tau - 1 for step in trace.steps)
@@ -221,14 +224,16 @@ def test_the_header_says_what_ran(generator):
     assert messages == before
     assert (header.method, header.messages, header.raw_prompt) == ("jakiro", tuple(messages), None)
     assert header.num_prompt_tokens == len(prompt_ids(QUESTION))
-    assert (header.target["name"], header.head) == ("tiny", {"name": "tiny summed", "sha256": "1" * 64})
+    assert (header.target["name"], header.drafter) == ("tiny", {"name": "tiny summed", "sha256": "1" * 64})
     assert (header.dtype, header.numerics) == ("float32", "exact")
     assert header.bit_identical == generator.target.bit_identical
     assert SamplingParams(**header.sampling) == sampling and TreeConfig(**header.tree) == TREE
     assert header.first_piece == generator.token_text.piece(header.first_token_id)
     assert header.prefill_ms > 0
     plain = generator.run(messages, sampling, method="autoregressive").header
-    assert plain.head is None and TreeConfig(**plain.tree).root_only
+    named = tuple(proposer["id"] for proposer in header.proposers)
+    assert named == ("expert_0", "expert_1", "contrastive") and plain.proposers == ()
+    assert plain.drafter is None and TreeConfig(**plain.tree).root_only
     assert plain.first_token_id == header.first_token_id
 
 
@@ -247,13 +252,14 @@ def test_the_nodes_of_a_head_s_step_name_proposers_and_evidence():
         for step in trace.steps:
             root, *others = step.nodes
             assert (root.parent, root.depth, root.draft_prob, root.target_prob, root.score) == (-1, 0, None, None, 0.0)
-            assert root.router_weights == () and root.draft_pass == 0
+            assert root.evidence == {} and root.draft_pass == 0
             for node in others:
                 assert node.proposer in {"expert_0", "expert_1", "contrastive"}
                 assert (node.proposer == "contrastive") == (contrastive and node.depth == 3)
                 assert 0 <= node.draft_prob <= 1 and 0 <= node.target_prob <= 1 and node.margin >= 0
-                assert sum(node.router_weights) == pytest.approx(1, abs=1e-3)
-                assert (node.expert_contributions is None) == (node.proposer == "contrastive")
+                assert sum(node.evidence["router_weights"]) == pytest.approx(1, abs=1e-3)
+                for name, width in (("expert_contributions", 2), ("residual_contribution", 1)):
+                    assert len(node.evidence.get(name, ())) == (0 if node.proposer == "contrastive" else width)
                 assert node.draft_pass == (node.depth - 1 if node.proposer == "contrastive" else node.depth)
                 assert node.piece == generator.token_text.piece(node.token_id)
 
@@ -271,3 +277,12 @@ def test_steps_are_plain_data(scripted):
         return {type(value)}
 
     assert types(trace.to_dict()) <= {int, float, str, bool, type(None)}
+
+
+def test_a_drafter_that_forecasts_nothing_works_under_automatic_trees():
+    generator = scripted_generator(error_rate=0.1)
+    generator.profile = DeviceProfile(((1, 10.0), (64, 11.0)), ((1, 0.1), (8, 0.8)), width=8)
+    sampling = SamplingParams(1.0, seed=3, max_new_tokens=60)
+    trace = generator.run(QUESTION, sampling, tree=TreeConfig(width=4, depth=6, nodes=24, policy="auto"))
+    assert trace.token_ids == generator.run(QUESTION, sampling, method="autoregressive").token_ids
+    assert trace.tau > 3 and max(step.plan.levels for step in trace.steps) > 3

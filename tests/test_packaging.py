@@ -113,7 +113,7 @@ for package in (app, jakiro):
             importlib.import_module(module.name)
 from app.devices import local as local_device
 from app.page import build as page
-build.build(local.LocalDevice(object))
+page.build(local_device.LocalDevice(object))
 """
     result = subprocess.run([sys.executable, "-I", "-S", "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
@@ -164,7 +164,7 @@ def test_a_wheel_carries_the_heads_and_the_prompts(wheel):
 
 def test_an_installed_package_finds_its_own_assets(wheel, tmp_path):
     zipfile.ZipFile(wheel).extractall(tmp_path)
-    code = "from jakiro.folders import assets_folder; print(assets_folder())"
+    code = "from jakiro.system import assets_folder; print(assets_folder())"
     command = [sys.executable, "-c", code]
     found = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True).stdout.strip()
     assert Path(found) == tmp_path.resolve() / "jakiro" / "assets"

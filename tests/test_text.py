@@ -8,11 +8,12 @@ from transformers import PreTrainedTokenizerFast
 
 from jakiro.text import IncrementalDecoder, TokenText, as_messages, encode_messages
 from jakiro.zoo import table as zoo
+from jakiro.zoo import weights
 
 
 @pytest.fixture(scope="module")
 def default_tokenizer():
-    return zoo.load_tokenizer(zoo.DEFAULT_TARGET)
+    return weights.load_tokenizer(zoo.DEFAULT_TARGET)
 
 
 def byte_level_tokenizer():

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from jakiro.system import assets_folder
 from jakiro.trace import (
     SCHEMA_VERSION,
     Header,
@@ -19,6 +20,8 @@ from jakiro.trace import (
     first_difference,
     pooled_tau,
 )
+
+PROPOSERS = ("expert_0", "expert_1", "contrastive", "copied")
 
 
 def node(token_id, parent=-1, depth=0, proposer="root", **values):
@@ -33,10 +36,8 @@ def node(token_id, parent=-1, depth=0, proposer="root", **values):
             "draft_prob": 0.5 if depth else None,
             "target_prob": 0.25 if depth else None,
             "proposer": proposer,
-            "also_proposed_by": ("context",) if depth == 2 else (),
-            "router_weights": (0.75, 0.25) if depth else (),
-            "expert_contributions": (1.5, -0.5) if depth else None,
-            "residual_contribution": 0.125 if depth else None,
+            "also_proposed_by": ("copied",) if depth == 2 else (),
+            "evidence": {"router_weights": (0.75, 0.25), "residual_contribution": (0.125,)} if depth else {},
             "target_choice": token_id + 1,
             "target_choice_piece": b"\xf0\x9f",
             "margin": 1e9,
@@ -76,7 +77,8 @@ def header(**values):
             "raw_prompt": None,
             "num_prompt_tokens": 12,
             "target": {"name": "t", "sha256": "a"},
-            "head": {"name": "h", "sha256": "b"},
+            "drafter": {"name": "h", "sha256": "b"},
+            "proposers": tuple({"id": name, "label": name, "sentence": ""} for name in PROPOSERS),
             "device": "cpu",
             "dtype": "float32",
             "numerics": "exact",
@@ -114,13 +116,13 @@ def test_a_trace_survives_json():
     assert again.to_json() == original.to_json()
     assert Trace.from_json(original.to_json().encode()) == original
     assert Trace.from_dict(json.loads(json.dumps(original.to_dict()))) == original
-    assert again.steps[0].nodes[3].also_proposed_by == ("context",)
+    assert again.steps[0].nodes[3].also_proposed_by == ("copied",)
     assert again.header.first_piece == b"\xff\x00"
 
 
 @pytest.mark.parametrize("end_reason", ["eos", "length", "stopped", "context", None])
 def test_traces_without_steps_survive_json_too(end_reason):
-    original = Trace(header(head=None, messages=(), raw_prompt="raw"), [], end_reason)
+    original = Trace(header(drafter=None, messages=(), raw_prompt="raw"), [], end_reason)
     assert Trace.from_json(original.to_json()) == original
     assert (original.text, original.token_ids, original.tau) == ("f", [10], None)
     assert original.tokens_per_second is None
@@ -192,14 +194,16 @@ def drop(*path):
     [
         (drop("header"), "the field “header” is missing."),
         (drop("steps"), "the field “steps” is missing."),
-        (put("header", value=3), "This trace uses format None; this version reads 1."),
-        (put("header", "schema_version", value=99), "This trace uses format 99; this version reads 1."),
-        (drop("header", "schema_version"), "This trace uses format None; this version reads 1."),
+        (put("header", value=3), "This trace uses format None; this version reads 1 to 2."),
+        (put("header", "schema_version", value=99), "This trace uses format 99; this version reads 1 to 2."),
+        (drop("header", "schema_version"), "This trace uses format None; this version reads 1 to 2."),
         (drop("header", "dtype"), "a header lacks the field “dtype”."),
         (drop("steps", 1, "bonus_token_id"), "a step lacks the field “bonus_token_id”."),
         (drop("steps", 1, "nodes", 2, "margin"), "a node lacks the field “margin”."),
         (drop("steps", 0, "plan", "why"), "a plan lacks the field “why”."),
         (put("steps", 0, "nodes", 1, "piece", value="zz"), "This file is not a trace: "),
+        (put("steps", 0, "nodes", 1, "evidence", value={"router_weights": ["much"]}), "This file is not a trace: "),
+        (put("steps", 0, "nodes", 1, "evidence", value={"router_weights": 1.0}), "This file is not a trace: "),
         (put("steps", value=None), "This file is not a trace: "),
         (put("steps", value=[7]), "This file is not a trace: "),
         (put("steps", 0, "nodes", value=None), "This file is not a trace: "),
@@ -243,3 +247,65 @@ def test_the_schema_version_is_in_the_header():
 def test_reading_traces_needs_no_torch():
     code = "import sys, jakiro.trace, jakiro; assert not {'torch', 'transformers'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+RECORDINGS = sorted((assets_folder() / "traces").glob("*.json"))
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
+def test_recordings_of_schema_1_open_in_today_s_words(path):
+    recorded = json.loads(path.read_text(encoding="utf-8"))["traces"]
+    for name, old in recorded.items():
+        before = copy.deepcopy(old)
+        new = Trace.from_dict(old)
+        assert old == before, "what is read stays as it is"
+        assert (new.header.method, new.header.schema_version) == (name, SCHEMA_VERSION)
+        assert Trace.from_json(new.to_json()) == new
+        proposers = {proposer["id"] for proposer in new.header.proposers}
+        assert new.header.drafter == old["header"].get("head", new.header.drafter)
+        for step, old_step in zip(new.steps, old["steps"], strict=True):
+            for node, old_node in zip(step.nodes, old_step["nodes"], strict=True):
+                assert node.proposer in proposers | {"root"}
+                if "router_weights" in old_node:
+                    assert list(node.evidence.get("router_weights", ())) == old_node["router_weights"]
+                    residual = node.evidence.get("residual_contribution")
+                    assert (residual and residual[0]) == old_node["residual_contribution"]
+
+
+def schema_1(values):
+    """Today's dictionary as schema 1 would have written it."""
+    values = copy.deepcopy(values)
+    header = values["header"]
+    header |= {"schema_version": 1, "head": header.pop("drafter")}
+    del header["proposers"]
+    words = {"copied": "context"}
+    for each in (node for step in values["steps"] for node in step["nodes"]):
+        evidence = each.pop("evidence")
+        residual = evidence.get("residual_contribution")
+        each["router_weights"] = evidence.get("router_weights", [])
+        each["expert_contributions"] = evidence.get("expert_contributions")
+        each["residual_contribution"] = residual and residual[0]
+        each["proposer"] = words.get(each["proposer"], each["proposer"])
+        each["also_proposed_by"] = [words.get(name, name) for name in each["also_proposed_by"]]
+    return values
+
+
+def test_what_schema_1_called_context_is_copied_now():
+    original = trace()
+    old = schema_1(original.to_dict())
+    old["header"] |= {"method": "jakiro", "tree": {"context": True}}
+    new = Trace.from_dict(old)
+    assert new.steps == original.steps
+    assert new.header.method == "jakiro+prompt_lookup"
+    assert [proposer["id"] for proposer in new.header.proposers] == list(PROPOSERS)
+    assert Trace.from_dict(schema_1(original.to_dict()) | {"header": old["header"] | {"method": "context"}})
+    old["header"]["method"] = "context"
+    assert Trace.from_dict(old).header.method == "prompt_lookup"
+
+
+@pytest.mark.parametrize("missing", ["head", "method", "tree"])
+def test_a_broken_trace_of_schema_1_is_refused_in_one_sentence(missing):
+    old = schema_1(trace().to_dict())
+    del old["header"][missing]
+    with pytest.raises(TraceError, match=rf"^This file is not a trace: the field '{missing}' is missing\.$"):
+        Trace.from_dict(old)

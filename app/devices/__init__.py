@@ -1,0 +1,1 @@
+"""What runs the answers: a model in this process, a borrowed GPU on Spaces, or workers of a Ray cluster."""

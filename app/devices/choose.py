@@ -34,6 +34,11 @@ def device_for(arguments: argparse.Namespace, load_generator: Callable[[], objec
         from jakiro.zoo import loading
 
         dtype = arguments.dtype or zero_device.DTYPE
-        return loading.read_pair(arguments.target, arguments.head, "cpu", dtype, arguments.numerics, "full")
+        # A process that answers once would capture for longer than it answers.
+        return loading.read_pair(
+            loading.LoadOptions(
+                arguments.target, arguments.head, "cpu", dtype, arguments.numerics, "full", graphs=False
+            )
+        )
 
     return zero_device.ZeroDevice(read_pair, spaces.GPU)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from app.asking import Asking
 from app.devices.base import LOADING, MEASURING, Event
 from app.words import page as words
+from app.words.errors import is_out_of_memory
 from jakiro.methods import PLAIN, method_named
 from jakiro.zoo.progress import told_to
 
@@ -107,11 +108,6 @@ def answer_events(generator, asking: Asking, halted: Callable[[], bool]) -> Iter
 def _check_length(came: int, limit: int) -> None:
     if came > limit:
         raise ValueError(words.PROMPT_TOO_MANY_TOKENS.format(came=came, limit=limit, excess=came - limit))
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Python's own error, and those of devices, which name it in their text only."""
-    return isinstance(error, MemoryError) or "out of memory" in str(error).lower()
 
 
 def free_memory() -> None:

@@ -65,7 +65,7 @@ class ZeroDevice:
             "head": self._pair.names.head_name,
             "device": words.ZERO_GPU,
             "dtype": str(self._pair.model.dtype).removeprefix("torch."),
-            "numerics": self._pair.numerics,
+            "numerics": self._pair.options.numerics,
             "bit_identical": False,
             "notices": [],
         }
@@ -123,13 +123,13 @@ class ZeroDevice:
     def _start(self, costs: dict | None):
         import torch
 
-        from jakiro.engine.budget import DeviceProfile
+        from jakiro.engine.costs import DeviceProfile
+        from jakiro.generator import JakiroGenerator
         from jakiro.zoo.loading import start_pair
 
         # OpenMP's threads do not survive a fork; waiting for them would never end
         torch.set_num_threads(1)
-        # A process that answers once would capture for longer than it answers.
-        generator = start_pair(self._pair, torch.device(self._device), graphs=False)
+        generator = JakiroGenerator.from_parts(start_pair(self._pair, torch.device(self._device)))
         if costs is not None:
             generator.profile = DeviceProfile.from_dict(costs)
         return generator

@@ -1,4 +1,4 @@
-"""An answer's events as JSON for the browser: a step has a list for each field of its nodes, named as in a trace.
+"""An answer's events as JSON for the browser: a step has a list for each field of its nodes, named as in the trace.
 
 Numbers are rounded to the digits that the page shows; the trace itself keeps them all. What follows from the rest is
 left out: depths follow from parents, a token's bytes from its id once they were told, a plan's parts from the step

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from app.words import page as words
-from jakiro.folders import assets_folder
+from jakiro.system import assets_folder
 from jakiro.zoo import table as zoo
 from jakiro.zoo.embedded import embedded_folder, wheel_is_installed
 

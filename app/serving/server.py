@@ -1,11 +1,9 @@
 """Around the page: who may log in, what `/status` says, and an end in which every visitor hears a sentence."""
 
 import os
-import platform
 import signal
 import threading
 import time
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import gradio as gr
@@ -17,6 +15,7 @@ from app.serving.runs import Runs
 from app.serving.worker import ModelService
 from app.words import page as words
 from app.words.errors import for_visitors
+from jakiro.system import package_versions
 
 ENDING_SECONDS = 3.0
 # The last sentences are on their way when the answers have ended: two rounds of the page's updates
@@ -80,20 +79,8 @@ def status_of(service: ModelService) -> dict:
         "model": {name: for_visitors(str(value)) if value else None for name, value in shown.items()},
         "queue": service.turns.numbers() | {"places": service.device.places},
         "limits": {name: getattr(service.limits, name) for name in service.limits.__dataclass_fields__},
-        "versions": {"python": platform.python_version()}
-        | {name: _version(name) for name in ("jakiro", "torch", "transformers", "gradio")},
+        "versions": package_versions("jakiro", "torch", "transformers", "gradio"),
     }
-
-
-def _version(package: str) -> str | None:
-    if package == "jakiro":
-        from jakiro import __version__
-
-        return __version__
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def serve_until_told(page: gr.Blocks) -> None:

@@ -1,0 +1,1 @@
+"""Programs around the page: shipped recordings, handouts, pictures, and a crowd of visitors."""

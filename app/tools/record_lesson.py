@@ -16,8 +16,8 @@ from app.serving.packing import pack_header, to_json
 from app.tools import lesson_rules
 from app.tools.record_options import load_generator, read_options
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.engine.budget import DeviceProfile
-from jakiro.engine.profile import measure, profile_key
+from jakiro.engine.costs import DeviceProfile
+from jakiro.engine.profile import measure_drafts, measure_passes
 from jakiro.methods import DEFAULT, PLAIN
 from jakiro.trace import Node, Step, Trace
 
@@ -148,14 +148,14 @@ def _device(generator, pair: dict) -> dict:
 
 def _profile(generator) -> DeviceProfile:
     """Costs measured now, not the kept ones; of several rounds the least, as other programs only ever add time."""
-    target, head = generator.target, generator.head
-    key = profile_key(target, head)
-    rounds = [measure(target, generator.drafter, key) for _ in range(_ROUNDS)]
+    target, drafter, key = generator.target, generator.drafter(DEFAULT), generator.profile.key
+    rounds = [(measure_passes(target, drafter, key), measure_drafts(target, drafter, key)) for _ in range(_ROUNDS)]
 
-    def least(name: str) -> tuple[tuple[int, float], ...]:
-        return tuple(min(points) for points in zip(*(getattr(one, name) for one in rounds), strict=True))
+    def least(curves: list[tuple[tuple[int, float], ...]]) -> tuple[tuple[int, float], ...]:
+        return tuple(min(points) for points in zip(*curves, strict=True))
 
-    return DeviceProfile(least("verify_ms"), least("draft_ms"), rounds[0].width, key)
+    verify_ms, draft_ms = ([passes.verify_ms for passes, _ in rounds], [drafts.draft_ms for _, drafts in rounds])
+    return DeviceProfile(least(verify_ms), least(draft_ms), rounds[0][1].width, key)
 
 
 def _weight_bytes(target) -> int:

@@ -2,7 +2,6 @@
 
 import re
 
-from app.devices.local import is_out_of_memory
 from app.words import page as words
 
 _LONGEST = 400
@@ -17,6 +16,11 @@ def sentence_of(error: Exception) -> str:
     if isinstance(error, ValueError) and not isinstance(error, UnicodeError):
         return for_visitors(str(error))
     return words.UNEXPECTED.format(kind=type(error).__name__)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Python's own error, and those of devices, which name it in their text only."""
+    return isinstance(error, MemoryError) or "out of memory" in str(error).lower()
 
 
 def for_visitors(text: str) -> str:

@@ -15,7 +15,7 @@ from jakiro.bench.render import DEFINITIONS, tables, verdicts, write_json, write
 from jakiro.bench.report import summarise
 from jakiro.bench.runner import PLAIN_FAST, STOCK_METHODS, Bench, BenchSettings
 from jakiro.bench.scaling import Widening
-from jakiro.engine.budget import DeviceProfile
+from jakiro.engine.costs import DeviceProfile
 
 
 def measure(

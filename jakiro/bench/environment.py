@@ -3,10 +3,9 @@
 import platform
 import subprocess
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 
-from jakiro.machine import num_cores, processor_name
+from jakiro.system import num_cores, package_versions, processor_name
 
 _OF_THE_PAIR = (
     "target",
@@ -38,9 +37,7 @@ def environment(status: dict) -> dict:
         "threads": torch.get_num_threads(),
         "gpu": gpu,
         "system": f"{platform.system()} {platform.release()}",
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "transformers": version("transformers"),
+        **package_versions("torch", "transformers"),
         "commit": _git_commit(),
         **{name: status.get(name) for name in _OF_THE_PAIR},
     }

@@ -10,7 +10,8 @@ from itertools import chain, count
 from pathlib import Path
 
 from jakiro.bench.questions import Question
-from jakiro.bench.runner import PLAIN, BenchSettings
+from jakiro.bench.runner import BenchSettings
+from jakiro.methods import PLAIN
 from jakiro.trace import Trace, first_difference
 
 
@@ -115,7 +116,7 @@ def _compare(generator, question, settings, temperature, seed, wanted, setup) ->
     if not wanted:
         return
     sampling = settings.sampling(temperature, seed)
-    plain = generator.run(question.turns[0], sampling, method=PLAIN)
+    plain = generator.run(question.turns[0], sampling, method=PLAIN.name)
     for nodes in wanted:
         drafted = generator.run(question.turns[0], sampling, tree=settings.tree_for(nodes))
         position = first_difference(plain.token_ids, drafted.token_ids)

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from jakiro.folders import assets_folder
+from jakiro.system import assets_folder
 
 
 @dataclass(frozen=True, slots=True)

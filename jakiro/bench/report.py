@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jakiro.bench.runner import PLAIN, PLAIN_FAST, STOCK_METHODS, Lane, Run
+from jakiro.bench.runner import PLAIN_FAST, STOCK_METHODS, Lane, Run
+from jakiro.methods import PLAIN
 
 OVERALL = "overall"
 NUM_RESAMPLES = 2000
@@ -84,7 +85,7 @@ def summarise(runs: Sequence[Run]) -> list[Group]:
 
 def fastest_plain(runs: Sequence[Run]) -> Lane | None:
     """The plain lane that decodes more tokens per second over these runs: the opponent that speedups are against."""
-    lanes = [lane for lane in _in_order(run.lane for run in runs) if lane.method in (PLAIN, PLAIN_FAST)]
+    lanes = [lane for lane in _in_order(run.lane for run in runs) if lane.method in (PLAIN.name, PLAIN_FAST)]
     return min(lanes, key=lambda lane: _seconds_per_token(_of(runs, lane)) or float("inf"), default=None)
 
 

@@ -7,15 +7,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from jakiro.bench.questions import Question
-from jakiro.bench.recording import milliseconds_to_record
 from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
+from jakiro.engine.recorder import milliseconds_to_record
+from jakiro.methods import DEFAULT, METHODS, PLAIN, method_named
 from jakiro.trace import Trace, acceptance_by_depth
 
-PLAIN, PLAIN_FAST = "autoregressive", "autoregressive-fast"
-CONTEXT, WITH_CONTEXT = "context", "jakiro+context"
-TREE_METHODS = ("jakiro", WITH_CONTEXT)
+PLAIN_FAST = f"{PLAIN.name}-fast"
 STOCK_METHODS = ("hf-generate", "hf-prompt-lookup")
-METHODS = (PLAIN, PLAIN_FAST, *TREE_METHODS, CONTEXT, *STOCK_METHODS)
+LANE_METHODS = (*METHODS, PLAIN_FAST, *STOCK_METHODS)
 WARM_UP_TOKENS = 16
 AUTO = "auto"
 
@@ -39,11 +38,12 @@ class BenchSettings:
     """What is measured.
 
     Attributes:
+        methods: names or aliases of drafting methods, or one of `LANE_METHODS`.
         nodes: node budgets that every tree method runs with, one lane each; "auto" lets measured costs choose.
         tree: width and depth of the trees with a fixed budget; its own node budget is not used.
     """
 
-    methods: tuple[str, ...] = (PLAIN, "jakiro", "hf-generate")
+    methods: tuple[str, ...] = (PLAIN.name, DEFAULT.name, STOCK_METHODS[0])
     temperatures: tuple[float, ...] = (0.0, 1.0)
     seeds: tuple[int, ...] = (0,)
     nodes: tuple[int | str, ...] = (AUTO, 24)
@@ -53,9 +53,7 @@ class BenchSettings:
     tree: TreeConfig = field(default_factory=TreeConfig)
 
     def __post_init__(self) -> None:
-        unknown = [method for method in self.methods if method not in METHODS]
-        if unknown:
-            raise ValueError(f"Unknown method “{unknown[0]}”; known are {', '.join(METHODS)}.")
+        object.__setattr__(self, "methods", tuple(_lane_method(name) for name in self.methods))
         for name in ("methods", "temperatures", "seeds", "nodes"):
             values = getattr(self, name)
             if not values or len(set(values)) != len(values):
@@ -70,7 +68,7 @@ class BenchSettings:
         return tuple(
             Lane(method, nodes)
             for method in self.methods
-            for nodes in (self.nodes if method in TREE_METHODS else (None,))
+            for nodes in (self.nodes if method in METHODS and METHODS[method].drafts else (None,))
         )
 
     def tree_for(self, nodes: int | str) -> TreeConfig:
@@ -156,6 +154,20 @@ def run_of(
     )
 
 
+def _lane_method(name: str) -> str:
+    """A method's own name, from its name or an alias.
+
+    Raises:
+        ValueError: there is none of this name.
+    """
+    if name in LANE_METHODS:
+        return name
+    try:
+        return method_named(name).name
+    except ValueError:
+        raise ValueError(f"Unknown method “{name}”; known are {', '.join(LANE_METHODS)}.") from None
+
+
 class Bench:
     """The lanes over the questions.
 
@@ -210,10 +222,8 @@ class Bench:
         if lane.method in STOCK_METHODS:
             return self._stock(lane, messages, sampling, question, turn)
         generator = self._fast if lane.method == PLAIN_FAST else self._generator
-        method = {PLAIN_FAST: PLAIN, WITH_CONTEXT: "jakiro"}.get(lane.method, lane.method)
+        method = PLAIN.name if lane.method == PLAIN_FAST else lane.method
         tree = None if lane.nodes is None else self.settings.tree_for(lane.nodes)
-        if lane.method == WITH_CONTEXT:
-            tree = replace(tree, context=True)
         trace = generator.run(messages, sampling, method=method, tree=tree)
         recording_ms = milliseconds_to_record(trace, generator.token_text) if generator.token_text else 0.0
         return run_of(trace, question, turn, lane, sampling.temperature, sampling.seed, recording_ms), trace.text

@@ -69,7 +69,7 @@ class Widening:
 
 
 class Widener:
-    """Widens a pair between reading and starting it, as `load_generator` asks for it.
+    """Widens a pair between reading and starting it, as `load_parts` asks for it.
 
     Args:
         scale: a name in `OFFICIAL`.

@@ -9,7 +9,7 @@ from jakiro.bench.questions import Question
 from jakiro.bench.runner import Lane, Run
 from jakiro.config import SamplingParams
 from jakiro.text import TokenText, encode_messages
-from jakiro.zoo import table as zoo
+from jakiro.zoo import weights
 
 LOOKUP_TOKENS = 8
 
@@ -18,7 +18,7 @@ class StockRunner:
     """Callable that answers one turn with `generate` and times it from the first token on, as our own clock does."""
 
     def __init__(self, target: str | None, device, dtype):
-        self._model, self._tokenizer, _ = zoo.load_target(target, device, dtype)
+        self._model, self._tokenizer, _ = weights.load_target(target, device, dtype)
         self._text = TokenText(self._tokenizer)
 
     def __call__(self, lane: Lane, messages, sampling: SamplingParams, question: Question, turn: int):

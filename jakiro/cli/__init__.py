@@ -1,0 +1,1 @@
+"""The command line: its commands and their options, `doctor`, and the race in the terminal."""

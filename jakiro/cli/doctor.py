@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 
-from jakiro.folders import assets_folder, cache_folder
-from jakiro.machine import num_cores
+from jakiro.system import assets_folder, cache_folder, num_cores
 from jakiro.trace import first_difference
 from jakiro.zoo import table as zoo
+from jakiro.zoo import weights
 from jakiro.zoo.embedded import embedded_folder, wheel_is_installed
 
 
@@ -61,7 +61,7 @@ def _default_target() -> Finding:
     what = f"target {zoo.DEFAULT_TARGET}"
     folder = embedded_folder()
     if (folder / "config.json").is_file():
-        sha256 = zoo.weights_sha256(folder)
+        sha256 = weights.weights_sha256(folder)
         expected = zoo.ENTRIES[zoo.DEFAULT_TARGET].target_sha256
         same = "the expected weights" if sha256 == expected else f"other weights than expected; delete {folder}"
         return Finding(what, f"ready, {sha256[:12]}…, {same}", ok=sha256 == expected)
@@ -112,7 +112,7 @@ def examine(
         pair = zoo.resolve(target, head)
         yield Finding(asking, f"target {pair.target_name}, head {pair.head_name or 'none'}")
         asking = "target"
-        config = zoo.load_config(pair.target_name)
+        config = weights.load_config(pair.target_name)
         refuse_what_cannot_work(config)
         yield Finding(asking, _sizes(config.get_text_config()))
         if pair.head_path is not None:
@@ -156,22 +156,22 @@ def _smoke_run(target: str | None, head: str | None, device: str | None, dtype: 
     """Loads the pair, says what loading says, and compares drafted with plain decoding."""
     from jakiro.config import SamplingParams, TreeConfig
     from jakiro.generator import JakiroGenerator
+    from jakiro.methods import DEFAULT, PLAIN
 
     generator = JakiroGenerator.from_pretrained(target, head, device, dtype)
     yield from (Finding("notice", notice) for notice in generator.notices)
     sampling, traces = SamplingParams(max_new_tokens=SMOKE_TOKENS), {}
-    for method in ("autoregressive", "jakiro") if generator.drafter else ("autoregressive",):
-        stream = generator.stream(SMOKE_PROMPT, sampling, method=method, tree=TreeConfig(nodes=16))
+    for method in (PLAIN, DEFAULT) if generator.head else (PLAIN,):
+        stream = generator.stream(SMOKE_PROMPT, sampling, method=method.name, tree=TreeConfig(nodes=16))
         deadline = time.monotonic() + SMOKE_SECONDS
         for _ in stream:
             if time.monotonic() > deadline:
                 stream.close()
-        trace = traces[method] = stream.trace
+        trace = traces[method.name] = stream.trace
         count = len(trace.token_ids)
-        tau = f", τ {trace.tau:.2f}" if method == "jakiro" and trace.steps else ""
+        tau = f", τ {trace.tau:.2f}" if method is not PLAIN and trace.steps else ""
         speed = f", {trace.tokens_per_second:.1f} tokens/s" if trace.steps else ""
-        name = "plain decoding" if method == "autoregressive" else "with the head"
-        yield Finding("run", f"{name}: {count} token{'' if count == 1 else 's'}{speed}{tau}")
+        yield Finding("run", f"{method.title}: {count} token{'' if count == 1 else 's'}{speed}{tau}")
     if len(traces) == 2:
         yield _same_text(*(trace.token_ids for trace in traces.values()))
 

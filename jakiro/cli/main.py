@@ -11,10 +11,31 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich import box
 from rich.console import Console
+from rich.table import Table
 
-from jakiro.comma_list import comma_list
+from jakiro.cli.options import (
+    Depth,
+    Device,
+    DraftPrecision,
+    Dtype,
+    Graphs,
+    Head,
+    MaxNewTokens,
+    Nodes,
+    Numerics,
+    Prompt,
+    Raw,
+    Seed,
+    Target,
+    Temperature,
+    TopK,
+    TopP,
+    Width,
+)
 from jakiro.config import SamplingParams, TreeConfig
+from jakiro.system import comma_list
 from jakiro.text import as_messages
 from jakiro.trace import Trace
 
@@ -25,30 +46,6 @@ app = typer.Typer(
     add_completion=False,
 )
 notes = Console(stderr=True)
-
-Prompt = Annotated[str, typer.Option(help="The user's message, or with --raw the text to continue.")]
-Raw = Annotated[bool, typer.Option("--raw", help="Continue the prompt as it is, without the chat template.")]
-Temperature = Annotated[float, typer.Option(help="0 is greedy; otherwise logits are divided by it.")]
-TopP = Annotated[float, typer.Option(help="Nucleus mass, above 0 and at most 1.")]
-TopK = Annotated[int, typer.Option(help="Keep the k likeliest tokens; 0 keeps all.")]
-Seed = Annotated[int, typer.Option(help="The same seed gives the same text, with and without drafting.")]
-MaxNewTokens = Annotated[int, typer.Option(help="At most this many tokens.")]
-Nodes = Annotated[int | None, typer.Option(help="A fixed tree of this many nodes, root included; 1 is plain decoding.")]
-Depth = Annotated[int | None, typer.Option(help="A fixed tree whose deepest node has this depth.")]
-Width = Annotated[int | None, typer.Option(help="Children tried per node and nodes expanded per level.")]
-Target = Annotated[str | None, typer.Option(help="Target model: a known name, a folder, or a Hub id.")]
-Head = Annotated[str | None, typer.Option(help="Draft head: a known name, a folder, a Hub id, or “none”.")]
-Device = Annotated[
-    str | None, typer.Option(help="cpu, cuda, or auto: all there is; a GPU is taken where there is one.")
-]
-Dtype = Annotated[str | None, typer.Option(help="float32, bfloat16, float16, 8bit or 4bit; what suits the device.")]
-Numerics = Annotated[str | None, typer.Option(help="exact (plain and drafted passes round alike) or fast.")]
-DraftPrecision = Annotated[
-    str | None, typer.Option(help="On a CPU: int8 rounds the head's matrices, faster and the same text; or full.")
-]
-Graphs = Annotated[
-    bool, typer.Option("--graphs/--no-graphs", help="On a GPU: replay captured passes, or run kernel by kernel.")
-]
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -68,9 +65,7 @@ def main(arguments: list[str] | None = None) -> None:
 @app.command()
 def generate(
     prompt: Prompt,
-    method: Annotated[
-        str, typer.Option(help="jakiro, autoregressive (plain decoding), or context (copied guesses alone).")
-    ] = "jakiro",
+    method: Annotated[str | None, typer.Option(help="How to draft; `jakiro methods` lists the names.")] = None,
     raw: Raw = False,
     temperature: Temperature = 0.0,
     top_p: TopP = 1.0,
@@ -90,12 +85,16 @@ def generate(
     trace: Annotated[Path | None, typer.Option(help="Write every step to this JSON file.")] = None,
 ) -> None:
     """Answer one prompt: the text to stdout as it comes, the numbers to stderr."""
+    from jakiro.methods import DEFAULT, method_named
+    from jakiro.zoo.loading import LoadOptions
+
+    method = method_named(method or DEFAULT.name).name
     sampling = SamplingParams(temperature, top_p, top_k, seed, max_new_tokens)
     tree = _tree(nodes, depth, width)
     _check_prompt(prompt)
     if trace is not None and not trace.absolute().parent.is_dir():
         raise FileNotFoundError(f"There is no folder {trace.absolute().parent} for the trace.")
-    generator = _load(target, head, device, dtype, numerics, graphs, draft_precision)
+    generator = _load(LoadOptions(target, head, device, dtype, numerics, draft_precision, graphs))
     stream = generator.stream(prompt, sampling, method=method, tree=tree, raw=raw)
     _say_notices(generator)
     interrupted = False
@@ -119,6 +118,9 @@ def generate(
 @app.command()
 def race(
     prompt: Prompt,
+    methods: Annotated[
+        str | None, typer.Option(help="Comma list, see `jakiro methods`; left out: plain decoding and the default one.")
+    ] = None,
     raw: Raw = False,
     temperature: Temperature = 0.0,
     top_p: TopP = 1.0,
@@ -136,14 +138,19 @@ def race(
     graphs: Graphs = True,
     draft_precision: DraftPrecision = None,
 ) -> None:
-    """Plain decoding and Jakiro side by side on one prompt, with a table at the end."""
+    """Several methods side by side on one prompt, with a table at the end."""
     from jakiro.cli.race_view import RaceView
+    from jakiro.methods import DEFAULT, PLAIN, method_named
+    from jakiro.zoo.loading import LoadOptions
 
+    raced = (PLAIN.name, DEFAULT.name) if methods is None else tuple(comma_list("--methods", methods, str))
+    for name in raced:
+        method_named(name)
     sampling = SamplingParams(temperature, top_p, top_k, seed, max_new_tokens)
     tree = _tree(nodes, depth, width)
     _check_prompt(prompt)
-    generator = _load(target, head, device, dtype, numerics, graphs, draft_precision)
-    running = generator.race(prompt, sampling, methods=("autoregressive", "jakiro"), tree=tree, raw=raw)
+    generator = _load(LoadOptions(target, head, device, dtype, numerics, draft_precision, graphs))
+    running = generator.race(prompt, sampling, methods=raced, tree=tree, raw=raw)
     _say_notices(generator)
     RaceView(running.traces).show(running)
 
@@ -153,12 +160,9 @@ def bench(
     prompts: Annotated[Path | None, typer.Option(help="Prompts in Spec-Bench form; default: our own.")] = None,
     limit: Annotated[int | None, typer.Option(help="At most this many prompts, from all categories in turn.")] = None,
     methods: Annotated[
-        str,
-        typer.Option(
-            help="Comma list: autoregressive, autoregressive-fast, jakiro, jakiro+context, context, hf-generate, "
-            "hf-prompt-lookup."
-        ),
-    ] = "autoregressive,jakiro,hf-generate",
+        str | None,
+        typer.Option(help="Comma list, see `jakiro methods`; left out: plain decoding, the default one, hf-generate."),
+    ] = None,
     temperatures: Annotated[str, typer.Option(help="Comma list.")] = "0,1",
     seeds: Annotated[str, typer.Option(help="Comma list; 0-9 is a range.")] = "0",
     nodes: Annotated[
@@ -198,9 +202,10 @@ def bench(
     from jakiro.bench.questions import load_questions
     from jakiro.bench.runner import STOCK_METHODS, BenchSettings
     from jakiro.bench.scaling import Widener
+    from jakiro.zoo.loading import LoadOptions
 
     settings = BenchSettings(
-        methods=tuple(comma_list("--methods", methods, str)),
+        **({} if methods is None else {"methods": tuple(comma_list("--methods", methods, str))}),
         temperatures=tuple(comma_list("--temperatures", temperatures, float)),
         seeds=tuple(comma_list("--seeds", seeds, int)),
         nodes=tuple(comma_list("--nodes", nodes, int, words=("auto",))),
@@ -216,7 +221,7 @@ def bench(
         draft_precision = "full"
     questions = load_questions(prompts, limit)
     widener = None if scale_target is None else Widener(scale_target)
-    generator = _load(target, head, device, dtype, numerics, graphs, draft_precision, widener)
+    generator = _load(LoadOptions(target, head, device, dtype, numerics, draft_precision, graphs), widener)
     _say_notices(generator)
     console = _table_console()
     if widener is not None:
@@ -228,6 +233,22 @@ def bench(
     else:
         folder = out or Path("runs") / "bench" / f"{datetime.now():%Y%m%d-%H%M%S}"
         measure(generator, settings, questions, folder, console, widener and widener.widening)
+
+
+@app.command()
+def methods() -> None:
+    """List the ways to draft, and what else the benchmark can run."""
+    from jakiro.bench.runner import PLAIN_FAST, STOCK_METHODS
+    from jakiro.methods import METHODS
+
+    table = Table("name", "what it does", "needs", "paper", box=box.SIMPLE_HEAD)
+    for method in METHODS.values():
+        name = "\n".join((method.name, *(f"or {alias}" for alias in method.aliases)))
+        needs = "a draft head" if method.needs.head else ""
+        table.add_row(name, f"{method.title}. {method.sentence}", needs, method.paper and f"arXiv {method.paper}")
+    _table_console().print(table)
+    further = ", ".join((PLAIN_FAST, *STOCK_METHODS))
+    _table_console().print(f"In benchmarks also: {further}.", highlight=False, soft_wrap=True)
 
 
 @app.command()
@@ -295,10 +316,10 @@ def _training_command(name: str, arguments: list[str]) -> None:
     command(args=arguments, prog_name=f"jakiro {name}")
 
 
-def _load(target, head, device, dtype, numerics, graphs, draft_precision, prepare=None):
+def _load(options, prepare=None):
     from transformers.utils import logging as transformers_logging
 
-    from jakiro.zoo.loading import load_generator
+    from jakiro.generator import JakiroGenerator
 
     transformers_logging.disable_progress_bar()
     with notes.status("Loading the model…") as status:
@@ -306,7 +327,7 @@ def _load(target, head, device, dtype, numerics, graphs, draft_precision, prepar
         def captured(done: int, total: int) -> None:
             status.update(f"Capturing passes: {done} of {total}…")
 
-        return load_generator(target, head, device, dtype, numerics, prepare, graphs, captured, draft_precision)
+        return JakiroGenerator.load(options, prepare, captured)
 
 
 def _table_console() -> Console:

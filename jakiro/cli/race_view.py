@@ -10,10 +10,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from jakiro.methods import method_named
 from jakiro.trace import Trace, first_difference
 
 REDRAW_SECONDS = 0.15
-NAMES = {"autoregressive": "plain decoding", "jakiro": "Jakiro"}
 
 
 class RaceView:
@@ -50,7 +50,7 @@ class RaceView:
                 text = text[-(width - 4) * max(4, self._console.height - 6) :]
             speed = trace.tokens_per_second
             subtitle = f"{speed:.1f} tokens/s · τ {trace.tau:.2f}" if speed else "…"
-            panels.append(Panel(Text(text), title=NAMES.get(method, method), subtitle=subtitle, width=width))
+            panels.append(Panel(Text(text), title=_title(method), subtitle=subtitle, width=width))
         return Columns(panels, padding=(0, 1))
 
 
@@ -68,7 +68,7 @@ def race_table(traces: dict[str, Trace]) -> Table:
     for method, trace in traces.items():
         steps = len(trace.steps)
         table.add_row(
-            NAMES.get(method, method),
+            _title(method),
             str(len(trace.token_ids)),
             f"{trace.tokens_per_second:.1f}" if steps else "–",
             f"{trace.tau:.2f}" if steps else "–",
@@ -80,6 +80,10 @@ def race_table(traces: dict[str, Trace]) -> Table:
             _same_text(reference, trace),
         )
     return table
+
+
+def _title(method: str) -> str:
+    return method_named(method).title
 
 
 def _speedup(reference: Trace, trace: Trace) -> float | None:

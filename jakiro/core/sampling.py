@@ -129,30 +129,35 @@ def choose(
 
     The lowest id wins a tie.
     """
-    compiled = isinstance(sampling, SamplingParams) and native.works_on(logits)
     if sampling.greedy:
-        if compiled:
-            token_ids, leads, log_totals = native.choose_rows(logits, 1.0)
-            return Choice(token_ids, leads, _never(logits), log_totals)
-        scores = logits.float()
-        return Choice(*_best_and_gap(scores), _never(scores))
+        return _choose_among_all(logits, sampling)
     if adds_whole_rows(sampling):
         if noise_rows is None:
-            vocabulary = torch.arange(logits.shape[-1], device=logits.device)
-            noise_rows, levels = (
-                noise.at(positions[:, None], vocabulary),
-                torch.arange(len(logits), device=logits.device),
-            )
-        if compiled:
-            token_ids, leads, log_totals = native.choose_rows(logits, sampling.temperature, noise_rows, levels)
-            return Choice(token_ids, leads, _never(logits), log_totals)
-        scores = tempered(logits, sampling) + noise_rows[levels]
-        return Choice(*_best_and_gap(scores), _never(scores))
+            noise_rows = noise.at(positions[:, None], torch.arange(logits.shape[-1], device=logits.device))
+            levels = torch.arange(logits.shape[0], device=logits.device)
+        return _choose_among_all(logits, sampling, noise_rows, levels)
     warped = warp(logits, sampling, prefix_length)
     scores = warped.logits + noise.at(positions[:, None], warped.token_ids)
     best = scores.amax(-1, keepdim=True)
     token_ids = torch.where(scores == best, warped.token_ids, logits.shape[-1]).amin(-1)
     return Choice(token_ids, _gap(scores), warped.prefix_too_short)
+
+
+def _choose_among_all(
+    logits: Tensor,
+    sampling: SamplingParams | DeviceSampling,
+    noise_rows: Tensor | None = None,
+    levels: Tensor | None = None,
+) -> Choice:
+    """The best of each whole row, with noise where there is any."""
+    if isinstance(sampling, SamplingParams) and native.works_on(logits):
+        temperature = 1.0 if sampling.greedy else sampling.temperature
+        token_ids, leads, log_totals = native.choose_rows(logits, temperature, noise_rows, levels)
+        return Choice(token_ids, leads, _never(logits), log_totals)
+    scores = tempered(logits, sampling)
+    if noise_rows is not None:
+        scores = scores + noise_rows[levels]
+    return Choice(*_best_and_gap(scores), _never(scores))
 
 
 def _best_and_gap(scores: Tensor) -> tuple[Tensor, Tensor]:

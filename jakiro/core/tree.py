@@ -22,7 +22,7 @@ class DraftTree:
         draft_probs: (num_nodes,) float32 softmax of the draft's logits at the sampling temperature; NaN if none.
         proposers: (num_nodes,) int64, place in the drafter's `proposers`; −1 for the root.
         also: (num_nodes,) int64, bit i set where proposer i proposed the same node too.
-        evidence: what else the drafter tells of each node, by name, (num_nodes, width) float32; NaN where there is none.
+        evidence: what else the drafter tells of each node, by name, (num_nodes, width) float32; NaN where nothing.
         max_depth: the deepest node's depth or more, known on the host.
     """
 

@@ -1,0 +1,1 @@
+"""What drafting methods share: their protocols, growing and merging trees, limits."""

@@ -5,7 +5,7 @@ lossless; how well it guesses decides the speed alone.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Protocol
 
@@ -15,8 +15,9 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import NoiseSource
 from jakiro.core.tree import DraftTree
 from jakiro.core.verify import Outcome
-from jakiro.drafting.candidates import Chain
+from jakiro.drafting.candidates import Candidates, Chain
 from jakiro.heads.jakiro import JakiroHead
+from jakiro.heads.layers import HeadOutput
 from jakiro.target.model import TargetModel
 
 
@@ -71,6 +72,7 @@ class Method:
         paper: arXiv number, None where there is none.
         proposers: those it usually has; a loaded drafter has its own.
         load: makes the drafter.
+        drafts: it has trees to draft; without, all it has are the chains of `DraftSession.free_estimates`.
     """
 
     name: str
@@ -81,10 +83,11 @@ class Method:
     needs: Needs
     load: "Callable[[Resources], Drafter]"
     aliases: tuple[str, ...] = ()
+    drafts: bool = True
 
     def to_dict(self) -> dict:
         """All of it but the function, for pages and files."""
-        plain = {name: getattr(self, name) for name in ("name", "title", "sentence", "paper")}
+        plain = {name: getattr(self, name) for name in ("name", "title", "sentence", "paper", "drafts")}
         proposers = [asdict(proposer) for proposer in self.proposers]
         return plain | {"aliases": list(self.aliases), "proposers": proposers, "needs": asdict(self.needs)}
 
@@ -126,8 +129,8 @@ class Proposal:
 
     Attributes:
         tree: None means the root alone: this step decodes plainly.
-        forecast: (levels, sizes) float32, accepted tokens expected of the best tree of so many levels and so many nodes;
-            None where the session makes none: tree sizes are then learned from what was accepted.
+        forecast: (levels, sizes) float32, accepted tokens expected of the best tree of so many levels and so many
+            nodes; None where the session makes none: tree sizes are then learned from what was accepted.
         note: one sentence instead of the usual reason for the tree's size.
     """
 
@@ -180,6 +183,10 @@ class DraftSession(ABC):
         """
 
 
+# What a head's trees tell of their chosen candidates, and whom these name, from the outputs of all passes
+HeadEvidence = Callable[[list[HeadOutput], Candidates], tuple[dict[str, Tensor], Tensor]]
+
+
 class Drafter(ABC):
     """A loaded method: weights and tables that all answers share.
 
@@ -187,11 +194,13 @@ class Drafter(ABC):
         proposers: whom its trees name, in this order.
         evidence: names and widths of what its trees tell beside, see `DraftTree`.
         info: "name" and hashes of its files for traces; None where it has no files.
+        chains: its sessions offer chains that need no draft pass.
     """
 
     proposers: tuple[Proposer, ...] = ()
     evidence: tuple[tuple[str, int], ...] = ()
     info: dict | None = None
+    chains: bool = False
 
     @abstractmethod
     def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> DraftSession:
@@ -201,12 +210,42 @@ class Drafter(ABC):
         """The same drafter at fixed addresses, so that its passes can be captured; None where it has no such form."""
         return None
 
+    def passes(self, needed: "NeededPasses") -> Iterable["Capturable"]:
+        """The passes that an answer may need of a drafter at fixed addresses."""
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class NeededPasses:
+    """What an answer may ask of a drafter at fixed addresses.
+
+    Attributes:
+        trees: the fixed tree, or all that may be chosen. sizes: see `TreeLimits`.
+        greedy: whether sampling is.
+        first, last: committed rows that the answer begins and ends with.
+        chained: a chain comes with the limits.
+    """
+
+    trees: tuple[TreeConfig, ...]
+    sizes: tuple[int, ...]
+    greedy: bool
+    first: int
+    last: int
+    chained: bool = False
+
+
+class Capturable(Protocol):
+    """A pass of fixed shape."""
+
+    def prepare(self) -> None:
+        """Captures it where passes are captured and it was not yet."""
+
 
 class FixedBuffers(Protocol):
     """What a lane of fixed addresses offers a drafter; see `jakiro.graphs`."""
 
-    def head_drafter(self, head: JakiroHead, proposers: tuple[Proposer, ...]) -> Drafter:
-        """Drafts with this head at fixed addresses."""
+    def head_drafter(self, head: JakiroHead, evidence: HeadEvidence, like: Drafter) -> Drafter:
+        """Drafts with this head at fixed addresses, `like` another drafter; `evidence` is what its trees tell."""
 
     def chain(self, token_ids: Sequence[int], log_estimates: Sequence[float], proposer: int) -> Chain:
         """A chain where captured passes read it."""

@@ -11,6 +11,9 @@ from torch import Tensor
 
 from jakiro.core.tree import DraftTree
 
+# Tokens of a chain at most, so that passes over chains have a fixed shape
+MAX_CHAIN = 8
+
 
 @dataclass(frozen=True, slots=True)
 class Chain:

@@ -5,7 +5,6 @@ Candidates of all levels stay on the device; the best ones become the tree. Dyna
 attaches the contrastive candidates of row r to the r-th SURVIVOR of the level above; here they follow their row.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import partial
 
@@ -15,10 +14,10 @@ from torch import Tensor
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import NoiseRowSource
 from jakiro.core.sampling import DeviceSampling, tempered
-from jakiro.drafting.base import Proposal
+from jakiro.drafting.base import HeadEvidence, Proposal
 from jakiro.drafting.candidates import Candidates, Chain, best_tree, forecast
-from jakiro.heads.jakiro import HeadOutput, JakiroHead, mixture
-from jakiro.heads.layers import HeadCache
+from jakiro.heads.jakiro import JakiroHead, mixture
+from jakiro.heads.layers import HeadCache, HeadOutput
 from jakiro.kernels.compiled import sampling as native
 
 
@@ -83,7 +82,7 @@ class TreeGrower:
         noise_rows: NoiseRowSource,
         last_places: Tensor | None = None,
         chain: Chain | None = None,
-        evidence: Callable[[list[HeadOutput], Candidates], tuple[dict[str, Tensor], Tensor]] | None = None,
+        evidence: HeadEvidence | None = None,
     ) -> None:
         self.head, self.cache, self.root_token = head, cache, root_token
         self.sampling, self.calibration = sampling, head.config.calibration

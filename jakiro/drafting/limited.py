@@ -1,15 +1,26 @@
 """Drafting within the length that a head was trained for; after it, decoding is plain."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 
 from jakiro.config import SamplingParams
 from jakiro.core.noise import NoiseSource
-from jakiro.drafting.base import Drafter, DraftSession, FixedBuffers, Kept, Prompt, Proposal, TreeLimits
+from jakiro.drafting.base import (
+    Capturable,
+    Drafter,
+    DraftSession,
+    FixedBuffers,
+    Kept,
+    NeededPasses,
+    Prompt,
+    Proposal,
+    TreeLimits,
+)
 
 
-@dataclass
+@dataclass(eq=False)
 class LimitedDrafter(Drafter):
     """A drafter that stops where its head was trained no further.
 
@@ -22,7 +33,8 @@ class LimitedDrafter(Drafter):
     max_positions: int
 
     def __post_init__(self) -> None:
-        self.proposers, self.evidence, self.info = self.drafter.proposers, self.drafter.evidence, self.drafter.info
+        inner = self.drafter
+        self.proposers, self.evidence, self.info = inner.proposers, inner.evidence, inner.info
 
     def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> "LimitedSession":
         length = len(prompt.token_ids)
@@ -32,6 +44,9 @@ class LimitedDrafter(Drafter):
     def fixed(self, buffers: FixedBuffers) -> "LimitedDrafter | None":
         inner = self.drafter.fixed(buffers)
         return None if inner is None else LimitedDrafter(inner, self.max_positions)
+
+    def passes(self, needed: NeededPasses) -> Iterable[Capturable]:
+        return self.drafter.passes(needed)
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """Two methods as one: a drafter's tree with a chain from another source merged in at the root."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import torch
@@ -10,11 +10,13 @@ from torch import Tensor
 from jakiro.config import SamplingParams
 from jakiro.core.noise import NoiseSource
 from jakiro.drafting.base import (
+    Capturable,
     Drafter,
     DraftSession,
     FixedBuffers,
     Kept,
     Method,
+    NeededPasses,
     Needs,
     Prompt,
     Proposal,
@@ -80,7 +82,7 @@ class MergedDrafter(Drafter):
     def __init__(self, first: Drafter, second: Drafter, place_chain: PlaceChain | None = None) -> None:
         self.first, self.second, self.place_chain = first, second, place_chain
         self.proposers = (*first.proposers, *second.proposers)
-        self.evidence, self.info = first.evidence, first.info
+        self.evidence, self.info, self.chains = first.evidence, first.info, True
 
     def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> "MergedSession":
         chains = self.second.start(prompt, sampling, noise)
@@ -91,6 +93,10 @@ class MergedDrafter(Drafter):
     def fixed(self, buffers: FixedBuffers) -> "MergedDrafter | None":
         first = self.first.fixed(buffers)
         return None if first is None else MergedDrafter(first, self.second, buffers.chain)
+
+    def passes(self, needed: NeededPasses) -> Iterable[Capturable]:
+        yield from self.first.passes(needed)
+        yield from self.first.passes(replace(needed, chained=True))
 
 
 class MergedSession(DraftSession):

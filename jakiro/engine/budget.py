@@ -8,12 +8,13 @@ question it answers is the decision model that multi-candidate speculative decod
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
 
 from jakiro.config import TreeConfig
+from jakiro.core.verify import Outcome
+from jakiro.engine.costs import DeviceProfile
 
-NODE_BUCKETS = (2, 4, 6, 8, 10, 12, 14, 18, 24, 28, 42, 56, 64)
 MEMORY = 0.85
 LOSING_STEPS = 12
 PROBE_TIME_SHARE = 0.02
@@ -22,71 +23,7 @@ START_EXPECTATION = 1.6
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceProfile:
-    """What passes cost on one device.
-
-    Attributes:
-        verify_ms: (nodes, milliseconds) of a target pass, ascending; the first entry is plain decoding's pass.
-        draft_ms: (levels, milliseconds) of growing a tree of so many levels, ascending from 1.
-        width: the frontier width the drafts were measured with.
-        key: what was measured: target, head, device, dtype, numerics.
-        buckets: the numbers of nodes that trees choose from, ascending; in between passes cost the next one's price.
-        context: tokens before the root where this was measured.
-        verify_slopes, draft_slopes: (nodes or levels, milliseconds) that 1,000 further tokens before the root add;
-            empty where that was not measured.
-    """
-
-    verify_ms: tuple[tuple[int, float], ...]
-    draft_ms: tuple[tuple[int, float], ...]
-    width: int
-    key: dict = field(default_factory=dict)
-    buckets: tuple[int, ...] = NODE_BUCKETS
-    context: int = 0
-    verify_slopes: tuple[tuple[int, float], ...] = ()
-    draft_slopes: tuple[tuple[int, float], ...] = ()
-
-    def verify(self, nodes: int, context: int = 0) -> float:
-        """Milliseconds of a target pass over so many nodes with `context` tokens before the root."""
-        return interpolate(self.verify_ms, nodes) + self._further(self.verify_slopes, nodes, context)
-
-    def draft(self, levels: int, context: int = 0) -> float:
-        """Milliseconds of growing a tree of so many levels there."""
-        return interpolate(self.draft_ms, levels) + self._further(self.draft_slopes, levels, context) if levels else 0.0
-
-    def _further(self, slopes: tuple[tuple[int, float], ...], count: int, context: int) -> float:
-        return interpolate(slopes, count) * max(context - self.context, 0) / 1000 if slopes else 0.0
-
-    def to_dict(self) -> dict:
-        return {
-            "verify_ms": [list(pair) for pair in self.verify_ms],
-            "draft_ms": [list(pair) for pair in self.draft_ms],
-            "width": self.width,
-            "key": self.key,
-            "buckets": list(self.buckets),
-            "context": self.context,
-            "verify_slopes": [list(pair) for pair in self.verify_slopes],
-            "draft_slopes": [list(pair) for pair in self.draft_slopes],
-        }
-
-    @classmethod
-    def from_dict(cls, values: dict) -> "DeviceProfile":
-        def points(name: str) -> tuple[tuple[int, float], ...]:
-            return tuple((int(count), float(ms)) for count, ms in values[name])
-
-        return cls(
-            verify_ms=points("verify_ms"),
-            draft_ms=points("draft_ms"),
-            width=int(values["width"]),
-            key=dict(values["key"]),
-            buckets=tuple(int(nodes) for nodes in values["buckets"]),
-            context=int(values["context"]),
-            verify_slopes=points("verify_slopes"),
-            draft_slopes=points("draft_slopes"),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
+class TreeChoice:
     """The next step's tree and the reason.
 
     Attributes:
@@ -109,28 +46,20 @@ class Choice:
         return self.expected_tokens / self.expected_ms
 
 
-def interpolate(points: Sequence[tuple[int, float]], x: float) -> float:
-    """Piecewise linear through ascending (x, y) points; beyond the last one its last slope goes on."""
-    if len(points) == 1 or x <= points[0][0]:
-        return points[0][1]
-    right = min(bisect_left([point[0] for point in points], x), len(points) - 1)
-    (x0, y0), (x1, y1) = points[right - 1], points[right]
-    return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
-
-
 class TreeBudget:
     """Chooses levels and nodes of each step of one answer.
 
     Args:
         profile: this device's costs.
         bounds: the widest tree allowed; its depth and nodes are upper bounds.
+        drafts: whether there are trees to draft; without, only chains that cost no draft pass are weighed.
 
     Accepted draft tokens expected of a tree with so many levels and nodes are kept as a running mean over steps, one
     number per (levels, bucket), scaled by how many tokens were really accepted against how many were expected.
     """
 
-    def __init__(self, profile: DeviceProfile, bounds: TreeConfig) -> None:
-        self.profile, self.bounds = profile, bounds
+    def __init__(self, profile: DeviceProfile, bounds: TreeConfig, drafts: bool = True) -> None:
+        self.profile, self.bounds, self.drafts = profile, bounds, drafts
         self.buckets = (*(nodes for nodes in profile.buckets if nodes < bounds.nodes), bounds.nodes)
         self._expected: dict[tuple[int, int], float] = {}
         self._hoped, self._accepted = START_EXPECTATION, START_EXPECTATION
@@ -143,7 +72,7 @@ class TreeBudget:
         self._ms_since_probe = 0.0
         self._context = 0
 
-    def choose(self, chain_log_estimates: Sequence[float] = (), context: int = 0) -> Choice:
+    def choose(self, chain_log_estimates: Sequence[float] = (), context: int = 0) -> TreeChoice:
         """The tree of the next step.
 
         Args:
@@ -157,7 +86,7 @@ class TreeBudget:
         copied = self._chain_alone(chain_log_estimates)
         return copied if copied.rate > choice.rate else choice
 
-    def _chain_alone(self, chain_log_estimates: Sequence[float]) -> Choice:
+    def _chain_alone(self, chain_log_estimates: Sequence[float]) -> TreeChoice:
         """Checking a copied chain and nothing else, which needs no draft."""
         nodes = len(chain_log_estimates) + 1
         tokens = 1 + sum(math.exp(total) for total in accumulate(chain_log_estimates))
@@ -165,26 +94,30 @@ class TreeBudget:
         why = (
             f"{nodes - 1} copied from an earlier place: {tokens:.1f} tokens expected for {ms:.0f} ms, no draft needed."
         )
-        return Choice(0, nodes, why, tokens, ms, ())
+        return TreeChoice(0, nodes, why, tokens, ms, ())
 
-    def _choose_tree(self) -> Choice:
+    def _choose_tree(self) -> TreeChoice:
         plain_ms = self._verify_ms(1)
-        plain = Choice(0, 1, "No draft this step: checking one token was faster here.", 1.0, plain_ms, ())
+        plain = TreeChoice(0, 1, "No draft this step: checking one token was faster here.", 1.0, plain_ms, ())
+        if not self.drafts:
+            return plain
         best = self._best_tree()
         if best is None:
             levels = min(3, self.bounds.depth)
             nodes = next((nodes for nodes in self.buckets if nodes >= 8), self.bounds.nodes)
-            return Choice(levels, nodes, "First step: a small tree, to see how well the draft does.", 1.0, plain_ms, ())
+            return TreeChoice(
+                levels, nodes, "First step: a small tree, to see how well the draft does.", 1.0, plain_ms, ()
+            )
         if self._drafting:
             return best
         if self._ms_since_probe * PROBE_TIME_SHARE < max(best.expected_ms - plain_ms, 0.0):
-            return Choice(0, 1, plain.why, 1.0, plain_ms, best.curve)
+            return TreeChoice(0, 1, plain.why, 1.0, plain_ms, best.curve)
         why = "Probe: a draft now and then shows whether drafting pays again."
-        return Choice(best.levels, best.nodes, why, best.expected_tokens, best.expected_ms, best.curve)
+        return TreeChoice(best.levels, best.nodes, why, best.expected_tokens, best.expected_ms, best.curve)
 
     def observe(
         self,
-        choice: Choice,
+        choice: TreeChoice,
         expected: Sequence[Sequence[float]],
         accepted: int,
         draft_ms: float,
@@ -200,20 +133,18 @@ class TreeBudget:
             accepted: accepted draft tokens.
             draft_ms, verify_ms, other_ms: the step's time for the draft, for the target's pass, and for neither.
         """
-        self._other_ms = other_ms if not self._other_ms else 0.9 * self._other_ms + 0.1 * other_ms
+        self._other_ms = _running_mean(self._other_ms, other_ms) if self._other_ms else other_ms
         self._verify_pace = _followed(self._verify_pace, verify_ms, self.profile.verify(choice.nodes, self._context))
-        if choice.levels:
-            draft_costs = self.profile.draft(choice.levels, self._context)
-            self._draft_pace = _followed(self._draft_pace, draft_ms, draft_costs)
-        if choice.levels == 0:
+        if choice.levels == 0 or not expected:
             self._ms_since_probe += choice.expected_ms
             return
+        self._draft_pace = _followed(self._draft_pace, draft_ms, self.profile.draft(choice.levels, self._context))
         for levels, row in enumerate(expected, start=1):
             for nodes, value in zip(self.buckets, row, strict=False):
                 before = self._expected.get((levels, nodes), value)
                 self._expected[levels, nodes] = MEMORY * before + (1 - MEMORY) * value
-        hoped = expected[choice.levels - 1][self._bucket_index(choice.nodes)] if expected else 0.0
-        self._hoped = 0.95 * self._hoped + hoped
+        hoped = expected[choice.levels - 1]
+        self._hoped = 0.95 * self._hoped + hoped[min(self._bucket_index(choice.nodes), len(hoped) - 1)]
         self._accepted = 0.95 * self._accepted + accepted
         self._judge()
 
@@ -249,21 +180,25 @@ class TreeBudget:
         return min(bisect_left(self.buckets, nodes), len(self.buckets) - 1)
 
     def _expected_accepted(self, levels: int, nodes: int) -> float | None:
-        """Expected accepted tokens; one level beyond what was seen is guessed from the last two levels' gain."""
+        """Expected accepted tokens; one level or one size beyond what was seen is guessed from the last two's gain."""
         known = self._expected.get((levels, nodes))
         if known is not None:
             return known
+        place = self.buckets.index(nodes)
+        smaller = [self._expected.get((levels, each)) for each in self.buckets[max(place - 2, 0) : place]]
+        if len(smaller) == 2 and None not in smaller:
+            return smaller[1] + 0.9 * (smaller[1] - smaller[0])
         above, further = self._expected.get((levels - 1, nodes)), self._expected.get((levels - 2, nodes))
         if above is None:
             return None
         before = further or 0.0
-        first = self._expected[1, nodes]
+        first = self._expected.get((1, nodes), above)
         ratio = (above - before) / before if before > 0 else first / (1 + first)
         return above + (above - before) * min(max(ratio, 0.0), 0.9)
 
-    def _best_tree(self) -> Choice | None:
+    def _best_tree(self) -> TreeChoice | None:
         """The (levels, nodes) with most expected tokens per second, the root alone included in its curve."""
-        best: Choice | None = None
+        best: TreeChoice | None = None
         for levels in range(1, self.bounds.depth + 1):
             curve = [(1, 1000 / self._verify_ms(1))]
             choices = []
@@ -281,10 +216,32 @@ class TreeBudget:
                         f"{nodes - 1} candidate{'s' if nodes > 2 else ''} over {levels} level"
                         f"{'s' if levels > 1 else ''}: {tokens:.1f} tokens expected for {ms:.0f} ms."
                     )
-                    best = Choice(levels, nodes, why, tokens, ms, tuple(curve))
+                    best = TreeChoice(levels, nodes, why, tokens, ms, tuple(curve))
         return best
 
 
 def _followed(pace: float, ms: float, profiled_ms: float) -> float:
     """A running mean of measured over profiled time; one hold-up counts for no more than twice or half."""
-    return 0.9 * pace + 0.1 * min(max(ms / profiled_ms, 0.5), 2.0) if profiled_ms > 0 else pace
+    return _running_mean(pace, min(max(ms / profiled_ms, 0.5), 2.0)) if profiled_ms > 0 else pace
+
+
+def _running_mean(before: float, value: float) -> float:
+    return 0.9 * before + 0.1 * value
+
+
+def accepted_within(outcome: Outcome, levels: int, sizes: Sequence[int]) -> list[list[float]]:
+    """What smaller trees would have accepted in this step: for drafters that forecast nothing.
+
+    The tree of a size holds the nodes with the best scores, so an accepted node is in it or not.
+
+    Returns:
+        Per number of levels 1, 2, … up to `levels`, per size up to the tree's own: accepted tokens.
+    """
+    by_score = sorted(range(1, len(outcome.scores)), key=lambda node: -outcome.scores[node])
+    rank = {node: place for place, node in enumerate(by_score, start=1)}
+    known = [size for size in sizes if size <= len(outcome.scores)] or list(sizes[:1])
+    rows = []
+    for most in range(1, levels + 1):
+        within = [node for node in outcome.accepted_path if outcome.depths[node] <= most]
+        rows.append([float(sum(rank[node] < size for node in within)) for size in known])
+    return rows

@@ -41,6 +41,10 @@ class StepClock:
             return [*spans, max(1000 * (self._last - self._start) - sum(spans), 0.0)]
         return [1000 * (after - before) for before, after in pairwise(self._marks)]
 
+    def since_mark_ms(self) -> float:
+        """The host's milliseconds since the last mark."""
+        return 1000 * (time.perf_counter() - self._last)
+
     def total_ms(self) -> float:
         """Wall-clock milliseconds since the clock was made."""
         return 1000 * (time.perf_counter() - self._start)

@@ -1,9 +1,11 @@
-"""Times target passes by nodes and drafts by levels on this device; kept as plain numbers in the user's cache."""
+"""Times target passes by nodes and drafts by levels on this device; kept as plain numbers in the user's cache.
+
+What a target's passes cost is measured once for all methods; only drafts are timed for each.
+"""
 
 import hashlib
 import json
 import math
-import os
 import platform
 import time
 from collections.abc import Callable, Iterable
@@ -16,12 +18,11 @@ import torch
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.tree import DraftTree
-from jakiro.drafting.base import Drafter
-from jakiro.drafting.limited import LimitedSession
-from jakiro.engine.budget import NODE_BUCKETS, DeviceProfile
-from jakiro.engine.runner import Passes, SlicedPasses
+from jakiro.drafting.base import Drafter, Kept, Method, Prompt, TreeLimits
+from jakiro.engine.costs import NODE_BUCKETS, DeviceProfile
+from jakiro.engine.runner import Runner, SlicedRunner
 from jakiro.graphs.pool import Lanes
-from jakiro.machine import num_cores, processor_name
+from jakiro.system import num_cores, processor_name, write_atomically
 from jakiro.target.model import TargetModel
 
 # 16-bit matrices are multiplied 14 rows at a time (AVX-512) or 6 (AVX2): a block begun costs nearly a whole one
@@ -29,31 +30,13 @@ PROFILED_NODES = (1, 2, 4, 8, 12, 14, 18, 24, 28, 42, 56, 64)
 PROFILED_LEVELS = 8
 PROFILED_WIDTH = 8
 CONTEXT_TOKENS = 128
-# Behind a text of so many tokens these are timed again
+# After a text of so many tokens these are timed again
 FAR_TOKENS, FAR_NODES, FAR_LEVELS = 1152, (1, 4, 14, 28), (1, 3)
 # Unless the target would take longer than this to read it
-MAX_READING_MS = 15_000
+MAX_PREFILL_MS = 15_000
 REPEATS = 5
 
 T = TypeVar("T")
-
-
-def profile_key(target: TargetModel, head: dict | None, lanes: Lanes | None = None) -> dict:
-    """What a profile depends on."""
-    cuda = target.device.type == "cuda"
-    device = torch.cuda.get_device_name(target.device) if cuda else f"{processor_name()} ({platform.machine()})"
-    return {
-        "target": target.sha256 or target.name,
-        "head": head and head["sha256"],
-        "draft_precision": head and head.get("precision"),
-        "device": device,
-        "threads": torch.get_num_threads(),
-        "dtype": str(target.dtype).removeprefix("torch."),
-        "numerics": target.numerics,
-        "compiled": target.compiled,
-        "torch": str(torch.__version__),
-        "contexts": [CONTEXT_TOKENS, FAR_TOKENS],
-    } | ({} if lanes is None else {"graphs": lanes.graphs.enabled})
 
 
 def device_name(device: torch.device) -> str:
@@ -63,111 +46,171 @@ def device_name(device: torch.device) -> str:
     return f"{num_cores()}-core CPU" if device.type == "cpu" else str(device)
 
 
-def load_or_measure(
-    target: TargetModel, drafter: Drafter, head: dict, folder: Path, lanes: Lanes | None = None
-) -> DeviceProfile:
-    """The profile kept for this key, or a new one, which is then kept."""
-    key = profile_key(target, head, lanes)
-    name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
-    path = folder / f"{name}.json"
-    if path.is_file():
-        try:
-            return DeviceProfile.from_dict(json.loads(path.read_text()))
-        except (ValueError, KeyError, TypeError):
-            path.unlink(missing_ok=True)
-    profile = measure(target, drafter, key, lanes)
-    folder.mkdir(parents=True, exist_ok=True)
-    # Several processes may measure at once, such as the workers of a cluster; none may read half a file.
-    unfinished = path.with_suffix(f".{os.getpid()}")
-    unfinished.write_text(json.dumps(profile.to_dict(), indent=1))
-    unfinished.replace(path)
-    return profile
-
-
-@torch.inference_mode()
-def measure(target: TargetModel, drafter: Drafter, key: dict, lanes: Lanes | None = None) -> DeviceProfile:
-    """Times every pass a few times, interleaved, and keeps the least; takes some seconds on a small CPU.
-
-    Whatever else runs on the machine only adds time, so the least is nearest to what a pass costs by itself. A few
-    passes are timed behind a longer text too, for what each further token adds.
+class Profiler:
+    """Measures a target's passes and the drafts of its methods, each once, and keeps them in a folder.
 
     Args:
         lanes: where passes run at fixed addresses, those are timed, one a row bucket. Their attention costs the same up
             to its next column step, so one length is timed.
     """
-    sampling = SamplingParams(max_new_tokens=64)
-    bounds = TreeConfig(width=PROFILED_WIDTH, depth=PROFILED_LEVELS, nodes=max(PROFILED_NODES), policy="auto")
-    rows = 1 + target.row_bucket(max(PROFILED_NODES))
-    levels = range(1, PROFILED_LEVELS + 1)
-    buckets, release, far = NODE_BUCKETS, lambda: None, None
-    if lanes is not None:
-        buckets = lanes.tree_sizes
-        passes, release = lanes.borrow(sampling, bounds, buckets, CONTEXT_TOKENS, sampling.max_new_tokens)
-    else:
-        passes = SlicedPasses(target, drafter, sampling, CONTEXT_TOKENS + rows)
-    try:
-        near = _Timings(target, passes, CONTEXT_TOKENS, bounds, buckets)
-        length = min(FAR_TOKENS, target.max_positions - rows)
-        reading_ms = near.prefill_ms * length / CONTEXT_TOKENS
-        if lanes is None and length >= 2 * CONTEXT_TOKENS and reading_ms <= MAX_READING_MS:
-            far = _Timings(target, SlicedPasses(target, drafter, sampling, length + rows), length, bounds, buckets)
-        for _ in range(REPEATS):
-            near.take(PROFILED_NODES if lanes is None else (1, *buckets), levels)
-            if far is not None:
-                far.take(FAR_NODES, FAR_LEVELS)
-    finally:
-        release()
+
+    def __init__(self, target: TargetModel, folder: Path, lanes: Lanes | None = None) -> None:
+        self.target, self.folder, self.lanes = target, folder, lanes
+
+    def profile(self, method: Method, drafter: Drafter) -> DeviceProfile:
+        """This device's costs under a method."""
+        key = self._key()
+        passes = self._kept_or(key, partial(measure_passes, self.target, drafter, key, self.lanes))
+        if not method.drafts:
+            return passes
+        info = drafter.info or {}
+        key = key | {"method": method.name, "head": info.get("sha256"), "draft_precision": info.get("precision")}
+        drafts = self._kept_or(key, partial(measure_drafts, self.target, drafter, key, self.lanes))
+        return replace(passes, draft_ms=drafts.draft_ms, draft_slopes=drafts.draft_slopes, width=drafts.width, key=key)
+
+    def _key(self) -> dict:
+        """What the costs of a target's passes depend on."""
+        target, lanes = self.target, self.lanes
+        cuda = target.device.type == "cuda"
+        device = torch.cuda.get_device_name(target.device) if cuda else f"{processor_name()} ({platform.machine()})"
+        return {
+            "target": target.sha256 or target.name,
+            "device": device,
+            "threads": torch.get_num_threads(),
+            "dtype": str(target.dtype).removeprefix("torch."),
+            "numerics": target.numerics,
+            "compiled": target.compiled,
+            "torch": str(torch.__version__),
+            "contexts": [CONTEXT_TOKENS, FAR_TOKENS],
+        } | ({} if lanes is None else {"graphs": lanes.graphs.enabled})
+
+    def _kept_or(self, key: dict, measure: Callable[[], DeviceProfile]) -> DeviceProfile:
+        """The costs kept for this key, or new ones, which are then kept."""
+        name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
+        path = self.folder / f"{name}.json"
+        if path.is_file():
+            try:
+                return DeviceProfile.from_dict(json.loads(path.read_text(encoding="utf-8")))
+            except (ValueError, KeyError, TypeError):
+                path.unlink(missing_ok=True)
+        profile = measure()
+        # Several processes may measure at once, such as the workers of a cluster; none may read half a file.
+        write_atomically(path, json.dumps(profile.to_dict(), indent=1))
+        return profile
+
+
+def measure_passes(target: TargetModel, drafter: Drafter, key: dict, lanes: Lanes | None = None) -> DeviceProfile:
+    """Times the target's passes a few times, interleaved, and keeps the least; takes some seconds on a small CPU.
+
+    Whatever else runs on the machine only adds time, so the least is nearest to what a pass costs by itself. A few
+    passes are timed after a longer text too, for what each further token adds.
+
+    Args:
+        drafter: one whose answers will run, so that lanes capture nothing that no answer uses.
+    """
+    counts = PROFILED_NODES if lanes is None else (1, *lanes.tree_sizes)
+    near, far = _measured(target, lanes, drafter, False, counts, FAR_NODES)
     return DeviceProfile(
-        verify_ms=_ascending(near.verify),
-        draft_ms=_ascending(near.draft),
+        verify_ms=_ascending(near.times),
+        draft_ms=(),
         width=PROFILED_WIDTH,
         key=key,
-        buckets=buckets,
+        buckets=NODE_BUCKETS if lanes is None else lanes.tree_sizes,
         context=CONTEXT_TOKENS,
-        verify_slopes=() if far is None else _slopes(near.verify, far.verify, far.context - near.context),
-        draft_slopes=() if far is None else _slopes(near.draft, far.draft, far.context - near.context),
+        verify_slopes=() if far is None else _slopes(near, far),
     )
 
 
+def measure_drafts(target: TargetModel, drafter: Drafter, key: dict, lanes: Lanes | None = None) -> DeviceProfile:
+    """Times a drafter's trees by levels, in the same way."""
+    near, far = _measured(target, lanes, drafter, True, range(1, PROFILED_LEVELS + 1), FAR_LEVELS)
+    return DeviceProfile(
+        verify_ms=(),
+        draft_ms=_ascending(near.times),
+        width=PROFILED_WIDTH,
+        key=key,
+        context=CONTEXT_TOKENS,
+        draft_slopes=() if far is None else _slopes(near, far),
+    )
+
+
+@torch.inference_mode()
+def _measured(
+    target: TargetModel,
+    lanes: Lanes | None,
+    drafter: Drafter,
+    drafts: bool,
+    counts: Iterable[int],
+    far_counts: Iterable[int],
+) -> "tuple[_Timings, _Timings | None]":
+    """Timings of drafts, or else of passes, after a short text and, where that is not too slow, after a long one."""
+    sampling = SamplingParams(max_new_tokens=64)
+    bounds = TreeConfig(width=PROFILED_WIDTH, depth=PROFILED_LEVELS, nodes=max(PROFILED_NODES), policy="auto")
+    rows = 1 + target.row_bucket(max(PROFILED_NODES))
+    sizes, release, far = NODE_BUCKETS, lambda: None, None
+    if lanes is None:
+        runner = SlicedRunner(target, sampling, CONTEXT_TOKENS + rows)
+    else:
+        sizes = lanes.tree_sizes
+        length = sampling.max_new_tokens
+        runner, release = lanes.borrow(drafter, sampling, bounds, sizes, CONTEXT_TOKENS, length)
+    try:
+        near = _Timings(target, runner, drafter if drafts else None, CONTEXT_TOKENS, TreeLimits(bounds, sizes))
+        length = min(FAR_TOKENS, target.max_positions - rows)
+        prefill_ms = near.prefill_ms * length / CONTEXT_TOKENS
+        if lanes is None and length >= 2 * CONTEXT_TOKENS and prefill_ms <= MAX_PREFILL_MS:
+            runner = SlicedRunner(target, sampling, length + rows)
+            far = _Timings(target, runner, drafter if drafts else None, length, TreeLimits(bounds, sizes))
+        for _ in range(REPEATS):
+            near.take(counts)
+            if far is not None:
+                far.take(far_counts)
+    finally:
+        release()
+    return near, far
+
+
 class _Timings:
-    """Passes behind a text of one length, timed again and again; milliseconds, the least of each.
+    """Passes or drafts after a text of one length, timed again and again.
 
     Args:
-        bounds: width of the drafts; buckets: tree sizes whose promise a draft tells.
+        drafter: what drafts; None times the target's passes.
+        limits: of the drafts.
+
+    Attributes:
+        times: by nodes or levels, the least milliseconds.
     """
 
     def __init__(
-        self, target: TargetModel, passes: Passes, context: int, bounds: TreeConfig, buckets: tuple[int, ...]
+        self, target: TargetModel, runner: Runner, drafter: Drafter | None, context: int, limits: TreeLimits
     ) -> None:
-        self.passes, self.context, self.bounds, self.device = passes, context, bounds, target.device
+        self.runner, self.context, self.limits, self.device = runner, context, limits, target.device
         ids = (torch.arange(context + 1, device=target.device) * 7 + 11) % target.vocab_size
-        (features, _), self.prefill_ms = _timed(self.device, partial(passes.prefill, ids[:-1]))
-        self.root, self.features = ids[-1:], features[-1:]
-        passes.begin(self.root)
-        session = passes.session(ids[:-1], features)
-        self.session = session.session if isinstance(session, LimitedSession) else session
-        self.session.buckets = buckets
-        self.verify: dict[int, float] = {}
-        self.draft: dict[int, float] = {}
+        (features, _), self.prefill_ms = _timed(self.device, partial(runner.prefill, ids[:-1]))
+        self.root = ids[-1:]
+        runner.begin(self.root)
+        self.again = Kept(self.root.tolist(), self.root, features[-1:])
+        self.session = None
+        if drafter is not None:
+            self.session = runner.session(drafter, Prompt(ids.tolist(), ids, features))
+        self.times: dict[int, float] = {}
 
-    def take(self, nodes_timed: Iterable[int], levels_timed: Iterable[int]) -> None:
-        """One round over target passes by nodes and drafts by levels."""
-        for nodes in nodes_timed:
-            tree = self.passes.place(_bush(self.root, nodes))
-            self._keep(self.verify, nodes, partial(self.passes.score, tree))
-        between = self.passes.place(_bush(self.root, 1))
-        for levels in levels_timed:
-            # As in decoding, where the target's weights have just pushed the head's out of the processor's caches
-            self.passes.score(between)
-            self._keep(self.draft, levels, partial(self._propose, replace(self.bounds, depth=levels)))
+    def take(self, counts: Iterable[int]) -> None:
+        """One round over passes by nodes, or over drafts by levels."""
+        between = self.runner.place(_bush(self.root, 1))
+        for count in counts:
+            if self.session is None:
+                work = partial(self.runner.score, self.runner.place(_bush(self.root, count)))
+            else:
+                # As in decoding, where the target's weights have just pushed the head's out of the processor's caches
+                self.runner.score(between)
+                work = partial(self._propose, count)
+            self.times[count] = min(self.times.get(count, math.inf), _timed(self.device, work)[1])
 
-    def _propose(self, config: TreeConfig) -> None:
-        self.session.extend(self.root, self.features)
-        self.session.propose(config)
-        self.session.cache.cut(self.context)
-
-    def _keep(self, times: dict[int, float], count: int, work: Callable[[], object]) -> None:
-        times[count] = min(times.get(count, math.inf), _timed(self.device, work)[1])
+    def _propose(self, levels: int) -> None:
+        self.session.observe(self.again)
+        self.session.propose(replace(self.limits, tree=replace(self.limits.tree, depth=levels)))
+        self.session.rewind(self.context + 1)
 
 
 def _timed(device: torch.device, work: Callable[[], T]) -> tuple[T, float]:
@@ -193,21 +236,19 @@ def _ascending(times: dict[int, float]) -> tuple[tuple[int, float], ...]:
     return tuple(points)
 
 
-def _slopes(near: dict[int, float], far: dict[int, float], tokens: int) -> tuple[tuple[int, float], ...]:
+def _slopes(near: _Timings, far: _Timings) -> tuple[tuple[int, float], ...]:
     """What 1,000 further tokens of text add to each pass that was timed at both lengths."""
-    return _ascending({count: max(far[count] - near[count], 0.0) * 1000 / tokens for count in far})
+    tokens = far.context - near.context
+    return _ascending(
+        {
+            count: max(ms - near.times[count], 0.0) * 1000 / tokens
+            for count, ms in far.times.items()
+            if count in near.times
+        }
+    )
 
 
 def _bush(root: torch.Tensor, nodes: int) -> DraftTree:
     """A root with `nodes` − 1 children."""
-    tree = DraftTree.root_only(root)
-    if nodes == 1:
-        return tree
-    values = {}
-    for name in DraftTree.__dataclass_fields__:
-        if name != "max_depth":
-            column = getattr(tree, name)
-            values[name] = column.repeat_interleave(nodes, dim=0)
-    values["parents"] = torch.tensor([-1] + [0] * (nodes - 1), device=root.device)
-    values["depths"] = torch.tensor([0] + [1] * (nodes - 1), device=root.device)
-    return DraftTree(**values, max_depth=1)
+    depths = torch.tensor([0] + [1] * (nodes - 1), device=root.device)
+    return DraftTree.unscored(root.expand(nodes), depths - 1, depths, min(nodes - 1, 1))

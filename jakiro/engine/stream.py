@@ -3,12 +3,11 @@
 The step is the same for every method; plain decoding is the loop whose tree is only its root.
 """
 
-import platform
+import time
 import weakref
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from importlib.metadata import version
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -16,94 +15,111 @@ from torch import Tensor
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.sampling import choose
-from jakiro.core.tree import DraftTree
 from jakiro.core.verify import Outcome
-from jakiro.drafting.base import DraftSession
-from jakiro.engine.budget import Choice, TreeBudget
+from jakiro.drafting.base import Drafter, DraftSession, Kept, Method, Prompt, Proposal, TreeLimits
+from jakiro.engine.budget import TreeBudget, TreeChoice, accepted_within
 from jakiro.engine.clock import StepClock
+from jakiro.engine.costs import DeviceProfile
 from jakiro.engine.recorder import nodes_from
-from jakiro.methods.prompt_lookup import ContextExpert
-from jakiro.text import IncrementalDecoder, as_messages, encode_messages
+from jakiro.engine.runner import Runner
+from jakiro.system import package_versions
+from jakiro.target.model import TargetModel
+from jakiro.text import IncrementalDecoder, TokenText, as_messages, encode_messages
 from jakiro.trace import Header, Plan, Step, Trace
 
-if TYPE_CHECKING:
-    from jakiro.generator import JakiroGenerator, Messages
+Messages = str | Sequence[dict]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked: messages, or with `raw` a bare text to continue; how tokens are chosen and trees grown."""
+
+    messages: Messages
+    sampling: SamplingParams
+    tree: TreeConfig
+    raw: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answering:
+    """What answers a question.
+
+    Attributes:
+        profile: this device's costs under the method; None where trees cannot size themselves.
+        device_name: in words.
+        borrow: the device's side for one answer and what gives it back, from the question's settings, the tree sizes to
+            choose from, the number of prompt tokens and the most tokens the answer may have.
+    """
+
+    target: TargetModel
+    token_text: TokenText
+    method: Method
+    drafter: Drafter
+    profile: DeviceProfile | None
+    device_name: str
+    borrow: Callable[[Question, tuple[int, ...], int, int], tuple[Runner, Callable[[], object]]]
 
 
 class Stream:
     """One answer being decoded: an iterator of steps that owns caches, noise and text state, and ends with them."""
 
-    def __init__(
-        self,
-        generator: "JakiroGenerator",
-        messages: "Messages",
-        sampling: SamplingParams,
-        method: str,
-        tree: TreeConfig,
-        raw: bool,
-    ) -> None:
-        self._target, self._text = generator.target, generator.token_text
-        self._sampling, self._tree_config = sampling, tree
-        self._root_only = method == "autoregressive" or tree.root_only
-        self._chain_only = method == "context"
+    def __init__(self, answering: Answering, question: Question) -> None:
+        self._target, self._text, self._drafter = answering.target, answering.token_text, answering.drafter
+        self._method, self._sampling = answering.method, question.sampling
+        self._proposers = [proposer.id for proposer in self._drafter.proposers]
+        tree = question.tree
+        self._tree = replace(tree, width=1) if self._target.chains_only else tree
         self._budget = None
-        if tree.policy == "auto" and not self._root_only and generator.profile is not None:
-            self._budget = TreeBudget(generator.profile, tree)
-        prompt = encode_messages(generator.tokenizer, messages, raw_prompt=messages if raw else None)
-        num_prompt_tokens, max_positions = len(prompt), self._target.max_positions
-        if num_prompt_tokens > max_positions:
-            raise ValueError(
-                f"Your prompt has {num_prompt_tokens:,} tokens; this model reads {max_positions:,}. "
-                f"Shorten it by {num_prompt_tokens - max_positions:,}."
-            )
-        self._limit = min(sampling.max_new_tokens, max_positions - num_prompt_tokens + 1)
-        self._limit_reason = "length" if self._limit == sampling.max_new_tokens else "context"
+        if tree.policy == "auto" and not tree.root_only and answering.profile is not None:
+            self._budget = TreeBudget(answering.profile, tree, drafts=self._method.drafts)
+        self._sizes = self._budget.buckets if self._budget else ()
+        prompt = encode_messages(
+            self._target.tokenizer, question.messages, raw_prompt=question.messages if question.raw else None
+        )
+        self._limit = self._room_for(len(prompt))
+        self._limit_reason = "length" if self._limit == self._sampling.max_new_tokens else "context"
         self._decoder = IncrementalDecoder(self._text)
         prompt_ids = torch.tensor(prompt, device=self._target.device)
-        buckets = self._budget.buckets if self._budget else ()
-        self._passes, release = generator.passes(sampling, tree, buckets, num_prompt_tokens, self._limit)
+        self._runner, release = answering.borrow(question, self._sizes, len(prompt), self._limit)
         self._release = weakref.finalize(self, release)
         self._release.atexit = False
 
         clock = StepClock(self._target.device)
-        features, logits = self._passes.prefill(prompt_ids)
-        first = self._choose_first(logits, num_prompt_tokens)
+        features, logits = self._runner.prefill(prompt_ids)
+        first = self._choose_first(logits, len(prompt))
         first_token_id = int(first)
         prefill_ms = clock.total_ms()
 
-        self._passes.begin(first)
+        self._runner.begin(first)
         self._session: DraftSession | None = None
-        self._context = None
-        if tree.context and not self._root_only:
-            self._context = ContextExpert([*prompt, first_token_id])
-        if not self._root_only and not self._chain_only:
-            self._session = self._passes.session(prompt_ids, features)
-            self._session.buckets = buckets
+        if not tree.root_only:
+            whole = Prompt([*prompt, first_token_id], torch.cat([prompt_ids, first]), features)
+            self._session = self._runner.session(self._drafter, whole)
         self._committed = 1
-        first_text = self._decoder.push([first_token_id])
+        self._waiting_text = self._decoder.push([first_token_id])
         ended = self._end_reason_after([first_token_id])
-        self._waiting_text = first_text
         self.trace = Trace(
             Header(
-                method=method,
+                method=self._method.name,
                 created=datetime.now(UTC).isoformat(timespec="seconds"),
                 bit_identical=self._target.bit_identical,
-                messages=() if raw else tuple(as_messages(messages)),
-                raw_prompt=messages if raw else None,
-                num_prompt_tokens=num_prompt_tokens,
+                messages=() if question.raw else tuple(as_messages(question.messages)),
+                raw_prompt=question.messages if question.raw else None,
+                num_prompt_tokens=len(prompt),
                 target={"name": self._target.name, "sha256": self._target.sha256},
-                head=generator.head if method == "jakiro" else None,
+                drafter=self._drafter.info,
+                proposers=tuple(asdict(proposer) for proposer in self._drafter.proposers),
                 device=str(self._target.device),
                 dtype=str(self._target.dtype).removeprefix("torch."),
                 numerics=self._target.numerics,
-                device_profile={"device": generator.device_name}
+                device_profile={"device": answering.device_name}
                 | (self._budget.profile.to_dict() if self._budget else {}),
-                versions=_versions(),
-                sampling=_settings(sampling),
-                tree=_settings(tree),
+                versions=package_versions("jakiro", "torch", "transformers"),
+                sampling=asdict(self._sampling),
+                tree=asdict(tree),
                 first_token_id=first_token_id,
                 first_piece=self._text.piece(first_token_id),
-                first_text=first_text + (self._decoder.finish() if ended else ""),
+                first_text=self._waiting_text + (self._decoder.finish() if ended else ""),
                 prefill_ms=prefill_ms,
                 special_tokens={str(token_id): name for token_id, name in self._text.special_tokens.items()},
             ),
@@ -138,28 +154,30 @@ class Stream:
     @torch.inference_mode()
     def _step(self) -> Step:
         clock = StepClock(self._target.device)
-        chain, log_estimates = self._context.propose() if self._context else ([], [])
-        context = self.trace.header.num_prompt_tokens + self._committed - 1
-        choice = self._budget.choose(log_estimates, context) if self._budget else None
-        tree = self._propose(choice, chain, log_estimates)
+        choice = self._choose_size()
+        proposal = self._propose(choice)
         clock.mark()
-        self._passes.score(tree)
+        self._runner.score(proposal.tree)
         clock.mark()
-        outcome = self._passes.read(tree)
+        outcome = self._runner.read(proposal)
         reread = outcome.too_short
         if reread:
-            outcome = self._passes.read(tree, whole_vocabulary=True)
-        committed_ids = self._commit(outcome)
+            outcome = self._runner.read(proposal, whole_vocabulary=True)
+        kept = self._commit(outcome)
+        observe_ms = self._observe(kept)
+        committed_ids = self._cut(kept.token_ids)
         reason = self._end_reason_after(committed_ids)
         text = self._waiting_text + self._decoder.push(committed_ids) + (self._decoder.finish() if reason else "")
         self._waiting_text = ""
-        nodes = nodes_from(outcome, self._text)
+        nodes = nodes_from(outcome, self._text, self._proposers)
         self.trace.end_reason = reason
         clock.mark()
         draft_ms, verify_ms, other_ms = clock.spans_ms()
+        draft_ms, other_ms = draft_ms + observe_ms, max(other_ms - observe_ms, 0.0)
+        plan = self._plan(outcome, choice, proposal.note, reread)
         if choice is not None:
-            spans = (draft_ms, verify_ms, other_ms)
-            self._budget.observe(choice, outcome.expected, len(outcome.accepted_path), *spans)
+            expected, accepted = self._expected(choice, outcome), len(outcome.accepted_path)
+            self._budget.observe(choice, expected, accepted, draft_ms, verify_ms, other_ms)
         return Step(
             index=len(self.trace.steps),
             nodes=nodes,
@@ -170,19 +188,44 @@ class Stream:
             text=text,
             draft_ms=draft_ms,
             verify_ms=verify_ms,
-            other_ms=other_ms,
-            plan=self._plan(outcome, choice, reread),
+            other_ms=other_ms + clock.since_mark_ms(),
+            plan=plan,
         )
 
-    def _propose(self, choice: Choice | None, chain_ids: list[int], log_estimates: list[float]) -> DraftTree:
-        chain = self._passes.chain(chain_ids, log_estimates) if chain_ids else None
-        if self._root_only or self._chain_only or (choice is not None and choice.levels == 0):
-            copies = chain is not None and (self._chain_only or choice.nodes > 1)
-            return self._passes.chain_tree(chain) if copies else self._passes.root_tree()
-        config = self._tree_config
-        if choice is not None:
-            config = replace(config, depth=choice.levels, nodes=choice.nodes)
-        return self._session.propose(config) if chain is None else self._session.propose(config, chain)
+    def _choose_size(self) -> TreeChoice | None:
+        """The next tree's size, where trees size themselves."""
+        if self._budget is None:
+            return None
+        context = self.trace.header.num_prompt_tokens + self._committed - 1
+        return self._budget.choose(self._session.free_estimates(), context)
+
+    def _expected(self, choice: TreeChoice, outcome: Outcome) -> list[list[float]]:
+        """Accepted tokens expected of trees by levels and sizes, or what smaller trees would have accepted."""
+        if outcome.forecast or len(outcome.token_ids) == 1:
+            return outcome.forecast
+        return accepted_within(outcome, choice.levels, self._sizes)
+
+    def _propose(self, choice: TreeChoice | None) -> Proposal:
+        """A proposal with a tree: the session's, or the root alone."""
+        if self._session is None or (choice is not None and choice.nodes == 1):
+            return Proposal(self._runner.root_tree())
+        tree = self._tree if choice is None else replace(self._tree, depth=choice.levels, nodes=choice.nodes)
+        proposal = self._session.propose(TreeLimits(tree, self._sizes, self._target.chains_only))
+        return proposal if proposal.tree is not None else replace(proposal, tree=self._runner.root_tree())
+
+    def _room_for(self, num_prompt_tokens: int) -> int:
+        """The most tokens the answer may have.
+
+        Raises:
+            ValueError: the model does not read so long a prompt.
+        """
+        most = self._target.max_positions
+        if num_prompt_tokens > most:
+            raise ValueError(
+                f"Your prompt has {num_prompt_tokens:,} tokens; this model reads {most:,}. "
+                f"Shorten it by {num_prompt_tokens - most:,}."
+            )
+        return min(self._sampling.max_new_tokens, most - num_prompt_tokens + 1)
 
     def _choose_first(self, logits: Tensor, position: int) -> Tensor:
         """The token after the prompt, (1,) int64, chosen by the same rule as every other."""
@@ -193,14 +236,22 @@ class Stream:
             choice = choose(logits, self._sampling, noise, positions, prefix_length=logits.shape[-1])
         return choice.token_ids
 
-    def _commit(self, outcome: Outcome) -> list[int]:
-        """Keeps the accepted rows, hands the new tokens to the drafter and returns them, cut where the answer ends."""
-        ids, features = self._passes.commit(outcome)
-        new_ids = [*outcome.accepted_ids, outcome.bonus_token_id]
-        if self._context is not None:
-            self._context.observe(new_ids)
+    def _commit(self, outcome: Outcome) -> Kept:
+        """Keeps the accepted rows."""
+        needed = self._session is not None and self._method.needs.logits
+        logits = self._runner.logits(len(outcome.token_ids)) if needed else None
+        ids, features = self._runner.commit(outcome)
+        return Kept([*outcome.accepted_ids, outcome.bonus_token_id], ids, features, outcome, logits)
+
+    def _observe(self, kept: Kept) -> float:
+        """Tells the drafter what was committed; returns the milliseconds that took, which are drafting's."""
+        start = time.perf_counter()
         if self._session is not None:
-            self._session.extend(ids, features)
+            self._session.observe(kept)
+        return 1000 * (time.perf_counter() - start)
+
+    def _cut(self, new_ids: list[int]) -> list[int]:
+        """What of the new tokens belongs to the answer: up to a stop token, or to the limit."""
         committed_ids = new_ids[: self._limit - self._committed]
         stops = [index for index, token_id in enumerate(committed_ids) if token_id in self._target.stop_ids]
         if stops:
@@ -213,34 +264,13 @@ class Stream:
             return "eos"
         return self._limit_reason if self._committed >= self._limit else None
 
-    def _plan(self, outcome: Outcome, choice: Choice | None, reread: bool) -> Plan:
+    def _plan(self, outcome: Outcome, choice: TreeChoice | None, note: str | None, reread: bool) -> Plan:
         nodes, levels = len(outcome.token_ids), max(outcome.depths)
-        pause = getattr(self._session, "pause", None)
-        if pause is not None:
-            return Plan(levels=levels, nodes=nodes, why=pause, reread=reread)
-        if choice is not None:
+        if choice is not None and (note is None or nodes > 1):
             return Plan(levels, nodes, choice.why, choice.expected_tokens, choice.expected_ms, choice.curve, reread)
-        candidates = "1 candidate" if nodes == 2 else f"{nodes - 1} candidates"
-        over = f"{candidates} over {levels} level{'s' if levels != 1 else ''}"
-        if self._root_only:
-            why = "Plain decoding: one token is checked at a time."
-        elif self._chain_only:
-            why = f"Copied from an earlier place: {candidates}." if nodes > 1 else "Nothing to copy from at this place."
-        else:
-            why = f"Fixed tree: {over}."
-        return Plan(levels=levels, nodes=nodes, why=why, reread=reread)
-
-
-def _settings(values: SamplingParams | TreeConfig) -> dict:
-    return {name: getattr(values, name) for name in values.__dataclass_fields__}
-
-
-def _versions() -> dict:
-    from jakiro import __version__
-
-    return {
-        "jakiro": __version__,
-        "torch": str(torch.__version__),
-        "transformers": version("transformers"),
-        "python": platform.python_version(),
-    }
+        if note is None and self._session is None:
+            note = "Plain decoding: one token is checked at a time."
+        elif note is None:
+            candidates = "1 candidate" if nodes == 2 else f"{nodes - 1} candidates"
+            note = f"Fixed tree: {candidates} over {levels} level{'s' if levels != 1 else ''}."
+        return Plan(levels=levels, nodes=nodes, why=note, reread=reread)

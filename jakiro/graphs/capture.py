@@ -85,7 +85,7 @@ class GraphedPass:
 
 
 class PassBook:
-    """The passes of one set of buffers, each kept under its function and arguments."""
+    """The passes of one set of buffers, each kept under its function, whose method it is, and its arguments."""
 
     def __init__(self, graphs: Graphs) -> None:
         self._graphs = graphs
@@ -93,7 +93,7 @@ class PassBook:
 
     def get(self, function: Callable[..., None], *arguments) -> GraphedPass:
         """The pass that calls the function with these arguments, plain values that no step changes."""
-        key = (function.__qualname__, *arguments)
+        key = (getattr(function, "__self__", None), function.__qualname__, *arguments)
         if key not in self._passes:
             self._passes[key] = GraphedPass(self._graphs, partial(function, *arguments))
         return self._passes[key]

@@ -1,11 +1,11 @@
 """Lanes: buffers of fixed address for one answer at a time, and every pass over them as a unit that can be captured.
 
-What a step does is what `SlicedPasses` does, by the same functions; only shapes are padded to row buckets and column
+What a step does is what `SlicedRunner` does, by the same functions; only shapes are padded to row buckets and column
 steps, and lengths, seed and temperature lie on the device. A generator keeps its lanes, an answer borrows one.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -14,15 +14,14 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.sampling import PREFIX_LENGTH, DeviceSampling, adds_whole_rows
 from jakiro.core.tree import DraftTree
-from jakiro.core.verify import Outcome, pack, unpack, verify
-from jakiro.drafting.base import Drafter, DraftSession, HeadDrafter
-from jakiro.drafting.candidates import Chain, chain_tree
-from jakiro.drafting.limited import LimitedDrafter
+from jakiro.core.verify import Outcome, pack, packed_size, unpack, verify
+from jakiro.drafting.base import Capturable, Drafter, DraftSession, HeadEvidence, NeededPasses, Prompt, Proposal
+from jakiro.drafting.candidates import MAX_CHAIN, Chain
 from jakiro.graphs.cache import SMALLEST_COLUMNS, StaticRowCache, columns_for
-from jakiro.graphs.capture import GraphedPass, Graphs, PassBook
+from jakiro.graphs.capture import Graphs, PassBook
 from jakiro.graphs.drafter import DraftSurroundings, StaticHeadDrafter, tree_shapes
-from jakiro.graphs.tree import MAX_BUCKETS, MAX_LEVELS, StaticTree
-from jakiro.methods.prompt_lookup import MAX_CHAIN
+from jakiro.graphs.tree import MAX_LEVELS, MAX_SIZES, Layout, StaticTree
+from jakiro.heads.jakiro import JakiroHead
 from jakiro.target.model import TargetModel
 
 
@@ -50,22 +49,19 @@ class Room:
 
 
 class Lane:
-    """One answer's device side at fixed addresses; see `Passes` for what its methods promise.
+    """One answer's device side at fixed addresses; see `Runner` for what its methods promise.
+
+    It is also the `FixedBuffers` of its drafters: one that has a form at fixed addresses drafts in it, any other one
+    as it is.
 
     Args:
         target: one that runs lean, with passes in row buckets.
-        drafter: a head's drafter also drafts at fixed addresses, any other one as it is.
         smallest_columns: of attention, see `columns_for`.
     """
 
     @torch.inference_mode()
     def __init__(
-        self,
-        target: TargetModel,
-        drafter: Drafter | None,
-        graphs: Graphs,
-        room: Room,
-        smallest_columns: int = SMALLEST_COLUMNS,
+        self, target: TargetModel, graphs: Graphs, room: Room, smallest_columns: int = SMALLEST_COLUMNS
     ) -> None:
         self.target, self.room, self.smallest_columns = target, room, smallest_columns
         self.device = device = target.device
@@ -74,17 +70,14 @@ class Lane:
             target.lean.cache_shape, columns_for(room.tokens + widest, smallest_columns), target.cache_dtype, device
         )
         self.rows = self.cache.sliced()
-        head_drafter = _head_drafter(drafter)
-        num_experts = head_drafter.head.config.num_experts if head_drafter else 0
-        self.tree = StaticTree(widest, num_experts, device)
+        self.tree = StaticTree(widest, device)
         self.features = torch.zeros((widest, target.feature_size), dtype=target.dtype, device=device)
         logits_dtype = target.logits(self.features[:1, : target.hidden_size]).dtype
-        self.logits = torch.zeros((widest, target.vocab_size), dtype=logits_dtype, device=device)
+        self.scored = torch.zeros((widest, target.vocab_size), dtype=logits_dtype, device=device)
         self.masks: dict[int, Tensor] = {}
         self.choices = torch.zeros(widest, dtype=torch.int64, device=device)
         self.on_path = torch.zeros(widest, dtype=torch.bool, device=device)
         self.end = torch.zeros((), dtype=torch.int64, device=device)
-        self.packed = torch.zeros(self._packed_size(widest), dtype=torch.float64, device=device)
         self.root = torch.zeros(1, dtype=torch.int64, device=device)
         self.new_ids = torch.zeros(MAX_LEVELS + 1, dtype=torch.int64, device=device)
         self.new_features = torch.zeros((MAX_LEVELS + 1, target.feature_size), dtype=target.dtype, device=device)
@@ -97,72 +90,103 @@ class Lane:
         self._on_cuda = device.type == "cuda"
         self._staged_ids = torch.zeros(MAX_CHAIN, dtype=torch.int64, device="cpu", pin_memory=self._on_cuda)
         self._staged_estimates = torch.zeros(MAX_CHAIN, device="cpu", pin_memory=self._on_cuda)
+        self._packed: dict[Layout, Tensor] = {}
+        self._host: dict[Layout, Tensor] = {}
         if self._on_cuda:
-            self._host = torch.zeros(self.packed.shape, dtype=torch.float64, device="cpu", pin_memory=True)
             self._copied = torch.cuda.Event()
         self.passes = PassBook(graphs)
-        self.drafter = drafter
-        self._static_drafter: StaticHeadDrafter | None = None
-        if head_drafter is not None:
-            around = DraftSurroundings(
-                self.tree,
-                self.noise,
-                self.temperature,
-                self.chain_ids,
-                self.chain_log_estimates,
-                target.row_bucket,
-                smallest_columns,
+        self._around = DraftSurroundings(
+            self.tree,
+            self.noise,
+            self.temperature,
+            self.chain_ids,
+            self.chain_log_estimates,
+            target.row_bucket,
+            smallest_columns,
+        )
+        self._heads: dict[JakiroHead, StaticHeadDrafter] = {}
+        self._fixed: dict[Drafter, Drafter | None] = {}
+
+    def head_drafter(self, head: JakiroHead, evidence: HeadEvidence, like: Drafter) -> StaticHeadDrafter:
+        if head not in self._heads:
+            self._heads[head] = StaticHeadDrafter(
+                head, evidence, like, self._around, self.passes, self.room.tokens, self.room.draft_rows
             )
-            self._static_drafter = StaticHeadDrafter(
-                head_drafter.head, around, self.passes, room.tokens, room.draft_rows
-            )
-            limited = isinstance(drafter, LimitedDrafter)
-            self.drafter = replace(drafter, drafter=self._static_drafter) if limited else self._static_drafter
+        return self._heads[head]
+
+    def chain(self, token_ids: Sequence[int], log_estimates: Sequence[float], proposer: int) -> Chain:
+        length = len(token_ids)
+        self._staged_ids.fill_(-1)
+        self._staged_estimates.fill_(-torch.inf)
+        self._staged_ids[:length] = torch.tensor(token_ids, device="cpu")
+        self._staged_estimates[:length] = torch.tensor(log_estimates, device="cpu")
+        self.chain_ids.copy_(self._staged_ids, non_blocking=True)
+        self.chain_log_estimates.copy_(self._staged_estimates, non_blocking=True)
+        return Chain(self.chain_ids[:length], self.chain_log_estimates[:length], proposer)
+
+    @torch.inference_mode()
+    def fixed(self, drafter: Drafter) -> Drafter | None:
+        """A drafter's form at this lane's addresses, None where it has none."""
+        if drafter not in self._fixed:
+            self._fixed[drafter] = drafter.fixed(self)
+        return self._fixed[drafter]
 
     def needed(
-        self, sampling: SamplingParams, tree: TreeConfig, buckets: tuple[int, ...], first: int, last: int
-    ) -> Iterator[GraphedPass]:
+        self,
+        drafter: Drafter,
+        sampling: SamplingParams,
+        tree: TreeConfig,
+        sizes: tuple[int, ...],
+        first: int,
+        last: int,
+    ) -> Iterator[Capturable]:
         """The passes of an answer whose committed rows go from `first` to `last`.
 
         Args:
-            buckets: the sizes that a tree chooses from; empty for a fixed tree.
+            sizes: those that a tree chooses from; empty for a fixed tree.
         """
-        plain, bound = self.target.row_bucket(1), _depth_bound(tree)
-        sizes = {plain}
+        plain, bound, layout = self.target.row_bucket(1), _depth_bound(tree), _layout(drafter, tree)
+        row_counts = {plain}
         if not tree.root_only:
-            sizes |= {self.target.row_bucket(nodes) for nodes in buckets or (tree.nodes,)}
-        if tree.context:
-            sizes.add(self.target.row_bucket(MAX_CHAIN + 1))
-        yield self.passes.get(self.write_root, plain)
-        if self._keeps_noise(sampling, tree):
+            row_counts |= {self.target.row_bucket(nodes) for nodes in sizes or (tree.nodes,)}
+            if drafter.chains:
+                row_counts.add(self.target.row_bucket(MAX_CHAIN + 1))
+        yield self.passes.get(self.write_root, plain, layout)
+        if self._keeps_noise(drafter, sampling, tree):
             yield self.passes.get(self.write_noise, bound + 1)
-        for rows in sorted(sizes):
+        for rows in sorted(row_counts):
             columns, most = self._columns(first, rows), self._columns(last, rows)
             while columns <= most:
                 yield self.passes.get(self.score_rows, rows, columns)
                 columns *= 2
-            yield self.passes.get(self.verify_rows, rows, bound, *_regime(sampling), PREFIX_LENGTH)
+            yield self.passes.get(self.verify_rows, rows, bound, layout, *_regime(sampling), PREFIX_LENGTH)
             yield self.passes.get(self.commit_rows, rows, bound)
-        if self._static_drafter is not None and not tree.root_only:
-            shapes = tree_shapes(tree, buckets)
-            yield from self._static_drafter.needed(shapes, sampling.greedy, buckets, first, last)
+        fixed = self.fixed(drafter)
+        if fixed is not None and not tree.root_only:
+            yield from fixed.passes(NeededPasses(tree_shapes(tree, sizes), sizes, sampling.greedy, first, last))
 
     @torch.inference_mode()
     def open(
         self,
+        drafter: Drafter,
         sampling: SamplingParams,
         tree: TreeConfig,
-        buckets: tuple[int, ...] = (),
+        sizes: tuple[int, ...] = (),
         first: int = 1,
         last: int = 1,
         captured: Callable[[], None] = lambda: None,
     ) -> "Lane":
         """Makes ready for an answer: captures what is not captured yet, while nothing in the buffers matters."""
-        self.sampling, self._bound, self._with_noise = sampling, _depth_bound(tree), self._keeps_noise(sampling, tree)
+        self.sampling, self._bound, self._layout = sampling, _depth_bound(tree), _layout(drafter, tree)
+        self._with_noise = self._keeps_noise(drafter, sampling, tree)
+        self._foreign = self.fixed(drafter) is None
+        self._buffers_for(self._layout)
         self.seed.fill_(sampling.seed)
         self.temperature.fill_(sampling.temperature or 1.0)
         self.cache.length.fill_(1)
-        for each in self.needed(sampling, tree, buckets, first, last):
+        # Warm-ups run with what lies here: a deeper tree of another answer would not fit this one's bound
+        self.tree.write(DraftTree.root_only(self.root), self.tree.rows, ())
+        for each in self.needed(drafter, sampling, tree, sizes, first, last):
             each.prepare()
             captured()
         self._length = 0
@@ -180,35 +204,20 @@ class Lane:
         self.root.copy_(root)
         self._enter_step()
 
-    def session(self, prompt_ids: Tensor, features: Tensor) -> DraftSession:
-        ids = torch.cat([prompt_ids, self.root])
-        return self.drafter.start(ids, features, self.sampling, KeyedNoise(self.sampling.seed))
+    def session(self, drafter: Drafter, prompt: Prompt) -> DraftSession:
+        return (self.fixed(drafter) or drafter).start(prompt, self.sampling, KeyedNoise(self.sampling.seed))
 
     def root_tree(self) -> DraftTree:
-        self.passes.get(self.write_root, self.target.row_bucket(1))()
-        self._placed = self.tree.shown(1, 0, (0, 0), 0)
+        self.passes.get(self.write_root, self.target.row_bucket(1), self._layout)()
+        self._placed = self.tree.first(1, 0, self._layout)
         return self._placed
-
-    def chain(self, token_ids: Sequence[int], log_estimates: Sequence[float]) -> Chain:
-        length = len(token_ids)
-        self._staged_ids.fill_(-1)
-        self._staged_estimates.fill_(-torch.inf)
-        self._staged_ids[:length] = torch.tensor(token_ids, device="cpu")
-        self._staged_estimates[:length] = torch.tensor(log_estimates, device="cpu")
-        self.chain_ids.copy_(self._staged_ids, non_blocking=True)
-        self.chain_log_estimates.copy_(self._staged_estimates, non_blocking=True)
-        return Chain(self.chain_ids[:length], self.chain_log_estimates[:length])
-
-    def chain_tree(self, chain: Chain) -> DraftTree:
-        return chain_tree(self.root, chain)
 
     @torch.inference_mode()
     def place(self, tree: DraftTree) -> DraftTree:
         if tree is self._placed or tree.token_ids.data_ptr() == self.tree.first_address:
             return tree
-        self.tree.write(tree, self.target.row_bucket(tree.num_nodes))
-        nodes, experts = tree.router_weights.shape
-        self._placed = self.tree.shown(nodes, experts, tuple(tree.expected.shape), tree.max_depth)
+        self.tree.write(tree, self.target.row_bucket(tree.num_nodes), self._layout)
+        self._placed = self.tree.first(tree.num_nodes, tree.max_depth, self._layout)
         return self._placed
 
     @torch.inference_mode()
@@ -217,15 +226,24 @@ class Lane:
         self.passes.get(self.score_rows, rows, self._columns(self._length, rows))()
 
     @torch.inference_mode()
-    def read(self, tree: DraftTree, whole_vocabulary: bool = False) -> Outcome:
-        rows, bound, regime = self.target.row_bucket(tree.num_nodes), self._bound, _regime(self.sampling)
+    def read(self, proposal: Proposal, whole_vocabulary: bool = False) -> Outcome:
+        nodes, levels = proposal.tree.num_nodes, proposal.tree.max_depth
+        rows, regime = self.target.row_bucket(nodes), _regime(self.sampling)
+        forecast_shape = (0, 0)
+        if proposal.forecast is not None:
+            forecast_shape = tuple(proposal.forecast.shape)
+            if proposal.forecast.data_ptr() != self.tree.forecast.data_ptr():
+                self.tree.forecast[: forecast_shape[0], : forecast_shape[1]].copy_(proposal.forecast)
         if whole_vocabulary:
-            self.verify_rows(rows, bound, *regime, self.target.vocab_size)
+            self.verify_rows(rows, self._bound, self._layout, *regime, self.target.vocab_size)
         else:
-            self.passes.get(self.verify_rows, rows, bound, *regime, PREFIX_LENGTH)()
-        values = self._to_host(self._packed_size(rows))
+            self.passes.get(self.verify_rows, rows, self._bound, self._layout, *regime, PREFIX_LENGTH)()
         self._read_rows = rows
-        return unpack(values, tree, rows, self.tree.num_experts, MAX_BUCKETS)
+        placed = self.tree.first(nodes, levels, self._layout)
+        return unpack(self._to_host(rows), placed, forecast_shape, rows, (MAX_LEVELS, MAX_SIZES))
+
+    def logits(self, num_nodes: int) -> Tensor:
+        return self.scored[:num_nodes]
 
     @torch.inference_mode()
     def commit(self, outcome: Outcome) -> tuple[Tensor, Tensor]:
@@ -235,34 +253,35 @@ class Lane:
         self._enter_step()
         ids, features = self.new_ids[:count], self.new_features[:count]
         # A drafter that is not the lane's own may keep what it is given beyond the next commit.
-        foreign = self._static_drafter is None and self.drafter is not None
-        return (ids.clone(), features.clone()) if foreign else (ids, features)
+        return (ids.clone(), features.clone()) if self._foreign else (ids, features)
 
-    def write_root(self, rows: int) -> None:
+    def write_root(self, rows: int, layout: Layout) -> None:
         """Pass: the tree that is only its root."""
-        self.tree.write(DraftTree.root_only(self.root), rows)
+        self.tree.write(DraftTree.root_only(self.root), rows, layout)
 
     def write_noise(self, count: int) -> None:
-        """Pass: the target's noise at the `count` positions behind the root."""
+        """Pass: the target's noise at the `count` positions after the root."""
         positions = self.cache.length + 1 + torch.arange(count, device=self.device)
         self.noise[:count].copy_(KeyedNoise(self.seed).at(positions[:, None], self.vocabulary))
 
     def score_rows(self, rows: int, columns: int) -> None:
         """Pass: the target over `rows` nodes."""
-        tree = self.tree.padded(rows, min(rows - 1, MAX_LEVELS))
+        tree = self.tree.first(rows, min(rows - 1, MAX_LEVELS), ())
         scores = self.target.score(tree, self.cache.behind(rows, columns))
-        self.logits[:rows].copy_(scores.logits)
+        self.scored[:rows].copy_(scores.logits)
         self.features[:rows].copy_(scores.features)
         self._mask(rows).copy_(scores.mask)
 
-    def verify_rows(self, rows: int, bound: int, greedy: bool, top_p: float, top_k: int, prefix_length: int) -> None:
+    def verify_rows(
+        self, rows: int, bound: int, layout: Layout, greedy: bool, top_p: float, top_k: int, prefix_length: int
+    ) -> None:
         """Pass: the target's choices, the accepted path, and all the caller sees in one tensor."""
-        tree = self.tree.padded(rows, min(rows - 1, bound))
+        tree = self.tree.first(rows, min(rows - 1, bound), layout)
         held = DeviceSampling(greedy, self.temperature, top_p, top_k)
         verification = verify(
             tree,
             self._mask(rows),
-            self.logits[:rows],
+            self.scored[:rows],
             held,
             KeyedNoise(self.seed),
             self.cache.length,
@@ -272,14 +291,15 @@ class Lane:
         self.choices[:rows].copy_(verification.choices)
         self.on_path[:rows].copy_(verification.on_path)
         self.end.copy_(verification.end)
-        self.packed[: self._packed_size(rows)].copy_(pack(tree, verification))
+        values = pack(tree, verification, self.tree.forecast)
+        self._packed[layout][: values.shape[0]].copy_(values)
 
     def commit_rows(self, rows: int, bound: int) -> None:
         """Pass: moves the accepted rows together and takes out new tokens and their features."""
         count = min(bound + 1, rows)
         places = torch.arange(rows, device=self.device)
         path = torch.where(self.on_path[:rows], places, rows).sort().values[:count]
-        # Behind the path every row stays where it is.
+        # After the path every row stays where it is.
         path = torch.where(path < rows, path, places[:count])
         if count > 1:
             self.cache.gather(path)
@@ -292,14 +312,26 @@ class Lane:
         if self._with_noise:
             self.passes.get(self.write_noise, self._bound + 1)()
 
-    def _to_host(self, size: int) -> list[float]:
+    def _buffers_for(self, layout: Layout) -> None:
+        """Makes room for what a step's one copy brings to the host, where there is none for such evidence yet."""
+        if layout in self._packed:
+            return
+        self.tree.evidence(layout)
+        size = _packed_size(self.tree.rows, layout)
+        self._packed[layout] = torch.zeros(size, dtype=torch.float64, device=self.device)
+        if self._on_cuda:
+            self._host[layout] = torch.zeros(size, dtype=torch.float64, device="cpu", pin_memory=True)
+
+    def _to_host(self, rows: int) -> list[float]:
         """The step's one device-to-host copy."""
+        packed = self._packed[self._layout][: _packed_size(rows, self._layout)]
         if not self._on_cuda:
-            return self.packed[:size].tolist()
-        self._host[:size].copy_(self.packed[:size], non_blocking=True)
+            return packed.tolist()
+        host = self._host[self._layout][: packed.shape[0]]
+        host.copy_(packed, non_blocking=True)
         self._copied.record(torch.cuda.current_stream(self.device))
         self._copied.synchronize()
-        return self._host[:size].tolist()
+        return host.tolist()
 
     def _mask(self, rows: int) -> Tensor:
         if rows not in self.masks:
@@ -309,17 +341,14 @@ class Lane:
     def _columns(self, length: int, rows: int) -> int:
         return columns_for(length + rows, self.smallest_columns)
 
-    def _packed_size(self, rows: int) -> int:
-        return rows * (14 + 2 * self.tree.num_experts) + MAX_LEVELS * MAX_BUCKETS + 2
-
-    def _keeps_noise(self, sampling: SamplingParams, tree: TreeConfig) -> bool:
-        """Whether noise over the whole vocabulary is looked at: by the target, or by a head that ranks with it."""
-        ranked = tree.shared_noise and not tree.root_only and self._static_drafter is not None
+    def _keeps_noise(self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig) -> bool:
+        """Whether noise over the whole vocabulary is looked at: by the target, or by a drafter that ranks with it."""
+        ranked = tree.shared_noise and not tree.root_only and self.fixed(drafter) is not None
         return adds_whole_rows(sampling) or (ranked and not sampling.greedy)
 
 
 class _KeptNoise:
-    """`NoiseRows` over a lane's noise, which always begins at the position behind the root."""
+    """`NoiseRows` over a lane's noise, which always begins at the position after the root."""
 
     def __init__(self, noise: Tensor) -> None:
         self._noise = noise
@@ -337,11 +366,13 @@ def _depth_bound(tree: TreeConfig) -> int:
     """Levels that passes reckon with: none, as many as automatic trees have, or all there may be."""
     if tree.root_only:
         return 0
-    deepest = max(tree.depth, MAX_CHAIN if tree.context else 0)
-    return MAX_CHAIN if deepest <= MAX_CHAIN else MAX_LEVELS
+    return MAX_CHAIN if tree.depth <= MAX_CHAIN else MAX_LEVELS
 
 
-def _head_drafter(drafter: Drafter | None) -> HeadDrafter | None:
-    """The head's drafter, within limits or not; None for any other one."""
-    inner = drafter.drafter if isinstance(drafter, LimitedDrafter) else drafter
-    return inner if isinstance(inner, HeadDrafter) else None
+def _layout(drafter: Drafter, tree: TreeConfig) -> Layout:
+    """The evidence that an answer's trees hold."""
+    return () if tree.root_only else drafter.evidence
+
+
+def _packed_size(rows: int, layout: Layout) -> int:
+    return packed_size(rows, sum(width for _, width in layout), MAX_LEVELS * MAX_SIZES)

@@ -1,7 +1,7 @@
 """The lanes of one generator: borrowed by answers, made larger when an answer needs more, captured at load."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -19,7 +19,7 @@ START_DRAFT_ROWS = 64
 
 
 class Lanes:
-    """Lanes over one target and one drafter.
+    """Lanes over one target, for all methods.
 
     Args:
         target: one that runs lean.
@@ -31,12 +31,11 @@ class Lanes:
     def __init__(
         self,
         target: TargetModel,
-        drafter: Drafter | None,
         graphs: bool,
         smallest_columns: int = SMALLEST_COLUMNS,
         start_tokens: int = START_TOKENS,
     ) -> None:
-        self.target, self.drafter, self.smallest_columns = target, drafter, smallest_columns
+        self.target, self.smallest_columns = target, smallest_columns
         self.graphs = Graphs(target.device, graphs)
         self._room = Room(min(start_tokens, target.max_positions + 1), ROW_BUCKETS[-1], START_DRAFT_ROWS)
         self._free: list[Lane] = []
@@ -47,7 +46,7 @@ class Lanes:
     def for_target(self, target: TargetModel) -> "Lanes":
         """Lanes of the same kind for the same weights under other numerics; their passes are captured anew."""
         wanted = self.graphs.enabled or self.graphs.failure is not None
-        return Lanes(target, self.drafter, wanted, self.smallest_columns, self._room.tokens)
+        return Lanes(target, wanted, self.smallest_columns, self._room.tokens)
 
     @property
     def tree_sizes(self) -> tuple[int, ...]:
@@ -55,28 +54,38 @@ class Lanes:
         return tuple(nodes for nodes in self.target.row_buckets if nodes > 1)
 
     def borrow(
-        self, sampling: SamplingParams, tree: TreeConfig, buckets: tuple[int, ...], num_prompt_tokens: int, limit: int
+        self,
+        drafter: Drafter,
+        sampling: SamplingParams,
+        tree: TreeConfig,
+        sizes: tuple[int, ...],
+        num_prompt_tokens: int,
+        limit: int,
     ) -> tuple[Lane, Callable[[], None]]:
         """A lane for one answer, ready, and what gives it back; calling that twice does nothing more.
 
         Args:
-            buckets: the sizes that a tree chooses from; empty for a fixed tree.
+            sizes: those that a tree chooses from; empty for a fixed tree.
             limit: tokens the answer may have.
         """
         tokens = num_prompt_tokens + limit
-        lane = self._take(Room(tokens, max(tree.nodes, *buckets, 1), tree.depth * tree.width))
-        lane.open(sampling, tree, buckets, num_prompt_tokens, tokens)
+        lane = self._take(Room(tokens, max(tree.nodes, *sizes, 1), tree.depth * tree.width))
+        lane.open(drafter, sampling, tree, sizes, num_prompt_tokens, tokens)
         return lane, partial(self._give_back, lane)
 
-    def prepare(self, progress: Callable[[int, int], None] | None = None) -> None:
+    def prepare(self, drafters: Sequence[Drafter], progress: Callable[[int, int], None] | None = None) -> None:
         """Makes the first lane and captures what answers usually need.
 
         Args:
+            drafters: plain decoding's, and those that answers usually ask for.
             progress: called with passes done and passes in all.
         """
         lane = self._take(self._room)
-        trees = [(ROOT_ONLY, ())] + ([(AUTOMATIC_TREE, self.tree_sizes)] if self.drafter is not None else [])
-        wanted = [(sampling, *tree) for sampling in (SamplingParams(), SamplingParams(1.0)) for tree in trees]
+        wanted = [
+            (drafter, sampling, *((AUTOMATIC_TREE, self.tree_sizes) if drafter.proposers else (ROOT_ONLY, ())))
+            for sampling in (SamplingParams(), SamplingParams(1.0))
+            for drafter in drafters
+        ]
         span = (1, self._room.tokens)
         total = sum(1 for plan in wanted for _ in lane.needed(*plan, *span))
         done = 0
@@ -113,7 +122,7 @@ class Lanes:
             self._room = self._room.joined(room)
             self._drop(self._free)
             before = self._bytes_in_use()
-            lane = Lane(self.target, self.drafter, self.graphs, self._room, self.smallest_columns)
+            lane = Lane(self.target, self.graphs, self._room, self.smallest_columns)
             self.num_bytes = max(self.num_bytes + self._bytes_in_use() - before, 0)
             return lane
 

@@ -1,12 +1,11 @@
 """Draft heads on disk: config.json, float16 safetensors, and a loader that names what does not fit.
 
 Tensor names are those of the official checkpoints; the target's embedding and output rows are never stored. Foreign
-checkpoints come in through `official.py`; whether a head belongs to a target is asked here, from the configs alone.
+checkpoints come in through `foreign.py`; whether a head belongs to a target is asked here, from the configs alone.
 """
 
 import hashlib
 import json
-import os
 import pickle
 from pathlib import Path
 
@@ -14,9 +13,10 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from jakiro.config import DraftConfig
+from jakiro.heads.config import DraftConfig
 from jakiro.heads.foreign import from_official, rope_of
 from jakiro.heads.jakiro import JakiroHead
+from jakiro.system import atomic_file, write_atomically
 from jakiro.target.features import check_feature_layers
 
 WEIGHTS_NAME = "head.safetensors"
@@ -30,14 +30,9 @@ def save_head(head: JakiroHead, folder: Path) -> None:
         name: (tensor.to(torch.int32) if name == "draft_token_ids" else tensor.to(torch.float16)).contiguous().cpu()
         for name, tensor in head.state_dict().items()
     }
-    partial = folder.with_name(folder.name + ".partial")
-    partial.mkdir(parents=True, exist_ok=True)
-    write_tensors(tensors, partial / WEIGHTS_NAME)
-    (partial / CONFIG_NAME).write_text(json.dumps(head.config.to_dict(), indent=2) + "\n")
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in (WEIGHTS_NAME, CONFIG_NAME):
-        os.replace(partial / name, folder / name)
-    partial.rmdir()
+    with atomic_file(folder / WEIGHTS_NAME) as unfinished:
+        write_tensors(tensors, unfinished)
+    write_atomically(folder / CONFIG_NAME, json.dumps(head.config.to_dict(), indent=2) + "\n")
 
 
 def write_tensors(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:

@@ -1,31 +1,16 @@
 """A draft head's layer as one call of the compiled functions."""
 
 import ctypes
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from jakiro.heads.layers import HeadCache, HeadLayer
+from jakiro.heads.layers import HeadCache, HeadLayer, HeadOutput, joined
 from jakiro.kernels.compiled.library import Head, HeadPass, Matrix, library
 from jakiro.kernels.compiled.linear import NativeLinear, largest_exponent, lossless_exponent
 from jakiro.kernels.rotary import AngleTable
 
 _MOST_ROWS = 64
-
-
-class NativeOutput(NamedTuple):
-    """One pass: the stream before the experts, their outputs (experts first), and what the router makes of both.
-
-    Contrastive features and weights, + for the stronger expert and − for the weaker, are None without the branch.
-    """
-
-    residual: Tensor
-    expert_outputs: Tensor
-    features: Tensor
-    contrastive: Tensor | None
-    router_weights: Tensor
-    contrastive_weights: Tensor | None
 
 
 class NativeHeadLayer(nn.Module):
@@ -53,14 +38,15 @@ class NativeHeadLayer(nn.Module):
         if deeper is not None:
             # Rows of the target's, read by both projections at once
             self.wide_projection = pack(torch.cat([projection.weight, deeper.weight], dim=1), projection.bias)
-        self.query_key_value = pack(_joined([attention.q_proj, attention.k_proj, attention.v_proj]))
+        self.query_key_value = pack(joined([attention.q_proj, attention.k_proj, attention.v_proj]))
         self.output, self.router = pack(attention.o_proj.weight), pack(mixture.gate.weight)
         experts = [list(expert.children()) for expert in mixture.experts]
-        self.read = nn.ModuleList(pack(_joined(linears[:-1])) for linears in experts)
+        self.read = nn.ModuleList(pack(joined(linears[:-1])) for linears in experts)
         self.write = nn.ModuleList(pack(linears[-1].weight) for linears in experts)
         self.heads, self.kv_heads, self.head_dim = attention.num_heads, attention.num_kv_heads, attention.head_dim
         self.hidden_size, self.inner_size = self.output.out_features, self.write[0].in_features
         self._matrices = [(Matrix * len(experts))(*(each.matrix for each in part)) for part in (self.read, self.write)]
+        self._summed, self._contrastive = len(experts[0]) == 3, self.router.out_features > len(experts)
         sizes = (self.hidden_size, self.inner_size, len(experts), self.heads, self.kv_heads, self.head_dim)
         self._structures = {
             wide: Head(
@@ -73,8 +59,8 @@ class NativeHeadLayer(nn.Module):
                 layer.post_attention_layernorm.variance_epsilon,
                 self.head_dim**-0.5,
                 *sizes,
-                len(experts[0]) == 3,
-                self.router.out_features > len(experts),
+                self._summed,
+                self._contrastive,
             )
             for wide, projection in ((False, self.projection), (True, self.wide_projection))
             if projection is not None
@@ -93,7 +79,7 @@ class NativeHeadLayer(nn.Module):
 
     def forward(
         self, embeddings: Tensor, features: Tensor, positions: Tensor, mask: Tensor | None, cache: HeadCache
-    ) -> NativeOutput:
+    ) -> HeadOutput:
         """As `JakiroHead.forward` takes them, for rows that `takes` takes."""
         rows, start = embeddings.shape[1], cache.extend(embeddings.shape[1])
         keys, values, last = cache.keys[0], cache.values[0], cache.length
@@ -112,20 +98,15 @@ class NativeHeadLayer(nn.Module):
         mask = mask.reshape(rows, start + rows).contiguous()
         read = (inputs, cos, sin, mask, keys, values, *buffers)
         library().jakiro_draft(
-            ctypes.byref(structure),
-            ctypes.byref(HeadPass(rows, start, keys.shape[1], *(each.data_ptr() for each in read))),
+            ctypes.byref(
+                HeadPass(ctypes.pointer(structure), rows, start, keys.shape[1], *(each.data_ptr() for each in read))
+            ),
             threads,
         )
+        stream, outputs = stream.view(1, rows, hidden), outputs.view(experts, 1, rows, hidden)
         weights, pair = router.view(1, rows, router_rows).split([experts, router_rows - experts], dim=-1)
-        return NativeOutput(
-            stream.view(1, rows, hidden),
-            outputs.view(experts, 1, rows, hidden),
-            mixed.view(1, rows, hidden),
-            contrast.view(1, rows, hidden) if router_rows > experts else None,
-            weights,
-            pair if router_rows > experts else None,
-        )
-
-
-def _joined(linears: list[nn.Linear]) -> Tensor:
-    return torch.cat([linear.weight.detach() for linear in linears])
+        if not self._summed:
+            return HeadOutput(stream + outputs, None, stream, outputs, weights, None)
+        if not self._contrastive:
+            return HeadOutput(mixed.view(1, rows, hidden), None, stream, outputs, weights, None)
+        return HeadOutput(mixed.view(1, rows, hidden), contrast.view(1, rows, hidden), stream, outputs, weights, pair)

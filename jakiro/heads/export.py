@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from jakiro.config import DraftConfig
 from jakiro.heads.checkpoint import CONFIG_NAME, WEIGHTS_NAME, load_head, save_head, write_tensors
+from jakiro.heads.config import DraftConfig
 from jakiro.heads.foreign import to_eagle
 from jakiro.heads.jakiro import JakiroHead
 

@@ -7,7 +7,7 @@ with `strict=False` and only prints what did not fit.
 
 from torch import Tensor
 
-from jakiro.config import DraftConfig
+from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import rotary_embedding
 
 _REQUIRED = ("hidden_size", "num_attention_heads", "vocab_size", "intermediate_size")
@@ -59,20 +59,20 @@ def from_official(values: dict, tensors: dict[str, Tensor]) -> tuple[DraftConfig
         head_dim=values.get("head_dim"),
         vocab_size=values["vocab_size"],
         # The official SwiGLU experts are square, whatever their config's intermediate_size says.
-        expert_intermediate_size=values["hidden_size"] if kind == "jakiro" else values["intermediate_size"],
-        fusion="decoupled" if kind == "jakiro*" else "summed",
-        num_experts=1 if kind == "eagle" else 2,
+        expert_intermediate_size=values["hidden_size"] if kind == "summed" else values["intermediate_size"],
+        fusion="decoupled" if kind == "decoupled" else "summed",
+        num_experts=1 if kind == "dense" else 2,
         fc_bias=values.get("bias", True),
         rms_norm_eps=values.get("rms_norm_eps", 1e-6),
         rope_parameters=rope_of(values),
         max_position_embeddings=values.get("max_position_embeddings", 2048),
     )
     tensors = _without_what_the_target_has(config, tensors)
-    return config, _as_one_expert(config, tensors) if kind == "eagle" else tensors
+    return config, _as_one_expert(config, tensors) if kind == "dense" else tensors
 
 
 def recognise(tensors: dict[str, Tensor]) -> str:
-    """ "jakiro", "jakiro*" or "eagle", by the names of the experts' tensors and the router's rows.
+    """ "summed" (Jakiro), "decoupled" (Jakiro*) or "dense" (EAGLE), by the names of the experts' tensors.
 
     Raises:
         ValueError: none of them.
@@ -86,9 +86,9 @@ def recognise(tensors: dict[str, Tensor]) -> str:
     swiglu = sum(name.endswith(("gate_proj.weight", "up_proj.weight", "down_proj.weight")) for name in experts)
     gelu = sum(name.endswith((".fc.weight", ".proj.weight")) for name in experts)
     if experts and swiglu != gelu:
-        return "jakiro" if swiglu > gelu else "jakiro*"
+        return "summed" if swiglu > gelu else "decoupled"
     if not experts and any(name.startswith("layers.0.mlp.") for name in tensors):
-        return "eagle"
+        return "dense"
     shown = ", ".join(sorted(tensors)[:4]) or "none"
     raise ValueError(
         f"These weights are no draft head that Jakiro knows (tensors: {shown}, …); expected a Jakiro, Jakiro*, EAGLE-1 "

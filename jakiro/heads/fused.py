@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from jakiro.heads.layers import HeadCache, HeadLayer
+from jakiro.heads.layers import HeadCache, HeadLayer, joined
 from jakiro.kernels.quantized import balanced
 from jakiro.kernels.rotary import AngleTable, turn
 
@@ -47,14 +47,14 @@ class LeanHeadLayer(nn.Module):
         if deeper is not None:
             joint = torch.cat([projection.weight, deeper.weight], dim=1).detach()
             self.wide_projection = packed(joint, projection.bias)
-        joint, self.stream_factors = balanced(_joined([attention.q_proj, attention.k_proj, attention.v_proj]))
+        joint, self.stream_factors = balanced(joined([attention.q_proj, attention.k_proj, attention.v_proj]))
         self.query_key_value = rounded(joint, None)
         self.output = rounded(attention.o_proj.weight, None)
         norm = layer.post_attention_layernorm
         self.eps = norm.variance_epsilon
         readers = [list(expert.children())[:-1] for expert in mixture.experts]
         self.gated = len(readers[0]) == 2
-        joint, factors = balanced(_joined([reader for each in readers for reader in each]))
+        joint, factors = balanced(joined([reader for each in readers for reader in each]))
         self.read, self.norm = rounded(joint, None), norm.weight.detach() * factors
         self.write = nn.ModuleList(rounded(list(expert.children())[-1].weight, None) for expert in mixture.experts)
         self.gate = mixture.gate.weight.detach() / factors
@@ -92,7 +92,3 @@ class LeanHeadLayer(nn.Module):
             queries, keys, values, attn_mask=mask, is_causal=mask is None, enable_gqa=True
         )
         return attended.transpose(1, 2).flatten(2)
-
-
-def _joined(linears: list[nn.Linear]) -> Tensor:
-    return torch.cat([linear.weight.detach() for linear in linears])

@@ -5,15 +5,14 @@ position further. Verification and the growing of trees live elsewhere. Jakiro, 
 """
 
 from functools import reduce
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from jakiro.config import DraftConfig
 from jakiro.heads.compiled import NativeHeadLayer
+from jakiro.heads.config import DraftConfig
 from jakiro.heads.fused import LeanHeadLayer
-from jakiro.heads.layers import HeadCache, HeadLayer, rotary_embedding
+from jakiro.heads.layers import HeadCache, HeadLayer, HeadOutput, rotary_embedding
 from jakiro.kernels.linear import native_works, packed_linear, packing_works
 from jakiro.kernels.quantized import QuantizedLinear, quantizing_works
 from jakiro.kernels.rotary import changes_with_length
@@ -30,26 +29,6 @@ def known_precision(name: str) -> str:
     if name not in PRECISIONS:
         raise ValueError(f"Draft precision must be one of {', '.join(PRECISIONS)}; you gave {name!r}.")
     return name
-
-
-class HeadOutput(NamedTuple):
-    """One pass of the head over rows.
-
-    Attributes:
-        features: main features; (…, hidden) for summed fusion, (experts, …, hidden) for decoupled.
-        contrastive: (…, hidden) features one position further, None without a contrastive branch.
-        residual: (…, hidden), the stream x before the experts.
-        expert_outputs: (experts, …, hidden), y_e without their weights.
-        router_weights: (…, experts) after softmax.
-        contrastive_weights: (…, 2) signed: + for the stronger expert, − for the weaker; None without the branch.
-    """
-
-    features: Tensor
-    contrastive: Tensor | None
-    residual: Tensor
-    expert_outputs: Tensor
-    router_weights: Tensor
-    contrastive_weights: Tensor | None
 
 
 class JakiroHead(nn.Module):
@@ -150,12 +129,7 @@ class JakiroHead(nn.Module):
             cache: rows before these, extended in place.
         """
         if self._native is not None and self._native.takes(embeddings, cache):
-            found = self._native(embeddings, features, positions, mask, cache)
-            residual, expert_outputs, weights = found.residual, found.expert_outputs, found.router_weights
-            if self.config.fusion == "decoupled":
-                return HeadOutput(residual + expert_outputs, None, residual, expert_outputs, weights, None)
-            mixed = (found.features, found.contrastive)
-            return HeadOutput(*mixed, residual, expert_outputs, weights, found.contrastive_weights)
+            return self._native(embeddings, features, positions, mask, cache)
         if self._lean is not None:
             residual, expert_outputs, router_logits = self._lean(embeddings, features, positions, mask, cache)
         else:

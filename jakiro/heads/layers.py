@@ -3,13 +3,35 @@
 Tensor names below are those of the official Jakiro checkpoints, so that a state dict needs no renaming.
 """
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, LlamaRotaryEmbedding, apply_rotary_pos_emb
 
-from jakiro.config import DraftConfig
+from jakiro.heads.config import DraftConfig
+
+
+class HeadOutput(NamedTuple):
+    """One pass of the head over rows.
+
+    Attributes:
+        features: main features; (…, hidden) for summed fusion, (experts, …, hidden) for decoupled.
+        contrastive: (…, hidden) features one position further, None without a contrastive branch.
+        residual: (…, hidden), the stream x before the experts.
+        expert_outputs: (experts, …, hidden), y_e without their weights.
+        router_weights: (…, experts) after softmax.
+        contrastive_weights: (…, 2) signed: + for the stronger expert, − for the weaker; None without the branch.
+    """
+
+    features: Tensor
+    contrastive: Tensor | None
+    residual: Tensor
+    expert_outputs: Tensor
+    router_weights: Tensor
+    contrastive_weights: Tensor | None
 
 
 class HeadCache:
@@ -156,6 +178,11 @@ class HeadLayer(nn.Module):
         residual = hidden + self.self_attn(hidden, cos_sin, mask, cache)
         expert_outputs, router_logits = self.mlp_moe(self.post_attention_layernorm(residual))
         return residual, expert_outputs, router_logits
+
+
+def joined(linears: list[nn.Linear]) -> Tensor:
+    """Weights of layers that read the same input, one below the other."""
+    return torch.cat([linear.weight.detach() for linear in linears])
 
 
 def rotary_embedding(config: DraftConfig) -> LlamaRotaryEmbedding:

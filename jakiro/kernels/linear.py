@@ -4,13 +4,15 @@ Compiled functions multiply by them where there are any (`jakiro.kernels.compile
 machines.
 The stock layer hands a row-major matrix to a general matrix product, which is slow for 2 to 64 rows and whose rounding
 depends on the number of rows. Packed once at load, the same weights are read at memory speed and each row is computed
-alike however many rows run together. Weights that 16 bits hold without loss, as those of nearly all checkpoints, are
-kept in 16 bits: half the bytes a pass has to read, and the same float32 products of the same numbers.
+alike however many rows run together: torch's kernels, which differ by processor, run only with numbers of rows that
+were tried on this one and came out alike. Weights that 16 bits hold without loss, as those of nearly all checkpoints,
+are kept in 16 bits: half the bytes a pass has to read, and the same float32 products of the same numbers.
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +21,13 @@ from jakiro.kernels.compiled.library import library
 from jakiro.kernels.compiled.linear import NativeLinear, lossless_exponent
 
 _TYPICAL_ROWS = 8
+# Numbers of rows that are tried, and rows of the largest tree: more than that are read from a prompt
+_TRIED_ROWS, _TREE_ROWS = 64, 256
+# 16-bit matrices are taken where passes need no more rows added than this: half the bytes then still pay
+_MOST_ADDED = 4
+# Weights of the largest matrix that is tried whole, of larger ones a part of the outputs is; and the fewest results a
+# row: one alone may round to the same bits by chance
+_TRIED_WEIGHTS, _TRIED_RESULTS = 2**20, 64
 
 
 class HalfPackedLinear(nn.Module):
@@ -48,41 +57,112 @@ class HalfPackedLinear(nn.Module):
 
 
 class PackedLinear(nn.Module):
-    """Same function as the `nn.Linear` it replaces; the weight lives in oneDNN's blocked layout only.
-
-    Where one row alone would add its products up in another order (long rows, which oneDNN cuts into blocks), it runs
-    beside a copy of itself; reading the weights takes as long for both.
-    """
+    """Same function as the `nn.Linear` it replaces; the weight lives in oneDNN's blocked layout only."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__()
         self.out_features, self.in_features = weight.shape
         self.packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), _TYPICAL_ROWS)
         self.bias = None if bias is None else bias.detach()
-        self._doubles_one_row = not self._one_row_rounds_like_two()
 
     def forward(self, hidden: Tensor) -> Tensor:
-        if self._doubles_one_row and hidden.numel() == self.in_features:
-            row = hidden.reshape(1, self.in_features)
-            return self._product(torch.cat((row, row)))[:1].view(*hidden.shape[:-1], self.out_features)
-        return self._product(hidden)
-
-    def _one_row_rounds_like_two(self) -> bool:
-        rows = torch.randn((2, self.in_features), generator=torch.Generator().manual_seed(0))
-        return torch.equal(self._product(rows[:1]), self._product(rows)[:1])
-
-    def _product(self, hidden: Tensor) -> Tensor:
         return torch.ops.mkldnn._linear_pointwise(hidden, self.packed, self.bias, "none", [], "")
 
 
+class AlikeLinear(nn.Module):
+    """A packed layer that computes each row alike however many run together.
+
+    Torch's kernels have special cases, for one row or for the last rows of many, that add the same products up in
+    another order. So rows run with zeros behind them, as many as make a number of rows without such a case, and a
+    large tree in parts. Prompts are read as they come: they are for every method the same.
+
+    Args:
+        layer: the packed layer; counts: numbers of rows that it computes alike, ascending, see `alike_counts`.
+    """
+
+    def __init__(self, layer: nn.Module, counts: Sequence[int]) -> None:
+        super().__init__()
+        self.layer, self._most = layer, counts[-1]
+        self.out_features, self.in_features = layer.out_features, layer.in_features
+        # At each number of rows, those to run with
+        self._rows = [next(count for count in (0, *counts) if count >= rows) for rows in range(self._most + 1)]
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        rows = hidden.reshape(-1, self.in_features)
+        if len(rows) <= self._most:
+            product = self._few(rows)
+        elif len(rows) <= _TREE_ROWS:
+            product = torch.cat([self._few(part) for part in rows.split(self._most)])
+        else:
+            product = self.layer(rows)
+        return product.view(*hidden.shape[:-1], self.out_features)
+
+    def _few(self, rows: Tensor) -> Tensor:
+        added = self._rows[len(rows)] - len(rows)
+        return self.layer(nn.functional.pad(rows, (0, 0, 0, added)))[: len(rows)] if added else self.layer(rows)
+
+
 def packed_linear(weight: Tensor, bias: Tensor | None) -> nn.Module:
-    """The fastest packed layer that changes no weight; both are float32."""
+    """The fastest packed layer that changes no weight and rounds each row alike on this processor; both are float32."""
     exponent = lossless_exponent(weight.detach())
     if native_works():
         return NativeLinear(weight, bias, exponent)
+    shape = (*weight.shape, bias is not None)
     if exponent is not None and _half_works():
-        return HalfPackedLinear(weight, bias, exponent)
-    return PackedLinear(weight, bias)
+        counts = alike_counts(HalfPackedLinear, *shape)
+        if _longest_gap(counts) <= _MOST_ADDED:
+            return AlikeLinear(HalfPackedLinear(weight, bias, exponent), counts)
+    return AlikeLinear(PackedLinear(weight, bias), alike_counts(PackedLinear, *shape))
+
+
+def alike_counts(
+    layer: Callable[[Tensor, Tensor | None], nn.Module], out_features: int, in_features: int, bias: bool = False
+) -> tuple[int, ...]:
+    """The numbers of rows that a packed layer of this shape computes alike on this processor, ascending.
+
+    One row is run as often as there are rows, for every number up to `_TRIED_ROWS`. Where all results of a pass are
+    the same bits, its number of rows belongs with those that gave these bits; the largest such group is taken. A number
+    missing in it has a case of its own for some of its rows. Tried once a shape and number of threads, with random
+    weights, in some tens of milliseconds.
+
+    Args:
+        layer: packs a weight and a bias.
+    """
+    if out_features * in_features > _TRIED_WEIGHTS:
+        # Those that fill no whole block of a kernel stay as many as they are
+        out_features = max(_TRIED_WEIGHTS // in_features // 64, 1) * 64 + out_features % 64
+    return _tried_counts(layer, out_features, in_features, bias, torch.get_num_threads())
+
+
+@functools.cache
+@torch.inference_mode()
+def _tried_counts(
+    layer: Callable[[Tensor, Tensor | None], nn.Module],
+    out_features: int,
+    in_features: int,
+    bias: bool,
+    num_threads: int,
+) -> tuple[int, ...]:
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn((out_features, in_features), generator=generator).bfloat16().float()
+    packed = layer(weight, weight[:, 0].clone() if bias else None)
+    rows = torch.randn((-(-_TRIED_RESULTS // out_features), 1, in_features), generator=generator)
+    groups: list[tuple[Tensor, list[int]]] = []
+    for count in range(1, _TRIED_ROWS + 1):
+        results = torch.cat([packed(row.repeat(count, 1)) for row in rows], dim=1)
+        if not torch.equal(results, results[:1].expand_as(results)):
+            continue
+        group = next((counts for bits, counts in groups if torch.equal(bits, results[0])), None)
+        if group is None:
+            groups.append((results[0], [count]))
+        else:
+            group.append(count)
+    return tuple(max((counts for _, counts in groups), key=len))
+
+
+def _longest_gap(counts: Sequence[int]) -> int:
+    """How many numbers of rows in succession are missing, of those that were tried."""
+    return max(after - before for before, after in pairwise((0, *counts, _TRIED_ROWS + 1))) - 1
 
 
 def packing_works(device: torch.device, dtype: torch.dtype) -> bool:
@@ -116,6 +196,12 @@ def trial(layer: Callable[[Tensor, Tensor | None], nn.Module]) -> tuple[Tensor, 
         return layer(weight, None)(hidden), hidden @ weight.T
     except (RuntimeError, AttributeError, NotImplementedError):
         return None
+
+
+def packed_itemsize(module: nn.Module, dtype: torch.dtype) -> int:
+    """Bytes of a weight as passes read it: those of the smallest packed one below a module, else its dtype's."""
+    kinds = (HalfPackedLinear, NativeLinear)
+    return min((each.itemsize for each in module.modules() if isinstance(each, kinds)), default=dtype.itemsize)
 
 
 def pack_linears(module: nn.Module, layer: Callable[[Tensor, Tensor | None], nn.Module] = packed_linear) -> int:

@@ -3,7 +3,7 @@
 from jakiro.config import TreeConfig
 from jakiro.drafting.base import Method
 from jakiro.drafting.merged import merged
-from jakiro.methods import jakiro, plain, prompt_lookup
+from jakiro.methods import jakiro, plain, prompt_lookup, recycling
 
 PLAIN, DEFAULT = plain.METHOD, jakiro.METHOD
 WITH_COPIES = merged(
@@ -20,6 +20,7 @@ METHODS: dict[str, Method] = {
         DEFAULT,
         WITH_COPIES,
         prompt_lookup.METHOD,
+        recycling.METHOD,
     )
 }
 

@@ -27,8 +27,8 @@ from jakiro.drafting.base import (
 from jakiro.drafting.candidates import Candidates
 from jakiro.drafting.growing import TreeGrower
 from jakiro.drafting.limited import LimitedDrafter
-from jakiro.heads.jakiro import HeadOutput, JakiroHead
-from jakiro.heads.layers import HeadCache
+from jakiro.heads.jakiro import JakiroHead
+from jakiro.heads.layers import HeadCache, HeadOutput
 
 
 def proposers_of(num_experts: int, decoupled: bool, contrastive: bool) -> tuple[Proposer, ...]:
@@ -44,7 +44,7 @@ def proposers_of(num_experts: int, decoupled: bool, contrastive: bool) -> tuple[
     return tuple(found)
 
 
-@dataclass
+@dataclass(eq=False)
 class HeadDrafter(Drafter):
     """Drafts with a head that is bound to its target."""
 
@@ -66,7 +66,7 @@ class HeadDrafter(Drafter):
         return session
 
     def fixed(self, buffers: FixedBuffers) -> Drafter:
-        return buffers.head_drafter(self.head, self.proposers)
+        return buffers.head_drafter(self.head, partial(expert_evidence, self.head), self)
 
 
 class HeadSession(DraftSession):

@@ -19,7 +19,7 @@ class PlainSession(DraftSession):
     """Remembers nothing."""
 
     def propose(self, limits: TreeLimits) -> Proposal:
-        return Proposal(note="Plain decoding: one token is checked at a time.")
+        return Proposal()
 
     def observe(self, kept: Kept) -> None:
         pass
@@ -37,4 +37,5 @@ METHOD = Method(
     needs=Needs(),
     load=lambda resources: PlainDrafter(),
     aliases=("plain",),
+    drafts=False,
 )

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from jakiro.config import SamplingParams
 from jakiro.core.noise import NoiseSource
 from jakiro.drafting.base import Drafter, Kept, Method, Needs, Prompt, Proposer
+from jakiro.drafting.candidates import MAX_CHAIN
 from jakiro.drafting.merged import ChainSession
 
-MAX_CHAIN = 8
 MIN_MATCH = 2
 LONGEST_COUNTED = 8
 
@@ -131,9 +131,11 @@ class Copier:
 class PromptLookupDrafter(Drafter):
     """Has nothing to load: every answer copies from its own text."""
 
+    chains = True
+
     proposers = (
         Proposer(
-            "copied", "Copied from context", "What followed the same words earlier in the text; no model guessed it."
+            "copied", "Copied from context", "What followed the same words earlier in the text; nobody guessed it."
         ),
     )
 
@@ -173,4 +175,5 @@ METHOD = Method(
     needs=Needs(),
     load=lambda resources: PromptLookupDrafter(),
     aliases=("context",),
+    drafts=False,
 )

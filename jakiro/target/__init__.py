@@ -1,0 +1,1 @@
+"""Target models: any causal language model behind `prefill` and `score`, with its cache."""

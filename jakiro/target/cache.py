@@ -3,9 +3,37 @@
 It fits any transformers decoder. Every layer keeps its full length; a sliding window lives in the mask.
 """
 
+from collections.abc import Sequence
+from typing import Protocol
+
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
+
+
+class PassLayer(Protocol):
+    """One layer of a `PassCache`."""
+
+    def update(self, key_states: Tensor, value_states: Tensor) -> tuple[Tensor, Tensor]:
+        """Adds the pass's rows; returns all rows that the pass attends to, each (1, kv_heads, columns, head_dim)."""
+
+
+class PassCache(Protocol):
+    """What one pass needs of a cache: `RowCache` is one, and so are the caches of captured passes."""
+
+    @property
+    def length(self) -> int | Tensor:
+        """Rows before the pass's own; a () int64 tensor where the host does not know it."""
+
+    @property
+    def layers(self) -> Sequence[PassLayer]:
+        """The target's layers in order."""
+
+    def visible(self, among: Tensor) -> Tensor:
+        """(rows, rows) bool, how the pass's rows see one another → (rows, columns) bool."""
+
+    def column_positions(self, positions: Tensor) -> Tensor:
+        """(columns,) absolute positions; `positions` are the pass's rows' own."""
 
 
 class RowStore:

@@ -81,8 +81,16 @@ class NativeDecoder:
         store = cache.store.rows
         buffers = (hidden, cos, sin, visible, store, joint, attended, gated, scratch)
         library().jakiro_decode(
-            ctypes.byref(self._decoder),
-            ctypes.byref(Pass(rows, length, store.shape[3], *(each.data_ptr() for each in buffers), places)),
+            ctypes.byref(
+                Pass(
+                    ctypes.pointer(self._decoder),
+                    rows,
+                    length,
+                    store.shape[3],
+                    *(each.data_ptr() for each in buffers),
+                    places,
+                )
+            ),
             threads,
         )
         for layer in cache.layers:

@@ -1,7 +1,6 @@
-"""What a model family asks of the target: refusals by name, its own output function, and trial passes.
+"""What a model family asks of the target: refusals by its config, ways of attending, its own output function.
 
-No family is known here by name. A model is tried once when it is taken over: a small tree under each way of attending,
-against what the stock model computes for the whole text at once. What does not agree is not used.
+No family is known here by name; which way of attending works is tried out in `probes.py`.
 """
 
 import copy
@@ -16,11 +15,6 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
 from jakiro.kernels.attention import EXACT_ATTENTION, STOCK_ATTENTION
 
-TRIAL_PROMPT, TRIAL_CHAIN = 12, 4
-FULL_PRECISION = (torch.float32, torch.float64)
-# Relative to the spread of a row of logits. Half precision rounds by a few per cent, experts that a rounded router
-# chooses otherwise cost more in single rows; a wrong mask or position costs tens of per cent in every row.
-FULL_TOLERANCE, HALF_TOLERANCE = 2e-3, 0.15
 # What a model's code raises when it cannot take a mask, a cache or wider numbers than its own.
 TRIAL_ERRORS = (AttributeError, IndexError, KeyError, NotImplementedError, RuntimeError, TypeError, ValueError)
 
@@ -170,33 +164,6 @@ class _FeaturesOutput(BaseModelOutputWithPast):
     def __getattr__(self, name: str) -> None:
         if name.startswith("__"):
             raise AttributeError(name)
-
-
-@torch.inference_mode()
-def trial_reference(model: nn.Module, token_ids: Tensor) -> Tensor:
-    """(tokens, vocabulary) logits of a whole text by the untouched model in the attention that defines its family.
-
-    That is "eager": torch's fused attention knows no soft cap and no sinks.
-    """
-    config = text_config(model)
-    before = config._attn_implementation
-    config._attn_implementation = "eager"
-    try:
-        return model(input_ids=token_ids[None], use_cache=False).logits[0].float()
-    finally:
-        config._attn_implementation = before
-
-
-def agrees(logits: Tensor, reference: Tensor, dtype: torch.dtype) -> bool:
-    """Whether rows of logits are the reference's: every row in full precision, the median row in half precision.
-
-    A row's difference is the root mean square relative to the spread of the reference's row.
-    """
-    difference = (logits.float() - reference).pow(2).mean(-1).sqrt()
-    relative = (difference / reference.std(-1).clamp_min(1e-12)).nan_to_num(torch.inf)
-    if dtype in FULL_PRECISION:
-        return bool(relative.amax() <= FULL_TOLERANCE)
-    return bool(relative.median() <= HALF_TOLERANCE)
 
 
 def takes_positions(base: nn.Module) -> bool:

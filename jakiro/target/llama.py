@@ -12,11 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from jakiro.graphs.cache import StaticRows
 from jakiro.kernels.attention import attend_exactly, exact_bias
 from jakiro.kernels.linear import packed_linear
 from jakiro.kernels.rotary import AngleTable, changes_with_length, signed, turn
-from jakiro.target.cache import RowCache
+from jakiro.target.cache import PassCache, RowCache
 from jakiro.target.compiled import NativeDecoder
 from jakiro.target.features import scaled
 
@@ -130,7 +129,7 @@ class LeanDecoder:
         token_ids: Tensor,
         positions: Tensor,
         visible: Tensor,
-        cache: RowCache | StaticRows,
+        cache: PassCache,
         exact: bool,
         feature_layers: tuple[int, ...] = (),
     ) -> Tensor:

@@ -1,48 +1,44 @@
 """The target model: any transformers causal language model behind prefill and score.
 
 `score` runs a whole draft tree in one pass and returns logits and features at every node. Drafting is unknown here;
-what a family asks for is found out in `families.py`.
+what a family asks for is in `families.py`, the trial passes are in `probes.py`.
 """
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from jakiro.core.tree import DraftTree, ancestor_mask
-from jakiro.graphs.cache import StaticRows
-from jakiro.kernels.compiled.linear import NativeLinear
-from jakiro.kernels.linear import HalfPackedLinear, pack_linears, packing_works
-from jakiro.target.cache import RowCache
+from jakiro.kernels.linear import pack_linears, packed_itemsize, packing_works
+from jakiro.target.cache import PassCache, RowCache
 from jakiro.target.families import (
     EAGER,
     EXACT,
     OWN,
     STOCK,
-    TRIAL_CHAIN,
-    TRIAL_ERRORS,
-    TRIAL_PROMPT,
     Attending,
     additive,
-    agrees,
     is_split,
     output_function,
     readable_positions,
     refuse_what_cannot_work,
     stop_ids,
     takes_positions,
-    trial_reference,
     weight_of,
 )
 from jakiro.target.features import check_feature_layers, features_of
 from jakiro.target.llama import LeanDecoder
+from jakiro.target.probes import Trial, chain_among_siblings, random_ids, root_and_copies
 
 NUMERICS = ("exact", "fast")
 PREFILL_CHUNK = 512
 # Rows that passes run with on a GPU: one kernel per size, and in exact numerics the same one for every pass.
 ROW_BUCKETS = (1, 8, 16, 32, 64)
+# Sizes of the trees whose passes are compared with single tokens; kernels take 4, 6, 8 or 14 rows, and what is left
+PROBED_NODES = (2, 3, 7, 15, 31, 64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +94,14 @@ class TargetModel:
         self.device, self.dtype = self.output_weight.device, self.output_weight.dtype
         self.bucketed = self.device.type == "cuda"
         self.feature_layers: tuple[int, ...] = ()
-        trial_ids = self._random_ids(TRIAL_PROMPT + 2 * TRIAL_CHAIN)
-        reference = trial_reference(model, trial_ids[: TRIAL_PROMPT + TRIAL_CHAIN])[TRIAL_PROMPT - 1 :]
+        trial = Trial(model, self.vocab_size, self.device)
         packed = packing_works(self.device, self.dtype) and not is_split(model)
         self.lean = LeanDecoder.build(model, packed)
         if self.lean is not None:
             model.base_model.layers = nn.ModuleList()
         if packed:
             pack_linears(model)
-        packed_kinds = (HalfPackedLinear, NativeLinear)
-        sizes = [layer.itemsize for layer in model.modules() if isinstance(layer, packed_kinds)]
-        self.weight_itemsize = min(sizes, default=self.dtype.itemsize)
+        self.weight_itemsize = packed_itemsize(model, self.dtype)
         self.logits = output_function(model, self.output_weight)
         self.stop_ids = stop_ids(model, tokenizer)
         self.max_positions, positions_notice = readable_positions(self.config)
@@ -116,7 +109,7 @@ class TargetModel:
         self.window = getattr(self.config, "sliding_window", None)
         self._takes_positions = takes_positions(model.base_model)
         self._fewest_rows = 1
-        self._choose_attending(trial_ids, reference)
+        self._choose_attending(trial)
         self._use_numerics(numerics)
 
     def with_numerics(self, numerics: str) -> "TargetModel":
@@ -153,15 +146,15 @@ class TargetModel:
             self._fewest_rows = 2
             self.bit_identical = self.probe_bit_identity()
 
-    def _choose_attending(self, ids: Tensor, reference: Tensor) -> None:
-        """Tries ways of attending until one gives the reference's logits; then whether the exact one does."""
+    def _choose_attending(self, trial: Trial) -> None:
+        """Tries ways of attending until one gives the stock model's logits; then whether the exact one does."""
         self.chains_only, self._exact_works = False, False
         self._wide_storage = torch.float64 if self.device.type == "cpu" else None
         # A model that applies a window inside its own attention counts slots, which in a tree are no positions.
         own_window = getattr(self.config, "window_size", None)
         for attending in (STOCK, OWN) if own_window else (STOCK, EAGER, OWN):
-            self._fast, self.chains_only = attending, attending is OWN
-            failure = self._trial_failure(ids, reference, "fast")
+            self._fast, self.chains_only, self.numerics = attending, attending is OWN, "fast"
+            failure = trial.failure(self)
             if failure is None:
                 break
         else:
@@ -176,37 +169,12 @@ class TargetModel:
             )
         if self._fast is not STOCK:
             return
-        self._exact_works = self._trial_failure(ids, reference, "exact") is None
+        self.numerics = "exact"
+        self._exact_works = trial.failure(self) is None
         if not self._exact_works and self._wide_storage is not None:
             # Families that project what the cache holds cannot take wider numbers from it.
             self._wide_storage = None
-            self._exact_works = self._trial_failure(ids, reference, "exact") is None
-
-    @torch.inference_mode()
-    def _trial_failure(self, ids: Tensor, reference: Tensor, numerics: str) -> str | None:
-        """Why a prompt and a small tree do not give the reference's logits; None where they do.
-
-        Args:
-            ids: (TRIAL_PROMPT + 2 · TRIAL_CHAIN,): prompt, chain, siblings.
-            reference: (1 + TRIAL_CHAIN, vocabulary): after the prompt and after each token of the chain.
-        """
-        self.numerics = numerics
-        prompt, chain, siblings = ids.split([TRIAL_PROMPT, TRIAL_CHAIN, TRIAL_CHAIN])
-        tree = _chain_alone(chain) if self.chains_only else _chain_among_siblings(chain, siblings)
-        try:
-            cache = self.new_cache(TRIAL_PROMPT + self.row_bucket(tree.num_nodes))
-            last = self.prefill(prompt, cache)[1]
-            logits = self.score(tree, cache).logits
-        except TRIAL_ERRORS as error:
-            if isinstance(error, torch.OutOfMemoryError):
-                raise
-            return " ".join(str(error).split())[:120] or type(error).__name__
-        logits = torch.cat([last, logits if self.chains_only else logits[::2]])
-        return None if agrees(logits, reference, self.dtype) else "other logits"
-
-    def _random_ids(self, count: int) -> Tensor:
-        generator = torch.Generator("cpu").manual_seed(0)
-        return torch.randint(0, self.vocab_size, (count,), generator=generator, device="cpu").to(self.device)
+            self._exact_works = trial.failure(self) is None
 
     @property
     def compiled(self) -> bool:
@@ -281,7 +249,7 @@ class TargetModel:
         return torch.cat(features), self.logits(self._last_layer(last_rows))[-1:]
 
     @torch.inference_mode()
-    def score(self, tree: DraftTree, cache: RowCache | StaticRows) -> Scores:
+    def score(self, tree: DraftTree, cache: PassCache) -> Scores:
         """Runs all nodes in one pass under the tree mask.
 
         The cache must hold exactly the committed tokens before the root; behind them the pass leaves one row per
@@ -318,13 +286,12 @@ class TargetModel:
 
     @torch.inference_mode()
     def probe_bit_identity(self, num_tokens: int = 8) -> bool:
-        """Whether a chain hidden among siblings in one pass gives the same bits as one token at a time."""
-        ids = self._random_ids(24 + 2 * num_tokens)
+        """Whether passes over trees of several sizes give the same bits as one token at a time."""
+        ids = random_ids(24 + 2 * num_tokens, self.vocab_size, self.device)
         prompt, chain, siblings = ids[:24], ids[24 : 24 + num_tokens], ids[24 + num_tokens :]
-        tree = _chain_among_siblings(chain, siblings)
-        cache = self.new_cache(24 + num_tokens + self.row_bucket(tree.num_nodes))
+        cache = self.new_cache(24 + self.row_bucket(max(2 * num_tokens, *PROBED_NODES)))
         self.prefill(prompt, cache)
-        together = self.score(tree, cache).logits[::2]
+        together = self.score(chain_among_siblings(chain, siblings), cache).logits[::2]
         cache.keep(24, [])
         for index in range(num_tokens):
             committed = cache.length
@@ -332,6 +299,12 @@ class TargetModel:
             if not torch.equal(alone[0], together[index]):
                 return False
             cache.keep(committed, [0])
+        # Equal children of one root: whichever row a kernel treats otherwise, it is one of them
+        for num_nodes in {self.row_bucket(nodes): nodes for nodes in PROBED_NODES}.values():
+            cache.keep(24, [])
+            tree = root_and_copies(chain, num_nodes)
+            if not torch.equal(self.score(tree, cache).logits, together[tree.depths]):
+                return False
         return True
 
     def _forward(
@@ -340,7 +313,7 @@ class TargetModel:
         positions: Tensor,
         visible: Tensor,
         column_positions: Tensor | None,
-        cache: RowCache | StaticRows,
+        cache: PassCache,
         attending: Attending,
     ) -> Tensor:
         """(rows,) tokens → (rows, feature_size) features; `visible` is (rows, keys) bool."""
@@ -383,23 +356,3 @@ class TargetModel:
 
     def _windowed(self, visible: Tensor, positions: Tensor, column_positions: Tensor) -> Tensor:
         return visible & (positions[:, None] - column_positions < self.window)
-
-
-def _chain_among_siblings(chain: Tensor, siblings: Tensor) -> DraftTree:
-    """Nodes chain[0], siblings[0], chain[1], siblings[1], …; every second node continues the chain."""
-    count = chain.shape[0]
-    depths = torch.arange(count, device=chain.device)
-    root = DraftTree.root_only(chain[:1])
-    nodes = torch.stack([chain, siblings], dim=1).flatten()
-    parents = torch.stack([2 * (depths - 1), 2 * depths], dim=1).flatten()
-    parents[0] = -1
-    depths = torch.stack([depths, depths + 1], dim=1).flatten()
-    return replace(root, token_ids=nodes, parents=parents, depths=depths, max_depth=count)
-
-
-def _chain_alone(chain: Tensor) -> DraftTree:
-    """Each node the child of the one before."""
-    depths = torch.arange(chain.shape[0], device=chain.device)
-    return replace(
-        DraftTree.root_only(chain[:1]), token_ids=chain, parents=depths - 1, depths=depths, max_depth=chain.shape[0] - 1
-    )

@@ -1,0 +1,1 @@
+"""Training draft heads: their data, the recipe, what a head is worth, and the commands."""

@@ -13,7 +13,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from jakiro.folders import cache_folder
+from jakiro.system import cache_folder
 
 EMBEDDED_TARGET = "smollm2-135m-instruct"
 

@@ -1,29 +1,50 @@
-"""Names to a ready generator: resolves a pair, loads both models, checks that they belong together.
+"""Names to the parts of a generator: resolves a pair, loads both models, checks that they belong together.
 
 What can be refused is refused before the target's weights are read: from its config, the head, and the free memory.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import nn
 
-from jakiro.drafting.base import Drafter, HeadDrafter
-from jakiro.drafting.limited import LimitedDrafter
-from jakiro.engine.budget import DeviceProfile
-from jakiro.engine.profile import load_or_measure
-from jakiro.folders import cache_folder
-from jakiro.generator import JakiroGenerator
+from jakiro.drafting.base import Drafter, Resources
 from jakiro.graphs.pool import Lanes
 from jakiro.heads.checkpoint import file_sha256, load_head, misfits, weights_file
 from jakiro.heads.jakiro import JakiroHead, known_precision
+from jakiro.methods import DEFAULT, PLAIN
+from jakiro.system import cache_folder
 from jakiro.target.families import refuse_what_cannot_work
 from jakiro.target.model import NUMERICS, TargetModel
-from jakiro.zoo import placement
+from jakiro.zoo import placement, weights
 from jakiro.zoo import table as zoo
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """What is to be loaded, and how; None leaves a choice to the machine.
+
+    Attributes:
+        target, head: names the zoo knows, folders, or Hub ids; head "none" asks for no head.
+        device: "cpu", "cuda", …, or "auto": all there is. dtype: "float32", "bfloat16", "float16", "8bit" or "4bit".
+        numerics: "exact" or "fast".
+        draft_precision: how the head's matrices are packed on a CPU, see `JakiroHead.pack`.
+        graphs: on a GPU, capture passes as CUDA graphs at load; False runs the same passes one kernel at a time.
+    """
+
+    target: str | None = None
+    head: str | None = None
+    device: str | None = None
+    dtype: str | None = None
+    numerics: str | None = None
+    draft_precision: str | None = None
+    graphs: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +53,9 @@ class ReadPair:
 
     Attributes:
         names: what the zoo calls target and head.
-        model, tokenizer, sha256: as `zoo.load_target` gives them.
+        model, tokenizer, sha256: as `weights.load_target` gives them.
         head: the draft head, or None.
-        numerics: "exact" or "fast".
-        draft_precision: how the head's matrices are packed on a CPU; see `JakiroHead.pack`.
+        options: as they were given, numerics and draft precision filled in.
     """
 
     names: zoo.Pair
@@ -43,52 +63,62 @@ class ReadPair:
     tokenizer: object
     sha256: str | None
     head: JakiroHead | None
-    numerics: str
-    draft_precision: str = "int8"
+    options: LoadOptions
 
 
-def load_generator(
-    target: str | None,
-    head: str | None,
-    device: str | None,
-    dtype: str | None,
-    numerics: str | None,
-    prepare: Callable[[ReadPair], ReadPair] | None = None,
-    graphs: bool = True,
-    progress: Callable[[int, int], None] | None = None,
-    draft_precision: str | None = None,
-) -> JakiroGenerator:
-    """See `JakiroGenerator.from_pretrained`; `prepare` changes what was read before anything is computed with it."""
-    read = read_pair(target, head, device, dtype, numerics, draft_precision)
-    generator = start_pair(read if prepare is None else prepare(read), None, graphs, progress)
-    model = generator.target
-    rounds_alike = model.bit_identical or numerics == "fast" or model.device.type != "cpu"
-    if dtype is None and model.dtype is not torch.float32 and not rounds_alike:
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a generator is made of.
+
+    Attributes:
+        drafters: methods that are loaded already, by name.
+        notices: sentences to say aloud, such as a head trained for other weights.
+        profiles: the folder that keeps what passes cost here.
+        lanes: run at fixed addresses, as CUDA graphs need it; None runs passes as long as the context.
+    """
+
+    resources: Resources
+    drafters: dict[str, Drafter]
+    notices: list[str]
+    profiles: Path
+    lanes: Lanes | None
+
+
+def load_parts(
+    options: LoadOptions, prepare: Callable[[ReadPair], ReadPair] | None = None, progress: Progress | None = None
+) -> Parts:
+    """Reads and starts a pair.
+
+    Args:
+        prepare: changes what was read before anything is computed with it.
+        progress: called while passes are captured, with how many are done and how many there are.
+
+    Raises:
+        ValueError, FileNotFoundError: one sentence that says what came, what was expected, what to do.
+    """
+    read = read_pair(options)
+    parts = start_pair(read if prepare is None else prepare(read), None, progress)
+    model = parts.resources.target
+    rounds_alike = model.bit_identical or options.numerics == "fast" or model.device.type != "cpu"
+    if options.dtype is None and model.dtype is not torch.float32 and not rounds_alike:
         # Some processors pick another bfloat16 kernel for each number of rows; packed float32 has one for all.
-        del generator, model, read
-        return load_generator(target, head, device, "float32", numerics, prepare, graphs, progress, draft_precision)
-    return generator
+        del parts, model, read
+        return load_parts(replace(options, dtype="float32"), prepare, progress)
+    return parts
 
 
-def read_pair(
-    target: str | None,
-    head: str | None,
-    device: str | None,
-    dtype: str | None,
-    numerics: str | None,
-    draft_precision: str | None = None,
-) -> ReadPair:
-    """Resolves and reads a pair, the target onto its device; arguments and errors are `load_generator`'s."""
-    numerics = numerics or "exact"
+def read_pair(options: LoadOptions) -> ReadPair:
+    """Resolves and reads a pair, the target onto its device; errors are `load_parts`'."""
+    numerics = options.numerics or "exact"
     if numerics not in NUMERICS:
         raise ValueError(f"Numerics must be one of {', '.join(NUMERICS)}; you gave {numerics!r}.")
-    draft_precision = known_precision(draft_precision or "int8")
-    everywhere = device == placement.AUTO
-    chosen_device = choose_device(None if everywhere else device)
-    bits = placement.BITS.get(dtype)
-    chosen_dtype = choose_dtype(None if bits else dtype, chosen_device)
-    pair = zoo.resolve(target, head)
-    config = zoo.load_config(pair.target_name)
+    draft_precision = known_precision(options.draft_precision or "int8")
+    everywhere = options.device == placement.AUTO
+    chosen_device = choose_device(None if everywhere else options.device)
+    bits = placement.BITS.get(options.dtype)
+    chosen_dtype = choose_dtype(None if bits else options.dtype, chosen_device)
+    pair = zoo.resolve(options.target, options.head)
+    config = weights.load_config(pair.target_name)
     refuse_what_cannot_work(config)
     draft_head = None
     if pair.head_path is not None:
@@ -104,72 +134,59 @@ def read_pair(
         bits,
         cache_folder() / "offload",
     )
-    model, tokenizer, sha256 = zoo.load_target(pair.target_name, place.device, chosen_dtype, **place.options)
-    return ReadPair(pair, model, tokenizer, sha256, draft_head, numerics, draft_precision)
+    model, tokenizer, sha256 = weights.load_target(pair.target_name, place.device, chosen_dtype, **place.options)
+    options = replace(options, numerics=numerics, draft_precision=draft_precision)
+    return ReadPair(pair, model, tokenizer, sha256, draft_head, options)
 
 
-def start_pair(
-    read: ReadPair,
-    device: torch.device | None = None,
-    graphs: bool = True,
-    progress: Callable[[int, int], None] | None = None,
-) -> JakiroGenerator:
-    """A generator from what was read; it takes the modules over.
+def start_pair(read: ReadPair, device: torch.device | None = None, progress: Progress | None = None) -> Parts:
+    """The parts of a generator from what was read; it takes the modules over.
 
     Args:
         device: moves the target there first; None leaves it where it is.
-        graphs, progress: as in `JakiroGenerator.from_pretrained`.
+        progress: as in `load_parts`.
     """
     pair, draft_head = read.names, read.head
     model = read.model if device is None else read.model.to(device)
     target_model, notices = _target_of(read, model)
     if draft_head is None:
-        notices.append("No draft head fits this model, so only plain decoding is available.")
-        lanes = lanes_for(target_model, None, graphs, progress, notices)
-        return JakiroGenerator(target_model, None, None, notices, lanes=lanes)
-    target_model = target_model.with_feature_layers(draft_head.config.feature_layers)
-    draft_head = draft_head.to(target_model.device)
-    draft_head.bind(target_model.embedding, target_model.output_weight).pack(read.draft_precision)
-    warning = zoo.head_warning(pair.head_name, draft_head.config.target_sha256, pair.target_name, target_model.sha256)
-    if warning:
-        notices.append(warning)
-    description = {
-        "name": pair.head_name,
-        "sha256": file_sha256(weights_file(pair.head_path)),
-        "precision": draft_head.precision,
-    }
-    drafter, notice = limited(HeadDrafter(draft_head), draft_head.config.max_position_embeddings, target_model)
-    if notice:
-        notices.append(notice)
-    lanes = lanes_for(target_model, drafter, graphs, progress, notices)
-
-    def measure(target: TargetModel, lanes: Lanes | None = None) -> DeviceProfile:
-        return load_or_measure(target, drafter, description, cache_folder() / "profiles", lanes)
-
-    measure = None if target_model.chains_only else measure
-    return JakiroGenerator(target_model, drafter, description, notices, measure, lanes)
+        notices.append("No draft head fits this model; plain decoding and methods without a head are available.")
+        resources = Resources(target_model)
+    else:
+        target_model = target_model.with_feature_layers(draft_head.config.feature_layers)
+        draft_head = draft_head.to(target_model.device)
+        draft_head.bind(target_model.embedding, target_model.output_weight).pack(read.options.draft_precision)
+        trained_for = draft_head.config.target_sha256
+        warning = zoo.head_warning(pair.head_name, trained_for, pair.target_name, target_model.sha256)
+        notices += [each for each in (warning, _shorter(draft_head, target_model)) if each]
+        info = {
+            "name": pair.head_name,
+            "sha256": file_sha256(weights_file(pair.head_path)),
+            "precision": draft_head.precision,
+        }
+        resources = Resources(target_model, draft_head, info)
+    usual = (PLAIN, DEFAULT) if draft_head is not None else (PLAIN,)
+    drafters = {method.name: method.load(resources) for method in usual}
+    lanes = lanes_for(target_model, list(drafters.values()), read.options.graphs, progress, notices)
+    return Parts(resources, drafters, notices, cache_folder() / "profiles", lanes)
 
 
 def lanes_for(
-    target: TargetModel,
-    drafter: Drafter | None,
-    graphs: bool,
-    progress: Callable[[int, int], None] | None,
-    notices: list[str],
+    target: TargetModel, drafters: list[Drafter], graphs: bool, progress: Progress | None, notices: list[str]
 ) -> Lanes | None:
     """Lanes with their passes captured, on a GPU; `notices` get a sentence where that cannot be.
 
     Args:
+        drafters, progress: see `Lanes.prepare`.
         graphs: False runs the same passes eagerly.
-        progress: see `Lanes.prepare`.
     """
     if target.device.type != "cuda":
         return None
     if target.lean is None or not target.lean.is_static:
         notices.append(f"CUDA graphs are for layers of Llama's shape; {target.config.model_type} runs without them.")
         return None
-    lanes = Lanes(target, drafter, graphs)
-    lanes.prepare(progress)
+    lanes = Lanes(target, graphs)
+    lanes.prepare(drafters, progress)
     if lanes.graphs.failure:
         notices.append(f"CUDA graphs could not be captured ({lanes.graphs.failure}); passes run one kernel at a time.")
     return lanes
@@ -181,22 +198,20 @@ def refuse_another_targets_head(head: JakiroHead, target_config) -> None:
         raise ValueError(sentence)
 
 
-def limited(drafter: Drafter, head_positions: int, target: TargetModel) -> tuple[Drafter, str | None]:
-    """The drafter within the limits of head and target, and the sentence to say where the head's is the shorter."""
-    if head_positions >= target.max_positions and not target.chains_only:
-        return drafter, None
-    notice = None
-    if head_positions < target.max_positions:
-        notice = (
-            f"The draft head was trained for {head_positions:,} positions, the target reads {target.max_positions:,}; "
-            "behind the head's, decoding is plain."
-        )
-    return LimitedDrafter(drafter, head_positions, target.chains_only), notice
+def _shorter(head: JakiroHead, target: TargetModel) -> str | None:
+    """The sentence to say where a head was trained for fewer positions than its target reads."""
+    positions = head.config.max_position_embeddings
+    if positions >= target.max_positions:
+        return None
+    return (
+        f"The draft head was trained for {positions:,} positions, the target reads {target.max_positions:,}; "
+        "after the head's, decoding is plain."
+    )
 
 
 def _target_of(read: ReadPair, model: nn.Module) -> tuple[TargetModel, list[str]]:
     """The target model, and what is to be said about it."""
-    target = TargetModel(model, read.tokenizer, read.names.target_name, read.sha256, read.numerics)
+    target = TargetModel(model, read.tokenizer, read.names.target_name, read.sha256, read.options.numerics)
     notices = list(target.notices)
     spread = placement.where_layers_lie(getattr(model, "hf_device_map", None))
     if spread:

@@ -1,4 +1,4 @@
-"""How far reading a target's weights is, for whoever waits: transformers counts, this passes the share on."""
+"""Weight-loading progress: transformers counts tensors, this passes the share on to a listener."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

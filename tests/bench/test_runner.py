@@ -46,11 +46,17 @@ def test_copied_chains_run_alone_and_beside_the_head():
     generator = ScriptedGenerator()
     settings = BenchSettings(methods=("context", "jakiro+context"), temperatures=(0.0,), nodes=(8,))
     runs = list(Bench(generator, settings).runs([Question("1", "a", ("x",))]))
-    assert [run.lane.name for run in runs] == ["context", "jakiro+context · 8 nodes"]
-    assert [(method, tree and tree.context) for _, _, method, tree in generator.calls] == [
-        ("context", None),
-        ("jakiro", True),
+    assert [run.lane.name for run in runs] == ["prompt_lookup", "jakiro+prompt_lookup · 8 nodes"]
+    assert [(method, tree and tree.nodes) for _, _, method, tree in generator.calls] == [
+        ("prompt_lookup", None),
+        ("jakiro+prompt_lookup", 8),
     ]
+
+
+def test_an_alias_is_measured_under_the_method_s_own_name_and_only_once():
+    assert BenchSettings(methods=("plain", "jakiro")).lanes[0] == Lane("autoregressive")
+    with pytest.raises(ValueError, match="none of them twice"):
+        BenchSettings(methods=("context", "prompt_lookup"))
 
 
 def test_later_turns_see_the_same_history_in_every_lane():

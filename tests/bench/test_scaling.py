@@ -7,10 +7,10 @@ import torch
 
 from jakiro.bench.scaling import OFFICIAL, Widener, widen
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.drafting.base import HeadDrafter
+from jakiro.drafting.base import Resources
 from jakiro.generator import JakiroGenerator
 from jakiro.target.model import TargetModel
-from jakiro.zoo.loading import ReadPair
+from jakiro.zoo.loading import LoadOptions, ReadPair
 from jakiro.zoo.table import Pair
 from tests.support import HEADS, byte_tokenizer, tiny_head, tiny_model, tiny_target
 
@@ -20,7 +20,7 @@ SAMPLINGS = (SamplingParams(max_new_tokens=24), SamplingParams(temperature=0.9, 
 
 def generator_over(model, head):
     target = TargetModel(model, byte_tokenizer(), "tiny")
-    return JakiroGenerator(target, HeadDrafter(head.bind(target.embedding, target.output_weight).pack()))
+    return JakiroGenerator(Resources(target, head.bind(target.embedding, target.output_weight).pack()))
 
 
 def pair(kind="summed"):
@@ -91,10 +91,11 @@ def test_the_widener_gives_the_pair_a_name_of_its_own(monkeypatch):
     model, head = pair()
     names = Pair("tiny", "tiny", "0" * 64, "head", None)
     widener = Widener("7b")
-    read = widener(ReadPair(names, model, byte_tokenizer(), "0" * 64, head, "exact"))
+    options = LoadOptions(numerics="exact")
+    read = widener(ReadPair(names, model, byte_tokenizer(), "0" * 64, head, options))
     assert read.sha256 is None and read.names.target_name.startswith("tiny, widened to 7b's costs (MLP ")
     assert "Texts and acceptance are the small pair's." in widener.widening.sentence
     with pytest.raises(ValueError, match="Only a target with a draft head"):
-        Widener("7b")(ReadPair(names, model, byte_tokenizer(), None, None, "exact"))
+        Widener("7b")(ReadPair(names, model, byte_tokenizer(), None, None, options))
     with pytest.raises(ValueError, match="can be scaled to 7b; you gave '8b'"):
         Widener("8b")

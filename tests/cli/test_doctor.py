@@ -8,11 +8,10 @@ from transformers import AutoConfig
 
 from jakiro.cli import main as cli
 from jakiro.cli.doctor import examine
-from jakiro.config import DraftConfig
 from jakiro.heads.checkpoint import CONFIG_NAME, WEIGHTS_NAME, save_head
+from jakiro.heads.config import DraftConfig
 from jakiro.heads.jakiro import JakiroHead
-from jakiro.zoo import placement
-from jakiro.zoo import table as zoo
+from jakiro.zoo import placement, weights
 from tests.support import byte_tokenizer, tiny_head, tiny_model, tiny_target
 
 
@@ -37,7 +36,7 @@ def test_a_good_pair_is_described_and_run(pair):
     assert "target: llama, hidden size 64, 4 query and 2 key/value heads, vocabulary 260" in text
     assert "head: 2 experts, summed fusion" in text and "from head.safetensors" in text
     assert "pair: sizes, vocabulary and rotary embedding agree" in text and "free on cpu" in text
-    assert "plain decoding: 32 tokens" in text and "with the head: 32 tokens" in text and "τ" in text
+    assert "Plain decoding: 32 tokens" in text and "Jakiro: 32 tokens" in text and "τ" in text
     assert "the same as plain decoding's over 32 tokens" in text
 
 
@@ -47,7 +46,8 @@ def test_a_target_alone_is_run_plainly_and_a_missing_chat_template_is_said(pair)
     found = list(examine(str(pair / "target"), "none", "cpu", "float32"))
     text = "\n".join(finding.found for finding in found)
     assert all(finding.ok for finding in found)
-    assert "no chat template; a plain dialogue form is used" in text and "with the head" not in text
+    assert "no chat template; a plain dialogue form is used" in text
+    assert "Plain decoding: 32 tokens" in text and "Jakiro" not in text
 
 
 def changed_config(folder, **values):
@@ -126,7 +126,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_the_cause_of_a_broken_pair_is_named_without_reading_the_target(name, pair, monkeypatch):
-    monkeypatch.setattr(zoo, "load_target", lambda *a, **k: pytest.fail("the target's weights were read"))
+    monkeypatch.setattr(weights, "load_target", lambda *a, **k: pytest.fail("the target's weights were read"))
     break_it, what, words = BROKEN[name]
     break_it(pair)
     last = report(pair)[-1]

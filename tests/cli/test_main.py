@@ -9,11 +9,14 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
+from jakiro.bench.runner import LANE_METHODS
 from jakiro.cli import doctor
 from jakiro.cli import main as cli
 from jakiro.cli.race_view import race_table
+from jakiro.methods import METHODS
 from jakiro.trace import Trace
 from jakiro.zoo import table as zoo
+from jakiro.zoo import weights
 from tests.bench.scripted import ScriptedGenerator, trace
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,7 +73,23 @@ def test_an_answer_that_ends_with_the_prefill_is_still_written(generator, capsys
 def test_race_ends_with_speeds_and_the_verdict_on_the_text(generator, capsys):
     code, out, _ = run(capsys, "race", "--prompt", "hi")
     assert code == 0
-    assert "plain decoding" in out and "Jakiro" in out
+    assert "Plain decoding" in out and "Jakiro" in out
+
+
+def test_a_race_runs_the_methods_that_are_named(generator, capsys):
+    code, out, _ = run(capsys, "race", "--prompt", "hi", "--methods", "plain,jakiro,context")
+    assert code == 0
+    assert [call[2] for call in generator.calls] == ["plain", "jakiro", "context"]
+    assert all(title in out for title in ("Plain decoding", "Jakiro", "Copied from context"))
+
+
+def test_every_way_to_draft_is_listed_with_its_other_names(capsys):
+    code, out, _ = run(capsys, "methods")
+    assert code == 0
+    words = out.split()
+    for method in METHODS.values():
+        assert {method.name, *method.aliases} <= set(words) and (method.paper is None or method.paper in words)
+    assert all(name in out for name in LANE_METHODS)
 
 
 def test_a_race_table_compares_with_the_first_lane():
@@ -114,6 +133,12 @@ def test_bench_check_identical_says_how_many_texts_differ(generator, capsys, tmp
         (["generate", "--prompt", "x", "--temperature", "-1"], "Temperature must be between 0 and 2; you gave -1.0."),
         (["generate", "--prompt", "x", "--temperature", "nan"], "Temperature must be between 0 and 2; you gave nan."),
         (["generate", "--prompt", "x", "--max-new-tokens", "0"], "Length must be at least 1 token; you gave 0."),
+        (["generate", "--prompt", "x", "--method", "magic"], "Unknown method 'magic'; choose one of autoregressive, "),
+        (
+            ["race", "--prompt", "x", "--methods", "jakiro,magic"],
+            "Unknown method 'magic'; choose one of autoregressive",
+        ),
+        (["bench", "--methods", "magic"], "Unknown method “magic”; known are autoregressive, "),
         (["race", "--prompt", "x", "--nodes", "0"], "Tree nodes must be 1 to 256; you gave 0."),
         (["bench", "--temperatures", "warm"], "--temperatures takes a comma list of numbers; “warm” is none."),
         (["bench", "--prompts", "nothing.jsonl"], "There is no prompt file nothing.jsonl."),
@@ -166,7 +191,7 @@ def test_stopping_keeps_what_was_decoded(generator, capsys, monkeypatch, tmp_pat
 
 
 def test_doctor_reports_without_loading_a_model(capsys, monkeypatch):
-    monkeypatch.setattr(zoo, "load_target", lambda *arguments: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(weights, "load_target", lambda *arguments: pytest.fail("a model was loaded"))
     code, out, _ = run(capsys, "doctor")
     assert code in (0, 1)
     assert "target smollm2-135m-instruct" in out and "96 of our own" in out
@@ -184,7 +209,7 @@ def test_doctor_names_a_head_for_other_weights(tmp_path, monkeypatch):
 
 
 def test_the_command_line_starts_without_torch():
-    code = "import sys; from jakiro import cli; print('torch' in sys.modules, 'transformers' in sys.modules)"
+    code = "import sys; import jakiro.cli.main; print('torch' in sys.modules, 'transformers' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
     assert result.stdout.split() == ["False", "False"]
 
@@ -192,7 +217,7 @@ def test_the_command_line_starts_without_torch():
 def test_python_m_jakiro_shows_its_commands():
     result = subprocess.run([sys.executable, "-m", "jakiro", "--help"], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0
-    for name in ("generate", "race", "bench", "corpus", "train", "doctor"):
+    for name in ("generate", "race", "bench", "methods", "corpus", "train", "evaluate", "doctor", "export"):
         assert name in result.stdout
 
 

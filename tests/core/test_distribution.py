@@ -15,7 +15,7 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise, NoiseRows
 from jakiro.core.tree import ancestor_mask
 from jakiro.core.verify import read_back, verify
-from jakiro.drafting.base import HeadDrafter
+from jakiro.drafting.base import Resources
 from jakiro.generator import JakiroGenerator
 from jakiro.target.model import TargetModel
 from tests.support import DEVICE, tiny_head, tiny_model, tree_of, word_tokenizer
@@ -139,7 +139,7 @@ def words():
     """A ten-word model and, beside it, the stock copy that is enumerated."""
     model = tiny_model(seed=2, vocab_size=NUM_WORDS, hidden_size=16, layers=1)
     target = TargetModel(tiny_model(seed=2, vocab_size=NUM_WORDS, hidden_size=16, layers=1), word_tokenizer())
-    return model, JakiroGenerator(target, HeadDrafter(tiny_head(target)))
+    return model, JakiroGenerator(Resources(target, tiny_head(target)))
 
 
 PROMPT = "the small cat"

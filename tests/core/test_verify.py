@@ -1,6 +1,7 @@
 """Verification by hand: which path is accepted, which token is the bonus, and what one read brings back."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -113,26 +114,27 @@ def test_only_rows_on_the_accepted_path_can_ask_for_the_full_sort():
 def test_read_back_brings_every_field_of_the_tree_unchanged():
     tree = tree_of(TOKENS, PARENTS)
     count = tree.num_nodes
-    fields = {
+    columns = {
         "scores": torch.linspace(0, -3, count),
         "draft_passes": torch.arange(count),
-        "branches": torch.arange(count) % 3,
-        "proposers": torch.arange(count) % 2,
-        "also_context": torch.arange(count) % 2 == 1,
+        "proposers": torch.arange(count) % 3 - 1,
+        "also": torch.arange(count) % 4,
         "draft_probs": torch.linspace(0.1, 0.9, count),
-        "router_weights": torch.rand(count, 2),
-        "contributions": torch.randn(count, 2),
-        "residuals": torch.randn(count),
     }
-    values = {name: getattr(tree, name) for name in type(tree).__dataclass_fields__}
-    tree = type(tree)(**values | {name: tensor.to(DEVICE) for name, tensor in fields.items()})
+    evidence = {"router_weights": torch.rand(count, 2), "residual_contribution": torch.randn(count, 1)}
+    forecast = torch.rand(3, 5)
+    on_device = {name: column.to(DEVICE) for name, column in columns.items()}
+    tree = replace(tree, **on_device, evidence={name: rows.to(DEVICE) for name, rows in evidence.items()})
     logits = torch.randn((count, VOCAB_SIZE), device=DEVICE)
     noise = KeyedNoise(0)
     rows = NoiseRows(noise, torch.arange(VOCAB_SIZE, device=DEVICE))
     mask = ancestor_mask(tree.parents, tree.max_depth)
-    outcome = read_back(tree, verify(tree, mask, logits, SamplingParams(), noise, 0, rows))
+    verification = verify(tree, mask, logits, SamplingParams(), noise, 0, rows)
+    outcome = read_back(tree, verification, forecast.to(DEVICE))
     assert (outcome.token_ids, outcome.parents, outcome.depths) == (TOKENS, PARENTS, [0, 1, 1, 1, 2, 2, 2, 3])
-    for name, tensor in fields.items():
-        assert getattr(outcome, name) == tensor.tolist(), name
-    whole_numbers = (*outcome.token_ids, *outcome.draft_passes, *outcome.branches, *outcome.choices)
+    for name, column in columns.items():
+        assert getattr(outcome, name) == column.tolist(), name
+    assert outcome.evidence == {name: rows.tolist() for name, rows in evidence.items()}
+    assert outcome.forecast == forecast.tolist()
+    whole_numbers = (*outcome.token_ids, *outcome.draft_passes, *outcome.proposers, *outcome.also, *outcome.choices)
     assert {type(value) for value in whole_numbers} == {int}

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
-from jakiro.core.tree import BRANCH_CONTRASTIVE, BRANCH_MAIN
-from jakiro.drafting.base import HeadDrafter
-from tests.support import DEVICE, HEADS, HIDDEN_SIZE, assert_is_a_tree, tiny_head, tiny_target
+from jakiro.drafting.base import TreeLimits
+from jakiro.methods.jakiro import HeadDrafter
+from tests.support import DEVICE, HEADS, HIDDEN_SIZE, assert_is_a_tree, prompt_of, tiny_head, tiny_target
 
 NUM_PROMPT = 12
 IDS = torch.randint(0, 250, (NUM_PROMPT + 1,), generator=torch.Generator().manual_seed(5)).to(DEVICE)
@@ -27,8 +27,8 @@ def heads(target):
 
 
 def grown(head, config, sampling=SamplingParams()):  # noqa: B008
-    session = HeadDrafter(head).start(IDS, FEATURES, sampling, KeyedNoise(sampling.seed))
-    return session.propose(config)
+    session = HeadDrafter(head).start(prompt_of(IDS, FEATURES), sampling, KeyedNoise(sampling.seed))
+    return session.propose(TreeLimits(config)).tree
 
 
 def candidates(config, contrastive, vocab_size):
@@ -106,15 +106,16 @@ def test_every_node_has_the_probability_and_evidence_of_its_own_path(heads, name
     tokens, parents, experts = tree.token_ids.tolist(), tree.parents.tolist(), tree.proposers.tolist()
     index_of = {token: index for index, token in enumerate(head.draft_token_ids.tolist())}
     directions = head.output_weight - head.output_weight.mean(0)
-    branches = set()
+    router_weights, contributions = tree.evidence["router_weights"], tree.evidence["expert_contributions"]
+    residuals, found = tree.evidence["residual_contribution"][:, 0], set()
 
     def chain(node):
         return [] if node <= 0 else [*chain(parents[node]), node]
 
     for node in range(1, tree.num_nodes):
-        above, index, branch = chain(node)[:-1], index_of[tokens[node]], int(tree.branches[node])
-        contrastive = branch == BRANCH_CONTRASTIVE
-        branches.add(branch)
+        above, index = chain(node)[:-1], index_of[tokens[node]]
+        contrastive = experts[node] == head.config.num_experts
+        found.add(contrastive)
         assert contrastive == (head.config.contrastive and tree.depths[node] == 4)
         # The contrastive row of a pass speaks one position further: it is the row of the grandparent.
         rows = above[:-1] if contrastive else above
@@ -131,22 +132,22 @@ def test_every_node_has_the_probability_and_evidence_of_its_own_path(heads, name
         assert edge == pytest.approx(float(expected.log()), abs=1e-3)
         if contrastive:
             pair = output.contrastive_weights[0, -1].abs()
-            torch.testing.assert_close(tree.router_weights[node], pair, atol=1e-4, rtol=1e-3)
-            assert tree.contributions[node].isnan().all() and tree.residuals[node].isnan()
+            torch.testing.assert_close(router_weights[node], pair, atol=1e-4, rtol=1e-3)
+            assert contributions[node].isnan().all() and residuals[node].isnan()
             continue
-        torch.testing.assert_close(tree.router_weights[node], weights, atol=1e-4, rtol=1e-3)
+        torch.testing.assert_close(router_weights[node], weights, atol=1e-4, rtol=1e-3)
         residual = float(directions[index] @ output.residual[0, -1])
-        assert float(tree.residuals[node]) == pytest.approx(residual, abs=1e-3)
+        assert float(residuals[node]) == pytest.approx(residual, abs=1e-3)
         if decoupled:
             assert experts[node] == proposer
         else:
             pushes = weights * (output.expert_outputs[:, 0, -1] @ directions[index])
-            torch.testing.assert_close(tree.contributions[node], pushes, atol=1e-3, rtol=1e-3)
+            torch.testing.assert_close(contributions[node], pushes, atol=1e-3, rtol=1e-3)
             assert experts[node] == int(pushes.argmax())
             logits = head.logits(feature)
-            total = float(tree.contributions[node].sum() + tree.residuals[node])
+            total = float(contributions[node].sum() + residuals[node])
             assert total == pytest.approx(float(logits[index] - logits.mean()), abs=1e-3)
-    assert branches == ({BRANCH_MAIN, BRANCH_CONTRASTIVE} if head.config.contrastive else {BRANCH_MAIN})
+    assert found == ({False, True} if head.config.contrastive else {False})
 
 
 def test_the_nodes_kept_are_the_best_of_all_candidates(heads):

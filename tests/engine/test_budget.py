@@ -6,7 +6,9 @@ from dataclasses import replace
 import pytest
 
 from jakiro.config import TreeConfig
-from jakiro.engine.budget import LOSING_STEPS, DeviceProfile, TreeBudget, interpolate
+from jakiro.core.verify import Outcome
+from jakiro.engine.budget import LOSING_STEPS, TreeBudget, accepted_within
+from jakiro.engine.costs import DeviceProfile, interpolate
 
 FREE_ROWS = DeviceProfile(verify_ms=((1, 40.0), (64, 40.0)), draft_ms=((1, 1.0), (8, 2.0)), width=8)
 DEAR_ROWS = DeviceProfile(verify_ms=((1, 10.0), (2, 20.0), (64, 640.0)), draft_ms=((1, 5.0), (8, 40.0)), width=8)
@@ -116,3 +118,56 @@ def test_a_plan_says_what_it_expects():
 
 def test_a_profile_survives_its_dictionary():
     assert DeviceProfile.from_dict(FREE_ROWS.to_dict()) == FREE_ROWS
+
+
+def outcome_of(scores, depths, accepted_path):
+    """A step's outcome of which only scores, depths and the accepted path are looked at."""
+    none = [0] * len(scores)
+    return Outcome(
+        token_ids=none, parents=none, depths=depths, scores=scores, draft_passes=none, draft_probs=none,
+        proposers=none, also=none, target_probs=none, choices=none, margins=none, evidence={}, forecast=[],
+        accepted_path=accepted_path, bonus_token_id=0, too_short=False,
+    )  # fmt: skip
+
+
+def test_what_smaller_trees_would_have_accepted_is_counted_by_the_rank_of_the_kept_nodes():
+    # By score: node 1, 3, 2, 5, 4; accepted are 1, 3 and 5, the best, the second and the fourth
+    outcome = outcome_of([0.0, -0.1, -0.5, -0.2, -2.0, -0.9], [0, 1, 1, 2, 2, 3], [1, 3, 5])
+    assert accepted_within(outcome, 3, (2, 3, 4, 5, 6, 12)) == [
+        [1.0, 1.0, 1.0, 1.0, 1.0],
+        [1.0, 2.0, 2.0, 2.0, 2.0],
+        [1.0, 2.0, 2.0, 3.0, 3.0],
+    ]
+    assert accepted_within(outcome_of([0.0, -0.1], [0, 1], []), 1, (4, 8)) == [[0.0]]
+
+
+def test_without_a_forecast_sizes_are_learned_from_what_was_accepted():
+    """A drafter that is right at every level: rows are free, so trees grow level by level and size by size."""
+
+    def settled(right: int, profile: DeviceProfile) -> tuple[int, int]:
+        budget = TreeBudget(profile, BOUNDS)
+        for _ in range(120):
+            choice = budget.choose()
+            chain = list(range(1, min(right, choice.levels) + 1))
+            others = choice.nodes - 1 - choice.levels
+            scores = [0.0, *(-0.1 * depth for depth in range(1, choice.levels + 1)), *[-5.0] * max(others, 0)]
+            outcome = outcome_of(scores, [0, *range(1, choice.levels + 1), *[1] * max(others, 0)], chain)
+            expected = accepted_within(outcome, choice.levels, budget.buckets) if choice.levels else []
+            budget.observe(
+                choice, expected, len(chain), profile.draft(choice.levels), profile.verify(choice.nodes), 1.0
+            )
+        return choice.levels, choice.nodes
+
+    levels, nodes = settled(4, FREE_ROWS)
+    assert levels == 4 and nodes >= 6
+    assert settled(0, DEAR_ROWS)[1] == 1
+    # Where each row costs as much as a pass, no more candidates are checked than are kept
+    cheap_drafts = replace(DEAR_ROWS, verify_ms=((1, 10.0), (64, 74.0)), draft_ms=((1, 0.1), (8, 0.8)))
+    assert settled(2, cheap_drafts)[1] <= 6
+
+
+def test_a_method_without_trees_to_draft_is_only_asked_for_its_chains():
+    budget = TreeBudget(FREE_ROWS, BOUNDS, drafts=False)
+    assert (budget.choose().levels, budget.choose().nodes) == (0, 1)
+    chained = budget.choose([math.log(0.9)] * 3)
+    assert (chained.levels, chained.nodes) == (0, 4)

@@ -103,7 +103,7 @@ def test_chains_copied_from_the_context_change_the_trees_and_not_the_text(head):
         steps.extend(trace.steps)
 
     check()
-    assert any(node.proposer == "context" for step in steps for node in step.nodes)
+    assert any(node.proposer == "copied" for step in steps for node in step.nodes)
 
 
 def test_another_seed_draws_another_text_and_the_same_seed_the_same(generator):

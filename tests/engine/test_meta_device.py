@@ -13,8 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.engine.budget import DeviceProfile
-from jakiro.generator import JakiroGenerator
+from jakiro.engine.costs import DeviceProfile
 from tests.support import HEADS, TREE, scripted_generator, tiny_generator
 
 SAMPLINGS = {
@@ -36,7 +35,8 @@ def measured_generator():
     """A generator whose costs are given, so that trees size themselves."""
     generator = tiny_generator("summed")
     costs = DeviceProfile(((1, 10.0), (64, 12.0)), ((1, 0.1), (8, 0.4)), width=8)
-    return JakiroGenerator(generator.target, generator.drafter, generator.head, measure=lambda _: costs)
+    generator.profile = costs
+    return generator
 
 
 class NoMetaTensors(TorchDispatchMode):
@@ -104,13 +104,13 @@ def test_the_watch_notices_a_planted_index():
 
 def test_the_watch_notices_a_planted_index_inside_a_step(generator, monkeypatch):
     stream = generator.stream("Tell me.", SAMPLINGS["greedy"], tree=TREE)
-    keep = stream._passes.cache.keep
+    keep = stream._runner.cache.keep
 
     def careless(base, rows):
         keep(base, rows)
-        stream._passes.cache.layers[0].keys[:, :, torch.tensor([0])]
+        stream._runner.cache.layers[0].keys[:, :, torch.tensor([0])]
 
-    monkeypatch.setattr(stream._passes.cache, "keep", careless)
+    monkeypatch.setattr(stream._runner.cache, "keep", careless)
     with pytest.raises(AssertionError, match="without an explicit device"), meta_by_default():
         next(stream)
 

@@ -5,19 +5,23 @@ import json
 import pytest
 
 from jakiro.engine import profile
-from jakiro.engine.budget import DeviceProfile
+from jakiro.engine.costs import DeviceProfile
 from jakiro.engine.profile import (
     CONTEXT_TOKENS,
     FAR_LEVELS,
     FAR_NODES,
     PROFILED_LEVELS,
     PROFILED_NODES,
-    load_or_measure,
-    measure,
+    Profiler,
+    measure_drafts,
+    measure_passes,
 )
+from jakiro.methods import DEFAULT, METHODS, PLAIN
 from tests.support import tiny_generator
 
-KEPT = DeviceProfile(((1, 2.0), (8, 3.0)), ((1, 0.5),), 8, {"target": "tiny"})
+PASSES = DeviceProfile(((1, 2.0), (8, 3.0)), (), 8, {"target": "tiny"})
+DRAFTS = DeviceProfile((), ((1, 0.5),), 6, {"target": "tiny"}, draft_slopes=((1, 0.1),))
+CHAINS = next(method for method in METHODS.values() if method.aliases and not method.drafts and method is not PLAIN)
 
 
 @pytest.fixture
@@ -25,20 +29,26 @@ def counted(monkeypatch) -> list:
     """Measuring costs nothing and is counted."""
     calls = []
 
-    def measured(target, drafter, key, lanes=None):
+    def passes(target, drafter, key, lanes=None):
         calls.append(key)
-        return KEPT
+        return PASSES
 
-    monkeypatch.setattr(profile, "measure", measured)
+    def drafts(target, drafter, key, lanes=None):
+        calls.append(key)
+        return DRAFTS
+
+    monkeypatch.setattr(profile, "measure_passes", passes)
+    monkeypatch.setattr(profile, "measure_drafts", drafts)
     return calls
 
 
 def test_every_size_and_depth_is_timed_and_more_work_never_takes_less():
     generator = tiny_generator()
-    found = measure(generator.target, generator.drafter, {"device": "here"})
-    assert [nodes for nodes, _ in found.verify_ms] == list(PROFILED_NODES)
-    assert [levels for levels, _ in found.draft_ms] == list(range(1, PROFILED_LEVELS + 1))
-    for points in (found.verify_ms, found.draft_ms):
+    passes = measure_passes(generator.target, generator.drafter(DEFAULT), {"device": "here"})
+    drafts = measure_drafts(generator.target, generator.drafter(DEFAULT), {"device": "here"})
+    assert [nodes for nodes, _ in passes.verify_ms] == list(PROFILED_NODES)
+    assert [levels for levels, _ in drafts.draft_ms] == list(range(1, PROFILED_LEVELS + 1))
+    for points in (passes.verify_ms, drafts.draft_ms):
         times = [milliseconds for _, milliseconds in points]
         assert times == sorted(times) and times[0] > 0
 
@@ -46,35 +56,54 @@ def test_every_size_and_depth_is_timed_and_more_work_never_takes_less():
 def test_what_further_text_adds_is_timed_where_the_model_reads_so_much(monkeypatch):
     short, long = tiny_generator(), tiny_generator()
     long.target.max_positions = 1024
-    assert measure(short.target, short.drafter, {}).verify_slopes == ()
-    found = measure(long.target, long.drafter, {})
-    assert found.context == CONTEXT_TOKENS
-    assert [nodes for nodes, _ in found.verify_slopes] == list(FAR_NODES)
-    assert [levels for levels, _ in found.draft_slopes] == list(FAR_LEVELS)
-    assert all(slope >= 0 for _, slope in (*found.verify_slopes, *found.draft_slopes))
-    assert DeviceProfile.from_dict(json.loads(json.dumps(found.to_dict()))) == found
-    monkeypatch.setattr(profile, "MAX_READING_MS", 0)
-    assert measure(long.target, long.drafter, {}).draft_slopes == ()
+    assert measure_passes(short.target, short.drafter(DEFAULT), {}).verify_slopes == ()
+    passes, drafts = (each(long.target, long.drafter(DEFAULT), {}) for each in (measure_passes, measure_drafts))
+    assert passes.context == drafts.context == CONTEXT_TOKENS
+    assert [nodes for nodes, _ in passes.verify_slopes] == list(FAR_NODES)
+    assert [levels for levels, _ in drafts.draft_slopes] == list(FAR_LEVELS)
+    assert all(slope >= 0 for _, slope in (*passes.verify_slopes, *drafts.draft_slopes))
+    for found in (passes, drafts):
+        assert DeviceProfile.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    monkeypatch.setattr(profile, "MAX_PREFILL_MS", 0)
+    assert measure_drafts(long.target, long.drafter(DEFAULT), {}).draft_slopes == ()
 
 
 def test_what_was_measured_is_kept_in_one_move_and_read_again(tmp_path, counted):
-    target = tiny_generator().target
-    assert load_or_measure(target, None, {"sha256": "1" * 64}, tmp_path) == KEPT
-    assert load_or_measure(target, None, {"sha256": "1" * 64}, tmp_path) == KEPT
-    assert len(counted) == 1
-    (kept,) = tmp_path.iterdir()
-    assert DeviceProfile.from_dict(json.loads(kept.read_text())) == KEPT
+    generator = tiny_generator()
+    profiler, drafter = Profiler(generator.target, tmp_path), generator.drafter(DEFAULT)
+    first = profiler.profile(DEFAULT, drafter)
+    assert (first.verify_ms, first.draft_ms, first.draft_slopes, first.width) == (
+        PASSES.verify_ms,
+        DRAFTS.draft_ms,
+        DRAFTS.draft_slopes,
+        DRAFTS.width,
+    )
+    assert profiler.profile(DEFAULT, drafter) == first
+    assert len(counted) == 2
+    kept = [DeviceProfile.from_dict(json.loads(path.read_text())) for path in tmp_path.iterdir()]
+    assert sorted(kept, key=lambda each: each.draft_ms) == [PASSES, DRAFTS]
+
+
+def test_a_target_s_passes_are_measured_once_for_all_methods(tmp_path, counted):
+    generator = tiny_generator()
+    profiler = Profiler(generator.target, tmp_path)
+    profiler.profile(DEFAULT, generator.drafter(DEFAULT))
+    chains = profiler.profile(CHAINS, generator.drafter(CHAINS))
+    assert len(counted) == 2, "the passes and one method's drafts"
+    assert chains.verify_ms == PASSES.verify_ms and chains.draft(3) == 0.0
+    assert {"method", "head"} <= set(counted[1]) - set(counted[0])
 
 
 @pytest.mark.parametrize("broken", ["", '{"verify_ms": [[1, 2.0]', '{"verify_ms": 1}', "[]"])
 def test_a_broken_file_is_measured_anew(tmp_path, counted, broken):
-    target = tiny_generator().target
-    load_or_measure(target, None, None, tmp_path)
+    generator = tiny_generator()
+    profiler = Profiler(generator.target, tmp_path)
+    profiler.profile(CHAINS, generator.drafter(CHAINS))
     (kept,) = tmp_path.iterdir()
     kept.write_text(broken)
-    assert load_or_measure(target, None, None, tmp_path) == KEPT
+    assert profiler.profile(CHAINS, generator.drafter(CHAINS)) == PASSES
     assert len(counted) == 2
-    assert json.loads(kept.read_text()) == KEPT.to_dict()
+    assert json.loads(kept.read_text()) == PASSES.to_dict()
 
 
 def test_a_lane_comes_back_although_measuring_failed(monkeypatch):
@@ -94,5 +123,7 @@ def test_a_lane_comes_back_although_measuring_failed(monkeypatch):
     lanes, generator = OneLane(), tiny_generator()
     monkeypatch.setattr(profile, "_Timings", fails)
     with pytest.raises(RuntimeError, match="out of memory"):
-        measure(generator.target, generator.drafter, {}, lanes)
-    assert lanes.given_back == 1
+        measure_drafts(generator.target, generator.drafter(DEFAULT), {}, lanes)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        measure_passes(generator.target, generator.drafter(DEFAULT), {}, lanes)
+    assert lanes.given_back == 2

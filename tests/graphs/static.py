@@ -1,9 +1,10 @@
 """Tiny generators whose passes run at fixed addresses, with small steps so that short texts cross them."""
 
-from jakiro.drafting.base import HeadDrafter
-from jakiro.engine.budget import DeviceProfile
+from jakiro.drafting.base import Resources
+from jakiro.engine.costs import DeviceProfile
 from jakiro.generator import JakiroGenerator
 from jakiro.graphs.pool import Lanes
+from jakiro.methods import DEFAULT, PLAIN
 from tests.support import DEVICE, HEADS, ScriptedDrafter, tiny_head, tiny_model, tiny_target
 
 SMALL_COLUMNS = 64
@@ -26,23 +27,37 @@ def static_generator(
     """As `tiny_generator`, in lanes; `measured` lets trees size themselves."""
     target = bucketed_target(numerics)
     if head is None:
-        return in_lanes(target, None, graphs, measured, start_tokens)
+        return in_lanes(Resources(target), graphs=graphs, measured=measured, start_tokens=start_tokens)
     target = target.with_feature_layers(HEADS[head].get("feature_layers", ()))
-    drafter = HeadDrafter(tiny_head(target, **HEADS[head]))
-    return in_lanes(target, drafter, graphs, measured, start_tokens)
+    info = {"name": "tiny", "sha256": None}
+    resources = Resources(target, tiny_head(target, **HEADS[head]), info)
+    return in_lanes(resources, graphs=graphs, measured=measured, start_tokens=start_tokens)
 
 
 def static_scripted_generator(error_rate: float = 0.3, numerics: str = "exact", vocab_size: int = 260):
     """As `scripted_generator`, in lanes."""
     drafter = ScriptedDrafter(tiny_model(vocab_size=vocab_size), error_rate)
-    return in_lanes(bucketed_target(numerics, vocab_size), drafter, DEVICE.type == "cuda")
+    resources = Resources(bucketed_target(numerics, vocab_size))
+    return in_lanes(resources, {DEFAULT.name: drafter}, DEVICE.type == "cuda")
 
 
-def in_lanes(target, drafter, graphs: bool, measured: bool = False, start_tokens: int = 128) -> JakiroGenerator:
-    lanes = Lanes(target, drafter, graphs, SMALL_COLUMNS, start_tokens)
-    costs = (lambda *_: COSTS) if measured else None
-    head = None if drafter is None else {"name": "tiny", "sha256": None}
-    return JakiroGenerator(target, drafter, head, measure=costs, lanes=lanes)
+def in_lanes(
+    resources: Resources,
+    drafters: dict | None = None,
+    graphs: bool = False,
+    measured: bool = False,
+    start_tokens: int = 128,
+) -> JakiroGenerator:
+    lanes = Lanes(resources.target, graphs, SMALL_COLUMNS, start_tokens)
+    generator = JakiroGenerator(resources, drafters, lanes=lanes)
+    if measured:
+        generator.profile = COSTS
+    return generator
+
+
+def usual_drafters(generator: JakiroGenerator) -> list:
+    """The drafters that loading prepares lanes for."""
+    return [generator.drafter(method) for method in (PLAIN, DEFAULT)]
 
 
 def shape_of(trace):

@@ -7,14 +7,17 @@ import pytest
 import torch
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.engine.budget import DeviceProfile, TreeBudget
+from jakiro.drafting.base import Resources
+from jakiro.engine.budget import TreeBudget
 from jakiro.engine.clock import StepClock
-from jakiro.engine.profile import measure
+from jakiro.engine.costs import DeviceProfile
+from jakiro.engine.profile import Profiler
 from jakiro.graphs.capture import WARM_UPS, GraphedPass, Graphs
+from jakiro.methods import DEFAULT, PLAIN, WITH_COPIES
 from jakiro.zoo.loading import lanes_for
 from tests.engine.test_meta_device import REPETITIVE, SAMPLINGS, meta_by_default
 from tests.graphs.fake_graphs import FakeCuda
-from tests.graphs.static import bucketed_target, in_lanes, shape_of, static_generator
+from tests.graphs.static import bucketed_target, in_lanes, shape_of, static_generator, usual_drafters
 from tests.support import TREE, tiny_generator
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here; test_cuda.py captures on it")
@@ -87,7 +90,7 @@ def test_one_capture_serves_every_seed_and_temperature(cuda):
 def test_trees_that_size_themselves_replay_what_was_captured_at_load(cuda):
     generator = static_generator(numerics="fast", graphs=True, measured=True, start_tokens=40)
     done = []
-    generator.lanes.prepare(lambda count, total: done.append((count, total)))
+    generator.lanes.prepare(usual_drafters(generator), lambda count, total: done.append((count, total)))
     assert [count for count, _ in done] == list(range(1, done[-1][1] + 1))
     captured = generator.lanes.graphs.num_captured
     assert generator.status["graphs"] == {"graphs": True, "captured": captured, "bytes": 0, "failure": None}
@@ -104,7 +107,7 @@ def test_nothing_is_made_on_the_default_device_while_capturing(cuda):
     generator = static_generator(graphs=True)
     lane = generator.lanes._take(generator.lanes._room)
     with meta_by_default():
-        lane.open(SamplingParams(0.7, top_p=0.9, top_k=50), CONTEXT_TREE, (), 10, 100)
+        lane.open(generator.drafter(WITH_COPIES), SamplingParams(0.7, top_p=0.9, top_k=50), CONTEXT_TREE, (), 10, 100)
     assert generator.lanes.graphs.num_captured > 8
 
 
@@ -129,7 +132,7 @@ def test_a_planted_host_read_makes_capturing_fail_and_passes_run_eagerly(read, c
         return score(tree, cache)
 
     monkeypatch.setattr(target, "score", careless)
-    generator = in_lanes(target, None, graphs=True)
+    generator = in_lanes(Resources(target), graphs=True)
     sampling = SamplingParams(max_new_tokens=6)
     trace = generator.run("Why?", sampling, "autoregressive")
     assert trace.token_ids == tiny_generator().run("Why?", sampling, "autoregressive").token_ids
@@ -162,9 +165,10 @@ def test_on_a_gpu_the_spans_of_a_step_add_up_to_the_host_s_time_and_the_last_mar
     assert clock.spans_ms() == pytest.approx([4.0, 4.0, 22.0])
 
 
-def test_costs_are_measured_once_a_bucket_and_trees_choose_between_buckets():
+def test_costs_are_measured_once_a_bucket_and_trees_choose_between_buckets(tmp_path):
     generator = static_generator(numerics="fast", graphs=False, start_tokens=200)
-    profile = measure(generator.target, generator.drafter, {}, generator.lanes)
+    profiler = Profiler(generator.target, tmp_path, generator.lanes)
+    profile = profiler.profile(DEFAULT, generator.drafter(DEFAULT))
     assert [nodes for nodes, _ in profile.verify_ms] == [1, 8, 16, 32, 64]
     assert [levels for levels, _ in profile.draft_ms] == list(range(1, 9))
     assert DeviceProfile.from_dict(profile.to_dict()) == profile
@@ -175,5 +179,14 @@ def test_costs_are_measured_once_a_bucket_and_trees_choose_between_buckets():
 
 def test_on_a_cpu_there_are_no_lanes_and_nothing_to_say():
     notices = []
-    assert lanes_for(bucketed_target(), None, True, None, notices) is None
+    assert lanes_for(bucketed_target(), [], True, None, notices) is None
     assert not notices
+
+
+def test_what_lies_in_the_buffers_does_no_harm_to_the_next_captures(cuda):
+    """Plain decoding is prepared after a drafted answer; the tree that lies there is deeper than its bound."""
+    generator = static_generator(graphs=True, start_tokens=40)
+    generator.lanes.prepare(usual_drafters(generator))
+    for method in (PLAIN.name, DEFAULT.name, PLAIN.name):
+        trace = generator.run("Tell me.", SAMPLINGS["sampled"], method, TREE)
+        assert shape_of(trace) == shape_of(tiny_generator().run("Tell me.", SAMPLINGS["sampled"], method, TREE))

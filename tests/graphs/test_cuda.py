@@ -10,13 +10,14 @@ import pytest
 import torch
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.drafting.base import HeadDrafter
-from jakiro.engine.profile import measure
+from jakiro.drafting.base import Resources
+from jakiro.engine.profile import Profiler
 from jakiro.generator import JakiroGenerator
 from jakiro.graphs.lane import Lane
 from jakiro.graphs.pool import Lanes
+from jakiro.methods import DEFAULT
 from tests.engine.test_meta_device import REPETITIVE, SAMPLINGS
-from tests.graphs.static import shape_of
+from tests.graphs.static import shape_of, usual_drafters
 from tests.support import (
     TREE,
     ScriptedDrafter,
@@ -43,8 +44,11 @@ def on_gpu(
     from jakiro.target.model import TargetModel
 
     target = TargetModel(tiny_model(dtype=dtype).to(CUDA), byte_tokenizer(), "tiny", "0" * 64, numerics)
-    drafter = ScriptedDrafter(tiny_model().to(CUDA), 0.3) if scripted else HeadDrafter(tiny_head(target))
-    return JakiroGenerator(target, drafter, {"name": "tiny", "sha256": None}, lanes=Lanes(target, drafter, graphs))
+    lanes = Lanes(target, graphs)
+    if scripted:
+        drafter = ScriptedDrafter(tiny_model().to(CUDA), 0.3)
+        return JakiroGenerator(Resources(target), {DEFAULT.name: drafter}, lanes=lanes)
+    return JakiroGenerator(Resources(target, tiny_head(target), {"name": "tiny", "sha256": None}), lanes=lanes)
 
 
 @contextmanager
@@ -97,9 +101,9 @@ def test_in_exact_numerics_plain_and_drafted_logits_are_the_same_bits(dtype, mon
     rows: list[torch.Tensor] = []
     read = Lane.read
 
-    def kept(lane, tree, whole_vocabulary=False):
-        outcome = read(lane, tree, whole_vocabulary)
-        rows.append(lane.logits[[0, *outcome.accepted_path]].clone())
+    def kept(lane, proposal, whole_vocabulary=False):
+        outcome = read(lane, proposal, whole_vocabulary)
+        rows.append(lane.scored[[0, *outcome.accepted_path]].clone())
         return outcome
 
     monkeypatch.setattr(Lane, "read", kept)
@@ -159,12 +163,13 @@ def test_numerics_are_captured_anew_and_lanes_grow():
     assert shape_of(fast.run("Why?", sampling, tree=wide)) == shape_of(eager.run("Why?", sampling, tree=wide))
 
 
-def test_everything_usual_is_captured_at_load_within_stated_memory():
+def test_everything_usual_is_captured_at_load_within_stated_memory(tmp_path):
     generator, done = on_gpu("fast"), []
-    generator.lanes.prepare(lambda count, total: done.append((count, total)))
+    generator.lanes.prepare(usual_drafters(generator), lambda count, total: done.append((count, total)))
     status = generator.status["graphs"]
     assert done[-1][0] == done[-1][1] >= status["captured"] > 0 and status["bytes"] > 0
-    profile = measure(generator.target, generator.drafter, {}, generator.lanes)
+    profiler = Profiler(generator.target, tmp_path, generator.lanes)
+    profile = profiler.profile(DEFAULT, generator.drafter(DEFAULT))
     assert profile.buckets == (8, 16, 32, 64)
     generator.profile = profile
     assert generator.run("Why?", SamplingParams(max_new_tokens=40)).token_ids

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.generator import JakiroGenerator
+from jakiro.drafting.base import Proposal, Resources
 from jakiro.graphs.cache import columns_for
+from jakiro.methods import DEFAULT, PLAIN
 from tests.engine.test_meta_device import REPETITIVE, SAMPLINGS, meta_by_default, reads_of_steps
 from tests.graphs.static import (
     COSTS,
@@ -36,7 +37,9 @@ def test_a_head_s_trees_and_text_are_those_of_sliced_passes(head, sampling):
     for step, other in zip(trace.steps, expected.steps, strict=True):
         for node, twin in zip(step.nodes, other.nodes, strict=True):
             assert node.score == pytest.approx(twin.score, abs=1e-4)
-            assert node.router_weights == pytest.approx(twin.router_weights, abs=1e-4, nan_ok=True)
+            assert node.evidence.keys() == twin.evidence.keys()
+            for name, numbers in node.evidence.items():
+                assert numbers == pytest.approx(twin.evidence[name], abs=1e-4, nan_ok=True)
             assert node.margin == pytest.approx(twin.margin, abs=1e-3)
 
 
@@ -60,9 +63,8 @@ def test_plain_decoding_is_that_of_sliced_passes(numerics, sampling):
 @pytest.mark.parametrize("numerics", ["exact", "fast"])
 @pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
 def test_trees_that_size_themselves_or_copy_from_the_context_are_those_of_sliced_passes(tree, numerics):
-    sliced = tiny_generator("summed", numerics=numerics)
-    sliced = JakiroGenerator(sliced.target, sliced.drafter, sliced.head, measure=lambda _: COSTS)
-    static = static_generator("summed", numerics, measured=True)
+    sliced, static = tiny_generator("summed", numerics=numerics), static_generator("summed", numerics, measured=True)
+    sliced.profile = COSTS
     texts = []
     for sampling in (SamplingParams(max_new_tokens=16), SamplingParams(1.0, seed=3, max_new_tokens=16)):
         trace = static.run(REPETITIVE, sampling, tree=tree)
@@ -72,10 +74,16 @@ def test_trees_that_size_themselves_or_copy_from_the_context_are_those_of_sliced
     assert len(set(texts)) == 2
 
 
-def test_copied_chains_alone_are_those_of_sliced_passes():
-    sampling = SamplingParams(max_new_tokens=60)
-    trace = static_generator().run(REPETITIVE, sampling, method="context")
-    assert shape_of(trace) == shape_of(tiny_generator().run(REPETITIVE, sampling, method="context"))
+@pytest.mark.parametrize("measured", [False, True])
+def test_copied_chains_alone_are_those_of_sliced_passes(measured):
+    sampling, sliced = SamplingParams(max_new_tokens=60), tiny_generator()
+    if measured:
+        sliced.profile = COSTS
+    trace = static_generator(measured=measured).run(REPETITIVE, sampling, method="context")
+    expected = sliced.run(REPETITIVE, sampling, method="context")
+    assert shape_of(trace)[1:] == shape_of(expected)[1:]
+    if not measured:
+        assert shape_of(trace) == shape_of(expected)
     assert any(len(step.nodes) > 1 for step in trace.steps)
 
 
@@ -99,12 +107,14 @@ def test_a_reread_step_is_that_of_sliced_passes():
 def test_every_step_works_on_the_same_addresses_and_shapes():
     generator = static_generator(measured=True, numerics="fast")
     stream = generator.stream(REPETITIVE, SAMPLED, tree=TREES["auto"])
-    lane = stream._passes
-    names = ("logits", "features", "choices", "on_path", "packed", "noise", "root", "new_ids", "new_features")
-    head = lane.drafter
+    lane = stream._runner
+    names = ("scored", "features", "choices", "on_path", "noise", "root", "new_ids", "new_features")
+    head = lane.fixed(generator.drafter(DEFAULT))
 
     def addresses():
-        tensors = [getattr(lane, name) for name in names]
+        tensors = [*(getattr(lane, name) for name in names), *lane._packed.values(), lane.tree.forecast]
+        tensors += lane.tree.first(lane.tree.rows, 0, ()).columns.values()
+        tensors += lane.tree.evidence(head.evidence).values()
         tensors += [lane.cache.store, head.cache.keys, head.pending_ids, head.pending_features, *lane.masks.values()]
         return [(tensor.data_ptr(), tensor.shape, tensor.stride()) for tensor in tensors]
 
@@ -186,20 +196,19 @@ def test_steps_left_pending_over_many_plain_steps_reach_the_head():
     plain = generator.stream("Why?", SamplingParams(max_new_tokens=60), tree=TREE)
     sliced = tiny_generator().stream("Why?", SamplingParams(max_new_tokens=60), tree=TREE)
     for stream in (plain, sliced):
-        config, stream._tree_config = stream._tree_config, None
         propose = stream._propose
-        stream._propose = lambda *_, stream=stream: stream._passes.root_tree()
+        stream._propose = lambda *_, stream=stream: Proposal(stream._runner.root_tree())
         for _ in range(40):
             next(stream)
-        stream._propose, stream._tree_config = propose, config
+        stream._propose = propose
     step, expected = next(plain), next(sliced)
     assert len(step.nodes) == TREE.nodes
     assert [node.token_id for node in step.nodes] == [node.token_id for node in expected.nodes]
 
 
 def test_lanes_without_a_head_serve_plain_decoding():
-    generator = in_lanes(static_generator(None).target, None, graphs=False)
+    generator = in_lanes(Resources(static_generator(None).target), graphs=False)
     with torch.inference_mode():
-        generator.lanes.prepare()
+        generator.lanes.prepare([generator.drafter(PLAIN)])
     assert generator.run("Why?", SamplingParams(max_new_tokens=4), "autoregressive").steps
     assert generator.status["graphs"]["graphs"] is False

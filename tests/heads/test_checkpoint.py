@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from jakiro.config import SamplingParams
-from jakiro.drafting.base import HeadDrafter
+from jakiro.drafting.base import Resources
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.checkpoint import CONFIG_NAME, WEIGHTS_NAME, file_sha256, load_head, save_head
 from tests.support import DEVICE, HEADS, TREE, tiny_head, tiny_target
@@ -41,7 +41,7 @@ def test_a_saved_head_comes_back_with_the_same_weights_and_drafts_the_same_trees
     for key, tensor in saved.items():
         assert torch.equal(loaded[key], tensor) and loaded[key].dtype == tensor.dtype
     traces = [
-        JakiroGenerator(target, HeadDrafter(each.bind(target.embedding, target.output_weight))).run(
+        JakiroGenerator(Resources(target, each.bind(target.embedding, target.output_weight))).run(
             "Hello", SamplingParams(max_new_tokens=6), tree=TREE
         )
         for each in (head, again)

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from jakiro.config import SamplingParams
-from jakiro.drafting.base import HeadDrafter
+from jakiro.drafting.base import Resources
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.heads.export import export_head
@@ -34,7 +34,7 @@ def test_a_one_expert_head_comes_back_from_eagles_form_as_it_was(target, tmp_pat
         if not name.endswith("gate.weight"):
             assert torch.equal(tensor, after.state_dict()[name]), name
     trees = [
-        [step.nodes for step in JakiroGenerator(target, HeadDrafter(head)).run("Hello", few, tree=TREE).steps]
+        [step.nodes for step in JakiroGenerator(Resources(target, head)).run("Hello", few, tree=TREE).steps]
         for few in [SamplingParams(max_new_tokens=8)]
         for head in (bound(before, target), bound(after, target))
     ]

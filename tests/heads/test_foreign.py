@@ -12,10 +12,11 @@ from transformers import LlamaConfig
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import ancestor_mask
-from jakiro.drafting.base import HeadDrafter
+from jakiro.drafting.base import TreeLimits
 from jakiro.heads.checkpoint import load_head, misfits, weights_file
+from jakiro.methods.jakiro import HeadDrafter
 from jakiro.zoo import table as zoo
-from tests.support import tiny_head, tiny_target
+from tests.support import kept, prompt_of, tiny_head, tiny_target
 
 DATA = Path(__file__).parents[1] / "data"
 CASES = json.loads((DATA / "cases.json").read_text())
@@ -117,11 +118,11 @@ def test_an_official_folder_grows_the_official_trees(case, file, tmp_path):
     for index in range(case["rounds"]):
         features, ids = golden[f"r{index}.hidden_states"][0], golden[f"r{index}.input_ids"].flatten()
         if session is None:
-            session = HeadDrafter(head).start(ids, features, SamplingParams(), KeyedNoise(0))
+            session = HeadDrafter(head).start(prompt_of(ids, features), SamplingParams(), KeyedNoise(0))
         else:
-            session.extend(ids[known + 1 :], features)
+            session.observe(kept(ids[known + 1 :], features))
         known += features.shape[0]
-        tree = session.propose(config)
+        tree = session.propose(TreeLimits(config)).tree
         expected = golden[f"r{index}.draft_tokens"].flatten()
         mask = golden[f"r{index}.tree_mask"].squeeze().bool()
         assert token_paths(tree.token_ids, ancestor_mask(tree.parents, tree.max_depth)) == token_paths(expected, mask)

@@ -7,12 +7,15 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from jakiro.config import DraftConfig, SamplingParams, TreeConfig
+from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import ancestor_mask
-from jakiro.drafting.base import HeadDrafter
+from jakiro.drafting.base import TreeLimits
 from jakiro.heads.checkpoint import fill_head
+from jakiro.heads.config import DraftConfig
 from jakiro.heads.jakiro import JakiroHead
+from jakiro.methods.jakiro import HeadDrafter
+from tests.support import kept, prompt_of
 
 DATA = Path(__file__).parents[1] / "data"
 CASES = json.loads((DATA / "cases.json").read_text())
@@ -56,11 +59,11 @@ def test_trees_equal_the_official_ones_over_three_rounds(case):
         features = golden[f"r{round_index}.hidden_states"][0]
         ids = golden[f"r{round_index}.input_ids"].flatten()
         if session is None:
-            session = HeadDrafter(golden_head(case)).start(ids, features, sampling, noise)
+            session = HeadDrafter(golden_head(case)).start(prompt_of(ids, features), sampling, noise)
         else:
-            session.extend(ids[known + 1 :], features)
+            session.observe(kept(ids[known + 1 :], features))
         known += features.shape[0]
-        tree = session.propose(config)
+        tree = session.propose(TreeLimits(config)).tree
         assert session.cache.length == known == ids.shape[0] - 1
         expected_tokens = golden[f"r{round_index}.draft_tokens"].flatten().tolist()
         expected_depths = golden[f"r{round_index}.tree_position_ids"].flatten().tolist()

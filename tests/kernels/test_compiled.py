@@ -16,6 +16,7 @@ from jakiro.kernels.compiled import library as building
 from jakiro.kernels.compiled.library import library, why_not
 from jakiro.kernels.compiled.sampling import best_tokens
 from jakiro.target.model import TargetModel
+from jakiro.target.probes import root_and_copies
 from tests.support import DEVICE, TREE, byte_tokenizer, tiny_generator
 
 pytestmark = pytest.mark.skipif(
@@ -54,10 +55,7 @@ def bushy_tree() -> DraftTree:
     depths = [0]
     for parent in parents[1:]:
         depths.append(depths[parent] + 1)
-    root = DraftTree.root_only(torch.tensor([7]))
-    names = {"token_ids": torch.arange(16) + 40, "parents": torch.tensor(parents), "depths": torch.tensor(depths)}
-    columns = {f: getattr(root, f) for f in DraftTree.__dataclass_fields__}
-    return DraftTree(**(columns | names | {"max_depth": max(depths)}))
+    return DraftTree.unscored(torch.arange(16) + 40, torch.tensor(parents), torch.tensor(depths), max(depths))
 
 
 def scores(target: TargetModel, tree: DraftTree):
@@ -95,6 +93,20 @@ def test_every_path_of_a_tree_rounds_as_its_tokens_do_one_by_one(half, target_of
             assert torch.equal(alone.logits[0], together.logits[node])
             cache.keep(committed, [0])
         cache.keep(PROMPT, [])
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_each_row_rounds_alike_however_many_run_together(half, target_of):
+    target, tokens = target_of(True, half), torch.tensor([7, 9])
+    assert target.bit_identical and target.row_bucket(1) == 1
+    together, cache = scores(target, root_and_copies(tokens, 2))
+    for nodes in (*range(1, 25), 64, 100):
+        tree = root_and_copies(tokens, nodes)
+        cache = target.new_cache(PROMPT + nodes)
+        target.prefill(torch.arange(PROMPT) + 3, cache)
+        found = target.score(tree, cache)
+        assert torch.equal(found.logits, together.logits[tree.depths]), f"{nodes} nodes"
+        assert torch.equal(found.features, together.features[tree.depths]), f"{nodes} nodes"
 
 
 def test_the_number_of_threads_does_not_show(target_of):
@@ -181,6 +193,11 @@ def test_without_compiled_functions_there_is_a_reason(tmp_path):
     said = reason(tmp_path, PATH=f"{tmp_path}:/bin:/usr/bin", CC="")
     assert said == "False None", "another compiler takes over"
     assert reason(tmp_path / "else", PATH=str(tmp_path), CC="") == f"True {broken} did not build it (no such option)"
+
+
+def test_cc_may_name_flags_beside_a_compiler(monkeypatch):
+    monkeypatch.setenv("CC", f"{sys.executable} -march=x86-64")
+    assert next(building._compilers()) == [sys.executable, "-march=x86-64"]
 
 
 def test_what_was_built_once_is_loaded_from_the_cache(tmp_path, monkeypatch):

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 
+from jakiro.kernels import linear
 from jakiro.kernels.compiled.library import library
-from jakiro.kernels.compiled.linear import NativeLinear
 from jakiro.kernels.linear import (
-    HalfPackedLinear,
-    PackedLinear,
+    AlikeLinear,
+    alike_counts,
     lossless_exponent,
     pack_linears,
     packed_linear,
@@ -20,58 +20,134 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-native = pytest.mark.skipif(library() is None, reason="no compiled functions here")
-KINDS = [
-    (PackedLinear, False),
-    (HalfPackedLinear, True),
-    pytest.param(NativeLinear, False, marks=native, id="NativeLinear-32"),
-    pytest.param(NativeLinear, True, marks=native, id="NativeLinear-16"),
+# Compiled or not, weights that 16 bits hold or not; which packing is taken is this processor's business
+COMPILED = [
+    pytest.param(False, id="torch"),
+    pytest.param(True, id="compiled", marks=pytest.mark.skipif(library() is None, reason="no compiled functions here")),
 ]
 
 
 @pytest.fixture
-def linear(monkeypatch):
-    """Makes a layer whose weights fit the kind of packing, and its packed form."""
+def packed_pair(monkeypatch):
+    """Makes a layer, and what it is packed to."""
 
-    def make(inner: int, outer: int, kind: type, in_half: bool, bias: bool = False) -> tuple[nn.Linear, nn.Module]:
-        monkeypatch.setattr("jakiro.kernels.linear.native_works", lambda: kind is NativeLinear)
-        return packed_pair(inner, outer, kind, in_half, bias)
+    def make(inner: int, outer: int, compiled: bool, in_half: bool, bias: bool = False) -> tuple[nn.Linear, nn.Module]:
+        monkeypatch.setattr("jakiro.kernels.linear.native_works", lambda: compiled)
+        layer = nn.Linear(inner, outer, bias=bias).requires_grad_(False)
+        if in_half:
+            layer.weight.copy_(layer.weight.bfloat16().float())
+            # Below float16's range until it is multiplied by a power of two
+            layer.weight[0, :2] = torch.tensor([1.0, 2.0**-30])
+        assert (lossless_exponent(layer.weight) is not None) == in_half
+        return layer, packed_linear(layer.weight, layer.bias)
 
     return make
 
 
-def packed_pair(inner: int, outer: int, kind: type, in_half: bool, bias: bool) -> tuple[nn.Linear, nn.Module]:
-    layer = nn.Linear(inner, outer, bias=bias).requires_grad_(False)
-    if in_half:
-        layer.weight.copy_(layer.weight.bfloat16().float())
-        # Below float16's range until it is multiplied by a power of two
-        layer.weight[0, :2] = torch.tensor([1.0, 2.0**-30])
-    packed = packed_linear(layer.weight, layer.bias)
-    assert type(packed) is kind
-    assert not in_half or packed.itemsize == 2
-    return layer, packed
-
-
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize(("kind", "in_half"), KINDS)
+@pytest.mark.parametrize("in_half", [False, True], ids=["32", "16"])
+@pytest.mark.parametrize("compiled", COMPILED)
 @pytest.mark.parametrize(("inner", "outer"), [(64, 96), (192, 64), (63, 260)])
-def test_a_packed_layer_is_the_layer_it_replaces(inner, outer, kind, in_half, bias, linear):
-    layer, packed = linear(inner, outer, kind, in_half, bias)
+def test_a_packed_layer_is_the_layer_it_replaces(inner, outer, compiled, in_half, bias, packed_pair):
+    layer, packed = packed_pair(inner, outer, compiled, in_half, bias)
     assert (packed.in_features, packed.out_features) == (inner, outer)
-    for rows in (1, 2, 8, 33):
+    for rows in (0, 1, 2, 8, 33, 70, 300):
         hidden = torch.randn(1, rows, inner)
         torch.testing.assert_close(packed(hidden), layer(hidden), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize(("kind", "in_half"), KINDS)
-@pytest.mark.parametrize(("inner", "outer"), [(64, 96), (192, 64), (576, 260), (1536, 72), (5000, 40)])
-def test_a_row_is_computed_alike_however_many_rows_run_together(inner, outer, kind, in_half, linear):
-    _, packed = linear(inner, outer, kind, in_half)
-    hidden = torch.randn(64, inner)
+@pytest.mark.parametrize("in_half", [False, True], ids=["32", "16"])
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_packing_changes_no_weight(compiled, in_half, packed_pair):
+    layer, packed = packed_pair(96, 72, compiled, in_half)
+    assert torch.equal(packed(torch.eye(96)), layer.weight.T)
+
+
+@pytest.mark.parametrize("in_half", [False, True], ids=["32", "16"])
+@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize(
+    ("inner", "outer"), [(64, 96), (192, 64), (576, 260), (576, 960), (1536, 72), (1536, 576), (5000, 40)]
+)
+def test_a_row_is_computed_alike_however_many_rows_run_together(inner, outer, compiled, in_half, packed_pair):
+    _, packed = packed_pair(inner, outer, compiled, in_half)
+    hidden = torch.randn(256, inner)
     together = packed(hidden)
-    for rows in (1, 2, 3, 8, 16, 24, 33):
+    for rows in (*range(1, 34), 38, 50, 64, 65, 121, 128, 255):
         assert torch.equal(packed(hidden[:rows]), together[:rows]), f"{rows} rows"
         assert torch.equal(packed(hidden[-rows:]), together[-rows:]), f"last {rows} rows"
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+def test_every_number_that_16_bits_hold_is_read_as_it_was(compiled, monkeypatch):
+    monkeypatch.setattr("jakiro.kernels.linear.native_works", lambda: compiled)
+    numbers = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(torch.float16).float()
+    weight = numbers[numbers.isfinite()].view(-1, 64)
+    assert lossless_exponent(weight) == 0
+    assert torch.equal(packed_linear(weight, None)(torch.eye(64)), weight.T)
+
+
+class Kernel(nn.Module):
+    """A product that runs `block` rows together; where as many as one of `away` are left, those have other sums.
+
+    Much as torch's 16-bit kernel without AVX-512: six rows together, and one or two that are left otherwise.
+    """
+
+    block, away = 6, (1, 2)
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, exponent: int = 0) -> None:
+        super().__init__()
+        self.out_features, self.in_features = weight.shape
+        self.weight = weight
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        product = (hidden[:, None] * self.weight).sum(-1)
+        left = len(hidden) % self.block
+        if left in self.away:
+            product[-left:] += 1e-6
+        return product
+
+
+class OneRow(Kernel):
+    """One row alone is another case, whatever else there is."""
+
+    block, away = 1000, (1,)
+
+
+class NeverAlike(Kernel):
+    """Every number of rows has its own sums."""
+
+    block, away = 1000, range(1, 1000)
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        return super().forward(hidden) * (1 + 1e-6 * len(hidden))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "missing"),
+    [
+        (Kernel, {rows for rows in range(1, 65) if rows % 6 in (1, 2)}),
+        (OneRow, {1}),
+        (NeverAlike, set(range(2, 65))),
+    ],
+)
+def test_rows_run_with_numbers_of_rows_that_a_kernel_treats_alike(kernel, missing):
+    counts = alike_counts(kernel, 24, 32)
+    assert set(range(1, 65)) - set(counts) == missing
+    packed = AlikeLinear(kernel(torch.randn(24, 32), None), counts)
+    hidden = torch.randn(150, 32)
+    together = packed(hidden)
+    for rows in (1, 2, 3, 6, 7, 8, 13, 31, 64, 65, 127, 128):
+        assert torch.equal(packed(hidden[:rows]), together[:rows]), f"{rows} rows"
+        assert torch.equal(packed(hidden[-rows:]), together[-rows:]), f"last {rows} rows"
+
+
+@pytest.mark.parametrize(("kernel", "taken"), [(Kernel, True), (OneRow, True), (NeverAlike, False)])
+def test_16_bits_are_taken_only_where_few_rows_added_make_them_alike(kernel, taken, monkeypatch):
+    monkeypatch.setattr(linear, "native_works", lambda: False)
+    monkeypatch.setattr(linear, "_half_works", lambda: True)
+    monkeypatch.setattr(linear, "HalfPackedLinear", kernel)
+    packed = packed_linear(torch.randn(24, 32).half().float(), None)
+    assert isinstance(packed.layer, kernel) == taken
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from torch import nn
 
 from jakiro import JakiroGenerator
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.drafting.base import HeadDrafter
+from jakiro.drafting.base import Resources
 from jakiro.heads.jakiro import HeadOutput, known_precision
 from jakiro.heads.layers import HeadCache
 from jakiro.kernels.quantized import QuantizedLinear, balanced, quantizing_works
@@ -81,7 +81,7 @@ def test_guesses_may_differ_and_the_text_does_not(temperature, fusion):
     for precision in ("int8", "full"):
         head = tiny_head(target, fusion).pack(precision)
         assert head.precision == precision
-        generator = JakiroGenerator(target, HeadDrafter(head))
+        generator = JakiroGenerator(Resources(target, head))
         traces[precision] = generator.run("Why?", sampling, tree=TreeConfig(nodes=8, depth=3, width=2))
         assert traces[precision].token_ids == generator.run("Why?", sampling, method="autoregressive").token_ids
     scores = [[node.score for step in trace.steps for node in step.nodes] for trace in traces.values()]

@@ -1,16 +1,15 @@
-"""The context expert: the longest earlier occurrence, its chain in the tree, and text that never depends on it."""
+"""Copied chains: the longest earlier occurrence, its estimates, and text that never depends on it."""
 
 import math
 
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.drafting.candidates import Candidates, Chain, chain_tree
-from jakiro.engine.budget import DeviceProfile
-from jakiro.methods.prompt_lookup import MAX_CHAIN, ContextExpert, SuffixAutomaton
-from tests.support import assert_is_a_tree, tiny_generator
+from jakiro.drafting.candidates import MAX_CHAIN
+from jakiro.engine.costs import DeviceProfile
+from jakiro.methods.prompt_lookup import Copier, SuffixAutomaton
+from tests.support import tiny_generator
 
 REPEATING = "the cat sat on the mat; the cat sat on the mat; the cat sat on"
 
@@ -37,50 +36,19 @@ def test_the_automaton_finds_what_a_search_of_everything_finds(ids):
 
 
 def test_the_chain_is_the_earlier_continuation_and_its_estimate_the_hit_rate():
-    expert = ContextExpert([1, 2, 3, 4, 5, 9, 1, 2])
-    chain, log_estimates = expert.propose()
+    copier = Copier([1, 2, 3, 4, 5, 9, 1, 2])
+    chain, log_estimates = copier.propose()
     assert chain == [3, 4, 5, 9, 1, 2]
     assert log_estimates == [math.log(1 / 2)] * 6
-    expert.observe([3, 4, 7])
+    copier.observe([3, 4, 7])
     # Match lengths 2 and 3 were right once, 4 was wrong once.
-    assert (expert._rate(2), expert._rate(3), expert._rate(4)) == (2 / 3, 2 / 3, 1 / 3)
-    assert expert.propose() == ([], [])
+    assert (copier._rate(2), copier._rate(3), copier._rate(4)) == (2 / 3, 2 / 3, 1 / 3)
+    assert copier.propose() == ([], [])
 
 
 def test_a_chain_never_exceeds_its_limit():
     ids = list(range(30))
-    assert len(ContextExpert([*ids, 0, 1]).propose()[0]) == MAX_CHAIN
-
-
-def candidates(token_ids: list[int], parents: list[int], depths: list[int], scores: list[float]) -> Candidates:
-    zeros = torch.zeros(len(token_ids), dtype=torch.int64)
-    return Candidates(
-        token_ids=torch.tensor(token_ids),
-        parents=torch.tensor(parents),
-        depths=torch.tensor(depths),
-        scores=torch.tensor(scores),
-        draft_probs=torch.zeros(len(token_ids)),
-        proposers=zeros,
-        rows=zeros,
-        draft_passes=zeros + 1,
-        branches=zeros,
-        also_context=torch.zeros(len(token_ids), dtype=torch.bool),
-    )
-
-
-def test_merging_names_both_proposers_and_appends_only_what_is_new():
-    head = candidates([10, 11, 20, 21], [0, 0, 2, 2], [1, 1, 2, 2], [-1.0, -2.0, -2.5, -3.0])
-    chain = Chain(torch.tensor([11, 21, 30]), torch.tensor([-0.5, -0.5, -0.5]))
-    merged = head.merged_with(chain)
-    assert merged.also_context.tolist() == [False, True, False, True, False, False, False]
-    assert merged.scores.tolist() == [-1.0, -0.5, -2.5, -1.0, -math.inf, -math.inf, -1.5]
-    assert merged.token_ids[-1] == 30 and merged.parents[-1] == 4 and merged.depths[-1] == 3
-
-
-def test_a_chain_alone_is_a_tree():
-    tree = chain_tree(torch.tensor([7]), Chain(torch.tensor([1, 2, 3]), torch.full((3,), -0.1)))
-    assert_is_a_tree(tree)
-    assert tree.parents.tolist() == [-1, 0, 1, 2] and tree.max_depth == 3
+    assert len(Copier([*ids, 0, 1]).propose()[0]) == MAX_CHAIN
 
 
 @settings(max_examples=25)
@@ -108,7 +76,7 @@ def test_copied_chains_are_accepted_where_the_text_repeats():
     sampling = SamplingParams(max_new_tokens=48)
     trace = generator.run(REPEATING, sampling, method="context")
     copied = [step.nodes[index].proposer for step in trace.steps for index in step.accepted_path]
-    assert copied and set(copied) == {"context"}
+    assert copied and set(copied) == {"copied"}
 
 
 @settings(max_examples=10)
@@ -118,7 +86,7 @@ def test_trees_that_size_themselves_leave_the_text_alone(temperature, context, c
     profile = DeviceProfile(
         verify_ms=((1, 10.0), (8, 10 + cost), (64, 10 + 20 * cost)), draft_ms=((1, cost), (4, 3 * cost)), width=8
     )
-    generator._profile = profile
+    generator.profile = profile
     sampling = SamplingParams(temperature=temperature, seed=3, max_new_tokens=32)
     tree = TreeConfig(nodes=32, depth=6, policy="auto", context=context)
     trace = generator.run(REPEATING, sampling, tree=tree)

@@ -6,11 +6,14 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from jakiro.config import DraftConfig, SamplingParams, TreeConfig
-from jakiro.drafting.base import HeadDrafter
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.drafting.base import Drafter, Resources
 from jakiro.drafting.limited import LimitedDrafter
 from jakiro.generator import JakiroGenerator
+from jakiro.heads.config import DraftConfig
 from jakiro.heads.jakiro import JakiroHead
+from jakiro.methods import DEFAULT, PLAIN
+from jakiro.methods.jakiro import HeadDrafter
 from jakiro.target.families import refuse_what_cannot_work
 from jakiro.target.model import TargetModel
 from tests.support import (
@@ -173,18 +176,27 @@ def test_a_family_gives_the_stock_models_logits_and_text(name):
     assert any("fast numerics is used" in notice for notice in target.notices) == (name not in FAMILIES)
     assert any("only chains" in notice for notice in target.notices) == (name in ONLY_CHAINS)
     head, script, drafted = HeadDrafter(family_head(target)), ScriptedDrafter(model, 0.3), []
-    if target.chains_only:
-        head = LimitedDrafter(head, 256, chains_only=True)
     tree = CHAIN if target.chains_only else TREE
     for sampling in (SamplingParams(max_new_tokens=12), SamplingParams(1.0, top_p=0.9, seed=1, max_new_tokens=12)):
         expected = stock_answer(script, sampling, target.stop_ids)
         for drafter, own_tree in ((None, None), (head, TREE), (script, tree)):
-            generator = JakiroGenerator(target, drafter)
-            method = "autoregressive" if drafter is None else "jakiro"
-            trace = generator.run("Tell me.", sampling, method=method, tree=own_tree)
+            method = PLAIN if drafter is None else DEFAULT
+            trace = drafting_with(target, drafter).run("Tell me.", sampling, method=method.name, tree=own_tree)
             assert trace.token_ids == expected
             drafted += trace.steps if drafter is script else []
+            assert any(len(step.nodes) > 1 for step in trace.steps) == (drafter is not None)
+            if target.chains_only:
+                assert all(are_a_chain(step.nodes) for step in trace.steps)
     assert_drafting_took_part(drafted)
+
+
+def drafting_with(target: TargetModel, drafter: Drafter | None) -> JakiroGenerator:
+    """A generator whose default method drafts with this."""
+    return JakiroGenerator(Resources(target), {} if drafter is None else {DEFAULT.name: drafter})
+
+
+def are_a_chain(nodes) -> bool:
+    return [node.parent for node in nodes] == list(range(-1, len(nodes) - 1))
 
 
 def stock_answer(script, sampling, stop_ids):
@@ -280,7 +292,7 @@ def test_nothing_is_read_behind_the_last_position():
         torch.manual_seed(0)
         config = AutoConfig.for_model(model_type, **(common | values | {field: len(ids) + 9}))
         model = AutoModelForCausalLM.from_config(config, attn_implementation="eager").eval().requires_grad_(False)
-        generator = JakiroGenerator(TargetModel(copy.deepcopy(model), byte_tokenizer()), ScriptedDrafter(model, 0.0))
+        generator = drafting_with(TargetModel(copy.deepcopy(model), byte_tokenizer()), ScriptedDrafter(model, 0.0))
         sampling = SamplingParams(max_new_tokens=32)
         traces = [generator.run("Tell me.", sampling, method=m, tree=TREE) for m in ("autoregressive", "jakiro")]
         assert traces[0].token_ids == traces[1].token_ids and len(traces[1].token_ids) == 10
@@ -307,9 +319,9 @@ def test_behind_the_heads_training_length_decoding_is_plain_and_says_so():
     target = tiny_target()
     head, sampling = HeadDrafter(tiny_head(target)), SamplingParams(max_new_tokens=24)
     length = len(prompt_ids("Hello"))
-    plain = JakiroGenerator(target).run("Hello", sampling, method="autoregressive")
+    plain = drafting_with(target, None).run("Hello", sampling, method="autoregressive")
     for limit, num_drafted in ((10, 0), (length + 12, None), (500, 24)):
-        trace = JakiroGenerator(target, LimitedDrafter(head, limit)).run("Hello", sampling, tree=TREE)
+        trace = drafting_with(target, LimitedDrafter(head, limit)).run("Hello", sampling, tree=TREE)
         assert trace.token_ids == plain.token_ids
         drafted = [len(step.nodes) > 1 for step in trace.steps]
         paused = [

@@ -17,7 +17,9 @@ from transformers import (
 )
 
 from jakiro.config import SamplingParams, TreeConfig
+from jakiro.drafting.base import Resources
 from jakiro.generator import JakiroGenerator
+from jakiro.methods import DEFAULT
 from jakiro.target import model as target_module
 from jakiro.target.model import TargetModel
 from tests.support import (
@@ -109,13 +111,15 @@ def sampling_of(sampling, max_new_tokens):
     return SamplingParams(sampling.temperature, sampling.top_p, sampling.top_k, sampling.seed, max_new_tokens)
 
 
-def test_the_probe_notices_a_pass_that_rounds_by_its_number_of_rows(monkeypatch):
+@pytest.mark.parametrize("sizes", [(1,), range(2, 65), (7,), (31,), (64,)], ids=str)
+def test_the_probe_notices_a_pass_that_rounds_by_its_number_of_rows(sizes, monkeypatch):
     target = tiny_target()
     score = target.score
 
     def rounding_by_rows(tree, cache):
         scores = score(tree, cache)
-        scores.logits.add_(1e-6 * tree.num_nodes)
+        if tree.num_nodes in sizes:
+            scores.logits[-1].add_(1e-5)
         return scores
 
     monkeypatch.setattr(target, "score", rounding_by_rows)
@@ -185,7 +189,7 @@ def test_other_families_equal_the_reference_in_plain_and_in_tree_passes(config):
     model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.clone() * 2, requires_grad=False)
     model = model.to(DEVICE)
     target, drafted = TargetModel(copy.deepcopy(model), byte_tokenizer()), []
-    generator = JakiroGenerator(target, ScriptedDrafter(model, 0.3))
+    generator = JakiroGenerator(Resources(target), {DEFAULT.name: ScriptedDrafter(model, 0.3)})
     for sampling in (SamplingParams(max_new_tokens=24), SamplingParams(1.0, top_p=0.9, seed=1, max_new_tokens=24)):
         expected = reference_answer(model, prompt_ids("Tell me."), sampling, target.stop_ids)
         assert generator.run("Tell me.", sampling, method="autoregressive").token_ids == expected

@@ -3,9 +3,12 @@
 import pytest
 
 from jakiro.config import SamplingParams
-from jakiro.engine.budget import DeviceProfile
+from jakiro.drafting.base import Resources
+from jakiro.engine import profile
+from jakiro.engine.costs import DeviceProfile
 from jakiro.generator import JakiroGenerator
-from tests.support import TREE, tiny_generator
+from jakiro.methods import DEFAULT
+from tests.support import TREE, tiny_generator, tiny_head, tiny_target
 
 SAMPLING = SamplingParams(max_new_tokens=12)
 
@@ -14,22 +17,29 @@ def test_a_pair_switches_its_numerics_without_new_weights():
     generator = tiny_generator("summed")
     fast = generator.with_numerics("fast")
     assert fast is generator.with_numerics("fast") and fast.with_numerics("exact") is generator
-    assert fast.target.embedding is generator.target.embedding and fast.drafter is generator.drafter
+    assert fast.target.embedding is generator.target.embedding
+    assert fast.drafter(DEFAULT) is generator.drafter(DEFAULT)
     assert [pair.run("Why?", SAMPLING, tree=TREE).header.numerics for pair in (generator, fast)] == ["exact", "fast"]
     assert [pair.status["numerics"] for pair in (generator, fast)] == ["exact", "fast"]
 
 
-def test_passes_are_measured_apart_for_each_numerics():
-    pair, measured = tiny_generator("summed"), []
+def test_passes_are_measured_apart_for_each_numerics(tmp_path, monkeypatch):
+    measured, target = [], tiny_target()
 
-    def measure(target) -> DeviceProfile:
-        measured.append(target.numerics)
-        return DeviceProfile(((1, 10.0), (64, 11.0)), ((1, 1.0), (8, 2.0)), width=8)
+    def passes(target, drafter, key, lanes=None) -> DeviceProfile:
+        measured.append(("passes", target.numerics))
+        return DeviceProfile(((1, 10.0), (64, 11.0)), (), width=8)
 
-    generator = JakiroGenerator(pair.target, pair.drafter, pair.head, measure=measure)
+    def drafts(target, drafter, key, lanes=None) -> DeviceProfile:
+        measured.append(("drafts", target.numerics))
+        return DeviceProfile((), ((1, 1.0), (8, 2.0)), width=8)
+
+    monkeypatch.setattr(profile, "measure_passes", passes)
+    monkeypatch.setattr(profile, "measure_drafts", drafts)
+    generator = JakiroGenerator(Resources(target, tiny_head(target)), profiles=tmp_path)
     for numerics in ("exact", "fast", "fast"):
         assert generator.with_numerics(numerics).profile is not None
-    assert measured == ["exact", "fast"]
+    assert measured == [(what, numerics) for numerics in ("exact", "fast") for what in ("passes", "drafts")]
 
 
 def test_unknown_numerics_are_refused():

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
+from jakiro.generator import JakiroGenerator
 from jakiro.target.model import TargetModel
-from jakiro.zoo import loading
-from jakiro.zoo import table as zoo
+from jakiro.zoo import loading, weights
+from jakiro.zoo.loading import LoadOptions
 from tests.support import byte_tokenizer, tiny_model
 
 
@@ -37,20 +38,20 @@ def test_a_bfloat16_that_rounds_differently_gives_way_to_float32_unless_asked_fo
     monkeypatch, tmp_path, asked, numerics, loaded
 ):
     tried = []
-    load_target, probe = zoo.load_target, TargetModel.probe_bit_identity
+    load_target, probe = weights.load_target, TargetModel.probe_bit_identity
 
     def recorded(name, device, dtype, **options):
         tried.append(str(dtype).removeprefix("torch."))
         return load_target(name, device, dtype, **options)
 
     monkeypatch.setattr(loading, "cpu_computes_bfloat16", lambda: True)
-    monkeypatch.setattr(zoo, "load_target", recorded)
+    monkeypatch.setattr(weights, "load_target", recorded)
     monkeypatch.setattr(TargetModel, "probe_bit_identity", lambda self: self.dtype is torch.float32 and probe(self))
 
     tiny_model().save_pretrained(tmp_path / "target")
     byte_tokenizer().save_pretrained(tmp_path / "target")
 
-    generator = loading.load_generator(str(tmp_path / "target"), "none", "cpu", asked, numerics)
+    generator = JakiroGenerator.load(LoadOptions(str(tmp_path / "target"), "none", "cpu", asked, numerics))
 
     assert tried == loaded
     assert generator.status["dtype"] == loaded[-1]

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from jakiro.config import SamplingParams, TreeConfig
+from jakiro.generator import JakiroGenerator
 from jakiro.heads.checkpoint import save_head
 from jakiro.target.model import TargetModel
-from jakiro.zoo import placement
-from jakiro.zoo import table as zoo
-from jakiro.zoo.loading import load_generator
+from jakiro.zoo import placement, weights
+from jakiro.zoo.loading import LoadOptions, load_parts
 from tests.support import byte_tokenizer, prompt_ids, reference_answer, tiny_head, tiny_model
 
 TREE = TreeConfig(width=3, depth=4, nodes=10)
@@ -36,7 +36,8 @@ def own_cache(tmp_path, monkeypatch):
 def test_a_model_split_between_memory_and_disk_writes_the_same_text(saved, free, own_cache, monkeypatch):
     model, folder = saved
     monkeypatch.setattr(placement, "free_memory", lambda device: free)
-    generator = load_generator(str(folder / "target"), str(folder / "head"), "auto", "float32", None)
+    options = LoadOptions(str(folder / "target"), str(folder / "head"), "auto", "float32")
+    generator = JakiroGenerator.load(options)
     places = set(generator.target.model.hf_device_map.values())
     assert places == {"cpu", "disk"} and generator.target.lean is None
     assert any("on the disk" in notice for notice in generator.notices)
@@ -48,9 +49,9 @@ def test_a_model_split_between_memory_and_disk_writes_the_same_text(saved, free,
 
 def test_a_model_too_large_for_its_device_is_refused_with_both_numbers(saved, own_cache, monkeypatch):
     monkeypatch.setattr(placement, "free_memory", lambda device: 500_000)
-    monkeypatch.setattr(zoo, "load_target", lambda *a, **k: pytest.fail("weights were read"))
+    monkeypatch.setattr(weights, "load_target", lambda *a, **k: pytest.fail("weights were read"))
     with pytest.raises(ValueError, match=r"needs about 2\.\d MB in float32 .* cpu has 0\.5 MB free; choose a smaller"):
-        load_generator(str(saved[1] / "target"), "none", "cpu", "float32", None)
+        load_parts(LoadOptions(str(saved[1] / "target"), "none", "cpu", "float32"))
 
 
 def test_the_estimate_counts_the_parameters_that_are_there(saved):
@@ -66,7 +67,7 @@ def test_the_estimate_counts_the_parameters_that_are_there(saved):
 def test_bits_need_bitsandbytes(saved, dtype, own_cache, monkeypatch):
     monkeypatch.setattr(placement.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ValueError, match=rf"Loading in {dtype[0]} bits needs the package bitsandbytes, which is not"):
-        load_generator(str(saved[1] / "target"), "none", "cpu", dtype, None)
+        load_parts(LoadOptions(str(saved[1] / "target"), "none", "cpu", dtype))
 
 
 def test_where_a_model_is_spread_is_said():

@@ -11,18 +11,17 @@ import os
 import platform
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
-from jakiro.folders import cache_folder
-from jakiro.machine import processor_features, processor_name
+from jakiro.system import atomic_file, cache_folder, processor_features, processor_name
 
 _FOLDER = Path(__file__).parent / "csrc"
 _COMPILERS = ("cc", "gcc", "clang")
-_FLAGS = ("-O3", "-std=gnu11", "-fno-math-errno", "-shared", "-fPIC")
+# Where products and sums are fused is written in the source, see `fused` in vectors.h
+_FLAGS = ("-O3", "-std=gnu11", "-fno-math-errno", "-ffp-contract=off", "-shared", "-fPIC")
 _OPENMP = ("GOMP_parallel", "GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads")
 _TIMEOUT_SECONDS = 120
 
@@ -71,6 +70,7 @@ class Pass(ctypes.Structure):
     """As `Pass` in decoder.c."""
 
     _fields_ = [
+        ("decoder", ctypes.POINTER(Decoder)),
         *((name, _Long) for name in ("rows", "length", "capacity")),
         *((name, _Pointer) for name in ("hidden", "cos", "sin", "visible", "cache")),
         *((name, _Pointer) for name in ("joint", "attended", "gated", "own")),
@@ -88,7 +88,7 @@ class Head(ctypes.Structure):
         ("eps", ctypes.c_float),
         ("scaling", ctypes.c_float),
         *((name, _Long) for name in ("hidden", "inner", "experts", "heads", "kv_heads", "head_dim")),
-        *((name, _Long) for name in ("gated", "contrastive")),
+        *((name, _Long) for name in ("summed", "contrastive")),
     ]
 
 
@@ -96,11 +96,17 @@ class HeadPass(ctypes.Structure):
     """As `HeadPass` in head.c."""
 
     _fields_ = [
+        ("head", ctypes.POINTER(Head)),
         *((name, _Long) for name in ("rows", "length", "capacity")),
         *((name, _Pointer) for name in ("input", "cos", "sin", "visible", "keys", "values")),
         *((name, _Pointer) for name in ("stream", "joint", "attended", "activity", "outputs", "router")),
         *((name, _Pointer) for name in ("features", "contrast", "own")),
     ]
+
+
+def address(tensor: torch.Tensor | None) -> int | None:
+    """Where a tensor's numbers lie; None for none."""
+    return None if tensor is None else tensor.data_ptr()
 
 
 def library() -> ctypes.CDLL | None:
@@ -128,39 +134,38 @@ def _found() -> tuple[ctypes.CDLL | None, str | None]:
             return _loaded(_built(compiler)), None
         except (OSError, AttributeError, subprocess.SubprocessError) as error:
             detail = getattr(error, "stderr", None) or str(error)
-            failure = f"{compiler} did not build it ({' '.join(detail.split())[:200]})"
+            failure = f"{' '.join(compiler)} did not build it ({' '.join(detail.split())[:200]})"
     return None, failure
 
 
-def _compilers() -> Iterator[str]:
-    for name in (os.environ.get("CC"), *_COMPILERS):
-        path = shutil.which(name) if name else None
+def _compilers() -> Iterator[list[str]]:
+    """Each compiler's path, and behind it further words of CC: "gcc -march=x86-64-v3" builds for lesser processors."""
+    for words in (os.environ.get("CC", "").split(), *([name] for name in _COMPILERS)):
+        path = shutil.which(words[0]) if words else None
         if path is not None:
-            yield path
+            yield [path, *words[1:]]
 
 
-def _built(compiler: str) -> Path:
+def _built(compiler: list[str]) -> Path:
     """The shared library for this source, compiler and processor, built unless the cache holds it."""
     native = "-march=native" if platform.machine() in {"x86_64", "AMD64"} else "-mcpu=native"
-    command = [compiler, *_FLAGS, native]
-    version = subprocess.run([compiler, "--version"], capture_output=True, text=True, timeout=_TIMEOUT_SECONDS).stdout
+    command = [compiler[0], *_FLAGS, native, *compiler[1:]]
+    version = subprocess.run(
+        [compiler[0], "--version"], capture_output=True, text=True, timeout=_TIMEOUT_SECONDS
+    ).stdout
     files = sorted([*_FOLDER.glob("*.c"), *_FOLDER.glob("*.h")])
     processor = (processor_name(), processor_features())
     described = "\0".join([*(file.read_text(encoding="utf-8") for file in files), *command, version, *processor])
     path = cache_folder() / "native" / f"{hashlib.sha256(described.encode()).hexdigest()[:16]}.so"
     if not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            made = Path(folder) / path.name
+        with atomic_file(path) as unfinished:
             subprocess.run(
-                [*command, "-o", str(made), *(str(file) for file in files if file.suffix == ".c")],
+                [*command, "-o", str(unfinished), *(str(file) for file in files if file.suffix == ".c")],
                 check=True,
                 capture_output=True,
                 text=True,
                 timeout=_TIMEOUT_SECONDS,
             )
-            # Another process may be building the same; whoever is last replaces equal by equal
-            made.replace(path)
     return path
 
 
@@ -184,15 +189,14 @@ def _loaded(path: Path) -> ctypes.CDLL:
         *[_Pointer, _Pointer, _Pointer, _Long],
     ]
     library.jakiro_columns.argtypes = [_Pointer, _Long, _Long, _Pointer, _Long, _Pointer]
-    library.jakiro_decode.argtypes = [ctypes.POINTER(Decoder), ctypes.POINTER(Pass), _Long]
-    library.jakiro_draft.argtypes = [ctypes.POINTER(Head), ctypes.POINTER(HeadPass), _Long]
+    library.jakiro_decode.argtypes = [ctypes.POINTER(Pass), _Long]
+    library.jakiro_draft.argtypes = [ctypes.POINTER(HeadPass), _Long]
     return library
 
 
 def _openmp() -> ctypes.CDLL:
     """The OpenMP that torch brings, whatever its wheel calls the file; it is loaded already."""
-    libraries = sorted((Path(torch.__file__).parent / "lib").glob("libgomp*"))
-    beside = sorted((Path(torch.__file__).parent.parent / "torch.libs").glob("libgomp*"))
-    for path in (*libraries, *beside):
-        return ctypes.CDLL(str(path))
-    return ctypes.CDLL(None)
+    package = Path(torch.__file__).parent
+    folders = (package / "lib", package.parent / "torch.libs")
+    path = next((str(path) for folder in folders for path in sorted(folder.glob("libgomp*"))), None)
+    return ctypes.CDLL(path)

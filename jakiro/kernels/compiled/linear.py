@@ -6,7 +6,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from jakiro.kernels.compiled.library import Matrix, library
+from jakiro.kernels.compiled.library import Matrix, address, library
 
 _LARGEST_HALF = 65504.0
 
@@ -31,7 +31,7 @@ class NativeLinear(nn.Module):
         self.bias = None if bias is None else bias.detach().float().contiguous()
         self.matrix = Matrix(
             weights=self.packed.data_ptr(),
-            bias=None if self.bias is None else self.bias.data_ptr(),
+            bias=address(self.bias),
             outputs=self.out_features,
             inputs=self.in_features,
             half=exponent is not None,

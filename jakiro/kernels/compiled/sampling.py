@@ -7,7 +7,7 @@ row instead of a dozen.
 import torch
 from torch import Tensor
 
-from jakiro.kernels.compiled.library import library
+from jakiro.kernels.compiled.library import address, library
 
 
 def works_on(rows: Tensor) -> bool:
@@ -60,8 +60,8 @@ def choose_rows(
         rows,
         vocab_size,
         temperature,
-        None if noise is None else noise.data_ptr(),
-        None if noise is None else levels.data_ptr(),
+        address(noise),
+        address(levels),
         choices.data_ptr(),
         leads.data_ptr(),
         log_totals.data_ptr(),
@@ -97,7 +97,7 @@ def best_tokens(
         rows,
         tokens,
         weight,
-        None if noise is None else noise.data_ptr(),
+        address(noise),
         noise_weight,
         width,
         places.data_ptr(),

@@ -17,14 +17,14 @@ from typing import Annotated
 import torch
 import typer
 
-from jakiro.comma_list import comma_list
 from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.heads.jakiro import JakiroHead
+from jakiro.system import comma_list
 from jakiro.training.commands.evaluate import evaluate
 from jakiro.training.commands.options import Target, Threads, set_up
 from jakiro.training.commands.train import train
 from jakiro.training.recipe.trainer import STATE_NAME
-from jakiro.zoo import table as zoo
+from jakiro.zoo import weights
 
 BASE = "base"
 ONE_MORE_PASS, MERGED = "base, one more pass", "base, one more pass, experts merged"
@@ -103,7 +103,7 @@ def ablate(
 ) -> None:
     """Train every variant for the same steps on the same tokens, measure it, and write a table."""
     set_up(threads)
-    known = variants(width, draft_vocab, max_tokens, zoo.load_config(target).get_text_config().num_hidden_layers)
+    known = variants(width, draft_vocab, max_tokens, weights.load_config(target).get_text_config().num_hidden_layers)
     chosen = list(known) if names is None else comma_list("--only", names, str)
     unknown = [name for name in chosen if name not in known]
     if unknown:

@@ -10,12 +10,13 @@ from typing import Annotated
 import typer
 
 from jakiro.bench.questions import load_questions
-from jakiro.comma_list import comma_list
+from jakiro.system import comma_list
 from jakiro.target.families import stop_ids
 from jakiro.training.commands.options import Device, Target, Threads, set_up
 from jakiro.training.data.corpus import RECIPES, CorpusWriter
 from jakiro.training.data.writing import write_texts
 from jakiro.zoo import table as zoo
+from jakiro.zoo import weights
 
 DEFAULT_ROWS, _DEFAULTS = RECIPES["default"]
 log = logging.getLogger("jakiro")
@@ -73,14 +74,14 @@ def corpus(
     if prompts is not None:
         messages = [question.turns[0] for question in load_questions(prompts)]
     if endpoint is None:
-        model, tokenizer, _ = zoo.load_target(target, device, dtype)
+        model, tokenizer, _ = weights.load_target(target, device, dtype)
         ends = stop_ids(model, tokenizer)
         write = partial(write_texts, model, batch_size=batch_size, stop_ids=ends)
     else:
         from jakiro.training.data.endpoint import Endpoint
 
-        tokenizer = zoo.load_tokenizer(target)
-        ends = stop_ids(SimpleNamespace(config=zoo.load_config(target)), tokenizer)
+        tokenizer = weights.load_tokenizer(target)
+        ends = stop_ids(SimpleNamespace(config=weights.load_config(target)), tokenizer)
         write = Endpoint(endpoint, tokenizer, batch_size).write_texts
     name = target or zoo.DEFAULT_TARGET
     kept = CorpusWriter(write, ends, tokenizer, out, options, messages, target=name).write(rows)

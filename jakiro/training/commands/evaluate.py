@@ -10,15 +10,16 @@ from rich.console import Console
 from rich.table import Table
 
 from jakiro.bench.questions import load_questions
-from jakiro.comma_list import comma_list
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.folders import cache_folder
 from jakiro.heads.checkpoint import file_sha256, load_head, weights_file
 from jakiro.heads.jakiro import known_precision
+from jakiro.methods.jakiro import HeadDrafter
+from jakiro.system import cache_folder, comma_list
 from jakiro.training.commands.options import Device, Target, Threads, set_up
 from jakiro.training.data.answers import AnswerFolder
 from jakiro.training.measure.evaluation import ALL, Score, experts_on, scores
 from jakiro.zoo import table as zoo
+from jakiro.zoo import weights
 from jakiro.zoo.loading import choose_device, choose_dtype
 
 DEFINITION = "τ = accepted draft tokens per step + 1 (the bonus token), pooled over steps, before any cut."
@@ -62,25 +63,25 @@ def evaluate(
     precision = choose_dtype(dtype, choose_device(device))
     questions = load_questions(prompts, limit)
     pair = zoo.resolve(target, head)
-    drafter = load_head(pair.head_folder(), device, precision)
-    model, tokenizer, sha256 = zoo.load_target(pair.target_name, device, precision)
+    draft_head = load_head(pair.head_folder(), device, precision)
+    model, tokenizer, sha256 = weights.load_target(pair.target_name, device, precision)
     folder = AnswerFolder(
         model,
         tokenizer,
         sha256 or pair.target_name,
         answers or cache_folder() / "answers",
         batch_size,
-        drafter.config.feature_layers,
+        draft_head.config.feature_layers,
     )
     output_weight = model.get_output_embeddings().weight
-    drafter.bind(model.get_input_embeddings().weight, output_weight)
+    draft_head.bind(model.get_input_embeddings().weight, output_weight)
     written = [folder.answers(questions, sampling) for sampling in samplings]
-    experts = experts_on(drafter, [answer for texts in written for answer in texts], output_weight)
-    drafter.pack(draft_precision)
+    experts = experts_on(draft_head, [answer for texts in written for answer in texts], output_weight)
+    draft_head.pack(draft_precision)
     found = [
         score
         for texts, sampling in zip(written, samplings, strict=True)
-        for score in scores(drafter, texts, sampling, trees)
+        for score in scores(HeadDrafter(draft_head), texts, sampling, trees)
     ]
     _show(found, experts)
     if out is not None:
@@ -90,7 +91,7 @@ def evaluate(
             "settings": {
                 "prompts": len(questions), "max_new_tokens": max_new_tokens, "width": width, "depth": depth,
                 "contrastive": contrastive, "seed": seed, "dtype": dtype,
-                "draft_precision": drafter.precision,
+                "draft_precision": draft_head.precision,
             },
             "scores": [score.to_dict() for score in found],
             "experts": experts,

@@ -10,9 +10,9 @@ import torch
 import typer
 from accelerate import PartialState
 
-from jakiro.comma_list import comma_list
 from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.heads.jakiro import JakiroHead
+from jakiro.system import comma_list
 from jakiro.target.features import check_feature_layers, features_of
 from jakiro.training.commands.options import Device, Target, Threads, set_up
 from jakiro.training.data.corpus import read_corpus, with_starts
@@ -30,6 +30,7 @@ from jakiro.training.recipe.start import (
 )
 from jakiro.training.recipe.trainer import Trainer, TrainingError, TrainingOptions
 from jakiro.zoo import table as zoo
+from jakiro.zoo import weights
 
 # What `--loss` and `--optimizer` know beside their single values; "official" is the published recipe of the paper.
 LOSSES = {"ours": LossWeights(), "official": LossWeights(token=0.1, feature=1.0, contrastive=0.5)}
@@ -131,7 +132,7 @@ def train(
     trained = load_head(zoo.resolve(target, init).head_folder()) if init else None
     process = PartialState(cpu=device == "cpu")
     device = process.device if device == "cuda" else device
-    model, tokenizer, sha256 = zoo.load_target(target, device, "float32")
+    model, tokenizer, sha256 = weights.load_target(target, device, "float32")
     check_output_function(model)
     rows = with_starts(rows, tokenizer)
     layers = _feature_layers(feature_layers, trained, model.config.get_text_config().num_hidden_layers)

@@ -1,0 +1,1 @@
+"""What heads are trained on: text that the target writes, and the target's features of it."""

@@ -7,7 +7,6 @@ temperature, seed and length. What is there is not written again.
 import hashlib
 import json
 import logging
-import os
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from torch import Tensor
 from jakiro.bench.questions import Question
 from jakiro.config import SamplingParams
 from jakiro.heads.checkpoint import write_tensors
+from jakiro.system import atomic_file
 from jakiro.target.families import stop_ids
 from jakiro.target.features import features_of
 from jakiro.text import encode_messages
@@ -103,10 +103,9 @@ class AnswerFolder:
         longest = ids[start : start + sampling.max_new_tokens]
         stops = [index for index, token in enumerate(longest) if token in self.stop_ids]
         end = start + (stops[0] if stops else len(longest) - 1)
-        partial = path.with_suffix(".partial")
         tensors = {"ids": tensor.int(), "features": features.contiguous(), "span": torch.tensor([start, end])}
-        write_tensors({name: value.cpu() for name, value in tensors.items()}, partial)
-        os.replace(partial, path)
+        with atomic_file(path) as unfinished:
+            write_tensors({name: value.cpu() for name, value in tensors.items()}, unfinished)
 
     def _path(self, prompt: list[int], sampling: SamplingParams) -> Path:
         settings = [

@@ -8,13 +8,13 @@ from), in numbered parts of gzip; a manifest beside them says how they were made
 import gzip
 import json
 import logging
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from jakiro.system import atomic_file, write_atomically
 from jakiro.training.data.writing import Request
 
 MANIFEST_NAME = "manifest.json"
@@ -226,10 +226,8 @@ class CorpusWriter:
             "tokens": sum(len(row.ids) for row in rows),
             "learned_tokens": sum(len(row.ids) - row.loss_start for row in rows),
         }
-        path = self.folder / MANIFEST_NAME
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps({"settings": self.settings, "counts": counts}, indent=2) + "\n")
-        os.replace(partial, path)
+        manifest = json.dumps({"settings": self.settings, "counts": counts}, indent=2) + "\n"
+        write_atomically(self.folder / MANIFEST_NAME, manifest)
 
 
 class _Progress:
@@ -268,8 +266,6 @@ def turn_ids(tokenizer) -> tuple[list[int], list[int]]:
 
 
 def _write_part(part: Path, rows: list[Row]) -> None:
-    partial = part.with_suffix(".partial")
-    with gzip.open(partial, "wt") as file:
+    with atomic_file(part) as unfinished, gzip.open(unfinished, "wt") as file:
         for row in rows:
             file.write(json.dumps(asdict(row)) + "\n")
-    os.replace(partial, part)

@@ -6,7 +6,6 @@ holds behind the last one's), `ids.npy`, `offsets.npy` (sequence i is ids[offset
 there.
 """
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
+
+from jakiro.system import write_atomically
 
 FEATURES_NAME, LAYERS_NAME, PROGRESS_NAME = "features.f16", "feature_layers.npy", "progress"
 
@@ -152,7 +153,7 @@ def write_features(
         np.save(folder / "loss_start.npy", np.array([start for _, start in sequences]))
         features = np.memmap(folder / FEATURES_NAME, np.float16, "w+", shape=(len(all_ids), width))
         done = 0
-        _write_progress(progress, done)
+        write_atomically(progress, f"{done}\n")
     for start in range(done, len(sequences), group):
         stop = min(start + group, len(sequences))
         for indices in length_buckets(np.diff(offsets), range(start, stop), batch_tokens):
@@ -165,7 +166,7 @@ def write_features(
                 length = len(sequences[index][0])
                 features[offsets[index] : offsets[index] + length] = rows[row, :length]
         features.flush()
-        _write_progress(progress, stop)
+        write_atomically(progress, f"{stop}\n")
         yield stop
 
 
@@ -199,9 +200,3 @@ def epoch_batches(
         batches += length_buckets(lengths, order[start : start + pool].tolist(), batch_tokens)
     generator.shuffle(batches)
     return batches
-
-
-def _write_progress(path: Path, done: int) -> None:
-    partial = path.with_suffix(".partial")
-    partial.write_text(f"{done}\n")
-    os.replace(partial, path)

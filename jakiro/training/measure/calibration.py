@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from jakiro.heads.jakiro import HeadOutput, JakiroHead, mixture
+from jakiro.heads.jakiro import JakiroHead, mixture
+from jakiro.heads.layers import HeadOutput
 from jakiro.training.data.features import Batch
 from jakiro.training.recipe.losses import LossWeights, Objective, learnable_positions
 

@@ -1,4 +1,4 @@
-"""τ that counts: written answers replayed with a head, for several temperatures and tree sizes.
+"""τ that counts: written answers replayed with a drafter, for several temperatures and tree sizes.
 
 Everything here is a fold over replayed steps and written answers; `answers.py` writes, `replay.py` decodes.
 """
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from jakiro.config import SamplingParams, TreeConfig
+from jakiro.drafting.base import Drafter
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.trace import acceptance_by_depth, pooled_tau
 from jakiro.training.data.answers import Answer
@@ -46,24 +47,25 @@ class Score:
 
 
 def scores(
-    head: JakiroHead, answers: Sequence[Answer], sampling: SamplingParams, trees: Sequence[TreeConfig]
+    drafter: Drafter, answers: Sequence[Answer], sampling: SamplingParams, trees: Sequence[TreeConfig]
 ) -> Iterator[Score]:
     """Every tree size over all prompts, then by category.
 
     Args:
+        drafter: of a method that needs no logits.
         answers: written under `sampling`.
         trees: fixed trees.
     """
     for tree in trees:
-        steps = [_steps(head, answer, sampling, tree) for answer in answers]
+        steps = [_steps(drafter, answer, sampling, tree) for answer in answers]
         categories = [answer.question.category for answer in answers]
         for category in (ALL, *dict.fromkeys(categories)):
             members = [own for own, name in zip(steps, categories, strict=True) if category in (ALL, name)]
             yield _score(sampling.temperature, tree.nodes, category, members)
 
 
-def _steps(head: JakiroHead, answer: Answer, sampling: SamplingParams, tree: TreeConfig) -> list[ReplayedStep]:
-    return list(replay(head, answer.ids, answer.features, answer.start, answer.end, sampling, tree))
+def _steps(drafter: Drafter, answer: Answer, sampling: SamplingParams, tree: TreeConfig) -> list[ReplayedStep]:
+    return list(replay(drafter, answer.ids, answer.features, answer.start, answer.end, sampling, tree))
 
 
 def _score(temperature: float, nodes: int, category: str, members: Sequence[list[ReplayedStep]]) -> Score:

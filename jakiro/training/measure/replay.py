@@ -1,8 +1,8 @@
 """Replaying a written text: the tree of every step is grown again, and what the text holds of it is what was accepted.
 
 Decoding is lossless, so a prompt's answer does not depend on the head that drafts. Once it is written, with the
-target's features, the target is not needed any more: this is decoding as `stream.py` does it, step by step, with the
-written tokens in place of the target's choices.
+target's features, the target is not needed any more: this is decoding as `jakiro/engine/stream.py` does it, step by
+step, with the written tokens in place of the target's choices.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.core.noise import KeyedNoise
+from jakiro.core.noise import KeyedNoise, NoiseSource
 from jakiro.core.tree import DraftTree
-from jakiro.drafting.base import HeadSession
-from jakiro.engine.recorder import proposer_name
-from jakiro.heads.jakiro import JakiroHead
+from jakiro.drafting.base import Drafter, Kept, Prompt, TreeLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,45 +34,48 @@ class ReplayedStep:
 
 
 def replay(
-    head: JakiroHead,
+    drafter: Drafter,
     ids: Tensor,
     features: Tensor,
     start: int,
     end: int,
     sampling: SamplingParams,
     tree: TreeConfig,
-    noise_rows=None,
+    noise: NoiseSource | None = None,
 ) -> Iterator[ReplayedStep]:
     """Drafts along a written text from the true features, as decoding it would.
 
     Args:
-        head: bound to its target.
-        ids: (length,) prompt and answer; tokens behind `end` still tell what the last tree got right.
+        drafter: of a method that needs no logits.
+        ids: (length,) prompt and answer; tokens after `end` still tell what the last tree got right.
         features: (length or more, feature_size), the target's.
         start: index of the first answer token; it came from the prefill and is the first root.
         end: index of the answer's last token; the step that reaches it is the last.
         tree: a fixed tree.
-        noise_rows: stands in for the noise of `sampling`'s seed.
+        noise: stands in for the noise of `sampling`'s seed.
     """
-    session = HeadSession(head, sampling, KeyedNoise(sampling.seed), len(ids) + tree.depth * tree.width)
-    session.noise_rows = noise_rows or session.noise_rows
-    root, fed = start, 0
+    token_ids, names = ids.tolist(), [proposer.id for proposer in drafter.proposers]
+    prompt = Prompt(token_ids[: start + 1], ids[: start + 1], features[:start])
+    session = drafter.start(prompt, sampling, noise or KeyedNoise(sampling.seed))
+    root = start
     while root < end:
-        session.extend(ids[fed + 1 : root + 1], features[fed:root])
-        fed = root
-        step = _compare(session.propose(tree), ids[root + 1 :].tolist())
+        proposed = session.propose(TreeLimits(tree)).tree
+        if proposed is None:
+            proposed = DraftTree.root_only(ids[root : root + 1])
+        step = _compare(proposed, token_ids[root + 1 :], names)
         yield step
-        root += len(step.accepted_path) + 1
+        before, root = root, root + len(step.accepted_path) + 1
+        kept = slice(before + 1, root + 1)
+        session.observe(Kept(token_ids[kept], ids[kept], features[before:root]))
 
 
-def _compare(tree: DraftTree, following: Sequence[int]) -> ReplayedStep:
+def _compare(tree: DraftTree, following: Sequence[int], names: Sequence[str]) -> ReplayedStep:
     token_ids, parents = tree.token_ids.tolist(), tree.parents.tolist()
     path = accepted_path(token_ids, parents, following)
     kept = {0, *path}
-    depths, branches, experts = tree.depths.tolist(), tree.branches.tolist(), tree.proposers.tolist()
+    depths, proposers = tree.depths.tolist(), tree.proposers.tolist()
     tested = max((depths[node] for node in range(1, len(parents)) if parents[node] in kept), default=0)
-    proposers = tuple(proposer_name(branches[node], experts[node]) for node in path)
-    return ReplayedStep(tuple(token_ids), path, tested, proposers)
+    return ReplayedStep(tuple(token_ids), path, tested, tuple(names[proposers[node]] for node in path))
 
 
 def accepted_path(token_ids: Sequence[int], parents: Sequence[int], following: Sequence[int]) -> tuple[int, ...]:

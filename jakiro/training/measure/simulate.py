@@ -10,13 +10,14 @@ from torch import Tensor
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.heads.jakiro import JakiroHead
+from jakiro.methods.jakiro import HeadDrafter
 from jakiro.training.measure.replay import replay
 
 
 class HindsightNoise:
     """Gumbel noise over the draft vocabulary under which the target chooses the tokens that are written.
 
-    Stands in for `NoiseRows`; position t is the index of the token being chosen.
+    Stands in for `KeyedNoise`; position t is the index of the token being chosen.
 
     Args:
         head: names the draft vocabulary.
@@ -29,8 +30,12 @@ class HindsightNoise:
         self.draft_ids, self.ids, self.features, self.output_weight = head.draft_token_ids, ids, features, output_weight
         self.seed = seed
 
+    def over(self, token_ids: Tensor) -> "HindsightNoise":
+        """Rows over the draft vocabulary, which is the only one that is asked for."""
+        return self
+
     def rows(self, first: int, count: int) -> Tensor:
-        """(count, draft vocabulary); positions behind the text get free noise."""
+        """(count, draft vocabulary); positions after the text get free noise."""
         return torch.stack([self._row(position) for position in range(first, first + count)])
 
     def _row(self, position: int) -> Tensor:
@@ -62,10 +67,11 @@ def simulated_tau(
             sampled at temperature 1.
     """
     accepted = steps = 0
+    drafter = HeadDrafter(head)
     sampling = SamplingParams(temperature=0.0 if greedy else 1.0, seed=seed)
     for ids, features, start in texts:
         last = features[:, : head.config.hidden_size]
         noise = None if greedy else HindsightNoise(head, ids, last, output_weight, seed)
-        for step in replay(head, ids, features, start, len(ids) - 1, sampling, tree, noise):
+        for step in replay(drafter, ids, features, start, len(ids) - 1, sampling, tree, noise):
             accepted, steps = accepted + len(step.accepted_path), steps + 1
     return accepted / max(steps, 1) + 1

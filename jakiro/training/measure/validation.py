@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from jakiro.config import TreeConfig
-from jakiro.heads.jakiro import HeadOutput, JakiroHead, mixture
+from jakiro.heads.jakiro import JakiroHead, mixture
+from jakiro.heads.layers import HeadOutput
 from jakiro.training.data.corpus import Row
 from jakiro.training.data.features import Batch, FeatureCache, length_buckets
 from jakiro.training.measure.simulate import simulated_tau

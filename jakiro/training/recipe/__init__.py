@@ -1,0 +1,1 @@
+"""How a head is trained: where it starts, its losses, the optimizer and the loop."""

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from jakiro.heads.jakiro import HeadOutput, JakiroHead, mixture
+from jakiro.heads.jakiro import JakiroHead, mixture
+from jakiro.heads.layers import HeadOutput
 from jakiro.training.data.features import Batch
 
 CHUNK_ROWS = 512

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from jakiro.config import DraftConfig
+from jakiro.heads.config import DraftConfig
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.target.families import output_function
 from jakiro.training.data.features import FeatureCache

@@ -2,7 +2,6 @@
 
 import logging
 import math
-import os
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from jakiro.heads.checkpoint import save_head
 from jakiro.heads.jakiro import JakiroHead
+from jakiro.system import atomic_file
 from jakiro.training.data.features import Batch, FeatureCache, epoch_batches
 from jakiro.training.recipe.losses import LossWeights, Objective, sample_vocabulary
 from jakiro.training.recipe.optimizer import MuonAdamW
@@ -338,10 +338,8 @@ class Trainer:
             return
         save_head(self.head, self.out)
         if self.state_folder:
-            self.state_folder.mkdir(parents=True, exist_ok=True)
-            partial = self.state_folder / (STATE_NAME + ".partial")
-            torch.save(self.state_dict(), partial)
-            os.replace(partial, self.state_folder / STATE_NAME)
+            with atomic_file(self.state_folder / STATE_NAME) as unfinished:
+                torch.save(self.state_dict(), unfinished)
         if self.validate:
             numbers = self.validate(self.head)
             log.info("step %d validation: %s", self.step, " ".join(f"{k} {v:.3f}" for k, v in numbers.items()))

@@ -5,7 +5,7 @@ import pytest
 from app.page import lesson
 from app.tools import lesson_rules
 from app.words import lesson as lesson_words
-from jakiro.engine.budget import DeviceProfile
+from jakiro.engine.costs import DeviceProfile
 from tests.app import lesson_tab as of
 from tests.app.conftest import serve
 from tests.app.fake import FakeGenerator

@@ -18,7 +18,8 @@ from app.page import build as app_page
 from app.serving.worker import ModelService, Run, batches
 from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.engine.budget import DeviceProfile
+from jakiro.engine.costs import DeviceProfile
+from jakiro.generator import JakiroGenerator
 from jakiro.heads.checkpoint import save_head
 from jakiro.trace import Trace
 from jakiro.zoo import loading
@@ -50,20 +51,21 @@ def measured(tmp_path, monkeypatch):
             lines.write(f"{os.getpid()}\n")
         return COSTS
 
-    monkeypatch.setattr(loading, "load_or_measure", measure)
+    monkeypatch.setattr("jakiro.engine.profile.Profiler.profile", measure)
     return lambda: log.read_text().splitlines()
 
 
 @pytest.fixture
-def pair_arguments(pair_folder):
-    return (str(pair_folder / "target"), str(pair_folder / "head"), "cpu", "float32", "exact")
+def pair_options(pair_folder):
+    pair = (str(pair_folder / "target"), str(pair_folder / "head"))
+    return loading.LoadOptions(*pair, "cpu", "float32", "exact", graphs=False)
 
 
 @pytest.fixture
-def zero(pair_arguments, measured):
+def zero(pair_options, measured):
     """A loaded device over the tiny pair, and its Space."""
     spaces = FakeSpaces()
-    device = ZeroDevice(lambda: loading.read_pair(*pair_arguments), spaces.GPU, device="cpu")
+    device = ZeroDevice(lambda: loading.read_pair(pair_options), spaces.GPU, device="cpu")
     device.load(lambda *_: None)
     return device, spaces
 
@@ -86,9 +88,9 @@ def traces_of(device, asked, halt=None) -> dict:
     return traces
 
 
-def test_the_text_is_that_of_a_local_device_and_the_clock_is_the_childs(zero, pair_arguments):
+def test_the_text_is_that_of_a_local_device_and_the_clock_is_the_childs(zero, pair_options):
     device, spaces = zero
-    local = LocalDevice(lambda: loading.load_generator(*pair_arguments))
+    local = LocalDevice(lambda: JakiroGenerator.load(pair_options))
     local.load(lambda *_: None)
     for temperature in (0.0, 1.0):
         lent, own = (traces_of(each, asking(temperature=temperature)) for each in (device, local))

@@ -17,7 +17,7 @@ from app.words import benchmark as benchmark_words
 from app.words import page as words
 from jakiro.bench.report import summarise
 from jakiro.bench.runner import Lane, Run
-from jakiro.engine.budget import DeviceProfile
+from jakiro.engine.costs import DeviceProfile
 from tests.app.conftest import serve
 from tests.app.fake import FakeGenerator
 from tests.support import tiny_generator

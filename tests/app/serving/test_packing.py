@@ -1,4 +1,4 @@
-"""Packed steps are plain JSON, small, and say nothing twice; what a browser reads of them is in `test_modules.py`."""
+"""Packed steps are plain JSON, small, and say nothing twice; a browser reads them in `browser/test_modules.py`."""
 
 import json
 from dataclasses import replace

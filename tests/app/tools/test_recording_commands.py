@@ -7,7 +7,7 @@ import pytest
 
 from app.page import lesson, web
 from app.tools import lesson_rules, record, record_lesson, replay
-from jakiro.engine.budget import DeviceProfile
+from jakiro.engine.costs import DeviceProfile
 from jakiro.trace import Trace
 from tests.app.fake import FakeGenerator
 

@@ -9,10 +9,10 @@ from typer.testing import CliRunner
 from jakiro.bench.questions import Question
 from jakiro.cli.main import app
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.drafting.base import HeadDrafter
-from jakiro.engine.recorder import proposer_name
+from jakiro.drafting.base import Resources
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.checkpoint import save_head
+from jakiro.methods.jakiro import HeadDrafter
 from jakiro.trace import acceptance_by_depth
 from jakiro.training.data.answers import AnswerFolder
 from jakiro.training.measure.evaluation import ALL, experts_on, scores
@@ -73,19 +73,22 @@ def test_replayed_steps_are_those_of_the_real_generator(model, target, tmp_path,
     head = lucky(tiny_head(target, **HEADS[name]))
     target = target.with_feature_layers(head.config.feature_layers)
     answers = answers_of(model, tmp_path, sampling, head.config.feature_layers)
-    generator = JakiroGenerator(target, HeadDrafter(head))
+    generator, drafter = JakiroGenerator(Resources(target, head)), HeadDrafter(head)
     for tree in (TREES[0], replace(TREES[1], contrastive=False)):
         traces = [generator.run(question.turns[0], sampling, tree=tree) for question in QUESTIONS]
         for answer, trace in zip(answers, traces, strict=True):
             assert answer.ids[answer.start : answer.end + 1].tolist() == trace.token_ids
-            steps = list(replay(head, answer.ids, answer.features, answer.start, answer.end, sampling, tree))
+            steps = list(replay(drafter, answer.ids, answer.features, answer.start, answer.end, sampling, tree))
             assert [step.token_ids for step in steps] == [
                 tuple(node.token_id for node in step.nodes) for step in trace.steps
             ]
             assert [step.accepted_path for step in steps] == [step.accepted_path for step in trace.steps]
             assert [step.tested_depth for step in steps] == [step.tested_depth for step in trace.steps]
+            assert [step.proposers for step in steps] == [
+                tuple(step.nodes[index].proposer for index in step.accepted_path) for step in trace.steps
+            ]
         pooled = [step for trace in traces for step in trace.steps]
-        found = next(scores(head, answers, sampling, [tree]))
+        found = next(scores(drafter, answers, sampling, [tree]))
         assert found.tau == pytest.approx(sum(len(step.accepted_path) for step in pooled) / len(pooled) + 1)
         assert found.num_steps == len(pooled) and found.tau > 1
         assert list(found.acceptance_by_depth) == acceptance_by_depth(pooled)
@@ -101,7 +104,7 @@ def test_one_more_pass_stands_in_for_the_contrastive_branch(target):
     ids, features = torch.randint(0, target.vocab_size, (9,)), torch.randn(9, target.hidden_size)
     chain = TreeConfig(width=1, depth=3, nodes=4)
     with_branch, with_pass = (
-        next(replay(tiny_head(target), ids, features, 4, 5, SamplingParams(), tree)).token_ids
+        next(replay(HeadDrafter(tiny_head(target)), ids, features, 4, 5, SamplingParams(), tree)).token_ids
         for tree in (chain, replace(chain, contrastive=False))
     )
     assert with_branch[:3] == with_pass[:3] and with_branch[3] != with_pass[3]
@@ -122,7 +125,8 @@ def test_written_answers_are_not_written_again(model, tmp_path, monkeypatch):
 
 def test_categories_are_pooled_apart_and_together(model, target, tmp_path):
     sampling = SamplingParams(max_new_tokens=12)
-    found = list(scores(tiny_head(target), answers_of(model, tmp_path, sampling), sampling, TREES))
+    drafter = HeadDrafter(tiny_head(target))
+    found = list(scores(drafter, answers_of(model, tmp_path, sampling), sampling, TREES))
     assert [(score.nodes, score.category) for score in found] == [
         (nodes, category) for nodes in (20, 8) for category in (ALL, "a", "b")
     ]
@@ -144,7 +148,6 @@ def test_the_accepted_path_spells_what_is_written():
     assert accepted_path(token_ids, parents, [7, 9, 7, 1]) == (1, 3, 4)
     assert accepted_path(token_ids, parents, [8, 9]) == (2,)
     assert accepted_path(token_ids, parents, [9]) == ()
-    assert proposer_name(0, 1) == "expert_1"
 
 
 def test_the_command_writes_its_numbers(stock, target, tmp_path):

@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
-from jakiro.config import DraftConfig
 from jakiro.heads.checkpoint import file_sha256, load_head, save_head
+from jakiro.heads.config import DraftConfig
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.training.recipe import masks as module
 from jakiro.training.recipe.masks import app, averaged, elect, load_masks, masked_head, save_masks

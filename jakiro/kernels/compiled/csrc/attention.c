@@ -58,7 +58,8 @@ typedef struct {
         for (int query = 0; query < QUERIES; query++) sum[query] = (vec){0};                            \
         for (int64_t i = 0; i < width; i++) {                                                           \
             const vec keys = *(const vec *)(tile + i * LANES);                                          \
-            for (int query = 0; query < QUERIES; query++) sum[query] += queries[query][i] * keys;       \
+            for (int query = 0; query < QUERIES; query++)                                               \
+                sum[query] = fused(all_lanes(queries[query][i]), keys, sum[query]);                     \
         }                                                                                               \
         for (int query = 0; query < QUERIES; query++) sums[query] = sum[query];                         \
     }
@@ -98,17 +99,16 @@ static void score(const Batch *batch) {
     const int64_t width = at->head_dim;
     const float *keys = at->keys + batch->kv_head * at->capacity * width;
     for (int64_t key = 0; key < batch->keys; key += LANES) {
-        const int64_t columns = batch->keys - key < LANES ? batch->keys - key : LANES;
+        const int64_t columns = at_most(batch->keys - key, LANES);
         turn_around(keys + key * width, columns, width, batch->tile);
         for (int64_t done = 0, together; done < batch->count; done += together) {
-            together = batch->count - done < SCORED ? batch->count - done : SCORED;
+            together = at_most(batch->count - done, SCORED);
             vec sums[SCORED];
             scores_of[together](batch->queries + done, batch->tile, width, sums);
             for (int64_t query = 0; query < together; query++) {
                 const ints visible = seen(batch, done + query, key);
-                const vec masked = (vec)(((ints)(sums[query] * at->scaling) & visible) |
-                                         ((ints)((vec){0} + unseen) & ~visible));
-                *(vec *)(batch->scores + (done + query) * batch->padded + key) = masked;
+                *(vec *)(batch->scores + (done + query) * batch->padded + key) =
+                    either(visible, sums[query] * at->scaling, (vec){0} + unseen);
             }
         }
     }
@@ -121,14 +121,11 @@ static double weigh(float *scores, int64_t padded) {
     const float highest = highest_of(top);
     doubles sums = {0};
     for (int64_t key = 0; key < padded; key += LANES) {
-        const vec value = *(vec *)(scores + key);
-        *(vec *)(scores + key) = (vec)((ints)exponential(value - highest) & (value > unseen));
+        *(vec *)(scores + key) = weight_of(*(vec *)(scores + key), highest, unseen);
         sums += __builtin_convertvector(*(half_vec *)(scores + key), doubles);
         sums += __builtin_convertvector(*(half_vec *)(scores + key + DOUBLES), doubles);
     }
-    double total = 0;
-    for (int lane = 0; lane < DOUBLES; lane++) total += sums[lane];
-    return total;
+    return sum_of(sums);
 }
 
 #define SUMS(QUERIES)                                                                                      \
@@ -141,8 +138,10 @@ static double weigh(float *scores, int64_t padded) {
         for (int64_t key = 0; key < keys; key++)                                                           \
             for (int part = 0; part < STRIPE; part++) {                                                    \
                 const doubles values = *(const doubles *)(wide + key * width + part * DOUBLES);            \
-                for (int query = 0; query < QUERIES; query++)                                              \
-                    sum[query][part] += (double)weights[query][key] * values;                              \
+                for (int query = 0; query < QUERIES; query++) {                                            \
+                    const doubles weight = all_doubles(weights[query][key]);                               \
+                    sum[query][part] = fused_doubles(weight, values, sum[query][part]);                    \
+                }                                                                                          \
             }                                                                                              \
         for (int query = 0; query < QUERIES; query++)                                                      \
             for (int part = 0; part < STRIPE; part++)                                                      \
@@ -172,10 +171,10 @@ static void sum_values(const Batch *batch) {
     const float *values = at->values + batch->kv_head * at->capacity * width;
     memset(batch->sums, 0, batch->count * width * sizeof(double));
     for (int64_t key = 0; key < batch->keys; key += VALUES) {
-        const int64_t keys = batch->keys - key < VALUES ? batch->keys - key : VALUES;
+        const int64_t keys = at_most(batch->keys - key, VALUES);
         widen(values + key * width, keys * width, batch->wide);
         for (int64_t done = 0, together; done < batch->count; done += together) {
-            together = batch->count - done < SUMMED ? batch->count - done : SUMMED;
+            together = at_most(batch->count - done, SUMMED);
             const float *weights[SUMMED];
             for (int64_t query = 0; query < together; query++)
                 weights[query] = batch->scores + (done + query) * batch->padded + key;
@@ -205,9 +204,8 @@ void attend(const Attention *at, float *own, int me, int all) {
     double *sums = (double *)(((uintptr_t)own + 63) & ~(uintptr_t)63), *wide = sums + BATCH * width;
     float *scores = (float *)(wide + VALUES * width), *tile = scores + BATCH * padded;
     for (int64_t task = tasks * me / all, count; task < end; task += count) {
-        const int64_t kv_head = task / shared, behind = (kv_head + 1) * shared;
-        count = (behind < end ? behind : end) - task;
-        if (count > BATCH) count = BATCH;
+        const int64_t kv_head = task / shared;
+        count = at_most(at_most((kv_head + 1) * shared, end) - task, BATCH);
         Batch batch = {at, 0, 0, kv_head, count, {0}, {0}, scores, tile, sums, wide};
         float *results[BATCH];
         for (int64_t query = 0; query < count; query++) {

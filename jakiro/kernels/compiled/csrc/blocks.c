@@ -1,5 +1,7 @@
 #include "blocks.h"
 
+#include "threads.h"
+
 void normalize(const float *rows_in, float *rows_out, const float *weight, float eps, int64_t rows, int64_t width) {
     for (int64_t row = 0; row < rows; row++) {
         const float *source = rows_in + row * width;
@@ -33,4 +35,20 @@ void gate(const Matrix *matrix, const float *input, float *result, int64_t rows,
                         x / (1.0f + exponential(-x)) * up;
                 }
         }
+}
+
+int64_t jakiro_own_floats(int64_t rows, int64_t hidden, int64_t keys, int64_t head_dim) {
+    return rows * hidden + attention_floats(keys, head_dim);
+}
+
+void add_attended(const Matrix *query_key_value, const Matrix *output, const Attention *attention, const float *input,
+                  float *stream, float *own, int me, int all) {
+    multiply(query_key_value, input, attention->joint, attention->rows, 0, me, all);
+    meet(all);
+    turn_and_store(attention, me, all);
+    meet(all);
+    attend(attention, own, me, all);
+    meet(all);
+    multiply(output, attention->attended, stream, attention->rows, 1, me, all);
+    meet(all);
 }

@@ -9,7 +9,6 @@
  * and behind other slots of the cache.
  */
 
-#include "attention.h"
 #include "blocks.h"
 #include "threads.h"
 
@@ -27,6 +26,7 @@ typedef struct {
 
 /* One pass: `rows` rows behind `length` cached ones. */
 typedef struct {
+    const Decoder *decoder;
     int64_t rows, length, capacity;
     float *hidden;          /* (rows, hidden), embeddings in, output of the last layer out */
     const float *cos, *sin; /* (rows, head_dim); sin negative in the first half */
@@ -39,11 +39,9 @@ typedef struct {
     float **kept;           /* (layers,) where a layer's output is copied to, (rows, hidden) or null */
 } Pass;
 
-int64_t jakiro_own_floats(int64_t rows, int64_t hidden, int64_t keys, int64_t head_dim) {
-    return rows * hidden + attention_floats(keys, head_dim);
-}
-
-static void decode(const Decoder *decoder, const Pass *pass, int me, int all) {
+static void decode(const void *context, int me, int all) {
+    const Pass *pass = context;
+    const Decoder *decoder = pass->decoder;
     const int64_t rows = pass->rows, hidden = decoder->hidden, keys = pass->length + rows;
     const int64_t cached = decoder->kv_heads * pass->capacity * decoder->head_dim;
     float *normed = pass->own + me * jakiro_own_floats(rows, hidden, keys, decoder->head_dim);
@@ -54,14 +52,8 @@ static void decode(const Decoder *decoder, const Pass *pass, int me, int all) {
         attention.keys = pass->cache + 2 * number * cached;
         attention.values = attention.keys + cached;
         normalize(pass->hidden, normed, layer->input_norm, layer->input_eps, rows, hidden);
-        multiply(&layer->query_key_value, normed, pass->joint, rows, 0, me, all);
-        meet(all);
-        turn_and_store(&attention, me, all);
-        meet(all);
-        attend(&attention, normed + rows * hidden, me, all);
-        meet(all);
-        multiply(&layer->output, pass->attended, pass->hidden, rows, 1, me, all);
-        meet(all);
+        add_attended(&layer->query_key_value, &layer->output, &attention, normed, pass->hidden, normed + rows * hidden, me,
+                     all);
         normalize(pass->hidden, normed, layer->middle_norm, layer->middle_eps, rows, hidden);
         gate(&layer->gate_up, normed, pass->gated, rows, decoder->inner, me, all);
         meet(all);
@@ -71,17 +63,5 @@ static void decode(const Decoder *decoder, const Pass *pass, int me, int all) {
     }
 }
 
-typedef struct {
-    const Decoder *decoder;
-    const Pass *pass;
-} Work;
-
-static void decode_part(void *context, int me, int all) {
-    const Work *work = context;
-    decode(work->decoder, work->pass, me, all);
-}
-
 /* All layers, without the final norm. */
-void jakiro_decode(const Decoder *decoder, const Pass *pass, int64_t threads) {
-    run_in_threads(decode_part, &(Work){decoder, pass}, threads);
-}
+void jakiro_decode(const Pass *pass, int64_t threads) { run_in_threads(decode, pass, threads); }

@@ -1,6 +1,5 @@
 /* One pass of a draft head: input projection, attention without a norm before it, and a mixture of experts. */
 
-#include "attention.h"
 #include "blocks.h"
 #include "threads.h"
 
@@ -10,11 +9,12 @@ typedef struct {
     const float *norm;          /* (hidden,) */
     float eps, scaling;
     int64_t hidden, inner, experts, heads, kv_heads, head_dim;
-    int64_t gated;       /* experts are silu(gate) * up, else gelu */
+    int64_t summed;      /* experts are silu(gate) * up and add up; else gelu, each for itself */
     int64_t contrastive; /* the router has two more outputs, for the contrast between two experts */
 } Head;
 
 typedef struct {
+    const Head *head;
     int64_t rows, length, capacity;
     const float *input; /* (rows, inputs of the projection) */
     const float *cos, *sin;
@@ -25,7 +25,7 @@ typedef struct {
     float *activity; /* (experts, rows, inner) */
     float *outputs;  /* (experts, rows, hidden) */
     float *router;   /* (rows, outputs of the router), logits, then weights */
-    float *features, *contrast; /* (rows, hidden), what the weights make of the experts */
+    float *features, *contrast; /* (rows, hidden), what the weights make of experts that add up */
     float *own;      /* (threads, what jakiro_own_floats says) */
 } HeadPass;
 
@@ -62,31 +62,27 @@ static void mix(const Head *head, const HeadPass *pass, const float *weights, fl
     }
 }
 
-static void draft(const Head *head, const HeadPass *pass, int me, int all) {
+static void draft(const void *context, int me, int all) {
+    const HeadPass *pass = context;
+    const Head *head = pass->head;
     const int64_t rows = pass->rows, hidden = head->hidden, inner = head->inner;
-    float *normed = pass->own + me * (rows * hidden + attention_floats(pass->length + rows, head->head_dim));
+    float *normed = pass->own + me * jakiro_own_floats(rows, hidden, pass->length + rows, head->head_dim);
     const Attention attention = {head->heads, head->kv_heads, head->head_dim, rows, pass->length, pass->capacity,
                                  head->scaling, pass->cos, pass->sin, pass->visible, pass->joint, pass->keys,
                                  pass->values, pass->attended};
     multiply(&head->projection, pass->input, pass->stream, rows, 0, me, all);
     meet(all);
-    multiply(&head->query_key_value, pass->stream, pass->joint, rows, 0, me, all);
-    meet(all);
-    turn_and_store(&attention, me, all);
-    meet(all);
-    attend(&attention, normed + rows * hidden, me, all);
-    meet(all);
-    multiply(&head->output, pass->attended, pass->stream, rows, 1, me, all);
-    meet(all);
+    add_attended(&head->query_key_value, &head->output, &attention, pass->stream, pass->stream, normed + rows * hidden, me,
+                 all);
     normalize(pass->stream, normed, head->norm, head->eps, rows, hidden);
     multiply(&head->router, normed, pass->router, rows, 0, me, all);
     for (int64_t expert = 0; expert < head->experts; expert++) {
         float *activity = pass->activity + expert * rows * inner;
-        if (head->gated) gate(head->read + expert, normed, activity, rows, inner, me, all);
+        if (head->summed) gate(head->read + expert, normed, activity, rows, inner, me, all);
         else multiply(head->read + expert, normed, activity, rows, 0, me, all);
     }
     meet(all);
-    if (!head->gated) {
+    if (!head->summed) {
         gelu(pass->activity, head->experts * rows * inner, me, all);
         meet(all);
     }
@@ -95,21 +91,10 @@ static void draft(const Head *head, const HeadPass *pass, int me, int all) {
                  rows, 0, me, all);
     for (int64_t row = rows * me / all; row < rows * (me + 1) / all; row++)
         weigh_experts(head, pass->router + row * head->router.outputs);
+    if (!head->summed) return;
     meet(all);
     mix(head, pass, pass->router, pass->features, me, all);
     if (head->contrastive) mix(head, pass, pass->router + head->experts, pass->contrast, me, all);
 }
 
-typedef struct {
-    const Head *head;
-    const HeadPass *pass;
-} Work;
-
-static void draft_part(void *context, int me, int all) {
-    const Work *work = context;
-    draft(work->head, work->pass, me, all);
-}
-
-void jakiro_draft(const Head *head, const HeadPass *pass, int64_t threads) {
-    run_in_threads(draft_part, &(Work){head, pass}, threads);
-}
+void jakiro_draft(const HeadPass *pass, int64_t threads) { run_in_threads(draft, pass, threads); }

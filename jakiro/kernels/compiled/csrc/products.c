@@ -15,9 +15,9 @@
             __builtin_prefetch((const char *)column + AHEAD);                                              \
             const vec first = LOAD(column), second = LOAD(column + LANES);                                 \
             for (int row = 0; row < ROWS; row++) {                                                         \
-                const float value = input[row * inputs + k];                                               \
-                left[row] += value * first;                                                                \
-                right[row] += value * second;                                                              \
+                const vec value = all_lanes(input[row * inputs + k]);                                      \
+                left[row] = fused(value, first, left[row]);                                                \
+                right[row] = fused(value, second, right[row]);                                             \
             }                                                                                              \
         }                                                                                                  \
         for (int row = 0; row < ROWS; row++) {                                                             \
@@ -26,13 +26,14 @@
         }                                                                                                  \
     }
 #define BOTH(ROWS) PRODUCT(ROWS, half, uint16_t, from_half) PRODUCT(ROWS, float, float, from_float)
-BOTH(1) BOTH(2) BOTH(3) BOTH(4) BOTH(5) BOTH(6)
-#if MOST_ROWS > 6
-BOTH(7) BOTH(8)
+#if MOST_ROWS == 14
+#define FOR_EVERY_COUNT(DO) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11) DO(12) DO(13) DO(14)
+#elif MOST_ROWS == 8
+#define FOR_EVERY_COUNT(DO) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8)
+#else
+#define FOR_EVERY_COUNT(DO) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6)
 #endif
-#if MOST_ROWS > 8
-BOTH(9) BOTH(10) BOTH(11) BOTH(12) BOTH(13) BOTH(14)
-#endif
+FOR_EVERY_COUNT(BOTH)
 
 void product(const Matrix *matrix, int64_t panel, const float *input, int64_t rows, float *tile) {
     const int64_t offset = panel * PANEL * matrix->inputs, inputs = matrix->inputs;
@@ -41,17 +42,9 @@ void product(const Matrix *matrix, int64_t panel, const float *input, int64_t ro
         if (matrix->half) product_half_##ROWS((const uint16_t *)matrix->weights + offset, input, inputs, tile); \
         else product_float_##ROWS((const float *)matrix->weights + offset, input, inputs, tile);              \
         break;
-    switch (rows) {
-        CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
-#if MOST_ROWS > 6
-        CASE(7) CASE(8)
-#endif
-#if MOST_ROWS > 8
-        CASE(9) CASE(10) CASE(11) CASE(12) CASE(13) CASE(14)
-#endif
-    }
+    switch (rows) { FOR_EVERY_COUNT(CASE) }
     const int64_t first = panel * PANEL;
-    const int64_t width = matrix->outputs - first < PANEL ? matrix->outputs - first : PANEL;
+    const int64_t width = at_most(matrix->outputs - first, PANEL);
     for (int64_t row = 0; row < rows; row++)
         for (int64_t column = 0; column < width; column++) {
             const float value = tile[row * PANEL + column] * matrix->unscale;
@@ -64,13 +57,11 @@ int64_t together(int64_t left) {
     return left < 2 * MOST_ROWS ? (left + 1) / 2 : MOST_ROWS;
 }
 
-int64_t num_panels(int64_t outputs) { return (outputs + PANEL - 1) / PANEL; }
-
 void multiply(const Matrix *matrix, const float *input, float *result, int64_t rows, int add, int me, int all) {
     float tile[MOST_ROWS * PANEL];
-    const int64_t panels = num_panels(matrix->outputs), outputs = matrix->outputs;
+    const int64_t outputs = matrix->outputs, panels = (outputs + PANEL - 1) / PANEL;
     for (int64_t panel = panels * me / all; panel < panels * (me + 1) / all; panel++) {
-        const int64_t first = panel * PANEL, width = outputs - first < PANEL ? outputs - first : PANEL;
+        const int64_t first = panel * PANEL, width = at_most(outputs - first, PANEL);
         for (int64_t done = 0, count; done < rows; done += count) {
             count = together(rows - done);
             product(matrix, panel, input + done * matrix->inputs, count, tile);
@@ -95,7 +86,7 @@ typedef struct {
     int64_t rows;
 } Linear;
 
-static void linear(void *context, int me, int all) {
+static void linear(const void *context, int me, int all) {
     const Linear *work = context;
     multiply(work->matrix, work->input, work->result, work->rows, 0, me, all);
 }

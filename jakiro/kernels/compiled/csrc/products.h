@@ -23,8 +23,6 @@ typedef struct {
     float unscale; /* what products are multiplied by; a power of two */
 } Matrix;
 
-int64_t num_panels(int64_t outputs);
-
 /* How many of the rows left to do run together: as many as registers hold, and no short rest at the end. */
 int64_t together(int64_t left);
 

@@ -32,7 +32,7 @@ static inline doubles gumbel(words token_ids, uint64_t position) {
     return -natural_log(-natural_log(uniform));
 }
 
-static void noise(void *context, int me, int all) {
+static void noise(const void *context, int me, int all) {
     const Noise *work = context;
     const int64_t count = work->vocabulary, begin = count * me / all, end = count * (me + 1) / all;
     for (int64_t index = 0; index < work->positions; index++) {
@@ -89,11 +89,7 @@ static inline doubles halves_sum(vec x) {
            __builtin_convertvector(*(half_vec *)(values + DOUBLES), doubles);
 }
 
-static inline float log_of_sum(doubles sums) {
-    double total = 0;
-    for (int lane = 0; lane < DOUBLES; lane++) total += sums[lane];
-    return (float)natural_log((doubles){0} + total)[0];
-}
+static inline float log_of_sum(doubles sums) { return (float)natural_log((doubles){0} + sum_of(sums))[0]; }
 
 static void choose_row(const Choices *work, int64_t row) {
     const int64_t count = work->vocabulary;
@@ -125,14 +121,14 @@ static void choose_row(const Choices *work, int64_t row) {
     doubles sums = {0};
     for (int64_t place = 0; place < count; place += LANES) {
         const vec logit = divided(loaded(logits, place, count, nothing), work->temperature);
-        sums += halves_sum((vec)((ints)exponential(logit - most) & (logit > nothing)));
+        sums += halves_sum(weight_of(logit, most, nothing));
     }
     work->choices[row] = chosen < count ? chosen : 0;
     work->leads[row] = highest - next;
     work->log_totals[row] = most + log_of_sum(sums);
 }
 
-static void choose(void *context, int me, int all) {
+static void choose(const void *context, int me, int all) {
     const Choices *work = context;
     for (int64_t row = me; row < work->rows; row += all) choose_row(work, row);
 }
@@ -142,7 +138,7 @@ static void choose(void *context, int me, int all) {
 void jakiro_choose(const float *logits, int64_t rows, int64_t vocabulary, float temperature, const float *noise,
                    const int64_t *levels, int64_t *choices, float *leads, float *log_totals, int64_t threads) {
     Choices work = {logits, rows, vocabulary, temperature, noise, levels, choices, leads, log_totals};
-    run_in_threads(choose, &work, threads < rows ? threads : rows);
+    run_in_threads(choose, &work, at_most(threads, rows));
 }
 
 /* ---- Candidates ---- */
@@ -183,7 +179,7 @@ static void best_of_row(const Candidates *work, int64_t row) {
     for (int64_t rank = 0; rank < width; rank++) best[rank] = nothing, places[rank] = rank;
     vec top = (vec){0} + nothing;
     for (int64_t block = 0; block < count; block += BLOCK) {
-        const int64_t end = block + BLOCK < count ? block + BLOCK : count;
+        const int64_t end = at_most(block + BLOCK, count);
         vec highest = (vec){0} + nothing;
         for (int64_t place = block; place < end; place += LANES) {
             highest = larger(highest, ranked(work, scores, place));
@@ -200,8 +196,8 @@ static void best_of_row(const Candidates *work, int64_t row) {
     doubles rank_sums = {0}, score_sums = {0};
     for (int64_t place = 0; place < count; place += LANES) {
         const vec rank = ranked(work, scores, place), score = loaded(scores, place, count, nothing);
-        rank_sums += halves_sum((vec)((ints)exponential(rank - highest) & (rank > nothing)));
-        score_sums += halves_sum((vec)((ints)exponential(score - most) & (score > nothing)));
+        rank_sums += halves_sum(weight_of(rank, highest, nothing));
+        score_sums += halves_sum(weight_of(score, most, nothing));
     }
     const float rank_total = highest + log_of_sum(rank_sums), score_total = most + log_of_sum(score_sums);
     for (int64_t rank = 0; rank < width; rank++) {
@@ -210,7 +206,7 @@ static void best_of_row(const Candidates *work, int64_t row) {
     }
 }
 
-static void best(void *context, int me, int all) {
+static void best(const void *context, int me, int all) {
     const Candidates *work = context;
     for (int64_t row = me; row < work->rows; row += all) best_of_row(work, row);
 }
@@ -222,5 +218,5 @@ int64_t jakiro_most_candidates(void) { return MOST_CANDIDATES; }
 void jakiro_best(const float *scores, int64_t rows, int64_t vocabulary, float weight, const float *noise,
                  float noise_weight, int64_t width, int64_t *places, float *estimates, float *chances, int64_t threads) {
     Candidates work = {scores, rows, vocabulary, weight, noise, noise_weight, width, places, estimates, chances};
-    run_in_threads(best, &work, threads < rows ? threads : rows);
+    run_in_threads(best, &work, at_most(threads, rows));
 }

@@ -14,15 +14,15 @@ void jakiro_threads(void *parallel, void *wait, void *number, void *count) {
 }
 
 typedef struct {
-    void (*work)(void *, int, int);
-    void *context;
+    void (*work)(const void *, int, int);
+    const void *context;
 } Call;
 
 static void run_one(void *call) {
     ((Call *)call)->work(((Call *)call)->context, thread_number(), thread_count());
 }
 
-void run_in_threads(void (*work)(void *, int, int), void *context, int64_t threads) {
+void run_in_threads(void (*work)(const void *, int, int), const void *context, int64_t threads) {
     Call call = {work, context};
     if (threads > 1) start(run_one, &call, (unsigned)threads, 0);
     else work(context, 0, 1);

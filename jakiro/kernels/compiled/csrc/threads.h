@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 /* Calls work(context, thread, threads) in so many threads at once and waits for them. */
-void run_in_threads(void (*work)(void *, int, int), void *context, int64_t threads);
+void run_in_threads(void (*work)(const void *, int, int), const void *context, int64_t threads);
 
 /* Until every thread of the running work is here. */
 void meet(int threads);

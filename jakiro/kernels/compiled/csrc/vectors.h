@@ -8,11 +8,14 @@
 #if defined(__AVX512F__)
 #include <immintrin.h>
 #define LANES 16
-#elif defined(__AVX2__) && defined(__F16C__)
+#elif defined(__AVX2__) && defined(__F16C__) && defined(__FMA__)
 #include <immintrin.h>
 #define LANES 8
 #else
 #define LANES 4
+#endif
+#if defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 #define DOUBLES (LANES / 2)
 
@@ -25,35 +28,73 @@ typedef int64_t longs __attribute__((vector_size(8 * DOUBLES), aligned(8)));
 typedef uint64_t words __attribute__((vector_size(8 * DOUBLES), aligned(8)));
 
 static inline vec from_half(const uint16_t *source) {
-#if defined(__AVX512F__)
+#if LANES == 16
     return (vec)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)source));
-#elif defined(__AVX2__) && defined(__F16C__)
+#elif LANES == 8
     return (vec)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)source));
-#else
+#elif defined(__aarch64__)
     typedef _Float16 halves __attribute__((vector_size(2 * LANES), aligned(2)));
     return __builtin_convertvector(*(const halves *)source, vec);
+#else
+    /* No instruction does it: bits to their places, then the exponent's other bias; weights are finite */
+    typedef uint16_t halves __attribute__((vector_size(2 * LANES), aligned(2)));
+    const ints bits = __builtin_convertvector(*(const halves *)source, ints);
+    return (vec)((ints)((vec)((bits & 0x7FFF) << 13) * 0x1p112f) | (bits & 0x8000) << 16);
 #endif
 }
 
 static inline vec from_float(const float *source) { return *(const vec *)source; }
 
-static inline vec smaller(vec a, vec b) { return (vec)(((ints)a & (a < b)) | ((ints)b & ~(a < b))); }
+static inline int64_t at_most(int64_t count, int64_t most) { return count < most ? count : most; }
 
-static inline vec larger(vec a, vec b) { return (vec)(((ints)a & (a > b)) | ((ints)b & ~(a > b))); }
+/* The same number in every lane; 0 + x would have to be computed, because of x = -0. */
+static inline vec all_lanes(float x) { return x - (vec){0}; }
+
+static inline doubles all_doubles(double x) { return x - (doubles){0}; }
+
+/* a * b + c, rounded once where the processor can. Compilers are kept from fusing by themselves: whether they do depends
+ * on the loop around it (GCC fuses no single sum on AMD's processors), and one row would round unlike many. */
+static inline vec fused(vec a, vec b, vec c) {
+#if LANES == 16
+    return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif LANES == 8
+    return (vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__aarch64__)
+    return (vec)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+#else
+    return a * b + c;
+#endif
+}
+
+static inline doubles fused_doubles(doubles a, doubles b, doubles c) {
+#if LANES == 16
+    return (doubles)_mm512_fmadd_pd((__m512d)a, (__m512d)b, (__m512d)c);
+#elif LANES == 8
+    return (doubles)_mm256_fmadd_pd((__m256d)a, (__m256d)b, (__m256d)c);
+#elif defined(__aarch64__)
+    return (doubles)vfmaq_f64((float64x2_t)c, (float64x2_t)a, (float64x2_t)b);
+#else
+    return a * b + c;
+#endif
+}
+
+/* Lane by lane the first where the mask says so, else the second. */
+static inline vec either(ints mask, vec first, vec second) { return (vec)(((ints)first & mask) | ((ints)second & ~mask)); }
+
+static inline vec smaller(vec a, vec b) { return either(a < b, a, b); }
+
+static inline vec larger(vec a, vec b) { return either(a > b, a, b); }
 
 /* e^x within two units in the last place, for x from -87 to 88: 2^n times Taylor's series on at most ln 2 / 2. */
 static inline vec exponential(vec x) {
     const vec shift = (vec){0} + 12582912.0f; /* 1.5 * 2^23: adding it rounds to a whole number */
     x = smaller(-smaller(-x, (vec){0} + 87.0f), (vec){0} + 88.0f);
-    const vec whole = (x * 1.44269504f + shift) - shift;
-    const vec rest = (x - whole * 0.693145752f) - whole * 1.42860677e-6f;
-    vec sum = rest * (1.0f / 5040) + 1.0f / 720;
-    sum = sum * rest + 1.0f / 120;
-    sum = sum * rest + 1.0f / 24;
-    sum = sum * rest + 1.0f / 6;
-    sum = sum * rest + 0.5f;
-    sum = sum * rest + 1.0f;
-    sum = sum * rest + 1.0f;
+    const vec whole = fused(x, all_lanes(1.44269504f), shift) - shift;
+    const vec rest = fused(whole, all_lanes(-1.42860677e-6f), fused(whole, all_lanes(-0.693145752f), x));
+    vec sum = all_lanes(1.0f / 5040);
+    const float terms[] = {1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 0.5f, 1.0f, 1.0f};
+#pragma GCC unroll 7
+    for (int term = 0; term < 7; term++) sum = fused(sum, rest, all_lanes(terms[term]));
     return sum * (vec)((__builtin_convertvector(whole, ints) + 127) << 23);
 }
 
@@ -66,9 +107,9 @@ static inline doubles natural_log(doubles x) {
     const doubles exponent = __builtin_convertvector((longs)(bits >> 52) - 1023 - large, doubles);
     const doubles t = (m - 1.0) / (m + 1.0), s = t * t;
     doubles sum = s * (1.0 / 21) + 1.0 / 19;
-    for (int odd = 17; odd > 1; odd -= 2) sum = sum * s + 1.0 / odd;
-    const doubles small = t * s * sum * 2.0 + exponent * 1.9082149292705877e-10;
-    return small + (t * 2.0 + exponent * 0.693147180369123816490);
+    for (int odd = 17; odd > 1; odd -= 2) sum = fused_doubles(sum, s, all_doubles(1.0 / odd));
+    const doubles small = fused_doubles(exponent, all_doubles(1.9082149292705877e-10), t * s * sum * 2.0);
+    return small + fused_doubles(exponent, all_doubles(0.693147180369123816490), t * 2.0);
 }
 
 static inline float highest_of(vec x) {
@@ -76,6 +117,17 @@ static inline float highest_of(vec x) {
     for (int lane = 1; lane < LANES; lane++)
         if (x[lane] > highest) highest = x[lane];
     return highest;
+}
+
+static inline double sum_of(doubles x) {
+    double sum = 0;
+    for (int lane = 0; lane < DOUBLES; lane++) sum += x[lane];
+    return sum;
+}
+
+/* e^(x - highest), and 0 where x is nothing, the value that stands for no number at all. */
+static inline vec weight_of(vec x, float highest, float nothing) {
+    return (vec)((ints)exponential(x - highest) & (x > nothing));
 }
 
 /* Rows become columns. Lanes of two rows change places at distances 1, 2, 4, …; indices from LANES on are the second's. */

@@ -5,10 +5,25 @@ import torch
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
-from jakiro.drafting.base import HeadDrafter
-from jakiro.engine.budget import DeviceProfile
+from jakiro.drafting.base import Resources, TreeLimits
+from jakiro.engine.costs import DeviceProfile
 from jakiro.generator import JakiroGenerator
-from tests.support import DEVICE, HEADS, HIDDEN_SIZE, TREE, prompt_ids, tiny_generator, tiny_head, tiny_target
+from jakiro.methods import DEFAULT
+from jakiro.methods.jakiro import HeadDrafter
+from tests.support import (
+    DEVICE,
+    HEADS,
+    HIDDEN_SIZE,
+    TREE,
+    kept,
+    prompt_ids,
+    prompt_of,
+    tiny_generator,
+    tiny_head,
+    tiny_target,
+)
+
+LIMITS = TreeLimits(TREE)
 
 NUM_PROMPT = 20
 
@@ -27,7 +42,8 @@ def ids_of(count, seed=0):
 
 
 def started(head, num_prompt=NUM_PROMPT, sampling=SamplingParams()):  # noqa: B008
-    return HeadDrafter(head).start(ids_of(num_prompt + 1), features_of(num_prompt), sampling, KeyedNoise(sampling.seed))
+    prompt = prompt_of(ids_of(num_prompt + 1), features_of(num_prompt))
+    return HeadDrafter(head).start(prompt, sampling, KeyedNoise(sampling.seed))
 
 
 def assert_same_cache(cache, expected):
@@ -51,7 +67,7 @@ def test_in_every_step_both_caches_hold_as_many_rows_as_the_root_s_position(head
     for _ in range(10):
         accepted += len(next(stream).accepted_path)
         session, root_position = stream._session, stream.trace.header.num_prompt_tokens + stream._committed - 1
-        assert stream._passes.cache.length == root_position
+        assert stream._runner.cache.length == root_position
         assert session.cache.length < root_position, "drafted rows were dropped, committed ones are still pending"
         session.catch_up()
         assert session.cache.length == root_position
@@ -67,7 +83,7 @@ def test_the_head_s_cache_equals_a_fresh_one_read_from_the_target_s_true_feature
         stream._session.catch_up()
         ids = torch.tensor([*prompt_ids("Why?"), *stream.trace.token_ids], device=DEVICE)
         features, _ = generator.target.prefill(ids[:-1], generator.target.new_cache(len(ids)))
-        fresh = generator.drafter.start(ids, features, stream._sampling, KeyedNoise(3))
+        fresh = generator.drafter(DEFAULT).start(prompt_of(ids, features), stream._sampling, KeyedNoise(3))
         fresh.catch_up()
         assert_same_cache(stream._session.cache, fresh.cache)
 
@@ -78,43 +94,43 @@ def test_features_left_pending_over_several_steps_are_read_in_one_pass(target):
     ids, features, first = ids_of(9, seed=1), features_of(9, seed=1), 0
     for count in (1, 3, 1, 4):
         for session in (at_once, step_by_step):
-            session.extend(ids[first : first + count], features[first : first + count])
-        step_by_step.propose(TREE)
+            session.observe(kept(ids[first : first + count], features[first : first + count]))
+        step_by_step.propose(LIMITS)
         first += count
-    assert_same_tree(at_once.propose(TREE), step_by_step.propose(TREE))
+    assert_same_tree(at_once.propose(LIMITS).tree, step_by_step.propose(LIMITS).tree)
     assert_same_cache(at_once.cache, step_by_step.cache)
     assert at_once.cache.length == NUM_PROMPT + 9
 
 
 def test_proposing_twice_gives_the_same_tree_and_leaves_the_cache_alone(target):
     session = started(tiny_head(target))
-    first = session.propose(TREE)
+    first = session.propose(LIMITS).tree
     keys = session.cache.keys[:, :, :NUM_PROMPT].clone()
     assert session.cache.length == NUM_PROMPT
-    assert_same_tree(session.propose(TREE), first)
+    assert_same_tree(session.propose(LIMITS).tree, first)
     assert torch.equal(session.cache.keys[:, :, :NUM_PROMPT], keys)
 
 
 def test_the_root_is_the_last_committed_token(target):
     session = started(tiny_head(target))
-    assert session.propose(TREE).token_ids[0] == ids_of(NUM_PROMPT + 1)[-1]
-    session.extend(torch.tensor([7, 8], device=DEVICE), features_of(2))
-    assert session.propose(TREE).token_ids[0] == 8
+    assert session.propose(LIMITS).tree.token_ids[0] == ids_of(NUM_PROMPT + 1)[-1]
+    session.observe(kept(torch.tensor([7, 8], device=DEVICE), features_of(2)))
+    assert session.propose(LIMITS).tree.token_ids[0] == 8
 
 
 def test_a_wide_tree_makes_the_cache_grow_without_changing_the_proposal(target):
-    head, wide = tiny_head(target), TreeConfig(width=12, depth=8, nodes=60)
+    head, wide = tiny_head(target), TreeLimits(TreeConfig(width=12, depth=8, nodes=60))
     small = started(head, sampling=SamplingParams(max_new_tokens=1))
     large = started(head, sampling=SamplingParams(max_new_tokens=500))
     assert small.cache.keys.shape[2] < NUM_PROMPT + 12 * 6
-    assert_same_tree(small.propose(wide), large.propose(wide))
+    assert_same_tree(small.propose(wide).tree, large.propose(wide).tree)
     assert_same_cache(small.cache, large.cache)
 
 
 def test_a_head_of_another_dtype_than_the_target_s_drafts_all_the_same():
     target = tiny_target(dtype=torch.bfloat16)
     head = tiny_head(target).float()
-    generator = JakiroGenerator(target, HeadDrafter(head.bind(target.embedding, target.output_weight)))
+    generator = JakiroGenerator(Resources(target, head.bind(target.embedding, target.output_weight)))
     sampling = SamplingParams(max_new_tokens=12)
     trace = generator.run("Why?", sampling, tree=TREE)
     if target.bit_identical:
@@ -126,7 +142,7 @@ def test_a_head_of_another_dtype_than_the_target_s_drafts_all_the_same():
 def test_a_tree_that_sizes_itself_writes_plain_decoding_s_text(draft_ms):
     generator = tiny_generator("decoupled")
     costs = DeviceProfile(((1, 10.0), (64, 10.0 + draft_ms)), ((1, draft_ms), (8, 2 * draft_ms)), width=8)
-    generator = JakiroGenerator(generator.target, generator.drafter, generator.head, measure=lambda _: costs)
+    generator.profile = costs
     sampling = SamplingParams(1.0, seed=4, max_new_tokens=60)
     trace = generator.run("Why?", sampling, tree=TreeConfig(width=8, depth=6, nodes=48, policy="auto"))
     assert trace.token_ids == generator.run("Why?", sampling, method="autoregressive").token_ids
@@ -137,3 +153,16 @@ def test_a_tree_that_sizes_itself_writes_plain_decoding_s_text(draft_ms):
         assert max(sizes) > 8
     if draft_ms == 500.0:
         assert sum(len(step.nodes) == 1 for step in trace.steps) > len(trace.steps) / 2
+
+
+def test_a_session_that_went_back_proposes_what_it_proposed_then(target):
+    session, ids, features = started(tiny_head(target)), ids_of(6, seed=1), features_of(6, seed=1)
+    session.observe(kept(ids[:2], features[:2]))
+    session.propose(LIMITS)
+    session.observe(kept(ids[2:5], features[2:5]))
+    first = session.propose(LIMITS).tree
+    session.observe(kept(ids[5:], features[5:]))
+    session.propose(LIMITS)
+    session.rewind(NUM_PROMPT + 1 + 2)
+    session.observe(kept(ids[2:5], features[2:5]))
+    assert_same_tree(session.propose(LIMITS).tree, first)

@@ -1,0 +1,29 @@
+"""Options that several commands share; each command's own stand with it."""
+
+from typing import Annotated
+
+import typer
+
+Prompt = Annotated[str, typer.Option(help="The user's message, or with --raw the text to continue.")]
+Raw = Annotated[bool, typer.Option("--raw", help="Continue the prompt as it is, without the chat template.")]
+Temperature = Annotated[float, typer.Option(help="0 is greedy; otherwise logits are divided by it.")]
+TopP = Annotated[float, typer.Option(help="Nucleus mass, above 0 and at most 1.")]
+TopK = Annotated[int, typer.Option(help="Keep the k likeliest tokens; 0 keeps all.")]
+Seed = Annotated[int, typer.Option(help="The same seed gives the same text, with and without drafting.")]
+MaxNewTokens = Annotated[int, typer.Option(help="At most this many tokens.")]
+Nodes = Annotated[int | None, typer.Option(help="A fixed tree of this many nodes, root included; 1 is plain decoding.")]
+Depth = Annotated[int | None, typer.Option(help="A fixed tree whose deepest node has this depth.")]
+Width = Annotated[int | None, typer.Option(help="Children tried per node and nodes expanded per level.")]
+Target = Annotated[str | None, typer.Option(help="Target model: a known name, a folder, or a Hub id.")]
+Head = Annotated[str | None, typer.Option(help="Draft head: a known name, a folder, a Hub id, or “none”.")]
+Device = Annotated[
+    str | None, typer.Option(help="cpu, cuda, or auto: all there is; a GPU is taken where there is one.")
+]
+Dtype = Annotated[str | None, typer.Option(help="float32, bfloat16, float16, 8bit or 4bit; what suits the device.")]
+Numerics = Annotated[str | None, typer.Option(help="exact (plain and drafted passes round alike) or fast.")]
+DraftPrecision = Annotated[
+    str | None, typer.Option(help="On a CPU: int8 rounds the head's matrices, faster and the same text; or full.")
+]
+Graphs = Annotated[
+    bool, typer.Option("--graphs/--no-graphs", help="On a GPU: replay captured passes, or run kernel by kernel.")
+]

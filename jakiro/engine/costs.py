@@ -1,0 +1,83 @@
+"""What passes cost on one device, as plain numbers; `profile.py` measures them, `budget.py` chooses trees by them."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+NODE_BUCKETS = (2, 4, 6, 8, 10, 12, 14, 18, 24, 28, 42, 56, 64)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceProfile:
+    """What passes cost on one device.
+
+    Attributes:
+        verify_ms: (nodes, milliseconds) of a target pass, ascending; the first entry is plain decoding's pass.
+        draft_ms: (levels, milliseconds) of growing a tree of so many levels, ascending from 1; empty for a method that
+            needs no draft passes.
+        width: the frontier width the drafts were measured with.
+        key: what was measured: target, method, head, device, dtype, numerics.
+        buckets: the numbers of nodes that trees choose from, ascending; in between passes cost the next one's price.
+        context: tokens before the root where this was measured.
+        verify_slopes, draft_slopes: (nodes or levels, milliseconds) that 1,000 further tokens before the root add;
+            empty where that was not measured.
+    """
+
+    verify_ms: tuple[tuple[int, float], ...]
+    draft_ms: tuple[tuple[int, float], ...]
+    width: int
+    key: dict = field(default_factory=dict)
+    buckets: tuple[int, ...] = NODE_BUCKETS
+    context: int = 0
+    verify_slopes: tuple[tuple[int, float], ...] = ()
+    draft_slopes: tuple[tuple[int, float], ...] = ()
+
+    def verify(self, nodes: int, context: int = 0) -> float:
+        """Milliseconds of a target pass over so many nodes with `context` tokens before the root."""
+        return interpolate(self.verify_ms, nodes) + self._further(self.verify_slopes, nodes, context)
+
+    def draft(self, levels: int, context: int = 0) -> float:
+        """Milliseconds of growing a tree of so many levels there."""
+        if not levels or not self.draft_ms:
+            return 0.0
+        return interpolate(self.draft_ms, levels) + self._further(self.draft_slopes, levels, context)
+
+    def _further(self, slopes: tuple[tuple[int, float], ...], count: int, context: int) -> float:
+        return interpolate(slopes, count) * max(context - self.context, 0) / 1000 if slopes else 0.0
+
+    def to_dict(self) -> dict:
+        return {
+            "verify_ms": [list(pair) for pair in self.verify_ms],
+            "draft_ms": [list(pair) for pair in self.draft_ms],
+            "width": self.width,
+            "key": self.key,
+            "buckets": list(self.buckets),
+            "context": self.context,
+            "verify_slopes": [list(pair) for pair in self.verify_slopes],
+            "draft_slopes": [list(pair) for pair in self.draft_slopes],
+        }
+
+    @classmethod
+    def from_dict(cls, values: dict) -> "DeviceProfile":
+        def points(name: str) -> tuple[tuple[int, float], ...]:
+            return tuple((int(count), float(ms)) for count, ms in values[name])
+
+        return cls(
+            verify_ms=points("verify_ms"),
+            draft_ms=points("draft_ms"),
+            width=int(values["width"]),
+            key=dict(values["key"]),
+            buckets=tuple(int(nodes) for nodes in values["buckets"]),
+            context=int(values["context"]),
+            verify_slopes=points("verify_slopes"),
+            draft_slopes=points("draft_slopes"),
+        )
+
+
+def interpolate(points: Sequence[tuple[int, float]], x: float) -> float:
+    """Piecewise linear through ascending (x, y) points; beyond the last one its last slope goes on."""
+    if len(points) == 1 or x <= points[0][0]:
+        return points[0][1]
+    right = min(bisect_left([point[0] for point in points], x), len(points) - 1)
+    (x0, y0), (x1, y1) = points[right - 1], points[right]
+    return y0 + (y1 - y0) * (x - x0) / (x1 - x0)

@@ -1,0 +1,113 @@
+"""A draft head's config.json as a frozen dataclass, checked when it is made."""
+
+from dataclasses import asdict, dataclass, field, fields
+
+from jakiro.config import is_count, require
+
+FUSIONS = ("summed", "decoupled")
+
+
+@dataclass(frozen=True, slots=True)
+class DraftConfig:
+    """A draft head's config.json: sizes, fusion, vocabulary, calibration, and what it was trained for.
+
+    Attributes:
+        hidden_size, num_attention_heads, num_key_value_heads, head_dim: the head's one decoder layer.
+        vocab_size: the target's vocabulary; draft_vocab_size: rows of the head's own output function, or None when
+            it scores the whole vocabulary with the target's.
+        expert_intermediate_size: inner width of one expert.
+        fusion: "summed" (two experts summed, contrastive branch) or "decoupled" (each expert its own distribution).
+        num_experts: 2 for Jakiro, 1 for an EAGLE head.
+        fc_bias: whether the input projection has a bias.
+        feature_layers: layers of the target that are read beside its last hidden state, ascending; see
+            `jakiro.target.features`.
+        rope_parameters: the target family's rotary settings as transformers writes them.
+        calibration: what log q weighs by key "main/<depth>/greedy", "contrastive/<depth>/sampled", …, 1 where a key is
+            missing, and what the shared noise weighs beside "sampled" by "main/<depth>/noise", …, else the same.
+        target_name, target_sha256: what the head was trained for; the hash is of the target's weights.
+    """
+
+    hidden_size: int
+    num_attention_heads: int
+    num_key_value_heads: int
+    vocab_size: int
+    expert_intermediate_size: int
+    head_dim: int | None = None
+    draft_vocab_size: int | None = None
+    fusion: str = "summed"
+    num_experts: int = 2
+    fc_bias: bool = True
+    feature_layers: tuple[int, ...] = ()
+    rms_norm_eps: float = 1e-6
+    rope_parameters: dict = field(default_factory=lambda: {"rope_type": "default", "rope_theta": 10000.0})
+    max_position_embeddings: int = 2048
+    calibration: dict = field(default_factory=dict)
+    target_name: str = ""
+    target_sha256: str = ""
+
+    def __post_init__(self) -> None:
+        for name in (
+            "hidden_size",
+            "num_attention_heads",
+            "num_key_value_heads",
+            "vocab_size",
+            "expert_intermediate_size",
+        ):
+            require(is_count(getattr(self, name), 1), f"Draft head config: {name} must be a positive whole number.")
+        require(
+            self.draft_vocab_size is None
+            or (is_count(self.draft_vocab_size, 1) and self.draft_vocab_size <= self.vocab_size),
+            f"Draft head config: draft_vocab_size must be 1 to vocab_size {self.vocab_size}, "
+            f"not {self.draft_vocab_size}.",
+        )
+        require(self.fusion in FUSIONS, f"Draft head config: fusion must be one of {FUSIONS}, not {self.fusion!r}.")
+        require(self.num_experts in (1, 2), f"Draft head config: num_experts must be 1 or 2, not {self.num_experts}.")
+        require(
+            self.num_attention_heads % self.num_key_value_heads == 0,
+            f"Draft head config: {self.num_attention_heads} query heads are no multiple of "
+            f"{self.num_key_value_heads} key/value heads.",
+        )
+        layers = self.feature_layers
+        require(
+            isinstance(layers, (list, tuple))
+            and all(is_count(layer, 1) for layer in layers)
+            and list(layers) == sorted(set(layers)),
+            f"Draft head config: feature_layers must be ascending layer numbers from 1 on, not {layers}.",
+        )
+        object.__setattr__(self, "feature_layers", tuple(layers))
+        if self.head_dim is None:
+            require(
+                self.hidden_size % self.num_attention_heads == 0,
+                f"Draft head config: hidden_size {self.hidden_size} is no multiple of "
+                f"{self.num_attention_heads} heads and head_dim is missing.",
+            )
+            object.__setattr__(self, "head_dim", self.hidden_size // self.num_attention_heads)
+
+    @property
+    def contrastive(self) -> bool:
+        """Whether one pass also predicts one position further (CEPD)."""
+        return self.fusion == "summed" and self.num_experts == 2
+
+    @property
+    def feature_size(self) -> int:
+        """Width of what is read from the target per token."""
+        return (1 + len(self.feature_layers)) * self.hidden_size
+
+    def to_dict(self) -> dict:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict) -> "DraftConfig":
+        """Builds a config from a parsed config.json.
+
+        Raises:
+            ValueError: no dictionary, or a field is missing or unknown.
+        """
+        require(isinstance(values, dict), f"Draft head config must be a JSON object, not {type(values).__name__}.")
+        known = {f.name for f in fields(cls)}
+        unknown = sorted(set(values) - known)
+        require(not unknown, f"Draft head config has unknown fields: {', '.join(unknown)}.")
+        required = {"hidden_size", "num_attention_heads", "num_key_value_heads", "vocab_size"}
+        missing = sorted((required | {"expert_intermediate_size"}) - set(values))
+        require(not missing, f"Draft head config lacks the fields: {', '.join(missing)}.")
+        return cls(**values)

@@ -1,0 +1,174 @@
+"""Token Recycling (arXiv 2408.08696): what the target thought of after a token is proposed when the token comes again.
+
+A table keeps, for each token of the vocabulary, the target's best candidates at the last place where it was verified,
+on refused nodes too. A fixed tree of ranks is walked over the table; nothing is trained and no draft pass is run. The
+paper keeps one table for all answers; here it begins and ends with an answer, so that no visitor drafts from another's
+text. Its static tree is cut to the branches that this answer's own hit rates favour.
+"""
+
+import functools
+import heapq
+import math
+
+import torch
+from torch import Tensor
+
+from jakiro.config import SamplingParams
+from jakiro.core.noise import NoiseSource
+from jakiro.core.verify import Outcome
+from jakiro.drafting.base import (
+    Drafter,
+    DraftSession,
+    Kept,
+    Method,
+    Needs,
+    Prompt,
+    Proposal,
+    Proposer,
+    Resources,
+    TreeLimits,
+)
+from jakiro.drafting.candidates import Candidates, best_tree, forecast
+
+NUM_KEPT = 8
+NUM_CANDIDATES = 128
+# How often a candidate of each rank is right, before an answer has told; they count as so many tries
+PRIOR_RATES = (0.4, 0.14, 0.08, 0.05, 0.035, 0.025, 0.02, 0.015)
+PRIOR_TRIES = 20.0
+# Log chance of a token after one that has not been verified yet
+UNKNOWN = -9.0
+
+
+@functools.cache
+def rank_paths(depth: int, width: int) -> tuple[tuple[int, int, int], ...]:
+    """The likeliest candidates of a whole tree as (parent, rank, depth), level by level; parents count as `Candidates`.
+
+    Args:
+        depth: of the deepest candidate; width: children of a node at most.
+    """
+    found, queue = [], [(-math.log(PRIOR_RATES[rank]), (rank,)) for rank in range(min(width, NUM_KEPT))]
+    while queue and len(found) < NUM_CANDIDATES:
+        cost, path = heapq.heappop(queue)
+        found.append(path)
+        if len(path) < depth:
+            for rank in range(min(width, NUM_KEPT)):
+                heapq.heappush(queue, (cost - math.log(PRIOR_RATES[rank]), (*path, rank)))
+    found.sort(key=lambda path: (len(path), path))
+    places = {path: place for place, path in enumerate(found, start=1)} | {(): 0}
+    return tuple((places[path[:-1]], path[-1], len(path)) for path in found)
+
+
+class RecyclingDrafter(Drafter):
+    """Has nothing to load: every answer fills its own table."""
+
+    proposers = (
+        Proposer("recycled", "Recycled", "What the target thought of after the same token, earlier in this answer."),
+    )
+    evidence = (("rank", 1),)
+
+    def __init__(self, vocab_size: int) -> None:
+        self.vocab_size = vocab_size
+
+    def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> "RecyclingSession":
+        return RecyclingSession(prompt.ids[-1:], self.vocab_size)
+
+
+class RecyclingSession(DraftSession):
+    """One answer's table and hit rates.
+
+    Args:
+        root: (1,) int64, the last committed token.
+    """
+
+    def __init__(self, root: Tensor, vocab_size: int) -> None:
+        self.root, self.device = root, root.device
+        self.num_kept = min(NUM_KEPT, vocab_size)
+        self.table = torch.arange(self.num_kept, device=self.device).repeat(vocab_size, 1)
+        self.known = torch.zeros(vocab_size, dtype=torch.bool, device=self.device)
+        self.hits = [PRIOR_TRIES * rate for rate in PRIOR_RATES]
+        self.tries = [PRIOR_TRIES] * NUM_KEPT
+
+    def propose(self, limits: TreeLimits) -> Proposal:
+        tree = limits.tree
+        paths = rank_paths(tree.depth, min(1 if limits.chains_only else tree.width, self.num_kept))
+        candidates, ranks = self._candidates(paths)
+        promised = None
+        if limits.sizes:
+            last_places = torch.tensor([nodes - 2 for nodes in limits.sizes], device=self.device)
+            promised = forecast(candidates, tree.depth, last_places)
+
+        def evidence(chosen: Candidates) -> tuple[dict[str, Tensor], Tensor]:
+            return {"rank": ranks[chosen.rows][:, None].float() + 1}, chosen.proposers
+
+        most = min(tree.nodes - 1, candidates.count)
+        return Proposal(best_tree(self.root, candidates, most, tree.depth, evidence), promised)
+
+    def _candidates(self, paths: tuple[tuple[int, int, int], ...]) -> tuple[Candidates, Tensor]:
+        """The tree of ranks with the table's tokens in it, and each candidate's rank."""
+        parents, ranks, depths = (torch.tensor(column, device=self.device) for column in zip(*paths, strict=True))
+        logs = [math.log(hit / tried) for hit, tried in zip(self.hits, self.tries, strict=True)]
+        rates = torch.tensor(logs, device=self.device)
+        token_ids, scores = self.root, torch.zeros(1, device=self.device)
+        start = 0
+        for depth in range(1, paths[-1][2] + 1):
+            end = start + sum(level == depth for _, _, level in paths)
+            above, rank = parents[start:end], ranks[start:end]
+            parent_ids = token_ids[above]
+            estimates = torch.where(self.known[parent_ids], rates[rank], UNKNOWN)
+            scores = torch.cat([scores, scores[above] + estimates])
+            token_ids = torch.cat([token_ids, self.table[parent_ids, rank]])
+            start = end
+        zeros = torch.zeros_like(parents)
+        candidates = Candidates(
+            token_ids=token_ids[1:],
+            parents=parents,
+            depths=depths,
+            scores=scores[1:],
+            draft_passes=zeros,
+            draft_probs=torch.full(parents.shape, torch.nan, device=self.device),
+            proposers=zeros,
+            also=zeros,
+            rows=torch.arange(len(paths), device=self.device),
+        )
+        return candidates, ranks
+
+    def observe(self, kept: Kept) -> None:
+        self.root = kept.ids[-1:]
+        if kept.outcome is None:
+            return
+        self._count(kept.outcome)
+        best = kept.logits.topk(self.num_kept, dim=-1).indices.to(self.device)
+        path = [0, *kept.outcome.accepted_path]
+        # Nodes of the kept path come last: where a token was verified twice, what followed the text itself stays
+        for nodes in (range(len(kept.outcome.token_ids)), path):
+            places = torch.tensor(list(nodes), device=self.device)
+            token_ids = torch.tensor([kept.outcome.token_ids[node] for node in nodes], device=self.device)
+            self.table[token_ids] = best[places]
+            self.known[token_ids] = True
+
+    def _count(self, outcome: Outcome) -> None:
+        """Which ranks were tried after the nodes of the kept path, and which of them were right."""
+        path = {0, *outcome.accepted_path}
+        for node in range(1, len(outcome.token_ids)):
+            if outcome.parents[node] in path:
+                rank = int(outcome.evidence["rank"][node][0]) - 1
+                self.tries[rank] += 1
+                self.hits[rank] += node in path
+
+    def rewind(self, length: int) -> None:
+        """Nothing here depends on the text's length."""
+
+
+def _load(resources: Resources) -> RecyclingDrafter:
+    return RecyclingDrafter(resources.target.vocab_size)
+
+
+METHOD = Method(
+    name="recycling",
+    title="Token Recycling",
+    sentence="Proposes what the target thought of after the same tokens, earlier in this answer; nothing is trained.",
+    paper="2408.08696",
+    proposers=RecyclingDrafter.proposers,
+    needs=Needs(logits=True),
+    load=_load,
+)

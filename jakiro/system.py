@@ -1,0 +1,119 @@
+"""The machine and the person around a program: folders, whole files, the processor, versions, comma lists. No torch."""
+
+import os
+import platform
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TypeVar
+
+Value = TypeVar("Value")
+
+
+def assets_folder() -> Path:
+    """The folder of heads, traces, prompts and web files: inside an installed package, beside it in a checkout."""
+    package = Path(__file__).resolve().parent
+    installed = package / "assets"
+    return installed if installed.is_dir() else package.parent / "assets"
+
+
+def cache_folder() -> Path:
+    """Where converted models, wheels and measured profiles live: JAKIRO_CACHE, else the user's cache."""
+    own = os.environ.get("JAKIRO_CACHE")
+    if own:
+        return Path(own).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser() / "jakiro"
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[Path]:
+    """A path to write to that becomes `path` when the block ends, so that nobody ever reads half a file.
+
+    It lies in the same folder, which is made if missing. Several processes and threads may write the same file; the
+    last writer wins. A block that fails leaves `path` as it was.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_native_id()}")
+    try:
+        yield unfinished
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, data: bytes | str) -> None:
+    """Writes a whole file, text as UTF-8; see `atomic_file`."""
+    with atomic_file(path) as unfinished:
+        unfinished.write_bytes(data.encode("utf-8") if isinstance(data, str) else data)
+
+
+def processor_name() -> str:
+    """The CPU's model, else its architecture."""
+    return _first_in_cpuinfo("model name") or platform.processor() or platform.machine()
+
+
+def processor_features() -> str:
+    """CPU flags; empty if unknown."""
+    return _first_in_cpuinfo("flags", "Features") or ""
+
+
+def _first_in_cpuinfo(*names: str) -> str | None:
+    """The first value in /proc/cpuinfo under one of these names; None if there is none."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(names)), None)
+
+
+def num_cores() -> int | None:
+    """CPU cores that this process may use; a container may allow fewer than the machine has."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def package_versions(*packages: str) -> dict[str, str | None]:
+    """The versions of Python and of these packages; None for a package that is not installed."""
+    return {"python": platform.python_version()} | {package: _version_of(package) for package in packages}
+
+
+def _version_of(package: str) -> str | None:
+    if package == "jakiro":
+        # A checkout need not be installed
+        from jakiro import __version__
+
+        return __version__
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def comma_list(option: str, text: str, kind: Callable[[str], Value], words: tuple[str, ...] = ()) -> list[Value | str]:
+    """The values of a comma list on the command line.
+
+    Args:
+        option: the option's name, for the error message.
+        kind: makes a value from a part; whole numbers (`int`) may also be given as a range "0-9".
+        words: parts that are returned as they are.
+
+    Raises:
+        ValueError: a part is none of these, or the list is empty.
+    """
+    values: list[Value | str] = []
+    for part in (part.strip() for part in text.split(",")):
+        first, dash, last = part.partition("-")
+        try:
+            if part in words:
+                values.append(part)
+            elif kind is int and dash and first:
+                values.extend(range(int(first), int(last) + 1))
+            elif part:
+                values.append(kind(part))
+        except ValueError as error:
+            wanted = {int: "whole numbers", float: "numbers"}.get(kind, kind.__name__)
+            raise ValueError(f"{option} takes a comma list of {wanted}; “{part}” is none.") from error
+    if not values:
+        raise ValueError(f"{option} takes a comma list; you gave {text!r}.")
+    return values

@@ -1,0 +1,41 @@
+"""Candidates before they are a tree: chains merged in, and a chain alone."""
+
+import math
+
+import torch
+
+from jakiro.drafting.candidates import Candidates, Chain, chain_tree
+from tests.support import assert_is_a_tree
+
+
+def candidates(token_ids: list[int], parents: list[int], depths: list[int], scores: list[float]) -> Candidates:
+    zeros = torch.zeros(len(token_ids), dtype=torch.int64)
+    return Candidates(
+        token_ids=torch.tensor(token_ids),
+        parents=torch.tensor(parents),
+        depths=torch.tensor(depths),
+        scores=torch.tensor(scores),
+        draft_probs=torch.zeros(len(token_ids)),
+        proposers=zeros,
+        also=zeros,
+        rows=zeros,
+        draft_passes=zeros + 1,
+    )
+
+
+def test_merging_names_both_proposers_and_appends_only_what_is_new():
+    head = candidates([10, 11, 20, 21], [0, 0, 2, 2], [1, 1, 2, 2], [-1.0, -2.0, -2.5, -3.0])
+    chain = Chain(torch.tensor([11, 21, 30]), torch.tensor([-0.5, -0.5, -0.5]), proposer=3)
+    merged = head.merged_with(chain)
+    assert merged.also.tolist() == [0, 0b1000, 0, 0b1000, 0, 0, 0]
+    assert merged.proposers.tolist() == [0, 0, 0, 0, 3, 3, 3]
+    assert merged.by(3).tolist() == [False, True, False, True, True, True, True]
+    assert merged.scores.tolist() == [-1.0, -0.5, -2.5, -1.0, -math.inf, -math.inf, -1.5]
+    assert merged.token_ids[-1] == 30 and merged.parents[-1] == 4 and merged.depths[-1] == 3
+
+
+def test_a_chain_alone_is_a_tree():
+    tree = chain_tree(torch.tensor([7]), Chain(torch.tensor([1, 2, 3]), torch.full((3,), -0.1), proposer=2))
+    assert_is_a_tree(tree)
+    assert tree.parents.tolist() == [-1, 0, 1, 2] and tree.max_depth == 3
+    assert tree.proposers.tolist() == [-1, 2, 2, 2]

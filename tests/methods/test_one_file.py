@@ -1,0 +1,57 @@
+"""A method is one file: nowhere else does the code speak of it by name."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from jakiro.methods import METHODS
+
+ROOT = Path(__file__).resolve().parents[2]
+# Where names may stand: a method's own file, their registration, the words people read, and the words of old traces
+EXEMPT = {"jakiro/older_traces.py", "assets/web/data/older_traces.js"}
+WORDS = ("app/words/",)
+# The package, its logger and its folder in the user's cache are called like its method
+PACKAGE = re.compile(
+    r'getLogger|"jakiro\.training"|prog_name|__version__|APPLICATION|package == "jakiro"|expanduser\(\) / "jakiro"'
+)
+NAMES = {name for method in METHODS.values() for name in (method.name, *method.aliases)}
+
+
+def sources():
+    for top, ending in (("jakiro", "py"), ("app", "py"), ("assets/web", "js"), ("assets/web", "css")):
+        for path in sorted((ROOT / top).rglob(f"*.{ending}")):
+            name = path.relative_to(ROOT).as_posix()
+            if not name.startswith(("jakiro/methods/", *WORDS)) and name not in EXEMPT:
+                yield name, path.read_text(encoding="utf-8")
+
+
+def quoted(name, text):
+    """Line numbers of string literals that are exactly a method's name or alias."""
+    if name.endswith(".py"):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Constant) and node.value in NAMES:
+                yield node.lineno
+        return
+    for number, line in enumerate(text.splitlines(), start=1):
+        if any(re.search(rf"[\"'`]{re.escape(each)}[\"'`]", line) for each in NAMES):
+            yield number
+
+
+# An answer can end because the model's context does, and a question's text is context too
+ENDS = {"jakiro/engine/stream.py", "jakiro/trace.py"}
+
+
+@pytest.mark.parametrize(("name", "text"), [pytest.param(*each, id=each[0]) for each in sources()])
+def test_no_method_s_name_stands_in(name, text):
+    lines = text.splitlines()
+    found = [f"{number}: {lines[number - 1].strip()}" for number in quoted(name, text)]
+    found = [line for line in found if not PACKAGE.search(line) and not re.search(r"[\"'](context|plain)[\"']", line)]
+    assert not found
+
+
+def test_the_search_finds_a_name_that_stands_somewhere():
+    name = next(iter(METHODS))
+    assert list(quoted("x.py", f"run(method='{name}')")) == [1]
+    assert list(quoted("x.js", f'\nif (lane === "{name}")')) == [2]

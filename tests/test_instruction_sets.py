@@ -1,0 +1,86 @@
+"""The promise under each instruction set that this processor has: rows round alike, weights and texts do not change.
+
+What torch, its libraries and the C compiler take from a processor can be held down by variables and flags, so the tests
+of linear layers, compiled code, numerics and losslessness run here once more for each, in processes of their own.
+"""
+
+import os
+import platform
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+from jakiro.kernels.compiled import library as building
+from jakiro.kernels.compiled.library import library, why_not
+from jakiro.system import processor_features
+from tests.support import DEVICE
+
+pytestmark = [
+    pytest.mark.skipif(platform.machine() not in {"x86_64", "AMD64"}, reason=f"{platform.machine()} is not x86-64"),
+    pytest.mark.skipif(DEVICE.type == "cuda", reason="about processors, and the suite is on a GPU"),
+]
+
+
+@dataclass(frozen=True)
+class InstructionSet:
+    """What holds torch (`aten`), oneDNN, FBGEMM and compiled code (`march`) to it, and what a processor has to know."""
+
+    aten: str
+    onednn: str
+    fbgemm: str
+    march: str
+    needs: tuple[str, ...] = ()
+
+
+# FBGEMM has nothing below AVX2; where the processor has less, torch does not use it
+SETS = {
+    "sse2": InstructionSet("default", "SSE41", "AVX2", "x86-64"),
+    "avx2": InstructionSet("avx2", "AVX2", "AVX2", "x86-64-v3", ("avx2", "fma", "f16c")),
+    "avx512": InstructionSet(
+        "avx512", "AVX512_CORE", "AVX512", "x86-64-v4", ("avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
+    ),
+}
+TESTS = (
+    "test_linear.py",
+    "test_compiled.py",
+    "test_numerics.py",
+    "test_lossless.py::test_jakiro_with_a_head_equals_plain_decoding[decoupled]",
+    "test_lossless.py::test_a_conversation_of_several_turns_is_answered_alike",
+    "test_default_pair.py::test_float32_rounds_each_row_alike_in_trees_of_any_size",
+)
+# They build anew, or take long to say what shorter ones say
+LEFT_OUT = "not (there_is_a_reason or built_once or both_ways)"
+
+
+@pytest.mark.parametrize("compiled", [True, False], ids=["compiled", "torch"])
+@pytest.mark.parametrize("name", SETS)
+def test_exact_is_exact_with(name, compiled, pytestconfig):
+    instructions = SETS[name]
+    missing = set(instructions.needs) - set(processor_features().split())
+    if missing:
+        pytest.skip(f"this processor has no {', '.join(sorted(missing))}")
+    if compiled and library() is None:
+        pytest.skip(f"no compiled functions: {why_not()}")
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")} | {
+        "ATEN_CPU_CAPABILITY": instructions.aten,
+        "ONEDNN_MAX_CPU_ISA": instructions.onednn,
+        "FBGEMM_ENABLE_INSTRUCTIONS": instructions.fbgemm,
+        "JAKIRO_NATIVE": "1" if compiled else "0",
+    }
+    if compiled:
+        compiler = [*next(building._compilers()), f"-march={instructions.march}"]
+        building._built(compiler)
+        environment["CC"] = " ".join(compiler)
+    found = {path.name: path for path in (pytestconfig.rootpath / "tests").rglob("test_*.py")}
+    tests = [f"{found[file]}{rest}" for file, rest in (re.fullmatch(r"(\w+\.py)(.*)", each).groups() for each in TESTS)]
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", LEFT_OUT, *tests],
+        cwd=pytestconfig.rootpath,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr

@@ -1,0 +1,92 @@
+"""A target's weights by its name: the expected ones, their hash, and one clear sentence where nothing is found."""
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from jakiro.zoo import table as zoo
+from jakiro.zoo import weights
+from jakiro.zoo.loading import LoadOptions, load_parts
+
+
+@pytest.fixture(scope="module")
+def default_target():
+    return weights.load_target()
+
+
+def test_the_default_weights_are_those_of_the_table(default_target):
+    model, tokenizer, sha256 = default_target
+    assert sha256 == zoo.ENTRIES[zoo.DEFAULT_TARGET].target_sha256
+    assert model.dtype == torch.bfloat16 and not model.training
+    assert tokenizer.chat_template
+
+
+def test_float32_runs_use_the_same_weights_as_bfloat16_runs(default_target):
+    exact, _, _ = weights.load_target(dtype=torch.float32)
+    for (name, weight), (_, rounded) in zip(
+        exact.named_parameters(), default_target[0].named_parameters(), strict=True
+    ):
+        assert weight.dtype == torch.float32 and torch.equal(weight, rounded.float()), name
+
+
+def test_a_model_that_cannot_be_fetched_is_one_sentence(monkeypatch):
+    import huggingface_hub
+    import transformers
+
+    def offline(*args, **kwargs):
+        raise OSError("We couldn't connect to the server.\nSecond line. Third sentence.")
+
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", offline)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)
+    with pytest.raises(
+        ValueError, match=r"^The target model a/b could not be loaded: the Hugging Face Hub can't .*\.$"
+    ):
+        weights.load_tokenizer("a/b")
+    with pytest.raises(ValueError, match=r"^The draft head a/b could not be loaded: the Hugging Face Hub can't .*\.$"):
+        zoo.resolve(head="a/b")
+
+
+def test_a_folder_without_a_model_is_one_sentence(tmp_path):
+    with pytest.raises(ValueError, match=r"^The target model .* could not be loaded: [^\n]*\.$"):
+        weights.load_tokenizer(str(tmp_path))
+
+
+def test_the_hash_does_not_depend_on_how_tensors_are_spread_over_files(monkeypatch, tmp_path):
+    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
+    tensors = {"b": torch.arange(6.0).reshape(2, 3), "a": torch.ones(4, dtype=torch.bfloat16)}
+    for name in ("one", "two", "other"):
+        (tmp_path / name).mkdir()
+    save_file(tensors, tmp_path / "one" / "model.safetensors", metadata={"format": "pt"})
+    save_file({"a": tensors["a"]}, tmp_path / "two" / "x.safetensors")
+    save_file({"b": tensors["b"]}, tmp_path / "two" / "y.safetensors")
+    save_file({"b": tensors["b"], "a": -tensors["a"]}, tmp_path / "other" / "model.safetensors")
+    one, two, other = (weights.weights_sha256(tmp_path / name) for name in ("one", "two", "other"))
+    assert one == two != other
+    assert weights.weights_sha256(tmp_path / "one") == one
+    assert len(list((tmp_path / "cache" / "hashes").iterdir())) == 3
+    assert weights.weights_sha256(tmp_path) is None
+
+
+class GatedRepoError(OSError):
+    """Named as the Hub's own."""
+
+
+class RepositoryNotFoundError(OSError):
+    """Named as the Hub's own."""
+
+
+@pytest.mark.parametrize(
+    ("cause", "words"),
+    [
+        (GatedRepoError("403"), "it is gated; ask for access on https://huggingface.co/meta-llama/Llama-2-7b-chat-hf"),
+        (RepositoryNotFoundError("404"), "the Hugging Face Hub has no such model, or it is private"),
+    ],
+)
+def test_gated_and_missing_models_say_how_to_obtain_them(cause, words, monkeypatch):
+    def unreachable(*arguments, **options):
+        raise OSError("something long.\nAnd more.") from cause
+
+    monkeypatch.setattr("transformers.AutoConfig.from_pretrained", unreachable)
+    with pytest.raises(ValueError) as caught:
+        load_parts(LoadOptions("llama2-chat-7b", "none", "cpu", "float32"))
+    assert words in str(caught.value) and "“hf auth login”" in str(caught.value) and "\n" not in str(caught.value)
