@@ -116,6 +116,7 @@
       if (same) return;
       this.open(cardContent(this.lane, this.index, id, this.phase), near);
       this.pinned = id;
+      this.box.classList.add("pinned");
     }
 
     leave() {
@@ -124,6 +125,7 @@
 
     close() {
       this.pinned = null;
+      this.box.classList.remove("pinned");
       this.box.hidden = true;
     }
   }

@@ -3,7 +3,7 @@
   const { s, say, rate, metrics } = Jakiro;
 
   const MOST_POINTS = 500;
-  const NAME_ROOM = 150; // for a name and a speed in one row
+  const SPEED_ROOM = 96; // for a speed behind a name, in one row
   const MARGIN = 96; // right of the axes, for names; more where a name is longer
   const measuring = document.createElement("canvas").getContext("2d");
 
@@ -104,7 +104,7 @@
       const group = s("g", { class: "names" });
       const places = series.filter((line) => line.points.length > 1).map((line) => {
         const [a, b] = line.points[line.points.length - 1];
-        const early = x(a) < box.right - NAME_ROOM * scale;
+        const early = x(a) < box.right - SPEED_ROOM * scale - this.nameWidth([line.lane], scale);
         return { line, early, x: early ? x(a) + 8 * scale : box.right + 8 * scale,
           y: y(b) + (early ? (bracket ? -18 : 0) : 4) * scale };
       });

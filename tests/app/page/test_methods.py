@@ -1,0 +1,131 @@
+"""Every list of methods reads `jakiro.methods`: a new one appears by itself, and no name stands in the page's code."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from app.devices.local import answer_events
+from app.page import api, benchmark, build, form, web
+from app.page.picker import Picker
+from app.serving.worker import ModelService
+from app.tools.screenshots import NoModel
+from app.words import benchmark as benchmark_words
+from app.words import page as words
+from jakiro.config import SamplingParams
+from jakiro.drafting.base import Needs, Proposer
+from jakiro.methods import DEFAULT, METHODS, PLAIN, prompt_lookup
+from jakiro.methods.jakiro import proposers_of
+from tests.app.fake import FakeGenerator
+from tests.app.page.test_asking import asking
+
+ROOT = Path(__file__).resolve().parents[3]
+# Words are told apart by language, and files of schema 1 by the names they have
+SPARED = ("app/words/", "assets/web/data/older_traces.js")
+# The package and the application that serves it are called like the method that they began with
+NAMESAKES = {(f"app/{place}.py", "jakiro") for place in ("serving/server", "devices/ray_device", "devices/ray_workers")}
+# "context" is also why an answer ended, "plain" how a lane looks; both are words of the page, not of a method
+HOMONYMS = {"context", "plain"}
+
+
+def names() -> set[str]:
+    methods = METHODS.values()
+    ids = {proposer.id for method in methods for proposer in (*method.proposers, *proposers_of(8, True, True))}
+    return (ids | set(METHODS) | {alias for method in methods for alias in method.aliases}) - HOMONYMS
+
+
+def sources() -> list[Path]:
+    found = [*(ROOT / "app").rglob("*.py"), *(ROOT / "assets" / "web").rglob("*.*")]
+    return [path for path in found if not path.relative_to(ROOT).as_posix().startswith(SPARED)]
+
+
+def test_no_name_of_a_method_or_a_proposer_stands_in_the_pages_code():
+    said = "|".join(re.escape(name) for name in sorted(names(), key=len, reverse=True))
+    # As a text of its own; in scripts also as a property, in style sheets also in a class or a variable
+    quoted = re.compile(rf"[\"'`]({said})[\"'`]")
+    more = {".js": re.compile(rf"\w\.({said})\b"), ".css": re.compile(rf"(?:hue|fill|tint|lane|-)-({said})\b")}
+    found = []
+    for path in sources():
+        place = path.relative_to(ROOT).as_posix()
+        text = path.read_text(encoding="utf-8")
+        hits = quoted.findall(text) + (more[path.suffix].findall(text) if path.suffix in more else [])
+        found += [(place, name) for name in hits if (place, name) not in NAMESAKES]
+    assert not found
+
+
+def test_the_browser_gets_every_method_as_data():
+    (sent,) = re.findall(r"methods: (\[.*\])\};", web.script().splitlines()[0])
+    assert json.loads(sent) == [method.to_dict() for method in METHODS.values()]
+    assert next(iter(METHODS.values())) is PLAIN
+
+
+@pytest.fixture
+def another(monkeypatch):
+    """One more method that needs no head, registered as a new one would be."""
+    method = replace(
+        prompt_lookup.METHOD,
+        name="mirror",
+        title="Mirror",
+        sentence="Says what was said.",
+        aliases=("echo",),
+        proposers=(Proposer("mirror", "Mirrored", "What was said before."),),
+        needs=Needs(),
+    )
+    monkeypatch.setitem(METHODS, method.name, method)
+    return method
+
+
+def choices(blocks, elem_id: str) -> list[tuple[str, str]]:
+    return next(block.choices for block in blocks.blocks.values() if getattr(block, "elem_id", None) == elem_id)
+
+
+def test_a_new_method_is_offered_in_the_settings_and_in_the_benchmark(another):
+    blocks = build.build(NoModel())
+    drafting = [(method.title, name) for name, method in METHODS.items() if method is not PLAIN]
+    assert choices(blocks, "method") == drafting
+    without_head = [(title, name) for title, name in drafting if not METHODS[name].needs.head]
+    assert choices(blocks, "third-lane") == [(words.NO_THIRD_LANE, words.NO_THIRD_LANE), *without_head]
+    assert ("Mirror", "mirror") in without_head and (DEFAULT.title, DEFAULT.name) not in without_head
+    assert '"mirror"' in web.script() and '"mirror"' in benchmark.script()
+
+
+def test_a_new_method_is_asked_for_by_name_and_refusals_name_it(another):
+    assert asking(third_lane="mirror").methods == (PLAIN.name, DEFAULT.name, "mirror")
+    assert api._methods(["mirror", PLAIN.name]) == ("mirror", PLAIN.name)
+    with pytest.raises(ValueError, match="mirror"):
+        api._methods(["magic"])
+    with pytest.raises(ValueError, match=r"one of .*mirror; you gave magic"):
+        asking(method="magic")
+    settings, _ = benchmark.read_request({"methods": ["mirror"]})
+    assert settings.methods == (PLAIN.name, "mirror")
+    with pytest.raises(ValueError, match="mirror") as refusal:
+        benchmark.read_request({"methods": ["magic"]})
+    known = ", ".join(name for name in METHODS if name != PLAIN.name)
+    assert str(refusal.value) == benchmark_words.UNKNOWN_METHOD.format(known=known, came="'magic'")
+
+
+@pytest.mark.parametrize("name", [name for method in METHODS.values() for name in (method.name, *method.aliases)])
+def test_every_name_and_alias_is_an_endpoints_method_and_comes_back_as_it_was_asked(name):
+    assert api._methods([name]) == (name,)
+
+
+def test_without_a_head_only_methods_that_need_none_run(monkeypatch):
+    generator = FakeGenerator()
+    monkeypatch.setattr(FakeGenerator, "status", {"head": None})
+    request = replace(asking(third_lane="prompt_lookup"), params=SamplingParams(max_new_tokens=4))
+    assert set(ran(generator, request)) == {PLAIN.name, "prompt_lookup"}
+    assert ran(generator, replace(request, methods=(DEFAULT.name,))) == [PLAIN.name]
+
+
+def ran(generator, request) -> list[str]:
+    return [method for kind, method, _ in answer_events(generator, request, lambda: False) if kind == "header"]
+
+
+def test_the_settings_are_in_the_order_in_which_they_are_read():
+    import gradio as gr
+
+    with gr.Blocks():
+        fields = form.build(Picker(ModelService(NoModel())))
+    assert [field.elem_id for field in fields] == list(form.NAMES)
