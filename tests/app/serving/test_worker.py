@@ -210,7 +210,7 @@ def test_updates_overlap_in_order_and_the_last_one_repeats_nothing():
         assert handlers.missed_ticks(runs, run, first) is None
     events = [event for number in numbers for event in json.loads(sent[number])]
     for method, trace in runs.traces(run_id).items():
-        assert "".join(payload[3] for kind, lane, payload in events if (kind, lane) == ("step", method)) == trace.text
+        assert "".join(payload["text"] for kind, lane, payload in events if (kind, lane) == ("step", method)) == trace.text
         assert ["end", method, "eos"] in events
     assert events[-1] == ["done", None, None]
 
