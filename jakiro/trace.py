@@ -1,6 +1,7 @@
 """What happened, as plain frozen data: steps, traces, their metrics and their JSON.
 
-Live runs, recordings, exports and imports share this one schema. No torch here: a step can be sent, stored, compared
+Live runs, recordings, exports and imports share this one schema; what the browser gets of it is written by
+`app/serving/packing.py`. No torch here: a step can be sent, stored, compared
 and replayed without a model. Words and counts follow the speculative decoding literature: tau is accepted tokens per
 step plus one, before any cut at the end of the text.
 """

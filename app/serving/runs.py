@@ -1,4 +1,4 @@
-"""The answers of all visitors: by visitor for Stop and a closed tab, by id for Save; bounded in bytes and in time."""
+"""The answers of all visitors, running and done: by visitor for Stop and closed tabs, by id for Save; bounded."""
 
 import threading
 import time

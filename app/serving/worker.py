@@ -1,8 +1,8 @@
-"""One device, many visitors: loading in the background, and the thread that reads an answer's events.
+"""One thread an answer: it waits for its turn, runs on the device and hands its events on; models load beside it.
 
 Gradio resumes a generator on changing threads and starts the next one before the last is closed, so neither the model's
 thread nor its exclusion can be left to it: each answer has one thread of its own, which waits for its turn (see
-`turns.py`). What a device is, and what may stand in for a local one, is `device.py`.
+`turns.py`). What a device is, and what may stand in for a local one, is `app/devices/base.py`.
 """
 
 import contextvars

@@ -1,4 +1,4 @@
-"""Verification: tree, target logits and sampling settings in, the accepted path out.
+"""Verification: which drafted tokens the target accepts; tree, logits and settings in, the accepted path out.
 
 A node is right iff its token equals the target's own choice after its parent; the deepest node all of whose ancestors
 are right ends the accepted path, and the target's choice there is the bonus token. Pure tensors, no host reads; what

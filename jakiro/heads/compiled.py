@@ -1,4 +1,4 @@
-"""A draft head's layer as one call of the compiled functions."""
+"""Calls the C draft head (`csrc/head.c`): a head's layer in one call, on a CPU."""
 
 import ctypes
 

@@ -1,4 +1,6 @@
-"""The drafting methods, one file each; registering one here is all it takes to have it everywhere."""
+"""The drafting methods, one file each. To add one, implement `jakiro/drafting/base.py` in a new file here (the shortest
+example is `plain.py`) and register it in `METHODS` below; that is all it takes to have it everywhere.
+"""
 
 from jakiro.config import TreeConfig
 from jakiro.drafting.base import Method

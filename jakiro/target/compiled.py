@@ -1,4 +1,4 @@
-"""All layers of a lean decoder as one call of the compiled functions."""
+"""Calls the C decoder (`csrc/decoder.c`): all layers of a target of Llama's shape in one call, on a CPU."""
 
 import ctypes
 from collections.abc import Sequence

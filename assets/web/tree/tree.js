@@ -1,5 +1,5 @@
-// The draft tree of one step as SVG: hue and shape say who proposed, place says how much the draft believed, and
-// edges say what the target did. Nothing of the verdict is drawn in phase 1.
+// Draws the draft tree of one step, its nodes and edges, as SVG: hue and shape say who proposed, place says how much
+// the draft believed, and edges say what the target did. Nothing of the verdict is drawn in phase 1.
 (() => {
   const { s, say, label, cut, layoutTree, marker, markerNumber, stateOf, isFromPair, TARGET } = Jakiro;
 

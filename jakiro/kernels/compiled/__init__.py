@@ -1,1 +1,4 @@
-"""Passes of few rows in compiled code, for CPUs: C built on the machine it runs on, where that has a compiler."""
+"""The C code in `csrc/`, for passes of few rows on CPUs: built on the machine it runs on, where that has a compiler.
+
+It is called from here (linear layers, noise and choices), `jakiro/target/compiled.py` and `jakiro/heads/compiled.py`.
+"""

@@ -1,4 +1,4 @@
-"""Keyed noise and choices over whole rows of the vocabulary, by the compiled functions.
+"""Keyed noise and choices over whole rows of the vocabulary in C, for `core/noise.py`, `core/sampling.py` and drafts.
 
 The same numbers as the torch operations in `jakiro.core.sampling`, which are what counts; here they are one look at a
 row instead of a dozen.

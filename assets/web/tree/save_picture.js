@@ -1,4 +1,4 @@
-// The draft tree on screen as a picture, 1920 pixels wide, with the question and the step under which it was grown.
+// Saves the draft tree on screen as a picture, 1920 pixels wide, with the question and the step it was grown at.
 (() => {
   const { h, say } = Jakiro;
 

@@ -1,5 +1,5 @@
-// When each part of the view is drawn, and what it is given. Drawing waits for frames, takes turns, and slows down by
-// itself where frames come late; it never slows the model.
+// Schedules drawing: when each part of the view is drawn, and what it is given. Parts wait for frames, take turns, and
+// slow down by themselves where frames come late; they never slow the model.
 (() => {
   const { say, counted, metrics, depthOf, screen } = Jakiro;
   const { state, lane, live, guessing, stepsShown, raceTime } = screen;
