@@ -82,27 +82,24 @@ class AlikeLinear(nn.Module):
 
     def __init__(self, layer: nn.Module, counts: Sequence[int]) -> None:
         super().__init__()
-        self.layer, self._product, self._most = layer, layer.forward, counts[-1]
+        self.layer, self._most = layer, counts[-1]
         self.out_features, self.in_features = layer.out_features, layer.in_features
-        # At each number of rows, how many to add
-        self._added = [next(count for count in (0, *counts) if count >= rows) - rows for rows in range(self._most + 1)]
+        # At each number of rows, those to run with
+        self._rows = [next(count for count in (0, *counts) if count >= rows) for rows in range(self._most + 1)]
 
     def forward(self, hidden: Tensor) -> Tensor:
-        if hidden.ndim != 2:
-            return self(hidden.reshape(-1, self.in_features)).view(*hidden.shape[:-1], self.out_features)
-        num_rows = hidden.shape[0]
-        if num_rows > self._most:
-            whole = num_rows > _TREE_ROWS
-            return self._product(hidden) if whole else torch.cat([self(part) for part in hidden.split(self._most)])
-        added = self._added[num_rows]
-        if not added:
-            return self._product(hidden)
-        return self._product(torch.cat((hidden, _zeros(added, self.in_features))))[:num_rows]
+        rows = hidden.reshape(-1, self.in_features)
+        if len(rows) <= self._most:
+            product = self._few(rows)
+        elif len(rows) <= _TREE_ROWS:
+            product = torch.cat([self._few(part) for part in rows.split(self._most)])
+        else:
+            product = self.layer(rows)
+        return product.view(*hidden.shape[:-1], self.out_features)
 
-
-@functools.cache
-def _zeros(num_rows: int, width: int) -> Tensor:
-    return torch.zeros((num_rows, width))
+    def _few(self, rows: Tensor) -> Tensor:
+        added = self._rows[len(rows)] - len(rows)
+        return self.layer(nn.functional.pad(rows, (0, 0, 0, added)))[: len(rows)] if added else self.layer(rows)
 
 
 def packed_linear(weight: Tensor, bias: Tensor | None) -> nn.Module:
