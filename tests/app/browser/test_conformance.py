@@ -1,0 +1,25 @@
+"""Every registered method is drawn by the page without a word missing: a new one is, the moment it is registered."""
+
+import pytest
+
+from jakiro.methods import METHODS, PLAIN
+from tests.app.browser.test_methods import show, texts
+from tests.methods.test_conformance import DRAFTING, FIXED, QUESTION, SAMPLINGS
+from tests.support import tiny_generator
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.mark.parametrize(("method", "head"), DRAFTING)
+def test_a_method_s_trees_are_drawn_with_every_proposer_named(method, head, modules):
+    generator = tiny_generator(head)
+    traces = {name: generator.run(QUESTION, SAMPLINGS["nucleus"], name, FIXED) for name in (PLAIN.name, method)}
+    drawn = [step for step in traces[method].steps if len(step.nodes) > 1]
+    show(modules, {name: trace.to_dict() for name, trace in traces.items()}, drawn[0].index)
+    labels = [proposer["label"] for proposer in traces[method].header.proposers]
+    assert texts(modules, ".legend-entry .token") == [*labels, "Target’s own"]
+    nodes = modules.evaluate("document.querySelectorAll('svg.tree .node:not(.root, .bonus)').length")
+    assert 0 < nodes <= len(drawn[0].nodes) - 1
+    said = modules.evaluate("document.querySelector('#host').innerText")
+    assert not [word for word in ("undefined", "NaN", "[object", "null") if word in said]
+    assert METHODS[method].title in said
