@@ -11,7 +11,7 @@ from jakiro.engine.costs import DeviceProfile
 from jakiro.methods import DEFAULT
 from tests.support import tiny_generator, tree_of
 
-PROPOSE_MS, OBSERVE_MS, SCORE_MS = 8.0, 5.0, 11.0
+PROPOSE_MS, OBSERVE_MS, SCORE_MS = 12.0, 8.0, 60.0
 
 
 class SlowDrafter(Drafter):
@@ -60,12 +60,12 @@ def test_own_time_is_wall_time_and_its_parts_are_where_they_belong(slow, policy)
     tree = TreeConfig(width=1, depth=min(3, MAX_CHAIN), nodes=4, policy=policy)
     stream = slow.stream("Why?", SamplingParams(max_new_tokens=40), tree=tree)
     start = time.perf_counter()
-    steps = [next(stream) for _ in range(20)]
+    steps = [next(stream) for _ in range(14)]
     wall = time.perf_counter() - start
     own = sum(step.total_ms for step in steps) / 1000
     assert 0.98 * wall <= own <= wall
     drafted = [step for step in steps if len(step.nodes) > 1]
-    assert len(drafted) > 10
+    assert len(drafted) > 8
     for step in drafted:
         # Sleeping takes at least as long as asked for; what else a part holds is a few milliseconds of a tiny model
         assert step.draft_ms >= PROPOSE_MS + OBSERVE_MS

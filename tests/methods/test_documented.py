@@ -21,4 +21,4 @@ def test_the_example_of_a_method_decodes_losslessly(monkeypatch):
         trace = generator.run("abcabcabc", sampling, method.name)
         assert trace.token_ids == generator.run("abcabcabc", sampling, PLAIN.name).token_ids
         assert {node.proposer for step in trace.steps for node in step.nodes} == {"root", method.proposers[0].id}
-    assert len(code.splitlines()) <= 36
+    assert len([line for line in code.splitlines() if line]) <= 32
