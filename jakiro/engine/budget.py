@@ -7,7 +7,7 @@ question it answers is the decision model that multi-candidate speculative decod
 
 import math
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -61,6 +61,9 @@ class TreeBudget:
     def __init__(self, profile: DeviceProfile, bounds: TreeConfig, drafts: bool = True) -> None:
         self.profile, self.bounds, self.drafts = profile, bounds, drafts
         self.buckets = (*(nodes for nodes in profile.buckets if nodes < bounds.nodes), bounds.nodes)
+        # By nodes and by levels, looked up a hundred times a step: the cost profiled, and what 1,000 further tokens add
+        self._verify_costs = {nodes: _line(profile.verify, nodes, profile) for nodes in (1, *self.buckets)}
+        self._draft_costs = {levels: _line(profile.draft, levels, profile) for levels in range(1, bounds.depth + 1)}
         self._expected: dict[tuple[int, int], float] = {}
         self._hoped, self._accepted = START_EXPECTATION, START_EXPECTATION
         self._other_ms = 0.0
@@ -171,10 +174,18 @@ class TreeBudget:
 
     def _verify_ms(self, nodes: int) -> float:
         """A step's time without its draft, at the length the text has now."""
-        return self._verify_pace * self.profile.verify(nodes, self._context) + self._other_ms
+        known = self._verify_costs.get(nodes)
+        ms = self.profile.verify(nodes, self._context) if known is None else known[0] + known[1] * self._further
+        return self._verify_pace * ms + self._other_ms
 
     def _draft_ms(self, levels: int) -> float:
-        return self._draft_pace * self.profile.draft(levels, self._context)
+        base, slope = self._draft_costs[levels]
+        return self._draft_pace * (base + slope * self._further)
+
+    @property
+    def _further(self) -> float:
+        """Thousands of tokens by which the text is longer than the one that was profiled."""
+        return max(self._context - self.profile.context, 0) / 1000
 
     def _bucket_index(self, nodes: int) -> int:
         return min(bisect_left(self.buckets, nodes), len(self.buckets) - 1)
@@ -218,6 +229,12 @@ class TreeBudget:
                     )
                     best = TreeChoice(levels, nodes, why, tokens, ms, tuple(curve))
         return best
+
+
+def _line(cost: Callable[[int, int], float], count: int, profile: DeviceProfile) -> tuple[float, float]:
+    """A cost at the profiled length, and what 1,000 further tokens of text add to it."""
+    base = cost(count, profile.context)
+    return base, cost(count, profile.context + 1000) - base
 
 
 def _followed(pace: float, ms: float, profiled_ms: float) -> float:
