@@ -49,24 +49,12 @@ class DraftTree:
     @classmethod
     def root_only(cls, token_id: Tensor) -> "DraftTree":
         """The tree of plain decoding: just the last committed token, a (1,) int64 tensor."""
-        device = token_id.device
-        zeros = torch.zeros(1, dtype=torch.int64, device=device)
-        return cls(
-            token_ids=token_id,
-            parents=zeros - 1,
-            depths=zeros,
-            scores=torch.zeros(1, device=device),
-            draft_passes=zeros,
-            draft_probs=torch.full((1,), torch.nan, device=device),
-            proposers=zeros - 1,
-            also=zeros,
-            evidence={},
-            max_depth=0,
-        )
+        depths = torch.zeros_like(token_id)
+        return cls.unscored(token_id, depths - 1, depths, 0)
 
     @classmethod
     def unscored(cls, token_ids: Tensor, parents: Tensor, depths: Tensor, max_depth: int) -> "DraftTree":
-        """A tree of which nothing but its shape is known; for passes that are timed or tried."""
+        """A tree of which nothing but tokens and shape is known."""
         zeros = torch.zeros_like(token_ids)
         return cls(
             token_ids=token_ids,

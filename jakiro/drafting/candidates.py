@@ -3,6 +3,7 @@
 Tensors only, of fixed shapes, so that all of it can be captured.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 
@@ -123,19 +124,19 @@ def best_tree(
     return DraftTree(**columns, evidence=with_root, max_depth=max_depth)
 
 
-def forecast(candidates: Candidates, levels: int, last_places: Tensor, always: Tensor | None = None) -> Tensor:
+def forecast(candidates: Candidates, levels: int, sizes: tuple[int, ...], always: Tensor | None = None) -> Tensor:
     """Accepted tokens expected of trees: the sum of exp(score) over the best candidates.
 
     Args:
         levels: of the deepest tree.
-        last_places: (sizes,) int64, size − 2 of every tree size.
+        sizes: numbers of nodes, roots included.
         always: (candidates,) bool, those that a tree of any number of levels may hold; None for none.
 
     Returns:
         (levels, sizes) float32, a row for each tree that is no deeper than 1, 2, … levels.
     """
     chances = candidates.scores.exp()
-    last = last_places.clamp(max=chances.shape[0] - 1)
+    last = _last_places(sizes, chances.device).clamp(max=chances.shape[0] - 1)
     rows = []
     for level in range(1, levels + 1):
         within = candidates.depths <= level
@@ -143,6 +144,12 @@ def forecast(candidates: Candidates, levels: int, last_places: Tensor, always: T
             within = within | always
         rows.append(torch.where(within, chances, 0.0).sort(descending=True).values.cumsum(0)[last])
     return torch.stack(rows)
+
+
+@functools.cache
+def _last_places(sizes: tuple[int, ...], device: torch.device) -> Tensor:
+    """(sizes,) int64: where the best candidates of a tree of each size end; made before its pass is captured."""
+    return torch.tensor([nodes - 2 for nodes in sizes], device=device)
 
 
 def chain_tree(root_token: Tensor, chain: Chain) -> DraftTree:

@@ -63,7 +63,7 @@ class TreeGrower:
         root: the head's output at the root's row, (1, 1, …).
         root_token: (1,) int64.
         noise_rows: the target's own noise over the draft vocabulary; used at temperature > 0 with shared noise.
-        last_places: (sizes,) int64, size − 2 of every tree size to forecast; None asks for no forecast.
+        sizes: tree sizes to forecast; none asks for no forecast.
         chain: tokens from another source to merge in at the root.
         evidence: what to tell of the chosen candidates, from the outputs of all passes; see `best_tree`.
 
@@ -80,13 +80,13 @@ class TreeGrower:
         sampling: SamplingParams | DeviceSampling,
         tree_config: TreeConfig,
         noise_rows: NoiseRowSource,
-        last_places: Tensor | None = None,
+        sizes: tuple[int, ...] = (),
         chain: Chain | None = None,
         evidence: HeadEvidence | None = None,
     ) -> None:
         self.head, self.cache, self.root_token = head, cache, root_token
         self.sampling, self.calibration = sampling, head.config.calibration
-        self.nodes, self.depth, self.last_places = tree_config.nodes, tree_config.depth, last_places
+        self.nodes, self.depth, self.sizes = tree_config.nodes, tree_config.depth, sizes
         self.chain, self.evidence = chain, evidence
         self.contrastive = head.config.contrastive and tree_config.contrastive and self.depth >= 2
         self.width = min(tree_config.width, self.nodes - 1, head.draft_token_ids.shape[0])
@@ -251,7 +251,7 @@ class TreeGrower:
         depth = self.depth if self.chain is None else max(self.depth, self.chain.token_ids.shape[0])
         evidence = None if self.evidence is None else partial(self.evidence, self.outputs)
         promised = None
-        if self.last_places is not None:
+        if self.sizes:
             copied = None if self.chain is None else candidates.by(self.chain.proposer)
-            promised = forecast(candidates, self.depth, self.last_places, copied)
+            promised = forecast(candidates, self.depth, self.sizes, copied)
         return Proposal(best_tree(self.root_token, candidates, most, depth, evidence), promised)

@@ -90,7 +90,6 @@ class StaticHeadDrafter(Drafter):
         self.length = torch.zeros((), dtype=torch.int64, device=device)
         self.count = torch.ones((), dtype=torch.int64, device=device)
         self.shapes: dict[tuple, tuple[int, int, tuple[int, int]]] = {}
-        self._places: dict[tuple[int, ...], Tensor | None] = {(): None}
         reduced = head.config.draft_vocab_size is not None
         self._noise_columns = head.draft_token_ids if reduced else None
 
@@ -110,8 +109,6 @@ class StaticHeadDrafter(Drafter):
         self, config: TreeConfig, greedy: bool, chained: bool, sizes: tuple[int, ...], columns: int
     ) -> GraphedPass:
         """The pass that grows such a tree."""
-        if sizes not in self._places:
-            self._places[sizes] = torch.tensor([nodes - 2 for nodes in sizes], device=self.device)
         return self.book.get(self.grow, config, greedy, chained, sizes, columns)
 
     def passes(self, needed: NeededPasses) -> Iterator[GraphedPass]:
@@ -144,7 +141,7 @@ class StaticHeadDrafter(Drafter):
             DeviceSampling(greedy, around.temperature, 1.0, 0),
             config,
             self,
-            self._places[sizes],
+            sizes,
             chain,
             self._told,
         ).grow()

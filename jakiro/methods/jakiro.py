@@ -81,7 +81,6 @@ class HeadSession(DraftSession):
         self.device, self.dtype = head.output_weight.device, head.output_weight.dtype
         self.cache = HeadCache(head.config, capacity, self.device, self.dtype)
         self.noise_rows = noise.over(head.draft_token_ids)
-        self._places: dict[tuple[int, ...], Tensor | None] = {(): None}
         self._pending: list[tuple[Tensor, Tensor]] = []
         self._root: HeadOutput | None = None
         self._root_token: Tensor | None = None
@@ -128,19 +127,13 @@ class HeadSession(DraftSession):
             self.sampling,
             limits.tree,
             self.noise_rows,
-            self._last_places(limits.sizes),
+            limits.sizes,
             limits.chain,
             partial(expert_evidence, self.head),
         )
         proposal = grower.grow()
         self.cache.cut(committed)
         return proposal
-
-    def _last_places(self, sizes: tuple[int, ...]) -> Tensor | None:
-        """Where the best candidates of each tree size end, made once per set of sizes."""
-        if sizes not in self._places:
-            self._places[sizes] = torch.tensor([nodes - 2 for nodes in sizes], device=self.device)
-        return self._places[sizes]
 
     def _reserve(self, rows: int) -> None:
         """Makes room for `rows` more rows."""

@@ -9,6 +9,7 @@ text. Its static tree is cut to the branches that this answer's own hit rates fa
 import functools
 import heapq
 import math
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
@@ -39,7 +40,6 @@ PRIOR_TRIES = 20.0
 UNKNOWN = -9.0
 
 
-@functools.cache
 def rank_paths(depth: int, width: int) -> tuple[tuple[int, int, int], ...]:
     """The likeliest candidates of a whole tree as (parent, rank, depth), level by level; parents count as `Candidates`.
 
@@ -56,6 +56,15 @@ def rank_paths(depth: int, width: int) -> tuple[tuple[int, int, int], ...]:
     found.sort(key=lambda path: (len(path), path))
     places = {path: place for place, path in enumerate(found, start=1)} | {(): 0}
     return tuple((places[path[:-1]], path[-1], len(path)) for path in found)
+
+
+@functools.cache
+def rank_tree(depth: int, width: int, device: torch.device) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[int, ...]]:
+    """`rank_paths` as parents, ranks and depths, (candidates,) int64 each, and where its levels begin and end."""
+    paths = rank_paths(depth, width)
+    depths = [level for _, _, level in paths]
+    ends = accumulate((depths.count(level) for level in range(1, depths[-1] + 1)), initial=0)
+    return tuple(torch.tensor(column, device=device) for column in zip(*paths, strict=True)), tuple(ends)
 
 
 class RecyclingDrafter(Drafter):
@@ -90,12 +99,8 @@ class RecyclingSession(DraftSession):
 
     def propose(self, limits: TreeLimits) -> Proposal:
         tree = limits.tree
-        paths = rank_paths(tree.depth, min(1 if limits.chains_only else tree.width, self.num_kept))
-        candidates, ranks = self._candidates(paths)
-        promised = None
-        if limits.sizes:
-            last_places = torch.tensor([nodes - 2 for nodes in limits.sizes], device=self.device)
-            promised = forecast(candidates, tree.depth, last_places)
+        candidates, ranks = self._candidates(tree.depth, min(tree.width, self.num_kept))
+        promised = forecast(candidates, tree.depth, limits.sizes) if limits.sizes else None
 
         def evidence(chosen: Candidates) -> tuple[dict[str, Tensor], Tensor]:
             return {"rank": ranks[chosen.rows][:, None].float() + 1}, chosen.proposers
@@ -103,21 +108,18 @@ class RecyclingSession(DraftSession):
         most = min(tree.nodes - 1, candidates.count)
         return Proposal(best_tree(self.root, candidates, most, tree.depth, evidence), promised)
 
-    def _candidates(self, paths: tuple[tuple[int, int, int], ...]) -> tuple[Candidates, Tensor]:
+    def _candidates(self, depth: int, width: int) -> tuple[Candidates, Tensor]:
         """The tree of ranks with the table's tokens in it, and each candidate's rank."""
-        parents, ranks, depths = (torch.tensor(column, device=self.device) for column in zip(*paths, strict=True))
+        (parents, ranks, depths), ends = rank_tree(depth, width, self.device)
         logs = [math.log(hit / tried) for hit, tried in zip(self.hits, self.tries, strict=True)]
         rates = torch.tensor(logs, device=self.device)
         token_ids, scores = self.root, torch.zeros(1, device=self.device)
-        start = 0
-        for depth in range(1, paths[-1][2] + 1):
-            end = start + sum(level == depth for _, _, level in paths)
+        for start, end in pairwise(ends):
             above, rank = parents[start:end], ranks[start:end]
             parent_ids = token_ids[above]
             estimates = torch.where(self.known[parent_ids], rates[rank], UNKNOWN)
             scores = torch.cat([scores, scores[above] + estimates])
             token_ids = torch.cat([token_ids, self.table[parent_ids, rank]])
-            start = end
         zeros = torch.zeros_like(parents)
         candidates = Candidates(
             token_ids=token_ids[1:],
@@ -128,7 +130,7 @@ class RecyclingSession(DraftSession):
             draft_probs=torch.full(parents.shape, torch.nan, device=self.device),
             proposers=zeros,
             also=zeros,
-            rows=torch.arange(len(paths), device=self.device),
+            rows=torch.arange(parents.shape[0], device=self.device),
         )
         return candidates, ranks
 
