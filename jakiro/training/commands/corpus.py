@@ -10,8 +10,10 @@ from typing import Annotated
 import typer
 
 from jakiro.bench.questions import load_questions
+from jakiro.kernels.linear import packing_works
 from jakiro.system import comma_list
 from jakiro.target.families import stop_ids
+from jakiro.target.llama import LeanDecoder
 from jakiro.training.commands.options import Device, Target, Threads, set_up
 from jakiro.training.data.corpus import RECIPES, CorpusWriter
 from jakiro.training.data.writing import write_texts
@@ -76,7 +78,9 @@ def corpus(
     if endpoint is None:
         model, tokenizer, _ = weights.load_target(target, device, dtype)
         ends = stop_ids(model, tokenizer)
-        write = partial(write_texts, model, batch_size=batch_size, stop_ids=ends)
+        lean = LeanDecoder.build(model, packed=True) if packing_works(model.device, model.dtype) else None
+        lean = lean if lean is not None and lean.is_static else None
+        write = partial(write_texts, model, batch_size=batch_size, stop_ids=ends, lean=lean)
     else:
         from jakiro.training.data.endpoint import Endpoint
 

@@ -6,6 +6,9 @@ import torch
 from transformers import LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
 from jakiro.config import SamplingParams
+from jakiro.kernels.linear import packing_works
+from jakiro.target.llama import LeanDecoder
+from jakiro.training.data import lean_batch
 from jakiro.training.data.writing import Request, write_texts
 from tests.support import reference_answer, tiny_model
 
@@ -32,6 +35,16 @@ def expected(model, request: Request, stop_ids=()) -> list[int]:
 @pytest.mark.parametrize("batch_size", [1, 2, 4, 8])
 def test_texts_written_together_are_those_of_the_plain_reference(model, batch_size):
     found = {request.number: ids for request, ids in write_texts(model, deque(REQUESTS), batch_size, set())}
+    assert found == {request.number: expected(model, request) for request in REQUESTS}
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_a_lean_batch_writes_the_plain_reference_too(model, batch_size, monkeypatch):
+    monkeypatch.setattr(lean_batch, "_FIRST_CAPACITY", 4)
+    monkeypatch.setattr(LlamaForCausalLM, "forward", None)
+    lean = LeanDecoder.build(model, packed=packing_works(model.device, model.dtype))
+    found = {request.number: ids for request, ids in write_texts(model, deque(REQUESTS), batch_size, set(), lean)}
+    monkeypatch.undo()
     assert found == {request.number: expected(model, request) for request in REQUESTS}
 
 

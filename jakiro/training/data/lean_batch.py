@@ -1,0 +1,111 @@
+"""Texts being written at once through a lean decoder: one read of the weights for all rows, attention per text.
+
+Keys and values lie in one tensor with a place for each text, so a new token copies nothing but its own row. Packed
+products round a row alike however many run together. What is stock stays in `writing.py`.
+"""
+
+from collections.abc import Callable, Collection
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from jakiro.kernels.linear import packed_linear
+from jakiro.kernels.rotary import turn
+from jakiro.target.cache import RowCache
+from jakiro.target.llama import LeanDecoder
+
+_FIRST_CAPACITY = 256
+
+
+class LeanBatch:
+    """Rows being written.
+
+    Args:
+        model: a stock causal language model of Llama's shape, float32 on a CPU.
+        lean: its decoder, packed; rotary angles must not change with the length.
+        stop_ids: ids that end a text.
+        make_row: a request → the row that collects its tokens.
+        choose: (rows, logits of shape (rows, vocab_size)) → their next tokens.
+    """
+
+    def __init__(
+        self, model, lean: LeanDecoder, stop_ids: Collection[int], make_row: Callable, choose: Callable
+    ) -> None:
+        output = model.get_output_embeddings()
+        self.lean, self.stop_ids, self.make_row, self.choose = lean, stop_ids, make_row, choose
+        self.output = packed_linear(output.weight.detach(), output.bias)
+        self.rows: list = []
+        self.lengths: list[int] = []
+        layers, kv_heads, head_dim = lean.cache_shape
+        self.store = torch.zeros(layers, 2, 0, kv_heads, _FIRST_CAPACITY, head_dim)
+
+    def join(self, requests: list) -> None:
+        """Reads the requests' texts and writes the first token of each."""
+        last = []
+        for request in requests:
+            count, place = len(request.ids), len(self.rows)
+            self._make_room(place + 1, count + 1)
+            cache = RowCache(self.store.shape[0], count)
+            visible = torch.ones(count, count, dtype=torch.bool).tril()
+            features = self.lean(torch.tensor(request.ids), torch.arange(count), visible, cache, exact=False)
+            self.store[:, :, place, :, :count] = cache.store.rows
+            last.append(features[-1])
+            self.rows.append(self.make_row(request))
+            self.lengths.append(count)
+        self._take(self.rows[-len(requests) :], torch.stack(last))
+
+    def advance(self) -> None:
+        """Writes one more token of every row."""
+        lean, count = self.lean, len(self.rows)
+        self._make_room(count, max(self.lengths) + 1)
+        positions, places = torch.tensor(self.lengths), torch.arange(count)
+        columns = max(self.lengths) + 1
+        mask = (torch.arange(columns) <= positions[:, None])[:, None, None]
+        hidden = functional.embedding(torch.tensor([row.written[-1] for row in self.rows]), lean.embedding)
+        cos, sin = (each[:, None] for each in lean.angles.at(positions, columns))
+        heads = lean.num_heads + lean.num_kv_heads
+        for layer, (all_keys, all_values) in zip(lean.layers, self.store, strict=True):
+            normed = functional.rms_norm(hidden, hidden.shape[-1:], layer.input_norm, layer.input_eps)
+            joint = layer.query_key_value(normed).view(count, -1, lean.head_dim)
+            rotated = turn(joint[:, :heads], cos, sin)
+            all_keys[places, :, positions] = rotated[:, lean.num_heads :]
+            all_values[places, :, positions] = joint[:, heads:]
+            attended = functional.scaled_dot_product_attention(
+                rotated[:, : lean.num_heads].reshape(count, lean.num_kv_heads, -1, lean.head_dim),
+                all_keys[:count, :, :columns],
+                all_values[:count, :, :columns],
+                attn_mask=mask,
+                scale=lean.scaling,
+            )
+            hidden = hidden + layer.output(attended.reshape(count, -1))
+            normed = functional.rms_norm(hidden, hidden.shape[-1:], layer.middle_norm, layer.middle_eps)
+            gate, up = layer.gate_up(normed).split(layer.inner_size, dim=-1)
+            hidden = hidden + layer.down(functional.silu(gate).mul_(up))
+        self.lengths = [length + 1 for length in self.lengths]
+        self._take(self.rows, functional.rms_norm(hidden, hidden.shape[-1:], lean.norm, lean.eps))
+
+    def leave(self) -> list:
+        """Takes the finished rows out; the last rows move into their places."""
+        finished = [row for row in self.rows if row.finished]
+        for place in reversed([place for place, row in enumerate(self.rows) if row.finished]):
+            row, length = self.rows.pop(), self.lengths.pop()
+            if place < len(self.rows):
+                self.store[:, :, place, :, :length] = self.store[:, :, len(self.rows), :, :length]
+                self.rows[place], self.lengths[place] = row, length
+        return finished
+
+    def _take(self, rows: list, features: Tensor) -> None:
+        for row, token in zip(rows, self.choose(rows, self.output(features)), strict=True):
+            row.take(token, self.stop_ids)
+
+    def _make_room(self, rows: int, columns: int) -> None:
+        """Lets the store hold so many rows and columns."""
+        layers, two, held, heads, capacity, width = self.store.shape
+        if rows <= held and columns <= capacity:
+            return
+        while capacity < columns:
+            capacity *= 2
+        larger = torch.zeros(layers, two, max(2 * held if rows > held else held, rows), heads, capacity, width)
+        larger[:, :, :held, :, : self.store.shape[4]] = self.store
+        self.store = larger
