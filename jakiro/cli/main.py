@@ -307,6 +307,12 @@ def evaluate(context: typer.Context) -> None:
     _training_command("evaluate", context.args)
 
 
+@app.command(context_settings=_FORWARD, add_help_option=False)
+def trigrams(context: typer.Context) -> None:
+    """Count what follows each pair of tokens in a corpus, to draft from."""
+    _training_command("trigrams", context.args)
+
+
 def _training_command(name: str, arguments: list[str]) -> None:
     """Hands the arguments to a training command, whose options are its own; loaded only when asked for."""
     from jakiro.training import commands

@@ -4,6 +4,8 @@ Standard Gumbel noise from a counter-based hash (SplitMix64's finaliser): any en
 it, the target's choice and a draft's ranking, asks a `NoiseSource` for rows.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,6 +18,7 @@ _SPARE_ROWS = 32
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 _MIX_1 = 0xBF58476D1CE4E5B9 - 2**64
 _MIX_2 = 0x94D049BB133111EB - 2**64
+_ALL_BITS = 2**64 - 1
 
 
 class NoiseRowSource(Protocol):
@@ -69,6 +72,24 @@ class KeyedNoise:
     def over(self, token_ids: Tensor) -> "NoiseRows":
         """Rows over the tokens, (vocabulary,) int64, computed when they are asked for."""
         return NoiseRows(self, token_ids)
+
+
+def gumbel_of(seed: int, position: int, token_ids: Sequence[int]) -> list[float]:
+    """`KeyedNoise.at` one position, on the host: for drafters that look at a few tokens there."""
+    keyed = _mix_on_host(_mix_on_host(seed) + position)
+    found = []
+    for token_id in token_ids:
+        uniform = ((_mix_on_host(keyed + (token_id + 1) * _GOLDEN) >> 12) + 0.5) * 2.0**-52
+        found.append(-math.log(-math.log(uniform)))
+    return found
+
+
+def _mix_on_host(x: int) -> int:
+    """`_mix` of one number, as an unsigned one."""
+    x &= _ALL_BITS
+    x = (x >> 30 ^ x) * _MIX_1 & _ALL_BITS
+    x = (x >> 27 ^ x) * _MIX_2 & _ALL_BITS
+    return x >> 31 ^ x
 
 
 class NoiseRows:

@@ -5,7 +5,7 @@ example is `plain.py`) and register it in `METHODS` below; that is all it takes 
 from jakiro.config import TreeConfig
 from jakiro.drafting.base import Method
 from jakiro.drafting.merged import merged
-from jakiro.methods import jakiro, plain, prompt_lookup, recycling
+from jakiro.methods import aded, jakiro, plain, prompt_lookup, recycling
 
 PLAIN, DEFAULT = plain.METHOD, jakiro.METHOD
 WITH_COPIES = merged(
@@ -23,6 +23,7 @@ METHODS: dict[str, Method] = {
         WITH_COPIES,
         prompt_lookup.METHOD,
         recycling.METHOD,
+        aded.METHOD,
     )
 }
 

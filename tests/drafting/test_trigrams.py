@@ -1,0 +1,76 @@
+"""Tables of trigrams: what is counted, what is kept, and what a file has to hold."""
+
+import numpy as np
+import pytest
+
+from jakiro.drafting.trigrams import TrigramTable, find_table, fingerprint, table_path
+from tests.support import tiny_generator
+
+TEXTS = [[1, 2, 3, 1, 2, 4, 1, 2, 3], [1, 2, 5], [1, 2, 5], [7, 8, 9], [9, 9]]
+
+
+def test_successors_are_counted_within_texts_the_most_frequent_first():
+    table = TrigramTable.counted(TEXTS, vocab_size=10, least_count=1)
+    assert table.after(1, 2) == ([3, 5, 4], [2, 2, 1])
+    assert table.after(2, 3) == ([1], [1])
+    assert table.after(3, 1) == ([2], [1])
+    assert table.after(2, 5) == table.after(8, 9) == table.after(0, 0) == table.after(9, 9) == ([], [])
+
+
+def test_rare_trigrams_and_too_many_successors_are_left_out():
+    assert TrigramTable.counted(TEXTS, 10, least_count=2).after(1, 2) == ([3, 5], [2, 2])
+    assert TrigramTable.counted(TEXTS, 10, least_count=2).after(2, 3) == ([], [])
+    assert TrigramTable.counted(TEXTS, 10, least_count=1, most_successors=1).after(1, 2) == ([3], [2])
+    assert TrigramTable.counted([], 10).after(1, 2) == TrigramTable.empty(10).after(1, 2) == ([], [])
+
+
+def test_a_table_is_read_as_it_was_written(tmp_path):
+    path = tmp_path / "folder" / "table.npz"
+    written = TrigramTable.counted(TEXTS, 50_000, "abc", least_count=1, manifest={"target": "tiny"})
+    written.save(path)
+    read = TrigramTable.load(path)
+    for name in ("pairs", "starts", "token_ids", "counts"):
+        assert np.array_equal(getattr(read, name), getattr(written, name)), name
+    assert (read.vocab_size, read.tokenizer) == (50_000, "abc")
+    assert read.manifest == {"target": "tiny", "least_count": 1, "most_successors": 12}
+
+
+@pytest.mark.parametrize("damage", ["cut short", "not an archive", "a column missing", "contradicting columns"])
+def test_a_damaged_table_is_one_sentence(tmp_path, damage):
+    path = tmp_path / "table.npz"
+    TrigramTable.counted(TEXTS, 10, least_count=1).save(path)
+    if damage == "cut short":
+        path.write_bytes(path.read_bytes()[:-40])
+    elif damage == "not an archive":
+        path.write_bytes(b"what is this")
+    else:
+        with np.load(path) as file:
+            columns = dict(file)
+        if damage == "a column missing":
+            del columns["counts"]
+        else:
+            columns["lengths"] = columns["lengths"] + 1
+        np.savez(path, **columns)
+    with pytest.raises(ValueError, match=r"is no table of trigrams .*; count it anew\.$"):
+        TrigramTable.load(path)
+
+
+def test_the_user_s_own_table_comes_before_the_shipped_one(tmp_path, monkeypatch):
+    monkeypatch.setattr("jakiro.drafting.trigrams.cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr("jakiro.drafting.trigrams.assets_folder", lambda: tmp_path / "assets")
+    assert find_table("some/target") is None
+    shipped = tmp_path / "assets" / "trigrams" / "some-target.npz"
+    for path in (shipped, table_path("some/target")):
+        TrigramTable.empty(10).save(path)
+        assert find_table("some/target") == path
+
+
+def test_tokenizers_are_told_apart():
+    tokenizer = tiny_generator("summed").tokenizer
+    assert fingerprint(tokenizer) == fingerprint(tokenizer)
+
+    class Other:
+        def get_vocab(self):
+            return tokenizer.get_vocab() | {"one more": len(tokenizer)}
+
+    assert fingerprint(Other()) != fingerprint(tokenizer)

@@ -1,0 +1,133 @@
+"""ADED: what the table and the answer itself propose, in which order, and that the text stays plain decoding's."""
+
+import math
+
+import pytest
+import torch
+
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.core.noise import KeyedNoise, gumbel_of
+from jakiro.drafting.base import Kept, Prompt, TreeLimits
+from jakiro.drafting.trigrams import TrigramTable, fingerprint
+from jakiro.methods import PLAIN, method_named
+from jakiro.methods.aded import LIVE, SEARCHES, TABLE, TrigramDrafter
+from tests.support import assert_is_a_tree, tiny_generator
+
+QUESTION = "the cat sat on the mat; the cat sat on the mat; the cat sat"
+LIMITS = TreeLimits(TreeConfig(width=3, depth=3, nodes=8))
+
+
+def prompt(*token_ids):
+    ids = list(token_ids)
+    return Prompt(ids, torch.tensor(ids), torch.zeros(len(ids) - 1, 4))
+
+
+def session(texts, *token_ids, sampling=None, **options):
+    table = TrigramTable.counted(texts, 10, least_count=1)
+    return TrigramDrafter(table, **options).start(prompt(*token_ids), sampling or SamplingParams(), KeyedNoise(0))
+
+
+def kept(*token_ids):
+    return Kept(list(token_ids), torch.tensor(token_ids), torch.zeros(len(token_ids), 4))
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_the_table_s_most_frequent_successors_are_proposed_level_by_level(search):
+    tree = session([[1, 2, 3, 4]] * 5 + [[1, 2, 5]], 1, 2, search=search).propose(LIMITS).tree
+    assert_is_a_tree(tree)
+    nodes = list(zip(tree.token_ids.tolist(), tree.parents.tolist(), tree.depths.tolist(), strict=True))
+    assert nodes == [(2, -1, 0), (3, 0, 1), (5, 0, 1), (4, 1, 2)]
+    assert tree.proposers.tolist() == [-1, TABLE, TABLE, TABLE]
+    assert tree.scores[1] > tree.scores[2]
+
+
+def test_what_the_answer_wrote_itself_is_proposed_and_both_sources_are_named():
+    drafting = session([[1, 2, 3]], 1, 2, 6, 1, 2)
+    tree = drafting.propose(LIMITS).tree
+    proposers = dict(zip(tree.token_ids.tolist(), tree.proposers.tolist(), strict=True))
+    assert proposers[6] == LIVE and proposers[3] == TABLE
+    drafting.observe(kept(3, 1, 2))
+    tree = drafting.propose(LIMITS).tree
+    also = dict(zip(tree.token_ids.tolist(), tree.also.tolist(), strict=True))
+    assert also[3] == 1 << LIVE and also[6] == 0
+
+
+def test_a_frozen_table_learns_nothing_and_unknown_pairs_are_said():
+    drafting = session([[1, 2, 3]], 1, 2, 6, 1, 2, live=False)
+    assert 6 not in drafting.propose(LIMITS).tree.token_ids.tolist()
+    drafting.observe(kept(8, 9))
+    proposal = drafting.propose(LIMITS)
+    assert proposal.tree is None and proposal.note.endswith("nothing to propose.")
+
+
+def test_estimates_follow_how_often_the_choice_was_among_the_successors():
+    drafting = session([[1, 2, 3]], 1, 2, live=False)
+
+    def estimate():
+        return math.exp(float(drafting.propose(LIMITS).tree.scores[1]))
+
+    unjudged = estimate()
+    for _ in range(20):
+        drafting.observe(kept(3, 1, 2))
+    often = estimate()
+    for _ in range(100):
+        drafting.observe(kept(9, 1, 2))
+    assert estimate() < unjudged < often < 1
+
+
+def test_at_temperatures_above_zero_the_target_s_own_noise_ranks_the_candidates():
+    texts = [[1, 2, each] for each in (3, 4, 5, 6, 7)]
+    shares = torch.full((5,), math.log(1 / 5))
+    for seed in range(12):
+        sampling = SamplingParams(1.0, seed=seed)
+        tree = session(texts, 1, 2, sampling=sampling, live=False).propose(LIMITS).tree
+        ranked = shares + KeyedNoise(seed).at(torch.tensor(2), torch.arange(3, 8))
+        expected = (ranked.sort(descending=True).indices[:3] + 3).tolist()
+        order = tree.scores[1:].sort(descending=True).indices
+        assert tree.token_ids[1:][order].tolist() == expected
+
+
+def test_noise_on_the_host_is_the_noise_on_the_device():
+    token_ids = torch.arange(200)
+    for seed, position in ((0, 0), (7, 12), (-3, 4095), (2**62, 1)):
+        found = torch.tensor(gumbel_of(seed, position, range(200)))
+        torch.testing.assert_close(found, KeyedNoise(seed).at(torch.tensor(position), token_ids))
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_table_of_its_own_text_is_accepted_and_the_text_stays(search, temperature):
+    generator = tiny_generator("summed")
+    sampling = SamplingParams(temperature, seed=5, max_new_tokens=32)
+    plain = generator.run(QUESTION, sampling, PLAIN.name)
+    table = TrigramTable.counted([plain.token_ids], generator.target.vocab_size, least_count=1)
+    generator._drafters["aded"] = TrigramDrafter(table, search=search)
+    trace = generator.run(QUESTION, sampling, "aded", TreeConfig(width=4, depth=4, nodes=16))
+    assert trace.token_ids == plain.token_ids
+    assert len(trace.steps) < len(plain.steps), "candidates were accepted"
+
+
+def test_the_search_is_repeated_alike():
+    first, second = (
+        session([[1, 2, 3, 4, 5], [1, 2, 4, 5, 6], [2, 3, 5, 1]], 1, 2, search="puct").propose(LIMITS).tree
+        for _ in range(2)
+    )
+    assert all(torch.equal(first.columns[name], second.columns[name]) for name in ("token_ids", "parents", "scores"))
+
+
+def test_a_table_of_another_tokenizer_is_refused_and_other_methods_go_on(tmp_path, monkeypatch):
+    path = tmp_path / "table.npz"
+    monkeypatch.setattr("jakiro.methods.aded.find_table", lambda name: path)
+    generator = tiny_generator("summed")
+    TrigramTable.empty(10).save(path)
+    with pytest.raises(ValueError, match=r"was counted with another tokenizer than .*; count it anew"):
+        generator.stream(QUESTION, method="aded")
+    assert generator.run(QUESTION, SamplingParams(max_new_tokens=4)).token_ids
+    tokenizer = generator.tokenizer
+    TrigramTable.counted([[1, 2, 3]], len(tokenizer), fingerprint(tokenizer), least_count=1).save(path)
+    assert generator.drafter(method_named("aded")).info["name"] == "table"
+
+
+def test_an_unknown_search_is_refused():
+    with pytest.raises(ValueError, match="one of best-first, puct; you gave 'breadth'"):
+        TrigramDrafter(TrigramTable.empty(10), search="breadth")
