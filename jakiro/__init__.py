@@ -18,4 +18,7 @@ def __getattr__(name: str):
         raise AttributeError(f"module 'jakiro' has no attribute {name!r}")
     from importlib import import_module
 
+    from jakiro.system import bound_waiting
+
+    bound_waiting()
     return getattr(import_module(_PUBLIC[name]), name)

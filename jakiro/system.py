@@ -1,5 +1,7 @@
 """The machine and the person around a program: folders, whole files, the processor, versions, comma lists. No torch."""
 
+import functools
+import math
 import os
 import platform
 import threading
@@ -10,6 +12,16 @@ from pathlib import Path
 from typing import TypeVar
 
 Value = TypeVar("Value")
+
+
+def bound_waiting() -> None:
+    """Lets GNU OpenMP's idle threads spin for less than a millisecond before they sleep, unless the user has set it.
+
+    Otherwise they spin for several, and a neighbour, a server or a browser waits for the core. OpenMP reads this once,
+    when torch is imported.
+    """
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 
 def assets_folder() -> Path:
@@ -70,7 +82,32 @@ def _first_in_cpuinfo(*names: str) -> str | None:
 
 def num_cores() -> int | None:
     """CPU cores that this process may use; a container may allow fewer than the machine has."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return cores if cores is None else usable_threads(cores)
+
+
+def usable_threads(wanted: int) -> int:
+    """So many threads, or as many as the container's share of processor time keeps busy, rounded up."""
+    quota = _cpu_quota()
+    return wanted if quota is None else max(1, min(wanted, math.ceil(quota)))
+
+
+@functools.cache
+def _cpu_quota() -> float | None:
+    return cpu_quota(Path("/sys/fs/cgroup"))
+
+
+def cpu_quota(folder: Path) -> float | None:
+    """How many cores' time Linux control groups allow, by the files of version 2 or 1; None for no limit."""
+    try:
+        if (folder / "cpu.max").is_file():
+            quota, period = (folder / "cpu.max").read_text(encoding="utf-8").split()
+        else:
+            names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+            quota, period = ((folder / "cpu" / name).read_text(encoding="utf-8") for name in names)
+        return int(quota) / int(period) if int(quota) > 0 else None
+    except (OSError, ValueError, ZeroDivisionError):
+        return None
 
 
 def package_versions(*packages: str) -> dict[str, str | None]:

@@ -1,5 +1,6 @@
 """Folders, files that are never read half written, and what packages are installed."""
 
+import os
 import platform
 import threading
 from pathlib import Path
@@ -7,7 +8,16 @@ from pathlib import Path
 import pytest
 
 import jakiro
-from jakiro.system import atomic_file, cache_folder, package_versions, write_atomically
+from jakiro.system import (
+    atomic_file,
+    bound_waiting,
+    cache_folder,
+    cpu_quota,
+    num_cores,
+    package_versions,
+    usable_threads,
+    write_atomically,
+)
 
 
 def test_a_file_is_written_whole_and_its_folder_made(tmp_path):
@@ -62,3 +72,33 @@ def test_versions_are_named_also_of_what_is_not_installed():
     assert versions["python"] == platform.python_version()
     assert versions["jakiro"] == jakiro.__version__
     assert versions["torch"] and versions["no-such-package"] is None
+
+
+@pytest.mark.parametrize(
+    ("files", "quota"),
+    [
+        ({"cpu.max": "150000 100000"}, 1.5),
+        ({"cpu.max": "max 100000"}, None),
+        ({"cpu/cpu.cfs_quota_us": "50000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 0.5),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
+        ({}, None),
+    ],
+)
+def test_a_containers_share_of_processor_time_is_read(files, quota, tmp_path):
+    for name, text in files.items():
+        write_atomically(tmp_path / name, text)
+    assert cpu_quota(tmp_path) == quota
+
+
+@pytest.mark.parametrize(("quota", "threads"), [(None, 4), (0.5, 1), (1.5, 2), (8.0, 4)])
+def test_threads_follow_the_cores_and_the_quota(quota, threads, monkeypatch):
+    monkeypatch.setattr("jakiro.system._cpu_quota", lambda: quota)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 2, 5, 7}, raising=False)
+    assert usable_threads(4) == num_cores() == threads
+
+
+def test_waiting_is_bounded_unless_the_user_says_how_to_wait(monkeypatch):
+    for names, count in (({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, None)):
+        monkeypatch.setattr(os, "environ", dict(names))
+        bound_waiting()
+        assert os.environ.get("GOMP_SPINCOUNT") == count

@@ -35,7 +35,7 @@ from jakiro.cli.options import (
     Width,
 )
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.system import comma_list
+from jakiro.system import bound_waiting, comma_list
 from jakiro.text import as_messages
 from jakiro.trace import Trace
 
@@ -50,6 +50,7 @@ notes = Console(stderr=True)
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line and leaves the process with its exit code."""
+    bound_waiting()
     _say_what_the_library_says()
     try:
         app(args=arguments, prog_name="jakiro")

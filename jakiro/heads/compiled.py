@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from jakiro.heads.layers import HeadCache, HeadLayer, HeadOutput, joined
-from jakiro.kernels.compiled.library import Head, HeadPass, Matrix, library
+from jakiro.kernels.compiled.library import Head, HeadPass, Matrix, library, num_threads
 from jakiro.kernels.compiled.linear import NativeLinear, largest_exponent, lossless_exponent
 from jakiro.kernels.rotary import AngleTable
 
@@ -91,7 +91,7 @@ class NativeHeadLayer(nn.Module):
         hidden, router_rows, experts = self.hidden_size, self.router.out_features, len(self.write)
         widths = [hidden, (self.heads + 2 * self.kv_heads) * self.head_dim, self.heads * self.head_dim]
         widths += [experts * self.inner_size, experts * hidden, router_rows, hidden, hidden]
-        threads = torch.get_num_threads()
+        threads = num_threads()
         own = threads * library().jakiro_own_floats(rows, hidden, start + rows, self.head_dim)
         buffers = inputs.new_empty(rows * sum(widths) + own).split([*(rows * width for width in widths), own])
         stream, _, _, _, outputs, router, mixed, contrast, _ = buffers

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from jakiro.kernels.compiled.library import Decoder, Layer, Pass, library
+from jakiro.kernels.compiled.library import Decoder, Layer, Pass, library, num_threads
 from jakiro.kernels.compiled.linear import NativeLinear
 from jakiro.target.cache import RowCache
 
@@ -67,7 +67,7 @@ class NativeDecoder:
         Returns:
             Their outputs, each (rows, hidden_size).
         """
-        rows, length, threads = hidden.shape[0], cache.length, torch.get_num_threads()
+        rows, length, threads = hidden.shape[0], cache.length, num_threads()
         own = library().jakiro_own_floats(rows, self.hidden_size, length + rows, self.head_dim)
         widths = [(self.heads + 2 * self.kv_heads) * self.head_dim, self.heads * self.head_dim, self.inner_size]
         joint, attended, gated, scratch = hidden.new_empty(rows * sum(widths) + threads * own).split(

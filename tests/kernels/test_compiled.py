@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
@@ -109,16 +110,33 @@ def test_each_row_rounds_alike_however_many_run_together(half, target_of):
         assert torch.equal(found.features, together.features[tree.depths]), f"{nodes} nodes"
 
 
-def test_the_number_of_threads_does_not_show(target_of):
+def test_the_number_of_threads_does_not_show(target_of, monkeypatch):
+    monkeypatch.setattr("jakiro.system._cpu_quota", lambda: None)
     target, before = target_of(True), torch.get_num_threads()
     try:
         results = []
-        for threads in (1, 2, 3):
+        for threads in (1, 2, 3, 16):
             torch.set_num_threads(threads)
             results.append(scores(target, bushy_tree())[0].logits)
     finally:
         torch.set_num_threads(before)
-    assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
+    assert all(torch.equal(results[0], each) for each in results[1:])
+
+
+def test_far_more_threads_than_cores_meet_at_every_barrier(target_of, monkeypatch):
+    monkeypatch.setattr("jakiro.target.compiled.num_threads", lambda: 24)
+    target, tree = target_of(True, num_hidden_layers=12), bushy_tree()
+    crowded = [scores(target, tree)[0].logits for _ in range(3)]
+    monkeypatch.setattr("jakiro.target.compiled.num_threads", lambda: 1)
+    assert all(torch.equal(each, scores(target, tree)[0].logits) for each in crowded)
+
+
+def test_nothing_computes_between_two_passes(target_of):
+    scores(target_of(True), bushy_tree())
+    time.sleep(0.1)
+    before = time.process_time()
+    time.sleep(0.5)
+    assert time.process_time() - before < 0.25
 
 
 def test_gates_that_fill_no_panel_are_left_to_torch(target_of):

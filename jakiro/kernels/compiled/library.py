@@ -16,13 +16,13 @@ from pathlib import Path
 
 import torch
 
-from jakiro.system import atomic_file, cache_folder, processor_features, processor_name
+from jakiro.system import atomic_file, cache_folder, processor_features, processor_name, usable_threads
 
 _FOLDER = Path(__file__).parent / "csrc"
 _COMPILERS = ("cc", "gcc", "clang")
 # Where products and sums are fused is written in the source, see `fused` in vectors.h
 _FLAGS = ("-O3", "-std=gnu11", "-fno-math-errno", "-ffp-contract=off", "-shared", "-fPIC")
-_OPENMP = ("GOMP_parallel", "GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads")
+_OPENMP = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 _TIMEOUT_SECONDS = 120
 
 _Pointer, _Long = ctypes.c_void_p, ctypes.c_int64
@@ -104,6 +104,11 @@ class HeadPass(ctypes.Structure):
     ]
 
 
+def num_threads() -> int:
+    """Threads of a call: torch's number, or fewer where a container allows less processor time."""
+    return usable_threads(torch.get_num_threads())
+
+
 def address(tensor: torch.Tensor | None) -> int | None:
     """Where a tensor's numbers lie; None for none."""
     return None if tensor is None else tensor.data_ptr()
@@ -139,7 +144,7 @@ def _found() -> tuple[ctypes.CDLL | None, str | None]:
 
 
 def _compilers() -> Iterator[list[str]]:
-    """Each compiler's path, and behind it further words of CC: "gcc -march=x86-64-v3" builds for lesser processors."""
+    """Each compiler's path, followed by further words of CC: "gcc -march=x86-64-v3" builds for lesser processors."""
     for words in (os.environ.get("CC", "").split(), *([name] for name in _COMPILERS)):
         path = shutil.which(words[0]) if words else None
         if path is not None:

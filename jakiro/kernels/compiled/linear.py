@@ -6,7 +6,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from jakiro.kernels.compiled.library import Matrix, address, library
+from jakiro.kernels.compiled.library import Matrix, address, library, num_threads
 
 _LARGEST_HALF = 65504.0
 
@@ -47,7 +47,7 @@ class NativeLinear(nn.Module):
         rows = hidden.reshape(-1, self.in_features).contiguous()
         result = rows.new_empty((rows.shape[0], self.out_features))
         library().jakiro_linear(
-            ctypes.byref(self.matrix), rows.data_ptr(), result.data_ptr(), rows.shape[0], torch.get_num_threads()
+            ctypes.byref(self.matrix), rows.data_ptr(), result.data_ptr(), rows.shape[0], num_threads()
         )
         return result.view(*hidden.shape[:-1], self.out_features)
 

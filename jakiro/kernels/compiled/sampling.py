@@ -7,7 +7,7 @@ row instead of a dozen.
 import torch
 from torch import Tensor
 
-from jakiro.kernels.compiled.library import address, library
+from jakiro.kernels.compiled.library import address, library, num_threads
 
 
 def works_on(rows: Tensor) -> bool:
@@ -24,7 +24,7 @@ def write_noise(seed: int, first: int, token_ids: Tensor, rows: Tensor) -> None:
         token_ids.data_ptr(),
         token_ids.shape[0],
         rows.data_ptr(),
-        torch.get_num_threads(),
+        num_threads(),
     )
 
 
@@ -65,7 +65,7 @@ def choose_rows(
         choices.data_ptr(),
         leads.data_ptr(),
         log_totals.data_ptr(),
-        torch.get_num_threads(),
+        num_threads(),
     )
     return choices, leads, log_totals
 
@@ -103,6 +103,6 @@ def best_tokens(
         places.data_ptr(),
         estimates.data_ptr(),
         chances.data_ptr(),
-        torch.get_num_threads(),
+        num_threads(),
     )
     return places, estimates, chances

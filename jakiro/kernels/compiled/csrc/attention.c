@@ -1,4 +1,4 @@
-/* Queries that share a key/value head run together, so that its keys are turned around, and its values widened, once. */
+/* Queries that share a key/value head run together: its keys are transposed once, its values converted to float64 once. */
 
 #define _GNU_SOURCE /* memrchr */
 #include "attention.h"
@@ -11,7 +11,7 @@
 #else
 #define SUMMED 1
 #endif
-/* Keys whose values are widened at once, and vectors of a stripe of their numbers. */
+/* Keys whose values are converted to float64 at once, and vectors of a stripe of their numbers. */
 #define VALUES (2 * LANES)
 #define STRIPE 8
 /* Numbers by which reading runs ahead. */
@@ -19,21 +19,21 @@
 
 static const float unseen = -3e38f;
 
-void turn_and_store(const Attention *at, int me, int all) {
-    const int64_t width = at->head_dim, half = width / 2, turned = at->heads + at->kv_heads;
-    const int64_t heads = turned + at->kv_heads, tasks = at->rows * heads;
-    for (int64_t task = tasks * me / all; task < tasks * (me + 1) / all; task++) {
+void rotate_and_store(const Attention *at, int thread_id, int num_threads) {
+    const int64_t width = at->head_dim, half = width / 2, rotated = at->heads + at->kv_heads;
+    const int64_t heads = rotated + at->kv_heads, tasks = at->rows * heads;
+    for (int64_t task = tasks * thread_id / num_threads; task < tasks * (thread_id + 1) / num_threads; task++) {
         const int64_t row = task / heads, head = task % heads;
         float *x = at->joint + (row * heads + head) * width;
         const float *cos = at->cos + row * width, *sin = at->sin + row * width;
-        for (int64_t i = 0; i < half && head < turned; i++) {
+        for (int64_t i = 0; i < half && head < rotated; i++) {
             const float first = x[i], second = x[i + half];
             x[i] = first * cos[i] + second * sin[i];
             x[i + half] = second * cos[i + half] + first * sin[i + half];
         }
         if (head < at->heads) continue;
-        const int64_t place = head - (head < turned ? at->heads : turned);
-        float *rows = head < turned ? at->keys : at->values;
+        const int64_t place = head - (head < rotated ? at->heads : rotated);
+        float *rows = head < rotated ? at->keys : at->values;
         memcpy(rows + (place * at->capacity + at->length + row) * width, x, width * sizeof(float));
     }
 }
@@ -77,8 +77,8 @@ static inline ints seen(const Batch *batch, int64_t query, int64_t key) {
     return __builtin_convertvector(flags, ints) != 0;
 }
 
-/* (columns, width) to (width, LANES), zeros behind the last column. */
-static void turn_around(const float *keys, int64_t columns, int64_t width, float *tile) {
+/* (columns, width) to (width, LANES), zeros after the last column. */
+static void transpose(const float *keys, int64_t columns, int64_t width, float *tile) {
     int64_t i = 0;
     for (; columns == LANES && i + LANES <= width; i += LANES) {
         vec rows[LANES];
@@ -100,7 +100,7 @@ static void score(const Batch *batch) {
     const float *keys = at->keys + batch->kv_head * at->capacity * width;
     for (int64_t key = 0; key < batch->keys; key += LANES) {
         const int64_t columns = at_most(batch->keys - key, LANES);
-        turn_around(keys + key * width, columns, width, batch->tile);
+        transpose(keys + key * width, columns, width, batch->tile);
         for (int64_t done = 0, together; done < batch->count; done += together) {
             together = at_most(batch->count - done, SCORED);
             vec sums[SCORED];
@@ -156,7 +156,7 @@ static void (*const sums_of[])(const float *const *, const double *, int64_t, in
 static void (*const sums_of[])(const float *const *, const double *, int64_t, int64_t, double *) = {0, sums_1};
 #endif
 
-static void widen(const float *values, int64_t count, double *wide) {
+static void to_doubles(const float *values, int64_t count, double *wide) {
     int64_t i = 0;
     for (; i + DOUBLES <= count; i += DOUBLES) {
         *(doubles *)(wide + i) = __builtin_convertvector(*(const half_vec *)(values + i), doubles);
@@ -172,7 +172,7 @@ static void sum_values(const Batch *batch) {
     memset(batch->sums, 0, batch->count * width * sizeof(double));
     for (int64_t key = 0; key < batch->keys; key += VALUES) {
         const int64_t keys = at_most(batch->keys - key, VALUES);
-        widen(values + key * width, keys * width, batch->wide);
+        to_doubles(values + key * width, keys * width, batch->wide);
         for (int64_t done = 0, together; done < batch->count; done += together) {
             together = at_most(batch->count - done, SUMMED);
             const float *weights[SUMMED];
@@ -196,14 +196,14 @@ int64_t attention_floats(int64_t keys, int64_t head_dim) {
     return BATCH * padded_keys(keys) + head_dim * LANES + 2 * (BATCH + VALUES) * head_dim + 16;
 }
 
-void attend(const Attention *at, float *own, int me, int all) {
+void attend(const Attention *at, float *own, int thread_id, int num_threads) {
     const int64_t keys = at->length + at->rows, padded = padded_keys(keys), width = at->head_dim;
     const int64_t shared = at->heads / at->kv_heads * at->rows, tasks = at->kv_heads * shared;
-    const int64_t end = tasks * (me + 1) / all;
+    const int64_t end = tasks * (thread_id + 1) / num_threads;
     /* Vectors that cross the cache's lines take twice as long */
     double *sums = (double *)(((uintptr_t)own + 63) & ~(uintptr_t)63), *wide = sums + BATCH * width;
     float *scores = (float *)(wide + VALUES * width), *tile = scores + BATCH * padded;
-    for (int64_t task = tasks * me / all, count; task < end; task += count) {
+    for (int64_t task = tasks * thread_id / num_threads, count; task < end; task += count) {
         const int64_t kv_head = task / shared;
         count = at_most(at_most((kv_head + 1) * shared, end) - task, BATCH);
         Batch batch = {at, 0, 0, kv_head, count, {0}, {0}, scores, tile, sums, wide};

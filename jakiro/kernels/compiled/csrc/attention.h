@@ -4,7 +4,7 @@
 
 #include "vectors.h"
 
-/* Attention of `rows` rows behind `length` cached ones. */
+/* Attention of `rows` rows that follow `length` cached ones. */
 typedef struct {
     int64_t heads, kv_heads, head_dim, rows, length, capacity;
     float scaling;
@@ -18,8 +18,8 @@ typedef struct {
 /* Floats of its own that a thread of `attend` needs. */
 int64_t attention_floats(int64_t keys, int64_t head_dim);
 
-/* Turns queries and keys by their positions, and writes keys and values into the cache; a part of the heads each. */
-void turn_and_store(const Attention *attention, int me, int all);
+/* Applies rotary positions to queries and keys, and writes keys and values into the cache: this thread's heads. */
+void rotate_and_store(const Attention *attention, int thread_id, int num_threads);
 
-/* A part of the rows' heads each: float32 scores and weights, each from its own key alone; float64 sums over keys. */
-void attend(const Attention *attention, float *own, int me, int all);
+/* This thread's rows and heads: float32 scores and weights, each from its own key alone; float64 sums over keys. */
+void attend(const Attention *attention, float *own, int thread_id, int num_threads);

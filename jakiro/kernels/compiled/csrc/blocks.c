@@ -20,10 +20,11 @@ void normalize(const float *rows_in, float *rows_out, const float *weight, float
     }
 }
 
-void gate(const Matrix *matrix, const float *input, float *result, int64_t rows, int64_t inner, int me, int all) {
+void gate(const Matrix *matrix, const float *input, float *result, int64_t rows, int64_t inner, int thread_id,
+          int num_threads) {
     float gates[MOST_ROWS * PANEL], ups[MOST_ROWS * PANEL];
     const int64_t panels = inner / PANEL;
-    for (int64_t panel = panels * me / all; panel < panels * (me + 1) / all; panel++)
+    for (int64_t panel = panels * thread_id / num_threads; panel < panels * (thread_id + 1) / num_threads; panel++)
         for (int64_t done = 0, count; done < rows; done += count) {
             count = together(rows - done);
             product(matrix, panel, input + done * matrix->inputs, count, gates);
@@ -42,13 +43,13 @@ int64_t jakiro_own_floats(int64_t rows, int64_t hidden, int64_t keys, int64_t he
 }
 
 void add_attended(const Matrix *query_key_value, const Matrix *output, const Attention *attention, const float *input,
-                  float *stream, float *own, int me, int all) {
-    multiply(query_key_value, input, attention->joint, attention->rows, 0, me, all);
-    meet(all);
-    turn_and_store(attention, me, all);
-    meet(all);
-    attend(attention, own, me, all);
-    meet(all);
-    multiply(output, attention->attended, stream, attention->rows, 1, me, all);
-    meet(all);
+                  float *stream, float *own, int thread_id, int num_threads) {
+    multiply(query_key_value, input, attention->joint, attention->rows, 0, thread_id, num_threads);
+    barrier(num_threads);
+    rotate_and_store(attention, thread_id, num_threads);
+    barrier(num_threads);
+    attend(attention, own, thread_id, num_threads);
+    barrier(num_threads);
+    multiply(output, attention->attended, stream, attention->rows, 1, thread_id, num_threads);
+    barrier(num_threads);
 }

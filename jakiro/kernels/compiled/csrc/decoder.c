@@ -2,11 +2,11 @@
  *
  * A pass of plain decoding has one row, a pass over a draft tree a dozen; both read every weight once. The floor is the
  * memory's speed, and what keeps general libraries above it are matrix products made for many rows, and a dispatch for
- * each of a thousand small operations. Here all layers are one call; threads meet at barriers.
+ * each of a thousand small operations. Here all layers are one call; threads wait for each other at barriers.
  *
  * Exactness: every output of a product adds its terms in the order of the inputs, whatever the number of rows, and what
  * depends on the order of keys (the sums of attention) is added in float64. So a row comes out the same alone, in a tree
- * and behind other slots of the cache.
+ * and after any number of cached rows.
  */
 
 #include "blocks.h"
@@ -24,7 +24,7 @@ typedef struct {
     float scaling;
 } Decoder;
 
-/* One pass: `rows` rows behind `length` cached ones. */
+/* One pass: `rows` rows that follow `length` cached ones. */
 typedef struct {
     const Decoder *decoder;
     int64_t rows, length, capacity;
@@ -39,12 +39,12 @@ typedef struct {
     float **kept;           /* (layers,) where a layer's output is copied to, (rows, hidden) or null */
 } Pass;
 
-static void decode(const void *context, int me, int all) {
+static void decode(const void *context, int thread_id, int num_threads) {
     const Pass *pass = context;
     const Decoder *decoder = pass->decoder;
     const int64_t rows = pass->rows, hidden = decoder->hidden, keys = pass->length + rows;
     const int64_t cached = decoder->kv_heads * pass->capacity * decoder->head_dim;
-    float *normed = pass->own + me * jakiro_own_floats(rows, hidden, keys, decoder->head_dim);
+    float *normed = pass->own + thread_id * jakiro_own_floats(rows, hidden, keys, decoder->head_dim);
     Attention attention = {decoder->heads, decoder->kv_heads, decoder->head_dim, rows, pass->length, pass->capacity,
                            decoder->scaling, pass->cos, pass->sin, pass->visible, pass->joint, 0, 0, pass->attended};
     for (int64_t number = 0; number < decoder->num_layers; number++) {
@@ -52,14 +52,15 @@ static void decode(const void *context, int me, int all) {
         attention.keys = pass->cache + 2 * number * cached;
         attention.values = attention.keys + cached;
         normalize(pass->hidden, normed, layer->input_norm, layer->input_eps, rows, hidden);
-        add_attended(&layer->query_key_value, &layer->output, &attention, normed, pass->hidden, normed + rows * hidden, me,
-                     all);
+        add_attended(&layer->query_key_value, &layer->output, &attention, normed, pass->hidden, normed + rows * hidden,
+                     thread_id, num_threads);
         normalize(pass->hidden, normed, layer->middle_norm, layer->middle_eps, rows, hidden);
-        gate(&layer->gate_up, normed, pass->gated, rows, decoder->inner, me, all);
-        meet(all);
-        multiply(&layer->down, pass->gated, pass->hidden, rows, 1, me, all);
-        meet(all);
-        if (pass->kept[number] && me == 0) memcpy(pass->kept[number], pass->hidden, rows * hidden * sizeof(float));
+        gate(&layer->gate_up, normed, pass->gated, rows, decoder->inner, thread_id, num_threads);
+        barrier(num_threads);
+        multiply(&layer->down, pass->gated, pass->hidden, rows, 1, thread_id, num_threads);
+        barrier(num_threads);
+        if (pass->kept[number] && thread_id == 0)
+            memcpy(pass->kept[number], pass->hidden, rows * hidden * sizeof(float));
     }
 }
 

@@ -30,8 +30,8 @@ typedef struct {
 } HeadPass;
 
 /* x Phi(x) of this thread's part. */
-static void gelu(float *values, int64_t count, int me, int all) {
-    for (int64_t i = count * me / all; i < count * (me + 1) / all; i++)
+static void gelu(float *values, int64_t count, int thread_id, int num_threads) {
+    for (int64_t i = count * thread_id / num_threads; i < count * (thread_id + 1) / num_threads; i++)
         values[i] *= 0.5f * (1.0f + __builtin_erff(values[i] * 0.707106781f));
 }
 
@@ -52,9 +52,10 @@ static void weigh_experts(const Head *head, float *logits) {
 }
 
 /* This thread's part of the rows' numbers: the stream plus the weighed experts. */
-static void mix(const Head *head, const HeadPass *pass, const float *weights, float *result, int me, int all) {
+static void mix(const Head *head, const HeadPass *pass, const float *weights, float *result, int thread_id,
+                int num_threads) {
     const int64_t hidden = head->hidden, count = pass->rows * hidden;
-    for (int64_t i = count * me / all; i < count * (me + 1) / all; i++) {
+    for (int64_t i = count * thread_id / num_threads; i < count * (thread_id + 1) / num_threads; i++) {
         const float *own = weights + i / hidden * head->router.outputs;
         float sum = pass->stream[i];
         for (int64_t expert = 0; expert < head->experts; expert++) sum += own[expert] * pass->outputs[expert * count + i];
@@ -62,39 +63,39 @@ static void mix(const Head *head, const HeadPass *pass, const float *weights, fl
     }
 }
 
-static void draft(const void *context, int me, int all) {
+static void draft(const void *context, int thread_id, int num_threads) {
     const HeadPass *pass = context;
     const Head *head = pass->head;
     const int64_t rows = pass->rows, hidden = head->hidden, inner = head->inner;
-    float *normed = pass->own + me * jakiro_own_floats(rows, hidden, pass->length + rows, head->head_dim);
+    float *normed = pass->own + thread_id * jakiro_own_floats(rows, hidden, pass->length + rows, head->head_dim);
     const Attention attention = {head->heads, head->kv_heads, head->head_dim, rows, pass->length, pass->capacity,
                                  head->scaling, pass->cos, pass->sin, pass->visible, pass->joint, pass->keys,
                                  pass->values, pass->attended};
-    multiply(&head->projection, pass->input, pass->stream, rows, 0, me, all);
-    meet(all);
-    add_attended(&head->query_key_value, &head->output, &attention, pass->stream, pass->stream, normed + rows * hidden, me,
-                 all);
+    multiply(&head->projection, pass->input, pass->stream, rows, 0, thread_id, num_threads);
+    barrier(num_threads);
+    add_attended(&head->query_key_value, &head->output, &attention, pass->stream, pass->stream, normed + rows * hidden,
+                 thread_id, num_threads);
     normalize(pass->stream, normed, head->norm, head->eps, rows, hidden);
-    multiply(&head->router, normed, pass->router, rows, 0, me, all);
+    multiply(&head->router, normed, pass->router, rows, 0, thread_id, num_threads);
     for (int64_t expert = 0; expert < head->experts; expert++) {
         float *activity = pass->activity + expert * rows * inner;
-        if (head->summed) gate(head->read + expert, normed, activity, rows, inner, me, all);
-        else multiply(head->read + expert, normed, activity, rows, 0, me, all);
+        if (head->summed) gate(head->read + expert, normed, activity, rows, inner, thread_id, num_threads);
+        else multiply(head->read + expert, normed, activity, rows, 0, thread_id, num_threads);
     }
-    meet(all);
+    barrier(num_threads);
     if (!head->summed) {
-        gelu(pass->activity, head->experts * rows * inner, me, all);
-        meet(all);
+        gelu(pass->activity, head->experts * rows * inner, thread_id, num_threads);
+        barrier(num_threads);
     }
     for (int64_t expert = 0; expert < head->experts; expert++)
         multiply(head->write + expert, pass->activity + expert * rows * inner, pass->outputs + expert * rows * hidden,
-                 rows, 0, me, all);
-    for (int64_t row = rows * me / all; row < rows * (me + 1) / all; row++)
+                 rows, 0, thread_id, num_threads);
+    for (int64_t row = rows * thread_id / num_threads; row < rows * (thread_id + 1) / num_threads; row++)
         weigh_experts(head, pass->router + row * head->router.outputs);
     if (!head->summed) return;
-    meet(all);
-    mix(head, pass, pass->router, pass->features, me, all);
-    if (head->contrastive) mix(head, pass, pass->router + head->experts, pass->contrast, me, all);
+    barrier(num_threads);
+    mix(head, pass, pass->router, pass->features, thread_id, num_threads);
+    if (head->contrastive) mix(head, pass, pass->router + head->experts, pass->contrast, thread_id, num_threads);
 }
 
 void jakiro_draft(const HeadPass *pass, int64_t threads) { run_in_threads(draft, pass, threads); }

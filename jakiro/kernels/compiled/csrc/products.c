@@ -57,10 +57,11 @@ int64_t together(int64_t left) {
     return left < 2 * MOST_ROWS ? (left + 1) / 2 : MOST_ROWS;
 }
 
-void multiply(const Matrix *matrix, const float *input, float *result, int64_t rows, int add, int me, int all) {
+void multiply(const Matrix *matrix, const float *input, float *result, int64_t rows, int add, int thread_id,
+              int num_threads) {
     float tile[MOST_ROWS * PANEL];
     const int64_t outputs = matrix->outputs, panels = (outputs + PANEL - 1) / PANEL;
-    for (int64_t panel = panels * me / all; panel < panels * (me + 1) / all; panel++) {
+    for (int64_t panel = panels * thread_id / num_threads; panel < panels * (thread_id + 1) / num_threads; panel++) {
         const int64_t first = panel * PANEL, width = at_most(outputs - first, PANEL);
         for (int64_t done = 0, count; done < rows; done += count) {
             count = together(rows - done);
@@ -86,9 +87,9 @@ typedef struct {
     int64_t rows;
 } Linear;
 
-static void linear(const void *context, int me, int all) {
+static void linear(const void *context, int thread_id, int num_threads) {
     const Linear *work = context;
-    multiply(work->matrix, work->input, work->result, work->rows, 0, me, all);
+    multiply(work->matrix, work->input, work->result, work->rows, 0, thread_id, num_threads);
 }
 
 /* (rows, inputs) to (rows, outputs). */

@@ -30,4 +30,5 @@ int64_t together(int64_t left);
 void product(const Matrix *matrix, int64_t panel, const float *input, int64_t rows, float *tile);
 
 /* This thread's panels of input times matrix, stored or added to what is there. */
-void multiply(const Matrix *matrix, const float *input, float *result, int64_t rows, int add, int me, int all);
+void multiply(const Matrix *matrix, const float *input, float *result, int64_t rows, int add, int thread_id,
+              int num_threads);

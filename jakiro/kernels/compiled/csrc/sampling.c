@@ -32,9 +32,10 @@ static inline doubles gumbel(words token_ids, uint64_t position) {
     return -natural_log(-natural_log(uniform));
 }
 
-static void noise(const void *context, int me, int all) {
+static void noise(const void *context, int thread_id, int num_threads) {
     const Noise *work = context;
-    const int64_t count = work->vocabulary, begin = count * me / all, end = count * (me + 1) / all;
+    const int64_t count = work->vocabulary;
+    const int64_t begin = count * thread_id / num_threads, end = count * (thread_id + 1) / num_threads;
     for (int64_t index = 0; index < work->positions; index++) {
         const uint64_t position = mixed(mixed(work->seed) + (uint64_t)(work->first + index));
         float *row = work->result + index * count;
@@ -74,7 +75,7 @@ typedef struct {
 
 static inline vec divided(vec x, float temperature) { return temperature == 1.0f ? x : x / temperature; }
 
-/* LANES numbers from a row, those behind its end being `missing`. */
+/* LANES numbers from a row, those past its end being `missing`. */
 static inline vec loaded(const float *row, int64_t place, int64_t count, float missing) {
     if (place + LANES <= count) return *(const vec *)(row + place);
     vec x = (vec){0} + missing;
@@ -128,9 +129,9 @@ static void choose_row(const Choices *work, int64_t row) {
     work->log_totals[row] = most + log_of_sum(sums);
 }
 
-static void choose(const void *context, int me, int all) {
+static void choose(const void *context, int thread_id, int num_threads) {
     const Choices *work = context;
-    for (int64_t row = me; row < work->rows; row += all) choose_row(work, row);
+    for (int64_t row = thread_id; row < work->rows; row += num_threads) choose_row(work, row);
 }
 
 /* Each row's largest logit over the temperature plus noise: the lowest id, its lead over the next, and the log of the
@@ -162,7 +163,7 @@ static inline vec ranked(const Candidates *work, const float *scores, int64_t pl
     return work->noise ? rank + loaded(work->noise, place, work->vocabulary, 0) * work->noise_weight : rank;
 }
 
-/* Puts a value behind all that are not smaller; the last one falls out. */
+/* Inserts a value after all that are not smaller; the last one is dropped. */
 static void insert(float *values, int64_t *places, int64_t width, float value, int64_t place) {
     int64_t at = width - 1;
     for (; at > 0 && values[at - 1] < value; at--) values[at] = values[at - 1], places[at] = places[at - 1];
@@ -206,9 +207,9 @@ static void best_of_row(const Candidates *work, int64_t row) {
     }
 }
 
-static void best(const void *context, int me, int all) {
+static void best(const void *context, int thread_id, int num_threads) {
     const Candidates *work = context;
-    for (int64_t row = me; row < work->rows; row += all) best_of_row(work, row);
+    for (int64_t row = thread_id; row < work->rows; row += num_threads) best_of_row(work, row);
 }
 
 int64_t jakiro_most_candidates(void) { return MOST_CANDIDATES; }

@@ -1,33 +1,147 @@
+#define _GNU_SOURCE /* syscall */
 #include "threads.h"
 
+#include <limits.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Waiting has three stages: spin, yield, sleep. Spinning is quickest where every thread has a core of its own: a thread
+ * that sleeps takes some ten microseconds to wake. Where another program has taken a core, the thread that everybody
+ * waits for may not run for milliseconds, and a spinning thread keeps it from the core that would be free.
+ *
+ * How long to spin follows the usual wait: SPIN_FACTOR times its running mean, within bounds. A wait of LATE_FACTOR
+ * times the mean says that a core was taken away: the next waits then hardly spin, twice as many each time it happens
+ * again, until a probe finds that waits are short once more. Times in nanoseconds. */
+#define LEAST_SPIN 20000
+#define MOST_SPIN 200000
+#define SPIN_FACTOR 8
+#define LATE_FACTOR 20
+#define LATE_AT_LEAST 400000
+#define CAUTIOUS_SPIN 2000
+#define FEWEST_CAUTIOUS 32
+#define MOST_CAUTIOUS 2048
+/* Looks at the barrier between two looks at the clock. */
+#define LOOKS 32
+#define YIELDS 2
+
 static void (*start)(void (*)(void *), void *, unsigned, unsigned);
-static void (*barrier)(void);
 static int (*thread_number)(void);
 static int (*thread_count)(void);
 
-/* GOMP_parallel, GOMP_barrier, omp_get_thread_num and omp_get_num_threads. */
-void jakiro_threads(void *parallel, void *wait, void *number, void *count) {
+/* GOMP_parallel, omp_get_thread_num and omp_get_num_threads. */
+void jakiro_threads(void *parallel, void *number, void *count) {
     start = (void (*)(void (*)(void *), void *, unsigned, unsigned))parallel;
-    barrier = (void (*)(void))wait;
     thread_number = (int (*)(void))number;
     thread_count = (int (*)(void))count;
 }
 
 typedef struct {
+    int arrived, round, sleeping;
+} Barrier;
+
+static __thread Barrier *joined;
+
+/* What waits have taught, shared by all threads. Lost updates do no harm. */
+static int64_t usual_wait = LEAST_SPIN / SPIN_FACTOR, cautious_waits, next_caution = FEWEST_CAUTIOUS;
+
+static int64_t get(int64_t *value) { return __atomic_load_n(value, __ATOMIC_RELAXED); }
+
+static void set(int64_t *value, int64_t to) { __atomic_store_n(value, to, __ATOMIC_RELAXED); }
+
+static int64_t now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * 1000000000ll + time.tv_nsec;
+}
+
+static inline void relax(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static int64_t spin_limit(void) {
+    const int64_t cautious = get(&cautious_waits);
+    if (cautious > 0) {
+        set(&cautious_waits, cautious - 1);
+        return CAUTIOUS_SPIN;
+    }
+    const int64_t limit = SPIN_FACTOR * get(&usual_wait);
+    return limit < LEAST_SPIN ? LEAST_SPIN : limit > MOST_SPIN ? MOST_SPIN : limit;
+}
+
+static void learn(int64_t waited, int slept) {
+    const int64_t usual = get(&usual_wait), late = LATE_FACTOR * usual;
+    if (waited > (late > LATE_AT_LEAST ? late : LATE_AT_LEAST)) {
+        const int64_t caution = get(&next_caution);
+        set(&cautious_waits, caution);
+        set(&next_caution, caution < MOST_CAUTIOUS ? 2 * caution : MOST_CAUTIOUS);
+    } else if (!slept) {
+        set(&usual_wait, usual + (waited - usual) / 64);
+        if (get(&cautious_waits) == 0 && get(&next_caution) > FEWEST_CAUTIOUS)
+            set(&next_caution, get(&next_caution) - 1);
+    }
+}
+
+static int finished(const Barrier *at, int round) { return __atomic_load_n(&at->round, __ATOMIC_ACQUIRE) != round; }
+
+/* Returns whether the thread slept. */
+static int wait_for(Barrier *at, int round, int64_t began) {
+    const int64_t limit = spin_limit();
+    do
+        for (int look = 0; look < LOOKS; look++) {
+            if (finished(at, round)) return 0;
+            relax();
+        }
+    while (now() - began < limit);
+    for (int yields = 0; yields < YIELDS; yields++) {
+        sched_yield();
+        if (finished(at, round)) return 0;
+    }
+    __atomic_add_fetch(&at->sleeping, 1, __ATOMIC_SEQ_CST);
+    while (!finished(at, round)) syscall(SYS_futex, &at->round, FUTEX_WAIT_PRIVATE, round, 0, 0, 0);
+    __atomic_sub_fetch(&at->sleeping, 1, __ATOMIC_SEQ_CST);
+    return 1;
+}
+
+void barrier(int num_threads) {
+    if (num_threads < 2) return;
+    Barrier *at = joined;
+    const int round = __atomic_load_n(&at->round, __ATOMIC_ACQUIRE);
+    if (__atomic_add_fetch(&at->arrived, 1, __ATOMIC_ACQ_REL) < num_threads) {
+        const int64_t began = now();
+        const int slept = wait_for(at, round, began);
+        learn(now() - began, slept);
+        return;
+    }
+    __atomic_store_n(&at->arrived, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&at->round, round + 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&at->sleeping, __ATOMIC_SEQ_CST))
+        syscall(SYS_futex, &at->round, FUTEX_WAKE_PRIVATE, INT_MAX, 0, 0, 0);
+}
+
+typedef struct {
     void (*work)(const void *, int, int);
     const void *context;
+    Barrier barrier;
 } Call;
 
-static void run_one(void *call) {
-    ((Call *)call)->work(((Call *)call)->context, thread_number(), thread_count());
+static void run_one(void *context) {
+    Call *call = context;
+    const int num_threads = thread_count();
+    joined = &call->barrier;
+    call->work(call->context, thread_number(), num_threads);
+    /* Here rather than where OpenMP joins its threads, which may spin for milliseconds */
+    barrier(num_threads);
 }
 
 void run_in_threads(void (*work)(const void *, int, int), const void *context, int64_t threads) {
-    Call call = {work, context};
+    Call call = {work, context, {0}};
     if (threads > 1) start(run_one, &call, (unsigned)threads, 0);
     else work(context, 0, 1);
-}
-
-void meet(int threads) {
-    if (threads > 1) barrier();
 }
