@@ -53,8 +53,6 @@ bench-recorded: $(VENV)/.requirements
 	mkdir -p assets/benchmark
 	cp runs/benchmark/bench.json assets/benchmark/bench.json
 
-# Nothing else computes meanwhile, so the threads of the model may spin
-recordings: export GOMP_SPINCOUNT = 1000000
 recordings: $(VENV)/.requirements
 	$(RUN) -m app.tools.record
 	$(RUN) -m app.tools.record_lesson
