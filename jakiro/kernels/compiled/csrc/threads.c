@@ -3,12 +3,11 @@
 
 #include <limits.h>
 #include <linux/futex.h>
-#include <sched.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
-/* Waiting has three stages: spin, yield, sleep. Spinning is quickest where every thread has a core of its own: a thread
+/* Waiting has two stages: spin, then sleep. Spinning is quickest where every thread has a core of its own: a thread
  * that sleeps takes some ten microseconds to wake. Where another program has taken a core, the thread that everybody
  * waits for may not run for milliseconds, and a spinning thread keeps it from the core that would be free.
  *
@@ -25,7 +24,6 @@
 #define MOST_CAUTIOUS 2048
 /* Looks at the barrier between two looks at the clock. */
 #define LOOKS 32
-#define YIELDS 2
 
 static void (*start)(void (*)(void *), void *, unsigned, unsigned);
 static int (*thread_number)(void);
@@ -99,10 +97,6 @@ static int wait_for(Barrier *at, int round, int64_t began) {
             relax();
         }
     while (now() - began < limit);
-    for (int yields = 0; yields < YIELDS; yields++) {
-        sched_yield();
-        if (finished(at, round)) return 0;
-    }
     __atomic_add_fetch(&at->sleeping, 1, __ATOMIC_SEQ_CST);
     while (!finished(at, round)) syscall(SYS_futex, &at->round, FUTEX_WAIT_PRIVATE, round, 0, 0, 0);
     __atomic_sub_fetch(&at->sleeping, 1, __ATOMIC_SEQ_CST);
