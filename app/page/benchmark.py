@@ -12,7 +12,8 @@ import gradio as gr
 from app.page import web
 from app.page.handlers import visitor_of
 from app.serving.benchmark_run import BenchmarkRun, Benchmarks
-from app.serving.runs import Visitor
+from app.serving.pace import Pace
+from app.serving.runs import Visitor, paces_of
 from app.serving.worker import ModelService, batches
 from app.words import benchmark as words
 from jakiro.bench.questions import load_questions
@@ -43,7 +44,7 @@ def script() -> str:
     return f"{values} Jakiro.benchmarkForm = {web.for_script(form)};\n{web.joined(SCRIPTS)}"
 
 
-def component(page: gr.Blocks, service: ModelService) -> Benchmarks:
+def component(page: gr.Blocks, service: ModelService, pace: Pace) -> Benchmarks:
     """The tab's place on the page, its endpoints, and what a closed tab ends; returns the benchmarks it runs."""
     benchmarks = Benchmarks()
 
@@ -72,7 +73,7 @@ def component(page: gr.Blocks, service: ModelService) -> Benchmarks:
     stop = gr.Button(words.BROWSER["bench_stop"], visible="hidden", elem_id="benchmark-stop")
 
     def benchmark(wanted, request: gr.Request):
-        yield from measure(service, benchmarks, visitor_of(request), wanted)
+        yield from measure(service, benchmarks, pace, visitor_of(request), wanted)
 
     def stop_benchmark(request: gr.Request):
         benchmarks.stop(visitor_of(request).session)
@@ -156,14 +157,16 @@ def _short(value) -> str:
     return "nothing" if value is None else ascii(value)[:40]
 
 
-def measure(service: ModelService, benchmarks: Benchmarks, visitor: Visitor, wanted) -> Iterator[dict]:
+def measure(service: ModelService, benchmarks: Benchmarks, pace: Pace, visitor: Visitor, wanted) -> Iterator[dict]:
     """Runs a benchmark: yields what the tab shows a few times a second, or {"error": sentence}."""
+    limits = service.limits
     try:
-        run = BenchmarkRun(service, *read_request(wanted, service.limits.max_new_tokens), group=visitor.address)
+        run = BenchmarkRun(service, *read_request(wanted, limits.max_new_tokens), group=visitor.address)
+        pace.admit(paces_of(visitor, limits))
+        benchmarks.start(visitor.session, run, limits.benchmarks_address)
     except ValueError as error:
         yield {"error": str(error)}
         return
-    benchmarks.start(visitor.session, run)
     try:
         for batch in batches(run.events, _UPDATE_SECONDS):
             values = [value for kind, _, value in batch if kind == "state"]

@@ -84,7 +84,7 @@ def build(
             elem_id="view",
         )
         lesson.component(service)
-        benchmarks = benchmark.component(page, service)
+        benchmarks = benchmark.component(page, service, runs.pace)
         settings = form.build(picker, words.FAST if numerics == "fast" else words.EXACT)
         history = gr.JSON(value=[], visible="hidden", label="History", elem_id="history")
 

@@ -75,7 +75,7 @@ class BenchmarkRun(Stoppable):
         self.settings, self.questions = settings, tuple(questions)
         self.runs: list[Run] = []
         self.prompts_done = 0
-        self._group = group
+        self.group = group
         self._groups: list[dict] = []
         self._environment: dict = {}
         self._benches: dict[float, Bench] = {}
@@ -83,6 +83,11 @@ class BenchmarkRun(Stoppable):
 
     def start(self) -> None:
         self._thread.start()
+
+    @property
+    def at_work(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._thread.ident is None or self._thread.is_alive()
 
     def results(self) -> str | None:
         """What was measured so far, as `python -m jakiro bench` writes it; None before the first prompt is done."""
@@ -123,7 +128,7 @@ class BenchmarkRun(Stoppable):
         while not self._halt.is_set():
             try:
                 return self._service.turns.take(
-                    self._halt, lambda sentence: self._say("waiting", waiting=sentence), self._group
+                    self._halt, lambda sentence: self._say("waiting", waiting=sentence), self.group
                 )
             except ValueError:
                 self._halt.wait(_BREATH_SECONDS)
@@ -165,9 +170,20 @@ class Benchmarks:
         self._most = most
         self._runs: dict[str, BenchmarkRun] = {}
 
-    def start(self, session: str, run: BenchmarkRun) -> None:
-        """Starts a run in place of the session's last one."""
+    def start(self, session: str, run: BenchmarkRun, most_of_group: int | None = None) -> None:
+        """Starts a run in place of the session's last one.
+
+        Args:
+            most_of_group: how many runs of the run's group may be at work.
+
+        Raises:
+            ValueError: so many are at work in other sessions.
+        """
         with self._lock:
+            others = [one for owner, one in self._runs.items() if owner != session and one.at_work]
+            count = sum(one.group == run.group for one in others)
+            if most_of_group is not None and count >= most_of_group:
+                raise ValueError(benchmark_words.TOO_MANY.format(count=count))
             before = self._runs.pop(session, None)
             self._runs[session] = run
             forgotten = [self._runs.pop(next(iter(self._runs))) for _ in range(len(self._runs) - self._most)]

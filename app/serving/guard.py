@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable
 
+from app.serving.pace import Pace
 from app.words import page as words
 
 MOST_NESTED = 32
@@ -30,7 +31,7 @@ API = {
     "queue", "cancel", "component_server", "startup-events", "theme.css",
 }  # fmt: skip
 _EMPTY_ERROR = re.compile(rb'"error": ?null')
-_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"?', re.DOTALL)
+_STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 
 
 class Guard:
@@ -40,11 +41,15 @@ class Guard:
         app: the page behind it.
         status: makes what `/status` says.
         max_body_bytes: the largest body that is read.
+        requests_per_minute: of one network address, those that carry a body.
         frame_ancestors: which pages may show this one in a frame, as a Content-Security-Policy writes them.
     """
 
-    def __init__(self, app, status: Callable[[], dict], max_body_bytes: int, frame_ancestors: str) -> None:
+    def __init__(
+        self, app, status: Callable[[], dict], max_body_bytes: int, requests_per_minute: int, frame_ancestors: str
+    ) -> None:
         self._app, self._status, self._max_body_bytes = app, status, max_body_bytes
+        self._pace, self._requests_per_minute = Pace(), requests_per_minute
         self._headers = [(name.encode(), value.encode()) for name, value in headers(frame_ancestors).items()]
 
     async def __call__(self, scope, receive, send) -> None:
@@ -60,11 +65,18 @@ class Guard:
             await answer.say(404, {"detail": words.NOT_SERVED})
             return
         if scope["method"] in ("POST", "PUT", "PATCH"):
+            try:
+                address = (scope.get("client") or ("",))[0]
+                self._pace.admit({address: self._requests_per_minute}, words.TOO_MANY_REQUESTS)
+            except ValueError as error:
+                await answer.say(429, {"error": str(error), "detail": str(error)})
+                return
             body = await self._body(receive)
             if body is None:
                 await answer.say(413, {"detail": words.REQUEST_TOO_LARGE.format(limit=self._max_body_bytes // 1024)})
                 return
-            if too_deep(body) or has_half_characters(body):
+            text = text_of(body)
+            if text is None or too_deep(text) or has_half_characters(text):
                 await answer.say(400, {"detail": words.REQUEST_NOT_READ})
                 return
             receive = _again(body, receive)
@@ -166,24 +178,32 @@ def is_served(path: str) -> bool:
     return path in PAGES or path.removesuffix("/") in PAGES or path.startswith(FOLDERS)
 
 
-def too_deep(body: bytes) -> bool:
+def text_of(body: bytes) -> str | None:
+    """A body of JSON as the server will decode it (UTF-8, 16 or 32); None where it is no text."""
+    try:
+        return body.decode(json.detect_encoding(body), "surrogatepass")
+    except UnicodeDecodeError:
+        return None
+
+
+def too_deep(text: str) -> bool:
     """Whether JSON is nested deeper than anything this page sends; strings do not count."""
-    if body.count(b"[") + body.count(b"{") <= MOST_NESTED:
+    if text.count("[") + text.count("{") <= MOST_NESTED:
         return False
     depth = 0
-    for bracket in re.findall(rb"[\[\]{}]", _STRINGS.sub(b"", body)):
-        depth += 1 if bracket in b"[{" else -1
+    for bracket in re.findall(r"[\[\]{}]", _STRINGS.sub("", text)):
+        depth += 1 if bracket in "[{" else -1
         if depth > MOST_NESTED:
             return True
     return False
 
 
-def has_half_characters(body: bytes) -> bool:
+def has_half_characters(text: str) -> bool:
     """Whether JSON holds half of a surrogate pair, which could not be sent back to anybody."""
-    if b"\\ud" not in body.lower():
-        return False
     try:
-        json.dumps(json.loads(body), ensure_ascii=False).encode()
+        text.encode()
+        if "\\ud" in text.lower():
+            json.dumps(json.loads(text), ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return True
     except ValueError:

@@ -23,11 +23,12 @@ class Pace:
         self._lock = threading.Lock()
         self._starts: dict[object, deque[float]] = {}
 
-    def admit(self, limits: dict[object, int]) -> None:
+    def admit(self, limits: dict[object, int], refusal: str = words.TOO_FAST) -> None:
         """Counts one answer for every key, or for none of them.
 
         Args:
             limits: by key, how many answers a minute it has.
+            refusal: the sentence for who has used them; may name {answers} and {seconds}.
 
         Raises:
             ValueError: a key has used its minute; the sentence says when the next answer is free.
@@ -40,7 +41,7 @@ class Pace:
                 if len(starts) >= limit:
                     seconds = max(1, math.ceil(starts[len(starts) - limit] + MINUTE - now))
                     answers = words.ONE_ANSWER if limit == 1 else words.MANY_ANSWERS.format(count=limit)
-                    raise ValueError(words.TOO_FAST.format(answers=answers, seconds=seconds))
+                    raise ValueError(refusal.format(answers=answers, seconds=seconds))
             for key in limits:
                 self._starts.setdefault(key, deque()).append(now)
 

@@ -29,6 +29,14 @@ class Visitor:
     address: str = ""
 
 
+def paces_of(visitor: Visitor, limits: Limits) -> dict[object, int]:
+    """How many answers a minute a visitor may start; the address counts too, since programs can choose sessions."""
+    return {
+        ("visitor", visitor.session): limits.answers_per_minute,
+        ("address", visitor.address): limits.answers_per_minute_address,
+    }
+
+
 class Runs:
     """Runs by id, with the visitor each belongs to.
 
@@ -38,7 +46,7 @@ class Runs:
 
     def __init__(self, limits: Limits, now: Callable[[], float] = time.monotonic) -> None:
         self._limits, self._now = limits, now
-        self._pace = Pace(now)
+        self.pace = Pace(now)
         self._lock = threading.Lock()
         # Held from admitting an answer until it is counted, so that two requests at once are two
         self.entrance = threading.Lock()
@@ -58,11 +66,7 @@ class Runs:
         excess = len(unfinished) - limits.answers_at_once + 1
         if excess > 0 and not replace:
             raise ValueError(words.TOO_MANY_AT_ONCE.format(limit=limits.answers_at_once))
-        by_key = {
-            ("visitor", visitor.session): limits.answers_per_minute,
-            ("address", visitor.address): limits.answers_per_minute_address,
-        }
-        self._pace.admit(by_key)
+        self.pace.admit(paces_of(visitor, limits))
         for run in unfinished[: max(0, excess)]:
             run.stop()
 
@@ -117,12 +121,6 @@ class Runs:
         with self._lock:
             found = self._runs.get(run_id)
         return found and found[1]
-
-    @property
-    def kept_bytes(self) -> int:
-        """About how much memory the traces of finished and running answers hold."""
-        with self._lock:
-            return sum(trace_bytes(run) for _, run, _ in self._runs.values())
 
     def __len__(self) -> int:
         return len(self._runs)

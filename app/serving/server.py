@@ -31,6 +31,7 @@ def launch_options(service: ModelService) -> dict:
         Guard,
         status=lambda: status_of(service),
         max_body_bytes=limits.max_request_kilobytes * 1024,
+        requests_per_minute=limits.requests_per_minute_address,
         frame_ancestors=frame_ancestors(),
     )
     return {

@@ -24,7 +24,7 @@ class Turns:
         device: what answers run on, with so many places; asked anew each time.
         refusal: a sentence when nothing can run any more, else None.
         ready: whether answers can run.
-        queue_length: how many may wait.
+        queue_length: how many may wait. queue_length_group: the same for one group.
     """
 
     def __init__(
@@ -33,8 +33,10 @@ class Turns:
         refusal: Callable[[], str | None],
         ready: Callable[[], bool],
         queue_length: int,
+        queue_length_group: int | None = None,
     ) -> None:
         self._device, self._refusal, self._ready, self._queue_length = device, refusal, ready, queue_length
+        self._queue_length_group = queue_length if queue_length_group is None else queue_length_group
         self._changed = threading.Condition()
         self._waiting: list[Turn] = []
         self._running: list[Turn] = []
@@ -50,12 +52,15 @@ class Turns:
             group: the address or user name whose places are counted together.
 
         Raises:
-            ValueError: the queue is full.
+            ValueError: the queue is full, or as much of it as one group may have.
         """
         with self._changed:
             free = max(0, self._places() - len(self._running)) if self._ready() else 0
             if len(self._waiting) >= self._queue_length + free:
                 raise ValueError(words.QUEUE_FULL)
+            own = sum(turn.group == group for turn in self._waiting)
+            if own >= self._queue_length_group + free:
+                raise ValueError(words.QUEUE_FULL_ADDRESS.format(count=own))
             turn = Turn(self, halt, told, group, self._next_round(group))
             self._waiting.append(turn)
             return turn

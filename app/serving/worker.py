@@ -34,6 +34,7 @@ class ModelService:
             lambda: self.refusal,
             lambda: self.ready and self.stage is None,
             self.limits.queue_length,
+            self.limits.queue_length_address,
         )
         self.start_id = uuid.uuid4().hex
         self.ready, self.closing = False, False
@@ -97,9 +98,6 @@ class ModelService:
     def refusal(self) -> str | None:
         """Why no answer can be given any more, as a sentence; None while it can."""
         return words.SERVER_ENDING if self.closing else self.failure if self.stage is None else None
-
-    def wait_until_settled(self, seconds: float) -> bool:
-        return self.turns.wait_for(lambda: self.settled, seconds)
 
     def chip(self) -> dict:
         """What the status chip says: its state and its words."""

@@ -48,6 +48,10 @@ EMPTY_QUESTION = "Type a question first."
 QUESTION_NOT_TEXT = "The question must be text."
 SYSTEM_PROMPT_NOT_TEXT = "The system prompt must be text."
 HISTORY_NOT_MESSAGES = "The history must be a list of messages with a role and a text."
+QUEUE_FULL_ADDRESS = (
+    "{count} questions from your network address are waiting already. Try again in a minute; recordings still play."
+)
+TOO_MANY_REQUESTS = "Too many requests from your network address; the next one is free in {seconds} s."
 QUEUE_FULL = "The queue is full. Try again in a minute; recordings still play."
 OUT_OF_MEMORY = "The device ran out of memory. Shorter prompts still work."
 OUT_OF_MEMORY_AT = "The device ran out of memory at {tokens:,} tokens. Shorter prompts still work."

@@ -29,7 +29,7 @@ class Another(FakeGenerator):
 def service_of(generator) -> ModelService:
     service = ModelService(LocalDevice(lambda: generator))
     service.start()
-    assert service.wait_until_settled(5)
+    assert service.turns.wait_for(lambda: service.settled, 5)
     return service
 
 
@@ -150,7 +150,7 @@ def test_after_a_failed_start_another_pair_can_be_loaded():
 
     service = ModelService(LocalDevice(fail))
     service.start()
-    assert service.wait_until_settled(5) and service.chip()["state"] == "failed"
+    assert service.turns.wait_for(lambda: service.settled, 5) and service.chip()["state"] == "failed"
     assert service.swap(Another, "another")
     wait_for(lambda: service.stage is None)
     assert service.chip()["text"].startswith("Another-1B")

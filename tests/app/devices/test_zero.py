@@ -211,7 +211,7 @@ def test_a_gpu_is_asked_for_in_the_visitors_name(zero):
     device, spaces = zero
     service = ModelService(device)
     service.start()
-    assert service.wait_until_settled(30)
+    assert service.turns.wait_for(lambda: service.settled, 30)
     visitor = LocalContext.request.set("this visitor")
     try:
         run = Run(service, asking(("jakiro",), length=4))

@@ -11,6 +11,7 @@ from app.devices.local import LocalDevice
 from app.page import benchmark, lesson
 from app.serving.benchmark_run import BenchmarkRun, Benchmarks
 from app.serving.limits import Limits
+from app.serving.pace import Pace
 from app.serving.runs import Visitor
 from app.serving.worker import ModelService
 from app.words import benchmark as benchmark_words
@@ -25,10 +26,10 @@ from tests.support import tiny_generator
 VISITOR = Visitor("tab", "127.0.0.1")
 
 
-def ready(generator) -> ModelService:
-    service = ModelService(LocalDevice(lambda: generator))
+def ready(generator, **limits) -> ModelService:
+    service = ModelService(LocalDevice(lambda: generator), Limits(**limits))
     service.start()
-    assert service.wait_until_settled(5)
+    assert service.turns.wait_for(lambda: service.settled, 5)
     return service
 
 
@@ -61,7 +62,7 @@ def numbers(groups: list[dict]) -> str:
 )
 def test_a_request_that_makes_no_sense_is_refused_with_a_sentence(wanted, sentence):
     service, benchmarks = ready(FakeGenerator()), Benchmarks()
-    updates = list(benchmark.measure(service, benchmarks, VISITOR, wanted))
+    updates = list(benchmark.measure(service, benchmarks, Pace(), VISITOR, wanted))
     assert len(updates) == 1 and sentence in updates[0]["error"]
     assert sentence in benchmark.estimate(service, benchmarks, wanted)
 
@@ -69,7 +70,7 @@ def test_a_request_that_makes_no_sense_is_refused_with_a_sentence(wanted, senten
 def test_every_prompt_is_measured_and_the_groups_are_the_reports():
     benchmarks = Benchmarks()
     wanted = {"count": 3, "temperatures": [1, 0], "methods": ["context", "jakiro"]}
-    last = list(benchmark.measure(ready(FakeGenerator()), benchmarks, VISITOR, wanted))[-1]
+    last = list(benchmark.measure(ready(FakeGenerator()), benchmarks, Pace(), VISITOR, wanted))[-1]
     assert (last["state"], last["done"], last["total"]) == ("finished", 3, 3)
     saved = json.loads(benchmark.results(benchmarks, last["run"]))
     assert saved["schema_version"] == 1 and len(saved["runs"]) == 3 * 2 * 3
@@ -85,7 +86,7 @@ def summed_up_again(saved: dict) -> list[dict]:
 
 def test_lanes_take_turns_in_going_first_although_each_prompt_has_its_own_turn():
     benchmarks = Benchmarks()
-    list(benchmark.measure(ready(FakeGenerator()), benchmarks, VISITOR, {"count": 3}))
+    list(benchmark.measure(ready(FakeGenerator()), benchmarks, Pace(), VISITOR, {"count": 3}))
     (run,) = benchmarks._kept()
     assert [one.lane.method for one in run.runs[::2]] == ["autoregressive", "jakiro", "autoregressive"]
 
@@ -94,7 +95,7 @@ def test_a_stop_ends_the_answer_it_is_in_and_keeps_finished_prompts():
     generator = FakeGenerator(pace=0.1)
     service, benchmarks = ready(generator), Benchmarks()
     values = []
-    for value in benchmark.measure(service, benchmarks, VISITOR, {"count": 8}):
+    for value in benchmark.measure(service, benchmarks, Pace(), VISITOR, {"count": 8}):
         values.append(value)
         if value["done"] == 1 and value["state"] == "running":
             benchmarks.stop(VISITOR.session)
@@ -107,7 +108,7 @@ def test_a_stop_ends_the_answer_it_is_in_and_keeps_finished_prompts():
 
 def test_a_server_that_ends_tells_those_who_watch_a_benchmark():
     service, benchmarks = ready(FakeGenerator(pace=0.1)), Benchmarks()
-    updates = benchmark.measure(service, benchmarks, VISITOR, {"count": 8})
+    updates = benchmark.measure(service, benchmarks, Pace(), VISITOR, {"count": 8})
     next(updates)
     benchmarks.stop_all(words.SERVER_ENDING)
     last = list(updates)[-1]
@@ -117,12 +118,37 @@ def test_a_server_that_ends_tells_those_who_watch_a_benchmark():
 def test_a_closed_tab_ends_its_benchmark():
     generator = FakeGenerator(pace=0.1)
     service, benchmarks = ready(generator), Benchmarks()
-    updates = benchmark.measure(service, benchmarks, VISITOR, {"count": 8})
+    updates = benchmark.measure(service, benchmarks, Pace(), VISITOR, {"count": 8})
     first = next(updates)
     benchmarks.drop(VISITOR.session)
     assert list(updates)[-1]["state"] == "stopped"
     assert generator.active == 0
     assert benchmarks.results(first["run"]) is None
+
+
+def test_a_benchmark_counts_as_an_answer_and_a_chosen_session_does_not_escape_the_address_s_limits():
+    service = ready(FakeGenerator(pace=0.1), answers_per_minute=3, answers_per_minute_address=5, benchmarks_address=2)
+    benchmarks, seconds = Benchmarks(), [0.0]
+    pace = Pace(lambda: seconds[0])
+
+    def asked(session, address="10.0.0.1"):
+        updates = benchmark.measure(service, benchmarks, pace, Visitor(session, address), {"count": 8})
+        started.append(updates)
+        return next(updates)
+
+    started = []
+    try:
+        assert [asked("a")["state"], asked("b")["state"]] == ["running", "waiting"]
+        refusal = benchmark_words.TOO_MANY.format(count=2)
+        assert asked("c") == asked("d") == {"error": refusal}
+        assert asked("e", "10.0.0.2")["state"] == "waiting"
+        assert asked("a")["state"] in ("running", "waiting"), "a new one takes the place of the session's own"
+        assert asked("f")["error"].startswith("That was 5 answers in a minute")
+        assert asked("e", "10.0.0.2")["state"] and asked("e", "10.0.0.2")["state"]
+        assert asked("e", "10.0.0.2")["error"].startswith("That was 3 answers in a minute")
+    finally:
+        for updates in started:
+            updates.close()
 
 
 def test_an_answer_comes_between_two_prompts():
@@ -138,7 +164,7 @@ def test_an_answer_comes_between_two_prompts():
 
 
 def test_a_model_without_a_head_says_what_it_cannot_do():
-    last = list(benchmark.measure(ready(tiny_generator(None)), Benchmarks(), VISITOR, {"count": 1}))[-1]
+    last = list(benchmark.measure(ready(tiny_generator(None)), Benchmarks(), Pace(), VISITOR, {"count": 1}))[-1]
     assert last["state"] == "stopped"
     assert "No draft head fits this model" in last["error"]
 
@@ -152,7 +178,7 @@ def test_a_model_loaded_meanwhile_ends_the_benchmark_with_a_sentence():
             return super().status | {"target": self.target}
 
     generator, values = Changing(), []
-    for value in benchmark.measure(ready(generator), Benchmarks(), VISITOR, {"count": 96}):
+    for value in benchmark.measure(ready(generator), Benchmarks(), Pace(), VISITOR, {"count": 96}):
         values.append(value)
         generator.target = "Second"
     assert values[-1]["error"] == benchmark_words.MODEL_CHANGED
@@ -169,7 +195,7 @@ def test_the_estimate_comes_from_measured_passes_and_then_from_the_last_run():
     assert benchmark.estimate(service, benchmarks, wanted) == (
         f"At most about 3 minutes on this device. {benchmark_words.FROM_PROFILE}"
     )
-    list(benchmark.measure(service, benchmarks, VISITOR, {"count": 1}))
+    list(benchmark.measure(service, benchmarks, Pace(), VISITOR, {"count": 1}))
     assert benchmark_words.FROM_LAST_RUN in benchmark.estimate(service, benchmarks, wanted)
     assert benchmark.estimate(ready(FakeGenerator()), Benchmarks(), {}) == benchmark_words.ESTIMATE_LATER
 
@@ -218,7 +244,7 @@ def recorded(tmp_path_factory):
     """A results file in the place of the shipped one, so that no test depends on what was measured."""
     benchmarks = Benchmarks()
     wanted = {"count": 16, "temperatures": [0, 1]}
-    last = list(benchmark.measure(ready(FakeGenerator()), benchmarks, VISITOR, wanted))[-1]
+    last = list(benchmark.measure(ready(FakeGenerator()), benchmarks, Pace(), VISITOR, wanted))[-1]
     path = tmp_path_factory.mktemp("results") / "bench.json"
     path.write_text(benchmark.results(benchmarks, last["run"]), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:

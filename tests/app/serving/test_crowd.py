@@ -16,6 +16,7 @@ import pytest
 from app.devices.local import LocalDevice
 from app.page import build as app_page
 from app.serving.limits import Limits
+from app.serving.runs import trace_bytes
 from app.tools.load import Stream, ask, crowd
 from app.words import page as words
 from tests.app.fake import FakeGenerator, default_answer
@@ -77,7 +78,7 @@ def test_memory_stays_flat_over_two_hundred_answers(echo):
     answers = crowd(address, clients=10, requests=200, max_new_tokens=16)
     gc.collect()
     assert sum(answer.update is not None for _, answer in answers) == 200
-    assert blocks.runs.kept_bytes <= 2**20
+    assert sum(trace_bytes(run) for _, run, _ in blocks.runs._runs.values()) <= 2**20
     assert len(blocks.app.state_holder.session_data) <= 20
     # The queue forgets an answer a moment after its last message has gone out
     for kept in (blocks.app.iterators, blocks._queue.event_ids_to_events, blocks.pending_diff_streams):

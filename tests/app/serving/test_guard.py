@@ -91,10 +91,38 @@ def test_a_space_may_frame_the_page_and_others_when_they_are_named(monkeypatch):
 
 
 def test_deep_json_is_told_from_brackets_in_texts():
-    assert too_deep(b"[" * 40)
-    assert too_deep(b'{"a":' * 40)
-    assert not too_deep(json.dumps({"data": ["[" * 500, '"{' * 500]}).encode())
-    assert not too_deep(json.dumps({"data": [[]] * 200}).encode())
+    assert too_deep("[" * 40)
+    assert too_deep('{"a":' * 40)
+    assert not too_deep(json.dumps({"data": ["[" * 500, '"{' * 500]}))
+    assert not too_deep(json.dumps({"data": [[]] * 200}))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-32-be"])
+def test_requests_are_checked_in_the_encoding_in_which_the_server_reads_them(guarded, encoding):
+    for data in ("[" * 40 + "]" * 40, '["\\ud800"]'):
+        body = f'{{"data": {data}, "session_hash": "x"}}'.encode(encoding)
+        status, _, text = fetch(guarded, "/gradio_api/call/generate", body, **{"Content-Type": "application/json"})
+        assert (status, json.loads(text)["detail"]) == (400, words.REQUEST_NOT_READ)
+
+
+def test_a_body_that_is_no_text_is_refused(guarded):
+    status, _, text = fetch(guarded, "/gradio_api/call/generate", b"\xff\xfe[\x00\x00\xd8")
+    assert (status, json.loads(text)["detail"]) == (400, words.REQUEST_NOT_READ)
+
+
+def test_requests_of_all_kinds_are_counted_by_address():
+    blocks = app_page.build(LocalDevice(FakeGenerator), Limits(requests_per_minute_address=60))
+    address = app_page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
+    try:
+        body = json.dumps({"data": [], "session_hash": "chosen by the client"}).encode()
+        paths = ("/gradio_api/component_server", "/gradio_api/call/trace", "/gradio_api/queue/join")
+        found = [fetch(address, path, body, **{"Content-Type": "application/json"}) for path in 21 * paths]
+        assert 429 not in [status for status, _, _ in found[:60]]
+        for status, _, text in found[60:]:
+            assert status == 429 and re.fullmatch(r"Too many requests .* is free in \d+ s\.", json.loads(text)["error"])
+        assert fetch(address, "/status")[0] == 200
+    finally:
+        blocks.close()
 
 
 @pytest.mark.parametrize(

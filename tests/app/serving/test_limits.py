@@ -30,7 +30,7 @@ def asking(text="Why?", length=8, methods=("jakiro",)) -> Asking:
 def ready_service(generator, **limits) -> ModelService:
     service = ModelService(LocalDevice(lambda: generator), Limits(**limits))
     service.start()
-    assert service.wait_until_settled(5)
+    assert service.turns.wait_for(lambda: service.settled, 5)
     return service
 
 
@@ -39,6 +39,10 @@ def finished(service, text="Why?", **options) -> Run:
     run.start()
     assert run.finished.wait(10)
     return run
+
+
+def kept_bytes(runs) -> int:
+    return sum(trace_bytes(run) for _, run, _ in runs._runs.values())
 
 
 def last_event(run):
@@ -113,6 +117,19 @@ class Places:
 def turns_with(places=1, length=64) -> Turns:
     device = Places(places)
     return Turns(lambda: device, lambda: None, lambda: True, length)
+
+
+def test_one_address_cannot_take_the_whole_queue():
+    service = ready_service(FakeGenerator(), queue_length=64, queue_length_address=48)
+    taken = [service.turns.take(threading.Event(), lambda _: None, "greedy") for _ in range(49)]
+    with pytest.raises(ValueError, match=r"^49 questions from your network address are waiting already\."):
+        service.turns.take(threading.Event(), lambda _: None, "greedy")
+    others = [service.turns.take(threading.Event(), lambda _: None, f"other {number}") for number in range(16)]
+    with pytest.raises(ValueError) as refusal:
+        service.turns.take(threading.Event(), lambda _: None, "late")
+    assert str(refusal.value) == words.QUEUE_FULL
+    for turn in (*taken, *others):
+        turn.leave()
 
 
 def test_everybodys_first_answer_comes_before_anybodys_second():
@@ -207,7 +224,7 @@ def test_finished_answers_are_forgotten_by_size_and_age_but_running_ones_stay():
         kept.append(finished(service, length=16))
         runs.add(Visitor("tab"), kept[-1])
     assert 1 < len(runs) < 40
-    assert runs.kept_bytes <= 2**20
+    assert kept_bytes(runs) <= 2**20
     with pytest.raises(ValueError, match="no longer kept"):
         runs.traces(kept[0].id)
     assert runs.traces(kept[-1].id)["jakiro"].text

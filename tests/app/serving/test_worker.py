@@ -20,7 +20,7 @@ from tests.app.fake import FakeGenerator
 def ready_service(generator) -> ModelService:
     service = ModelService(LocalDevice(lambda: generator))
     service.start()
-    assert service.wait_until_settled(5)
+    assert service.turns.wait_for(lambda: service.settled, 5)
     return service
 
 
@@ -152,7 +152,7 @@ def test_a_model_that_cannot_be_loaded_is_an_error_in_words():
 
     service = ModelService(LocalDevice(load))
     service.start()
-    assert service.wait_until_settled(5)
+    assert service.turns.wait_for(lambda: service.settled, 5)
     assert service.chip()["state"] == "failed"
     run = Run(service, asking())
     run.start()
