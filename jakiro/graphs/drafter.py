@@ -160,7 +160,7 @@ class StaticHeadSession(DraftSession):
 
     def __init__(self, drafter: StaticHeadDrafter, sampling: SamplingParams, ids: Tensor, features: Tensor) -> None:
         self.drafter, self.cache, self._greedy = drafter, drafter.cache, sampling.greedy
-        self.cache.cut(0)
+        self.cache.crop(0)
         self._prompt: tuple[Tensor, Tensor] | None = (ids[:-1], features[:-1])
         self._count = 0
         self._take(ids[-1:], features[-1:])
@@ -170,7 +170,7 @@ class StaticHeadSession(DraftSession):
 
     def rewind(self, length: int) -> None:
         self._count = 0
-        self.cache.cut(length - 1)
+        self.cache.crop(length - 1)
 
     @torch.inference_mode()
     def _take(self, committed_ids: Tensor, features: Tensor) -> None:
@@ -193,7 +193,7 @@ class StaticHeadSession(DraftSession):
         drafter.count.fill_(self._count)
         key = (limits.tree, self._greedy, limits.chain is not None, limits.sizes)
         drafter.growing(*key, columns)()
-        self.cache.cut(self.cache.length + self._count)
+        self.cache.crop(self.cache.length + self._count)
         self._count = 0
         nodes, max_depth, (levels, sizes) = drafter.shapes[key]
         around = drafter.around

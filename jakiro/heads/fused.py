@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from jakiro.heads.layers import HeadCache, HeadLayer, joined
 from jakiro.kernels.quantized import balanced
-from jakiro.kernels.rotary import AngleTable, turn
+from jakiro.kernels.rotary import AngleTable, apply_rotary
 
 Packing = Callable[[Tensor, Tensor | None], nn.Module]
 
@@ -83,7 +83,7 @@ class LeanHeadLayer(nn.Module):
         # No row stands behind the cache's end; without a cache positions are looked at, which drafting never does
         last = int(positions.max()) if cache is None else cache.length + positions.shape[1]
         cos, sin = (part[..., None, :] for part in self._angles.at(positions, last))
-        turned = turn(joint[..., : self.num_heads + self.num_kv_heads, :], cos, sin).transpose(1, 2)
+        turned = apply_rotary(joint[..., : self.num_heads + self.num_kv_heads, :], cos, sin).transpose(1, 2)
         queries, keys = turned.split([self.num_heads, self.num_kv_heads], dim=1)
         values = joint[..., self.num_heads + self.num_kv_heads :, :].transpose(1, 2)
         if cache is not None:

@@ -37,7 +37,7 @@ class HeadOutput(NamedTuple):
 class HeadCache:
     """Keys and values of the head's one attention layer, for one sequence, allocated once.
 
-    Rows 0 … length − 1 belong to committed positions; rows behind them are drafted and dropped by `cut`.
+    Rows 0 … length − 1 belong to committed positions; rows behind them are drafted and dropped by `crop`.
     """
 
     def __init__(self, config: DraftConfig, capacity: int, device: torch.device, dtype: torch.dtype) -> None:
@@ -79,7 +79,7 @@ class HeadCache:
         among = torch.ones((rows, rows), dtype=torch.bool, device=self.keys.device)
         return self.visible(among.tril())[None, None]
 
-    def cut(self, length: int) -> None:
+    def crop(self, length: int) -> None:
         """Drops the rows behind `length`."""
         self.length = length
 

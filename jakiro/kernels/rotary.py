@@ -11,12 +11,12 @@ def changes_with_length(rotary: nn.Module) -> bool:
 
 
 def signed(sin: Tensor) -> Tensor:
-    """sin with the first half of its last dimension negated, as `turn` takes it."""
+    """sin with the first half of its last dimension negated, as `apply_rotary` takes it."""
     first, second = sin.chunk(2, dim=-1)
     return torch.cat([-first, second], dim=-1)
 
 
-def turn(rows: Tensor, cos: Tensor, signed_sin: Tensor) -> Tensor:
+def apply_rotary(rows: Tensor, cos: Tensor, signed_sin: Tensor) -> Tensor:
     """x·cos + rotate_half(x)·sin over the last dimension; rotating half is rolling by half once the sign is in sin."""
     return torch.addcmul(rows * cos, rows.roll(rows.shape[-1] // 2, -1), signed_sin)
 

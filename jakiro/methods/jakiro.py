@@ -94,7 +94,7 @@ class HeadSession(DraftSession):
 
     def rewind(self, length: int) -> None:
         self._pending = []
-        self.cache.cut(length - 1)
+        self.cache.crop(length - 1)
 
     @torch.inference_mode()
     def catch_up(self) -> None:
@@ -132,7 +132,7 @@ class HeadSession(DraftSession):
             partial(expert_evidence, self.head),
         )
         proposal = grower.grow()
-        self.cache.cut(committed)
+        self.cache.crop(committed)
         return proposal
 
     def _reserve(self, rows: int) -> None:

@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from jakiro.kernels.attention import attend_exactly, exact_bias
 from jakiro.kernels.linear import packed_linear
-from jakiro.kernels.rotary import AngleTable, changes_with_length, signed, turn
+from jakiro.kernels.rotary import AngleTable, apply_rotary, changes_with_length, signed
 from jakiro.target.cache import PassCache, RowCache
 from jakiro.target.compiled import NativeDecoder
 from jakiro.target.features import scaled
@@ -176,7 +176,7 @@ class LeanDecoder:
         """(rows, query, key and value widths together) → (rows, heads · head_dim)."""
         count = joint.shape[0]
         joint = joint.view(count, -1, self.head_dim)
-        turned = turn(joint[:, : self.num_heads + self.num_kv_heads], cos, sin)
+        turned = apply_rotary(joint[:, : self.num_heads + self.num_kv_heads], cos, sin)
         queries, keys = turned[:, : self.num_heads].transpose(0, 1), turned[:, self.num_heads :].transpose(0, 1)
         values = joint[:, self.num_heads + self.num_kv_heads :].transpose(0, 1)
         keys, values = rows.update(keys[None], values[None])
