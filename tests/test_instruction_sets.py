@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from jakiro.kernels.compiled import library as building
+from jakiro.kernels.compiled import building
 from jakiro.kernels.compiled.library import library, why_not
 from jakiro.system import processor_features
 from tests.support import DEVICE
@@ -82,8 +82,8 @@ def test_exact_is_exact_with(name, compiled, pytestconfig):
         "JAKIRO_NATIVE": "1" if compiled else "0",
     }
     if compiled:
-        compiler = [*next(building._compilers()), f"-march={instructions.march}"]
-        building._built(compiler)
+        compiler = [*next(building.compilers()), f"-march={instructions.march}"]
+        building.built(compiler)
         environment["CC"] = " ".join(compiler)
     found = {path.name: path for path in (pytestconfig.rootpath / "tests").rglob("test_*.py")}
     tests = [f"{found[file]}{rest}" for file, rest in (re.fullmatch(r"(\w+\.py)(.*)", each).groups() for each in TESTS)]

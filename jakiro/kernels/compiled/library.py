@@ -1,29 +1,22 @@
-"""Builds the C files of `csrc/` for this processor and loads it.
+"""Loads the C functions of `csrc/`, which `building.py` builds, and says how they are called.
 
-The system's C compiler makes it once, in a second or two, into the user's cache. Where there is none, or anything about
-it does not work, passes run on torch's own kernels, half as fast; `why_not` says why. JAKIRO_NATIVE=0 asks for that.
+The system's C compiler makes them once, in a second or two. Where there is none, or anything about it does not work,
+passes run on torch's own kernels, half as fast; `why_not` says why. JAKIRO_NATIVE=0 asks for that.
 """
 
 import ctypes
 import functools
-import hashlib
 import os
 import platform
-import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
-from jakiro.system import atomic_file, cache_folder, processor_features, processor_name, usable_threads
+from jakiro.kernels.compiled.building import built, compilers
+from jakiro.system import usable_threads
 
-_FOLDER = Path(__file__).parent / "csrc"
-_COMPILERS = ("cc", "gcc", "clang")
-# Where products and sums are fused is written in the source, see `fused` in vectors.h
-_FLAGS = ("-O3", "-std=gnu11", "-fno-math-errno", "-ffp-contract=off", "-shared", "-fPIC")
 _OPENMP = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
-_TIMEOUT_SECONDS = 120
 
 _Pointer, _Long = ctypes.c_void_p, ctypes.c_int64
 
@@ -130,48 +123,17 @@ def _found() -> tuple[ctypes.CDLL | None, str | None]:
         return None, "JAKIRO_NATIVE is 0"
     if platform.system() != "Linux":
         return None, f"only Linux is supported, this is {platform.system()}"
-    compilers = list(_compilers())
-    if not compilers:
+    found = list(compilers())
+    if not found:
         return None, "no C compiler was found; install gcc, or name one in CC"
     failure = ""
-    for compiler in compilers:
+    for compiler in found:
         try:
-            return _loaded(_built(compiler)), None
+            return _loaded(built(compiler)), None
         except (OSError, AttributeError, subprocess.SubprocessError) as error:
             detail = getattr(error, "stderr", None) or str(error)
             failure = f"{' '.join(compiler)} did not build it ({' '.join(detail.split())[:200]})"
     return None, failure
-
-
-def _compilers() -> Iterator[list[str]]:
-    """Each compiler's path, followed by further words of CC: "gcc -march=x86-64-v3" builds for lesser processors."""
-    for words in (os.environ.get("CC", "").split(), *([name] for name in _COMPILERS)):
-        path = shutil.which(words[0]) if words else None
-        if path is not None:
-            yield [path, *words[1:]]
-
-
-def _built(compiler: list[str]) -> Path:
-    """The shared library for this source, compiler and processor, built unless the cache holds it."""
-    native = "-march=native" if platform.machine() in {"x86_64", "AMD64"} else "-mcpu=native"
-    command = [compiler[0], *_FLAGS, native, *compiler[1:]]
-    version = subprocess.run(
-        [compiler[0], "--version"], capture_output=True, text=True, timeout=_TIMEOUT_SECONDS
-    ).stdout
-    files = sorted([*_FOLDER.glob("*.c"), *_FOLDER.glob("*.h")])
-    processor = (processor_name(), processor_features())
-    described = "\0".join([*(file.read_text(encoding="utf-8") for file in files), *command, version, *processor])
-    path = cache_folder() / "native" / f"{hashlib.sha256(described.encode()).hexdigest()[:16]}.so"
-    if not path.is_file():
-        with atomic_file(path) as unfinished:
-            subprocess.run(
-                [*command, "-o", str(unfinished), *(str(file) for file in files if file.suffix == ".c")],
-                check=True,
-                capture_output=True,
-                text=True,
-                timeout=_TIMEOUT_SECONDS,
-            )
-    return path
 
 
 def _loaded(path: Path) -> ctypes.CDLL:

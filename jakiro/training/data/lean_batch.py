@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from jakiro.kernels.linear import packed_linear
-from jakiro.kernels.rotary import turn
+from jakiro.kernels.rotary import apply_rotary
 from jakiro.target.cache import RowCache
 from jakiro.target.llama import LeanDecoder
 
@@ -68,7 +68,7 @@ class LeanBatch:
         for layer, (all_keys, all_values) in zip(lean.layers, self.store, strict=True):
             normed = functional.rms_norm(hidden, hidden.shape[-1:], layer.input_norm, layer.input_eps)
             joint = layer.query_key_value(normed).view(count, -1, lean.head_dim)
-            rotated = turn(joint[:, :heads], cos, sin)
+            rotated = apply_rotary(joint[:, :heads], cos, sin)
             all_keys[places, :, positions] = rotated[:, lean.num_heads :]
             all_values[places, :, positions] = joint[:, heads:]
             attended = functional.scaled_dot_product_attention(

@@ -1,0 +1,89 @@
+"""What is compiled is kept where nobody else can put a library in its place; what was changed there is built anew."""
+
+import logging
+import os
+import sys
+
+import pytest
+
+from jakiro.kernels.compiled import building
+
+# Writes its own arguments where `-o` says, and counts its calls
+COMPILER = """#!/bin/sh
+[ "$1" = --version ] && { echo 1.0; exit; }
+echo built >> "$0.calls"
+while [ "$1" != -o ]; do shift; done
+echo library > "$2"
+"""
+
+
+@pytest.fixture
+def compiler(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
+    path = tmp_path / "cc"
+    path.write_text(COMPILER)
+    path.chmod(0o755)
+    return [str(path)]
+
+
+def calls(compiler) -> int:
+    return len(open(f"{compiler[0]}.calls").readlines())
+
+
+def test_cc_may_name_flags_beside_a_compiler(monkeypatch):
+    monkeypatch.setenv("CC", f"{sys.executable} -march=x86-64")
+    assert next(building.compilers()) == [sys.executable, "-march=x86-64"]
+
+
+def test_what_was_built_once_is_taken_from_the_cache_and_other_flags_build_anew(compiler, monkeypatch, caplog):
+    made = building.built(compiler)
+    assert building.built(compiler) == made and calls(compiler) == 1
+    monkeypatch.setattr(building, "_FLAGS", ("-O1", *building._FLAGS[1:]))
+    assert building.built(compiler) != made and calls(compiler) == 2
+    assert not caplog.messages
+
+
+def test_only_the_user_may_enter_the_folder_of_libraries(compiler, tmp_path):
+    folder = tmp_path / "cache" / "native"
+    folder.mkdir(parents=True, mode=0o777)
+    folder.chmod(0o777)
+    building.built(compiler)
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("damage", ["planted", "cut short", "a link", "another checksum"])
+def test_a_planted_or_damaged_library_is_built_anew_with_a_sentence(compiler, damage, tmp_path, caplog):
+    made = building.built(compiler)
+    kept = made.with_suffix(".sha256")
+    if damage == "planted":
+        made.write_bytes(b"something else")
+    elif damage == "cut short":
+        made.write_bytes(made.read_bytes()[:3])
+    elif damage == "a link":
+        elsewhere = tmp_path / "elsewhere"
+        made.rename(elsewhere)
+        made.symlink_to(elsewhere)
+    else:
+        kept.write_text("0" * 64)
+    with caplog.at_level(logging.WARNING):
+        assert building.built(compiler) == made
+    assert caplog.messages == [
+        f"The compiled functions in {made} are not those that were built here; they are built anew."
+    ]
+    assert made.read_bytes() == b"library\n" and not made.is_symlink() and calls(compiler) == 2
+    assert building.built(compiler) == made and calls(compiler) == 2
+
+
+def test_a_folder_that_is_a_link_or_another_user_s_is_refused(compiler, tmp_path, monkeypatch):
+    folder = tmp_path / "cache" / "native"
+    folder.parent.mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="native is a link or belongs to another user; remove it"):
+        building.built(compiler)
+    folder.unlink()
+    folder.mkdir()
+    monkeypatch.setattr(os, "getuid", lambda: folder.stat().st_uid + 1)
+    with pytest.raises(OSError, match="belongs to another user"):
+        building.built(compiler)
+    assert not list(folder.iterdir())
