@@ -98,7 +98,7 @@ def test_threads_follow_the_cores_and_the_quota(quota, threads, monkeypatch):
 
 
 def test_waiting_is_bounded_unless_the_user_says_how_to_wait(monkeypatch):
-    for names, count in (({}, "10000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, None)):
+    for names, count in (({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "ACTIVE"}, None)):
         monkeypatch.setattr(os, "environ", dict(names))
         bound_waiting()
         assert os.environ.get("GOMP_SPINCOUNT") == count

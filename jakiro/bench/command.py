@@ -10,6 +10,7 @@ from rich.progress import Progress
 
 from jakiro.bench.environment import environment
 from jakiro.bench.identical import Comparison, check_identical, read_log, setup_of
+from jakiro.bench.neighbours import busy_neighbours
 from jakiro.bench.questions import Question
 from jakiro.bench.render import DEFINITIONS, tables, verdicts, write_json, write_plots
 from jakiro.bench.report import summarise
@@ -25,11 +26,13 @@ def measure(
     folder: Path,
     console: Console,
     widening: Widening | None = None,
+    neighbours: int = 0,
 ) -> None:
     """Runs the benchmark, prints its tables and writes bench.json and plots; an interruption keeps what is done.
 
     Args:
         widening: what was done to the pair, where its inner widths are another pair's.
+        neighbours: processes that compute meanwhile, see `busy_neighbours`; costs are profiled before they start.
     """
     bench = Bench(generator, settings, _fast_generator(generator, settings), _stock(generator, settings))
     folder.mkdir(parents=True, exist_ok=True)
@@ -40,9 +43,10 @@ def measure(
         with Progress(console=console, transient=True) as progress:
             task = progress.add_task("warming up", total=total)
             bench.warm_up(questions[0])
-            for run in bench.runs(questions):
-                runs.append(run)
-                progress.update(task, advance=1, description=f"{run.category} {run.question_id}, {run.lane.name}")
+            with busy_neighbours(neighbours):
+                for run in bench.runs(questions):
+                    runs.append(run)
+                    progress.update(task, advance=1, description=f"{run.category} {run.question_id}, {run.lane.name}")
     except KeyboardInterrupt:
         console.print(f"Stopped after {len(runs)} of {total} runs; these are their numbers.")
     if not runs:
@@ -55,7 +59,9 @@ def measure(
     console.print(DEFINITIONS, style="dim")
     if widening is not None:
         console.print(f"{widening.sentence} {_measured_passes(generator.profile)}")
-    stamp = environment(generator.status) | ({"widened": asdict(widening)} if widening else {})
+    stamp = (
+        environment(generator.status) | {"neighbours": neighbours} | ({"widened": asdict(widening)} if widening else {})
+    )
     write_json(folder / "bench.json", stamp, settings, groups, runs)
     written = ["bench.json"]
     try:

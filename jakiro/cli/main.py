@@ -197,6 +197,7 @@ def bench(
         str | None,
         typer.Option(help="7b: widen target and head with zeros to the cost ratio of the official 7B pair; same text."),
     ] = None,
+    neighbours: Annotated[int, typer.Option(min=0, help="Programs that compute beside the benchmark.")] = 0,
 ) -> None:
     """Measure speed, tau and acceptance on this machine, or check that texts are identical."""
     from jakiro.bench.command import compare, measure
@@ -233,7 +234,7 @@ def bench(
             raise typer.Exit(1)
     else:
         folder = out or Path("runs") / "bench" / f"{datetime.now():%Y%m%d-%H%M%S}"
-        measure(generator, settings, questions, folder, console, widener and widener.widening)
+        measure(generator, settings, questions, folder, console, widener and widener.widening, neighbours)
 
 
 @app.command()
