@@ -37,7 +37,7 @@ class Device(Protocol):
             told: takes how far it is: LOADING or MEASURING, and the share done from 0 to 1, None where unknown.
 
         Raises:
-            Exception: what went wrong; its text is shown to visitors behind "The model could not be loaded".
+            Exception: what went wrong; its text is shown to visitors after "The model could not be loaded".
         """
 
     def answer(self, asking: Asking, halt: threading.Event) -> Iterator[Event]:

@@ -66,7 +66,7 @@ class LocalDevice:
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-        # Behind the handler, where no traceback holds the answer's tensors any more
+        # After the handler, where no traceback holds the answer's tensors any more
         free_memory()
         tokens = max(num_tokens.values(), default=0)
         raise ValueError(words.OUT_OF_MEMORY_AT.format(tokens=tokens) if tokens else words.OUT_OF_MEMORY)

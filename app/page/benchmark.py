@@ -31,7 +31,7 @@ _TEMPLATE = '<div class="jk-view jk-benchmark" data-tab="benchmark"></div>'
 
 
 def head() -> str:
-    """The block for the page's <head>, behind the page's own and the lesson's."""
+    """The block for the page's <head>, after the page's own and the lesson's."""
     return f"<style>\n{web.joined(['benchmark/benchmark.css'])}</style>\n<script>\n{script()}</script>"
 
 

@@ -39,7 +39,7 @@ def style() -> str:
 
 
 def head() -> str:
-    """The block for the page's <head>, behind the page's own."""
+    """The block for the page's <head>, after the page's own."""
     return f"<style>\n{style()}</style>\n<script>\n{script()}</script>"
 
 

@@ -69,7 +69,7 @@ def check_identical(
 
     Args:
         target_tokens: stops once the log holds so many compared tokens of this setup, and until then goes on with
-            further seeds behind the given ones; None compares what the settings name.
+            further seeds after the given ones; None compares what the settings name.
     """
     setup = setup_of(generator.status, settings)
     logged = [comparison for comparison in read_log(log) if comparison.setup == setup]

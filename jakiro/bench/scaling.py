@@ -158,7 +158,7 @@ def _head_weights(head: JakiroHead) -> int:
 
 
 def _widen_projections(module: nn.Module, inner_size: int) -> None:
-    """Zeros behind the inner width of every projection into or out of it."""
+    """Zeros after the inner width of every projection into or out of it."""
     for name, linear in module.named_children():
         if not isinstance(linear, nn.Linear):
             continue
@@ -171,7 +171,7 @@ def _widen_projections(module: nn.Module, inner_size: int) -> None:
 
 
 def _filled_up(weight: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The weight with zeros behind it; written ones, because memory that was never written is read from one page."""
+    """The weight with zeros after it; written ones, because memory that was never written is read from one page."""
     wide = torch.empty(shape, dtype=weight.dtype, device=weight.device).zero_()
     wide[tuple(slice(size) for size in weight.shape)] = weight
     return wide

@@ -98,7 +98,7 @@ class NoiseRows:
     def __init__(self, noise: KeyedNoise, token_ids: Tensor) -> None:
         self.noise, self.token_ids = noise, token_ids
         self._room: Tensor | None = None
-        # The position of the room's first row, and the one behind the last that is filled
+        # The position of the room's first row, and the one after the last that is filled
         self._first = self._end = 0
 
     def rows(self, first: int, count: int) -> Tensor:
@@ -126,7 +126,7 @@ class NoiseRows:
             self._room[: known.shape[0]] = known
 
     def _fill(self, rows: Tensor) -> None:
-        """The noise at the positions behind the last known one."""
+        """The noise at the positions after the last known one."""
         if type(self.noise) is KeyedNoise and not isinstance(self.noise.seed, Tensor) and native.works_on(rows):
             native.write_noise(self.noise.seed, self._end, self.token_ids, rows)
             return

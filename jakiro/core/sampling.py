@@ -95,7 +95,7 @@ def warp(logits: Tensor, sampling: SamplingParams | DeviceSampling, prefix_lengt
     if 0 < sampling.top_k < vocab_size:
         floor = values[:, sampling.top_k - 1 : sampling.top_k]
     in_top_k = values >= floor
-    # Ties with the last of the top k may go on behind the prefix; top-p would then be normalised over too few.
+    # Ties with the last of the top k may go on after the prefix; top-p would then be normalised over too few.
     unsettled = (last >= floor) & (sampling.top_k > 0)
     if sampling.top_p < 1:
         kept = values.masked_fill(~in_top_k, -torch.inf)

@@ -58,7 +58,7 @@ class TreeGrower:
 
     Args:
         head: bound to its target.
-        cache: holds exactly the committed rows; drafted rows are appended behind them and cut by the caller. Its
+        cache: holds exactly the committed rows; drafted rows are appended after them and dropped by the caller. Its
             length, a number or a () tensor on the device, is the root's position.
         root: the head's output at the root's row, (1, 1, …).
         root_token: (1,) int64.

@@ -32,7 +32,7 @@ class StepClock:
     def spans_ms(self) -> list[float]:
         """Milliseconds between consecutive marks; their sum is the host's time from the first to the last.
 
-        On CUDA call it after the step's device-to-host copy, with the last mark behind that copy: the events before it
+        On CUDA call it after the step's device-to-host copy, with the last mark after that copy: the events before it
         have happened then, and the last span is the rest of the host's time.
         """
         if self._events:

@@ -23,7 +23,7 @@ def columns_for(rows: int, smallest: int = SMALLEST_COLUMNS) -> int:
 
 
 class Window:
-    """The mask of a pass with a column for every place: rows see those before `first`, and by `among` those behind."""
+    """The mask of a pass with a column for every place: rows see all before `first`, and by `among` those after."""
 
     def __init__(self, first: Tensor, columns: int) -> None:
         self.places = torch.arange(columns, device=first.device)
@@ -37,7 +37,7 @@ class Window:
 
 
 class _StaticLayer:
-    """One layer's rows: writes behind the length, returns the columns that the pass attends to."""
+    """One layer's rows: writes after the length, returns the columns that the pass attends to."""
 
     def __init__(self, keys: Tensor, values: Tensor, slots: Tensor, columns: int) -> None:
         self.keys, self.values, self.slots, self.columns = keys, values, slots, columns
@@ -49,7 +49,7 @@ class _StaticLayer:
 
 
 class StaticRows:
-    """One pass's view of a `StaticRowCache`: `rows` rows behind its length, attending to `columns` columns.
+    """One pass's view of a `StaticRowCache`: `rows` rows after its length, attending to `columns` columns.
 
     Attributes:
         length: () int64 on the device: the rows before the pass's own.
@@ -66,7 +66,7 @@ class StaticRows:
         return self._window.visible(among)
 
     def column_positions(self, positions: Tensor) -> Tensor:
-        """(columns,) absolute positions; `positions` are the pass's rows' own, columns behind them do not matter."""
+        """(columns,) absolute positions; `positions` are the pass's rows' own, later columns do not matter."""
         offsets = self._window.offsets
         own = positions.index_select(0, offsets.clamp(0, positions.shape[0] - 1))
         return torch.where(offsets < 0, self._window.places, own)
@@ -89,8 +89,8 @@ class StaticRowCache:
         self.store = torch.zeros((layers, 2, kv_heads, capacity, head_dim), dtype=dtype, device=device)
         self.length = torch.zeros((), dtype=torch.int64, device=device)
 
-    def behind(self, rows: int, columns: int) -> StaticRows:
-        """For one pass over `rows` rows behind the length."""
+    def following(self, rows: int, columns: int) -> StaticRows:
+        """For one pass over `rows` rows after the length."""
         return StaticRows(self.store, self.length, rows, columns)
 
     def sliced(self) -> RowCache:
@@ -106,8 +106,8 @@ class StaticRowCache:
 class StaticHeadCache(HeadCache):
     """The head's keys and values. Its length counts committed rows on the host, for passes outside of graphs."""
 
-    def behind(self, length: Tensor, columns: int) -> "StaticHeadRows":
-        """For passes whose rows begin behind `length`, () int64 on the device."""
+    def following(self, length: Tensor, columns: int) -> "StaticHeadRows":
+        """For passes whose rows follow the first `length`, () int64 on the device."""
         return StaticHeadRows(self, length, columns)
 
 

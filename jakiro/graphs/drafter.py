@@ -125,7 +125,7 @@ class StaticHeadDrafter(Drafter):
 
     def _grow(self, config: TreeConfig, greedy: bool, chained: bool, sizes: tuple[int, ...], columns: int) -> None:
         head, around = self.head, self.around
-        rows = self.cache.behind(self.length, columns)
+        rows = self.cache.following(self.length, columns)
         places = torch.arange(PENDING_ROWS, device=self.device)
         mask = rows.visible(places <= places[:, None])[None, None]
         embeddings = head.embed(self.pending_ids)
@@ -135,7 +135,7 @@ class StaticHeadDrafter(Drafter):
         chain = Chain(around.chain_ids, around.chain_log_estimates, len(self.proposers)) if chained else None
         proposal = TreeGrower(
             head,
-            self.cache.behind(self.length + self.count, columns),
+            self.cache.following(self.length + self.count, columns),
             root,
             self.pending_ids.index_select(0, last),
             DeviceSampling(greedy, around.temperature, 1.0, 0),

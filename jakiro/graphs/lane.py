@@ -267,7 +267,7 @@ class Lane:
     def score_rows(self, rows: int, columns: int) -> None:
         """Pass: the target over `rows` nodes."""
         tree = self.tree.first(rows, min(rows - 1, MAX_LEVELS), ())
-        scores = self.target.score(tree, self.cache.behind(rows, columns))
+        scores = self.target.score(tree, self.cache.following(rows, columns))
         self.scored[:rows].copy_(scores.logits)
         self.features[:rows].copy_(scores.features)
         self._mask(rows).copy_(scores.mask)

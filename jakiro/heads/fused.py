@@ -1,7 +1,7 @@
 """The head's decoder layer with fused and packed matrices, for drafting on a CPU in float32.
 
 A pass over a handful of rows is mostly dispatch: here projections that read the same input are one product, and the
-rotary angles of all positions are looked up. The same function as `HeadLayer` behind the input projection.
+rotary angles of all positions are looked up. The same function as `HeadLayer` after the input projection.
 """
 
 from collections.abc import Callable
@@ -80,7 +80,7 @@ class LeanHeadLayer(nn.Module):
     def _attend(self, joint: Tensor, positions: Tensor, mask: Tensor | None, cache: HeadCache | None) -> Tensor:
         """(batch, rows, query, key and value widths together) → (batch, rows, heads · head_dim)."""
         joint = joint.unflatten(-1, (-1, self.head_dim))
-        # No row stands behind the cache's end; without a cache positions are looked at, which drafting never does
+        # No row stands after the cache's end; without a cache positions are looked at, which drafting never does
         last = int(positions.max()) if cache is None else cache.length + positions.shape[1]
         cos, sin = (part[..., None, :] for part in self._angles.at(positions, last))
         turned = apply_rotary(joint[..., : self.num_heads + self.num_kv_heads, :], cos, sin).transpose(1, 2)

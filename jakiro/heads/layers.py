@@ -37,7 +37,7 @@ class HeadOutput(NamedTuple):
 class HeadCache:
     """Keys and values of the head's one attention layer, for one sequence, allocated once.
 
-    Rows 0 … length − 1 belong to committed positions; rows behind them are drafted and dropped by `crop`.
+    Rows 0 … length − 1 belong to committed positions; later rows are drafted and dropped by `crop`.
     """
 
     def __init__(self, config: DraftConfig, capacity: int, device: torch.device, dtype: torch.dtype) -> None:
@@ -80,7 +80,7 @@ class HeadCache:
         return self.visible(among.tril())[None, None]
 
     def crop(self, length: int) -> None:
-        """Drops the rows behind `length`."""
+        """Keeps the first `length` rows."""
         self.length = length
 
 

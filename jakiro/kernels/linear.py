@@ -73,8 +73,8 @@ class AlikeLinear(nn.Module):
     """A packed layer that computes each row alike however many run together.
 
     Torch's kernels have special cases, for one row or for the last rows of many, that add the same products up in
-    another order. So rows run with zeros behind them, as many as make a number of rows without such a case, and a
-    large tree in parts. Prompts are read as they come: they are for every method the same.
+    another order. So rows are padded with rows of zeros to a number without such a case, and a large tree is computed
+    in parts. Prompts are not padded: they are the same for every method.
 
     Args:
         layer: the packed layer; counts: numbers of rows that it computes alike, ascending, see `alike_counts`.

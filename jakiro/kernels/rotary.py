@@ -34,7 +34,7 @@ class AngleTable:
         self._sin: Tensor | None = None
 
     def at(self, positions: Tensor, last: int) -> tuple[Tensor, Tensor]:
-        """(…,) int64 positions, none of them behind `last` → two (…, head_dim), sines as `signed` gives them."""
+        """(…,) int64 positions, none of them after `last` → two (…, head_dim), sines as `signed` gives them."""
         if self._cos is None or self._cos.shape[0] <= last:
             count = max(1024, 2 * last)
             like = torch.empty((), device=positions.device)

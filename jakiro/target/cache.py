@@ -155,7 +155,7 @@ class RowCache(Cache):
         return torch.cat([torch.arange(self.length, device=positions.device), positions])
 
     def keep(self, base: int, rows: list[int]) -> None:
-        """Of the rows behind `base` keeps only base + rows[0], base + rows[1], … in this order; drops the others."""
+        """Of the rows from `base` on keeps only base + rows[0], base + rows[1], … in this order; drops the others."""
         end = base + len(rows)
         if rows != list(range(len(rows))):
             apart = [layer for layer in self.layers if layer.by_itself]

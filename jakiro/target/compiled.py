@@ -56,7 +56,7 @@ class NativeDecoder:
     def __call__(
         self, hidden: Tensor, cos: Tensor, sin: Tensor, visible: Tensor, cache: RowCache, kept: Sequence[int]
     ) -> list[Tensor]:
-        """Runs rows behind the cache's rows, which are extended by them.
+        """Runs rows that follow the cache's, which are extended by them.
 
         Args:
             hidden: (rows, hidden_size) float32 embeddings, replaced by the last layer's output.

@@ -86,7 +86,7 @@ def readable_positions(config) -> tuple[int, str | None]:
     )
     if parameters.get("rope_type") == "longrope" and original and original < stated:
         return int(original), (
-            f"{text.model_type} changes its rotary factors behind {original:,} positions, which does not agree with "
+            f"{text.model_type} changes its rotary factors after {original:,} positions, which does not agree with "
             f"keys cached before; {original:,} of its {stated:,} positions are used."
         )
     return stated, None

@@ -133,7 +133,7 @@ class LeanDecoder:
         exact: bool,
         feature_layers: tuple[int, ...] = (),
     ) -> Tensor:
-        """Runs rows behind the cache's rows.
+        """Runs rows that follow the cache's.
 
         Args:
             token_ids, positions: (rows,) int64.

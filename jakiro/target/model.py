@@ -252,7 +252,7 @@ class TargetModel:
     def score(self, tree: DraftTree, cache: PassCache) -> Scores:
         """Runs all nodes in one pass under the tree mask.
 
-        The cache must hold exactly the committed tokens before the root; behind them the pass leaves one row per
+        The cache must hold exactly the committed tokens before the root; after them the pass leaves one row per
         node (pad rows included), of which `RowCache.keep` is to keep the accepted ones.
 
         Raises:
@@ -272,7 +272,7 @@ class TargetModel:
             among = torch.eye(rows, dtype=torch.bool, device=self.device)
             among[:num_nodes, :num_nodes] = mask
         visible = cache.visible(among)
-        # Nodes behind the last position are never kept, but a table of positions ends there.
+        # Nodes after the last position are never kept, but a table of positions ends there.
         positions = positions.clamp(max=self.max_positions - 1)
         column_positions = cache.column_positions(positions) if self.window else None
         # In compiled code exact sums cost nothing, so both numerics take them

@@ -25,7 +25,7 @@ from jakiro.target.features import features_of
 from jakiro.text import encode_messages
 from jakiro.training.data.writing import Request, write_texts
 
-# Deeper than any tree: behind an answer's end these tokens tell what its last tree got right.
+# Deeper than any tree: after an answer's end these tokens tell what its last tree got right.
 OVERHANG = 17
 log = logging.getLogger(__name__)
 

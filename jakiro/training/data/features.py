@@ -1,7 +1,7 @@
 """The target's features of a corpus on disk: written front to back in one file, readable while it still grows.
 
 A cache folder holds `features.f16` (one float16 row per token), `feature_layers.npy` (layers whose hidden states a row
-holds behind the last one's), `ids.npy`, `offsets.npy` (sequence i is ids[offsets[i]:offsets[i + 1]]), `loss_start.npy`
+holds after the last one's), `ids.npy`, `offsets.npy` (sequence i is ids[offsets[i]:offsets[i + 1]]), `loss_start.npy`
 (learn from tokens at this index or later) and `progress`, whose first word is the number of sequences whose rows are
 there.
 """
