@@ -37,7 +37,7 @@
   function cell(value) {
     let text = value === null || value === undefined ? "" : String(value);
     if (typeof value === "string" && /^(\s*[=+\-@]|[\t\r])/.test(text)) text = `'${text}`;
-    return /[",\n\r]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;
+    return /[",;\t\n\r]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;
   }
 
   const COLUMNS = ["method", "step", "node", "parent", "depth", "pass", "token_id", "token", "proposer", "score", "draft_prob",

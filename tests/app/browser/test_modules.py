@@ -266,6 +266,14 @@ def test_a_saved_trace_reads_back_the_same_and_tables_hold_one_row_per_candidate
     rows = shown.evaluate("Jakiro.asCsv(Jakiro.moves.state.run)").split("\r\n")
     candidates = sum(len(step["nodes"]) - 1 for step in saved["traces"]["jakiro"]["steps"])
     assert len(rows) == 1 + candidates
+    # Other programs separate columns by semicolons or tabs
+    named = """method => { const lanes = Object.values(Jakiro.moves.state.run.lanes);
+      const before = lanes.map((lane) => lane.method);
+      lanes.forEach((lane) => { lane.method = method; });
+      try { return Jakiro.asCsv(Jakiro.moves.state.run); }
+      finally { lanes.forEach((lane, i) => { lane.method = before[i]; }); } }"""
+    for method in ("a;b", "a\tb"):
+        assert f'\r\n"{method}",' in shown.evaluate(named, method)
 
 
 @pytest.mark.parametrize(
