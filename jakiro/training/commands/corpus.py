@@ -16,6 +16,7 @@ from jakiro.target.families import stop_ids
 from jakiro.target.llama import LeanDecoder
 from jakiro.training.commands.options import Device, Target, Threads, set_up
 from jakiro.training.data.corpus import RECIPES, CorpusWriter
+from jakiro.training.data.exclusion import RUN_WORDS, evaluation_runs
 from jakiro.training.data.writing import write_texts
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
@@ -46,6 +47,20 @@ def corpus(
         int, typer.Option(help="Longest message that the target writes itself.")
     ] = _DEFAULTS.max_message_tokens,
     batch_size: Annotated[int, typer.Option(help="Texts written at once.")] = 16,
+    exclude: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Prompts in Spec-Bench form to measure heads on, besides our own; may be repeated. Rows that share "
+            f"{RUN_WORDS} words in a row with one of them are dropped."
+        ),
+    ] = None,
+    features: Annotated[
+        bool,
+        typer.Option(
+            help="On a CPU keep the target's features beside the rows, so that train need not compute them: 2 bytes × "
+            "hidden size per token, 1.2 GB per million tokens for the default target."
+        ),
+    ] = True,
     min_distinct: Annotated[
         float, typer.Option(help="Drop answers with a smaller share of distinct 4-grams; 0 keeps all.")
     ] = _DEFAULTS.min_distinct,
@@ -75,11 +90,14 @@ def corpus(
     messages = None
     if prompts is not None:
         messages = [question.turns[0] for question in load_questions(prompts)]
+    excluded = evaluation_runs(exclude or ())
+    name, features_of = target or zoo.DEFAULT_TARGET, None
     if endpoint is None:
-        model, tokenizer, _ = weights.load_target(target, device, dtype)
+        model, tokenizer, sha256 = weights.load_target(target, device, dtype)
         ends = stop_ids(model, tokenizer)
         lean = LeanDecoder.build(model, packed=True) if packing_works(model.device, model.dtype) else None
         lean = lean if lean is not None and lean.is_static else None
+        features_of = (sha256 or name) if features and lean is not None else None
         write = partial(write_texts, model, batch_size=batch_size, stop_ids=ends, lean=lean)
     else:
         from jakiro.training.data.endpoint import Endpoint
@@ -87,6 +105,7 @@ def corpus(
         tokenizer = weights.load_tokenizer(target)
         ends = stop_ids(SimpleNamespace(config=weights.load_config(target)), tokenizer)
         write = Endpoint(endpoint, tokenizer, batch_size).write_texts
-    name = target or zoo.DEFAULT_TARGET
-    kept = CorpusWriter(write, ends, tokenizer, out, options, messages, target=name).write(rows)
-    log.info("Wrote %d tokens to %s.", kept, out)
+    writer = CorpusWriter(
+        write, ends, tokenizer, out, options, messages, target=name, excluded=excluded, features_of=features_of
+    )
+    log.info("Wrote %d tokens to %s.", writer.write(rows), out)

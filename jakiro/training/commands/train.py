@@ -17,6 +17,7 @@ from jakiro.target.features import check_feature_layers, features_of
 from jakiro.training.commands.options import Device, Target, Threads, set_up
 from jakiro.training.data.corpus import read_corpus, with_starts
 from jakiro.training.data.features import FeatureCache, write_features
+from jakiro.training.data.kept_features import KeptFeatures
 from jakiro.training.measure.calibration import calibrate
 from jakiro.training.measure.validation import agreement, held_out, report
 from jakiro.training.recipe.losses import LossWeights
@@ -155,7 +156,7 @@ def train(
     embedding, output_weight = model.get_input_embeddings().weight, model.get_output_embeddings().weight
     features = features or work / "features"
     with process.main_process_first():
-        extract(model, rows, features, layers)
+        extract(model, rows, features, layers, KeptFeatures(data, sha256 or target or zoo.DEFAULT_TARGET))
     cache = FeatureCache(features)
     head = JakiroHead(config)
     if config.draft_vocab_size:
@@ -219,8 +220,8 @@ def _optimizer(name: str, learning_rate: float | None, warmup_steps: int | None)
     return preset | {name: value for name, value in given.items() if value is not None}
 
 
-def extract(model, rows, folder: Path, feature_layers: Sequence[int] = ()) -> None:
-    """Runs the target over the corpus and keeps its features on disk; continues where it stopped."""
+def extract(model, rows, folder: Path, feature_layers: Sequence[int], kept: KeptFeatures) -> None:
+    """Fills a cache of features: those kept with the corpus, the others computed. Continues where it stopped."""
     sequences = [(row.ids, row.loss_start) for row in rows]
     total = sum(len(ids) for ids, _ in sequences)
     hidden_size = model.config.get_text_config().hidden_size
@@ -231,7 +232,9 @@ def extract(model, rows, folder: Path, feature_layers: Sequence[int] = ()) -> No
     def run(ids: torch.Tensor) -> torch.Tensor:
         return features_of(model.get_decoder(), feature_layers, input_ids=ids.to(model.device), use_cache=False)
 
-    for done in write_features(folder, sequences, hidden_size, run, feature_layers):
+    # Kept features are those of the last layer alone.
+    known = kept.of if not feature_layers else lambda ids: None
+    for done in write_features(folder, sequences, hidden_size, run, feature_layers, known):
         log.info("Features of %d of %d sequences.", done, len(sequences))
 
 

@@ -93,8 +93,8 @@ class AnswerFolder:
             )
             for number in numbers
         )
-        for request, written in write_texts(self.model, queue, self.batch_size, self.stop_ids):
-            yield request.number, request.ids + written
+        for text in write_texts(self.model, queue, self.batch_size, self.stop_ids):
+            yield text.request.number, text.request.ids + text.ids
 
     @torch.inference_mode()
     def _store(self, path: Path, ids: list[int], start: int, sampling: SamplingParams) -> None:

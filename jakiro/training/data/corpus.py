@@ -1,8 +1,9 @@
 """A corpus the target writes itself: answers to prompts, or to messages it also writes itself (Magpie, 2406.08464).
 
 Rows are JSON lines as `ids`, `kind`, `temp`, `a0` (index of the first answer token) and `l0` (first index to learn
-from), in numbered parts of gzip; a manifest beside them says how they were made. Who writes is `writing.py`'s or
-`endpoint.py`'s business; here it is only a function from requests to texts.
+from), in numbered parts of gzip; a manifest beside them says how they were made. Features that were computed on the way
+lie beside their part, see `kept_features.py`. Who writes is `writing.py`'s or `endpoint.py`'s business; here it is only
+a function from requests to texts.
 """
 
 import gzip
@@ -14,13 +15,17 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from torch import Tensor
+
 from jakiro.system import atomic_file, write_atomically
-from jakiro.training.data.writing import Request
+from jakiro.training.data.exclusion import RUN_WORDS, word_runs
+from jakiro.training.data.kept_features import features_path, write_kept
+from jakiro.training.data.writing import Request, Written
 
 MANIFEST_NAME = "manifest.json"
 SELF_WRITTEN = "magpie"
 REPORT_SECONDS = 10.0
-Write = Callable[[deque[Request]], Iterator[tuple[Request, list[int]]]]
+Write = Callable[[deque[Request]], Iterator[Written]]
 log = logging.getLogger(__name__)
 
 
@@ -33,7 +38,7 @@ class CorpusOptions:
         temperatures: of the answers, taken in turn.
         top_k: tokens to sample from.
         max_new_tokens: longest answer; a self-written message has at most `max_message_tokens`.
-        part_rows: rows in one file; a stopped run loses the files it had begun.
+        part_rows: rows in one file; a stopped run loses the files it had begun. A corpus keeps the size it began with.
         min_distinct: smallest share of distinct 4-grams in an answer that is kept.
     """
 
@@ -42,7 +47,7 @@ class CorpusOptions:
     top_k: int = 64
     max_new_tokens: int = 420
     max_message_tokens: int = 200
-    part_rows: int = 256
+    part_rows: int = 64
     min_distinct: float = 0.4
 
 
@@ -125,6 +130,9 @@ class CorpusWriter:
         prompts: user messages to answer, or None to let the target write them too.
         kind: stored with every row that answers a prompt.
         target: what the manifest calls the writer.
+        excluded: runs of words that no row may contain, see `exclusion.py`; rows of an earlier call are checked too.
+        features_of: keep the features that the writer computes, under this hash of the target's weights; None keeps
+            none.
 
     Raises:
         ValueError: the folder holds a corpus made with other settings, or the tokenizer has no chat template.
@@ -140,58 +148,71 @@ class CorpusWriter:
         prompts: Sequence[str] | None = None,
         kind: str = "prompts",
         target: str = "",
+        excluded: Collection[str] = (),
+        features_of: str | None = None,
     ) -> None:
         if not tokenizer.chat_template:
             raise ValueError("The target's tokenizer has no chat template, so there is no user turn to write from.")
         self._write, self.stop_ids, self.tokenizer = write, stop_ids, tokenizer
         self.folder, self.options = folder, options
         self.prompts, self.kind = prompts, kind if prompts else SELF_WRITTEN
+        self.excluded, self.features_of = frozenset(excluded), features_of
         self.before, self.after = turn_ids(tokenizer)
-        self.folder.mkdir(parents=True, exist_ok=True)
         settings = {"target": target, "kind": self.kind, "num_prompts": prompts and len(prompts), **asdict(options)}
         self.settings = json.loads(json.dumps(settings))
+        self.counts = {"rows": 0, "tokens": 0, "learned_tokens": 0, "dropped_as_evaluation": 0}
+        self.seen: set[tuple[int, ...]] = set()
         manifest = folder / MANIFEST_NAME
         if manifest.is_file():
             stored = json.loads(manifest.read_text())
+            self.settings["part_rows"] = stored["settings"].get("part_rows")
             if stored["settings"] != self.settings:
                 raise ValueError(f"{folder} holds a corpus made with other settings; name an empty folder.")
-        else:
-            manifest.write_text(json.dumps({"settings": self.settings}, indent=2) + "\n")
-        kept = read_corpus([folder]) if list(folder.glob("*.jsonl.gz")) else []
-        self.seen = {tuple(row.ids) for row in kept}
+            self.counts["dropped_as_evaluation"] = stored.get("counts", {}).get("dropped_as_evaluation", 0)
+        for part in sorted(folder.glob("*.jsonl.gz")):
+            rows = read_corpus([part])
+            kept = [row for row in rows if not self._is_evaluation(row)]
+            if len(kept) < len(rows):
+                _write_part(part, kept)
+            self._count(kept)
+        self._write_manifest()
 
     def write(self, num_rows: int) -> int:
         """Writes rows 0 … num_rows − 1 that are not there yet; returns the number of tokens kept in this call."""
         num_rows = min(num_rows, len(self.prompts)) if self.prompts else num_rows
-        size = self.options.part_rows
+        size = self.settings["part_rows"]
         missing = deque(
             (path, range(first, min(first + size, num_rows)))
             for first in range(0, num_rows, size)
             if not (path := self.folder / f"part-{first // size:05d}.jsonl.gz").is_file()
         )
         queue = deque(self._first_request(number) for _, numbers in missing for number in numbers)
-        total, kept_tokens, done = len(queue), 0, {}
-        progress = _Progress(total)
-        for row_number, row in self._rows(queue):
-            done[row_number] = row
+        before, done = self.counts["tokens"], {}
+        progress = _Progress(len(queue))
+        for row_number, row, features in self._rows(queue):
+            done[row_number] = row, features
             progress.add(len(row.ids) - row.loss_start)
             # Parts are closed in order, so that which of two equal rows stays does not depend on who was faster.
             while missing and all(number in done for number in missing[0][1]):
                 path, numbers = missing.popleft()
-                rows = [kept for number in numbers if self._worth_keeping(kept := done.pop(number))]
-                _write_part(path, rows)
-                kept_tokens += sum(len(kept.ids) for kept in rows)
-        self._write_manifest()
-        return kept_tokens
+                kept = [pair for number in numbers if self._worth_keeping((pair := done.pop(number))[0])]
+                with_features = [(row.ids, features) for row, features in kept if features is not None]
+                if with_features:
+                    write_kept(features_path(path), with_features, self.features_of)
+                _write_part(path, [row for row, _ in kept])
+                self._count([row for row, _ in kept])
+                self._write_manifest()
+        return self.counts["tokens"] - before
 
-    def _rows(self, queue: deque[Request]) -> Iterator[tuple[int, Row]]:
-        """Finished rows by number. Requests 2n write row n's message, 2n + 1 its answer."""
-        for request, written in self._write(queue):
+    def _rows(self, queue: deque[Request]) -> Iterator[tuple[int, Row, Tensor | None]]:
+        """Finished rows by number, with their features. Requests 2n write row n's message, 2n + 1 its answer."""
+        for request, written, features in self._write(queue):
             number, is_answer = divmod(request.number, 2)
             if is_answer:
                 start = len(self.before) if self.prompts is None else len(request.ids)
                 temperature = request.temperature
-                yield number, Row(request.ids + written, self.kind, temperature, len(request.ids), start)
+                row = Row(request.ids + written, self.kind, temperature, len(request.ids), start)
+                yield number, row, features
             else:
                 message = [token for token in written if token not in self.stop_ids]
                 queue.appendleft(self._answer_request(number, message))
@@ -209,25 +230,38 @@ class CorpusWriter:
         temperature = options.temperatures[number % len(options.temperatures)]
         seed = (options.seed << 40) + 2 * number + 1
         ids = self.before + message + self.after
-        return Request(2 * number + 1, ids, seed, temperature, options.max_new_tokens, options.top_k)
+        keep = self.features_of is not None
+        return Request(
+            2 * number + 1, ids, seed, temperature, options.max_new_tokens, options.top_k, keep_features=keep
+        )
 
     def _worth_keeping(self, row: Row) -> bool:
         key = tuple(row.ids)
         if key in self.seen or distinct_share(row.ids[row.a0 :]) < self.options.min_distinct:
             return False
         self.seen.add(key)
-        return True
+        return not self._is_evaluation(row)
+
+    def _is_evaluation(self, row: Row) -> bool:
+        """Whether message or answer, without the template around them, contain an excluded run of words."""
+        spoken = row.ids[len(self.before) : row.a0 - len(self.after)], row.ids[row.a0 :]
+        texts = [self.tokenizer.decode(ids, skip_special_tokens=True) for ids in spoken] if self.excluded else []
+        found = any(not self.excluded.isdisjoint(word_runs(text)) for text in texts)
+        self.counts["dropped_as_evaluation"] += found
+        return found
+
+    def _count(self, rows: Sequence[Row]) -> None:
+        """Remembers rows that are kept."""
+        self.seen.update(tuple(row.ids) for row in rows)
+        self.counts["rows"] += len(rows)
+        self.counts["tokens"] += sum(len(row.ids) for row in rows)
+        self.counts["learned_tokens"] += sum(len(row.ids) - row.loss_start for row in rows)
 
     def _write_manifest(self) -> None:
-        """How the corpus was made, and what is in it."""
-        rows = read_corpus([self.folder])
-        counts = {
-            "rows": len(rows),
-            "tokens": sum(len(row.ids) for row in rows),
-            "learned_tokens": sum(len(row.ids) - row.loss_start for row in rows),
-        }
-        manifest = json.dumps({"settings": self.settings, "counts": counts}, indent=2) + "\n"
-        write_atomically(self.folder / MANIFEST_NAME, manifest)
+        """How the corpus was made, what is in it, and what was left out."""
+        exclusion = {"words": RUN_WORDS, "runs": len(self.excluded)}
+        manifest = {"settings": self.settings, "exclusion": exclusion, "counts": self.counts}
+        write_atomically(self.folder / MANIFEST_NAME, json.dumps(manifest, indent=2) + "\n")
 
 
 class _Progress:

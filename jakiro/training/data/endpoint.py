@@ -10,7 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 import httpx
 
-from jakiro.training.data.writing import Request
+from jakiro.training.data.writing import Request, Written
 
 TRIES, FIRST_PAUSE = 5, 0.5
 _BUSY = {408, 429, 500, 502, 503, 504}
@@ -44,8 +44,8 @@ class Endpoint:
         except (KeyError, IndexError, TypeError) as error:
             raise ValueError(f"The server at {self.url} names no model; is it an OpenAI-compatible server?") from error
 
-    def write_texts(self, queue: deque[Request]) -> Iterator[tuple[Request, list[int]]]:
-        """Yields every request with its new ids as soon as it has ended; requests appended meanwhile take part.
+    def write_texts(self, queue: deque[Request]) -> Iterator[Written]:
+        """Yields every text as soon as it has ended; requests appended meanwhile take part.
 
         Raises:
             ValueError: the server fails again and again, or refuses.
@@ -58,7 +58,7 @@ class Endpoint:
                         request = queue.popleft()
                         running[pool.submit(self._complete, request)] = request
                     for future in wait(running, return_when=FIRST_COMPLETED).done:
-                        yield running.pop(future), future.result()
+                        yield Written(running.pop(future), future.result())
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
 

@@ -114,6 +114,7 @@ def write_features(
     hidden_size: int,
     features_of: Callable[[Tensor], Tensor],
     feature_layers: Sequence[int] = (),
+    kept: Callable[[Sequence[int]], np.ndarray | None] = lambda ids: None,
     *,
     batch_tokens: int = 2048,
     group: int = 256,
@@ -126,6 +127,7 @@ def write_features(
         hidden_size: the target's.
         features_of: (batch, length) ids → (batch, length, feature_size) features, those after the final norm first.
         feature_layers: the further layers whose hidden states these features hold.
+        kept: features of a sequence that are known already, (length, feature_size) float16, or None.
         batch_tokens: padded tokens in one pass of the target.
         group: sequences between two updates of the progress file.
 
@@ -156,7 +158,14 @@ def write_features(
         write_atomically(progress, f"{done}\n")
     for start in range(done, len(sequences), group):
         stop = min(start + group, len(sequences))
-        for indices in length_buckets(np.diff(offsets), range(start, stop), batch_tokens):
+        missing = []
+        for index in range(start, stop):
+            known = kept(sequences[index][0])
+            if known is None:
+                missing.append(index)
+            else:
+                features[offsets[index] : offsets[index + 1]] = known
+        for indices in length_buckets(np.diff(offsets), missing, batch_tokens):
             longest = max(len(sequences[index][0]) for index in indices)
             ids = torch.zeros(len(indices), longest, dtype=torch.int64)
             for row, index in enumerate(indices):

@@ -51,7 +51,9 @@ class LeanBatch:
             features = self.lean(torch.tensor(request.ids), torch.arange(count), visible, cache, exact=False)
             self.store[:, :, place, :, :count] = cache.store.rows
             last.append(features[-1])
-            self.rows.append(self.make_row(request))
+            row = self.make_row(request)
+            row.read(features)
+            self.rows.append(row)
             self.lengths.append(count)
         self._take(self.rows[-len(requests) :], torch.stack(last))
 
@@ -83,7 +85,10 @@ class LeanBatch:
             gate, up = layer.gate_up(normed).split(layer.inner_size, dim=-1)
             hidden = hidden + layer.down(functional.silu(gate).mul_(up))
         self.lengths = [length + 1 for length in self.lengths]
-        self._take(self.rows, functional.rms_norm(hidden, hidden.shape[-1:], lean.norm, lean.eps))
+        features = functional.rms_norm(hidden, hidden.shape[-1:], lean.norm, lean.eps)
+        for row, own in zip(self.rows, features.split(1), strict=True):
+            row.read(own)
+        self._take(self.rows, features)
 
     def leave(self) -> list:
         """Takes the finished rows out; the last rows move into their places."""

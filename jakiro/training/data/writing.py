@@ -7,6 +7,7 @@ What the texts are for, and where they go, is decided elsewhere.
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,6 +31,7 @@ class Request:
         max_new_tokens: longest continuation.
         top_k: sample from so many tokens; 0 means all.
         overhang: tokens to write after the end, whether a stop id or the limit made it.
+        keep_features: hand out the target's features too; a lean decoder does, stock modules never.
     """
 
     number: int
@@ -39,6 +41,20 @@ class Request:
     max_new_tokens: int
     top_k: int = 0
     overhang: int = 0
+    keep_features: bool = False
+
+
+class Written(NamedTuple):
+    """A finished text.
+
+    Attributes:
+        ids: the new ids, stop id and overhang included.
+        features: (old and new ids, hidden) float16, the target's after the final norm; None where they are not kept.
+    """
+
+    request: Request
+    ids: list[int]
+    features: Tensor | None = None
 
 
 @dataclass(slots=True)
@@ -46,6 +62,12 @@ class _Row:
     request: Request
     written: list[int] = field(default_factory=list)
     end: int | None = None
+    features: list[Tensor] = field(default_factory=list)
+
+    def read(self, features: Tensor) -> None:
+        """Takes the (rows, hidden) features of the ids that were read last."""
+        if self.request.keep_features:
+            self.features.append(features.half())
 
     def take(self, token: int, stop_ids: Collection[int]) -> None:
         self.written.append(token)
@@ -54,7 +76,14 @@ class _Row:
 
     @property
     def finished(self) -> bool:
-        return self.end is not None and len(self.written) == self.end + self.request.overhang
+        # The features of a text's last token come with the pass that writes one more.
+        after = self.request.overhang + self.request.keep_features
+        return self.end is not None and len(self.written) == self.end + after
+
+    @property
+    def result(self) -> Written:
+        ids = self.written[: self.end + self.request.overhang]
+        return Written(self.request, ids, torch.cat(self.features) if self.features else None)
 
 
 @torch.inference_mode()
@@ -64,8 +93,8 @@ def write_texts(
     batch_size: int,
     stop_ids: Collection[int],
     lean: LeanDecoder | None = None,
-) -> Iterator[tuple[Request, list[int]]]:
-    """Yields every request with its new ids (stop id and overhang included) as soon as it has ended.
+) -> Iterator[Written]:
+    """Yields every text as soon as it has ended.
 
     Args:
         model: a transformers causal language model.
@@ -81,7 +110,7 @@ def write_texts(
         else:
             batch.advance()
         for row in batch.leave():
-            yield row.request, row.written
+            yield row.result
 
 
 class _Batch:

@@ -1,4 +1,5 @@
 import json
+from importlib import import_module
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from typer.testing import CliRunner
 from jakiro import JakiroGenerator, SamplingParams
 from jakiro.cli.main import app
 from jakiro.heads.checkpoint import load_head
+from jakiro.kernels.linear import packing_works
 from jakiro.training.commands.train import _optimizer, _weights
 from jakiro.training.recipe.losses import LossWeights
 from jakiro.training.recipe.trainer import TrainingOptions
@@ -64,6 +66,25 @@ def test_a_head_trained_by_the_command_drafts_for_its_target(target_folder, corp
     assert generator.status["notices"] == []
     drafted, plain = (generator.run("hi", sampling, method=method) for method in ("jakiro", "autoregressive"))
     assert drafted.token_ids == plain.token_ids
+
+
+@pytest.mark.skipif(not packing_works(torch.device("cpu"), torch.float32), reason="stock modules keep no features")
+def test_training_takes_the_features_that_corpus_kept(target_folder, corpus_folder, tmp_path, monkeypatch):
+    def trained(data):
+        folders = ("--out", tmp_path / "head", "--work", tmp_path / f"work of {data.name}")
+        return invoke("train", data, "--target", target_folder, *folders, *TRAIN)
+
+    def computed(*arguments, **inputs):
+        raise RuntimeError("the target was asked for features")
+
+    monkeypatch.setattr(import_module("jakiro.training.commands.train"), "features_of", computed)
+    result = trained(corpus_folder)
+    assert result.exit_code == 0, result.exception
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for part in corpus_folder.glob("*.gz"):
+        (bare / part.name).write_bytes(part.read_bytes())
+    assert str(trained(bare).exception) == "the target was asked for features"
 
 
 def test_a_run_can_start_from_a_trained_head(target_folder, corpus_folder, tmp_path):

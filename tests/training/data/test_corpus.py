@@ -4,12 +4,18 @@ import re
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from jakiro.bench.questions import load_questions
+from jakiro.kernels.linear import packing_works
 from jakiro.target.families import stop_ids
+from jakiro.target.llama import LeanDecoder
 from jakiro.training.data.corpus import CorpusOptions, CorpusWriter, Row, distinct_share, read_corpus, with_starts
+from jakiro.training.data.exclusion import evaluation_runs, word_runs
+from jakiro.training.data.kept_features import KeptFeatures
 from jakiro.training.data.writing import write_texts
 from tests.support import byte_tokenizer
 
@@ -36,11 +42,11 @@ def writer_of_text():
     return LlamaForCausalLM(config).eval(), tokenizer
 
 
-def writer(writer_of_text, folder, options=OPTIONS, prompts=None, batch_size=3) -> CorpusWriter:
+def writer(writer_of_text, folder, options=OPTIONS, prompts=None, batch_size=3, lean=None, **fields) -> CorpusWriter:
     model, tokenizer = writer_of_text
     ends = stop_ids(model, tokenizer)
-    write = partial(write_texts, model, batch_size=batch_size, stop_ids=ends)
-    return CorpusWriter(write, ends, tokenizer, folder, options, prompts)
+    write = partial(write_texts, model, batch_size=batch_size, stop_ids=ends, lean=lean)
+    return CorpusWriter(write, ends, tokenizer, folder, options, prompts, **fields)
 
 
 def test_a_stopped_corpus_is_continued_to_the_same_rows(writer_of_text, tmp_path):
@@ -112,6 +118,7 @@ def test_the_manifest_counts_what_was_kept(writer_of_text, tmp_path):
         "rows": len(rows),
         "tokens": sum(len(row.ids) for row in rows),
         "learned_tokens": sum(len(row.ids) - row.loss_start for row in rows),
+        "dropped_as_evaluation": 0,
     }
 
 
@@ -125,3 +132,74 @@ def test_progress_names_speed_and_time_left(writer_of_text, tmp_path, caplog):
     with caplog.at_level("INFO"):
         writer(writer_of_text, tmp_path).write(6)
     assert re.search(r"6 of 6 rows, \d+ tokens/s, about 0 min left", caplog.text)
+
+
+def test_a_corpus_goes_on_with_the_part_size_it_began_with(writer_of_text, tmp_path):
+    writer(writer_of_text, tmp_path, OPTIONS).write(6)
+    writer(writer_of_text, tmp_path, replace(OPTIONS, part_rows=2)).write(12)
+    assert sorted(path.name for path in tmp_path.glob("*.gz")) == ["part-00000.jsonl.gz", "part-00001.jsonl.gz"]
+
+
+def test_rows_that_share_thirteen_words_with_an_evaluation_prompt_are_dropped_and_counted(writer_of_text, tmp_path):
+    words = "one two three four five six seven eight nine ten eleven twelve thirteen"
+    prompts = [f"so {words} or", words.removesuffix("thirteen") + "times", f"{words.upper().replace(' ', ', ')}!", "hi"]
+    (tmp_path / "prompts.jsonl").write_text(
+        json.dumps({"question_id": 1, "category": "x", "turns": ["hi", f"Well: {words.replace(' two ', ' “two” ')}?"]})
+    )
+    excluded = evaluation_runs([tmp_path / "prompts.jsonl"])
+    for name, fields in {"old": {}, "new": {"excluded": excluded}}.items():
+        writer(writer_of_text, tmp_path / name, OPTIONS, prompts, **fields).write(4)
+    assert [len(read_corpus([tmp_path / name])) for name in ("old", "new")] == [4, 2]
+    # A corpus that was written without the filter is checked when it is continued.
+    writer(writer_of_text, tmp_path / "old", OPTIONS, prompts, excluded=excluded).write(4)
+    assert read_corpus([tmp_path / "old"]) == read_corpus([tmp_path / "new"])
+    for name in ("old", "new"):
+        manifest = json.loads((tmp_path / name / "manifest.json").read_text())
+        assert manifest["counts"]["dropped_as_evaluation"] == 2
+        assert manifest["counts"]["rows"] == 2
+        assert manifest["exclusion"] == {"words": 13, "runs": len(excluded)}
+
+
+def test_the_template_around_a_message_is_no_part_of_a_run(writer_of_text, tmp_path):
+    _, tokenizer = writer_of_text
+    words = "one two three four five six seven eight nine ten eleven twelve"
+    around = tokenizer.apply_chat_template([{"role": "user", "content": words}], tokenize=False)
+    assert word_runs(around)
+    writer(writer_of_text, tmp_path, OPTIONS, [words], excluded=word_runs(around)).write(1)
+    assert len(read_corpus([tmp_path])) == 1
+
+
+def test_the_prompts_that_ship_are_always_excluded():
+    asked = [turn for question in load_questions() for turn in question.turns]
+    assert evaluation_runs() == set().union(*map(word_runs, asked))
+    assert len(evaluation_runs()) > 1000
+
+
+def test_kept_features_are_those_of_the_stock_target(writer_of_text, tmp_path):
+    model, _ = writer_of_text
+    lean = LeanDecoder.build(model, packed=packing_works(model.device, model.dtype))
+    for rows in (6, 12):
+        writer(writer_of_text, tmp_path, lean=lean, features_of="some weights").write(rows)
+    assert sorted(path.name for path in tmp_path.glob("*.safetensors")) == [
+        "part-00000.safetensors",
+        "part-00001.safetensors",
+    ]
+    rows = read_corpus([tmp_path])
+    kept = KeptFeatures([tmp_path], "some weights")
+    assert len(kept) == len(rows) > 8
+    for row in rows:
+        with torch.inference_mode():
+            stock = model.model(input_ids=torch.tensor([row.ids]), use_cache=False).last_hidden_state[0]
+        found = kept.of(row.ids)
+        assert found.dtype == np.float16
+        np.testing.assert_allclose(found, stock.half().numpy(), rtol=2e-3, atol=2e-3)
+    assert kept.of([*rows[0].ids, 5]) is None
+    assert len(KeptFeatures([tmp_path], "other weights")) == 0
+    assert len(KeptFeatures([tmp_path / "part-00001.jsonl.gz"], "some weights")) < len(rows)
+
+
+def test_a_file_of_features_that_is_damaged_is_left_aside(writer_of_text, tmp_path, caplog):
+    writer(writer_of_text, tmp_path).write(6)
+    (tmp_path / "part-00000.safetensors").write_bytes(b"no features")
+    assert len(KeptFeatures([tmp_path], "some weights")) == 0
+    assert "part-00000.safetensors can't be read" in caplog.text

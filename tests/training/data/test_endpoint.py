@@ -59,7 +59,7 @@ def test_a_server_that_returns_ids_is_taken_at_its_word():
         return 200, {"choices": [{"text": "?", "token_ids": [body["prompt"][1], 9], "finish_reason": "stop"}]}
 
     with server(complete) as url:
-        found = {request.number: ids for request, ids in endpoint(url + "/v1/").write_texts(requests(5))}
+        found = {request.number: ids for request, ids, _ in endpoint(url + "/v1/").write_texts(requests(5))}
     assert found == {number: [number, 9] for number in range(5)}
     wanted = {"model": "tiny", "max_tokens": 4, "temperature": 0.5, "seed": 7, "top_k": 3, "return_token_ids": True}
     assert all(wanted.items() <= body.items() for body in bodies)
@@ -68,7 +68,7 @@ def test_a_server_that_returns_ids_is_taken_at_its_word():
 @pytest.mark.parametrize(("reason", "closing"), [("stop", [byte_tokenizer().eos_token_id]), ("length", [])])
 def test_other_texts_are_tokenised_again(reason, closing):
     with server(lambda body: (200, {"choices": [{"text": "hé", "finish_reason": reason}]})) as url:
-        ((_, ids),) = endpoint(url).write_texts(requests(1))
+        ((_, ids, _),) = endpoint(url).write_texts(requests(1))
     assert ids == byte_tokenizer().encode("hé") + closing
 
 
@@ -80,7 +80,7 @@ def test_a_busy_server_is_asked_again_and_given_up_in_one_sentence():
         return (503, "busy") if len(asked) < 3 else (200, {"choices": [{"token_ids": [1]}]})
 
     with server(busy_twice) as url:
-        assert [ids for _, ids in endpoint(url).write_texts(requests(1))] == [[1]]
+        assert [ids for _, ids, _ in endpoint(url).write_texts(requests(1))] == [[1]]
     with (
         server(lambda body: (503, "busy")) as url,
         pytest.raises(ValueError, match=rf"/v1 did not answer /completions in {TRIES} tries \(status 503\)"),
@@ -115,7 +115,7 @@ def test_a_corpus_written_by_a_server_is_that_of_the_model_it_runs(tmp_path):
 
     def complete(body):
         request = Request(0, body["prompt"], body["seed"], body["temperature"], body["max_tokens"], body["top_k"])
-        ((_, ids),) = write_texts(model, deque([request]), 1, ends)
+        ((_, ids, _),) = write_texts(model, deque([request]), 1, ends)
         return 200, {"choices": [{"token_ids": ids}]}
 
     with server(complete) as url:

@@ -34,7 +34,7 @@ def expected(model, request: Request, stop_ids=()) -> list[int]:
 
 @pytest.mark.parametrize("batch_size", [1, 2, 4, 8])
 def test_texts_written_together_are_those_of_the_plain_reference(model, batch_size):
-    found = {request.number: ids for request, ids in write_texts(model, deque(REQUESTS), batch_size, set())}
+    found = {request.number: ids for request, ids, _ in write_texts(model, deque(REQUESTS), batch_size, set())}
     assert found == {request.number: expected(model, request) for request in REQUESTS}
 
 
@@ -43,9 +43,15 @@ def test_a_lean_batch_writes_the_plain_reference_too(model, batch_size, monkeypa
     monkeypatch.setattr(lean_batch, "_FIRST_CAPACITY", 4)
     monkeypatch.setattr(LlamaForCausalLM, "forward", None)
     lean = LeanDecoder.build(model, packed=packing_works(model.device, model.dtype))
-    found = {request.number: ids for request, ids in write_texts(model, deque(REQUESTS), batch_size, set(), lean)}
+    queue = deque(replace(request, keep_features=request.number % 2 == 0) for request in REQUESTS)
+    found = {text.request.number: text for text in write_texts(model, queue, batch_size, set(), lean)}
     monkeypatch.undo()
-    assert found == {request.number: expected(model, request) for request in REQUESTS}
+    for request in REQUESTS:
+        text = found[request.number]
+        assert text.ids == expected(model, request)
+        assert (text.features is not None) == text.request.keep_features
+        if text.request.keep_features:
+            assert len(text.features) == len(request.ids) + len(text.ids)
 
 
 def test_a_place_that_gets_free_is_taken_at_once(model, monkeypatch):
@@ -58,14 +64,14 @@ def test_a_place_that_gets_free_is_taken_at_once(model, monkeypatch):
 
     monkeypatch.setattr(LlamaForCausalLM, "forward", watched)
     same = [replace(REQUESTS[0], number=number, max_new_tokens=2 + 2 * number) for number in range(3)]
-    done = [request.number for request, _ in write_texts(model, deque(same), 2, set())]
+    done = [request.number for request, *_ in write_texts(model, deque(same), 2, set())]
     assert done == [0, 1, 2]
     assert sizes == [(2, 3), (2, 1), (1, 3), *[(2, 1)] * 2, *[(1, 1)] * 3]
 
 
 def test_what_the_caller_appends_takes_part(model):
     queue, found = deque(REQUESTS[:1]), []
-    for request, ids in write_texts(model, queue, 4, set()):
+    for request, ids, _ in write_texts(model, queue, 4, set()):
         found.append(request.number)
         if len(found) < 3:
             queue.append(replace(request, number=request.number + 1, ids=request.ids + ids[:1]))
@@ -77,17 +83,17 @@ def test_a_text_ends_with_its_stop_id_and_goes_on_for_its_overhang(model):
     request = replace(REQUESTS[0], max_new_tokens=8)
     stop = free[4]
     first = free.index(stop) + 1
-    ((_, stopped),) = write_texts(model, deque([request]), 1, {stop})
+    ((_, stopped, _),) = write_texts(model, deque([request]), 1, {stop})
     assert stopped == free[:first]
-    ((_, longer),) = write_texts(model, deque([replace(request, overhang=3)]), 1, {stop})
+    ((_, longer, _),) = write_texts(model, deque([replace(request, overhang=3)]), 1, {stop})
     assert longer == free[: first + 3]
-    ((_, longer),) = write_texts(model, deque([replace(request, overhang=4)]), 1, set())
+    ((_, longer, _),) = write_texts(model, deque([replace(request, overhang=4)]), 1, set())
     assert longer == free[:12]
 
 
 def test_sampling_from_few_tokens_takes_only_those(model):
     request = replace(REQUESTS[0], top_k=1, temperature=2.0)
-    ((_, ids),) = write_texts(model, deque([request]), 1, set())
+    ((_, ids, _),) = write_texts(model, deque([request]), 1, set())
     assert ids == expected(model, replace(request, temperature=0.0))
 
 
@@ -98,5 +104,5 @@ def test_a_sliding_window_is_kept_in_a_shared_batch():
         num_key_value_heads=1, sliding_window=4, initializer_range=0.3, eos_token_id=None, bos_token_id=None,
     )  # fmt: skip
     model = MistralForCausalLM(config).eval()
-    found = {request.number: ids for request, ids in write_texts(model, deque(REQUESTS), 3, set())}
+    found = {request.number: ids for request, ids, _ in write_texts(model, deque(REQUESTS), 3, set())}
     assert found == {request.number: expected(model, request) for request in REQUESTS}
