@@ -18,12 +18,12 @@ class NativeHeadLayer(nn.Module):
 
     Args:
         projection: the input projection; deeper: that of features from further layers, or None.
-        rotary: the head's rotary embedding.
+        angles: of the head's rotary embedding.
         rounded: keep weights in 16 bits, even where that rounds them.
     """
 
     def __init__(
-        self, projection: nn.Linear, deeper: nn.Linear | None, layer: HeadLayer, rotary: nn.Module, rounded: bool
+        self, projection: nn.Linear, deeper: nn.Linear | None, layer: HeadLayer, angles: AngleTable, rounded: bool
     ) -> None:
         super().__init__()
 
@@ -32,7 +32,7 @@ class NativeHeadLayer(nn.Module):
             return NativeLinear(weight, bias, exponent)
 
         attention, mixture = layer.self_attn, layer.mlp_moe
-        self._angles = AngleTable(rotary)
+        self._angles = angles
         self.norm = layer.post_attention_layernorm.weight.detach().float().contiguous()
         self.projection, self.wide_projection = pack(projection.weight, projection.bias), None
         if deeper is not None:
@@ -56,7 +56,7 @@ class NativeHeadLayer(nn.Module):
                 self.router.matrix,
                 *self._matrices,
                 self.norm.data_ptr(),
-                layer.post_attention_layernorm.variance_epsilon,
+                layer.post_attention_layernorm.eps,
                 self.head_dim**-0.5,
                 *sizes,
                 self._summed,

@@ -11,11 +11,10 @@ from torch import Tensor, nn
 
 from jakiro.heads.compiled import NativeHeadLayer
 from jakiro.heads.config import DraftConfig
-from jakiro.heads.fused import LeanHeadLayer
-from jakiro.heads.layers import HeadCache, HeadLayer, HeadOutput, rotary_embedding
+from jakiro.heads.layers import Angles, HeadCache, HeadLayer, HeadOutput, rotary_embedding
 from jakiro.kernels.linear import native_works, packed_linear, packing_works
 from jakiro.kernels.quantized import QuantizedLinear, quantizing_works
-from jakiro.kernels.rotary import changes_with_length
+from jakiro.kernels.rotary import AngleTable, changes_with_length, signed
 
 PRECISIONS = ("int8", "full")
 
@@ -54,7 +53,7 @@ class JakiroHead(nn.Module):
         self.embedding: Tensor | None = None
         self.output_weight: Tensor | None = None
         self._output_layer: nn.Module | None = None
-        self._lean: LeanHeadLayer | None = None
+        self._table: AngleTable | None = None
         self._native: NativeHeadLayer | None = None
         self.precision = "full"
 
@@ -96,12 +95,16 @@ class JakiroHead(nn.Module):
             return self
         self.precision = "int8" if precision == "int8" and quantizing_works(device) else "full"
         rounded = QuantizedLinear if self.precision == "int8" else packed_linear
-        parts = (self.fc, self.fc_layers if self.config.feature_layers else None, self.layers[0], self.rotary)
-        self._lean = LeanHeadLayer(*parts, packed_linear, rounded)
-        if native_works() and NativeHeadLayer.fits(self.layers[0]):
-            self._native = NativeHeadLayer(*parts, rounded=self.precision == "int8")
+        layer, deeper = self.layers[0], self.fc_layers if self.config.feature_layers else None
+        self._table = AngleTable(self.rotary)
+        if native_works() and NativeHeadLayer.fits(layer):
+            self._native = NativeHeadLayer(self.fc, deeper, layer, self._table, rounded=self.precision == "int8")
+        layer.pack(rounded)
+        # Never rounded: embeddings and features are of very different sizes
+        self.fc = packed_linear(self.fc.weight, self.fc.bias)
+        if deeper is not None:
+            self.fc_layers = packed_linear(deeper.weight, None)
         self._output_layer = rounded(self.output_weight, None)
-        self.layers = nn.ModuleList()
         return self
 
     def logits(self, features: Tensor) -> Tensor:
@@ -130,13 +133,10 @@ class JakiroHead(nn.Module):
         """
         if self._native is not None and self._native.takes(embeddings, cache):
             return self._native(embeddings, features, positions, mask, cache)
-        if self._lean is not None:
-            residual, expert_outputs, router_logits = self._lean(embeddings, features, positions, mask, cache)
-        else:
-            last, deeper = features.tensor_split([self.config.hidden_size], dim=-1)
-            hidden = self.stream(torch.cat([embeddings, last], dim=-1), deeper)
-            angles = self.rotary(hidden, positions)
-            residual, expert_outputs, router_logits = self.layers[0](hidden, angles, mask, cache)
+        last, deeper = features.tensor_split([self.config.hidden_size], dim=-1)
+        hidden = self.stream(torch.cat([embeddings, last], dim=-1), deeper)
+        angles = self.angles(hidden, positions, cache)
+        residual, expert_outputs, router_logits = self.layers[0](hidden, angles, mask, cache)
         num_experts = self.config.num_experts
         weights = router_logits[..., :num_experts].softmax(-1)
         if self.config.fusion == "decoupled":
@@ -150,6 +150,15 @@ class JakiroHead(nn.Module):
         contrastive_weights = pair.softmax(-1) * sign
         contrastive = residual + _weighted(contrastive_weights, expert_outputs)
         return HeadOutput(features, contrastive, residual, expert_outputs, weights, contrastive_weights)
+
+    def angles(self, hidden: Tensor, positions: Tensor, cache: HeadCache | None = None) -> Angles:
+        """Of the rotary embedding, for rows that follow the cache's."""
+        if self._table is None:
+            cos, sin = self.rotary(hidden, positions)
+            return cos, signed(sin)
+        # No row stands after the cache's end; without a cache positions are read, which drafting never does
+        last = int(positions.max()) if cache is None else cache.length + positions.shape[1]
+        return self._table.at(positions, last)
 
     def stream(self, inputs: Tensor, deeper: Tensor) -> Tensor:
         """What the layer reads.

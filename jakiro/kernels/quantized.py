@@ -2,8 +2,8 @@
 
 A guess need not be exact: the target checks every one, so rounding the draft head's weights changes how often a guess
 holds, by about a hundredth, and never the text. What it buys is memory traffic, the whole cost of a pass over few rows:
-a quarter of float32's bytes. Weights get one scale per output row, up to 32 rows of a pass share one; `balanced` helps
-where a few columns read far larger numbers than the others.
+a quarter of float32's bytes. Weights get one scale per output row; up to 32 rows of a pass share one. Where a few
+columns read far larger numbers than the others, the layer is `balanced`.
 """
 
 import warnings
@@ -24,6 +24,10 @@ class QuantizedLinear(nn.Module):
         super().__init__()
         self.out_features, self.in_features = weight.shape
         weight = weight.detach().float()
+        even, factors = balanced(weight)
+        # Columns of about one size stay as they are: multiplying the input takes 5 µs
+        self._factors = factors if factors.amax() > 2 * factors.amin() else None
+        weight = weight if self._factors is None else even
         scales = (weight.abs().amax(dim=1) / 127).clamp_min(1e-12).double()
         zeros = torch.zeros(len(scales), dtype=torch.long)
         with warnings.catch_warnings():
@@ -35,7 +39,8 @@ class QuantizedLinear(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         if hidden.numel() <= _ROWS * self.in_features:
-            return torch.ops.quantized.linear_dynamic(hidden.float(), self.packed, self._seven_bits).to(hidden.dtype)
+            even = hidden.float() if self._factors is None else hidden.float() * self._factors
+            return torch.ops.quantized.linear_dynamic(even, self.packed, self._seven_bits).to(hidden.dtype)
         # A prompt's first position has far larger features than all others; few rows share its scale
         parts = [self(few) for few in hidden.reshape(-1, self.in_features).split(_ROWS)]
         return torch.cat(parts).view(*hidden.shape[:-1], self.out_features)

@@ -88,7 +88,7 @@ def adopt_stream(
     for index in range(first, min(first + num_sequences, cache.num_ready())):
         inputs, deeper, *following = sample_rows(head, cache, index, 1)
         hidden = head.stream(inputs, deeper)[None]
-        angles = head.rotary(hidden, torch.arange(hidden.shape[1], device=hidden.device)[None])
+        angles = head.angles(hidden, torch.arange(hidden.shape[1], device=hidden.device)[None])
         streams.append((hidden + layer.self_attn(hidden, angles, None, None))[0])
         now.append(following[0])
         ahead.append(following[1])
@@ -144,20 +144,11 @@ def _start_experts(head: JakiroHead, stream: Tensor, now: Tensor, ahead: Tensor)
     white = whitening_matrix(normed)
     inner = []
     for expert in head.layers[0].mlp_moe.experts:
-        *readers, last = expert.children()
+        *readers, _ = expert.children()
         for reader in readers:
             reader.weight.copy_(reader.weight @ white)
-        inner.append(_inner_features(expert, last, normed))
+        inner.append(expert.inner(*(reader(normed) for reader in readers)))
     _fit_experts(head, inner, normed, now - stream, ahead - stream)
-
-
-def _inner_features(expert: torch.nn.Module, last: torch.nn.Linear, normed: Tensor) -> Tensor:
-    """What an expert's last matrix reads."""
-    seen = []
-    handle = last.register_forward_pre_hook(lambda module, arguments: seen.append(arguments[0]))
-    expert(normed)
-    handle.remove()
-    return seen[0]
 
 
 def _fit_experts(head: JakiroHead, inner: list[Tensor], normed: Tensor, main: Tensor, contrastive: Tensor) -> None:
