@@ -220,9 +220,16 @@ def joined(linears: list[nn.Linear]) -> Tensor:
     return torch.cat([linear.weight.detach() for linear in linears])
 
 
-def rotary_embedding(config: DraftConfig) -> LlamaRotaryEmbedding:
+class HeadRotary(LlamaRotaryEmbedding):
+    """Keeps its frequencies in float32 whatever the head's dtype: rounded ones give wrong angles at high positions."""
+
+    def _apply(self, fn, recurse: bool = True) -> "HeadRotary":
+        return super()._apply(lambda tensor: tensor.to(fn(tensor).device), recurse)
+
+
+def rotary_embedding(config: DraftConfig) -> HeadRotary:
     """The rotary embedding with the target's parameters."""
-    return LlamaRotaryEmbedding(
+    return HeadRotary(
         LlamaConfig(
             hidden_size=config.hidden_size,
             num_attention_heads=config.num_attention_heads,

@@ -239,7 +239,7 @@ def choose_device(device: str | None) -> torch.device:
 
 
 def choose_dtype(dtype: str | None, device: torch.device) -> torch.dtype:
-    """The asked dtype, or bfloat16 where the device computes it in hardware, else float32.
+    """The asked dtype, or bfloat16 where the device computes it in hardware, else float16 on a GPU, float32 on a CPU.
 
     Raises:
         ValueError: an unknown dtype.
@@ -250,8 +250,14 @@ def choose_dtype(dtype: str | None, device: torch.device) -> torch.dtype:
             raise ValueError(f"Unknown dtype {dtype!r}; choose one of {known}.")
         return DTYPES[dtype]
     if device.type == "cuda":
-        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+        return torch.bfloat16 if gpu_computes_bfloat16(device) else torch.float16
     return torch.bfloat16 if cpu_computes_bfloat16() else torch.float32
+
+
+def gpu_computes_bfloat16(device: torch.device) -> bool:
+    """Whether this GPU multiplies bfloat16 in hardware; older ones (T4, V100) emulate it."""
+    with torch.cuda.device(device):
+        return torch.cuda.is_bf16_supported(including_emulation=False)
 
 
 def cpu_computes_bfloat16() -> bool:

@@ -95,9 +95,9 @@ def _derivatives(
         weighted = probs * rows
         means = weighted.sum(-1)
         wanted = rows.gather(-1, choices[kept].expand(len(parts), -1)[..., None])[..., 0]
-        slope += (wanted - means).double().sum(-1)
+        slope += (wanted - means).double().sum(-1).to(slope)
         products = torch.einsum("irv,jrv->ijr", weighted, rows)
-        curvature += (products - means[:, None] * means).double().sum(-1)
+        curvature += (products - means[:, None] * means).double().sum(-1).to(curvature)
     return slope, curvature
 
 
@@ -122,16 +122,17 @@ def _choices(
     chunk: int = 128,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Draft indices of the target's greedy and sampled choices (−1 outside the draft vocabulary), and the noise."""
-    index = torch.full((head.config.vocab_size,), -1)
-    index[head.draft_token_ids] = torch.arange(len(head.draft_token_ids))
+    draft_ids = head.draft_token_ids
+    index = torch.full((head.config.vocab_size,), -1, device=draft_ids.device)
+    index[draft_ids] = torch.arange(len(draft_ids), device=draft_ids.device)
     greedy, sampled, kept_noise = [], [], []
     features = torch.cat([batch.features[where] for batch, where in zip(batches, picked, strict=True)])
     for rows in features.split(chunk):
         logits = rows @ target_output.T
-        noise = -torch.empty_like(logits).exponential_(generator=generator).log_()
+        noise = -torch.empty(logits.shape).exponential_(generator=generator).log_().to(logits)
         greedy.append(index[logits.argmax(-1)])
         sampled.append(index[(logits + noise).argmax(-1)])
-        kept_noise.append(noise[:, head.draft_token_ids])
+        kept_noise.append(noise[:, draft_ids])
     return torch.cat(greedy), torch.cat(sampled), torch.cat(kept_noise)
 
 

@@ -90,7 +90,7 @@ def experts_on(head: JakiroHead, answers: Sequence[Answer], output_weight: Tenso
     for answer in answers:
         ids, inputs = answer.ids[None, : answer.end + 1], answer.features[None, : answer.end + 1].float()
         lengths, starts = torch.tensor([ids.shape[1]]), torch.tensor([answer.start])
-        batches.append(Batch(ids, inputs, lengths, starts, head.config.hidden_size))
+        batches.append(Batch(ids, inputs, lengths, starts, head.config.hidden_size).to(output_weight.device))
         choices.append((batches[-1].features @ output_weight.float().T).argmax(-1))
     facts = expert_facts(head, HeldOut(batches, choices))
     return {name.removeprefix("experts/"): value for name, value in facts.items()}

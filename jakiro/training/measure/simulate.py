@@ -40,7 +40,7 @@ class HindsightNoise:
 
     def _row(self, position: int) -> Tensor:
         generator = torch.Generator().manual_seed(self.seed * 1_000_003 + position)
-        free = -torch.empty(len(self.output_weight)).exponential_(generator=generator).log_()
+        free = -torch.empty(len(self.output_weight)).exponential_(generator=generator).log_().to(self.output_weight)
         if position >= len(self.ids):
             return free[self.draft_ids]
         log_probs = (self.output_weight @ self.features[position - 1]).log_softmax(-1)

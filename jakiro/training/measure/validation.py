@@ -33,12 +33,13 @@ class HeldOut:
 
 @torch.no_grad()
 def held_out(cache: FeatureCache, indices: Sequence[int], output_weight: Tensor, batch_tokens: int = 2048) -> HeldOut:
-    """Reads sequences and computes the target's greedy choices over its whole vocabulary."""
-    batches = [cache.batch(group) for group in length_buckets(cache.lengths, indices, batch_tokens)]
+    """Reads sequences onto the output rows' device; computes the target's greedy choices over its whole vocabulary."""
+    device = output_weight.device
+    batches = [cache.batch(group).to(device) for group in length_buckets(cache.lengths, indices, batch_tokens)]
     choices = []
     for batch in batches:
         rows = [(row.to(output_weight) @ output_weight.T).argmax(-1) for row in batch.features]
-        choices.append(torch.stack(rows).to(batch.ids.device))
+        choices.append(torch.stack(rows))
     return HeldOut(batches, choices)
 
 
@@ -134,14 +135,10 @@ def report(
     numbers = agreement(head, data) | expert_facts(head, data)
     for name, temperature in (("greedy", 0.0), ("sampled", 1.0)):
         chosen = [(index, row) for index, row in zip(indices, rows, strict=True) if row.temp == temperature]
-        texts = [_text(cache, index, row.a0) for index, row in chosen[:max_texts]]
+        batches = [(cache.batch([index]).to(output_weight.device), row) for index, row in chosen[:max_texts]]
+        texts = [(batch.ids[0], batch.inputs[0], row.a0) for batch, row in batches]
         for nodes in budgets if texts else ():
             tree = TreeConfig(nodes=nodes)
             tau = simulated_tau(head, texts, output_weight, temperature == 0, tree)
             numbers[f"simulated_tau/{name}/{nodes}"] = tau
     return numbers
-
-
-def _text(cache: FeatureCache, index: int, start: int) -> tuple[Tensor, Tensor, int]:
-    batch = cache.batch([index])
-    return batch.ids[0], batch.inputs[0], start

@@ -20,6 +20,7 @@ from jakiro.training.data.features import Batch, FeatureCache, epoch_batches
 from jakiro.training.recipe.losses import LossWeights, Objective, sample_vocabulary
 from jakiro.training.recipe.optimizer import MuonAdamW
 from jakiro.training.recipe.start import input_whitening
+from jakiro.zoo.loading import gpu_computes_bfloat16
 
 STATE_NAME = "training_state.pt"
 REPORT_STEPS = 20
@@ -152,6 +153,11 @@ class Trainer:
         self.out, self.state_folder = Path(out), state_folder and Path(state_folder)
         self.validate, self.clock = validate, clock
         self.accelerator = Accelerator(cpu=head.fc.weight.device.type == "cpu")
+        self.half = options.precision == "bfloat16"
+        if self.half and head.fc.weight.is_cuda and not gpu_computes_bfloat16(head.fc.weight.device):
+            # Not in float16 either, where small gradients become zero.
+            log.warning("This GPU does not compute bfloat16 in hardware; the head's passes run in float32.")
+            self.half = False
         self.objective = Objective(head, options.weights)
         self.optimizer = self._optimizer()
         self.prepared, self.optimizer = self.accelerator.prepare(self.objective, self.optimizer)
@@ -297,8 +303,7 @@ class Trainer:
         if num_steps == 1 and self.noise_width > 0:
             noise = (torch.rand(batch.inputs.shape, generator=generator) - 0.5) * self.noise_width
             noise = noise.to(batch.features.device)
-        half = options.precision == "bfloat16"
-        with torch.autocast(batch.features.device.type, torch.bfloat16, enabled=half):
+        with torch.autocast(batch.features.device.type, torch.bfloat16, enabled=self.half):
             loss, parts = self.prepared(batch, vocabulary, num_steps, noise)
         self.accelerator.backward(loss / options.accumulate)
         return parts | {"loss": loss.item()}

@@ -1,0 +1,90 @@
+"""A pretended GPU: tensors are tagged with a device, lie on the CPU, and mixing devices fails as CUDA would.
+
+What a GPU refuses is refused here: an operation on tensors of two devices, a CPU generator for a tensor of the device,
+numpy on it. As there, one-number tensors of the CPU and CPU indices are welcome.
+"""
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+PRETENDED = torch.device("cuda", 0)
+_MOVES = {Tensor.to, Tensor.cpu, Tensor.cuda, Tensor.copy_}
+# What moving a module calls with tensors of both devices.
+_ASSIGNMENTS = {Tensor.copy_, Tensor.data.__set__, torch._has_compatible_shallow_copy_type}
+_INDEXING = {Tensor.__getitem__, Tensor.__setitem__, Tensor.index_put_, Tensor.index_put}
+
+
+class DeviceTags(TorchFunctionMode):
+    """Inside it `cuda` names the pretended device; what lives there is known by its storage."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._storages: dict[int, torch.UntypedStorage] = {}
+
+    def tag(self, tensor: Tensor) -> Tensor:
+        # Holding the storages keeps their addresses from being used again.
+        storage = tensor.untyped_storage()
+        self._storages[storage._cdata] = storage
+        return tensor
+
+    def is_tagged(self, tensor: Tensor) -> bool:
+        return tensor.untyped_storage()._cdata in self._storages
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        if func is torch._C._nn._parse_to:
+            return func(*args, **kwargs)
+        if func == Tensor.device.__get__:
+            return PRETENDED if self.is_tagged(args[0]) else torch.device("cpu")
+        if func == Tensor.is_cuda.__get__:
+            return self.is_tagged(args[0])
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
+        tagged = any(map(self.is_tagged, tensors))
+        named = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.device)]
+        named += [torch.device(kwargs["device"])] if isinstance(kwargs.get("device"), str) else []
+        named += [torch.device(leaf) for leaf in args if func in _MOVES and isinstance(leaf, str)]
+        if func in _MOVES:
+            destination = self._destination(func, tensors, named)
+        else:
+            destination = named[0].type == PRETENDED.type if named else tagged
+            if tagged and func not in _ASSIGNMENTS:
+                self._refuse_mixtures(func, args, kwargs, tensors)
+        if destination and isinstance(kwargs.get("generator"), torch.Generator):
+            raise RuntimeError(f"{func.__name__}: expected a 'cuda' device type for generator but found 'cpu'")
+        if func is Tensor.numpy and tagged:
+            raise TypeError("can't convert a tensor of cuda:0 to numpy; copy it to the CPU first")
+        args, kwargs = self._on_cpu(args), self._on_cpu(kwargs)
+        moved = func in _MOVES and destination != tagged
+        result = func(*args, **kwargs)
+        if moved and func is not Tensor.copy_:
+            result = result.clone()
+        if destination and func not in _ASSIGNMENTS:
+            tree_map_only(Tensor, self.tag, result)
+        return result
+
+    def _destination(self, func, tensors: list[Tensor], named: list[torch.device]) -> bool:
+        if func is Tensor.cpu:
+            return False
+        if func is Tensor.cuda:
+            return True
+        if func is Tensor.to and len(tensors) == 2:
+            return self.is_tagged(tensors[1])
+        return named[0].type == PRETENDED.type if named else self.is_tagged(tensors[0])
+
+    def _refuse_mixtures(self, func, args, kwargs, tensors: list[Tensor]) -> None:
+        if func in _INDEXING and self.is_tagged(args[0]):
+            tensors = [leaf for leaf in tree_leaves((args[2:], kwargs)) if isinstance(leaf, Tensor)]
+        strangers = [tensor for tensor in tensors if tensor.ndim and not self.is_tagged(tensor)]
+        if strangers:
+            shapes = [tuple(tensor.shape) for tensor in strangers]
+            raise RuntimeError(f"{func.__name__}: expected all tensors on one device, these lie on the CPU: {shapes}")
+
+    @staticmethod
+    def _on_cpu(arguments):
+        def replaced(leaf):
+            return torch.device("cpu")
+
+        arguments = tree_map_only(torch.device, replaced, arguments)
+        return tree_map_only(str, lambda text: "cpu" if text == "cuda" else text, arguments)

@@ -1,0 +1,146 @@
+"""Training and measuring on a pretended GPU: no tensor of the CPU meets one of the device."""
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+from accelerate import Accelerator
+
+from jakiro.bench.questions import Question
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.heads.checkpoint import load_head, save_head
+from jakiro.methods.jakiro import HeadDrafter
+from jakiro.training.data.answers import AnswerFolder
+from jakiro.training.data.corpus import Row
+from jakiro.training.measure.calibration import calibrate
+from jakiro.training.measure.evaluation import experts_on, scores
+from jakiro.training.measure.validation import agreement, held_out, report
+from jakiro.training.recipe import trainer
+from jakiro.training.recipe.trainer import Trainer, TrainingOptions
+from jakiro.zoo import loading
+from tests import support
+from tests.support import byte_tokenizer, tiny_model
+from tests.training.device_tags import PRETENDED, DeviceTags
+from tests.training.tiny import tiny_cache, tiny_head, tiny_target
+
+FUSIONS = pytest.mark.parametrize("fusion", ["summed", "decoupled"])
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def cache(tmp_path):
+    return tiny_cache(tmp_path / "features", tiny_target())
+
+
+def head_on(device: torch.device, fusion: str):
+    """The tiny head and the target's output rows; for the pretended device inside `DeviceTags`."""
+    target = tiny_target()
+    embedding, output_weight = (layer.weight.to(device) for layer in (target.get_input_embeddings(), target.lm_head))
+    return tiny_head(target, fusion, draft_vocab=30).to(device).bind(embedding, output_weight), output_weight
+
+
+def test_the_device_tag_mode_refuses_what_a_gpu_refuses():
+    with DeviceTags():
+        ours, index = torch.ones(3, 3).to(PRETENDED), torch.tensor([0, 2])
+        assert (ours.device, (ours + torch.tensor(1.0)).device, ours[index].device) == (PRETENDED,) * 3
+        assert ours.cpu().device == torch.zeros(2).device == CPU
+        assert torch.zeros(2, device="cuda").is_cuda and ours.new_zeros(2).is_cuda and ours.T.double().is_cuda
+        for mixed in (
+            lambda: ours + torch.ones(3),
+            lambda: torch.zeros(3)[index.to(PRETENDED)],
+            lambda: torch.cat([ours, torch.ones(3, 3)]),
+            lambda: torch.empty_like(ours).exponential_(generator=torch.Generator()),
+        ):
+            with pytest.raises(RuntimeError, match=r"CPU|generator"):
+                mixed()
+        with pytest.raises(TypeError, match="numpy"):
+            ours.numpy()
+
+
+@FUSIONS
+def test_device_tag_validation_and_simulation(cache, fusion):
+    rows = [Row(cache.batch([index]).ids[0].tolist(), "prompts", float(index % 2), 3) for index in range(2)]
+
+    def numbers(device):
+        head, output_weight = head_on(device, fusion)
+        return report(head, cache, rows, [0, 1], held_out(cache, [0, 1], output_weight), output_weight, budgets=(6,))
+
+    with DeviceTags():
+        found = numbers(PRETENDED)
+    assert found == pytest.approx(numbers(CPU))
+
+
+@FUSIONS
+def test_device_tag_calibration(cache, fusion):
+    def fitted(device):
+        head, output_weight = head_on(device, fusion)
+        return calibrate(head, held_out(cache, [0, 1, 2], output_weight).batches, output_weight, seed=0, max_depth=3)
+
+    with DeviceTags():
+        found = fitted(PRETENDED)
+    assert found == pytest.approx(fitted(CPU))
+
+
+def test_device_tag_evaluation(tmp_path):
+    questions, sampling = [Question("0", "a", ("hi",))], SamplingParams(temperature=1.0, max_new_tokens=4)
+
+    def found(device):
+        model = tiny_model().to(device)
+        head, weight = support.tiny_head(support.tiny_target()).to(device), model.get_output_embeddings().weight
+        head.bind(model.get_input_embeddings().weight, weight)
+        answers = AnswerFolder(model, byte_tokenizer(), "0", tmp_path / device.type, 2).answers(questions, sampling)
+        (score, *_) = scores(HeadDrafter(head), answers, sampling, [TreeConfig(width=4, depth=3, nodes=8)])
+        return score, experts_on(head, answers, weight)
+
+    with DeviceTags():
+        score, experts = found(PRETENDED)
+    assert (score, experts) == found(CPU)
+
+
+@FUSIONS
+def test_device_tag_training_reaches_its_checkpoint(cache, fusion, tmp_path, monkeypatch):
+    monkeypatch.setattr(Accelerator, "device", property(lambda self: PRETENDED))
+    options = TrainingOptions(max_steps=2, batch_tokens=64, num_validation=4, unroll_from=0.5)
+    seen = []
+
+    def validate(head):
+        seen.append(agreement(head, checked, 2))
+        return seen[-1]
+
+    with DeviceTags():
+        head, output_weight = head_on(PRETENDED, fusion)
+        checked = held_out(cache, [0, 1], output_weight)
+        Trainer(head, cache, options, tmp_path / "out", validate=validate).run()
+    assert len(seen) == 1 and 0 <= seen[0]["main_1/top1"] <= 1
+
+
+@pytest.mark.parametrize(("in_hardware", "dtype"), [(True, torch.bfloat16), (False, torch.float16)])
+def test_device_tag_cards_that_emulate_bfloat16_get_float16(monkeypatch, in_hardware, dtype):
+    """T4 and V100: `is_bf16_supported` alone is true there."""
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+    monkeypatch.setattr(
+        torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation or in_hardware
+    )
+    assert loading.choose_dtype(None, PRETENDED) is dtype
+
+
+def test_device_tag_training_on_cards_that_emulate_bfloat16_stays_in_float32(cache, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(Accelerator, "device", property(lambda self: PRETENDED))
+    monkeypatch.setattr(trainer, "gpu_computes_bfloat16", lambda device: False)
+    options = TrainingOptions(max_steps=1, batch_tokens=64, num_validation=4, precision="bfloat16")
+    with DeviceTags():
+        head, _ = head_on(PRETENDED, "summed")
+        assert not Trainer(head, cache, options, tmp_path).half
+    assert "run in float32" in caplog.text
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_device_tag_rotary_frequencies_stay_float32_in_any_dtype(tmp_path, dtype):
+    head = tiny_head(tiny_target())
+    frequencies = head.rotary.inv_freq.clone()
+    save_head(head, tmp_path)
+    with DeviceTags():
+        moved = head.to(PRETENDED, dtype)
+        assert moved.fc.weight.dtype == dtype and moved.rotary.inv_freq.is_cuda
+    for each in (head, load_head(tmp_path, dtype=dtype)):
+        assert each.rotary.inv_freq.dtype == torch.float32 and torch.equal(each.rotary.inv_freq, frequencies)
