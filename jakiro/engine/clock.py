@@ -1,4 +1,4 @@
-"""A step's own clock: what the device spent on drafting, on the target's pass and on everything else."""
+"""A step's own clock: the time spent on drafting, on the target's pass and on everything else."""
 
 import time
 from itertools import pairwise
@@ -7,44 +7,34 @@ import torch
 
 
 class StepClock:
-    """Marks boundaries inside one step.
+    """Milliseconds of one step by part: "draft", "verify" and "other".
 
-    On CUDA all marks but the last are events on the stream, so that nothing has to wait for them.
+    On CUDA the host goes on before the device is done. There, drafting and the target's pass are timed by events on the
+    stream up to the first `other`, which ends after the step's device-to-host copy; the host's clock times the rest.
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._events, self._device = device.type == "cuda", device
-        self._start = self._last = time.perf_counter()
-        self._marks = [self._mark()]
-
-    def _mark(self):
-        if not self._events:
-            return time.perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record(torch.cuda.current_stream(self._device))
-        return event
-
-    def mark(self) -> None:
-        """Ends the current part and begins the next one."""
+        self.ms = {"draft": 0.0, "verify": 0.0, "other": 0.0}
         self._last = time.perf_counter()
-        self._marks.append(self._mark())
+        # (part, event at its end), the step's start first; empty where the host's clock times everything
+        self._events = [("", _event(device))] if device.type == "cuda" else []
+        self._device = device
 
-    def spans_ms(self) -> list[float]:
-        """Milliseconds between consecutive marks; their sum is the host's time from the first to the last.
+    def end(self, part: str) -> None:
+        """Counts the time since the end of the part before as this part's."""
+        if self._events and part != "other":
+            self._events.append((part, _event(self._device)))
+            return
+        now = time.perf_counter()
+        ms, self._last = 1000 * (now - self._last), now
+        for (_, start), (name, end) in pairwise(self._events):
+            self.ms[name] += start.elapsed_time(end)
+            ms -= start.elapsed_time(end)
+        self._events = []
+        self.ms[part] += max(ms, 0.0)
 
-        On CUDA call it after the step's device-to-host copy, with the last mark after that copy: the events before it
-        have happened then, and the last span is the rest of the host's time.
-        """
-        if self._events:
-            events = self._marks[:-1]
-            spans = [before.elapsed_time(after) for before, after in pairwise(events)]
-            return [*spans, max(1000 * (self._last - self._start) - sum(spans), 0.0)]
-        return [1000 * (after - before) for before, after in pairwise(self._marks)]
 
-    def since_mark_ms(self) -> float:
-        """The host's milliseconds since the last mark."""
-        return 1000 * (time.perf_counter() - self._last)
-
-    def total_ms(self) -> float:
-        """Wall-clock milliseconds since the clock was made."""
-        return 1000 * (time.perf_counter() - self._start)
+def _event(device: torch.device) -> torch.cuda.Event:
+    event = torch.cuda.Event(enable_timing=True)
+    event.record(torch.cuda.current_stream(device))
+    return event

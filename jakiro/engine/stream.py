@@ -3,7 +3,6 @@
 The step is the same for every method; plain decoding is the loop whose tree is only its root.
 """
 
-import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -88,13 +87,16 @@ class Stream:
         features, logits = self._runner.prefill(prompt_ids)
         first = self._choose_first(logits, len(prompt))
         first_token_id = int(first)
-        prefill_ms = clock.total_ms()
+        clock.end("other")
 
         self._runner.begin(first)
         self._session: DraftSession | None = None
         if not tree.root_only:
             whole = Prompt([*prompt, first_token_id], torch.cat([prompt_ids, first]), features)
             self._session = self._runner.session(self._drafter, whole)
+            clock.end("draft")
+        # What drafting took before the first step is that step's
+        self._start_ms = clock.ms["draft"]
         self._committed = 1
         self._waiting_text = self._decoder.push([first_token_id])
         ended = self._end_reason_after([first_token_id])
@@ -120,7 +122,7 @@ class Stream:
                 first_token_id=first_token_id,
                 first_piece=self._text.piece(first_token_id),
                 first_text=self._waiting_text + (self._decoder.finish() if ended else ""),
-                prefill_ms=prefill_ms,
+                prefill_ms=clock.ms["other"],
                 special_tokens={str(token_id): name for token_id, name in self._text.special_tokens.items()},
             ),
             end_reason=ended,
@@ -156,28 +158,31 @@ class Stream:
         clock = StepClock(self._target.device)
         choice = self._choose_size()
         proposal = self._propose(choice)
-        clock.mark()
+        clock.end("draft")
         self._runner.score(proposal.tree)
-        clock.mark()
+        clock.end("verify")
         outcome = self._runner.read(proposal)
         reread = outcome.too_short
         if reread:
             outcome = self._runner.read(proposal, whole_vocabulary=True)
         kept = self._commit(outcome)
-        observe_ms = self._observe(kept)
+        clock.end("other")
+        if self._session is not None:
+            self._session.observe(kept)
+            clock.end("draft")
         committed_ids = self._cut(kept.token_ids)
         reason = self._end_reason_after(committed_ids)
         text = self._waiting_text + self._decoder.push(committed_ids) + (self._decoder.finish() if reason else "")
         self._waiting_text = ""
         nodes = nodes_from(outcome, self._text, self._proposers)
         self.trace.end_reason = reason
-        clock.mark()
-        draft_ms, verify_ms, other_ms = clock.spans_ms()
-        draft_ms, other_ms = draft_ms + observe_ms, max(other_ms - observe_ms, 0.0)
         plan = self._plan(outcome, choice, proposal.note, reread)
+        clock.end("other")
         if choice is not None:
             expected, accepted = self._expected(choice, outcome), len(outcome.accepted_path)
-            self._budget.observe(choice, expected, accepted, draft_ms, verify_ms, other_ms)
+            self._budget.observe(choice, expected, accepted, *clock.ms.values())
+            clock.end("draft")
+        draft_ms, self._start_ms = clock.ms["draft"] + self._start_ms, 0.0
         return Step(
             index=len(self.trace.steps),
             nodes=nodes,
@@ -187,8 +192,8 @@ class Stream:
             committed_ids=tuple(committed_ids),
             text=text,
             draft_ms=draft_ms,
-            verify_ms=verify_ms,
-            other_ms=other_ms + clock.since_mark_ms(),
+            verify_ms=clock.ms["verify"],
+            other_ms=clock.ms["other"],
             plan=plan,
         )
 
@@ -242,13 +247,6 @@ class Stream:
         logits = self._runner.logits(len(outcome.token_ids)) if needed else None
         ids, features = self._runner.commit(outcome)
         return Kept([*outcome.accepted_ids, outcome.bonus_token_id], ids, features, outcome, logits)
-
-    def _observe(self, kept: Kept) -> float:
-        """Tells the drafter what was committed; returns the milliseconds that took, which are drafting's."""
-        start = time.perf_counter()
-        if self._session is not None:
-            self._session.observe(kept)
-        return 1000 * (time.perf_counter() - start)
 
     def _cut(self, new_ids: list[int]) -> list[int]:
         """What of the new tokens belongs to the answer: up to a stop token, or to the limit."""
