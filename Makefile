@@ -9,11 +9,12 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 RUN := $(VENV)/bin/python
 
-.PHONY: help demo test bench bench-gpu recordings check-requirements format clean bench-recorded
+.PHONY: help demo test bench bench-gpu recordings check-requirements format clean bench-recorded mutants
 
 help:
 	@echo "make demo               install into $(VENV) and open the page"
 	@echo "make test               install, lint, pytest          (DEVICE=cuda: the exact suite on a GPU; JOBS=1: one test at a time)"
+	@echo "make mutants            make known faults in a copy, one after another: the tests must notice each (some minutes)"
 	@echo "make bench              measure on this machine        (ARGS=\"--limit 10 --temperatures 0\")"
 	@echo "make bench-gpu          everything docs/performance.md wants to know about a GPU, into runs/gpu"
 	@echo "make bench-recorded     measure what the tab Benchmark opens on, on a quiet machine"
@@ -31,6 +32,9 @@ test: $(VENV)/.requirements-dev
 	$(RUN) -m ruff format --check .
 	$(VENV)/bin/lint-imports --no-cache --no-logo
 	$(if $(DEVICE),JAKIRO_TEST_DEVICE=$(DEVICE)) $(RUN) -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+mutants: $(VENV)/.requirements-dev
+	$(RUN) -m tests.mutants $(ARGS)
 
 bench: $(VENV)/.requirements-dev
 	$(RUN) -m jakiro bench $(ARGS)

@@ -22,6 +22,7 @@ from jakiro.trace import first_difference
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
 from jakiro.zoo.loading import cpu_computes_bfloat16
+from tests.bench.scripted import trace
 from tests.support import DEVICE, PassRecorder, assert_drafting_took_part
 
 PROMPTS = [
@@ -34,6 +35,8 @@ SAMPLINGS = {
     "sampled": SamplingParams(temperature=1.0, seed=12),
 }
 TREE, SMALL_TREE = TreeConfig(width=8, depth=5, nodes=24), TreeConfig(width=4, depth=4, nodes=10)
+# Stock attention moves bfloat16 logits of this pair by up to 0.44, and the gap between two by twice that
+LARGEST_ROUNDED_MARGIN = 1.0
 BFLOAT16_IN_HARDWARE = DEVICE.type == "cuda" or cpu_computes_bfloat16()
 
 
@@ -59,11 +62,13 @@ def bfloat16():
 
 
 def report_divergence(jakiro, plain):
-    """Position and margin of the first difference, which must be one that rounding explains."""
+    """Position and margin of the first difference, which must be one that rounding explains; None without any."""
     position = first_difference(jakiro.token_ids, plain.token_ids)
     if position is None:
         return None
-    margin = plain.steps[position - 1].nodes[0].margin if position else None
+    assert position > 0, "both read the prompt in the same way"
+    margin = plain.steps[position - 1].nodes[0].margin
+    assert margin < LARGEST_ROUNDED_MARGIN, f"token {position} differs, and its margin {margin} is no rounding"
     return f"token {position} differs, margin {margin}"
 
 
@@ -136,9 +141,17 @@ def test_bfloat16_writes_plain_decoding_s_text(bfloat16, monkeypatch, capsys):
     prompts, length, tree = (PROMPTS, 32, TREE) if BFLOAT16_IN_HARDWARE else (PROMPTS[:2], 12, SMALL_TREE)
     steps, _, divergences = compare(bfloat16, prompts, length, tree, monkeypatch)
     report(capsys, bfloat16, divergences)
-    # Where the probe found no bit identity, each difference was reported above and the trace says so itself.
-    assert not (bfloat16.target.bit_identical and divergences)
     assert_drafting_took_part(steps)
+
+
+def test_only_a_difference_that_rounding_explains_is_forgiven():
+    def answer(last, margin):
+        return trace("autoregressive", 1, [(2,), (last,)], margins=[9.0, margin])
+
+    assert report_divergence(answer(3, 5.0), answer(3, 5.0)) is None
+    assert report_divergence(answer(4, 0.1), answer(3, 0.1)).startswith("token 2 differs")
+    with pytest.raises(AssertionError, match="no rounding"):
+        report_divergence(answer(4, 1.5), answer(3, 1.5))
 
 
 def test_the_tree_that_sizes_itself_writes_plain_decoding_s_text(float32):

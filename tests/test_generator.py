@@ -7,6 +7,7 @@ import pytest
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import Resources
+from jakiro.engine.budget import TreeBudget
 from jakiro.engine.costs import DeviceProfile
 from jakiro.generator import JakiroGenerator
 from jakiro.methods import DEFAULT
@@ -279,10 +280,20 @@ def test_steps_are_plain_data(scripted):
     assert types(trace.to_dict()) <= {int, float, str, bool, type(None)}
 
 
-def test_a_drafter_that_forecasts_nothing_works_under_automatic_trees():
+def test_a_drafter_that_forecasts_nothing_works_under_automatic_trees(monkeypatch):
+    learned = []
+    observe = TreeBudget.observe
+
+    def noted(self, choice, expected, *rest):
+        learned.append((choice.levels, len(expected)))
+        observe(self, choice, expected, *rest)
+
+    monkeypatch.setattr(TreeBudget, "observe", noted)
     generator = scripted_generator(error_rate=0.1)
     generator.profile = DeviceProfile(((1, 10.0), (64, 11.0)), ((1, 0.1), (8, 0.8)), width=8)
     sampling = SamplingParams(1.0, seed=3, max_new_tokens=60)
     trace = generator.run(QUESTION, sampling, tree=TreeConfig(width=4, depth=6, nodes=24, policy="auto"))
     assert trace.token_ids == generator.run(QUESTION, sampling, method="autoregressive").token_ids
     assert trace.tau > 3 and max(step.plan.levels for step in trace.steps) > 3
+    # A step tells of the levels it had and of no others
+    assert learned and all(levels == told for levels, told in learned)

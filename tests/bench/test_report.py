@@ -112,6 +112,38 @@ def test_the_interval_holds_the_pooled_ratio_and_widens_with_spread():
     assert bootstrap_interval([(2.0, 10, 1.0, 10)]) is None
 
 
+def test_the_interval_leaves_2_5_percent_on_each_side():
+    """16 prompts, 7 of them as slow as plain decoding, 9 twice as fast: how many slow ones are drawn is binomial."""
+    pairs = [(1.0, 1, 1.0, 1)] * 7 + [(1.0, 1, 0.5, 1)] * 9
+    # 11 or more slow ones come in 3.9 % of the draws and 12 or more in 1.2 %; 3 or fewer in 3.5 %, 2 or fewer in 1.0 %
+    assert bootstrap_interval(pairs) == pytest.approx((16 / (8 + 11 / 2), 16 / (8 + 3 / 2)))
+
+
+def test_runs_of_one_prompt_are_drawn_together():
+    """Each prompt once at twice and once at half the speed: prompts are alike, whatever their runs are."""
+    runs = []
+    for question in (Question(str(number), "math", ("one",)) for number in range(16)):
+        for seed, seconds in ((0, 0.5), (1, 2.0)):
+            plain = run_of(trace("autoregressive", 1, [(2,)] * 4), question, 0, Lane("autoregressive"), 0.0, seed)
+            drafted = run_of(trace("jakiro", 1, [(2, 2)] * 2), question, 0, Lane("jakiro", 24), 0.0, seed)
+            runs += [replace(plain, seconds=1.0), replace(drafted, seconds=seconds)]
+    drafted = group_of(summarise(runs), "jakiro")
+    assert drafted.speedup == pytest.approx(0.8)
+    assert drafted.speedup_interval == pytest.approx((0.8, 0.8))
+
+
+def test_the_speed_shown_is_the_median_of_the_runs(runs):
+    drafted = next(run for run in runs if run.lane.method == "jakiro")
+    slowed = [replace(drafted, seconds=drafted.decoded / speed) for speed in (100.0, 200.0, 400.0)]
+    groups = summarise(slowed)
+    assert groups[0].tokens_per_second == pytest.approx((150, 200, 300))
+    console = Console(width=200)
+    with console.capture() as capture:
+        for table in tables(groups):
+            console.print(table)
+    assert capture.get().count(" 200.0 ") == 2, "over all prompts and by category"
+
+
 def test_results_are_written_as_json_tables_and_plots(runs, tmp_path):
     groups = summarise(runs)
     settings = BenchSettings(methods=("autoregressive", "jakiro"), temperatures=(0.0,), nodes=(24,))

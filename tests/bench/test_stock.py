@@ -1,5 +1,10 @@
 """transformers' own generate as an opponent, on the default target."""
 
+from types import SimpleNamespace
+
+import torch
+
+from jakiro.bench import stock
 from jakiro.bench.questions import Question
 from jakiro.bench.runner import Lane
 from jakiro.bench.stock import StockRunner
@@ -8,7 +13,17 @@ from jakiro.config import SamplingParams
 QUESTION = Question("1", "math", ("Count from 1 to 5.",))
 
 
-def test_generate_is_timed_from_the_first_token_on():
+def test_the_clock_starts_at_the_first_token(monkeypatch):
+    """The first call comes after the prefill, with one token; two steps follow, of one token and of three."""
+    moments = iter([7.0, 8.0, 10.5])
+    monkeypatch.setattr(stock, "time", SimpleNamespace(perf_counter=lambda: next(moments)))
+    clock = stock._Clock(torch.device("cpu"))
+    for length in (21, 22, 25):
+        clock(torch.zeros((1, length)), None)
+    assert (clock.seconds, clock.num_steps, clock.num_tokens) == (3.5, 2, 4)
+
+
+def test_generate_counts_each_token_once():
     runner = StockRunner(None, "cpu", "float32")
     messages = [{"role": "user", "content": QUESTION.turns[0]}]
     plain, text = runner(Lane("hf-generate"), messages, SamplingParams(max_new_tokens=6), QUESTION, 0)

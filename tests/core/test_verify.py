@@ -87,8 +87,9 @@ def test_every_node_is_judged_with_the_noise_of_its_own_position(sampling):
         assert outcome.margins[node] == pytest.approx(float(alone.margins), abs=1e-6)
 
 
-def test_target_probs_are_those_of_the_parent_s_raw_logits_at_the_temperature():
-    sampling = SamplingParams(temperature=0.5, top_p=0.2, top_k=2, seed=3)
+@pytest.mark.parametrize("warping", [{}, {"top_p": 0.2, "top_k": 2}], ids=["whole rows", "nucleus"])
+def test_target_probs_are_those_of_the_parent_s_raw_logits_at_the_temperature(warping):
+    sampling = SamplingParams(temperature=0.5, **warping, seed=3)
     logits = torch.randn((8, VOCAB_SIZE), generator=torch.Generator().manual_seed(2)).to(DEVICE)
     outcome = outcome_of(TOKENS, PARENTS, logits, sampling)
     assert math.isnan(outcome.target_probs[0])

@@ -185,6 +185,23 @@ def test_calibration_sharpens_the_estimates_of_its_depth_branch_and_regime(targe
     assert not torch.allclose(calibrated.scores, plain.scores)
 
 
+def test_contrastive_candidates_have_the_noise_and_the_calibration_of_their_own_depth_and_branch(target):
+    head, sampling = tiny_head(target), SamplingParams(0.7, seed=21)
+    head.config.calibration.update({"contrastive/3/sampled": 2.0, "contrastive/3/noise": 0.5, "main/3/sampled": 5.0})
+    tree = grown(head, TreeConfig(width=3, depth=3, nodes=22), sampling)
+    tokens, parents, depths = tree.token_ids.tolist(), tree.parents.tolist(), tree.depths.tolist()
+    noise = KeyedNoise(21).at(torch.tensor([NUM_PROMPT + 3], device=DEVICE), head.draft_token_ids)
+    above = sorted({parent for parent, depth in zip(parents, depths, strict=True) if depth == 3})
+    assert len(above) == 3
+    for parent in above:
+        feature = outputs_along(head, [tokens[parents[parent]]], [0])[-1].contrastive[0, -1]
+        log_q = (head.logits(feature) / 0.7).log_softmax(-1)
+        best = (2.0 * log_q + 0.5 * noise).log_softmax(-1).topk(3)
+        own = (tree.parents == parent).nonzero().flatten()
+        assert tree.token_ids[own].tolist() == head.draft_token_ids[best.indices].tolist()
+        torch.testing.assert_close(tree.scores[own] - tree.scores[parent], best.values, atol=1e-4, rtol=1e-4)
+
+
 def test_calibration_weighs_log_q_and_the_shared_noise_separately(target):
     head, sampling = tiny_head(target), SamplingParams(0.7, seed=21)
     head.config.calibration.update({"main/1/sampled": 3.0, "main/1/noise": 0.5, "main/2/sampled": 2.0})

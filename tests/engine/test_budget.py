@@ -80,7 +80,24 @@ def test_one_hold_up_does_not_end_drafting():
     assert budget.choose().nodes == 32
 
 
-def test_behind_a_long_text_rows_cost_more_and_trees_shrink():
+def test_estimates_are_means_over_this_answer_s_steps():
+    budget = TreeBudget(FREE_ROWS, TreeConfig(nodes=8, depth=1, policy="auto"))
+    sizes = len(budget.buckets)
+    # 40 ms a pass and 1 ms a draft of one level are profiled; the first pass takes twice that, the second draft too
+    for accepted, draft_ms, verify_ms, other_ms in ((1.0, 1.0, 80.0, 5.0), (2.0, 2.0, 40.0, 15.0)):
+        budget.observe(budget.choose(), [[accepted] * sizes], accepted, draft_ms, verify_ms, other_ms)
+    best = budget.choose()
+    assert (best.levels, best.nodes) == (1, 2)
+    assert best.expected_tokens == pytest.approx(1 + 0.85 * 1 + 0.15 * 2)
+    pace = 0.9 * (0.9 + 0.1 * 2) + 0.1
+    assert best.expected_ms == pytest.approx((0.9 + 0.1 * 2) * 1 + pace * 40 + (0.9 * 5 + 0.1 * 15))
+    # One level more brings one token more: each number of levels has its own estimate
+    budget = TreeBudget(FREE_ROWS, TreeConfig(nodes=8, depth=2, policy="auto"))
+    budget.observe(replace(budget.choose(), levels=2), [[1.0] * sizes, [2.0] * sizes], 2, 1.0, 40.0, 1.0)
+    assert (budget.choose().levels, budget.choose().expected_tokens) == (2, 3.0)
+
+
+def test_after_a_long_text_rows_cost_more_and_trees_shrink():
     dear_far = replace(
         FREE_ROWS, context=100, verify_slopes=((1, 10.0), (2, 20.0), (64, 640.0)), draft_slopes=((1, 2.0),)
     )
@@ -90,7 +107,7 @@ def test_behind_a_long_text_rows_cost_more_and_trees_shrink():
     budget = TreeBudget(dear_far, BOUNDS)
     near, far = (drive(budget, 40, top=3.0, accepted=3, context=context)[-1] for context in (100, 3_000))
     assert near == 32 and 1 < far < 8
-    # A far text behind which no tree pays is left to plain decoding
+    # A far text after which no tree pays is left to plain decoding
     steep = replace(dear_far, verify_slopes=((1, 0.0), (2, 1000.0)))
     assert drive(TreeBudget(steep, BOUNDS), 40, top=3.0, accepted=3, context=20_000)[-1] == 1
 

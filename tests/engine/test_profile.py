@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from jakiro.config import SamplingParams
+from jakiro.drafting.base import TreeLimits
 from jakiro.engine import profile
 from jakiro.engine.costs import DeviceProfile
 from jakiro.engine.profile import (
@@ -16,8 +18,9 @@ from jakiro.engine.profile import (
     measure_drafts,
     measure_passes,
 )
+from jakiro.engine.runner import SlicedRunner
 from jakiro.methods import DEFAULT, METHODS, PLAIN
-from tests.support import tiny_generator
+from tests.support import TREE, tiny_generator
 
 PASSES = DeviceProfile(((1, 2.0), (8, 3.0)), (), 8, {"target": "tiny"})
 DRAFTS = DeviceProfile((), ((1, 0.5),), 6, {"target": "tiny"}, draft_slopes=((1, 0.1),))
@@ -51,6 +54,38 @@ def test_every_size_and_depth_is_timed_and_more_work_never_takes_less():
     for points in (passes.verify_ms, drafts.draft_ms):
         times = [milliseconds for _, milliseconds in points]
         assert times == sorted(times) and times[0] > 0
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """Timings after a short text, with and without a drafter, and a log of what was done for them."""
+    generator, log, milliseconds = tiny_generator(), [], iter([100.0, 5.0, 3.0, 4.0])
+    monkeypatch.setattr(profile, "_timed", lambda device, work: (log.append("timed"), work(), next(milliseconds))[1:])
+
+    def timings(drafter):
+        runner = SlicedRunner(generator.target, SamplingParams(), 60)
+        score = runner.score
+        monkeypatch.setattr(runner, "score", lambda tree: (log.append("pass"), score(tree)))
+        made = profile._Timings(generator.target, runner, drafter, 20, TreeLimits(TREE))
+        log.clear()
+        return made
+
+    return timings, log, generator.drafter(DEFAULT)
+
+
+def test_the_least_of_a_pass_s_timings_is_kept(short):
+    timings, log, _ = short
+    passes = timings(None)
+    for _ in range(3):
+        passes.take([1])
+    assert passes.times == {1: 3.0}
+    assert log == ["timed", "pass"] * 3
+
+
+def test_before_each_draft_a_pass_of_the_target_fills_the_processor_s_caches(short):
+    timings, log, drafter = short
+    timings(drafter).take([1, 2, 3])
+    assert log == ["pass", "timed"] * 3
 
 
 def test_what_further_text_adds_is_timed_where_the_model_reads_so_much(monkeypatch):

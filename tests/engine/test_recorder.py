@@ -1,0 +1,54 @@
+"""A step's nodes say what its one read brought, each in its own field; made once more they are the same ones."""
+
+import math
+
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.core.verify import Outcome
+from jakiro.engine.recorder import _outcome_of, milliseconds_to_record, nodes_from
+from jakiro.trace import Node
+from tests.support import tiny_generator
+
+
+class Letters:
+    """Token 0 is a, token 1 is b, …"""
+
+    def piece(self, token_id):
+        return b"abcdefgh"[token_id : token_id + 1]
+
+
+def test_every_field_of_a_node_is_its_own_column():
+    outcome = Outcome(
+        token_ids=[0, 1],
+        parents=[-1, 0],
+        depths=[0, 1],
+        scores=[0.0, -0.7],
+        draft_passes=[0, 2],
+        draft_probs=[math.nan, 0.3],
+        proposers=[-1, 1],
+        also=[0, 0b101],
+        target_probs=[math.nan, 0.4],
+        choices=[1, 3],
+        margins=[0.5, math.inf],
+        evidence={"weights": [[math.nan, math.nan], [0.6, 0.8]], "residual": [[math.nan], [0.9]]},
+        forecast=[],
+        accepted_path=[1],
+        bonus_token_id=3,
+        too_short=False,
+    )
+    root, child = nodes_from(outcome, Letters(), ["x", "y", "z"])
+    assert root == Node(0, b"a", -1, 0, 0, 0.0, None, None, "root", (), {}, 1, b"b", 0.5)
+    evidence = {"weights": (0.6, 0.8), "residual": (0.9,)}
+    assert child == Node(1, b"b", 0, 1, 2, -0.7, 0.3, 0.4, "y", ("x", "z"), evidence, 3, b"d", 1e9)
+
+
+def test_the_nodes_made_once_more_are_those_of_the_trace():
+    generator = tiny_generator("summed")
+    tree = TreeConfig(width=4, depth=4, nodes=12, context=True)
+    trace = generator.run(
+        "Tell me, tell me, tell me.", SamplingParams(temperature=0.8, seed=2, max_new_tokens=12), tree=tree
+    )
+    assert {node.proposer for step in trace.steps for node in step.nodes} >= {"root", "expert_0", "contrastive"}
+    proposers = [proposer["id"] for proposer in trace.header.proposers]
+    for step in trace.steps:
+        assert nodes_from(_outcome_of(step, proposers), generator.token_text, proposers) == step.nodes
+    assert milliseconds_to_record(trace, generator.token_text) > 0

@@ -1,0 +1,306 @@
+"""Faults that the tests must notice: `python -m tests.mutants [--only NAME]`, or `make mutants`.
+
+Each fault is a line or two changed to something wrong that once passed the whole suite, or could. It is made in a copy
+of the tree; at least one of the tests it names must fail there. A fault whose place is not found exactly once fails
+too, so that the list stays true while the code moves.
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+# pytest's exit status where all tests passed, and where tests ran and some failed
+PASSED, FAILED = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One mistake.
+
+    Attributes:
+        file: of the checkout. right: its text today, found once. wrong: what the mistake makes of it.
+        tests: a file, or ids of tests in it, as pytest takes them; one of them must fail.
+    """
+
+    name: str
+    file: str
+    right: str
+    wrong: str
+    tests: tuple[str, ...]
+
+    @property
+    def places(self) -> int:
+        """How often the text that it changes is found."""
+        return (ROOT / self.file).read_text(encoding="utf-8").count(self.right)
+
+
+STREAM, CLOCK = "jakiro/engine/stream.py", "tests/engine/test_clock.py"
+GROWING, GROWN = "jakiro/drafting/growing.py", "tests/drafting/test_growing.py"
+BUDGET, BUDGETED = "jakiro/engine/budget.py", "tests/engine/test_budget.py"
+PROFILE, PROFILED = "jakiro/engine/profile.py", "tests/engine/test_profile.py"
+REPORT, REPORTED = "jakiro/bench/report.py", "tests/bench/test_report.py"
+RECORDER, RECORDED = "jakiro/engine/recorder.py", "tests/engine/test_recorder.py"
+MEANS = f"{BUDGETED}::test_estimates_are_means_over_this_answer_s_steps"
+CONTRASTIVE = f"{GROWN}::test_contrastive_candidates_have_the_noise_and_the_calibration_of_their_own_depth_and_branch"
+
+FAULTS = (
+    Fault(
+        "proposing-outside-the-clock",
+        STREAM,
+        "        clock = StepClock(self._target.device)\n        choice = self._choose_size()\n"
+        "        proposal = self._propose(choice)\n",
+        "        choice = self._choose_size()\n        proposal = self._propose(choice)\n"
+        "        clock = StepClock(self._target.device)\n",
+        (CLOCK,),
+    ),
+    Fault(
+        "observing-counted-as-other",
+        STREAM,
+        '            self._session.observe(kept)\n            clock.end("draft")\n',
+        "            self._session.observe(kept)\n",
+        (CLOCK,),
+    ),
+    Fault(
+        "starting-a-session-outside-the-clock",
+        STREAM,
+        'self._start_ms = clock.ms["draft"]\n        self._committed = 1',
+        "self._start_ms = 0.0\n        self._committed = 1",
+        (CLOCK,),
+    ),
+    Fault(
+        "learning-outside-the-clock",
+        STREAM,
+        'accepted, *clock.ms.values())\n            clock.end("draft")\n',
+        "accepted, *clock.ms.values())\n",
+        (CLOCK,),
+    ),
+    Fault("spans-halved", "jakiro/engine/clock.py", "= 1000 * (now", "= 500 * (now", (CLOCK,)),
+    Fault(
+        "gpu-spans-counted-twice",
+        "jakiro/engine/clock.py",
+        "            ms -= start.elapsed_time(end)\n",
+        "",
+        (f"{CLOCK}::test_on_a_gpu_events_time_what_comes_before_the_copy_and_the_host_the_rest",),
+    ),
+    Fault(
+        "spans-swapped",
+        STREAM,
+        'draft_ms=draft_ms,\n            verify_ms=clock.ms["verify"],',
+        'draft_ms=clock.ms["verify"],\n            verify_ms=draft_ms,',
+        (CLOCK,),
+    ),
+    # Where there is no compiler, this place is not reached
+    Fault(
+        "target-probs-without-temperature",
+        "jakiro/core/verify.py",
+        "chosen = tempered(logits[parents, tree.token_ids], sampling)",
+        "chosen = logits[parents, tree.token_ids].float()",
+        ("tests/core/test_verify.py::test_target_probs_are_those_of_the_parent_s_raw_logits_at_the_temperature",),
+    ),
+    Fault(
+        "target-choice-is-the-own-token",
+        RECORDER,
+        "target_choice_piece=token_text.piece(outcome.choices[index])",
+        "target_choice_piece=token_text.piece(outcome.token_ids[index])",
+        (RECORDED,),
+    ),
+    Fault(
+        "nobody-proposed-it-too",
+        RECORDER,
+        "also_proposed_by=names_in(outcome.also[index], proposers)",
+        "also_proposed_by=()",
+        (RECORDED,),
+    ),
+    Fault(
+        "residual-is-the-draft-prob",
+        "jakiro/methods/jakiro.py",
+        '"residual_contribution": torch.where(other, torch.nan, residuals)',
+        '"residual_contribution": torch.where(other, torch.nan, chosen.draft_probs[:, None])',
+        (f"{GROWN}::test_every_node_has_the_probability_and_evidence_of_its_own_path",),
+    ),
+    Fault(
+        "contrastive-without-shared-noise",
+        GROWING,
+        "noise = None if self.noise is None else",
+        "noise = None if self.noise is None or contrastive else",
+        (CONTRASTIVE,),
+    ),
+    Fault(
+        "contrastive-with-the-main-calibration",
+        GROWING,
+        "f\"{'contrastive' if contrastive else 'main'}/{depth}\"",
+        'f"main/{depth}"',
+        (CONTRASTIVE,),
+    ),
+    Fault(
+        "learning-from-levels-not-grown",
+        STREAM,
+        "accepted_within(outcome, choice.levels, self._sizes)",
+        "accepted_within(outcome, self._tree.depth, self._sizes)",
+        ("tests/test_generator.py::test_a_drafter_that_forecasts_nothing_works_under_automatic_trees",),
+    ),
+    Fault(
+        "one-estimate-for-all-levels",
+        BUDGET,
+        "known = self._expected.get((levels, nodes))",
+        "known = self._expected.get((1, nodes))",
+        (MEANS,),
+    ),
+    Fault(
+        "estimates-without-memory",
+        BUDGET,
+        "MEMORY * before + (1 - MEMORY) * value",
+        "value",
+        (MEANS,),
+    ),
+    Fault(
+        "costs-without-this-answer-s-pace",
+        BUDGET,
+        "return self._verify_pace * ms + self._other_ms",
+        "return ms + self._other_ms",
+        (MEANS,),
+    ),
+    Fault(
+        "costs-without-other-ms",
+        BUDGET,
+        "return self._verify_pace * ms + self._other_ms",
+        "return self._verify_pace * ms",
+        (MEANS,),
+    ),
+    Fault(
+        "other-ms-of-the-last-step-alone",
+        BUDGET,
+        "_running_mean(self._other_ms, other_ms) if self._other_ms else other_ms",
+        "other_ms",
+        (MEANS,),
+    ),
+    Fault(
+        "profile-of-the-largest-timings",
+        PROFILE,
+        "min(self.times.get(count, math.inf)",
+        "max(self.times.get(count, 0.0)",
+        (f"{PROFILED}::test_the_least_of_a_pass_s_timings_is_kept",),
+    ),
+    Fault(
+        "drafts-timed-with-warm-caches",
+        PROFILE,
+        "                self.runner.score(between)\n",
+        "",
+        (f"{PROFILED}::test_before_each_draft_a_pass_of_the_target_fills_the_processor_s_caches",),
+    ),
+    Fault(
+        "runs-of-a-prompt-drawn-one-by-one",
+        REPORT,
+        "sums.setdefault(run.question_id,",
+        "sums.setdefault(run.key,",
+        (f"{REPORTED}::test_runs_of_one_prompt_are_drawn_together",),
+    ),
+    Fault(
+        "interval-of-90-percent",
+        REPORT,
+        "[0.025, 0.975]",
+        "[0.05, 0.95]",
+        (f"{REPORTED}::test_the_interval_leaves_2_5_percent_on_each_side",),
+    ),
+    Fault(
+        "median-of-the-upper-half",
+        REPORT,
+        "[0.25, 0.5, 0.75]",
+        "[0.25, 0.75, 0.75]",
+        (f"{REPORTED}::test_the_speed_shown_is_the_median_of_the_runs",),
+    ),
+    Fault(
+        "upper-quartile-as-the-speed",
+        "jakiro/bench/render.py",
+        'group.tokens_per_second[1], ".1f"),\n            _range',
+        'group.tokens_per_second[2], ".1f"),\n            _range',
+        (f"{REPORTED}::test_the_speed_shown_is_the_median_of_the_runs",),
+    ),
+    Fault(
+        "any-difference-forgiven",
+        "tests/test_default_pair.py",
+        "LARGEST_ROUNDED_MARGIN = 1.0",
+        'LARGEST_ROUNDED_MARGIN = float("inf")',
+        ("tests/test_default_pair.py::test_only_a_difference_that_rounding_explains_is_forgiven",),
+    ),
+    Fault(
+        "prefill-counted-against-generate",
+        "jakiro/bench/stock.py",
+        "= device, [], []",
+        "= device, [time.perf_counter()], [0]",
+        ("tests/bench/test_stock.py::test_the_clock_starts_at_the_first_token",),
+    ),
+)
+
+
+def notice(fault: Fault, copy: Path) -> str | None:
+    """Makes the fault in a copy of the tree, runs its tests and mends it; returns what is wrong, None where noticed."""
+    if fault.places != 1:
+        return f"its place in {fault.file} is found {fault.places} times"
+    file = copy / fault.file
+    whole = file.read_text(encoding="utf-8")
+    file.write_text(whole.replace(fault.right, fault.wrong), encoding="utf-8")
+    status, output = run(fault.tests, copy)
+    file.write_text(whole, encoding="utf-8")
+    if status == FAILED and "error" not in output.splitlines()[-1]:
+        return None
+    return "all tests pass" if status == PASSED else f"its tests did not run:\n{output}"
+
+
+def run(tests: Iterable[str], folder: Path) -> tuple[int, str]:
+    """pytest's exit status and what it wrote."""
+    pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
+    result = subprocess.run(pytest, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return result.returncode, result.stdout
+
+
+def tracked_files() -> Iterator[Path]:
+    """Paths of the checkout's files, new ones included that git does not ignore."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    return (Path(name) for name in listed.stdout.split("\0") if name and (ROOT / name).is_file())
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Checks that the tests notice known faults.")
+    parser.add_argument("--only", metavar="NAME", help="faults whose name contains this")
+    wanted = parser.parse_args().only or ""
+    chosen = [fault for fault in FAULTS if wanted in fault.name]
+    if not chosen:
+        parser.error(f"no fault's name contains {wanted!r}")
+    missed = 0
+    with tempfile.TemporaryDirectory(prefix="jakiro-mutants-") as folder:
+        copy = Path(folder)
+        for name in tracked_files():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, copy / name)
+        status, output = run(sorted({test for fault in chosen for test in fault.tests}), copy)
+        if status != PASSED:
+            print(f"Without any fault the tests must pass:\n{output}")  # noqa: T201
+            return 1
+        for fault in chosen:
+            start = time.perf_counter()
+            wrong = notice(fault, copy)
+            missed += wrong is not None
+            seconds = time.perf_counter() - start
+            print(f"{'MISSED ' if wrong else 'noticed'} {fault.name} ({seconds:.0f} s)", flush=True)  # noqa: T201
+            if wrong:
+                print(f"  {wrong}", flush=True)  # noqa: T201
+    print(f"{len(chosen) - missed} of {len(chosen)} faults noticed")  # noqa: T201
+    return int(missed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

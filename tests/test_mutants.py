@@ -1,0 +1,17 @@
+"""The list of faults fits the code as it is; whether each is noticed, `make mutants` says."""
+
+import pytest
+
+from tests.mutants import FAULTS, ROOT
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_the_place_of_each_fault_is_found_once_and_its_tests_are_there(fault):
+    assert fault.places == 1 and fault.right != fault.wrong
+    for test in fault.tests:
+        file, _, name = test.partition("::")
+        assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8") or not name
+
+
+def test_names_are_distinct():
+    assert len({fault.name for fault in FAULTS}) == len(FAULTS)
