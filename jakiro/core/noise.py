@@ -1,13 +1,11 @@
 """Noise keyed by seed, position and token: the same entry whoever asks, so that every method draws the same text.
 
-Standard Gumbel noise from a counter-based hash (SplitMix64's finaliser): any entry is computed alone. What draws from
-it, the target's choice and a draft's ranking, asks a `NoiseSource` for rows.
+Standard Gumbel noise from a counter-based hash (SplitMix64's finaliser): any entry is computed alone. The target's
+choice and a draft's ranking take it in rows, a position each.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -19,20 +17,6 @@ _GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 _MIX_1 = 0xBF58476D1CE4E5B9 - 2**64
 _MIX_2 = 0x94D049BB133111EB - 2**64
 _ALL_BITS = 2**64 - 1
-
-
-class NoiseRowSource(Protocol):
-    """Rows of noise over some tokens."""
-
-    def rows(self, first: int, count: int) -> Tensor:
-        """(count, tokens) float32 noise at positions first … first + count − 1; a view, good until the next call."""
-
-
-class NoiseSource(Protocol):
-    """The noise of one answer, as a drafter is given it."""
-
-    def over(self, token_ids: Tensor) -> NoiseRowSource:
-        """Rows over these tokens, (tokens,) int64."""
 
 
 def _shift_right(x: Tensor, count: int) -> Tensor:
@@ -75,7 +59,7 @@ class KeyedNoise:
 
 
 def gumbel_of(seed: int, position: int, token_ids: Sequence[int]) -> list[float]:
-    """`KeyedNoise.at` one position, on the host: for drafters that look at a few tokens there."""
+    """`KeyedNoise.at` one position, on the host, for drafters that look at a few tokens: 15 instead of 185 µs for 8."""
     keyed = _mix_on_host(_mix_on_host(seed) + position)
     found = []
     for token_id in token_ids:
@@ -93,26 +77,32 @@ def _mix_on_host(x: int) -> int:
 
 
 class NoiseRows:
-    """Rows of noise over one vocabulary at consecutive positions, each computed once and kept side by side."""
+    """Rows of noise over some tokens at consecutive positions, each made once and kept side by side.
 
-    def __init__(self, noise: KeyedNoise, token_ids: Tensor) -> None:
+    Args:
+        noise: computes entries, or has rows over all tokens 0, 1, … already, from which columns are taken.
+        token_ids: (tokens,) int64.
+    """
+
+    def __init__(self, noise: "KeyedNoise | NoiseRows", token_ids: Tensor) -> None:
         self.noise, self.token_ids = noise, token_ids
         self._room: Tensor | None = None
         # The position of the room's first row, and the one after the last that is filled
         self._first = self._end = 0
 
     def rows(self, first: int, count: int) -> Tensor:
-        """(count, vocabulary) noise at positions first … first + count − 1; rows before `first` are forgotten.
+        """(count, tokens) noise at positions first … first + count − 1; rows before `first` are forgotten.
 
         They are a view, good until the next call.
         """
+        whole = self.noise.rows(first, count) if isinstance(self.noise, NoiseRows) else None
         if not self._first <= first <= self._end:
             self._first = self._end = first
         if self._room is None or first + count - self._first > self._room.shape[0]:
             self._make_room(first, count)
         missing = self._room[self._end - self._first : first + count - self._first]
         if missing.shape[0]:
-            self._fill(missing)
+            self._fill(missing, None if whole is None else whole[-missing.shape[0] :])
             self._end = first + count
         return self._room[first - self._first : first + count - self._first]
 
@@ -125,29 +115,21 @@ class NoiseRows:
         if known is not None:
             self._room[: known.shape[0]] = known
 
-    def _fill(self, rows: Tensor) -> None:
-        """The noise at the positions after the last known one."""
+    def _fill(self, rows: Tensor, whole: Tensor | None) -> None:
+        """Writes the noise at the positions after the last known one, taken from rows over all tokens if there are."""
+        if whole is not None:
+            torch.index_select(whole, 1, self.token_ids, out=rows)
+            return
         if type(self.noise) is KeyedNoise and not isinstance(self.noise.seed, Tensor) and native.works_on(rows):
             native.write_noise(self.noise.seed, self._end, self.token_ids, rows)
             return
         positions = torch.arange(self._end, self._end + rows.shape[0], device=self.token_ids.device)
         rows.copy_(self.noise.at(positions[:, None], self.token_ids))
 
-    def over(self, token_ids: Tensor) -> "NoiseColumns":
-        """The same rows over some of the tokens; theirs have to be 0, 1, …, so that an id is a column's index."""
-        return NoiseColumns(self, token_ids)
+    def over(self, token_ids: Tensor) -> "NoiseRows":
+        """The same rows over some of the tokens; its own have to be 0, 1, …, so that an id is a column's index."""
+        return NoiseRows(self, token_ids)
 
 
-@dataclass(frozen=True, slots=True)
-class NoiseColumns:
-    """Some tokens' columns of rows that are kept for the whole vocabulary anyway."""
-
-    whole: NoiseRows
-    token_ids: Tensor
-
-    def rows(self, first: int, count: int) -> Tensor:
-        """(count, tokens), as `NoiseRows.rows`."""
-        rows = self.whole.rows(first, count)
-        if native.works_on(rows):
-            return native.columns_of(rows, self.token_ids)
-        return rows.index_select(1, self.token_ids)
+# The noise of one answer, as a drafter is given it: `over` its tokens it has rows
+NoiseSource = KeyedNoise | NoiseRows

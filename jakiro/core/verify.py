@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from jakiro.config import SamplingParams
-from jakiro.core.noise import KeyedNoise, NoiseRows
-from jakiro.core.sampling import PREFIX_LENGTH, DeviceSampling, adds_whole_rows, choose, tempered
+from jakiro.core.noise import KeyedNoise
+from jakiro.core.sampling import PREFIX_LENGTH, DeviceSampling, choose, tempered
 from jakiro.core.tree import TREE_COLUMNS, DraftTree, accepted_node
 
 _VERIFIED_COLUMNS = ("target_probs", "choices", "margins", "on_path")
@@ -81,7 +81,7 @@ def verify(
     sampling: SamplingParams | DeviceSampling,
     noise: KeyedNoise,
     root_position: int | Tensor,
-    noise_rows: NoiseRows,
+    noise_rows: Tensor | None = None,
     prefix_length: int = PREFIX_LENGTH,
 ) -> Verification:
     """Compares every node with the target's own choice after its parent.
@@ -91,14 +91,12 @@ def verify(
         mask: (num_nodes, num_nodes) ancestor-or-self mask.
         logits: (num_nodes, vocab_size) raw target logits at every node.
         root_position: absolute position of the root; the choice after a node of depth d is for root_position + d + 1.
-        noise_rows: noise over the target's whole vocabulary, used when no top-k or top-p is set.
+        noise_rows: (max_depth + 1, vocab_size) noise from the position after the root on, where the caller has it; it
+            is used without top-k and top-p.
         prefix_length: how many sorted tokens top-k and top-p look at before `too_short` asks for all.
     """
     positions = tree.depths + (root_position + 1)
-    rows = None
-    if adds_whole_rows(sampling):
-        rows = noise_rows.rows(root_position + 1, tree.max_depth + 1)
-    choice = choose(logits, sampling, noise, positions, rows, tree.depths, prefix_length)
+    choice = choose(logits, sampling, noise, positions, noise_rows, tree.depths, prefix_length)
     parents = tree.parents.clamp(min=0)
     right = tree.token_ids == choice.token_ids[parents]
     end = accepted_node(mask, tree.depths, right)

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.core.noise import NoiseRowSource
 from jakiro.core.sampling import DeviceSampling, tempered
 from jakiro.drafting.base import HeadEvidence, Proposal
 from jakiro.drafting.candidates import Candidates, Chain, best_tree, forecast
 from jakiro.heads.jakiro import JakiroHead, mixture
-from jakiro.heads.layers import HeadCache, HeadOutput
+from jakiro.heads.layers import HeadOutput
 from jakiro.kernels.compiled import sampling as native
+from jakiro.target.cache import PassCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class TreeGrower:
             length, a number or a () tensor on the device, is the root's position.
         root: the head's output at the root's row, (1, 1, …).
         root_token: (1,) int64.
-        noise_rows: the target's own noise over the draft vocabulary; used at temperature > 0 with shared noise.
+        noise: (depth, draft vocabulary), the target's own at the positions after the root; None ranks without.
         sizes: tree sizes to forecast; none asks for no forecast.
         chain: tokens from another source to merge in at the root.
         evidence: what to tell of the chosen candidates, from the outputs of all passes; see `best_tree`.
@@ -74,12 +74,12 @@ class TreeGrower:
     def __init__(
         self,
         head: JakiroHead,
-        cache: HeadCache,
+        cache: PassCache,
         root: HeadOutput,
         root_token: Tensor,
         sampling: SamplingParams | DeviceSampling,
         tree_config: TreeConfig,
-        noise_rows: NoiseRowSource,
+        noise: Tensor | None,
         sizes: tuple[int, ...] = (),
         chain: Chain | None = None,
         evidence: HeadEvidence | None = None,
@@ -87,14 +87,11 @@ class TreeGrower:
         self.head, self.cache, self.root_token = head, cache, root_token
         self.sampling, self.calibration = sampling, head.config.calibration
         self.nodes, self.depth, self.sizes = tree_config.nodes, tree_config.depth, sizes
-        self.chain, self.evidence = chain, evidence
+        self.chain, self.evidence, self.noise = chain, evidence, noise
         self.contrastive = head.config.contrastive and tree_config.contrastive and self.depth >= 2
         self.width = min(tree_config.width, self.nodes - 1, head.draft_token_ids.shape[0])
         self.root_position = cache.length
         self.device = root_token.device
-        self.noise = None
-        if not sampling.greedy and tree_config.shared_noise:
-            self.noise = noise_rows.rows(self.root_position + 1, self.depth)
         self.levels: list[_Level] = []
         self.outputs = [root]
         self.last_expanded = self.depth - 2 if self.contrastive else self.depth - 1

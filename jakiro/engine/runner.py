@@ -92,8 +92,10 @@ class SlicedRunner:
     def read(self, proposal: Proposal, whole_vocabulary: bool = False) -> Outcome:
         options = {"prefix_length": self.target.vocab_size} if whole_vocabulary else {}
         tree, scores = proposal.tree, self._scores
+        whole = adds_whole_rows(self.sampling)
+        noise_rows = self.noise_rows.rows(self._base + 1, tree.max_depth + 1) if whole else None
         verification = verify(
-            tree, scores.mask, scores.logits, self.sampling, self.noise, self._base, self.noise_rows, **options
+            tree, scores.mask, scores.logits, self.sampling, self.noise, self._base, noise_rows, **options
         )
         return read_back(tree, verification, proposal.forecast)
 

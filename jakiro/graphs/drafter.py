@@ -27,7 +27,7 @@ from jakiro.drafting.base import (
 )
 from jakiro.drafting.candidates import Chain
 from jakiro.drafting.growing import TreeGrower
-from jakiro.graphs.cache import StaticHeadCache, columns_for
+from jakiro.graphs.cache import StaticCache, columns_for
 from jakiro.graphs.capture import GraphedPass, PassBook
 from jakiro.graphs.tree import MAX_LEVELS, StaticTree
 from jakiro.heads.jakiro import JakiroHead
@@ -84,22 +84,14 @@ class StaticHeadDrafter(Drafter):
         device, dtype = head.output_weight.device, head.output_weight.dtype
         self.device, self.dtype = device, dtype
         largest = columns_for(capacity + PENDING_ROWS + draft_rows, around.smallest_columns)
-        self.cache = StaticHeadCache(head.config, largest, device, dtype)
+        self.cache = StaticCache(head.cache_shape, largest, dtype, device)
         self.pending_ids = torch.zeros(PENDING_ROWS, dtype=torch.int64, device=device)
         self.pending_features = torch.zeros((PENDING_ROWS, head.config.feature_size), dtype=dtype, device=device)
-        self.length = torch.zeros((), dtype=torch.int64, device=device)
         self.count = torch.ones((), dtype=torch.int64, device=device)
         self.shapes: dict[tuple, tuple[int, int, tuple[int, int]]] = {}
-        reduced = head.config.draft_vocab_size is not None
-        self._noise_columns = head.draft_token_ids if reduced else None
 
     def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> "StaticHeadSession":
         return StaticHeadSession(self, sampling, prompt.ids[1:], prompt.features)
-
-    def rows(self, first: Tensor, count: int) -> Tensor:
-        """(count, draft vocabulary) noise from the position after the root on, as `NoiseRows.rows`."""
-        noise = self.around.noise[:count]
-        return noise if self._noise_columns is None else noise.index_select(1, self._noise_columns)
 
     def columns(self, length: int, config: TreeConfig) -> int:
         """Columns that a tree after `length` rows attends to, the pending ones not counted in."""
@@ -125,22 +117,26 @@ class StaticHeadDrafter(Drafter):
 
     def _grow(self, config: TreeConfig, greedy: bool, chained: bool, sizes: tuple[int, ...], columns: int) -> None:
         head, around = self.head, self.around
-        rows = self.cache.following(self.length, columns)
+        rows = self.cache.following(columns)
         places = torch.arange(PENDING_ROWS, device=self.device)
         mask = rows.visible(places <= places[:, None])[None, None]
         embeddings = head.embed(self.pending_ids)
-        output = head(embeddings[None], self.pending_features[None], (self.length + places)[None], mask, rows)
+        output = head(embeddings[None], self.pending_features[None], (rows.length + places)[None], mask, rows)
         last = self.count[None] - 1
         root = HeadOutput(*(None if part is None else part.index_select(part.dim() - 2, last) for part in output))
+        noise = None
+        if config.shared_noise and not greedy:
+            noise = around.noise[: config.depth]
+            noise = noise if head.config.draft_vocab_size is None else noise.index_select(1, head.draft_token_ids)
         chain = Chain(around.chain_ids, around.chain_log_estimates, len(self.proposers)) if chained else None
         proposal = TreeGrower(
             head,
-            self.cache.following(self.length + self.count, columns),
+            self.cache.following(columns, self.count),
             root,
             self.pending_ids.index_select(0, last),
             DeviceSampling(greedy, around.temperature, 1.0, 0),
             config,
-            self,
+            noise,
             sizes,
             chain,
             self._told,
@@ -159,8 +155,8 @@ class StaticHeadSession(DraftSession):
     """
 
     def __init__(self, drafter: StaticHeadDrafter, sampling: SamplingParams, ids: Tensor, features: Tensor) -> None:
-        self.drafter, self.cache, self._greedy = drafter, drafter.cache, sampling.greedy
-        self.cache.crop(0)
+        self.drafter, self.rows, self._greedy = drafter, drafter.cache.rows, sampling.greedy
+        self.rows.keep(0)
         self._prompt: tuple[Tensor, Tensor] | None = (ids[:-1], features[:-1])
         self._count = 0
         self._take(ids[-1:], features[-1:])
@@ -170,7 +166,7 @@ class StaticHeadSession(DraftSession):
 
     def rewind(self, length: int) -> None:
         self._count = 0
-        self.cache.crop(length - 1)
+        self.rows.keep(length - 1)
 
     @torch.inference_mode()
     def _take(self, committed_ids: Tensor, features: Tensor) -> None:
@@ -188,12 +184,12 @@ class StaticHeadSession(DraftSession):
         drafter = self.drafter
         if self._prompt is not None:
             self._read_prompt()
-        columns = drafter.columns(self.cache.length, limits.tree)
-        drafter.length.fill_(self.cache.length)
+        columns = drafter.columns(self.rows.length, limits.tree)
+        drafter.cache.length.fill_(self.rows.length)
         drafter.count.fill_(self._count)
         key = (limits.tree, self._greedy, limits.chain is not None, limits.sizes)
         drafter.growing(*key, columns)()
-        self.cache.crop(self.cache.length + self._count)
+        self.rows.extend(self._count)
         self._count = 0
         nodes, max_depth, (levels, sizes) = drafter.shapes[key]
         around = drafter.around
@@ -202,21 +198,15 @@ class StaticHeadSession(DraftSession):
     def _read_prompt(self) -> None:
         (ids, features), self._prompt = self._prompt, None
         if ids.shape[0]:
-            self._read(ids, features)
+            self.drafter.head.read(ids, features.to(self.drafter.dtype), self.rows)
 
     def _read_aside(self) -> None:
         """Reads everything pending outside of graphs, so that there is room for more."""
         if self._prompt is not None:
             self._read_prompt()
-        self._read(self.drafter.pending_ids[: self._count], self.drafter.pending_features[: self._count])
+        drafter, count = self.drafter, self._count
+        drafter.head.read(drafter.pending_ids[:count], drafter.pending_features[:count], self.rows)
         self._count = 0
-
-    def _read(self, ids: Tensor, features: Tensor) -> None:
-        head, start, count = self.drafter.head, self.cache.length, ids.shape[0]
-        positions = torch.arange(start, start + count, device=self.drafter.device)
-        mask = self.cache.visible_in_turn(count) if start > 0 else None
-        features = features.to(self.drafter.dtype)
-        head(head.embed(ids)[None], features[None], positions[None], mask, self.cache)
 
 
 def tree_shapes(tree: TreeConfig, sizes: tuple[int, ...]) -> tuple[TreeConfig, ...]:

@@ -17,7 +17,7 @@ from jakiro.core.tree import DraftTree
 from jakiro.core.verify import Outcome, pack, packed_size, unpack, verify
 from jakiro.drafting.base import Capturable, Drafter, DraftSession, HeadEvidence, NeededPasses, Prompt, Proposal
 from jakiro.drafting.candidates import MAX_CHAIN, Chain
-from jakiro.graphs.cache import SMALLEST_COLUMNS, StaticRowCache, columns_for
+from jakiro.graphs.cache import SMALLEST_COLUMNS, StaticCache, columns_for
 from jakiro.graphs.capture import Graphs, PassBook
 from jakiro.graphs.drafter import DraftSurroundings, StaticHeadDrafter, tree_shapes
 from jakiro.graphs.tree import MAX_LEVELS, MAX_SIZES, Layout, StaticTree
@@ -66,10 +66,10 @@ class Lane:
         self.target, self.room, self.smallest_columns = target, room, smallest_columns
         self.device = device = target.device
         widest = target.row_bucket(max(room.nodes, MAX_CHAIN + 1))
-        self.cache = StaticRowCache(
+        self.cache = StaticCache(
             target.lean.cache_shape, columns_for(room.tokens + widest, smallest_columns), target.cache_dtype, device
         )
-        self.rows = self.cache.sliced()
+        self.rows = self.cache.rows
         self.tree = StaticTree(widest, device)
         self.features = torch.zeros((widest, target.feature_size), dtype=target.dtype, device=device)
         logits_dtype = target.logits(self.features[:1, : target.hidden_size]).dtype
@@ -191,7 +191,7 @@ class Lane:
             captured()
         self._length = 0
         self._placed: DraftTree | None = None
-        self.rows.keep(0, [])
+        self.rows.keep(0)
         return self
 
     def prefill(self, prompt_ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -267,7 +267,7 @@ class Lane:
     def score_rows(self, rows: int, columns: int) -> None:
         """Pass: the target over `rows` nodes."""
         tree = self.tree.first(rows, min(rows - 1, MAX_LEVELS), ())
-        scores = self.target.score(tree, self.cache.following(rows, columns))
+        scores = self.target.score(tree, self.cache.following(columns))
         self.scored[:rows].copy_(scores.logits)
         self.features[:rows].copy_(scores.features)
         self._mask(rows).copy_(scores.mask)
@@ -285,7 +285,7 @@ class Lane:
             held,
             KeyedNoise(self.seed),
             self.cache.length,
-            _KeptNoise(self.noise),
+            self.noise[: tree.max_depth + 1] if adds_whole_rows(held) else None,
             prefix_length,
         )
         self.choices[:rows].copy_(verification.choices)
@@ -345,16 +345,6 @@ class Lane:
         """Whether noise over the whole vocabulary is looked at: by the target, or by a drafter that ranks with it."""
         ranked = tree.shared_noise and not tree.root_only and self.fixed(drafter) is not None
         return adds_whole_rows(sampling) or (ranked and not sampling.greedy)
-
-
-class _KeptNoise:
-    """`NoiseRows` over a lane's noise, which always begins at the position after the root."""
-
-    def __init__(self, noise: Tensor) -> None:
-        self._noise = noise
-
-    def rows(self, first: Tensor, count: int) -> Tensor:
-        return self._noise[:count]
 
 
 def _regime(sampling: SamplingParams) -> tuple[bool, float, int]:

@@ -5,10 +5,11 @@ import ctypes
 import torch
 from torch import Tensor, nn
 
-from jakiro.heads.layers import HeadCache, HeadLayer, HeadOutput, joined
+from jakiro.heads.layers import HeadLayer, HeadOutput, joined
 from jakiro.kernels.compiled.library import Head, HeadPass, Matrix, library, num_threads
 from jakiro.kernels.compiled.linear import NativeLinear, largest_exponent, lossless_exponent
 from jakiro.kernels.rotary import AngleTable
+from jakiro.target.cache import PassCache, RowCache
 
 _MOST_ROWS = 64
 
@@ -67,9 +68,9 @@ class NativeHeadLayer(nn.Module):
         }
 
     @staticmethod
-    def takes(embeddings: Tensor, cache: HeadCache | None) -> bool:
+    def takes(embeddings: Tensor, cache: PassCache | None) -> bool:
         """Whether these are the few rows of a draft; a prompt is better read by kernels for many rows."""
-        return isinstance(cache, HeadCache) and embeddings.shape[0] == 1 and embeddings.shape[1] <= _MOST_ROWS
+        return isinstance(cache, RowCache) and embeddings.shape[0] == 1 and embeddings.shape[1] <= _MOST_ROWS
 
     @staticmethod
     def fits(layer: HeadLayer) -> bool:
@@ -78,11 +79,11 @@ class NativeHeadLayer(nn.Module):
         return len(linears) == 2 or linears[-1].in_features % library().jakiro_panel() == 0
 
     def forward(
-        self, embeddings: Tensor, features: Tensor, positions: Tensor, mask: Tensor | None, cache: HeadCache
+        self, embeddings: Tensor, features: Tensor, positions: Tensor, mask: Tensor | None, cache: RowCache
     ) -> HeadOutput:
         """As `JakiroHead.forward` takes them, for rows that `takes` takes."""
         rows, start = embeddings.shape[1], cache.extend(embeddings.shape[1])
-        keys, values, last = cache.keys[0], cache.values[0], cache.length
+        (keys, values), last = cache.store.rows[0], cache.length
         if mask is None:
             mask = torch.ones((rows, last), dtype=torch.bool, device=embeddings.device).tril(start)
         inputs = torch.cat([embeddings[0], features[0]], dim=-1)

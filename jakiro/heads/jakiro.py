@@ -11,10 +11,11 @@ from torch import Tensor, nn
 
 from jakiro.heads.compiled import NativeHeadLayer
 from jakiro.heads.config import DraftConfig
-from jakiro.heads.layers import Angles, HeadCache, HeadLayer, HeadOutput, rotary_embedding
+from jakiro.heads.layers import Angles, HeadLayer, HeadOutput, rotary_embedding
 from jakiro.kernels.linear import native_works, packed_linear, packing_works
 from jakiro.kernels.quantized import QuantizedLinear, quantizing_works
 from jakiro.kernels.rotary import AngleTable, changes_with_length, signed
+from jakiro.target.cache import PassCache, RowCache
 
 PRECISIONS = ("int8", "full")
 
@@ -107,6 +108,24 @@ class JakiroHead(nn.Module):
         self._output_layer = rounded(self.output_weight, None)
         return self
 
+    @property
+    def cache_shape(self) -> tuple[int, int, int]:
+        """Layers, key/value heads and head_dim of what a cache keeps."""
+        return len(self.layers), self.config.num_key_value_heads, self.config.head_dim
+
+    def new_cache(self, capacity: int) -> RowCache:
+        """An empty cache for one sequence."""
+        layers, kv_heads, head_dim = self.cache_shape
+        return RowCache(layers, capacity, rows=self.output_weight.new_zeros((layers, 2, kv_heads, capacity, head_dim)))
+
+    def read(self, token_ids: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
+        """Reads committed tokens into the cache: (rows,) int64, and the target's features one position before each."""
+        start, rows = cache.length, token_ids.shape[0]
+        positions = torch.arange(start, start + rows, device=token_ids.device)
+        among = torch.ones((rows, rows), dtype=torch.bool, device=token_ids.device).tril()
+        mask = cache.visible(among)[None, None] if start > 0 else None
+        return self(self.embed(token_ids)[None], features[None], positions[None], mask, cache)
+
     def logits(self, features: Tensor) -> Tensor:
         """(…, hidden) → (…, draft vocabulary)."""
         if self._output_layer is not None:
@@ -119,7 +138,7 @@ class JakiroHead(nn.Module):
         features: Tensor,
         positions: Tensor,
         mask: Tensor | None = None,
-        cache: HeadCache | None = None,
+        cache: PassCache | None = None,
     ) -> HeadOutput:
         """One pass over rows.
 
@@ -151,7 +170,7 @@ class JakiroHead(nn.Module):
         contrastive = residual + _weighted(contrastive_weights, expert_outputs)
         return HeadOutput(features, contrastive, residual, expert_outputs, weights, contrastive_weights)
 
-    def angles(self, hidden: Tensor, positions: Tensor, cache: HeadCache | None = None) -> Angles:
+    def angles(self, hidden: Tensor, positions: Tensor, cache: PassCache | None = None) -> Angles:
         """Of the rotary embedding, for rows that follow the cache's."""
         if self._table is None:
             cos, sin = self.rotary(hidden, positions)

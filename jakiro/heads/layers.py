@@ -15,6 +15,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from jakiro.heads.config import DraftConfig
 from jakiro.kernels.rotary import apply_rotary
+from jakiro.target.cache import PassCache
 
 # Makes a packed layer from weight and bias
 Packing = Callable[[Tensor, Tensor | None], nn.Module]
@@ -42,56 +43,6 @@ class HeadOutput(NamedTuple):
     contrastive_weights: Tensor | None
 
 
-class HeadCache:
-    """Keys and values of the head's one attention layer, for one sequence, allocated once.
-
-    Rows 0 … length − 1 belong to committed positions; later rows are drafted and dropped by `crop`.
-    """
-
-    def __init__(self, config: DraftConfig, capacity: int, device: torch.device, dtype: torch.dtype) -> None:
-        shape = (1, config.num_key_value_heads, capacity, config.head_dim)
-        self.keys = torch.zeros(shape, device=device, dtype=dtype)
-        self.values = torch.zeros(shape, device=device, dtype=dtype)
-        self.length = 0
-
-    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Adds rows (1, kv_heads, rows, head_dim) and returns all keys and values so far."""
-        start = self.extend(keys.shape[2])
-        self.keys[:, :, start : self.length] = keys
-        self.values[:, :, start : self.length] = values
-        return self.keys[:, :, : self.length], self.values[:, :, : self.length]
-
-    def extend(self, rows: int) -> int:
-        """Counts rows that the caller writes, and returns the place of the first one."""
-        start, end = self.length, self.length + rows
-        if end > self.keys.shape[2]:
-            raise ValueError(f"the head's cache holds {self.keys.shape[2]} rows, {end} are needed")
-        self.length = end
-        return start
-
-    def visible(self, among: Tensor) -> Tensor:
-        """The mask of a pass over the next rows, which see every row but the drafted ones that `among` leaves out.
-
-        Args:
-            among: (rows, drafted) bool; the last columns are the rows themselves.
-
-        Returns:
-            (rows, length + rows) bool.
-        """
-        rows, drafted = among.shape
-        committed = torch.ones((rows, self.length + rows - drafted), dtype=torch.bool, device=among.device)
-        return torch.cat([committed, among], dim=1)
-
-    def visible_in_turn(self, rows: int) -> Tensor:
-        """(1, 1, rows, length + rows) bool: the mask of a pass whose rows see what is cached and those before them."""
-        among = torch.ones((rows, rows), dtype=torch.bool, device=self.keys.device)
-        return self.visible(among.tril())[None, None]
-
-    def crop(self, length: int) -> None:
-        """Keeps the first `length` rows."""
-        self.length = length
-
-
 class HeadAttention(nn.Module):
     """Grouped-query self-attention with the target family's rotary embedding."""
 
@@ -111,7 +62,7 @@ class HeadAttention(nn.Module):
         self.o_proj = packing(self.o_proj.weight, None)
         del self.q_proj, self.k_proj, self.v_proj
 
-    def forward(self, hidden: Tensor, angles: Angles, mask: Tensor | None, cache: HeadCache | None) -> Tensor:
+    def forward(self, hidden: Tensor, angles: Angles, mask: Tensor | None, cache: PassCache | None) -> Tensor:
         """(batch, rows, hidden) → the same; without a mask rows see themselves and all rows before them."""
         if self.query_key_value is None:
             joint = torch.cat([self.q_proj(hidden), self.k_proj(hidden), self.v_proj(hidden)], dim=-1)
@@ -123,7 +74,7 @@ class HeadAttention(nn.Module):
         rotated, values = apply_rotary(rotated, cos, signed_sin).transpose(1, 2), values.transpose(1, 2)
         queries, keys = rotated.tensor_split([self.num_heads], dim=1)
         if cache is not None:
-            keys, values = cache.append(keys, values)
+            keys, values = cache.update(keys, values, 0)
         attended = functional.scaled_dot_product_attention(
             queries, keys, values, attn_mask=mask, is_causal=mask is None, enable_gqa=True
         )
@@ -207,7 +158,7 @@ class HeadLayer(nn.Module):
         self.mlp_moe.pack(packing)
 
     def forward(
-        self, hidden: Tensor, angles: Angles, mask: Tensor | None, cache: HeadCache | None
+        self, hidden: Tensor, angles: Angles, mask: Tensor | None, cache: PassCache | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Returns the residual stream x, the expert outputs y (experts first) and the router logits."""
         residual = hidden + self.self_attn(hidden, angles, mask, cache)

@@ -28,7 +28,7 @@ from jakiro.drafting.candidates import Candidates
 from jakiro.drafting.growing import TreeGrower
 from jakiro.drafting.limited import LimitedDrafter
 from jakiro.heads.jakiro import JakiroHead
-from jakiro.heads.layers import HeadCache, HeadOutput
+from jakiro.heads.layers import HeadOutput
 
 
 def proposers_of(num_experts: int, decoupled: bool, contrastive: bool) -> tuple[Proposer, ...]:
@@ -79,7 +79,7 @@ class HeadSession(DraftSession):
     def __init__(self, head: JakiroHead, sampling: SamplingParams, noise: NoiseSource, capacity: int) -> None:
         self.head, self.sampling = head, sampling
         self.device, self.dtype = head.output_weight.device, head.output_weight.dtype
-        self.cache = HeadCache(head.config, capacity, self.device, self.dtype)
+        self.cache = head.new_cache(capacity)
         self.noise_rows = noise.over(head.draft_token_ids)
         self._pending: list[tuple[Tensor, Tensor]] = []
         self._root: HeadOutput | None = None
@@ -94,7 +94,7 @@ class HeadSession(DraftSession):
 
     def rewind(self, length: int) -> None:
         self._pending = []
-        self.cache.crop(length - 1)
+        self.cache.keep(length - 1)
 
     @torch.inference_mode()
     def catch_up(self) -> None:
@@ -104,13 +104,8 @@ class HeadSession(DraftSession):
         token_ids = torch.cat([ids for ids, _ in self._pending])
         features = torch.cat([rows for _, rows in self._pending])
         self._pending = []
-        start, count = self.cache.length, token_ids.shape[0]
-        self._reserve(count)
-        positions = torch.arange(start, start + count, device=self.device)
-        mask = self.cache.visible_in_turn(count) if start > 0 else None
-        embeddings = self.head.embed(token_ids)
-        output = self.head(embeddings[None], features[None], positions[None], mask, self.cache)
-        self._root = _last_row(output)
+        self._reserve(token_ids.shape[0])
+        self._root = _last_row(self.head.read(token_ids, features, self.cache))
         self._root_token = token_ids[-1:]
 
     @torch.inference_mode()
@@ -119,6 +114,9 @@ class HeadSession(DraftSession):
         self.catch_up()
         committed = self.cache.length
         self._reserve(limits.tree.depth * limits.tree.width)
+        noise = None
+        if limits.tree.shared_noise and not self.sampling.greedy:
+            noise = self.noise_rows.rows(committed + 1, limits.tree.depth)
         grower = TreeGrower(
             self.head,
             self.cache,
@@ -126,23 +124,23 @@ class HeadSession(DraftSession):
             self._root_token,
             self.sampling,
             limits.tree,
-            self.noise_rows,
+            noise,
             limits.sizes,
             limits.chain,
             partial(expert_evidence, self.head),
         )
         proposal = grower.grow()
-        self.cache.crop(committed)
+        self.cache.keep(committed)
         return proposal
 
     def _reserve(self, rows: int) -> None:
         """Makes room for `rows` more rows."""
         needed = self.cache.length + rows
-        if needed > self.cache.keys.shape[2]:
-            larger = HeadCache(self.head.config, 2 * needed, self.device, self.dtype)
-            if self.cache.length:
-                larger.append(self.cache.keys[:, :, : self.cache.length], self.cache.values[:, :, : self.cache.length])
-            self.cache = larger
+        if needed > self.cache.capacity:
+            smaller, self.cache = self.cache, self.head.new_cache(2 * needed)
+            rows = slice(0, smaller.length)
+            self.cache.store.rows[..., rows, :] = smaller.store.rows[..., rows, :]
+            self.cache.extend(smaller.length)
 
 
 def expert_evidence(

@@ -1,4 +1,4 @@
-"""The target's key/value cache: allocated once per call, rows appended by a pass, the accepted ones kept.
+"""The key/value cache of targets and heads: allocated once per call, rows appended by a pass, the accepted ones kept.
 
 It fits any transformers decoder. Every layer keeps its full length; a sliding window lives in the mask.
 """
@@ -11,26 +11,20 @@ from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 
-class PassLayer(Protocol):
-    """One layer of a `PassCache`."""
-
-    def update(self, key_states: Tensor, value_states: Tensor) -> tuple[Tensor, Tensor]:
-        """Adds the pass's rows; returns all rows that the pass attends to, each (1, kv_heads, columns, head_dim)."""
-
-
 class PassCache(Protocol):
-    """What one pass needs of a cache: `RowCache` is one, and so are the caches of captured passes."""
+    """What passes need of a cache: `RowCache` is one, and so is `jakiro.graphs.cache.StaticRows`.
 
-    @property
-    def length(self) -> int | Tensor:
-        """Rows before the pass's own; a () int64 tensor where the host does not know it."""
+    Attributes:
+        length: rows before the pass's own; a () int64 tensor where the host does not know it.
+    """
 
-    @property
-    def layers(self) -> Sequence[PassLayer]:
-        """The target's layers in order."""
+    length: int | Tensor
+
+    def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
+        """Adds a layer's rows; returns all rows that the pass attends to, each (1, kv_heads, columns, head_dim)."""
 
     def visible(self, among: Tensor) -> Tensor:
-        """(rows, rows) bool, how the pass's rows see one another → (rows, columns) bool."""
+        """(rows, newest) bool, how the pass's rows see the newest ones and one another → (rows, columns) bool."""
 
     def column_positions(self, positions: Tensor) -> Tensor:
         """(columns,) absolute positions; `positions` are the pass's rows' own."""
@@ -62,6 +56,11 @@ class RowStore:
         fits = (heads, width) == (key_states.shape[1], key_states.shape[3])
         fits = fits and self.rows.dtype == (self.dtype or key_states.dtype) and self.rows.device == key_states.device
         return (self.rows[index, 0][None], self.rows[index, 1][None]) if fits else None
+
+    def check(self, rows: int) -> None:
+        """Raises ValueError where so many rows do not fit."""
+        if rows > self.capacity:
+            raise ValueError(f"the cache holds {self.capacity} rows, {rows} are needed")
 
     def alone(self, states: Tensor) -> Tensor:
         """(1, kv_heads, capacity, head_dim) for one layer's keys or values."""
@@ -95,6 +94,7 @@ class RowLayer(CacheLayerMixin):
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         end = self.length + key_states.shape[2]
+        self.store.check(end)
         self.keys[:, :, self.length : end] = key_states
         self.values[:, :, self.length : end] = value_states
         self.length = end
@@ -139,25 +139,34 @@ class RowCache(Cache):
         return self.layers[0].length
 
     def visible(self, among: Tensor) -> Tensor:
-        """The mask of a pass over the next rows, which see everything cached and, by `among`, one another.
+        """The mask of a pass over the next rows, which see all rows but the newest ones that `among` leaves out.
 
         Args:
-            among: (rows, rows) bool.
+            among: (rows, newest) bool; the last columns are the rows themselves, those before them are cached.
 
         Returns:
             (rows, length + rows) bool.
         """
-        cached = torch.ones((among.shape[0], self.length), dtype=torch.bool, device=among.device)
-        return torch.cat([cached, among], dim=1)
+        rows, newest = among.shape
+        older = torch.ones((rows, self.length + rows - newest), dtype=torch.bool, device=among.device)
+        return torch.cat([older, among], dim=1)
 
     def column_positions(self, positions: Tensor) -> Tensor:
         """The absolute position of every column of `visible`; `positions` are the next rows' own."""
         return torch.cat([torch.arange(self.length, device=positions.device), positions])
 
-    def keep(self, base: int, rows: list[int]) -> None:
-        """Of the rows from `base` on keeps only base + rows[0], base + rows[1], … in this order; drops the others."""
+    def extend(self, rows: int) -> int:
+        """Counts rows that the caller writes into the store, and returns the place of the first one."""
+        start = self.length
+        self.store.check(start + rows)
+        for layer in self.layers:
+            layer.length = start + rows
+        return start
+
+    def keep(self, base: int, rows: Sequence[int] = ()) -> None:
+        """Keeps the first `base` rows, and after them base + rows[0], base + rows[1], … in this order; no others."""
         end = base + len(rows)
-        if rows != list(range(len(rows))):
+        if any(row != place for place, row in enumerate(rows)):
             apart = [layer for layer in self.layers if layer.by_itself]
             shared = [] if self.store.rows is None else [self.store.rows]
             for states in (*shared, *(states for layer in apart for states in (layer.keys, layer.values))):

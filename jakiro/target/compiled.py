@@ -67,7 +67,8 @@ class NativeDecoder:
         Returns:
             Their outputs, each (rows, hidden_size).
         """
-        rows, length, threads = hidden.shape[0], cache.length, num_threads()
+        rows, threads = hidden.shape[0], num_threads()
+        length = cache.extend(rows)
         own = library().jakiro_own_floats(rows, self.hidden_size, length + rows, self.head_dim)
         widths = [(self.heads + 2 * self.kv_heads) * self.head_dim, self.heads * self.head_dim, self.inner_size]
         joint, attended, gated, scratch = hidden.new_empty(rows * sum(widths) + threads * own).split(
@@ -93,8 +94,6 @@ class NativeDecoder:
             ),
             threads,
         )
-        for layer in cache.layers:
-            layer.length += rows
         return list(outputs.values())
 
 

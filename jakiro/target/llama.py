@@ -156,15 +156,15 @@ class LeanDecoder:
         bias = exact_bias(visible, groups) if exact else None
         mask = grouped_mask(visible, groups, hidden.dtype) if self.grouped and not exact else visible
         deeper = []
-        for number, (layer, rows) in enumerate(zip(self.layers, cache.layers, strict=True), start=1):
+        for number, layer in enumerate(self.layers):
             normed = functional.rms_norm(hidden, hidden.shape[-1:], layer.input_norm, layer.input_eps)
-            attended = self._attend(layer.query_key_value(normed), cos, sin, mask, bias, rows)
+            attended = self._attend(layer.query_key_value(normed), cos, sin, mask, bias, cache, number)
             hidden = hidden + layer.output(attended)
             normed = functional.rms_norm(hidden, hidden.shape[-1:], layer.middle_norm, layer.middle_eps)
             gate_up = layer.gate_up(normed)
             gate, up = gate_up[:, : layer.inner_size], gate_up[:, layer.inner_size :]
             hidden = hidden + layer.down(functional.silu(gate).mul_(up))
-            if number in feature_layers:
+            if number + 1 in feature_layers:
                 deeper.append(scaled(hidden))
         return self._features(hidden, deeper)
 
@@ -172,14 +172,16 @@ class LeanDecoder:
         last = functional.rms_norm(hidden, hidden.shape[-1:], self.norm, self.eps)
         return torch.cat([last, *deeper], dim=-1) if deeper else last
 
-    def _attend(self, joint: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, bias: Tensor | None, rows) -> Tensor:
+    def _attend(
+        self, joint: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, bias: Tensor | None, cache: PassCache, layer: int
+    ) -> Tensor:
         """(rows, query, key and value widths together) → (rows, heads · head_dim)."""
         count = joint.shape[0]
         joint = joint.view(count, -1, self.head_dim)
         turned = apply_rotary(joint[:, : self.num_heads + self.num_kv_heads], cos, sin)
         queries, keys = turned[:, : self.num_heads].transpose(0, 1), turned[:, self.num_heads :].transpose(0, 1)
         values = joint[:, self.num_heads + self.num_kv_heads :].transpose(0, 1)
-        keys, values = rows.update(keys[None], values[None])
+        keys, values = cache.update(keys[None], values[None], layer)
         if bias is not None:
             attended = attend_exactly(queries, keys[0], values[0], bias, self.scaling)
         elif self.grouped:

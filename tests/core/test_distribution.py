@@ -12,7 +12,7 @@ import torch
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.core.noise import KeyedNoise, NoiseRows
+from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import ancestor_mask
 from jakiro.core.verify import read_back, verify
 from jakiro.drafting.base import Resources
@@ -86,10 +86,8 @@ def guessing_tree(probs):
 
 def steps_of(tree, sampling, root_position):
     """The outcome of verifying one tree against the table."""
-    noise = KeyedNoise(sampling.seed)
-    rows = NoiseRows(noise, torch.arange(NUM_WORDS, device=DEVICE))
-    mask = ancestor_mask(tree.parents, tree.max_depth)
-    return read_back(tree, verify(tree, mask, TABLE[tree.token_ids], sampling, noise, root_position, rows))
+    noise, mask = KeyedNoise(sampling.seed), ancestor_mask(tree.parents, tree.max_depth)
+    return read_back(tree, verify(tree, mask, TABLE[tree.token_ids], sampling, noise, root_position))
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)

@@ -34,6 +34,7 @@ def outcome_of(tokens, parents, logits, sampling=SamplingParams(), root_position
     noise = KeyedNoise(sampling.seed)
     rows = NoiseRows(noise, torch.arange(logits.shape[-1], device=DEVICE))
     mask = ancestor_mask(tree.parents, tree.max_depth)
+    rows = rows.rows(root_position + 1, tree.max_depth + 1)
     verification = verify(tree, mask, logits, sampling, noise, root_position, rows, prefix_length)
     return read_back(tree, verification)
 
@@ -127,10 +128,8 @@ def test_read_back_brings_every_field_of_the_tree_unchanged():
     on_device = {name: column.to(DEVICE) for name, column in columns.items()}
     tree = replace(tree, **on_device, evidence={name: rows.to(DEVICE) for name, rows in evidence.items()})
     logits = torch.randn((count, VOCAB_SIZE), device=DEVICE)
-    noise = KeyedNoise(0)
-    rows = NoiseRows(noise, torch.arange(VOCAB_SIZE, device=DEVICE))
     mask = ancestor_mask(tree.parents, tree.max_depth)
-    verification = verify(tree, mask, logits, SamplingParams(), noise, 0, rows)
+    verification = verify(tree, mask, logits, SamplingParams(), KeyedNoise(0), 0)
     outcome = read_back(tree, verification, forecast.to(DEVICE))
     assert (outcome.token_ids, outcome.parents, outcome.depths) == (TOKENS, PARENTS, [0, 1, 1, 1, 2, 2, 2, 3])
     for name, column in columns.items():

@@ -115,7 +115,7 @@ def test_every_step_works_on_the_same_addresses_and_shapes():
         tensors = [*(getattr(lane, name) for name in names), *lane._packed.values(), lane.tree.forecast]
         tensors += lane.tree.first(lane.tree.rows, 0, ()).columns.values()
         tensors += lane.tree.evidence(head.evidence).values()
-        tensors += [lane.cache.store, head.cache.keys, head.pending_ids, head.pending_features, *lane.masks.values()]
+        tensors += [lane.cache.store, head.cache.store, head.pending_ids, head.pending_features, *lane.masks.values()]
         return [(tensor.data_ptr(), tensor.shape, tensor.stride()) for tensor in tensors]
 
     list(generator.stream(REPETITIVE, SAMPLED, method="autoregressive"))

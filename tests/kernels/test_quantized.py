@@ -8,7 +8,6 @@ from jakiro import JakiroGenerator
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import Resources
 from jakiro.heads.jakiro import HeadOutput, known_precision
-from jakiro.heads.layers import HeadCache
 from jakiro.kernels.quantized import QuantizedLinear, balanced, quantizing_works
 from tests.support import tiny_head, tiny_target
 
@@ -93,7 +92,7 @@ def test_guesses_may_differ_and_the_text_does_not(temperature, fusion):
 def test_a_packed_head_is_the_head_it_was(fusion):
     target = tiny_target()
     plain, packed = tiny_head(target, fusion), tiny_head(target, fusion).pack("full")
-    caches = [HeadCache(head.config, 32, torch.device("cpu"), torch.float32) for head in (plain, packed)]
+    caches = [head.new_cache(32) for head in (plain, packed)]
     for start, rows in ((0, 7), (7, 1), (8, 4)):
         embeddings, features = torch.randn(2, 1, rows, plain.config.hidden_size)
         positions = torch.arange(start, start + rows)[None]

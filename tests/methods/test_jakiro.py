@@ -48,9 +48,8 @@ def started(head, num_prompt=NUM_PROMPT, sampling=SamplingParams()):  # noqa: B0
 
 def assert_same_cache(cache, expected):
     assert cache.length == expected.length
-    for name in ("keys", "values"):
-        left, right = (getattr(each, name)[:, :, : expected.length] for each in (cache, expected))
-        torch.testing.assert_close(left, right, atol=1e-4, rtol=1e-4)
+    left, right = (each.store.rows[..., : expected.length, :] for each in (cache, expected))
+    torch.testing.assert_close(left, right, atol=1e-4, rtol=1e-4)
 
 
 def assert_same_tree(tree, expected):
@@ -105,10 +104,10 @@ def test_features_left_pending_over_several_steps_are_read_in_one_pass(target):
 def test_proposing_twice_gives_the_same_tree_and_leaves_the_cache_alone(target):
     session = started(tiny_head(target))
     first = session.propose(LIMITS).tree
-    keys = session.cache.keys[:, :, :NUM_PROMPT].clone()
+    keys = session.cache.store.rows[..., :NUM_PROMPT, :].clone()
     assert session.cache.length == NUM_PROMPT
     assert_same_tree(session.propose(LIMITS).tree, first)
-    assert torch.equal(session.cache.keys[:, :, :NUM_PROMPT], keys)
+    assert torch.equal(session.cache.store.rows[..., :NUM_PROMPT, :], keys)
 
 
 def test_the_root_is_the_last_committed_token(target):
@@ -122,7 +121,7 @@ def test_a_wide_tree_makes_the_cache_grow_without_changing_the_proposal(target):
     head, wide = tiny_head(target), TreeLimits(TreeConfig(width=12, depth=8, nodes=60))
     small = started(head, sampling=SamplingParams(max_new_tokens=1))
     large = started(head, sampling=SamplingParams(max_new_tokens=500))
-    assert small.cache.keys.shape[2] < NUM_PROMPT + 12 * 6
+    assert small.cache.capacity < NUM_PROMPT + 12 * 6
     assert_same_tree(small.propose(wide).tree, large.propose(wide).tree)
     assert_same_cache(small.cache, large.cache)
 

@@ -155,7 +155,6 @@ def _loaded(path: Path) -> ctypes.CDLL:
         *[_Pointer, _Long, _Long, ctypes.c_float, _Pointer, ctypes.c_float, _Long],
         *[_Pointer, _Pointer, _Pointer, _Long],
     ]
-    library.jakiro_columns.argtypes = [_Pointer, _Long, _Long, _Pointer, _Long, _Pointer]
     library.jakiro_decode.argtypes = [ctypes.POINTER(Pass), _Long]
     library.jakiro_draft.argtypes = [ctypes.POINTER(HeadPass), _Long]
     return library

@@ -28,14 +28,6 @@ def write_noise(seed: int, first: int, token_ids: Tensor, rows: Tensor) -> None:
     )
 
 
-def columns_of(rows: Tensor, token_ids: Tensor) -> Tensor:
-    """Some columns of (rows, tokens) float32, as `index_select` gives them."""
-    rows = rows.contiguous()
-    result = rows.new_empty((rows.shape[0], token_ids.shape[0]))
-    library().jakiro_columns(rows.data_ptr(), *rows.shape, token_ids.data_ptr(), token_ids.shape[0], result.data_ptr())
-    return result
-
-
 def choose_rows(
     logits: Tensor, temperature: float, noise: Tensor | None = None, levels: Tensor | None = None
 ) -> tuple[Tensor, Tensor, Tensor]:

@@ -58,13 +58,13 @@ class VocabularySlice(NamedTuple):
 
 
 class UnrolledRows:
-    """Keys and values of the true rows and of every unrolled step so far; stands in for a HeadCache in training."""
+    """Keys and values of the true rows and of every unrolled step so far; stands in for a cache in training."""
 
     def __init__(self) -> None:
         self.keys: list[Tensor] = []
         self.values: list[Tensor] = []
 
-    def append(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    def update(self, keys: Tensor, values: Tensor, layer_idx: int = 0) -> tuple[Tensor, Tensor]:
         self.keys.append(keys)
         self.values.append(values)
         return torch.cat(self.keys, dim=2), torch.cat(self.values, dim=2)

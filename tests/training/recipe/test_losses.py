@@ -3,7 +3,6 @@ import torch
 from torch import nn
 
 from jakiro.heads.jakiro import HeadOutput
-from jakiro.heads.layers import HeadCache
 from jakiro.training.recipe.losses import (
     LossWeights,
     MixtureCrossEntropy,
@@ -105,7 +104,7 @@ def test_unrolled_rows_equal_step_by_step_drafting(tmp_path, fusion):
     with torch.no_grad():
         unrolled = list(objective.unroll(batch, 4, None, None))
         for start in (2, 5):
-            cache = HeadCache(head.config, 32, torch.device("cpu"), torch.float32)
+            cache = head.new_cache(32)
             positions = torch.arange(start + 1)[None]
             output = head(embeddings[:, 1 : start + 2], batch.features[:, : start + 1], positions, None, cache)
             for step in (2, 3, 4):

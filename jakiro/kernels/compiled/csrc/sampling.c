@@ -54,13 +54,6 @@ void jakiro_noise(uint64_t seed, int64_t first, int64_t positions, const int64_t
     run_in_threads(noise, &(Noise){seed, first, positions, vocabulary, token_ids, result}, threads);
 }
 
-/* Some columns of (rows, width): (rows, count). */
-void jakiro_columns(const float *source, int64_t rows, int64_t width, const int64_t *columns, int64_t count,
-                    float *result) {
-    for (int64_t row = 0; row < rows; row++)
-        for (int64_t i = 0; i < count; i++) result[row * count + i] = source[row * width + columns[i]];
-}
-
 /* ---- Choices ---- */
 
 typedef struct {
