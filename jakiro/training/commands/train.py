@@ -200,12 +200,7 @@ def _feature_layers(given: str | None, trained: JakiroHead | None, num_layers: i
 
 
 def _weights(
-    loss: str,
-    token: float | None,
-    feature: float | None,
-    contrastive: float | None,
-    balance: float,
-    diversity: float,
+    loss: str, token: float | None, feature: float | None, contrastive: float | None, balance: float, diversity: float
 ) -> LossWeights:
     if loss not in LOSSES:
         raise ValueError(f"Loss must be one of {', '.join(LOSSES)}; you gave {loss!r}.")

@@ -59,13 +59,7 @@ class AnswerFolder:
     """
 
     def __init__(
-        self,
-        model,
-        tokenizer,
-        sha256: str,
-        folder: Path,
-        batch_size: int = 16,
-        feature_layers: Sequence[int] = (),
+        self, model, tokenizer, sha256: str, folder: Path, batch_size: int = 16, feature_layers: Sequence[int] = ()
     ) -> None:
         self.model, self.tokenizer, self.sha256 = model, tokenizer, sha256
         self.folder, self.batch_size = Path(folder), batch_size

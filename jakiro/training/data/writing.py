@@ -88,11 +88,7 @@ class _Row:
 
 @torch.inference_mode()
 def write_texts(
-    model,
-    queue: deque[Request],
-    batch_size: int,
-    stop_ids: Collection[int],
-    lean: LeanDecoder | None = None,
+    model, queue: deque[Request], batch_size: int, stop_ids: Collection[int], lean: LeanDecoder | None = None
 ) -> Iterator[Written]:
     """Yields every text as soon as it has ended.
 

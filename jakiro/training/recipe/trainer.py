@@ -242,12 +242,7 @@ class Trainer:
         """
         options, share = self.options, self.options.accumulate
         batches = epoch_batches(
-            self.cache.lengths,
-            options.num_validation,
-            self.num_ready,
-            options.batch_tokens,
-            options.seed,
-            self.epoch,
+            self.cache.lengths, options.num_validation, self.num_ready, options.batch_tokens, options.seed, self.epoch
         )
         size, first = self.accelerator.num_processes * share, self.accelerator.process_index * share
         if len(batches) < size:
