@@ -63,7 +63,7 @@ def test_device_tag_validation_and_simulation(cache, fusion):
 
     def numbers(device):
         head, output_weight = head_on(device, fusion)
-        return report(head, cache, rows, [0, 1], held_out(cache, [0, 1], output_weight), output_weight, budgets=(6,))
+        return report(head, cache, rows, held_out(cache, [0, 1], output_weight), budgets=(6,))
 
     with DeviceTags():
         found = numbers(PRETENDED)
@@ -74,7 +74,7 @@ def test_device_tag_validation_and_simulation(cache, fusion):
 def test_device_tag_calibration(cache, fusion):
     def fitted(device):
         head, output_weight = head_on(device, fusion)
-        return calibrate(head, held_out(cache, [0, 1, 2], output_weight).batches, output_weight, seed=0, max_depth=3)
+        return calibrate(head, held_out(cache, [0, 1, 2], output_weight), seed=0, max_depth=3)
 
     with DeviceTags():
         found = fitted(PRETENDED)
@@ -130,7 +130,7 @@ def test_device_tag_training_on_cards_that_emulate_bfloat16_stays_in_float32(cac
     options = TrainingOptions(max_steps=1, batch_tokens=64, num_validation=4, precision="bfloat16")
     with DeviceTags():
         head, _ = head_on(PRETENDED, "summed")
-        assert not Trainer(head, cache, options, tmp_path).half
+        assert not Trainer(head, cache, options, tmp_path).uses_bfloat16
     assert "run in float32" in caplog.text
 
 

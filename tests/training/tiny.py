@@ -1,4 +1,4 @@
-"""A tiny random target, a corpus of random ids with its features, and heads for it."""
+"""Tiny random targets, a corpus of random ids with its features, and heads for them."""
 
 from pathlib import Path
 
@@ -8,6 +8,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.training.data.features import FeatureCache, write_features
 from jakiro.training.recipe.start import head_config
+from tests.support import byte_tokenizer
 
 VOCAB_SIZE, HIDDEN = 40, 16
 
@@ -28,6 +29,25 @@ def tiny_target() -> LlamaForCausalLM:
     # Distributions that are worth predicting: a fresh model's are nearly flat.
     model.lm_head.weight.mul_(20.0)
     return model
+
+
+def byte_target(num_layers: int) -> LlamaForCausalLM:
+    """A random target that writes bytes, for `byte_tokenizer`."""
+    torch.manual_seed(0)
+    tokenizer = byte_tokenizer()
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=num_layers,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=256,
+        initializer_range=0.3,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+    )
+    return LlamaForCausalLM(config).eval()
 
 
 def features_of(target: LlamaForCausalLM):

@@ -2,11 +2,10 @@
 
     python -m jakiro.training.commands.ablations CORPUS OUT --max-steps 150 --max-tokens 120000
 
-Every variant is a folder of its own under OUT; what is finished is not repeated, what was stopped is resumed. All that
-read the same share one folder of features and one of written answers.
+Every variant has its own folder under OUT; a finished one is not repeated, a stopped one is resumed. Variants that read
+the same text share one folder of features, and all share one of written answers.
 """
 
-import copy
 import json
 import sys
 from collections.abc import Sequence
@@ -14,14 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
 
 from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.system import comma_list
 from jakiro.training.commands.evaluate import evaluate
-from jakiro.training.commands.options import Target, Threads, set_up
+from jakiro.training.commands.options import CorpusPaths, Prompts, Target, Threads, argument, option, set_up
 from jakiro.training.commands.train import train
 from jakiro.training.recipe.trainer import STATE_NAME
 from jakiro.zoo import weights
@@ -34,11 +32,10 @@ SHARES_OF_TEXT = {"half of the text": 1 / 2, "a quarter of the text": 1 / 4, "an
 
 
 def variants(width: int, vocabulary: int, tokens: int | None, num_layers: int) -> dict[str, dict]:
-    """Options of `train` by variant; what a variant does not name is the base's.
+    """Options of `train` by variant; an option that a variant does not name is the base's.
 
     Args:
-        width: inner width of each of the base's two experts.
-        vocabulary: the base's draft vocabulary.
+        width, vocabulary: inner width of each of the base's two experts, and its draft vocabulary.
         tokens: what the base learns from, None for the whole corpus.
         num_layers: the target's.
     """
@@ -67,55 +64,47 @@ def variants(width: int, vocabulary: int, tokens: int | None, num_layers: int) -
 
 
 def merged(head: JakiroHead) -> JakiroHead:
-    """A dense head whose one expert is the mean of a summed head's two, taken with equal weight."""
-    single = JakiroHead(replace(head.config, num_experts=1))
-    tensors = single.state_dict()
-    for name, tensor in head.state_dict().items():
-        if ".experts." not in name and "mlp_moe.gate" not in name:
-            tensors[name] = tensor
-    for name in list(tensors):
+    """A dense head whose one expert is the mean of a summed head's two."""
+    single, tensors = JakiroHead(replace(head.config, num_experts=1)), head.state_dict()
+    for name, tensor in single.state_dict().items():
         if ".experts.0." in name:
-            pair = [head.state_dict()[name.replace(".experts.0.", f".experts.{expert}.")] for expert in (0, 1)]
-            tensors[name] = torch.stack(pair).mean(0)
-    single.load_state_dict(tensors)
+            tensor.copy_((tensors[name] + tensors[name.replace(".experts.0.", ".experts.1.")]) / 2)
+        elif "mlp_moe.gate" not in name:
+            tensor.copy_(tensors[name])
     return single
 
 
 def ablate(
-    data: Annotated[list[Path], typer.Argument(help="Corpus files (*.jsonl.gz) or folders with them.")],
-    out: Annotated[Path, typer.Argument(help="Folder for heads, numbers and the table.")],
-    names: Annotated[str | None, typer.Option("--only", help="Comma list of variants; all when not given.")] = None,
-    max_steps: Annotated[int, typer.Option(help="Optimizer steps of every variant.")] = 150,
-    max_tokens: Annotated[
-        int | None, typer.Option(help="Tokens of the corpus that every variant learns from.")
-    ] = 120000,
-    width: Annotated[int, typer.Option(help="Inner width of the base's experts.")] = 960,
-    draft_vocab: Annotated[int, typer.Option(help="The base's draft vocabulary.")] = 16384,
-    validation_rows: Annotated[int, typer.Option(help="Corpus rows held out, for calibration.")] = 40,
-    prompts: Annotated[Path | None, typer.Option(help="Prompts in Spec-Bench form; default: our own.")] = None,
-    limit: Annotated[int | None, typer.Option(help="At most this many prompts.")] = 16,
-    max_new_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 64,
-    nodes: Annotated[str, typer.Option(help="Comma list of node budgets.")] = "8,24",
-    batch_tokens: Annotated[int, typer.Option(help="Tokens per batch.")] = 2048,
-    seed: Annotated[int, typer.Option(help="Keys everything, alike for all variants.")] = 0,
+    data: CorpusPaths,
+    out: Annotated[Path, argument("Folder for heads, numbers and the table.")],
+    names: Annotated[str | None, option("Comma list of variants; all if not given.", "--only")] = None,
+    max_steps: Annotated[int, option("Optimizer steps of every variant.")] = 150,
+    max_tokens: Annotated[int | None, option("Tokens of the corpus that every variant learns from.")] = 120000,
+    width: Annotated[int, option("Inner width of the base's experts.")] = 960,
+    draft_vocab: Annotated[int, option("The base's draft vocabulary.")] = 16384,
+    validation_rows: Annotated[int, option("Corpus rows held out, for calibration.")] = 40,
+    prompts: Prompts = None,
+    limit: Annotated[int | None, option("At most this many prompts.")] = 16,
+    max_new_tokens: Annotated[int, option("Longest answer.")] = 64,
+    nodes: Annotated[str, option("Comma list of node budgets.")] = "8,24",
+    batch_tokens: Annotated[int, option("Tokens per batch.")] = 2048,
+    seed: Annotated[int, option("Keys everything, the same for all variants.")] = 0,
     target: Target = None,
     threads: Threads = None,
 ) -> None:
-    """Train every variant for the same steps on the same tokens, measure it, and write a table."""
+    """Train every variant for the same steps on the same tokens, measure it and write a table."""
     set_up(threads)
     known = variants(width, draft_vocab, max_tokens, weights.load_config(target).get_text_config().num_hidden_layers)
     chosen = list(known) if names is None else comma_list("--only", names, str)
     unknown = [name for name in chosen if name not in known]
     if unknown:
         raise ValueError(f"There is no variant {unknown[0]!r}; choose among: {', '.join(known)}.")
-    measured = {
-        "target": target, "prompts": prompts, "limit": limit, "max_new_tokens": max_new_tokens, "nodes": nodes,
-        "answers": out / "answers", "seed": seed,
-    }  # fmt: skip
-    learned = {
+    shared = {"target": target, "seed": seed}
+    measured = shared | {"prompts": prompts, "limit": limit, "max_new_tokens": max_new_tokens, "nodes": nodes}
+    measured["answers"] = out / "answers"
+    learned = shared | {
         "data": data, "max_steps": max_steps, "max_tokens": max_tokens, "validation_rows": validation_rows,
-        "batch_tokens": batch_tokens, "target": target, "features": out / "features", "final_report": False,
-        "seed": seed,
+        "batch_tokens": batch_tokens, "features": out / "features", "final_report": False,
     }  # fmt: skip
     for name in chosen:
         folder = _folder(out, name)
@@ -131,16 +120,13 @@ def ablate(
 
 
 def _measure_base_otherwise(out: Path, head: Path, measured: dict) -> None:
-    """The base head with one more pass instead of the contrastive branch, and with its experts merged."""
-    for name in (ONE_MORE_PASS, MERGED):
-        folder, own = _folder(out, name), head
-        if (folder / NUMBERS_NAME).is_file():
-            continue
-        folder.mkdir(parents=True, exist_ok=True)
-        if name == MERGED:
-            own = folder / "head"
-            save_head(merged(copy.deepcopy(load_head(head))), own)
-        evaluate(str(own), **measured, contrastive=False, out=folder / NUMBERS_NAME)
+    """The base head with one more pass instead of the contrastive branch, as it is and with its experts merged."""
+    save_head(merged(load_head(head)), _folder(out, MERGED) / "head")
+    for name, own in ((ONE_MORE_PASS, head), (MERGED, _folder(out, MERGED) / "head")):
+        numbers = _folder(out, name) / NUMBERS_NAME
+        if not numbers.is_file():
+            numbers.parent.mkdir(parents=True, exist_ok=True)
+            evaluate(str(own), **measured, contrastive=False, out=numbers)
 
 
 def _folder(out: Path, name: str) -> Path:
@@ -148,16 +134,15 @@ def _folder(out: Path, name: str) -> Path:
 
 
 def table(out: Path, names: Sequence[str]) -> str:
-    """The measured ones of these variants as a Markdown table, in the order of the overall τ of the largest tree."""
+    """Those variants that are measured as a Markdown table, ordered by the overall τ of the largest tree."""
     found = {}
     for name in names:
         path = _folder(out, name) / NUMBERS_NAME
-        if not path.is_file():
-            continue
-        numbers = json.loads(path.read_text(encoding="utf-8"))
-        overall = [score for score in numbers["scores"] if score["category"] == "all"]
-        taus = {(score["temperature"], score["nodes"]): score["tau"] for score in overall}
-        found[name] = (taus, numbers["experts"])
+        if path.is_file():
+            numbers = json.loads(path.read_text(encoding="utf-8"))
+            overall = [score for score in numbers["scores"] if score["category"] == "all"]
+            taus = {(score["temperature"], score["nodes"]): score["tau"] for score in overall}
+            found[name] = taus, numbers["experts"]
     columns = sorted({column for taus, _ in found.values() for column in taus})
     header = ["variant", *(f"τ, T {temperature:g}, {nodes} nodes" for temperature, nodes in columns), "experts differ"]
     lines = [_line(header), _line(["---"] * len(header))]

@@ -7,14 +7,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated
 
-import typer
-
 from jakiro.bench.questions import load_questions
 from jakiro.kernels.linear import packing_works
 from jakiro.system import comma_list
 from jakiro.target.families import stop_ids
 from jakiro.target.llama import LeanDecoder
-from jakiro.training.commands.options import Device, Target, Threads, set_up
+from jakiro.training.commands.options import Device, Target, Threads, argument, option, set_up
 from jakiro.training.data.corpus import RECIPES, CorpusWriter
 from jakiro.training.data.exclusion import RUN_WORDS, evaluation_runs
 from jakiro.training.data.writing import write_texts
@@ -22,54 +20,44 @@ from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
 
 DEFAULT_ROWS, _DEFAULTS = RECIPES["default"]
+_TEMPERATURES = ",".join(map(str, _DEFAULTS.temperatures))
 log = logging.getLogger("jakiro")
 
 
 def corpus(
-    out: Annotated[Path, typer.Argument(help="Folder for the corpus; an unfinished one is continued.")],
-    rows: Annotated[int | None, typer.Option(help=f"How many texts to write; {DEFAULT_ROWS} when not given.")] = None,
+    out: Annotated[Path, argument("Folder for the corpus; an unfinished one is continued.")],
+    rows: Annotated[int | None, option(f"How many texts to write; {DEFAULT_ROWS} if not given.")] = None,
     recipe: Annotated[
-        str | None,
-        typer.Option(
-            help="“default”: the settings of the shipped head's self-written text; excludes the options below."
-        ),
+        str | None, option("“default”: how the shipped head's self-written text was sampled; leave out what sets this.")
     ] = None,
     target: Target = None,
-    prompts: Annotated[
-        Path | None, typer.Option(help="Prompts in Spec-Bench form; without them the target writes its own.")
-    ] = None,
-    temperatures: Annotated[str, typer.Option(help="Comma list, taken in turn for the answers.")] = ",".join(
-        map(str, _DEFAULTS.temperatures)
-    ),
-    top_k: Annotated[int, typer.Option(help="Sample from this many tokens.")] = _DEFAULTS.top_k,
-    max_new_tokens: Annotated[int, typer.Option(help="Longest answer.")] = _DEFAULTS.max_new_tokens,
-    max_message_tokens: Annotated[
-        int, typer.Option(help="Longest message that the target writes itself.")
-    ] = _DEFAULTS.max_message_tokens,
-    batch_size: Annotated[int, typer.Option(help="Texts written at once.")] = 16,
+    prompts: Annotated[Path | None, option("Spec-Bench prompts to answer; else the target writes its own.")] = None,
+    temperatures: Annotated[str, option("Comma list, taken in turn for the answers.")] = _TEMPERATURES,
+    top_k: Annotated[int, option("Sample from this many tokens.")] = _DEFAULTS.top_k,
+    max_new_tokens: Annotated[int, option("Longest answer.")] = _DEFAULTS.max_new_tokens,
+    max_message_tokens: Annotated[int, option("Longest message of the target's own.")] = _DEFAULTS.max_message_tokens,
+    batch_size: Annotated[int, option("Texts written at once.")] = 16,
     exclude: Annotated[
         list[Path] | None,
-        typer.Option(
-            help="Prompts in Spec-Bench form to measure heads on, besides our own; may be repeated. Rows that share "
+        option(
+            "Spec-Bench prompts that heads are measured on, besides our own; may be repeated. Rows that share "
             f"{RUN_WORDS} words in a row with one of them are dropped."
         ),
     ] = None,
     features: Annotated[
         bool,
-        typer.Option(
-            help="On a CPU keep the target's features beside the rows, so that train need not compute them: 2 bytes × "
+        option(
+            "On a CPU keep the target's features beside the rows, so that train need not compute them: 2 bytes × "
             "hidden size per token, 1.2 GB per million tokens for the default target."
         ),
     ] = True,
     min_distinct: Annotated[
-        float, typer.Option(help="Drop answers with a smaller share of distinct 4-grams; 0 keeps all.")
+        float, option("Drop answers with a smaller share of distinct 4-grams; 0 keeps all.")
     ] = _DEFAULTS.min_distinct,
-    seed: Annotated[int, typer.Option(help="The same seed writes the same texts.")] = 0,
-    endpoint: Annotated[
-        str | None, typer.Option(help="URL of an OpenAI-compatible server that runs the target (vLLM, SGLang).")
-    ] = None,
+    seed: Annotated[int, option("The same seed writes the same texts.")] = 0,
+    endpoint: Annotated[str | None, option("URL of an OpenAI-compatible server that runs the target.")] = None,
     device: Device = "cpu",
-    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
+    dtype: Annotated[str, option("float32, bfloat16 or float16.")] = "float32",
     threads: Threads = None,
 ) -> None:
     """Let a target write the text that its head is trained on."""
@@ -87,9 +75,7 @@ def corpus(
     rows = DEFAULT_ROWS if rows is None else rows
     if min(rows, batch_size, max_new_tokens, max_message_tokens) < 1:
         raise ValueError("Rows, batch size and lengths must be at least 1.")
-    messages = None
-    if prompts is not None:
-        messages = [question.turns[0] for question in load_questions(prompts)]
+    messages = None if prompts is None else [question.turns[0] for question in load_questions(prompts)]
     excluded = evaluation_runs(exclude or ())
     name, features_of = target or zoo.DEFAULT_TARGET, None
     if endpoint is None:

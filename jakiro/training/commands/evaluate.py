@@ -1,11 +1,10 @@
-"""The command `evaluate`: what a head is worth on prompts, without running the target a second time."""
+"""The command `evaluate`: a head's τ on prompts; the target writes each answer only once."""
 
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.console import Console
 from rich.table import Table
 
@@ -15,7 +14,7 @@ from jakiro.heads.checkpoint import file_sha256, load_head, weights_file
 from jakiro.heads.jakiro import known_precision
 from jakiro.methods.jakiro import HeadDrafter
 from jakiro.system import cache_folder, comma_list
-from jakiro.training.commands.options import Device, Target, Threads, set_up
+from jakiro.training.commands.options import Device, Prompts, Target, Threads, option, set_up
 from jakiro.training.data.answers import AnswerFolder
 from jakiro.training.measure.evaluation import ALL, Score, experts_on, scores
 from jakiro.zoo import table as zoo
@@ -26,27 +25,25 @@ DEFINITION = "τ = accepted draft tokens per step + 1 (the bonus token), pooled 
 
 
 def evaluate(
-    head: Annotated[str | None, typer.Option(help="Draft head: a known name, a folder, or a Hub id.")] = None,
+    head: Annotated[str | None, option("Draft head: a known name, a folder, or a Hub id.")] = None,
     target: Target = None,
-    prompts: Annotated[Path | None, typer.Option(help="Prompts in Spec-Bench form; default: our own.")] = None,
-    limit: Annotated[int | None, typer.Option(help="At most this many prompts, from all categories in turn.")] = None,
-    max_new_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 128,
-    temperatures: Annotated[str, typer.Option(help="Comma list.")] = "0,1",
-    nodes: Annotated[str, typer.Option(help="Comma list of node budgets, root included.")] = "8,16,24",
-    width: Annotated[int, typer.Option(help="Children tried per node and nodes expanded per level.")] = 8,
-    depth: Annotated[int, typer.Option(help="Depth of a tree's deepest node.")] = 5,
-    contrastive: Annotated[
-        bool, typer.Option(help="With --no-contrastive the last level costs one more pass instead.")
-    ] = True,
-    seed: Annotated[int, typer.Option(help="Keys the answers and the noise.")] = 0,
+    prompts: Prompts = None,
+    limit: Annotated[int | None, option("At most this many prompts, from all categories in turn.")] = None,
+    max_new_tokens: Annotated[int, option("Longest answer.")] = 128,
+    temperatures: Annotated[str, option("Comma list.")] = "0,1",
+    nodes: Annotated[str, option("Comma list of node budgets, root included.")] = "8,16,24",
+    width: Annotated[int, option("Children tried per node and nodes expanded per level.")] = 8,
+    depth: Annotated[int, option("Depth of a tree's deepest node.")] = 5,
+    contrastive: Annotated[bool, option("With --no-contrastive the last level costs one more pass instead.")] = True,
+    seed: Annotated[int, option("Keys the answers and the noise.")] = 0,
     answers: Annotated[
-        Path | None, typer.Option(help="Folder of written answers; default: in the user's cache. Any head reuses them.")
+        Path | None, option("Folder of written answers, for any head; else in the user's cache.")
     ] = None,
-    batch_size: Annotated[int, typer.Option(help="Answers written at once.")] = 16,
-    out: Annotated[Path | None, typer.Option(help="Write the numbers to this JSON file.")] = None,
+    batch_size: Annotated[int, option("Answers written at once.")] = 16,
+    out: Annotated[Path | None, option("Write the numbers to this JSON file.")] = None,
     device: Device = "cpu",
-    dtype: Annotated[str, typer.Option(help="float32, bfloat16 or float16.")] = "float32",
-    draft_precision: Annotated[str, typer.Option(help="On a CPU: int8, as heads run there, or full.")] = "int8",
+    dtype: Annotated[str, option("float32, bfloat16 or float16.")] = "float32",
+    draft_precision: Annotated[str, option("On a CPU: int8, as heads run there, or full.")] = "int8",
     threads: Threads = None,
 ) -> None:
     """Measure a head's tau on prompts: the target writes each answer once, every head and tree replays it."""
@@ -65,14 +62,8 @@ def evaluate(
     pair = zoo.resolve(target, head)
     draft_head = load_head(pair.head_folder(), device, precision)
     model, tokenizer, sha256 = weights.load_target(pair.target_name, device, precision)
-    folder = AnswerFolder(
-        model,
-        tokenizer,
-        sha256 or pair.target_name,
-        answers or cache_folder() / "answers",
-        batch_size,
-        draft_head.config.feature_layers,
-    )
+    answers, layers = answers or cache_folder() / "answers", draft_head.config.feature_layers
+    folder = AnswerFolder(model, tokenizer, sha256 or pair.target_name, answers, batch_size, layers)
     output_weight = model.get_output_embeddings().weight
     draft_head.bind(model.get_input_embeddings().weight, output_weight)
     written = [folder.answers(questions, sampling) for sampling in samplings]

@@ -2,14 +2,28 @@
 
 import logging
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import torch
 import typer
 
-Target = Annotated[str | None, typer.Option(help="Target model: a known name, a folder, or a Hub id.")]
-Device = Annotated[str, typer.Option(help="cpu or cuda.")]
-Threads = Annotated[int | None, typer.Option(help="CPU threads; all when not given.")]
+
+def option(text: str, *names: str, **settings):
+    """typer's option with its help text first; `names` replace the parameter's own name."""
+    return typer.Option(*names, help=text, **settings)
+
+
+def argument(text: str):
+    """typer's argument with its help text."""
+    return typer.Argument(help=text)
+
+
+Target = Annotated[str | None, option("Target model: a known name, a folder, or a Hub id.")]
+Device = Annotated[str, option("cpu or cuda.")]
+Threads = Annotated[int | None, option("CPU threads; all if not given.")]
+CorpusPaths = Annotated[list[Path], argument("Corpus files (*.jsonl.gz) or folders that hold them.")]
+Prompts = Annotated[Path | None, option("Prompts in Spec-Bench form; our own if not given.")]
 
 
 def set_up(threads: int | None) -> None:

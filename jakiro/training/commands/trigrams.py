@@ -4,10 +4,8 @@ import logging
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from jakiro.drafting.trigrams import LEAST_COUNT, MOST_SUCCESSORS, TrigramTable, fingerprint, table_path
-from jakiro.training.commands.options import Target, set_up
+from jakiro.training.commands.options import CorpusPaths, Target, option, set_up
 from jakiro.training.data.corpus import read_corpus
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
@@ -16,13 +14,11 @@ log = logging.getLogger("jakiro")
 
 
 def trigrams(
-    corpora: Annotated[list[Path], typer.Argument(help="Corpus folders or files, as the corpus command writes them.")],
+    corpora: CorpusPaths,
     target: Target = None,
-    out: Annotated[
-        Path | None, typer.Option(help="File to write; without it, where the target's drafts look for it.")
-    ] = None,
-    least_count: Annotated[int, typer.Option(min=1, help="Leave out what was seen less often.")] = LEAST_COUNT,
-    most_successors: Annotated[int, typer.Option(min=1, help="Successors of one pair.")] = MOST_SUCCESSORS,
+    out: Annotated[Path | None, option("File to write; without it, where the target's drafts look for it.")] = None,
+    least_count: Annotated[int, option("Leave out what was seen less often.", min=1)] = LEAST_COUNT,
+    most_successors: Annotated[int, option("Successors of one pair.", min=1)] = MOST_SUCCESSORS,
 ) -> None:
     """Count what follows each pair of tokens in a corpus, to draft from."""
     set_up(None)

@@ -1,14 +1,14 @@
-"""Answers written once by plain decoding, with the target's features, kept in a folder for every head that is to come.
+"""Answers that plain decoding writes once, kept with the target's features in a folder for all heads to come.
 
-A file holds one answer and is named by all it depends on: the target's weights and dtype, the prompt's ids,
-temperature, seed and length. What is there is not written again.
+A file holds one answer. Its name is a hash of all that the answer depends on: the target's weights and dtype, the
+prompt's ids, temperature, seed and length.
 """
 
 import hashlib
 import json
 import logging
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from jakiro.target.features import features_of
 from jakiro.text import encode_messages
 from jakiro.training.data.writing import Request, write_texts
 
-# Deeper than any tree: after an answer's end these tokens tell what its last tree got right.
+# Deeper than any tree: the tokens after an answer's end show what its last tree got right.
 OVERHANG = 17
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class Answer:
     """One written answer.
 
     Attributes:
-        question: what was asked; its first turn only.
+        question: only its first turn was asked.
         ids: (length,) int64, prompt, answer and `OVERHANG` more tokens.
         features: (length, feature_size), the target's, in its own dtype.
         start, end: indices of the answer's first and last token.
@@ -52,10 +52,11 @@ class AnswerFolder:
     """Writes and reads answers.
 
     Args:
-        model, tokenizer: the target; sha256: of its weights, or its name where that is unknown.
+        model, tokenizer: the target.
+        sha256: of its weights, or its name where that is unknown.
         folder: made if missing.
         batch_size: answers written at once.
-        feature_layers: layers whose hidden states are kept beside the last.
+        feature_layers: layers whose hidden states are kept besides the last one's.
     """
 
     def __init__(
@@ -67,28 +68,17 @@ class AnswerFolder:
         self.stop_ids = stop_ids(model, tokenizer)
 
     def answers(self, questions: Sequence[Question], sampling: SamplingParams) -> list[Answer]:
-        """The answers to the questions' first turns, those that are missing written first."""
+        """The answers to the questions' first turns; missing ones are written first."""
         prompts = [encode_messages(self.tokenizer, question.turns[0]) for question in questions]
         paths = [self._path(prompt, sampling) for prompt in prompts]
         missing = [number for number, path in enumerate(paths) if not path.is_file()]
-        if missing:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            for done, (number, ids) in enumerate(self._write(prompts, missing, sampling), start=1):
-                self._store(paths[number], ids, len(prompts[number]), sampling)
-                log.info("Answer %d of %d at temperature %g written.", done, len(missing), sampling.temperature)
+        settings = sampling.seed, sampling.temperature, sampling.max_new_tokens
+        queue = deque(Request(number, prompts[number], *settings, overhang=OVERHANG) for number in missing)
+        texts = write_texts(self.model, queue, self.batch_size, self.stop_ids)
+        for done, (request, ids, _) in enumerate(texts, start=1):
+            self._store(paths[request.number], request.ids + ids, len(request.ids), sampling)
+            log.info("Answer %d of %d at temperature %g written.", done, len(missing), sampling.temperature)
         return [_read(question, path) for question, path in zip(questions, paths, strict=True)]
-
-    def _write(
-        self, prompts: Sequence[list[int]], numbers: Sequence[int], sampling: SamplingParams
-    ) -> Iterator[tuple[int, list[int]]]:
-        queue = deque(
-            Request(
-                number, prompts[number], sampling.seed, sampling.temperature, sampling.max_new_tokens, overhang=OVERHANG
-            )
-            for number in numbers
-        )
-        for text in write_texts(self.model, queue, self.batch_size, self.stop_ids):
-            yield text.request.number, text.request.ids + text.ids
 
     @torch.inference_mode()
     def _store(self, path: Path, ids: list[int], start: int, sampling: SamplingParams) -> None:

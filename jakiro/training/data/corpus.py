@@ -1,9 +1,8 @@
-"""A corpus the target writes itself: answers to prompts, or to messages it also writes itself (Magpie, 2406.08464).
+"""A corpus that the target writes: answers to prompts, or to messages that it wrote too (Magpie, arXiv 2406.08464).
 
-Rows are JSON lines as `ids`, `kind`, `temp`, `a0` (index of the first answer token) and `l0` (first index to learn
-from), in numbered parts of gzip; a manifest beside them says how they were made. Features that were computed on the way
-lie beside their part, see `kept_features.py`. Who writes is `writing.py`'s or `endpoint.py`'s business; here it is only
-a function from requests to texts.
+Rows are JSON lines with the fields of `Row`, in numbered gzip files ("parts"); a manifest says how they were made.
+Features that were computed on the way lie beside their part, see `kept_features.py`. The text itself comes from
+`writing.py` or `endpoint.py`, here a function from requests to texts.
 """
 
 import gzip
@@ -37,8 +36,8 @@ class CorpusOptions:
         seed: keys every row together with its number.
         temperatures: of the answers, taken in turn.
         top_k: tokens to sample from.
-        max_new_tokens: longest answer; a self-written message has at most `max_message_tokens`.
-        part_rows: rows in one file; a stopped run loses the files it had begun. A corpus keeps the size it began with.
+        max_new_tokens, max_message_tokens: the longest answer, and the longest message of the target's own.
+        part_rows: rows in one part; a stopped run loses unfinished parts. A corpus keeps the size it began with.
         min_distinct: smallest share of distinct 4-grams in an answer that is kept.
     """
 
@@ -51,7 +50,7 @@ class CorpusOptions:
     min_distinct: float = 0.4
 
 
-# What `corpus --recipe` knows: rows and settings; "default" has those of the shipped head's self-written text.
+# Rows and options by the names that `corpus --recipe` takes; "default" wrote the shipped head's own text.
 RECIPES = {"default": (5000, CorpusOptions())}
 
 
@@ -64,7 +63,7 @@ class Row:
         kind: "magpie" where the target wrote the message too.
         temp: temperature of the answer.
         a0: index of the first answer token.
-        l0: first index to learn from; None in corpora that do not say it.
+        l0: first index to learn from; None in corpora without this field.
     """
 
     ids: list[int]
@@ -75,22 +74,19 @@ class Row:
 
     @property
     def loss_start(self) -> int:
-        """Where learning begins: at `l0`, else at the answer."""
+        """First index to learn from: `l0`, else the answer's first."""
         return self.a0 if self.l0 is None else self.l0
 
 
 def with_starts(rows: Sequence[Row], tokenizer) -> list[Row]:
-    """Rows of which each says where to learn from: a message the target wrote may be learned too, its template not."""
-    if all(row.l0 is not None or row.kind != SELF_WRITTEN for row in rows):
-        return list(rows)
-    before = len(turn_ids(tokenizer)[0])
-    return [
-        replace(row, l0=min(before, row.a0)) if row.l0 is None and row.kind == SELF_WRITTEN else row for row in rows
-    ]
+    """The rows; those that the target wrote whole get the `l0` they lack, so that learning starts at the message."""
+    lacking = [row.l0 is None and row.kind == SELF_WRITTEN for row in rows]
+    before = len(turn_ids(tokenizer)[0]) if any(lacking) else 0
+    return [replace(row, l0=min(before, row.a0)) if lacks else row for row, lacks in zip(rows, lacking, strict=True)]
 
 
 def read_corpus(paths: Sequence[Path]) -> list[Row]:
-    """Rows of corpus files and of all files in corpus folders.
+    """The rows of corpus files, and of all parts in corpus folders.
 
     Raises:
         FileNotFoundError: a path does not exist, or no file was found.
@@ -102,9 +98,8 @@ def read_corpus(paths: Sequence[Path]) -> list[Row]:
             raise FileNotFoundError(f"There is no corpus at {path}; write one with the corpus command.")
         files += sorted(path.glob("*.jsonl.gz")) if path.is_dir() else [path]
     if not files:
-        raise FileNotFoundError(
-            f"No *.jsonl.gz in {', '.join(map(str, paths))}; write a corpus with the corpus command."
-        )
+        found = ", ".join(map(str, paths))
+        raise FileNotFoundError(f"No *.jsonl.gz in {found}; write a corpus with the corpus command.")
     rows = []
     for file in files:
         with gzip.open(file, "rt") as lines:
@@ -124,15 +119,11 @@ class CorpusWriter:
     Args:
         write: continues requests, in any order.
         stop_ids: ids that end a turn.
-        tokenizer: the target's.
         folder: made if missing; an unfinished corpus with the same settings is continued.
-        options: how text is sampled.
         prompts: user messages to answer, or None to let the target write them too.
-        kind: stored with every row that answers a prompt.
-        target: what the manifest calls the writer.
+        target: the target's name for the manifest.
         excluded: runs of words that no row may contain, see `exclusion.py`; rows of an earlier call are checked too.
-        features_of: keep the features that the writer computes, under this hash of the target's weights; None keeps
-            none.
+        features_of: hash of the target's weights under which its features are kept; None keeps none.
 
     Raises:
         ValueError: the folder holds a corpus made with other settings, or the tokenizer has no chat template.
@@ -146,7 +137,6 @@ class CorpusWriter:
         folder: Path,
         options: CorpusOptions,
         prompts: Sequence[str] | None = None,
-        kind: str = "prompts",
         target: str = "",
         excluded: Collection[str] = (),
         features_of: str | None = None,
@@ -155,7 +145,7 @@ class CorpusWriter:
             raise ValueError("The target's tokenizer has no chat template, so there is no user turn to write from.")
         self._write, self.stop_ids, self.tokenizer = write, stop_ids, tokenizer
         self.folder, self.options = folder, options
-        self.prompts, self.kind = prompts, kind if prompts else SELF_WRITTEN
+        self.prompts, self.kind = prompts, "prompts" if prompts else SELF_WRITTEN
         self.excluded, self.features_of = frozenset(excluded), features_of
         self.before, self.after = turn_ids(tokenizer)
         settings = {"target": target, "kind": self.kind, "num_prompts": prompts and len(prompts), **asdict(options)}
@@ -178,7 +168,7 @@ class CorpusWriter:
         self._write_manifest()
 
     def write(self, num_rows: int) -> int:
-        """Writes rows 0 … num_rows − 1 that are not there yet; returns the number of tokens kept in this call."""
+        """Writes the missing ones of rows 0 … num_rows − 1; returns the number of tokens that this call kept."""
         num_rows = min(num_rows, len(self.prompts)) if self.prompts else num_rows
         size = self.settings["part_rows"]
         missing = deque(
@@ -192,7 +182,7 @@ class CorpusWriter:
         for row_number, row, features in self._rows(queue):
             done[row_number] = row, features
             progress.add(len(row.ids) - row.loss_start)
-            # Parts are closed in order, so that which of two equal rows stays does not depend on who was faster.
+            # Parts are closed in order, so that the first of two equal rows stays, whichever was finished first.
             while missing and all(number in done for number in missing[0][1]):
                 path, numbers = missing.popleft()
                 kept = [pair for number in numbers if self._worth_keeping((pair := done.pop(number))[0])]
@@ -205,7 +195,7 @@ class CorpusWriter:
         return self.counts["tokens"] - before
 
     def _rows(self, queue: deque[Request]) -> Iterator[tuple[int, Row, Tensor | None]]:
-        """Finished rows by number, with their features. Requests 2n write row n's message, 2n + 1 its answer."""
+        """Finished rows with number and features. Request 2n writes row n's message, 2n + 1 its answer."""
         for request, written, features in self._write(queue):
             number, is_answer = divmod(request.number, 2)
             if is_answer:
@@ -221,7 +211,7 @@ class CorpusWriter:
         if self.prompts is not None:
             return self._answer_request(number, self.tokenizer.encode(self.prompts[number], add_special_tokens=False))
         options = self.options
-        # Message and answer of a row are keyed apart: positions repeat, seeds don't.
+        # The positions of message and answer overlap, so each has its own seed.
         seed = (options.seed << 40) + 2 * number
         return Request(2 * number, self.before, seed, 1.0, options.max_message_tokens, options.top_k)
 
@@ -230,10 +220,8 @@ class CorpusWriter:
         temperature = options.temperatures[number % len(options.temperatures)]
         seed = (options.seed << 40) + 2 * number + 1
         ids = self.before + message + self.after
-        keep = self.features_of is not None
-        return Request(
-            2 * number + 1, ids, seed, temperature, options.max_new_tokens, options.top_k, keep_features=keep
-        )
+        limits = options.max_new_tokens, options.top_k
+        return Request(2 * number + 1, ids, seed, temperature, *limits, keep_features=self.features_of is not None)
 
     def _worth_keeping(self, row: Row) -> bool:
         key = tuple(row.ids)
@@ -243,7 +231,7 @@ class CorpusWriter:
         return not self._is_evaluation(row)
 
     def _is_evaluation(self, row: Row) -> bool:
-        """Whether message or answer, without the template around them, contain an excluded run of words."""
+        """Whether message or answer, without the template, contain an excluded run of words."""
         spoken = row.ids[len(self.before) : row.a0 - len(self.after)], row.ids[row.a0 :]
         texts = [self.tokenizer.decode(ids, skip_special_tokens=True) for ids in spoken] if self.excluded else []
         found = any(not self.excluded.isdisjoint(word_runs(text)) for text in texts)
@@ -251,7 +239,7 @@ class CorpusWriter:
         return found
 
     def _count(self, rows: Sequence[Row]) -> None:
-        """Remembers rows that are kept."""
+        """Adds rows that are kept to the counts."""
         self.seen.update(tuple(row.ids) for row in rows)
         self.counts["rows"] += len(rows)
         self.counts["tokens"] += sum(len(row.ids) for row in rows)
@@ -265,7 +253,7 @@ class CorpusWriter:
 
 
 class _Progress:
-    """Says now and then how far writing is."""
+    """Logs the progress of writing from time to time."""
 
     def __init__(self, total: int) -> None:
         self.total, self.rows, self.tokens = total, 0, 0
@@ -277,10 +265,8 @@ class _Progress:
         if now - self.said < REPORT_SECONDS and self.rows < self.total:
             return
         self.said, seconds = now, max(now - self.begun, 1e-9)
-        left = (self.total - self.rows) * seconds / self.rows / 60
-        log.info(
-            "%d of %d rows, %.0f tokens/s, about %.0f min left", self.rows, self.total, self.tokens / seconds, left
-        )
+        speed, left = self.tokens / seconds, (self.total - self.rows) * seconds / self.rows / 60
+        log.info("%d of %d rows, %.0f tokens/s, about %.0f min left", self.rows, self.total, speed, left)
 
 
 def distinct_share(ids: Sequence[int], size: int = 4) -> float:
@@ -290,12 +276,10 @@ def distinct_share(ids: Sequence[int], size: int = 4) -> float:
 
 
 def turn_ids(tokenizer) -> tuple[list[int], list[int]]:
-    """The template's ids before and after a user's message, with the start of the answer."""
+    """The template's ids before a user's message, and those from its end to the start of the answer."""
     marker = "\u2603MESSAGE\u2603"
-    text = tokenizer.apply_chat_template(
-        [{"role": "user", "content": marker}], tokenize=False, add_generation_prompt=True
-    )
-    before, after = text.split(marker)
+    message = [{"role": "user", "content": marker}]
+    before, after = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True).split(marker)
     return tuple(tokenizer.encode(part, add_special_tokens=False) for part in (before, after))
 
 

@@ -1,6 +1,6 @@
-"""Text from a server: any OpenAI-compatible completions endpoint (vLLM, SGLang) writes instead of a model loaded here.
+"""Text from a server with OpenAI's completions interface (vLLM, SGLang) instead of a model that is loaded here.
 
-Requests go out as token ids. Servers that return ids are taken at their word, other texts are tokenised again.
+Requests are sent as token ids. If the server returns ids they are used as they are, else its text is tokenised again.
 """
 
 import time
@@ -22,7 +22,7 @@ class Endpoint:
     Args:
         url: of the server, with or without the closing /v1.
         tokenizer: the target's; tokenises texts where the server returns no ids.
-        concurrency: requests under way at once; the server batches them.
+        concurrency: requests sent at once; the server batches them.
         timeout: seconds to wait for one answer.
         first_pause: seconds before a failed request is tried again; doubled each time.
 
@@ -45,7 +45,7 @@ class Endpoint:
             raise ValueError(f"The server at {self.url} names no model; is it an OpenAI-compatible server?") from error
 
     def write_texts(self, queue: deque[Request]) -> Iterator[Written]:
-        """Yields every text as soon as it has ended; requests appended meanwhile take part.
+        """Yields every text as soon as it has ended; the caller may add requests between two results.
 
         Raises:
             ValueError: the server fails again and again, or refuses.
@@ -86,7 +86,7 @@ class Endpoint:
         return list(ids)
 
     def _answer(self, method: str, path: str, body: dict | None = None) -> dict:
-        """The JSON answer, after as many tries as it takes or is worth."""
+        """The JSON answer; a busy or unreachable server is asked up to `TRIES` times."""
         for attempt in range(TRIES):
             if attempt:
                 time.sleep(self.first_pause * 2 ** (attempt - 1))

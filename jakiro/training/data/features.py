@@ -1,9 +1,8 @@
-"""The target's features of a corpus on disk: written front to back in one file, readable while it still grows.
+"""A cache of the target's features of a corpus: one file, written front to back, readable while it still grows.
 
-A cache folder holds `features.f16` (one float16 row per token), `feature_layers.npy` (layers whose hidden states a row
+Its folder holds `features.f16` (one float16 row per token), `feature_layers.npy` (layers whose hidden states a row
 holds after the last one's), `ids.npy`, `offsets.npy` (sequence i is ids[offsets[i]:offsets[i + 1]]), `loss_start.npy`
-(learn from tokens at this index or later) and `progress`, whose first word is the number of sequences whose rows are
-there.
+(first index to learn from) and `progress`, whose first word counts the sequences that are finished.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from jakiro.system import write_atomically
 
@@ -25,7 +25,7 @@ class Batch:
 
     Attributes:
         ids: (batch, length) int64, padded with 0.
-        inputs: (batch, length, feature_size) float32, what the head reads of the target, padded with 0.
+        inputs: (batch, length, feature_size) float32, the target's features that the head reads, padded with 0.
         lengths: (batch,) int64.
         loss_start: (batch,) int64, the first index to learn from.
         hidden_size: the target's.
@@ -84,28 +84,22 @@ class FeatureCache:
         return self.features.shape[1] // (1 + len(self.feature_layers))
 
     @property
-    def num_sequences(self) -> int:
-        return len(self.offsets) - 1
-
-    @property
     def lengths(self) -> np.ndarray:
         return np.diff(self.offsets)
 
     def num_ready(self) -> int:
-        """How many sequences, from the first on, have their features."""
+        """How many sequences, counted from the first, have their features."""
         return int((self.folder / PROGRESS_NAME).read_text().split()[0])
 
     def batch(self, indices: Sequence[int]) -> Batch:
         """The named sequences, padded to the longest."""
-        lengths = self.lengths[list(indices)]
-        ids = torch.zeros(len(indices), int(lengths.max()), dtype=torch.int64)
-        inputs = torch.zeros(len(indices), int(lengths.max()), self.features.shape[1])
-        for row, (index, length) in enumerate(zip(indices, lengths, strict=True)):
-            start = self.offsets[index]
-            ids[row, :length] = torch.from_numpy(self.ids[start : start + length].astype(np.int64))
-            inputs[row, :length] = torch.from_numpy(self.features[start : start + length].astype(np.float32))
-        loss_start = torch.from_numpy(self.loss_start[list(indices)].astype(np.int64))
-        return Batch(ids, inputs, torch.from_numpy(lengths.astype(np.int64)), loss_start, self.hidden_size)
+        indices = list(indices)
+        places = [slice(self.offsets[index], self.offsets[index + 1]) for index in indices]
+        ids = [torch.from_numpy(self.ids[place].astype(np.int64)) for place in places]
+        inputs = [torch.from_numpy(self.features[place].astype(np.float32)) for place in places]
+        lengths, starts = (torch.from_numpy(each[indices].astype(np.int64)) for each in (self.lengths, self.loss_start))
+        padded = (pad_sequence(each, batch_first=True) for each in (ids, inputs))
+        return Batch(*padded, lengths, starts, self.hidden_size)
 
 
 def write_features(
@@ -119,7 +113,7 @@ def write_features(
     batch_tokens: int = 2048,
     group: int = 256,
 ) -> Iterator[int]:
-    """Fills a cache folder, going on where an earlier call stopped; yields the number of finished sequences.
+    """Fills a cache folder, continuing where an earlier call stopped; yields the number of finished sequences.
 
     Args:
         folder: made if missing; an unfinished cache of the same sequences is continued.
@@ -139,24 +133,23 @@ def write_features(
     all_ids = np.concatenate([np.asarray(ids, dtype=np.int32) for ids, _ in sequences])
     progress, width = folder / PROGRESS_NAME, (1 + len(feature_layers)) * hidden_size
     if progress.is_file():
+        held = np.load(folder / LAYERS_NAME).tolist()
         if not np.array_equal(np.load(folder / "ids.npy"), all_ids):
             raise ValueError(f"The feature cache in {folder} belongs to another corpus; name an empty folder.")
-        if np.load(folder / LAYERS_NAME).tolist() != list(feature_layers):
+        if held != list(feature_layers):
             raise ValueError(
-                f"The feature cache in {folder} holds layers {np.load(folder / LAYERS_NAME).tolist()} beside the last, "
-                f"{list(feature_layers)} were asked for; name an empty folder."
+                f"The feature cache in {folder} holds layers {held} beside the last, {list(feature_layers)} were asked "
+                "for; name an empty folder."
             )
-        done = int(progress.read_text().split()[0])
-        features = np.memmap(folder / FEATURES_NAME, np.float16, "r+", shape=(len(all_ids), width))
     else:
         np.save(folder / "ids.npy", all_ids)
         np.save(folder / "offsets.npy", offsets)
         np.save(folder / LAYERS_NAME, np.array(feature_layers, dtype=np.int64))
         np.save(folder / "loss_start.npy", np.array([start for _, start in sequences]))
-        features = np.memmap(folder / FEATURES_NAME, np.float16, "w+", shape=(len(all_ids), width))
-        done = 0
-        write_atomically(progress, f"{done}\n")
-    for start in range(done, len(sequences), group):
+        np.memmap(folder / FEATURES_NAME, np.float16, "w+", shape=(len(all_ids), width))
+        write_atomically(progress, "0\n")
+    features = np.memmap(folder / FEATURES_NAME, np.float16, "r+", shape=(len(all_ids), width))
+    for start in range(int(progress.read_text().split()[0]), len(sequences), group):
         stop = min(start + group, len(sequences))
         missing = []
         for index in range(start, stop):
@@ -166,14 +159,10 @@ def write_features(
             else:
                 features[offsets[index] : offsets[index + 1]] = known
         for indices in length_buckets(np.diff(offsets), missing, batch_tokens):
-            longest = max(len(sequences[index][0]) for index in indices)
-            ids = torch.zeros(len(indices), longest, dtype=torch.int64)
-            for row, index in enumerate(indices):
-                ids[row, : len(sequences[index][0])] = torch.tensor(sequences[index][0])
+            ids = pad_sequence([torch.tensor(sequences[index][0]) for index in indices], batch_first=True)
             rows = features_of(ids).to(device="cpu", dtype=torch.float16).numpy()
-            for row, index in enumerate(indices):
-                length = len(sequences[index][0])
-                features[offsets[index] : offsets[index] + length] = rows[row, :length]
+            for index, own in zip(indices, rows, strict=True):
+                features[offsets[index] : offsets[index + 1]] = own[: len(sequences[index][0])]
         features.flush()
         write_atomically(progress, f"{stop}\n")
         yield stop
@@ -200,7 +189,7 @@ def epoch_batches(
 ) -> list[list[int]]:
     """One epoch over sequences first … last − 1: shuffled, bucketed by length inside pools, shuffled again.
 
-    A pure function of its arguments, which is what makes an exact resume possible.
+    It depends on its arguments alone, so a resumed run finds the same order.
     """
     generator = np.random.default_rng([seed, epoch])
     order = generator.permutation(np.arange(first, last))

@@ -1,7 +1,7 @@
-"""Texts being written at once through a lean decoder: one read of the weights for all rows, attention per text.
+"""Texts written at once by a lean decoder: one read of the weights serves all rows, attention runs per text.
 
-Keys and values lie in one tensor with a place for each text, so a new token copies nothing but its own row. Packed
-products round a row alike however many run together. What is stock stays in `writing.py`.
+One tensor holds all keys and values, with a place for each text, so that a new token copies only its own row. Packed
+products round a row the same way however many rows there are. The batch of stock modules is in `writing.py`.
 """
 
 from collections.abc import Callable, Collection
@@ -25,8 +25,8 @@ class LeanBatch:
         model: a stock causal language model of Llama's shape, float32 on a CPU.
         lean: its decoder, packed; rotary angles must not change with the length.
         stop_ids: ids that end a text.
-        make_row: a request → the row that collects its tokens.
-        choose: (rows, logits of shape (rows, vocab_size)) → their next tokens.
+        make_row: from a request to the row that collects its tokens.
+        choose: from rows and their (rows, vocab_size) logits to their next tokens.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class LeanBatch:
         self._take(self.rows, features)
 
     def leave(self) -> list:
-        """Takes the finished rows out; the last rows move into their places."""
+        """Removes and returns the finished rows; the last rows move into their places."""
         finished = [row for row in self.rows if row.finished]
         for place in reversed([place for place, row in enumerate(self.rows) if row.finished]):
             row, length = self.rows.pop(), self.lengths.pop()
@@ -105,7 +105,7 @@ class LeanBatch:
             row.take(token, self.stop_ids)
 
     def _make_room(self, rows: int, columns: int) -> None:
-        """Lets the store hold so many rows and columns."""
+        """Enlarges the store where it holds fewer rows or columns."""
         layers, two, held, heads, capacity, width = self.store.shape
         if rows <= held and columns <= capacity:
             return

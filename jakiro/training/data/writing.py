@@ -1,7 +1,7 @@
-"""A target continues many texts at once: a finished text's place in the batch is taken by the next one immediately.
+"""A target continues many texts at once; the next text takes a finished one's place in the batch immediately.
 
-Sampling is keyed by (seed, position) as everywhere else, so what is written does not depend on who shares the batch.
-What the texts are for, and where they go, is decided elsewhere.
+Sampling is keyed by (seed, position) as everywhere else, so a text does not depend on the others in its batch. What the
+texts are for, and where they go, is decided elsewhere.
 """
 
 from collections import deque
@@ -30,8 +30,8 @@ class Request:
         temperature: 0 is greedy.
         max_new_tokens: longest continuation.
         top_k: sample from so many tokens; 0 means all.
-        overhang: tokens to write after the end, whether a stop id or the limit made it.
-        keep_features: hand out the target's features too; a lean decoder does, stock modules never.
+        overhang: tokens to write after the end, which a stop id or the limit sets.
+        keep_features: return the target's features too; only a lean decoder does.
     """
 
     number: int
@@ -65,7 +65,7 @@ class _Row:
     features: list[Tensor] = field(default_factory=list)
 
     def read(self, features: Tensor) -> None:
-        """Takes the (rows, hidden) features of the ids that were read last."""
+        """Keeps, if asked to, the (rows, hidden) features of the ids that were read last."""
         if self.request.keep_features:
             self.features.append(features.half())
 
@@ -76,7 +76,7 @@ class _Row:
 
     @property
     def finished(self) -> bool:
-        # The features of a text's last token come with the pass that writes one more.
+        # The last token's features come with the pass that writes one more.
         after = self.request.overhang + self.request.keep_features
         return self.end is not None and len(self.written) == self.end + after
 
@@ -94,11 +94,11 @@ def write_texts(
 
     Args:
         model: a transformers causal language model.
-        queue: emptied from the left; what the caller appends between two results takes part.
+        queue: emptied from the left; the caller may add requests between two results.
         batch_size: texts written at once.
-        lean: the model's packed decoder, which writes several times as fast on a CPU; None runs the stock modules.
+        lean: the model's packed decoder, several times as fast on a CPU; None runs the stock modules.
     """
-    batch = _Batch(model, stop_ids) if lean is None else LeanBatch(model, lean, stop_ids, _Row, _choices)
+    batch = _StockBatch(model, stop_ids) if lean is None else LeanBatch(model, lean, stop_ids, _Row, _choices)
     while queue or batch.rows:
         joining = [queue.popleft() for _ in range(min(len(queue), batch_size - len(batch.rows)))]
         if joining:
@@ -109,8 +109,8 @@ def write_texts(
             yield row.result
 
 
-class _Batch:
-    """Rows being written, padded on the left, with their keys and values."""
+class _StockBatch:
+    """Rows being written by the stock modules, padded on the left, with their keys and values."""
 
     def __init__(self, model, stop_ids: Collection[int]) -> None:
         self.model, self.stop_ids, self.device = model, stop_ids, model.device
@@ -121,16 +121,14 @@ class _Batch:
     def join(self, requests: list[Request]) -> None:
         """Reads the requests' texts and writes the first token of each."""
         longest = max(len(request.ids) for request in requests)
-        ids = torch.zeros(len(requests), longest, dtype=torch.int64)
-        mask = torch.zeros_like(ids)
-        for row, request in enumerate(requests):
-            ids[row, longest - len(request.ids) :] = torch.tensor(request.ids)
-            mask[row, longest - len(request.ids) :] = 1
-        ids, mask = ids.to(self.device), mask.to(self.device)
+        padding = [longest - len(request.ids) for request in requests]
+        padded = [[0] * count + request.ids for count, request in zip(padding, requests, strict=True)]
+        ids, counts = torch.tensor(padded, device=self.device), torch.tensor(padding, device=self.device)
+        mask = (torch.arange(longest, device=self.device) >= counts[:, None]).long()
         cache, rows = DynamicCache(), [_Row(request) for request in requests]
         self._run(rows, ids, mask, (mask.cumsum(-1) - 1).clamp(min=0), cache)
         width = max(longest, self.mask.shape[1])
-        self.mask = torch.cat([_widened(self.mask, width), _widened(mask, width)])
+        self.mask = torch.cat([functional.pad(each, (width - each.shape[1], 0)) for each in (self.mask, mask)])
         self.cache = _stacked(self.cache, cache, width) if self.rows else cache
         self.rows += rows
 
@@ -142,7 +140,7 @@ class _Batch:
         self._run(self.rows, ids, self.mask, positions, self.cache)
 
     def leave(self) -> list[_Row]:
-        """Takes the finished rows out, and the padding that no other row needs."""
+        """Removes and returns the finished rows, and removes padding that no other row needs."""
         finished = [row for row in self.rows if row.finished]
         if not finished:
             return []
@@ -179,7 +177,7 @@ def _choices(rows: Sequence[_Row], logits: Tensor) -> list[int]:
 
 
 def _sample(logits: Tensor, rows: Sequence[_Row], top_k: int) -> Tensor:
-    """(rows,) sampled tokens, each by the noise of its own seed and position."""
+    """(rows,) sampled tokens, each with the noise of its own seed and position."""
 
     def column(values: list, dtype: torch.dtype) -> Tensor:
         return torch.tensor(values, dtype=dtype, device=logits.device)[:, None]
@@ -194,16 +192,11 @@ def _sample(logits: Tensor, rows: Sequence[_Row], top_k: int) -> Tensor:
     return candidates.gather(1, best)[:, 0]
 
 
-def _widened(mask: Tensor, width: int) -> Tensor:
-    return functional.pad(mask, (width - mask.shape[1], 0))
-
-
 def _stacked(first: DynamicCache, second: DynamicCache, width: int) -> DynamicCache:
     """Both caches' rows, padded on the left to `width` columns."""
 
-    def joined(name: str, layers) -> Tensor:
-        parts = (getattr(layer, name) for layer in layers)
+    def joined(*parts: Tensor) -> Tensor:
         return torch.cat([functional.pad(part, (0, 0, width - part.shape[2], 0)) for part in parts])
 
     pairs = zip(first.layers, second.layers, strict=True)
-    return DynamicCache([(joined("keys", layers), joined("values", layers)) for layers in pairs])
+    return DynamicCache([(joined(one.keys, other.keys), joined(one.values, other.values)) for one, other in pairs])

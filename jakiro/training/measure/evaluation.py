@@ -1,6 +1,6 @@
-"""τ that counts: written answers replayed with a drafter, for several temperatures and tree sizes.
+"""τ on prompts: written answers replayed with a drafter, for several temperatures and tree sizes.
 
-Everything here is a fold over replayed steps and written answers; `answers.py` writes, `replay.py` decodes.
+Everything here is computed from replayed steps and written answers; `answers.py` writes, `replay.py` drafts.
 """
 
 from collections.abc import Iterator, Sequence
@@ -57,15 +57,14 @@ def scores(
         trees: fixed trees.
     """
     for tree in trees:
-        steps = [_steps(drafter, answer, sampling, tree) for answer in answers]
+        steps = [
+            list(replay(drafter, answer.ids, answer.features, answer.start, answer.end, sampling, tree))
+            for answer in answers
+        ]
         categories = [answer.question.category for answer in answers]
         for category in (ALL, *dict.fromkeys(categories)):
             members = [own for own, name in zip(steps, categories, strict=True) if category in (ALL, name)]
             yield _score(sampling.temperature, tree.nodes, category, members)
-
-
-def _steps(drafter: Drafter, answer: Answer, sampling: SamplingParams, tree: TreeConfig) -> list[ReplayedStep]:
-    return list(replay(drafter, answer.ids, answer.features, answer.start, answer.end, sampling, tree))
 
 
 def _score(temperature: float, nodes: int, category: str, members: Sequence[list[ReplayedStep]]) -> Score:
@@ -92,5 +91,5 @@ def experts_on(head: JakiroHead, answers: Sequence[Answer], output_weight: Tenso
         lengths, starts = torch.tensor([ids.shape[1]]), torch.tensor([answer.start])
         batches.append(Batch(ids, inputs, lengths, starts, head.config.hidden_size).to(output_weight.device))
         choices.append((batches[-1].features @ output_weight.float().T).argmax(-1))
-    facts = expert_facts(head, HeldOut(batches, choices))
+    facts = expert_facts(head, HeldOut(batches, choices, output_weight))
     return {name.removeprefix("experts/"): value for name, value in facts.items()}

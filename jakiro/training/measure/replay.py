@@ -1,8 +1,8 @@
-"""Replaying a written text: the tree of every step is grown again, and what the text holds of it is what was accepted.
+"""Replaying a written text: every step's tree is grown again, and the tokens that the text shares with it are accepted.
 
-Decoding is lossless, so a prompt's answer does not depend on the head that drafts. Once it is written, with the
-target's features, the target is not needed any more: this is decoding as `jakiro/engine/stream.py` does it, step by
-step, with the written tokens in place of the target's choices.
+Decoding is lossless, so a prompt's answer does not depend on the head that drafts. Once the answer and the target's
+features are stored, the target is no longer needed: the steps are those of `jakiro/engine/stream.py`, with the written
+tokens in place of the target's choices.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,7 +24,7 @@ class ReplayedStep:
         token_ids: of the tree's nodes, root first.
         accepted_path: node indices from depth 1 on, before any cut at the end of the answer.
         tested_depth: levels that had a candidate under a kept node.
-        proposers: who proposed each accepted node, in the words of traces.
+        proposers: who proposed each accepted node, as in traces.
     """
 
     token_ids: tuple[int, ...]
@@ -47,12 +47,12 @@ def replay(
 
     Args:
         drafter: of a method that needs no logits.
-        ids: (length,) prompt and answer; tokens after `end` still tell what the last tree got right.
+        ids: (length,) prompt and answer; tokens after `end` show what the last tree got right.
         features: (length or more, feature_size), the target's.
         start: index of the first answer token; it came from the prefill and is the first root.
         end: index of the answer's last token; the step that reaches it is the last.
         tree: a fixed tree.
-        noise: stands in for the noise of `sampling`'s seed.
+        noise: replaces the noise of `sampling`'s seed.
     """
     token_ids, names = ids.tolist(), [proposer.id for proposer in drafter.proposers]
     prompt = Prompt(token_ids[: start + 1], ids[: start + 1], features[:start])

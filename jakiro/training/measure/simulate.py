@@ -1,8 +1,8 @@
 """Simulated τ: the real tree grower on held-out features, with the written text as the target's choices.
 
-No target is run. Along a text the target wrote greedily, its tokens are its choices; along a sampled one, noise is
-drawn from its distribution given those choices (Oberst and Sontag 2019, arXiv 1905.05824), so that drafting with shared
-noise can be tried on it. What a tree holds beside the written path never counts.
+The target does not run. Where it wrote greedily, the tokens are its choices. Where it sampled, noise is drawn from its
+distribution given those choices (Oberst and Sontag 2019, arXiv 1905.05824), so that drafting with shared noise can be
+tried too. Only the written path of a tree counts.
 """
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.methods.jakiro import HeadDrafter
+from jakiro.trace import pooled_tau
 from jakiro.training.measure.replay import replay
 
 
@@ -20,7 +21,7 @@ class HindsightNoise:
     Stands in for `KeyedNoise`; position t is the index of the token being chosen.
 
     Args:
-        head: names the draft vocabulary.
+        head: whose draft vocabulary is meant.
         ids: (length,) the written tokens.
         features: (length, hidden), the target's last hidden states.
         output_weight: (vocab_size, hidden), the target's.
@@ -35,7 +36,7 @@ class HindsightNoise:
         return self
 
     def rows(self, first: int, count: int) -> Tensor:
-        """(count, draft vocabulary); positions after the text get free noise."""
+        """(count, draft vocabulary); positions after the text get unconditioned noise."""
         return torch.stack([self._row(position) for position in range(first, first + count)])
 
     def _row(self, position: int) -> Tensor:
@@ -66,12 +67,10 @@ def simulated_tau(
         texts: (ids, features as the head reads them, index of the first answer token), each written greedily or
             sampled at temperature 1.
     """
-    accepted = steps = 0
-    drafter = HeadDrafter(head)
+    drafter, steps = HeadDrafter(head), []
     sampling = SamplingParams(temperature=0.0 if greedy else 1.0, seed=seed)
     for ids, features, start in texts:
         last = features[:, : head.config.hidden_size]
         noise = None if greedy else HindsightNoise(head, ids, last, output_weight, seed)
-        for step in replay(drafter, ids, features, start, len(ids) - 1, sampling, tree, noise):
-            accepted, steps = accepted + len(step.accepted_path), steps + 1
-    return accepted / max(steps, 1) + 1
+        steps += replay(drafter, ids, features, start, len(ids) - 1, sampling, tree, noise)
+    return pooled_tau(steps) or 1.0

@@ -1,4 +1,4 @@
-"""What a head is worth on held-out text: agreement with the target's choices, what its experts do, simulated τ."""
+"""A head's quality on held-out text: agreement with the target's choices, what its experts do, simulated τ."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,6 @@ from torch import Tensor
 
 from jakiro.config import TreeConfig
 from jakiro.heads.jakiro import JakiroHead, mixture
-from jakiro.heads.layers import HeadOutput
 from jakiro.training.data.corpus import Row
 from jakiro.training.data.features import Batch, FeatureCache, length_buckets
 from jakiro.training.measure.simulate import simulated_tau
@@ -25,10 +24,12 @@ class HeldOut:
     Attributes:
         batches: padded sequences.
         choices: per batch (batch, length) int64, the target's greedy choice after each position.
+        output_weight: (vocab_size, hidden), the target's output rows.
     """
 
     batches: list[Batch]
     choices: list[Tensor]
+    output_weight: Tensor
 
 
 @torch.no_grad()
@@ -40,7 +41,7 @@ def held_out(cache: FeatureCache, indices: Sequence[int], output_weight: Tensor,
     for batch in batches:
         rows = [(row.to(output_weight) @ output_weight.T).argmax(-1) for row in batch.features]
         choices.append(torch.stack(rows))
-    return HeldOut(batches, choices)
+    return HeldOut(batches, choices, output_weight)
 
 
 @torch.no_grad()
@@ -57,29 +58,37 @@ def agreement(head: JakiroHead, data: HeldOut, num_steps: int = NUM_STEPS) -> di
         sequence, position = learnable_positions(batch, num_steps).nonzero(as_tuple=True)
         count += len(position)
         wanted = choice[sequence, position].unsqueeze(-1)
-        for name, log_scores in _predictions(objective, batch, sequence, position, num_steps):
-            hits = head.draft_token_ids[log_scores.topk(3).indices] == wanted
-            totals[f"{name}/top1"] = totals.get(f"{name}/top1", 0) + hits[:, 0].sum().item()
-            totals[f"{name}/top3"] = totals.get(f"{name}/top3", 0) + hits.sum().item()
+        for branch, step, *rows in branch_rows(objective, batch, sequence, position, num_steps):
+            hits = head.draft_token_ids[log_q(head, *rows).topk(3).indices] == wanted
+            for name, found in (("top1", hits[:, :1]), ("top3", hits)):
+                key = f"{branch}_{step}/{name}"
+                totals[key] = totals.get(key, 0) + found.sum().item()
     return {name: total / count for name, total in totals.items()}
 
 
-def _predictions(
+def branch_rows(
     objective: Objective, batch: Batch, sequence: Tensor, position: Tensor, num_steps: int
-) -> Iterator[tuple[str, Tensor]]:
-    """Each branch's scores of the draft vocabulary at the given positions, step by step."""
+) -> Iterator[tuple[str, int, Tensor, Tensor | None]]:
+    """What each branch predicts the target's choices at the given positions from.
+
+    Yields:
+        "main" or "contrastive", the unrolled step, (rows, hidden) features ((experts, rows, hidden) with decoupled
+        fusion), and there the log of the (rows, experts) router weights.
+    """
     for step, output in enumerate(objective.unroll(batch, num_steps, None, None), start=1):
-        yield f"main_{step}", main_scores(objective.head, output, sequence, position - 1)
+        if objective.head.config.fusion == "decoupled":
+            router_log = output.router_weights[sequence, position - 1].log()
+            yield "main", step, output.features[:, sequence, position - 1], router_log
+        else:
+            yield "main", step, output.features[sequence, position - 1], None
         if output.contrastive is not None:
-            yield f"contrastive_{step}", objective.head.logits(output.contrastive[sequence, position - 2])
+            yield "contrastive", step, output.contrastive[sequence, position - 2], None
 
 
-def main_scores(head: JakiroHead, output: HeadOutput, sequence: Tensor, row: Tensor) -> Tensor:
-    """(rows, draft vocabulary): logits of summed fusion, log q of the experts' mixture of decoupled fusion."""
-    if head.config.fusion == "summed":
-        return head.logits(output.features[sequence, row])
-    log_probs = head.logits(output.features[:, sequence, row]).log_softmax(-1)
-    return mixture(log_probs + output.router_weights[sequence, row].log().T[..., None])
+def log_q(head: JakiroHead, features: Tensor, router_log: Tensor | None) -> Tensor:
+    """(rows, draft vocabulary) log probabilities of the draft, from what `branch_rows` gives."""
+    log_probs = head.logits(features).log_softmax(-1)
+    return log_probs if router_log is None else mixture(log_probs + router_log.T[..., None])
 
 
 @torch.no_grad()
@@ -87,11 +96,10 @@ def expert_facts(head: JakiroHead, data: HeldOut) -> dict[str, float]:
     """How the experts share the work, on the target's true features.
 
     `differ`: share of positions where the experts, each alone on the residual stream, have different first guesses;
-    `best_expert_top1` and `union_top1`: how often the better expert's guess, or either's, is the target's choice, and
-    `gain`, their difference;
-    `entropy`: mean entropy of the routing weights in bits; `mean_weight_0`: the first expert's mean weight.
+    `best_expert_top1`, `union_top1`: how often the better expert's guess, or one of both, is the target's choice;
+    `gain`: their difference; `entropy`: of the routing weights, mean in bits; `mean_weight_0`: of the first expert.
     """
-    totals = {"differ": 0.0, "union": 0.0, "entropy": 0.0, "mean_weight_0": 0.0}
+    totals = {"differ": 0.0, "union_top1": 0.0, "entropy": 0.0, "mean_weight_0": 0.0}
     hits, count = torch.zeros(head.config.num_experts), 0
     objective = Objective(head, LossWeights())
     for batch, choice in zip(data.batches, data.choices, strict=True):
@@ -104,41 +112,29 @@ def expert_facts(head: JakiroHead, data: HeldOut) -> dict[str, float]:
         hits += right.sum(-1).cpu()
         count += len(position)
         totals["differ"] += (guesses[0] != guesses[-1]).sum().item()
-        totals["union"] += right.any(0).sum().item()
+        totals["union_top1"] += right.any(0).sum().item()
         totals["entropy"] += -torch.special.xlogy(weights, weights).sum().item() / torch.log(torch.tensor(2.0)).item()
         totals["mean_weight_0"] += weights[:, 0].sum().item()
-    return {
-        "experts/differ": totals["differ"] / count,
-        "experts/best_expert_top1": hits.max().item() / count,
-        "experts/union_top1": totals["union"] / count,
-        "experts/gain": (totals["union"] - hits.max().item()) / count,
-        "experts/entropy": totals["entropy"] / count,
-        "experts/mean_weight_0": totals["mean_weight_0"] / count,
-    }
+    facts = {name: total / count for name, total in totals.items()} | {"best_expert_top1": hits.max().item() / count}
+    facts["gain"] = facts["union_top1"] - facts["best_expert_top1"]
+    return {f"experts/{name}": value for name, value in facts.items()}
 
 
 def report(
-    head: JakiroHead,
-    cache: FeatureCache,
-    rows: Sequence[Row],
-    indices: Sequence[int],
-    data: HeldOut,
-    output_weight: Tensor,
-    max_texts: int = 12,
-    budgets: Sequence[int] = NODE_BUDGETS,
+    head: JakiroHead, cache: FeatureCache, rows: Sequence[Row], data: HeldOut, budgets: Sequence[int] = NODE_BUDGETS
 ) -> dict[str, float]:
-    """All of the above, and simulated τ by node budget at temperature 0 and 1 on up to `max_texts` texts each.
+    """Agreement, expert facts, and simulated τ by node budget at temperature 0 and 1, on up to 12 texts each.
 
     Args:
-        rows: the held-out corpus rows; indices: where each stands in the cache.
+        rows: the held-out corpus rows, the first of the cache.
     """
     numbers = agreement(head, data) | expert_facts(head, data)
     for name, temperature in (("greedy", 0.0), ("sampled", 1.0)):
-        chosen = [(index, row) for index, row in zip(indices, rows, strict=True) if row.temp == temperature]
-        batches = [(cache.batch([index]).to(output_weight.device), row) for index, row in chosen[:max_texts]]
+        chosen = [(index, row) for index, row in enumerate(rows) if row.temp == temperature]
+        batches = [(cache.batch([index]).to(data.output_weight.device), row) for index, row in chosen[:12]]
         texts = [(batch.ids[0], batch.inputs[0], row.a0) for batch, row in batches]
         for nodes in budgets if texts else ():
             tree = TreeConfig(nodes=nodes)
-            tau = simulated_tau(head, texts, output_weight, temperature == 0, tree)
+            tau = simulated_tau(head, texts, data.output_weight, temperature == 0, tree)
             numbers[f"simulated_tau/{name}/{nodes}"] = tau
     return numbers

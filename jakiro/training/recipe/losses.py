@@ -1,8 +1,8 @@
-"""What a draft head is trained on: cross-entropy to the target's whole distribution, feature regression, unrolling.
+"""A draft head's losses: cross-entropy to the target's whole distribution, and feature regression.
 
 Summed fusion, per position: the main branch learns the target's next distribution and feature, the contrastive branch
-those one position further (Jakiro, arXiv 2502.06282). Decoupled fusion: the mixture's likelihood, regression for the
-responsible expert alone. Unrolled steps read the head's own features (the training-time test of EAGLE-3, 2503.01840).
+those one position further (Jakiro, arXiv 2502.06282). Decoupled fusion: the mixture's likelihood, regression only for
+the responsible expert. Unrolled steps read the head's own features (the training-time test of EAGLE-3, 2503.01840).
 """
 
 from collections.abc import Iterator
@@ -29,10 +29,10 @@ class LossWeights:
         token: cross-entropy to the target's distribution.
         feature: SmoothL1 regression to the target's feature.
         contrastive: factor of both terms for the contrastive branch.
-        unroll_decay: each further unrolled step counts this much less than the one before.
-        balance: of Σ_e (mean w_e − 1/E)² over a batch, so that no expert is left aside.
-        diversity: of the mean of (1 − max p) Σ √(q_0 q_1) over the target's likeliest tokens, the overlap of what the
-            experts say alone where the target is unsure; where it is sure both should say the same.
+        unroll_decay: factor from one unrolled step to the next.
+        balance: of Σ_e (mean w_e − 1/E)² over a batch, so that every expert is used.
+        diversity: of the mean of (1 − max p) Σ √(q_0 q_1) over the target's likeliest tokens: how far the experts'
+            own predictions overlap where the target is unsure; where it is sure, they should agree.
     """
 
     token: float = 1.0
@@ -49,16 +49,14 @@ class VocabularySlice(NamedTuple):
     Attributes:
         rows: (kept, hidden) output rows.
         log_weights: (kept,) −log of each row's chance to be kept, or None when all rows are there.
-        positions: (kept,) indices into the draft vocabulary, None for all.
     """
 
     rows: Tensor
     log_weights: Tensor | None
-    positions: Tensor | None
 
 
 class UnrolledRows:
-    """Keys and values of the true rows and of every unrolled step so far; stands in for a cache in training."""
+    """Keys and values of the true rows and of every unrolled step so far: what a cache is in drafting."""
 
     def __init__(self) -> None:
         self.keys: list[Tensor] = []
@@ -94,7 +92,7 @@ def _logits(features: Tensor, output_rows: Tensor, log_weights: Tensor | None) -
 
 
 class SoftCrossEntropy(torch.autograd.Function):
-    """Mean over rows of −Σ_x p(x) log softmax(W f)(x); the gradient is made on the way: no (rows, V) tensor stays."""
+    """Mean over rows of −Σ_x p(x) log softmax(W f)(x); its gradient comes with it, so no (rows, V) tensor is kept."""
 
     @staticmethod
     def forward(ctx, features: Tensor, output_rows: Tensor, log_weights: Tensor | None, target: Tensor) -> Tensor:
@@ -151,7 +149,7 @@ class MixtureCrossEntropy(torch.autograd.Function):
 
 
 class Objective(nn.Module):
-    """A head and its training loss over a batch, as one module, so that distributed wrappers see a single forward."""
+    """A head and its loss over a batch as one module, so that distributed wrappers see a single forward."""
 
     def __init__(self, head: JakiroHead, weights: LossWeights) -> None:
         super().__init__()
@@ -166,8 +164,8 @@ class Objective(nn.Module):
         Args:
             batch: padded sequences with the target's features.
             vocabulary: output rows to compute with.
-            num_steps: 1 reads the target's features only; k also unrolls k − 1 steps on the head's own.
-            noise: added to the features the true rows read, None for none.
+            num_steps: 1 reads only the target's features; k also unrolls k − 1 steps on the head's own.
+            noise: added to the features that the true rows read, None for none.
         """
         sequence, position = learnable_positions(batch, num_steps).nonzero(as_tuple=True)
         true_features = batch.features[sequence, position]
@@ -196,7 +194,7 @@ class Objective(nn.Module):
     def _expert_terms(
         self, output: HeadOutput, sequence: Tensor, row: Tensor, target: Tensor, vocabulary: VocabularySlice
     ) -> Iterator[tuple[str, float, Tensor]]:
-        """Name, weight and value of the terms about the experts that are switched on."""
+        """Name, weight and value of the expert terms that have a weight."""
         if self.weights.balance > 0:
             mean = output.router_weights[sequence, row].mean(0)
             yield "balance", self.weights.balance, (mean - 1 / len(mean)).square().sum()
@@ -210,9 +208,9 @@ class Objective(nn.Module):
     def unroll(
         self, batch: Batch, num_steps: int, noise: Tensor | None, vocabulary: VocabularySlice | None
     ) -> Iterator[HeadOutput]:
-        """Yields the head's output of each step; row s of every step sits at position s, gives feature s + 1.
+        """Yields the head's output of each step; row s of every step has position s and predicts feature s + 1.
 
-        The row at s of step k reads token s + 1 and the feature that step k − 1 made for s; rows s < k − 1 have none
+        Row s of step k reads token s + 1 and the feature that step k − 1 predicted for s; rows s < k − 1 have none
         and are never learned from. `vocabulary` None means all output rows.
         """
         embeddings = self.head.embed(batch.ids[:, 1:])
@@ -229,11 +227,10 @@ class Objective(nn.Module):
                 features = torch.cat([batch.features[:, :1], own[:, :-1]], dim=1)
 
     def _continued(self, output: HeadOutput, ids: Tensor, vocabulary: VocabularySlice | None) -> Tensor:
-        """The features that the next step's rows read: with decoupled fusion each is that of its token's proposer."""
+        """The features that the next step's rows read; of decoupled experts, those of the token's proposer."""
         if self.head.config.fusion == "summed":
             return output.features
-        rows = vocabulary.rows if vocabulary else self.head.output_weight
-        log_weights = vocabulary.log_weights if vocabulary else None
+        rows, log_weights = vocabulary or (self.head.output_weight, None)
         following = torch.cat([ids[:, 2:], ids[:, -1:]], dim=1)
         with torch.no_grad():
             index = torch.searchsorted(self.head.draft_token_ids, following).clamp(max=len(self.head.output_weight) - 1)
@@ -249,28 +246,35 @@ class Objective(nn.Module):
         sequence: Tensor,
         row: Tensor,
         target: Tensor,
-        true_features: Tensor,
+        true: Tensor,
         vocabulary: VocabularySlice,
     ) -> tuple[Tensor, Tensor]:
-        """Token and feature loss of the main branch; decoupled experts regress where theirs is the larger share."""
+        """Token and feature loss of the main branch; of decoupled experts, the one with the larger share regresses."""
         if self.head.config.fusion == "summed":
             predicted = output.features[sequence, row]
             token = SoftCrossEntropy.apply(predicted, vocabulary.rows, vocabulary.log_weights, target)
-            return token, functional.smooth_l1_loss(predicted, true_features)
-        predicted = output.features[:, sequence, row]
-        router_log = output.router_weights[sequence, row].log()
+            return token, functional.smooth_l1_loss(predicted, true)
+        predicted, router_log = output.features[:, sequence, row], output.router_weights[sequence, row].log()
         token, shares = MixtureCrossEntropy.apply(
             predicted, router_log, vocabulary.rows, vocabulary.log_weights, target
         )
         responsible = predicted[shares.argmax(-1), torch.arange(len(shares), device=shares.device)]
-        return token, functional.smooth_l1_loss(responsible, true_features)
+        return token, functional.smooth_l1_loss(responsible, true)
+
+
+def draft_index(head: JakiroHead) -> Tensor:
+    """(vocab_size,) int64: the index in the draft vocabulary of every target token, −1 where it has none."""
+    draft_ids = head.draft_token_ids
+    index = torch.full((head.config.vocab_size,), -1, device=draft_ids.device)
+    index[draft_ids] = torch.arange(len(draft_ids), device=draft_ids.device)
+    return index
 
 
 def learnable_positions(batch: Batch, num_steps: int) -> Tensor:
     """Which target features are learned: (batch, length) bool, True at u when the token at u + 1 may be learned.
 
     The main row of feature u is u − 1 and the contrastive one u − 2; both must exist in every unrolled step, so that
-    all terms of a batch speak of the same positions.
+    all terms of a batch cover the same positions.
     """
     predicted = torch.arange(batch.ids.shape[1], device=batch.ids.device)[None] + 1
     first = batch.loss_start.clamp(min=num_steps + 2)
@@ -282,21 +286,21 @@ def sample_vocabulary(
 ) -> VocabularySlice:
     """Output rows for one step: the frequent ones, this batch's own tokens, and a random sample of the others.
 
-    Sampled rows stand for those left out: log-weights make both normalisers unbiased, for target and draft alike.
+    Sampled rows represent the rest: log weights make the normalisers of target and draft unbiased.
 
     Args:
         output_rows: (vocabulary, hidden).
         frequent: (vocabulary,) bool, rows that are always kept.
-        labels: indices of rows that this batch needs in any case.
-        num_sampled: random rows besides; all rows are kept when they would be.
+        labels: indices of further rows that this batch needs.
+        num_sampled: random rows; if there are no more others than that, all rows are kept.
     """
     kept = frequent.clone()
     kept[labels] = True
     rest = (~kept).nonzero().squeeze(-1)
     if num_sampled >= len(rest):
-        return VocabularySlice(output_rows, None, None)
+        return VocabularySlice(output_rows, None)
     sampled = rest[torch.randperm(len(rest), generator=generator)[:num_sampled].to(rest.device)]
     positions = torch.cat([kept.nonzero().squeeze(-1), sampled])
     log_weights = output_rows.new_zeros(len(positions))
     log_weights[len(positions) - num_sampled :] = torch.tensor(len(rest) / num_sampled).log()
-    return VocabularySlice(output_rows[positions], log_weights, positions)
+    return VocabularySlice(output_rows[positions], log_weights)

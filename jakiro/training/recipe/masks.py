@@ -1,9 +1,9 @@
-"""One base head plus a tiny mask per domain, instead of a whole fine-tuned head per domain.
+"""One base head and a small mask per domain, instead of a whole fine-tuned head per domain.
 
     python -m jakiro.training.recipe.masks merge BASE MASKS --domain maths=HEAD_A --domain tasks=HEAD_B
     python -m jakiro.training.recipe.masks head BASE MASKS maths OUT
 
-Elect, mask and rescale as in EMR-Merging, arXiv 2405.17461; fine-tuning the heads is `train --init`'s work.
+Elect, mask and rescale as in EMR-Merging, arXiv 2405.17461; `train --init` fine-tunes the heads.
 """
 
 import json
@@ -34,11 +34,11 @@ class DomainMasks:
     """What turns the base head into a domain's: base + scale · mask · unified.
 
     Attributes:
-        unified: float16 deltas by weight name, shared by all domains. float16 and not bfloat16, because heads are
-            stored in float16, and two such weights within a factor of two of each other differ by a float16 number.
+        unified: float16 deltas by weight name, shared by all domains. Heads are stored in float16, and the difference
+            of two such weights that are within a factor of two of each other is a float16 number.
         masks: bool tensors by domain and weight name, shaped like the deltas.
         scales: λ by domain.
-        calibrations: by domain, that of its fine-tuned head.
+        calibrations: that of each domain's fine-tuned head.
     """
 
     unified: dict[str, Tensor]
@@ -52,7 +52,7 @@ def elect(base: JakiroHead, heads: dict[str, JakiroHead]) -> DomainMasks:
 
     With t_k the deltas of domain k: unified has the sign of Σ_k t_k and the largest magnitude among the deltas of that
     sign; a mask is True where t_k and unified have one sign; λ_k = Σ|t_k| ÷ Σ|mask_k · unified| over all weights, and
-    1 where the mask is empty. Masks and λ are those of the rounded deltas, so that a copy on disk gives equal heads.
+    1 where the mask is empty. Masks and λ come from the rounded deltas, so that a copy on disk gives equal heads.
 
     Raises:
         ValueError: there are no heads, or one has another config or draft vocabulary than the base.
@@ -88,13 +88,9 @@ def masked_head(base: JakiroHead, masks: DomainMasks, domain: str) -> JakiroHead
             )
     scale, mask = masks.scales[domain], masks.masks[domain]
     deltas = {name: scale * torch.where(mask[name], delta.float(), 0) for name, delta in masks.unified.items()}
-    return _moved(base, deltas, masks.calibrations[domain])
-
-
-def averaged(base: JakiroHead, heads: dict[str, JakiroHead]) -> JakiroHead:
-    """The base plus the mean of all deltas, with the base's calibration: what masks have to be better than."""
-    mean = {name: deltas.mean(0) for name, deltas in _deltas(base, heads).items()}
-    return _moved(base, mean, base.config.calibration)
+    head, start = JakiroHead(replace(base.config, calibration=masks.calibrations[domain])), base.state_dict()
+    head.load_state_dict(start | {name: start[name] + delta for name, delta in deltas.items()})
+    return head.eval().requires_grad_(False)
 
 
 def _deltas(base: JakiroHead, heads: dict[str, JakiroHead]) -> dict[str, Tensor]:
@@ -119,14 +115,8 @@ def _deltas(base: JakiroHead, heads: dict[str, JakiroHead]) -> dict[str, Tensor]
     return {name: torch.stack([end[name].float() - start[name].float() for end in ends]) for name in trained}
 
 
-def _moved(base: JakiroHead, deltas: dict[str, Tensor], calibration: dict) -> JakiroHead:
-    head = JakiroHead(replace(base.config, calibration=calibration))
-    head.load_state_dict(base.state_dict() | {name: base.state_dict()[name] + delta for name, delta in deltas.items()})
-    return head.eval().requires_grad_(False)
-
-
 def save_masks(masks: DomainMasks, folder: Path, base_folder: Path) -> None:
-    """Writes deltas and masks, eight weights of a mask in a byte, and the numbers beside them as JSON.
+    """Writes deltas and masks, eight weights of a mask per byte, and the numbers as JSON.
 
     Raises:
         ValueError: the folder is there and not empty.
@@ -190,7 +180,7 @@ def merge(
     out: Annotated[Path, typer.Argument(help="Folder for the masks; it does not exist yet.")],
     domain: Annotated[list[str], typer.Option(help="NAME=HEAD, once per domain; a head is given as the base is.")],
 ) -> None:
-    """Merge heads of several domains into one set of deltas and a mask each; say what they take and their λ."""
+    """Merge heads of several domains into one set of deltas and a mask for each; print their sizes and λ."""
     names = {}
     for text in domain:
         name, _, head = text.partition("=")

@@ -1,8 +1,8 @@
-"""Muon for the head's matrices, AdamW for everything else: fewer steps where steps are dear.
+"""Muon for the head's matrices, AdamW for everything else: training takes fewer steps.
 
-Muon (Jordan et al. 2024) replaces the momentum of a matrix by the nearest orthogonal one, found by Newton–Schulz
+Muon (Jordan et al. 2024) replaces the momentum of a matrix by the nearest orthogonal matrix, found by Newton–Schulz
 iterations; the update is scaled to AdamW's usual size (Liu et al., arXiv 2502.16982), so both share one learning rate.
-Float32 throughout, unlike torch.optim.Muon, whose bfloat16 products are slow on processors without them.
+Everything is float32; torch.optim.Muon multiplies in bfloat16, which is slow on many processors.
 """
 
 from collections.abc import Iterable
@@ -22,11 +22,11 @@ class MuonAdamW(torch.optim.Optimizer):
         lr, weight_decay: shared; decay is decoupled.
         momentum: of Muon, Nesterov form.
         betas: of AdamW.
-        whitening: by parameter name, a (columns, columns) matrix that makes the matrix's inputs white; Muon then works
-            in those coordinates. Without it the few features that are many times larger than all others (every
-            language model has some) would drown the rest of each update.
-        routers: names of parameters that route. They go to AdamW at a fiftieth of the rate: both optimizers move every
-            weight by a fixed amount however weak its gradient is, and a router adrift swaps the experts' roles.
+        whitening: by parameter name, a (columns, columns) matrix that whitens the inputs of the parameter; Muon then
+            works in those coordinates. Every language model has a few features that are many times larger than all
+            others; without whitening they would dominate each update.
+        routers: names of the router weights. They go to AdamW at a fiftieth of the rate: both optimizers move every
+            weight by a fixed amount however weak its gradient is, and a router that drifts swaps the experts' roles.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class MuonAdamW(torch.optim.Optimizer):
 
 
 def orthogonalised(matrix: Tensor, iterations: int = 5) -> Tensor:
-    """Nearly the orthogonal factor of a matrix: all its singular values come out between about 0.7 and 1.2."""
+    """Approximately the orthogonal factor of a matrix: its singular values lie between about 0.7 and 1.2."""
     a, b, c = NEWTON_SCHULZ
     tall = matrix.shape[0] > matrix.shape[1]
     x = matrix.T if tall else matrix
@@ -100,7 +100,7 @@ def orthogonalised(matrix: Tensor, iterations: int = 5) -> Tensor:
 
 
 def whitening_matrix(rows: Tensor, damping: float = 0.3) -> Tensor:
-    """The symmetric M for which rows @ M have nearly the unit matrix as second moment.
+    """The symmetric M for which the second moment of rows @ M is nearly the unit matrix.
 
     Args:
         rows: (count, columns) samples of a matrix's input.

@@ -1,4 +1,4 @@
-"""Where training starts: the draft vocabulary, a head's config for a target, weights that begin near a linear guess."""
+"""Before training: the draft vocabulary, a head's config for its target, and initial weights near a linear guess."""
 
 import numpy as np
 import torch
@@ -23,15 +23,15 @@ def frequent_token_ids(ids: np.ndarray, vocab_size: int, count: int) -> Tensor:
 def start_weights(
     head: JakiroHead, cache: FeatureCache, seed: int, start: str, first: int = 0, num_sequences: int = 110
 ) -> None:
-    """Initialises a bound head in place, close to what can be found without a single gradient.
+    """Initialises a bound head in place, as well as is possible without gradients.
 
     Args:
         start: "least-squares" makes `fc` the best linear guess of h_{t+1} from [E[x_{t+1}]; h_t] and the experts' last
             matrices the best correction of it that their random inner features allow, for both branches at once;
-            attention starts silent. "identity" passes h_t through, adds the embedding at the features' scale and
-            leaves the experts random. Further layers' features begin as the best linear correction of the guess, or
-            silent.
-        first: sequences before this one are held out and not looked at.
+            the features of further layers start as a linear correction too, and attention adds nothing. "identity"
+            passes h_t through, adds the embedding at the features' scale and leaves the experts random; further
+            layers add nothing.
+        first: sequences before this one are held out and not read.
 
     Raises:
         ValueError: an unknown start.
@@ -70,10 +70,10 @@ def start_weights(
 def adopt_stream(
     head: JakiroHead, source: JakiroHead, cache: FeatureCache, seed: int, first: int = 0, num_sequences: int = 110
 ) -> None:
-    """Takes everything before the experts from a trained head of another kind, and fits new experts by least squares.
+    """Takes everything before the experts from a trained head of the other fusion, fits new experts by least squares.
 
     Args:
-        first: sequences before this one are held out and not looked at.
+        first: sequences before this one are held out and not read.
     """
     torch.manual_seed(seed)
     layer = head.layers[0]
@@ -84,21 +84,19 @@ def adopt_stream(
     layer.post_attention_layernorm.load_state_dict(source.layers[0].post_attention_layernorm.state_dict())
     _randomise(layer.mlp_moe)
     layer.mlp_moe.gate.weight.mul_(0.1)
-    streams, now, ahead = [], [], []
+    parts = []
     for index in range(first, min(first + num_sequences, cache.num_ready())):
-        inputs, deeper, *following = sample_rows(head, cache, index, 1)
+        inputs, deeper, now, ahead = sample_rows(head, cache, index, 1)
         hidden = head.stream(inputs, deeper)[None]
         angles = head.angles(hidden, torch.arange(hidden.shape[1], device=hidden.device)[None])
-        streams.append((hidden + layer.self_attn(hidden, angles, None, None))[0])
-        now.append(following[0])
-        ahead.append(following[1])
-    _start_experts(head, torch.cat(streams), torch.cat(now), torch.cat(ahead))
+        parts.append(((hidden + layer.self_attn(hidden, angles, None, None))[0], now, ahead))
+    _start_experts(head, *map(torch.cat, zip(*parts, strict=True)))
 
 
 def continue_weights(head: JakiroHead, source: JakiroHead) -> None:
     """Copies the weights of a trained head into one of the same shape; the draft vocabularies may differ.
 
-    A head that reads further layers may continue one that does not: they begin silent.
+    A head that reads further layers may continue one that does not: at first they add nothing.
 
     Raises:
         ValueError: a weight has another shape, or only one of the two heads has it.
@@ -119,14 +117,12 @@ def continue_weights(head: JakiroHead, source: JakiroHead) -> None:
 
 
 def _weight_of_layers(source: JakiroHead, head: JakiroHead) -> Tensor:
-    """What a source's features of further layers weigh, nothing where it reads none."""
-    if source.config.feature_layers:
-        return source.fc_layers.weight
-    return torch.zeros_like(head.fc_layers.weight)
+    """The source's weight for features of further layers, zeros where it reads none."""
+    return source.fc_layers.weight if source.config.feature_layers else torch.zeros_like(head.fc_layers.weight)
 
 
 def _randomise(module: torch.nn.Module) -> None:
-    """Gives every linear layer below random weights that keep the size of what they read."""
+    """Gives every linear layer in the module random weights whose output is as large as their input."""
     for layer in module.modules():
         if isinstance(layer, torch.nn.Linear):
             torch.nn.init.normal_(layer.weight, std=layer.in_features**-0.5)
@@ -135,10 +131,11 @@ def _randomise(module: torch.nn.Module) -> None:
 
 
 def _start_experts(head: JakiroHead, stream: Tensor, now: Tensor, ahead: Tensor) -> None:
-    """Whitens what the experts' random matrices read and fits their last ones.
+    """Whitens the inputs of the experts' random matrices and fits their last ones.
 
     Args:
-        stream: (rows, hidden), what the experts' outputs are added to; now, ahead: the features to reach.
+        stream: (rows, hidden), to which the experts' outputs are added.
+        now, ahead: (rows, hidden), the features at t + 1 and t + 2.
     """
     normed = head.layers[0].post_attention_layernorm(stream)
     white = whitening_matrix(normed)
@@ -152,41 +149,39 @@ def _start_experts(head: JakiroHead, stream: Tensor, now: Tensor, ahead: Tensor)
 
 
 def _fit_experts(head: JakiroHead, inner: list[Tensor], normed: Tensor, main: Tensor, contrastive: Tensor) -> None:
-    """Solves for the experts' last matrices: corrections of the main branch and, where there is one, the contrastive.
+    """Solves for the experts' last matrices, which correct the main branch and, if there is one, the contrastive.
 
     Args:
-        inner: (rows, inner) per expert; main, contrastive: (rows, hidden), what is left to add to the stream.
+        inner: (rows, inner) per expert, what its last matrix reads.
+        main, contrastive: (rows, hidden), what each branch has to add to the stream.
     """
     mixture = head.layers[0].mlp_moe
     if head.config.contrastive:
-        # Without a lead the stronger expert of the contrastive pair would flip from row to row. Normed features share a
-        # large mean, so a gate along it acts as the bias that the gate does not have.
+        # Without a lead the stronger expert of the contrastive pair would change from row to row. Normed features share
+        # a large mean, so a gate along that mean serves as the bias which the gate lacks.
         mean = normed.mean(0)
         mixture.gate.weight[-2:] += 1.5 * torch.stack([mean, -mean]) / mean.square().sum()
-    router = mixture.gate(normed)
+    lasts = [list(expert.children())[-1] for expert in mixture.experts]
     if head.config.fusion == "decoupled":
-        systems = [([features], main) for features in inner]
-    else:
-        shares = router[:, : len(inner)].softmax(-1)
-        systems = [([share[:, None] * features for share, features in zip(shares.T, inner, strict=True)], main)]
+        for last, features in zip(lasts, inner, strict=True):
+            last.weight.copy_(_ridge(features, main).T)
+        return
+
+    def weighted(shares: Tensor) -> Tensor:
+        return torch.cat([share[:, None] * features for share, features in zip(shares.T, inner, strict=True)], dim=1)
+
+    router = mixture.gate(normed)
+    rows, wanted = weighted(router[:, : len(inner)].softmax(-1)), main
     if head.config.contrastive:
         pair = router[:, len(inner) :]
         signed = pair.softmax(-1) * torch.where(pair >= pair.flip(-1), 1.0, -1.0)
-        weighted = [share[:, None] * features for share, features in zip(signed.T, inner, strict=True)]
-        systems.append((weighted, contrastive))
-    lasts = [list(expert.children())[-1] for expert in mixture.experts]
-    if head.config.fusion == "decoupled":
-        for last, (features, wanted) in zip(lasts, systems, strict=True):
-            last.weight.copy_(_ridge(features[0], wanted).T)
-        return
-    rows = torch.cat([torch.cat(features, dim=1) for features, _ in systems])
-    solution = _ridge(rows, torch.cat([wanted for _, wanted in systems]))
-    for last, part in zip(lasts, solution.split([last.in_features for last in lasts]), strict=True):
+        rows, wanted = torch.cat([rows, weighted(signed)]), torch.cat([main, contrastive])
+    for last, part in zip(lasts, _ridge(rows, wanted).split([last.in_features for last in lasts]), strict=True):
         last.weight.copy_(part.T)
 
 
 def _ridge(rows: Tensor, wanted: Tensor, strength: float = 1e-3) -> Tensor:
-    """(columns, outputs) of the linear map that takes rows nearest to what is wanted."""
+    """(columns, outputs) of the linear map from rows to what is wanted, by ridge regression."""
     gram = (rows.T @ rows).double()
     gram.diagonal().add_(strength * gram.diagonal().mean())
     return torch.linalg.solve(gram, (rows.T @ wanted).double()).to(rows)
@@ -196,28 +191,26 @@ def _ridge(rows: Tensor, wanted: Tensor, strength: float = 1e-3) -> Tensor:
 def sample_rows(
     head: JakiroHead, cache: FeatureCache, first: int, num_sequences: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What the head reads and should write.
+    """The head's inputs and the features that it should predict from them.
 
     Returns:
         (rows, 2 · hidden) [E[x_{t+1}]; h_t], (rows, feature_layers · hidden) of further layers at t, (rows, hidden)
         h_{t+1} and h_{t+2}.
     """
-    inputs, deeper, now, ahead = [], [], [], []
+    parts = []
     for index in range(first, min(first + num_sequences, cache.num_ready())):
-        batch = cache.batch([index])
-        features = batch.features[0].to(head.fc.weight)
-        inputs.append(torch.cat([head.embed(batch.ids[0, 1:-1]), features[:-2]], dim=-1))
-        deeper.append(batch.deeper[0, :-2].to(features))
-        now.append(features[1:-1])
-        ahead.append(features[2:])
-    return torch.cat(inputs), torch.cat(deeper), torch.cat(now), torch.cat(ahead)
+        batch = cache.batch([index]).to(head.fc.weight.device)
+        features = batch.features[0]
+        inputs = torch.cat([head.embed(batch.ids[0, 1:-1]), features[:-2]], dim=-1)
+        parts.append((inputs, batch.deeper[0, :-2], features[1:-1], features[2:]))
+    return tuple(map(torch.cat, zip(*parts, strict=True)))
 
 
 @torch.no_grad()
 def input_whitening(
     head: JakiroHead, cache: FeatureCache, first: int = 0, num_sequences: int = 100
 ) -> dict[str, Tensor]:
-    """Whitening for every matrix that reads features, from the corpus' first sequences that are not held out."""
+    """Whitening for every matrix that reads features, computed from sequences that are not held out."""
     inputs, deeper, features, _ = sample_rows(head, cache, first, num_sequences)
     stream = whitening_matrix(features)
     normed = whitening_matrix(head.layers[0].post_attention_layernorm(features))
@@ -252,7 +245,7 @@ def head_config(target_config, expert_width: int, draft_vocab: int | None, fusio
 
 
 def _rope_parameters(target_config) -> dict:
-    """The rotary settings of full attention, where a family has others for its sliding windows."""
+    """The rotary settings of full attention; some families have others for their sliding windows."""
     parameters = dict(getattr(target_config, "rope_parameters", None) or {})
     parameters = dict(parameters.get("full_attention", parameters))
     return parameters or {"rope_type": "default", "rope_theta": 10000.0}
@@ -262,7 +255,7 @@ def check_output_function(model) -> None:
     """Training computes the target's distribution as softmax(W h).
 
     Raises:
-        ValueError: this target's logits are scaled, capped or shifted besides.
+        ValueError: this target's logits are also scaled, capped or shifted.
     """
     layer = model.get_output_embeddings()
     if getattr(layer, "bias", None) is not None or output_function(model, layer.weight) is not layer:

@@ -17,7 +17,7 @@ from jakiro.heads.checkpoint import save_head
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.system import atomic_file
 from jakiro.training.data.features import Batch, FeatureCache, epoch_batches
-from jakiro.training.recipe.losses import LossWeights, Objective, sample_vocabulary
+from jakiro.training.recipe.losses import LossWeights, Objective, draft_index, sample_vocabulary
 from jakiro.training.recipe.optimizer import MuonAdamW
 from jakiro.training.recipe.start import input_whitening
 from jakiro.zoo.loading import gpu_computes_bfloat16
@@ -40,19 +40,21 @@ class TrainingOptions:
     Attributes:
         seed: keys the order of the data, the noise and the sampled vocabulary.
         batch_tokens: padded tokens per batch.
-        accumulate: batches per optimizer step and process; processes times this is what a step learns from.
+        accumulate: batches per optimizer step and process; a step learns from processes × accumulate batches.
         precision: "float32", or "bfloat16" for the head's passes; weights, the target's distribution and the losses
             stay float32.
         optimizer: "muon" (Muon for matrices, AdamW for the rest) or "adamw".
-        learning_rate, warmup_steps, weight_decay, clip_norm: with a cosine to zero.
-        clip_value: clips every number of the gradient instead of its norm.
+        learning_rate: peak of a cosine that ends at zero, after `warmup_steps` of linear warm-up.
+        weight_decay: decoupled.
+        clip_norm: largest norm of the gradient.
+        clip_value: if given, every number of the gradient is clipped to ± this value instead.
         weights: how the loss terms add up.
         feature_noise: width of the uniform noise on the features read in single-step training, relative to their
             standard deviation.
-        unroll: steps of unrolled training at its deepest; 1 never unrolls.
-        unroll_from: share of the run after which unrolling starts; its depth then grows evenly to `unroll`.
+        unroll: largest number of unrolled steps; 1 never unrolls.
+        unroll_from: share of the run after which unrolling starts; the number of steps then grows evenly to `unroll`.
         frequent_rows, sampled_rows: output rows of one step: the most frequent ones and a random sample of the others.
-        num_validation: sequences, the first of the corpus, that are never learned from.
+        num_validation: how many of the first sequences are held out.
         time_budget: minutes after which the schedule ends, over all resumed parts; None when `max_steps` is given.
         max_steps: optimizer steps after which the schedule ends; None when `time_budget` is given.
         checkpoint_minutes: time between two checkpoints.
@@ -99,7 +101,7 @@ def learning_rate_at(progress: float, step: int, options: TrainingOptions) -> fl
 
 
 def unroll_steps_at(progress: float, options: TrainingOptions) -> int:
-    """1 until `unroll_from`, then 2, … `unroll` for equal parts of what is left."""
+    """1 until `unroll_from`, then 2, …, `unroll` for equal parts of the rest."""
     if options.unroll == 1 or progress < options.unroll_from:
         return 1
     share = (progress - options.unroll_from) / max(1e-9, 1 - options.unroll_from)
@@ -112,9 +114,8 @@ class Trainer:
     Args:
         head: bound to its target; trained in place.
         cache: the target's features.
-        options: see `TrainingOptions`.
-        out: folder of the head; the training state lies in `state_folder`.
-        state_folder: where checkpoints of the run go; None keeps none.
+        out: folder of the head.
+        state_folder: folder of the training state, for `resume`; None keeps none.
         logdir: tensorboard folder, None for none.
         validate: called with the head at every checkpoint; returns numbers to log.
         clock: seconds, for tests.
@@ -134,15 +135,16 @@ class Trainer:
         validate: Callable[[JakiroHead], dict[str, float]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        if cache.hidden_size != head.config.hidden_size:
+        config = head.config
+        if cache.hidden_size != config.hidden_size:
             raise TrainingError(
-                f"The features are {cache.hidden_size} wide, the head {head.config.hidden_size}; "
+                f"The features are {cache.hidden_size} wide, the head {config.hidden_size}; "
                 "extract the features with the head's own target."
             )
-        if cache.feature_layers != head.config.feature_layers:
+        if cache.feature_layers != config.feature_layers:
             raise TrainingError(
                 f"The features hold layers {list(cache.feature_layers)} beside the last, the head reads "
-                f"{list(head.config.feature_layers)}; extract the features with the head's own layers."
+                f"{list(config.feature_layers)}; extract the features with the head's own layers."
             )
         if cache.num_ready() <= options.num_validation:
             raise TrainingError(
@@ -153,11 +155,11 @@ class Trainer:
         self.out, self.state_folder = Path(out), state_folder and Path(state_folder)
         self.validate, self.clock = validate, clock
         self.accelerator = Accelerator(cpu=head.fc.weight.device.type == "cpu")
-        self.half = options.precision == "bfloat16"
-        if self.half and head.fc.weight.is_cuda and not gpu_computes_bfloat16(head.fc.weight.device):
-            # Not in float16 either, where small gradients become zero.
+        self.uses_bfloat16 = options.precision == "bfloat16"
+        if self.uses_bfloat16 and head.fc.weight.is_cuda and not gpu_computes_bfloat16(head.fc.weight.device):
+            # Nor in float16, where small gradients become zero.
             log.warning("This GPU does not compute bfloat16 in hardware; the head's passes run in float32.")
-            self.half = False
+            self.uses_bfloat16 = False
         self.objective = Objective(head, options.weights)
         self.optimizer = self._optimizer()
         self.prepared, self.optimizer = self.accelerator.prepare(self.objective, self.optimizer)
@@ -180,14 +182,11 @@ class Trainer:
 
     def _vocabulary(self) -> tuple[Tensor, Tensor]:
         """Which draft rows are frequent in the corpus, and the draft index of every target token (−1 without one)."""
-        device = self.head.fc.weight.device
-        draft_ids = self.head.draft_token_ids.to(device)
-        index = torch.full((self.head.config.vocab_size,), -1, dtype=torch.int64, device=device)
-        index[draft_ids] = torch.arange(len(draft_ids), device=device)
-        counts = torch.bincount(torch.from_numpy(self.cache.ids.astype("int64")), minlength=self.head.config.vocab_size)
-        frequent = torch.zeros(len(draft_ids), dtype=torch.bool, device=device)
-        frequent[counts.to(device)[draft_ids].argsort(descending=True)[: self.options.frequent_rows]] = True
-        return frequent, index
+        draft_ids, vocab_size = self.head.draft_token_ids, self.head.config.vocab_size
+        counts = torch.bincount(torch.from_numpy(self.cache.ids.astype("int64")), minlength=vocab_size).to(draft_ids)
+        frequent = torch.zeros_like(draft_ids, dtype=torch.bool)
+        frequent[counts[draft_ids].argsort(descending=True)[: self.options.frequent_rows]] = True
+        return frequent, draft_index(self.head)
 
     def _feature_deviation(self) -> float:
         rows = self.cache.offsets[min(self.cache.num_ready(), 16)]
@@ -230,15 +229,15 @@ class Trainer:
             self.writer.close()
 
     def _agreed(self, value):
-        """The main process' value, in every process."""
+        """The main process' value, for every process."""
         if self.accelerator.num_processes == 1:
             return value
         return broadcast_object_list([value])[0]
 
     def _remaining_groups(self) -> list[list[list[int]]]:
-        """This process' batches of every step that is left in the epoch.
+        """This process' batches for every step that is left in the epoch.
 
-        A step takes the next processes × accumulate batches; those that fill no step wait for another epoch's order.
+        A step takes the next processes × accumulate batches; a rest that fills no step is left out of this epoch.
         """
         options, share = self.options, self.options.accumulate
         batches = epoch_batches(
@@ -254,7 +253,7 @@ class Trainer:
         return [group[first : first + share] for group in groups[self.next_batch :]]
 
     def _train_on(self, group: list[list[int]]) -> dict[str, float]:
-        """One optimizer step; the means of the loss' parts over this process' batches."""
+        """One optimizer step; returns the loss' parts, averaged over this process' batches."""
         options, accelerator = self.options, self.accelerator
         rate = learning_rate_at(self.progress, self.step, options)
         for parameters in self.optimizer.param_groups:
@@ -268,13 +267,13 @@ class Trainer:
             with nullcontext() if last else accelerator.no_sync(self.prepared):
                 batch = self.cache.batch(indices).to(accelerator.device)
                 found.append(self._backward(batch, num_steps, first + place))
-        parameters = self.head.parameters()
+        parameters = list(self.head.parameters())
         if options.clip_value is None:
             norm = float(accelerator.clip_grad_norm_(parameters, options.clip_norm))
         else:
             norm = float(torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
-            accelerator.clip_grad_value_(self.head.parameters(), options.clip_value)
-        # Gradients are shared, so every process sees what is wrong in one of them.
+            accelerator.clip_grad_value_(parameters, options.clip_value)
+        # Processes share their gradients, so each of them sees what is wrong in one.
         if not math.isfinite(norm):
             raise TrainingError(
                 f"Loss or gradient is not finite at step {self.step}; resume from the last checkpoint with a lower "
@@ -287,7 +286,7 @@ class Trainer:
         return parts | {"learning_rate": rate, "gradient_norm": norm, "unroll": num_steps}
 
     def _backward(self, batch: Batch, num_steps: int, number: int) -> dict[str, float]:
-        """Adds a batch's gradient; noise and sampled vocabulary depend on the batch's number in the run alone."""
+        """Adds a batch's gradient; noise and sampled vocabulary depend only on the batch's number in the run."""
         options = self.options
         generator = torch.Generator().manual_seed(options.seed * 1_000_003 + number)
         labels = self.draft_index[batch.ids.flatten()].unique()
@@ -298,7 +297,7 @@ class Trainer:
         if num_steps == 1 and self.noise_width > 0:
             noise = (torch.rand(batch.inputs.shape, generator=generator) - 0.5) * self.noise_width
             noise = noise.to(batch.features.device)
-        with torch.autocast(batch.features.device.type, torch.bfloat16, enabled=self.half):
+        with torch.autocast(batch.features.device.type, torch.bfloat16, enabled=self.uses_bfloat16):
             loss, parts = self.prepared(batch, vocabulary, num_steps, noise)
         self.accelerator.backward(loss / options.accumulate)
         return parts | {"loss": loss.item()}
@@ -310,30 +309,26 @@ class Trainer:
             return
         seconds = self.window[-1]["seconds"] - self.window[0]["seconds"]
         positions = sum(step["positions"] for step in self.window[1:])
-        names = set(parts) - {"seconds"}
-        window = [step for step in self.window if names <= set(step)]
+        names = parts.keys() - {"seconds"}
+        # Unrolling may have begun within the window: only steps that have all of these parts count.
+        window = [step for step in self.window if names <= step.keys()]
         means = {name: sum(step[name] for step in window) / len(window) for name in names}
         means["positions_per_second"] = positions / max(seconds, 1e-9)
         self.window = []
-        gaps = " ".join(
-            f"{name.removesuffix('/token')} {means[name] - means['target_entropy']:.3f}"
-            for name in sorted(means)
-            if name.endswith("/token")
-        )
+        losses = sorted(name for name in means if name.endswith("/token"))
+        gaps = (f"{name.removesuffix('/token')} {means[name] - means['target_entropy']:.3f}" for name in losses)
         if self.accelerator.is_main_process:
             log.info(
                 "step %d epoch %d.%d (%d sequences) %.1f min | gap to target: %s | feature %.4f | lr %.2e | norm %.2f "
                 "| %.0f positions/s",
-                self.step, self.epoch, self.next_batch, self.num_ready, self.elapsed / 60, gaps,
+                self.step, self.epoch, self.next_batch, self.num_ready, self.elapsed / 60, " ".join(gaps),
                 means["main_1/feature"], means["learning_rate"], means["gradient_norm"],
                 means["positions_per_second"],
             )  # fmt: skip
-        if self.writer:
-            for name, value in means.items():
-                self.writer.add_scalar(name, value, self.step)
+        self._plot("", means)
 
     def save(self) -> None:
-        """Writes the head and the training state, each file in one move, and logs what `validate` says."""
+        """Writes the head and the training state, each file whole or not at all, and logs what `validate` returns."""
         if not self.accelerator.is_main_process:
             return
         save_head(self.head, self.out)
@@ -343,12 +338,14 @@ class Trainer:
         if self.validate:
             numbers = self.validate(self.head)
             log.info("step %d validation: %s", self.step, " ".join(f"{k} {v:.3f}" for k, v in numbers.items()))
-            if self.writer:
-                for name, value in numbers.items():
-                    self.writer.add_scalar(f"validation/{name}", value, self.step)
+            self._plot("validation/", numbers)
+
+    def _plot(self, prefix: str, numbers: dict[str, float]) -> None:
+        for name, value in numbers.items() if self.writer else ():
+            self.writer.add_scalar(prefix + name, value, self.step)
 
     def state_dict(self) -> dict:
-        """Everything a resumed run needs to go on as if it had never stopped."""
+        """Everything that a resumed run needs to continue as if it had never stopped."""
         return {
             "head": self.head.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -358,7 +355,7 @@ class Trainer:
         }
 
     def resume(self) -> None:
-        """Goes on from the last checkpoint in `state_folder`; says which options are others than it was begun with.
+        """Continues from the last checkpoint in `state_folder`; logs which options differ from those it started with.
 
         Raises:
             FileNotFoundError: there is none.
@@ -367,10 +364,10 @@ class Trainer:
         if not path.is_file():
             raise FileNotFoundError(f"Nothing to resume: {path} does not exist; start without --resume.")
         state = torch.load(path, map_location="cpu", weights_only=True)
-        begun, given = state["options"], asdict(self.options)
-        changed = [f"{name} {begun.get(name)} → {value}" for name, value in given.items() if begun.get(name) != value]
+        old, given = state["options"], asdict(self.options)
+        changed = [f"{name} {old.get(name)} → {value}" for name, value in given.items() if old.get(name) != value]
         if changed:
-            log.warning("Resumed with other options than the run was begun with: %s.", ", ".join(changed))
+            log.warning("Resumed with other options than the run started with: %s.", ", ".join(changed))
         self.head.load_state_dict(state["head"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.step, self.epoch, self.next_batch, self.num_ready = state["position"]
@@ -378,7 +375,7 @@ class Trainer:
 
 
 def _summary_writer(logdir: Path):
-    """Tensorboard's writer; the package is wanted only by those who ask for curves."""
+    """Tensorboard's writer; only `--logdir` needs the package."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:

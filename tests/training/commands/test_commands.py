@@ -3,7 +3,6 @@ from importlib import import_module
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 from typer.testing import CliRunner
 
 from jakiro import JakiroGenerator, SamplingParams
@@ -14,27 +13,14 @@ from jakiro.training.commands.train import _optimizer, _weights
 from jakiro.training.recipe.losses import LossWeights
 from jakiro.training.recipe.trainer import TrainingOptions
 from tests.support import byte_tokenizer
+from tests.training.tiny import byte_target
 
 
 @pytest.fixture(scope="module")
 def target_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("target")
-    torch.manual_seed(0)
-    tokenizer = byte_tokenizer()
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=3,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        max_position_embeddings=256,
-        initializer_range=0.3,
-        eos_token_id=tokenizer.eos_token_id,
-        bos_token_id=None,
-    )
-    LlamaForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    byte_target(num_layers=3).save_pretrained(folder)
+    byte_tokenizer().save_pretrained(folder)
     return folder
 
 

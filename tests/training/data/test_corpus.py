@@ -7,7 +7,6 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from jakiro.bench.questions import load_questions
 from jakiro.kernels.linear import packing_works
@@ -18,6 +17,7 @@ from jakiro.training.data.exclusion import evaluation_runs, word_runs
 from jakiro.training.data.kept_features import KeptFeatures
 from jakiro.training.data.writing import write_texts
 from tests.support import byte_tokenizer
+from tests.training.tiny import byte_target
 
 OPTIONS = CorpusOptions(
     temperatures=(0.0, 1.0), top_k=20, max_new_tokens=8, max_message_tokens=5, part_rows=6, min_distinct=0
@@ -26,20 +26,7 @@ OPTIONS = CorpusOptions(
 
 @pytest.fixture(scope="module")
 def writer_of_text():
-    torch.manual_seed(0)
-    tokenizer = byte_tokenizer()
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=1,
-        initializer_range=0.3,
-        eos_token_id=tokenizer.eos_token_id,
-        bos_token_id=None,
-    )
-    return LlamaForCausalLM(config).eval(), tokenizer
+    return byte_target(num_layers=1), byte_tokenizer()
 
 
 def writer(writer_of_text, folder, options=OPTIONS, prompts=None, batch_size=3, lean=None, **fields) -> CorpusWriter:
@@ -60,7 +47,7 @@ def test_a_stopped_corpus_is_continued_to_the_same_rows(writer_of_text, tmp_path
     assert len({tuple(row.ids) for row in whole}) == len(whole)
 
 
-def test_answers_to_prompts_start_behind_the_template(writer_of_text, tmp_path):
+def test_answers_to_prompts_start_after_the_template(writer_of_text, tmp_path):
     _, tokenizer = writer_of_text
     writer(writer_of_text, tmp_path, OPTIONS, ["hi", "what?"]).write(50)
     rows = read_corpus([tmp_path])

@@ -64,7 +64,7 @@ def layered(target, feature_layers):
     return lambda ids: stock_features(target.model, feature_layers, input_ids=ids, use_cache=False)
 
 
-def test_rows_of_further_layers_stand_behind_the_last_one_s(tmp_path):
+def test_rows_of_further_layers_follow_the_last_one_s(tmp_path):
     target, sequences = tiny_target(), tiny_sequences()
     list(write_features(tmp_path, sequences, HIDDEN, layered(target, (1,)), (1,)))
     cache = FeatureCache(tmp_path)

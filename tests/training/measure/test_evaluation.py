@@ -113,7 +113,7 @@ def test_one_more_pass_stands_in_for_the_contrastive_branch(target):
 def test_written_answers_are_not_written_again(model, tmp_path, monkeypatch):
     sampling = SamplingParams(max_new_tokens=6)
     first = answers_of(model, tmp_path, sampling)
-    monkeypatch.setattr("jakiro.training.data.answers.write_texts", None)
+    monkeypatch.setattr(AnswerFolder, "_store", None)
     again = answers_of(model, tmp_path, sampling)
     for before, after in zip(first, again, strict=True):
         assert torch.equal(before.ids, after.ids) and torch.equal(before.features, after.features)

@@ -62,6 +62,6 @@ def test_the_report_holds_every_number(tmp_path):
     head, cache = tiny_head(target), tiny_cache(tmp_path, target)
     rows = [Row(cache.batch([index]).ids[0].tolist(), "prompts", float(index % 2), 3) for index in range(4)]
     data = held_out(cache, range(4), target.lm_head.weight)
-    numbers = report(head, cache, rows, range(4), data, target.lm_head.weight, budgets=(8,))
+    numbers = report(head, cache, rows, data, budgets=(8,))
     assert {"simulated_tau/greedy/8", "simulated_tau/sampled/8", "main_5/top3", "experts/differ"} <= set(numbers)
     assert numbers["simulated_tau/greedy/8"] >= 1

@@ -11,7 +11,7 @@ from jakiro.heads.checkpoint import file_sha256, load_head, save_head
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.training.recipe import masks as module
-from jakiro.training.recipe.masks import app, averaged, elect, load_masks, masked_head, save_masks
+from jakiro.training.recipe.masks import app, elect, load_masks, masked_head, save_masks
 
 SQUARE = "layers.0.self_attn.q_proj.weight"
 
@@ -94,14 +94,6 @@ def test_a_domains_head_is_the_base_and_what_its_mask_leaves_rescaled(by_hand):
     assert masked_head(base, merged, "c").state_dict()[SQUARE].tolist() == [[1.0, 2.0], [3.0, 3.0]]
     assert all(torch.equal(head.state_dict()[name], base.state_dict()[name]) for name in set(merged.unified) - {SQUARE})
     assert base.state_dict()[SQUARE].tolist() == [[1.0, 2.0], [3.0, 4.0]]
-
-
-def test_an_average_is_the_base_and_the_mean_of_the_deltas(by_hand):
-    base, heads = by_hand
-    del heads["c"]
-    head = averaged(base, heads)
-    assert head.state_dict()[SQUARE].tolist() == [[1.5, 2.25], [3.0, 3.5]]
-    assert head.config == base.config
 
 
 def test_one_domain_alone_gives_its_own_head_back(base, heads):
@@ -227,8 +219,6 @@ def test_heads_that_were_not_trained_from_this_base_are_refused(base):
     sentence = r"^The head of maths drafts other 3 tokens than the base; train it from this base with --init and"
     with pytest.raises(ValueError, match=sentence):
         elect(reduced, {"maths": shifted})
-    with pytest.raises(ValueError, match=sentence):
-        averaged(reduced, {"maths": shifted})
 
 
 def test_a_name_of_the_target_may_differ_and_its_weights_not(base, heads):
