@@ -6,6 +6,7 @@ Text enters and leaves here; below there are only token ids. The step itself is 
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from jakiro.config import AUTOMATIC_TREE, ROOT_ONLY, SamplingParams, TreeConfig
@@ -208,10 +209,6 @@ class JakiroGenerator:
         drafter = self.drafter(wanted)
         tree = ROOT_ONLY if wanted is PLAIN else tree or AUTOMATIC_TREE
         sizes_itself = tree.policy == "auto" and not tree.root_only
-
-        def borrow(question: Question, sizes: tuple[int, ...], num_prompt_tokens: int, limit: int):
-            return self._borrow(drafter, question, sizes, num_prompt_tokens, limit)
-
         answering = Answering(
             target=self.target,
             token_text=self.token_text,
@@ -219,7 +216,7 @@ class JakiroGenerator:
             drafter=drafter,
             profile=self.profile_of(wanted) if sizes_itself else None,
             device_name=self.device_name,
-            borrow=borrow,
+            borrow=partial(self._borrow, drafter),
         )
         return Stream(answering, Question(messages, sampling or SamplingParams(), tree, raw))
 

@@ -160,11 +160,13 @@ class Trace:
 
     Attributes:
         end_reason: None while it runs, then "eos", "length", "context" (no positions left) or "stopped".
+        recording_ms: the part of the steps' `other_ms` that made their nodes; of a live run only, files do not keep it.
     """
 
     header: Header
     steps: list[Step] = field(default_factory=list)
     end_reason: str | None = None
+    recording_ms: float = field(default=0.0, compare=False)
 
     @property
     def token_ids(self) -> list[int]:

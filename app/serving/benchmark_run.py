@@ -34,8 +34,6 @@ class Halted(Exception):
 class HaltingGenerator:
     """A device with the face of a generator, for `Bench`: one method at a time, ending soon after `halt` is set."""
 
-    token_text = None  # the tokenizer stays with the device
-
     def __init__(self, device: Device, halt: threading.Event) -> None:
         self._device, self._halt = device, halt
 

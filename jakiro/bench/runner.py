@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field, replace
 
 from jakiro.bench.questions import Question
 from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
-from jakiro.engine.recorder import milliseconds_to_record
 from jakiro.methods import DEFAULT, METHODS, PLAIN, method_named
 from jakiro.trace import Trace, acceptance_by_depth
 
@@ -89,7 +88,7 @@ class Run:
     Attributes:
         seconds: own decode clock, prefill excluded, the head's part included.
         kept, tested: per depth from 1 on, steps that accepted there and steps that had a candidate to try there.
-        recording_ms: the part of other_ms that makes the trace's nodes, measured by making them once more.
+        recording_ms: the part of other_ms that makes the trace's nodes.
         comparable: whether equal settings must give equal ids (not so for transformers' own sampling).
     """
 
@@ -129,9 +128,7 @@ class Run:
         return asdict(self) | {"lane": self.lane.name}
 
 
-def run_of(
-    trace: Trace, question: Question, turn: int, lane: Lane, temperature: float, seed: int, recording_ms: float = 0.0
-) -> Run:
+def run_of(trace: Trace, question: Question, turn: int, lane: Lane, temperature: float, seed: int) -> Run:
     """A finished trace as a run."""
     depths = acceptance_by_depth(trace.steps)
     return Run(
@@ -150,7 +147,7 @@ def run_of(
         draft_ms=sum(step.draft_ms for step in trace.steps),
         verify_ms=sum(step.verify_ms for step in trace.steps),
         other_ms=sum(step.other_ms for step in trace.steps),
-        recording_ms=recording_ms,
+        recording_ms=trace.recording_ms,
     )
 
 
@@ -172,8 +169,7 @@ class Bench:
     """The lanes over the questions.
 
     Args:
-        generator: a JakiroGenerator; runs plain decoding and the tree methods. Where its `token_text` is None, what
-            recording costs is not measured.
+        generator: a JakiroGenerator; runs plain decoding and the tree methods.
         fast_generator: one with numerics="fast", for the lane "autoregressive-fast".
         stock: runs transformers' own generate: (method, messages, sampling, question, turn) -> (Run, text).
     """
@@ -225,5 +221,4 @@ class Bench:
         method = PLAIN.name if lane.method == PLAIN_FAST else lane.method
         tree = None if lane.nodes is None else self.settings.tree_for(lane.nodes)
         trace = generator.run(messages, sampling, method=method, tree=tree)
-        recording_ms = milliseconds_to_record(trace, generator.token_text) if generator.token_text else 0.0
-        return run_of(trace, question, turn, lane, sampling.temperature, sampling.seed, recording_ms), trace.text
+        return run_of(trace, question, turn, lane, sampling.temperature, sampling.seed), trace.text

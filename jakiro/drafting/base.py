@@ -15,7 +15,7 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import NoiseSource
 from jakiro.core.tree import DraftTree
 from jakiro.core.verify import Outcome
-from jakiro.drafting.candidates import Candidates, Chain
+from jakiro.drafting.candidates import Candidates, Chain, Evidence, best_tree, forecast
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.heads.layers import HeadOutput
 from jakiro.target.model import TargetModel
@@ -155,6 +155,16 @@ class Kept:
     features: Tensor
     outcome: Outcome | None = None
     logits: Tensor | None = None
+
+
+def best_proposal(
+    root_token: Tensor, candidates: Candidates, limits: TreeLimits, evidence: Evidence | None = None
+) -> Proposal:
+    """The tree of the best candidates within the limits, and the forecast where they ask for one; see `best_tree`."""
+    tree = limits.tree
+    most = min(tree.nodes - 1, candidates.count)
+    expected = forecast(candidates, tree.depth, limits.sizes) if limits.sizes else None
+    return Proposal(best_tree(root_token, candidates, most, tree.depth, evidence), expected)
 
 
 class DraftSession(ABC):

@@ -4,8 +4,8 @@ Tensors only, of fixed shapes, so that all of it can be captured.
 """
 
 import functools
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
 
 import torch
 from torch import Tensor
@@ -29,6 +29,12 @@ class Chain:
     log_estimates: Tensor
     proposer: int = 0
 
+    @property
+    def candidates(self) -> "Candidates":
+        depths = torch.arange(1, self.token_ids.shape[0] + 1, device=self.token_ids.device)
+        scores, proposers = self.log_estimates.cumsum(0), torch.full_like(depths, self.proposer)
+        return Candidates.of(self.token_ids, depths - 1, depths, scores, proposers=proposers)
+
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
@@ -49,6 +55,18 @@ class Candidates:
     also: Tensor
     rows: Tensor
 
+    @classmethod
+    def of(cls, token_ids: Tensor, parents: Tensor, depths: Tensor, scores: Tensor, **more: Tensor) -> "Candidates":
+        """Candidates whose other columns are given by name or else empty: no draft pass, no probability, proposer 0."""
+        zeros, unknown = torch.zeros_like(depths), torch.full_like(scores, torch.nan)
+        empty = {"draft_passes": zeros, "draft_probs": unknown, "proposers": zeros, "also": zeros, "rows": zeros}
+        return cls(token_ids, parents, depths, scores, **(empty | more))
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Candidates]") -> "Candidates":
+        """One part after another; their parents count all of them already."""
+        return cls(*(torch.cat([getattr(part, field.name) for part in parts]) for field in fields(cls)))
+
     @property
     def count(self) -> int:
         return self.token_ids.shape[0]
@@ -66,31 +84,20 @@ class Candidates:
 
         A chain node that is not needed stays as a candidate with score −inf, so that shapes are fixed.
         """
-        length, count = chain.token_ids.shape[0], self.count
-        chain_scores = chain.log_estimates.cumsum(0)
+        added, count = chain.candidates, self.count
         scores, also = self.scores.clone(), self.also.clone()
         parent = torch.zeros((), dtype=torch.int64, device=scores.device)
         parents, own_scores = [], []
-        for index in range(length):
-            match = (self.parents == parent) & (self.token_ids == chain.token_ids[index])
+        for index in range(added.count):
+            match = (self.parents == parent) & (self.token_ids == added.token_ids[index])
             found = match.any()
-            scores = torch.where(match, torch.maximum(scores, chain_scores[index]), scores)
+            scores = torch.where(match, torch.maximum(scores, added.scores[index]), scores)
             also = torch.where(match, also | (1 << chain.proposer), also)
             parents.append(parent)
-            own_scores.append(torch.where(found, -torch.inf, chain_scores[index]))
+            own_scores.append(torch.where(found, -torch.inf, added.scores[index]))
             parent = torch.where(found, match.to(torch.int8).argmax() + 1, count + index + 1)
-        zeros = torch.zeros(length, dtype=torch.int64, device=scores.device)
-        return Candidates(
-            token_ids=torch.cat([self.token_ids, chain.token_ids]),
-            parents=torch.cat([self.parents, torch.stack(parents)]),
-            depths=torch.cat([self.depths, torch.arange(1, length + 1, device=scores.device)]),
-            scores=torch.cat([scores, torch.stack(own_scores)]),
-            draft_passes=torch.cat([self.draft_passes, zeros]),
-            draft_probs=torch.cat([self.draft_probs, torch.full((length,), torch.nan, device=scores.device)]),
-            proposers=torch.cat([self.proposers, zeros + chain.proposer]),
-            also=torch.cat([also, zeros]),
-            rows=torch.cat([self.rows, zeros]),
-        )
+        added = replace(added, parents=torch.stack(parents), scores=torch.stack(own_scores))
+        return Candidates.joined([replace(self, scores=scores, also=also), added])
 
 
 # Of chosen candidates: what their drafter tells of each, by name, (chosen, width); and whom they name as proposers.
@@ -155,14 +162,4 @@ def _last_places(sizes: tuple[int, ...], device: torch.device) -> Tensor:
 def chain_tree(root_token: Tensor, chain: Chain) -> DraftTree:
     """The tree that is only a chain; root_token is (1,) int64."""
     length = chain.token_ids.shape[0]
-    root = DraftTree.root_only(root_token)
-    columns = {name: column.repeat_interleave(length + 1, dim=0) for name, column in root.columns.items()}
-    depths = torch.arange(length + 1, device=root_token.device)
-    columns |= {
-        "token_ids": torch.cat([root_token, chain.token_ids]),
-        "parents": depths - 1,
-        "depths": depths,
-        "scores": torch.cat([root.scores, chain.log_estimates.cumsum(0)]),
-        "proposers": torch.where(depths > 0, chain.proposer, -1),
-    }
-    return DraftTree(**columns, evidence={}, max_depth=length)
+    return best_tree(root_token, chain.candidates, length, length)

@@ -5,8 +5,8 @@ Candidates of all levels stay on the device; the best ones become the tree. Dyna
 attaches the contrastive candidates of row r to the r-th SURVIVOR of the level above; here they follow their row.
 """
 
-from dataclasses import dataclass, fields
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,36 +21,13 @@ from jakiro.kernels.compiled import sampling as native
 from jakiro.target.cache import PassCache
 
 
-@dataclass(frozen=True, slots=True)
-class _Children:
+class _Children(NamedTuple):
     """The best K children of some rows; (rows, K) tensors."""
 
     token_ids: Tensor
     estimates: Tensor
     draft_probs: Tensor
     proposers: Tensor
-
-
-@dataclass(frozen=True, slots=True)
-class _Level:
-    """All candidates of one depth, flat, in the order (parent, rank); `first` is the flat index of the first one."""
-
-    token_ids: Tensor
-    parents: Tensor
-    scores: Tensor
-    draft_probs: Tensor
-    proposers: Tensor
-    rows: Tensor
-    depth: int
-    draft_pass: int
-    first: int
-
-    @property
-    def count(self) -> int:
-        return self.token_ids.shape[0]
-
-    def column(self, value: int) -> Tensor:
-        return torch.full_like(self.token_ids, value)
 
 
 class TreeGrower:
@@ -92,7 +69,8 @@ class TreeGrower:
         self.width = min(tree_config.width, self.nodes - 1, head.draft_token_ids.shape[0])
         self.root_position = cache.length
         self.device = root_token.device
-        self.levels: list[_Level] = []
+        # All candidates of each depth from 1 on, in the order (parent, rank)
+        self.levels: list[Candidates] = []
         self.outputs = [root]
         self.last_expanded = self.depth - 2 if self.contrastive else self.depth - 1
         self.ahead: Tensor | None = None
@@ -100,7 +78,7 @@ class TreeGrower:
     def grow(self) -> Proposal:
         """Runs the passes and keeps the best nodes."""
         zero = torch.zeros(1, dtype=torch.int64, device=self.device)
-        self._add(self._children(self._main_scores(self.outputs[0]), 1), zero, zero * 0.0, zero, 1)
+        self._add(self._children(self._main_scores(self.outputs[0]), 1), zero, zero * 0.0, zero)
         frontier = torch.arange(self.width, device=self.device)
         visible = torch.eye(self.width, dtype=torch.bool, device=self.device)
         for depth in range(1, self.last_expanded + 1):
@@ -111,7 +89,7 @@ class TreeGrower:
             above = self.levels[-1]
             children = self._children(self._main_scores(self.outputs[-1]), depth + 1)
             rows = torch.arange(self.width, device=self.device) + self._first_row(depth)
-            self._add(children, above.first + 1 + frontier, above.scores[frontier], rows, depth + 1)
+            self._add(children, self._nodes(frontier), above.scores[frontier], rows)
             frontier = self._best(self.levels[-1])
         if self.contrastive:
             self._add_contrastive(frontier)
@@ -123,10 +101,13 @@ class TreeGrower:
 
     def _rows_in_pass(self, frontier: Tensor) -> Tensor:
         """For frontier nodes of the newest level: which row of the newest pass they came from."""
-        newest = self.levels[-1]
-        return newest.rows[frontier] - self._first_row(newest.depth - 1)
+        return self.levels[-1].rows[frontier] - self._first_row(len(self.levels) - 1)
 
-    def _best(self, level: _Level) -> Tensor:
+    def _nodes(self, frontier: Tensor) -> Tensor:
+        """Indices of frontier nodes of the newest level, where the root is 0 and candidate c is c + 1."""
+        return frontier + 1 + sum(level.count for level in self.levels[:-1])
+
+    def _best(self, level: Candidates) -> Tensor:
         """The next frontier: the best K candidates of a level, earlier ones first among equals."""
         return level.scores.sort(descending=True, stable=True).indices[: self.width]
 
@@ -149,31 +130,23 @@ class TreeGrower:
         above = self.levels[-1]
         children = self._children((self.ahead, None), self.depth, contrastive=True)
         own = self._rows_in_pass(frontier)
-        children = _Children(*(getattr(children, f.name)[own] for f in fields(_Children)))
-        parents, rows = above.first + 1 + frontier, above.rows[frontier]
-        self._add(children, parents, above.scores[frontier], rows, self.depth)
+        children = _Children(*(column[own] for column in children))
+        self._add(children, self._nodes(frontier), above.scores[frontier], above.rows[frontier])
 
-    def _add(
-        self,
-        children: _Children,
-        parents: Tensor,
-        parent_scores: Tensor,
-        rows: Tensor,
-        depth: int,
-    ) -> None:
-        """Appends a level; parents are node indices with the root as 0 and candidate c as c + 1."""
-        width = children.token_ids.shape[1]
+    def _add(self, children: _Children, parents: Tensor, parent_scores: Tensor, rows: Tensor) -> None:
+        """Appends the next level; `parents` are indices as `_nodes` gives them."""
+        token_ids, width = children.token_ids.flatten(), children.token_ids.shape[1]
         self.levels.append(
-            _Level(
-                token_ids=children.token_ids.flatten(),
+            Candidates(
+                token_ids=token_ids,
                 parents=parents.repeat_interleave(width),
+                depths=torch.full_like(token_ids, len(self.levels) + 1),
                 scores=(parent_scores[:, None] + children.estimates).flatten(),
+                draft_passes=torch.full_like(token_ids, len(self.outputs)),
                 draft_probs=children.draft_probs.flatten(),
                 proposers=children.proposers.flatten(),
+                also=torch.zeros_like(token_ids),
                 rows=rows.repeat_interleave(width),
-                depth=depth,
-                draft_pass=len(self.outputs),
-                first=sum(level.count for level in self.levels),
             )
         )
 
@@ -219,36 +192,14 @@ class TreeGrower:
             proposers = joint.gather(-1, indices.expand(joint.shape[0], -1, -1)).argmax(0)
         return _Children(self.head.draft_token_ids[indices], estimates, draft_probs, proposers)
 
-    def _candidates(self) -> Candidates:
-        """All levels' candidates, flat, and the chain merged into them."""
-        levels = self.levels
-
-        def joined(name: str) -> Tensor:
-            return torch.cat([getattr(level, name) for level in levels])
-
-        token_ids = joined("token_ids")
-        candidates = Candidates(
-            token_ids=token_ids,
-            parents=joined("parents"),
-            depths=torch.cat([level.column(level.depth) for level in levels]),
-            scores=joined("scores"),
-            draft_passes=torch.cat([level.column(level.draft_pass) for level in levels]),
-            draft_probs=joined("draft_probs"),
-            proposers=joined("proposers"),
-            also=torch.zeros_like(token_ids),
-            rows=joined("rows"),
-        )
-        return candidates if self.chain is None else candidates.merged_with(self.chain)
-
     def _select(self) -> Proposal:
         """The tree of the best candidates, and what trees of other sizes would promise."""
-        candidates = self._candidates()
+        candidates, depth, copied = Candidates.joined(self.levels), self.depth, None
         # Chain nodes that the head proposed too have no score left and must never fill up a tree.
-        most = min(self.nodes - 1, sum(level.count for level in self.levels))
-        depth = self.depth if self.chain is None else max(self.depth, self.chain.token_ids.shape[0])
+        most = min(self.nodes - 1, candidates.count)
+        if self.chain is not None:
+            candidates, depth = candidates.merged_with(self.chain), max(depth, self.chain.token_ids.shape[0])
+            copied = candidates.by(self.chain.proposer)
         evidence = None if self.evidence is None else partial(self.evidence, self.outputs)
-        promised = None
-        if self.sizes:
-            copied = None if self.chain is None else candidates.by(self.chain.proposer)
-            promised = forecast(candidates, self.depth, self.sizes, copied)
+        promised = forecast(candidates, self.depth, self.sizes, copied) if self.sizes else None
         return Proposal(best_tree(self.root_token, candidates, most, depth, evidence), promised)

@@ -1,8 +1,9 @@
 """What passes cost on one device, as plain numbers; `profile.py` measures them, `budget.py` chooses trees by them."""
 
+import json
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 NODE_BUCKETS = (2, 4, 6, 8, 10, 12, 14, 18, 24, 28, 42, 56, 64)
 
@@ -46,32 +47,24 @@ class DeviceProfile:
         return interpolate(slopes, count) * max(context - self.context, 0) / 1000 if slopes else 0.0
 
     def to_dict(self) -> dict:
-        return {
-            "verify_ms": [list(pair) for pair in self.verify_ms],
-            "draft_ms": [list(pair) for pair in self.draft_ms],
-            "width": self.width,
-            "key": self.key,
-            "buckets": list(self.buckets),
-            "context": self.context,
-            "verify_slopes": [list(pair) for pair in self.verify_slopes],
-            "draft_slopes": [list(pair) for pair in self.draft_slopes],
-        }
+        """The fields in JSON's types."""
+        return json.loads(json.dumps(asdict(self)))
 
     @classmethod
     def from_dict(cls, values: dict) -> "DeviceProfile":
+        """What `to_dict` gave.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is something else.
+        """
+
         def points(name: str) -> tuple[tuple[int, float], ...]:
             return tuple((int(count), float(ms)) for count, ms in values[name])
 
-        return cls(
-            verify_ms=points("verify_ms"),
-            draft_ms=points("draft_ms"),
-            width=int(values["width"]),
-            key=dict(values["key"]),
-            buckets=tuple(int(nodes) for nodes in values["buckets"]),
-            context=int(values["context"]),
-            verify_slopes=points("verify_slopes"),
-            draft_slopes=points("draft_slopes"),
-        )
+        curves = {name: points(name) for name in ("verify_ms", "draft_ms", "verify_slopes", "draft_slopes")}
+        numbers = {name: int(values[name]) for name in ("width", "context")}
+        buckets = tuple(int(nodes) for nodes in values["buckets"])
+        return cls(**curves, **numbers, buckets=buckets, key=dict(values["key"]))
 
 
 def interpolate(points: Sequence[tuple[int, float]], x: float) -> float:

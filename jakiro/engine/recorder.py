@@ -1,12 +1,11 @@
 """From an outcome to the nodes of a `Step`: names, bytes and probabilities as plain data."""
 
 import math
-import time
 from collections.abc import Sequence
 
 from jakiro.core.verify import Outcome
 from jakiro.text import TokenText
-from jakiro.trace import Node, Step, Trace
+from jakiro.trace import Node
 
 ROOT = "root"
 # A row with one possible token has an infinite margin, which JSON has no word for.
@@ -49,44 +48,3 @@ def names_in(bits: int, proposers: Sequence[str]) -> tuple[str, ...]:
 
 def _number(value: float) -> float | None:
     return None if math.isnan(value) else value
-
-
-def milliseconds_to_record(trace: Trace, token_text: TokenText) -> float:
-    """Milliseconds that making all nodes of a finished trace takes, given what each step's one read brought."""
-    proposers = [proposer["id"] for proposer in trace.header.proposers]
-    outcomes = [_outcome_of(step, proposers) for step in trace.steps]
-    start = time.perf_counter()
-    for outcome in outcomes:
-        nodes_from(outcome, token_text, proposers)
-    return 1000 * (time.perf_counter() - start)
-
-
-def _outcome_of(step: Step, proposers: list[str]) -> Outcome:
-    """What the step's read brought, from its nodes."""
-    nodes = step.nodes
-    names = {name: len(values) for node in nodes for name, values in node.evidence.items()}
-
-    def column(name: str) -> list:
-        return [math.nan if getattr(node, name) is None else getattr(node, name) for node in nodes]
-
-    return Outcome(
-        token_ids=column("token_id"),
-        parents=column("parent"),
-        depths=column("depth"),
-        scores=column("score"),
-        draft_passes=column("draft_pass"),
-        draft_probs=column("draft_prob"),
-        proposers=[-1 if node.proposer == ROOT else proposers.index(node.proposer) for node in nodes],
-        also=[sum(1 << proposers.index(name) for name in node.also_proposed_by) for node in nodes],
-        target_probs=column("target_prob"),
-        choices=column("target_choice"),
-        margins=column("margin"),
-        evidence={
-            name: [list(node.evidence.get(name, (math.nan,) * width)) for node in nodes]
-            for name, width in names.items()
-        },
-        forecast=[],
-        accepted_path=list(step.accepted_path),
-        bonus_token_id=step.bonus_token_id,
-        too_short=False,
-    )

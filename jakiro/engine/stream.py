@@ -174,10 +174,13 @@ class Stream:
         reason = self._end_reason_after(committed_ids)
         text = self._waiting_text + self._decoder.push(committed_ids) + (self._decoder.finish() if reason else "")
         self._waiting_text = ""
-        nodes = nodes_from(outcome, self._text, self._proposers)
-        self.trace.end_reason = reason
         plan = self._plan(outcome, choice, proposal.note, reread)
+        self.trace.end_reason = reason
         clock.end("other")
+        before = clock.ms["other"]
+        nodes = nodes_from(outcome, self._text, self._proposers)
+        clock.end("other")
+        self.trace.recording_ms += clock.ms["other"] - before
         if choice is not None:
             expected, accepted = self._expected(choice, outcome), len(outcome.accepted_path)
             self._budget.observe(choice, expected, accepted, *clock.ms.values())

@@ -1,8 +1,8 @@
 """ADED: trees of what followed the last two tokens, in a corpus and earlier in this answer (arXiv 2407.12021).
 
-A table of trigrams stands in for a draft model; every committed trigram is added to this answer's own counts. The tree
-is searched best-first, or by Monte Carlo tree search with the rule PUCT, as the paper does. Host integers only. At
-temperatures above 0 candidates are ranked with the noise that the target's own choice will meet.
+A table of trigrams stands in for a draft model; every committed trigram is added to this answer's own counts. The paper
+searches the tree by Monte Carlo; here it is searched best-first, which finds the likeliest candidates exactly. Host
+integers only. At temperatures above 0 candidates are ranked with the noise that the target's own choice will meet.
 """
 
 import hashlib
@@ -27,23 +27,21 @@ from jakiro.drafting.base import (
     Proposer,
     Resources,
     TreeLimits,
+    best_proposal,
 )
-from jakiro.drafting.candidates import Candidates, best_tree, forecast
+from jakiro.drafting.candidates import Candidates
 from jakiro.drafting.trigrams import TrigramTable, find_table, fingerprint
 
 TABLE, LIVE = 0, 1
 # A trigram of this answer counts as so many of the corpus
 LIVE_WEIGHT = 8.0
-# Rollouts of one search with PUCT, and how much it explores
-ROLLOUTS, EXPLORATION = 150, 1.0
 # Of a pair seen n times, how often the target's choice is among its successors: learned by ⌊log2 n⌋, from these tries
 COVERAGE, COVERAGE_TRIES, LARGEST_CLASS = 0.45, 8.0, 10
-SEARCHES = ("best-first", "puct")
 
 
 @dataclass(slots=True)
 class _Node:
-    """A candidate while the tree is searched; `children` are made when the search first looks below it."""
+    """A candidate while the tree is searched."""
 
     token_id: int
     score: float
@@ -51,9 +49,6 @@ class _Node:
     also: int = 0
     depth: int = 0
     parent: "_Node | None" = None
-    children: "list[_Node] | None" = None
-    visits: int = 0
-    worth: float = 0.0
     place: int = 0
 
 
@@ -61,7 +56,6 @@ class TrigramDrafter(Drafter):
     """Drafts from a table of trigrams, which all answers share and none changes.
 
     Args:
-        search: "best-first", or "puct" as in the paper.
         live: whether an answer learns from its own text.
     """
 
@@ -70,12 +64,8 @@ class TrigramDrafter(Drafter):
         Proposer("trigram_live", "This answer", "What followed the same two tokens earlier in this conversation."),
     )
 
-    def __init__(
-        self, table: TrigramTable, info: dict | None = None, search: str = SEARCHES[0], live: bool = True
-    ) -> None:
-        if search not in SEARCHES:
-            raise ValueError(f"A search is one of {', '.join(SEARCHES)}; you gave {search!r}.")
-        self.table, self.info, self.search, self.live = table, info, search, live
+    def __init__(self, table: TrigramTable, info: dict | None = None, live: bool = True) -> None:
+        self.table, self.info, self.live = table, info, live
 
     def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> "TrigramSession":
         return TrigramSession(self, prompt, sampling)
@@ -85,7 +75,7 @@ class TrigramSession(DraftSession):
     """One answer's own trigrams, and how often the choice was among a pair's successors."""
 
     def __init__(self, drafter: TrigramDrafter, prompt: Prompt, sampling: SamplingParams) -> None:
-        self.table, self.search, self.live = drafter.table, drafter.search, drafter.live
+        self.table, self.live = drafter.table, drafter.live
         self.sampling, self.device = sampling, prompt.ids.device
         self.tokens: list[int] = []
         self.own: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
@@ -96,15 +86,11 @@ class TrigramSession(DraftSession):
     def propose(self, limits: TreeLimits) -> Proposal:
         most = max((limits.tree.nodes, *limits.sizes)) - 1
         root = _Node(self.tokens[-1], 0.0)
-        find = self._best_first if self.search == SEARCHES[0] else self._by_rollouts
-        found = sorted(find(root, most, limits.tree.depth, limits.tree.width), key=lambda node: node.depth)
+        found = self._best_first(root, most, limits.tree.depth, limits.tree.width)
         if not found:
             return Proposal(note="These two tokens were never seen together: nothing to propose.")
-        candidates = self._candidates(found)
-        promised = forecast(candidates, limits.tree.depth, limits.sizes) if limits.sizes else None
         root_token = torch.tensor([root.token_id], device=self.device)
-        kept = min(limits.tree.nodes - 1, candidates.count)
-        return Proposal(best_tree(root_token, candidates, kept, limits.tree.depth), promised)
+        return best_proposal(root_token, self._candidates(found), limits)
 
     def _candidates(self, found: list[_Node]) -> Candidates:
         """Nodes as tensors, parents first."""
@@ -113,20 +99,10 @@ class TrigramSession(DraftSession):
         columns = [[node.token_id, node.parent.place, node.depth, node.proposer, node.also] for node in found]
         token_ids, parents, depths, proposers, also = torch.tensor(columns, device=self.device).T.contiguous()
         scores = torch.tensor([node.score for node in found], device=self.device)
-        return Candidates(
-            token_ids=token_ids,
-            parents=parents,
-            depths=depths,
-            scores=scores,
-            draft_passes=torch.zeros_like(depths),
-            draft_probs=torch.full_like(scores, torch.nan),
-            proposers=proposers,
-            also=also,
-            rows=torch.arange(len(found), device=self.device),
-        )
+        return Candidates.of(token_ids, parents, depths, scores, proposers=proposers, also=also)
 
     def _best_first(self, root: _Node, most: int, depth: int, width: int) -> list[_Node]:
-        """The `most` candidates with the best scores, parents before children."""
+        """The `most` candidates with the best scores, level by level."""
         found: list[_Node] = []
         queue = [(-node.score, number, node) for number, node in enumerate(self._children(root, width))]
         pushed = len(queue)
@@ -138,35 +114,11 @@ class TrigramSession(DraftSession):
                 for child in self._children(node, width):
                     heapq.heappush(queue, (-child.score, pushed, child))
                     pushed += 1
-        return found
-
-    def _by_rollouts(self, root: _Node, most: int, depth: int, width: int) -> list[_Node]:
-        """The `most` candidates that PUCT visited most often.
-
-        A rollout descends by worth + exploration · chance · √visits ÷ (1 + own visits); its own worth is the share of
-        the levels that the target is expected to keep.
-        """
-        found: list[_Node] = []
-        for _ in range(ROLLOUTS):
-            path = [root]
-            while path[-1].depth < depth and self._children(path[-1], width):
-                path.append(_by_puct(path[-1]))
-            worth = sum(math.exp(node.score) for node in path[1:]) / depth
-            found += [node for node in path[1:] if node.visits == 0]
-            for node in path:
-                node.visits += 1
-                node.worth += (worth - node.worth) / node.visits
-        found.sort(key=lambda node: (-node.visits, node.depth, -node.score))
-        return found[:most]
+        return sorted(found, key=lambda node: node.depth)
 
     def _children(self, node: _Node, width: int) -> list[_Node]:
         """The best successors of the node and the token before it, the likeliest first."""
-        if node.children is None:
-            before = self.tokens[-2] if node.parent is None else node.parent.token_id
-            node.children = self._successors(node, before, width)
-        return node.children
-
-    def _successors(self, node: _Node, before: int, width: int) -> list[_Node]:
+        before = self.tokens[-2] if node.parent is None else node.parent.token_id
         token_ids, counts = self.table.after(before, node.token_id)
         total = dict(zip(token_ids, map(float, counts), strict=True))
         own = self.own.get((before, node.token_id), {})
@@ -225,16 +177,6 @@ class TrigramSession(DraftSession):
         tokens, self.tokens = self.tokens[:length], []
         self.own.clear()
         self._append(tokens)
-
-
-def _by_puct(node: _Node) -> _Node:
-    """The child that a rollout visits next."""
-    scale = EXPLORATION * math.sqrt(node.visits)
-
-    def promise(child: _Node) -> float:
-        return child.worth + scale * math.exp(child.score - node.score) / (1 + child.visits)
-
-    return max(node.children, key=promise)
 
 
 def _class_of(seen: float) -> int:

@@ -28,8 +28,9 @@ from jakiro.drafting.base import (
     Proposer,
     Resources,
     TreeLimits,
+    best_proposal,
 )
-from jakiro.drafting.candidates import Candidates, best_tree, forecast
+from jakiro.drafting.candidates import Candidates
 
 NUM_KEPT = 8
 NUM_CANDIDATES = 128
@@ -100,13 +101,11 @@ class RecyclingSession(DraftSession):
     def propose(self, limits: TreeLimits) -> Proposal:
         tree = limits.tree
         candidates, ranks = self._candidates(tree.depth, min(tree.width, self.num_kept))
-        promised = forecast(candidates, tree.depth, limits.sizes) if limits.sizes else None
 
         def evidence(chosen: Candidates) -> tuple[dict[str, Tensor], Tensor]:
             return {"rank": ranks[chosen.rows][:, None].float() + 1}, chosen.proposers
 
-        most = min(tree.nodes - 1, candidates.count)
-        return Proposal(best_tree(self.root, candidates, most, tree.depth, evidence), promised)
+        return best_proposal(self.root, candidates, limits, evidence)
 
     def _candidates(self, depth: int, width: int) -> tuple[Candidates, Tensor]:
         """The tree of ranks with the table's tokens in it, and each candidate's rank."""
@@ -120,19 +119,8 @@ class RecyclingSession(DraftSession):
             estimates = torch.where(self.known[parent_ids], rates[rank], UNKNOWN)
             scores = torch.cat([scores, scores[above] + estimates])
             token_ids = torch.cat([token_ids, self.table[parent_ids, rank]])
-        zeros = torch.zeros_like(parents)
-        candidates = Candidates(
-            token_ids=token_ids[1:],
-            parents=parents,
-            depths=depths,
-            scores=scores[1:],
-            draft_passes=zeros,
-            draft_probs=torch.full(parents.shape, torch.nan, device=self.device),
-            proposers=zeros,
-            also=zeros,
-            rows=torch.arange(parents.shape[0], device=self.device),
-        )
-        return candidates, ranks
+        rows = torch.arange(parents.shape[0], device=self.device)
+        return Candidates.of(token_ids[1:], parents, depths, scores[1:], rows=rows), ranks
 
     def observe(self, kept: Kept) -> None:
         self.root = kept.ids[-1:]

@@ -69,13 +69,6 @@ def trace(method, first_token_id, blocks, candidates=0, parts=(0.0, 10.0, 0.0), 
     return Trace(header, steps, end_reason)
 
 
-class ScriptedText:
-    """Every token reads alike."""
-
-    def piece(self, token_id):
-        return b"x"
-
-
 class ScriptedGenerator:
     """Answers every question with five tokens: plainly in four steps of 10 ms, drafted in two of 8 ms.
 
@@ -86,7 +79,6 @@ class ScriptedGenerator:
     def __init__(self, drafted_ids=((2, 3, 4), (9,))):
         self.drafted_ids = drafted_ids
         self.calls = []
-        self.token_text = ScriptedText()
         self.status = {
             "target": "scripted",
             "head": "scripted",

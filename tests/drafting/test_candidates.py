@@ -9,18 +9,8 @@ from tests.support import assert_is_a_tree
 
 
 def candidates(token_ids: list[int], parents: list[int], depths: list[int], scores: list[float]) -> Candidates:
-    zeros = torch.zeros(len(token_ids), dtype=torch.int64)
-    return Candidates(
-        token_ids=torch.tensor(token_ids),
-        parents=torch.tensor(parents),
-        depths=torch.tensor(depths),
-        scores=torch.tensor(scores),
-        draft_probs=torch.zeros(len(token_ids)),
-        proposers=zeros,
-        also=zeros,
-        rows=zeros,
-        draft_passes=zeros + 1,
-    )
+    columns = (torch.tensor(column) for column in (token_ids, parents, depths, scores))
+    return Candidates.of(*columns)
 
 
 def test_merging_names_both_proposers_and_appends_only_what_is_new():

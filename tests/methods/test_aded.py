@@ -10,7 +10,7 @@ from jakiro.core.noise import KeyedNoise, gumbel_of
 from jakiro.drafting.base import Kept, Prompt, TreeLimits
 from jakiro.drafting.trigrams import TrigramTable, fingerprint
 from jakiro.methods import PLAIN, method_named
-from jakiro.methods.aded import LIVE, SEARCHES, TABLE, TrigramDrafter
+from jakiro.methods.aded import LIVE, TABLE, TrigramDrafter
 from tests.support import assert_is_a_tree, tiny_generator
 
 QUESTION = "the cat sat on the mat; the cat sat on the mat; the cat sat"
@@ -31,9 +31,8 @@ def kept(*token_ids):
     return Kept(list(token_ids), torch.tensor(token_ids), torch.zeros(len(token_ids), 4))
 
 
-@pytest.mark.parametrize("search", SEARCHES)
-def test_the_table_s_most_frequent_successors_are_proposed_level_by_level(search):
-    tree = session([[1, 2, 3, 4]] * 5 + [[1, 2, 5]], 1, 2, search=search).propose(LIMITS).tree
+def test_the_table_s_most_frequent_successors_are_proposed_level_by_level():
+    tree = session([[1, 2, 3, 4]] * 5 + [[1, 2, 5]], 1, 2).propose(LIMITS).tree
     assert_is_a_tree(tree)
     nodes = list(zip(tree.token_ids.tolist(), tree.parents.tolist(), tree.depths.tolist(), strict=True))
     assert nodes == [(2, -1, 0), (3, 0, 1), (5, 0, 1), (4, 1, 2)]
@@ -94,14 +93,13 @@ def test_noise_on_the_host_is_the_noise_on_the_device():
         torch.testing.assert_close(found, KeyedNoise(seed).at(torch.tensor(position), token_ids))
 
 
-@pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_table_of_its_own_text_is_accepted_and_the_text_stays(search, temperature):
+def test_a_table_of_its_own_text_is_accepted_and_the_text_stays(temperature):
     generator = tiny_generator("summed")
     sampling = SamplingParams(temperature, seed=5, max_new_tokens=32)
     plain = generator.run(QUESTION, sampling, PLAIN.name)
     table = TrigramTable.counted([plain.token_ids], generator.target.vocab_size, least_count=1)
-    generator._drafters["aded"] = TrigramDrafter(table, search=search)
+    generator._drafters["aded"] = TrigramDrafter(table)
     trace = generator.run(QUESTION, sampling, "aded", TreeConfig(width=4, depth=4, nodes=16))
     assert trace.token_ids == plain.token_ids
     assert len(trace.steps) < len(plain.steps), "candidates were accepted"
@@ -109,8 +107,7 @@ def test_a_table_of_its_own_text_is_accepted_and_the_text_stays(search, temperat
 
 def test_the_search_is_repeated_alike():
     first, second = (
-        session([[1, 2, 3, 4, 5], [1, 2, 4, 5, 6], [2, 3, 5, 1]], 1, 2, search="puct").propose(LIMITS).tree
-        for _ in range(2)
+        session([[1, 2, 3, 4, 5], [1, 2, 4, 5, 6], [2, 3, 5, 1]], 1, 2).propose(LIMITS).tree for _ in range(2)
     )
     assert all(torch.equal(first.columns[name], second.columns[name]) for name in ("token_ids", "parents", "scores"))
 
@@ -126,8 +123,3 @@ def test_a_table_of_another_tokenizer_is_refused_and_other_methods_go_on(tmp_pat
     tokenizer = generator.tokenizer
     TrigramTable.counted([[1, 2, 3]], len(tokenizer), fingerprint(tokenizer), least_count=1).save(path)
     assert generator.drafter(method_named("aded")).info["name"] == "table"
-
-
-def test_an_unknown_search_is_refused():
-    with pytest.raises(ValueError, match="one of best-first, puct; you gave 'breadth'"):
-        TrigramDrafter(TrigramTable.empty(10), search="breadth")
