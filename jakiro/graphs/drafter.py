@@ -4,9 +4,9 @@ The same head, grower and calibration as in `jakiro/methods/`; only lengths, noi
 The prompt's pass, as long as the prompt, stays outside of graphs.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -33,31 +33,34 @@ from jakiro.graphs.tree import MAX_LEVELS, StaticTree
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.heads.layers import HeadOutput
 from jakiro.target.llama import MASKED_KERNELS
+from jakiro.target.model import TargetModel
 
 # Committed rows that one pass takes in; several root-only steps may leave more, which are read aside.
 PENDING_ROWS = 32
 
 
-@dataclass(frozen=True, slots=True)
-class DraftSurroundings:
-    """What a lane shares with its head.
+class DraftBuffers:
+    """What a lane shares with its heads.
 
     Attributes:
+        target: whose passes read the trees. room_rows: committed and drafted rows that a head has to hold at most.
         tree: where trees are written.
         noise: (positions, vocab_size) float32, the target's noise from the position after the root on.
         temperature: () float32.
         chain_ids, chain_log_estimates: (MAX_CHAIN,), padded with −1 and −inf.
-        row_bucket: rows that a target pass over so many nodes has.
         smallest_columns: of attention, see `columns_for`.
+        passes: where passes are kept.
     """
 
+    target: TargetModel
+    room_rows: int
     tree: StaticTree
     noise: Tensor
     temperature: Tensor
     chain_ids: Tensor
     chain_log_estimates: Tensor
-    row_bucket: Callable[[int], int]
     smallest_columns: int
+    passes: PassBook
 
 
 class StaticHeadDrafter(Drafter):
@@ -66,24 +69,14 @@ class StaticHeadDrafter(Drafter):
     Args:
         head: bound to its target.
         evidence: what its trees tell; `like`: the drafter with the same head whose proposers and names it takes.
-        capacity: committed rows at most; draft_rows: levels × width at most.
     """
 
-    def __init__(
-        self,
-        head: JakiroHead,
-        evidence: HeadEvidence,
-        like: Drafter,
-        around: DraftSurroundings,
-        passes: PassBook,
-        capacity: int,
-        draft_rows: int,
-    ) -> None:
+    def __init__(self, head: JakiroHead, evidence: HeadEvidence, like: Drafter, around: DraftBuffers) -> None:
         self.proposers, self.evidence, self.info = like.proposers, like.evidence, like.info
-        self.head, self.around, self.book, self._told = head, around, passes, evidence
+        self.head, self.around, self._told = head, around, evidence
         device, dtype = head.output_weight.device, head.output_weight.dtype
         self.device, self.dtype = device, dtype
-        largest = columns_for(capacity + PENDING_ROWS + draft_rows, around.smallest_columns)
+        largest = columns_for(PENDING_ROWS + around.room_rows, around.smallest_columns)
         self.cache = StaticCache(head.cache_shape, largest, dtype, device)
         self.pending_ids = torch.zeros(PENDING_ROWS, dtype=torch.int64, device=device)
         self.pending_features = torch.zeros((PENDING_ROWS, head.config.feature_size), dtype=dtype, device=device)
@@ -101,7 +94,7 @@ class StaticHeadDrafter(Drafter):
         self, config: TreeConfig, greedy: bool, chained: bool, sizes: tuple[int, ...], columns: int
     ) -> GraphedPass:
         """The pass that grows such a tree."""
-        return self.book.get(self.grow, config, greedy, chained, sizes, columns)
+        return self.around.passes.get(self.grow, config, greedy, chained, sizes, columns)
 
     def passes(self, needed: NeededPasses) -> Iterator[GraphedPass]:
         for config in needed.trees:
@@ -142,7 +135,7 @@ class StaticHeadDrafter(Drafter):
             self._told,
         ).grow()
         tree, forecast = proposal.tree, proposal.forecast
-        around.tree.write(tree, around.row_bucket(tree.num_nodes), self.evidence, forecast)
+        around.tree.write(tree, around.target.row_bucket(tree.num_nodes), self.evidence, forecast)
         forecast_shape = (0, 0) if forecast is None else tuple(forecast.shape)
         self.shapes[config, greedy, chained, sizes] = (tree.num_nodes, tree.max_depth, forecast_shape)
 

@@ -5,7 +5,7 @@ steps, and lengths, seed and temperature lie on the device. A generator keeps it
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,14 +19,13 @@ from jakiro.drafting.base import Capturable, Drafter, DraftSession, HeadEvidence
 from jakiro.drafting.candidates import MAX_CHAIN, Chain
 from jakiro.graphs.cache import SMALLEST_COLUMNS, StaticCache, columns_for
 from jakiro.graphs.capture import Graphs, PassBook
-from jakiro.graphs.drafter import DraftSurroundings, StaticHeadDrafter, tree_shapes
+from jakiro.graphs.drafter import DraftBuffers, StaticHeadDrafter, tree_shapes
 from jakiro.graphs.tree import MAX_LEVELS, MAX_SIZES, Layout, StaticTree
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.target.model import TargetModel
 
 
-@dataclass(frozen=True, slots=True)
-class Room:
+class Room(NamedTuple):
     """How large a lane's buffers are, or have to be.
 
     Attributes:
@@ -40,15 +39,13 @@ class Room:
     draft_rows: int
 
     def holds(self, other: "Room") -> bool:
-        return self.tokens >= other.tokens and self.nodes >= other.nodes and self.draft_rows >= other.draft_rows
+        return self == self.joined(other)
 
     def joined(self, other: "Room") -> "Room":
-        return Room(
-            max(self.tokens, other.tokens), max(self.nodes, other.nodes), max(self.draft_rows, other.draft_rows)
-        )
+        return Room(*map(max, self, other))
 
 
-class Lane:
+class Lane(DraftBuffers):
     """One answer's device side at fixed addresses; see `Runner` for what its methods promise.
 
     It is also the `FixedBuffers` of its drafters: one that has a form at fixed addresses drafts in it, any other one
@@ -64,6 +61,7 @@ class Lane:
         self, target: TargetModel, graphs: Graphs, room: Room, smallest_columns: int = SMALLEST_COLUMNS
     ) -> None:
         self.target, self.room, self.smallest_columns = target, room, smallest_columns
+        self.room_rows = room.tokens + room.draft_rows
         self.device = device = target.device
         widest = target.row_bucket(max(room.nodes, MAX_CHAIN + 1))
         self.cache = StaticCache(
@@ -95,23 +93,12 @@ class Lane:
         if self._on_cuda:
             self._copied = torch.cuda.Event()
         self.passes = PassBook(graphs)
-        self._around = DraftSurroundings(
-            self.tree,
-            self.noise,
-            self.temperature,
-            self.chain_ids,
-            self.chain_log_estimates,
-            target.row_bucket,
-            smallest_columns,
-        )
         self._heads: dict[JakiroHead, StaticHeadDrafter] = {}
         self._fixed: dict[Drafter, Drafter | None] = {}
 
     def head_drafter(self, head: JakiroHead, evidence: HeadEvidence, like: Drafter) -> StaticHeadDrafter:
         if head not in self._heads:
-            self._heads[head] = StaticHeadDrafter(
-                head, evidence, like, self._around, self.passes, self.room.tokens, self.room.draft_rows
-            )
+            self._heads[head] = StaticHeadDrafter(head, evidence, like, self)
         return self._heads[head]
 
     def chain(self, token_ids: Sequence[int], log_estimates: Sequence[float], proposer: int) -> Chain:

@@ -4,7 +4,6 @@ Tensor names below are those of the official Jakiro checkpoints, so that a state
 a CPU the same layer is packed in place; in C it runs in `compiled.py`: 0.9 instead of 1.6 ms for eight rows.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -14,11 +13,10 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from jakiro.heads.config import DraftConfig
+from jakiro.kernels.linear import Packing
 from jakiro.kernels.rotary import apply_rotary
 from jakiro.target.cache import PassCache
 
-# Makes a packed layer from weight and bias
-Packing = Callable[[Tensor, Tensor | None], nn.Module]
 # Cosines and signed sines, (batch or 1, rows, head_dim) each, see `jakiro.kernels.rotary`
 Angles = tuple[Tensor, Tensor]
 

@@ -42,15 +42,15 @@ def exact_attention(
     if attention_mask is None or attention_mask.dtype != torch.bool:
         raise ValueError("exact attention needs an explicit bool mask")
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
-    bias = exact_bias(attention_mask[0, 0], query.shape[1] // key.shape[1])
+    bias = additive_mask(attention_mask[0, 0], torch.float64, query.shape[1] // key.shape[1])
     attended = attend_exactly(query[0], key[0], value[0], bias, scaling, softcap)
     return attended.transpose(0, 1)[None].contiguous(), None
 
 
-def exact_bias(visible: Tensor, num_groups: int) -> Tensor:
-    """A (rows, keys) mask as the additive float64 bias of `attend_exactly`, once per pass: (1, groups · rows, keys)."""
-    bias = torch.zeros(visible.shape, dtype=torch.float64, device=visible.device).masked_fill_(~visible, -torch.inf)
-    return bias.repeat(num_groups, 1)[None]
+def additive_mask(visible: Tensor, dtype: torch.dtype, num_groups: int) -> Tensor:
+    """A (rows, keys) mask as numbers to add to scores, repeated for a group's queries: (1, groups · rows, keys)."""
+    mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, -torch.inf)
+    return mask.repeat(num_groups, 1)[None]
 
 
 def attend_exactly(
@@ -60,7 +60,7 @@ def attend_exactly(
 
     Args:
         query: (heads, rows, head_dim); key, value: (kv_heads, keys, head_dim).
-        bias: what `exact_bias` gives.
+        bias: what `additive_mask` gives in float64.
 
     Returns:
         (heads, rows, head_dim) in the query's dtype.

@@ -24,7 +24,7 @@ class NativeDecoder:
         self._structures = (Layer * len(layers))(
             *(
                 Layer(
-                    *(each.packed.matrix for each in _projections(layer)),
+                    *(each.matrix for each in _projections(layer)),
                     layer.input_norm.data_ptr(),
                     layer.middle_norm.data_ptr(),
                     layer.input_eps,
@@ -33,7 +33,7 @@ class NativeDecoder:
                 for layer in layers
             )
         )
-        self.hidden_size, self.inner_size = layers[0].output.packed.out_features, layers[0].inner_size
+        self.hidden_size, self.inner_size = layers[0].output.out_features, layers[0].inner_size
         self.heads, self.kv_heads, self.head_dim = heads, kv_heads, head_dim
         self._decoder = Decoder(
             self._structures, len(layers), self.hidden_size, self.inner_size, heads, kv_heads, head_dim, scaling
@@ -42,10 +42,8 @@ class NativeDecoder:
     @staticmethod
     def fits(layers: Sequence) -> bool:
         """Whether the layers are packed for the compiled functions, with gates in whole panels."""
-        packed = [each.packed for layer in layers for each in _projections(layer)]
-        return all(isinstance(each, NativeLinear) for each in packed) and not any(
-            layer.inner_size % library().jakiro_panel() for layer in layers
-        )
+        packed = all(isinstance(each, NativeLinear) for layer in layers for each in _projections(layer))
+        return packed and not any(layer.inner_size % library().jakiro_panel() for layer in layers)
 
     @staticmethod
     def runs_on(cache: object) -> bool:

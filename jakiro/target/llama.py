@@ -7,12 +7,15 @@ every other model keeps its stock modules. Where there are compiled functions (`
 run all layers in one call of them.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from jakiro.kernels.attention import attend_exactly, exact_bias
+from jakiro.kernels.attention import additive_mask, attend_exactly
 from jakiro.kernels.linear import packed_linear
 from jakiro.kernels.rotary import AngleTable, apply_rotary, changes_with_length, signed
 from jakiro.target.cache import PassCache, RowCache
@@ -27,39 +30,33 @@ _TRIAL_TOKENS = 12
 MASKED_KERNELS = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
-class _Projection:
-    """One or several linear layers over the same input, as one matrix product.
+def _joined(linears: list[nn.Linear], packed: bool) -> Callable[[Tensor], Tensor]:
+    """Linear layers over the same input as one matrix product.
 
-    Where nothing is packed, the linear layers become views of the joint matrix: a large model is never held twice.
+    Where nothing is packed, they become views of the joint matrix: a large model is never held twice.
     """
-
-    def __init__(self, linears: list[nn.Linear], packed: bool) -> None:
-        weights = [linear.weight.detach() for linear in linears]
-        weight = torch.cat(weights) if len(weights) > 1 else weights[0]
-        biases = [linear.bias for linear in linears]
-        bias = None
-        if any(b is not None for b in biases):
-            zero = [linear.weight.new_zeros(linear.out_features) for linear in linears]
-            bias = torch.cat([z if b is None else b.detach() for b, z in zip(biases, zero, strict=True)])
-        self.packed = packed_linear(weight, bias) if packed else None
-        self._weight, self._bias = (None, None) if packed else (weight, bias)
-        if not packed:
-            for linear, part in zip(linears, weight.split([len(each) for each in weights]), strict=True):
-                linear.weight = nn.Parameter(part, requires_grad=False)
-
-    def __call__(self, hidden: Tensor) -> Tensor:
-        if self.packed is not None:
-            return self.packed(hidden)
-        return functional.linear(hidden, self._weight, self._bias)
+    weights = [linear.weight.detach() for linear in linears]
+    weight = torch.cat(weights) if len(weights) > 1 else weights[0]
+    bias = None
+    if any(linear.bias is not None for linear in linears):
+        zeros = [linear.weight.new_zeros(linear.out_features) for linear in linears]
+        bias = torch.cat(
+            [z if each.bias is None else each.bias.detach() for each, z in zip(linears, zeros, strict=True)]
+        )
+    if packed:
+        return packed_linear(weight, bias)
+    for linear, part in zip(linears, weight.split([len(each) for each in weights]), strict=True):
+        linear.weight = nn.Parameter(part, requires_grad=False)
+    return partial(functional.linear, weight=weight, bias=bias)
 
 
 class _Layer:
     def __init__(self, stock: nn.Module, packed: bool) -> None:
         attention, mlp = stock.self_attn, stock.mlp
-        self.query_key_value = _Projection([attention.q_proj, attention.k_proj, attention.v_proj], packed)
-        self.output = _Projection([attention.o_proj], packed)
-        self.gate_up = _Projection([mlp.gate_proj, mlp.up_proj], packed)
-        self.down = _Projection([mlp.down_proj], packed)
+        self.query_key_value = _joined([attention.q_proj, attention.k_proj, attention.v_proj], packed)
+        self.output = _joined([attention.o_proj], packed)
+        self.gate_up = _joined([mlp.gate_proj, mlp.up_proj], packed)
+        self.down = _joined([mlp.down_proj], packed)
         self.input_norm, self.input_eps = stock.input_layernorm.weight.detach(), stock.input_layernorm.variance_epsilon
         self.middle_norm = stock.post_attention_layernorm.weight.detach()
         self.middle_eps = stock.post_attention_layernorm.variance_epsilon
@@ -152,13 +149,14 @@ class LeanDecoder:
             return self._features(hidden, [scaled(rows) for rows in deeper])
         cos, sin = self.rotary(hidden, positions[None])
         cos, sin = cos[0, :, None], signed(sin[0])[:, None]
-        groups = self.num_heads // self.num_kv_heads
-        bias = exact_bias(visible, groups) if exact else None
-        mask = grouped_mask(visible, groups, hidden.dtype) if self.grouped and not exact else visible
+        mask = visible
+        if exact or self.grouped:
+            dtype = torch.float64 if exact else hidden.dtype
+            mask = additive_mask(visible, dtype, self.num_heads // self.num_kv_heads)
         deeper = []
         for number, layer in enumerate(self.layers):
             normed = functional.rms_norm(hidden, hidden.shape[-1:], layer.input_norm, layer.input_eps)
-            attended = self._attend(layer.query_key_value(normed), cos, sin, mask, bias, cache, number)
+            attended = self._attend(layer.query_key_value(normed), cos, sin, mask, exact, cache, number)
             hidden = hidden + layer.output(attended)
             normed = functional.rms_norm(hidden, hidden.shape[-1:], layer.middle_norm, layer.middle_eps)
             gate_up = layer.gate_up(normed)
@@ -173,7 +171,7 @@ class LeanDecoder:
         return torch.cat([last, *deeper], dim=-1) if deeper else last
 
     def _attend(
-        self, joint: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, bias: Tensor | None, cache: PassCache, layer: int
+        self, joint: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, exact: bool, cache: PassCache, layer: int
     ) -> Tensor:
         """(rows, query, key and value widths together) → (rows, heads · head_dim)."""
         count = joint.shape[0]
@@ -182,8 +180,8 @@ class LeanDecoder:
         queries, keys = turned[:, : self.num_heads].transpose(0, 1), turned[:, self.num_heads :].transpose(0, 1)
         values = joint[:, self.num_heads + self.num_kv_heads :].transpose(0, 1)
         keys, values = cache.update(keys[None], values[None], layer)
-        if bias is not None:
-            attended = attend_exactly(queries, keys[0], values[0], bias, self.scaling)
+        if exact:
+            attended = attend_exactly(queries, keys[0], values[0], mask, self.scaling)
         elif self.grouped:
             attended = attend_grouped(queries, keys, values, mask, self.scaling)
         else:
@@ -198,15 +196,6 @@ class LeanDecoder:
         return attended.transpose(0, 1).reshape(count, -1)
 
 
-def grouped_mask(visible: Tensor, num_groups: int, dtype: torch.dtype) -> Tensor:
-    """A (rows, keys) mask as the additive one of `attend_grouped`, once per pass: (groups · rows, keys)."""
-    return (
-        torch.zeros(visible.shape, dtype=dtype, device=visible.device)
-        .masked_fill_(~visible, -torch.inf)
-        .repeat(num_groups, 1)
-    )
-
-
 def attend_grouped(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scaling: float) -> Tensor:
     """Stock attention with the queries that share a key/value head as its rows.
 
@@ -214,7 +203,7 @@ def attend_grouped(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, 
 
     Args:
         queries: (heads, rows, head_dim); keys, values: (1, kv_heads, keys, head_dim).
-        mask: what `grouped_mask` gives.
+        mask: what `additive_mask` gives.
 
     Returns:
         (heads, rows, head_dim).
@@ -222,7 +211,7 @@ def attend_grouped(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, 
     rows = queries.reshape(1, keys.shape[1], -1, queries.shape[-1])
     with sdpa_kernel(MASKED_KERNELS):
         attended = functional.scaled_dot_product_attention(
-            rows, keys.to(rows.dtype), values.to(rows.dtype), attn_mask=mask[None, None], scale=scaling
+            rows, keys.to(rows.dtype), values.to(rows.dtype), attn_mask=mask[None], scale=scaling
         )
     return attended.reshape(queries.shape)
 

@@ -1,7 +1,6 @@
 """Other people's checkpoints: official Jakiro, Jakiro* and EAGLE folders load, and whatever does not fit is named."""
 
 import json
-from pathlib import Path
 
 import huggingface_hub
 import pytest
@@ -9,17 +8,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
 
-from jakiro.config import SamplingParams, TreeConfig
-from jakiro.core.noise import KeyedNoise
-from jakiro.core.tree import ancestor_mask
-from jakiro.drafting.base import TreeLimits
 from jakiro.heads.checkpoint import load_head, misfits, weights_file
-from jakiro.methods.jakiro import HeadDrafter
 from jakiro.zoo import table as zoo
-from tests.support import kept, prompt_of, tiny_head, tiny_target
+from tests.heads.test_golden import CASES, DATA, assert_gives_the_official_features, assert_grows_the_official_trees
+from tests.support import tiny_head, tiny_target
 
-DATA = Path(__file__).parents[1] / "data"
-CASES = json.loads((DATA / "cases.json").read_text())
 FILES = ("model.safetensors", "pytorch_model.bin")
 HIDDEN_SIZE, INNER_SIZE, VOCAB_SIZE = 32, 48, 40
 LINEAR = ("gate_proj", "up_proj", "down_proj")
@@ -112,49 +105,18 @@ def test_an_official_folder_grows_the_official_trees(case, file, tmp_path):
     )
     head = load_head(write_folder(tmp_path / "head", weights, values, file))
     head.bind(weights["embed_tokens.weight"], output)
-    golden = load_file(DATA / f"case{case['case']}_golden.safetensors")
-    config = TreeConfig(width=case["top_k"], depth=case["depth"] + 1, nodes=case["total_tokens"])
-    session, known = None, 0
-    for index in range(case["rounds"]):
-        features, ids = golden[f"r{index}.hidden_states"][0], golden[f"r{index}.input_ids"].flatten()
-        if session is None:
-            session = HeadDrafter(head).start(prompt_of(ids, features), SamplingParams(), KeyedNoise(0))
-        else:
-            session.observe(kept(ids[known + 1 :], features))
-        known += features.shape[0]
-        tree = session.propose(TreeLimits(config)).tree
-        expected = golden[f"r{index}.draft_tokens"].flatten()
-        mask = golden[f"r{index}.tree_mask"].squeeze().bool()
-        assert token_paths(tree.token_ids, ancestor_mask(tree.parents, tree.max_depth)) == token_paths(expected, mask)
-
-
-def token_paths(token_ids, mask):
-    """The set of tokens on the way to each node; siblings carry distinct tokens, so it identifies a tree."""
-    return sorted(tuple(token_ids[row].tolist()) for row in sorted_by_depth(mask))
-
-
-def sorted_by_depth(mask):
-    depths = mask.sum(-1)
-    for row in mask:
-        ancestors = row.nonzero().flatten()
-        yield ancestors[depths[ancestors].argsort()]
+    assert_grows_the_official_trees(head, case)
 
 
 @pytest.mark.parametrize("file", FILES)
 def test_an_official_decoupled_folder_gives_the_official_features(file, tmp_path):
     weights = load_file(DATA / "star_weights.safetensors")
-    golden = load_file(DATA / "star_golden.safetensors")
     embedding = weights["embed_tokens.weight"]
     weights.pop("lm_head.weight", None)
     values = official_config(hidden_size=64, intermediate_size=96, vocab_size=embedding.shape[0])
     values["bias"] = "fc.bias" in weights
     head = load_head(write_folder(tmp_path / "head", weights, values, file)).bind(embedding, embedding)
-    with torch.no_grad():
-        output = head(head.embed(golden["input_ids"]), golden["hidden_states"], torch.arange(9)[None])
-    stronger = output.router_weights.argmax(-1)[None, ..., None].expand(1, -1, -1, 64)
-    for place, expert in enumerate((stronger, 1 - stronger)):
-        features = output.features.gather(0, expert)[0]
-        torch.testing.assert_close(features, golden["expert_features"][place], atol=1e-5, rtol=1e-5)
+    assert_gives_the_official_features(head)
 
 
 @pytest.mark.parametrize("bias", [True, False], ids=["bias", "no bias"])

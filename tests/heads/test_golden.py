@@ -51,6 +51,11 @@ def paths(token_ids: list[int], mask: torch.Tensor, depths: list[int]) -> set[tu
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"case{case['case']}")
 def test_trees_equal_the_official_ones_over_three_rounds(case):
+    assert_grows_the_official_trees(golden_head(case), case)
+
+
+def assert_grows_the_official_trees(head: JakiroHead, case: dict) -> None:
+    """Tokens, depths, masks and leaves of three rounds."""
     golden = load_file(DATA / f"case{case['case']}_golden.safetensors")
     config = TreeConfig(width=case["top_k"], depth=case["depth"] + 1, nodes=case["total_tokens"])
     sampling, noise = SamplingParams(), KeyedNoise(0)
@@ -59,7 +64,7 @@ def test_trees_equal_the_official_ones_over_three_rounds(case):
         features = golden[f"r{round_index}.hidden_states"][0]
         ids = golden[f"r{round_index}.input_ids"].flatten()
         if session is None:
-            session = HeadDrafter(golden_head(case)).start(prompt_of(ids, features), sampling, noise)
+            session = HeadDrafter(head).start(prompt_of(ids, features), sampling, noise)
         else:
             session.observe(kept(ids[known + 1 :], features))
         known += features.shape[0]
@@ -81,18 +86,18 @@ def test_trees_equal_the_official_ones_over_three_rounds(case):
 
 def test_decoupled_features_equal_the_official_forward():
     weights = load_file(DATA / "star_weights.safetensors")
-    golden = load_file(DATA / "star_golden.safetensors")
     embedding = weights.pop("embed_tokens.weight")
     weights.pop("lm_head.weight", None)
     head = JakiroHead(DraftConfig(64, 4, 2, embedding.shape[0], 96, fusion="decoupled")).eval()
     fill_head(head, weights)
-    head.bind(embedding, embedding)
+    assert_gives_the_official_features(head.bind(embedding, embedding))
+
+
+def assert_gives_the_official_features(head: JakiroHead) -> None:
+    golden = load_file(DATA / "star_golden.safetensors")
     with torch.no_grad():
         output = head(head.embed(golden["input_ids"]), golden["hidden_states"], torch.arange(9)[None])
     stronger = output.router_weights.argmax(-1)[None, ..., None].expand(1, -1, -1, 64)
-    torch.testing.assert_close(
-        output.features.gather(0, stronger)[0], golden["expert_features"][0], atol=1e-5, rtol=1e-5
-    )
-    torch.testing.assert_close(
-        output.features.gather(0, 1 - stronger)[0], golden["expert_features"][1], atol=1e-5, rtol=1e-5
-    )
+    for place, expert in enumerate((stronger, 1 - stronger)):
+        features = output.features.gather(0, expert)[0]
+        torch.testing.assert_close(features, golden["expert_features"][place], atol=1e-5, rtol=1e-5)

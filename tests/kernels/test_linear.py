@@ -144,8 +144,7 @@ def test_rows_run_with_numbers_of_rows_that_a_kernel_treats_alike(kernel, missin
 @pytest.mark.parametrize(("kernel", "taken"), [(Kernel, True), (OneRow, True), (NeverAlike, False)])
 def test_16_bits_are_taken_only_where_few_rows_added_make_them_alike(kernel, taken, monkeypatch):
     monkeypatch.setattr(linear, "native_works", lambda: False)
-    monkeypatch.setattr(linear, "_half_works", lambda: True)
-    monkeypatch.setattr(linear, "HalfPackedLinear", kernel)
+    monkeypatch.setattr(linear, "_HALF", kernel)
     packed = packed_linear(torch.randn(24, 32).half().float(), None)
     assert isinstance(packed.layer, kernel) == taken
 
