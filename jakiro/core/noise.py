@@ -1,4 +1,4 @@
-"""Noise keyed by seed, position and token: the same entry whoever asks, so that every method draws the same text.
+"""Noise keyed by seed, position and token: every method gets the same entries, and so draws the same text.
 
 Standard Gumbel noise from a counter-based hash (SplitMix64's finaliser): any entry is computed alone. The target's
 choice and a draft's ranking take it in rows, a position each.

@@ -22,7 +22,7 @@ class DraftTree:
         draft_probs: (num_nodes,) float32 softmax of the draft's logits at the sampling temperature; NaN if none.
         proposers: (num_nodes,) int64, place in the drafter's `proposers`; −1 for the root.
         also: (num_nodes,) int64, bit i set where proposer i proposed the same node too.
-        evidence: what else the drafter tells of each node, by name, (num_nodes, width) float32; NaN where nothing.
+        evidence: further numbers of the drafter for each node, by name, (num_nodes, width) float32; NaN where none.
         max_depth: the deepest node's depth or more, known on the host.
     """
 
@@ -43,7 +43,7 @@ class DraftTree:
 
     @property
     def columns(self) -> dict[str, Tensor]:
-        """What there is one number a node of, by name, in the order of the fields."""
+        """The fields with one number per node, by name and in order."""
         return {name: getattr(self, name) for name in TREE_COLUMNS}
 
     @classmethod
@@ -54,7 +54,7 @@ class DraftTree:
 
     @classmethod
     def unscored(cls, token_ids: Tensor, parents: Tensor, depths: Tensor, max_depth: int) -> "DraftTree":
-        """A tree of which nothing but tokens and shape is known."""
+        """A tree with tokens and a shape, and nothing else known."""
         zeros = torch.zeros_like(token_ids)
         return cls(
             token_ids=token_ids,

@@ -1,8 +1,8 @@
 """Verification: which drafted tokens the target accepts; tree, logits and settings in, the accepted path out.
 
-A node is right iff its token equals the target's own choice after its parent; the deepest node all of whose ancestors
-are right ends the accepted path, and the target's choice there is the bonus token. Pure tensors, no host reads; what
-the caller sees is packed into one tensor, which a step reads once.
+A node is right if and only if its token equals the target's own choice after its parent. The deepest node that is
+right together with all its ancestors ends the accepted path; the target's choice there is the bonus token. Pure
+tensors, no host reads; what the caller sees is packed into one tensor, which a step reads once.
 """
 
 from dataclasses import dataclass
@@ -48,7 +48,8 @@ class Outcome:
         token_ids … also: the tree's columns, see `DraftTree`.
         target_probs, choices, margins: see `Verification`.
         evidence: by name, a row of numbers per node.
-        forecast: per number of levels, per tree size: accepted tokens expected of that tree; empty where nobody asked.
+        forecast: for each number of levels and each tree size, the accepted tokens expected of that tree; empty if
+            none was asked for.
         accepted_path: node indices from depth 1 on.
     """
 
@@ -143,8 +144,8 @@ def unpack(
     """What `pack` packed, as the host sees it.
 
     Args:
-        tree: its shapes and types alone count: how many nodes and which evidence there are to see.
-        forecast_shape: levels and tree sizes to see.
+        tree: only its number of nodes and the shapes of its evidence matter.
+        forecast_shape: levels and tree sizes to return.
         rows, packed_forecast_shape: the sizes that were packed, which may be padded.
     """
     num_nodes, start = tree.num_nodes, 0

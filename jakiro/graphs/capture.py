@@ -1,7 +1,7 @@
 """Passes of fixed shape, captured once as CUDA graphs and replayed; the same passes run eagerly where graphs are off.
 
-A pass is a function without arguments and results: it reads and writes tensors of fixed addresses. Whoever calls it
-fills the inputs before and reads the outputs after. Captured or eager, the same function does the work.
+A pass is a function without arguments and results: it reads and writes tensors of fixed addresses. The caller fills
+the inputs before and reads the outputs after. Captured or eager, the same function does the work.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ class Graphs:
         self._pool = torch.cuda.graph_pool_handle() if enabled else None
 
     def capture(self, function: Callable[[], None]) -> "torch.cuda.CUDAGraph | None":
-        """Runs the function a few times aside, so that nothing is set up for the first time, and captures it.
+        """Runs the function a few times on a side stream, so that nothing is left to set up, and captures it.
 
         Returns None, and captures nothing more, where CUDA refuses.
         """

@@ -48,8 +48,8 @@ class Room(NamedTuple):
 class Lane(DraftBuffers):
     """One answer's device side at fixed addresses; see `Runner` for what its methods promise.
 
-    It is also the `FixedBuffers` of its drafters: one that has a form at fixed addresses drafts in it, any other one
-    as it is.
+    It is also the `FixedBuffers` of its drafters: a drafter that has a form at fixed addresses drafts in these buffers,
+    any other one drafts as it always does.
 
     Args:
         target: one that runs lean, with passes in row buckets.
@@ -163,7 +163,7 @@ class Lane(DraftBuffers):
         last: int = 1,
         captured: Callable[[], None] = lambda: None,
     ) -> "Lane":
-        """Makes ready for an answer: captures what is not captured yet, while nothing in the buffers matters."""
+        """Prepares for an answer: captures what is not captured yet, before the buffers hold anything of it."""
         self.sampling, self._bound, self._layout = sampling, _depth_bound(tree), _layout(drafter, tree)
         self._with_noise = self._keeps_noise(drafter, sampling, tree)
         self._foreign = self.fixed(drafter) is None
@@ -329,7 +329,7 @@ class Lane(DraftBuffers):
         return columns_for(length + rows, self.smallest_columns)
 
     def _keeps_noise(self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig) -> bool:
-        """Whether noise over the whole vocabulary is looked at: by the target, or by a drafter that ranks with it."""
+        """Whether the target, or a drafter that ranks with it, uses noise over the whole vocabulary."""
         ranked = tree.shared_noise and not tree.root_only and self.fixed(drafter) is not None
         return adds_whole_rows(sampling) or (ranked and not sampling.greedy)
 
@@ -340,7 +340,7 @@ def _regime(sampling: SamplingParams) -> tuple[bool, float, int]:
 
 
 def _depth_bound(tree: TreeConfig) -> int:
-    """Levels that passes reckon with: none, as many as automatic trees have, or all there may be."""
+    """Levels that passes have room for: none, as many as automatic trees have, or the most that are allowed."""
     if tree.root_only:
         return 0
     return MAX_CHAIN if tree.depth <= MAX_CHAIN else MAX_LEVELS

@@ -39,12 +39,12 @@ class Lanes:
         self.graphs = Graphs(target.device, graphs)
         self._room = Room(min(start_tokens, target.max_positions + 1), ROW_BUCKETS[-1], START_DRAFT_ROWS)
         self._free: list[Lane] = []
-        # Answers that are forgotten give their lanes back from wherever Python collects them.
+        # An answer that was dropped unfinished returns its lane when Python collects it, in whatever thread.
         self._lock = threading.RLock()
         self.num_bytes = 0
 
     def for_target(self, target: TargetModel) -> "Lanes":
-        """Lanes of the same kind for the same weights under other numerics; their passes are captured anew."""
+        """Lanes of the same kind for the same weights under other numerics; their passes are captured again."""
         wanted = self.graphs.enabled or self.graphs.failure is not None
         return Lanes(target, wanted, self.smallest_columns, self._room.tokens)
 
@@ -62,7 +62,7 @@ class Lanes:
         num_prompt_tokens: int,
         limit: int,
     ) -> tuple[Lane, Callable[[], None]]:
-        """A lane for one answer, ready, and what gives it back; calling that twice does nothing more.
+        """A lane prepared for one answer, and a function that returns it; calling that again does nothing.
 
         Args:
             sizes: those that a tree chooses from; empty for a fixed tree.
@@ -136,7 +136,7 @@ class Lanes:
                 self._drop([lane])
 
     def _drop(self, lanes: list[Lane]) -> None:
-        """Forgets lanes once the device has done what was asked of them."""
+        """Frees lanes after the device has finished their work."""
         if lanes and self.target.device.type == "cuda":
             torch.cuda.synchronize(self.target.device)
         lanes.clear()

@@ -1,7 +1,7 @@
 """Draft heads on disk: config.json, float16 safetensors, and a loader that names what does not fit.
 
-Tensor names are those of the official checkpoints; the target's embedding and output rows are never stored. Foreign
-checkpoints come in through `foreign.py`; whether a head belongs to a target is asked here, from the configs alone.
+Tensor names are those of the official checkpoints; the target's embedding and output rows are never stored. Other
+people's checkpoints are read by `foreign.py`; `misfits` tells from the configs alone whether a head fits a target.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ CONFIG_NAME = "config.json"
 
 
 def save_head(head: JakiroHead, folder: Path) -> None:
-    """Writes config.json and float16 weights, an index map as int32; a reader never meets half a file."""
+    """Writes config.json and float16 weights, an index map as int32; files are replaced whole, never half written."""
     tensors = {
         name: (tensor.to(torch.int32) if name == "draft_token_ids" else tensor.to(torch.float16)).contiguous().cpu()
         for name, tensor in head.state_dict().items()
@@ -36,7 +36,7 @@ def save_head(head: JakiroHead, folder: Path) -> None:
 
 
 def write_tensors(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
-    """safetensors' `save_file`, which leaves a file to its owner alone; a server often runs as somebody else."""
+    """safetensors' `save_file`, but readable for all users: a server often runs as another one than the owner."""
     save_file(tensors, path, metadata)
     path.chmod(0o644)
 
@@ -84,11 +84,11 @@ def weights_file(folder: str | Path) -> Path:
 
 
 def misfits(head: DraftConfig, target_config, vocab_size: int | None = None) -> list[str]:
-    """What makes a head the wrong one for a target, a sentence each with both values; empty when all is well.
+    """Why a head does not fit a target: a sentence with both values for each difference; empty if it fits.
 
     Args:
         target_config: the target's transformers config.
-        vocab_size: rows of the target's embedding, where they are known better than by its config.
+        vocab_size: rows of the target's embedding, if they are known; else its config's.
     """
     target_config = target_config.get_text_config()
     num_heads = target_config.num_attention_heads

@@ -1,6 +1,6 @@
 """A draft head's config.json as a frozen dataclass, checked when it is made."""
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 
 from jakiro.config import is_count, require
 
@@ -22,8 +22,8 @@ class DraftConfig:
         feature_layers: layers of the target that are read beside its last hidden state, ascending; see
             `jakiro.target.features`.
         rope_parameters: the target family's rotary settings as transformers writes them.
-        calibration: what log q weighs by key "main/<depth>/greedy", "contrastive/<depth>/sampled", …, 1 where a key is
-            missing, and what the shared noise weighs beside "sampled" by "main/<depth>/noise", …, else the same.
+        calibration: weights of log q, by key "main/<depth>/greedy", "contrastive/<depth>/sampled", …, 1 if a key is
+            missing; and weights of the shared noise when sampling, by "main/<depth>/noise", …, else that of log q.
         target_name, target_sha256: what the head was trained for; the hash is of the target's weights.
     """
 
@@ -107,7 +107,7 @@ class DraftConfig:
         known = {f.name for f in fields(cls)}
         unknown = sorted(set(values) - known)
         require(not unknown, f"Draft head config has unknown fields: {', '.join(unknown)}.")
-        required = {"hidden_size", "num_attention_heads", "num_key_value_heads", "vocab_size"}
-        missing = sorted((required | {"expert_intermediate_size"}) - set(values))
+        required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
+        missing = sorted(required - set(values))
         require(not missing, f"Draft head config lacks the fields: {', '.join(missing)}.")
         return cls(**values)

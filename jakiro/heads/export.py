@@ -1,4 +1,4 @@
-"""A trained head in other people's form: EAGLE's for servers, or a folder that is ready to upload to the Hub."""
+"""A trained head in another format: EAGLE's for servers, or a folder that is ready to upload to the Hub."""
 
 import json
 import shutil
@@ -107,7 +107,7 @@ def _write_hub(head: JakiroHead, head_folder: Path, out: Path) -> list[Path]:
 
 
 def model_card(config: DraftConfig) -> str:
-    """A model card with what the config knows; what it can't know is for the head's author to fill in."""
+    """A model card with what the config says; the head's author adds the rest."""
     kind = "EAGLE-like, one expert" if config.num_experts == 1 else f"Jakiro, {config.fusion} fusion"
     rows = {
         "Target": config.target_name or "not recorded",

@@ -26,8 +26,8 @@ _TYPICAL_ROWS = 8
 _TRIED_ROWS, _TREE_ROWS = 64, 256
 # 16-bit matrices are taken where passes need no more rows added than this: half the bytes then still pay
 _MOST_ADDED = 4
-# Weights of the largest matrix that is tried whole, of larger ones a part of the outputs is; and the fewest results a
-# row: one alone may round to the same bits by chance
+# The largest matrix, in weights, of which all outputs are tried; and the fewest results compared per row: a single one
+# may round to the same bits by chance
 _TRIED_WEIGHTS, _TRIED_RESULTS = 2**20, 64
 
 
@@ -112,13 +112,13 @@ def packed_linear(weight: Tensor, bias: Tensor | None) -> nn.Module:
 def alike_counts(layer: Packing, out_features: int, in_features: int, bias: bool = False) -> tuple[int, ...]:
     """The numbers of rows that a packed layer of this shape computes alike on this processor, ascending.
 
-    One row is run as often as there are rows, for every number up to `_TRIED_ROWS`. Where all results of a pass are
-    the same bits, its number of rows belongs with those that gave these bits; the largest such group is taken. A number
-    missing in it has a case of its own for some of its rows. Tried once a shape and number of threads, with random
+    For every number up to `_TRIED_ROWS`, a pass over as many copies of one row is tried. Where all copies get the same
+    bits, the number joins the group of those that gave these bits; the largest group is returned. With a number outside
+    it, the kernel treats some rows as a special case. Each shape and number of threads is tried once, with random
     weights, in some tens of milliseconds.
     """
     if out_features * in_features > _TRIED_WEIGHTS:
-        # Those that fill no whole block of a kernel stay as many as they are
+        # As many outputs as before are left over after whole blocks of a kernel
         out_features = max(_TRIED_WEIGHTS // in_features // 64, 1) * 64 + out_features % 64
     return _tried_counts(layer, out_features, in_features, bias, torch.get_num_threads())
 

@@ -33,12 +33,12 @@ class PassCache(Protocol):
 class RowStore:
     """Keys and values of all layers in one tensor, so that rows of all of them move at once.
 
-    It is made when the first layer writes. A layer of another shape, or on another device, keeps its rows by itself.
+    It is made when the first layer writes. A layer of another shape, or on another device, has tensors of its own.
 
     Args:
-        num_layers: 0 lets every layer keep its rows by itself.
+        num_layers: 0 gives every layer tensors of its own.
         dtype: None stores what the layers write.
-        rows: (layers, 2, kv_heads, capacity, head_dim) where the tensor is there already.
+        rows: (layers, 2, kv_heads, capacity, head_dim), storage that exists already.
     """
 
     def __init__(self, num_layers: int, capacity: int, dtype: torch.dtype | None, rows: Tensor | None = None) -> None:
@@ -117,7 +117,7 @@ class RowCache(Cache):
         num_layers: layers of the target.
         capacity: rows to allocate: prompt, answer and the widest tree together.
         storage_dtype: None stores what the model writes; float64 keeps an exact copy for order-independent attention.
-        rows: storage that is there already, see `RowStore`.
+        rows: storage that exists already, see `RowStore`.
         together: whether all layers' rows may lie in one tensor; not where layers lie on several devices.
     """
 

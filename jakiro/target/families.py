@@ -74,7 +74,7 @@ def refuse_what_cannot_work(config, model_class: type | None = None) -> None:
 
 
 def readable_positions(config) -> tuple[int, str | None]:
-    """How many positions may be used, and the sentence to say where that is fewer than the config says.
+    """How many positions may be used, and a sentence to show to people if these are fewer than the config says.
 
     Long-context rotary factors that change with the length of the text would disagree with keys cached before.
     """

@@ -37,7 +37,8 @@ NUMERICS = ("exact", "fast")
 PREFILL_CHUNK = 512
 # Rows that passes run with on a GPU: one kernel per size, and in exact numerics the same one for every pass.
 ROW_BUCKETS = (1, 8, 16, 32, 64)
-# Sizes of the trees whose passes are compared with single tokens; kernels take 4, 6, 8 or 14 rows, and what is left
+# Sizes of the trees whose passes are compared with single tokens: kernels take 4, 6, 8 or 14 rows at a time and treat
+# the rest separately
 PROBED_NODES = (2, 3, 7, 15, 31, 64)
 
 
@@ -68,13 +69,13 @@ class TargetModel:
             family's attention cannot be computed exactly, "fast" is used and `notices` say so.
 
     Attributes:
-        device: where trees come in and logits go out: that of the output function. A model that is spread over devices
-            moves what it needs by itself.
+        device: of trees and logits: that of the output function. A model that is spread over devices moves what it
+            needs by itself.
         chains_only: only chains can be scored, because the model counts positions inside its own attention.
         weight_itemsize: bytes that a weight takes as passes read it; packed weights may take fewer than `dtype` says.
         bucketed: passes run with one of `ROW_BUCKETS` rows; so it is on a GPU.
         feature_layers: layers whose hidden states features hold beside the last; none unless a head reads them.
-        notices: sentences to say aloud.
+        notices: sentences to show to people.
 
     Raises:
         ValueError: unknown numerics, a model that is no decoder with attention in every layer, or one whose passes
