@@ -18,12 +18,12 @@ def require(condition: bool, sentence: str) -> None:
 
 
 def is_number(value: object) -> bool:
-    """Whether it is a finite number; True and False are none."""
+    """Whether it is a finite number; True and False do not count."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def is_count(value: object, least: int) -> bool:
-    """Whether it is a whole number of at least so many; True and False are none."""
+    """Whether it is a whole number, `least` or more; True and False do not count."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
@@ -100,6 +100,6 @@ class TreeConfig:
         return self.depth == 0 or self.nodes == 1
 
 
-# Plain decoding's tree, and the bounds within which trees size themselves where nothing else is asked for.
+# Plain decoding's tree, and the default bounds of trees that choose their own size
 ROOT_ONLY = TreeConfig(depth=0, nodes=1)
 AUTOMATIC_TREE = TreeConfig(policy="auto", nodes=64, depth=8)

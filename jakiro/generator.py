@@ -15,7 +15,7 @@ from jakiro.drafting.candidates import MAX_CHAIN
 from jakiro.engine.costs import DeviceProfile
 from jakiro.engine.profile import Profiler, device_name
 from jakiro.engine.runner import Runner, SlicedRunner
-from jakiro.engine.stream import Answering, Messages, Question, Stream
+from jakiro.engine.stream import Answering, Messages, Request, Stream
 from jakiro.graphs.pool import Lanes
 from jakiro.methods import DEFAULT, METHODS, PLAIN, method_named
 from jakiro.text import TokenText, encode_messages
@@ -26,16 +26,15 @@ from jakiro.zoo.loading import LoadOptions, Parts, Progress, ReadPair, load_part
 class JakiroGenerator:
     """A target model with its drafting methods: streams, runs and races answers.
 
-    Methods share the target, the shapes of its caches and what its passes cost; each is loaded when it is first asked
-    for.
+    Methods share the target, the shapes of its caches and what its passes cost; each is loaded on first use.
 
     Args:
         resources: the target, and the draft head where there is one.
         drafters: methods that are loaded already, by name.
-        notices: sentences to say aloud, such as a head trained for other weights.
-        profiles: a folder that keeps what passes cost on this device, measured when a tree is first to size itself;
-            None measures nothing, and trees keep their bounds.
-        lanes: run at fixed addresses, as CUDA graphs need it; None runs passes as long as the context.
+        notices: sentences for the user, such as that a head was trained for other weights.
+        profiles: a folder that keeps what passes cost on this device, measured before a tree first chooses its own
+            size; None measures nothing, and trees have the size of their bounds.
+        lanes: run passes at fixed addresses, as CUDA graphs need; None runs passes that grow with the context.
     """
 
     def __init__(
@@ -218,13 +217,13 @@ class JakiroGenerator:
             device_name=self.device_name,
             borrow=partial(self._borrow, drafter),
         )
-        return Stream(answering, Question(messages, sampling or SamplingParams(), tree, raw))
+        return Stream(answering, Request(messages, sampling or SamplingParams(), tree, raw))
 
     def _borrow(
-        self, drafter: Drafter, question: Question, sizes: tuple[int, ...], num_prompt_tokens: int, limit: int
+        self, drafter: Drafter, request: Request, sizes: tuple[int, ...], num_prompt_tokens: int, limit: int
     ) -> tuple[Runner, Callable[[], object]]:
         """The device's side of one answer, and what to call when it ends; see `Lanes.borrow`."""
-        tree, sampling = question.tree, question.sampling
+        tree, sampling = request.tree, request.sampling
         if self.lanes is not None:
             return self.lanes.borrow(drafter, sampling, tree, sizes, num_prompt_tokens, limit)
         nodes = 1 if tree.root_only else max(tree.nodes, *sizes, MAX_CHAIN + 1)
@@ -253,12 +252,12 @@ class JakiroGenerator:
         tree: TreeConfig | None = None,
         raw: bool = False,
     ) -> "Race":
-        """Answers one question by several methods, always stepping the lane whose own clock is behind."""
+        """Answers one question by several methods; each step goes to the one that has used the least time so far."""
         return Race({method: self.stream(messages, sampling, method, tree, raw) for method in methods})
 
 
 class Race:
-    """Lanes that share one device and one time axis; iterate for (method, step)."""
+    """Answers of several methods that share one device and one time axis; iterate for (method, step)."""
 
     def __init__(self, streams: dict[str, Stream]) -> None:
         self.streams = streams
@@ -271,8 +270,8 @@ class Race:
         running = [method for method, stream in self.streams.items() if not stream.finished]
         if not running:
             raise StopIteration
-        behind = min(running, key=lambda method: self.traces[method].decode_seconds)
-        return behind, next(self.streams[behind])
+        next_one = min(running, key=lambda method: self.traces[method].decode_seconds)
+        return next_one, next(self.streams[next_one])
 
     def close(self) -> None:
         for stream in self.streams.values():

@@ -1,4 +1,4 @@
-"""Traces of schema 1, as dictionaries, in the words of today's schema; `trace.py` reads the result.
+"""Converts traces of schema 1, as dictionaries, to the present schema; `trace.py` reads the result.
 
 Schema 1 knew one draft head, two experts, a contrastive branch and text copied from the context.
 """
@@ -13,7 +13,7 @@ _EVIDENCE = ("router_weights", "expert_contributions", "residual_contribution")
 
 
 def upgraded(values: dict) -> dict:
-    """A trace of schema 1 in today's schema; what it is given stays as it is.
+    """A trace of schema 1 in the present schema; `values` is not changed.
 
     Raises:
         KeyError, TypeError, AttributeError: a field is missing or of another type.
@@ -48,7 +48,7 @@ def _node(node: dict) -> dict:
 
 
 def _proposers(steps: list[dict]) -> list[dict]:
-    """Everybody who proposed a node: the experts of the head in their order, then the others."""
+    """All proposers of nodes: the experts of the head in their order, then the others."""
     nodes = [node for step in steps for node in step["nodes"][1:]]
     named = {name for node in nodes for name in (node["proposer"], *node["also_proposed_by"])}
     experts = max((len(node["evidence"].get("router_weights", ())) for node in nodes), default=0)

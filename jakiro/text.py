@@ -1,7 +1,7 @@
 """Token ids to bytes and text, and messages to token ids.
 
-Everything that turns ids into something readable lives here, so that a half-finished character is handled in one place.
-Models, devices and decoding are others' work; no torch.
+Everything that turns ids into something readable is here, so that a half-finished character is handled in one place.
+Imports no torch.
 """
 
 import codecs
@@ -95,7 +95,7 @@ class IncrementalDecoder:
     """Text that grows with the ids: all pushes and `finish` joined are `decode` of all ids.
 
     An unfinished UTF-8 character waits for the token that completes it. Byte-level vocabularies cost time in proportion
-    to the new ids; the others decode everything again, because there a run of byte tokens stands or falls together.
+    to the new ids; the others decode everything again, because there a run of byte tokens is decoded as a whole.
     """
 
     def __init__(self, token_text: TokenText):
@@ -115,7 +115,7 @@ class IncrementalDecoder:
         return self._newly(self._text.decode(self._ids[:settled]))
 
     def finish(self) -> str:
-        """What still waits, with U+FFFD for bytes that never became a character."""
+        """The text that still waits, with U+FFFD for bytes that never became a character."""
         if self._text.byte_level:
             return self._bytes.decode(b"", final=True)
         return self._newly(self._text.decode(self._ids))
@@ -154,7 +154,7 @@ def encode_messages(tokenizer, messages: str | Sequence[dict] | None, raw_prompt
 
     special = [str(token) for token in getattr(tokenizer, "added_tokens_decoder", {}).values() if token.special]
     typed = [message["content"] for message in messages if any(name in message["content"] for name in special)]
-    # A character for private use that nobody typed, so that no text can pass for another one's mark
+    # A private-use character that occurs in no message, so that no message can imitate a mark
     sign = next(sign for sign in map(chr, _PRIVATE_USE) if not any(sign in message["content"] for message in messages))
     marks = {content: f"{sign}{index}{sign}" for index, content in enumerate(dict.fromkeys(typed))}
     marked = [message | {"content": marks.get(message["content"], message["content"])} for message in messages]
@@ -166,7 +166,7 @@ def encode_messages(tokenizer, messages: str | Sequence[dict] | None, raw_prompt
 
 
 def _encode_around(tokenizer, text: str, contents: dict[str, str]) -> list[int]:
-    """Ids of a templated text; in `contents`, which stand for their marks, special tokens' names are plain characters.
+    """Ids of a templated text whose marks become `contents`, in which names of special tokens are plain characters.
 
     The template writes the special tokens itself, so the tokenizer must not add them a second time, and a person who
     types `<|im_end|>` must not end a turn.

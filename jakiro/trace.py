@@ -31,7 +31,7 @@ class Node:
         draft_prob, target_prob: softmax of the raw logits at the sampling temperature (1 when greedy), no masks and
             no noise; None for the root, and draft_prob also where the draft gives none.
         proposer: "root", or the id of one of the header's proposers. also_proposed_by: further ones of the same node.
-        evidence: what else the method tells of this node, by name, a few numbers each. Jakiro: "router_weights" of the
+        evidence: further numbers that the method records for this node, by name. Jakiro: "router_weights" of the
             row the node came from (after softmax; of the contrastive pair there), "expert_contributions", per expert
             its signed part w_e * (W[x] - mean W) . y_e of the logit, and "residual_contribution", the part
             (W[x] - mean W) . x that no expert owns. "twin": the node whose row this node's children came from.
@@ -156,7 +156,7 @@ class Header:
 
 @dataclass(slots=True)
 class Trace:
-    """A run, growing while a stream runs; everything beside header, steps and end is a fold.
+    """A run, growing while a stream runs; everything else is computed from header, steps and end.
 
     Attributes:
         end_reason: None while it runs, then "eos", "length", "context" (no positions left) or "stopped".

@@ -54,9 +54,9 @@ FAULTS = (
     Fault(
         "proposing-outside-the-clock",
         STREAM,
-        "        clock = StepClock(self._target.device)\n        choice = self._choose_size()\n"
-        "        proposal = self._propose(choice)\n",
-        "        choice = self._choose_size()\n        proposal = self._propose(choice)\n"
+        "        clock = StepClock(self._target.device)\n        plan = self._choose_size()\n"
+        "        proposal = self._propose(plan)\n",
+        "        plan = self._choose_size()\n        proposal = self._propose(plan)\n"
         "        clock = StepClock(self._target.device)\n",
         (CLOCK,),
     ),
@@ -142,7 +142,7 @@ FAULTS = (
     Fault(
         "learning-from-levels-not-grown",
         STREAM,
-        "accepted_within(outcome, choice.levels, self._sizes)",
+        "accepted_within(outcome, plan.levels, self._sizes)",
         "accepted_within(outcome, self._tree.depth, self._sizes)",
         ("tests/test_generator.py::test_a_drafter_that_forecasts_nothing_works_under_automatic_trees",),
     ),

@@ -67,12 +67,12 @@ class Method:
     """A way to draft, as plain data and the function that loads it.
 
     Attributes:
-        name: what is written to ask for it. aliases: older names that mean the same.
+        name: how users ask for it. aliases: older names of the same method.
         title: what people read. sentence: what it does, in one.
         paper: arXiv number, None where there is none.
         proposers: those it usually has; a loaded drafter has its own.
         load: makes the drafter.
-        drafts: it has trees to draft; without, all it has are the chains of `DraftSession.free_estimates`.
+        drafts: whether it drafts trees; if not, it only has the chains of `DraftSession.free_estimates`.
     """
 
     name: str
@@ -86,7 +86,7 @@ class Method:
     drafts: bool = True
 
     def to_dict(self) -> dict:
-        """All of it but the function, for pages and files."""
+        """Everything but the function, in JSON's types."""
         plain = {name: getattr(self, name) for name in ("name", "title", "sentence", "paper", "drafts")}
         proposers = [asdict(proposer) for proposer in self.proposers]
         return plain | {"aliases": list(self.aliases), "proposers": proposers, "needs": asdict(self.needs)}
@@ -176,7 +176,7 @@ class DraftSession(ABC):
 
     @abstractmethod
     def observe(self, kept: Kept) -> None:
-        """Takes what a step committed; every step is told, also one whose tree was not proposed here."""
+        """Takes what a step committed; called after every step, even if another source proposed its tree."""
 
     def free_estimates(self) -> Sequence[float]:
         """Log chances, each given the one before, of a chain that would need no draft pass.
@@ -187,13 +187,13 @@ class DraftSession(ABC):
 
     @abstractmethod
     def rewind(self, length: int) -> None:
-        """Goes back to the first `length` tokens of prompt and answer; what else was learned may stay.
+        """Goes back to the first `length` tokens of prompt and answer; other knowledge may stay.
 
-        The next call is `observe`, which tells what follows them this time.
+        The next call is `observe`, with the tokens that follow them this time.
         """
 
 
-# What a head's trees tell of their chosen candidates, and whom these name, from the outputs of all passes
+# From the outputs of all passes and the chosen candidates: their evidence by name, and their proposers
 HeadEvidence = Callable[[list[HeadOutput], Candidates], tuple[dict[str, Tensor], Tensor]]
 
 
@@ -201,8 +201,8 @@ class Drafter(ABC):
     """A loaded method: weights and tables that all answers share.
 
     Attributes:
-        proposers: whom its trees name, in this order.
-        evidence: names and widths of what its trees tell beside, see `DraftTree`.
+        proposers: the sources of candidates that its trees name, in this order.
+        evidence: name and width of each matrix in the evidence of its trees, see `DraftTree`.
         info: "name" and hashes of its files for traces; None where it has no files.
         chains: its sessions offer chains that need no draft pass.
     """
@@ -233,7 +233,7 @@ class NeededPasses:
         trees: the fixed tree, or all that may be chosen. sizes: see `TreeLimits`.
         greedy: whether sampling is.
         first, last: committed rows that the answer begins and ends with.
-        chained: a chain comes with the limits.
+        chained: whether the limits bring a chain.
     """
 
     trees: tuple[TreeConfig, ...]
@@ -252,10 +252,10 @@ class Capturable(Protocol):
 
 
 class FixedBuffers(Protocol):
-    """What a lane of fixed addresses offers a drafter; see `jakiro.graphs`."""
+    """The buffers at fixed addresses that a lane lends a drafter; see `jakiro.graphs`."""
 
     def head_drafter(self, head: JakiroHead, evidence: HeadEvidence, like: Drafter) -> Drafter:
-        """Drafts with this head at fixed addresses, `like` another drafter; `evidence` is what its trees tell."""
+        """A drafter with this head at fixed addresses and the proposers of `like`; `evidence` fills its trees'."""
 
     def chain(self, token_ids: Sequence[int], log_estimates: Sequence[float], proposer: int) -> Chain:
-        """A chain where captured passes read it."""
+        """The chain, written where captured passes read it."""

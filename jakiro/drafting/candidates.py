@@ -1,4 +1,4 @@
-"""Candidates before they become a tree: chains merged into them, the best of them chosen, what tree sizes promise.
+"""Candidates before they become a tree: merging chains into them, choosing the best, forecasting what is accepted.
 
 Tensors only, of fixed shapes, so that all of it can be captured.
 """
@@ -28,6 +28,12 @@ class Chain:
     token_ids: Tensor
     log_estimates: Tensor
     proposer: int = 0
+
+    @classmethod
+    def of(
+        cls, token_ids: Sequence[int], log_estimates: Sequence[float], proposer: int, device: torch.device
+    ) -> "Chain":
+        return cls(torch.tensor(token_ids, device=device), torch.tensor(log_estimates, device=device), proposer)
 
     @property
     def candidates(self) -> "Candidates":
@@ -72,11 +78,11 @@ class Candidates:
         return self.token_ids.shape[0]
 
     def at(self, places: Tensor) -> "Candidates":
-        """Those at these places, (count,) int64; their parents still count all candidates."""
+        """The candidates at these places, (count,) int64; their parents are still numbers among all candidates."""
         return Candidates(*(getattr(self, field.name)[places] for field in fields(Candidates)))
 
     def by(self, proposer: int) -> Tensor:
-        """(candidates,) bool: those that this proposer named, alone or beside another one."""
+        """(candidates,) bool, whether this proposer named the candidate, alone or with others."""
         return (self.proposers == proposer) | ((self.also >> proposer) & 1).bool()
 
     def merged_with(self, chain: Chain) -> "Candidates":
@@ -100,7 +106,7 @@ class Candidates:
         return Candidates.joined([replace(self, scores=scores, also=also), added])
 
 
-# Of chosen candidates: what their drafter tells of each, by name, (chosen, width); and whom they name as proposers.
+# From the chosen candidates: their evidence by name, (chosen, width) each, and their proposers
 Evidence = Callable[[Candidates], tuple[dict[str, Tensor], Tensor]]
 
 
@@ -112,7 +118,7 @@ def best_tree(
     Args:
         root_token: (1,) int64.
         candidates: level after level; a child's score is its parent's or less.
-        evidence: asked for the chosen candidates only.
+        evidence: computed for the chosen candidates only.
     """
     device = root_token.device
     kept = candidates.scores.sort(descending=True, stable=True).indices[:most].sort().values

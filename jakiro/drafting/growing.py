@@ -42,7 +42,7 @@ class TreeGrower:
         noise: (depth, draft vocabulary), the target's own at the positions after the root; None ranks without.
         sizes: tree sizes to forecast; none asks for no forecast.
         chain: tokens from another source to merge in at the root.
-        evidence: what to tell of the chosen candidates, from the outputs of all passes; see `best_tree`.
+        evidence: computes the evidence of the chosen candidates, see `best_tree`; None for none.
 
     Proposers count the head's experts, then its contrastive branch. With summed fusion no expert proposes alone: its
     candidates name expert 0 until `evidence` says who pushed them most.
@@ -193,7 +193,7 @@ class TreeGrower:
         return _Children(self.head.draft_token_ids[indices], estimates, draft_probs, proposers)
 
     def _select(self) -> Proposal:
-        """The tree of the best candidates, and what trees of other sizes would promise."""
+        """The tree of the best candidates, and the forecast for other tree sizes."""
         candidates, depth, copied = Candidates.joined(self.levels), self.depth, None
         # Chain nodes that the head proposed too have no score left and must never fill up a tree.
         most = min(self.nodes - 1, candidates.count)
@@ -201,5 +201,5 @@ class TreeGrower:
             candidates, depth = candidates.merged_with(self.chain), max(depth, self.chain.token_ids.shape[0])
             copied = candidates.by(self.chain.proposer)
         evidence = None if self.evidence is None else partial(self.evidence, self.outputs)
-        promised = forecast(candidates, self.depth, self.sizes, copied) if self.sizes else None
-        return Proposal(best_tree(self.root_token, candidates, most, depth, evidence), promised)
+        expected = forecast(candidates, self.depth, self.sizes, copied) if self.sizes else None
+        return Proposal(best_tree(self.root_token, candidates, most, depth, evidence), expected)

@@ -22,7 +22,7 @@ from jakiro.drafting.base import (
 
 @dataclass(eq=False)
 class LimitedDrafter(Drafter):
-    """A drafter that stops where its head was trained no further.
+    """A drafter that stops at the length that its head was trained for.
 
     Attributes:
         drafter: what drafts within the limit.
@@ -69,7 +69,7 @@ class LimitedSession(DraftSession):
     @torch.inference_mode()
     def propose(self, limits: TreeLimits) -> Proposal:
         if self.session is None or self.root_position + limits.tree.depth > self.max_positions:
-            # For good: the head misses the rows of everything committed from here on.
+            # For the rest of the answer: the head's cache lacks all rows that are committed from here on
             self.session = None
             trained = f"{self.max_positions:,}"
             return Proposal(note=f"The draft head was trained for {trained} positions: after them, decoding is plain.")

@@ -3,8 +3,8 @@
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
-import torch
 from torch import Tensor
 
 from jakiro.config import SamplingParams
@@ -35,7 +35,7 @@ class ChainSession(DraftSession):
         root: (1,) int64, the last committed token.
 
     Attributes:
-        proposer: place of the chain's source in the drafter's `proposers`; another one where drafters are merged.
+        proposer: index of the chain's source in the drafter's `proposers`; merging drafters changes it.
     """
 
     def __init__(self, root: Tensor) -> None:
@@ -43,7 +43,7 @@ class ChainSession(DraftSession):
 
     @abstractmethod
     def chain(self) -> tuple[list[int], list[float]]:
-        """Tokens and, per token, the log of its chance given the one before; empty where there is nothing to say."""
+        """Tokens and, per token, the log of its chance given the one before; empty where nothing is proposed."""
 
     def free_estimates(self) -> Sequence[float]:
         return self.chain()[1]
@@ -53,7 +53,7 @@ class ChainSession(DraftSession):
         length = min(len(token_ids), limits.tree.nodes - 1, limits.tree.depth or len(token_ids))
         if length == 0:
             return Proposal(note="Nothing to copy from at this place.")
-        chain = chain_on(self.root.device)(token_ids[:length], log_estimates[:length], self.proposer)
+        chain = Chain.of(token_ids[:length], log_estimates[:length], self.proposer, self.root.device)
         candidates = "1 candidate" if length == 1 else f"{length} candidates"
         return Proposal(chain_tree(self.root, chain), note=f"Copied from an earlier place: {candidates}.")
 
@@ -61,22 +61,13 @@ class ChainSession(DraftSession):
         self.root = kept.ids[-1:]
 
 
-def chain_on(device: torch.device) -> PlaceChain:
-    """Makes chains as plain tensors on a device."""
-
-    def place(token_ids: Sequence[int], log_estimates: Sequence[float], proposer: int) -> Chain:
-        return Chain(torch.tensor(token_ids, device=device), torch.tensor(log_estimates, device=device), proposer)
-
-    return place
-
-
 class MergedDrafter(Drafter):
     """The first drafter's trees with the second one's chains.
 
     Args:
-        first: one that merges the `chain` of its limits.
-        second: one whose sessions are `ChainSession`s.
-        place_chain: puts a chain where the first one reads it; None makes plain tensors.
+        first: merges the chain that its limits name.
+        second: its sessions are `ChainSession`s.
+        place_chain: writes a chain where the first one reads it; None makes new tensors.
     """
 
     def __init__(self, first: Drafter, second: Drafter, place_chain: PlaceChain | None = None) -> None:
@@ -87,7 +78,7 @@ class MergedDrafter(Drafter):
     def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> "MergedSession":
         chains = self.second.start(prompt, sampling, noise)
         chains.proposer = len(self.first.proposers)
-        place = self.place_chain or chain_on(prompt.ids.device)
+        place = self.place_chain or partial(Chain.of, device=prompt.ids.device)
         return MergedSession(self.first.start(prompt, sampling, noise), chains, place)
 
     def fixed(self, buffers: FixedBuffers) -> "MergedDrafter | None":

@@ -13,7 +13,7 @@ from jakiro.system import assets_folder, atomic_file, cache_folder
 
 MOST_SUCCESSORS = 12
 LEAST_COUNT = 2
-# Larger counts are kept as this one
+# Larger counts are saved as this number
 _TOP_COUNT = 2**16 - 1
 
 
@@ -57,7 +57,7 @@ class TrigramTable:
         Args:
             texts: token ids each; no trigram spans two of them.
             least_count: rarer trigrams are left out.
-            most_successors: of one pair; of equally frequent ones those with smaller ids stay.
+            most_successors: of one pair; among equally frequent ones the smaller ids are kept.
         """
         keys = [_trigrams(np.asarray(text, dtype=np.int64), vocab_size) for text in texts]
         found, counts = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *keys]), return_counts=True)

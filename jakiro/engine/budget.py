@@ -8,12 +8,13 @@ question it answers is the decision model that multi-candidate speculative decod
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import accumulate
 
 from jakiro.config import TreeConfig
 from jakiro.core.verify import Outcome
 from jakiro.engine.costs import DeviceProfile
+from jakiro.trace import Plan
 
 MEMORY = 0.85
 LOSING_STEPS = 12
@@ -22,52 +23,28 @@ WINNING_PROBES = 2
 START_EXPECTATION = 1.6
 
 
-@dataclass(frozen=True, slots=True)
-class TreeChoice:
-    """The next step's tree and the reason.
-
-    Attributes:
-        levels, nodes: 0 and 1 mean the root alone.
-        why: one sentence.
-        expected_tokens, expected_ms: the estimates behind it.
-        curve: (nodes, expected tokens per second) at the chosen number of levels, the root alone first.
-    """
-
-    levels: int
-    nodes: int
-    why: str
-    expected_tokens: float
-    expected_ms: float
-    curve: tuple[tuple[int, float], ...]
-
-    @property
-    def rate(self) -> float:
-        """Expected tokens per millisecond."""
-        return self.expected_tokens / self.expected_ms
-
-
 class TreeBudget:
     """Chooses levels and nodes of each step of one answer.
 
     Args:
         profile: this device's costs.
         bounds: the widest tree allowed; its depth and nodes are upper bounds.
-        drafts: whether there are trees to draft; without, only chains that cost no draft pass are weighed.
+        drafts: whether the method drafts trees; if not, only chains that cost no draft pass are considered.
 
-    Accepted draft tokens expected of a tree with so many levels and nodes are kept as a running mean over steps, one
-    number per (levels, bucket), scaled by how many tokens were really accepted against how many were expected.
+    For each number of levels and each tree size, the expected number of accepted draft tokens is kept as a running mean
+    over steps. It is scaled by accepted ÷ expected tokens, a running ratio too.
     """
 
     def __init__(self, profile: DeviceProfile, bounds: TreeConfig, drafts: bool = True) -> None:
         self.profile, self.bounds, self.drafts = profile, bounds, drafts
         self.buckets = (*(nodes for nodes in profile.buckets if nodes < bounds.nodes), bounds.nodes)
-        # By nodes and by levels, looked up a hundred times a step: the cost profiled, and what 1,000 further tokens add
+        # Looked up a hundred times a step, so computed once: the profiled cost, and what 1,000 further tokens add to it
         self._verify_costs = {nodes: _line(profile.verify, nodes, profile) for nodes in (1, *self.buckets)}
         self._draft_costs = {levels: _line(profile.draft, levels, profile) for levels in range(1, bounds.depth + 1)}
         self._expected: dict[tuple[int, int], float] = {}
-        self._hoped, self._accepted = START_EXPECTATION, START_EXPECTATION
+        self._predicted, self._accepted = START_EXPECTATION, START_EXPECTATION
         self._other_ms = 0.0
-        # What drafts and passes take in this answer, over what the profile says
+        # Measured over profiled time of drafts and of passes in this answer
         self._draft_pace = self._verify_pace = 1.0
         self._losing = 0
         self._winning_probes = 0
@@ -75,79 +52,80 @@ class TreeBudget:
         self._ms_since_probe = 0.0
         self._context = 0
 
-    def choose(self, chain_log_estimates: Sequence[float] = (), context: int = 0) -> TreeChoice:
+    def choose(self, chain_log_estimates: Sequence[float] = (), context: int = 0) -> Plan:
         """The tree of the next step.
 
         Args:
             chain_log_estimates: per token of a chain that could be copied, the log chance given the one before.
-            context: tokens before the root, which every row of a pass looks at.
+            context: tokens before the root, which every row of a pass attends to.
+
+        Returns:
+            A plan with `expected_tokens` and `expected_ms`; its curve has the chosen number of levels, and starts with
+            the root alone.
         """
         self._context = context
-        choice = self._choose_tree()
+        plan = self._choose_tree()
         if not chain_log_estimates:
-            return choice
+            return plan
         copied = self._chain_alone(chain_log_estimates)
-        return copied if copied.rate > choice.rate else choice
+        return copied if _rate(copied) > _rate(plan) else plan
 
-    def _chain_alone(self, chain_log_estimates: Sequence[float]) -> TreeChoice:
-        """Checking a copied chain and nothing else, which needs no draft."""
+    def _chain_alone(self, chain_log_estimates: Sequence[float]) -> Plan:
+        """A copied chain without a tree, which needs no draft."""
         nodes = len(chain_log_estimates) + 1
         tokens = 1 + sum(math.exp(total) for total in accumulate(chain_log_estimates))
         ms = self._verify_ms(nodes)
         why = (
             f"{nodes - 1} copied from an earlier place: {tokens:.1f} tokens expected for {ms:.0f} ms, no draft needed."
         )
-        return TreeChoice(0, nodes, why, tokens, ms, ())
+        return Plan(0, nodes, why, tokens, ms)
 
-    def _choose_tree(self) -> TreeChoice:
+    def _choose_tree(self) -> Plan:
         plain_ms = self._verify_ms(1)
-        plain = TreeChoice(0, 1, "No draft this step: checking one token was faster here.", 1.0, plain_ms, ())
+        plain = Plan(0, 1, "No draft this step: checking one token was faster here.", 1.0, plain_ms)
         if not self.drafts:
             return plain
         best = self._best_tree()
         if best is None:
             levels = min(3, self.bounds.depth)
             nodes = next((nodes for nodes in self.buckets if nodes >= 8), self.bounds.nodes)
-            return TreeChoice(
-                levels, nodes, "First step: a small tree, to see how well the draft does.", 1.0, plain_ms, ()
-            )
+            return Plan(levels, nodes, "First step: a small tree, to see how well the draft does.", 1.0, plain_ms)
         if self._drafting:
             return best
         if self._ms_since_probe * PROBE_TIME_SHARE < max(best.expected_ms - plain_ms, 0.0):
-            return TreeChoice(0, 1, plain.why, 1.0, plain_ms, best.curve)
-        why = "Probe: a draft now and then shows whether drafting pays again."
-        return TreeChoice(best.levels, best.nodes, why, best.expected_tokens, best.expected_ms, best.curve)
+            return replace(plain, curve=best.curve)
+        return replace(best, why="Probe: a draft now and then shows whether drafting pays again.")
 
     def observe(
         self,
-        choice: TreeChoice,
+        plan: Plan,
         expected: Sequence[Sequence[float]],
         accepted: int,
         draft_ms: float,
         verify_ms: float,
         other_ms: float,
     ) -> None:
-        """Takes what a step's read brought.
+        """Learns from a finished step.
 
         Args:
-            choice: what `choose` gave.
+            plan: what `choose` returned.
             expected: per number of levels 1, 2, …, per bucket: expected accepted tokens of that tree; empty for a
                 root-only step.
             accepted: accepted draft tokens.
             draft_ms, verify_ms, other_ms: the step's time for the draft, for the target's pass, and for neither.
         """
         self._other_ms = _running_mean(self._other_ms, other_ms) if self._other_ms else other_ms
-        self._verify_pace = _followed(self._verify_pace, verify_ms, self.profile.verify(choice.nodes, self._context))
-        if choice.levels == 0 or not expected:
-            self._ms_since_probe += choice.expected_ms
+        self._verify_pace = _followed(self._verify_pace, verify_ms, self.profile.verify(plan.nodes, self._context))
+        if plan.levels == 0 or not expected:
+            self._ms_since_probe += plan.expected_ms
             return
-        self._draft_pace = _followed(self._draft_pace, draft_ms, self.profile.draft(choice.levels, self._context))
+        self._draft_pace = _followed(self._draft_pace, draft_ms, self.profile.draft(plan.levels, self._context))
         for levels, row in enumerate(expected, start=1):
             for nodes, value in zip(self.buckets, row, strict=False):
                 before = self._expected.get((levels, nodes), value)
                 self._expected[levels, nodes] = MEMORY * before + (1 - MEMORY) * value
-        hoped = expected[choice.levels - 1]
-        self._hoped = 0.95 * self._hoped + hoped[min(self._bucket_index(choice.nodes), len(hoped) - 1)]
+        predicted = expected[plan.levels - 1]
+        self._predicted = 0.95 * self._predicted + predicted[min(self._bucket_index(plan.nodes), len(predicted) - 1)]
         self._accepted = 0.95 * self._accepted + accepted
         self._judge()
 
@@ -170,7 +148,7 @@ class TreeBudget:
     @property
     def calibration(self) -> float:
         """Accepted over expected tokens, a running ratio clipped to [1/4, 2]."""
-        return min(max(self._accepted / self._hoped, 0.25), 2.0) if self._hoped > 0 else 1.0
+        return min(max(self._accepted / self._predicted, 0.25), 2.0) if self._predicted > 0 else 1.0
 
     def _verify_ms(self, nodes: int) -> float:
         """A step's time without its draft, at the length the text has now."""
@@ -191,7 +169,7 @@ class TreeBudget:
         return min(bisect_left(self.buckets, nodes), len(self.buckets) - 1)
 
     def _expected_accepted(self, levels: int, nodes: int) -> float | None:
-        """Expected accepted tokens; one level or one size beyond what was seen is guessed from the last two's gain."""
+        """Expected accepted tokens; one level or size beyond those seen is extrapolated from the last two."""
         known = self._expected.get((levels, nodes))
         if known is not None:
             return known
@@ -207,9 +185,9 @@ class TreeBudget:
         ratio = (above - before) / before if before > 0 else first / (1 + first)
         return above + (above - before) * min(max(ratio, 0.0), 0.9)
 
-    def _best_tree(self) -> TreeChoice | None:
-        """The (levels, nodes) with most expected tokens per second, the root alone included in its curve."""
-        best: TreeChoice | None = None
+    def _best_tree(self) -> Plan | None:
+        """The levels and nodes with most expected tokens per second."""
+        best: Plan | None = None
         for levels in range(1, self.bounds.depth + 1):
             curve = [(1, 1000 / self._verify_ms(1))]
             choices = []
@@ -222,13 +200,18 @@ class TreeBudget:
                 curve.append((nodes, 1000 * tokens / ms))
                 choices.append((nodes, tokens, ms))
             for nodes, tokens, ms in choices:
-                if best is None or tokens / ms > best.expected_tokens / best.expected_ms:
+                if best is None or tokens / ms > _rate(best):
                     why = (
                         f"{nodes - 1} candidate{'s' if nodes > 2 else ''} over {levels} level"
                         f"{'s' if levels > 1 else ''}: {tokens:.1f} tokens expected for {ms:.0f} ms."
                     )
-                    best = TreeChoice(levels, nodes, why, tokens, ms, tuple(curve))
+                    best = Plan(levels, nodes, why, tokens, ms, tuple(curve))
         return best
+
+
+def _rate(plan: Plan) -> float:
+    """Expected tokens per millisecond."""
+    return plan.expected_tokens / plan.expected_ms
 
 
 def _line(cost: Callable[[int, int], float], count: int, profile: DeviceProfile) -> tuple[float, float]:
@@ -238,7 +221,7 @@ def _line(cost: Callable[[int, int], float], count: int, profile: DeviceProfile)
 
 
 def _followed(pace: float, ms: float, profiled_ms: float) -> float:
-    """A running mean of measured over profiled time; one hold-up counts for no more than twice or half."""
+    """A running mean of measured ÷ profiled time; one outlier counts as no more than twice or half the profile."""
     return _running_mean(pace, min(max(ms / profiled_ms, 0.5), 2.0)) if profiled_ms > 0 else pace
 
 
@@ -247,7 +230,7 @@ def _running_mean(before: float, value: float) -> float:
 
 
 def accepted_within(outcome: Outcome, levels: int, sizes: Sequence[int]) -> list[list[float]]:
-    """What smaller trees would have accepted in this step: for drafters that forecast nothing.
+    """What smaller trees would have accepted in this step, for drafters without a forecast.
 
     The tree of a size holds the nodes with the best scores, so an accepted node is in it or not.
 

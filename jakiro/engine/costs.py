@@ -18,7 +18,7 @@ class DeviceProfile:
             needs no draft passes.
         width: the frontier width the drafts were measured with.
         key: what was measured: target, method, head, device, dtype, numerics.
-        buckets: the numbers of nodes that trees choose from, ascending; in between passes cost the next one's price.
+        buckets: the numbers of nodes that trees choose from, ascending; a tree in between costs as much as the next.
         context: tokens before the root where this was measured.
         verify_slopes, draft_slopes: (nodes or levels, milliseconds) that 1,000 further tokens before the root add;
             empty where that was not measured.

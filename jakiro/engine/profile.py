@@ -30,13 +30,15 @@ PROFILED_NODES = (1, 2, 4, 8, 12, 14, 18, 24, 28, 42, 56, 64)
 PROFILED_LEVELS = 8
 PROFILED_WIDTH = 8
 CONTEXT_TOKENS = 128
-# After a text of so many tokens these are timed again
+# Some passes and drafts are timed again after a text of so many tokens
 FAR_TOKENS, FAR_NODES, FAR_LEVELS = 1152, (1, 4, 14, 28), (1, 3)
-# Unless the target would take longer than this to read it
+# … unless the target would take longer than this to read it
 MAX_PREFILL_MS = 15_000
 REPEATS = 5
 
 T = TypeVar("T")
+# (nodes or levels, milliseconds), ascending
+Curve = tuple[tuple[int, float], ...]
 
 
 def device_name(device: torch.device) -> str:
@@ -50,8 +52,8 @@ class Profiler:
     """Measures a target's passes and the drafts of its methods, each once, and keeps them in a folder.
 
     Args:
-        lanes: where passes run at fixed addresses, those are timed, one a row bucket. Their attention costs the same up
-            to its next column step, so one length is timed.
+        lanes: where passes run at fixed addresses, these are timed, one for each row bucket. Their attention costs the
+            same up to the next step in columns, so one length is timed.
     """
 
     def __init__(self, target: TargetModel, folder: Path, lanes: Lanes | None = None) -> None:
@@ -102,36 +104,29 @@ class Profiler:
 def measure_passes(target: TargetModel, drafter: Drafter, key: dict, lanes: Lanes | None = None) -> DeviceProfile:
     """Times the target's passes a few times, interleaved, and keeps the least; takes some seconds on a small CPU.
 
-    Whatever else runs on the machine only adds time, so the least is nearest to what a pass costs by itself. A few
-    passes are timed after a longer text too, for what each further token adds.
+    Other programs on the machine only add time, so the least is closest to what a pass costs alone. A few passes are
+    timed after a longer text too, to learn what each further token adds.
 
     Args:
-        drafter: one whose answers will run, so that lanes capture nothing that no answer uses.
+        drafter: one that will be used, so that lanes capture only what answers need.
     """
     counts = PROFILED_NODES if lanes is None else (1, *lanes.tree_sizes)
-    near, far = _measured(target, lanes, drafter, False, counts, FAR_NODES)
+    curve, slopes = _measured(target, lanes, drafter, False, counts, FAR_NODES)
     return DeviceProfile(
-        verify_ms=_ascending(near.times),
+        verify_ms=curve,
         draft_ms=(),
         width=PROFILED_WIDTH,
         key=key,
         buckets=NODE_BUCKETS if lanes is None else lanes.tree_sizes,
         context=CONTEXT_TOKENS,
-        verify_slopes=() if far is None else _slopes(near, far),
+        verify_slopes=slopes,
     )
 
 
 def measure_drafts(target: TargetModel, drafter: Drafter, key: dict, lanes: Lanes | None = None) -> DeviceProfile:
     """Times a drafter's trees by levels, in the same way."""
-    near, far = _measured(target, lanes, drafter, True, range(1, PROFILED_LEVELS + 1), FAR_LEVELS)
-    return DeviceProfile(
-        verify_ms=(),
-        draft_ms=_ascending(near.times),
-        width=PROFILED_WIDTH,
-        key=key,
-        context=CONTEXT_TOKENS,
-        draft_slopes=() if far is None else _slopes(near, far),
-    )
+    curve, slopes = _measured(target, lanes, drafter, True, range(1, PROFILED_LEVELS + 1), FAR_LEVELS)
+    return DeviceProfile((), curve, PROFILED_WIDTH, key, context=CONTEXT_TOKENS, draft_slopes=slopes)
 
 
 @torch.inference_mode()
@@ -142,8 +137,8 @@ def _measured(
     drafts: bool,
     counts: Iterable[int],
     far_counts: Iterable[int],
-) -> "tuple[_Timings, _Timings | None]":
-    """Timings of drafts, or else of passes, after a short text and, where that is not too slow, after a long one."""
+) -> tuple[Curve, Curve]:
+    """Milliseconds of drafts, or else of passes, and what 1,000 further tokens add; empty where that was not timed."""
     sampling = SamplingParams(max_new_tokens=64)
     bounds = TreeConfig(width=PROFILED_WIDTH, depth=PROFILED_LEVELS, nodes=max(PROFILED_NODES), policy="auto")
     rows = 1 + target.row_bucket(max(PROFILED_NODES))
@@ -167,11 +162,15 @@ def _measured(
                 far.take(far_counts)
     finally:
         release()
-    return near, far
+    if far is None:
+        return _ascending(near.times), ()
+    thousands = (far.context - near.context) / 1000
+    slopes = {count: max(ms - near.times[count], 0.0) / thousands for count, ms in far.times.items()}
+    return _ascending(near.times), _ascending(slopes)
 
 
 class _Timings:
-    """Passes or drafts after a text of one length, timed again and again.
+    """Repeated timings of passes or drafts after a text of one length.
 
     Args:
         drafter: what drafts; None times the target's passes.
@@ -214,7 +213,7 @@ class _Timings:
 
 
 def _timed(device: torch.device, work: Callable[[], T]) -> tuple[T, float]:
-    """What the work gives, and the milliseconds until the device was done with it."""
+    """The result of the work, and the milliseconds until the device finished it."""
     _wait_for(device)
     start = time.perf_counter()
     result = work()
@@ -227,25 +226,13 @@ def _wait_for(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def _ascending(times: dict[int, float]) -> tuple[tuple[int, float], ...]:
-    """More work never takes less time; a dip in the measurement is noise."""
+def _ascending(times: dict[int, float]) -> Curve:
+    """The timings as a curve that never falls: more work takes no less time, so a dip is noise."""
     points, highest = [], 0.0
     for count, milliseconds in sorted(times.items()):
         highest = max(highest, milliseconds)
         points.append((count, round(highest, 3)))
     return tuple(points)
-
-
-def _slopes(near: _Timings, far: _Timings) -> tuple[tuple[int, float], ...]:
-    """What 1,000 further tokens of text add to each pass that was timed at both lengths."""
-    tokens = far.context - near.context
-    return _ascending(
-        {
-            count: max(ms - near.times[count], 0.0) * 1000 / tokens
-            for count, ms in far.times.items()
-            if count in near.times
-        }
-    )
 
 
 def _bush(root: torch.Tensor, nodes: int) -> DraftTree:

@@ -8,7 +8,7 @@ from jakiro.text import TokenText
 from jakiro.trace import Node
 
 ROOT = "root"
-# A row with one possible token has an infinite margin, which JSON has no word for.
+# A row with one possible token has an infinite margin, which JSON cannot write
 _LARGEST_MARGIN = 1e9
 
 
@@ -16,7 +16,7 @@ def nodes_from(outcome: Outcome, token_text: TokenText, proposers: Sequence[str]
     """The nodes of one step, root first.
 
     Args:
-        proposers: ids of the drafter's, in its order.
+        proposers: ids of the drafter's proposers, in its order.
     """
     return tuple(
         Node(

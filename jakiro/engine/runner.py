@@ -1,8 +1,8 @@
 """The device's side of one answer: caches, the target's passes, verification, the read, the commit.
 
-Two kinds with one face: sliced caches, whose passes are as long as the context (here), and static ones, whose passes
-have fixed shapes and addresses and can be captured as CUDA graphs (`jakiro/graphs/lane.py`). The loop itself is
-`stream.py`.
+Two kinds have this interface: one with sliced caches, whose passes grow with the context (here), and one with static
+caches, whose passes have fixed shapes and addresses and can be captured as CUDA graphs (`jakiro/graphs/lane.py`). The
+loop itself is in `stream.py`.
 """
 
 from typing import Protocol

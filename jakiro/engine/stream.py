@@ -16,7 +16,7 @@ from jakiro.core.noise import KeyedNoise
 from jakiro.core.sampling import choose
 from jakiro.core.verify import Outcome
 from jakiro.drafting.base import Drafter, DraftSession, Kept, Method, Prompt, Proposal, TreeLimits
-from jakiro.engine.budget import TreeBudget, TreeChoice, accepted_within
+from jakiro.engine.budget import TreeBudget, accepted_within
 from jakiro.engine.clock import StepClock
 from jakiro.engine.costs import DeviceProfile
 from jakiro.engine.recorder import nodes_from
@@ -30,8 +30,8 @@ Messages = str | Sequence[dict]
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What is asked: messages, or with `raw` a bare text to continue; how tokens are chosen and trees grown."""
+class Request:
+    """What is asked: messages, or with `raw` a bare text to continue, and the settings."""
 
     messages: Messages
     sampling: SamplingParams
@@ -41,13 +41,13 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answering:
-    """What answers a question.
+    """What answers a request.
 
     Attributes:
-        profile: this device's costs under the method; None where trees cannot size themselves.
+        profile: this device's costs under the method; None where trees do not choose their own size.
         device_name: in words.
-        borrow: the device's side for one answer and what gives it back, from the question's settings, the tree sizes to
-            choose from, the number of prompt tokens and the most tokens the answer may have.
+        borrow: (request, tree sizes to choose from, prompt tokens, answer tokens at most) to a runner for this answer,
+            and the function that gives it back.
     """
 
     target: TargetModel
@@ -56,30 +56,30 @@ class Answering:
     drafter: Drafter
     profile: DeviceProfile | None
     device_name: str
-    borrow: Callable[[Question, tuple[int, ...], int, int], tuple[Runner, Callable[[], object]]]
+    borrow: Callable[[Request, tuple[int, ...], int, int], tuple[Runner, Callable[[], object]]]
 
 
 class Stream:
     """One answer being decoded: an iterator of steps that owns caches, noise and text state, and ends with them."""
 
-    def __init__(self, answering: Answering, question: Question) -> None:
+    def __init__(self, answering: Answering, request: Request) -> None:
         self._target, self._text, self._drafter = answering.target, answering.token_text, answering.drafter
-        self._method, self._sampling = answering.method, question.sampling
+        self._method, self._sampling = answering.method, request.sampling
         self._proposers = [proposer.id for proposer in self._drafter.proposers]
-        tree = question.tree
+        tree = request.tree
         self._tree = replace(tree, width=1) if self._target.chains_only else tree
         self._budget = None
         if tree.policy == "auto" and not tree.root_only and answering.profile is not None:
             self._budget = TreeBudget(answering.profile, tree, drafts=self._method.drafts)
         self._sizes = self._budget.buckets if self._budget else ()
         prompt = encode_messages(
-            self._target.tokenizer, question.messages, raw_prompt=question.messages if question.raw else None
+            self._target.tokenizer, request.messages, raw_prompt=request.messages if request.raw else None
         )
         self._limit = self._room_for(len(prompt))
         self._limit_reason = "length" if self._limit == self._sampling.max_new_tokens else "context"
         self._decoder = IncrementalDecoder(self._text)
         prompt_ids = torch.tensor(prompt, device=self._target.device)
-        self._runner, release = answering.borrow(question, self._sizes, len(prompt), self._limit)
+        self._runner, release = answering.borrow(request, self._sizes, len(prompt), self._limit)
         self._release = weakref.finalize(self, release)
         self._release.atexit = False
 
@@ -105,8 +105,8 @@ class Stream:
                 method=self._method.name,
                 created=datetime.now(UTC).isoformat(timespec="seconds"),
                 bit_identical=self._target.bit_identical,
-                messages=() if question.raw else tuple(as_messages(question.messages)),
-                raw_prompt=question.messages if question.raw else None,
+                messages=() if request.raw else tuple(as_messages(request.messages)),
+                raw_prompt=request.messages if request.raw else None,
                 num_prompt_tokens=len(prompt),
                 target={"name": self._target.name, "sha256": self._target.sha256},
                 drafter=self._drafter.info,
@@ -156,8 +156,8 @@ class Stream:
     @torch.inference_mode()
     def _step(self) -> Step:
         clock = StepClock(self._target.device)
-        choice = self._choose_size()
-        proposal = self._propose(choice)
+        plan = self._choose_size()
+        proposal = self._propose(plan)
         clock.end("draft")
         self._runner.score(proposal.tree)
         clock.end("verify")
@@ -174,16 +174,16 @@ class Stream:
         reason = self._end_reason_after(committed_ids)
         text = self._waiting_text + self._decoder.push(committed_ids) + (self._decoder.finish() if reason else "")
         self._waiting_text = ""
-        plan = self._plan(outcome, choice, proposal.note, reread)
+        shown = self._shown_plan(outcome, plan, proposal.note, reread)
         self.trace.end_reason = reason
         clock.end("other")
         before = clock.ms["other"]
         nodes = nodes_from(outcome, self._text, self._proposers)
         clock.end("other")
         self.trace.recording_ms += clock.ms["other"] - before
-        if choice is not None:
-            expected, accepted = self._expected(choice, outcome), len(outcome.accepted_path)
-            self._budget.observe(choice, expected, accepted, *clock.ms.values())
+        if plan is not None:
+            expected, accepted = self._expected(plan, outcome), len(outcome.accepted_path)
+            self._budget.observe(plan, expected, accepted, *clock.ms.values())
             clock.end("draft")
         draft_ms, self._start_ms = clock.ms["draft"] + self._start_ms, 0.0
         return Step(
@@ -197,27 +197,27 @@ class Stream:
             draft_ms=draft_ms,
             verify_ms=clock.ms["verify"],
             other_ms=clock.ms["other"],
-            plan=plan,
+            plan=shown,
         )
 
-    def _choose_size(self) -> TreeChoice | None:
-        """The next tree's size, where trees size themselves."""
+    def _choose_size(self) -> Plan | None:
+        """The next tree's size; None for trees of a fixed size."""
         if self._budget is None:
             return None
         context = self.trace.header.num_prompt_tokens + self._committed - 1
         return self._budget.choose(self._session.free_estimates(), context)
 
-    def _expected(self, choice: TreeChoice, outcome: Outcome) -> list[list[float]]:
-        """Accepted tokens expected of trees by levels and sizes, or what smaller trees would have accepted."""
+    def _expected(self, plan: Plan, outcome: Outcome) -> list[list[float]]:
+        """Accepted tokens by levels and tree size: the drafter's forecast, or counted from this step."""
         if outcome.forecast or len(outcome.token_ids) == 1:
             return outcome.forecast
-        return accepted_within(outcome, choice.levels, self._sizes)
+        return accepted_within(outcome, plan.levels, self._sizes)
 
-    def _propose(self, choice: TreeChoice | None) -> Proposal:
+    def _propose(self, plan: Plan | None) -> Proposal:
         """A proposal with a tree: the session's, or the root alone."""
-        if self._session is None or (choice is not None and choice.nodes == 1):
+        if self._session is None or (plan is not None and plan.nodes == 1):
             return Proposal(self._runner.root_tree())
-        tree = self._tree if choice is None else replace(self._tree, depth=choice.levels, nodes=choice.nodes)
+        tree = self._tree if plan is None else replace(self._tree, depth=plan.levels, nodes=plan.nodes)
         proposal = self._session.propose(TreeLimits(tree, self._sizes, self._target.chains_only))
         return proposal if proposal.tree is not None else replace(proposal, tree=self._runner.root_tree())
 
@@ -225,7 +225,7 @@ class Stream:
         """The most tokens the answer may have.
 
         Raises:
-            ValueError: the model does not read so long a prompt.
+            ValueError: the prompt is longer than the model reads.
         """
         most = self._target.max_positions
         if num_prompt_tokens > most:
@@ -245,14 +245,14 @@ class Stream:
         return choice.token_ids
 
     def _commit(self, outcome: Outcome) -> Kept:
-        """Keeps the accepted rows."""
+        """Keeps the accepted rows of the cache."""
         needed = self._session is not None and self._method.needs.logits
         logits = self._runner.logits(len(outcome.token_ids)) if needed else None
         ids, features = self._runner.commit(outcome)
         return Kept([*outcome.accepted_ids, outcome.bonus_token_id], ids, features, outcome, logits)
 
     def _cut(self, new_ids: list[int]) -> list[int]:
-        """What of the new tokens belongs to the answer: up to a stop token, or to the limit."""
+        """The new tokens that belong to the answer: up to the first stop token, which is included, or the limit."""
         committed_ids = new_ids[: self._limit - self._committed]
         stops = [index for index, token_id in enumerate(committed_ids) if token_id in self._target.stop_ids]
         if stops:
@@ -265,10 +265,11 @@ class Stream:
             return "eos"
         return self._limit_reason if self._committed >= self._limit else None
 
-    def _plan(self, outcome: Outcome, choice: TreeChoice | None, note: str | None, reread: bool) -> Plan:
+    def _shown_plan(self, outcome: Outcome, plan: Plan | None, note: str | None, reread: bool) -> Plan:
+        """The plan with the tree that was really grown, as the step records it."""
         nodes, levels = len(outcome.token_ids), max(outcome.depths)
-        if choice is not None and (note is None or nodes > 1):
-            return Plan(levels, nodes, choice.why, choice.expected_tokens, choice.expected_ms, choice.curve, reread)
+        if plan is not None and (note is None or nodes > 1):
+            return replace(plan, levels=levels, nodes=nodes, reread=reread)
         if note is None and self._session is None:
             note = "Plain decoding: one token is checked at a time."
         elif note is None:

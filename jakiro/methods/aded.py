@@ -33,9 +33,10 @@ from jakiro.drafting.candidates import Candidates
 from jakiro.drafting.trigrams import TrigramTable, find_table, fingerprint
 
 TABLE, LIVE = 0, 1
-# A trigram of this answer counts as so many of the corpus
+# A trigram of this answer has the weight of so many in the corpus
 LIVE_WEIGHT = 8.0
-# Of a pair seen n times, how often the target's choice is among its successors: learned by ⌊log2 n⌋, from these tries
+# How often the target's choice is among the successors of a pair that was seen n times: learned for each ⌊log2 n⌋ from
+# this rate, which counts as so many tries
 COVERAGE, COVERAGE_TRIES, LARGEST_CLASS = 0.45, 8.0, 10
 
 
@@ -158,7 +159,7 @@ class TrigramSession(DraftSession):
             self._append([token_id])
 
     def _judge(self, token_id: int) -> None:
-        """Counts whether the token that came was among the successors of the two before it."""
+        """Counts whether the token was among the successors of the two before it."""
         successors, counts = self.table.after(self.tokens[-2], self.tokens[-1])
         own = self.own.get((self.tokens[-2], self.tokens[-1]), {})
         seen = sum(counts) + LIVE_WEIGHT * sum(own.values())

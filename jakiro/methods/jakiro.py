@@ -1,6 +1,6 @@
 """Jakiro: trees of a draft head with a mixture of experts (arXiv 2502.06282), and which expert proposed what.
 
-The session keeps the head's cache level with the target's: one row per committed token, drafted rows dropped.
+The session's cache has the rows that the target's has: one for each committed token; drafted rows are dropped.
 """
 
 from dataclasses import dataclass

@@ -1,9 +1,9 @@
-"""Token Recycling (arXiv 2408.08696): what the target thought of after a token is proposed when the token comes again.
+"""Token Recycling (arXiv 2408.08696): the target's best tokens after a token are proposed when that token comes again.
 
-A table keeps, for each token of the vocabulary, the target's best candidates at the last place where it was verified,
-on refused nodes too. A fixed tree of ranks is walked over the table; nothing is trained and no draft pass is run. The
-paper keeps one table for all answers; here it begins and ends with an answer, so that no visitor drafts from another's
-text. Its static tree is cut to the branches that this answer's own hit rates favour.
+For each token of the vocabulary, a table keeps the target's best tokens after the last node, accepted or not, that was
+this token. The tree is a fixed tree of ranks, filled from the table; nothing is trained and no draft pass is run. The
+paper keeps one table for all answers; here each answer has its own, so that no visitor drafts from another's text. Of
+the paper's static tree, the branches that this answer's own hit rates favour are kept.
 """
 
 import functools
@@ -34,7 +34,7 @@ from jakiro.drafting.candidates import Candidates
 
 NUM_KEPT = 8
 NUM_CANDIDATES = 128
-# How often a candidate of each rank is right, before an answer has told; they count as so many tries
+# How often a candidate of each rank is assumed to be right when an answer begins; counts as so many tries
 PRIOR_RATES = (0.4, 0.14, 0.08, 0.05, 0.035, 0.025, 0.02, 0.015)
 PRIOR_TRIES = 20.0
 # Log chance of a token after one that has not been verified yet

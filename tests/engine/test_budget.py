@@ -112,7 +112,7 @@ def test_after_a_long_text_rows_cost_more_and_trees_shrink():
     assert drive(TreeBudget(steep, BOUNDS), 40, top=3.0, accepted=3, context=20_000)[-1] == 1
 
 
-def test_what_was_hoped_for_and_did_not_come_shrinks_the_estimate():
+def test_tokens_that_were_expected_and_not_accepted_shrink_the_estimate():
     hopeful = TreeBudget(FREE_ROWS, BOUNDS)
     drive(hopeful, 30, top=2.0, accepted=0)
     assert hopeful.calibration == 0.25
@@ -130,7 +130,8 @@ def test_a_plan_says_what_it_expects():
     drive(budget, 5, top=2.0, accepted=2)
     choice = budget.choose()
     assert choice.why.startswith(f"{choice.nodes - 1} candidates over {choice.levels} levels: ")
-    assert choice.curve[0] == (1, 1000 / 41.0) and (choice.nodes, pytest.approx(1000 * choice.rate)) in choice.curve
+    speed = 1000 * choice.expected_tokens / choice.expected_ms
+    assert choice.curve[0] == (1, 1000 / 41.0) and (choice.nodes, pytest.approx(speed)) in choice.curve
 
 
 def test_a_profile_survives_its_dictionary():
