@@ -1,13 +1,15 @@
 """An answer's events as JSON for the browser: a step has a list for each field of its nodes, named as in the trace.
 
-Numbers are rounded to the digits that the page shows; the trace itself keeps them all. What follows from the rest is
-left out: depths follow from parents, a token's bytes from its id once they were told, a plan's parts from the step
-before where they are the same. So the events of one answer are packed, and read by `data/packed.js`, in order.
+Live answers and the lesson's recordings are sent this way. Numbers are rounded to the digits that the page shows; the
+trace itself keeps them all. What follows from the rest is left out: depths follow from parents, a token's bytes from
+its id once they were sent, a plan's fields from the step before where they are the same. So the events of one answer
+are packed, and read by `data/packed.js`, in order.
 """
 
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, fields
+from functools import partial
 
 from jakiro.trace import Header, Node, Step
 
@@ -16,16 +18,21 @@ _NOT_SHOWN = ("residual_contribution",)
 
 
 class Packer:
-    """Packs the events of one answer, in order; `Run` in `assets/web/data/history.js` holds the reverse."""
+    """Packs the events of one answer, in order; `Run` in `assets/web/data/history.js` is the reverse.
 
-    def __init__(self) -> None:
+    Args:
+        to_compute_from: keeps four decimals and all evidence, for the lesson's sums; otherwise what the page shows.
+    """
+
+    def __init__(self, to_compute_from: bool = False) -> None:
         self._lanes: dict[str, _LanePacker] = {}
+        self._to_compute_from = to_compute_from
 
     def pack(self, event: tuple) -> list:
         """One event (kind, method, payload) as plain data; a step comes after its lane's header."""
         kind, method, payload = event
         if kind == "header":
-            self._lanes[method] = _LanePacker(payload)
+            self._lanes[method] = _LanePacker(payload, self._to_compute_from)
             payload = pack_header(payload)
         elif kind == "step":
             payload = self._lanes[method].pack(payload)
@@ -35,7 +42,8 @@ class Packer:
 class _LanePacker:
     """Packs the steps of one lane, in order."""
 
-    def __init__(self, header: Header) -> None:
+    def __init__(self, header: Header, to_compute_from: bool) -> None:
+        self._left_out, self._short = ((), partial(_rounded, digits=4)) if to_compute_from else (_NOT_SHOWN, _shown)
         self._places = {proposer["id"]: place for place, proposer in enumerate(header.proposers)}
         self._pieces: dict[int, bytes] = {}
         self._plan: dict = {}
@@ -61,9 +69,9 @@ class _LanePacker:
                 "target_percent": [_percent(node.target_prob) for node in nodes],
                 "proposer": self._named(node.proposer for node in nodes),
                 "target_choice": [node.target_choice for node in nodes],
-                "margin": [_shown(node.margin) for node in nodes],
+                "margin": [self._short(node.margin) for node in nodes],
             },
-            "evidence": _evidence(nodes),
+            "evidence": self._evidence(nodes),
             "also_proposed_by": {
                 i: self._named(node.also_proposed_by) for i, node in enumerate(nodes) if node.also_proposed_by
             },
@@ -101,18 +109,17 @@ class _LanePacker:
         before, self._plan = self._plan, plan
         return {name: value for name, value in plan.items() if name not in before or before[name] != value}
 
-
-def _evidence(nodes: tuple[Node, ...]) -> dict[str, list]:
-    """By name a row for each node: None where it has none, the number of an earlier node where that has the same."""
-    columns = {name: [None] * len(nodes) for node in nodes for name in node.evidence if name not in _NOT_SHOWN}
-    for name, column in columns.items():
-        first: dict[tuple, int] = {}
-        for i, node in enumerate(nodes):
-            row = node.evidence.get(name)
-            if row is not None:
-                earlier = first.setdefault(row, i)
-                column[i] = [_shown(value) for value in row] if earlier == i else earlier
-    return columns
+    def _evidence(self, nodes: tuple[Node, ...]) -> dict[str, list]:
+        """Rows by name and node: None where a node has none, the number of an earlier node that has the same."""
+        columns = {name: [None] * len(nodes) for node in nodes for name in node.evidence if name not in self._left_out}
+        for name, column in columns.items():
+            first: dict[tuple, int] = {}
+            for i, node in enumerate(nodes):
+                row = node.evidence.get(name)
+                if row is not None:
+                    earlier = first.setdefault(row, i)
+                    column[i] = [self._short(value) for value in row] if earlier == i else earlier
+        return columns
 
 
 def pack_piece(piece: bytes) -> str | list[str]:
@@ -136,7 +143,7 @@ def to_json(value) -> str:
 
 
 def _rounded(value: float | None, digits: int) -> float | int | None:
-    return None if value is None else _short(round(value, digits))
+    return None if value is None else _without_point(round(value, digits))
 
 
 def _percent(chance: float | None) -> float | int | None:
@@ -145,9 +152,9 @@ def _percent(chance: float | None) -> float | int | None:
 
 def _shown(value: float) -> float | int:
     """One decimal from 1 on, three digits below."""
-    return _short(round(value, 1) if abs(value) >= 1 else float(f"{value:.3g}"))
+    return _without_point(round(value, 1) if abs(value) >= 1 else float(f"{value:.3g}"))
 
 
-def _short(value: float) -> float | int:
+def _without_point(value: float) -> float | int:
     """A whole number without its point."""
     return int(value) if value == int(value) else value

@@ -1,10 +1,11 @@
-"""Makes the recordings behind "How it works", as one compact file that holds nothing but what was measured.
+"""Makes the recordings of "How it works", as one compact file that holds nothing but what was measured.
 
     python -m app.tools.record_lesson [--target … --head … --device … --dtype …]
 
-Greedy pairs with a large and a small tree, the same text with a shallow one, and pairs at temperature 1 for two
-seeds, drafted with and without the target's noise. Each step is kept as columns with everything the stops compute from.
-A question whose answer leaves a stop without anything to show (`app/tools/lesson_rules.py`) gives way to the next one.
+Greedy pairs with a large and a small tree, the same text with a shallow one, and pairs at temperature 1 for two seeds,
+drafted with and without the target's noise. The browser picks each stop's steps itself (`assets/web/lesson/stops/`);
+`tests/app/browser/test_lesson.py` fails at a stop for which the recordings hold nothing to show. Take another question
+then (`QUESTION`), or train the head further.
 """
 
 import platform
@@ -12,21 +13,15 @@ import sys
 import time
 
 from app.page.lesson import RECORDINGS
-from app.serving.packing import pack_header, to_json
-from app.tools import lesson_rules
+from app.serving.packing import Packer, to_json
 from app.tools.record_options import load_generator, read_options
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.engine.costs import DeviceProfile
 from jakiro.engine.profile import measure_drafts, measure_passes
 from jakiro.methods import DEFAULT, PLAIN
-from jakiro.trace import Node, Step, Trace
+from jakiro.trace import Header, Trace
 
-QUESTIONS = (
-    "What is the capital of France, and why is it famous?",
-    "Why do leaves change color in autumn?",
-    "Name three planets and say one thing about each of them.",
-    "How does a bicycle stay upright?",
-)
+QUESTION = "What is the capital of France, and why is it famous?"
 SEEDS = (1, 2)
 LARGE_TREE, SMALL_TREE = TreeConfig(nodes=64, depth=6), TreeConfig(nodes=6, depth=3)
 SHALLOW_TREE = TreeConfig(nodes=48, depth=3)
@@ -36,110 +31,49 @@ _COPIED_MEGABYTES, _ROUNDS = 256, 4
 
 
 def record(generator) -> dict:
-    """Runs the first question whose answers give every stop something to show.
-
-    Returns:
-        The file's content: the device, and traces by recording and method.
-
-    Raises:
-        ValueError: no question does; the sentence names what each one lacks.
-    """
-    lacking = []
-    for question in QUESTIONS:
-        recordings = record_question(generator, question)
-        problems = lesson_rules.unmet(recordings)
-        if not problems:
-            return {"device": _device(generator, recordings["greedy"]), "recordings": recordings}
-        lacking.append(f"“{question}”: {' '.join(problems)}")
-    raise ValueError(
-        "The lesson could not be recorded with this pair. Add a question to QUESTIONS in app/tools/record_lesson.py, "
-        "or train the head further. " + " ".join(lacking)
-    )
-
-
-def record_question(generator, question: str) -> dict[str, dict]:
-    """All traces of one question by recording and method.
+    """The file's content: the device, and the events of each recording as the page gets those of a live answer.
 
     The draft's noise does not concern plain decoding, so it stands once for each seed.
     """
     greedy = SamplingParams(max_new_tokens=48)
-    recordings = {
-        "greedy": _run(generator, question, greedy, LARGE_TREE, BOTH),
-        "small": _run(generator, question, greedy, SMALL_TREE, BOTH),
-        "shallow": _run(generator, question, greedy, SHALLOW_TREE, (DEFAULT.name,)),
+    traces = {
+        "greedy": _run(generator, greedy, LARGE_TREE, BOTH),
+        "small": _run(generator, greedy, SMALL_TREE, BOTH),
+        "shallow": _run(generator, greedy, SHALLOW_TREE, (DEFAULT.name,)),
     }
     for seed in SEEDS:
         params = SamplingParams(temperature=1.0, seed=seed, max_new_tokens=64)
-        recordings[f"seed-{seed}-shared"] = _run(generator, question, params, SAMPLED_TREE, BOTH)
-        recordings[f"seed-{seed}-own"] = _run(generator, question, params, OWN_RANKING, (DEFAULT.name,))
-    return recordings
+        traces[f"seed-{seed}-shared"] = _run(generator, params, SAMPLED_TREE, BOTH)
+        traces[f"seed-{seed}-own"] = _run(generator, params, OWN_RANKING, (DEFAULT.name,))
+    recordings = {name: packed_events(by_method) for name, by_method in traces.items()}
+    return {"device": _device(generator, traces["greedy"][DEFAULT.name].header), "recordings": recordings}
 
 
-def _run(generator, question: str, params: SamplingParams, tree: TreeConfig, methods: tuple[str, ...]) -> dict:
-    race = generator.race([{"role": "user", "content": question}], params, methods=methods, tree=tree)
+def _run(generator, params: SamplingParams, tree: TreeConfig, methods: tuple[str, ...]) -> dict:
+    race = generator.race([{"role": "user", "content": QUESTION}], params, methods=methods, tree=tree)
     for _ in race:
         pass
-    return {method: pack_trace(trace) for method, trace in race.traces.items()}
+    return race.traces
 
 
-def pack_trace(trace: Trace) -> dict:
-    """A trace as columns; `assets/web/lesson/data.js` holds the reverse."""
-    return {
-        "header": pack_header(trace.header),
-        "steps": [_pack_step(step) for step in trace.steps],
-        "end_reason": trace.end_reason,
-    }
+def packed_events(traces: dict[str, Trace]) -> list[list]:
+    """Traces by method as one answer's events."""
+    packer, events = Packer(to_compute_from=True), []
+    for method, trace in traces.items():
+        steps = [("step", method, step) for step in trace.steps]
+        events += [("header", method, trace.header), *steps, ("end", method, trace.end_reason)]
+    return [packer.pack(event) for event in events]
 
 
-def _pack_step(step: Step) -> dict:
-    """Columns by node; tokens and router weights stand once, in tables, and columns hold their places there."""
-    tokens, routers = {}, {}
-    nodes = step.nodes
-
-    def place(table: dict, value) -> int:
-        return table.setdefault(value, len(table))
-
-    packed = {
-        "t": [place(tokens, (node.token_id, node.piece.hex())) for node in nodes],
-        "c": [place(tokens, (node.target_choice, node.target_choice_piece.hex())) for node in nodes],
-        "b": place(tokens, (step.bonus_token_id, step.bonus_piece.hex())),
-        "p": [node.parent for node in nodes],
-        "d": [node.draft_pass for node in nodes],
-        "s": [round(node.score * 1000) for node in nodes],
-        "q": [_rounded(node.draft_prob, 5) for node in nodes],
-        "P": [_rounded(node.target_prob, 5) for node in nodes],
-        "o": [node.proposer for node in nodes],
-        "w": [place(routers, _row(node, "router_weights", 4) or ()) for node in nodes],
-        "e": [_row(node, "expert_contributions", 3) for node in nodes],
-        "r": [(_row(node, "residual_contribution", 3) or (None,))[0] for node in nodes],
-        "g": [round(node.margin, 3) for node in nodes],
-        "path": list(step.accepted_path),
-        "n": len(step.committed_ids),
-        "x": step.text,
-        "ms": [round(step.draft_ms, 3), round(step.verify_ms, 3), round(step.other_ms, 3)],
-    }
-    return packed | {"T": list(tokens), "W": list(routers)}
-
-
-def _rounded(value: float | None, digits: int) -> float | None:
-    return None if value is None else round(value, digits)
-
-
-def _row(node: Node, name: str, digits: int) -> tuple[float, ...] | None:
-    """What the method told of a node under this name."""
-    row = node.evidence.get(name)
-    return None if row is None else tuple(round(part, digits) for part in row)
-
-
-def _device(generator, pair: dict) -> dict:
+def _device(generator, header: Header) -> dict:
     """What the passes cost here, how much a pass reads, and how fast this memory is."""
-    header, profile = pair[DEFAULT.name]["header"], _profile(generator).to_dict()
+    profile = _profile(generator).to_dict()
     return {
-        "name": profile["key"].get("device") or platform.processor() or header["device"],
+        "name": profile["key"].get("device") or platform.processor() or header.device,
         "threads": profile["key"].get("threads"),
-        "date": header["created"][:10],
-        "dtype": header["dtype"],
-        "numerics": header["numerics"],
+        "date": header.created[:10],
+        "dtype": header.dtype,
+        "numerics": header.numerics,
         "profile": {"verify_ms": profile["verify_ms"], "draft_ms": profile["draft_ms"]},
         "weight_bytes": _weight_bytes(generator.target),
         "memory_bytes_per_second": _memory_speed(generator.target.device),

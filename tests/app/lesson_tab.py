@@ -63,21 +63,30 @@ class Recorded:
         content = json.loads(lesson.RECORDINGS.read_text(encoding="utf-8"))
         self.device, self.recordings = content["device"], content["recordings"]
 
+    def payloads(self, name: str, method: str, wanted: str) -> list[dict]:
+        return [payload for kind, whose, payload in self.recordings[name] if (kind, whose) == (wanted, method)]
+
     def steps(self, name: str, method: str = "jakiro") -> list[dict]:
-        return self.recordings[name][method]["steps"]
+        """Steps with their nodes' columns beside the rest, rows of evidence written out."""
+        return [
+            step | step["nodes"] | {what: _rows(column) for what, column in step["evidence"].items()}
+            for step in self.payloads(name, method, "step")
+        ]
 
     def ids(self, name: str, method: str) -> list[int]:
-        both = self.recordings[name.replace("own", "shared") if method == "autoregressive" else name]
-        trace = both[method]
-        ids = [trace["header"]["first_token_id"]]
-        for step in trace["steps"]:
-            tokens = [step["T"][step["t"][node]][0] for node in step["path"]] + [step["T"][step["b"]][0]]
-            ids += tokens[: step["n"]]
+        name = name.replace("own", "shared") if method == "autoregressive" else name
+        (header,) = self.payloads(name, method, "header")
+        ids = [header["first_token_id"]]
+        for step in self.steps(name, method):
+            path = step["accepted_path"]
+            bonus = step.get("bonus_token_id", step["target_choice"][path[-1] if path else 0])
+            tokens = [*(step["token_id"][node] for node in path), bonus]
+            ids += tokens[: step.get("committed", len(tokens))]
         return ids
 
     def tau(self, name: str) -> float:
         steps = self.steps(name)
-        return sum(len(step["path"]) for step in steps) / len(steps) + 1
+        return sum(len(step["accepted_path"]) for step in steps) / len(steps) + 1
 
     def check_ms(self, nodes: int) -> float:
         return _between(self.device["profile"]["verify_ms"], nodes)
@@ -86,9 +95,14 @@ class Recorded:
         return _between(self.device["profile"]["draft_ms"], levels)
 
 
+def _rows(column: list) -> list:
+    """A number in a column stands for the row of the node with this number."""
+    return [column[row] if isinstance(row, int) else row for row in column]
+
+
 def depths(step: dict) -> list[int]:
     found = []
-    for parent in step["p"]:
+    for parent in step["parent"]:
         found.append(0 if parent < 0 else found[parent] + 1)
     return found
 
@@ -96,7 +110,7 @@ def depths(step: dict) -> list[int]:
 def likeliest(step: dict, candidates: int) -> list[int]:
     """The nodes that stay when a tree is cut to so many candidates, root included."""
     level = depths(step)
-    order = sorted(range(1, len(step["p"])), key=lambda i: (-step["s"][i], level[i], i))
+    order = sorted(range(1, len(step["parent"])), key=lambda i: (-step["score"][i], level[i], i))
     return sorted([0, *order[:candidates]])
 
 
@@ -104,8 +118,8 @@ def accepted(step: dict, nodes: list[int]) -> int:
     """How many of the kept nodes the target accepts, judged anew."""
     at, count = 0, 0
     while True:
-        choice = step["T"][step["c"][at]][0]
-        following = [i for i in nodes if step["p"][i] == at and step["T"][step["t"][i]][0] == choice]
+        choice = step["target_choice"][at]
+        following = [i for i in nodes if step["parent"][i] == at and step["token_id"][i] == choice]
         if not following:
             return count
         at, count = following[0], count + 1
@@ -113,8 +127,8 @@ def accepted(step: dict, nodes: list[int]) -> int:
 
 def favourite(step: dict) -> list[int]:
     chain, at = [], 0
-    while children := [i for i, parent in enumerate(step["p"]) if parent == at]:
-        at = max(children, key=lambda i: (step["s"][i], -i))
+    while children := [i for i, parent in enumerate(step["parent"]) if parent == at]:
+        at = max(children, key=lambda i: (step["score"][i], -i))
         chain.append(at)
     return chain
 
@@ -122,16 +136,18 @@ def favourite(step: dict) -> list[int]:
 def ranking(step: dict, second: float) -> list[int]:
     """The five likeliest first-level candidates by the mixed score: residual + sum of mix / weight × contribution."""
     mix, scored = (1 - second, second), []
-    first = [i for i, level in enumerate(depths(step)) if level == 1 and step["e"][i] is not None]
-    for i in sorted(first, key=lambda i: (-step["s"][i], i))[:5]:
-        weights = step["W"][step["w"][i]]
-        parts = zip(mix, step["e"][i], weights, strict=True)
-        scored.append((-step["r"][i] - sum(share * part / weight for share, part, weight in parts), i))
+    parts, weights, residuals = (
+        step[name] for name in ("expert_contributions", "router_weights", "residual_contribution")
+    )
+    first = [i for i, level in enumerate(depths(step)) if level == 1 and parts[i] is not None]
+    for i in sorted(first, key=lambda i: (-step["score"][i], i))[:5]:
+        mixed = sum(share * part / weight for share, part, weight in zip(mix, parts[i], weights[i], strict=True))
+        scored.append((-residuals[i][0] - mixed, i))
     return [i for _, i in sorted(scored)]
 
 
 def path_chance(step: dict, node: int) -> float:
-    return math.exp(step["s"][node] / 1000)
+    return math.exp(step["score"][node])
 
 
 def _between(points: list, x: float) -> float:

@@ -32,7 +32,7 @@
   }
 
   // A header of schema 1; `steps` have nodes of today
-  function upgradedHeader({ head, ...header }, steps) {
+  function headerOf({ head, ...header }, steps) {
     const { method } = header;
     const copies = header.tree.context && !has(METHODS, method);
     return { ...header, schema_version: 2, method: copies ? `${method}+${METHODS.context}` : renamed(METHODS, method),
@@ -43,8 +43,8 @@
   function upgraded(trace) {
     if (trace.header.schema_version !== 1) return trace;
     const steps = trace.steps.map((step) => ({ ...step, nodes: step.nodes.map(nodeOf) }));
-    return { ...trace, header: upgradedHeader(trace.header, steps), steps };
+    return { ...trace, header: headerOf(trace.header, steps), steps };
   }
 
-  Object.assign(Jakiro, { upgraded, upgradedHeader });
+  Object.assign(Jakiro, { upgraded });
 })();

@@ -1,80 +1,18 @@
 // What the lesson computes from recorded steps: trees pruned by score and judged again, experts mixed anew, costs read
 // from measured points. Nothing is made up: where a number is not recorded, it is a fold over what is.
 (() => {
-  const { Lane, depthOf, isFromPair, upgradedHeader, weightsOf } = Jakiro;
+  const { Run, depthOf, isFromPair, weightsOf } = Jakiro;
 
   const MOST_RANKED = 5;
-
-  // Columns as app/tools/record_lesson.py writes them, back to one record per node in the schema of a trace
-  function unpackStep(columns, index) {
-    const token = (place) => ({ id: columns.T[place][0], piece: columns.T[place][1] });
-    const depths = [];
-    const nodes = columns.p.map((parent, i) => {
-      depths.push(parent < 0 ? 0 : depths[parent] + 1);
-      const own = token(columns.t[i]);
-      const choice = token(columns.c[i]);
-      return {
-        token_id: own.id,
-        piece: own.piece,
-        parent,
-        depth: depths[i],
-        draft_pass: columns.d[i],
-        score: columns.s[i] / 1000,
-        draft_prob: columns.q[i],
-        target_prob: columns.P[i],
-        proposer: columns.o[i],
-        also_proposed_by: [],
-        evidence: evidenceOf(columns.W[columns.w[i]], columns.e[i], columns.r[i]),
-        target_choice: choice.id,
-        target_choice_piece: choice.piece,
-        margin: columns.g[i],
-      };
-    });
-    const bonus = token(columns.b);
-    return {
-      index,
-      nodes,
-      accepted_path: columns.path,
-      bonus_token_id: bonus.id,
-      bonus_piece: bonus.piece,
-      committed_ids: [...columns.path.map((i) => nodes[i].token_id), bonus.id].slice(0, columns.n),
-      text: columns.x,
-      draft_ms: columns.ms[0],
-      verify_ms: columns.ms[1],
-      other_ms: columns.ms[2],
-      plan: {
-        levels: Math.max(...depths),
-        nodes: nodes.length,
-        why: "",
-        expected_tokens: null,
-        expected_ms: null,
-        curve: [],
-      },
-    };
-  }
-
-  // What the experts' columns hold; a candidate that lacks a row lacks the name
-  function evidenceOf(weights, parts, residual) {
-    const rows = { router_weights: weights, expert_contributions: parts, residual_contribution: residual === null ? null : [residual] };
-    return Object.fromEntries(Object.entries(rows).filter(([, row]) => row && row.length));
-  }
-
-  function unpackLane(packed) {
-    const steps = packed.steps.map(unpackStep);
-    const header = packed.header.schema_version === 1 ? upgradedHeader(packed.header, steps) : packed.header;
-    const lane = new Lane(header, header.method);
-    steps.forEach((step) => lane.add(step));
-    lane.endReason = packed.end_reason || "stopped";
-    return lane;
-  }
 
   // {device, pairs: {name: {plain, drafted}}} from the text of the shipped file
   function readLesson(text) {
     const { device, recordings } = JSON.parse(text);
     const pairs = Object.fromEntries(
-      Object.entries(recordings).map(([name, traces]) => {
-        const lanes = Object.values(traces).map(unpackLane);
-        return [name, { plain: lanes.find((lane) => lane.isPlain) || null, drafted: lanes.find((lane) => !lane.isPlain) }];
+      Object.entries(recordings).map(([name, events]) => {
+        const run = new Run(name, "recording");
+        events.forEach((event) => run.take(event));
+        return [name, { plain: run.plain, drafted: run.main }];
       }),
     );
     return { device, pairs };

@@ -80,6 +80,19 @@ def test_rows_of_evidence_stand_once_a_step():
         assert row == (pytest.approx(node.evidence["router_weights"], rel=0.006) if node.evidence else None)
 
 
+def test_what_no_view_shows_is_kept_with_four_decimals_to_compute_from():
+    step = steps_of(4)[0]
+    told = replace(step.nodes[1], margin=1.084167, evidence={"residual_contribution": (18.756014,)})
+    step = replace(step, nodes=(step.nodes[0], told, *step.nodes[2:]))
+    lesson, live = Packer(to_compute_from=True), packer()
+    lesson.pack(
+        ("header", "jakiro", FakeGenerator().stream(QUESTION, SamplingParams(), tree=TreeConfig()).trace.header)
+    )
+    found, shown = (one.pack(("step", "jakiro", step))[2] for one in (lesson, live))
+    assert found["evidence"]["residual_contribution"][1] == [18.756] and found["nodes"]["margin"][1] == 1.0842
+    assert "residual_contribution" not in shown["evidence"] and shown["nodes"]["margin"][1] == 1.1
+
+
 def test_tokens_and_sentences_travel_once_an_answer():
     steps = steps_of(24)
     found = packed(*steps)
