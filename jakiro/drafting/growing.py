@@ -43,6 +43,9 @@ class TreeGrower:
         sizes: tree sizes to forecast; none asks for no forecast.
         chain: tokens from another source to merge in at the root.
         evidence: computes the evidence of the chosen candidates, see `best_tree`; None for none.
+        explored: nodes of the largest tree that proposal and forecast are about. Nodes that can't have a child in it
+            are not expanded, so that passes have fewer rows, or are not run at all; the host reads scores for that.
+            None expands `width` nodes a level, in passes of fixed shape.
 
     Proposers count the head's experts, then its contrastive branch. With summed fusion no expert proposes alone: its
     candidates name expert 0 until `evidence` says who pushed them most.
@@ -60,6 +63,7 @@ class TreeGrower:
         sizes: tuple[int, ...] = (),
         chain: Chain | None = None,
         evidence: HeadEvidence | None = None,
+        explored: int | None = None,
     ) -> None:
         self.head, self.cache, self.root_token = head, cache, root_token
         self.sampling, self.calibration = sampling, head.config.calibration
@@ -72,6 +76,9 @@ class TreeGrower:
         # All candidates of each depth from 1 on, in the order (parent, rank)
         self.levels: list[Candidates] = []
         self.outputs = [root]
+        # Of each pass: the index of its first row among all rows of all passes; the root is 0
+        self.first_rows = [0]
+        self.explored = explored
         self.last_expanded = self.depth - 2 if self.contrastive else self.depth - 1
         self.ahead: Tensor | None = None
 
@@ -79,29 +86,43 @@ class TreeGrower:
         """Runs the passes and keeps the best nodes."""
         zero = torch.zeros(1, dtype=torch.int64, device=self.device)
         self._add(self._children(self._main_scores(self.outputs[0]), 1), zero, zero * 0.0, zero)
-        frontier = torch.arange(self.width, device=self.device)
-        visible = torch.eye(self.width, dtype=torch.bool, device=self.device)
+        frontier = self._worth_expanding(torch.arange(self.width, device=self.device))
+        visible = torch.zeros((self.width, 0), dtype=torch.bool, device=self.device)
         for depth in range(1, self.last_expanded + 1):
-            if depth > 1:
-                own = torch.eye(self.width, dtype=torch.bool, device=self.device)
-                visible = torch.cat([visible[self._rows_in_pass(frontier)], own], dim=1)
+            count = frontier.shape[0]
+            if not count:
+                break
+            own = torch.eye(count, dtype=torch.bool, device=self.device)
+            visible = torch.cat([visible[self._rows_in_pass(frontier) if depth > 1 else frontier], own], dim=1)
             self._expand(frontier, visible, depth)
             above = self.levels[-1]
             children = self._children(self._main_scores(self.outputs[-1]), depth + 1)
-            rows = torch.arange(self.width, device=self.device) + self._first_row(depth)
+            rows = torch.arange(count, device=self.device) + self.first_rows[-1]
             self._add(children, self._nodes(frontier), above.scores[frontier], rows)
-            frontier = self._best(self.levels[-1])
-        if self.contrastive:
+            frontier = self._worth_expanding(self._best(self.levels[-1]))
+        if self.contrastive and frontier.shape[0]:
             self._add_contrastive(frontier)
         return self._select()
 
-    def _first_row(self, depth: int) -> int:
-        """Index of the first row, among all rows of all passes, of the pass over nodes at `depth`; the root is 0."""
-        return 0 if depth == 0 else 1 + (depth - 1) * self.width
+    def _worth_expanding(self, frontier: Tensor) -> Tensor:
+        """Those nodes of a frontier, best first, that can have a child among the best nodes of the explored tree.
+
+        No child has a better score than its parent, so parent and child must both be among the best of all levels.
+        """
+        if self.explored is None:
+            return frontier
+        scores = torch.cat([level.scores for level in self.levels])
+        most = self.explored - 2
+        if most < 1:
+            return frontier[:0]
+        if most >= scores.shape[0]:
+            return frontier
+        last = scores.topk(most).values[-1]
+        return frontier[: int((self.levels[-1].scores[frontier] >= last).sum())]
 
     def _rows_in_pass(self, frontier: Tensor) -> Tensor:
         """For frontier nodes of the newest level: which row of the newest pass they came from."""
-        return self.levels[-1].rows[frontier] - self._first_row(len(self.levels) - 1)
+        return self.levels[-1].rows[frontier] - self.first_rows[-1]
 
     def _nodes(self, frontier: Tensor) -> Tensor:
         """Indices of frontier nodes of the newest level, where the root is 0 and candidate c is c + 1."""
@@ -113,15 +134,16 @@ class TreeGrower:
 
     def _expand(self, frontier: Tensor, visible: Tensor, depth: int) -> None:
         """One pass over the frontier; each node sees the committed rows, its own ancestors and itself."""
-        newest, output = self.levels[-1], self.outputs[-1]
+        newest, output, count = self.levels[-1], self.outputs[-1], frontier.shape[0]
         rows = self._rows_in_pass(frontier)
+        # The features of the row, and of its proposer where experts have their own, picked by their place in one list
         if self.head.config.fusion == "decoupled":
-            features = output.features[newest.proposers[frontier], 0, rows]
-        else:
-            features = output.features[0, rows]
+            rows = newest.proposers[frontier] * output.features.shape[-2] + rows
+        features = output.features.flatten(0, -2).index_select(0, rows)
         mask = self.cache.visible(visible)[None, None]
-        zeros = torch.zeros((1, self.width), dtype=torch.int64, device=self.device)
+        zeros = torch.zeros((1, count), dtype=torch.int64, device=self.device)
         positions = zeros + (self.root_position - 1 + depth)
+        self.first_rows.append(self.first_rows[-1] + output.features.shape[-2])
         embeddings = self.head.embed(newest.token_ids[frontier])
         self.outputs.append(self.head(embeddings[None], features[None], positions, mask, self.cache))
 

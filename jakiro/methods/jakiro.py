@@ -117,6 +117,7 @@ class HeadSession(DraftSession):
         noise = None
         if limits.tree.shared_noise and not self.sampling.greedy:
             noise = self.noise_rows.rows(committed + 1, limits.tree.depth)
+        explored, sizes = self._explored(limits)
         grower = TreeGrower(
             self.head,
             self.cache,
@@ -125,13 +126,25 @@ class HeadSession(DraftSession):
             self.sampling,
             limits.tree,
             noise,
-            limits.sizes,
+            sizes,
             limits.chain,
             partial(expert_evidence, self.head),
+            explored,
         )
         proposal = grower.grow()
         self.cache.keep(committed)
         return proposal
+
+    def _explored(self, limits: TreeLimits) -> tuple[int | None, tuple[int, ...]]:
+        """Nodes of the largest tree to look at, and the sizes to forecast: up to the next one above the tree's own.
+
+        On a GPU everything: reading scores on the host would cost more than the rows it saves.
+        """
+        if self.device.type != "cpu":
+            return None, limits.sizes
+        own = limits.tree.nodes
+        explored = min((size for size in limits.sizes if size > own), default=own)
+        return explored, tuple(size for size in limits.sizes if size <= explored)
 
     def _reserve(self, rows: int) -> None:
         """Makes room for `rows` more rows."""
@@ -157,20 +170,21 @@ def expert_evidence(
     """
     config, rows = head.config, chosen.rows
 
-    def stacked(name: str, dim: int) -> Tensor:
-        return torch.cat([getattr(output, name) for output in outputs], dim=dim)
+    def of_chosen(name: str, dim: int) -> Tensor:
+        # `index_select`, not `[rows]`, which on a CPU wakes all threads from 3,000 numbers on
+        return torch.cat([getattr(output, name) for output in outputs], dim=dim).index_select(dim, rows).float()
 
-    weights = stacked("router_weights", 1)[0, rows].float()
+    weights = of_chosen("router_weights", 1)[0]
     shown = weights
     if config.contrastive:
-        pair = stacked("contrastive_weights", 1)[0, rows].float().abs()
+        pair = of_chosen("contrastive_weights", 1)[0].abs()
         shown = torch.where((chosen.proposers == config.num_experts)[:, None], pair, weights)
     index = torch.searchsorted(head.draft_token_ids, chosen.token_ids)
-    directions = head.output_weight[index.clamp(max=head.draft_token_ids.shape[0] - 1)] - head.mean_output_row
-    directions = directions.float()
-    parts = stacked("features" if config.fusion == "decoupled" else "expert_outputs", 2)[:, 0, rows].float()
+    index = index.clamp(max=head.draft_token_ids.shape[0] - 1)
+    directions = (head.output_weight.index_select(0, index) - head.mean_output_row).float()
+    parts = of_chosen("features" if config.fusion == "decoupled" else "expert_outputs", 2)[:, 0]
     contributions = weights * (directions * parts).sum(-1).T
-    residuals = (directions * stacked("residual", 1)[0, rows].float()).sum(-1, keepdim=True)
+    residuals = (directions * of_chosen("residual", 1)[0]).sum(-1, keepdim=True)
     other = (chosen.proposers >= config.num_experts)[:, None]
     foreign = (chosen.proposers >= config.num_experts + config.contrastive)[:, None]
     proposers = chosen.proposers
