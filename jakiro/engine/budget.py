@@ -44,8 +44,10 @@ class TreeBudget:
         self._expected: dict[tuple[int, int], float] = {}
         self._predicted, self._accepted = START_EXPECTATION, START_EXPECTATION
         self._other_ms = 0.0
-        # Measured over profiled time of drafts and of passes in this answer
-        self._draft_pace = self._verify_pace = 1.0
+        # Measured over profiled time in this answer, of passes and, by levels, of drafts: nodes that cannot win are not
+        # expanded, which saves more the deeper a tree is
+        self._verify_pace = 1.0
+        self._draft_paces: dict[int, float] = {}
         self._losing = 0
         self._winning_probes = 0
         self._drafting = True
@@ -119,7 +121,11 @@ class TreeBudget:
         if plan.levels == 0 or not expected:
             self._ms_since_probe += plan.expected_ms
             return
-        self._draft_pace = _followed(self._draft_pace, draft_ms, self.profile.draft(plan.levels, self._context))
+        profiled = self.profile.draft(plan.levels, self._context)
+        pace = _followed(self._draft_pace(plan.levels), draft_ms, profiled)
+        # The others follow slowly, so that a hold-up is not held against them for ever
+        self._draft_paces = {levels: old + 0.02 * (pace - old) for levels, old in self._draft_paces.items()}
+        self._draft_paces[plan.levels] = pace
         for levels, row in enumerate(expected, start=1):
             for nodes, value in zip(self.buckets, row, strict=False):
                 before = self._expected.get((levels, nodes), value)
@@ -158,7 +164,12 @@ class TreeBudget:
 
     def _draft_ms(self, levels: int) -> float:
         base, slope = self._draft_costs[levels]
-        return self._draft_pace * (base + slope * self._further)
+        return self._draft_pace(levels) * (base + slope * self._further)
+
+    def _draft_pace(self, levels: int) -> float:
+        """That of these levels, else of the nearest number of levels that were drafted."""
+        nearest = min(self._draft_paces, key=lambda known: abs(known - levels), default=None)
+        return 1.0 if nearest is None else self._draft_paces[nearest]
 
     @property
     def _further(self) -> float:

@@ -86,7 +86,7 @@ def test_leaving_out_nodes_that_cannot_win_changes_neither_tree_nor_forecast(hea
     @settings(max_examples=30)
     @given(CONFIGS, SAMPLINGS, st.booleans(), st.booleans())
     def check(config, sampling, automatic, chained):
-        sizes = tuple(size for size in limits_sizes if size < config.nodes) + (config.nodes, 60) if automatic else ()
+        sizes = (*(size for size in limits_sizes if size < config.nodes), config.nodes, 60) if automatic else ()
         chain = Chain.of([5, 7, 9], [-0.5, -0.2, -0.1], 3, DEVICE) if chained else None
         limits = TreeLimits(config, sizes, chain=chain)
         (few, few_rows), (all_, all_rows) = proposal(limits, sampling, False), proposal(limits, sampling, True)

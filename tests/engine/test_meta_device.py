@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.engine.costs import DeviceProfile
+from jakiro.methods.jakiro import HeadSession
 from tests.support import HEADS, TREE, scripted_generator, tiny_generator
 
 SAMPLINGS = {
@@ -172,7 +173,8 @@ class ReadCounter(TorchDispatchMode):
 
 
 def reads_of_steps(stream, count, monkeypatch):
-    """One counter a step."""
+    """One counter a step, drafted as on a GPU: every node of a level is expanded and the host reads no scores."""
+    monkeypatch.setattr(HeadSession, "_explored", lambda self, limits: (None, limits.sizes))
     counted = []
     for _ in range(count):
         counter = ReadCounter()
