@@ -42,10 +42,12 @@ class Needs:
     Attributes:
         head: a draft head that was trained for the target.
         logits: the target's logits at all nodes of a step, refused ones too.
+        host: a look at the numbers on the host after each level, which on a GPU waits for the device each time.
     """
 
     head: bool = False
     logits: bool = False
+    host: bool = False
 
 
 @dataclass(frozen=True, slots=True)

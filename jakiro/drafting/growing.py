@@ -21,7 +21,7 @@ from jakiro.kernels.compiled import sampling as native
 from jakiro.target.cache import PassCache
 
 
-class _Children(NamedTuple):
+class Children(NamedTuple):
     """The best K children of some rows; (rows, K) tensors."""
 
     token_ids: Tensor
@@ -135,11 +135,7 @@ class TreeGrower:
     def _expand(self, frontier: Tensor, visible: Tensor, depth: int) -> None:
         """One pass over the frontier; each node sees the committed rows, its own ancestors and itself."""
         newest, output, count = self.levels[-1], self.outputs[-1], frontier.shape[0]
-        rows = self._rows_in_pass(frontier)
-        # The features of the row, and of its proposer where experts have their own, picked by their place in one list
-        if self.head.config.fusion == "decoupled":
-            rows = newest.proposers[frontier] * output.features.shape[-2] + rows
-        features = output.features.flatten(0, -2).index_select(0, rows)
+        features = self._features(frontier, output, self._rows_in_pass(frontier))
         mask = self.cache.visible(visible)[None, None]
         zeros = torch.zeros((1, count), dtype=torch.int64, device=self.device)
         positions = zeros + (self.root_position - 1 + depth)
@@ -147,15 +143,22 @@ class TreeGrower:
         embeddings = self.head.embed(newest.token_ids[frontier])
         self.outputs.append(self.head(embeddings[None], features[None], positions, mask, self.cache))
 
+    def _features(self, frontier: Tensor, output: HeadOutput, rows: Tensor) -> Tensor:
+        """(frontier, hidden), of the rows that nodes of the newest level came from, each its proposer's."""
+        # Picked by their place in one list
+        if self.head.config.fusion == "decoupled":
+            rows = self.levels[-1].proposers[frontier] * output.features.shape[-2] + rows
+        return output.features.flatten(0, -2).index_select(0, rows)
+
     def _add_contrastive(self, frontier: Tensor) -> None:
         """The deepest level: each best node of the level above gets its own row's contrastive candidates."""
         above = self.levels[-1]
         children = self._children((self.ahead, None), self.depth, contrastive=True)
         own = self._rows_in_pass(frontier)
-        children = _Children(*(column[own] for column in children))
+        children = Children(*(column[own] for column in children))
         self._add(children, self._nodes(frontier), above.scores[frontier], above.rows[frontier])
 
-    def _add(self, children: _Children, parents: Tensor, parent_scores: Tensor, rows: Tensor) -> None:
+    def _add(self, children: Children, parents: Tensor, parent_scores: Tensor, rows: Tensor) -> None:
         """Appends the next level; `parents` are indices as `_nodes` gives them."""
         token_ids, width = children.token_ids.flatten(), children.token_ids.shape[1]
         self.levels.append(
@@ -190,7 +193,7 @@ class TreeGrower:
         joint = log_probs + output.router_weights[0].float().log().T[..., None]
         return mixture(joint), joint
 
-    def _children(self, scores: tuple[Tensor, Tensor | None], depth: int, contrastive: bool = False) -> _Children:
+    def _children(self, scores: tuple[Tensor, Tensor | None], depth: int, contrastive: bool = False) -> Children:
         """The best K children of each row, by softmax(a · log q + b · g), the chance that the target chooses them."""
         log_q, joint = scores
         name = f"{'contrastive' if contrastive else 'main'}/{depth}"
@@ -212,7 +215,7 @@ class TreeGrower:
         else:
             # Of the candidates alone: over a whole vocabulary this takes longer than the pass
             proposers = joint.gather(-1, indices.expand(joint.shape[0], -1, -1)).argmax(0)
-        return _Children(self.head.draft_token_ids[indices], estimates, draft_probs, proposers)
+        return Children(self.head.draft_token_ids[indices], estimates, draft_probs, proposers)
 
     def _select(self) -> Proposal:
         """The tree of the best candidates, and the forecast for other tree sizes."""

@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 
 from torch import Tensor
@@ -129,7 +129,7 @@ def merged(first: Method, second: Method, sentence: str, aliases: tuple[str, ...
         sentence=sentence,
         paper=first.paper,
         proposers=(*first.proposers, *second.proposers),
-        needs=Needs(first.needs.head or second.needs.head, first.needs.logits or second.needs.logits),
+        needs=Needs(*(getattr(first.needs, each.name) or getattr(second.needs, each.name) for each in fields(Needs))),
         load=load,
         aliases=aliases,
     )

@@ -5,7 +5,17 @@ example is `plain.py`) and register it in `METHODS` below; that is all it takes 
 from jakiro.config import TreeConfig
 from jakiro.drafting.base import Method
 from jakiro.drafting.merged import merged
-from jakiro.methods import aded, jakiro, plain, prompt_lookup, recycling
+from jakiro.methods import (
+    aded,
+    gsd,
+    jakiro,
+    mcsd,
+    mcsd_improved,
+    mcsd_replacing,
+    plain,
+    prompt_lookup,
+    recycling,
+)
 
 PLAIN, DEFAULT = plain.METHOD, jakiro.METHOD
 WITH_COPIES = merged(
@@ -24,6 +34,10 @@ METHODS: dict[str, Method] = {
         prompt_lookup.METHOD,
         recycling.METHOD,
         aded.METHOD,
+        mcsd.METHOD,
+        mcsd_improved.METHOD,
+        mcsd_replacing.METHOD,
+        gsd.METHOD,
     )
 }
 

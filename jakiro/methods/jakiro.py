@@ -3,6 +3,7 @@
 The session's cache has the rows that the target's has: one for each committed token; drafted rows are dropped.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -46,10 +47,15 @@ def proposers_of(num_experts: int, decoupled: bool, contrastive: bool) -> tuple[
 
 @dataclass(eq=False)
 class HeadDrafter(Drafter):
-    """Drafts with a head that is bound to its target."""
+    """Drafts with a head that is bound to its target.
+
+    Attributes:
+        grower: makes what grows a step's tree, from the arguments of `TreeGrower`.
+    """
 
     head: JakiroHead
     info: dict | None = None
+    grower: Callable[..., TreeGrower] = TreeGrower
 
     def __post_init__(self) -> None:
         config = self.head.config
@@ -61,11 +67,14 @@ class HeadDrafter(Drafter):
         )
 
     def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> "HeadSession":
-        session = HeadSession(self.head, sampling, noise, len(prompt.token_ids) + sampling.max_new_tokens)
+        capacity = len(prompt.token_ids) + sampling.max_new_tokens
+        session = HeadSession(self.head, sampling, noise, capacity, self.grower)
         session.take(prompt.ids[1:], prompt.features)
         return session
 
-    def fixed(self, buffers: FixedBuffers) -> Drafter:
+    def fixed(self, buffers: FixedBuffers) -> Drafter | None:
+        if self.grower is not TreeGrower:
+            return None
         return buffers.head_drafter(self.head, partial(expert_evidence, self.head), self)
 
 
@@ -74,10 +83,18 @@ class HeadSession(DraftSession):
 
     Args:
         capacity: rows the cache starts with; it grows where a wide tree needs more.
+        grower: see `HeadDrafter`.
     """
 
-    def __init__(self, head: JakiroHead, sampling: SamplingParams, noise: NoiseSource, capacity: int) -> None:
-        self.head, self.sampling = head, sampling
+    def __init__(
+        self,
+        head: JakiroHead,
+        sampling: SamplingParams,
+        noise: NoiseSource,
+        capacity: int,
+        grower: Callable[..., TreeGrower] = TreeGrower,
+    ) -> None:
+        self.head, self.sampling, self.grower = head, sampling, grower
         self.device, self.dtype = head.output_weight.device, head.output_weight.dtype
         self.cache = head.new_cache(capacity)
         self.noise_rows = noise.over(head.draft_token_ids)
@@ -113,12 +130,12 @@ class HeadSession(DraftSession):
         """Grows a tree; afterwards the cache holds the committed rows again."""
         self.catch_up()
         committed = self.cache.length
-        self._reserve(limits.tree.depth * limits.tree.width)
+        self._reserve(max(limits.tree.depth * limits.tree.width, limits.tree.nodes))
         noise = None
         if limits.tree.shared_noise and not self.sampling.greedy:
             noise = self.noise_rows.rows(committed + 1, limits.tree.depth)
         explored, sizes = self._explored(limits)
-        grower = TreeGrower(
+        grower = self.grower(
             self.head,
             self.cache,
             self._root,
@@ -203,8 +220,9 @@ def _last_row(output: HeadOutput) -> HeadOutput:
     return HeadOutput(*(None if part is None else part[..., -1:, :] for part in output))
 
 
-def _load(resources: Resources) -> Drafter:
-    drafter = HeadDrafter(resources.head, resources.head_info)
+def load_head(kind: type[HeadDrafter], resources: Resources) -> Drafter:
+    """A drafter of this kind with the head at hand, within the length that the head was trained for."""
+    drafter = kind(resources.head, resources.head_info)
     head_positions = resources.head.config.max_position_embeddings
     return LimitedDrafter(drafter, head_positions) if head_positions < resources.target.max_positions else drafter
 
@@ -216,5 +234,5 @@ METHOD = Method(
     paper="2502.06282",
     proposers=proposers_of(2, decoupled=False, contrastive=True),
     needs=Needs(head=True),
-    load=_load,
+    load=partial(load_head, HeadDrafter),
 )

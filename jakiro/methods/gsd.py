@@ -1,0 +1,157 @@
+"""GSD: runs of tokens that several branches share are drafted once (graph-structured drafts, arXiv 2407.16207).
+
+Where the newest tokens of a candidate are those of a node that was expanded already, elsewhere in the tree, that node
+is its twin: the candidate's children come from the twin's row, ranked with the noise of their own depth, and no row is
+drafted for it. The draft is then a graph without circles. It is unrolled before the target sees it: every branch has
+its own nodes, each with its own ancestors, so nothing is lost.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from jakiro.drafting.base import Method, Needs, Proposal, Proposer
+from jakiro.drafting.candidates import Candidates
+from jakiro.drafting.growing import TreeGrower
+from jakiro.heads.layers import HeadOutput
+from jakiro.methods.jakiro import HeadDrafter, load_head, proposers_of
+
+# Tokens that a candidate and its twin share, at the end of their paths
+SHARED_TOKENS = 2
+MERGED = Proposer("merged", "Taken over", "Guessed once, after the same words in another branch of this tree.")
+
+
+class RunGraph:
+    """Which rows were drafted after which tokens, and which follow which; row 0 is the root's.
+
+    Args:
+        root_token_id: of the tree's root. shared: tokens that twins share.
+    """
+
+    def __init__(self, root_token_id: int, shared: int) -> None:
+        self.shared = shared
+        self.paths: list[tuple[int, ...]] = [(root_token_id,)]
+        self.following: list[set[int]] = [set()]
+        self._rows: dict[tuple[int, ...], list[int]] = defaultdict(list)
+
+    def twin(self, above: int, token_id: int) -> int | None:
+        """The row to take over for a candidate below row `above`; None where there is none or it would be a circle."""
+        path = (*self.paths[above], token_id)
+        rows = self._rows[path[-self.shared :]] if len(path) >= self.shared else []
+        row = next((row for row in rows if not self._leads(row, above)), None)
+        if row is not None:
+            self.following[above].add(row)
+        return row
+
+    def add(self, above: int, token_id: int) -> int:
+        """The number of a new row."""
+        path, row = (*self.paths[above], token_id), len(self.paths)
+        self.paths.append(path)
+        self.following.append(set())
+        self.following[above].add(row)
+        self._rows[path[-self.shared :]].append(row)
+        return row
+
+    def _leads(self, row: int, end: int) -> bool:
+        """Whether one comes from `row` to `end`."""
+        return row == end or any(self._leads(each, end) for each in self.following[row])
+
+
+class GraphGrower(TreeGrower):
+    """Grows a tree level by level and drafts shared runs once.
+
+    Args:
+        shared: tokens at the end of their paths that a candidate and its twin share; 0 merges nothing.
+    """
+
+    def __init__(self, head, cache, root, root_token, sampling, tree_config, *more, shared=SHARED_TOKENS) -> None:
+        super().__init__(head, cache, root, root_token, sampling, replace(tree_config, contrastive=False), *more)
+        self.shared = shared
+        # Rows that each row sees beside the committed ones, itself included
+        self.visible = torch.zeros((1, 0), dtype=torch.bool, device=self.device)
+        self.taken_over: list[Tensor] = []
+
+    def grow(self) -> Proposal:
+        zero = torch.zeros(1, dtype=torch.int64, device=self.device)
+        self._append(zero, zero * 0.0, zero, [False])
+        graph = RunGraph(self.root_token.tolist()[0], self.shared)
+        for depth in range(1, self.last_expanded + 1):
+            above, frontier = self.levels[-1], self._worth_expanding(self._best(self.levels[-1]))
+            if not frontier.shape[0]:
+                break
+            found = torch.stack([above.rows[frontier], above.token_ids[frontier]]).T.tolist()
+            rows, merged, fresh = [], [], []
+            for place, (row_above, token_id) in enumerate(found):
+                twin = graph.twin(row_above, token_id) if self.shared else None
+                merged.append(twin is not None)
+                rows.append(graph.add(row_above, token_id) if twin is None else twin)
+                if twin is None:
+                    fresh.append(place)
+            if fresh:
+                self._draft(frontier[torch.tensor(fresh, device=self.device)], depth)
+            rows = torch.tensor(rows, device=self.device)
+            self._append(self._nodes(frontier), above.scores[frontier], rows, merged)
+        return self._select()
+
+    def _draft(self, frontier: Tensor, depth: int) -> None:
+        """One pass over those of the frontier that have no twin."""
+        rows, count = self.levels[-1].rows[frontier], frontier.shape[0]
+        own = torch.eye(count, dtype=torch.bool, device=self.device)
+        seen = torch.cat([self.visible[rows], own], dim=1)
+        self._expand(frontier, seen, depth)
+        before = torch.nn.functional.pad(self.visible, (0, count))
+        self.visible = torch.cat([before, seen])
+
+    def _append(self, parents: Tensor, scores: Tensor, rows: Tensor, merged: list[bool]) -> None:
+        """Appends the children of the given rows."""
+        children = self._children(self._main_scores(self._at(rows)), len(self.levels) + 1)
+        self._add(children, parents, scores, rows)
+        merged = torch.tensor(merged, device=self.device)
+        self.taken_over.append(merged[:, None].expand(-1, self.width).flatten())
+
+    def _features(self, frontier: Tensor, output: HeadOutput, rows: Tensor) -> Tensor:
+        return super()._features(frontier, self._all_rows(), self.levels[-1].rows[frontier])
+
+    def _at(self, rows: Tensor) -> HeadOutput:
+        """The outputs of the given rows, of whichever pass."""
+        return HeadOutput(*(part if part is None else part.index_select(-2, rows) for part in self._all_rows()))
+
+    def _all_rows(self) -> HeadOutput:
+        """The outputs of all passes side by side."""
+        columns = zip(*self.outputs, strict=True)
+        return HeadOutput(*(None if parts[0] is None else torch.cat(parts, dim=-2) for parts in columns))
+
+    def _select(self) -> Proposal:
+        """The tree of the best candidates; those that were taken over say so."""
+        merged = torch.cat(self.taken_over)
+        config = self.head.config
+        number = config.num_experts + config.contrastive
+        whole = Candidates.joined(self.levels)
+        self.levels = [replace(whole, proposers=torch.where(merged, number, whole.proposers))]
+        return super()._select()
+
+
+@dataclass(eq=False)
+class GraphDrafter(HeadDrafter):
+    """Trees whose shared runs are drafted once."""
+
+    grower: Callable[..., TreeGrower] = GraphGrower
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.proposers = (*self.proposers, MERGED)
+
+
+METHOD = Method(
+    name="gsd",
+    title="GSD",
+    sentence="Drafts runs of words that several branches share only once.",
+    paper="2407.16207",
+    proposers=(*proposers_of(2, decoupled=False, contrastive=True), MERGED),
+    needs=Needs(head=True, host=True),
+    load=partial(load_head, GraphDrafter),
+)

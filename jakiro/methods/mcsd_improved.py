@@ -1,0 +1,45 @@
+"""Improved MCSD: static trees whose drafting stops early where nothing more is likely to be kept (arXiv 2409.10644).
+
+The paper trains a small network that says how likely each drafted token is accepted. The estimates of a calibrated head
+say that already, so the rule reads them: no further level where no node of the newest one has a chance above the
+threshold. The paper also begins a tree with several tokens of the target and keeps the branch that lasts longest: that
+changes the text, because only one of them is the target's choice. Here the tree begins with that one, the root;
+`python -m jakiro.bench.what_if` counts what the others would have changed.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from jakiro.drafting.base import Method, Needs
+from jakiro.drafting.growing import TreeGrower
+from jakiro.methods.jakiro import load_head
+from jakiro.methods.mcsd import SAMPLES, StaticDrafter, StaticGrower
+
+THRESHOLD = 0.4
+
+
+class StoppingGrower(StaticGrower):
+    """Grows static trees no deeper than they promise to be kept."""
+
+    def _stops(self) -> bool:
+        return max(self.levels[-1].scores.tolist()) < math.log(THRESHOLD)
+
+
+@dataclass(eq=False)
+class StoppingDrafter(StaticDrafter):
+    """Static trees that stop early."""
+
+    grower: Callable[..., TreeGrower] = StoppingGrower
+
+
+METHOD = Method(
+    name="mcsd_improved",
+    title="Improved MCSD",
+    sentence="MCSD that stops drafting where nothing further is likely to be kept.",
+    paper="2409.10644",
+    proposers=SAMPLES,
+    needs=Needs(head=True, host=True),
+    load=partial(load_head, StoppingDrafter),
+)

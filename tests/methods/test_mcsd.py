@@ -1,0 +1,120 @@
+"""MCSD: the law of its candidates, its shapes and masks, when drafting stops early."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.core.noise import KeyedNoise
+from jakiro.core.tree import ancestor_mask
+from jakiro.drafting.base import TreeLimits
+from jakiro.methods import mcsd_improved
+from jakiro.methods.mcsd import StaticDrafter, StaticGrower, drafted_mask, shape_for
+from jakiro.methods.mcsd_improved import StoppingDrafter
+from jakiro.methods.mcsd_replacing import ReplacingDrafter, ReplacingGrower, split_times
+from tests.support import DEVICE, HEADS, HIDDEN_SIZE, assert_is_a_tree, prompt_of, tiny_head, tiny_target
+
+Q = torch.tensor([0.4, 0.25, 0.2, 0.1, 0.05])
+SEEDS = 4000
+IDS = torch.randint(0, 250, (13,), generator=torch.Generator().manual_seed(5)).to(DEVICE)
+FEATURES = torch.randn((12, HIDDEN_SIZE), generator=torch.Generator().manual_seed(6)).to(DEVICE)
+
+
+def drawn(kind, seed):
+    """The two candidates of one place under one seed."""
+    config = SimpleNamespace(contrastive=False, fusion="summed", num_experts=2, calibration={})
+    head = SimpleNamespace(config=config, draft_token_ids=torch.arange(5))
+    noise = KeyedNoise(seed).at(torch.tensor(8), torch.arange(5))[None]
+    sampling, tree = SamplingParams(1.0, seed=seed), TreeConfig(width=2, depth=1, nodes=3)
+    grower = kind(head, SimpleNamespace(length=7), None, torch.zeros(1).long(), sampling, tree, noise)
+    grower.width = 2
+    return grower._children((Q.log()[None], None), 1).token_ids[0].tolist()
+
+
+def chi_square(pairs, expected):
+    """Σ (seen − expected)² ÷ expected over all ordered pairs that may occur."""
+    counts = torch.zeros(5, 5)
+    for first, second in pairs:
+        counts[first, second] += 1
+    possible = expected > 0
+    assert counts[~possible].sum() == 0
+    return float(((counts - SEEDS * expected)[possible] ** 2 / (SEEDS * expected[possible])).sum())
+
+
+def test_the_best_of_log_q_plus_noise_are_draws_without_replacement():
+    expected = Q[:, None] * Q[None] / (1 - Q[:, None])
+    expected.fill_diagonal_(0.0)
+    # 43.8 is exceeded by one in a thousand at 19 degrees of freedom
+    assert chi_square([drawn(StaticGrower, seed) for seed in range(SEEDS)], expected) < 43.8
+
+
+def test_split_times_give_independent_draws():
+    # 51.2 is exceeded by one in a thousand at 24 degrees of freedom
+    assert chi_square([drawn(ReplacingGrower, seed) for seed in range(SEEDS)], Q[:, None] * Q[None]) < 51.2
+
+
+def test_split_times_are_made_of_the_target_s_own():
+    noise = KeyedNoise(3).at(torch.tensor(8), torch.arange(50))
+    times = split_times(noise, 3, 8, 4)
+    torch.testing.assert_close(times.amin(0) * 4, (-noise).exp())
+    assert times.argmin(0).bincount(minlength=4).min() > 4
+
+
+@pytest.mark.parametrize(
+    ("width", "depth", "nodes", "shape"),
+    [(8, 3, 21, (4, 2, 1)), (8, 3, 11, (2, 2, 1)), (1, 5, 24, (1,) * 5), (8, 5, 2, (1,)), (2, 5, 8, (2, 1, 1))],
+)
+def test_shapes_are_those_that_should_accept_most_within_the_limits(width, depth, nodes, shape):
+    assert shape_for(width, depth, nodes) == shape
+
+
+def started(kind, head, sampling):
+    return kind(head).start(prompt_of(IDS, FEATURES), sampling, KeyedNoise(sampling.seed))
+
+
+@pytest.fixture(scope="module")
+def heads():
+    target = tiny_target()
+    return {name: tiny_head(target, **options) for name, options in HEADS.items()}
+
+
+@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("kind", [StaticDrafter, StoppingDrafter, ReplacingDrafter])
+def test_trees_are_trees_and_name_places_among_siblings(heads, name, kind):
+    for sampling in (SamplingParams(), SamplingParams(1.0, seed=4)):
+        tree = started(kind, heads[name], sampling).propose(TreeLimits(TreeConfig(8, 3, 21))).tree
+        assert_is_a_tree(tree)
+        if kind is StaticDrafter:
+            assert tree.depths.tolist() == [0, *[1] * 4, *[2] * 8, *[3] * 8]
+            assert tree.proposers.tolist() == [-1, *range(4), *[0, 1] * 4, *[0] * 8]
+
+
+def test_the_mask_of_the_whole_shape_has_every_smaller_tree_s_in_its_corner(heads):
+    tree = started(StaticDrafter, heads["decoupled"], SamplingParams()).propose(TreeLimits(TreeConfig(8, 3, 21))).tree
+    whole = ancestor_mask(tree.parents, 3)[1:, 1:]
+    assert torch.equal(drafted_mask((4, 2, 1), DEVICE), whole)
+    assert torch.equal(drafted_mask((4, 2), DEVICE), whole[:12, :12])
+
+
+def test_independent_draws_are_one_chain_at_temperature_zero(heads):
+    tree = (
+        started(ReplacingDrafter, heads["decoupled"], SamplingParams()).propose(TreeLimits(TreeConfig(8, 3, 21))).tree
+    )
+    assert tree.parents.tolist() == [-1, 0, 1, 2]
+
+
+def test_drafting_stops_where_nothing_is_likely_to_be_kept(heads, monkeypatch):
+    limits = TreeLimits(TreeConfig(8, 3, 21))
+
+    def tree():
+        return started(StoppingDrafter, heads["decoupled"], SamplingParams()).propose(limits).tree
+
+    whole = started(StaticDrafter, heads["decoupled"], SamplingParams()).propose(limits).tree
+    monkeypatch.setattr(mcsd_improved, "THRESHOLD", 1e-30)
+    assert tree().token_ids.tolist() == whole.token_ids.tolist()
+    monkeypatch.setattr(mcsd_improved, "THRESHOLD", 1.0)
+    assert tree().token_ids.tolist() == whole.token_ids.tolist()[:5]
+    best = whole.scores.exp()
+    monkeypatch.setattr(mcsd_improved, "THRESHOLD", float(best[5:13].max()) * 1.01)
+    assert tree().num_nodes == (13 if best[1:5].max() > best[5:13].max() * 1.01 else 5)
