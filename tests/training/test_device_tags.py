@@ -16,7 +16,8 @@ from jakiro.training.measure.calibration import calibrate
 from jakiro.training.measure.evaluation import experts_on, scores
 from jakiro.training.measure.validation import agreement, held_out, report
 from jakiro.training.recipe import trainer
-from jakiro.training.recipe.trainer import Trainer, TrainingOptions
+from jakiro.training.recipe.schedule import TrainingOptions
+from jakiro.training.recipe.trainer import Trainer
 from jakiro.zoo import loading
 from tests import support
 from tests.support import byte_tokenizer, tiny_model

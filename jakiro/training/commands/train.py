@@ -17,9 +17,11 @@ from jakiro.training.commands.options import CorpusPaths, Device, Target, Thread
 from jakiro.training.data.corpus import Row, read_corpus, with_starts
 from jakiro.training.data.features import FeatureCache, write_features
 from jakiro.training.data.kept_features import KeptFeatures
+from jakiro.training.data.split import in_order_of_content, write_manifest
 from jakiro.training.measure.calibration import calibrate
 from jakiro.training.measure.validation import agreement, held_out, report
 from jakiro.training.recipe.losses import LossWeights
+from jakiro.training.recipe.schedule import TrainingOptions
 from jakiro.training.recipe.start import (
     adopt_stream,
     check_output_function,
@@ -28,7 +30,7 @@ from jakiro.training.recipe.start import (
     head_config,
     start_weights,
 )
-from jakiro.training.recipe.trainer import Trainer, TrainingError, TrainingOptions
+from jakiro.training.recipe.trainer import Trainer, TrainingError
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
 
@@ -80,6 +82,9 @@ def train(
     sampled_rows: Annotated[int, option("Output rows sampled besides; a large number takes all.")] = _OURS.sampled_rows,
     start: Annotated[str, option("Initial weights: least-squares or identity.")] = "least-squares",
     validation_rows: Annotated[int, option("Corpus rows held out.")] = _OURS.num_validation,
+    average_from: Annotated[
+        float | None, option("Share of the run after which weights are averaged; the average is the head.")
+    ] = _OURS.average_from,
     checkpoint_minutes: Annotated[float, option("Time between checkpoints.")] = _OURS.checkpoint_minutes,
     max_tokens: Annotated[int | None, option("Use at most this many tokens of the corpus.")] = None,
     features: Annotated[Path | None, option("Folder of features, if several runs share them; else in --work.")] = None,
@@ -95,11 +100,11 @@ def train(
         seed=seed, batch_tokens=batch_tokens, accumulate=accumulate, precision=precision, feature_noise=noise,
         unroll=unroll, unroll_from=unroll_from, frequent_rows=frequent_rows, sampled_rows=sampled_rows,
         num_validation=validation_rows, time_budget=time_budget, max_steps=max_steps,
-        checkpoint_minutes=checkpoint_minutes,
+        checkpoint_minutes=checkpoint_minutes, average_from=average_from,
         weights=_weights(loss, token_weight, feature_weight, contrastive_weight, balance, diversity),
         **_optimizer(optimizer, learning_rate, warmup_steps),
     )  # fmt: skip
-    rows = _shuffled(read_corpus(data), seed, max_tokens)
+    rows = in_order_of_content(read_corpus(data), max_tokens)
     if len(rows) <= validation_rows:
         raise ValueError(
             f"The corpus has {len(rows)} rows and {validation_rows} are held out; write more or hold out fewer."
@@ -124,6 +129,8 @@ def train(
     )  # fmt: skip
     embedding, output_weight = model.get_input_embeddings().weight, model.get_output_embeddings().weight
     features = features or work / "features"
+    if process.is_main_process:
+        write_manifest(out, rows, validation_rows, target)
     with process.main_process_first():
         extract(model, rows, features, layers, KeptFeatures(data, sha256 or target))
     cache = FeatureCache(features)
@@ -214,15 +221,3 @@ def finish(
     if final_report:
         for name, value in report(head, cache, rows, data).items():
             log.info("%s %.3f", name, value)
-
-
-def _shuffled(rows: Sequence[Row], seed: int, max_tokens: int | None) -> list[Row]:
-    """The rows in the run's own order, as many from the first on as the tokens allow."""
-    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed)).tolist()
-    kept, total = [], 0
-    for index in order:
-        total += len(rows[index].ids)
-        if max_tokens is not None and total > max_tokens:
-            break
-        kept.append(rows[index])
-    return kept

@@ -1,11 +1,11 @@
-"""The training loop: schedule, checkpoints, exact resume, progress. Features, losses and checks live elsewhere."""
+"""The training loop: checkpoints, exact resume, progress. Schedule, features, losses and checks live elsewhere."""
 
 import logging
 import math
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -17,95 +17,20 @@ from jakiro.heads.checkpoint import save_head
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.system import atomic_file
 from jakiro.training.data.features import Batch, FeatureCache, epoch_batches
-from jakiro.training.recipe.losses import LossWeights, Objective, draft_index, sample_vocabulary
+from jakiro.training.recipe.losses import Objective, draft_index, sample_vocabulary
 from jakiro.training.recipe.optimizer import MuonAdamW
+from jakiro.training.recipe.schedule import TrainingOptions, learning_rate_at, unroll_steps_at
 from jakiro.training.recipe.start import input_whitening
 from jakiro.zoo.loading import gpu_computes_bfloat16
 
 STATE_NAME = "training_state.pt"
 REPORT_STEPS = 20
-OPTIMIZERS = ("muon", "adamw")
-PRECISIONS = ("float32", "bfloat16")
+AVERAGE_DECAY = 0.99
 log = logging.getLogger(__name__)
 
 
 class TrainingError(RuntimeError):
     """Training cannot go on; the message is one sentence for the person who started it."""
-
-
-@dataclass(frozen=True, slots=True)
-class TrainingOptions:
-    """How a head is trained.
-
-    Attributes:
-        seed: keys the order of the data, the noise and the sampled vocabulary.
-        batch_tokens: padded tokens per batch.
-        accumulate: batches per optimizer step and process; a step learns from processes × accumulate batches.
-        precision: "float32", or "bfloat16" for the head's passes; weights, the target's distribution and the losses
-            stay float32.
-        optimizer: "muon" (Muon for matrices, AdamW for the rest) or "adamw".
-        learning_rate: peak of a cosine that ends at zero, after `warmup_steps` of linear warm-up.
-        weight_decay: decoupled.
-        clip_norm: largest norm of the gradient.
-        clip_value: if given, every number of the gradient is clipped to ± this value instead.
-        weights: how the loss terms add up.
-        feature_noise: width of the uniform noise on the features read in single-step training, relative to their
-            standard deviation.
-        unroll: largest number of unrolled steps; 1 never unrolls.
-        unroll_from: share of the run after which unrolling starts; the number of steps then grows evenly to `unroll`.
-        frequent_rows, sampled_rows: output rows of one step: the most frequent ones and a random sample of the others.
-        num_validation: how many of the first sequences are held out.
-        time_budget: minutes after which the schedule ends, over all resumed parts; None when `max_steps` is given.
-        max_steps: optimizer steps after which the schedule ends; None when `time_budget` is given.
-        checkpoint_minutes: time between two checkpoints.
-    """
-
-    seed: int = 0
-    batch_tokens: int = 2048
-    accumulate: int = 1
-    precision: str = "float32"
-    optimizer: str = "muon"
-    learning_rate: float = 1.2e-3
-    warmup_steps: int = 20
-    weight_decay: float = 1e-3
-    clip_norm: float = 1.0
-    clip_value: float | None = None
-    weights: LossWeights = field(default_factory=LossWeights)
-    feature_noise: float = 0.25
-    unroll: int = 2
-    unroll_from: float = 0.45
-    frequent_rows: int = 4096
-    sampled_rows: int = 2048
-    num_validation: int = 100
-    time_budget: float | None = None
-    max_steps: int | None = None
-    checkpoint_minutes: float = 4.0
-
-    def __post_init__(self) -> None:
-        if (self.time_budget is None) == (self.max_steps is None):
-            raise ValueError("Give either a time budget in minutes or a number of steps, not both and not neither.")
-        if self.optimizer not in OPTIMIZERS:
-            raise ValueError(f"Optimizer must be one of {', '.join(OPTIMIZERS)}; you gave {self.optimizer!r}.")
-        if self.precision not in PRECISIONS:
-            raise ValueError(f"Precision must be one of {', '.join(PRECISIONS)}; you gave {self.precision!r}.")
-        for name in ("batch_tokens", "accumulate", "learning_rate", "unroll", "time_budget", "max_steps"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"Training option {name} must be above 0; you gave {value}.")
-
-
-def learning_rate_at(progress: float, step: int, options: TrainingOptions) -> float:
-    """Linear warm-up by steps, cosine to zero by progress (0 … 1)."""
-    warmup = min(1.0, (step + 1) / options.warmup_steps) if options.warmup_steps else 1.0
-    return options.learning_rate * warmup * 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))
-
-
-def unroll_steps_at(progress: float, options: TrainingOptions) -> int:
-    """1 until `unroll_from`, then 2, …, `unroll` for equal parts of the rest."""
-    if options.unroll == 1 or progress < options.unroll_from:
-        return 1
-    share = (progress - options.unroll_from) / max(1e-9, 1 - options.unroll_from)
-    return min(options.unroll, 2 + int(share * (options.unroll - 1)))
 
 
 class Trainer:
@@ -169,6 +94,7 @@ class Trainer:
         self.step = self.epoch = self.next_batch = self.num_ready = 0
         self.elapsed = 0.0
         self.window: list[dict[str, float]] = []
+        self.average: dict[str, Tensor] = {}
 
     def _optimizer(self) -> torch.optim.Optimizer:
         rate, decay = self.options.learning_rate, self.options.weight_decay
@@ -216,6 +142,7 @@ class Trainer:
                 now = self.clock()
                 # The main process' clock alone decides, so that all end, and save, after the same step.
                 self.elapsed, last = self._agreed(self.elapsed + now - last), now
+                self._follow()
                 self._report_step(parts | {"seconds": self.elapsed})
                 if self.elapsed - last_checkpoint >= 60 * self.options.checkpoint_minutes:
                     last_checkpoint = self.elapsed
@@ -224,9 +151,21 @@ class Trainer:
                     break
             else:
                 self.epoch, self.next_batch = self.epoch + 1, 0
+        self.head.load_state_dict(self.average, strict=False)
         self.save()
         if self.writer:
             self.writer.close()
+
+    @torch.no_grad()
+    def _follow(self) -> None:
+        """Follows the weights in the last part of the run."""
+        if self.options.average_from is None or self.progress < self.options.average_from:
+            return
+        parameters = dict(self.head.named_parameters())
+        if self.average:
+            torch._foreach_lerp_(list(self.average.values()), list(parameters.values()), 1 - AVERAGE_DECAY)
+        else:
+            self.average = {name: parameter.clone() for name, parameter in parameters.items()}
 
     def _agreed(self, value):
         """The main process' value, for every process."""
@@ -352,6 +291,7 @@ class Trainer:
             "options": asdict(self.options),
             "position": [self.step, self.epoch, self.next_batch, self.num_ready],
             "elapsed": self.elapsed,
+            "average": self.average,
         }
 
     def resume(self) -> None:
@@ -371,7 +311,7 @@ class Trainer:
         self.head.load_state_dict(state["head"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.step, self.epoch, self.next_batch, self.num_ready = state["position"]
-        self.elapsed = state["elapsed"]
+        self.elapsed, self.average = state["elapsed"], state["average"]
 
 
 def _summary_writer(logdir: Path):

@@ -11,7 +11,7 @@ from jakiro.heads.checkpoint import load_head
 from jakiro.kernels.linear import packing_works
 from jakiro.training.commands.train import _optimizer, _weights
 from jakiro.training.recipe.losses import LossWeights
-from jakiro.training.recipe.trainer import TrainingOptions
+from jakiro.training.recipe.schedule import TrainingOptions
 from tests.support import byte_tokenizer
 from tests.training.tiny import byte_target
 

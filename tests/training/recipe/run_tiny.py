@@ -11,8 +11,9 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 from accelerate import PartialState
 
 from jakiro.training.data.features import FeatureCache
+from jakiro.training.recipe.schedule import TrainingOptions
 from jakiro.training.recipe.start import start_weights
-from jakiro.training.recipe.trainer import Trainer, TrainingOptions
+from jakiro.training.recipe.trainer import Trainer
 from tests.training.tiny import tiny_cache, tiny_head, tiny_target
 
 OPTIONS = {"batch_tokens": 64, "warmup_steps": 3, "frequent_rows": 8, "sampled_rows": 8, "checkpoint_minutes": 1e-9}

@@ -6,8 +6,9 @@ import torch
 
 from jakiro.heads.checkpoint import load_head
 from jakiro.training.recipe.losses import LossWeights
+from jakiro.training.recipe.schedule import TrainingOptions, learning_rate_at, unroll_steps_at
 from jakiro.training.recipe.start import start_weights
-from jakiro.training.recipe.trainer import Trainer, TrainingError, TrainingOptions, learning_rate_at, unroll_steps_at
+from jakiro.training.recipe.trainer import Trainer, TrainingError
 from tests.training.tiny import tiny_cache, tiny_head, tiny_target
 
 OPTIONS = {
@@ -50,9 +51,9 @@ def test_resuming_with_other_options_names_them(tmp_path, caplog):
         )
 
 
-@pytest.mark.parametrize("optimizer", ["muon", "adamw"])
-def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, optimizer):
-    options = TrainingOptions(max_steps=14, optimizer=optimizer, **OPTIONS)
+@pytest.mark.parametrize(("optimizer", "average_from"), [("muon", None), ("adamw", None), ("muon", 0.3)])
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, optimizer, average_from):
+    options = TrainingOptions(max_steps=14, optimizer=optimizer, average_from=average_from, **OPTIONS)
     whole = trainer(tmp_path / "whole", options)
     whole.run()
 
@@ -190,3 +191,16 @@ def test_a_step_that_takes_more_batches_than_there_are_is_refused(tmp_path):
     subject = trainer(tmp_path, TrainingOptions(max_steps=5, accumulate=50, **OPTIONS))
     with pytest.raises(TrainingError, match="a step takes 50; use fewer processes"):
         subject.run()
+
+
+def test_a_run_ends_with_the_average_of_its_last_weights(tmp_path):
+    run = trainer(tmp_path, TrainingOptions(max_steps=6, average_from=0.5, **OPTIONS))
+    seen, follow = [], run._follow
+    run._follow = lambda: (follow(), seen.append(run.head.fc.weight.detach().clone()))
+    run.run()
+    expected = seen[2]
+    for weights in seen[3:]:
+        expected = 0.99 * expected + 0.01 * weights
+    torch.testing.assert_close(run.head.fc.weight, expected)
+    assert not torch.equal(expected, seen[-1])
+    assert torch.equal(load_head(tmp_path / "head").fc.weight, run.head.fc.weight.half().float())

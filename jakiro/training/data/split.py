@@ -1,0 +1,50 @@
+"""Which rows of a corpus are held out, and the manifest that says so beside a head."""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from jakiro.system import write_atomically
+from jakiro.training.data.corpus import MANIFEST_NAME, Row
+
+
+def in_order_of_content(rows: Sequence[Row], max_tokens: int | None = None) -> list[Row]:
+    """The rows by the hash of their ids, as many from the first on as the tokens allow.
+
+    The first are held out, so the split depends on neither seed nor number of tokens. Where a corpus grows, some new
+    rows are held out instead of old ones, and no row is that an earlier run learned from.
+    """
+    kept, total = [], 0
+    for row in sorted(rows, key=row_hash):
+        total += len(row.ids)
+        if max_tokens is not None and total > max_tokens:
+            break
+        kept.append(row)
+    return kept
+
+
+def row_hash(row: Row) -> str:
+    """SHA-256 of a row's ids as 32-bit numbers, as hex."""
+    return hashlib.sha256(np.asarray(row.ids, dtype="<i4").tobytes()).hexdigest()
+
+
+def write_manifest(folder: Path, rows: Sequence[Row], num_held_out: int, target: str) -> None:
+    """What a head learns from: rows and tokens by kind, answers by temperature, and which rows are held out."""
+    hashes, kinds = [row_hash(row) for row in rows], {}
+    for row in rows:
+        counts = kinds.setdefault(row.kind, {"rows": 0, "tokens": 0, "learned_tokens": 0})
+        for name, value in zip(counts, (1, len(row.ids), len(row.ids) - row.loss_start), strict=True):
+            counts[name] += value
+    manifest = {
+        "target": target,
+        "counts": {name: sum(each[name] for each in kinds.values()) for name in ("rows", "tokens", "learned_tokens")},
+        "kinds": dict(sorted(kinds.items())),
+        "temperatures": dict(sorted(Counter(str(row.temp) for row in rows).items())),
+        "rows_sha256": hashlib.sha256("".join(hashes).encode()).hexdigest(),
+        "held_out": [each[:16] for each in hashes[:num_held_out]],
+    }
+    write_atomically(folder / MANIFEST_NAME, json.dumps(manifest, indent=1) + "\n")

@@ -1,0 +1,24 @@
+import json
+
+from jakiro.training.data.corpus import Row
+from jakiro.training.data.split import in_order_of_content, row_hash, write_manifest
+
+ROWS = [Row([number, number + 1, 7], "magpie", number % 2 / 2, 2, 1) for number in range(40)]
+
+
+def test_no_row_that_was_learned_from_is_held_out_when_a_corpus_grows():
+    before, after = in_order_of_content(ROWS[:20]), in_order_of_content(ROWS)
+    assert in_order_of_content(ROWS[19::-1]) == before
+    learned = {row_hash(row) for row in before[5:]}
+    assert not learned & {row_hash(row) for row in after[:5]}
+    assert in_order_of_content(ROWS, max_tokens=31) == after[:10]
+
+
+def test_a_manifest_counts_rows_and_names_those_held_out(tmp_path):
+    rows = in_order_of_content([*ROWS, Row([1, 2, 3, 4], "gsm8k", 1.0, 3)])
+    write_manifest(tmp_path, rows, 5, "tiny")
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert manifest["held_out"] == [row_hash(row)[:16] for row in rows[:5]]
+    assert manifest["counts"] == {"rows": 41, "tokens": 124, "learned_tokens": 81}
+    assert manifest["kinds"]["gsm8k"] == {"rows": 1, "tokens": 4, "learned_tokens": 1}
+    assert manifest["temperatures"] == {"0.0": 20, "0.5": 20, "1.0": 1}
