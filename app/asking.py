@@ -26,7 +26,7 @@ class Asking:
 
 
 def read_asking(
-    question, temperature, top_p, top_k, seed, length, tree, candidates, levels, method, alongside, third_lane,
+    *, question, temperature, top_p, top_k, seed, length, tree, candidates, levels, method, alongside, third_lane,
     numerics, system_prompt, history,
 ) -> Asking:  # fmt: skip
     """Checks raw form values.
@@ -35,18 +35,21 @@ def read_asking(
         ValueError: one clear sentence about the first value that does not fit.
     """
     messages = read_messages(question, system_prompt, history)
-    params = SamplingParams(
-        temperature=_given(temperature),
-        top_p=_given(top_p),
-        top_k=whole(top_k),
-        seed=whole(seed),
-        max_new_tokens=whole(length),
-    )
-    tree_config = _read_tree(tree, whole(candidates), whole(levels))
+    params = read_params(temperature, top_p, top_k, seed, length)
+    tree_config = _read_tree(tree, _whole(candidates), _whole(levels))
     methods = [PLAIN.name] * bool(alongside) + [_read_method(method)]
     if third_lane and third_lane != words.NO_THIRD_LANE:
         methods.append(_read_method(third_lane))
     return Asking(messages, params, tree_config, tuple(dict.fromkeys(methods)), _read_numerics(numerics))
+
+
+def read_params(temperature, top_p, top_k, seed, length) -> SamplingParams:
+    """How tokens are chosen, and how many.
+
+    Raises:
+        ValueError: the library's own sentence about the first value that does not fit.
+    """
+    return SamplingParams(_given(temperature), _given(top_p), _whole(top_k), _whole(seed), _whole(length))
 
 
 def _read_method(name) -> str:
@@ -98,7 +101,7 @@ def _given(value):
     return "nothing" if value is None else value
 
 
-def whole(value):
+def _whole(value):
     """Forms and JSON hold floats; whole ones become integers, everything else is left for the settings to refuse."""
     return int(value) if isinstance(value, float) and value.is_integer() else _given(value)
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import gradio as gr
 
-from app.asking import Asking, read_messages, whole
+from app.asking import Asking, read_messages, read_params
 from app.page import handlers
 from app.serving.runs import Runs
 from app.serving.worker import ModelService, Run, batches
 from app.words import page as words
 from app.words.errors import sentence_of
-from jakiro.config import AUTOMATIC_TREE, SamplingParams
+from jakiro.config import AUTOMATIC_TREE
 from jakiro.methods import DEFAULT, METHODS, PLAIN, method_named
 from jakiro.trace import Trace
 
@@ -29,7 +29,7 @@ def register(service: ModelService, runs: Runs) -> None:
     ) -> dict:  # fmt: skip
         def asking() -> Asking:
             messages = read_messages(question, system_prompt, history)
-            params = _params(temperature, top_p, top_k, seed, max_new_tokens)
+            params = read_params(temperature, top_p, top_k, seed, max_new_tokens)
             return Asking(messages, params, AUTOMATIC_TREE, _methods([method]))
 
         for run, state, message in _answer(service, runs, request, asking):
@@ -43,7 +43,7 @@ def register(service: ModelService, runs: Runs) -> None:
     ) -> dict:  # fmt: skip
         def asking() -> Asking:
             messages = read_messages(question, system_prompt, history)
-            params = _params(temperature, top_p, top_k, seed, max_new_tokens)
+            params = read_params(temperature, top_p, top_k, seed, max_new_tokens)
             asked = [PLAIN.name, DEFAULT.name] if methods is None else methods
             return Asking(messages, params, AUTOMATIC_TREE, _methods(asked))
 
@@ -86,12 +86,6 @@ def _answer(service: ModelService, runs: Runs, request: gr.Request, asking) -> I
     finally:
         run.stop()
         runs.drop_surplus()
-
-
-def _params(temperature, top_p, top_k, seed, max_new_tokens) -> SamplingParams:
-    return SamplingParams(
-        temperature=temperature, top_p=top_p, top_k=whole(top_k), seed=whole(seed), max_new_tokens=whole(max_new_tokens)
-    )
 
 
 def _methods(methods) -> tuple[str, ...]:

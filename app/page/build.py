@@ -88,15 +88,10 @@ def build(
         settings = form.build(picker, words.FAST if numerics == "fast" else words.EXACT)
         history = gr.JSON(value=[], visible="hidden", label="History", elem_id="history")
 
-        def generate(
-            question, temperature, top_p, top_k, seed, length, tree, candidates, levels, method, alongside, third_lane,
-            numerics, system_prompt, history, request: gr.Request,
-        ):  # fmt: skip
-            values = (
-                question, temperature, top_p, top_k, seed, length, tree, candidates, levels, method, alongside,
-                third_lane, numerics, system_prompt, history,
-            )  # fmt: skip
-            yield from handlers.generate(service, runs, handlers.visitor_of(request), values)
+        asked = [question, *settings, history]
+
+        def generate(request: gr.Request, *values):
+            yield from handlers.generate(service, runs, handlers.visitor_of(request), form.by_name(asked, values))
 
         def stop_answer(request: gr.Request):
             runs.stop(handlers.visitor_of(request).session)
@@ -107,9 +102,9 @@ def build(
         gr.on(
             [ask.click, question.submit],
             generate,
-            [question, *settings, history],
+            asked,
             view,
-            js="(...values) => Jakiro.beforeAsk(values)",
+            js=form.calling("beforeAsk", asked),
             show_progress="hidden",
             concurrency_limit=None,
             concurrency_id="answers",

@@ -1,4 +1,4 @@
-"""The settings sidebar: form fields in the order in which `read_asking` takes them, and the list of known pairs."""
+"""The settings sidebar: form fields, named as `read_asking` takes them, and the list of known pairs."""
 
 import json
 from collections.abc import Iterable
@@ -11,15 +11,11 @@ from app.words import page as words
 from jakiro.drafting.base import Method
 from jakiro.methods import DEFAULT, METHODS, PLAIN
 
-NAMES = (
-    "temperature", "top-p", "top-k", "seed", "length", "tree", "candidates", "levels", "method", "alongside",
-    "third-lane", "numerics", "system-prompt",
-)  # fmt: skip
 _PAIRS_TEMPLATE = '<div class="jk-pairs"></div>'
 
 
 def build(picker: Picker, numerics: str = words.EXACT) -> list:
-    """The sidebar; its components in the order of `NAMES`. Which of them differ from the answer, the browser marks."""
+    """The sidebar; returns its fields. Which of them differ from the answer on screen, the browser marks."""
     with gr.Sidebar(open=False, position="right", label=words.SETTINGS, elem_id="settings"):
         with gr.Row():
             temperature = _number(0, words.TEMPERATURE, words.TEMPERATURE_INFO, "temperature", step=0.1)
@@ -64,9 +60,21 @@ def build(picker: Picker, numerics: str = words.EXACT) -> list:
         system_prompt,
     ]  # fmt: skip
     tree.change(_sizes, tree, [candidates, levels], queue=False, show_progress="hidden", api_visibility="private")
-    told = f"(...values) => Jakiro.settingsChanged({json.dumps(NAMES)}, values)"
-    gr.on([field.change for field in fields], None, fields, None, js=told, api_visibility="private")
+    gr.on(
+        [field.change for field in fields], None, fields, None, js=calling("settingsChanged", fields),
+        api_visibility="private",
+    )  # fmt: skip
     return fields
+
+
+def calling(function: str, fields: list) -> str:
+    """The script that calls a function of the page with the names and the values of these fields."""
+    return f"(...values) => Jakiro.{function}({json.dumps([field.elem_id for field in fields])}, values)"
+
+
+def by_name(fields: list, values: tuple) -> dict:
+    """What the fields hold, by the names that `read_asking` takes."""
+    return {field.elem_id.replace("-", "_"): value for field, value in zip(fields, values, strict=True)}
 
 
 def _choosing(picker: Picker) -> list:

@@ -39,13 +39,16 @@ def begin(service: ModelService, runs: Runs, visitor: Visitor, asking: Asking, r
     return run
 
 
-def generate(service: ModelService, runs: Runs, visitor: Visitor, values: tuple) -> Iterator[dict]:
+def generate(service: ModelService, runs: Runs, visitor: Visitor, values: dict) -> Iterator[dict]:
     """Answers one question: yields the view's value, at most twelve times a second.
 
     A value that does not fit, or an error while answering, becomes `{"run": …, "error": sentence}`.
+
+    Args:
+        values: the form's, by name, see `read_asking`.
     """
     try:
-        run = begin(service, runs, visitor, read_asking(*values))
+        run = begin(service, runs, visitor, read_asking(**values))
     except Exception as error:  # noqa: BLE001 - programs may send anything; each gets a sentence
         yield {"run": uuid.uuid4().hex, "error": sentence_of(error)}
         return

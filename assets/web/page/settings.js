@@ -2,11 +2,11 @@
 (() => {
   const { say } = Jakiro;
 
-  const SEED = 4; // where the question's seed stands among the values sent
-  let override = null;
-  let asked = null;
-  let names = [];
-  let current = null;
+  let override = null; // question and seed in place of the form's
+  let asked = null; // the settings that were sent last, by name
+  let current = null; // the settings as they stand in the form, by name
+
+  const byName = (names, values) => Object.fromEntries(names.map((name, i) => [name, values[i]]));
 
   function conversation(state) {
     return state.turns.filter((run) => run.main && run.finished).flatMap((run) => [
@@ -15,19 +15,15 @@
     ]);
   }
 
-  // Called with the form's values before they are sent: the question, the settings, the conversation so far
-  function beforeAsk(values) {
+  // What is sent in place of the form's values: the question, the settings, the conversation so far
+  function beforeAsk(names, values) {
     Jakiro.notify(null);
-    const sent = [...values];
-    current = current || sent.slice(1, -1);
-    sent[sent.length - 1] = conversation(Jakiro.moves.state);
-    if (override) {
-      sent[0] = override.question;
-      sent[SEED] = override.seed;
-      override = null;
-    }
-    asked = sent.slice(1, -1);
-    return sent;
+    const { question, history, ...settings } = byName(names, values);
+    current = current || settings;
+    const sent = { question, ...settings, ...override, history: conversation(Jakiro.moves.state) };
+    override = null;
+    asked = sent;
+    return names.map((name) => sent[name]);
   }
 
   // The same question again with the next seed, in place of the last answer
@@ -50,26 +46,24 @@
     Jakiro.drawTurns(turnsHost, state);
   }
 
-  function settingsChanged(order, values) {
-    names = order;
-    current = values;
+  function settingsChanged(names, values) {
+    current = byName(names, values);
     markSettings(Jakiro.moves.state.run);
     if (Jakiro.chip && Jakiro.chip.value) Jakiro.chip.draw(Jakiro.chip.value);
   }
 
   // Settings that are no longer those of the answer on screen say so; sizes count only where the tree is fixed
   function markSettings(run) {
-    const automatic = current && current[names.indexOf("tree")] === say("automatic");
-    names.forEach((name, i) => {
-      const idle = automatic && (name === "candidates" || name === "levels");
-      const differs = Boolean(run && run.form && !idle && run.form[i] !== current[i]);
+    for (const [name, value] of Object.entries(current || {})) {
+      const idle = current.tree === say("automatic") && (name === "candidates" || name === "levels");
+      const differs = Boolean(run && run.form && !idle && run.form[name] !== value);
       const field = document.getElementById(name);
       if (field && differs) field.dataset.next = say("next_answer");
       else if (field) delete field.dataset.next;
-    });
+    }
   }
 
-  const asksFast = () => Boolean(current && current[names.indexOf("numerics")] === say("fast"));
+  const asksFast = () => Boolean(current && current.numerics === say("fast"));
 
   Object.assign(Jakiro, { beforeAsk, askAgain, edit, settingsChanged, markSettings, asksFast, formAsked: () => asked });
 })();

@@ -29,7 +29,7 @@ GOOD = {
 
 
 def asking(**changes):
-    return read_asking(*(GOOD | changes).values())
+    return read_asking(**(GOOD | changes))
 
 
 def test_good_values_become_settings():

@@ -1,5 +1,6 @@
 """Every list of methods reads `jakiro.methods`: a new one appears by itself, and no name stands in the page's code."""
 
+import inspect
 import json
 import re
 from dataclasses import replace
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from app.asking import read_asking
 from app.devices.local import answer_events
 from app.page import api, benchmark, build, form, web
 from app.page.picker import Picker
@@ -123,9 +125,10 @@ def ran(generator, request) -> list[str]:
     return [method for kind, method, _ in answer_events(generator, request, lambda: False) if kind == "header"]
 
 
-def test_the_settings_are_in_the_order_in_which_they_are_read():
+def test_the_settings_are_named_as_they_are_read():
     import gradio as gr
 
     with gr.Blocks():
         fields = form.build(Picker(ModelService(NoModel())))
-    assert [field.elem_id for field in fields] == list(form.NAMES)
+    read = inspect.signature(read_asking).parameters
+    assert set(form.by_name(fields, range(len(fields)))) == set(read) - {"question", "history"}

@@ -181,11 +181,17 @@ def test_errors_while_answering_become_one_sentence_and_the_next_request_works(e
     assert events_of(run)[-1][0] == "done"
 
 
+VALUES = {
+    "question": "Why?", "temperature": 0, "top_p": 1, "top_k": 0, "seed": 0, "length": 256, "tree": words.FIXED,
+    "candidates": 23, "levels": 5, "method": "jakiro", "alongside": True, "third_lane": False,
+    "numerics": words.EXACT, "system_prompt": "", "history": [],
+}  # fmt: skip
+
+
 def test_a_closed_generator_stops_its_run():
     generator, runs = FakeGenerator(pace=1.0), Runs(Limits())
     service = ready_service(generator)
-    values = ("Why?", 0, 1, 0, 0, 256, words.FIXED, 23, 5, "jakiro", True, False, words.EXACT, "", [])
-    updates = handlers.generate(service, runs, Visitor("tab"), values)
+    updates = handlers.generate(service, runs, Visitor("tab"), VALUES)
     next(updates)
     updates.close()
     deadline = time.monotonic() + 2
@@ -196,8 +202,7 @@ def test_a_closed_generator_stops_its_run():
 
 def test_updates_overlap_in_order_and_the_last_one_repeats_nothing():
     service, runs = ready_service(FakeGenerator(pace=0.2)), Runs(Limits())
-    values = ("Why?", 0, 1, 0, 0, 256, words.FIXED, 23, 5, "jakiro", True, False, words.EXACT, "", [])
-    updates = list(handlers.generate(service, runs, Visitor("tab"), values))
+    updates = list(handlers.generate(service, runs, Visitor("tab"), VALUES))
     assert all(len(update["ticks"]) <= handlers.KEPT_TICKS for update in updates)
     numbers = [max(map(int, update["ticks"])) for update in updates]
     assert numbers == list(range(len(updates)))
@@ -218,8 +223,9 @@ def test_updates_overlap_in_order_and_the_last_one_repeats_nothing():
 
 def test_a_session_that_left_is_forgotten():
     service, runs = ready_service(FakeGenerator()), Runs(Limits())
-    values = ("Why?", 0, 1, 0, 0, 8, words.FIXED, 23, 5, "jakiro", False, False, words.EXACT, "", [])
-    run_id = list(handlers.generate(service, runs, Visitor("tab"), values))[-1]["run"]
+    run_id = list(handlers.generate(service, runs, Visitor("tab"), VALUES | {"length": 8, "alongside": False}))[-1][
+        "run"
+    ]
     runs.drop("another")
     assert runs.traces(run_id)
     runs.drop("tab")
