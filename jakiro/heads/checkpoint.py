@@ -1,4 +1,4 @@
-"""Draft heads on disk: config.json, float16 safetensors, and a loader that names what does not fit.
+"""Draft heads on disk: config.json, safetensors in float16 or 8 bits, and a loader that names what does not fit.
 
 Tensor names are those of the official checkpoints; the target's embedding and output rows are never stored. Other
 people's checkpoints are read by `foreign.py`; `misfits` tells from the configs alone whether a head fits a target.
@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.foreign import from_official, rope_of
 from jakiro.heads.jakiro import JakiroHead
+from jakiro.heads.rounded import restored, rounded_to_int8
 from jakiro.system import atomic_file, write_atomically
 from jakiro.target.features import check_feature_layers
 
@@ -24,12 +25,17 @@ FOREIGN_WEIGHTS_NAMES = ("model.safetensors", "pytorch_model.bin")
 CONFIG_NAME = "config.json"
 
 
-def save_head(head: JakiroHead, folder: Path) -> None:
-    """Writes config.json and float16 weights, an index map as int32; files are replaced whole, never half written."""
-    tensors = {
-        name: (tensor.to(torch.int32) if name == "draft_token_ids" else tensor.to(torch.float16)).contiguous().cpu()
-        for name, tensor in head.state_dict().items()
-    }
+def save_head(head: JakiroHead, folder: Path, bits: int = 16) -> None:
+    """Writes config.json and weights, an index map as int32; files are replaced whole, never half written.
+
+    Args:
+        bits: 16, or 8 for large matrices, see `rounded.py`.
+    """
+    tensors = {name: tensor.cpu() for name, tensor in head.state_dict().items()}
+    rounded = rounded_to_int8(tensors) if bits == 8 else {}
+    for name, tensor in tensors.items():
+        tensors[name] = tensor.to(torch.int32 if name == "draft_token_ids" else torch.float16).contiguous()
+    tensors |= {name: tensor for name, tensor in rounded.items() if tensor.dtype == torch.int8 or name not in tensors}
     with atomic_file(folder / WEIGHTS_NAME) as unfinished:
         write_tensors(tensors, unfinished)
     write_atomically(folder / CONFIG_NAME, json.dumps(head.config.to_dict(), indent=2) + "\n")
@@ -51,7 +57,7 @@ def load_head(folder: str | Path, device: torch.device | str = "cpu", dtype: tor
     """
     folder = Path(folder)
     values = _read_config(folder)
-    tensors = _read_tensors(weights_file(folder))
+    tensors = restored(_read_tensors(weights_file(folder)))
     try:
         if _is_own(values):
             config = DraftConfig.from_dict(values)

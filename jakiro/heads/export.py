@@ -1,4 +1,4 @@
-"""A trained head in another format: EAGLE's for servers, or a folder that is ready to upload to the Hub."""
+"""A trained head in another format: EAGLE's for servers, or a folder to upload to the Hub, in 16 or 8 bits."""
 
 import json
 import shutil
@@ -11,7 +11,7 @@ from jakiro.heads.config import DraftConfig
 from jakiro.heads.foreign import to_eagle
 from jakiro.heads.jakiro import JakiroHead
 
-FORMATS = ("eagle", "hub")
+FORMATS = ("eagle", "hub", "int8")
 EAGLE_WEIGHTS_NAME = "model.safetensors"
 CARD_NAME = "README.md"
 
@@ -22,7 +22,7 @@ def export_head(head_folder: str | Path, out: str | Path, form: str) -> list[Pat
     Args:
         head_folder: a folder that `load_head` reads.
         out: a folder that does not exist yet, or is empty.
-        form: "eagle" or "hub".
+        form: "eagle", "hub", or "int8": as "hub", with large matrices in 8 bits.
 
     Returns:
         The files that were written.
@@ -39,7 +39,11 @@ def export_head(head_folder: str | Path, out: str | Path, form: str) -> list[Pat
     if form == "eagle":
         _refuse_what_eagle_cannot_hold(head.config)
     out.mkdir(parents=True, exist_ok=True)
-    return _write_eagle(head, out) if form == "eagle" else _write_hub(head, head_folder, out)
+    return (
+        _write_eagle(head, out)
+        if form == "eagle"
+        else _write_hub(head, head_folder, out, bits=8 if form == "int8" else 16)
+    )
 
 
 def eagle_config(config: DraftConfig) -> dict:
@@ -96,8 +100,8 @@ def _write_eagle(head: JakiroHead, out: Path) -> list[Path]:
     return [out / CONFIG_NAME, out / EAGLE_WEIGHTS_NAME]
 
 
-def _write_hub(head: JakiroHead, head_folder: Path, out: Path) -> list[Path]:
-    save_head(head, out)
+def _write_hub(head: JakiroHead, head_folder: Path, out: Path, bits: int) -> list[Path]:
+    save_head(head, out, bits)
     card = head_folder / CARD_NAME
     if card.is_file():
         shutil.copyfile(card, out / CARD_NAME)

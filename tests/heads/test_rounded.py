@@ -1,0 +1,56 @@
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from jakiro.heads.checkpoint import WEIGHTS_NAME, load_head, save_head
+from jakiro.heads.export import export_head
+from jakiro.heads.rounded import restored, rounded_to_int8
+from jakiro.zoo.table import head_names, resolve
+from tests.support import HEADS, tiny_head, tiny_target
+
+
+def test_rounding_moves_no_number_further_than_half_a_step_of_its_row_and_column():
+    sizes = torch.logspace(-3, 3, 96)
+    matrix = torch.randn((64, 96), generator=torch.Generator().manual_seed(1)) * sizes
+    matrix[5] = 0
+    stored = rounded_to_int8({"experts": matrix, "fc.weight": matrix, "norm": sizes})
+    assert stored["experts"].dtype == torch.int8 and stored["fc.weight"] is matrix and stored["norm"] is sizes
+    again = restored(stored)
+    assert again.keys() == {"experts", "fc.weight", "norm"}
+    steps = stored["experts.scales"][:, None] * stored["experts.exponents"].float().exp2()
+    assert ((again["experts"] - matrix).abs() <= 0.5001 * steps).all()
+    # Small columns are as exact as large ones, which one scale a row alone would not give
+    assert ((again["experts"] - matrix).norm(dim=0) / matrix.norm(dim=0)).max() < 0.02
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_an_8_bit_head_is_nearly_the_same(tmp_path, name):
+    save_head(tiny_head(tiny_target(), **HEADS[name]), tmp_path / "head")
+    export_head(tmp_path / "head", tmp_path / "small", "int8")
+    before, after = load_head(tmp_path / "head"), load_head(tmp_path / "small")
+    assert before.config == after.config
+    for key, tensor in before.state_dict().items():
+        torch.testing.assert_close(after.state_dict()[key], tensor, atol=0.02 * float(tensor.abs().max()), rtol=0)
+
+
+@pytest.mark.parametrize("name", head_names())
+def test_shipped_heads_take_little_more_than_half_in_8_bits(tmp_path, name):
+    head = load_head(resolve(head=name).head_folder())
+    for bits in (8, 16):
+        save_head(head, tmp_path / str(bits), bits)
+    small, large = ((tmp_path / folder / WEIGHTS_NAME).stat().st_size for folder in ("8", "16"))
+    assert small < 0.6 * large
+    # What is saved in 16 bits again, to go on training, keeps the numbers to half of its last bit
+    again = load_head(tmp_path / "16").state_dict()
+    for key, tensor in head.state_dict().items():
+        torch.testing.assert_close(again[key], tensor, atol=1e-6, rtol=1e-3)
+
+
+def test_an_8_bit_matrix_without_its_scales_is_refused(tmp_path):
+    save_head(tiny_head(tiny_target()), tmp_path, bits=8)
+    tensors = load_file(tmp_path / WEIGHTS_NAME)
+    name = next(name for name, tensor in tensors.items() if tensor.dtype == torch.int8 and name.endswith("weight"))
+    del tensors[name + ".scales"]
+    save_file(tensors, tmp_path / WEIGHTS_NAME)
+    with pytest.raises(ValueError, match=rf"8-bit matrix {name} needs \d+ scales and \d+ exponents; download"):
+        load_head(tmp_path)
