@@ -62,7 +62,7 @@ class Plan:
     Attributes:
         levels, nodes: the tree that was grown; levels 0 means the root alone, so no drafting.
         why: one sentence.
-        expected_tokens, expected_ms: the estimates behind the choice, None for a fixed tree.
+        expected_tokens, expected_ms: the estimates that led to the choice, None for a fixed tree.
         curve: (nodes, expected tokens per second) pairs that were compared, empty for a fixed tree.
         reread: the short sorted prefix was not enough and the choice was repeated with the full sort.
     """

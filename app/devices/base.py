@@ -9,10 +9,22 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from app.asking import Asking
+from jakiro.trace import Trace
 
 # ("header", method, Header), ("step", method, Step) or ("end", method, reason); the reason is a trace's end_reason
 Event = tuple[str, str, object]
 LOADING, MEASURING = "loading", "measuring"
+
+
+def keep(event: Event, traces: dict[str, Trace]) -> None:
+    """Adds an event to the traces by method."""
+    kind, method, payload = event
+    if kind == "header":
+        traces[method] = Trace(payload)
+    elif kind == "step":
+        traces[method].steps.append(payload)
+    else:
+        traces[method].end_reason = payload
 
 
 class Device(Protocol):

@@ -88,20 +88,16 @@ def answer_events(generator, asking: Asking, halted: Callable[[], bool]) -> Iter
         _check_length(generator.num_prompt_tokens(messages), asking.max_prompt_tokens)
     if not generator.status["head"]:
         methods = tuple(name for name in methods if not method_named(name).needs.head) or (PLAIN.name,)
-    if len(methods) > 1:
-        source = generator.race(messages, asking.params, methods=methods, tree=asking.tree)
-        steps, traces = iter(source), source.traces
-    else:
-        source = generator.stream(messages, asking.params, method=methods[0], tree=asking.tree)
-        steps, traces = ((methods[0], step) for step in source), {methods[0]: source.trace}
+    race = generator.race(messages, asking.params, methods=methods, tree=asking.tree)
+    steps = iter(race)
     try:
-        for method, trace in traces.items():
+        for method, trace in race.traces.items():
             yield "header", method, trace.header
         while not halted() and (pair := next(steps, None)) is not None:
             yield "step", *pair
     finally:
-        source.close()
-    for method, trace in traces.items():
+        race.close()
+    for method, trace in race.traces.items():
         yield "end", method, trace.end_reason or "stopped"
 
 

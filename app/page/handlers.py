@@ -60,7 +60,7 @@ def generate(service: ModelService, runs: Runs, visitor: Visitor, values: dict) 
 
 
 def visitor_of(request: gr.Request) -> Visitor:
-    """The tab or program behind a request, and its network address, or its user name where there are logins."""
+    """The tab or program that sent a request, and its network address, or its user name where there are logins."""
     address = request.username or (request.client.host if request.client else "")
     return Visitor(str(request.session_hash or address), str(address))
 

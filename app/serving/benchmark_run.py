@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 
 from app.asking import Asking
-from app.devices.base import Device
+from app.devices.base import Device, keep
 from app.serving.worker import ModelService, Stoppable
 from app.words import benchmark as benchmark_words
 from app.words.errors import sentence_of
@@ -45,14 +45,10 @@ class HaltingGenerator:
         """
         numerics = self._device.status.get("numerics", "exact")
         asking = Asking(tuple(messages), sampling, tree or TreeConfig(), (method,), numerics)
-        trace = None
-        for kind, _, payload in self._device.answer(asking, self._halt):
-            if kind == "header":
-                trace = Trace(payload)
-            elif kind == "step":
-                trace.steps.append(payload)
-            else:
-                trace.end_reason = payload
+        traces: dict[str, Trace] = {}
+        for event in self._device.answer(asking, self._halt):
+            keep(event, traces)
+        trace = traces.get(method)
         if trace is None or trace.end_reason == "stopped":
             raise Halted
         return trace

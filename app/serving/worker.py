@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Iterator
 
 from app.asking import Asking
-from app.devices.base import LOADING, MEASURING, Device
+from app.devices.base import LOADING, MEASURING, Device, keep
 from app.serving.limits import Limits
 from app.serving.turns import Turns
 from app.words import page as words
@@ -191,15 +191,11 @@ class Run(Stoppable):
             self.events.put(last)
 
     def _read(self, device: Device) -> None:
-        for kind, method, payload in device.answer(self._asking, self._halt):
-            if kind == "header":
-                self.traces[method] = Trace(payload)
-            elif kind == "step":
-                self.traces[method].steps.append(payload)
-                self.num_nodes += len(payload.nodes)
-            else:
-                self.traces[method].end_reason = payload
-            self.events.put((kind, method, payload))
+        for event in device.answer(self._asking, self._halt):
+            keep(event, self.traces)
+            if event[0] == "step":
+                self.num_nodes += len(event[2].nodes)
+            self.events.put(event)
 
 
 def batches(events: queue.SimpleQueue, seconds: float) -> Iterator[list]:

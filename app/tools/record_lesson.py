@@ -116,7 +116,7 @@ def _memory_speed(device) -> float:
 
 
 def main() -> None:
-    pair, path = read_options("Makes the recordings behind “How it works”.", RECORDINGS)
+    pair, path = read_options("Makes the recordings of “How it works”.", RECORDINGS)
     try:
         content = record(load_generator(pair))
     except ValueError as error:

@@ -11,11 +11,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 
+import torch
+
+from jakiro.bench.questions import load_questions, own_prompts
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.generator import JakiroGenerator
+from jakiro.heads.checkpoint import load_head, misfits, weights_file
+from jakiro.kernels.compiled.library import why_not
+from jakiro.methods import DEFAULT, PLAIN
 from jakiro.system import assets_folder, cache_folder, num_cores
+from jakiro.target.families import refuse_what_cannot_work
 from jakiro.trace import first_difference
+from jakiro.zoo import placement, weights
 from jakiro.zoo import table as zoo
-from jakiro.zoo import weights
 from jakiro.zoo.embedded import embedded_folder, wheel_is_installed
+from jakiro.zoo.loading import LoadOptions, choose_dtype, device_and_dtype, place_target
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +51,6 @@ def findings() -> list[Finding]:
 
 
 def _devices() -> list[Finding]:
-    import torch
-
-    from jakiro.kernels.compiled.library import why_not
-    from jakiro.zoo.loading import choose_dtype
-
     dtype = str(choose_dtype(None, torch.device("cpu"))).removeprefix("torch.")
     missing = why_not()
     devices = [
@@ -83,8 +88,6 @@ def _heads() -> list[Finding]:
 
 
 def _prompts() -> Finding:
-    from jakiro.bench.questions import load_questions, own_prompts
-
     if not own_prompts().is_file():
         return Finding("prompts", f"{own_prompts()} is missing", ok=False)
     return Finding("prompts", f"{len(load_questions())} of our own")
@@ -93,23 +96,15 @@ def _prompts() -> Finding:
 SMOKE_PROMPT, SMOKE_TOKENS, SMOKE_SECONDS = "Why is the sky blue?", 32, 5.0
 
 
-def examine(
-    target: str | None, head: str | None, device: str | None = None, dtype: str | None = None, smoke_run: bool = True
-) -> Iterator[Finding]:
+def examine(options: LoadOptions, smoke_run: bool = True) -> Iterator[Finding]:
     """Whether a target and a head belong together; stops at the first thing that makes further questions pointless.
 
     Args:
-        target, head, device, dtype: as for `JakiroGenerator.from_pretrained`.
         smoke_run: load both and compare some tokens of plain and drafted decoding, five seconds each at most.
     """
-    from jakiro.heads.checkpoint import load_head, misfits, weights_file
-    from jakiro.target.families import refuse_what_cannot_work
-    from jakiro.zoo import placement
-    from jakiro.zoo.loading import choose_device, choose_dtype
-
     asking = "names"
     try:
-        pair = zoo.resolve(target, head)
+        pair = zoo.resolve(options.target, options.head)
         yield Finding(asking, f"target {pair.target_name}, head {pair.head_name or 'none'}")
         asking = "target"
         config = weights.load_config(pair.target_name)
@@ -128,17 +123,12 @@ def examine(
                 return
             yield Finding(asking, "sizes, vocabulary and rotary embedding agree")
         asking = "memory"
-        everywhere = device == placement.AUTO
-        chosen, bits = choose_device(None if everywhere else device), placement.BITS.get(dtype)
-        chosen_dtype = choose_dtype(None if bits else dtype, chosen)
-        offload = cache_folder() / "offload"
-        placement.place(pair.target_name, config, None if everywhere else chosen, chosen_dtype, bits, offload)
-        needed = placement.memory_needed(config, chosen_dtype, bits)
-        free = placement.gigabytes(placement.free_memory(chosen))
-        yield Finding(asking, f"about {needed} needed, {free} free on {chosen}")
+        place = place_target(options, pair.target_name, config, *device_and_dtype(options))
+        free = placement.gigabytes(placement.free_memory(place.device))
+        yield Finding(asking, f"about {place.needed} needed, {free} free on {place.device}")
         if smoke_run:
             asking = "run"
-            yield from _smoke_run(target, head, device, dtype)
+            yield from _smoke_run(options)
     except (ValueError, OSError) as error:
         yield Finding(asking, str(error), ok=False)
 
@@ -152,13 +142,9 @@ def _sizes(config) -> str:
     )
 
 
-def _smoke_run(target: str | None, head: str | None, device: str | None, dtype: str | None) -> Iterator[Finding]:
+def _smoke_run(options: LoadOptions) -> Iterator[Finding]:
     """Loads the pair, says what loading says, and compares drafted with plain decoding."""
-    from jakiro.config import SamplingParams, TreeConfig
-    from jakiro.generator import JakiroGenerator
-    from jakiro.methods import DEFAULT, PLAIN
-
-    generator = JakiroGenerator.from_pretrained(target, head, device, dtype)
+    generator = JakiroGenerator.load(options)
     yield from (Finding("notice", notice) for notice in generator.notices)
     sampling, traces = SamplingParams(max_new_tokens=SMOKE_TOKENS), {}
     for method in (PLAIN, DEFAULT) if generator.head else (PLAIN,):

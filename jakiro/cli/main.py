@@ -263,9 +263,11 @@ def doctor(
 ) -> None:
     """Say what is installed and found; with --target or --head, whether the two belong together."""
     from jakiro.cli.doctor import examine, findings
+    from jakiro.zoo.loading import LoadOptions
 
     healthy = True
-    for finding in findings() if target is None and head is None else examine(target, head, device, dtype, run):
+    of_the_machine = target is None and head is None
+    for finding in findings() if of_the_machine else examine(LoadOptions(target, head, device, dtype), run):
         healthy = healthy and finding.ok
         mark = "[green]ok[/]     " if finding.ok else "[red]problem[/]"
         Console().print(f"{mark} {finding.what}: ", end="")

@@ -42,7 +42,7 @@ class KeyedNoise:
         self.seed = seed
 
     def hash(self, positions: Tensor, token_ids: Tensor) -> Tensor:
-        """The 64-bit hash behind each entry, as int64; positions and token ids broadcast."""
+        """The 64-bit hash of each entry, as int64; positions and token ids broadcast."""
         seed = self.seed
         if not isinstance(seed, Tensor):
             seed = torch.full((), seed, dtype=torch.int64, device=token_ids.device)

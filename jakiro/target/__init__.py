@@ -1,1 +1,1 @@
-"""Target models: any causal language model behind `prefill` and `score`, with its cache."""
+"""Target models: any causal language model with `prefill`, `score` and a cache."""

@@ -1,4 +1,4 @@
-"""The target model: any transformers causal language model behind prefill and score.
+"""The target model: any transformers causal language model with `prefill` and `score`.
 
 `score` runs a whole draft tree in one pass and returns logits and features at every node. Drafting is unknown here;
 what a family asks for is in `families.py`, the trial passes are in `probes.py`.

@@ -113,28 +113,18 @@ def read_pair(options: LoadOptions) -> ReadPair:
     if numerics not in NUMERICS:
         raise ValueError(f"Numerics must be one of {', '.join(NUMERICS)}; you gave {numerics!r}.")
     draft_precision = known_precision(options.draft_precision or "int8")
-    everywhere = options.device == placement.AUTO
-    chosen_device = choose_device(None if everywhere else options.device)
-    bits = placement.BITS.get(options.dtype)
-    chosen_dtype = choose_dtype(None if bits else options.dtype, chosen_device)
+    device, dtype = device_and_dtype(options)
     pair = zoo.resolve(options.target, options.head)
     config = weights.load_config(pair.target_name)
     refuse_what_cannot_work(config)
     draft_head = None
     if pair.head_path is not None:
         # Rounded matrices are read in a quarter of float32's bytes; the rest of the head is small
-        rounds = draft_precision == "int8" and chosen_device.type == "cpu"
-        draft_head = load_head(pair.head_path, dtype=torch.float32 if rounds else chosen_dtype)
+        rounds = draft_precision == "int8" and device.type == "cpu"
+        draft_head = load_head(pair.head_path, dtype=torch.float32 if rounds else dtype)
         refuse_another_targets_head(draft_head, config)
-    place = placement.place(
-        pair.target_name,
-        config,
-        None if everywhere else chosen_device,
-        chosen_dtype,
-        bits,
-        cache_folder() / "offload",
-    )
-    model, tokenizer, sha256 = weights.load_target(pair.target_name, place.device, chosen_dtype, **place.options)
+    place = place_target(options, pair.target_name, config, device, dtype)
+    model, tokenizer, sha256 = weights.load_target(pair.target_name, place.device, dtype, **place.options)
     options = replace(options, numerics=numerics, draft_precision=draft_precision)
     return ReadPair(pair, model, tokenizer, sha256, draft_head, options)
 
@@ -219,6 +209,24 @@ def _target_of(read: ReadPair, model: nn.Module) -> tuple[TargetModel, list[str]
     if not getattr(read.tokenizer, "chat_template", None):
         notices.append("This model has no chat template; a plain dialogue form is used.")
     return target, notices
+
+
+def device_and_dtype(options: LoadOptions) -> tuple[torch.device, torch.dtype]:
+    """What is computed on and in; of device "auto" the first that there is, of 4 or 8 bits what surrounds them.
+
+    Raises:
+        ValueError: no such device here, or an unknown dtype.
+    """
+    device = choose_device(None if options.device == placement.AUTO else options.device)
+    return device, choose_dtype(None if options.dtype in placement.BITS else options.dtype, device)
+
+
+def place_target(
+    options: LoadOptions, name: str, config, device: torch.device, dtype: torch.dtype
+) -> placement.Placement:
+    """Where a target goes, by its transformers config; errors are `placement.place`'s."""
+    bits, offload = placement.BITS.get(options.dtype), cache_folder() / "offload"
+    return placement.place(name, config, None if options.device == placement.AUTO else device, dtype, bits, offload)
 
 
 def choose_device(device: str | None) -> torch.device:

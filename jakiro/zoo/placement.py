@@ -48,10 +48,12 @@ class Placement:
 
     Attributes:
         device: where the model goes as a whole; with a device map, where its output function will be.
+        needed: memory of the target.
         options: for `from_pretrained`: device map and quantisation.
     """
 
     device: torch.device
+    needed: MemoryNeeded
     options: dict = field(default_factory=dict)
 
 
@@ -119,7 +121,7 @@ def place(
         usable = {where: int(USABLE_SHARE * free) for where, free in memory.items()}
         first = torch.device("cuda", 0) if torch.cuda.device_count() else torch.device("cpu")
         return Placement(
-            first, options | {"device_map": AUTO, "max_memory": usable, "offload_folder": str(offload_folder)}
+            first, needed, options | {"device_map": AUTO, "max_memory": usable, "offload_folder": str(offload_folder)}
         )
     free = free_memory(device)
     if needed.total > USABLE_SHARE * free:
@@ -129,7 +131,7 @@ def place(
             f"{name} needs about {needed}, and {device} has {gigabytes(free)} free; choose a smaller model or dtype, "
             "or device “auto”, which also uses other devices and the disk."
         )
-    return Placement(device, options | ({"device_map": {"": str(device)}} if bits else {}))
+    return Placement(device, needed, options | ({"device_map": {"": str(device)}} if bits else {}))
 
 
 def where_layers_lie(device_map: dict | None) -> str | None:

@@ -12,6 +12,7 @@ from jakiro.heads.checkpoint import CONFIG_NAME, WEIGHTS_NAME, save_head
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.zoo import placement, weights
+from jakiro.zoo.loading import LoadOptions
 from tests.support import byte_tokenizer, tiny_head, tiny_model, tiny_target
 
 
@@ -26,7 +27,7 @@ def pair(tmp_path, monkeypatch):
 
 
 def report(pair, **options):
-    return list(examine(str(pair / "target"), str(pair / "head"), "cpu", "float32", **options))
+    return list(examine(LoadOptions(str(pair / "target"), str(pair / "head"), "cpu", "float32"), **options))
 
 
 def test_a_good_pair_is_described_and_run(pair):
@@ -43,7 +44,7 @@ def test_a_good_pair_is_described_and_run(pair):
 def test_a_target_alone_is_run_plainly_and_a_missing_chat_template_is_said(pair):
     path = pair / "target" / "chat_template.jinja"
     path.unlink()
-    found = list(examine(str(pair / "target"), "none", "cpu", "float32"))
+    found = list(examine(LoadOptions(str(pair / "target"), "none", "cpu", "float32")))
     text = "\n".join(finding.found for finding in found)
     assert all(finding.ok for finding in found)
     assert "no chat template; a plain dialogue form is used" in text

@@ -283,7 +283,7 @@ def test_a_model_whose_tree_passes_give_other_logits_is_refused(monkeypatch):
         TargetModel(model, byte_tokenizer())
 
 
-def test_nothing_is_read_behind_the_last_position():
+def test_nothing_is_read_past_the_last_position():
     """A table of positions ends there, and dynamic rotary factors would change for the whole pass."""
     for name, field in (("GPT-2", "n_positions"), ("Llama, dynamic NTK", "max_position_embeddings")):
         model_type, values = FAMILIES[name]
@@ -315,7 +315,7 @@ def test_numerics_that_a_family_has_not_stay_fast_and_are_said():
     assert other.numerics == "fast" and not other.bit_identical and "falcon attends" in other.notices[0]
 
 
-def test_behind_the_heads_training_length_decoding_is_plain_and_says_so():
+def test_past_the_heads_training_length_decoding_is_plain_and_says_so():
     target = tiny_target()
     head, sampling = HeadDrafter(tiny_head(target)), SamplingParams(max_new_tokens=24)
     length = len(prompt_ids("Hello"))

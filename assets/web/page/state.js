@@ -24,7 +24,7 @@
     return main.steps.length;
   }
 
-  // The race time on screen: while lanes run it is the clock of the one that is behind, and a chosen step has its own
+  // The race time on screen: while lanes run it is the slowest clock, and a chosen step has its own
   function raceTime() {
     if (!state.run) return 0;
     if (state.time !== null) return state.time;

@@ -3,7 +3,7 @@
   const { s, say, rate, metrics } = Jakiro;
 
   const MOST_POINTS = 500;
-  const SPEED_ROOM = 96; // for a speed behind a name, in one row
+  const SPEED_ROOM = 96; // for a speed after a name, in one row
   const MARGIN = 96; // right of the axes, for names; more where a name is longer
   const measuring = document.createElement("canvas").getContext("2d");
 

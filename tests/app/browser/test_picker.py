@@ -98,7 +98,7 @@ def test_weights_that_are_larger_than_the_free_memory_are_refused_with_both_numb
     assert pair.state == UNFIT and pair.reason == "Too large: its weights have 0.0 GB, and 0.0 GB of memory are free."
 
 
-def test_another_pair_is_loaded_behind_the_answer_that_runs_and_before_the_next():
+def test_another_pair_is_loaded_after_the_answer_that_runs_and_before_the_next():
     generator = FakeGenerator(pace=0.5)
     service = service_of(generator)
     first = Run(service, asking())

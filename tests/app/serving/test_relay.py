@@ -63,7 +63,7 @@ def taken(monkeypatch):
             if events and events[-1] is None:
                 await relay.close("key")
                 return events
-        raise AssertionError(f"no end came behind {events}")
+        raise AssertionError(f"no end came after {events}")
 
     yield lambda *responses: run_apart(read(list(responses)))
     sys.modules.pop("app.devices.ray_workers", None)
