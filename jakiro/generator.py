@@ -15,7 +15,7 @@ from jakiro.drafting.candidates import MAX_CHAIN
 from jakiro.engine.costs import DeviceProfile
 from jakiro.engine.profile import Profiler, device_name
 from jakiro.engine.runner import Runner, SlicedRunner
-from jakiro.engine.stream import Answering, Messages, Request, Stream
+from jakiro.engine.stream import Messages, Request, Setup, Stream
 from jakiro.graphs.pool import Lanes
 from jakiro.methods import DEFAULT, METHODS, PLAIN, method_named
 from jakiro.text import TokenText, encode_messages
@@ -208,7 +208,7 @@ class JakiroGenerator:
         drafter = self.drafter(wanted)
         tree = ROOT_ONLY if wanted is PLAIN else tree or AUTOMATIC_TREE
         sizes_itself = tree.policy == "auto" and not tree.root_only
-        answering = Answering(
+        setup = Setup(
             target=self.target,
             token_text=self.token_text,
             method=wanted,
@@ -217,7 +217,7 @@ class JakiroGenerator:
             device_name=self.device_name,
             borrow=partial(self._borrow, drafter),
         )
-        return Stream(answering, Request(messages, sampling or SamplingParams(), tree, raw))
+        return Stream(setup, Request(messages, sampling or SamplingParams(), tree, raw))
 
     def _borrow(
         self, drafter: Drafter, request: Request, sizes: tuple[int, ...], num_prompt_tokens: int, limit: int

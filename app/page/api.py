@@ -10,7 +10,7 @@ import gradio as gr
 from app.asking import Asking, read_messages, read_params
 from app.page import handlers
 from app.serving.runs import Runs
-from app.serving.worker import ModelService, Run, batches
+from app.serving.worker import AnswerRun, ModelService, batches
 from app.words import page as words
 from app.words.errors import sentence_of
 from jakiro.config import AUTOMATIC_TREE
@@ -64,7 +64,7 @@ def register(service: ModelService, runs: Runs) -> None:
     gr.api(stop, api_name="stop", api_description=words.API_STOP, queue=False)
 
 
-def _answer(service: ModelService, runs: Runs, request: gr.Request, asking) -> Iterator[tuple[Run, str, str]]:
+def _answer(service: ModelService, runs: Runs, request: gr.Request, asking) -> Iterator[tuple[AnswerRun, str, str]]:
     """(run, state, message) a few times a second; state is "waiting", "answering" or at the end "done".
 
     Raises:

@@ -12,7 +12,7 @@ import gradio as gr
 from app.asking import Asking, read_asking
 from app.serving.packing import Packer, to_json
 from app.serving.runs import Runs, Visitor
-from app.serving.worker import ModelService, Run, batches
+from app.serving.worker import AnswerRun, ModelService, batches
 from app.words.errors import sentence_of
 
 UPDATE_SECONDS = 0.085
@@ -21,7 +21,7 @@ UPDATE_SECONDS_BESIDE_MODEL = 0.17
 KEPT_TICKS = 8
 
 
-def begin(service: ModelService, runs: Runs, visitor: Visitor, asking: Asking, replace: bool = True) -> Run:
+def begin(service: ModelService, runs: Runs, visitor: Visitor, asking: Asking, replace: bool = True) -> AnswerRun:
     """Checks the limits, takes a place in the queue and starts the answer.
 
     Args:
@@ -33,7 +33,7 @@ def begin(service: ModelService, runs: Runs, visitor: Visitor, asking: Asking, r
     asking = service.limits.check(asking)
     with runs.entrance:
         runs.admit(visitor, replace)
-        run = Run(service, asking, group=visitor.address)
+        run = AnswerRun(service, asking, group=visitor.address)
         runs.add(visitor, run)
     run.start()
     return run
@@ -71,7 +71,7 @@ def update_seconds(service: ModelService) -> float:
     return UPDATE_SECONDS_BESIDE_MODEL if beside_model else UPDATE_SECONDS
 
 
-def _updates(run: Run, seconds: float) -> Iterator[dict]:
+def _updates(run: AnswerRun, seconds: float) -> Iterator[dict]:
     """The view's values: the last ticks by number; the last value, which Gradio sends twice, has one tick."""
     packer = Packer()
     for number, batch in enumerate(batches(run.events, seconds)):

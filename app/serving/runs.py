@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from app.serving.limits import Limits
 from app.serving.pace import Pace
-from app.serving.worker import Run
+from app.serving.worker import AnswerRun
 from app.words import page as words
 from jakiro.trace import Trace
 
@@ -50,7 +50,7 @@ class Runs:
         self._lock = threading.Lock()
         # Held from admitting an answer until it is counted, so that two requests at once are two
         self.entrance = threading.Lock()
-        self._runs: OrderedDict[str, tuple[str, Run, float]] = OrderedDict()
+        self._runs: OrderedDict[str, tuple[str, AnswerRun, float]] = OrderedDict()
 
     def admit(self, visitor: Visitor, replace: bool = True) -> None:
         """Makes room for one more answer of this visitor.
@@ -70,7 +70,7 @@ class Runs:
         for run in unfinished[: max(0, excess)]:
             run.stop()
 
-    def add(self, visitor: Visitor, run: Run) -> None:
+    def add(self, visitor: Visitor, run: AnswerRun) -> None:
         with self._lock:
             self._runs[run.id] = (visitor.session, run, self._now())
         self.drop_surplus()
@@ -115,7 +115,7 @@ class Runs:
             raise ValueError(words.UNKNOWN_RUN)
         return dict(run.traces)
 
-    def find(self, run_id: str) -> Run | None:
+    def find(self, run_id: str) -> AnswerRun | None:
         """One run; None where there is no such one, or it is no longer kept."""
         self.drop_surplus()
         with self._lock:
@@ -136,12 +136,12 @@ class Runs:
                     total -= trace_bytes(run)
                     del self._runs[run_id]
 
-    def _of(self, session: str) -> list[Run]:
+    def _of(self, session: str) -> list[AnswerRun]:
         with self._lock:
             return [run for owner, run, _ in self._runs.values() if owner == session]
 
 
-def trace_bytes(run: Run) -> int:
+def trace_bytes(run: AnswerRun) -> int:
     """About how much memory a run's traces hold, and what was sent of them."""
     steps = sum(len(trace.steps) for trace in run.traces.values())
     return NODE_BYTES * run.num_nodes + STEP_BYTES * (steps + 1) + sum(map(len, run.ticks))

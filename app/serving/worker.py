@@ -142,7 +142,7 @@ class Stoppable:
             self._service.turns.wake()
 
 
-class Run(Stoppable):
+class AnswerRun(Stoppable):
     """One answer being made in its own thread: events wait in `events`, traces grow in `traces`, `ticks` has been sent.
 
     Beside the device's events there are ("wait", None, sentence), and ("error", None, sentence) or ("done", None, None)

@@ -19,7 +19,7 @@ from jakiro.methods import DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Reply:
     """What one visitor got.
 
     Attributes:
@@ -36,7 +36,7 @@ class Answer:
     total_seconds: float
 
 
-class Stream:
+class Call:
     """One question on its way: iterate for ("generating" | "complete" | "error", data); `close` hangs up."""
 
     def __init__(self, address: str, endpoint: str, values: list, seconds: float = 120) -> None:
@@ -64,24 +64,24 @@ class Stream:
         self._connection.close()
 
 
-def ask(address: str, question: str, max_new_tokens: int = 48) -> Answer:
+def ask(address: str, question: str, max_new_tokens: int = 48) -> Reply:
     """Asks one question as a visitor of its own and waits for the end."""
     start, first, last, sentences = time.monotonic(), None, None, []
-    stream = Stream(address, "generate", [question, max_new_tokens, 0, 1, 0, 0, DEFAULT.name, "", None])
+    stream = Call(address, "generate", [question, max_new_tokens, 0, 1, 0, 0, DEFAULT.name, "", None])
     for event, data in stream:
         if event == "error":
             stream.close()
             error = data.get("error") if isinstance(data, dict) else str(data)
-            return Answer(None, error, tuple(sentences), first, time.monotonic() - start)
+            return Reply(None, error, tuple(sentences), first, time.monotonic() - start)
         last = data[0]
         if last["message"] and last["message"] not in sentences:
             sentences.append(last["message"])
         if first is None and last["text"]:
             first = time.monotonic() - start
-    return Answer(last, None, tuple(sentences), first, time.monotonic() - start)
+    return Reply(last, None, tuple(sentences), first, time.monotonic() - start)
 
 
-def crowd(address: str, clients: int, requests: int, max_new_tokens: int = 48) -> list[tuple[str, Answer]]:
+def crowd(address: str, clients: int, requests: int, max_new_tokens: int = 48) -> list[tuple[str, Reply]]:
     """(word, answer) of every request; `clients` threads ask one after another until all are answered."""
     words = [f"word{random.randrange(16**8):08x}" for _ in range(requests)]
     waiting, answers, lock = list(words), [], threading.Lock()

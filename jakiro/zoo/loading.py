@@ -72,7 +72,7 @@ class Parts:
 
     Attributes:
         drafters: methods that are loaded already, by name.
-        notices: sentences to say aloud, such as a head trained for other weights.
+        notices: sentences for the user, such as a head trained for other weights.
         profiles: the folder that keeps what passes cost here.
         lanes: run at fixed addresses, as CUDA graphs need it; None runs passes as long as the context.
     """

@@ -28,7 +28,7 @@ GOALS = {
     "drawn updates/s, recorded": (operator.ge, 10, "≥ 10"),
     "frames/s, recorded": (operator.ge, 30, "≥ 30"),
     "lag at the end, s": (operator.lt, 1, "< 1"),
-    "bytes per update": (operator.le, 3000, "≤ 3000"),
+    "bytes per update": (operator.le, 6144, "≤ 6144"),
     "speed watched, % of alone": (operator.ge, 80, "≥ 80"),
     "server cost, % of alone": (operator.lt, 5, "< 5"),
 }

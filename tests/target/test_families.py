@@ -1,4 +1,4 @@
-"""Families of targets: what each gives against its stock model, what is refused by name, what is said aloud."""
+"""Families of targets: what each gives against its stock model, what is refused by name, what gets a notice."""
 
 import copy
 
@@ -114,13 +114,13 @@ FAMILIES = {
     ),
     "GPT-2": ("gpt2", {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 256}),
 }
-# Fast numerics, said aloud: attention sinks; attention that does not go through transformers' interface.
+# Fast numerics, with a notice: attention sinks; attention that does not go through transformers' interface.
 ONLY_FAST = {
     "gpt-oss": ("gpt_oss", EXPERTS | MIXED | {"head_dim": 16, "rope_parameters": {"rope_theta": 1e4}}),
     "Falcon": ("falcon", {"alibi": False}),
     "GPT-J": ("gptj", {"n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 256, "rotary_dim": 8}),
 }
-# Chains only, said aloud: positions or windows that are counted inside the model's attention.
+# Chains only, with a notice: positions or windows that are counted inside the model's attention.
 ONLY_CHAINS = {
     "BLOOM": ("bloom", {"hidden_size": 64, "n_layer": 2, "n_head": 4}),
     "MPT": ("mpt", {"d_model": 64, "n_layers": 2, "n_heads": 4, "max_seq_len": 256}),

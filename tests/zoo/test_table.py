@@ -64,7 +64,7 @@ def test_an_unknown_head_is_refused_with_the_known_names():
         zoo.resolve(head="nobody")
 
 
-def test_a_head_for_other_weights_is_said_aloud():
+def test_a_head_for_other_weights_gets_a_notice():
     assert zoo.head_warning("h", "a" * 64, "t", "a" * 64) is None
     assert zoo.head_warning("h", "", "t", "a" * 64) is None
     assert zoo.head_warning("h", "a" * 64, "t", None) is None

@@ -143,7 +143,7 @@
     return pairs ? opposite / pairs : 0;
   }
 
-  // How many candidates stand elsewhere with either expert alone than with the router's own weights
+  // How many candidates rank differently with either expert alone than with the router's own weights
   function moved(step) {
     const places = (second) => ranked(step, second).map(([i]) => i);
     const own = places(ownWeight(step));

@@ -86,7 +86,7 @@ def saved(tab, key: str):
 def hostile_address(tmp_path_factory):
     """A page whose model answers with hostile text, and whose recordings have hostile titles."""
     folder = tmp_path_factory.mktemp("recordings")
-    recording = record.record(FakeGenerator(PIECES), record.PLANS[0])
+    recording = record.record(FakeGenerator(PIECES), record.SCENARIOS[0])
     recording |= {"title": HOSTILE[1], "why": "".join(HOSTILE[:8])}
     record.write(recording, folder / "1-hostile.json")
     before, web.TRACES = web.TRACES, folder
@@ -174,7 +174,7 @@ def test_a_hundred_thousand_characters_are_one_question_and_stay_one_line_of_tit
 def test_hostile_files_are_refused_or_shown_as_text(open_tab, fake_address):
     tab = open_tab(fake_address)
     tab.wait_for_selector("svg.tree")
-    traces = record.record(FakeGenerator(PIECES), record.PLANS[0])["traces"]
+    traces = record.record(FakeGenerator(PIECES), record.SCENARIOS[0])["traces"]
     for name, lane in traces.items():
         header = lane["header"]
         header["target"]["name"] = header["device"] = header["created"] = HOSTILE[0]

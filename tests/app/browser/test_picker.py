@@ -10,7 +10,7 @@ from app.asking import Asking
 from app.devices.local import LocalDevice
 from app.page.picker import Picker
 from app.serving.pairs import FETCH, HERE, UNFIT, known_pairs
-from app.serving.worker import ModelService, Run, batches
+from app.serving.worker import AnswerRun, ModelService, batches
 from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.zoo import table as zoo
@@ -101,7 +101,7 @@ def test_weights_that_are_larger_than_the_free_memory_are_refused_with_both_numb
 def test_another_pair_is_loaded_after_the_answer_that_runs_and_before_the_next():
     generator = FakeGenerator(pace=0.5)
     service = service_of(generator)
-    first = Run(service, asking())
+    first = AnswerRun(service, asking())
     first.start()
     wait_for(lambda: first.traces)
     may_load = threading.Event()
@@ -114,7 +114,7 @@ def test_another_pair_is_loaded_after_the_answer_that_runs_and_before_the_next()
     assert service.swap(load, "another")
     assert service.chip()["text"] == words.CHIP_WAITING
     assert not service.swap(load, "a third")
-    second = Run(service, asking())
+    second = AnswerRun(service, asking())
     second.start()
     assert second.events.get(timeout=2) == ("wait", None, words.WAITING_FOR_MODEL)
     wait_for(lambda: service.chip()["text"] == words.CHIP_LOADING)
@@ -139,7 +139,7 @@ def test_a_pair_that_cannot_be_loaded_leaves_the_old_one_and_says_why():
     assert chip["trouble"] == words.SWAP_FAILED.format(
         pair="another", reason="The draft head has hidden size 64, the target 128."
     )
-    run = Run(service, asking())
+    run = AnswerRun(service, asking())
     run.start()
     assert [event for batch in batches(run.events, 0.01) for event in batch][-1][0] == "done"
 

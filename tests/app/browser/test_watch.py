@@ -158,7 +158,7 @@ def test_the_api_refuses_bad_values_in_words(api, changes, sentence):
 @pytest.fixture
 def recordings(tmp_path, monkeypatch):
     """Three shipped recordings made by the recorder from the fake generator."""
-    for plan in record.PLANS[:3]:
+    for plan in record.SCENARIOS[:3]:
         record.write(record.record(FakeGenerator(), plan), tmp_path / f"{plan.name}.json")
     monkeypatch.setattr(web, "TRACES", tmp_path)
     return tmp_path
@@ -175,7 +175,7 @@ def test_the_page_opens_playing_a_recording_before_any_model_is_loaded(open_tab,
         tab.wait_for_selector('[data-action="play"][aria-label="Play"]')
         rest = int(tab.get_attribute("svg.tree", "data-step"))
         path = tab.get_attribute("svg.tree", "data-accepted").split(",")
-        steps = json.loads((recordings / f"{record.PLANS[0].name}.json").read_text())["traces"]["jakiro"]["steps"]
+        steps = json.loads((recordings / f"{record.SCENARIOS[0].name}.json").read_text())["traces"]["jakiro"]["steps"]
         assert len(path) == len(steps[rest]["accepted_path"]) >= 3
         assert tab.inner_text("#jk-chip") == words.CHIP_LOADING
     finally:
@@ -183,15 +183,15 @@ def test_the_page_opens_playing_a_recording_before_any_model_is_loaded(open_tab,
 
 
 def test_recordings_are_listed_played_and_opened_from_files(open_tab, fake_address, recordings):
-    tab = open_tab(f"{fake_address}?recording={record.PLANS[1].name}&step=4")
+    tab = open_tab(f"{fake_address}?recording={record.SCENARIOS[1].name}&step=4")
     tab.wait_for_selector('svg.tree[data-step="3"]')
     tab.click('[data-tab="recordings"]')
     tab.wait_for_selector(".recording-card")
     assert tab.locator(".recording-card").count() == 3
     link = tab.locator(".recording-link").nth(1)
-    assert link.get_attribute("href").startswith(f"?recording={record.PLANS[1].name}&step=")
+    assert link.get_attribute("href").startswith(f"?recording={record.SCENARIOS[1].name}&step=")
     step = int(link.inner_text().rsplit(" ", 1)[1]) - 1
-    path = json.loads((recordings / f"{record.PLANS[1].name}.json").read_text())["traces"]["jakiro"]["steps"][step]
+    path = json.loads((recordings / f"{record.SCENARIOS[1].name}.json").read_text())["traces"]["jakiro"]["steps"][step]
     assert len(path["accepted_path"]) >= 3
     tab.set_input_files("#jk-open", {"name": "x.json", "mimeType": "application/json", "buffer": b'{"header": {}}'})
     tab.wait_for_selector("#jk-notice.error")

@@ -15,7 +15,7 @@ from app.devices.choose import device_for
 from app.devices.local import LocalDevice
 from app.devices.zero import SECONDS_MOST, ZeroDevice, seconds_for, sentence_for
 from app.page import build as app_page
-from app.serving.worker import ModelService, Run, batches
+from app.serving.worker import AnswerRun, ModelService, batches
 from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.engine.costs import DeviceProfile
@@ -214,7 +214,7 @@ def test_a_gpu_is_asked_for_in_the_visitors_name(zero):
     assert service.turns.wait_for(lambda: service.settled, 30)
     visitor = LocalContext.request.set("this visitor")
     try:
-        run = Run(service, asking(("jakiro",), length=4))
+        run = AnswerRun(service, asking(("jakiro",), length=4))
     finally:
         LocalContext.request.reset(visitor)
     run.start()

@@ -17,7 +17,7 @@ from app.devices.local import LocalDevice
 from app.page import build as app_page
 from app.serving.limits import Limits
 from app.serving.runs import trace_bytes
-from app.tools.load import Stream, ask, crowd
+from app.tools.load import Call, ask, crowd
 from app.words import page as words
 from tests.app.fake import FakeGenerator, default_answer
 
@@ -95,7 +95,7 @@ def test_a_program_that_hangs_up_in_the_middle_frees_the_place_within_a_second()
     blocks, address = serve(generator)
     seconds = []
     for _ in range(20):
-        stream = Stream(address, "generate", ["Why?", 400, 0, 1, 0, 0, "jakiro", "", None])
+        stream = Call(address, "generate", ["Why?", 400, 0, 1, 0, 0, "jakiro", "", None])
         assert next(iter(stream))[0] == "generating"
         while not generator.active:
             time.sleep(0.005)
@@ -145,7 +145,7 @@ def test_a_server_that_is_told_to_end_tells_its_readers_and_ends_within_seconds(
         readers = [threading.Thread(target=lambda: ends.append(ask(address, "Why?", 200))) for _ in range(3)]
         for reader in readers:
             reader.start()
-        stream = iter(Stream(address, "generate", ["Why?", 200, 0, 1, 0, 0, "jakiro", "", None]))
+        stream = iter(Call(address, "generate", ["Why?", 200, 0, 1, 0, 0, "jakiro", "", None]))
         next(stream)
         time.sleep(0.5)
         server.send_signal(signal.SIGTERM)
@@ -174,7 +174,7 @@ def test_a_page_whose_server_was_restarted_says_what_was_lost_and_goes_on(open_t
         server.wait()
         server = start(port, pace=0)
         wait_until_up(address)
-        tab.wait_for_function("() => /was loaded anew at token [1-9]/.test(document.body.textContent)", timeout=60_000)
+        tab.wait_for_function("() => /was reloaded at token [1-9]/.test(document.body.textContent)", timeout=60_000)
         tab.wait_for_function("() => document.querySelector('#question textarea')?.value === 'Why?'")
         ask_page(tab, "Why?")
         wait_until_finished(tab)

@@ -13,7 +13,7 @@ import pytest
 from app.devices.local import LocalDevice
 from app.page import build as app_page
 from app.serving.limits import Limits
-from app.tools.load import Stream, ask
+from app.tools.load import Call, ask
 from tests.app.fake import FakeGenerator
 
 SECONDS = 30
@@ -127,7 +127,7 @@ def test_odd_values_for_the_streaming_endpoints_end_in_an_answer_or_a_sentence(a
         if endpoint == "race" and len(values) > 6 and values[6] == "jakiro":
             values[6] = chance.choice((None, ["jakiro"], ["jakiro", "autoregressive", "context"], ["jakiro"] * 2))
         try:
-            events = list(Stream(address, endpoint, values, SECONDS))
+            events = list(Call(address, endpoint, values, SECONDS))
         except KeyError:
             ends["refused"] += 1
             continue

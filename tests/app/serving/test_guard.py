@@ -119,7 +119,9 @@ def test_requests_of_all_kinds_are_counted_by_address():
         found = [fetch(address, path, body, **{"Content-Type": "application/json"}) for path in 21 * paths]
         assert 429 not in [status for status, _, _ in found[:60]]
         for status, _, text in found[60:]:
-            assert status == 429 and re.fullmatch(r"Too many requests .* is free in \d+ s\.", json.loads(text)["error"])
+            assert status == 429 and re.fullmatch(
+                r"Too many requests .* try again in \d+ s\.", json.loads(text)["error"]
+            )
         assert fetch(address, "/status")[0] == 200
     finally:
         blocks.close()

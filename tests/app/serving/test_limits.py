@@ -16,7 +16,7 @@ from app.serving.limits import Limits
 from app.serving.pace import Pace
 from app.serving.runs import Runs, Visitor, trace_bytes
 from app.serving.turns import Turns
-from app.serving.worker import ModelService, Run
+from app.serving.worker import AnswerRun, ModelService
 from app.words import page as words
 from app.words.errors import for_visitors, sentence_of
 from jakiro.config import SamplingParams, TreeConfig
@@ -34,8 +34,8 @@ def ready_service(generator, **limits) -> ModelService:
     return service
 
 
-def finished(service, text="Why?", **options) -> Run:
-    run = Run(service, asking(text, **options))
+def finished(service, text="Why?", **options) -> AnswerRun:
+    run = AnswerRun(service, asking(text, **options))
     run.start()
     assert run.finished.wait(10)
     return run
@@ -86,7 +86,7 @@ def test_what_is_too_long_is_refused_before_anybody_waits(text, length, sentence
 
 def test_prompts_with_too_many_tokens_are_refused_with_both_numbers():
     service = ready_service(FakeGenerator(), max_prompt_tokens=5)
-    run = Run(service, service.limits.check(asking("one two three four five six seven")))
+    run = AnswerRun(service, service.limits.check(asking("one two three four five six seven")))
     run.start()
     run.finished.wait(5)
     assert last_event(run) == ("error", None, "Your prompt has 7 tokens; this page reads 5. Shorten it by 2.")
@@ -100,7 +100,7 @@ def test_the_eleventh_answer_of_a_minute_waits_for_the_first_to_be_a_minute_old(
         pace.admit({"visitor": 10, "address": 300})
     with pytest.raises(ValueError) as refusal:
         pace.admit({"visitor": 10, "address": 300})
-    assert str(refusal.value) == "That was 10 answers in a minute; the next one is free in 24 s."
+    assert str(refusal.value) == "You asked for 10 answers within a minute; the next question is possible in 24 s."
     pace.admit({"another": 10, "address": 300})
     seconds[0] = 60.5
     pace.admit({"visitor": 10, "address": 300})
@@ -187,17 +187,17 @@ def test_who_waits_hears_place_and_time_from_the_mean_of_the_answers_before():
 
 def test_a_full_queue_refuses_and_a_place_left_is_free_again():
     service = ready_service(FakeGenerator(pace=1.0), queue_length=1)
-    first, second = Run(service, asking(length=200)), None
+    first, second = AnswerRun(service, asking(length=200)), None
     first.start()
     while not service.turns.numbers()["running"]:
         time.sleep(0.01)
-    second = Run(service, asking())
+    second = AnswerRun(service, asking())
     second.start()
     with pytest.raises(ValueError, match=words.QUEUE_FULL):
-        Run(service, asking())
+        AnswerRun(service, asking())
     second.stop()
     assert second.finished.wait(1)
-    Run(service, asking()).stop()
+    AnswerRun(service, asking()).stop()
     first.stop()
 
 
@@ -205,7 +205,7 @@ def test_a_new_question_takes_the_place_of_the_old_one_and_a_program_is_told():
     service = ready_service(FakeGenerator(pace=1.0))
     runs, visitor = Runs(service.limits), Visitor("tab")
     runs.admit(visitor)
-    run = Run(service, asking(length=200))
+    run = AnswerRun(service, asking(length=200))
     runs.add(visitor, run)
     run.start()
     with pytest.raises(ValueError, match="At most 1 of your questions"):
@@ -228,7 +228,7 @@ def test_finished_answers_are_forgotten_by_size_and_age_but_running_ones_stay():
     with pytest.raises(ValueError, match="no longer kept"):
         runs.traces(kept[0].id)
     assert runs.traces(kept[-1].id)["jakiro"].text
-    running = Run(service, asking())
+    running = AnswerRun(service, asking())
     runs.add(Visitor("tab"), running)
     seconds[0] = 61.0
     with pytest.raises(ValueError, match="no longer kept"):
@@ -326,13 +326,13 @@ def test_of_many_questions_in_the_same_moment_a_visitor_gets_as_many_as_may_run_
     generator.gate.clear()
     service = ready_service(generator, answers_at_once=2)
     runs, visitor, refusals, together = Runs(service.limits), Visitor("tab"), [], threading.Barrier(8)
-    make = Run.__init__
+    make = AnswerRun.__init__
 
     def make_slowly(*arguments, **options):
         time.sleep(0.02)
         make(*arguments, **options)
 
-    monkeypatch.setattr(Run, "__init__", make_slowly)
+    monkeypatch.setattr(AnswerRun, "__init__", make_slowly)
 
     def ask_now():
         together.wait()

@@ -11,7 +11,7 @@ from app.devices.local import LocalDevice
 from app.page import handlers
 from app.serving.limits import Limits
 from app.serving.runs import Runs, Visitor
-from app.serving.worker import ModelService, Run, batches
+from app.serving.worker import AnswerRun, ModelService, batches
 from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
 from tests.app.fake import FakeGenerator
@@ -29,12 +29,12 @@ def asking(methods=("autoregressive", "jakiro"), length=256) -> Asking:
     return Asking(messages, SamplingParams(max_new_tokens=length), TreeConfig(), methods)
 
 
-def events_of(run: Run) -> list:
+def events_of(run: AnswerRun) -> list:
     return [event for batch in batches(run.events, 0.01) for event in batch]
 
 
 def test_a_race_gives_headers_before_steps_and_equal_texts():
-    run = Run(ready_service(FakeGenerator()), asking())
+    run = AnswerRun(ready_service(FakeGenerator()), asking())
     run.start()
     events = events_of(run)
     first_step = next(i for i, event in enumerate(events) if event[0] == "step")
@@ -48,7 +48,7 @@ def test_a_race_gives_headers_before_steps_and_equal_texts():
 
 
 def test_an_answer_of_one_token_has_a_header_and_an_end_but_no_steps():
-    run = Run(ready_service(FakeGenerator()), asking(("jakiro",), length=1))
+    run = AnswerRun(ready_service(FakeGenerator()), asking(("jakiro",), length=1))
     run.start()
     assert [event[0] for event in events_of(run)] == ["header", "end", "done"]
     assert run.traces["jakiro"].text == "The"
@@ -56,7 +56,7 @@ def test_an_answer_of_one_token_has_a_header_and_an_end_but_no_steps():
 
 def test_stop_frees_the_model_and_keeps_what_was_made():
     generator = FakeGenerator(pace=1.0)
-    run = Run(ready_service(generator), asking())
+    run = AnswerRun(ready_service(generator), asking())
     run.start()
     time.sleep(0.4)
     stopped_at = time.monotonic()
@@ -71,7 +71,7 @@ def test_stop_frees_the_model_and_keeps_what_was_made():
 def test_two_answers_never_run_at_the_same_time():
     generator = FakeGenerator(pace=0.05)
     service = ready_service(generator)
-    runs = [Run(service, asking(("jakiro",))) for _ in range(3)]
+    runs = [AnswerRun(service, asking(("jakiro",))) for _ in range(3)]
     for run in runs:
         run.start()
     for run in runs:
@@ -81,7 +81,7 @@ def test_two_answers_never_run_at_the_same_time():
 
 def test_an_answer_for_which_there_is_no_thread_gives_its_place_back(monkeypatch):
     service = ready_service(FakeGenerator())
-    run = Run(service, asking(("jakiro",), length=4))
+    run = AnswerRun(service, asking(("jakiro",), length=4))
 
     def no_thread():
         raise RuntimeError("can't start new thread")
@@ -90,14 +90,14 @@ def test_an_answer_for_which_there_is_no_thread_gives_its_place_back(monkeypatch
     with pytest.raises(RuntimeError, match="new thread"):
         run.start()
     assert run.finished.is_set() and service.turns.numbers()["waiting"] == 0
-    after = Run(service, asking(("jakiro",), length=4))
+    after = AnswerRun(service, asking(("jakiro",), length=4))
     after.start()
     assert events_of(after)[-1] == ("done", None, None)
 
 
 def test_those_who_wait_hear_their_place_and_can_leave():
     service = ready_service(FakeGenerator(pace=1.0))
-    first, second = Run(service, asking()), Run(service, asking())
+    first, second = AnswerRun(service, asking()), AnswerRun(service, asking())
     first.start()
     second.start()
     assert second.events.get(timeout=2) == ("wait", None, words.WAITING_IN_QUEUE.format(position=1))
@@ -116,7 +116,7 @@ def test_asking_while_the_model_loads_waits_and_starts_by_itself():
 
     service = ModelService(LocalDevice(load))
     service.start()
-    run = Run(service, asking())
+    run = AnswerRun(service, asking())
     run.start()
     assert run.events.get(timeout=2) == ("wait", None, words.WAITING_FOR_MODEL)
     may_load.set()
@@ -137,7 +137,7 @@ def test_the_device_is_measured_before_the_first_answer_and_asking_meanwhile_wai
     while service.chip()["text"] != words.CHIP_MEASURING and time.monotonic() < deadline:
         time.sleep(0.01)
     assert service.chip()["state"] == "loading"
-    run = Run(service, asking())
+    run = AnswerRun(service, asking())
     run.start()
     assert run.events.get(timeout=2) == ("wait", None, words.WAITING_FOR_MODEL)
     may_measure.set()
@@ -154,7 +154,7 @@ def test_a_model_that_cannot_be_loaded_is_an_error_in_words():
     service.start()
     assert service.turns.wait_for(lambda: service.settled, 5)
     assert service.chip()["state"] == "failed"
-    run = Run(service, asking())
+    run = AnswerRun(service, asking())
     run.start()
     assert events_of(run) == [("error", None, "The model could not be loaded: No folder “x”.")]
 
@@ -172,11 +172,11 @@ def test_errors_while_answering_become_one_sentence_and_the_next_request_works(e
     service = ready_service(generator)
     working = generator.race
     generator.race = lambda *_, **__: (_ for _ in ()).throw(error)
-    run = Run(service, asking())
+    run = AnswerRun(service, asking())
     run.start()
     assert events_of(run) == [("error", None, sentence)]
     generator.race = working
-    run = Run(service, asking())
+    run = AnswerRun(service, asking())
     run.start()
     assert events_of(run)[-1][0] == "done"
 

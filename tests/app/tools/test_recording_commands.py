@@ -36,19 +36,19 @@ def test_the_lesson_is_recorded_from_any_generator_as_an_answers_events(measured
 
 
 def test_a_recording_that_does_not_show_what_it_is_there_for_is_refused():
-    plan = record.PLANS[0]
-    assert record.record(FakeGenerator(), replace(plan, shows=record.any_step))["title"] == plan.title
-    with pytest.raises(ValueError, match=f"“{plan.title}” was not recorded: with this pair it does not show"):
-        record.record(FakeGenerator(), replace(plan, shows=lambda trace: False))
+    scenario = record.SCENARIOS[0]
+    assert record.record(FakeGenerator(), replace(scenario, shows=record.any_step))["title"] == scenario.title
+    with pytest.raises(ValueError, match=f"“{scenario.title}” was not recorded: with this pair it does not show"):
+        record.record(FakeGenerator(), replace(scenario, shows=lambda trace: False))
 
 
-@pytest.mark.parametrize("plan", record.PLANS, ids=lambda plan: plan.name)
-def test_every_shipped_recording_shows_what_it_is_there_for(plan):
-    traces = json.loads(web.recording(plan.name))["traces"]
+@pytest.mark.parametrize("scenario", record.SCENARIOS, ids=lambda scenario: scenario.name)
+def test_every_shipped_recording_shows_what_it_is_there_for(scenario):
+    traces = json.loads(web.recording(scenario.name))["traces"]
     plain, drafted = (Trace.from_dict(traces[method]) for method in ("autoregressive", "jakiro"))
-    assert plan.shows(drafted)
+    assert scenario.shows(drafted)
     assert plain.token_ids == drafted.token_ids
-    assert plan.head is None or drafted.header.drafter["name"] == plan.head
+    assert scenario.head is None or drafted.header.drafter["name"] == scenario.head
 
 
 def test_handouts_are_named_by_shipped_recordings():

@@ -105,7 +105,7 @@
     const values = () => Object.fromEntries(Object.entries(sliders).map(([name, one]) => [name, one.value]));
     const predict = (v) => (v.tau * v.plain) / (v.draft + v.check);
 
-    // Slower than plain, then faster again by one slider: that slider counts as a way to mend it
+    // Slower than plain, then faster again by one slider: that slider counts as a way to fix it
     let below = predict(values()) < 1;
     function moved(name) {
       const faster = predict(values()) >= 1;
