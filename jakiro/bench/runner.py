@@ -16,6 +16,8 @@ STOCK_METHODS = ("hf-generate", "hf-prompt-lookup")
 LANE_METHODS = (*METHODS, PLAIN_FAST, *STOCK_METHODS)
 WARM_UP_TOKENS = 16
 AUTO = "auto"
+# Stands for every registered method
+ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class BenchSettings:
     """What is measured.
 
     Attributes:
-        methods: names or aliases of drafting methods, or one of `LANE_METHODS`.
+        methods: names or aliases of drafting methods, "all" of them, or one of `LANE_METHODS`.
         nodes: node budgets that every tree method runs with, one lane each; "auto" lets measured costs choose.
         tree: width and depth of the trees with a fixed budget; its own node budget is not used.
     """
@@ -52,7 +54,8 @@ class BenchSettings:
     tree: TreeConfig = field(default_factory=TreeConfig)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "methods", tuple(_lane_method(name) for name in self.methods))
+        named = [each for name in self.methods for each in (METHODS if name == ALL else (_lane_method(name),))]
+        object.__setattr__(self, "methods", tuple(named))
         for name in ("methods", "temperatures", "seeds", "nodes"):
             values = getattr(self, name)
             if not values or len(set(values)) != len(values):
@@ -149,6 +152,25 @@ def run_of(trace: Trace, question: Question, turn: int, lane: Lane, temperature:
         other_ms=sum(step.other_ms for step in trace.steps),
         recording_ms=trace.recording_ms,
     )
+
+
+def loadable(generator, settings: BenchSettings) -> tuple[BenchSettings, list[str]]:
+    """The settings without the methods that cannot be loaded, and for each of those a sentence that says why.
+
+    Raises:
+        ValueError: no method can.
+    """
+    kept, sentences = [], []
+    for name in settings.methods:
+        try:
+            if name in METHODS:
+                generator.drafter(METHODS[name])
+            kept.append(name)
+        except (ValueError, OSError) as error:
+            sentences.append(f"{name} takes no part: {error}")
+    if not kept:
+        raise ValueError(" ".join(sentences))
+    return replace(settings, methods=tuple(kept)), sentences
 
 
 def _lane_method(name: str) -> str:

@@ -162,7 +162,9 @@ def bench(
     limit: Annotated[int | None, typer.Option(help="At most this many prompts, from all categories in turn.")] = None,
     methods: Annotated[
         str | None,
-        typer.Option(help="Comma list, see `jakiro methods`; left out: plain decoding, the default one, hf-generate."),
+        typer.Option(
+            help="Comma list, see `jakiro methods`, or all; left out: plain decoding, the default one, hf-generate."
+        ),
     ] = None,
     temperatures: Annotated[str, typer.Option(help="Comma list.")] = "0,1",
     seeds: Annotated[str, typer.Option(help="Comma list; 0-9 is a range.")] = "0",
@@ -202,7 +204,7 @@ def bench(
     """Measure speed, tau and acceptance on this machine, or check that texts are identical."""
     from jakiro.bench.command import compare, measure
     from jakiro.bench.questions import load_questions
-    from jakiro.bench.runner import STOCK_METHODS, BenchSettings
+    from jakiro.bench.runner import STOCK_METHODS, BenchSettings, loadable
     from jakiro.bench.scaling import Widener
     from jakiro.zoo.loading import LoadOptions
 
@@ -225,6 +227,9 @@ def bench(
     widener = None if scale_target is None else Widener(scale_target)
     generator = _load(LoadOptions(target, head, device, dtype, numerics, draft_precision, graphs), widener)
     _say_notices(generator)
+    settings, left_out = loadable(generator, settings)
+    for sentence in left_out:
+        notes.print(sentence, style="yellow", markup=False, highlight=False, soft_wrap=True)
     console = _table_console()
     if widener is not None:
         console.print(widener.widening.sentence)

@@ -74,7 +74,7 @@ class Method:
         paper: arXiv number, None where there is none.
         proposers: those it usually has; a loaded drafter has its own.
         load: makes the drafter.
-        drafts: whether it drafts trees; if not, it only has the chains of `DraftSession.free_estimates`.
+        drafts: whether it drafts trees; if not, it only has what `DraftSession.free_scores` tells of.
     """
 
     name: str
@@ -180,10 +180,10 @@ class DraftSession(ABC):
     def observe(self, kept: Kept) -> None:
         """Takes what a step committed; called after every step, even if another source proposed its tree."""
 
-    def free_estimates(self) -> Sequence[float]:
-        """Log chances, each given the one before, of a chain that would need no draft pass.
+    def free_scores(self) -> Sequence[float]:
+        """Log chances of the candidates that would need no draft pass, the best first.
 
-        Where checking that chain alone pays best, `propose` is asked for a tree of no levels and as many nodes.
+        Where checking some of them alone pays best, `propose` is asked for a tree of no levels and as many nodes.
         """
         return ()
 

@@ -4,6 +4,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import fields, replace
 from functools import partial
+from itertools import accumulate
 
 from torch import Tensor
 
@@ -45,8 +46,8 @@ class ChainSession(DraftSession):
     def chain(self) -> tuple[list[int], list[float]]:
         """Tokens and, per token, the log of its chance given the one before; empty where nothing is proposed."""
 
-    def free_estimates(self) -> Sequence[float]:
-        return self.chain()[1]
+    def free_scores(self) -> Sequence[float]:
+        return list(accumulate(self.chain()[1]))
 
     def propose(self, limits: TreeLimits) -> Proposal:
         token_ids, log_estimates = self.chain()
@@ -96,8 +97,8 @@ class MergedSession(DraftSession):
     def __init__(self, first: DraftSession, chains: ChainSession, place_chain: PlaceChain) -> None:
         self.first, self.chains, self._place_chain = first, chains, place_chain
 
-    def free_estimates(self) -> Sequence[float]:
-        return self.chains.free_estimates()
+    def free_scores(self) -> Sequence[float]:
+        return self.chains.free_scores()
 
     def propose(self, limits: TreeLimits) -> Proposal:
         if limits.tree.depth == 0:

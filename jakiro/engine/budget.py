@@ -14,6 +14,7 @@ from itertools import accumulate
 from jakiro.config import TreeConfig
 from jakiro.core.verify import Outcome
 from jakiro.engine.costs import DeviceProfile
+from jakiro.engine.trend import Trend
 from jakiro.trace import Plan
 
 MEMORY = 0.85
@@ -21,6 +22,8 @@ LOSING_STEPS = 12
 PROBE_TIME_SHARE = 0.02
 WINNING_PROBES = 2
 START_EXPECTATION = 1.6
+# Slope and weight of the trend of drafted tokens over those expected of free candidates
+FREE_TREND = (0.8, 2.0)
 
 
 class TreeBudget:
@@ -53,12 +56,16 @@ class TreeBudget:
         self._drafting = True
         self._ms_since_probe = 0.0
         self._context = 0
+        # Tokens expected of all free candidates in the step at hand, and how what drafts bring rises with that
+        self._free_tokens = 1.0
+        self._with_free = Trend(*FREE_TREND)
 
-    def choose(self, chain_log_estimates: Sequence[float] = (), context: int = 0) -> Plan:
+    def choose(self, free_scores: Sequence[float] = (), context: int = 0) -> Plan:
         """The tree of the next step.
 
         Args:
-            chain_log_estimates: per token of a chain that could be copied, the log chance given the one before.
+            free_scores: log chances of candidates that need no draft pass, the best first; each one's parent comes
+                before it.
             context: tokens before the root, which every row of a pass attends to.
 
         Returns:
@@ -67,19 +74,27 @@ class TreeBudget:
         """
         self._context = context
         plan = self._choose_tree()
-        if not chain_log_estimates:
+        self._free_tokens = 1 + sum(map(math.exp, free_scores))
+        free = self._free_alone(free_scores)
+        if free is None:
             return plan
-        copied = self._chain_alone(chain_log_estimates)
-        return copied if _rate(copied) > _rate(plan) else plan
+        drafted = plan.expected_tokens
+        if plan.levels:
+            # Where free candidates are likely, the text is easy: a draft brings more than on average, if it brings any
+            drafted += self._with_free.rise(self._free_tokens) * min(drafted - 1, 1.0)
+        return free if _rate(free) > drafted / plan.expected_ms else plan
 
-    def _chain_alone(self, chain_log_estimates: Sequence[float]) -> Plan:
-        """A copied chain without a tree, which needs no draft."""
-        nodes = len(chain_log_estimates) + 1
-        tokens = 1 + sum(math.exp(total) for total in accumulate(chain_log_estimates))
-        ms = self._verify_ms(nodes)
-        why = (
-            f"{nodes - 1} copied from an earlier place: {tokens:.1f} tokens expected for {ms:.0f} ms, no draft needed."
-        )
+    def _free_alone(self, scores: Sequence[float]) -> Plan | None:
+        """The best tree of candidates that need no draft pass; None where none is faster than plain decoding."""
+        nodes, tokens, ms = 1, 1.0, self._verify_ms(1)
+        for count, total in enumerate(accumulate(map(math.exp, scores), initial=1.0), start=1):
+            cost = self._verify_ms(count)
+            if total / cost > tokens / ms:
+                nodes, tokens, ms = count, total, cost
+        if nodes == 1:
+            return None
+        candidates = "1 candidate" if nodes == 2 else f"{nodes - 1} candidates"
+        why = f"{candidates} without a draft: {tokens:.1f} tokens expected for {ms:.0f} ms."
         return Plan(0, nodes, why, tokens, ms)
 
     def _choose_tree(self) -> Plan:
@@ -121,6 +136,7 @@ class TreeBudget:
         if plan.levels == 0 or not expected:
             self._ms_since_probe += plan.expected_ms
             return
+        self._with_free.observe(self._free_tokens, 1.0 + accepted)
         profiled = self.profile.draft(plan.levels, self._context)
         pace = _followed(self._draft_pace(plan.levels), draft_ms, profiled)
         # The others follow slowly, so that a hold-up is not held against them for ever

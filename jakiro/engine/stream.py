@@ -204,7 +204,7 @@ class Stream:
         if self._budget is None:
             return None
         context = self.trace.header.num_prompt_tokens + self._committed - 1
-        return self._budget.choose(self._session.free_estimates(), context)
+        return self._budget.choose(self._session.free_scores(), context)
 
     def _expected(self, plan: Plan, outcome: Outcome) -> list[list[float]]:
         """Accepted tokens by levels and tree size: the drafter's forecast, or counted from this step."""

@@ -7,6 +7,7 @@ from jakiro.drafting.base import Method
 from jakiro.drafting.merged import merged
 from jakiro.methods import (
     aded,
+    best,
     gsd,
     jakiro,
     mcsd,
@@ -38,6 +39,7 @@ METHODS: dict[str, Method] = {
         mcsd_improved.METHOD,
         mcsd_replacing.METHOD,
         gsd.METHOD,
+        best.METHOD,
     )
 }
 

@@ -10,7 +10,6 @@ import heapq
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
@@ -29,7 +28,7 @@ from jakiro.drafting.base import (
     TreeLimits,
     best_proposal,
 )
-from jakiro.drafting.candidates import Candidates
+from jakiro.drafting.guesses import Guess, candidates_of
 from jakiro.drafting.trigrams import TrigramTable, find_table, fingerprint
 
 TABLE, LIVE = 0, 1
@@ -38,19 +37,6 @@ LIVE_WEIGHT = 8.0
 # How often the target's choice is among the successors of a pair that was seen n times: learned for each ⌊log2 n⌋ from
 # this rate, which counts as so many tries
 COVERAGE, COVERAGE_TRIES, LARGEST_CLASS = 0.45, 8.0, 10
-
-
-@dataclass(slots=True)
-class _Node:
-    """A candidate while the tree is searched."""
-
-    token_id: int
-    score: float
-    proposer: int = TABLE
-    also: int = 0
-    depth: int = 0
-    parent: "_Node | None" = None
-    place: int = 0
 
 
 class TrigramDrafter(Drafter):
@@ -86,25 +72,15 @@ class TrigramSession(DraftSession):
 
     def propose(self, limits: TreeLimits) -> Proposal:
         most = max((limits.tree.nodes, *limits.sizes)) - 1
-        root = _Node(self.tokens[-1], 0.0)
-        found = self._best_first(root, most, limits.tree.depth, limits.tree.width)
+        found = self.guesses(most, limits.tree.depth, limits.tree.width)
         if not found:
             return Proposal(note="These two tokens were never seen together: nothing to propose.")
-        root_token = torch.tensor([root.token_id], device=self.device)
-        return best_proposal(root_token, self._candidates(found), limits)
+        root_token = torch.tensor(self.tokens[-1:], device=self.device)
+        return best_proposal(root_token, candidates_of(found, self.device), limits)
 
-    def _candidates(self, found: list[_Node]) -> Candidates:
-        """Nodes as tensors, parents first."""
-        for place, node in enumerate(found, start=1):
-            node.place = place
-        columns = [[node.token_id, node.parent.place, node.depth, node.proposer, node.also] for node in found]
-        token_ids, parents, depths, proposers, also = torch.tensor(columns, device=self.device).T.contiguous()
-        scores = torch.tensor([node.score for node in found], device=self.device)
-        return Candidates.of(token_ids, parents, depths, scores, proposers=proposers, also=also)
-
-    def _best_first(self, root: _Node, most: int, depth: int, width: int) -> list[_Node]:
+    def guesses(self, most: int, depth: int, width: int) -> list[Guess]:
         """The `most` candidates with the best scores, level by level."""
-        found: list[_Node] = []
+        root, found = Guess(self.tokens[-1], 0.0), []
         queue = [(-node.score, number, node) for number, node in enumerate(self._children(root, width))]
         pushed = len(queue)
         heapq.heapify(queue)
@@ -117,7 +93,7 @@ class TrigramSession(DraftSession):
                     pushed += 1
         return sorted(found, key=lambda node: node.depth)
 
-    def _children(self, node: _Node, width: int) -> list[_Node]:
+    def _children(self, node: Guess, width: int) -> list[Guess]:
         """The best successors of the node and the token before it, the likeliest first."""
         before = self.tokens[-2] if node.parent is None else node.parent.token_id
         token_ids, counts = self.table.after(before, node.token_id)
@@ -142,7 +118,7 @@ class TrigramSession(DraftSession):
         for token_id in sorted(ranks, key=lambda each: (-ranks[each], each))[:width]:
             both = token_id in table and token_id in own
             children.append(
-                _Node(
+                Guess(
                     token_id=token_id,
                     score=node.score + ranks[token_id] - log_sum + log_coverage,
                     proposer=TABLE if token_id in table else LIVE,

@@ -89,6 +89,9 @@ class ScriptedGenerator:
             "notices": ["A notice."],
         }
 
+    def drafter(self, method):
+        return None
+
     def run(self, messages, sampling=None, method="jakiro", tree=None, raw=False):
         self.calls.append((messages, sampling, method, tree))
         if method == "autoregressive":

@@ -3,9 +3,11 @@
 import pytest
 
 from jakiro.bench.questions import Question, load_questions
-from jakiro.bench.runner import WARM_UP_TOKENS, Bench, BenchSettings, Lane, Run
+from jakiro.bench.runner import WARM_UP_TOKENS, Bench, BenchSettings, Lane, Run, loadable
 from jakiro.config import TreeConfig
+from jakiro.methods import METHODS
 from tests.bench.scripted import ScriptedGenerator
+from tests.support import tiny_generator
 
 
 def test_every_method_meets_every_prompt_temperature_and_seed():
@@ -57,6 +59,23 @@ def test_an_alias_is_measured_under_the_method_s_own_name_and_only_once():
     assert BenchSettings(methods=("plain", "jakiro")).lanes[0] == Lane("autoregressive")
     with pytest.raises(ValueError, match="none of them twice"):
         BenchSettings(methods=("context", "prompt_lookup"))
+
+
+def test_all_stands_for_every_registered_method():
+    settings = BenchSettings(methods=("all", "hf-generate"), nodes=(8,))
+    assert settings.methods == (*METHODS, "hf-generate")
+    with pytest.raises(ValueError, match="none of them twice"):
+        BenchSettings(methods=("all", "jakiro"))
+
+
+def test_methods_that_cannot_be_loaded_are_left_out_with_a_sentence():
+    generator = tiny_generator(None)
+    settings, sentences = loadable(generator, BenchSettings(methods=("all", "autoregressive-fast")))
+    assert settings.methods == (*(method.name for method in generator.methods), "autoregressive-fast")
+    assert len(sentences) == len([method for method in METHODS.values() if method.needs.head])
+    assert sentences[0].startswith("jakiro takes no part: No draft head fits this model")
+    with pytest.raises(ValueError, match="jakiro takes no part"):
+        loadable(generator, BenchSettings(methods=("jakiro",)))
 
 
 def test_later_turns_see_the_same_history_in_every_lane():

@@ -121,8 +121,9 @@ def test_tokens_that_were_expected_and_not_accepted_shrink_the_estimate():
 def test_a_copied_chain_goes_alone_where_that_is_faster():
     budget = TreeBudget(DEAR_ROWS, BOUNDS)
     drive(budget, 5, top=0.5, accepted=0)
-    assert budget.choose([math.log(0.99)] * 2).why.startswith("2 copied")
-    assert not budget.choose([math.log(0.01)] * 2).why.startswith("2 copied")
+    assert budget.choose([math.log(0.99), math.log(0.98)]).why.startswith("2 candidates without a draft")
+    assert budget.choose([math.log(0.99), math.log(0.01)]).why.startswith("1 candidate without a draft")
+    assert "without a draft" not in budget.choose([math.log(0.01)] * 2).why
 
 
 def test_a_plan_says_what_it_expects():
@@ -187,5 +188,5 @@ def test_without_a_forecast_sizes_are_learned_from_what_was_accepted():
 def test_a_method_without_trees_to_draft_is_only_asked_for_its_chains():
     budget = TreeBudget(FREE_ROWS, BOUNDS, drafts=False)
     assert (budget.choose().levels, budget.choose().nodes) == (0, 1)
-    chained = budget.choose([math.log(0.9)] * 3)
+    chained = budget.choose([math.log(0.9) * depth for depth in (1, 2, 3)])
     assert (chained.levels, chained.nodes) == (0, 4)

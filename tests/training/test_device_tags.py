@@ -9,6 +9,7 @@ from accelerate import Accelerator
 from jakiro.bench.questions import Question
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.heads.checkpoint import load_head, save_head
+from jakiro.methods import DEFAULT
 from jakiro.methods.jakiro import HeadDrafter
 from jakiro.training.data.answers import AnswerFolder
 from jakiro.training.data.corpus import Row
@@ -90,7 +91,9 @@ def test_device_tag_evaluation(tmp_path):
         head, weight = support.tiny_head(support.tiny_target()).to(device), model.get_output_embeddings().weight
         head.bind(model.get_input_embeddings().weight, weight)
         answers = AnswerFolder(model, byte_tokenizer(), "0", tmp_path / device.type, 2).answers(questions, sampling)
-        (score, *_) = scores(HeadDrafter(head), answers, sampling, [TreeConfig(width=4, depth=3, nodes=8)])
+        (score, *_) = scores(
+            DEFAULT.name, HeadDrafter(head), answers, sampling, [TreeConfig(width=4, depth=3, nodes=8)]
+        )
         return score, experts_on(head, answers, weight)
 
     with DeviceTags():

@@ -1,4 +1,4 @@
-"""The command `evaluate`: a head's τ on prompts; the target writes each answer only once."""
+"""The command `evaluate`: what methods reach on prompts in τ; the target writes each answer only once."""
 
 import json
 from collections.abc import Sequence
@@ -10,10 +10,12 @@ from rich.table import Table
 
 from jakiro.bench.questions import load_questions
 from jakiro.config import SamplingParams, TreeConfig
+from jakiro.drafting.base import Method, Resources
 from jakiro.heads.checkpoint import file_sha256, load_head, weights_file
 from jakiro.heads.jakiro import known_precision
-from jakiro.methods.jakiro import HeadDrafter
+from jakiro.methods import DEFAULT, METHODS, method_named
 from jakiro.system import cache_folder, comma_list
+from jakiro.target.model import TargetModel
 from jakiro.training.commands.options import Device, Prompts, Target, Threads, option, set_up
 from jakiro.training.data.answers import AnswerFolder
 from jakiro.training.measure.evaluation import ALL, Score, experts_on, scores
@@ -27,6 +29,7 @@ DEFINITION = "τ = accepted draft tokens per step + 1 (the bonus token), pooled 
 def evaluate(
     head: Annotated[str | None, option("Draft head: a known name, a folder, or a Hub id.")] = None,
     target: Target = None,
+    methods: Annotated[str, option("Comma list, see `jakiro methods`, or all that can be replayed.")] = DEFAULT.name,
     prompts: Prompts = None,
     limit: Annotated[int | None, option("At most this many prompts, from all categories in turn.")] = None,
     max_new_tokens: Annotated[int, option("Longest answer.")] = 128,
@@ -46,8 +49,9 @@ def evaluate(
     draft_precision: Annotated[str, option("On a CPU: int8, as heads run there, or full.")] = "int8",
     threads: Threads = None,
 ) -> None:
-    """Measure a head's tau on prompts: the target writes each answer once, every head and tree replays it."""
+    """Measure tau on prompts: the target writes each answer once, every head, method and tree replays it."""
     set_up(threads)
+    replayed = _replayed(methods)
     if out is not None and not out.absolute().parent.is_dir():
         raise FileNotFoundError(f"There is no folder {out.absolute().parent} for the numbers.")
     known_precision(draft_precision)
@@ -69,10 +73,13 @@ def evaluate(
     written = [folder.answers(questions, sampling) for sampling in samplings]
     experts = experts_on(draft_head, [answer for texts in written for answer in texts], output_weight)
     draft_head.pack(draft_precision)
+    resources = Resources(TargetModel(model, tokenizer, pair.target_name, sha256, "fast"), draft_head)
+    drafters = {method.name: method.load(resources) for method in replayed}
     found = [
         score
+        for name, drafter in drafters.items()
         for texts, sampling in zip(written, samplings, strict=True)
-        for score in scores(HeadDrafter(draft_head), texts, sampling, trees)
+        for score in scores(name, drafter, texts, sampling, trees)
     ]
     _show(found, experts)
     if out is not None:
@@ -90,24 +97,41 @@ def evaluate(
         out.write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
 
 
+def _replayed(names: str) -> list[Method]:
+    """The methods of a comma list, or all that written answers can be replayed with.
+
+    Raises:
+        ValueError: an unknown method, or one that written answers do not suffice for.
+    """
+    if names == "all":
+        return [method for method in METHODS.values() if not method.needs.logits]
+    found = [method_named(name) for name in comma_list("--methods", names, str)]
+    for method in found:
+        if method.needs.logits:
+            raise ValueError(f"{method.name} learns from the target's logits, which written answers do not hold.")
+    return found
+
+
 def _show(found: Sequence[Score], experts: dict[str, float]) -> None:
     console = Console()
     console = console if console.is_terminal else Console(width=150)
     overall = [score for score in found if score.category == ALL]
-    table = Table("temperature", "nodes", "τ", "steps", "acceptance by depth", "accepted tokens by proposer")
+    table = Table("method", "temperature", "nodes", "τ", "steps", "acceptance by depth", "accepted tokens by proposer")
     for score in overall:
         by_depth = " ".join(f"{kept / tested:.2f}" for kept, tested in score.acceptance_by_depth if tested)
         shares = ", ".join(f"{name} {share:.0%}" for name, share in score.accepted_share.items())
         table.add_row(
-            f"{score.temperature:g}", str(score.nodes), _number(score.tau), str(score.num_steps), by_depth, shares
+            *(score.method, f"{score.temperature:g}", str(score.nodes), _number(score.tau), str(score.num_steps)),
+            *(by_depth, shares),
         )
     console.print(table)
-    columns = [(score.temperature, score.nodes) for score in overall]
-    table = Table("category", "prompts", *(f"T {temperature:g}, {nodes} nodes" for temperature, nodes in columns))
-    by_key = {(score.category, score.temperature, score.nodes): score for score in found}
-    for category in dict.fromkeys(score.category for score in found):
-        row = [by_key[category, *column] for column in columns]
-        table.add_row(category, str(row[0].num_prompts), *(_number(score.tau) for score in row))
+    columns = list(dict.fromkeys((score.temperature, score.nodes) for score in overall))
+    names = [f"T {temperature:g}, {nodes} nodes" for temperature, nodes in columns]
+    table = Table("category", "prompts", "method", *names)
+    by_key = {(score.category, score.method, score.temperature, score.nodes): score for score in found}
+    for category, method in dict.fromkeys((score.category, score.method) for score in found):
+        row = [by_key[category, method, *column] for column in columns]
+        table.add_row(category, str(row[0].num_prompts), method, *(_number(score.tau) for score in row))
     console.print(table)
     console.print(
         f"Experts: first guesses differ at {experts['differ']:.0%}; the better one is right at "

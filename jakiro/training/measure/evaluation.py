@@ -26,6 +26,7 @@ class Score:
     """What one tree size reaches over the prompts of one category.
 
     Attributes:
+        method: its name.
         category: of the prompts, or "all".
         tau: accepted draft tokens per step + 1, pooled over steps, before any cut; None without steps.
         num_steps, num_prompts: what it was pooled from.
@@ -33,6 +34,7 @@ class Score:
         accepted_share: share of the accepted draft tokens by proposer.
     """
 
+    method: str
     temperature: float
     nodes: int
     category: str
@@ -47,12 +49,12 @@ class Score:
 
 
 def scores(
-    drafter: Drafter, answers: Sequence[Answer], sampling: SamplingParams, trees: Sequence[TreeConfig]
+    method: str, drafter: Drafter, answers: Sequence[Answer], sampling: SamplingParams, trees: Sequence[TreeConfig]
 ) -> Iterator[Score]:
     """Every tree size over all prompts, then by category.
 
     Args:
-        drafter: of a method that needs no logits.
+        method: its name. drafter: of a method that needs no logits.
         answers: written under `sampling`.
         trees: fixed trees.
     """
@@ -64,13 +66,14 @@ def scores(
         categories = [answer.question.category for answer in answers]
         for category in (ALL, *dict.fromkeys(categories)):
             members = [own for own, name in zip(steps, categories, strict=True) if category in (ALL, name)]
-            yield _score(sampling.temperature, tree.nodes, category, members)
+            yield _score(method, sampling.temperature, tree.nodes, category, members)
 
 
-def _score(temperature: float, nodes: int, category: str, members: Sequence[list[ReplayedStep]]) -> Score:
+def _score(method: str, temperature: float, nodes: int, category: str, members: Sequence[list[ReplayedStep]]) -> Score:
     steps = [step for own in members for step in own]
     accepted = [name for step in steps for name in step.proposers]
     return Score(
+        method=method,
         temperature=temperature,
         nodes=nodes,
         category=category,

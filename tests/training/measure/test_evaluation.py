@@ -12,6 +12,7 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import Resources
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.checkpoint import save_head
+from jakiro.methods import DEFAULT
 from jakiro.methods.jakiro import HeadDrafter
 from jakiro.trace import acceptance_by_depth
 from jakiro.training.data.answers import AnswerFolder
@@ -88,7 +89,7 @@ def test_replayed_steps_are_those_of_the_real_generator(model, target, tmp_path,
                 tuple(step.nodes[index].proposer for index in step.accepted_path) for step in trace.steps
             ]
         pooled = [step for trace in traces for step in trace.steps]
-        found = next(scores(drafter, answers, sampling, [tree]))
+        found = next(scores(DEFAULT.name, drafter, answers, sampling, [tree]))
         assert found.tau == pytest.approx(sum(len(step.accepted_path) for step in pooled) / len(pooled) + 1)
         assert found.num_steps == len(pooled) and found.tau > 1
         assert list(found.acceptance_by_depth) == acceptance_by_depth(pooled)
@@ -126,7 +127,7 @@ def test_written_answers_are_not_written_again(model, tmp_path, monkeypatch):
 def test_categories_are_pooled_apart_and_together(model, target, tmp_path):
     sampling = SamplingParams(max_new_tokens=12)
     drafter = HeadDrafter(tiny_head(target))
-    found = list(scores(drafter, answers_of(model, tmp_path, sampling), sampling, TREES))
+    found = list(scores(DEFAULT.name, drafter, answers_of(model, tmp_path, sampling), sampling, TREES))
     assert [(score.nodes, score.category) for score in found] == [
         (nodes, category) for nodes in (20, 8) for category in (ALL, "a", "b")
     ]
@@ -167,3 +168,11 @@ def test_the_command_writes_its_numbers(stock, target, tmp_path):
     assert len(numbers["scores"]) == 2 * 2 * 3 and numbers["settings"]["prompts"] == 3
     refused = CliRunner().invoke(app, [*map(str, arguments), "--nodes", "8,x"])
     assert "--nodes takes a comma list of whole numbers" in str(refused.exception)
+    several = CliRunner().invoke(app, [*map(str, arguments), "--methods", "jakiro,context,gsd", "--nodes", "8"])
+    assert several.exit_code == 0, several.exception
+    found = json.loads((tmp_path / "numbers.json").read_text())["scores"]
+    assert {score["method"] for score in found} == {"jakiro", "prompt_lookup", "gsd"} and len(found) == 3 * 2 * 3
+    same = [score for score in numbers["scores"] if score["nodes"] == 8]
+    assert [score for score in found if score["method"] == "jakiro"] == same
+    refused = CliRunner().invoke(app, [*map(str, arguments), "--methods", "recycling"])
+    assert str(refused.exception).startswith("recycling learns from the target's logits, ")

@@ -1,0 +1,108 @@
+"""Jakiro's trees beside candidates that need no draft: each step takes what promises most tokens a second.
+
+Free candidates are the trigrams of ADED and what prompt lookup copies, in one tree. Where checking some of them alone
+pays better than the head's best tree, by the costs measured on this device, nothing is drafted; else the likeliest
+chain among them is merged into the head's tree.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import torch
+
+from jakiro.config import SamplingParams
+from jakiro.core.noise import NoiseSource
+from jakiro.drafting.base import Drafter, DraftSession, Kept, Method, Needs, Prompt, Proposal, Resources, TreeLimits
+from jakiro.drafting.candidates import MAX_CHAIN, Chain, best_tree
+from jakiro.drafting.guesses import Guess, best_path, candidates_of, with_chain
+from jakiro.methods import aded, jakiro, prompt_lookup
+
+# Of the tree of free candidates
+MOST, DEPTH, WIDTH = 24, 6, 6
+
+
+class BestDrafter(Drafter):
+    """A head's drafter, a table of trigrams, and copies."""
+
+    def __init__(self, head: Drafter, trigrams: Drafter, copies: Drafter) -> None:
+        self.parts = head, trigrams, copies
+        self.proposers = tuple(proposer for part in self.parts for proposer in part.proposers)
+        self.evidence, self.info = head.evidence, head.info
+
+    def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> "BestSession":
+        head, trigrams, copies = (part.start(prompt, sampling, noise) for part in self.parts)
+        return BestSession(head, trigrams, copies, len(self.parts[0].proposers), prompt.ids[-1:])
+
+
+class BestSession(DraftSession):
+    """One answer.
+
+    Args:
+        first: place of the first free source among the proposers: table, live trigrams, copies.
+        root: (1,) int64, the last committed token.
+    """
+
+    def __init__(
+        self,
+        head: DraftSession,
+        trigrams: aded.TrigramSession,
+        copies: prompt_lookup.PromptLookupSession,
+        first: int,
+        root: torch.Tensor,
+    ) -> None:
+        self.head, self.trigrams, self.copies = head, trigrams, copies
+        self.first, self.root = first, root
+        self._known: list[Guess] | None = None
+
+    def free_scores(self) -> Sequence[float]:
+        return sorted((guess.score for guess in self._free()), reverse=True)
+
+    def propose(self, limits: TreeLimits) -> Proposal:
+        free = self._free()
+        if limits.tree.depth == 0:
+            count, deepest = limits.tree.nodes - 1, max(guess.depth for guess in free)
+            return Proposal(best_tree(self.root, candidates_of(free, self.root.device), count, deepest))
+        path = best_path(free)[:MAX_CHAIN]
+        if not path or limits.chains_only:
+            return self.head.propose(limits)
+        scores = [0.0, *(guess.score for guess in path)]
+        edges = [below - above for above, below in pairwise(scores)]
+        token_ids = [guess.token_id for guess in path]
+        chain = Chain.of(token_ids, edges, path[0].proposer, self.root.device)
+        return self.head.propose(replace(limits, chain=chain))
+
+    def _free(self) -> list[Guess]:
+        """All candidates of this step that need no draft, parents first."""
+        if self._known is None:
+            found = self.trigrams.guesses(MOST, DEPTH, WIDTH)
+            for guess in found:
+                guess.proposer += self.first
+                guess.also <<= self.first
+            self._known = with_chain(found, *self.copies.chain(), self.first + len(aded.TrigramDrafter.proposers))
+        return self._known
+
+    def observe(self, kept: Kept) -> None:
+        self._known, self.root = None, kept.ids[-1:]
+        for part in (self.head, self.trigrams, self.copies):
+            part.observe(kept)
+
+    def rewind(self, length: int) -> None:
+        self._known = None
+        for part in (self.head, self.trigrams, self.copies):
+            part.rewind(length)
+
+
+def _load(resources: Resources) -> BestDrafter:
+    return BestDrafter(*(method.load(resources) for method in (jakiro.METHOD, aded.METHOD, prompt_lookup.METHOD)))
+
+
+METHOD = Method(
+    name="best",
+    title="Best source",
+    sentence="Jakiro's trees, or words that were seen together before, whichever promises more at each step.",
+    paper=None,
+    proposers=(*jakiro.METHOD.proposers, *aded.METHOD.proposers, *prompt_lookup.METHOD.proposers),
+    needs=Needs(head=True),
+    load=_load,
+)

@@ -1,0 +1,34 @@
+"""Candidates on the host: joining a chain to them, the path of the best ones, and as tensors."""
+
+import torch
+
+from jakiro.drafting.guesses import Guess, best_path, candidates_of, with_chain
+
+
+def tree():
+    """Two guesses below the root, one of them with a child."""
+    root = Guess(0, 0.0)
+    first, second = Guess(5, -1.0, depth=1, parent=root), Guess(6, -2.0, depth=1, parent=root)
+    return [first, second, Guess(7, -1.5, depth=2, parent=first)]
+
+
+def test_a_chain_joins_what_is_there_and_goes_on_alone():
+    found = with_chain(tree(), [6, 8, 9], [-0.5, -0.25, -0.25], 3)
+    assert [(each.token_id, each.score, each.proposer, each.also) for each in found] == [
+        (5, -1.0, 0, 0), (6, -0.5, 0, 8), (7, -1.5, 0, 0), (8, -0.75, 3, 0), (9, -1.0, 3, 0),
+    ]  # fmt: skip
+    assert [each.token_id for each in best_path(found)] == [6, 8, 9]
+    candidates = candidates_of(found, torch.device("cpu"))
+    assert candidates.parents.tolist() == [0, 0, 1, 2, 4] and candidates.depths.tolist() == [1, 1, 2, 2, 3]
+    assert candidates.by(3).tolist() == [False, True, False, True, True]
+
+
+def test_a_worse_chain_changes_no_score():
+    found = with_chain(tree(), [5, 7], [-3.0, -3.0], 1)
+    assert [each.score for each in found] == [-1.0, -2.0, -1.5]
+    assert [each.also for each in found] == [2, 0, 2]
+
+
+def test_without_guesses_the_chain_is_all():
+    assert [each.depth for each in with_chain([], [1, 2], [-0.1, -0.1], 0)] == [1, 2]
+    assert with_chain([], [], [], 0) == [] and best_path([]) == []
