@@ -48,6 +48,7 @@ PROFILE, PROFILED = "jakiro/engine/profile.py", "tests/engine/test_profile.py"
 REPORT, REPORTED = "jakiro/bench/report.py", "tests/bench/test_report.py"
 RECORDER, RECORDED = "jakiro/engine/recorder.py", "tests/engine/test_recorder.py"
 MEANS = f"{BUDGETED}::test_estimates_are_means_over_this_answer_s_steps"
+MEDIANS = f"{REPORTED}::test_the_median_shown_is_that_of_the_runs_and_the_speed_that_of_all_their_tokens"
 CONTRASTIVE = f"{GROWN}::test_contrastive_candidates_have_the_noise_and_the_calibration_of_their_own_depth_and_branch"
 
 FAULTS = (
@@ -210,18 +211,25 @@ FAULTS = (
         (f"{REPORTED}::test_the_interval_leaves_2_5_percent_on_each_side",),
     ),
     Fault(
+        "interval-of-a-few-prompts",
+        REPORT,
+        "FEWEST_PROMPTS = 8",
+        "FEWEST_PROMPTS = 2",
+        (f"{REPORTED}::test_the_interval_holds_the_pooled_ratio_and_widens_with_spread",),
+    ),
+    Fault(
         "median-of-the-upper-half",
         REPORT,
         "[0.25, 0.5, 0.75]",
         "[0.25, 0.75, 0.75]",
-        (f"{REPORTED}::test_the_speed_shown_is_the_median_of_the_runs",),
+        (MEDIANS,),
     ),
     Fault(
         "upper-quartile-as-the-speed",
         "jakiro/bench/render.py",
         'group.tokens_per_second[1], ".1f"),\n            _range',
         'group.tokens_per_second[2], ".1f"),\n            _range',
-        (f"{REPORTED}::test_the_speed_shown_is_the_median_of_the_runs",),
+        (MEDIANS,),
     ),
     Fault(
         "any-difference-forgiven",

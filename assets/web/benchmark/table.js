@@ -32,7 +32,7 @@
 
   function speedCell(group) {
     const speeds = group && group.tokens_per_second;
-    return speeds ? [rate(speeds[1]), spread(speeds[0], speeds[2], rate)] : ["–"];
+    return speeds ? [rate(group.speed), spread(speeds[0], speeds[2], rate)] : ["–"];
   }
 
   function speedupCell({ speedup, speedup_interval: interval }) {
