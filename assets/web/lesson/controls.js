@@ -66,6 +66,18 @@
     };
   }
 
+  const onOff = (name, label, onPick) =>
+    choice({
+      name,
+      label,
+      options: { on: say("on"), off: say("off") },
+      value: "on",
+      onPick: (value) => onPick(value === "on"),
+    });
+
+  // The sentence that says what a control has done
+  const result = (name, more = "") => h("p", { class: `result ${more}`, role: "status", "data-result": name });
+
   const button = (name, words, onclick) =>
     h("button", { type: "button", class: "lesson-button", "data-control": name, onclick }, words);
 
@@ -141,37 +153,8 @@
     return [x0 + ((x1 - x0) * (highest - y0)) / (y1 - y0), highest];
   }
 
-  function table(summary, heads, rows) {
-    return h(
-      "details",
-      { class: "lesson-table" },
-      h("summary", null, summary),
-      h(
-        "table",
-        null,
-        h(
-          "thead",
-          null,
-          h(
-            "tr",
-            null,
-            heads.map((words) => h("th", { scope: "col" }, words)),
-          ),
-        ),
-        h(
-          "tbody",
-          null,
-          rows.map((cells) =>
-            h(
-              "tr",
-              null,
-              cells.map((words) => h("td", null, words)),
-            ),
-          ),
-        ),
-      ),
-    );
-  }
+  const table = (summary, heads, rows) =>
+    h("details", { class: "lesson-table" }, h("summary", null, summary), Jakiro.table(null, heads, rows));
 
   // One question: choosing never blocks the way on; a wrong answer gives its reason and another try
   function question(stop, text) {
@@ -224,5 +207,5 @@
     return form;
   }
 
-  Object.assign(Jakiro, { lessonControls: { slider, choice, button, figure, chart, widthOf, table, question } });
+  Object.assign(Jakiro, { lessonControls: { slider, choice, onOff, button, result, figure, chart, widthOf, table, question } });
 })();

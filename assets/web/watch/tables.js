@@ -5,7 +5,7 @@
   const MOST_ROWS = 12; // of each lane
 
   function table(caption, heads, rows) {
-    return h("table", { class: "plain-table" }, h("caption", { class: "muted" }, caption),
+    return h("table", { class: "plain-table" }, caption ? h("caption", { class: "muted" }, caption) : null,
       h("thead", null, h("tr", null, heads.map((head) => h("th", { scope: "col" }, head)))),
       h("tbody", null, rows.map((row) => h("tr", null, row.map((cell, i) => h(i ? "td" : "th", i ? null : { scope: "row" },
         h("bdi", null, cell)))))));
@@ -34,5 +34,5 @@
     return table(caption, [say("table_lane"), say("plot_x"), say("plot_y"), say("plot_rate")], rows);
   }
 
-  Object.assign(Jakiro, { maskTable, plotTable });
+  Object.assign(Jakiro, { table, maskTable, plotTable });
 })();

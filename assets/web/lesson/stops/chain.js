@@ -26,7 +26,7 @@
     const host = h("ol", { class: "chain", "data-chain": "" });
     const all = h("div", { class: "chain-all" });
     const cost = h("p", { class: "muted tabular", "data-result": "chain-cost" });
-    const result = h("p", { class: "result", role: "status", "data-result": "chain" });
+    const result = controls.result("chain");
     const more = controls.button("more", say("guess_more"), () => {
       shown += 1;
       checked = false;

@@ -28,7 +28,7 @@
       view.text.dataset.text = name;
       return { name, line, host, view };
     });
-    const same = h("p", { class: "result same-line", role: "status", "data-result": "same" });
+    const same = controls.result("same", "same-line");
     const tau = controls.figure("dice-tau", say("speed_tau"), say("metric_tau_note"));
     const seed = controls.choice({
       name: "seed",
@@ -40,15 +40,9 @@
         draw();
       },
     });
-    const noise = controls.choice({
-      name: "noise",
-      label: say("dice_shared"),
-      options: { on: say("on"), off: say("off") },
-      value: "on",
-      onPick: (value) => {
-        state.shared = value === "on";
-        draw();
-      },
+    const noise = controls.onOff("noise", say("dice_shared"), (on) => {
+      state.shared = on;
+      draw();
     });
     const tauOf = (pair) => number(metrics.tau(pair.drafted.steps), 2);
 

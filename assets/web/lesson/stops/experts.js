@@ -152,18 +152,12 @@
     const accepted = (step) => step.accepted_path.some((i) => isFromPair(step.nodes[i]));
     const step = data.best(data.whole(lane), (one) => contrastiveNodes(one) + (accepted(one) ? 100 : 0));
     const tree = lesson.tree();
-    const line = h("p", { class: "result", role: "status", "data-result": "branch" });
+    const line = controls.result("branch");
     const gain = h("p", { "data-result": "branch-gain" });
     let on = true;
-    const toggle = controls.choice({
-      name: "branch",
-      label: say("contrastive_switch"),
-      options: { on: say("on"), off: say("off") },
-      value: "on",
-      onPick: (value) => {
-        on = value === "on";
-        draw();
-      },
+    const toggle = controls.onOff("branch", say("contrastive_switch"), (value) => {
+      on = value;
+      draw();
     });
     const count = data
       .drafted(lane)

@@ -49,7 +49,7 @@
     const tree = lesson.tree();
     const host = h("div", { class: "mask-table-host" });
     const task = h("p", { "data-result": "mask-task" }, say("mask_fill", { token: `“${names[asked]}”` }));
-    const result = h("p", { class: "result", role: "status", "data-result": "mask" });
+    const result = controls.result("mask");
     const check = controls.button("mask-check", say("mask_check_row"), judge);
     const show = controls.button("mask-show", say("mask_show"), () => {
       full = true;

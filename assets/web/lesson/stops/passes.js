@@ -35,7 +35,7 @@
     const { weight_bytes: size, memory_bytes_per_second: recorded } = lesson.device;
     const barHost = h("div", { class: "pass-bars" });
     const chartHost = h("div", { class: "chart-host" });
-    const sentence = h("p", { class: "result", "data-result": "passes", role: "status" });
+    const sentence = controls.result("passes");
     const tableHost = h("div");
     const rows = controls.slider({
       name: "rows",

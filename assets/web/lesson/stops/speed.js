@@ -96,7 +96,7 @@
     };
     const tasks = { slow: false, ways: [] };
     const host = h("div", { class: "ruler-host" });
-    const sentence = h("p", { class: "result tabular", role: "status", "data-result": "prediction" });
+    const sentence = controls.result("prediction", "tabular");
     const even = h("p", { "data-result": "even" });
     const evenHost = h("div", { class: "even-host" });
     const other = h("p", { class: "muted", "data-result": "other" });

@@ -20,7 +20,7 @@
     const most = step.nodes.length - 1;
     const tree = lesson.tree();
     const chartHost = h("div", { class: "chart-host small-chart" });
-    const kept = h("p", { class: "result", role: "status", "data-result": "kept" });
+    const kept = controls.result("kept");
     const tokens = controls.figure("tokens", say("prune_tokens"), say("prune_tokens_note"));
     const check = controls.figure("check", say("prune_check"));
     const rate = controls.figure("rate", say("prune_rate"), say("prune_rate_note"));

@@ -26,7 +26,7 @@
 
     const title = h("h3", { "data-result": "round" });
     const score = h("span", { class: "score tabular", "data-result": "score" });
-    const words = h("p", { class: "result", role: "status", "data-result": "verdict" });
+    const words = controls.result("verdict");
     const select = h("select", {
       id: "lesson-path",
       "data-control": "path",
