@@ -62,4 +62,4 @@ class Picker:
         from jakiro.zoo import table as zoo
 
         target, head = self._given
-        return name_of(target or zoo.DEFAULT_TARGET, head or (zoo.DEFAULT_TARGET if target is None else None))
+        return name_of(target or zoo.DEFAULT_TARGET, head or (zoo.DEFAULT_HEAD if target is None else None))

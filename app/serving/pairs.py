@@ -60,9 +60,9 @@ def known_pairs(folder: Path | None = None, given: tuple[str | None, str | None]
 
 
 def name_of(target: str | None, head: str | None) -> str:
-    """What a pair is called: the last part of each name."""
-    short = [Path(part).name for part in (target, head) if part]
-    return " + ".join(short) if len(set(short)) > 1 else short[0]
+    """What a pair is called: the last part of each name, the head's alone where it begins with the target's."""
+    target, head = (Path(part or "").name for part in (target, head))
+    return " + ".join(filter(None, (target, head))) if not head.startswith(target) else head
 
 
 def _in_folder(folder: Path) -> list[tuple[str | None, str]]:

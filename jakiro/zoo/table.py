@@ -14,6 +14,7 @@ from jakiro.zoo.embedded import EMBEDDED_TARGET, embedded_folder
 from jakiro.zoo.hub import why_not_fetched
 
 DEFAULT_TARGET = EMBEDDED_TARGET
+DEFAULT_HEAD = f"{DEFAULT_TARGET}-decoupled"
 NO_HEAD = "none"
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -41,7 +42,7 @@ def _official(target: str, head: str) -> Entry:
 ENTRIES = {
     DEFAULT_TARGET: Entry(
         source=None,
-        head=DEFAULT_TARGET,
+        head=DEFAULT_HEAD,
         target_sha256="5fdcab4789f1a995287ddba5c1bde4d37ad53acdd25c6b6f970c39292ddd6375",
     ),
     "smollm2-135m-instruct-hub": Entry(source="HuggingFaceTB/SmolLM2-135M-Instruct", head=None),

@@ -25,9 +25,9 @@ def heads(tmp_path, monkeypatch):
 
 def test_the_default_pair_is_the_embedded_target(heads):
     assert zoo.resolve().head_path is None
-    folder = heads(zoo.DEFAULT_TARGET, target_name=zoo.DEFAULT_TARGET)
+    folder = heads(zoo.DEFAULT_HEAD, target_name=zoo.DEFAULT_TARGET)
     pair = zoo.resolve()
-    assert (pair.target_name, pair.head_name, pair.head_path) == (zoo.DEFAULT_TARGET, zoo.DEFAULT_TARGET, folder)
+    assert (pair.target_name, pair.head_name, pair.head_path) == (zoo.DEFAULT_TARGET, zoo.DEFAULT_HEAD, folder)
     assert pair.target_sha256 == zoo.ENTRIES[zoo.DEFAULT_TARGET].target_sha256
     assert zoo.resolve(head="none").head_path is None
 

@@ -210,7 +210,7 @@ def test_a_visitor_loads_another_pair_for_everybody(open_tab, models):
         wait_until_finished(tab)
         tab.click("#jk-settings")
         tab.click(".jk-pairs summary")
-        tab.wait_for_selector(f'[data-pair="{DEFAULT}"]:disabled:text-is("{words.BROWSER["pair_loaded"]}")')
+        tab.wait_for_selector(f'[data-pair="{zoo.DEFAULT_HEAD}"]:disabled:text-is("{words.BROWSER["pair_loaded"]}")')
         assert tab.is_disabled('[data-pair="large + anyone"]')
         assert "hidden size 64, the target 128" in tab.inner_text('li:has([data-pair="large + anyone"])')
         tab.click('[data-pair="small + fits"]')
