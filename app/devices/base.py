@@ -28,7 +28,7 @@ def keep(event: Event, traces: dict[str, Trace]) -> None:
 
 
 class Device(Protocol):
-    """Runs answers; the service loads it once in the background and then gives it one asking a place at a time."""
+    """Runs answers; the service loads it once in the background, then gives each of its places one `Asking` at a time."""
 
     @property
     def places(self) -> int:
@@ -43,10 +43,10 @@ class Device(Protocol):
         """What passes cost on this device, as `DeviceProfile.to_dict` writes it; None where it is not known."""
 
     def load(self, told: Callable[[str, float | None], None]) -> None:
-        """Makes ready, in a thread of the service's; returns when answers can be given.
+        """Loads, in a thread of the service; returns when answers can be given.
 
         Args:
-            told: takes how far it is: LOADING or MEASURING, and the share done from 0 to 1, None where unknown.
+            told: is told the progress: LOADING or MEASURING, and the share done from 0 to 1, None if unknown.
 
         Raises:
             Exception: what went wrong; its text is shown to visitors after "The model could not be loaded".

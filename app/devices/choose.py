@@ -11,7 +11,7 @@ from app.words import page as words
 
 
 def device_for(arguments: argparse.Namespace, load_generator: Callable[[], object]) -> Device:
-    """The device that the command line and the surroundings ask for; nothing is loaded yet.
+    """The device that the command line asks for, or that this machine is; nothing is loaded yet.
 
     Args:
         load_generator: loads the pair into this process, for the device that is here.

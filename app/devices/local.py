@@ -42,7 +42,7 @@ class LocalDevice:
         self.generator = generator
 
     def swap(self, load_generator: Callable[[], object], told: Callable[[str, float | None], None]) -> None:
-        """Runs another pair from now on; where it cannot be loaded the old one stays, and the error comes through."""
+        """Runs another pair from now on; if it cannot be loaded the old one stays, and the error is raised."""
         before, self._load_generator = self._load_generator, load_generator
         try:
             self.load(told)

@@ -38,7 +38,7 @@ class Worker:
         self._turn = threading.Lock()
 
     def facts(self) -> dict:
-        """What the page shows and reckons with: places, status and costs."""
+        """Places, status and costs, for the page to show and compute with."""
         return {"places": self._places, "status": self._device.status, "costs": self._device.costs}
 
     async def answer(self, asking: Asking) -> AsyncIterator[Event]:
@@ -95,7 +95,7 @@ class Relay:
 
     async def _read(self, asking: Asking, arrived: asyncio.Queue) -> None:
         for attempt in range(1, ATTEMPTS + 1):
-            # Headers wait for what follows them, so that a second attempt does not send them twice
+            # Headers wait for the first step, so that a second attempt does not send them twice
             headers: list[Event] = []
             told = False
             response = self._worker.options(stream=True).answer.remote(asking)

@@ -1,7 +1,7 @@
 """An answer's events on their way from another process: failures as plain data, and an end in time.
 
-For devices whose answers run elsewhere. Exceptions may not survive the way or lose their text on it, and a wait for
-the other side cannot be interrupted, so the first become events and the second happens in a thread of its own.
+For devices whose answers run elsewhere. Exceptions may get lost or lose their text on the way, so they become events; a
+wait for the other side cannot be interrupted, so it happens in a thread of its own.
 """
 
 import contextvars
@@ -30,7 +30,7 @@ def with_failures(events: Iterator[Event]) -> Iterator[Event]:
 
 
 def follow(open_events: Callable[[threading.Event], Iterator[Event]], halt: threading.Event) -> Iterator[Event]:
-    """Hands on what another process sends, and ends soon after `halt` whatever the other process does.
+    """The events that another process sends; ends soon after `halt`, whatever the other process does.
 
     Args:
         open_events: gives the events until the event it is called with is set; called, read and closed in one thread,

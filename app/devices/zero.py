@@ -1,8 +1,8 @@
 """ZeroGPU on Spaces: each answer runs in a process that Spaces forks from this one and lends a GPU for some seconds.
 
 The weights are read here, without a GPU; a forked process inherits them, moves them to its GPU and probes and measures
-there. What it measures travels back and is handed to the processes after it, whose globals are lost. Everything Spaces
-pickles is plain data. The seconds asked for follow from the request, because short ones wait less.
+there. What it measures is sent back and given to later processes, whose globals are lost. Everything Spaces pickles is
+plain data. The seconds asked for depend on the request, because short ones wait less.
 """
 
 import importlib.util
@@ -28,7 +28,7 @@ _SECONDS_TO_START, _SECONDS_TO_MEASURE = 6, 8
 _MS_PER_TOKEN_AT_FIRST = 30.0
 _MARGIN = 1.5
 _MEMORY = 0.7
-# ("facts", None, {"status": …, "costs": …}): what a forked process found out about its GPU
+# ("facts", None, {"status": …, "costs": …}): what a forked process measured on its GPU
 _FACTS = "facts"
 
 

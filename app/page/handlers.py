@@ -1,7 +1,7 @@
 """What happens when a visitor asks, stops or leaves: library events become small updates for the browser's view.
 
-An update carries the last few ticks, keyed by number, so that a late browser repairs a lost one; what else it lost it
-asks for. The browser keeps the history. Questions and answers are never logged.
+An update carries the last few ticks by number, so that a slow browser can make up for a lost one; it asks for any other
+that it missed. The browser keeps the history. Questions and answers are never logged.
 """
 
 import uuid

@@ -1,4 +1,4 @@
-"""Choosing another pair while the page is up: who may, which there are, and loading one in turn with the answers."""
+"""Choosing another pair while the page is up: whether visitors may, which pairs there are, and loading one."""
 
 import threading
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """One visitor's benchmark: prompts measured one turn at a time, so that answers to others come in between.
 
-Which runs are made and how they are summed up is the library's business (`jakiro.bench`); this only takes turns, stops
-when asked to, and says how far it is.
+`jakiro.bench` decides which runs are made and how they are summed up; this only takes turns, stops when asked to, and
+reports progress.
 """
 
 import queue
@@ -32,7 +32,7 @@ class Halted(Exception):
 
 
 class HaltingGenerator:
-    """A device with the face of a generator, for `Bench`: one method at a time, ending soon after `halt` is set."""
+    """A device as a generator for `Bench`: one method at a time, ending soon after `halt` is set."""
 
     def __init__(self, device: Device, halt: threading.Event) -> None:
         self._device, self._halt = device, halt

@@ -1,4 +1,4 @@
-"""What stands in front of every request: only known addresses, small bodies, safe headers, and errors as sentences.
+"""Checks every request first: only known addresses, small bodies, safe headers, and errors as sentences.
 
 Gradio serves more than this page needs (files, uploads, proxies); what is not listed here does not exist. `/status`
 is answered here, so that it works however busy the rest is.

@@ -70,7 +70,7 @@ class Limits:
         return cls(**values)
 
     def check(self, asking: Asking) -> Asking:
-        """Refuses what is too long before anybody waits for it; returns the asking with its token limit.
+        """Refuses what is too long before it takes a place in the queue; returns the asking with its token limit.
 
         Raises:
             ValueError: one sentence with what came and what is possible.

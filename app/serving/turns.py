@@ -1,8 +1,8 @@
 """The queue: places in a fair order, who is next, and about how long that takes.
 
 Fair means by network address (or user name, where there are logins): everybody's first waiting answer comes before
-anybody's second, and among those the earlier one is first. Each place gets its round on arrival, never one that is
-over, so nobody waits for ever (start-time fair queuing). One answer per tab is the rule of `app/serving/runs.py`.
+anybody's second; within a round the earlier one is first. Each place gets its round on arrival, never a past one, so
+nobody waits for ever (start-time fair queuing). One answer per tab is the rule of `app/serving/runs.py`.
 """
 
 import math
@@ -47,8 +47,8 @@ class Turns:
         """A place in the queue, taken at once.
 
         Args:
-            halt: set when the visitor wants it no more; `wake` makes the turn look.
-            told: takes the sentences about place and time, whenever they change.
+            halt: set when the visitor no longer wants it; `wake` makes the turn look at it.
+            told: is told the sentence about place and time whenever it changes.
             group: the address or user name whose places are counted together.
 
         Raises:
@@ -66,7 +66,7 @@ class Turns:
             return turn
 
     def wake(self) -> None:
-        """Makes all who wait look around at once."""
+        """Makes all waiting answers check at once whether it is their turn."""
         with self._changed:
             self._changed.notify_all()
 

@@ -1,8 +1,7 @@
-"""One thread an answer: it waits for its turn, runs on the device and hands its events on; models load beside it.
+"""One thread per answer: it waits for its turn, runs on the device and hands its events on; models load beside it.
 
-Gradio resumes a generator on changing threads and starts the next one before the last is closed, so neither the model's
-thread nor its exclusion can be left to it: each answer has one thread of its own, which waits for its turn (see
-`turns.py`). What a device is, and what may stand in for a local one, is `app/devices/base.py`.
+Gradio resumes a generator on changing threads and starts the next one before the last is closed. So each answer has one
+thread of its own here, which waits for its turn (see `turns.py`). `app/devices/base.py` says what a device is.
 """
 
 import contextvars
@@ -21,7 +20,7 @@ from app.words import page as words
 from app.words.errors import for_visitors, sentence_of
 from jakiro.trace import Trace
 
-WAITING = "waiting"  # another model is to be loaded when the answers that run are done
+WAITING = "waiting"  # another model is loaded when the running answers are done
 
 
 class ModelService:
@@ -58,9 +57,9 @@ class ModelService:
         self.turns.wake()
 
     def swap(self, load: Callable[[], object], pair: str) -> bool:
-        """Lets a local device run another pair for everybody once the answers that run are done; others wait for it.
+        """Loads another pair for everybody once the running answers are done; new answers wait for it.
 
-        What cannot be loaded leaves the old pair where it was, and the chip says why.
+        If it cannot be loaded the old pair stays, and the chip says why.
 
         Returns:
             False while a pair is being loaded already.
@@ -131,7 +130,7 @@ class Stoppable:
         self._halt, self._reason = threading.Event(), None
 
     def stop(self, reason: str | None = None) -> None:
-        """Asks the thread to end after what it is in the middle of; what was made stays.
+        """Asks the thread to end after its present step; what was made stays.
 
         Args:
             reason: a sentence for the reader where the stop is not the visitor's own wish.
@@ -159,7 +158,7 @@ class AnswerRun(Stoppable):
         self.finished = threading.Event()
         self._asking = asking
         self._turn = service.turns.take(self._halt, lambda sentence: self.events.put(("wait", None, sentence)), group)
-        # In the visitor's context: whoever lends a GPU asks there whose quota it counts on
+        # In the visitor's context, where a lender of GPUs looks up whose quota counts
         work = contextvars.copy_context().run
         self._thread = threading.Thread(target=work, args=(self._work,), name=f"answer-{self.id[:8]}", daemon=True)
 

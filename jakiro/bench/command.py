@@ -28,7 +28,7 @@ def measure(
     widening: Widening | None = None,
     neighbours: int = 0,
 ) -> None:
-    """Runs the benchmark, prints its tables and writes bench.json and plots; an interruption keeps what is done.
+    """Runs the benchmark, prints its tables and writes bench.json and plots, after an interruption too.
 
     Args:
         widening: what was done to the pair, where its inner widths are another pair's.
@@ -87,7 +87,7 @@ def compare(
     console: Console,
     target_tokens: int | None = None,
 ) -> bool:
-    """Compares token ids and says where they part; returns whether all comparisons in the log agree.
+    """Compares token ids and says where they differ; returns whether all comparisons in the log agree.
 
     Args:
         target_tokens: goes on with further seeds until the log holds so many compared tokens.

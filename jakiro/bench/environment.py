@@ -1,4 +1,4 @@
-"""Where numbers were measured: a number without this stamp can't be compared."""
+"""Where numbers were measured: numbers without this stamp can't be compared."""
 
 import platform
 import subprocess

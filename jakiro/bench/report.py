@@ -88,7 +88,7 @@ def summarise(runs: Sequence[Run]) -> list[Group]:
 
 
 def fastest_plain(runs: Sequence[Run]) -> Lane | None:
-    """The plain lane that decodes more tokens per second over these runs: the opponent that speedups are against."""
+    """The plain lane that decodes more tokens per second over these runs: what speedups are measured against."""
     lanes = [lane for lane in _in_order(run.lane for run in runs) if lane.method in (PLAIN.name, PLAIN_FAST)]
     return min(lanes, key=lambda lane: _seconds_per_token(_of(runs, lane)) or float("inf"), default=None)
 

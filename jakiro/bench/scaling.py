@@ -42,11 +42,11 @@ OFFICIAL = {"7b": _official_7b()}
 
 @dataclass(frozen=True, slots=True)
 class Widening:
-    """What was widened, and what a pass reads since.
+    """What was widened, and what a pass reads now.
 
     Attributes:
         scale: the official pair's name.
-        inner_size, expert_size: new inner widths of the target's MLP and of one expert; the ones before in `before`.
+        inner_size, expert_size: new inner widths of the target's MLP and of one expert; `before` has the old ones.
         weights: read by one pass of the widened target and head.
     """
 
@@ -158,7 +158,7 @@ def _head_weights(head: JakiroHead) -> int:
 
 
 def _widen_projections(module: nn.Module, inner_size: int) -> None:
-    """Zeros after the inner width of every projection into or out of it."""
+    """Fills up the inner width of every projection into or out of it with zeros."""
     for name, linear in module.named_children():
         if not isinstance(linear, nn.Linear):
             continue

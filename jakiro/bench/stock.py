@@ -1,6 +1,6 @@
-"""The opponent everybody has: `transformers.generate`, plain or with prompt lookup, on its own copy of the target.
+"""The usual comparison: `transformers.generate`, plain or with prompt lookup, on a stock copy of the target.
 
-Its own copy, because ours runs with other attention; the weights are the same.
+A copy, because ours runs with another attention; the weights are the same.
 """
 
 import time

@@ -1,4 +1,4 @@
-"""The command line: reads options, calls the library, shows what comes back. How anything is computed is not its work.
+"""The command line: reads options, calls the library, shows the result. It computes nothing itself.
 
 The text goes to stdout, everything about it to stderr. Errors of the library are one red sentence and exit code 2.
 """
@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         app(args=arguments, prog_name="jakiro")
     except BrokenPipeError:
-        # Whoever read our output has gone; Python would complain once more while flushing at exit.
+        # The reader of our output has gone; Python would complain once more while flushing at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except (ValueError, OSError) as error:

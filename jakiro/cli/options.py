@@ -1,4 +1,4 @@
-"""Options that several commands share; each command's own stand with it."""
+"""Options that several commands share; a command's own are declared there."""
 
 from typing import Annotated
 

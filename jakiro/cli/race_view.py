@@ -1,4 +1,4 @@
-"""A race in the terminal: both answers as they grow, then a table of what it cost; drawing counts as nobody's time."""
+"""A race in the terminal: the answers as they grow, then a table of times. Drawing is on no method's clock."""
 
 import time
 

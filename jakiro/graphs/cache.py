@@ -74,7 +74,7 @@ class StaticCache:
         capacity: rows to allocate.
 
     Attributes:
-        length: () int64 on the device; whoever runs a pass sets it.
+        length: () int64 on the device; set before each pass.
         rows: an ordinary cache over the same storage, for passes outside of graphs; it counts on the host.
     """
 

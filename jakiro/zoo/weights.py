@@ -67,8 +67,8 @@ def load_target(name: str | None = None, device="cpu", dtype="bfloat16", **optio
 def weights_sha256(folder: Path) -> str | None:
     """Hash of the safetensors weights in a folder: names, types, shapes and bytes, in order of the names.
 
-    It doesn't depend on how the tensors are spread over files. Computed once for a state of the files and kept in the
-    user's cache. None where the folder has no safetensors files.
+    It doesn't depend on how the tensors are spread over files, and is kept in the user's cache until the files change.
+    None where the folder has no safetensors files.
     """
     files = sorted(folder.glob("*.safetensors"))
     if not files:

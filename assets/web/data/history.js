@@ -122,7 +122,7 @@
       return asked ? asked.content : header.raw_prompt || "";
     }
 
-    // One live event as app/serving/packing.py packs it
+    // One event as app/serving/packing.py packs it
     take([kind, name, payload]) {
       if (kind === "wait") this.waiting = payload;
       else if (kind === "header") {

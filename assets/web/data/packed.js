@@ -1,10 +1,10 @@
-// Live steps as app/serving/packing.py writes them, read back into the schema of a saved trace; bytes are hex there.
+// Steps as app/serving/packing.py writes them, read back into the schema of a saved trace, where bytes are hex.
 (() => {
   const { fromText, toHex } = Jakiro;
 
   const hexOf = (piece) => (Array.isArray(piece) ? piece[0] : toHex(fromText(piece)));
 
-  // Reads the steps of one lane in order, as each says only what the ones before did not
+  // Reads the steps of one lane in order; each holds only what earlier ones did not say
   class StepReader {
     constructor(header) {
       this.proposers = header.proposers.map((proposer) => proposer.id);

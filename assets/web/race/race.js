@@ -1,5 +1,5 @@
 // The race: lanes side by side at one common race time, each with its own clock; a lane shows only tokens whose own
-// time has come, whoever's turn it is.
+// time has come, whichever lane's turn it is.
 (() => {
   const { h, say, rate, number, metrics } = Jakiro;
 
