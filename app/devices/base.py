@@ -28,7 +28,7 @@ def keep(event: Event, traces: dict[str, Trace]) -> None:
 
 
 class Device(Protocol):
-    """Runs answers; the service loads it once in the background, then gives each of its places one `Asking` at a time."""
+    """Runs answers; the service loads it once in the background, then gives each place one `Asking` at a time."""
 
     @property
     def places(self) -> int:
