@@ -12,7 +12,7 @@ from jakiro.bench.environment import environment
 from jakiro.bench.identical import Comparison, check_identical, read_log, setup_of
 from jakiro.bench.neighbours import busy_neighbours
 from jakiro.bench.questions import Question
-from jakiro.bench.render import DEFINITIONS, tables, verdicts, write_json, write_plots
+from jakiro.bench.render import DEFINITIONS, as_json, tables, verdicts, write_plots
 from jakiro.bench.report import summarise
 from jakiro.bench.runner import PLAIN_FAST, STOCK_METHODS, Bench, BenchSettings
 from jakiro.bench.scaling import Widening
@@ -62,7 +62,7 @@ def measure(
     stamp = (
         environment(generator.status) | {"neighbours": neighbours} | ({"widened": asdict(widening)} if widening else {})
     )
-    write_json(folder / "bench.json", stamp, settings, groups, runs)
+    (folder / "bench.json").write_text(as_json(stamp, settings, groups, runs), encoding="utf-8")
     written = ["bench.json"]
     try:
         written += [path.name for path in write_plots(folder, groups)]

@@ -1,4 +1,4 @@
-"""Is the text really the same? Token ids of plain decoding against drafted ones, for as many runs as one likes.
+"""Is the text really the same? Token ids of plain decoding against drafted ones, for as many runs as wanted.
 
 Every comparison is one line in a json-lines file, so that a run of hours can be stopped and resumed.
 """
@@ -104,7 +104,7 @@ def _combinations(
 
 
 def setup_of(status: dict, settings: BenchSettings) -> str:
-    """Everything besides question, temperature, seed and nodes that makes two logs comparable, as one line."""
+    """What must be equal for comparisons to add up, besides question, temperature, seed and nodes; as one line."""
     parts = [f"{name}={status.get(name)}" for name in ("target", "head", "device", "dtype", "numerics", "compiled")]
     tree = settings.tree
     parts += [f"tokens={settings.max_new_tokens}", f"top_p={settings.top_p}", f"top_k={settings.top_k}"]

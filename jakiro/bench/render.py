@@ -58,13 +58,6 @@ def as_json(environment: dict, settings: BenchSettings, groups: Sequence[Group],
     return json.dumps(values, indent=1, allow_nan=False)
 
 
-def write_json(
-    path: Path, environment: dict, settings: BenchSettings, groups: Sequence[Group], runs: Sequence[Run]
-) -> None:
-    """`as_json` as a file."""
-    path.write_text(as_json(environment, settings, groups, runs), encoding="utf-8")
-
-
 def write_plots(folder: Path, groups: Sequence[Group]) -> list[Path]:
     """Three png files: tokens per second, acceptance by depth, milliseconds of a step; overall groups only."""
     from matplotlib.figure import Figure

@@ -1,6 +1,6 @@
 """Runs every method on every prompt, interleaved, and keeps what a report needs of each run.
 
-How tokens are chosen is the generator's business, how runs are summed up `report.py`'s.
+The generator chooses tokens; `report.py` sums runs up.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -124,7 +124,7 @@ class Run:
 
     @property
     def key(self) -> tuple:
-        """What lanes are compared on."""
+        """Which prompt, turn and settings: lanes are compared where these are equal."""
         return (self.question_id, self.turn, self.temperature, self.seed)
 
     def to_dict(self) -> dict:

@@ -171,7 +171,7 @@ def _widen_projections(module: nn.Module, inner_size: int) -> None:
 
 
 def _filled_up(weight: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The weight with zeros after it; written ones, because memory that was never written is read from one page."""
+    """The weight followed by zeros. They are written, because pages that never were are all read from a single one."""
     wide = torch.empty(shape, dtype=weight.dtype, device=weight.device).zero_()
     wide[tuple(slice(size) for size in weight.shape)] = weight
     return wide

@@ -62,7 +62,7 @@ class StockRunner:
 
 
 class _Clock:
-    """A stopping criterion that stops nothing: `generate` calls it after every step."""
+    """A stopping criterion that never stops, only notes the time: `generate` calls it after every step."""
 
     def __init__(self, device):
         self._device, self._times, self._lengths = device, [], []

@@ -30,7 +30,7 @@ from jakiro.zoo.loading import LoadOptions, choose_dtype, device_and_dtype, plac
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report; `ok` is false where something has to be done."""
+    """One line of the report; `ok` is false where the user has to do something."""
 
     what: str
     found: str
@@ -143,7 +143,7 @@ def _sizes(config) -> str:
 
 
 def _smoke_run(options: LoadOptions) -> Iterator[Finding]:
-    """Loads the pair, says what loading says, and compares drafted with plain decoding."""
+    """Loads the pair, repeats its notices, and compares drafted with plain decoding."""
     generator = JakiroGenerator.load(options)
     yield from (Finding("notice", notice) for notice in generator.notices)
     sampling, traces = SamplingParams(max_new_tokens=SMOKE_TOKENS), {}

@@ -182,7 +182,7 @@ def refuse_another_targets_head(head: JakiroHead, target_config) -> None:
 
 
 def _shorter(head: JakiroHead, target: TargetModel) -> str | None:
-    """The sentence to say where a head was trained for fewer positions than its target reads."""
+    """A notice where a head was trained for fewer positions than its target reads; else None."""
     positions = head.config.max_position_embeddings
     if positions >= target.max_positions:
         return None
@@ -193,7 +193,7 @@ def _shorter(head: JakiroHead, target: TargetModel) -> str | None:
 
 
 def _target_of(read: ReadPair, model: nn.Module) -> tuple[TargetModel, list[str]]:
-    """The target model, and what is to be said about it."""
+    """The target model, and notices about it."""
     target = TargetModel(model, read.tokenizer, read.names.target_name, read.sha256, read.options.numerics)
     notices = list(target.notices)
     spread = placement.where_layers_lie(getattr(model, "hf_device_map", None))
@@ -205,7 +205,7 @@ def _target_of(read: ReadPair, model: nn.Module) -> tuple[TargetModel, list[str]
 
 
 def device_and_dtype(options: LoadOptions) -> tuple[torch.device, torch.dtype]:
-    """What is computed on and in; of device "auto" the first that there is, of 4 or 8 bits what surrounds them.
+    """Where and in what the model computes: with device "auto" the first one, with 4 or 8 bits the dtype around them.
 
     Raises:
         ValueError: no such device here, or an unknown dtype.

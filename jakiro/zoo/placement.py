@@ -135,7 +135,7 @@ def place(
 
 
 def where_layers_lie(device_map: dict | None) -> str | None:
-    """The sentence to say where a model is spread, from accelerate's map of its modules; None where it is not."""
+    """A notice where a model is spread over devices, from accelerate's map of its modules; else None."""
     places = [str(place) for place in (device_map or {}).values()]
     if len(set(places)) < 2:
         return None

@@ -10,7 +10,7 @@ _COUNTED = "Loading weights"  # what transformers calls its count over tensors
 
 @contextmanager
 def told_to(listener: Callable[[float], None]) -> Iterator[None]:
-    """Within it, whatever this thread loads tells `listener` the share of weights read, from 0 to 1."""
+    """Inside this block, loading in this thread tells `listener` the share of weights read, from 0 to 1."""
     token = _listener.set(listener)
     try:
         yield
@@ -20,7 +20,7 @@ def told_to(listener: Callable[[float], None]) -> Iterator[None]:
 
 @contextmanager
 def counted() -> Iterator[None]:
-    """Within it, transformers' own count reaches the listener of this thread, if there is one."""
+    """Inside this block, transformers' own count reaches the listener of this thread, if there is one."""
     listener = _listener.get()
     if listener is None:
         yield

@@ -75,7 +75,7 @@ class Pair:
     head_path: Path | None
 
     def head_folder(self) -> Path:
-        """Where the head lies, for those who cannot do without one.
+        """The head's folder, for callers that need one.
 
         Raises:
             ValueError: there is none.

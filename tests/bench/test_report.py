@@ -8,7 +8,7 @@ from rich.console import Console
 
 from jakiro.bench.environment import environment
 from jakiro.bench.questions import Question
-from jakiro.bench.render import tables, verdicts, write_json, write_plots
+from jakiro.bench.render import as_json, tables, verdicts, write_plots
 from jakiro.bench.report import OVERALL, bootstrap_interval, fastest_plain, summarise
 from jakiro.bench.runner import Bench, BenchSettings, Lane, run_of
 from tests.bench.scripted import ScriptedGenerator, trace
@@ -155,8 +155,7 @@ def test_results_are_written_as_json_tables_and_plots(runs, tmp_path):
     groups = summarise(runs)
     settings = BenchSettings(methods=("autoregressive", "jakiro"), temperatures=(0.0,), nodes=(24,))
     stamp = environment(ScriptedGenerator().status)
-    write_json(tmp_path / "bench.json", stamp, settings, groups, runs)
-    values = json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))
+    values = json.loads(as_json(stamp, settings, groups, runs))
     assert values["environment"]["target"] == "scripted" and values["environment"]["cores"] >= 1
     assert len(values["groups"]) == 6 and len(values["runs"]) == 6
     assert values["runs"][0]["token_ids"] == [1, 2, 3, 4, 9]

@@ -32,7 +32,7 @@
     }
   }
 
-  // The box may be built after the view, and emptied once more: it is filled until the question has stayed
+  // The box may be built after the view and emptied once more, so the question is put back until it stays
   function fillIn(question) {
     let stayed = 0;
     const timer = setInterval(() => {
@@ -46,7 +46,7 @@
     }, 250);
   }
 
-  // Gradio loads the page anew when a server that was gone is back: the answer is lost, the question is not
+  // Gradio reloads the page when a server that was gone is back: the answer is lost, the question is not
   function tellWhatWasLost() {
     const stored = memory.get(STORED);
     memory.set(STORED, "");

@@ -5,7 +5,7 @@
   let used = 0;
   const nextId = (name) => `lesson-${name}-${(used += 1)}`;
 
-  // A slider whose value is read out in its own words; `set` moves it without a word to `onInput`
+  // A slider that says its value in words; `set` moves it without calling `onInput`
   function slider({ name, label, min, max, step = 1, value, format, onInput }) {
     const id = nextId(name);
     const output = h("output", { class: "tabular", for: id });

@@ -95,7 +95,7 @@
           }),
         ),
       recordedLine: () => h("p", { class: "muted small source" }, recordedWords()),
-      // Where the costs come from: this device's own where they are known, else the recording's, and a switch between both
+      // Whose costs are used: this device's where they are known, else the recording's; with a switch between both
       sourceLine(redraw) {
         const host = h("div", { class: "source muted small" });
         const draw = () => {

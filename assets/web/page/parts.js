@@ -1,8 +1,8 @@
-// The page's furniture: every pane of the view is built once here and handed to the view, which only fills it.
+// Every pane of the view, built once and handed to the view, which only fills it.
 (() => {
   const { h, say, counted, nameOf, milliseconds, depthOf } = Jakiro;
 
-  // A lane may have any number of proposers, and the legend picks out each of them: the rule is made when it is wanted
+  // Dims all but one proposer. A lane may have any number of them, so the rule is written when it is needed
   const ALL_BUT = ".jk-view :is(.answer-text .token, .tree .node:not(.root)):not(.by-PLACE):not(:has(.by-PLACE)) { opacity: 0.25; }";
 
   const toggle = (key, pressed, action) => h("button", { class: "toggle", "data-toggle": key, "aria-pressed": String(pressed),
@@ -19,7 +19,7 @@
     redraw();
   });
 
-  // What an asked question waits for, with the way out; it covers nothing that is being read
+  // What a question waits for, with a way out of the queue
   class WaitingBox {
     constructor() {
       this.words = h("span");
@@ -194,7 +194,7 @@
     return Jakiro.units(bytes).map((unit) => (unit.state === "open" && !lane.endReason ? "" : unit.text)).join("");
   }
 
-  // The step in one sentence, for ears and for the picture's name
+  // The step in one sentence, for screen readers and as the picture's name
   function stepSentence(lane, index, phase) {
     const step = lane.steps[index];
     const values = { step: index + 1, steps: lane.steps.length, candidates: counted("candidate", step.nodes.length - 1),

@@ -15,7 +15,7 @@
   const pending = { text: false, numbers: false, tree: false };
   const last = { text: 0, numbers: 0, tree: 0 };
   const cost = { text: 0, numbers: 0, tree: 0 };
-  let asked = null; // when the frame that is still to come was asked for
+  let asked = null; // when the pending frame was asked for
   let alarm = null; // wakes drawing when the first part's turn comes, so that no frame is asked for in vain
   let delay = 0; // how long frames keep drawing waiting, in milliseconds, on average
 
@@ -29,7 +29,7 @@
     else askForFrame();
   }
 
-  // When a part asks for a frame of its own; in any frame it is drawn as soon as its wait is over
+  // When a part asks for a frame; in a frame that another part asked for it is drawn as soon as its wait is over
   function turn(name) {
     const pause = wait(name);
     const due = last[name] + pause;

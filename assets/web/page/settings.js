@@ -52,7 +52,7 @@
     if (Jakiro.chip && Jakiro.chip.value) Jakiro.chip.draw(Jakiro.chip.value);
   }
 
-  // Settings that are no longer those of the answer on screen say so; sizes count only where the tree is fixed
+  // Marks settings that differ from those of the answer on screen; sizes count only where the tree is fixed
   function markSettings(run) {
     for (const [name, value] of Object.entries(current || {})) {
       const idle = current.tree === say("automatic") && (name === "candidates" || name === "levels");

@@ -1,4 +1,4 @@
-// The top of the page: name, one sentence, model status, tabs, and the one place where errors are said.
+// The top of the page: name, one sentence, model status, tabs, and the one place where errors are shown.
 (() => {
   const { h, say, memory } = Jakiro;
 

@@ -23,7 +23,7 @@
     if (value.error && !state.waiting) putBack();
   }
 
-  // An answer that was to make room for another one stays where no other came
+  // An answer that should have made room for another one stays if no other came
   function putBack() {
     if (!state.replaced) return;
     state.turns.push(state.replaced);

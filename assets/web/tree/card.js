@@ -1,4 +1,4 @@
-// The card of one token: what it is, why the target kept or refused it, and what draft, target and experts thought.
+// The card of one token: what it is, why the target kept or refused it, and the numbers of draft, target and experts.
 (() => {
   const { h, say, percent, nameOf, stateOf, markerSample, evidenceNotes, TARGET } = Jakiro;
 

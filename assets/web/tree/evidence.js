@@ -1,5 +1,5 @@
-// What a method tells of a candidate beside its chances. A router's weights are drawn, its experts' parts are named, and
-// what this page does not know is listed by its own name; how many experts there are, each row says itself.
+// What a method records of a candidate beside its chances. A router's weights are drawn, its experts' parts are named, and
+// what this page does not know is listed by name; the length of a row says how many experts there are.
 (() => {
   const { h, say, percent } = Jakiro;
 

@@ -1,4 +1,4 @@
-// Mask and plot as tables: the same facts for reading, for ears, and where shapes and lines do not help.
+// Mask and plot as tables: the same facts for reading, and for screen readers.
 (() => {
   const { h, say, nameOf, number, rate, metrics } = Jakiro;
 

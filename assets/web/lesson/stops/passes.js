@@ -1,4 +1,4 @@
-// Stop 1: what one pass costs. The floor that memory speed sets beside the measured pass, and the pass time by rows.
+// Stop 1: what one pass costs. The least time that memory speed allows beside the measured pass, and the pass time by rows.
 (() => {
   const { h, say, number, milliseconds, lessonData: data, lessonControls: controls } = Jakiro;
 

@@ -5,7 +5,7 @@
   const CANDIDATES = 12;
   const ROUNDS = 3;
 
-  // Three steps of different fate: one that keeps much, one that keeps a little, one that keeps nothing (where there is one)
+  // Three steps: one that keeps a little, one that keeps nothing, one that keeps much (where there are such)
   function chooseSteps(lane) {
     const steps = data.whole(lane);
     const kept = (step) => data.pruned(step, CANDIDATES).accepted_path.length;
