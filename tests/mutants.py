@@ -240,7 +240,7 @@ FAULTS = (
     ),
     Fault(
         "prefill-counted-against-generate",
-        "jakiro/bench/stock.py",
+        "jakiro/bench/peers/stock.py",
         "= device, [], []",
         "= device, [time.perf_counter()], [0]",
         ("tests/bench/test_stock.py::test_the_clock_starts_at_the_first_token",),

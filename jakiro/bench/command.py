@@ -1,7 +1,7 @@
 """What `python -m jakiro bench` does once its options are read: measure or compare, and write it down."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from jakiro.bench.neighbours import busy_neighbours
 from jakiro.bench.questions import Question
 from jakiro.bench.render import DEFINITIONS, as_json, tables, verdicts, write_plots
 from jakiro.bench.report import summarise
-from jakiro.bench.runner import PLAIN_FAST, STOCK_METHODS, Bench, BenchSettings
+from jakiro.bench.runner import LLAMA_METHODS, PLAIN_FAST, STOCK_METHODS, Bench, BenchSettings
 from jakiro.bench.scaling import Widening
 from jakiro.engine.costs import DeviceProfile
 
@@ -34,7 +34,7 @@ def measure(
         widening: what was done to the pair, where its inner widths are another pair's.
         neighbours: processes that compute meanwhile, see `busy_neighbours`; costs are profiled before they start.
     """
-    bench = Bench(generator, settings, _fast_generator(generator, settings), _stock(generator, settings))
+    bench = Bench(generator, settings, _fast_generator(generator, settings), _peers(generator, settings))
     folder.mkdir(parents=True, exist_ok=True)
     runs = []
     total = sum(len(question.turns) for question in questions) * len(settings.lanes)
@@ -140,9 +140,19 @@ def _fast_generator(generator, settings: BenchSettings):
     return generator.with_numerics("fast")
 
 
-def _stock(generator, settings: BenchSettings):
-    if not set(STOCK_METHODS) & set(settings.methods):
-        return None
-    from jakiro.bench.stock import StockRunner
+def _peers(generator, settings: BenchSettings) -> dict[str, Callable]:
+    """A runner for each program that takes part beside ours."""
+    target, peers = generator.status["target"], {}
+    stock = [name for name in settings.methods if name in STOCK_METHODS]
+    if stock:
+        from jakiro.bench.peers.stock import StockRunner
 
-    return StockRunner(generator.status["target"], generator.status["device"], generator.status["dtype"])
+        peers |= dict.fromkeys(stock, StockRunner(target, generator.status["device"], generator.status["dtype"]))
+    for name in settings.methods:
+        if name in LLAMA_METHODS:
+            import torch
+
+            from jakiro.bench.peers.llama import LlamaCppRunner
+
+            peers[name] = LlamaCppRunner(name, target, torch.get_num_threads())
+    return peers

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jakiro.bench.runner import PLAIN_FAST, STOCK_METHODS, Lane, Run
+from jakiro.bench.runner import PEER_METHODS, PLAIN_FAST, Lane, Run
 from jakiro.methods import PLAIN
 
 OVERALL = "overall"
@@ -121,7 +121,7 @@ def _group(lane: Lane, temperature: float, category: str, members: Sequence[Run]
     pairs = _by_prompt(matched)
     speedup = _pooled_speedup(pairs)
     steps = sum(run.num_steps for run in own)
-    has_parts = steps > 0 and lane.method not in STOCK_METHODS
+    has_parts = steps > 0 and lane.method not in PEER_METHODS
     draft, verify, other, recording = (
         sum(getattr(run, name) for run in own) / steps if has_parts else None
         for name in ("draft_ms", "verify_ms", "other_ms", "recording_ms")

