@@ -1,4 +1,4 @@
-"""Plain decoding: a drafter whose tree is its root. The opponent of every other method."""
+"""Plain decoding: a drafter whose tree is its root. All other methods are compared with it."""
 
 from jakiro.config import SamplingParams
 from jakiro.core.noise import NoiseSource

@@ -5,15 +5,16 @@
 
   const FEWEST = 4;
 
-  // The steps in which the mix moves most and fewest candidates; among equals, the experts' orders decide
+  // The steps in which the experts order most and fewest pairs differently; among equals, how many candidates move decides
   function chooseSteps(lane) {
     const drafted = data.whole(lane);
     const fit = drafted.filter((step) => data.firstLevel(step).length >= FEWEST);
     const steps = fit.length > 1 ? fit : drafted;
-    const differ = data.best(steps, (step) => data.moved(step) + data.disagreement(step));
+    const apart = (step) => data.disagreement(step) + data.moved(step) / 100;
+    const differ = data.best(steps, apart);
     const agree = data.best(
       steps.filter((step) => step !== differ),
-      (step) => -data.moved(step) - data.disagreement(step),
+      (step) => -apart(step),
     );
     return { differ, agree };
   }
