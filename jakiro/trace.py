@@ -2,8 +2,8 @@
 
 Live runs, recordings, exports and imports share this one schema; what the browser gets of it is written by
 `app/serving/packing.py`. No torch here: a step can be sent, stored, compared
-and replayed without a model. Words and counts follow the speculative decoding literature: tau is accepted tokens per
-step plus one, before any cut at the end of the text.
+and replayed without a model. Words and counts follow the speculative decoding literature: tau (drafted) is accepted
+tokens per step plus one, before any cut at the end of the text; delivered tau counts what came into the text.
 """
 
 import json
@@ -181,6 +181,11 @@ class Trace:
     def tau(self) -> float | None:
         """Accepted tokens per step plus one, pooled over steps, before any cut; None without steps."""
         return pooled_tau(self.steps)
+
+    @property
+    def delivered_tau(self) -> float | None:
+        """Tokens a step brought into the answer, after the cut at its end; None without steps."""
+        return (len(self.token_ids) - 1) / len(self.steps) if self.steps else None
 
     @property
     def decode_seconds(self) -> float:

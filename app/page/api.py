@@ -106,12 +106,14 @@ def _methods(methods) -> tuple[str, ...]:
 def _lane(trace: Trace | None) -> dict:
     """What is known of one method's answer so far; numbers follow the definitions in `jakiro.trace`."""
     if trace is None:
-        return {"text": "", "num_tokens": 0, "num_steps": 0, "tau": None, "tokens_per_second": None, "end_reason": None}
+        nothing = dict.fromkeys(("tau", "delivered_tau", "tokens_per_second", "end_reason"))
+        return {"text": "", "num_tokens": 0, "num_steps": 0, **nothing}
     return {
         "text": trace.text,
         "num_tokens": len(trace.token_ids),
         "num_steps": len(trace.steps),
         "tau": trace.tau,
+        "delivered_tau": trace.delivered_tau,
         "tokens_per_second": trace.tokens_per_second,
         "end_reason": trace.end_reason,
     }

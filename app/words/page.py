@@ -166,7 +166,7 @@ BROWSER = {
     "shared_pass_pair": "one pass: main + contrastive",
     "order_hint": "higher = the draft was surer",
     "accepted_to_here": "accepted to here",
-    "cut_here": "✂ cut here",
+    "cut_here": "✂ the answer ends here",
     "guess_first": "Guess first",
     "reveal": "Reveal",
     "show_all": "Show all",
@@ -186,21 +186,29 @@ BROWSER = {
     "markdown_hint": "Colours are in Token view.",
     "no_draft": "No draft this step: checking one token was faster here.",
     "tree_line": "{candidates} · {levels} · accepted {kept}, plus 1",
+    "tree_line_cut": "{candidates} · {levels} · kept {kept}, cut at the end {cut}",
     "tree_line_hidden": "{candidates} · {levels}",
     "tree_sentence": (
         "Step {step} of {steps}: {candidates}, {levels}. {accepted} The target added {bonus}. "
+        "Draft {draft} ms, check {verify} ms."
+    ),
+    "tree_sentence_cut": (
+        "Step {step} of {steps}: {candidates}, {levels}. {accepted} The answer ends there; cut off: {cut}. "
         "Draft {draft} ms, check {verify} ms."
     ),
     "tree_sentence_hidden": "Step {step} of {steps}: {candidates}, {levels}.",
     "accepted_list": "Accepted: {tokens}.",
     "accepted_none": "Nothing accepted.",
     "state_accepted": "Accepted",
+    "state_cut": "Cut at the end",
     "state_refused": "Refused",
     "state_not_reached": "Not reached",
     "state_bonus": "Target’s own token",
     "state_root": "Root",
     "state_proposed": "Proposed",
     "why_accepted": "Same as the target’s own choice.",
+    "why_cut": "Same as the target’s own choice, but the answer had ended before it: it is not in the text.",
+    "why_bonus_cut": "The target’s own choice, but the answer had ended before it: it is not in the text.",
     "why_refused": "The target chose {choice} here.",
     "why_not_reached": "Not reached: {ancestor} before it was refused.",
     "why_would_agree": "Its parent was refused, but after it the target would have agreed.",
@@ -238,7 +246,8 @@ BROWSER = {
     "metric_speedup": "Speedup",
     "metric_speedup_note": "plain ÷ {lane} seconds, same tokens",
     "metric_tau": "τ, tokens per step",
-    "metric_tau_note": "mean accepted per step + 1",
+    "metric_tau_note": "tokens added to the answer ÷ steps",
+    "metric_tau_note_cut": "added ÷ steps; before the cut {drafted}",
     "metric_same": "Same text",
     "metric_same_note": "token ids compared with plain decoding",
     "metric_rate": "Tokens per second",

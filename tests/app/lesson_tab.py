@@ -85,8 +85,7 @@ class Recorded:
         return ids
 
     def tau(self, name: str) -> float:
-        steps = self.steps(name)
-        return sum(len(step["accepted_path"]) for step in steps) / len(steps) + 1
+        return (len(self.ids(name, "jakiro")) - 1) / len(self.steps(name))
 
     def check_ms(self, nodes: int) -> float:
         return _between(self.device["profile"]["verify_ms"], nodes)

@@ -8,6 +8,11 @@
   // Levels of a step's tree
   const depthOf = (step) => step.nodes.reduce((most, node) => Math.max(most, node.depth), 0);
 
+  // The part of a step's accepted path that came into the answer: an end token or a limit may cut it
+  const deliveredPath = (step) => step.accepted_path.slice(0, step.committed_ids.length);
+  // Whether the target's own token came into the answer
+  const bonusDelivered = (step) => step.committed_ids.length > step.accepted_path.length;
+
   class Lane {
     // `name` is what the lane was asked for by; the header says which method that is
     constructor(header, name) {
@@ -159,5 +164,5 @@
     return { header: lane.header, steps: lane.steps, end_reason: lane.endReason };
   }
 
-  Object.assign(Jakiro, { Run, Lane, runFromTraces, traceOf, depthOf });
+  Object.assign(Jakiro, { Run, Lane, runFromTraces, traceOf, depthOf, deliveredPath, bonusDelivered });
 })();

@@ -1,11 +1,16 @@
 // Every number on the page is a fold over steps, with the definition printed beside it.
 (() => {
+  const { deliveredPath } = Jakiro;
+
   const FEWEST_TOKENS = 8;
   const WINDOW_SECONDS = 2;
 
-  function tau(steps) {
-    return steps.length ? steps.reduce((sum, step) => sum + step.accepted_path.length, 0) / steps.length + 1 : null;
-  }
+  const mean = (steps, of) => (steps.length ? steps.reduce((sum, step) => sum + of(step), 0) / steps.length : null);
+
+  // Tokens that came into the answer, per step
+  const tau = (steps) => mean(steps, (step) => step.committed_ids.length);
+  // The same before any cut at the end of the answer: accepted per step, plus one
+  const tauDrafted = (steps) => mean(steps, (step) => step.accepted_path.length + 1);
 
   function testedDepth(step) {
     const kept = new Set([0, ...step.accepted_path]);
@@ -34,7 +39,7 @@
   function acceptedByProposer(steps) {
     const counts = Object.create(null); // names come from files
     for (const step of steps) {
-      for (const i of step.accepted_path) {
+      for (const i of deliveredPath(step)) {
         counts[step.nodes[i].proposer] = (counts[step.nodes[i].proposer] || 0) + 1;
       }
     }
@@ -107,6 +112,6 @@
     return ["draft_ms", "verify_ms", "other_ms"].map((name) => median(steps.map((step) => step[name])));
   }
 
-  Object.assign(Jakiro, { metrics: { tau, acceptanceByDepth, acceptance, acceptedByProposer, speed, smoothSpeed,
+  Object.assign(Jakiro, { metrics: { tau, tauDrafted, acceptanceByDepth, acceptance, acceptedByProposer, speed, smoothSpeed,
     partsAt, speedup, marginAt, stepTimes, FEWEST_TOKENS } });
 })();

@@ -1,6 +1,6 @@
 // Every pane of the view, built once and handed to the view, which only fills it.
 (() => {
-  const { h, say, counted, nameOf, milliseconds, depthOf } = Jakiro;
+  const { h, say, counted, nameOf, milliseconds, depthOf, deliveredPath, bonusDelivered } = Jakiro;
 
   // Dims all but one proposer. A lane may have any number of them, so the rule is written when it is needed
   const ALL_BUT = ".jk-view :is(.answer-text .token, .tree .node:not(.root)):not(.by-PLACE):not(:has(.by-PLACE)) { opacity: 0.25; }";
@@ -200,10 +200,13 @@
     const values = { step: index + 1, steps: lane.steps.length, candidates: counted("candidate", step.nodes.length - 1),
       levels: counted("level", depthOf(step)) };
     if (phase === 1) return say("tree_sentence_hidden", values);
-    const tokens = step.accepted_path.map((i) => `“${nameOf(lane, step.nodes[i].token_id, step.nodes[i].piece)}”`).join(", ");
-    return say("tree_sentence", { ...values, draft: milliseconds(step.draft_ms), verify: milliseconds(step.verify_ms),
+    const named = (path) => path.map((i) => `“${nameOf(lane, step.nodes[i].token_id, step.nodes[i].piece)}”`).join(", ");
+    const tokens = named(deliveredPath(step));
+    const bonus = `“${nameOf(lane, step.bonus_token_id, step.bonus_piece)}”`;
+    const cut = [named(step.accepted_path.slice(step.committed_ids.length)), bonus].filter(Boolean).join(", ");
+    return say(bonusDelivered(step) ? "tree_sentence" : "tree_sentence_cut", { ...values, draft: milliseconds(step.draft_ms), verify: milliseconds(step.verify_ms),
       accepted: tokens ? say("accepted_list", { tokens }) : say("accepted_none"),
-      bonus: `“${nameOf(lane, step.bonus_token_id, step.bonus_piece)}”` });
+      bonus, cut });
   }
 
   function badgeOf(run) {

@@ -158,9 +158,10 @@
     }
     const step = main.steps[state.index];
     const values = { candidates: counted("candidate", step.nodes.length - 1), levels: counted("level", depthOf(step)),
-      kept: step.accepted_path.length };
+      kept: Jakiro.deliveredPath(step).length, cut: step.accepted_path.length + 1 - step.committed_ids.length };
     const drafted = step.nodes.length > 1;
-    parts.treeLine.textContent = drafted ? say(state.phase === 1 ? "tree_line_hidden" : "tree_line", values) : say("no_draft");
+    parts.treeLine.textContent = drafted ? say(state.phase === 1 ? "tree_line_hidden" : values.cut ? "tree_line_cut" : "tree_line",
+      values) : say("no_draft");
     parts.card.about(main, state.index, state.phase);
     if (state.list) parts.listHost.replaceChildren(Jakiro.treeList(main, state.index, state.phase));
     else {

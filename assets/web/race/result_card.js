@@ -1,7 +1,7 @@
 // The result of an answer on one card: verdict, numbers with their definitions, and what it was measured on.
 (() => {
   const { h, say, counted, number, rate, wholePercent, milliseconds, shares, metrics } = Jakiro;
-  const { sameText, speedupWords } = Jakiro;
+  const { sameText, speedupWords, tauNote } = Jakiro;
 
   function verdict(run) {
     const { main, plain } = run;
@@ -42,7 +42,7 @@
       speedup: speedupWords(metrics.speedup(main, plain)) || say(run.finished ? "not_measured" : "measuring"),
       rows: [
         [say("metric_same"), same.value, same.note],
-        [say("metric_tau"), tau === null ? say("not_measured") : number(tau, 2), say("metric_tau_note")],
+        [say("metric_tau"), tau === null ? say("not_measured") : number(tau, 2), tauNote(main.steps)],
         [say("card_speeds"), speedsOf(run), say("card_speeds_note")],
         [say("card_step_time"), `${metrics.stepTimes(main.steps).map(milliseconds).join(" · ")} ms`, say("card_step_time_note")],
         [

@@ -1,6 +1,6 @@
 // The card of one token: what it is, why the target kept or refused it, and the numbers of draft, target and experts.
 (() => {
-  const { h, say, percent, nameOf, stateOf, markerSample, evidenceNotes, TARGET } = Jakiro;
+  const { h, say, percent, nameOf, stateOf, markerSample, evidenceNotes, bonusDelivered, TARGET } = Jakiro;
 
   const quoted = (name) => `“${name}”`;
 
@@ -9,7 +9,7 @@
     const nodes = step.nodes;
     const state = stateOf(step, i);
     if (state === "root") return say("why_root");
-    if (state === "accepted") return say("why_accepted");
+    if (state === "accepted" || state === "cut") return say(`why_${state}`);
     const parent = nodes[nodes[i].parent];
     if (state === "refused") {
       return say("why_refused", { choice: quoted(nameOf(lane, parent.target_choice, parent.target_choice_piece)) });
@@ -44,8 +44,8 @@
     const step = lane.steps[index];
     if (i === "bonus") {
       return [h("div", { class: "card-head" }, markerSample(TARGET), h("bdi", { class: "mono" },
-        nameOf(lane, step.bonus_token_id, step.bonus_piece)), h("span", { class: "card-state" }, say("state_bonus"))),
-        h("p", null, say("why_bonus"))];
+        nameOf(lane, step.bonus_token_id, step.bonus_piece)), h("span", { class: "card-state" }, say(bonusDelivered(step) ? "state_bonus" : "state_cut"))),
+        h("p", null, say(bonusDelivered(step) ? "why_bonus" : "why_bonus_cut"))];
     }
     const node = step.nodes[i];
     const state = phase === 1 && i ? "proposed" : stateOf(step, i);

@@ -1,5 +1,7 @@
 // Where each node of a draft tree stands: O(nodes), the same rule for 8 and 64, and never by verdict in phase 1.
 (() => {
+  const { deliveredPath } = Jakiro;
+
   // Children of each node, best path score first, ties by token id
   function childrenOf(nodes) {
     const children = nodes.map(() => []);
@@ -48,7 +50,8 @@
     return hidden;
   }
 
-  // Places for all visible nodes: {places: Map(index → {column, row}), pills: [{parent, members}], rows, columns, bonus}
+  // Places for all visible nodes: {places: Map(index → {column, row}), pills: [{parent, members}], rows, columns, bonus, end, last}:
+  // the accepted path ends at `end`, and what of it came into the answer at `last`
   function layoutTree(step, { phase = 3, most = Infinity, opened = new Set() } = {}) {
     const children = childrenOf(step.nodes);
     const hidden = folded(step, children, most, phase, opened);
@@ -73,15 +76,17 @@
       }
     };
     walk(0, 0, 0);
-    return { places, pills, rows: used + 1, depth: Jakiro.depthOf(step), bonus, end, children };
+    return { places, pills, rows: used + 1, depth: Jakiro.depthOf(step), bonus, end, last: deliveredPath(step).pop() ?? 0, children };
   }
 
-  // What became of a candidate: "root", "accepted", "refused" (its parent was kept) or "not_reached"
+  // What became of a candidate: "root", "accepted", "cut" (right, but after the answer's end), "refused" (its parent was
+  // kept) or "not_reached"
   function stateOf(step, i) {
     if (i === 0) return "root";
-    const kept = new Set([0, ...step.accepted_path]);
-    if (kept.has(i)) return "accepted";
-    return kept.has(step.nodes[i].parent) ? "refused" : "not_reached";
+    const place = step.accepted_path.indexOf(i);
+    if (place >= 0) return place < step.committed_ids.length ? "accepted" : "cut";
+    const { parent } = step.nodes[i];
+    return parent === 0 || step.accepted_path.includes(parent) ? "refused" : "not_reached";
   }
 
   Object.assign(Jakiro, { layoutTree, stateOf, childrenOf });

@@ -1,6 +1,6 @@
 // The draft tree as a nested list, for reading and screen readers: same order, same words as the cards.
 (() => {
-  const { h, say, nameOf, childrenOf, stateOf, markerSample, percent, reasonOf, TARGET } = Jakiro;
+  const { h, say, nameOf, childrenOf, stateOf, markerSample, percent, reasonOf, bonusDelivered, TARGET } = Jakiro;
 
   function treeList(lane, index, phase) {
     const step = lane.steps[index];
@@ -17,9 +17,9 @@
       return h("li", null, line, list(children[i], i));
     };
     const end = step.accepted_path.length ? step.accepted_path[step.accepted_path.length - 1] : 0;
-    const bonus = () => h("li", null, h("div", { class: "list-line", tabindex: -1, "data-node": "bonus" }, markerSample(TARGET),
+    const bonus = () => h("li", null, h("div", { class: `list-line ${bonusDelivered(step) ? "" : "cut"}`, tabindex: -1, "data-node": "bonus" }, markerSample(TARGET),
       h("bdi", { class: "mono list-token" }, nameOf(lane, step.bonus_token_id, step.bonus_piece)), " ",
-      h("span", { class: "muted" }, `${say("state_bonus")}. ${say("why_bonus")}`)));
+      h("span", { class: "muted" }, bonusDelivered(step) ? `${say("state_bonus")}. ${say("why_bonus")}` : `${say("state_cut")}. ${say("why_bonus_cut")}`)));
     const list = (members, parent) => {
       const added = phase === 3 && parent === end ? bonus() : null;
       return members.length || added ? h("ul", null, members.map(item), added) : null;

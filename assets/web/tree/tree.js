@@ -1,7 +1,7 @@
 // Draws the draft tree of one step, its nodes and edges, as SVG: hue and shape say who proposed, place says how much
 // the draft believed, and edges say what the target did. Nothing of the verdict is drawn in phase 1.
 (() => {
-  const { s, say, label, cut, layoutTree, marker, markerNumber, stateOf, isFromPair, TARGET } = Jakiro;
+  const { s, say, label, cut, layoutTree, marker, markerNumber, stateOf, isFromPair, bonusDelivered, TARGET } = Jakiro;
 
   const clamp = (low, value, high) => Math.max(low, Math.min(high, value));
   const measuring = document.createElement("canvas").getContext("2d");
@@ -134,7 +134,7 @@
 
     edges() {
       const group = s("g", { class: "edges" });
-      const order = { not_reached: 0, refused: 1, accepted: 2 };
+      const order = { not_reached: 0, refused: 1, cut: 1, accepted: 2 };
       const drawn = [];
       for (const [i, spot] of this.plan.places) {
         if (!i) continue;
@@ -152,7 +152,7 @@
       }
       if (this.plan.bonus) {
         const from = { x: this.labels.get(this.plan.end).end, y: this.place(this.plan.places.get(this.plan.end)).y };
-        drawn.push([3, s("path", { class: "edge bonus", d: this.edge(from, this.place(this.plan.bonus), 16 * this.scale) })]);
+        drawn.push([3, s("path", { class: `edge ${this.bonusState()}`, d: this.edge(from, this.place(this.plan.bonus), 16 * this.scale) })]);
       }
       drawn.sort((a, b) => a[0] - b[0]).forEach(([, path]) => group.append(path));
       return group;
@@ -174,6 +174,10 @@
       return group;
     }
 
+    bonusState() {
+      return bonusDelivered(this.step) ? "bonus" : "cut";
+    }
+
     nodes() {
       const group = s("g", { class: "nodes" });
       for (const [i, spot] of this.plan.places) {
@@ -189,7 +193,7 @@
         const name = nameOf(this.shown.lane, this.step.bonus_token_id, this.step.bonus_piece);
         const text = this.fit(name, this.column - 28 * this.scale);
         const words = { text, start, end: start + this.measure(text) };
-        group.append(this.node("bonus", this.plan.bonus, TARGET, 15 * this.scale, words, "bonus"));
+        group.append(this.node("bonus", this.plan.bonus, TARGET, 15 * this.scale, words, this.bonusState()));
       }
       return group;
     }
@@ -217,7 +221,7 @@
       const group = s("g", { class: "ghosts" });
       const bonusShown = this.plan.bonus ? this.plan.end : null;
       for (const [i, spot] of this.plan.places) {
-        const kept = i === 0 || stateOf(this.step, i) === "accepted";
+        const kept = i === 0 || this.step.accepted_path.includes(i);
         if ((!kept && !everywhere) || i === bonusShown) continue;
         const node = this.step.nodes[i];
         const child = this.plan.children[i].find((c) => this.step.nodes[c].token_id === node.target_choice);
@@ -239,16 +243,11 @@
 
     verdict(height) {
       const group = s("g", { class: "verdict" });
-      const end = this.place({ column: this.plan.places.get(this.plan.end).column + 1, row: 0 });
+      const end = this.place({ column: this.plan.places.get(this.plan.last).column + 1, row: 0 });
       const x = end.x - 20 * this.scale;
       group.append(s("path", { class: "border", d: `M${x},${this.top - 8}V${height - 14 * this.scale}` }),
-        s("text", { x: x + 4, y: height - 4 * this.scale, class: "border-words" }, say("accepted_to_here")));
-      const kept = this.step.committed_ids.length;
-      if (kept <= this.step.accepted_path.length) {
-        const last = kept ? this.step.accepted_path[kept - 1] : 0;
-        const { x: left, y } = this.place(this.plan.places.get(last));
-        group.append(s("text", { x: left - 6, y: y - this.row * 0.42, class: "cut" }, say("cut_here")));
-      }
+        s("text", { x: x + 4, y: height - 4 * this.scale, class: "border-words" },
+          say(bonusDelivered(this.step) ? "accepted_to_here" : "cut_here")));
       return group;
     }
 

@@ -57,7 +57,7 @@
       Object.assign(this, { lane, most });
       while (this.bars.childNodes.length > this.count) this.bars.lastChild.remove();
       for (let i = this.bars.childNodes.length; i < this.count; i += 1) {
-        const kept = Math.min(most, lane.steps[i].accepted_path.length + 1);
+        const kept = Math.min(most, lane.steps[i].committed_ids.length);
         this.bars.append(s("rect", { x: i + 0.08, y: most - kept, width: 0.84, height: kept }));
       }
       if (this.marked && this.marked !== this.bars.childNodes[state.index]) this.marked.classList.remove("current");

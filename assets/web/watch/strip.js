@@ -34,6 +34,12 @@
     return `${number(value, 2)}×${value < 1 ? ` ${say("slower")}` : ""}`;
   }
 
+  // What τ counts; where the answer's end cut something off, also what it was before
+  function tauNote(steps) {
+    const [delivered, drafted] = [metrics.tau(steps), metrics.tauDrafted(steps)];
+    return delivered === drafted ? say("metric_tau_note") : say("metric_tau_note_cut", { drafted: number(drafted, 2) });
+  }
+
   class Strip {
     // `onShow` is called with the step at which two texts part
     constructor(host, onShow) {
@@ -53,7 +59,7 @@
     set(name, value, note) {
       const cell = this.cells[name];
       if (cell.value.textContent !== value) cell.value.textContent = value;
-      if (note !== undefined && cell.note.textContent !== note) cell.note.textContent = note;
+      if (note !== undefined && cell.note.textContent !== note) cell.note.textContent = cell.note.title = note;
     }
 
     // The numbers as they stood after `steps` of the main lane; all of it when undefined
@@ -69,7 +75,7 @@
       const waiting = run.finished ? none : say("measuring");
       this.drawSpeedup(run, steps, waiting);
       const tau = metrics.tau(taken);
-      this.set("tau", tau === null ? none : number(tau, 2));
+      this.set("tau", tau === null ? none : number(tau, 2), tauNote(taken));
       const same = sameText(run, steps);
       this.set("same", same.value, same.note);
       this.cells.same.value.dataset.state = same.state;
@@ -96,5 +102,5 @@
     }
   }
 
-  Object.assign(Jakiro, { Strip, sameText, speedupWords });
+  Object.assign(Jakiro, { Strip, sameText, speedupWords, tauNote });
 })();

@@ -46,7 +46,7 @@ def test_the_real_answer_tree_and_numbers_equal_the_trace_of_that_request(open_t
     assert nonce in drafted.header.messages[-1]["content"]
     assert drafted.token_ids == plain.token_ids
     assert tab.evaluate("document.querySelector('.answer-text').textContent") == drafted.text
-    assert tab.inner_text('[data-metric="tau"]') == f"{drafted.tau:.2f}"
+    assert tab.inner_text('[data-metric="tau"]') == f"{drafted.delivered_tau:.2f}"
     assert f"{len(plain.token_ids)} tokens" in tab.inner_text('[data-metric="same"]')
     for index in (0, len(drafted.steps) // 2, len(drafted.steps) - 1):
         seek(tab, index)

@@ -1,0 +1,92 @@
+"""Nothing on the page is untrue: the last step of an answer, the chat that is sent, files that lie, addresses.
+
+One tab for all of them; recordings are shown in it as the page itself shows them.
+"""
+
+import copy
+import json
+
+import pytest
+
+from app.words import page as words
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.trace import Trace
+from tests.app.conftest import ask, seek, wait_until_finished
+from tests.app.fake import FakeGenerator
+
+pytestmark = pytest.mark.browser
+QUESTION = [{"role": "user", "content": "Why is the sky blue?"}]
+SHOW = "traces => Jakiro.showRecording('test', {title: 'Test', traces}, {playNow: false, step: 0})"
+
+
+def race(length: int) -> dict[str, Trace]:
+    race = FakeGenerator().race(QUESTION, SamplingParams(max_new_tokens=length), tree=TreeConfig(nodes=24))
+    list(race)
+    return race.traces
+
+
+def cut_race(by: int) -> dict[str, Trace]:
+    """A race whose last step accepted `by` tokens more than the length limit let into the answer, the bonus included."""
+    for length in range(12, 90):
+        traces = race(length)
+        last = traces["jakiro"].steps[-1]
+        if len(last.accepted_path) + 1 - len(last.committed_ids) == by and len(last.committed_ids) > 1:
+            return traces
+    raise AssertionError("no length cuts so much")
+
+
+def as_data(traces: dict[str, Trace]) -> dict:
+    return {method: trace.to_dict() for method, trace in traces.items()}
+
+
+@pytest.fixture(scope="module")
+def tab(browser, fake_address):
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
+    tab = context.new_page()
+    tab.set_default_timeout(15_000)
+    tab.problems = []
+    tab.on("pageerror", lambda error: tab.problems.append(str(error)))
+    tab.goto(fake_address)
+    tab.wait_for_selector("#jk-chip.ready")
+    yield tab
+    context.close()
+
+
+@pytest.fixture(autouse=True)
+def no_script_errors(request):
+    yield
+    if "tab" in request.fixturenames:
+        assert not request.getfixturevalue("tab").problems
+
+
+@pytest.mark.parametrize("by", [1, 2])
+def test_the_last_step_shows_what_came_into_the_answer(tab, by):
+    traces = cut_race(by)
+    drafted = traces["jakiro"]
+    last = drafted.steps[-1]
+    kept = len(last.committed_ids)
+    tab.evaluate(SHOW, as_data(traces))
+    seek(tab, len(drafted.steps) - 1)
+    drawn = "state => [...document.querySelectorAll(`svg.tree .node.${state}`)].map(node => node.dataset.node)"
+    assert tab.evaluate(drawn, "accepted") == [str(node) for node in last.accepted_path[:kept]]
+    assert tab.evaluate(drawn, "cut") == [*(str(node) for node in last.accepted_path[kept:]), "bonus"]
+    assert words.BROWSER["cut_here"] in tab.text_content("svg.tree .verdict")
+    candidates = len(last.nodes) - 1
+    line = words.BROWSER["tree_line_cut"].format(candidates=f"{candidates} candidates", levels="5 levels", kept=kept, cut=by)
+    assert tab.inner_text(".tree-line") == line
+    assert "The answer ends there; cut off: “" in tab.get_attribute("svg.tree", "aria-label")
+    # Shares and τ count what was delivered; the drafted τ stands beside it
+    counts = {}
+    for step in drafted.steps:
+        for node in step.accepted_path[: len(step.committed_ids)]:
+            counts[step.nodes[node].proposer] = counts.get(step.nodes[node].proposer, 0) + 1
+    total = sum(counts.values())
+    for proposer, count in counts.items():
+        share = tab.inner_text(f'.legend-entry[data-proposer="{proposer}"] b')
+        assert abs(int(share.split()[0]) - 100 * count / total) < 1
+    assert tab.inner_text('[data-metric="tau"]') == f"{drafted.delivered_tau:.2f}"
+    assert f"before the cut {drafted.tau:.2f}" in tab.inner_text(".metric-tau .metric-note")
+    # The card says so too
+    tab.locator('svg.tree .node.bonus, svg.tree [data-node="bonus"]').locator(".reach").hover(force=True)
+    assert words.BROWSER["state_cut"] in tab.inner_text(".jk-card")
+    tab.mouse.move(0, 0)
