@@ -88,6 +88,11 @@ def read_messages(question, system_prompt, history) -> tuple[dict, ...]:
     return (*system, *_read_history(history), {"role": "user", "content": question})
 
 
+def chat_counts(messages: tuple[dict, ...]) -> str:
+    """What to add to the sentence that a prompt is too long: with earlier turns it is not the question's length alone."""
+    return words.CHAT_COUNTS if any(message["role"] == "assistant" for message in messages) else ""
+
+
 def _read_tree(tree, candidates, levels) -> TreeConfig:
     """Candidates and levels count only for a fixed tree; automatic ones have the library's own limits."""
     if tree == words.AUTOMATIC:

@@ -5,7 +5,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 
-from app.asking import Asking
+from app.asking import Asking, chat_counts
 from app.devices.base import LOADING, MEASURING, Event
 from app.words import page as words
 from app.words.errors import is_out_of_memory
@@ -85,7 +85,7 @@ def answer_events(generator, asking: Asking, halted: Callable[[], bool]) -> Iter
     generator = generator.with_numerics(asking.numerics)
     messages, methods = list(asking.messages), asking.methods
     if asking.max_prompt_tokens is not None:
-        _check_length(generator.num_prompt_tokens(messages), asking.max_prompt_tokens)
+        _check_length(asking, generator.num_prompt_tokens(messages))
     if not generator.status["head"]:
         methods = tuple(name for name in methods if not method_named(name).needs.head) or (PLAIN.name,)
     race = generator.race(messages, asking.params, methods=methods, tree=asking.tree)
@@ -101,9 +101,11 @@ def answer_events(generator, asking: Asking, halted: Callable[[], bool]) -> Iter
         yield "end", method, trace.end_reason or "stopped"
 
 
-def _check_length(came: int, limit: int) -> None:
+def _check_length(asking: Asking, came: int) -> None:
+    limit = asking.max_prompt_tokens
     if came > limit:
-        raise ValueError(words.PROMPT_TOO_MANY_TOKENS.format(came=came, limit=limit, excess=came - limit))
+        sentence = words.PROMPT_TOO_MANY_TOKENS.format(came=came, limit=limit, excess=came - limit)
+        raise ValueError(sentence + chat_counts(asking.messages))
 
 
 def free_memory() -> None:

@@ -44,6 +44,7 @@ SCRIPTS = (
     "page/save.js",
     "base/keys.js",
     "page/settings.js",
+    "chat/chat.js",
     "page/parts.js",
     "base/connection.js",
     "page/state.js",
@@ -59,6 +60,7 @@ STYLES = (
     "watch/answer.css",
     "tree/tree.css",
     "race/race.css",
+    "chat/chat.css",
     "page/phone.css",
     "base/access.css",
 )

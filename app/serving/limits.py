@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 
-from app.asking import Asking
+from app.asking import Asking, chat_counts
 from app.words import page as words
 
 
@@ -79,7 +79,7 @@ class Limits:
         if characters > self.max_prompt_characters:
             excess = characters - self.max_prompt_characters
             sentence = words.PROMPT_TOO_LONG.format(came=characters, limit=self.max_prompt_characters, excess=excess)
-            raise ValueError(sentence)
+            raise ValueError(sentence + chat_counts(asking.messages))
         if any("\ud800" <= letter <= "\udfff" for message in asking.messages for letter in message["content"]):
             raise ValueError(words.HALF_A_CHARACTER)
         if asking.params.max_new_tokens > self.max_new_tokens:

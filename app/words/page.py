@@ -8,7 +8,7 @@ TAGLINE = "The same text, sooner: a small head guesses, the model checks."
 
 QUESTION_PLACEHOLDER = "Ask anything short"
 EXAMPLES = ("Why is the sky blue?", "Write a haiku about rain", "Count from 1 to 30 in words")
-ASK, STOP, CLEAR = "Ask", "Stop", "Clear"
+ASK, STOP, CLEAR = "Ask", "Stop", "New chat"
 
 SETTINGS = "Settings"
 SYSTEM_PROMPT = "System prompt"
@@ -57,6 +57,7 @@ OUT_OF_MEMORY = "The device ran out of memory. Shorter prompts still work."
 OUT_OF_MEMORY_AT = "The device ran out of memory at {tokens:,} tokens. Shorter prompts still work."
 PROMPT_TOO_LONG = "Your prompt has {came:,} characters; this page reads {limit:,}. Shorten it by {excess:,}."
 PROMPT_TOO_MANY_TOKENS = "Your prompt has {came:,} tokens; this page reads {limit:,}. Shorten it by {excess:,}."
+CHAT_COUNTS = " Earlier turns of the chat count too; a new chat leaves them out."
 HALF_A_CHARACTER = "The text holds half of a surrogate pair, which no model reads; remove it."
 LENGTH_TOO_LONG = "Length must be at most {limit:,} tokens here; ask for a shorter answer."
 ONE_ANSWER, MANY_ANSWERS = "1 answer", "{count} answers"
@@ -335,6 +336,14 @@ BROWSER = {
     "ask_again": "Ask again",
     "edit": "Edit",
     "turns": "Earlier in this chat",
+    "your_chat": "Your chat",
+    "one_earlier_turn": "1 earlier turn",
+    "many_earlier_turns": "{n} earlier turns",
+    "chat_sent": "sent with {turns}",
+    "chat_next": "Your next question is sent with {turns}.",
+    "chat_fresh": "Your next question starts a new chat.",
+    "chat_go_on": "Go on with the old one",
+    "new_chat": CLEAR,
     "not_trace_json": "This file is not a trace: it is not JSON.",
     "not_trace_field": "This file is not a trace: the field “{field}” is missing.",
     "not_trace_shape": "This file is not a trace: {reason}.",

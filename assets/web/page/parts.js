@@ -36,10 +36,12 @@
 
   function answerPane(parts, state, on) {
     parts.question = h("p", { class: "asked", dir: "auto" });
+    parts.sentWith = h("p", { class: "sent-with muted" });
+    parts.earlier = h("div", { class: "earlier", hidden: true });
     parts.empty = h("p", { class: "muted empty" }, say("empty_answer"));
     parts.answerText = h("div", { class: "answer-host" });
     parts.markdown = h("div", { class: "markdown-host", hidden: true });
-    parts.answerScroll = h("div", { class: "answer-scroll", id: "jk-answer", tabindex: 0 }, parts.question, parts.empty,
+    parts.answerScroll = h("div", { class: "answer-scroll", id: "jk-answer", tabindex: 0 }, parts.earlier, parts.question, parts.sentWith, parts.empty,
       parts.answerText, parts.markdown);
     parts.tokenLine = h("div", { class: "token-line muted" });
     const legend = h("div", { class: "legend" });
@@ -153,7 +155,7 @@
     parts.racePlot = new Jakiro.Plot(racePlotHost);
     parts.race = new Jakiro.RaceView(plotPane(state, on, racePlotHost), parts.waiting[1].element, on);
     parts.recordings = new Jakiro.RecordingsView(state, on);
-    Jakiro.turnActions = { askAgain: on.askAgain, edit: on.edit, show: on.show };
+    parts.turnActions = { askAgain: on.askAgain, edit: on.edit, show: on.show };
     const tree = treePane(parts, state, on);
     const columns = h("div", { class: "columns watch-only" },
       h("div", { class: "left" }, answerPane(parts, state, on), plotPane(state, on, plotHost)), scrubber, tree);
@@ -172,21 +174,6 @@
     root.tabIndex = -1;
     root.addEventListener("keydown", (event) => Jakiro.onKey(event, parts, state));
     return parts;
-  }
-
-  // Earlier questions of the chat, oldest first, each one a click away
-  function drawTurns(host, state) {
-    const { askAgain, edit, show } = Jakiro.turnActions;
-    const buttons = state.turns.length && state.run && state.run.finished && state.run.source === "live"
-      && state.run === state.turns[state.turns.length - 1] ? h("div", { class: "turn-actions" },
-        h("button", { class: "plain-button", onclick: askAgain }, say("ask_again")),
-        h("button", { class: "plain-button", onclick: edit }, say("edit"))) : null;
-    const earlier = state.turns.filter((run) => run.main && (run !== state.run));
-    const list = earlier.map((run) => h("details", { class: "turn" },
-      h("summary", { dir: "auto" }, run.question),
-      h("p", { class: "turn-text", dir: "auto" }, Jakiro.textOf(run.main, run.main.tokens.length)),
-      h("button", { class: "plain-button", onclick: () => show(run, 0) }, say("play"))));
-    host.replaceChildren(...[buttons, earlier.length ? h("h2", null, say("turns")) : null, ...list].filter(Boolean));
   }
 
   function textOf(lane, count, start = 0) {
@@ -217,5 +204,5 @@
     return say(run.source === "opened" ? "opened_badge" : "recording_badge", { device, date: String(header.created).slice(0, 10) });
   }
 
-  Object.assign(Jakiro, { buildParts, drawTurns, textOf, stepSentence, badgeOf });
+  Object.assign(Jakiro, { buildParts, textOf, stepSentence, badgeOf });
 })();

@@ -95,6 +95,8 @@
     parts.answerText.hidden = !main || state.markdown;
     parts.markdown.hidden = !main || !state.markdown;
     parts.question.textContent = main ? state.run.question : "";
+    parts.sentWith.textContent = main ? Jakiro.sentWith(state.run) : "";
+    parts.sentWith.hidden = !parts.sentWith.textContent;
     if (!main) {
       parts.legend.draw(null, []);
       return;

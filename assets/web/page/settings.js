@@ -8,19 +8,12 @@
 
   const byName = (names, values) => Object.fromEntries(names.map((name, i) => [name, values[i]]));
 
-  function conversation(state) {
-    return state.turns.filter((run) => run.main && run.finished).flatMap((run) => [
-      { role: "user", content: run.question },
-      { role: "assistant", content: Jakiro.textOf(run.main, run.main.tokens.length) },
-    ]);
-  }
-
   // What is sent in place of the form's values: the question, the settings, the conversation so far
   function beforeAsk(names, values) {
     Jakiro.notify(null);
     const { question, history, ...settings } = byName(names, values);
     current = current || settings;
-    const sent = { question, ...settings, ...override, history: conversation(Jakiro.moves.state) };
+    const sent = { question, ...settings, ...override, history: Jakiro.conversation(Jakiro.moves.state) };
     override = null;
     asked = sent;
     return names.map((name) => sent[name]);
@@ -35,7 +28,7 @@
     document.querySelector("#ask").click();
   }
 
-  function edit(state, turnsHost) {
+  function edit(state) {
     const run = state.turns[state.turns.length - 1];
     const box = document.querySelector("#question textarea, #question input");
     if (!run || !box) return;
@@ -43,7 +36,7 @@
     box.value = run.question;
     box.dispatchEvent(new Event("input", { bubbles: true }));
     box.focus();
-    Jakiro.drawTurns(turnsHost, state);
+    Jakiro.drawChat(Jakiro.screen.parts, state);
   }
 
   function settingsChanged(names, values) {

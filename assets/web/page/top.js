@@ -97,7 +97,7 @@
       h("a", { class: "skip", href: "#jk-answer" }, say("skip")),
       h("header", { class: "jk-header" }, h("h1", null, say("title")), h("p", { class: "muted" }, say("tagline")),
         h("span", { class: "gap" }), chip.element, settings, projectorButton()),
-      tabStrip(TABS), notice);
+      tabStrip(TABS), notice, h("div", { class: "chat-line", id: "jk-chat", hidden: true }));
     chip.look();
   }
 

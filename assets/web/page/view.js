@@ -10,7 +10,7 @@
     Object.assign(state, { run, playing: false, time: null, sought: false, follow: !run || !run.finished, index: index ?? 0,
       phase: 3, guess: state.guess && Boolean(run && !run.finished) });
     if (state.guess) state.phase = 1;
-    Jakiro.drawTurns(screen.parts.turns, state);
+    Jakiro.drawChat(screen.parts, state);
     Jakiro.markSettings(run);
     redraw();
   }
@@ -28,12 +28,13 @@
     if (!state.replaced) return;
     state.turns.push(state.replaced);
     state.replaced = null;
-    Jakiro.drawTurns(screen.parts.turns, state);
+    Jakiro.drawChat(screen.parts, state);
   }
 
   function begin(id) {
     const run = new Run(id, "live");
-    Object.assign(run, { ticks: 0, newest: -1, form: Jakiro.formAsked() });
+    Object.assign(run, { ticks: 0, newest: -1, form: Jakiro.formAsked(), fresh: state.fresh });
+    state.fresh = false;
     state.seen.add(id);
     state.turns.push(run);
     state.waiting = run;
@@ -59,9 +60,11 @@
       state.waiting = null;
       if (run.main) {
         state.replaced = null;
+        if (run.fresh) state.turns = [run];
         show(run);
       } else {
         state.turns.splice(state.turns.indexOf(run), 1);
+        state.fresh = run.fresh;
         putBack();
       }
     }
@@ -70,7 +73,7 @@
       if (state.follow) state.index = Math.max(0, run.main.steps.length - 1);
       if (run.finished) {
         state.follow = false;
-        Jakiro.drawTurns(screen.parts.turns, state);
+        Jakiro.drawChat(screen.parts, state);
       }
     }
     redraw();
@@ -91,7 +94,7 @@
   }
 
   function clear() {
-    Object.assign(state, { turns: [], waiting: null, replaced: null });
+    Object.assign(state, { turns: [], waiting: null, replaced: null, fresh: false });
     Jakiro.notify(null);
     show(null);
   }
@@ -130,7 +133,7 @@
   function mountView(element, props, watch, functions) {
     server = functions;
     const actions = { ...moves, redraw, setTab, showRecording, show, server, askAgain: () => Jakiro.askAgain(state),
-      edit: () => Jakiro.edit(state, screen.parts.turns) };
+      edit: () => Jakiro.edit(state) };
     screen.parts = Jakiro.buildParts(element.querySelector(".jk-view"), state, actions);
     document.body.dataset.jakiroTab = state.tab;
     new ResizeObserver(() => redraw()).observe(screen.parts.root);

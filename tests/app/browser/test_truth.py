@@ -90,3 +90,46 @@ def test_the_last_step_shows_what_came_into_the_answer(tab, by):
     tab.locator('svg.tree .node.bonus, svg.tree [data-node="bonus"]').locator(".reach").hover(force=True)
     assert words.BROWSER["state_cut"] in tab.inner_text(".jk-card")
     tab.mouse.move(0, 0)
+
+
+def sent(tab) -> list[str]:
+    """The roles of all messages of the answer on screen, as its own header tells them."""
+    return tab.evaluate("Jakiro.moves.state.run.main.header.messages.map(message => message.role)")
+
+
+def test_a_chat_is_remembered_in_sight(tab):
+    tab.click("#clear")
+    ask(tab, "First?")
+    wait_until_finished(tab)
+    assert tab.is_hidden(".earlier") and tab.is_hidden(".sent-with")
+    assert tab.inner_text("#jk-chat span") == "Your next question is sent with 1 earlier turn."
+    ask(tab, "Second?")
+    wait_until_finished(tab)
+    ask(tab, "Third?")
+    wait_until_finished(tab)
+    assert sent(tab) == ["user", "assistant"] * 2 + ["user"]
+    assert tab.inner_text(".sent-with") == "sent with 2 earlier turns"
+    assert tab.locator(".answer-pane .turn summary").all_inner_texts() == ["First?", "Second?"]
+    tab.click(".turn summary >> nth=0")
+    assert tab.inner_text(".turn[open] .turn-text").startswith("The sky is blue")
+    # The page's limits count the whole, and say so
+    tab.fill("#question textarea", "word " * 4001)
+    tab.click("#ask")
+    tab.wait_for_selector("#jk-notice.error")
+    assert tab.inner_text("#jk-notice").endswith(words.CHAT_COUNTS.strip())
+
+
+def test_an_example_and_new_chat_send_no_earlier_turns(tab):
+    ask(tab, "Before?")
+    wait_until_finished(tab)
+    tab.click("#example-2")
+    tab.wait_for_function("() => document.querySelector('#question textarea').value.startsWith('Count')")
+    assert tab.inner_text("#jk-chat span") == words.BROWSER["chat_fresh"]
+    ask(tab, tab.input_value("#question textarea"))
+    wait_until_finished(tab)
+    assert sent(tab) == ["user"]
+    assert tab.is_hidden(".earlier") and tab.evaluate("Jakiro.moves.state.turns.length") == 1
+    tab.click("#clear")
+    ask(tab, "Alone?")
+    wait_until_finished(tab)
+    assert sent(tab) == ["user"]
