@@ -3,9 +3,6 @@
 One tab for all of them; recordings are shown in it as the page itself shows them.
 """
 
-import copy
-import json
-
 import pytest
 
 from app.words import page as words
@@ -72,7 +69,9 @@ def test_the_last_step_shows_what_came_into_the_answer(tab, by):
     assert tab.evaluate(drawn, "cut") == [*(str(node) for node in last.accepted_path[kept:]), "bonus"]
     assert words.BROWSER["cut_here"] in tab.text_content("svg.tree .verdict")
     candidates = len(last.nodes) - 1
-    line = words.BROWSER["tree_line_cut"].format(candidates=f"{candidates} candidates", levels="5 levels", kept=kept, cut=by)
+    line = words.BROWSER["tree_line_cut"].format(
+        candidates=f"{candidates} candidates", levels="5 levels", kept=kept, cut=by
+    )
     assert tab.inner_text(".tree-line") == line
     assert "The answer ends there; cut off: “" in tab.get_attribute("svg.tree", "aria-label")
     # Shares and τ count what was delivered; the drafted τ stands beside it
