@@ -23,7 +23,7 @@ def race(length: int) -> dict[str, Trace]:
 
 
 def cut_race(by: int) -> dict[str, Trace]:
-    """A race whose last step accepted `by` tokens more than the length limit let into the answer, the bonus included."""
+    """A race whose length limit kept the last `by` tokens of a step out of the answer."""
     for length in range(12, 90):
         traces = race(length)
         last = traces["jakiro"].steps[-1]
