@@ -132,7 +132,8 @@ def test_metrics_equal_those_of_the_library(functions):
     traces = {method: trace.to_dict() for method, trace in race.traces.items()}
     found = functions.evaluate(
         """traces => { const run = Jakiro.runFromTraces('x', 'opened', traces); const m = Jakiro.metrics;
-           return {tau: m.tau(run.main.steps), drafted: m.tauDrafted(run.main.steps), depths: m.acceptanceByDepth(run.main.steps),
+           return {tau: m.tau(run.main.steps), drafted: m.tauDrafted(run.main.steps),
+                   depths: m.acceptanceByDepth(run.main.steps),
                    rate: m.speed(run.main), speedup: m.speedup(run.main, run.plain),
                    text: Jakiro.textOf(run.main, run.main.tokens.length)}; }""",
         traces,
