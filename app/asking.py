@@ -89,7 +89,7 @@ def read_messages(question, system_prompt, history) -> tuple[dict, ...]:
 
 
 def chat_counts(messages: tuple[dict, ...]) -> str:
-    """What to add to the sentence that a prompt is too long: with earlier turns it is not the question's length alone."""
+    """What the sentence on a prompt that is too long says beside: earlier turns are counted with the question."""
     return words.CHAT_COUNTS if any(message["role"] == "assistant" for message in messages) else ""
 
 
