@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from jakiro.heads.layers import HeadLayer, HeadOutput, joined
 from jakiro.kernels.compiled.library import Head, HeadPass, Matrix, library, num_threads
-from jakiro.kernels.compiled.linear import NativeLinear, largest_exponent, lossless_exponent
+from jakiro.kernels.compiled.linear import NativeLinear, RoundedNativeLinear, lossless_exponent
 from jakiro.kernels.rotary import AngleTable
 from jakiro.target.cache import PassCache, RowCache
 
@@ -20,7 +20,7 @@ class NativeHeadLayer(nn.Module):
     Args:
         projection: the input projection; deeper: that of features from further layers, or None.
         angles: of the head's rotary embedding.
-        rounded: keep weights in 16 bits, even where that rounds them.
+        rounded: keep weights in 8 bits; else in 16 where that loses nothing.
     """
 
     def __init__(
@@ -29,8 +29,9 @@ class NativeHeadLayer(nn.Module):
         super().__init__()
 
         def pack(weight: Tensor, bias: Tensor | None = None) -> NativeLinear:
-            exponent = largest_exponent(weight) if rounded else lossless_exponent(weight)
-            return NativeLinear(weight, bias, exponent)
+            if rounded:
+                return RoundedNativeLinear(weight, bias)
+            return NativeLinear(weight, bias, lossless_exponent(weight))
 
         attention, mixture = layer.self_attn, layer.mlp_moe
         self._angles = angles

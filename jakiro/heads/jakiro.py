@@ -88,8 +88,7 @@ class JakiroHead(nn.Module):
         """Packs the matrices for drafting on a CPU, as far as this build of torch can; no training after it.
 
         Args:
-            precision: "int8" rounds the large matrices to 8 bits, or the layer's to 16 where compiled functions run it;
-                "full" keeps their numbers.
+            precision: "int8" rounds the large matrices to 8 bits; "full" keeps their numbers.
         """
         device, dtype = self.fc.weight.device, self.fc.weight.dtype
         if not packing_works(device, dtype) or changes_with_length(self.rotary):

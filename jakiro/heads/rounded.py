@@ -1,7 +1,7 @@
 """Large matrices of a head in 8 bits, for smaller files: a scale for each row, a power of two for each column.
 
-The columns are brought to one size before they are rounded, see `balanced`; a guess need not be exact, the target
-checks every one. The input projection stays in 16 bits: it reads embeddings and features of very different sizes.
+The columns are brought to one size before they are rounded, see `jakiro.kernels.rounding`; a guess need not be exact,
+the target checks every one. The input projection stays in 16 bits, so that training can go on from it.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from jakiro.kernels.quantized import balanced
+from jakiro.kernels.rounding import rounded_to_8_bits
 
 _SCALES, _EXPONENTS = ".scales", ".exponents"
 _SMALLEST = 4096
@@ -23,10 +23,8 @@ def rounded_to_int8(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if tensor.dim() != 2 or tensor.numel() < _SMALLEST or name.startswith(_KEPT):
             found[name] = tensor
             continue
-        even, factors = balanced(tensor.detach().float())
-        scales = (even.abs().amax(dim=1) / 127).clamp_min(1e-12)
-        found[name] = (even / scales[:, None]).round().to(torch.int8)
-        found[name + _SCALES], found[name + _EXPONENTS] = scales, factors.log2().to(torch.int8)
+        found[name], found[name + _SCALES], factors = rounded_to_8_bits(tensor)
+        found[name + _EXPONENTS] = factors.log2().to(torch.int8)
     return found
 
 

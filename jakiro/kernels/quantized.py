@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from jakiro.kernels.linear import trial_error
+from jakiro.kernels.rounding import balanced
 
 _ALLOWED_ERROR = 0.05
 _ROWS = 32
@@ -44,25 +45,6 @@ class QuantizedLinear(nn.Module):
         # A prompt's first position has far larger features than all others; few rows share its scale
         parts = [self(few) for few in hidden.reshape(-1, self.in_features).split(_ROWS)]
         return torch.cat(parts).view(*hidden.shape[:-1], self.out_features)
-
-
-def balanced(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Moves the sizes of a matrix' columns into what it reads (SmoothQuant, arXiv 2211.10438, with weights alone).
-
-    A head trained in whitened coordinates has small weights where its input is large. Once the columns are of one size,
-    the input's numbers are as large as what they contribute, and rounding them loses a tenth as much.
-
-    Args:
-        weight: (outputs, inputs).
-
-    Returns:
-        Columns with a root mean square near one over rows that are not zero; (inputs,) factors for the input, powers
-        of two, so that moving them rounds nothing.
-    """
-    num_rows = (weight != 0).any(1).sum().clamp_min(1)
-    sizes = (weight.double().square().sum(0) / num_rows).sqrt()
-    factors = torch.where(sizes > 0, sizes, 1.0).log2().round().exp2().to(weight.dtype)
-    return weight / factors, factors
 
 
 def quantizing_works(device: torch.device) -> bool:

@@ -14,7 +14,9 @@ from jakiro.core.noise import KeyedNoise, NoiseRows
 from jakiro.core.sampling import choose
 from jakiro.core.tree import DraftTree
 from jakiro.kernels.compiled.library import library, why_not
+from jakiro.kernels.compiled.linear import RoundedNativeLinear
 from jakiro.kernels.compiled.sampling import best_tokens
+from jakiro.kernels.rounding import rounded_to_8_bits
 from jakiro.target.model import TargetModel
 from jakiro.target.probes import root_and_copies
 from tests.support import DEVICE, TREE, byte_tokenizer, tiny_generator
@@ -47,6 +49,19 @@ def target_of(monkeypatch):
         return target.with_feature_layers(feature_layers)
 
     return make
+
+
+@pytest.mark.parametrize("rows", [1, 2, 7, 14, 15, 40])
+def test_8_bit_weights_give_the_product_with_their_rounded_numbers(rows):
+    generator = torch.Generator().manual_seed(rows)
+    weight = torch.randn((70, 50), generator=generator) * torch.logspace(-3, 3, 50)
+    bias, hidden = (torch.randn(shape, generator=generator) for shape in ((70,), (rows, 50)))
+    layer, (rounded, scales, factors) = RoundedNativeLinear(weight, bias), rounded_to_8_bits(weight)
+    assert layer.packed.dtype == torch.int8
+    expected = hidden.double() @ (rounded.double() * scales.double()[:, None] * factors.double()).T + bias
+    result = layer(hidden)
+    torch.testing.assert_close(result.double(), expected, rtol=1e-5, atol=1e-5 * float(expected.abs().max()))
+    assert torch.equal(layer(hidden[-1:]), result[-1:])
 
 
 def bushy_tree() -> DraftTree:

@@ -8,7 +8,8 @@ from jakiro import JakiroGenerator
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import Resources
 from jakiro.heads.jakiro import HeadOutput, known_precision
-from jakiro.kernels.quantized import QuantizedLinear, balanced, quantizing_works
+from jakiro.kernels.quantized import QuantizedLinear, quantizing_works
+from jakiro.kernels.rounding import balanced
 from tests.support import tiny_head, tiny_target
 
 pytestmark = pytest.mark.skipif(

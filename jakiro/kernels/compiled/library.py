@@ -29,8 +29,10 @@ class Matrix(ctypes.Structure):
         ("bias", _Pointer),
         ("outputs", _Long),
         ("inputs", _Long),
-        ("half", _Long),
+        ("itemsize", _Long),
         ("unscale", ctypes.c_float),
+        ("scales", _Pointer),
+        ("factors", _Pointer),
     ]
 
 

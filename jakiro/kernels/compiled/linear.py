@@ -1,4 +1,7 @@
-"""A linear layer that the compiled functions multiply by: weights in panels, 16 bits each where that loses nothing."""
+"""Linear layers that the compiled functions multiply by: weights in panels, 16 bits each where that loses nothing.
+
+`RoundedNativeLinear` keeps 8 bits, for drafting.
+"""
 
 import ctypes
 import math
@@ -7,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from jakiro.kernels.compiled.library import Matrix, address, library, num_threads
+from jakiro.kernels.rounding import rounded_to_8_bits
 
 _LARGEST_HALF = 65504.0
 
@@ -21,11 +25,14 @@ class NativeLinear(nn.Module):
 
     def __init__(self, weight: Tensor, bias: Tensor | None, exponent: int | None) -> None:
         super().__init__()
+        weight = weight.detach().float()
+        kept = weight if exponent is None else (weight * 2.0**exponent).half()
+        self._pack(kept, bias, unscale=2.0 ** -(exponent or 0))
+
+    def _pack(self, weight: Tensor, bias: Tensor | None, **fields) -> None:
+        """Puts the numbers of a matrix into panels; `fields` are those of `Matrix` that depend on what they are."""
         self.out_features, self.in_features = weight.shape
         panel = library().jakiro_panel()
-        weight = weight.detach().float()
-        if exponent is not None:
-            weight = (weight * 2.0**exponent).half()
         padded = nn.functional.pad(weight, (0, 0, 0, -self.out_features % panel))
         self.packed = padded.view(-1, panel, self.in_features).transpose(1, 2).contiguous()
         self.bias = None if bias is None else bias.detach().float().contiguous()
@@ -34,8 +41,8 @@ class NativeLinear(nn.Module):
             bias=address(self.bias),
             outputs=self.out_features,
             inputs=self.in_features,
-            half=exponent is not None,
-            unscale=2.0 ** -(exponent or 0),
+            itemsize=self.itemsize,
+            **fields,
         )
 
     @property
@@ -50,6 +57,15 @@ class NativeLinear(nn.Module):
             ctypes.byref(self.matrix), rows.data_ptr(), result.data_ptr(), rows.shape[0], num_threads()
         )
         return result.view(*hidden.shape[:-1], self.out_features)
+
+
+class RoundedNativeLinear(NativeLinear):
+    """About the function of the `nn.Linear` it replaces: 8 bits a weight, one scale for each output."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        nn.Module.__init__(self)
+        rounded, self.scales, self.factors = rounded_to_8_bits(weight)
+        self._pack(rounded, bias, scales=self.scales.data_ptr(), factors=self.factors.data_ptr())
 
 
 def lossless_exponent(weight: Tensor) -> int | None:

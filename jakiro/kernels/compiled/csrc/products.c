@@ -5,10 +5,17 @@
 /* Bytes by which reading runs ahead of what is multiplied. */
 #define AHEAD 2048
 
+/* Weights of one column as they are multiplied. */
+#define HALF(source) from_half(source)
+#define FLOAT(source) from_float(source)
+#define BYTE(source) (from_byte(source) * all_lanes(factors[k]))
+
 /* (ROWS, inputs) times one panel, into (ROWS, PANEL); all sums stay in registers. */
 #define PRODUCT(ROWS, KIND, TYPE, LOAD)                                                                     \
-    static void product_##KIND##_##ROWS(const TYPE *weights, const float *input, int64_t inputs, float *tile) { \
+    static void product_##KIND##_##ROWS(const TYPE *weights, const float *factors, const float *input,     \
+                                        int64_t inputs, float *tile) {                                     \
         vec left[ROWS], right[ROWS];                                                                       \
+        (void)factors;                                                                                     \
         for (int row = 0; row < ROWS; row++) left[row] = right[row] = (vec){0};                            \
         for (int64_t k = 0; k < inputs; k++) {                                                             \
             const TYPE *column = weights + k * PANEL;                                                      \
@@ -25,7 +32,8 @@
             *(vec *)(tile + row * PANEL + LANES) = right[row];                                             \
         }                                                                                                  \
     }
-#define BOTH(ROWS) PRODUCT(ROWS, half, uint16_t, from_half) PRODUCT(ROWS, float, float, from_float)
+#define ALL(ROWS) \
+    PRODUCT(ROWS, byte, int8_t, BYTE) PRODUCT(ROWS, half, uint16_t, HALF) PRODUCT(ROWS, float, float, FLOAT)
 #if MOST_ROWS == 14
 #define FOR_EVERY_COUNT(DO) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11) DO(12) DO(13) DO(14)
 #elif MOST_ROWS == 8
@@ -33,21 +41,24 @@
 #else
 #define FOR_EVERY_COUNT(DO) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6)
 #endif
-FOR_EVERY_COUNT(BOTH)
+FOR_EVERY_COUNT(ALL)
 
 void product(const Matrix *matrix, int64_t panel, const float *input, int64_t rows, float *tile) {
     const int64_t offset = panel * PANEL * matrix->inputs, inputs = matrix->inputs;
-#define CASE(ROWS)                                                                                            \
-    case ROWS:                                                                                                \
-        if (matrix->half) product_half_##ROWS((const uint16_t *)matrix->weights + offset, input, inputs, tile); \
-        else product_float_##ROWS((const float *)matrix->weights + offset, input, inputs, tile);              \
+    const void *weights = (const char *)matrix->weights + offset * matrix->itemsize;
+#define CASE(ROWS)                                                                                   \
+    case ROWS:                                                                                       \
+        if (matrix->itemsize == 1) product_byte_##ROWS(weights, matrix->factors, input, inputs, tile); \
+        else if (matrix->itemsize == 2) product_half_##ROWS(weights, 0, input, inputs, tile);        \
+        else product_float_##ROWS(weights, 0, input, inputs, tile);                                  \
         break;
     switch (rows) { FOR_EVERY_COUNT(CASE) }
     const int64_t first = panel * PANEL;
     const int64_t width = at_most(matrix->outputs - first, PANEL);
     for (int64_t row = 0; row < rows; row++)
         for (int64_t column = 0; column < width; column++) {
-            const float value = tile[row * PANEL + column] * matrix->unscale;
+            const float scale = matrix->scales ? matrix->scales[first + column] : matrix->unscale;
+            const float value = tile[row * PANEL + column] * scale;
             tile[row * PANEL + column] = matrix->bias ? value + matrix->bias[first + column] : value;
         }
 }

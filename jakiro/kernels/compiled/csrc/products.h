@@ -19,8 +19,10 @@ typedef struct {
     const void *weights;
     const float *bias; /* (outputs,) or null */
     int64_t outputs, inputs;
-    int64_t half; /* weights are float16, else float32 */
+    int64_t itemsize; /* of a weight: 1 int8, 2 float16, 4 float32 */
     float unscale; /* what products are multiplied by; a power of two */
+    const float *scales;  /* int8: (outputs,), what products are multiplied by instead */
+    const float *factors; /* int8: (inputs,), what each column's weights are multiplied by */
 } Matrix;
 
 /* How many of the rows left to do run together: as many as registers hold, and no short rest at the end. */

@@ -43,6 +43,17 @@ static inline vec from_half(const uint16_t *source) {
 #endif
 }
 
+static inline vec from_byte(const int8_t *source) {
+#if LANES == 16
+    return (vec)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)source)));
+#elif LANES == 8
+    return (vec)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)source)));
+#else
+    typedef int8_t bytes __attribute__((vector_size(LANES), aligned(1)));
+    return __builtin_convertvector(*(const bytes *)source, vec);
+#endif
+}
+
 static inline vec from_float(const float *source) { return *(const vec *)source; }
 
 static inline int64_t at_most(int64_t count, int64_t most) { return count < most ? count : most; }

@@ -1,0 +1,30 @@
+"""Weights in 8 bits: columns brought to one size, then one scale for each row."""
+
+import torch
+from torch import Tensor
+
+
+def balanced(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Moves the sizes of a matrix' columns into what it reads (SmoothQuant, arXiv 2211.10438, with weights alone).
+
+    A head trained in whitened coordinates has small weights where its input is large. Once the columns are of one size,
+    the input's numbers are as large as what they contribute, and rounding them loses a tenth as much.
+
+    Args:
+        weight: (outputs, inputs).
+
+    Returns:
+        Columns with a root mean square near one over rows that are not zero; (inputs,) factors for the input, powers
+        of two, so that moving them rounds nothing.
+    """
+    num_rows = (weight != 0).any(1).sum().clamp_min(1)
+    sizes = (weight.double().square().sum(0) / num_rows).sqrt()
+    factors = torch.where(sizes > 0, sizes, 1.0).log2().round().exp2().to(weight.dtype)
+    return weight / factors, factors
+
+
+def rounded_to_8_bits(weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """A matrix as int8 numbers, (outputs,) float32 scales and (inputs,) float32 factors, whose product it is about."""
+    even, factors = balanced(weight.detach().float())
+    scales = (even.abs().amax(dim=1) / 127).clamp_min(1e-12)
+    return (even / scales[:, None]).round().to(torch.int8), scales, factors
