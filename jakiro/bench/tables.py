@@ -62,6 +62,18 @@ def speed_sentences(data: raw.Raw) -> str:
     )
 
 
+def peer_sentences(data: raw.Raw) -> str:
+    """The table, and below it who is fastest and what Jakiro is against the same weights elsewhere."""
+    groups = [group for group in summarise(data.runs) if group.category == OVERALL]
+    speeds = {_method(group.lane): round(group.speed, 1) for group in groups}
+    fastest = max(speeds, key=speeds.get)
+    versus = speeds[DEFAULT.name] / speeds["llama-cpp-16bit"]
+    return (
+        f"{speed_table(data)}\n\nFastest on this machine: {NAMES[fastest]}. Against llama.cpp on the same weights in "
+        f"16 bits Jakiro is {versus:.2f}× as fast."
+    )
+
+
 def tau_table(values: dict) -> str:
     """τ by number of nodes and temperature."""
     scores, settings = values["scores"], values["settings"]
@@ -81,7 +93,7 @@ def tau_table(values: dict) -> str:
 
 BLOCKS: dict[str, Callable[[raw.Raw], str]] = {
     "speed": speed_sentences,
-    "peers": speed_table,
+    "peers": peer_sentences,
     "adversarial": speed_table,
 }
 
