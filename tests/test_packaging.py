@@ -19,7 +19,8 @@ SPACE_COLOURS = {"red", "yellow", "green", "blue", "indigo", "purple", "pink", "
 
 def requirements(name):
     lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
-    found = [re.fullmatch(r"([\w-]+)(==|>=)([\w.]+)", line) for line in lines if line and line[0] not in "#-"]
+    named = [line for line in lines if line and line[0] not in "#-"]
+    found = [re.fullmatch(r"([\w-]+)(?:\[\w+\])?(==|>=)([\w.]+)", line) for line in named]
     assert all(found), lines
     return {match[1]: (match[2], match[3]) for match in found}
 
@@ -133,7 +134,8 @@ def test_requirements_and_project_name_the_same_packages(project):
     needed = [*project["project"]["dependencies"], *extras["page"]]
     assert {re.match(r"[\w-]+", line)[0] for line in needed} == set(requirements("requirements.txt"))
     assert set(extras["page"]) <= {f"{name}=={pin[1]}" for name, pin in requirements("requirements.txt").items()}
-    assert {re.match(r"[\w-]+", line)[0] for line in extras["train"]} <= set(requirements("requirements-dev.txt"))
+    tested = {re.match(r"[\w-]+", line)[0] for name in ("train", "serve") for line in extras[name]}
+    assert tested <= set(requirements("requirements-dev.txt"))
 
 
 def test_every_dependency_has_its_reason_in_the_readme():

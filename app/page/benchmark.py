@@ -26,7 +26,6 @@ TEMPERATURES = (0.0, 0.7, 1.0)
 DEFAULTS = {"count": 16, "temperatures": [0.0], "methods": [DEFAULT.name]}
 MOST_TOKENS = 64
 _UPDATE_SECONDS = 0.25
-_AT_ONCE = 4
 _TEMPLATE = '<div class="jk-view jk-benchmark" data-tab="benchmark"></div>'
 
 
@@ -87,7 +86,8 @@ def component(page: gr.Blocks, service: ModelService, pace: Pace) -> Benchmarks:
         view,
         js="() => Jakiro.benchmarkRequest()",
         show_progress="hidden",
-        concurrency_limit=_AT_ONCE,
+        # How many may run is counted by address, with a sentence; here they would wait in silence, behind one address's
+        concurrency_limit=None,
         concurrency_id="benchmarks",
         api_name="benchmark",
     )

@@ -24,6 +24,7 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.methods import method_named
 from jakiro.trace import Trace
 
+MOST_SESSIONS = 32
 _BREATH_SECONDS = 0.5
 
 
@@ -159,7 +160,7 @@ class BenchmarkRun(Stoppable):
 class Benchmarks:
     """The latest benchmark of each session, so that Stop, a new start and a closed tab find it, and its results."""
 
-    def __init__(self, most: int = 32) -> None:
+    def __init__(self, most: int = MOST_SESSIONS) -> None:
         self._lock = threading.Lock()
         self._most = most
         self._runs: dict[str, BenchmarkRun] = {}

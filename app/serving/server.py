@@ -9,7 +9,7 @@ from pathlib import Path
 import gradio as gr
 from starlette.middleware import Middleware
 
-from app.serving.benchmark_run import Benchmarks
+from app.serving.benchmark_run import MOST_SESSIONS, Benchmarks
 from app.serving.guard import Guard
 from app.serving.runs import Runs
 from app.serving.worker import ModelService
@@ -40,7 +40,7 @@ def launch_options(service: ModelService) -> dict:
         "show_error": False,
         "enable_monitoring": False,
         "state_session_capacity": limits.sessions,
-        "max_threads": limits.queue_length + _HANDLER_THREADS,
+        "max_threads": limits.queue_length + MOST_SESSIONS + _HANDLER_THREADS,
     }
 
 

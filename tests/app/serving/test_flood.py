@@ -1,0 +1,83 @@
+"""One network address asks for everything at once, as many visitors; another address still finds a place."""
+
+import http.client
+import re
+import threading
+
+import pytest
+
+from app.devices.local import LocalDevice
+from app.page import build as app_page
+from app.serving.limits import Limits
+from app.tools.load import Call
+from app.words import benchmark as benchmark_words
+from tests.app.fake import FakeGenerator
+
+QUESTION = ["Why?", 16, 0, 1, 0, 0, "jakiro", "", None]
+
+
+@pytest.fixture
+def full_page():
+    """A page that begins no answer before the end of the test."""
+    generator = FakeGenerator()
+    generator.gate.clear()
+    blocks = app_page.build(LocalDevice(lambda: generator), Limits(queue_length=64, queue_length_address=48))
+    yield app_page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
+    generator.gate.set()
+    blocks.close()
+
+
+@pytest.fixture
+def other_address(monkeypatch):
+    """Lets calls come from another address of this machine from then on."""
+
+    class Elsewhere(http.client.HTTPConnection):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, source_address=("127.0.0.2", 0), **options)
+
+    return lambda: monkeypatch.setattr(http.client, "HTTPConnection", Elsewhere)
+
+
+class Flood:
+    """Calls of one kind, all at once, open until `close`; `said` holds what each was told first."""
+
+    def __init__(self, address, endpoint, values, count):
+        self.said, self._calls = [], []
+        threads = [threading.Thread(target=self._ask, args=(address, endpoint, values)) for _ in range(count)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+
+    def _ask(self, address, endpoint, values):
+        call = Call(address, endpoint, values, seconds=60)
+        self._calls.append(call)
+        self.said.append(next(iter(call)))
+
+    def close(self):
+        for call in self._calls:
+            call.close()
+
+
+def test_65_questions_from_one_address_leave_places_for_others(full_page, other_address):
+    flood = Flood(full_page, "generate", QUESTION, 65)
+    refused = [data for event, data in flood.said if event == "error"]
+    assert len(flood.said) == 65 and len(refused) == 65 - 49, "one is answered, 48 wait"
+    assert all(re.match("4[89] questions from your network address are waiting", data["error"]) for data in refused)
+    other_address()
+    other = Flood(full_page, "generate", QUESTION, 1)
+    assert [event for event, _ in other.said] == ["generating"]
+    flood.close()
+    other.close()
+
+
+def test_benchmarks_of_one_address_beyond_its_limit_get_a_sentence_at_once_and_others_a_turn(full_page, other_address):
+    flood = Flood(full_page, "benchmark", [{"count": 8}], 7)
+    told = [data[0] for _, data in flood.said]
+    refusal = {"error": benchmark_words.TOO_MANY.format(count=4)}
+    assert told.count(refusal) == 3 and sum("state" in value for value in told) == 4
+    other_address()
+    other = Flood(full_page, "benchmark", [{"count": 8}], 1)
+    assert other.said[0][1][0]["state"] in ("running", "waiting")
+    flood.close()
+    other.close()
