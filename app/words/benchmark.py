@@ -65,7 +65,7 @@ BROWSER = {
     "bench_even": "1×: as fast as plain",
     "bench_definitions": "Tokens per second: all tokens ÷ all seconds, below it the middle half of the answers; the "
     "first token and reading the prompt are not counted. Speedup: plain seconds ÷ the method’s, same prompts; below it "
-    "the 95 % interval from resampling prompts, from eight prompts on. τ: accepted per step + 1, over all steps. "
+    "the 95 % interval from resampling prompts. Both spreads from eight on. τ: accepted per step + 1, over all steps. "
     "Same text: share of answers whose token ids all equal plain decoding’s.",
     "bench_spoken": "{n} of {total} prompts done.",
 }

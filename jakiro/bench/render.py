@@ -92,11 +92,12 @@ def _overall_table(temperature: float, groups: Sequence[Group]) -> Table:
     ):
         table.add_column(name, justify="right")
     for group in groups:
+        enough = group.num_runs >= FEWEST_PROMPTS
         table.add_row(
             group.lane,
             _number(group.speed, ".1f"),
             _number(group.tokens_per_second and group.tokens_per_second[1], ".1f"),
-            _range(group.tokens_per_second and group.tokens_per_second[::2], ".1f"),
+            _range(group.tokens_per_second[::2] if group.tokens_per_second and enough else None, ".1f"),
             _number(group.tau, ".2f"),
             *(_number(value, ".1f") for value in (group.draft_ms, group.verify_ms, group.other_ms)),
             _number(group.speedup, ".2f", "×"),

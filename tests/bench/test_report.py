@@ -167,6 +167,15 @@ def test_results_are_written_as_json_tables_and_plots(runs, tmp_path):
         assert path.read_bytes().startswith(b"\x89PNG")
 
 
+def test_the_middle_half_is_shown_from_eight_answers_on(runs):
+    drafted = next(run for run in runs if run.lane.method == "jakiro")
+    for count, shown in ((7, 0), (8, 1)):
+        console = Console(width=200)
+        with console.capture() as capture:
+            console.print(tables(summarise([drafted] * count))[0])
+        assert capture.get().count("250.0–250.0") == shown
+
+
 def test_a_table_shows_the_counted_numbers(runs):
     console = Console(width=200)
     with console.capture() as capture:

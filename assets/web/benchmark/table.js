@@ -3,6 +3,8 @@
   const { h, say, number, rate, methodTitle } = Jakiro;
 
   const OVERALL = "overall";
+  // As the report's intervals: the spread of fewer says too little
+  const FEWEST_ANSWERS = 8;
 
   // A method by its title, with its size where the tree is fixed: "… · auto" is the method alone
   function laneWords(lane) {
@@ -32,7 +34,8 @@
 
   function speedCell(group) {
     const speeds = group && group.tokens_per_second;
-    return speeds ? [rate(group.speed), spread(speeds[0], speeds[2], rate)] : ["–"];
+    if (!speeds) return ["–"];
+    return [rate(group.speed), group.num_runs < FEWEST_ANSWERS ? null : spread(speeds[0], speeds[2], rate)];
   }
 
   function speedupCell({ speedup, speedup_interval: interval }) {
