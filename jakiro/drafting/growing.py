@@ -30,6 +30,21 @@ class Children(NamedTuple):
     proposers: Tensor
 
 
+class Shares(NamedTuple):
+    """What experts that speak for themselves have of a mixture: log w_e q_e is logits + offset.
+
+    (experts, rows, draft vocabulary) and (experts, rows).
+    """
+
+    logits: Tensor
+    offsets: Tensor
+
+    def proposers(self, indices: Tensor) -> Tensor:
+        """(rows, K): who has the largest share of each candidate; over all ids this would outlast the pass."""
+        own = self.logits.gather(-1, indices.expand(self.logits.shape[0], -1, -1))
+        return (own + self.offsets[..., None]).argmax(0)
+
+
 class TreeGrower:
     """Grows the tree of one step.
 
@@ -178,8 +193,8 @@ class TreeGrower:
     def _scaled(self, features: Tensor) -> Tensor:
         return tempered(self.head.logits(features), self.sampling)
 
-    def _main_scores(self, output: HeadOutput) -> tuple[Tensor, Tensor | None]:
-        """(rows, draft vocabulary) log q up to a constant; decoupled: also each expert's log w_e q_e, (experts, …).
+    def _main_scores(self, output: HeadOutput) -> tuple[Tensor, Shares | None]:
+        """(rows, draft vocabulary) log q up to a constant; decoupled: also what each expert has of it.
 
         The last pass gives its contrastive branch's too: the output rows are read once for both.
         """
@@ -189,13 +204,17 @@ class TreeGrower:
             return scores, None
         if self.head.config.fusion == "summed":
             return self._scaled(output.features[0]), None
-        log_probs = self._scaled(output.features[:, 0]).log_softmax(-1)
-        joint = log_probs + output.router_weights[0].float().log().T[..., None]
-        return mixture(joint), joint
+        logits, log_weights = self._scaled(output.features[:, 0]), output.router_weights[0].float().log().T
+        if native.works_on(logits):
+            log_q, offsets = native.mix_rows(logits, log_weights)
+        else:
+            offsets = log_weights - logits.logsumexp(-1)
+            log_q = mixture(logits + offsets[..., None])
+        return log_q, Shares(logits, offsets)
 
-    def _children(self, scores: tuple[Tensor, Tensor | None], depth: int, contrastive: bool = False) -> Children:
+    def _children(self, scores: tuple[Tensor, Shares | None], depth: int, contrastive: bool = False) -> Children:
         """The best K children of each row, by softmax(a · log q + b · g), the chance that the target chooses them."""
-        log_q, joint = scores
+        log_q, shares = scores
         name = f"{'contrastive' if contrastive else 'main'}/{depth}"
         weight = self.calibration.get(f"{name}/{'greedy' if self.sampling.greedy else 'sampled'}", 1.0)
         noise = None if self.noise is None else self.noise[depth - 1]
@@ -210,11 +229,10 @@ class TreeGrower:
             # One fused kernel where a sum of exponentials would be four passes over the vocabulary
             estimates = ranked.log_softmax(-1).gather(-1, indices)
             draft_probs = log_q.softmax(-1).gather(-1, indices)
-        if joint is None:
+        if shares is None:
             proposers = torch.full_like(indices, self.head.config.num_experts if contrastive else 0)
         else:
-            # Of the candidates alone: over a whole vocabulary this takes longer than the pass
-            proposers = joint.gather(-1, indices.expand(joint.shape[0], -1, -1)).argmax(0)
+            proposers = shares.proposers(indices)
         return Children(self.head.draft_token_ids[indices], estimates, draft_probs, proposers)
 
     def _select(self) -> Proposal:

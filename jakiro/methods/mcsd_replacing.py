@@ -16,7 +16,7 @@ from torch import Tensor
 from jakiro.core.noise import KeyedNoise
 from jakiro.drafting.base import Method, Needs
 from jakiro.drafting.candidates import Candidates
-from jakiro.drafting.growing import Children, TreeGrower
+from jakiro.drafting.growing import Children, Shares, TreeGrower
 from jakiro.methods.jakiro import load_head
 from jakiro.methods.mcsd import SAMPLES, StaticDrafter, StaticGrower
 
@@ -38,8 +38,8 @@ def split_times(noise: Tensor, seed: int, position: int, draws: int) -> Tensor:
 class ReplacingGrower(StaticGrower):
     """Grows static trees of independent draws."""
 
-    def _children(self, scores: tuple[Tensor, Tensor | None], depth: int, contrastive: bool = False) -> Children:
-        log_q, joint = scores
+    def _children(self, scores: tuple[Tensor, Shares | None], depth: int, contrastive: bool = False) -> Children:
+        log_q, shares = scores
         if self.noise is None:
             indices = log_q.argmax(-1, keepdim=True).repeat(1, self.width)
         else:
@@ -48,9 +48,7 @@ class ReplacingGrower(StaticGrower):
         earlier = torch.ones((self.width, self.width), dtype=torch.bool, device=self.device).tril(-1)
         repeated = ((indices[:, :, None] == indices[:, None, :]) & earlier).any(-1)
         estimates = log_q.log_softmax(-1).gather(-1, indices)
-        proposers = torch.zeros_like(indices)
-        if joint is not None:
-            proposers = joint.gather(-1, indices.expand(joint.shape[0], -1, -1)).argmax(0)
+        proposers = torch.zeros_like(indices) if shares is None else shares.proposers(indices)
         return Children(
             self.head.draft_token_ids[indices],
             estimates.masked_fill(repeated, -torch.inf),

@@ -15,7 +15,7 @@ from jakiro.core.sampling import choose
 from jakiro.core.tree import DraftTree
 from jakiro.kernels.compiled.library import library, why_not
 from jakiro.kernels.compiled.linear import RoundedNativeLinear
-from jakiro.kernels.compiled.sampling import best_tokens
+from jakiro.kernels.compiled.sampling import best_tokens, mix_rows
 from jakiro.kernels.rounding import rounded_to_8_bits
 from jakiro.target.model import TargetModel
 from jakiro.target.probes import root_and_copies
@@ -62,6 +62,18 @@ def test_8_bit_weights_give_the_product_with_their_rounded_numbers(rows):
     result = layer(hidden)
     torch.testing.assert_close(result.double(), expected, rtol=1e-5, atol=1e-5 * float(expected.abs().max()))
     assert torch.equal(layer(hidden[-1:]), result[-1:])
+
+
+@pytest.mark.parametrize(("experts", "rows", "tokens"), [(2, 1, 333), (2, 5, 64), (3, 2, 17), (1, 2, 40)])
+def test_mixed_rows_are_the_log_of_what_experts_give_together(experts, rows, tokens):
+    generator = torch.Generator().manual_seed(experts)
+    logits = 20 * torch.randn((experts, rows, tokens), generator=generator)
+    logits[:, 0, 3] = 500.0
+    log_weights = torch.randn((experts, rows), generator=generator).log_softmax(0)
+    log_q, offsets = mix_rows(logits, log_weights)
+    joint = logits.double().log_softmax(-1) + log_weights.double()[..., None]
+    torch.testing.assert_close(log_q.double(), joint.logsumexp(0), rtol=1e-6, atol=1e-4)
+    torch.testing.assert_close((logits + offsets[..., None]).double(), joint, rtol=1e-6, atol=1e-4)
 
 
 def bushy_tree() -> DraftTree:

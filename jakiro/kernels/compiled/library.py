@@ -153,6 +153,7 @@ def _loaded(path: Path) -> ctypes.CDLL:
     library.jakiro_linear.argtypes = [ctypes.POINTER(Matrix), _Pointer, _Pointer, _Long, _Long]
     library.jakiro_noise.argtypes = [ctypes.c_uint64, _Long, _Long, _Pointer, _Long, _Pointer, _Long]
     library.jakiro_choose.argtypes = [_Pointer, _Long, _Long, ctypes.c_float, *[_Pointer] * 5, _Long]
+    library.jakiro_mix.argtypes = [_Pointer, _Pointer, _Long, _Long, _Long, _Pointer, _Pointer, _Long]
     library.jakiro_best.argtypes = [
         *[_Pointer, _Long, _Long, ctypes.c_float, _Pointer, ctypes.c_float, _Long],
         *[_Pointer, _Pointer, _Pointer, _Long],

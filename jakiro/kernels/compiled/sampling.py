@@ -62,6 +62,31 @@ def choose_rows(
     return choices, leads, log_totals
 
 
+def mix_rows(logits: Tensor, log_weights: Tensor) -> tuple[Tensor, Tensor]:
+    """The log of what experts give together.
+
+    Args:
+        logits: (experts, rows, tokens) float32. log_weights: (experts, rows), of the experts.
+
+    Returns:
+        (rows, tokens) log Σ w q, and (experts, rows) what makes an expert's logits log w q.
+    """
+    logits, log_weights = logits.contiguous(), log_weights.contiguous()
+    experts, rows, tokens = logits.shape
+    offsets, result = torch.empty_like(log_weights), logits.new_empty((rows, tokens))
+    library().jakiro_mix(
+        logits.data_ptr(),
+        log_weights.data_ptr(),
+        experts,
+        rows,
+        tokens,
+        offsets.data_ptr(),
+        result.data_ptr(),
+        num_threads(),
+    )
+    return result, offsets
+
+
 def ranks_up_to(width: int) -> bool:
     """Whether `best_tokens` finds so many."""
     return 1 <= width <= library().jakiro_most_candidates()

@@ -135,6 +135,62 @@ void jakiro_choose(const float *logits, int64_t rows, int64_t vocabulary, float 
     run_in_threads(choose, &work, at_most(threads, rows));
 }
 
+/* ---- Mixtures ---- */
+
+typedef struct {
+    const float *logits;      /* (experts, rows, vocabulary) */
+    const float *log_weights; /* (experts, rows) */
+    int64_t experts, rows, vocabulary;
+    float *offsets; /* (experts, rows) */
+    float *result;  /* (rows, vocabulary) */
+} Mixture;
+
+static void mix_row(const Mixture *work, int64_t row) {
+    const int64_t count = work->vocabulary, experts = work->experts;
+    const float nothing = -__builtin_inff();
+    const float *logits = work->logits + row * count;
+    for (int64_t expert = 0; expert < experts; expert++) {
+        const float *own = logits + expert * work->rows * count;
+        vec top = (vec){0} + nothing;
+        for (int64_t place = 0; place < count; place += LANES) top = larger(top, loaded(own, place, count, nothing));
+        const float most = highest_of(top);
+        doubles sums = {0};
+        for (int64_t place = 0; place < count; place += LANES)
+            sums += halves_sum(weight_of(loaded(own, place, count, nothing), most, nothing));
+        const int64_t at = expert * work->rows + row;
+        work->offsets[at] = work->log_weights[at] - (most + log_of_sum(sums));
+    }
+    for (int64_t place = 0; place < count; place += LANES) {
+        vec most = (vec){0} + nothing, sum = {0};
+        for (int64_t expert = 0; expert < experts; expert++)
+            most = larger(most, loaded(logits + expert * work->rows * count, place, count, 0) +
+                                    work->offsets[expert * work->rows + row]);
+        for (int64_t expert = 0; expert < experts; expert++)
+            sum += exponential(loaded(logits + expert * work->rows * count, place, count, 0) +
+                               work->offsets[expert * work->rows + row] - most);
+        float sums[LANES] __attribute__((aligned(64))), logs[LANES] __attribute__((aligned(64)));
+        *(vec *)sums = sum;
+        for (int half = 0; half < LANES; half += DOUBLES)
+            *(half_vec *)(logs + half) = __builtin_convertvector(
+                natural_log(__builtin_convertvector(*(half_vec *)(sums + half), doubles)), half_vec);
+        most += *(vec *)logs;
+        memcpy(work->result + row * count + place, &most, at_most(count - place, LANES) * sizeof(float));
+    }
+}
+
+static void mix(const void *context, int thread_id, int num_threads) {
+    const Mixture *work = context;
+    for (int64_t row = thread_id; row < work->rows; row += num_threads) mix_row(work, row);
+}
+
+/* The log of what experts give together, the sum of w_e times the softmax of their logits; and for each expert the
+ * number that makes its logits log(w_e q_e). */
+void jakiro_mix(const float *logits, const float *log_weights, int64_t experts, int64_t rows, int64_t vocabulary,
+                float *offsets, float *result, int64_t threads) {
+    Mixture work = {logits, log_weights, experts, rows, vocabulary, offsets, result};
+    run_in_threads(mix, &work, at_most(threads, rows));
+}
+
 /* ---- Candidates ---- */
 
 #define BLOCK (16 * LANES)
