@@ -7,6 +7,9 @@ from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
 from jakiro.methods import METHODS, PLAIN, method_named
 from jakiro.text import ROLES
 
+# Methods that race at once, plain decoding among them
+MOST_LANES = 4
+
 
 @dataclass(frozen=True, slots=True)
 class Asking:
@@ -24,10 +27,15 @@ class Asking:
     numerics: str = "exact"
     max_prompt_tokens: int | None = None
 
+    @property
+    def num_answers(self) -> int:
+        """As how many answers it counts: one for each method that drafts, and one for plain decoding alone."""
+        return max(1, sum(method_named(name) is not PLAIN for name in self.methods))
+
 
 def read_asking(
-    *, question, temperature, top_p, top_k, seed, length, tree, candidates, levels, method, alongside, third_lane,
-    numerics, system_prompt, history,
+    *, question, temperature, top_p, top_k, seed, length, tree, candidates, levels, method, alongside,
+    further_lanes, numerics, system_prompt, history,
 ) -> Asking:  # fmt: skip
     """Checks raw form values.
 
@@ -38,9 +46,11 @@ def read_asking(
     params = read_params(temperature, top_p, top_k, seed, length)
     tree_config = _read_tree(tree, _whole(candidates), _whole(levels))
     methods = [PLAIN.name] * bool(alongside) + [_read_method(method)]
-    if third_lane and third_lane != words.NO_THIRD_LANE:
-        methods.append(_read_method(third_lane))
-    return Asking(messages, params, tree_config, tuple(dict.fromkeys(methods)), _read_numerics(numerics))
+    methods += map(_read_method, further_lanes if isinstance(further_lanes, list) else filter(None, [further_lanes]))
+    lanes = tuple(dict.fromkeys(methods))
+    if len(lanes) > MOST_LANES:
+        raise ValueError(words.TOO_MANY_LANES.format(most=MOST_LANES, came=len(lanes)))
+    return Asking(messages, params, tree_config, lanes, _read_numerics(numerics))
 
 
 def read_params(temperature, top_p, top_k, seed, length) -> SamplingParams:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 import gradio as gr
 
+from app.asking import MOST_LANES
 from app.page import web
 from app.page.picker import Picker
 from app.words import page as words
@@ -37,8 +38,16 @@ def build(picker: Picker, numerics: str = words.EXACT) -> list:
         drafting = [method for method in METHODS.values() if method is not PLAIN]
         method = _choice(_titled(drafting), DEFAULT.name, words.METHOD, words.METHOD_INFO, "method")
         alongside = gr.Checkbox(True, label=words.ALONGSIDE, info=words.ALONGSIDE_INFO, elem_id="alongside")
-        further = [(words.NO_THIRD_LANE, words.NO_THIRD_LANE), *_titled(one for one in drafting if not one.needs.head)]
-        third_lane = _choice(further, words.NO_THIRD_LANE, words.THIRD_LANE, words.THIRD_LANE_INFO, "third-lane")
+        further_lanes = gr.Dropdown(
+            _titled(drafting),
+            value=[],
+            multiselect=True,
+            max_choices=MOST_LANES - 1,
+            label=words.FURTHER_LANES,
+            info=words.FURTHER_LANES_INFO,
+            elem_id="further-lanes",
+            filterable=False,
+        )
         exactness = gr.Radio(
             [words.EXACT, words.FAST],
             value=numerics,
@@ -56,7 +65,7 @@ def build(picker: Picker, numerics: str = words.EXACT) -> list:
             elem_id="pairs",
         )
     fields = [
-        temperature, top_p, top_k, seed, length, tree, candidates, levels, method, alongside, third_lane, exactness,
+        temperature, top_p, top_k, seed, length, tree, candidates, levels, method, alongside, further_lanes, exactness,
         system_prompt,
     ]  # fmt: skip
     tree.change(_sizes, tree, [candidates, levels], queue=False, show_progress="hidden", api_visibility="private")

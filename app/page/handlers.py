@@ -32,7 +32,7 @@ def begin(service: ModelService, runs: Runs, visitor: Visitor, asking: Asking, r
     """
     asking = service.limits.check(asking)
     with runs.entrance:
-        runs.admit(visitor, replace)
+        runs.admit(visitor, replace, asking.num_answers)
         run = AnswerRun(service, asking, group=visitor.address)
         runs.add(visitor, run)
     run.start()

@@ -36,6 +36,8 @@ SCRIPTS = (
     "watch/strip.js",
     "watch/scrubber.js",
     "watch/panels.js",
+    "race/small_tree.js",
+    "race/lanes_table.js",
     "race/race.js",
     "race/result_card.js",
     "data/trace_file.js",

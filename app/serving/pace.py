@@ -23,12 +23,13 @@ class Pace:
         self._lock = threading.Lock()
         self._starts: dict[object, deque[float]] = {}
 
-    def admit(self, limits: dict[object, int], refusal: str = words.TOO_FAST) -> None:
-        """Counts one answer for every key, or for none of them.
+    def admit(self, limits: dict[object, int], refusal: str = words.TOO_FAST, count: int = 1) -> None:
+        """Counts answers for every key, or for none of them.
 
         Args:
             limits: by key, how many answers a minute it has.
             refusal: the sentence for who has used them; may name {answers} and {seconds}.
+            count: answers to count; more than a key's limit take its whole minute.
 
         Raises:
             ValueError: a key has used its minute; the sentence says when the next answer is free.
@@ -38,12 +39,13 @@ class Pace:
             self._forget_before(now - MINUTE)
             for key, limit in limits.items():
                 starts = self._starts.get(key, ())
-                if len(starts) >= limit:
-                    seconds = max(1, math.ceil(starts[len(starts) - limit] + MINUTE - now))
+                excess = len(starts) + min(count, limit) - limit
+                if excess > 0:
+                    seconds = max(1, math.ceil(starts[excess - 1] + MINUTE - now))
                     answers = words.ONE_ANSWER if limit == 1 else words.MANY_ANSWERS.format(count=limit)
                     raise ValueError(refusal.format(answers=answers, seconds=seconds))
             for key in limits:
-                self._starts.setdefault(key, deque()).append(now)
+                self._starts.setdefault(key, deque()).extend([now] * count)
 
     def __len__(self) -> int:
         return len(self._starts)

@@ -52,11 +52,12 @@ class Runs:
         self.entrance = threading.Lock()
         self._runs: OrderedDict[str, tuple[str, AnswerRun, float]] = OrderedDict()
 
-    def admit(self, visitor: Visitor, replace: bool = True) -> None:
+    def admit(self, visitor: Visitor, replace: bool = True, answers: int = 1) -> None:
         """Makes room for one more answer of this visitor.
 
         Args:
             replace: whether a new answer stops the visitor's oldest unfinished one; otherwise it is refused.
+            answers: as how many it counts in a minute.
 
         Raises:
             ValueError: too many answers in the last minute, or too many at once.
@@ -66,7 +67,7 @@ class Runs:
         excess = len(unfinished) - limits.answers_at_once + 1
         if excess > 0 and not replace:
             raise ValueError(words.TOO_MANY_AT_ONCE.format(limit=limits.answers_at_once))
-        self.pace.admit(paces_of(visitor, limits))
+        self.pace.admit(paces_of(visitor, limits), count=answers)
         for run in unfinished[: max(0, excess)]:
             run.stop()
 

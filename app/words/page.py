@@ -22,8 +22,8 @@ AUTOMATIC, FIXED = "Automatic", "Fixed"
 CANDIDATES, CANDIDATES_INFO = "Candidates", "draft tokens checked in one pass"
 LEVELS, LEVELS_INFO = "Levels", "how many tokens ahead the draft may guess"
 METHOD, METHOD_INFO = "Method", "who guesses; the text is the same"
-THIRD_LANE, THIRD_LANE_INFO = "Third lane", "another method that needs no head races along"
-NO_THIRD_LANE = "None"
+FURTHER_LANES, FURTHER_LANES_INFO = "Further lanes", "more methods race along; four lanes at most"
+TOO_MANY_LANES = "At most {most} methods race at once; you chose {came}."
 NUMERICS, NUMERICS_INFO = "Numerics", "Exact: same bits for every method. Fast: near ties may differ"
 EXACT, FAST = "Exact", "Fast"
 ALONGSIDE, ALONGSIDE_INFO = "Plain decoding alongside", "honest comparison; slower on screen"
@@ -296,6 +296,16 @@ BROWSER = {
     "replay_race": "Replay the race",
     "own_clock": "own clock",
     "lane_progress": "{done} of {length}",
+    "lane_tree": "Step {step} of {lane}: its tree, larger",
+    "arena_title": "The lanes side by side",
+    "arena_lane": "Method",
+    "arena_passes": "draft passes",
+    "arena_rows": "tokens checked",
+    "arena_draft": "draft ms",
+    "arena_check": "check ms",
+    "arena_speedup": "against plain",
+    "arena_same": "yes",
+    "arena_note": "Means over steps; draft passes are those one after another.",
     "plain_is_here": "plain is here",
     "leads": "{lane} leads by {seconds} s",
     "verdict_drafted": "{lane} finished {seconds} s earlier.",

@@ -49,7 +49,7 @@
   function markSettings(run) {
     for (const [name, value] of Object.entries(current || {})) {
       const idle = current.tree === say("automatic") && (name === "candidates" || name === "levels");
-      const differs = Boolean(run && run.form && !idle && run.form[name] !== value);
+      const differs = Boolean(run && run.form && !idle && JSON.stringify(run.form[name]) !== JSON.stringify(value));
       const field = document.getElementById(name);
       if (field && differs) field.dataset.next = say("next_answer");
       else if (field) delete field.dataset.next;

@@ -12,14 +12,16 @@
       this.done = h("span", { class: "muted tabular" });
       this.host = h("div", { class: "answer-host" });
       this.scroll = h("div", { class: "answer-scroll", tabindex: 0 }, this.host);
+      this.tree = new Jakiro.SmallTree();
       this.element = h("section", { class: `pane lane lane-${role}`, "data-lane": name },
         h("div", { class: "pane-head" }, this.name, this.clock, h("span", { class: "muted" }, say("own_clock")),
           h("span", { class: "gap" }), this.rate),
-        h("div", { class: "progress-line" }, h("span", { class: "progress" }, this.progress), this.done), this.scroll);
+        h("div", { class: "progress-line" }, h("span", { class: "progress" }, this.progress), this.done),
+        h("div", { class: "lane-body" }, this.scroll, this.tree.element));
       this.answer = new Jakiro.AnswerView(this.host, { onPick: () => {}, onPreview: () => {} });
     }
 
-    draw(lane, time, other, selected) {
+    draw(lane, time, other, selected, withTree) {
       const steps = lane.stepsAt(time);
       const count = lane.countAfter(steps - 1);
       const limit = lane.header.sampling.max_new_tokens;
@@ -31,6 +33,7 @@
       this.done.textContent = say("lane_progress", { done: count, length: total });
       this.answer.draw(lane, count, { live: !lane.endReason || count < lane.tokens.length, selected, tail: "" });
       this.mark(lane, count, other);
+      this.tree.draw(lane, withTree && !lane.isPlain ? steps - 1 : -1);
       if (count !== this.count) this.scroll.scrollTop = this.scroll.scrollHeight;
       this.count = count;
     }
@@ -52,11 +55,12 @@
       this.lead = h("div", { class: "lead tabular" });
       this.empty = h("p", { class: "muted empty" }, say("race_empty"));
       this.card = h("section", { class: "pane result-card", "aria-label": say("card_title") });
+      this.table = h("div", { class: "lanes-table-host" });
       this.replay = h("button", { class: "plain-button start-race", onclick: () => on.play(true) });
       this.element = h("div", { class: "race race-only" }, this.empty, waiting, this.lanes,
         h("div", { class: "lead-line" }, this.lead, h("p", { class: "muted race-note" }, say("race_note")),
           this.replay),
-        h("div", { class: "race-below" }, plotPane, this.card));
+        this.table, h("div", { class: "race-below" }, plotPane, this.card));
       this.views = [];
     }
 
@@ -72,11 +76,13 @@
       if (key !== this.key) {
         this.views = present.map((lane) => new LaneView(lane, run.roleOf(lane)));
         this.lanes.replaceChildren(...this.views.map((view) => view.element));
+        this.lanes.dataset.count = present.length;
         this.key = key;
       }
       const plain = run && run.plain;
       const plainCount = plain ? plain.countAfter(plain.stepsAt(time) - 1) : null;
-      present.forEach((lane, i) => this.views[i].draw(lane, time, plainCount, lane === run.main ? state.index : -1));
+      const arena = present.length > 2;
+      present.forEach((lane, i) => this.views[i].draw(lane, time, plainCount, lane === run.main ? state.index : -1, arena));
       this.lead.textContent = this.leadWords(run, time);
     }
 
@@ -92,7 +98,9 @@
 
     // The result waits for the end of the race, also of one that is played again
     drawResult(run, time) {
-      Jakiro.fillResultCard(this.card, time === Infinity || (run && !run.finished) ? run : null);
+      const over = time === Infinity || (run && !run.finished) ? run : null;
+      Jakiro.fillResultCard(this.card, over);
+      this.table.replaceChildren(...[Jakiro.lanesTable(over)].filter(Boolean));
     }
   }
 

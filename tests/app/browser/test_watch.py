@@ -228,12 +228,12 @@ def test_a_changed_setting_says_that_it_applies_to_the_next_answer(open_tab, fak
     assert tab.evaluate("Jakiro.moves.state.run.main.steps[0].nodes.length") == 8
 
 
-def test_a_third_lane_races_when_it_is_switched_on(open_tab, fake_address):
+def test_further_lanes_race_when_they_are_chosen(open_tab, fake_address):
     tab = open_tab(fake_address)
     tab.wait_for_selector("#jk-chip.ready")
     tab.click("#jk-settings")
-    tab.click("#third-lane input")
-    tab.get_by_role("option", name=METHODS["prompt_lookup"].title).click()
+    tab.click("#further-lanes input")
+    tab.get_by_role("option", name=METHODS["prompt_lookup"].title, exact=True).click()
     tab.click("#settings .toggle-button")
     ask(tab, "Why?")
     tab.click('[data-tab="race"]')
@@ -243,6 +243,18 @@ def test_a_third_lane_races_when_it_is_switched_on(open_tab, fake_address):
     assert len(lanes) == 3 and len(set(lanes)) == 1
     assert tab.locator(".race .plot .line").count() == 3
     assert tab.inner_text('[data-lane="prompt_lookup"] .pane-head b') == METHODS["prompt_lookup"].title
+    rows = tab.evaluate("[...document.querySelectorAll('.lanes-table tbody tr')].map(row => row.cells.length)")
+    assert rows == [8, 8, 8]
+    same = tab.evaluate(
+        "[...document.querySelectorAll('.lanes-table tbody td:last-child')].map(cell => cell.textContent)"
+    )
+    assert same == ["–", words.BROWSER["arena_same"], words.BROWSER["arena_same"]]
+    assert tab.locator(".small-tree:visible").count() == 2
+    tab.click('[data-lane="prompt_lookup"] .small-tree-button')
+    last = tab.evaluate("Jakiro.moves.state.run.lanes.prompt_lookup.steps.at(-1).nodes.length")
+    assert int(tab.get_attribute("dialog .tree", "data-nodes")) == last
+    tab.keyboard.press("Escape")
+    assert tab.locator("dialog.lane-tree-dialog").count() == 0
 
 
 def test_a_lost_connection_is_said_and_what_was_written_is_kept(open_tab):

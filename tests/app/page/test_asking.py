@@ -21,7 +21,7 @@ GOOD = {
     "levels": 4.0,
     "method": "jakiro",
     "alongside": True,
-    "third_lane": words.NO_THIRD_LANE,
+    "further_lanes": [],
     "numerics": words.EXACT,
     "system_prompt": " Be brief. ",
     "history": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}],
@@ -48,12 +48,12 @@ def test_automatic_trees_have_their_own_limits_and_plain_can_be_left_out():
 
 @pytest.mark.parametrize("tree", [words.AUTOMATIC, words.FIXED])
 def test_copied_guesses_join_the_tree_or_race_alone(tree):
-    found = asking(tree=tree, method="jakiro+context", third_lane="prompt_lookup")
+    found = asking(tree=tree, method="jakiro+context", further_lanes=["prompt_lookup"])
     assert found.methods == ("autoregressive", "jakiro+prompt_lookup", "prompt_lookup")
 
 
 def test_a_method_that_is_asked_for_twice_races_once():
-    assert asking(method="prompt_lookup", third_lane="context").methods == ("autoregressive", "prompt_lookup")
+    assert asking(method="prompt_lookup", further_lanes="context").methods == ("autoregressive", "prompt_lookup")
 
 
 def test_numerics_are_read_by_their_names():
@@ -83,7 +83,8 @@ def test_numerics_are_read_by_their_names():
         ({"numerics": "exactly"}, "Numerics must be Exact or Fast; you gave exactly."),
         ({"method": "magic"}, f"The method must be one of {', '.join(METHODS)}; you gave magic."),
         ({"method": None}, f"The method must be one of {', '.join(METHODS)}; you gave nothing."),
-        ({"third_lane": ["context"]}, f"The method must be one of {', '.join(METHODS)}; you gave ['context']."),
+        ({"further_lanes": [["context"]]}, f"The method must be one of {', '.join(METHODS)}; you gave ['context']."),
+        ({"further_lanes": ["aded", "gsd", "mcsd"]}, "At most 4 methods race at once; you chose 5."),
         ({"history": "hello"}, words.HISTORY_NOT_MESSAGES),
         ({"history": [{"role": "user"}]}, words.HISTORY_NOT_MESSAGES),
     ],

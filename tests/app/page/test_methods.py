@@ -15,7 +15,6 @@ from app.page.picker import Picker
 from app.serving.worker import ModelService
 from app.tools.screenshots import NoModel
 from app.words import benchmark as benchmark_words
-from app.words import page as words
 from jakiro.config import SamplingParams
 from jakiro.drafting.base import Needs, Proposer
 from jakiro.methods import DEFAULT, METHODS, PLAIN, prompt_lookup
@@ -28,8 +27,8 @@ ROOT = Path(__file__).resolve().parents[3]
 SPARED = ("app/words/", "assets/web/data/older_traces.js")
 # The package and the application that serves it are called like the method that they began with
 NAMESAKES = {(f"app/{place}.py", "jakiro") for place in ("serving/server", "devices/ray_device", "devices/ray_workers")}
-# "context" is also why an answer ended, "plain" how a lane looks; both are words of the page, not of a method
-HOMONYMS = {"context", "plain"}
+# "context" is also why an answer ended, "plain" how a lane looks, "best" the first of several; the page's own words
+HOMONYMS = {"context", "plain", "best"}
 
 
 def names() -> set[str]:
@@ -87,14 +86,12 @@ def test_a_new_method_is_offered_in_the_settings_and_in_the_benchmark(another):
     blocks = build.build(NoModel())
     drafting = [(method.title, name) for name, method in METHODS.items() if method is not PLAIN]
     assert choices(blocks, "method") == drafting
-    without_head = [(title, name) for title, name in drafting if not METHODS[name].needs.head]
-    assert choices(blocks, "third-lane") == [(words.NO_THIRD_LANE, words.NO_THIRD_LANE), *without_head]
-    assert ("Mirror", "mirror") in without_head and (DEFAULT.title, DEFAULT.name) not in without_head
+    assert choices(blocks, "further-lanes") == drafting and ("Mirror", "mirror") in drafting
     assert '"mirror"' in web.script() and '"mirror"' in benchmark.script()
 
 
 def test_a_new_method_is_asked_for_by_name_and_refusals_name_it(another):
-    assert asking(third_lane="mirror").methods == (PLAIN.name, DEFAULT.name, "mirror")
+    assert asking(further_lanes=["mirror"]).methods == (PLAIN.name, DEFAULT.name, "mirror")
     assert api._methods(["mirror", PLAIN.name]) == ("mirror", PLAIN.name)
     with pytest.raises(ValueError, match="mirror"):
         api._methods(["magic"])
@@ -116,7 +113,7 @@ def test_every_name_and_alias_is_an_endpoints_method_and_comes_back_as_it_was_as
 def test_without_a_head_only_methods_that_need_none_run(monkeypatch):
     generator = FakeGenerator()
     monkeypatch.setattr(FakeGenerator, "status", {"head": None})
-    request = replace(asking(third_lane="prompt_lookup"), params=SamplingParams(max_new_tokens=4))
+    request = replace(asking(further_lanes=["prompt_lookup"]), params=SamplingParams(max_new_tokens=4))
     assert set(ran(generator, request)) == {PLAIN.name, "prompt_lookup"}
     assert ran(generator, replace(request, methods=(DEFAULT.name,))) == [PLAIN.name]
 

@@ -183,7 +183,7 @@ def test_errors_while_answering_become_one_sentence_and_the_next_request_works(e
 
 VALUES = {
     "question": "Why?", "temperature": 0, "top_p": 1, "top_k": 0, "seed": 0, "length": 256, "tree": words.FIXED,
-    "candidates": 23, "levels": 5, "method": "jakiro", "alongside": True, "third_lane": False,
+    "candidates": 23, "levels": 5, "method": "jakiro", "alongside": True, "further_lanes": [],
     "numerics": words.EXACT, "system_prompt": "", "history": [],
 }  # fmt: skip
 
