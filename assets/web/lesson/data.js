@@ -180,7 +180,8 @@
     };
   }
 
-  const best = (items, worth) =>
+  // The item worth most
+  const pick = (items, worth) =>
     items.reduce((found, item) => (found === null || worth(item) > worth(found) ? item : found), null);
 
   Object.assign(Jakiro, {
@@ -210,7 +211,7 @@
       checkMs,
       draftMs,
       measured,
-      best,
+      pick,
     },
   });
 })();

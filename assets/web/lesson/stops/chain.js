@@ -12,7 +12,7 @@
       const held = chain.filter((i) => step.accepted_path.includes(i)).length;
       return chain.length + 2 * Math.min(held, 3) + (held && held < chain.length ? 5 : 0);
     };
-    return data.best(data.whole(lane), worth);
+    return data.pick(data.whole(lane), worth);
   }
 
   function chain(lesson) {

@@ -11,8 +11,8 @@
     const fit = drafted.filter((step) => data.firstLevel(step).length >= FEWEST);
     const steps = fit.length > 1 ? fit : drafted;
     const apart = (step) => data.disagreement(step) + data.moved(step) / 100;
-    const differ = data.best(steps, apart);
-    const agree = data.best(
+    const differ = data.pick(steps, apart);
+    const agree = data.pick(
       steps.filter((step) => step !== differ),
       (step) => -apart(step),
     );
@@ -151,7 +151,7 @@
   function contrastive(lesson) {
     const lane = lesson.pairs.shallow.drafted;
     const accepted = (step) => step.accepted_path.some((i) => isFromPair(step.nodes[i]));
-    const step = data.best(data.whole(lane), (one) => contrastiveNodes(one) + (accepted(one) ? 100 : 0));
+    const step = data.pick(data.whole(lane), (one) => contrastiveNodes(one) + (accepted(one) ? 100 : 0));
     const tree = lesson.tree();
     const line = controls.result("branch");
     const gain = h("p", { "data-result": "branch-gain" });

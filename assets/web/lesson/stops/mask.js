@@ -21,7 +21,7 @@
         (cut.nodes.length === CANDIDATES + 1 ? 5 : 0)
       );
     };
-    return data.best(data.whole(lane), worth);
+    return data.pick(data.whole(lane), worth);
   }
 
   function mask(lesson) {
@@ -38,7 +38,7 @@
       return seen;
     });
     // The row to fill: deepest of those with a sibling
-    const asked = data.best(
+    const asked = data.pick(
       nodes.map((_, i) => i).slice(1),
       (i) =>
         nodes[i].depth * 2 + (nodes.some((node, j) => j !== i && node.parent === nodes[i].parent) ? 3 : 0) + i / 100,

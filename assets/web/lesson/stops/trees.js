@@ -11,7 +11,7 @@
       const small = data.pruned(step, 4).accepted_path.length;
       return Math.min(full, 4) + (full > small ? 3 : 0) + step.nodes.length / 64;
     };
-    return data.best(data.whole(lane), worth);
+    return data.pick(data.whole(lane), worth);
   }
 
   function trees(lesson) {

@@ -13,7 +13,7 @@
     const chosen = [];
     for (const length of wanted) {
       const left = steps.filter((step) => !chosen.includes(step));
-      if (left.length) chosen.push(data.best(left, (step) => -Math.abs(kept(step) - length) - step.index / 1000));
+      if (left.length) chosen.push(data.pick(left, (step) => -Math.abs(kept(step) - length) - step.index / 1000));
     }
     return chosen;
   }
