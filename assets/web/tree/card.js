@@ -9,7 +9,8 @@
     const nodes = step.nodes;
     const state = stateOf(step, i);
     if (state === "root") return say("why_root");
-    if (state === "accepted" || state === "cut") return say(`why_${state}`);
+    if (state === "accepted") return say("why_accepted");
+    if (state === "cut") return say("why_cut");
     const parent = nodes[nodes[i].parent];
     if (state === "refused") {
       return say("why_refused", { choice: quoted(nameOf(lane, parent.target_choice, parent.target_choice_piece)) });
