@@ -86,14 +86,17 @@
       this.lead.textContent = this.leadWords(run, time);
     }
 
-    // Plain clock minus the drafting lane's at the last token both have
+    // Plain clock minus a drafting lane's at the last token both have, of the lane that leads by most
     leadWords(run, time) {
       if (!run || !run.plain || run.plain === run.main) return "";
-      const { main, plain } = run;
-      const common = Math.min(main.countAfter(main.stepsAt(time) - 1), plain.countAfter(plain.stepsAt(time) - 1));
-      if (common < metrics.FEWEST_TOKENS) return time === 0 ? "" : say("measuring");
-      const lead = plain.secondsTo(common) - main.secondsTo(common);
-      return say("leads", { lane: (lead >= 0 ? main : plain).title, seconds: number(Math.abs(lead), 1) });
+      const { plain } = run;
+      const leads = run.ordered.filter((lane) => lane !== plain).map((lane) => {
+        const common = Math.min(lane.countAfter(lane.stepsAt(time) - 1), plain.countAfter(plain.stepsAt(time) - 1));
+        return common < metrics.FEWEST_TOKENS ? null : { lane, lead: plain.secondsTo(common) - lane.secondsTo(common) };
+      });
+      if (leads.includes(null)) return time === 0 ? "" : say("measuring");
+      const { lane, lead } = leads.reduce((first, next) => (next.lead > first.lead ? next : first));
+      return say("leads", { lane: (lead >= 0 ? lane : plain).title, seconds: number(Math.abs(lead), 1) });
     }
 
     // The result waits for the end of the race, also of one that is played again
