@@ -214,26 +214,26 @@ class TreeBudget:
 
     def _best_tree(self) -> Plan | None:
         """The levels and nodes with most expected tokens per second."""
-        best: Plan | None = None
+        calibration, verify = self.calibration, [(nodes, self._verify_ms(nodes)) for nodes in self.buckets]
+        best, best_rate = None, 0.0
         for levels in range(1, self.bounds.depth + 1):
-            curve = [(1, 1000 / self._verify_ms(1))]
-            choices = []
-            for nodes in self.buckets:
+            draft_ms, choices = self._draft_ms(levels), []
+            for nodes, verify_ms in verify:
                 accepted = self._expected_accepted(levels, nodes)
-                if accepted is None or nodes <= levels:
-                    continue
-                tokens = 1 + self.calibration * accepted
-                ms = self._draft_ms(levels) + self._verify_ms(nodes)
-                curve.append((nodes, 1000 * tokens / ms))
-                choices.append((nodes, tokens, ms))
+                if accepted is not None and nodes > levels:
+                    choices.append((nodes, 1 + calibration * accepted, draft_ms + verify_ms))
             for nodes, tokens, ms in choices:
-                if best is None or tokens / ms > _rate(best):
-                    why = (
-                        f"{nodes - 1} candidate{'s' if nodes > 2 else ''} over {levels} level"
-                        f"{'s' if levels > 1 else ''}: {tokens:.1f} tokens expected for {ms:.0f} ms."
-                    )
-                    best = Plan(levels, nodes, why, tokens, ms, tuple(curve))
-        return best
+                if tokens / ms > best_rate:
+                    best, best_rate = (levels, nodes, tokens, ms, choices), tokens / ms
+        if best is None:
+            return None
+        levels, nodes, tokens, ms, choices = best
+        why = (
+            f"{nodes - 1} candidate{'s' if nodes > 2 else ''} over {levels} level{'s' if levels > 1 else ''}: "
+            f"{tokens:.1f} tokens expected for {ms:.0f} ms."
+        )
+        curve = [(nodes, 1000 * tokens / ms) for nodes, tokens, ms in [(1, 1.0, self._verify_ms(1)), *choices]]
+        return Plan(levels, nodes, why, tokens, ms, tuple(curve))
 
 
 def _rate(plan: Plan) -> float:

@@ -86,7 +86,7 @@ class NativeHeadLayer(nn.Module):
         rows, start = embeddings.shape[1], cache.extend(embeddings.shape[1])
         (keys, values), last = cache.store.rows[0], cache.length
         if mask is None:
-            mask = torch.ones((rows, last), dtype=torch.bool, device=embeddings.device).tril(start)
+            mask = torch.arange(last) <= torch.arange(start, last)[:, None]
         inputs = torch.cat([embeddings[0], features[0]], dim=-1)
         structure = self._structures[inputs.shape[1] > 2 * self.hidden_size]
         cos, sin = self._angles.at(positions[0], last)

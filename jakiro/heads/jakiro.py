@@ -121,8 +121,8 @@ class JakiroHead(nn.Module):
         """Reads committed tokens into the cache: (rows,) int64, and the target's features one position before each."""
         start, rows = cache.length, token_ids.shape[0]
         positions = torch.arange(start, start + rows, device=token_ids.device)
-        among = torch.ones((rows, rows), dtype=torch.bool, device=token_ids.device).tril()
-        mask = cache.visible(among)[None, None] if start > 0 else None
+        # Compared, because `tril` would wake all threads on a CPU
+        mask = cache.visible(positions <= positions[:, None])[None, None] if start > 0 else None
         return self(self.embed(token_ids)[None], features[None], positions[None], mask, cache)
 
     def logits(self, features: Tensor) -> Tensor:
