@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from app.words import page as words
-from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
+from jakiro.config import AUTOMATIC_TREE, MOST_DEPTH, MOST_NODES, SamplingParams, TreeConfig
 from jakiro.methods import METHODS, PLAIN, method_named
 from jakiro.text import ROLES
 
@@ -45,8 +45,8 @@ def read_asking(
     messages = read_messages(question, system_prompt, history)
     params = read_params(temperature, top_p, top_k, seed, length)
     tree_config = _read_tree(tree, _whole(candidates), _whole(levels))
-    methods = [PLAIN.name] * bool(alongside) + [_read_method(method)]
-    methods += map(_read_method, further_lanes if isinstance(further_lanes, list) else filter(None, [further_lanes]))
+    methods = [PLAIN.name] * bool(alongside) + [read_method(method)]
+    methods += map(read_method, further_lanes if isinstance(further_lanes, list) else filter(None, [further_lanes]))
     lanes = tuple(dict.fromkeys(methods))
     if len(lanes) > MOST_LANES:
         raise ValueError(words.TOO_MANY_LANES.format(most=MOST_LANES, came=len(lanes)))
@@ -62,7 +62,12 @@ def read_params(temperature, top_p, top_k, seed, length) -> SamplingParams:
     return SamplingParams(_given(temperature), _given(top_p), _whole(top_k), _whole(seed), _whole(length))
 
 
-def _read_method(name) -> str:
+def read_method(name) -> str:
+    """The method's own name.
+
+    Raises:
+        ValueError: no method has this name or alias.
+    """
     try:
         return method_named(name if isinstance(name, str) else "").name
     except ValueError:
@@ -107,8 +112,13 @@ def _read_tree(tree, candidates, levels) -> TreeConfig:
     """Candidates and levels count only for a fixed tree; automatic ones have the library's own limits."""
     if tree == words.AUTOMATIC:
         return AUTOMATIC_TREE
-    nodes = candidates + 1 if isinstance(candidates, int) else candidates
-    return TreeConfig(nodes=nodes, depth=levels, policy="fixed")
+    for value, most, sentence in (
+        (candidates, MOST_NODES - 1, words.CANDIDATES_RANGE),
+        (levels, MOST_DEPTH, words.LEVELS_RANGE),
+    ):
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            raise ValueError(sentence.format(most=most, came=shortened(value)))
+    return TreeConfig(nodes=candidates + 1, depth=levels, policy="fixed")
 
 
 def _given(value):

@@ -8,6 +8,7 @@ import math
 from dataclasses import dataclass
 
 POLICIES = ("auto", "fixed")
+MOST_NODES, MOST_DEPTH = 256, 16
 MAX_SEED = 2**63
 
 
@@ -91,8 +92,14 @@ class TreeConfig:
 
     def __post_init__(self) -> None:
         require(is_count(self.width, 1) and self.width <= 64, f"Tree width must be 1 to 64; you gave {self.width}.")
-        require(is_count(self.depth, 0) and self.depth <= 16, f"Tree depth must be 0 to 16; you gave {self.depth}.")
-        require(is_count(self.nodes, 1) and self.nodes <= 256, f"Tree nodes must be 1 to 256; you gave {self.nodes}.")
+        require(
+            is_count(self.depth, 0) and self.depth <= MOST_DEPTH,
+            f"Tree depth must be 0 to {MOST_DEPTH}; you gave {self.depth}.",
+        )
+        require(
+            is_count(self.nodes, 1) and self.nodes <= MOST_NODES,
+            f"Tree nodes must be 1 to {MOST_NODES}; you gave {self.nodes}.",
+        )
         require(self.policy in POLICIES, f"Tree policy must be one of {POLICIES}; you gave {self.policy!r}.")
 
     @property

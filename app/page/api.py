@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import gradio as gr
 
-from app.asking import Asking, read_messages, read_params
+from app.asking import Asking, read_messages, read_method, read_params
 from app.page import handlers
 from app.serving.runs import Runs
 from app.serving.worker import AnswerRun, ModelService, batches
@@ -30,7 +30,7 @@ def register(service: ModelService, runs: Runs) -> None:
         def asking() -> Asking:
             messages = read_messages(question, system_prompt, history)
             params = read_params(temperature, top_p, top_k, seed, max_new_tokens)
-            return Asking(messages, params, AUTOMATIC_TREE, _methods([method]))
+            return Asking(messages, params, AUTOMATIC_TREE, (read_method(method),))
 
         for run, state, message in _answer(service, runs, request, asking):
             lanes = [_lane(trace) for trace in run.traces.values()]

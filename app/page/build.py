@@ -47,7 +47,8 @@ def build(
     service.pair = picker.first_name
 
     def chip(_=None) -> dict:
-        return service.chip()
+        said = service.chip()
+        return said | {"size": picker.size_of(said["pair"])} if said.get("pair") else said
 
     with gr.Blocks(title=words.TITLE, analytics_enabled=False, fill_width=True) as page:
         gr.HTML(
@@ -111,6 +112,8 @@ def build(
             api_name="ask",
             api_visibility="undocumented",
         )
+        form_fields = [question, *settings]
+        page.load(None, form_fields, form_fields, js=form.calling("keptForm", form_fields), api_visibility="private")
         stop.click(stop_answer, queue=False, api_visibility="private")
         clear.click(stop_answer, queue=False, js="() => { Jakiro.clear(); return []; }", api_visibility="private")
         api.register(service, runs)

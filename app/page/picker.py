@@ -31,7 +31,7 @@ class Picker:
         given: tuple[str | None, str | None] = (None, None),
     ) -> None:
         self._service, self._loader_of, self._folder, self._given = service, loader_of, folder, given
-        self._lock = threading.Lock()
+        self._lock, self._sizes = threading.Lock(), {}
 
     def listing(self) -> dict:
         """What the browser shows: the pairs, and why none may be chosen (empty where one may)."""
@@ -52,6 +52,12 @@ class Picker:
         with self._lock:
             started = self._service.swap(self._loader_of(pair.target, pair.head or "none"), pair.name)
         return "" if started else words.PICKER_BUSY
+
+    def size_of(self, name: str) -> str:
+        """Parameters and bytes of a pair in words; empty where they are not known."""
+        if name not in self._sizes:
+            self._sizes = {name: ""} | {pair.name: pair.size for pair in self._pairs()}
+        return self._sizes[name]
 
     def _pairs(self) -> list[KnownPair]:
         return known_pairs(self._folder, self._given if any(self._given) else None)

@@ -47,11 +47,13 @@ SCRIPTS = (
     "base/keys.js",
     "page/settings.js",
     "chat/chat.js",
+    "chat/visit.js",
     "page/parts.js",
     "base/connection.js",
     "page/state.js",
     "page/schedule.js",
     "page/moves.js",
+    "watch/opening.js",
     "page/view.js",
     "page/top.js",
     "page/pairs.js",
@@ -64,6 +66,7 @@ STYLES = (
     "race/race.css",
     "chat/chat.css",
     "page/phone.css",
+    "base/hall.css",
     "base/access.css",
 )
 
@@ -79,9 +82,10 @@ def style() -> str:
 
 
 def joined(names: Iterable[str]) -> str:
-    """Files of `assets/web/`, one after the other, without their indentation: a tenth of what a visitor loads."""
+    """Files of `assets/web/`, one after the other, without indentation and comments, which nobody loads."""
     texts = [(ASSETS / "web" / name).read_text(encoding="utf-8") for name in names]
-    return "\n".join(line.lstrip() for text in texts for line in text.splitlines())
+    lines = (line.lstrip() for text in texts for line in text.splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith("//"))
 
 
 def for_script(value) -> str:

@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from app.serving.weights import size_words
 from app.words import page as words
 from jakiro.system import assets_folder
 from jakiro.zoo import table as zoo
@@ -27,6 +28,7 @@ class KnownPair:
         head: None where there is none: plain decoding and copied guesses only.
         state: HERE, FETCH where it comes from the Hub first, or UNFIT.
         reason: one sentence.
+        size: parameters and bytes of target and head in words; empty where they are not here.
     """
 
     name: str
@@ -35,6 +37,7 @@ class KnownPair:
     fusion: str
     state: str
     reason: str
+    size: str = ""
 
 
 def known_pairs(folder: Path | None = None, given: tuple[str | None, str | None] | None = None) -> list[KnownPair]:
@@ -82,7 +85,10 @@ def _known(target: str | None, head: str | None) -> KnownPair:
     head_config = _config(_head_folder(head)) if head else {}
     state, reason = _judged(target, head, head_config)
     fusion = head_config.get("fusion", "")
-    return KnownPair(name_of(target or words.PAIR_UNKNOWN_TARGET, head), target or "", head, fusion, state, reason)
+    size = size_words(_target_folder(target), _head_folder(head)) if target else ""
+    return KnownPair(
+        name_of(target or words.PAIR_UNKNOWN_TARGET, head), target or "", head, fusion, state, reason, size
+    )
 
 
 def _judged(target: str | None, head: str | None, head_config: dict) -> tuple[str, str]:

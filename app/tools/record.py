@@ -2,134 +2,162 @@
 
     python -m app.tools.record [--target … --head … --device … --dtype …]
 
-A recording holds {"title", "why", "traces": traces by method}; the page plays the first by name.
-Those that need a certain head are left alone where the command line names a pair.
+A recording holds {"title", "why", "traces": traces by method}; the page opens on the first by name. A scenario asks its
+questions in turn and keeps the first answer for which its rule holds; title and caption say what was measured, not
+what was hoped for. Scenarios that need a certain head are left out where the command line names a pair.
 """
 
 import json
 import sys
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from app.page.web import TRACES
+from app.tools.figures import Figures, figures_of
 from app.tools.record_options import load_generator, read_options
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.methods import DEFAULT, PLAIN
-from jakiro.trace import Trace, first_difference
-
-
-def any_step(_: Trace) -> bool:
-    return True
-
-
-def long_paths(trace: Trace) -> bool:
-    return max(len(step.accepted_path) for step in trace.steps) >= 3
-
-
-def both_experts(trace: Trace) -> bool:
-    accepted = Counter(step.nodes[index].proposer for step in trace.steps for index in step.accepted_path)
-    return min(accepted[expert["id"]] for expert in trace.header.proposers[:2]) >= 0.25 * accepted.total() > 0
-
-
-def mostly_refused(trace: Trace) -> bool:
-    return trace.tau < 2
+from jakiro.trace import first_difference
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What one recording asks, why it is worth seeing, and the rule that holds where that is so.
+    """What one recording asks, and the rule that holds where it is worth seeing.
 
-    `head` names a head of the default target where it must not be the default one.
+    Attributes:
+        questions: tried in turn until the rule holds.
+        why: the caption, filled in with the fields of `Figures`.
+        rule: what the figures must say; `wanted` says it in words.
+        head: names a head of the default target where it must not be the default one.
     """
 
     name: str
-    title: str
+    questions: tuple[str, ...]
     why: str
-    question: str
+    wanted: str
+    rule: Callable[[Figures], bool]
     params: SamplingParams
     tree: TreeConfig
-    shows: Callable[[Trace], bool] = any_step
     head: str | None = None
 
 
 SIZES_ITSELF = TreeConfig(policy="auto", nodes=64, depth=8)
+OPENING_STEPS = 3
 
 SCENARIOS = (
     Scenario(
         "1-counting",
-        "Counting in words",
-        "Easy to guess: long accepted paths, the draft at its best.",
-        "Count from 1 to 30 in words.",
+        (
+            "Count from one to thirty, and write every number as a word.",
+            "What should I pack for a day at the beach?",
+            "Name ten animals and where they live.",
+            "Why do leaves change color in autumn?",
+        ),
+        "Both experts propose, and both are accepted within {both_by} steps: {first_expert} and {second_expert} % of "
+        "the accepted guesses.",
+        f"both experts have guesses accepted within {OPENING_STEPS} steps",
+        lambda figures: figures.both_by is not None and figures.both_by <= OPENING_STEPS,
         SamplingParams(max_new_tokens=128),
         TreeConfig(nodes=24, depth=5),
-        long_paths,
     ),
     Scenario(
         "2-sky",
-        "Why is the sky blue?",
-        "Plain prose: some phrases are guessed several tokens ahead, others not at all.",
-        "Why is the sky blue?",
+        ("Why is the sky blue?", "How does a bicycle stay upright?", "What is a rainbow?"),
+        "Plain prose: {tau:.2f} tokens a step, at best {longest} guesses in a row, {speedup:.2f}× plain decoding.",
+        "at least three guesses in a row are accepted somewhere, and drafting pays",
+        lambda figures: figures.longest >= 3 and figures.speedup > 1,
         SamplingParams(max_new_tokens=128),
         TreeConfig(nodes=10, depth=3),
-        long_paths,
     ),
     Scenario(
         "3-haiku",
-        "A haiku at temperature 1",
-        "Sampled text: draft and target share their dice, so the text is still the same.",
-        "Write a haiku about rain.",
+        ("Write a haiku about rain.", "Write two lines about the sea."),
+        "Drawn at temperature 1: draft and target share their dice, and all {tokens} tokens are the same.",
+        "something is accepted",
+        lambda figures: figures.longest >= 1,
         SamplingParams(temperature=1.0, seed=1, max_new_tokens=96),
         SIZES_ITSELF,
     ),
     Scenario(
         "4-letters",
-        "Random letters",
-        "Hard to guess: most candidates are refused, and the page says plainly what that costs.",
-        "Write 40 random letters separated by spaces, no words.",
+        (
+            "Write 40 random letters separated by spaces, no words.",
+            "Write a random password of 40 characters.",
+            "Invent twenty names that nobody has ever had.",
+            "Write twenty random numbers between 1 and 100000.",
+        ),
+        "Hard to guess: {refused} % of the tested levels are refused, {tau:.2f} tokens a step, "
+        "{speedup:.2f}× plain decoding.",
+        "at least half of the tested levels are refused, and drafting gains less than a tenth",
+        lambda figures: figures.refused >= 50 and figures.speedup < 1.1,
         SamplingParams(temperature=1.0, seed=2, max_new_tokens=96),
         SIZES_ITSELF,
-        mostly_refused,
     ),
     Scenario(
         "5-beach",
-        "Two experts of equal weight",
-        "A decoupled head: every candidate comes from one expert alone, and the text needs both.",
-        "What should I pack for a day at the beach?",
+        (
+            "What should I pack for a day at the beach?",
+            "Give me five tips for a good night's sleep.",
+            "Describe a market in a small town.",
+        ),
+        "Two experts that speak for themselves: {first_expert} % of the accepted guesses are the first one's, "
+        "{second_expert} % the second one's.",
+        "each expert has at least a quarter of the accepted guesses",
+        lambda figures: min(figures.first_expert, figures.second_expert) >= 25,
         SamplingParams(max_new_tokens=128),
         TreeConfig(nodes=12, depth=4),
-        both_experts,
         head="smollm2-135m-instruct-decoupled",
+    ),
+    Scenario(
+        "6-contrast",
+        (
+            "What is the capital of France, and why is it famous?",
+            "Why do leaves change color in autumn?",
+            "Why is the sky blue?",
+        ),
+        "A head with a contrastive branch: the last two levels come from one pass, and {contrastive} of its guesses "
+        "are accepted.",
+        "a guess of the contrastive branch is accepted",
+        lambda figures: figures.contrastive > 0,
+        SamplingParams(max_new_tokens=96),
+        TreeConfig(nodes=48, depth=3),
+        head="smollm2-135m-instruct-summed",
     ),
 )
 
 
 def record(generator, scenario: Scenario) -> dict:
-    """Runs one race and returns the recording.
+    """Asks the scenario's questions until its rule holds, and returns that recording.
 
     Raises:
-        ValueError: the texts differ, nothing was drafted, or the recording does not show what it is there for.
+        ValueError: two texts differ, or the rule holds for no question; the sentence says what was measured.
     """
-    messages = [{"role": "user", "content": scenario.question}]
+    measured = []
+    for question in scenario.questions:
+        traces = _race(generator, scenario, question)
+        figures = figures_of(traces[PLAIN.name], traces[DEFAULT.name])
+        if figures.drafted and scenario.rule(figures):
+            return {
+                "title": question,
+                "why": scenario.why.format(**figures.values()),
+                "traces": {method: trace.to_dict() for method, trace in traces.items()},
+            }
+        measured.append(f"“{question}” {figures}")
+    raise ValueError(
+        f"“{scenario.name}” was not recorded: wanted is that {scenario.wanted}. Add a question to app/tools/record.py. "
+        f"Measured: {'; '.join(measured)}."
+    )
+
+
+def _race(generator, scenario: Scenario, question: str) -> dict:
+    messages = [{"role": "user", "content": question}]
     race = generator.race(messages, scenario.params, methods=(PLAIN.name, DEFAULT.name), tree=scenario.tree)
     for _ in race:
         pass
-    plain, drafted = race.traces[PLAIN.name], race.traces[DEFAULT.name]
-    if first_difference(plain.token_ids, drafted.token_ids) is not None:
-        raise ValueError(f"“{scenario.title}” was not recorded: its two texts differ.")
-    if not any(len(step.nodes) > 1 for step in drafted.steps):
-        raise ValueError(f"“{scenario.title}” was not recorded: nothing was drafted. Give the scenario a fixed tree.")
-    if not scenario.shows(drafted):
-        raise ValueError(
-            f"“{scenario.title}” was not recorded: with this pair it does not show what it is there for "
-            f"({scenario.why}) Change its question or its words in app/tools/record.py."
-        )
-    return {
-        "title": scenario.title,
-        "why": scenario.why,
-        "traces": {method: trace.to_dict() for method, trace in race.traces.items()},
-    }
+    if first_difference(race.traces[PLAIN.name].token_ids, race.traces[DEFAULT.name].token_ids) is not None:
+        raise ValueError(f"“{question}” was not recorded: its two texts differ.")
+    return race.traces
 
 
 def write(recording: dict, path: Path) -> None:

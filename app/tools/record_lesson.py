@@ -22,6 +22,7 @@ from jakiro.methods import DEFAULT, PLAIN
 from jakiro.trace import Header, Trace
 
 QUESTION = "What is the capital of France, and why is it famous?"
+CONTRASTING_HEAD = "smollm2-135m-instruct-summed"
 SEEDS = (1, 2)
 LARGE_TREE, SMALL_TREE = TreeConfig(nodes=64, depth=6), TreeConfig(nodes=6, depth=3)
 SHALLOW_TREE = TreeConfig(nodes=48, depth=3)
@@ -30,8 +31,11 @@ BOTH = (PLAIN.name, DEFAULT.name)
 _COPIED_MEGABYTES, _ROUNDS = 256, 4
 
 
-def record(generator) -> dict:
+def record(generator, contrasting) -> dict:
     """The file's content: the device, and the events of each recording as the page gets those of a live answer.
+
+    Args:
+        generator: writes all recordings but one. contrasting: the one of stop 4, with a head that has the branch.
 
     The draft's noise does not concern plain decoding, so it stands once for each seed.
     """
@@ -39,7 +43,7 @@ def record(generator) -> dict:
     traces = {
         "greedy": _run(generator, greedy, LARGE_TREE, BOTH),
         "small": _run(generator, greedy, SMALL_TREE, BOTH),
-        "shallow": _run(generator, greedy, SHALLOW_TREE, (DEFAULT.name,)),
+        "shallow": _run(contrasting, greedy, SHALLOW_TREE, (DEFAULT.name,)),
     }
     for seed in SEEDS:
         params = SamplingParams(temperature=1.0, seed=seed, max_new_tokens=64)
@@ -118,7 +122,9 @@ def _memory_speed(device) -> float:
 def main() -> None:
     pair, path = read_options("Makes the recordings of “How it works”.", RECORDINGS)
     try:
-        content = record(load_generator(pair))
+        generator = load_generator(pair)
+        named = pair["target"] or pair["head"]
+        content = record(generator, generator if named else load_generator(pair | {"head": CONTRASTING_HEAD}))
     except ValueError as error:
         sys.exit(str(error))
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -39,10 +39,11 @@ STOPS = (
     },
     {
         "title": "Two experts, two opinions",
-        "idea": "The head holds two experts. Both always run, and a router weighs them. Where they rank the candidates "
-        "differently, their sum brings more varied candidates.",
+        "idea": "The head holds two experts. Both run, and a router says how much each counts. Where they rank "
+        "the candidates differently, together they bring more varied ones. A candidate’s colour is another thing: "
+        "it names the expert that pushed it most, which may be the lighter one.",
         "try": "Move the mix from all expert 1 to all expert 2. The recorded candidates are ranked anew.",
-        "notice": "On the left the order changes. On the right the experts agree more, and the mix matters less.",
+        "notice": "On the left the order changes. On the right the experts agree more.",
         "belief": "Each expert owns a topic, and the router picks one of them.",
         "question": "If both experts always gave the same scores, what would the second one add?",
         "options": (
@@ -54,9 +55,10 @@ STOPS = (
     },
     {
         "title": "The branch that looks one position further",
-        "idea": "The stronger expert minus the weaker one, taken from the same pass, guesses one position later than "
-        "the main branch. So the last two levels of the tree cost a single pass. So one "
-        "expert specialises in the later position, and the other proposes nearly every next token.",
+        "idea": "One pass of the head gives two vectors, one from each expert. Their weighed sum predicts the "
+        "next token. "
+        "Their difference, the stronger minus the weaker one, is trained to predict the token after it. Both come from "
+        "the same pass, so the last two levels of the tree cost a single one.",
         "try": "Switch the contrastive branch off and on.",
         "notice": "A level disappears. The number of head passes does not change.",
         "belief": "“Contrastive” means that it votes against tokens.",
@@ -119,12 +121,13 @@ STOPS = (
     },
     {
         "title": "Nothing is lost",
-        "idea": "Above temperature 0 a die decides. Target and draft use the same dice, keyed by seed and position, "
-        "and only exact matches with the target’s own draw are kept.",
+        "idea": "Above temperature 0 each token is drawn. The dice g depend on seed and position alone, so plain "
+        "decoding and the check of a tree draw the same token. A guess is kept only if it is that token: no "
+        "guess changes the draw. The draft rolls the same dice over its own chances p, and so guesses the draw "
+        "more often.",
         "try": "Change the seed. Then take the shared dice away from the draft.",
-        "notice": "Both texts change together and stay equal. Without shared dice only τ, the tokens per step, "
-        "changes.",
-        "belief": "Faster must mean approximate, or equal only on average.",
+        "notice": "Both texts change together and stay equal. Without shared dice only τ falls.",
+        "belief": "Faster means approximate.",
         "question": "The draft no longer uses the shared dice. Does the text change?",
         "options": (
             ("Yes, a little", "The draft only proposes. What is kept is always the target’s own draw."),
@@ -159,6 +162,7 @@ BROWSER = {
     "lesson_of": "Stop {n} of 9",
     "lesson_back": "Back",
     "lesson_next": "Next",
+    "lesson_keys": "Keys: → or a clicker: next stop · ← back; after the last stop your own question",
     "lesson_skip": "Skip to the end",
     "lesson_try": "Try",
     "lesson_notice": "Notice",
@@ -206,6 +210,7 @@ BROWSER = {
     "guess_refused": "✗ the target chose {choice}",
     "guess_unreached": "not reached",
     "guess_result": "{kept} of {n} held, and the target adds {bonus}: {total} in one step.",
+    "signs_long": "␣ stands for a space, ↵ for the end of a line; ␣the is the word with the space before it.",
     "guess_chances": "Chances are the draft’s own calibrated estimates, recorded with each candidate.",
     "mix": "Mix",
     "mix_value": "{first} expert 1 · {second} expert 2",
@@ -214,6 +219,9 @@ BROWSER = {
     "experts_text": "after “…{text}”",
     "experts_pairs": "Each alone, the two experts would order {share} of all pairs in opposite ways.",
     "experts_moved": "{moved} of {n} candidates rank differently than with the router’s own weights.",
+    "formula_experts": "w: the router’s weight of an expert, s: its score for token x; r: what no expert owns",
+    "formula_contrast": "x: the target’s last state, y: an expert’s vector, a: how much of it is added or taken away",
+    "formula_dice": "p: chance of token v; g: its dice, made of seed, position t and v; x: the largest sum wins",
     "experts_share": "Bars: each candidate’s share among those shown, softmax of the mixed scores.",
     "experts_router": "router {first} · {second}",
     "moved_up": "▲ {n}",
@@ -291,6 +299,7 @@ BROWSER = {
     "speed_task_first": "Fixed it by {name}",
     "speed_task_second": "Fixed it in another way",
     "speed_task_open": "Fixed it in one way",
+    "speed_source": "Sliders start from",
     "speed_size": "Tree",
     "speed_reset": "Back to the recording",
     "speed_profile": "Device profile",

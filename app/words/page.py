@@ -38,11 +38,15 @@ PAIR_NO_WEIGHTS = "Does not fit: there are no weights in the folder “{folder}�
 PAIR_OTHER_SIZE = "Does not fit: the head has {what} {head:,}, the target {target:,}."
 PAIR_OTHER_WEIGHTS = "Does not fit: the head was trained for weights {came}…, this target has {expected}…."
 PAIR_TOO_LARGE = "Too large: its weights have {needed:.1f} GB, and {free:.1f} GB of memory are free."
+SIZE_TARGET, SIZE_HEAD = "Target", "head"
+SIZE_PART = "{what} {parameters:,.0f} M parameters, {gigabytes:.2f} GB"
 SIZE_HIDDEN, SIZE_VOCABULARY = "hidden size", "vocabulary"
 PICKER_FIXED = "The host of this page has chosen the model."
 PICKER_UNKNOWN = "This pair is not known here; open the list again."
 PICKER_BUSY = "Another model is being loaded; try again when it is there."
 
+CANDIDATES_RANGE = "Candidates must be a whole number from 1 to {most}; you gave {came}."
+LEVELS_RANGE = "Levels must be a whole number from 1 to {most}; you gave {came}."
 NUMERICS_UNKNOWN = "Numerics must be Exact or Fast; you gave {came}."
 EMPTY_QUESTION = "Type a question first."
 QUESTION_NOT_TEXT = "The question must be text."
@@ -121,12 +125,21 @@ BROWSER = {
     "tagline": TAGLINE,
     "loading": CHIP_LOADING,
     "automatic": AUTOMATIC,
+    "fixed": FIXED,
     "fast": FAST,
     "chip_lost": "No connection",
     "next_answer": "applies to the next answer",
     "pairs": "Models and heads",
     "pairs_hint": "Loading another pair changes it for everybody on this page; running answers end first.",
-    "pair_load": "Load",
+    "pair_load": "Load…",
+    "pair_sure": (
+        "{size} Loading it replaces {loaded} for everybody on this page. Running answers end first; nobody can ask "
+        "until it is there."
+    ),
+    "pair_confirm": "Load for everybody",
+    "pair_nothing": "the model here",
+    "pair_cancel": "Cancel",
+    "chip_about": "{title}. {size} Everybody on this page shares it; another pair is loaded under Settings.",
     "pair_loaded": "Loaded",
     "pair_fusion": "fusion {fusion}",
     "readable": "Readable",
@@ -154,6 +167,11 @@ BROWSER = {
     "target": "Target’s own",
     "target_sentence": "The target’s own choice: one token every step, guessed by nobody.",
     "root": "Last kept token",
+    "caption_1": "Two experts propose",
+    "caption_2": "One model checks",
+    "caption_3": "What is right is kept",
+    "small_trees": "Small trees pay best on this processor, so the page draws few candidates here.",
+    "big_tree": "Show me a big tree (slower)",
     "phase_1": "1 Proposed",
     "phase_2": "2 Checked",
     "phase_3": "3 Kept",
@@ -180,7 +198,10 @@ BROWSER = {
     "table_sees": "may look at",
     "table_lane": "method",
     "connection_lost": "Connection lost at token {n}. What you see is kept; press Ask to start again.",
-    "loaded_anew": "The page was reloaded at token {n}; that answer is lost. Press Ask to start it again.",
+    "offline_kept": "No connection to the server. Your question is kept; press Ask when the connection is back.",
+    "visit_cut": "The page was reloaded: the answer being written ends at token {n}; its question is in the box.",
+    "visit_cut_lost": "The page was reloaded before the answer began; its question is in the box.",
+    "visit_lost": "This browser had no room for {turns}, which are lost.",
     "server_restarted": "The server was restarted at token {n}. What you see is kept; press Ask to start again.",
     "show_spaces": "Show spaces",
     "markdown_view": "Markdown",
@@ -247,7 +268,7 @@ BROWSER = {
     "metric_speedup": "Speedup",
     "metric_speedup_note": "plain ÷ {lane} seconds, same tokens",
     "metric_tau": "τ, tokens per step",
-    "metric_tau_note": "tokens added to the answer ÷ steps",
+    "metric_tau_note": "tokens added ÷ steps",
     "metric_tau_note_cut": "added ÷ steps; before the cut {drafted}",
     "metric_same": "Same text",
     "metric_same_note": "token ids compared with plain decoding",
@@ -278,7 +299,11 @@ BROWSER = {
     "plot_table": "{lane}: {tokens} tokens in {seconds} s",
     "mask_hint": "filled = this candidate may look at that one; nobody sees a sibling",
     "mask_row": "candidate {row} sees {columns}",
-    "router_hint": "weight of each expert per level",
+    "router_hint": (
+        "weight: how much the router lets an expert count at a level; a candidate’s colour names who pushed it most, "
+        "or guessed it alone, and that can be the lighter expert"
+    ),
+    "signs": "␣ space · ↵ line break",
     "router_hatched": "hatched = the contrastive pair",
     "router_level": "level {level}",
     "router_none": "The router had no part in this step.",
@@ -311,6 +336,7 @@ BROWSER = {
     "verdict_drafted": "{lane} finished {seconds} s earlier.",
     "verdict_plain": "{lane} finished {seconds} s earlier: drafting did not pay on this text.",
     "verdict_parted": "The texts part at token {token}; up to there {lane} was {seconds} s ahead.",
+    "verdict_short": "Too short to judge: fewer than 8 tokens.",
     "verdict_tie": "No difference worth naming (under 2 %).",
     "verdict_running": "Both are still writing.",
     "verdict_stopped": "Stopped before both were done.",
@@ -363,6 +389,13 @@ BROWSER = {
     "spoken_speedup": ", {speedup} times plain",
     "spoken_start": "Answering.",
     "spoken_end": "Finished. {tokens} tokens{speedup}",
-    "keys_hint": "Keys: ← → step · 1 2 3 phase · Space play · G guess first · L live",
+    "keys_hint": "Keys: ← → or a clicker: step · Space plays · 1 2 3 phase · G guess first · N new chat",
+    "keys_playing": "Keys: Space pauses · ← → stop at a step",
+    "keys_live": "Keys: Space or ← holds this step, the answer goes on · G guess first",
+    "keys_paused": "Keys: ← → or a clicker: step · Space or L: back to live · 1 2 3 phase",
+    "keys_reveal": "Keys: Space or → on a clicker: reveal · ← → other steps · G ends guessing",
+    "keys_next": "Keys: Space or → on a clicker: next step · 1 hides the verdict · G ends guessing",
+    "keys_ask": "Keys: Space or → on a clicker: ask the question in the box",
+    "keys_none": "Keys: Tab to the question, Enter asks",
     "earlier_tokens": "Show {n} earlier tokens",
 }

@@ -1,11 +1,9 @@
 // Notices when the server has gone, or is another one, while an answer is being written; what is on screen stays.
 (() => {
-  const { say, memory } = Jakiro;
+  const { say } = Jakiro;
 
   const SILENT_MS = 4000;
   const LOOK_MS = 2000;
-  const STORED = "jakiro-lost";
-  let lost = null;
 
   function lose(run, sentence) {
     const { main } = run;
@@ -14,7 +12,7 @@
       state.waiting = null;
       state.turns.splice(state.turns.indexOf(run), 1);
     }
-    lost = run;
+    state.lost = run;
     Object.values(run.lanes).forEach((lane) => (lane.endReason = lane.endReason || "stopped"));
     run.finished = true;
     run.waiting = null;
@@ -32,39 +30,8 @@
     }
   }
 
-  // The box may be built after the view and emptied once more, so the question is put back until it stays
-  function fillIn(question) {
-    let stayed = 0;
-    const timer = setInterval(() => {
-      const box = document.querySelector("#question textarea, #question input");
-      if (!box) return;
-      stayed = box.value === question ? stayed + 1 : 0;
-      if (stayed === 2) clearInterval(timer);
-      if (stayed) return;
-      box.value = question;
-      box.dispatchEvent(new Event("input", { bubbles: true }));
-    }, 250);
-  }
-
-  // Gradio reloads the page when a server that was gone is back: the answer is lost, the question is not
-  function tellWhatWasLost() {
-    const stored = memory.get(STORED);
-    memory.set(STORED, "");
-    if (!stored) return;
-    const { question, n } = JSON.parse(stored);
-    if (question) fillIn(question);
-    Jakiro.notify("error", say("loaded_anew", { n }));
-  }
-
   // `writing()` gives the run that still grows, or null; its `heard` is when its last update came
   async function watchConnection(writing) {
-    tellWhatWasLost();
-    window.addEventListener("pagehide", () => {
-      const run = writing() || lost;
-      if (!run) return;
-      const values = { question: run.question, n: run.main ? run.main.tokens.length : 0 };
-      memory.set(STORED, JSON.stringify(values));
-    });
     let known = await startOf();
     setInterval(async () => {
       const run = writing();
@@ -76,5 +43,30 @@
     }, LOOK_MS);
   }
 
-  Object.assign(Jakiro, { watchConnection });
+  const offline = () => !navigator.onLine || (Jakiro.chip && Jakiro.chip.lost);
+
+  // A question that cannot be sent stays in its box, and the page says so before anything is sent
+  function guardAsking() {
+    const refuse = (event) => {
+      const asks = event.type === "click" ? event.target.closest?.("#ask")
+        : event.key === "Enter" && !event.shiftKey && event.target.closest?.("#question");
+      if (!asks || !offline()) return;
+      event.preventDefault();
+      event.stopImmediatePropagation();
+      Jakiro.notify("error", say("offline_kept"));
+      Jakiro.chip.look();
+    };
+    addEventListener("click", refuse, true);
+    addEventListener("keydown", refuse, true);
+    addEventListener("offline", () => Jakiro.chip.look());
+    addEventListener("online", () => Jakiro.chip.look());
+  }
+
+  // A question was sent: whether the server is there to answer it
+  async function lookAfterAsking() {
+    await Jakiro.chip.look();
+    if (offline()) Jakiro.notify("error", say("offline_kept"));
+  }
+
+  Object.assign(Jakiro, { watchConnection, guardAsking, lookAfterAsking });
 })();

@@ -72,8 +72,9 @@
     set(name, value) {
       try {
         sessionStorage.setItem(name, value);
+        return true;
       } catch {
-        return;
+        return false; // refused, or too much
       }
     },
   };

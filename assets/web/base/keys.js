@@ -1,4 +1,4 @@
-// Keys while the focus is in the view; inside the tree the arrows walk the tree.
+// Keys and clickers act wherever the focus is, except in text fields; inside the tree the arrows walk the tree.
 (() => {
   function onTreeKey(event, parts, state) {
     const ids = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Enter"];
@@ -34,12 +34,35 @@
     return true;
   }
 
+  // Who walks with Tab presses the button that has the focus; after a click Space goes on with the lecture
+  let walking = false;
+  addEventListener("pointerdown", () => (walking = false), true);
+  addEventListener("keydown", (event) => (walking = event.key === "Tab" || walking), true);
+
+  const isTextField = ({ tagName, type, isContentEditable }) => tagName === "TEXTAREA" || isContentEditable
+    || (tagName === "INPUT" && !["range", "checkbox", "radio", "button", "file"].includes(type));
+  // Where keys have a meaning of their own: a slider's arrows, a list of choices, tabs that are walked through
+  const hasOwnKeys = ({ tagName, type, role, id }, key) => tagName === "SELECT" || (tagName === "INPUT" && type === "radio")
+    || (tagName === "INPUT" && type === "range" && id !== "jk-step" && !key.startsWith("Page"))
+    || (role === "tab" && walking && key.startsWith("Arrow"));
+
+  // The stops of the lesson are turned like pages
+  function lessonMove(key) {
+    const forward = ["ArrowRight", "PageDown", " "].includes(key);
+    const back = ["ArrowLeft", "PageUp"].includes(key);
+    return forward ? Jakiro.lessonNext : back ? Jakiro.lessonBack : null;
+  }
+
   function onKey(event, parts, state) {
-    const { seek, follow, setPhase, guessFirst, advance } = Jakiro.moves;
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
-    const tag = event.target.tagName;
-    if (tag === "SELECT" || tag === "TEXTAREA" || (tag === "INPUT" && event.target.type !== "range")) return;
-    if (event.key === "Escape") {
+    const { seek, follow, setPhase, guessFirst, advance, ahead, back } = Jakiro.moves;
+    if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
+    const { target, key } = event;
+    if (isTextField(target)) {
+      if (key === "Escape") target.blur();
+      return;
+    }
+    if (hasOwnKeys(target, key)) return;
+    if (key === "Escape") {
       parts.card.close();
       return;
     }
@@ -47,10 +70,13 @@
       event.preventDefault();
       return;
     }
-    if (event.key === " " && ["BUTTON", "SUMMARY", "A"].includes(tag)) return;
-    const moves = {
-      ArrowLeft: () => seek(state.index - 1), ArrowRight: () => seek(state.index + 1), PageUp: () => seek(state.index - 10),
-      PageDown: () => seek(state.index + 10), Home: () => seek(0), End: () => seek(Infinity), " ": advance,
+    if (key === " " && walking && ["BUTTON", "SUMMARY", "A", "INPUT"].includes(target.tagName)) return;
+    if (key.length === 1 && key !== " " && event.repeat) return;
+    const far = event.shiftKey ? 10 : 1;
+    const shown = ["watch", "race"].includes(state.tab);
+    const moves = !shown ? { [key]: state.tab === "lesson" && lessonMove(key), n: null } : {
+      ArrowLeft: () => seek(state.index - far), ArrowRight: () => seek(state.index + far), PageUp: back, PageDown: ahead,
+      n: Jakiro.newChat, Home: () => seek(0), End: () => seek(Infinity), " ": advance,
       1: () => setPhase(1), 2: () => setPhase(2), 3: () => setPhase(3), g: () => guessFirst(!state.guess), l: follow,
     };
     const move = moves[event.key] || moves[event.key.toLowerCase()];
@@ -59,5 +85,5 @@
     move();
   }
 
-  Object.assign(Jakiro, { onKey });
+  Object.assign(Jakiro, { onKey, isWalking: () => walking });
 })();

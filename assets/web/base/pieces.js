@@ -93,6 +93,7 @@
       .replace(/(\r\n|\n|\r)+/g, (breaks) => run("\n", breaks.replace(/\r\n/g, "\n").length, "↵"))
       .replace(/\t/g, "⇥")
       .replace(/ +$/, (tail) => run(" ", tail.length, "␣"));
+    rest = rest.replace(/(\p{M}{3})\p{M}+/gu, "$1"); // a name stays in its line
     return start + Array.from(rest, (character) => (invisible.test(character)
       ? `‹U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}›` : character)).join("");
   }

@@ -18,7 +18,7 @@
 
   // From the lowest to the highest value that is drawn, the line at 1× included, in quarters
   function rangeOf(rows) {
-    const values = rows.flatMap(({ group }) => [group.speedup, ...(group.speedup_interval || [])]).filter((v) => v !== null);
+    const values = rows.flatMap(({ group }) => [group.speedup, ...(benchmarkRows.intervalOf(group) || [])]).filter((v) => v !== null);
     return [Math.floor(Math.min(0.75, ...values) * 4) / 4, Math.ceil(Math.max(1.5, ...values) * 4) / 4];
   }
 
@@ -67,7 +67,7 @@
         const y = middle + (place - (lanes.length - 1) / 2) * LANE * scale;
         const mark = s("g", { class: "bench-dot", "data-category": category, "data-lane": lane,
           "data-speedup": group.speedup });
-        const interval = group.speedup_interval;
+        const interval = benchmarkRows.intervalOf(group);
         if (interval) {
           mark.append(s("path", { class: "interval",
             d: `M${x(interval[0])},${y}H${x(interval[1])}M${x(interval[0])},${y - 4}v8M${x(interval[1])},${y - 4}v8` }));

@@ -38,7 +38,13 @@
     return [rate(group.speed), group.num_runs < FEWEST_ANSWERS ? null : spread(speeds[0], speeds[2], rate)];
   }
 
-  function speedupCell({ speedup, speedup_interval: interval }) {
+  // Files of older versions hold intervals of few prompts, which say too little
+  const FEWEST_PROMPTS = 8;
+  const intervalOf = (group) => (group.num_runs >= FEWEST_PROMPTS ? group.speedup_interval : null);
+
+  function speedupCell(group) {
+    const { speedup } = group;
+    const interval = intervalOf(group);
     if (speedup === null) return ["–"];
     const slower = speedup < 1 ? ` ${say("bench_slower")}` : "";
     return [`${times(speedup)}${slower}`, interval ? spread(interval[0], interval[1], (value) => number(value, 2)) : null];
@@ -98,5 +104,5 @@
     );
   }
 
-  Object.assign(Jakiro, { benchmarkTable, benchmarkRows: { rowsOf, laneWords, categoryWords, temperaturesOf, times } });
+  Object.assign(Jakiro, { benchmarkTable, benchmarkRows: { rowsOf, intervalOf, laneWords, categoryWords, temperaturesOf, times } });
 })();

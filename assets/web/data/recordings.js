@@ -41,8 +41,9 @@
       if (!name) return;
       const recording = await this.load(name);
       if (!recording || this.state.run) return;
-      const step = wanted.has("step") ? Math.max(0, Number(wanted.get("step")) - 1) : undefined;
-      this.on.showRecording(`recording-${name}`, recording, { playNow: step === undefined, step });
+      const asked = parseInt(wanted.get("step"), 10);
+      const step = Number.isNaN(asked) ? undefined : asked - 1;
+      this.on.showRecording(`recording-${name}`, recording, { playNow: step === undefined, step, opening: step === undefined });
     }
 
     async open(file) {

@@ -9,6 +9,10 @@
   const isNumber = (value) => typeof value === "number" && Number.isFinite(value);
   const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
   const isText = (value) => typeof value === "string";
+  const LONGEST_MS = 3600 * 1000; // no pass of a real run takes an hour
+  const MOST_NODES = 1024;
+  const MOST_LEVELS = 256;
+  const isTime = (value) => isNumber(value) && value >= 0 && value <= LONGEST_MS;
   const isNumbers = (value) => Array.isArray(value) && value.every(isNumber);
 
   const isMessages = (value) => Array.isArray(value) && value.every((message) => isObject(message) && isText(message.role)
@@ -24,10 +28,10 @@
 
   const HEADER = { method: isName, created: isText, messages: isMessages, num_prompt_tokens: isNumber, target: isObject,
     drafter: isDrafter, proposers: isProposers, device: isText, dtype: isText, numerics: isText, device_profile: isObject,
-    versions: isObject, sampling: isObject, tree: isObject, first_token_id: isNumber, first_piece: isHex, prefill_ms: isNumber,
+    versions: isObject, sampling: isObject, tree: isObject, first_token_id: isNumber, first_piece: isHex, prefill_ms: isTime,
     special_tokens: (value) => isObject(value) && isTexts(Object.values(value)) };
   const STEP = { index: isNumber, nodes: Array.isArray, accepted_path: isNumbers, bonus_token_id: isNumber, bonus_piece: isHex,
-    committed_ids: isNumbers, draft_ms: isNumber, verify_ms: isNumber, other_ms: isNumber, plan: isObject };
+    committed_ids: isNumbers, draft_ms: isTime, verify_ms: isTime, other_ms: isTime, plan: isObject };
   const NODE = { token_id: isNumber, piece: isHex, parent: isNumber, depth: isNumber, draft_pass: isNumber, score: isNumber,
     proposer: isName, also_proposed_by: isTexts, evidence: (value) => isObject(value) && Object.values(value).every(isNumbers),
     target_choice: isNumber, target_choice_piece: isHex, margin: isNumber };
@@ -46,17 +50,29 @@
     }
   }
 
-  function checkStep(step, position) {
+  // What a step adds is its accepted path and the target's token; only the end of the answer may cut it short
+  function checkCommitted(step, where, isLast) {
+    const whole = [...step.accepted_path.map((i) => step.nodes[i].token_id), step.bonus_token_id];
+    const { committed_ids: committed } = step;
+    const starts = committed.length > 0 && committed.length <= whole.length && committed.every((id, i) => id === whole[i]);
+    if (!starts || (committed.length < whole.length && !isLast)) unfit(`“committed_ids” of ${where} contradicts its accepted path`);
+  }
+
+  function checkStep(step, position, steps) {
+    const isLast = position === steps.length - 1;
     const where = `step ${position}`;
     check(step, STEP, where);
     if (step.index !== position) unfit(`${where} says it is step ${step.index}`);
-    if (!step.nodes.length) unfit(`${where} has no nodes`);
+    if (!step.nodes.length || step.nodes.length > MOST_NODES) {
+      unfit(`${where} has ${step.nodes.length} nodes, expected 1 to ${MOST_NODES}`);
+    }
     step.nodes.forEach((node, i) => {
       check(node, NODE, `node ${i} of ${where}`);
       const depth = i === 0 ? 0 : (step.nodes[node.parent] || {}).depth + 1;
       if ((i === 0) !== (node.parent === -1) || node.parent >= i || node.depth !== depth) {
         unfit(`node ${i} of ${where} does not fit its parent`);
       }
+      if (depth > MOST_LEVELS) unfit(`${where} has more than ${MOST_LEVELS} levels`);
       for (const name of ["draft_prob", "target_prob"]) {
         if (node[name] !== null && !isNumber(node[name])) unfit(`“${name}” of node ${i} of ${where} is not a number`);
       }
@@ -66,6 +82,7 @@
       if (!step.nodes[i] || step.nodes[i].parent !== before) unfit(`the accepted path of ${where} is no path`);
       before = i;
     }
+    checkCommitted(step, where, isLast);
     check(step.plan, { levels: isNumber, nodes: isNumber, why: isText, curve: isCurve }, `the plan of ${where}`);
   }
 

@@ -95,7 +95,9 @@
   }
 
   // How wide a drawing in this box may be, so that its words keep their size
-  const widthOf = (host) => Math.max(300, Math.min(host.clientWidth || 560, 900));
+  const scale = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
+  // A plot's width in its own units: in a hall it is drawn larger with everything in it
+  const widthOf = (host) => Math.max(300, Math.min((host.clientWidth || 560) / scale(), 900));
 
   // A chart of lines over [x, y] points, a grey grid, and one marked point. `lines`: [{points, name, dashed}]
   function chart({ wide = 560, high = 250, lines, mark, xTicks, xName, yName, label, top }) {

@@ -3,6 +3,8 @@
 (() => {
   const { h, say, lessonData: data, lessonControls: controls } = Jakiro;
 
+  const SMALLEST = 0.6; // of the size in a hall, at most so much smaller
+
   // A draft tree with its card, arrow keys and a list of the same content; `onPick` takes the place of the card's pin
   function treeBox({ onPick } = {}) {
     const host = h("div", { class: "tree-host lesson-tree", tabindex: 0 });
@@ -189,6 +191,9 @@
     );
     const back = controls.button("back", say("lesson_back"), () => go(current - 1));
     const next = controls.button("next", say("lesson_next"), () => go(current + 1));
+    // At the last stop forward leads to a question of one's own, which waits in the box
+    Object.assign(Jakiro, { lessonBack: () => go(current - 1),
+      lessonNext: () => (current < texts.length - 1 ? go(current + 1) : Jakiro.armQuestion()) });
     const skip = controls.button("skip", say("lesson_skip"), () => go(texts.length - 1));
     root.append(
       h(
@@ -200,6 +205,7 @@
         next,
         skip,
       ),
+      h("p", { class: "muted small keys-hint" }, say("lesson_keys")),
       body,
       voice,
     );
@@ -231,6 +237,17 @@
       back.disabled = current === 0;
       next.disabled = skip.disabled = current === texts.length - 1;
       draw();
+      fit(page);
+    }
+
+    // In a hall a stop is made to fit the screen: nothing of it below the fold
+    function fit(page) {
+      page.style.zoom = "";
+      if (!document.documentElement.classList.contains("projector")) return;
+      for (let zoom = 1; zoom >= SMALLEST && page.getBoundingClientRect().bottom > innerHeight - 4; zoom -= 0.05) {
+        page.style.zoom = zoom;
+        built.get(current).draw();
+      }
     }
 
     const visible = () => document.body.dataset.jakiroTab === "lesson";

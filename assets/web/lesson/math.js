@@ -113,10 +113,14 @@
       ),
   ];
 
+  // What the letters of a formula are, by stop
+  const LEGENDS = { 2: "formula_experts", 3: "formula_contrast", 7: "formula_dice" };
+
   function formula(stop) {
     const math = m("math", FORMULAS[stop]());
     math.setAttribute("display", "block");
-    return math;
+    const legend = LEGENDS[stop];
+    return legend ? Jakiro.h("div", null, math, Jakiro.h("p", { class: "muted small" }, say(legend))) : math;
   }
 
   Object.assign(Jakiro, { lessonFormula: formula });

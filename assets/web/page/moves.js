@@ -3,12 +3,14 @@
   const { redraw, screen } = Jakiro;
   const { state, lane, live, guessing, lastClock } = screen;
 
+  const OPENING_PACE = 0.25;
+
   function seek(index) {
     const main = lane();
-    if (!main || !main.steps.length) return;
+    if (!main || !main.steps.length || Number.isNaN(index)) return;
     state.index = Math.max(0, Math.min(main.steps.length - 1, index));
     state.follow = live() && !state.guess && state.index === main.steps.length - 1;
-    Object.assign(state, { playing: false, time: null, sought: true });
+    Object.assign(state, { playing: false, time: null, sought: true, until: null });
     if (state.guess) state.phase = 1;
     redraw();
   }
@@ -31,9 +33,23 @@
 
   // Space: reveal or go on while guessing, else play and pause
   function advance() {
-    if (!state.guess) play();
+    if (state.armed) Jakiro.askArmed();
+    else if (!state.guess) play();
     else if (guessing()) setPhase(3);
     else seek(state.index + 1);
+  }
+
+  // A clicker's two keys: what comes next (the question that waits, the verdict, a step), and what was before
+  function ahead() {
+    if (state.armed) Jakiro.askArmed();
+    else if (guessing()) setPhase(3);
+    else seek(state.index + 1);
+  }
+
+  function back() {
+    state.armed = false;
+    if (state.guess && state.phase === 3) setPhase(1);
+    else seek(state.index - 1);
   }
 
   let playedAt = 0;
@@ -46,7 +62,7 @@
       return;
     }
     if (state.playing) {
-      state.playing = false;
+      Object.assign(state, { playing: false, until: null });
       redraw();
       return;
     }
@@ -63,10 +79,17 @@
     requestAnimationFrame(tick);
   }
 
+  // Plays from the start, at a quarter of the real pace, up to a step, and waits there
+  function playTo(index) {
+    state.until = index;
+    play(true);
+  }
+
   function tick(now) {
     if (!state.playing) return;
-    const end = lastClock(state.run);
-    state.time = Math.min(end, state.time + (Math.max(0, now - playedAt) / 1000) * Number(state.pace));
+    const end = state.until === null ? lastClock(state.run) : lane().seconds[state.until];
+    const pace = state.until === null ? Number(state.pace) : OPENING_PACE;
+    state.time = Math.min(end, state.time + (Math.max(0, now - playedAt) / 1000) * pace);
     playedAt = now;
     const index = Math.max(0, lane().stepsAt(state.time) - 1);
     const moved = index !== state.index;
@@ -74,7 +97,10 @@
     if (state.time >= end) {
       state.playing = false;
       state.time = null;
-      if (state.run.rest !== undefined) state.index = state.run.rest;
+      if (state.until !== null) {
+        state.until = null;
+        Jakiro.opening.explain();
+      } else if (state.run.rest !== undefined) state.index = state.run.rest;
       redraw();
       return;
     }
@@ -98,5 +124,5 @@
   }
 
   Object.assign(Jakiro, { toTheStart, fromTheStart, advance,
-    moves: { seek, follow, play, setPhase, guessFirst, advance, state } });
+    moves: { seek, follow, play, playTo, setPhase, guessFirst, advance, ahead, back, state } });
 })();

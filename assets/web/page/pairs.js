@@ -32,12 +32,27 @@
       const { value } = Jakiro.chip;
       const loaded = Boolean(value && value.pair === pair.name);
       const busy = !value || value.state === "loading";
-      const button = h("button", { class: "plain-button", "data-pair": pair.name, onclick: () => this.choose(pair.name, button),
+      const button = h("button", { class: "plain-button", "data-pair": pair.name, onclick: () => this.confirm(pair, line),
         disabled: locked || busy || !pair.fits || loaded }, say(loaded ? "pair_loaded" : "pair_load"));
-      return h("li", { class: loaded ? "loaded" : "", "data-state": pair.state }, h("div", { class: "pair-head" },
+      const line = h("li", { class: loaded ? "loaded" : "", "data-state": pair.state }, h("div", { class: "pair-head" },
         h("b", null, pair.name), button),
       pair.fusion ? h("span", { class: "muted" }, say("pair_fusion", { fusion: pair.fusion })) : null,
-      h("div", { class: "muted" }, pair.reason));
+      h("div", { class: "muted" }, pair.reason), pair.size ? h("div", { class: "muted" }, pair.size) : null);
+      return line;
+    }
+
+    // Before anything is loaded: what that costs, and whom it concerns
+    confirm(pair, line) {
+      this.list.querySelectorAll(".pair-sure").forEach((open) => open.remove());
+      const { value } = Jakiro.chip;
+      const loaded = (value && value.pair) || say("pair_nothing");
+      const sure = h("button", { class: "plain-button", "data-confirm": pair.name, onclick: () => this.choose(pair.name, sure) },
+        say("pair_confirm"));
+      const box = h("div", { class: "pair-sure", role: "alertdialog", "aria-label": say("pair_confirm") },
+        h("p", null, say("pair_sure", { size: pair.size, loaded })),
+        h("div", { class: "pair-head" }, sure, h("button", { class: "plain-button", onclick: () => box.remove() }, say("pair_cancel"))));
+      line.append(box);
+      sure.focus();
     }
 
     async choose(name, button) {

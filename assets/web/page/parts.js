@@ -101,13 +101,18 @@
           event.currentTarget.parentNode.childNodes.forEach((button) => button.setAttribute("aria-pressed",
             String(button === event.currentTarget)));
         } }, say(key))));
+    parts.smallTrees = h("p", { class: "muted small small-trees", hidden: true }, say("small_trees"), " ",
+      h("button", { class: "link-button", "data-action": "big_tree", onclick: () => Jakiro.bigTree(state) }, say("big_tree")));
+    parts.captions = h("ol", { class: "captions", hidden: true }, [1, 2, 3].map((phase) => h("li", null, say(`caption_${phase}`))));
     const pane = h("section", { class: "pane tree-pane", "aria-label": say("draft_tree") },
       h("div", { class: "pane-head" }, h("h2", null, say("draft_tree")), parts.treeLine, h("span", { class: "gap" }),
         h("div", { class: "segmented", role: "group" }, parts.phases), parts.guess),
-      h("div", { class: "tree-room" }, h("span", { class: "order-hint" }, say("order_hint")), parts.treeEmpty, parts.treeHost,
+      parts.captions, h("div", { class: "tree-room" }, h("span", { class: "order-hint" }, say("order_hint")), parts.treeEmpty, parts.treeHost,
         parts.listHost),
+      parts.smallTrees,
       h("div", { class: "tree-options" }, toggle("choices", false, set("choices")), toggle("show_all", false, set("showAll")),
-        toggle("read_as_list", false, set("list")), h("span", { class: "gap" }), pace()));
+        toggle("read_as_list", false, set("list")),
+        h("span", { class: "gap" }), h("span", { class: "muted small signs" }, say("signs")), pace()));
     parts.card = new Jakiro.Card(pane);
     parts.tree = new Jakiro.TreeView(parts.treeHost, parts.card);
     return pane;
@@ -156,6 +161,7 @@
     parts.race = new Jakiro.RaceView(plotPane(state, on, racePlotHost), parts.waiting[1].element, on);
     parts.recordings = new Jakiro.RecordingsView(state, on);
     parts.turnActions = { askAgain: on.askAgain, edit: on.edit, show: on.show };
+    parts.keysHint = h("span", { class: "muted keys-hint" });
     const tree = treePane(parts, state, on);
     const columns = h("div", { class: "columns watch-only" },
       h("div", { class: "left" }, answerPane(parts, state, on), plotPane(state, on, plotHost)), scrubber, tree);
@@ -165,14 +171,14 @@
       strip,
       columns,
       parts.race.element,
-      h("div", { class: "under" }, h("span", { class: "muted keys-hint" }, say("keys_hint")), h("span", { class: "gap" }),
+      h("div", { class: "under" }, parts.keysHint, h("span", { class: "gap" }),
         Jakiro.saveMenu(state, on.server)),
       panels(parts, on),
       parts.turns,
       parts.recordings.element,
       parts.voice);
     root.tabIndex = -1;
-    root.addEventListener("keydown", (event) => Jakiro.onKey(event, parts, state));
+    document.addEventListener("keydown", (event) => Jakiro.onKey(event, parts, state));
     return parts;
   }
 

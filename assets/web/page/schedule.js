@@ -76,6 +76,7 @@
       parts.badge.textContent = Jakiro.badgeOf(state.run);
       parts.badge.hidden = !parts.badge.textContent;
       parts.waiting.forEach((box) => box.draw(state.waiting));
+      parts.keysHint.textContent = say(keysNow(main));
       if (state.tab === "watch") drawAnswer(parts, main, steps);
       drawPlot(parts, steps);
       parts.race.draw(state, raceTime());
@@ -89,6 +90,14 @@
     },
     tree: drawTree,
   };
+
+  // What the keys do now
+  function keysNow(main) {
+    if (state.armed) return "keys_ask";
+    if (!main) return "keys_none";
+    if (state.guess) return guessing() ? "keys_reveal" : "keys_next";
+    return live() ? (state.follow ? "keys_live" : "keys_paused") : state.playing ? "keys_playing" : "keys_hint";
+  }
 
   function drawAnswer(parts, main, steps) {
     parts.empty.hidden = Boolean(main) || Boolean(state.waiting);
@@ -152,6 +161,9 @@
     parts.treeHost.hidden = !ready || state.list;
     parts.listHost.hidden = !ready || !state.list;
     parts.phases.forEach((button, i) => button.setAttribute("aria-pressed", String(state.phase === i + 1)));
+    parts.smallTrees.hidden = !Jakiro.drewSmallTrees(state.run);
+    parts.captions.hidden = !state.run || !state.run.opening;
+    [...parts.captions.children].forEach((caption, i) => caption.classList.toggle("now", state.phase === i + 1));
     parts.guess.setAttribute("aria-pressed", String(state.guess));
     parts.guess.textContent = say(guessing() ? "reveal" : "guess_first");
     if (!ready || state.tab !== "watch") {

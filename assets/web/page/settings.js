@@ -11,12 +11,33 @@
   // What is sent in place of the form's values: the question, the settings, the conversation so far
   function beforeAsk(names, values) {
     Jakiro.notify(null);
+    Jakiro.moves.state.armed = false;
+    if (document.documentElement.classList.contains("projector")) document.activeElement.blur(); // the clicker goes on
     const { question, history, ...settings } = byName(names, values);
     current = current || settings;
     const sent = { question, ...settings, ...override, history: Jakiro.conversation(Jakiro.moves.state) };
     override = null;
     asked = sent;
+    Jakiro.lookAfterAsking();
     return names.map((name) => sent[name]);
+  }
+
+  // A question waits in the box for the next key, so that a clicker alone can ask it
+  function armQuestion() {
+    const box = document.querySelector("#question textarea, #question input");
+    if (!box.value.trim()) fill(box, document.querySelector("#example-0").textContent.trim());
+    Jakiro.moves.state.armed = true;
+    Jakiro.setTab("race");
+  }
+
+  function askArmed() {
+    Jakiro.moves.state.armed = false;
+    document.querySelector("#ask").click();
+  }
+
+  function fill(box, text) {
+    box.value = text;
+    box.dispatchEvent(new Event("input", { bubbles: true }));
   }
 
   // The same question again with the next seed, in place of the last answer
@@ -28,13 +49,28 @@
     document.querySelector("#ask").click();
   }
 
+  // The same question and seed once more with a large tree, which shows more and takes longer
+  function bigTree(state) {
+    const { run } = state;
+    const again = state.turns[state.turns.length - 1] === run;
+    if (again) state.replaced = state.turns.pop();
+    override = { question: run.question, tree: say("fixed"), candidates: 40, levels: 6 };
+    document.querySelector("#ask").click();
+  }
+
+  const SMALL = 12; // candidates of a mean step
+
+  // Whether a finished answer drew small trees because larger ones do not pay here
+  const drewSmallTrees = (run) => Boolean(run && run.source === "live" && run.finished && run.main && run.main.steps.length
+    && run.main.header.tree.policy === "auto" && !run.main.isPlain && String(run.main.header.device).startsWith("cpu")
+    && run.main.steps.reduce((sum, step) => sum + step.nodes.length - 1, 0) < SMALL * run.main.steps.length);
+
   function edit(state) {
     const run = state.turns[state.turns.length - 1];
     const box = document.querySelector("#question textarea, #question input");
     if (!run || !box) return;
     state.replaced = state.turns.pop();
-    box.value = run.question;
-    box.dispatchEvent(new Event("input", { bubbles: true }));
+    fill(box, run.question);
     box.focus();
     Jakiro.drawChat(Jakiro.screen.parts, state);
   }
@@ -58,5 +94,5 @@
 
   const asksFast = () => Boolean(current && current.numerics === say("fast"));
 
-  Object.assign(Jakiro, { beforeAsk, askAgain, edit, settingsChanged, markSettings, asksFast, formAsked: () => asked });
+  Object.assign(Jakiro, { beforeAsk, askAgain, edit, bigTree, drewSmallTrees, armQuestion, askArmed, settingsChanged, markSettings, asksFast, formAsked: () => asked, formNow: () => current });
 })();

@@ -5,7 +5,7 @@
     state: {
       tab: "watch", run: null, waiting: null, index: 0, follow: true, phase: 3, guess: false, playing: false, time: null,
       sought: false, pace: "1", choices: false, showAll: false, list: false, everyStep: false, markdown: false,
-      plotMode: "tokens", turns: [], fresh: false, seen: new Set(),
+      plotMode: "tokens", turns: [], fresh: false, armed: false, until: null, lost: null, seen: new Set(),
     },
   };
   const { state } = screen;

@@ -20,7 +20,7 @@
     strip.addEventListener("keydown", (event) => {
       const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
       const at = buttons.indexOf(document.activeElement);
-      if (!move || at < 0) return;
+      if (!move || at < 0 || !Jakiro.isWalking()) return; // after a click the arrows step through the answer
       const next = buttons[(at + move + buttons.length) % buttons.length];
       next.focus();
       next.click();
@@ -55,20 +55,26 @@
   class Chip {
     constructor(server) {
       this.server = server;
-      this.element = h("span", { class: "chip loading", role: "status", id: "jk-chip", tabindex: 0 }, say("loading"));
+      this.element = h("span", { class: "chip loading", role: "status", id: "jk-chip", tabindex: 0,
+        onclick: () => this.value && this.value.pair && notify("notice", this.element.title) }, say("loading"));
       this.told = "";
     }
 
     async look() {
       clearTimeout(this.timer);
       try {
-        if (!document.hidden || !this.value) this.draw(await this.server.chip());
+        if (!document.hidden || !this.value) {
+          const value = navigator.onLine ? await this.server.chip() : null;
+          this.lost = !value;
+          this.draw(value);
+        }
       } catch {
+        this.lost = true;
         this.told = "";
         this.element.className = "chip failed";
         this.element.textContent = say("chip_lost");
       }
-      this.timer = setTimeout(() => this.look(), this.value && this.value.state !== "loading" ? IDLE_LOOK_MS : LOADING_LOOK_MS);
+      this.timer = setTimeout(() => this.look(), !this.lost && this.value && this.value.state !== "loading" ? IDLE_LOOK_MS : LOADING_LOOK_MS);
     }
 
     draw(value) {
@@ -76,7 +82,7 @@
       this.element.className = `chip ${value.state}`;
       const text = Jakiro.asksFast() && value.fast ? value.fast : value.text;
       if (this.element.textContent !== text) this.element.textContent = text;
-      this.element.title = value.title || "";
+      this.element.title = value.pair ? say("chip_about", { title: value.title, size: value.size || "" }) : value.title || "";
       const told = JSON.stringify([value.state === "failed" && value.title, value.trouble, value.notice]);
       if (told === this.told) return;
       this.told = told;
@@ -99,6 +105,7 @@
         h("span", { class: "gap" }), chip.element, settings, projectorButton()),
       tabStrip(TABS), notice, h("div", { class: "chat-line", id: "jk-chat", hidden: true }));
     chip.look();
+    Jakiro.guardAsking();
   }
 
   Object.assign(Jakiro, { notify, mountTop, mountReplayTop });

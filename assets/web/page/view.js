@@ -6,8 +6,10 @@
   const FIRST_PLAY_MS = 800;
   let server = null; // the page's own functions; null in saved pages
 
+  const within = (index, main) => Math.max(0, Math.min(main ? main.steps.length - 1 : 0, Math.trunc(index) || 0));
+
   function show(run, index) {
-    Object.assign(state, { run, playing: false, time: null, sought: false, follow: !run || !run.finished, index: index ?? 0,
+    Object.assign(state, { run, playing: false, time: null, sought: false, follow: !run || !run.finished, index: within(index, run && run.main),
       phase: 3, guess: state.guess && Boolean(run && !run.finished) });
     if (state.guess) state.phase = 1;
     Jakiro.drawChat(screen.parts, state);
@@ -120,13 +122,14 @@
     return steps.reduce((best, step, i) => (worth(step) > worth(steps[best]) ? i : best), 0);
   }
 
-  function showRecording(id, recording, { playNow, source = "recording", step } = {}) {
+  function showRecording(id, recording, { playNow, source = "recording", step, opening } = {}) {
     const run = runFromTraces(id, source, recording.traces, recording.title);
     run.text = recording.text;
     run.rest = run.main.steps.length ? highlight(run.main) : 0;
     const quiet = Jakiro.reducedMotion() || !playNow;
+    if (opening) run.rest = Jakiro.opening.begin(run);
     show(run, step ?? (quiet ? run.rest : 0));
-    if (!quiet) setTimeout(() => state.run === run && !state.playing && moves.play(true), FIRST_PLAY_MS);
+    if (!quiet) setTimeout(() => state.run === run && !state.playing && (opening ? moves.playTo(run.rest) : moves.play(true)), FIRST_PLAY_MS);
     return run;
   }
 
@@ -140,6 +143,8 @@
     new MutationObserver(() => redraw()).observe(document.body, { attributeFilter: ["class"] });
     if (watch) watch("value", () => receive(props.value));
     if (server) {
+      screen.parts.live = true;
+      Jakiro.restore(show);
       screen.parts.recordings.first();
       Jakiro.watchConnection(() => state.turns.find((run) => !run.finished) || null);
     }

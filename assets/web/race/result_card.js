@@ -10,6 +10,7 @@
     if ([main, plain].some((lane) => lane.endReason === "stopped")) return say("verdict_stopped");
     const different = metrics.partsAt(run);
     if (different !== null) return partedVerdict(main, plain, different);
+    if (Math.min(main.tokens.length, plain.tokens.length) < metrics.FEWEST_TOKENS) return say("verdict_short");
     const lead = plain.clock - main.clock;
     if (Math.abs(lead) < 0.02 * plain.clock) return say("verdict_tie");
     const values = { lane: (lead > 0 ? main : plain).title, seconds: number(Math.abs(lead), 1) };

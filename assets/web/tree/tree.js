@@ -39,13 +39,14 @@
       const width = Math.max(this.host.clientWidth, 200);
       const height = Math.max(this.host.clientHeight - 4, 160);
       const top = 52 * scale;
-      const least = 16 * scale;
+      const hall = document.documentElement.classList.contains("projector") && width > 900;
+      const least = (hall ? 19 : 16) * scale;
       const most = shown.showAll ? Infinity : Math.max(3, Math.floor((height - top - 18 * scale) / least));
       const plan = layoutTree(step, { phase: shown.phase, most, opened: this.opened });
       const column = clamp(64 * scale, (width - 40) / (plan.depth + 2), 128 * scale);
       const row = clamp(least, (height - top - 18 * scale) / plan.rows, 28 * scale);
       const small = step.nodes.length > 40 || width < 480;
-      this.font = (width < 480 ? 11 : small ? 12 : 13) * scale;
+      this.font = (hall ? 15.25 : width < 480 ? 11 : small ? 12 : 13) * scale;
       Object.assign(this, { step, plan, column, row, top, scale });
       const total = { width: Math.max(width, column * (plan.depth + 2) + 24), height: top + plan.rows * row + 18 * scale };
       const svg = s("svg", { width: total.width, height: Math.max(total.height, height), class: `tree phase-${shown.phase}`,

@@ -4,6 +4,7 @@
   const { h, say, units, spacedHex, markerSample, shares, metrics, usualProposers, TARGET } = Jakiro;
 
   const FOLD_OVER = 1500;
+  const STACKED = /\p{M}{4}/u; // marks on marks, which would reach over the lines around them
 
   const ascii = (byte) => byte < 0x80;
 
@@ -117,6 +118,7 @@
       const [{ classes, number }] = unit.proposers;
       const token = h("span", { class: `token ${classes}`, "data-number": number || null, "data-token": unit.first,
         "data-step": unit.step });
+      if (STACKED.test(unit.text)) token.classList.add("stacked");
       if (unit.state === "open") token.classList.add("unfinished");
       else this.addText(token, unit.text);
       return token;

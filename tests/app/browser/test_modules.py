@@ -209,7 +209,7 @@ def test_before_the_reveal_nothing_of_the_verdict_is_on_screen(shown):
 
 def test_keys_move_the_view(shown):
     shown.evaluate("document.querySelector('.jk-view').focus()")
-    for key, step in (("ArrowRight", 1), ("PageDown", 11), ("ArrowLeft", 10), ("Home", 0)):
+    for key, step in (("ArrowRight", 1), ("PageDown", 2), ("Shift+ArrowRight", 12), ("ArrowLeft", 11), ("Home", 0)):
         shown.keyboard.press(key)
         shown.wait_for_selector(f'svg.tree[data-step="{step}"]')
     shown.keyboard.press("1")

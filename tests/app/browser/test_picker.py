@@ -214,6 +214,10 @@ def test_a_visitor_loads_another_pair_for_everybody(open_tab, models):
         assert tab.is_disabled('[data-pair="large + anyone"]')
         assert "hidden size 64, the target 128" in tab.inner_text('li:has([data-pair="large + anyone"])')
         tab.click('[data-pair="small + fits"]')
+        sure = tab.inner_text(".pair-sure p")
+        assert "for everybody on this page" in sure and zoo.DEFAULT_HEAD in sure
+        assert not loads, "nothing is loaded before it is confirmed"
+        tab.click('[data-confirm="small + fits"]')
         tab.wait_for_selector('#jk-chip:text-matches("Another-1B")')
         tab.wait_for_selector('[data-pair="small + fits"]:disabled:text-is("Loaded")')
         assert loads == [(str(models / "small"), str(models / "fits"))]

@@ -3,8 +3,12 @@
 One tab for all of them; recordings are shown in it as the page itself shows them.
 """
 
+import copy
+import json
+
 import pytest
 
+from app.page import web
 from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.trace import Trace
@@ -132,3 +136,101 @@ def test_an_example_and_new_chat_send_no_earlier_turns(tab):
     ask(tab, "Alone?")
     wait_until_finished(tab)
     assert sent(tab) == ["user"]
+
+
+def opened(tab, traces: dict) -> str:
+    """Opens a file through the page's own button; returns what the page says about it, empty where it is shown."""
+    with tab.expect_file_chooser() as chooser:
+        tab.evaluate("document.querySelector('#jk-open').click()")
+    text = json.dumps({"title": "File", "traces": traces})
+    chooser.value.set_files({"name": "file.json", "mimeType": "application/json", "buffer": text.encode()})
+    tab.wait_for_function(
+        "() => !document.querySelector('#jk-notice').hidden || Jakiro.moves.state.run.title === 'File'"
+    )
+    return tab.inner_text("#jk-notice") if tab.is_visible("#jk-notice") else ""
+
+
+def test_files_that_lie_are_refused_in_one_sentence_and_the_view_stays(tab):
+    traces = as_data(race(40))
+    tab.evaluate(SHOW, traces)
+    tab.evaluate("Jakiro.notify(null)")
+    chain = copy.deepcopy(traces)
+    node = chain["jakiro"]["steps"][0]["nodes"][0]
+    chain["jakiro"]["steps"][0]["nodes"] = [
+        node | {"parent": depth - 1, "depth": depth, "proposer": "expert_0" if depth else "root"}
+        for depth in range(300)
+    ]
+    wide = copy.deepcopy(traces)
+    wide["jakiro"]["steps"][0]["nodes"] += [node | {"parent": 0, "depth": 1, "proposer": "expert_0"}] * 2000
+    lies = {
+        "“draft_ms” of step 1": ("draft_ms", 1e300),
+        "“verify_ms” of step 1": ("verify_ms", -5),
+        "“committed_ids” of step 1 contradicts its accepted path": ("committed_ids", [7, 7, 7]),
+    }
+    files = {"more than 256 levels": chain, "nodes, expected 1 to 1024": wide}
+    for sentence, (field, value) in lies.items():
+        files[sentence] = copy.deepcopy(traces)
+        files[sentence]["jakiro"]["steps"][1][field] = value
+    short = files["“committed_ids” of step 2 contradicts its accepted path"] = copy.deepcopy(traces)
+    short["jakiro"]["steps"][2]["committed_ids"] = []
+    for sentence, file in files.items():
+        said = opened(tab, file)
+        assert sentence in said, sentence
+        assert tab.evaluate("Jakiro.moves.state.run.title") == "Test"
+        assert tab.is_visible("svg.tree")
+        tab.evaluate("Jakiro.notify(null)")
+    assert opened(tab, traces) == ""
+
+
+@pytest.mark.parametrize(("asked", "shown"), [("999999", "last"), ("-3", "1"), ("NaN", "any"), ("1e400", "1")])
+def test_the_step_of_an_address_is_one_of_the_recordings(open_tab, fake_address, asked, shown):
+    name = web.recording_names()[0]
+    tab = open_tab(f"{fake_address}?recording={name}&step={asked}", reduced_motion="reduce")
+    tab.wait_for_selector("svg.tree")
+    where = tab.inner_text(".where").split()
+    assert where[0] == "step" and where[1].isdigit()
+    assert shown == "any" or where[1] == (where[3] if shown == "last" else shown)
+    assert "NaN" not in tab.inner_text("body")
+
+
+def test_a_reload_keeps_answers_question_and_settings(tab, fake_address):
+    tab.goto(fake_address)
+    tab.wait_for_selector("#jk-chip.ready")
+    tab.evaluate("Jakiro.clear()")
+    for question in ("First?", "Second?"):
+        ask(tab, question)
+        wait_until_finished(tab)
+    text = tab.inner_text(".answer-text")
+    run = tab.get_attribute(".jk-view", "data-run")
+    tab.evaluate("document.querySelector('#jk-settings').click()")
+    tab.fill("#seed input", "7")
+    tab.wait_for_selector("#seed[data-next]")
+    tab.fill("#question textarea", "Not asked yet")
+    tab.reload()
+    tab.wait_for_function("run => document.querySelector('.jk-view')?.dataset.run === run", arg=run)
+    assert tab.inner_text(".answer-text") == text
+    assert tab.locator(".answer-pane .turn summary").all_inner_texts() == ["First?"]
+    tab.wait_for_function("() => document.querySelector('#question textarea').value === 'Not asked yet'")
+    tab.wait_for_function("() => document.querySelector('#seed input').value === '7'")
+    tab.wait_for_selector("#jk-chip.ready")
+    assert tab.is_hidden("#jk-notice"), "nothing was lost, and nothing is said to be"
+    ask(tab, "Third?")
+    wait_until_finished(tab)
+    assert sent(tab) == ["user", "assistant"] * 2 + ["user"]
+    assert tab.evaluate("Jakiro.moves.state.run.main.header.sampling.seed") == 7
+
+
+def test_asking_without_a_connection_says_so_and_keeps_the_question(tab):
+    before = tab.get_attribute(".jk-view", "data-run")
+    tab.fill("#question textarea", "Are you there?")
+    tab.context.set_offline(True)
+    for key in (None, "Enter"):
+        tab.evaluate("Jakiro.notify(null)")
+        tab.press("#question textarea", key) if key else tab.click("#ask")
+        assert tab.inner_text("#jk-notice").endswith(words.BROWSER["offline_kept"])
+        assert tab.input_value("#question textarea") == "Are you there?"
+    tab.context.set_offline(False)
+    tab.wait_for_selector("#jk-chip.ready")
+    assert tab.get_attribute(".jk-view", "data-run") == before
+    ask(tab, tab.input_value("#question textarea"))
+    wait_until_finished(tab)

@@ -71,7 +71,7 @@ def test_a_program_stops_its_own_answer_and_nobody_elses(served, connect, monkey
 @pytest.mark.parametrize(
     ("endpoint", "values", "sentence"),
     [
-        ("/generate", {"question": "Why?", "method": "magic"}, words.UNKNOWN_METHODS),
+        ("/generate", {"question": "Why?", "method": "magic"}, words.UNKNOWN_METHOD.replace("{came}", "magic")),
         ("/race", {"question": "Why?", "methods": []}, words.UNKNOWN_METHODS),
         ("/race", {"question": "Why?", "methods": ["jakiro", "jakiro"]}, words.UNKNOWN_METHODS),
         ("/race", {"question": "Why?", "methods": ["context", "prompt_lookup"]}, words.UNKNOWN_METHODS),

@@ -77,9 +77,9 @@ def test_numerics_are_read_by_their_names():
         ({"seed": -1}, "Seed must be a whole number from 0 to 2^63 - 1; you gave -1."),
         ({"top_p": 0}, "Top-p must be above 0 and at most 1; you gave 0."),
         ({"top_k": -3}, "Top-k must be a whole number, 0 or more; you gave -3."),
-        ({"candidates": 1000}, "Tree nodes must be 1 to 256; you gave 1001."),
-        ({"candidates": None}, "Tree nodes must be 1 to 256; you gave nothing."),
-        ({"levels": 99}, "Tree depth must be 0 to 16; you gave 99."),
+        ({"candidates": 1000}, "Candidates must be a whole number from 1 to 255; you gave 1000."),
+        ({"candidates": None}, "Candidates must be a whole number from 1 to 255; you gave nothing."),
+        ({"levels": 99}, "Levels must be a whole number from 1 to 16; you gave 99."),
         ({"numerics": "exactly"}, "Numerics must be Exact or Fast; you gave exactly."),
         ({"method": "magic"}, f"The method must be one of {', '.join(METHODS)}; you gave magic."),
         ({"method": None}, f"The method must be one of {', '.join(METHODS)}; you gave nothing."),
@@ -102,6 +102,20 @@ def test_every_word_the_scripts_use_exists_and_every_word_is_used():
 
     code = "\n".join((web.ASSETS / "web" / name).read_text() for name in web.SCRIPTS)
     used = {name for name in words.BROWSER if re.search(rf"[\"`]{name}[\"`]", code)}
-    families = ("one_", "many_", "metric_", "phase_", "state_", "tab_", "save_", "ended_", "mask", "router", "budget")
+    families = (
+        "one_",
+        "many_",
+        "metric_",
+        "phase_",
+        "caption_",
+        "why_",
+        "state_",
+        "tab_",
+        "save_",
+        "ended_",
+        "mask",
+        "router",
+        "budget",
+    )
     assert not {name for name in words.BROWSER if name not in used and not name.startswith(families)}
     assert set(re.findall(r"say\(\"(\w+)\"", code)) <= set(words.BROWSER)

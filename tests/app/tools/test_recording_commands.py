@@ -7,6 +7,7 @@ import pytest
 
 from app.page import web
 from app.tools import record, record_lesson, replay
+from app.tools.figures import figures_of
 from jakiro.engine.costs import DeviceProfile
 from jakiro.trace import Trace
 from tests.app.fake import FakeGenerator
@@ -27,7 +28,7 @@ def measured(monkeypatch):
 
 
 def test_the_lesson_is_recorded_from_any_generator_as_an_answers_events(measured):
-    content = record_lesson.record(Recordable())
+    content = record_lesson.record(Recordable(), Recordable())
     kinds = {f"seed-{seed}-{kind}" for seed in (1, 2) for kind in ("shared", "own")}
     assert set(content["recordings"]) == {"greedy", "small", "shallow", *kinds}
     assert content["device"]["profile"]["verify_ms"][0] == [1, 30.0]
@@ -35,19 +36,41 @@ def test_the_lesson_is_recorded_from_any_generator_as_an_answers_events(measured
     assert by_lane == {(kind, method) for kind in ("header", "step", "end") for method in ("autoregressive", "jakiro")}
 
 
-def test_a_recording_that_does_not_show_what_it_is_there_for_is_refused():
-    scenario = record.SCENARIOS[0]
-    assert record.record(FakeGenerator(), replace(scenario, shows=record.any_step))["title"] == scenario.title
-    with pytest.raises(ValueError, match=f"“{scenario.title}” was not recorded: with this pair it does not show"):
-        record.record(FakeGenerator(), replace(scenario, shows=lambda trace: False))
+def test_a_scenario_takes_the_first_question_for_which_its_rule_holds():
+    asked = []
+
+    def second(figures):
+        asked.append(figures)
+        return len(asked) == 2
+
+    scenario = replace(record.SCENARIOS[0], questions=("One?", "Two?", "Three?"), rule=second, why="{tau:.2f} a step")
+    recording = record.record(FakeGenerator(), scenario)
+    assert recording["title"] == "Two?" and len(asked) == 2
+    assert recording["why"] == f"{Trace.from_dict(recording['traces']['jakiro']).delivered_tau:.2f} a step"
+    with pytest.raises(ValueError, match=r"wanted is that both experts.*Measured: “One\?” Figures\("):
+        record.record(FakeGenerator(), replace(scenario, rule=lambda figures: False))
+
+
+def test_the_opening_needs_both_experts_within_three_steps():
+    traces = record._race(FakeGenerator(), record.SCENARIOS[0], "Why?")
+    plain, drafted = traces["autoregressive"], traces["jakiro"]
+    assert record.SCENARIOS[0].rule(figures_of(plain, drafted))
+    late = Trace.from_dict(drafted.to_dict())
+    for step in late.steps[: record.OPENING_STEPS]:
+        for i in step.accepted_path:
+            object.__setattr__(step.nodes[i], "proposer", "expert_0")
+    assert not record.SCENARIOS[0].rule(figures_of(plain, late))
 
 
 @pytest.mark.parametrize("scenario", record.SCENARIOS, ids=lambda scenario: scenario.name)
 def test_every_shipped_recording_shows_what_it_is_there_for(scenario):
-    traces = json.loads(web.recording(scenario.name))["traces"]
-    plain, drafted = (Trace.from_dict(traces[method]) for method in ("autoregressive", "jakiro"))
-    assert scenario.shows(drafted)
+    recording = json.loads(web.recording(scenario.name))
+    plain, drafted = (Trace.from_dict(recording["traces"][method]) for method in ("autoregressive", "jakiro"))
+    figures = figures_of(plain, drafted)
+    assert scenario.rule(figures), figures
     assert plain.token_ids == drafted.token_ids
+    assert recording["title"] == drafted.header.messages[-1]["content"]
+    assert recording["why"] == scenario.why.format(**figures.values())
     assert scenario.head is None or drafted.header.drafter["name"] == scenario.head
 
 

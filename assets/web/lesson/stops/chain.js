@@ -132,7 +132,7 @@
         all,
         cost,
         result,
-        h("p", { class: "muted small" }, say("guess_chances")),
+        h("p", { class: "muted small" }, `${say("guess_chances")} ${say("signs_long")}`),
         lesson.stepLine(lane, step),
         lesson.sourceLine(draw),
       ),

@@ -179,7 +179,7 @@
 
     const which = controls.choice({
       name: "speed-source",
-      label: say("lesson_source_choice"),
+      label: say("speed_source"),
       options: { recorded: say("speed_recorded"), profile: say("speed_profile") },
       value: "recorded",
       onPick: (value) => {
@@ -200,7 +200,7 @@
       },
     });
     const race = controls.button("race", say("lesson_race"), () => {
-      Jakiro.setTab("race");
+      Jakiro.armQuestion();
       document.querySelector("#question textarea, #question input")?.focus();
     });
     race.classList.add("primary");

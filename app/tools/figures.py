@@ -1,0 +1,74 @@
+"""What a pair of traces measured, in the few numbers by which recordings are chosen and captioned."""
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+
+from jakiro.trace import Trace, acceptance_by_depth
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Numbers of one drafting method against plain decoding of the same text.
+
+    Attributes:
+        drafted: whether any step had candidates.
+        tokens: tokens of the answer. tau: tokens a step brought into it.
+        speedup: plain seconds ÷ its own, both on their own clocks.
+        longest: most guesses accepted in one step. refused: tested levels without an accepted guess, percent.
+        first_expert, second_expert: share of the accepted guesses by the header's first two proposers, percent.
+        both_by: the number of the step by which both had a guess accepted, None where that never came.
+        contrastive: accepted guesses of the contrastive branch.
+    """
+
+    drafted: bool
+    tokens: int
+    tau: float
+    speedup: float
+    longest: int
+    refused: int
+    first_expert: int
+    second_expert: int
+    both_by: int | None
+    contrastive: int
+
+    def values(self) -> dict:
+        return asdict(self)
+
+
+def figures_of(plain: Trace, drafted: Trace) -> Figures:
+    """The figures of two traces of one text."""
+    delivered = [
+        [step.nodes[i].proposer for i in step.accepted_path[: len(step.committed_ids)]] for step in drafted.steps
+    ]
+    counts = Counter(proposer for step in delivered for proposer in step)
+    ids = [proposer["id"] for proposer in drafted.header.proposers]
+    experts, branch = ids[:2], ids[2:3]
+    levels = acceptance_by_depth(drafted.steps)
+    kept, tested = (sum(level[at] for level in levels) for at in (0, 1))
+
+    def share(expert: int) -> int:
+        own = counts[experts[expert]] if expert < len(experts) else 0
+        return round(100 * own / counts.total()) if counts else 0
+
+    return Figures(
+        drafted=any(len(step.nodes) > 1 for step in drafted.steps),
+        tokens=len(drafted.token_ids),
+        tau=drafted.delivered_tau or 0.0,
+        speedup=plain.decode_seconds / drafted.decode_seconds if drafted.steps else 1.0,
+        longest=max((len(step) for step in delivered), default=0),
+        refused=round(100 * (1 - kept / tested)) if tested else 0,
+        first_expert=share(0),
+        second_expert=share(1),
+        both_by=_both_by(delivered, experts),
+        contrastive=sum(counts[proposer] for proposer in branch),
+    )
+
+
+def _both_by(delivered: list[list[str]], experts: list[str]) -> int | None:
+    """How many steps it took until each of two experts had a guess accepted."""
+    seen: set[str] = set()
+    for number, proposers in enumerate(delivered, start=1):
+        seen.update(proposers)
+        if len(experts) == 2 and seen.issuperset(experts):
+            return number
+    return None

@@ -1,0 +1,41 @@
+// The first seconds: the recording that the page opens on plays slowly up to a step in which both experts were right, and
+// waits there while three captions say what its phases are.
+(() => {
+  const { screen, moves, deliveredPath } = Jakiro;
+  const { state } = screen;
+
+  const CAPTION_MS = 2500;
+  const EARLY = 6;
+
+  // By how many experts a step's accepted guesses were made
+  const speakers = (step) => new Set(deliveredPath(step).map((i) => step.nodes[i].proposer)).size;
+
+  // The step to wait at: the first early one in which two were right, else the one by which both had been
+  function begin(run) {
+    run.opening = true;
+    const early = run.main.steps.slice(0, EARLY);
+    const both = early.findIndex((step) => speakers(step) > 1);
+    if (both >= 0) return both;
+    const seen = new Set();
+    const by = early.findIndex((step) => {
+      deliveredPath(step).forEach((i) => seen.add(step.nodes[i].proposer));
+      return seen.size > 1;
+    });
+    return by >= 0 ? by : Jakiro.highlight(run.main);
+  }
+
+  // The three phases one after the other; whoever moves ends it
+  function explain() {
+    const { run } = state;
+    state.index = run.rest;
+    const show = (phase) => {
+      const untouched = state.run === run && state.index === run.rest && !state.playing && !state.guess;
+      if (!untouched || (phase > 1 && state.phase !== phase - 1)) return;
+      moves.setPhase(phase);
+      if (phase < 3) setTimeout(() => show(phase + 1), CAPTION_MS);
+    };
+    show(1);
+  }
+
+  Object.assign(Jakiro, { opening: { begin, explain } });
+})();

@@ -1,0 +1,96 @@
+"""A lecture: everything by a clicker's keys at 1920 × 1080 in projector mode, with nothing below the fold."""
+
+import pytest
+
+from app.words import page as words
+from tests.app.conftest import wait_until_finished
+
+pytestmark = pytest.mark.browser
+LOWEST = """selectors => Math.max(...[...document.querySelectorAll(selectors)]
+  .filter(element => element.offsetParent).map(element => element.getBoundingClientRect().bottom))"""
+
+
+@pytest.fixture(scope="module")
+def tab(browser, fake_address):
+    context = browser.new_context(viewport={"width": 1920, "height": 1080}, reduced_motion="reduce")
+    tab = context.new_page()
+    tab.set_default_timeout(15_000)
+    tab.problems = []
+    tab.on("pageerror", lambda error: tab.problems.append(str(error)))
+    tab.goto(fake_address)
+    tab.wait_for_selector("#jk-chip.ready")
+    tab.get_by_role("button", name=words.BROWSER["projector"]).click()
+    yield tab
+    assert not tab.problems
+    context.close()
+
+
+def test_a_projector_shows_a_step_on_one_screen_in_large_type(tab):
+    tab.wait_for_selector("svg.tree")
+    assert tab.evaluate("parseFloat(getComputedStyle(document.documentElement).fontSize)") == 25.6
+    assert tab.evaluate(LOWEST, ".strip, .answer-pane, .tree-pane, .scrubber, .keys-hint") <= 1080
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 1920
+    sizes = tab.evaluate(
+        "[...document.querySelectorAll('svg.tree .node text')].map(text => parseFloat(getComputedStyle(text).fontSize))"
+    )
+    assert min(sizes) >= 24
+    assert tab.evaluate("document.querySelectorAll('svg.tree .node').length") >= 4
+
+
+def test_keys_act_wherever_the_focus_is_but_in_text_fields(tab):
+    tab.evaluate("Jakiro.moves.seek(1)")
+    step = "step => document.querySelector('svg.tree').dataset.step === step"
+    tab.click('[data-tab="watch"]')
+    for focus in ("body", '[data-toggle="show_spaces"]', '[data-tab="watch"]', "#jk-guess"):
+        tab.evaluate("Jakiro.moves.seek(1)")
+        if focus != "body":
+            tab.evaluate("selector => document.querySelector(selector).focus()", focus)
+        for key, wanted in (("PageDown", "2"), ("ArrowRight", "3"), ("ArrowLeft", "2"), ("PageUp", "1")):
+            tab.keyboard.press(key)
+            tab.wait_for_function(step, arg=wanted)
+    pressed = tab.get_attribute('[data-toggle="show_spaces"]', "aria-pressed")
+    tab.click(".pane-head h2 >> nth=0")
+    tab.evaluate("document.querySelector('[data-toggle=show_spaces]').focus()")
+    tab.keyboard.press("Space")
+    assert tab.get_attribute('[data-toggle="show_spaces"]', "aria-pressed") == pressed, "Space plays after a click"
+    tab.keyboard.press("Space")
+    tab.evaluate("Jakiro.moves.seek(1)")
+    tab.focus("#question textarea")
+    tab.keyboard.press("ArrowLeft")
+    tab.keyboard.type("n 3 g")
+    assert tab.input_value("#question textarea") == "n 3 g"
+    tab.wait_for_function(step, arg="1")
+    tab.keyboard.press("Escape")
+    tab.keyboard.press("ArrowRight")
+    tab.wait_for_function(step, arg="2")
+    tab.fill("#question textarea", "")
+    tab.keyboard.press("Escape")
+
+
+def test_the_hint_says_what_the_keys_do_now(tab):
+    said = "words => document.querySelector('#view .keys-hint').textContent === words"
+    tab.wait_for_function(said, arg=words.BROWSER["keys_hint"])
+    tab.keyboard.press("g")
+    tab.wait_for_function(said, arg=words.BROWSER["keys_reveal"])
+    tab.keyboard.press("PageDown")
+    tab.wait_for_function(said, arg=words.BROWSER["keys_next"])
+    tab.keyboard.press("g")
+    tab.wait_for_function(said, arg=words.BROWSER["keys_hint"])
+
+
+def test_nine_stops_and_a_live_question_by_a_clicker_alone(tab):
+    tab.click('[data-tab="lesson"]')
+    tab.wait_for_selector("#lesson .stop[data-stop='1']")
+    for stop in range(1, 10):
+        tab.wait_for_selector(f"#lesson .stop[data-stop='{stop}']")
+        lowest = tab.evaluate(LOWEST, "#lesson .stop, #lesson .stop-pane")
+        assert lowest <= 1080, f"stop {stop} ends at {lowest}"
+        tab.keyboard.press("PageDown")
+    tab.wait_for_function("() => document.body.dataset.jakiroTab === 'race'")
+    assert tab.inner_text("#view .keys-hint") == words.BROWSER["keys_ask"]
+    assert tab.input_value("#question textarea") == words.EXAMPLES[0]
+    tab.keyboard.press("PageDown")
+    tab.wait_for_function("() => /^[0-9a-f]{32}$/.test(document.querySelector('.jk-view').dataset.run)")
+    wait_until_finished(tab)
+    tab.wait_for_selector(".result-card .verdict")
+    assert tab.evaluate(LOWEST, ".lane, .result-card .verdict, .lead-line") <= 1080
