@@ -170,6 +170,7 @@ def test_the_page_opens_playing_a_recording_before_any_model_is_loaded(open_tab,
         tab = open_tab(address)
         tab.wait_for_selector(".badge:visible", timeout=10_000)
         assert tab.inner_text(".badge") == "Recording · 2-core CPU · 2026-01-02"
+        tab.wait_for_selector("svg.tree.phase-1")
         tab.wait_for_selector("svg.tree.phase-3[data-accepted]")
         tab.wait_for_selector('[data-action="play"][aria-label="Play"]')
         tab.wait_for_selector(".captions li:nth-child(3).now")
