@@ -299,10 +299,7 @@ BROWSER = {
     "plot_table": "{lane}: {tokens} tokens in {seconds} s",
     "mask_hint": "filled = this candidate may look at that one; nobody sees a sibling",
     "mask_row": "candidate {row} sees {columns}",
-    "router_hint": (
-        "weight: how much the router lets an expert count at a level; a candidate’s colour names who pushed it most, "
-        "or guessed it alone, and that can be the lighter expert"
-    ),
+    "router_hint": "weight: how much an expert counts here; colour: who pushed a candidate most, also the lighter one",
     "signs": "␣ space · ↵ line break",
     "router_hatched": "hatched = the contrastive pair",
     "router_level": "level {level}",
