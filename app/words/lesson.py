@@ -58,7 +58,8 @@ STOPS = (
         "idea": "One pass of the head gives two vectors, one from each expert. Their weighed sum predicts the "
         "next token. "
         "Their difference, the stronger minus the weaker one, is trained to predict the token after it. Both come from "
-        "the same pass, so the last two levels of the tree cost a single one.",
+        "the same pass, so the last two levels cost a single one. The default head has no such branch; this "
+        "recording is of one that has.",
         "try": "Switch the contrastive branch off and on.",
         "notice": "A level disappears. The number of head passes does not change.",
         "belief": "“Contrastive” means that it votes against tokens.",
