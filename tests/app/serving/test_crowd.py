@@ -174,7 +174,8 @@ def test_a_page_whose_server_was_restarted_says_what_was_lost_and_goes_on(open_t
         server.wait()
         server = start(port, pace=0)
         wait_until_up(address)
-        tab.wait_for_function("() => /was reloaded at token [1-9]/.test(document.body.textContent)", timeout=60_000)
+        said = "() => /page was reloaded: the answer being written ends at token [1-9]/.test(document.body.textContent)"
+        tab.wait_for_function(said, timeout=60_000)
         tab.wait_for_function("() => document.querySelector('#question textarea')?.value === 'Why?'")
         ask_page(tab, "Why?")
         wait_until_finished(tab)

@@ -309,7 +309,7 @@ def test_the_command_line_says_what_is_wrong_in_one_sentence(folders, monkeypatc
     with pytest.raises(SystemExit, match="There is no draft head for smollm2-135m-instruct here; give a known name"):
         module.main()
     monkeypatch.setattr(
-        sys, "argv", ["masks", "merge", "smollm2-135m-instruct", str(folders / "out"), "--domain", domain]
+        sys, "argv", ["masks", "merge", "smollm2-135m-instruct-summed", str(folders / "out"), "--domain", domain]
     )
     with pytest.raises(SystemExit, match="The head of maths has hidden_size 2, the base 576; merge heads"):
         module.main()
