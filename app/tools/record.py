@@ -54,8 +54,8 @@ SCENARIOS = (
             "Name ten animals and where they live.",
             "Why do leaves change color in autumn?",
         ),
-        "Both experts propose, and both are accepted within {both_by} steps: {first_expert} and {second_expert} % of "
-        "the accepted guesses.",
+        "Both experts propose, and by step {both_by} both were right: {first_expert} and {second_expert} % of the "
+        "accepted guesses.",
         f"both experts have guesses accepted within {OPENING_STEPS} steps",
         lambda figures: figures.both_by is not None and figures.both_by <= OPENING_STEPS,
         SamplingParams(max_new_tokens=128),
@@ -97,9 +97,9 @@ SCENARIOS = (
     Scenario(
         "5-beach",
         (
-            "What should I pack for a day at the beach?",
             "Give me five tips for a good night's sleep.",
             "Describe a market in a small town.",
+            "What should I pack for a day at the beach?",
         ),
         "Two experts that speak for themselves: {first_expert} % of the accepted guesses are the first one's, "
         "{second_expert} % the second one's.",
