@@ -4,10 +4,11 @@ import copy
 import itertools
 import json
 import re
+from pathlib import Path
 
 import pytest
 
-from app.page import lesson, web
+from app.page import lesson
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.methods import DEFAULT, METHODS, PLAIN
 from jakiro.older_traces import upgraded
@@ -215,13 +216,13 @@ def test_before_the_first_answer_the_legend_shows_the_usual_methods_proposers(mo
     ]
 
 
+# The first steps of recordings that were made when traces had schema 1
+OLDER = json.loads((Path(__file__).parents[2] / "data" / "traces_of_schema_1.json").read_text(encoding="utf-8"))
+
+
 def older_traces() -> list:
-    shipped = [
-        pytest.param(trace, id=f"{name}-{method}")
-        for name in web.recording_names()
-        for method, trace in json.loads(web.recording(name))["traces"].items()
-    ]
-    made = json.loads(web.recording(web.recording_names()[0]))["traces"]["jakiro"]
+    recorded = [pytest.param(trace, id=name) for name, trace in OLDER.items()]
+    made = OLDER["summed-jakiro"]
     copies, alone = copy.deepcopy(made), copy.deepcopy(made)
     copies["header"]["tree"]["context"] = True
     alone["header"] |= {"method": "context", "head": None}
@@ -231,7 +232,7 @@ def older_traces() -> list:
                 node |= {"proposer": "context", "router_weights": [], "expert_contributions": None}
                 node["residual_contribution"] = None
             step["nodes"][-1]["also_proposed_by"] = ["context"]
-    return [*shipped, pytest.param(copies, id="with-copies"), pytest.param(alone, id="copies-alone")]
+    return [*recorded, pytest.param(copies, id="with-copies"), pytest.param(alone, id="copies-alone")]
 
 
 @pytest.mark.parametrize("trace", older_traces())
@@ -257,7 +258,7 @@ def test_a_trace_of_schema_1_becomes_what_the_library_makes_of_it(functions, tra
     ],
 )
 def test_a_broken_trace_of_schema_1_is_refused_in_words(functions, spoil):
-    trace = json.loads(web.recording(web.recording_names()[0]))["traces"]["jakiro"]
+    trace = copy.deepcopy(OLDER["summed-jakiro"])
     spoil(trace)
     said = functions.evaluate(
         "text => { try { Jakiro.readTraceFile(text); return 'read'; } catch (error) { return error.message; } }",
@@ -273,5 +274,7 @@ def test_the_lessons_recordings_are_read_with_the_proposers_of_their_nodes(modul
              [drafted.header.schema_version, drafted.proposers.all.map(one => one.id), drafted.method])""",
         lesson.RECORDINGS.read_text(encoding="utf-8"),
     )
-    ids = [proposer.id for proposer in DEFAULT.proposers]
-    assert found == [[2, ids, DEFAULT.name]] * len(found)
+    experts = ["expert_0", "expert_1"]
+    assert all([schema, method] == [2, DEFAULT.name] for schema, _, method in found)
+    # One recording is of a head with the contrastive branch
+    assert sorted(ids for _, ids, _ in found) == [experts] * (len(found) - 1) + [[*experts, "contrastive"]]
