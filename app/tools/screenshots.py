@@ -18,7 +18,7 @@ FOLDER = ASSETS.parent / "docs" / "screenshots"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync")
 SIZES = {"desktop": (1440, 900), "phone": (390, 844), "projector": (1920, 1080)}
-LARGEST_BYTES = 250_000
+LARGEST_BYTES = 300_000
 _TO_THE_END = "Jakiro.moves.seek(Infinity); document.activeElement.blur()"
 _TO_THE_HIGHLIGHT = "Jakiro.moves.seek(Jakiro.moves.state.run.rest)"
 

@@ -59,6 +59,7 @@
     set(name, value, note) {
       const cell = this.cells[name];
       if (cell.value.textContent !== value) cell.value.textContent = value;
+      cell.value.classList.toggle("words", value === say("measuring"));
       if (note !== undefined && cell.note.textContent !== note) cell.note.textContent = cell.note.title = note;
     }
 
