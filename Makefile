@@ -9,7 +9,7 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 RUN := $(VENV)/bin/python
 
-.PHONY: help demo test bench bench-gpu figures recordings check-requirements format clean bench-recorded mutants
+.PHONY: help demo test bench bench-gpu figures recordings handouts check-requirements format clean bench-recorded mutants
 
 help:
 	@echo "make demo               install into $(VENV) and open the page"
@@ -19,7 +19,8 @@ help:
 	@echo "make bench-gpu          everything docs/performance.md wants to know about a GPU, into runs/gpu"
 	@echo "make bench-recorded     measure what the tab Benchmark opens on, on a quiet machine"
 	@echo "make figures            measure everything that README's tables show and write them, on a quiet machine"
-	@echo "make recordings         make the shipped recordings and docs/replays anew, on a quiet machine"
+	@echo "make recordings         make the shipped recordings anew, on a quiet machine"
+	@echo "make handouts           the shipped recordings as pages of one file each, into runs/handouts"
 	@echo "make check-requirements install requirements.txt alone into a new environment, start the page, ask one question"
 	@echo "make format             let ruff format the code"
 
@@ -75,7 +76,9 @@ figures: $(VENV)/.requirements-dev
 recordings: $(VENV)/.requirements
 	$(RUN) -m app.tools.record
 	$(RUN) -m app.tools.record_lesson
-	$(RUN) -m app.tools.replay
+
+handouts: $(VENV)/.requirements
+	$(RUN) -m app.tools.replay $(ARGS)
 
 check-requirements:
 	$(PYTHON) tests/check_requirements.py

@@ -1,21 +1,19 @@
-"""Makes the handouts in `docs/replays/`: shipped recordings as pages of one file each that work from disk.
+"""Makes handouts: shipped recordings as pages of one file each that work from disk.
 
-    python -m app.tools.replay
+    python -m app.tools.replay --out runs/handouts
 
-The page is the same that `Save…` makes in the browser (`asReplay` in `assets/web/page/save.js`).
+The page is the same that *Save…* and the tab Recordings make in the browser (`asReplay` in `assets/web/page/save.js`).
 """
 
 import argparse
 import html
 import json
-import sys
 from pathlib import Path
 
 from app.page import web
 from app.words import page as words
 
-FOLDER = web.ASSETS.parent / "docs" / "replays"
-HANDOUTS = ("1-counting", "3-haiku", "4-letters", "5-beach")
+FOLDER = Path("runs/handouts")
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
 
 
@@ -39,17 +37,13 @@ def replay_page(recording: str, title: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Makes the handouts in docs/replays from the shipped recordings.")
-    parser.add_argument("--out", type=Path, default=FOLDER)
+    parser = argparse.ArgumentParser(description="Makes a handout from each shipped recording.")
+    parser.add_argument("--out", type=Path, default=FOLDER, help=f"folder for the pages ({FOLDER})")
     folder = parser.parse_args().out
-    missing = [name for name in HANDOUTS if name not in web.recording_names()]
-    if missing:
-        sys.exit(f"No recording is called “{missing[0]}”; the shipped ones are {', '.join(web.recording_names())}.")
     folder.mkdir(parents=True, exist_ok=True)
-    for name in HANDOUTS:
+    for name in web.recording_names():
         text = web.recording(name)
-        page = replay_page(text.strip(), json.loads(text)["title"])
-        (folder / f"{name.partition('-')[2]}.html").write_text(page, encoding="utf-8")
+        (folder / f"{name}.html").write_text(replay_page(text, json.loads(text)["title"]), encoding="utf-8")
 
 
 if __name__ == "__main__":

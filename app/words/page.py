@@ -3,6 +3,8 @@
 `BROWSER` travels to the page as JSON; `{name}` marks what the browser fills in. Nothing here depends on Gradio.
 """
 
+from app.words import sharing
+
 TITLE = "Jakiro"
 TAGLINE = "The same text, sooner: a small head guesses, the model checks."
 
@@ -350,21 +352,6 @@ BROWSER = {
     "card_prefill": "Reading the prompt",
     "card_prefill_note": "not counted in any speed",
     "card_settings": "temperature {temperature} · seed {seed} · at most {candidates}",
-    "recordings_hint": "A recording replays a measured run: same view, same numbers, no model needed.",
-    "recording_badge": "Recording · {device} · {date}",
-    "opened_badge": "Opened file · {device} · {date}",
-    "recording_link": "Link to step {step}",
-    "recordings_none": "No recordings are shipped with this copy.",
-    "open_trace": "Open a trace…",
-    "drop_hint": "or drop a file here; it stays in this browser",
-    "save": "Save…",
-    "save_json": "Trace, json",
-    "save_csv": "Candidates, csv",
-    "save_html": "Replay page, html",
-    "save_png": "Result picture, png",
-    "save_tree_png": "Tree picture, png",
-    "save_rounded": "The server no longer keeps this answer; the file holds the digits that the page shows.",
-    "save_warning": "The file contains your question and the answer.",
     "close": "Close",
     "ask_again": "Ask again",
     "edit": "Edit",
@@ -377,11 +364,6 @@ BROWSER = {
     "chat_fresh": "Your next question starts a new chat.",
     "chat_go_on": "Go on with the old one",
     "new_chat": CLEAR,
-    "not_trace_json": "This file is not a trace: it is not JSON.",
-    "not_trace_field": "This file is not a trace: the field “{field}” is missing.",
-    "not_trace_shape": "This file is not a trace: {reason}.",
-    "trace_version": "This trace uses format {found}; this page reads 1 and 2.",
-    "file_too_large": "The file has {size} MB; the limit is 20 MB.",
     "spoken_progress": "{tokens} tokens{speedup}",
     "spoken_speedup": ", {speedup} times plain",
     "spoken_start": "Answering.",
@@ -396,3 +378,4 @@ BROWSER = {
     "keys_none": "Keys: Tab to the question, Enter asks",
     "earlier_tokens": "Show {n} earlier tokens",
 }
+BROWSER |= sharing.BROWSER

@@ -83,12 +83,15 @@
       return h("section", { class: "pane recording-card" }, h("h2", { dir: "auto" }, recording.title),
         h("p", { dir: "auto" }, recording.why || run.question), h("p", { class: "muted" }, Jakiro.badgeOf(run)),
         h("p", { class: "tabular" }, h("b", null, speedup), ` · τ ${tau === null ? "–" : number(tau, 2)}`),
-        h("button", { class: "plain-button", onclick: () => this.play(id, recording, source) }, say("play")),
-        name ? this.link(name, Jakiro.highlight(run.main) + 1) : null,
-        source === "opened" ? h("button", { class: "plain-button", onclick: () => {
-          this.opened.splice(this.opened.indexOf(recording), 1);
-          this.draw();
-        } }, say("close")) : null);
+        h("div", { class: "recording-actions" },
+          h("button", { class: "plain-button", onclick: () => this.play(id, recording, source) }, say("play")),
+          h("button", { class: "plain-button", "data-action": "handout",
+            onclick: () => Jakiro.saveReplay(run, recording.text) }, say("save_handout")),
+          source === "opened" ? h("button", { class: "plain-button", onclick: () => {
+            this.opened.splice(this.opened.indexOf(recording), 1);
+            this.draw();
+          } }, say("close")) : null),
+        name ? this.link(name, Jakiro.highlight(run.main) + 1) : null);
     }
 
     async draw() {

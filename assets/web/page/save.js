@@ -82,6 +82,8 @@
     Jakiro.showRecording("replay", { ...found, text }, { playNow: false });
   }
 
+  const saveReplay = (run, json) => download(fileName(run, "html"), asReplay(json, run.title || run.question), "text/html");
+
   const fromTrace = (json, run) => {
     const { traces, title } = Jakiro.readTraceFile(json);
     return runFromTraces(run.id, run.source, traces, title);
@@ -91,8 +93,7 @@
     save_json: async (run, state, server) => download(fileName(run, "json"), await asJson(run, server), "application/json"),
     save_csv: async (run, state, server) => download(fileName(run, "csv"), asCsv(fromTrace(await asJson(run, server), run)),
       "text/csv"),
-    save_html: async (run, state, server) => download(fileName(run, "html"),
-      asReplay(await asJson(run, server), run.title || run.question), "text/html"),
+    save_html: async (run, state, server) => saveReplay(run, await asJson(run, server)),
     save_tree_png: async (run, state) => {
       const canvas = await Jakiro.treePicture(run, state.index);
       if (canvas) canvas.toBlob((blob) => download(fileName(run, "tree.png"), blob));
@@ -110,5 +111,5 @@
     return menu;
   }
 
-  Object.assign(Jakiro, { saveMenu, asJson, asCsv, asReplay, openReplay, download });
+  Object.assign(Jakiro, { saveMenu, asJson, asCsv, asReplay, saveReplay, openReplay, download });
 })();
