@@ -46,6 +46,7 @@ def main() -> None:
                 device=arguments.device,
                 dtype=arguments.dtype,
                 numerics=arguments.numerics,
+                side_by_side=2,
             )
 
         return load

@@ -4,6 +4,7 @@ Text enters and leaves here; below there are only token ids. The step itself is 
 """
 
 import copy
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -35,6 +36,7 @@ class JakiroGenerator:
         profiles: a folder that keeps what passes cost on this device, measured before a tree first chooses its own
             size; None measures nothing, and trees have the size of their bounds.
         lanes: run passes at fixed addresses, as CUDA graphs need; None runs passes that grow with the context.
+        load_seconds: what loading took. exact_suits: whether exact numerics costs little here; both for `status`.
     """
 
     def __init__(
@@ -44,7 +46,11 @@ class JakiroGenerator:
         notices: Sequence[str] = (),
         profiles: Path | None = None,
         lanes: Lanes | None = None,
+        load_seconds: float | None = None,
+        exact_suits: bool = True,
     ) -> None:
+        self.exact_suits = exact_suits
+        self._seconds = {"load": load_seconds, "first_prompt": None}
         self.target, self.head, self.lanes = resources.target, resources.head_info, lanes
         self.notices = list(notices)
         self._resources, self._drafters = resources, dict(drafters or {})
@@ -64,6 +70,7 @@ class JakiroGenerator:
         graphs: bool = True,
         progress: Progress | None = None,
         draft_precision: str | None = None,
+        side_by_side: int = 1,
     ) -> "JakiroGenerator":
         """Loads a pair by name, folder or Hub id; without arguments the embedded default.
 
@@ -71,16 +78,17 @@ class JakiroGenerator:
             target, head: names the zoo knows, folders, or Hub ids.
             device: "cpu", "cuda", …; None takes a GPU where there is one.
             dtype: "float32", "bfloat16" or "float16"; None takes what the device computes fast.
-            numerics: "exact" (default) or "fast".
+            numerics: "exact" or "fast"; None takes exact, but on a GPU with slow float64 fast.
             graphs: on a GPU, capture passes as CUDA graphs at load; False runs the same passes one kernel at a time.
             progress: called while passes are captured, with how many are done and how many there are.
             draft_precision: "int8" (default) rounds the head's large matrices on a CPU, which is faster and changes
                 guesses, never the text; "full" keeps them.
+            side_by_side: answers that will run at once, as in a race: on a GPU, as many are prepared for at load.
 
         Raises:
             ValueError, FileNotFoundError: one sentence that says what came, what was expected, what to do.
         """
-        options = LoadOptions(target, head, device, dtype, numerics, draft_precision, graphs)
+        options = LoadOptions(target, head, device, dtype, numerics, draft_precision, graphs, side_by_side)
         return cls.load(options, progress=progress)
 
     @classmethod
@@ -95,7 +103,15 @@ class JakiroGenerator:
 
     @classmethod
     def from_parts(cls, parts: Parts) -> "JakiroGenerator":
-        return cls(parts.resources, parts.drafters, parts.notices, parts.profiles, parts.lanes)
+        return cls(
+            parts.resources,
+            parts.drafters,
+            parts.notices,
+            parts.profiles,
+            parts.lanes,
+            parts.seconds,
+            parts.exact_suits,
+        )
 
     def with_numerics(self, numerics: str) -> "JakiroGenerator":
         """The same pair under other numerics, made once; no weights are loaded, passes are measured anew.
@@ -117,7 +133,7 @@ class JakiroGenerator:
 
     @property
     def status(self) -> dict:
-        """What runs where, for chips and headers."""
+        """What runs where, for chips and headers; seconds are those of loading and of the first answer's prompt."""
         return {
             "target": self.target.name,
             "head": self.head["name"] if self.head else None,
@@ -125,11 +141,13 @@ class JakiroGenerator:
             "device": str(self.target.device),
             "dtype": str(self.target.dtype).removeprefix("torch."),
             "numerics": self.target.numerics,
+            "exact_suits": self.exact_suits,
             "bit_identical": self.target.bit_identical,
             "weight_bits": 8 * self.target.weight_itemsize,
             "compiled": self.target.compiled,
             "draft_precision": self.head.get("precision") if self.head else None,
             "graphs": self.lanes.status if self.lanes is not None else None,
+            "seconds": dict(self._seconds),
             "notices": list(self.notices),
         }
 
@@ -217,7 +235,11 @@ class JakiroGenerator:
             device_name=self.device_name,
             borrow=partial(self._borrow, drafter),
         )
-        return Stream(setup, Request(messages, sampling or SamplingParams(), tree, raw))
+        start = time.perf_counter()
+        stream = Stream(setup, Request(messages, sampling or SamplingParams(), tree, raw))
+        if self._seconds["first_prompt"] is None:
+            self._seconds["first_prompt"] = time.perf_counter() - start
+        return stream
 
     def _borrow(
         self, drafter: Drafter, request: Request, sizes: tuple[int, ...], num_prompt_tokens: int, limit: int

@@ -82,7 +82,8 @@ def answer_events(generator, asking: Asking, halted: Callable[[], bool]) -> Iter
     Raises:
         ValueError: the prompt is longer than the asking allows or the model reads, with both numbers.
     """
-    generator = generator.with_numerics(asking.numerics)
+    if asking.numerics == "fast" or generator.status.get("exact_suits", True):
+        generator = generator.with_numerics(asking.numerics)
     messages, methods = list(asking.messages), asking.methods
     if asking.max_prompt_tokens is not None:
         _check_length(asking, generator.num_prompt_tokens(messages))

@@ -65,7 +65,7 @@ class ZeroDevice:
             "head": self._pair.names.head_name,
             "device": words.ZERO_GPU,
             "dtype": str(self._pair.model.dtype).removeprefix("torch."),
-            "numerics": self._pair.options.numerics,
+            "numerics": self._pair.options.numerics or "exact",
             "bit_identical": False,
             "notices": [],
         }

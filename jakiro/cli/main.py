@@ -150,7 +150,7 @@ def race(
     sampling = SamplingParams(temperature, top_p, top_k, seed, max_new_tokens)
     tree = _tree(nodes, depth, width)
     _check_prompt(prompt)
-    generator = _load(LoadOptions(target, head, device, dtype, numerics, draft_precision, graphs))
+    generator = _load(LoadOptions(target, head, device, dtype, numerics, draft_precision, graphs, len(raced)))
     running = generator.race(prompt, sampling, methods=raced, tree=tree, raw=raw)
     _say_notices(generator)
     RaceView(running.traces).show(running)

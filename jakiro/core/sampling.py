@@ -21,17 +21,19 @@ _BLOCK = 128
 
 @dataclass(frozen=True, slots=True)
 class DeviceSampling:
-    """Sampling settings whose temperature lies on the device, so that one captured pass serves every temperature.
+    """Sampling settings whose numbers lie on the device, so that one captured pass serves all of them.
 
     Attributes:
-        greedy, top_p, top_k: as in `SamplingParams`.
+        greedy: as in `SamplingParams`.
         temperature: () float32.
+        top_p: () float64; None drops nothing by it.
+        top_k: () int64 below the prefix that `warp` looks at; None drops nothing by it.
     """
 
     greedy: bool
     temperature: Tensor
-    top_p: float
-    top_k: int
+    top_p: Tensor | None = None
+    top_k: Tensor | None = None
 
 
 class Choice(NamedTuple):
@@ -72,7 +74,25 @@ def tempered(logits: Tensor, sampling: SamplingParams | DeviceSampling) -> Tenso
 
 def adds_whole_rows(sampling: SamplingParams | DeviceSampling) -> bool:
     """Whether choosing adds noise to every token's logit, because neither top-k nor top-p drops any before."""
-    return not sampling.greedy and sampling.top_k == 0 and sampling.top_p >= 1
+    return not sampling.greedy and not limits_k(sampling) and not limits_p(sampling)
+
+
+def limits_k(sampling: SamplingParams | DeviceSampling) -> bool:
+    """Whether top-k drops tokens."""
+    return sampling.top_k is not None if isinstance(sampling, DeviceSampling) else sampling.top_k > 0
+
+
+def limits_p(sampling: SamplingParams | DeviceSampling) -> bool:
+    """Whether top-p drops tokens."""
+    return sampling.top_p is not None if isinstance(sampling, DeviceSampling) else sampling.top_p < 1
+
+
+def prefix_for(top_k: int) -> int:
+    """How many sorted tokens `warp` has to look at, in few different numbers."""
+    length = PREFIX_LENGTH
+    while length <= top_k:
+        length *= 2
+    return length
 
 
 def warp(logits: Tensor, sampling: SamplingParams | DeviceSampling, prefix_length: int) -> Warped:
@@ -87,19 +107,23 @@ def warp(logits: Tensor, sampling: SamplingParams | DeviceSampling, prefix_lengt
     """
     scaled = tempered(logits, sampling)
     vocab_size = scaled.shape[-1]
-    prefix_length = min(max(prefix_length, sampling.top_k + 1), vocab_size)
+    if isinstance(sampling, SamplingParams):
+        prefix_length = max(prefix_length, sampling.top_k + 1)
+    prefix_length = min(prefix_length, vocab_size)
     values, token_ids = scaled.topk(prefix_length, dim=-1)
     complete = prefix_length == vocab_size
     last = values[:, -1:]
     floor = torch.full_like(last, -torch.inf)
-    if 0 < sampling.top_k < vocab_size:
+    if isinstance(sampling.top_k, Tensor):
+        floor = values.index_select(1, (sampling.top_k - 1).clamp(max=prefix_length - 1)[None])
+    elif limits_k(sampling) and sampling.top_k < vocab_size:
         floor = values[:, sampling.top_k - 1 : sampling.top_k]
     in_top_k = values >= floor
     # Ties with the last of the top k may go on after the prefix; top-p would then be normalised over too few.
-    unsettled = (last >= floor) & (sampling.top_k > 0)
-    if sampling.top_p < 1:
+    unsettled = (last >= floor) & limits_k(sampling)
+    if limits_p(sampling):
         kept = values.masked_fill(~in_top_k, -torch.inf)
-        whole = scaled if sampling.top_k == 0 else kept
+        whole = kept if limits_k(sampling) else scaled
         probs = (kept.double() - whole.double().logsumexp(-1, keepdim=True)).exp()
         before = probs.cumsum(-1) - probs
         in_top_p = (before < sampling.top_p) & in_top_k

@@ -4,41 +4,91 @@ A pass is a function without arguments and results: it reads and writes tensors 
 the inputs before and reads the outputs after. Captured or eager, the same function does the work.
 """
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import torch
 
 WARM_UPS = 2
+# Of the device's memory, for all graphs together
+SHARE_FOR_GRAPHS = 0.1
 
 
 class Graphs:
     """Where passes are captured: one side stream and one memory pool, shared because passes never run side by side.
 
-    Outputs lie in tensors that were allocated outside of captures, so the order of replays does not matter.
+    Outputs lie in tensors that were allocated outside of captures, so the order of replays does not matter. Graphs
+    beyond the budget make room, those first whose answers are the longest ago; their passes run eagerly until they are
+    captured again.
 
     Args:
         device: a CUDA device.
         enabled: False runs every pass eagerly.
+        budget: bytes that graphs may take; None takes `SHARE_FOR_GRAPHS` of the device's memory.
 
     Attributes:
         failure: why capturing was given up, None where it was not.
-        num_captured: passes captured so far.
+        num_captured, num_evicted: passes captured and dropped again so far.
+        num_bytes: what the graphs that are kept took from the device.
     """
 
-    def __init__(self, device: torch.device, enabled: bool) -> None:
+    def __init__(self, device: torch.device, enabled: bool, budget: int | None = None) -> None:
         self.device, self.enabled = device, enabled
         self.failure: str | None = None
-        self.num_captured = 0
+        self.num_captured = self.num_evicted = self.num_bytes = 0
         self._stream = torch.cuda.Stream(device) if enabled else None
         self._pool = torch.cuda.graph_pool_handle() if enabled else None
+        if budget is None:
+            budget = int(SHARE_FOR_GRAPHS * torch.cuda.mem_get_info(device)[1]) if enabled else 0
+        self.budget = budget
+        # Bytes of captured passes, in the order of their last answers
+        self._kept: dict[GraphedPass, int] = {}
+        self._wanted: set[GraphedPass] = set()
 
-    def capture(self, function: Callable[[], None]) -> "torch.cuda.CUDAGraph | None":
+    def open(self) -> None:
+        """Begins another answer: passes that it does not prepare may make room for those that it does."""
+        self._wanted = set()
+
+    def keep(self, graphed: "GraphedPass") -> None:
+        """Captures a pass that an answer needs, if there is room; what was captured is kept for longer."""
+        self._wanted.add(graphed)
+        if graphed in self._kept:
+            self._kept[graphed] = self._kept.pop(graphed)
+        elif self.enabled and self._make_room():
+            before = self._bytes_in_use()
+            graphed.graph = self._capture(graphed.function)
+            if graphed.graph is not None:
+                self._kept[graphed] = max(self._bytes_in_use() - before, 0)
+                self.num_bytes += self._kept[graphed]
+                self.num_captured += 1
+
+    def drop(self, graphed: "GraphedPass") -> None:
+        """Forgets a pass' graph; the device must have finished with it."""
+        self.num_bytes -= self._kept.pop(graphed, 0)
+        self._wanted.discard(graphed)
+        if graphed.graph is not None:
+            graphed.graph.reset()
+            graphed.graph = None
+
+    def _make_room(self) -> bool:
+        """Drops graphs of earlier answers until the budget is kept; False where this answer's own fill it."""
+        while self.num_bytes > self.budget:
+            oldest = next((graphed for graphed in self._kept if graphed not in self._wanted), None)
+            if oldest is None:
+                return False
+            torch.cuda.synchronize(self.device)
+            self.drop(oldest)
+            self.num_evicted += 1
+        return True
+
+    def _capture(self, function: Callable[[], None]) -> "torch.cuda.CUDAGraph | None":
         """Runs the function a few times on a side stream, so that nothing is left to set up, and captures it.
 
         Returns None, and captures nothing more, where CUDA refuses.
         """
-        with torch.cuda.device(self.device):
+        with torch.cuda.device(self.device), _no_collection():
             current = torch.cuda.current_stream(self.device)
             self._stream.wait_stream(current)
             with torch.cuda.stream(self._stream):
@@ -51,13 +101,40 @@ class Graphs:
                 with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
                     function()
             except RuntimeError as error:
-                if isinstance(error, torch.OutOfMemoryError):
-                    raise
+                # Where ending a capture fails, torch leaves the thread on the side stream
+                torch.cuda.set_stream(current)
+                cause = _first_cause(error)
+                if isinstance(cause, torch.OutOfMemoryError):
+                    raise cause from None
                 self.enabled = False
-                self.failure = str(error).strip().splitlines()[0]
+                self.failure = str(cause).strip().splitlines()[0]
                 return None
-        self.num_captured += 1
         return graph
+
+    def _bytes_in_use(self) -> int:
+        """Of the device's memory, without what torch only holds for later."""
+        torch.cuda.empty_cache()
+        free, total = torch.cuda.mem_get_info(self.device)
+        return total - free
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """No garbage collection: what it frees, or a finaliser that it runs, may do what a capture does not allow."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    """The error that came first; ending a capture that failed only reports that something failed before."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return error
 
 
 class GraphedPass:
@@ -66,22 +143,24 @@ class GraphedPass:
     Args:
         function: reads and writes tensors of fixed addresses only. `prepare` runs it with whatever lies in them, so
             it must do no harm then.
+
+    Attributes:
+        graph: what replays it; None where it runs eagerly.
     """
 
     def __init__(self, graphs: Graphs, function: Callable[[], None]) -> None:
-        self._graphs, self._function = graphs, function
-        self._graph: torch.cuda.CUDAGraph | None = None
+        self._graphs, self.function = graphs, function
+        self.graph: torch.cuda.CUDAGraph | None = None
 
     def prepare(self) -> None:
-        """Captures the pass, where graphs are on and it was not captured yet."""
-        if self._graphs.enabled and self._graph is None:
-            self._graph = self._graphs.capture(self._function)
+        """Captures the pass, where graphs are on, there is room, and it was not captured yet."""
+        self._graphs.keep(self)
 
     def __call__(self) -> None:
-        if self._graph is None:
-            self._function()
+        if self.graph is None:
+            self.function()
         else:
-            self._graph.replay()
+            self.graph.replay()
 
 
 class PassBook:
@@ -97,3 +176,13 @@ class PassBook:
         if key not in self._passes:
             self._passes[key] = GraphedPass(self._graphs, partial(function, *arguments))
         return self._passes[key]
+
+    def open(self) -> None:
+        """Begins another answer, see `Graphs.open`."""
+        self._graphs.open()
+
+    def clear(self) -> None:
+        """Forgets all passes and their graphs, and with them the buffers they hold."""
+        for graphed in self._passes.values():
+            self._graphs.drop(graphed)
+        self._passes.clear()

@@ -127,7 +127,7 @@ class StaticHeadDrafter(Drafter):
             self.cache.following(columns, self.count),
             root,
             self.pending_ids.index_select(0, last),
-            DeviceSampling(greedy, around.temperature, 1.0, 0),
+            DeviceSampling(greedy, around.temperature),
             config,
             noise,
             sizes,
@@ -180,7 +180,7 @@ class StaticHeadSession(DraftSession):
         columns = drafter.columns(self.rows.length, limits.tree)
         drafter.cache.length.fill_(self.rows.length)
         drafter.count.fill_(self._count)
-        key = (limits.tree, self._greedy, limits.chain is not None, limits.sizes)
+        key = (shape_of(limits.tree), self._greedy, limits.chain is not None, limits.sizes)
         drafter.growing(*key, columns)()
         self.rows.extend(self._count)
         self._count = 0
@@ -204,7 +204,13 @@ class StaticHeadSession(DraftSession):
 
 def tree_shapes(tree: TreeConfig, sizes: tuple[int, ...]) -> tuple[TreeConfig, ...]:
     """The trees that an answer under this config may ask for; `sizes` are those a tree chooses from."""
+    shape = shape_of(tree)
     if tree.policy != "auto" or not sizes:
-        return (tree,)
+        return (shape,)
     levels = range(1, min(tree.depth, MAX_LEVELS) + 1)
-    return tuple(replace(tree, depth=depth, nodes=nodes) for depth in levels for nodes in sizes if nodes > depth)
+    return tuple(replace(shape, depth=depth, nodes=nodes) for depth in levels for nodes in sizes if nodes > depth)
+
+
+def shape_of(tree: TreeConfig) -> TreeConfig:
+    """What growing a tree depends on: equal ones are one captured pass, whoever chose the size or adds a chain."""
+    return replace(tree, policy="fixed", context=False)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
-from jakiro.core.sampling import PREFIX_LENGTH, DeviceSampling, adds_whole_rows
+from jakiro.core.sampling import DeviceSampling, adds_whole_rows, limits_k, limits_p, prefix_for
 from jakiro.core.tree import DraftTree
 from jakiro.core.verify import Outcome, pack, packed_size, unpack, verify
 from jakiro.drafting.base import Capturable, Drafter, DraftSession, HeadEvidence, NeededPasses, Prompt, Proposal
@@ -43,6 +43,20 @@ class Room(NamedTuple):
 
     def joined(self, other: "Room") -> "Room":
         return Room(*map(max, self, other))
+
+
+class Regime(NamedTuple):
+    """What verification is captured for; seed, temperature, top-p and top-k lie on the device.
+
+    Attributes:
+        greedy: whether sampling is. limits_p, limits_k: whether top-p and top-k drop tokens.
+        prefix_length: see `warp`.
+    """
+
+    greedy: bool
+    limits_p: bool
+    limits_k: bool
+    prefix_length: int
 
 
 class Lane(DraftBuffers):
@@ -81,6 +95,8 @@ class Lane(DraftBuffers):
         self.new_features = torch.zeros((MAX_LEVELS + 1, target.feature_size), dtype=target.dtype, device=device)
         self.seed = torch.zeros((), dtype=torch.int64, device=device)
         self.temperature = torch.ones((), device=device)
+        self.top_p = torch.ones((), dtype=torch.float64, device=device)
+        self.top_k = torch.ones((), dtype=torch.int64, device=device)
         self.vocabulary = torch.arange(target.vocab_size, device=device)
         self.noise = torch.zeros((MAX_LEVELS + 1, target.vocab_size), device=device)
         self.chain_ids = torch.full((MAX_CHAIN,), -1, dtype=torch.int64, device=device)
@@ -95,6 +111,24 @@ class Lane(DraftBuffers):
         self.passes = PassBook(graphs)
         self._heads: dict[JakiroHead, StaticHeadDrafter] = {}
         self._fixed: dict[Drafter, Drafter | None] = {}
+        self.served: set[Drafter] = set()
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all buffers, those of drafters included."""
+        found = [*vars(self).values(), *self._packed.values(), *self.masks.values(), self.cache.store]
+        found += self.tree.buffers
+        for drafter in self._heads.values():
+            found += [*vars(drafter).values(), drafter.cache.store]
+        tensors = {id(each): each for each in found if isinstance(each, Tensor) and each.device == self.device}
+        return sum(each.numel() * each.element_size() for each in tensors.values())
+
+    def close(self) -> None:
+        """Lets go of passes and drafters, which hold the lane and so would keep it from being freed at once."""
+        self.passes.clear()
+        self._fixed.clear()
+        self._heads.clear()
+        self.served.clear()
 
     def head_drafter(self, head: JakiroHead, evidence: HeadEvidence, like: Drafter) -> StaticHeadDrafter:
         if head not in self._heads:
@@ -146,7 +180,7 @@ class Lane(DraftBuffers):
             while columns <= most:
                 yield self.passes.get(self.score_rows, rows, columns)
                 columns *= 2
-            yield self.passes.get(self.verify_rows, rows, bound, layout, *_regime(sampling), PREFIX_LENGTH)
+            yield self.passes.get(self.verify_rows, rows, bound, layout, self._regime(sampling))
             yield self.passes.get(self.commit_rows, rows, bound)
         fixed = self.fixed(drafter)
         if fixed is not None and not tree.root_only:
@@ -168,11 +202,15 @@ class Lane(DraftBuffers):
         self._with_noise = self._keeps_noise(drafter, sampling, tree)
         self._foreign = self.fixed(drafter) is None
         self._buffers_for(self._layout)
+        self.served.add(drafter)
         self.seed.fill_(sampling.seed)
         self.temperature.fill_(sampling.temperature or 1.0)
+        self.top_p.fill_(sampling.top_p)
+        self.top_k.fill_(sampling.top_k)
         self.cache.length.fill_(1)
         # Warm-ups run with what lies here: a deeper tree of another answer would not fit this one's bound
         self.tree.write(DraftTree.root_only(self.root), self.tree.rows, ())
+        self.passes.open()
         for each in self.needed(drafter, sampling, tree, sizes, first, last):
             each.prepare()
             captured()
@@ -215,16 +253,16 @@ class Lane(DraftBuffers):
     @torch.inference_mode()
     def read(self, proposal: Proposal, whole_vocabulary: bool = False) -> Outcome:
         nodes, levels = proposal.tree.num_nodes, proposal.tree.max_depth
-        rows, regime = self.target.row_bucket(nodes), _regime(self.sampling)
+        rows, regime = self.target.row_bucket(nodes), self._regime(self.sampling)
         forecast_shape = (0, 0)
         if proposal.forecast is not None:
             forecast_shape = tuple(proposal.forecast.shape)
             if proposal.forecast.data_ptr() != self.tree.forecast.data_ptr():
                 self.tree.forecast[: forecast_shape[0], : forecast_shape[1]].copy_(proposal.forecast)
         if whole_vocabulary:
-            self.verify_rows(rows, self._bound, self._layout, *regime, self.target.vocab_size)
+            self.verify_rows(rows, self._bound, self._layout, regime._replace(prefix_length=self.target.vocab_size))
         else:
-            self.passes.get(self.verify_rows, rows, self._bound, self._layout, *regime, PREFIX_LENGTH)()
+            self.passes.get(self.verify_rows, rows, self._bound, self._layout, regime)()
         self._read_rows = rows
         placed = self.tree.first(nodes, levels, self._layout)
         return unpack(self._to_host(rows), placed, forecast_shape, rows, (MAX_LEVELS, MAX_SIZES))
@@ -259,12 +297,11 @@ class Lane(DraftBuffers):
         self.features[:rows].copy_(scores.features)
         self._mask(rows).copy_(scores.mask)
 
-    def verify_rows(
-        self, rows: int, bound: int, layout: Layout, greedy: bool, top_p: float, top_k: int, prefix_length: int
-    ) -> None:
+    def verify_rows(self, rows: int, bound: int, layout: Layout, regime: Regime) -> None:
         """Pass: the target's choices, the accepted path, and all the caller sees in one tensor."""
         tree = self.tree.first(rows, min(rows - 1, bound), layout)
-        held = DeviceSampling(greedy, self.temperature, top_p, top_k)
+        top_p, top_k = self.top_p if regime.limits_p else None, self.top_k if regime.limits_k else None
+        held = DeviceSampling(regime.greedy, self.temperature, top_p, top_k)
         verification = verify(
             tree,
             self._mask(rows),
@@ -273,7 +310,7 @@ class Lane(DraftBuffers):
             KeyedNoise(self.seed),
             self.cache.length,
             self.noise[: tree.max_depth + 1] if adds_whole_rows(held) else None,
-            prefix_length,
+            regime.prefix_length,
         )
         self.choices[:rows].copy_(verification.choices)
         self.on_path[:rows].copy_(verification.on_path)
@@ -328,15 +365,17 @@ class Lane(DraftBuffers):
     def _columns(self, length: int, rows: int) -> int:
         return columns_for(length + rows, self.smallest_columns)
 
+    def _regime(self, sampling: SamplingParams) -> Regime:
+        """As top-k keeps at most the whole vocabulary, a larger one drops nothing."""
+        if sampling.greedy:
+            return Regime(True, False, False, prefix_for(0))
+        dropped = limits_k(sampling) and sampling.top_k < self.target.vocab_size
+        return Regime(False, limits_p(sampling), dropped, prefix_for(sampling.top_k if dropped else 0))
+
     def _keeps_noise(self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig) -> bool:
         """Whether the target, or a drafter that ranks with it, uses noise over the whole vocabulary."""
         ranked = tree.shared_noise and not tree.root_only and self.fixed(drafter) is not None
         return adds_whole_rows(sampling) or (ranked and not sampling.greedy)
-
-
-def _regime(sampling: SamplingParams) -> tuple[bool, float, int]:
-    """What verification is captured for; seed and temperature lie on the device."""
-    return (True, 1.0, 0) if sampling.greedy else (False, sampling.top_p, sampling.top_k)
 
 
 def _depth_bound(tree: TreeConfig) -> int:

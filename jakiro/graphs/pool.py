@@ -1,6 +1,9 @@
 """The lanes of one generator: borrowed by answers, made larger when an answer needs more, captured at load."""
 
+import gc
 import threading
+import time
+import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -26,6 +29,10 @@ class Lanes:
         graphs: capture passes as CUDA graphs; False runs the same passes eagerly.
         smallest_columns: of attention, see `columns_for`.
         start_tokens: prompt and answer that a lane holds from the start; a longer one gets a larger lane.
+        budget: bytes for graphs, see `Graphs`.
+
+    Attributes:
+        capture_seconds: what making lanes and capturing took until loading was done.
     """
 
     def __init__(
@@ -34,19 +41,23 @@ class Lanes:
         graphs: bool,
         smallest_columns: int = SMALLEST_COLUMNS,
         start_tokens: int = START_TOKENS,
+        budget: int | None = None,
     ) -> None:
         self.target, self.smallest_columns = target, smallest_columns
-        self.graphs = Graphs(target.device, graphs)
+        self.graphs = Graphs(target.device, graphs, budget)
         self._room = Room(min(start_tokens, target.max_positions + 1), ROW_BUCKETS[-1], START_DRAFT_ROWS)
         self._free: list[Lane] = []
+        # Lanes that are too small, freed by the next answer: a finaliser must not wait for the device
+        self._retired: list[Lane] = []
+        self._all: weakref.WeakSet[Lane] = weakref.WeakSet()
         # An answer that was dropped unfinished returns its lane when Python collects it, in whatever thread.
         self._lock = threading.RLock()
-        self.num_bytes = 0
+        self.capture_seconds = 0.0
 
     def for_target(self, target: TargetModel) -> "Lanes":
         """Lanes of the same kind for the same weights under other numerics; their passes are captured again."""
         wanted = self.graphs.enabled or self.graphs.failure is not None
-        return Lanes(target, wanted, self.smallest_columns, self._room.tokens)
+        return Lanes(target, wanted, self.smallest_columns, self._room.tokens, self.graphs.budget)
 
     @property
     def tree_sizes(self) -> tuple[int, ...]:
@@ -69,25 +80,41 @@ class Lanes:
             limit: tokens the answer may have.
         """
         tokens = num_prompt_tokens + limit
-        lane = self._take(Room(tokens, max(tree.nodes, *sizes, 1), tree.depth * tree.width))
-        lane.open(drafter, sampling, tree, sizes, num_prompt_tokens, tokens)
+        lane = self._take(Room(tokens, max(tree.nodes, *sizes, 1), tree.depth * tree.width), drafter)
+        try:
+            lane.open(drafter, sampling, tree, sizes, num_prompt_tokens, tokens)
+        except BaseException:
+            # Half prepared, perhaps for want of memory: it makes room for the next answer
+            with self._lock:
+                self._retired.append(lane)
+            raise
         return lane, partial(self._give_back, lane)
 
-    def prepare(self, drafters: Sequence[Drafter], progress: Callable[[int, int], None] | None = None) -> None:
-        """Makes the first lane and captures what answers usually need.
+    def prepare(
+        self,
+        drafters: Sequence[Drafter],
+        progress: Callable[[int, int], None] | None = None,
+        side_by_side: int = 1,
+    ) -> None:
+        """Makes the first lanes and captures what answers usually need.
 
         Args:
             drafters: plain decoding's, and those that answers usually ask for.
             progress: called with passes done and passes in all.
+            side_by_side: answers that run at once, as in a race: each drafter gets a lane of its own as long as there
+                are so many, and as long as memory lasts; the last lane serves all others.
         """
-        lane = self._take(self._room)
+        start, span = time.perf_counter(), (1, self._room.tokens)
+        lanes: list[Lane] = []
+        while len(lanes) < min(side_by_side, len(drafters)) and self._fits_another(lanes):
+            lanes.append(self._take(self._room))
         wanted = [
-            (drafter, sampling, *((AUTOMATIC_TREE, self.tree_sizes) if drafter.proposers else (ROOT_ONLY, ())))
+            (lane, (drafter, sampling, *((AUTOMATIC_TREE, self.tree_sizes) if drafter.proposers else (ROOT_ONLY, ()))))
+            for lane, own in zip(lanes, _shared_out(drafters, len(lanes)), strict=True)
             for sampling in (SamplingParams(), SamplingParams(1.0))
-            for drafter in drafters
+            for drafter in own
         ]
-        span = (1, self._room.tokens)
-        total = sum(1 for plan in wanted for _ in lane.needed(*plan, *span))
+        total = sum(1 for lane, plan in wanted for _ in lane.needed(*plan, *span))
         done = 0
 
         def captured() -> None:
@@ -96,54 +123,77 @@ class Lanes:
             if progress is not None:
                 progress(done, total)
 
-        before = self._bytes_in_use()
-        for plan in wanted:
+        for lane, plan in wanted:
             lane.open(*plan, *span, captured)
-        self.num_bytes += max(self._bytes_in_use() - before, 0)
-        self._give_back(lane)
+        for lane in lanes:
+            self._give_back(lane)
+        self.capture_seconds = time.perf_counter() - start
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the device's memory that lanes and graphs take."""
+        return sum(lane.num_bytes for lane in self._all) + self.graphs.num_bytes
 
     @property
     def status(self) -> dict:
         """What is captured, and the memory that lanes and graphs take."""
         return {
             "graphs": self.graphs.enabled,
+            "lanes": len(self._all),
             "captured": self.graphs.num_captured,
+            "evicted": self.graphs.num_evicted,
             "bytes": self.num_bytes,
+            "graph_bytes": self.graphs.num_bytes,
+            "budget": self.graphs.budget,
+            "capture_seconds": round(self.capture_seconds, 2),
             "failure": self.graphs.failure,
         }
 
-    def _take(self, room: Room) -> Lane:
+    def _take(self, room: Room, drafter: Drafter | None = None) -> Lane:
+        """A free lane, if possible one that has served the drafter, and few others, before; else a new one."""
         with self._lock:
+            self._free_retired()
             fitting = [lane for lane in self._free if lane.room.holds(room)]
             if fitting:
-                self._free.remove(fitting[0])
-                return fitting[0]
+                lane = min(fitting, key=lambda lane: (drafter not in lane.served, len(lane.served)))
+                self._free.remove(lane)
+                return lane
             # Smaller lanes make room for the larger one; from now on all are as large.
-            self._room = self._room.joined(room)
-            self._drop(self._free)
-            before = self._bytes_in_use()
-            lane = Lane(self.target, self.graphs, self._room, self.smallest_columns)
-            self.num_bytes = max(self.num_bytes + self._bytes_in_use() - before, 0)
+            larger = self._room.joined(room)
+            self._retired += self._free
+            self._free.clear()
+            self._free_retired()
+            lane = Lane(self.target, self.graphs, larger, self.smallest_columns)
+            self._room = larger
+            self._all.add(lane)
             return lane
 
     def _give_back(self, lane: Lane) -> None:
         with self._lock:
-            if lane in self._free:
-                return
-            if lane.room.holds(self._room):
-                self._free.append(lane)
-            else:
-                self._drop([lane])
+            if lane not in self._free and lane not in self._retired:
+                (self._free if lane.room.holds(self._room) else self._retired).append(lane)
 
-    def _drop(self, lanes: list[Lane]) -> None:
+    def _free_retired(self) -> None:
         """Frees lanes after the device has finished their work."""
-        if lanes and self.target.device.type == "cuda":
+        if not self._retired:
+            return
+        on_cuda = self.target.device.type == "cuda"
+        if on_cuda:
             torch.cuda.synchronize(self.target.device)
-        lanes.clear()
+        for lane in self._retired:
+            lane.close()
+        self._retired.clear()
+        gc.collect()
+        if on_cuda:
+            torch.cuda.empty_cache()
 
-    def _bytes_in_use(self) -> int:
-        """Of the device's memory, by this process or another; 0 on a CPU."""
-        if self.target.device.type != "cuda":
-            return 0
-        free, total = torch.cuda.mem_get_info(self.target.device)
-        return total - free
+    def _fits_another(self, lanes: Sequence[Lane]) -> bool:
+        """Whether there is room for one more lane besides these, and for as much again."""
+        if not lanes or self.target.device.type != "cuda":
+            return True
+        return torch.cuda.mem_get_info(self.target.device)[0] > 2 * lanes[-1].num_bytes
+
+
+def _shared_out(drafters: Sequence[Drafter], lanes: int) -> list[Sequence[Drafter]]:
+    """Which lane serves which drafters: one each, and the last lane all that are left."""
+    return [drafters[number : number + 1] for number in range(lanes - 1)] + [drafters[lanes - 1 :]]

@@ -32,6 +32,10 @@ class StaticTree:
         self._evidence: dict[tuple[str, int], Tensor] = {}
 
     @property
+    def buffers(self) -> list[Tensor]:
+        return [self.forecast, *self._columns.values(), *self._evidence.values()]
+
+    @property
     def first_address(self) -> int:
         """Where the token ids lie: a tree whose ids lie there is this one."""
         return self._columns["token_ids"].data_ptr()

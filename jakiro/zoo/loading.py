@@ -3,6 +3,7 @@
 What can be refused is refused before the target's weights are read: from its config, the head, and the free memory.
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -36,6 +37,7 @@ class LoadOptions:
         numerics: "exact" or "fast".
         draft_precision: how the head's matrices are packed on a CPU, see `JakiroHead.pack`.
         graphs: on a GPU, capture passes as CUDA graphs at load; False runs the same passes one kernel at a time.
+        side_by_side: answers that run at once, as in a race; on a GPU so many are prepared for.
     """
 
     target: str | None = None
@@ -45,6 +47,7 @@ class LoadOptions:
     numerics: str | None = None
     draft_precision: str | None = None
     graphs: bool = True
+    side_by_side: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,8 @@ class ReadPair:
         names: what the zoo calls target and head.
         model, tokenizer, sha256: as `weights.load_target` gives them.
         head: the draft head, or None.
-        options: as they were given, numerics and draft precision filled in.
+        options: as they were given, draft precision filled in.
+        seconds: what reading took.
     """
 
     names: zoo.Pair
@@ -64,6 +68,7 @@ class ReadPair:
     sha256: str | None
     head: JakiroHead | None
     options: LoadOptions
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,8 @@ class Parts:
         notices: sentences for the user, such as a head trained for other weights.
         profiles: the folder that keeps what passes cost here.
         lanes: run at fixed addresses, as CUDA graphs need it; None runs passes as long as the context.
+        seconds: what reading and starting took, captures included.
+        exact_suits: whether exact numerics is the better choice here, where nobody chose.
     """
 
     resources: Resources
@@ -82,6 +89,8 @@ class Parts:
     notices: list[str]
     profiles: Path
     lanes: Lanes | None
+    seconds: float = 0.0
+    exact_suits: bool = True
 
 
 def load_parts(
@@ -102,9 +111,9 @@ def load_parts(
 
 def read_pair(options: LoadOptions) -> ReadPair:
     """Resolves and reads a pair, the target onto its device; errors are `load_parts`'."""
-    numerics = options.numerics or "exact"
-    if numerics not in NUMERICS:
-        raise ValueError(f"Numerics must be one of {', '.join(NUMERICS)}; you gave {numerics!r}.")
+    start = time.perf_counter()
+    if options.numerics is not None and options.numerics not in NUMERICS:
+        raise ValueError(f"Numerics must be one of {', '.join(NUMERICS)}; you gave {options.numerics!r}.")
     draft_precision = known_precision(options.draft_precision or "int8")
     device, dtype = device_and_dtype(options)
     pair = zoo.resolve(options.target, options.head)
@@ -118,8 +127,8 @@ def read_pair(options: LoadOptions) -> ReadPair:
         refuse_another_targets_head(draft_head, config)
     place = place_target(options, pair.target_name, config, device, dtype)
     model, tokenizer, sha256 = weights.load_target(pair.target_name, place.device, dtype, **place.options)
-    options = replace(options, numerics=numerics, draft_precision=draft_precision)
-    return ReadPair(pair, model, tokenizer, sha256, draft_head, options)
+    options = replace(options, draft_precision=draft_precision)
+    return ReadPair(pair, model, tokenizer, sha256, draft_head, options, time.perf_counter() - start)
 
 
 def start_pair(read: ReadPair, device: torch.device | None = None, progress: Progress | None = None) -> Parts:
@@ -129,9 +138,13 @@ def start_pair(read: ReadPair, device: torch.device | None = None, progress: Pro
         device: moves the target there first; None leaves it where it is.
         progress: as in `load_parts`.
     """
-    pair, draft_head = read.names, read.head
+    start, pair, draft_head = time.perf_counter(), read.names, read.head
     model = read.model if device is None else read.model.to(device)
-    target_model, notices = _target_of(read, model)
+    # It plans for tens of milliseconds at every new length of the keys
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    numerics, notice = choose_numerics(read.options.numerics, model.get_output_embeddings().weight.device)
+    target_model, notices = _target_of(read, model, numerics)
+    notices += [notice] if notice else []
     if draft_head is None:
         notices.append("No draft head fits this model; plain decoding and methods without a head are available.")
         resources = Resources(target_model)
@@ -150,17 +163,24 @@ def start_pair(read: ReadPair, device: torch.device | None = None, progress: Pro
         resources = Resources(target_model, draft_head, info)
     usual = (PLAIN, DEFAULT) if draft_head is not None else (PLAIN,)
     drafters = {method.name: method.load(resources) for method in usual}
-    lanes = lanes_for(target_model, list(drafters.values()), read.options.graphs, progress, notices)
-    return Parts(resources, drafters, notices, cache_folder() / "profiles", lanes)
+    options = read.options
+    lanes = lanes_for(target_model, list(drafters.values()), options.graphs, progress, notices, options.side_by_side)
+    seconds = read.seconds + time.perf_counter() - start
+    return Parts(resources, drafters, notices, cache_folder() / "profiles", lanes, seconds, notice is None)
 
 
 def lanes_for(
-    target: TargetModel, drafters: list[Drafter], graphs: bool, progress: Progress | None, notices: list[str]
+    target: TargetModel,
+    drafters: list[Drafter],
+    graphs: bool,
+    progress: Progress | None,
+    notices: list[str],
+    side_by_side: int = 1,
 ) -> Lanes | None:
     """Lanes with their passes captured, on a GPU; `notices` get a sentence where that cannot be.
 
     Args:
-        drafters, progress: see `Lanes.prepare`.
+        drafters, progress, side_by_side: see `Lanes.prepare`.
         graphs: False runs the same passes eagerly.
     """
     if target.device.type != "cuda":
@@ -169,7 +189,7 @@ def lanes_for(
         notices.append(f"CUDA graphs are for layers of Llama's shape; {target.config.model_type} runs without them.")
         return None
     lanes = Lanes(target, graphs)
-    lanes.prepare(drafters, progress)
+    lanes.prepare(drafters, progress, side_by_side)
     if lanes.graphs.failure:
         notices.append(f"CUDA graphs could not be captured ({lanes.graphs.failure}); passes run one kernel at a time.")
     return lanes
@@ -192,9 +212,9 @@ def _shorter(head: JakiroHead, target: TargetModel) -> str | None:
     )
 
 
-def _target_of(read: ReadPair, model: nn.Module) -> tuple[TargetModel, list[str]]:
+def _target_of(read: ReadPair, model: nn.Module, numerics: str) -> tuple[TargetModel, list[str]]:
     """The target model, and notices about it."""
-    target = TargetModel(model, read.tokenizer, read.names.target_name, read.sha256, read.options.numerics)
+    target = TargetModel(model, read.tokenizer, read.names.target_name, read.sha256, numerics)
     notices = list(target.notices)
     spread = placement.where_layers_lie(getattr(model, "hf_device_map", None))
     if spread:
@@ -256,6 +276,23 @@ def choose_dtype(dtype: str | None, device: torch.device) -> torch.dtype:
     if device.type == "cuda":
         return torch.bfloat16 if gpu_computes_bfloat16(device) else torch.float16
     return torch.float32
+
+
+# Compute capabilities of GPUs whose float64 runs at half of float32's rate; all others have 1/32 or 1/64 of it
+_FAST_FLOAT64 = {(6, 0), (7, 0), (8, 0), (9, 0), (10, 0)}
+
+
+def choose_numerics(numerics: str | None, device: torch.device) -> tuple[str, str | None]:
+    """The asked numerics, or what suits the device, and a notice where that is not exact.
+
+    Exact attention sums in float64.
+    """
+    if numerics is not None or device.type != "cuda" or torch.cuda.get_device_capability(device) in _FAST_FLOAT64:
+        return numerics or "exact", None
+    return "fast", (
+        f"{torch.cuda.get_device_name(device)} computes float64 slowly, so numerics is fast; start with numerics exact "
+        "for passes that round alike."
+    )
 
 
 def gpu_computes_bfloat16(device: torch.device) -> bool:

@@ -131,7 +131,9 @@ def place(
             f"{name} needs about {needed}, and {device} has {gigabytes(free)} free; choose a smaller model or dtype, "
             "or device “auto”, which also uses other devices and the disk."
         )
-    return Placement(device, needed, options | ({"device_map": {"": str(device)}} if bits else {}))
+    # Straight to a GPU, file by file: a machine with little memory of its own can load what the GPU holds
+    straight = {"device_map": {"": str(device)}} if bits or device.type == "cuda" else {}
+    return Placement(device, needed, options | straight)
 
 
 def where_layers_lie(device_map: dict | None) -> str | None:

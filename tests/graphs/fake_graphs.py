@@ -1,8 +1,10 @@
 """CUDA graphs without CUDA: a capture records every operation, a replay runs the same ones on the same tensors.
 
 As with the real ones, nothing of Python runs again at replay: a value that was a number at capture stays what it was.
+Graphs share one pool of memory, as ours do: before each replay, whatever tensors were made in captures hold garbage.
 """
 
+import gc
 from contextlib import contextmanager
 
 import torch
@@ -12,13 +14,21 @@ from torch.utils._pytree import tree_leaves
 from jakiro.graphs.capture import GraphedPass
 from tests.engine.test_meta_device import READING_OPERATIONS, ReadCounter
 
+GRAPH_BYTES = 1000
+TOTAL_BYTES = 1 << 40
+
 
 class Recorder(TorchDispatchMode):
-    """Keeps operations with their inputs and outputs."""
+    """Keeps operations with their inputs and outputs.
+
+    Attributes:
+        made: tensors whose memory came from the pool.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.operations = []
+        self.made: list[torch.Tensor] = []
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         name = function._schema.name.removeprefix("aten::")
@@ -26,18 +36,29 @@ class Recorder(TorchDispatchMode):
             raise RuntimeError(f"operation not permitted when stream is capturing: {name}")
         result = function(*args, **(kwargs or {}))
         self.operations.append((function, args, kwargs or {}, result))
+        given = {None} | {storage_of(each) for each in tree_leaves((args, kwargs))}
+        self.made += [each for each in tree_leaves(result) if storage_of(each) not in given]
         return result
+
+
+def storage_of(value) -> int | None:
+    """Which memory a tensor lies in; None for what is no tensor, or packed by oneDNN."""
+    if not isinstance(value, torch.Tensor) or value.is_mkldnn:
+        return None
+    return value.untyped_storage()._cdata
 
 
 class FakeGraph:
     """What stands in for `torch.cuda.CUDAGraph`."""
 
-    def __init__(self) -> None:
-        self.recorder = Recorder()
+    def __init__(self, cuda: "FakeCuda") -> None:
+        self.cuda, self.recorder = cuda, Recorder()
         self.replays = 0
 
     def replay(self) -> None:
+        assert self in self.cuda.graphs, "a graph that was reset is replayed"
         self.replays += 1
+        self.cuda.poison_the_pool()
         for function, args, kwargs, before in self.recorder.operations:
             again = function(*args, **kwargs)
             for old, new in zip(tree_leaves(before), tree_leaves(again), strict=True):
@@ -45,13 +66,21 @@ class FakeGraph:
                 if isinstance(old, torch.Tensor) and old.data_ptr() != new.data_ptr():
                     old.copy_(new)
 
+    def reset(self) -> None:
+        self.cuda.log.append("reset")
+        self.cuda.graphs.remove(self)
+
 
 class FakeCuda:
     """Replaces the parts of `torch.cuda` that capture; `log` tells in which order they were used.
 
     Attributes:
-        captures: one (function, counter of host reads) a capture.
+        graphs: those that were captured and not reset.
+        reads: host reads while capturing.
         eager: functions of passes that ran outside of captures.
+        stream: the name of the thread's current stream.
+        collecting: whether Python's garbage collector ran during some capture.
+        fail: called as a capture ends; may raise.
     """
 
     def __init__(self, monkeypatch) -> None:
@@ -59,24 +88,43 @@ class FakeCuda:
         self.graphs: list[FakeGraph] = []
         self.reads = ReadCounter()
         self.eager: list[str] = []
+        self.stream, self.collecting = "current", False
+        self.fail = lambda: None
         self._monkeypatch = monkeypatch
-        self._capturing = False
 
         class Stream:
-            def __init__(stream, *arguments) -> None:
-                pass
+            def __init__(stream, name="side", **more) -> None:
+                stream.name = name if isinstance(name, str) else "side"
 
             def wait_stream(stream, other) -> None:
                 self.log.append("wait")
 
         monkeypatch.setattr(torch.cuda, "Stream", Stream)
-        monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: Stream())
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: Stream(self.stream))
+        monkeypatch.setattr(torch.cuda, "set_stream", lambda stream: setattr(self, "stream", stream.name))
+        monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: self.log.append("synchronize"))
+        monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device=None: (self._free_bytes(), TOTAL_BYTES))
         monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "pool")
         monkeypatch.setattr(torch.cuda, "device", self._nothing)
         monkeypatch.setattr(torch.cuda, "stream", self._aside)
         monkeypatch.setattr(torch.cuda, "CUDAGraph", self._new_graph)
         monkeypatch.setattr(torch.cuda, "graph", self._capture)
         monkeypatch.setattr(GraphedPass, "__call__", self._called(GraphedPass.__call__))
+
+    def poison_the_pool(self) -> None:
+        """Overwrites every tensor made in a capture, as another graph of the same pool may."""
+        for graph in self.graphs:
+            for made in graph.recorder.made:
+                if made.is_floating_point():
+                    made.fill_(torch.nan)
+                elif made.dtype == torch.bool:
+                    made.logical_not_()
+                else:
+                    made.fill_(2**40 + 7 if made.dtype == torch.int64 else 101)
+
+    def _free_bytes(self) -> int:
+        return TOTAL_BYTES - GRAPH_BYTES * len(self.graphs)
 
     @contextmanager
     def _nothing(self, device):
@@ -85,25 +133,35 @@ class FakeCuda:
     @contextmanager
     def _aside(self, stream):
         self.log.append("aside")
+        self.stream, before = stream.name, self.stream
         yield
+        self.stream = before
         self.log.append("back")
 
     def _new_graph(self) -> FakeGraph:
-        self.graphs.append(FakeGraph())
-        return self.graphs[-1]
+        return FakeGraph(self)
 
     @contextmanager
     def _capture(self, graph, pool, stream, capture_error_mode):
         assert pool == "pool" and capture_error_mode == "thread_local"
         self.log.append("capture")
-        with self.reads.watching(self._monkeypatch), graph.recorder:
-            yield
+        before, self.stream = self.stream, stream.name
+        self.collecting |= gc.isenabled()
+        try:
+            with self.reads.watching(self._monkeypatch), graph.recorder:
+                yield
+                self.fail()
+        except RuntimeError as error:
+            # The real one ends the capture first, which fails, and so never goes back to the stream before
+            raise RuntimeError("CUDA error: operation failed due to a previous error during capture") from error
+        self.stream = before
+        self.graphs.append(graph)
         self.log.append("captured")
 
     def _called(self, call):
         def watched(graphed) -> None:
-            if graphed._graph is None:
-                self.eager.append(graphed._function.func.__name__)
+            if graphed.graph is None:
+                self.eager.append(graphed.function.func.__name__)
             call(graphed)
 
         return watched

@@ -14,7 +14,7 @@ from jakiro.graphs.capture import WARM_UPS, GraphedPass, Graphs
 from jakiro.methods import DEFAULT, PLAIN, WITH_COPIES
 from jakiro.zoo.loading import lanes_for
 from tests.engine.test_meta_device import REPETITIVE, SAMPLINGS, meta_by_default
-from tests.graphs.fake_graphs import FakeCuda
+from tests.graphs.fake_graphs import GRAPH_BYTES, FakeCuda
 from tests.graphs.static import bucketed_target, in_lanes, shape_of, static_generator, usual_drafters
 from tests.support import TREE, tiny_generator
 
@@ -39,6 +39,7 @@ def test_a_pass_is_warmed_up_aside_then_captured_and_then_only_replayed(cuda):
     graphed = GraphedPass(Graphs(CPU, True), double)
     graphed.prepare()
     assert cuda.log == ["wait", "aside", "back", "wait", "capture", "captured"]
+    assert not cuda.collecting
     assert len(counted) == WARM_UPS + 1
     for value in (3.0, 5.0):
         source.fill_(value)
@@ -91,7 +92,9 @@ def test_trees_that_size_themselves_replay_what_was_captured_at_load(cuda):
     generator.lanes.prepare(usual_drafters(generator), lambda count, total: done.append((count, total)))
     assert [count for count, _ in done] == list(range(1, done[-1][1] + 1))
     captured = generator.lanes.graphs.num_captured
-    assert generator.status["graphs"] == {"graphs": True, "captured": captured, "bytes": 0, "failure": None}
+    status = generator.status["graphs"]
+    assert status["graphs"] and status["captured"] == captured and status["failure"] is None
+    assert status["graph_bytes"] == captured * GRAPH_BYTES < status["bytes"]
     for sampling in (SamplingParams(max_new_tokens=8), SamplingParams(0.8, seed=3, max_new_tokens=8)):
         for method in ("jakiro", "autoregressive"):
             trace = generator.run("Tell me.", sampling, method)

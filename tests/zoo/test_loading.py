@@ -1,10 +1,12 @@
 """Which dtype a processor gets, and that half precision keeps the bits."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
 from jakiro.target.model import TargetModel
-from jakiro.zoo import loading
+from jakiro.zoo import loading, placement
 from tests.support import DEVICE, byte_tokenizer, tiny_model
 
 
@@ -21,3 +23,25 @@ def test_half_precision_never_runs_a_row_alone(dtype, rows):
     target = TargetModel(tiny_model().to(dtype), byte_tokenizer())
     assert target.row_bucket(1) == rows or not target.bit_identical
     assert target.row_bucket(5) == 5
+
+
+@pytest.mark.parametrize(
+    ("capability", "numerics"),
+    [((9, 0), "exact"), ((8, 0), "exact"), ((7, 5), "fast"), ((8, 6), "fast"), ((8, 9), "fast")],
+)
+def test_gpus_that_compute_float64_slowly_take_fast_numerics_and_say_so(capability, numerics, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA A10G")
+    chosen, notice = loading.choose_numerics(None, torch.device("cuda"))
+    assert chosen == numerics and (notice is None) == (numerics == "exact")
+    assert notice is None or "NVIDIA A10G computes float64 slowly" in notice
+    assert loading.choose_numerics("exact", torch.device("cuda")) == ("exact", None)
+
+
+def test_weights_go_straight_to_a_gpu(monkeypatch):
+    """Through memory a machine with 12 GB could not load a 7B model."""
+    monkeypatch.setattr(placement, "free_memory", lambda device: 10**9)
+    config = tiny_model().config
+    placed = placement.place("tiny", config, torch.device("cuda"), torch.bfloat16, None, Path("offload"))
+    assert placed.options == {"device_map": {"": "cuda"}}
+    assert not placement.place("tiny", config, torch.device("cpu"), torch.float32, None, Path("offload")).options

@@ -1,0 +1,165 @@
+"""Lanes and graphs in the memory there is: what is captured when, what makes room, and what a refusal leaves behind."""
+
+import gc
+import weakref
+from dataclasses import replace
+
+import pytest
+import torch
+
+from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
+from jakiro.graphs import pool
+from jakiro.graphs.lane import Lane
+from jakiro.methods import DEFAULT, PLAIN
+from tests.graphs.fake_graphs import GRAPH_BYTES, FakeCuda
+from tests.graphs.static import shape_of, static_generator, usual_drafters
+from tests.support import TREE, tiny_generator
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here; test_cuda.py captures on it")
+
+SHORT = SamplingParams(max_new_tokens=6)
+SAMPLED = SamplingParams(0.8, seed=3, max_new_tokens=6)
+
+
+@pytest.fixture
+def cuda(monkeypatch, without_compiled_functions):
+    return FakeCuda(monkeypatch)
+
+
+def test_the_page_s_first_answer_captures_nothing_more(cuda):
+    """It races plain decoding and the default method, by automatic trees, at any temperature."""
+    generator = static_generator(numerics="fast", graphs=True, measured=True, start_tokens=40)
+    generator.lanes.prepare(usual_drafters(generator), side_by_side=2)
+    captured = generator.status["graphs"]["captured"]
+    for sampling in (SHORT, SAMPLED):
+        race = generator.race("Why?", sampling, (PLAIN.name, DEFAULT.name), AUTOMATIC_TREE)
+        for _ in race:
+            pass
+        assert race.traces["jakiro"].token_ids == race.traces["autoregressive"].token_ids
+    assert generator.status["graphs"]["captured"] == captured and not cuda.eager
+    assert generator.status["graphs"]["lanes"] == 2
+
+
+def test_one_lane_is_prepared_where_memory_has_no_room_for_two(cuda, monkeypatch):
+    generator = static_generator(graphs=True, start_tokens=40)
+    monkeypatch.setattr(pool.Lanes, "_fits_another", lambda lanes, made: not made)
+    generator.lanes.prepare(usual_drafters(generator), side_by_side=2)
+    assert generator.status["graphs"]["lanes"] == 1
+    assert generator.run("Why?", SHORT, tree=AUTOMATIC_TREE).steps and not cuda.eager
+
+
+def test_graphs_of_older_answers_make_room_and_the_text_stays_the_same(cuda):
+    generator, sliced = static_generator(graphs=True), tiny_generator()
+    graphs = generator.lanes.graphs
+    generator.run("Why?", SHORT, tree=TREE)
+    graphs.budget, most = (graphs.num_captured + 1) * GRAPH_BYTES, graphs.num_captured + 2
+    for nodes in range(6, 16):
+        tree = TreeConfig(width=4, depth=3, nodes=nodes)
+        assert shape_of(generator.run("Why?", SHORT, tree=tree)) == shape_of(sliced.run("Why?", SHORT, tree=tree))
+        assert len(cuda.graphs) <= most and graphs.num_bytes == GRAPH_BYTES * len(cuda.graphs)
+    assert graphs.num_evicted > 4 and not cuda.eager
+    assert "synchronize" in cuda.log[: cuda.log.index("reset")], "no graph is dropped while the device may run it"
+
+
+def test_what_one_answer_needs_beyond_the_budget_runs_eagerly(cuda):
+    generator = static_generator(graphs=True)
+    generator.lanes.graphs.budget = GRAPH_BYTES
+    trace = generator.run("Why?", SHORT, tree=TREE)
+    assert shape_of(trace) == shape_of(tiny_generator().run("Why?", SHORT, tree=TREE))
+    assert len(cuda.graphs) == 2 and cuda.eager
+
+
+def test_one_capture_serves_every_top_p_and_top_k(cuda):
+    generator, sliced = static_generator(graphs=True), tiny_generator()
+    captured = set()
+    for top_p, top_k in ((0.9, 50), (0.5, 50), (0.7, 3), (0.99, 259)):
+        sampling = replace(SAMPLED, top_p=top_p, top_k=top_k)
+        assert shape_of(generator.run("Why?", sampling, tree=TREE)) == shape_of(sliced.run("Why?", sampling, tree=TREE))
+        captured.add(generator.status["graphs"]["captured"])
+    assert len(captured) == 1
+
+
+def test_bytes_count_the_captures_of_answers_too(cuda):
+    generator = static_generator(graphs=True, start_tokens=40)
+    generator.lanes.prepare(usual_drafters(generator))
+    before = generator.status["graphs"]
+    generator.run("Why?", SAMPLED, tree=TREE)
+    after = generator.status["graphs"]
+    more = after["captured"] - before["captured"]
+    assert more > 0 and after["bytes"] - before["bytes"] >= more * GRAPH_BYTES
+
+
+def test_a_dropped_lane_is_freed_without_the_garbage_collector(cuda, monkeypatch):
+    generator = static_generator(graphs=True, start_tokens=40)
+    generator.run("Why?", SHORT, tree=TREE)
+    (lane,) = generator.lanes._free
+    buffers = weakref.ref(lane.cache.store.untyped_storage())
+    gone = weakref.ref(lane)
+    del lane
+    monkeypatch.setattr(pool.gc, "collect", lambda: None)
+    gc.disable()
+    try:
+        generator.run("Why?", SamplingParams(max_new_tokens=90), tree=TREE)
+        assert gone() is None and buffers() is None
+    finally:
+        gc.enable()
+    assert len(cuda.graphs) == generator.lanes.graphs.num_bytes / GRAPH_BYTES
+
+
+def test_giving_a_lane_back_never_waits_for_the_device(cuda):
+    """It may happen in a finaliser, while another thread captures."""
+    generator = static_generator(graphs=True, start_tokens=40)
+    small = generator.stream("Why?", SHORT, tree=TREE)
+    generator.run("Why?", SamplingParams(max_new_tokens=90), tree=TREE)
+    cuda.log.clear()
+    small.close()
+    assert not cuda.log and len(generator.lanes._retired) == 1
+    generator.run("Why?", SHORT, tree=TREE)
+    assert not generator.lanes._retired
+
+
+def test_no_lane_is_lost_where_opening_one_fails(cuda, monkeypatch):
+    generator = static_generator(graphs=True, start_tokens=40)
+    with monkeypatch.context() as patch:
+        patch.setattr(Lane, "open", out_of_memory)
+        with pytest.raises(torch.OutOfMemoryError):
+            generator.run("Why?", SamplingParams(max_new_tokens=90), tree=TREE)
+    assert generator.run("Why?", SHORT, tree=TREE).steps
+    assert generator.status["graphs"]["lanes"] == 1
+
+
+def test_a_lane_too_large_for_the_memory_does_not_raise_the_size_of_the_next(cuda, monkeypatch):
+    generator = static_generator(graphs=True, start_tokens=40)
+    with monkeypatch.context() as patch:
+        patch.setattr(Lane, "__init__", out_of_memory)
+        with pytest.raises(torch.OutOfMemoryError):
+            generator.run("Why?", SamplingParams(max_new_tokens=90), tree=TREE)
+    generator.run("Why?", SHORT, tree=TREE)
+    assert generator.lanes._free[0].room.tokens == 40
+
+
+def out_of_memory(*_, **__):
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+
+def test_a_refused_capture_leaves_the_thread_where_it_was_and_names_the_first_error(cuda):
+    generator = static_generator(graphs=True)
+
+    def refuse():
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    cuda.fail = refuse
+    trace = generator.run("Why?", SHORT, tree=TREE)
+    assert shape_of(trace) == shape_of(tiny_generator().run("Why?", SHORT, tree=TREE))
+    assert cuda.stream == "current"
+    assert generator.status["graphs"]["failure"] == "operation not permitted when stream is capturing"
+
+
+def test_memory_that_runs_out_in_a_capture_is_said_to_be_memory(cuda):
+    generator = static_generator(graphs=True)
+    cuda.fail = out_of_memory
+    with pytest.raises(torch.OutOfMemoryError, match="out of memory"):
+        generator.run("Why?", SHORT, tree=TREE)
+    cuda.fail = lambda: None
+    assert cuda.stream == "current" and generator.lanes.graphs.enabled
+    assert generator.run("Why?", SHORT, tree=TREE).steps and not cuda.eager
