@@ -13,7 +13,7 @@ import yaml
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("benchmark", "heads", "prompts", "traces", "web")
+ROOMS = ("benchmark", "heads", "plots", "prompts", "traces", "web")
 SPACE_COLOURS = {"red", "yellow", "green", "blue", "indigo", "purple", "pink", "gray"}
 
 

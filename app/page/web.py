@@ -4,16 +4,19 @@ The files in `assets/web/` are plain scripts that share the object `Jakiro`; the
 a build. The same block makes a saved replay page work from disk.
 """
 
+import base64
 import json
 from collections.abc import Iterable
 from pathlib import Path
 
+from app.serving.server import PLOTLY
 from app.words import page as words
 from jakiro.methods import METHODS
 from jakiro.trace import Trace
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 TRACES = ASSETS / "traces"
+PLOT_TEMPLATE = ASSETS / "plots" / "template.json"
 SCRIPTS = (
     "base/dom.js",
     "base/pieces.js",
@@ -31,6 +34,10 @@ SCRIPTS = (
     "tree/list.js",
     "watch/answer.js",
     "base/markdown.js",
+    "plots/library.js",
+    "plots/template.js",
+    "plots/sample.js",
+    "plots/figure.js",
     "watch/plot.js",
     "watch/tables.js",
     "watch/strip.js",
@@ -62,6 +69,7 @@ STYLES = (
     "base/base.css",
     "page/page.css",
     "watch/answer.css",
+    "plots/plots.css",
     "tree/tree.css",
     "race/race.css",
     "chat/chat.css",
@@ -72,9 +80,19 @@ STYLES = (
 
 
 def script() -> str:
-    """All modules in order, words and drafting methods first."""
-    methods = [method.to_dict() for method in METHODS.values()]
-    return f"window.Jakiro = {{words: {for_script(words.BROWSER)}, methods: {for_script(methods)}}};\n{joined(SCRIPTS)}"
+    """All modules in order; words, drafting methods and how plots look first."""
+    given = {
+        "words": words.BROWSER,
+        "methods": [method.to_dict() for method in METHODS.values()],
+        "plotTemplate": json.loads(PLOT_TEMPLATE.read_text(encoding="utf-8")),
+        "plotlyFile": PLOTLY.name,
+    }
+    return f"window.Jakiro = {for_script(given)};\n{joined(SCRIPTS)}"
+
+
+def plotly_element() -> str:
+    """Plotly as a saved page carries it, see `assets/web/plots/library.js`."""
+    return f'<script type="text/plain" id="jakiro-plotly">{base64.b64encode(PLOTLY.read_bytes()).decode()}</script>'
 
 
 def style() -> str:

@@ -1,7 +1,7 @@
 """Checks every request first: only known addresses, small bodies, safe headers, and errors as sentences.
 
 Gradio serves more than this page needs (files, uploads, proxies); what is not listed here does not exist. `/status`
-is answered here, so that it works however busy the rest is.
+is answered here, so that it works however busy the rest is, and so are the page's own compressed files.
 """
 
 import json
@@ -40,15 +40,22 @@ class Guard:
     Args:
         app: the page behind it.
         status: makes what `/status` says.
+        files: what is served as it is, gzip files by their address.
         max_body_bytes: the largest body that is read.
         requests_per_minute: of one network address, those that carry a body.
         frame_ancestors: which pages may show this one in a frame, as a Content-Security-Policy writes them.
     """
 
     def __init__(
-        self, app, status: Callable[[], dict], max_body_bytes: int, requests_per_minute: int, frame_ancestors: str
+        self,
+        app,
+        status: Callable[[], dict],
+        files: dict[str, bytes],
+        max_body_bytes: int,
+        requests_per_minute: int,
+        frame_ancestors: str,
     ) -> None:
-        self._app, self._status, self._max_body_bytes = app, status, max_body_bytes
+        self._app, self._status, self._files, self._max_body_bytes = app, status, files, max_body_bytes
         self._pace, self._requests_per_minute = Pace(), requests_per_minute
         self._headers = [(name.encode(), value.encode()) for name, value in headers(frame_ancestors).items()]
 
@@ -60,6 +67,9 @@ class Guard:
         path = scope["path"].removeprefix(scope.get("root_path", "").rstrip("/"))
         if path == "/status":
             await answer.say(200, self._status())
+            return
+        if path in self._files and scope["method"] in ("GET", "HEAD"):
+            await answer.give(self._files[path])
             return
         if not is_served(path):
             await answer.say(404, {"detail": words.NOT_SERVED})
@@ -140,7 +150,18 @@ class _Answer:
 
     async def say(self, status: int, values: dict) -> None:
         body = json.dumps(values, ensure_ascii=False).encode()
-        about = [(b"content-type", b"application/json; charset=utf-8"), (b"content-length", str(len(body)).encode())]
+        await self._whole(status, body, {"content-type": "application/json; charset=utf-8"})
+
+    async def give(self, body: bytes) -> None:
+        """A compressed file whose address changes with it, so that it may be kept for a year."""
+        await self._whole(
+            200, body, {"content-type": "application/gzip", "cache-control": "public, max-age=31536000, immutable"}
+        )
+
+    async def _whole(self, status: int, body: bytes, about: dict[str, str]) -> None:
+        about = [
+            (name.encode(), value.encode()) for name, value in (about | {"content-length": str(len(body))}).items()
+        ]
         self.started = True
         await self._send({"type": "http.response.start", "status": status, "headers": [*about, *self._headers]})
         await self._send({"type": "http.response.body", "body": body})

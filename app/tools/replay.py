@@ -31,7 +31,7 @@ def replay_page(recording: str, title: str) -> str:
         f"<title>{html.escape(title, quote=False)} · {words.TITLE}</title>"
         f'<style id="jakiro-style">\n{web.style()}</style></head><body><div id="replay"><div class="jk-top"></div>'
         '<div class="jk-view"></div></div>'
-        f'<script type="application/json" id="jakiro-recording">{data}</script>'
+        f'<script type="application/json" id="jakiro-recording">{data}</script>{web.plotly_element()}'
         f'<script id="jakiro-code">\n{web.script()}</script><script>Jakiro.openReplay();</script></body></html>'
     )
 

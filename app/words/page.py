@@ -3,7 +3,7 @@
 `BROWSER` travels to the page as JSON; `{name}` marks what the browser fills in. Nothing here depends on Gradio.
 """
 
-from app.words import sharing
+from app.words import plots, sharing
 
 TITLE = "Jakiro"
 TAGLINE = "The same text, sooner: a small head guesses, the model checks."
@@ -293,12 +293,6 @@ BROWSER = {
     "show": "Show",
     "baseline_note": "against plain measured {minutes} min ago",
     "same_alone": "plain decoding is switched off",
-    "plot_x": "own seconds",
-    "plot_y": "tokens",
-    "plot_rate": "tokens per second, last 2 s",
-    "plot_tokens": "Tokens",
-    "plot_speed": "Tokens per second",
-    "plot_table": "{lane}: {tokens} tokens in {seconds} s",
     "mask_hint": "filled = this candidate may look at that one; nobody sees a sibling",
     "mask_row": "candidate {row} sees {columns}",
     "router_hint": "weight: how much an expert counts here; colour: who pushed a candidate most, also the lighter one",
@@ -378,4 +372,4 @@ BROWSER = {
     "keys_none": "Keys: Tab to the question, Enter asks",
     "earlier_tokens": "Show {n} earlier tokens",
 }
-BROWSER |= sharing.BROWSER
+BROWSER |= plots.BROWSER | sharing.BROWSER

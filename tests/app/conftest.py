@@ -146,8 +146,9 @@ def outside(url: str) -> list[str]:
 
 
 def load_scripts(tab) -> None:
-    """Puts the page's style and scripts into an empty tab."""
-    tab.set_content(f'<style>{web.style()}</style><div id="host"><div class="jk-view"></div></div>')
+    """Puts the page's style, scripts and plot library into an empty tab."""
+    host = '<div id="host"><div class="jk-view"></div></div>'
+    tab.set_content(f"<style>{web.style()}</style>{host}{web.plotly_element()}")
     tab.add_script_tag(content=web.script())
 
 
@@ -184,6 +185,13 @@ def ask(tab, question: str) -> None:
 
 def wait_until_finished(tab, seconds: float = 60) -> None:
     tab.wait_for_selector('.jk-view[data-finished="true"]', timeout=seconds * 1000)
+
+
+def plotted(tab, within: str) -> list[dict]:
+    """What the plot below a selector draws, by Plotly's own account: names and points of its lines."""
+    tab.wait_for_function("within => document.querySelector(within + ' .plot')?.data?.length", arg=within)
+    lines = "within => document.querySelector(within + ' .plot').data.map(({name, x, y}) => ({name, x, y}))"
+    return tab.evaluate(lines, within)
 
 
 def seek(tab, step: int) -> None:

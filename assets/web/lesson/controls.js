@@ -1,6 +1,6 @@
 // Controls that the stops share: sliders with their value in words, switches, small charts, and the check question.
 (() => {
-  const { h, s, say, number, roundStep } = Jakiro;
+  const { h, s, say, number } = Jakiro;
 
   let used = 0;
   const nextId = (name) => `lesson-${name}-${(used += 1)}`;
@@ -98,6 +98,13 @@
   const scale = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
   // A plot's width in its own units: in a hall it is drawn larger with everything in it
   const widthOf = (host) => Math.max(300, Math.min((host.clientWidth || 560) / scale(), 900));
+
+  // A round step of 1, 2 or 5 times a power of ten with at most `count` steps up to `top`
+  function roundStep(top, count) {
+    const rough = top / count;
+    const power = 10 ** Math.floor(Math.log10(rough));
+    return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= rough);
+  }
 
   // A chart of lines over [x, y] points, a grey grid, and one marked point. `lines`: [{points, name, dashed}]
   function chart({ wide = 560, high = 250, lines, mark, xTicks, xName, yName, label, top }) {

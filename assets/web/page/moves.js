@@ -104,7 +104,7 @@
       redraw();
       return;
     }
-    redraw("text", "numbers", ...(moved ? ["tree"] : []));
+    redraw("text", "plot", "numbers", ...(moved ? ["tree"] : []));
     requestAnimationFrame(tick);
   }
 

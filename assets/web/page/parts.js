@@ -69,16 +69,15 @@
     return pane;
   }
 
-  function plotPane(state, on, host) {
-    const mode = (name, key) => h("button", { class: "toggle", "aria-pressed": String(state.plotMode === name), onclick: (event) => {
+  // `plot` is drawn in `host`; its tools stand in the pane's head
+  function plotPane(state, on, host, plot) {
+    const mode = (name, key) => h("button", { class: "toggle", "data-plot-mode": name, onclick: () => {
       state.plotMode = name;
-      event.currentTarget.parentNode.querySelectorAll(".toggle").forEach((button) => button.setAttribute("aria-pressed",
-        String(button === event.currentTarget)));
-      on.redraw("text");
+      on.redraw("plot");
     } }, say(key));
     return h("section", { class: "pane plot-pane", "aria-label": say("speed") },
       h("div", { class: "pane-head" }, h("h2", null, say("speed")), h("span", { class: "gap" }), mode("tokens", "plot_tokens"),
-        mode("speed", "plot_speed"), tableToggle(host, () => on.redraw("text"))), host);
+        mode("speed", "plot_speed"), tableToggle(host, () => on.redraw("plot")), plot.figure.tools), host);
   }
 
   function treePane(parts, state, on) {
@@ -156,15 +155,15 @@
     parts.turns = h("div", { class: "turns" });
     const plotHost = h("div", { class: "plot-host" });
     const racePlotHost = h("div", { class: "plot-host" });
-    parts.plot = new Jakiro.Plot(plotHost);
-    parts.racePlot = new Jakiro.Plot(racePlotHost);
-    parts.race = new Jakiro.RaceView(plotPane(state, on, racePlotHost), parts.waiting[1].element, on);
+    parts.plot = new Jakiro.Plot(plotHost, on);
+    parts.racePlot = new Jakiro.Plot(racePlotHost, on);
+    parts.race = new Jakiro.RaceView(plotPane(state, on, racePlotHost, parts.racePlot), parts.waiting[1].element, on);
     parts.recordings = new Jakiro.RecordingsView(state, on);
     parts.turnActions = { askAgain: on.askAgain, edit: on.edit, show: on.show };
     parts.keysHint = h("span", { class: "muted keys-hint" });
     const tree = treePane(parts, state, on);
     const columns = h("div", { class: "columns watch-only" },
-      h("div", { class: "left" }, answerPane(parts, state, on), plotPane(state, on, plotHost)), scrubber, tree);
+      h("div", { class: "left" }, answerPane(parts, state, on), plotPane(state, on, plotHost, parts.plot)), scrubber, tree);
     // Keys reach the scrubber after the answer or the lanes, and before the tree
     parts.placeScrubber = (tab) => (tab === "race" ? parts.race.element.after(scrubber) : tree.before(scrubber));
     root.append(

@@ -43,6 +43,8 @@
   const COLUMNS = ["method", "step", "node", "parent", "depth", "pass", "token_id", "token", "proposer", "score", "draft_prob",
     "target_prob", "state", "target_choice"];
 
+  const csvOf = (rows) => rows.map((row) => row.map(cell).join(",")).join("\r\n");
+
   function asCsv(run) {
     const rows = [COLUMNS];
     for (const lane of Object.values(run.lanes)) {
@@ -52,11 +54,11 @@
           stateOf(step, i), node.target_choice]));
       }
     }
-    return rows.map((row) => row.map(cell).join(",")).join("\r\n");
+    return csvOf(rows);
   }
 
   // The page's own style and scripts with the recording inside: one file, no network
-  function asReplay(json, title) {
+  async function asReplay(json, title) {
     const code = document.getElementById("jakiro-code").textContent;
     const style = document.getElementById("jakiro-style").textContent;
     const data = json.replace(/</g, "\\u003c").replace(/\u2028|\u2029/g, (sign) => `\\u${sign.charCodeAt(0).toString(16)}`);
@@ -67,7 +69,7 @@
       + `<meta http-equiv="Content-Security-Policy" content="${policy}">${shown}`
       + `<style id="jakiro-style">${style}</style></head><body${dark}><div id="replay"><div class="jk-top"></div>`
       + `<div class="jk-view"></div></div>`
-      + `<script type="application/json" id="jakiro-recording">${data}</scr` + `ipt><script id="jakiro-code">${code}</scr`
+      + `<script type="application/json" id="jakiro-recording">${data}</scr` + `ipt>${await Jakiro.plotly.asElement()}<script id="jakiro-code">${code}</scr`
       + `ipt><script>Jakiro.openReplay();</scr` + `ipt></body></html>`;
   }
 
@@ -82,7 +84,7 @@
     Jakiro.showRecording("replay", { ...found, text }, { playNow: false });
   }
 
-  const saveReplay = (run, json) => download(fileName(run, "html"), asReplay(json, run.title || run.question), "text/html");
+  const saveReplay = async (run, json) => download(fileName(run, "html"), await asReplay(json, run.title || run.question), "text/html");
 
   const fromTrace = (json, run) => {
     const { traces, title } = Jakiro.readTraceFile(json);
@@ -111,5 +113,5 @@
     return menu;
   }
 
-  Object.assign(Jakiro, { saveMenu, asJson, asCsv, asReplay, saveReplay, openReplay, download });
+  Object.assign(Jakiro, { saveMenu, fileName, asJson, asCsv, csvOf, asReplay, saveReplay, openReplay, download });
 })();

@@ -5,16 +5,16 @@
   const { state, lane, live, guessing, stepsShown, raceTime } = screen;
 
   // Milliseconds between drawings of a part while an answer is being written
-  const EVERY = { text: 80, numbers: 250, tree: 500 };
+  const EVERY = { text: 80, plot: 250, numbers: 250, tree: 500 };
   const IN_TIME_MS = 30;
   const SLOWEST = 8;
   const SOON_MS = 20;
   // A frame costs more than what is drawn in it, so numbers and tree wait this long for a frame that draws text
   const TOGETHER_MS = 300;
 
-  const pending = { text: false, numbers: false, tree: false };
-  const last = { text: 0, numbers: 0, tree: 0 };
-  const cost = { text: 0, numbers: 0, tree: 0 };
+  const pending = { text: false, plot: false, numbers: false, tree: false };
+  const last = { text: 0, plot: 0, numbers: 0, tree: 0 };
+  const cost = { text: 0, plot: 0, numbers: 0, tree: 0 };
   let asked = null; // when the pending frame was asked for
   let alarm = null; // wakes drawing when the first part's turn comes, so that no frame is asked for in vain
   let delay = 0; // how long frames keep drawing waiting, in milliseconds, on average
@@ -45,7 +45,8 @@
   function wait(name) {
     const unhurried = (live() && state.follow) || state.playing;
     if (!unhurried) return 0;
-    const every = name === "tree" && (state.everyStep || state.playing) ? EVERY.text : EVERY[name];
+    const often = (name === "tree" && state.everyStep) || (["tree", "plot"].includes(name) && state.playing);
+    const every = often ? EVERY.text : EVERY[name];
     const slower = Math.min(SLOWEST, Math.max(1, delay / IN_TIME_MS));
     return Math.max(every * slower, 4 * cost[name]);
   }
@@ -78,10 +79,10 @@
       parts.waiting.forEach((box) => box.draw(state.waiting));
       parts.keysHint.textContent = say(keysNow(main));
       if (state.tab === "watch") drawAnswer(parts, main, steps);
-      drawPlot(parts, steps);
       parts.race.draw(state, raceTime());
       parts.scrubber.draw(main, { index: state.index, live: live(), follow: state.follow, playing: state.playing });
     },
+    plot: drawPlot,
     numbers(parts) {
       const limited = state.time !== null || guessing() ? stepsShown() : undefined;
       parts.strip.draw(state.run, limited);
@@ -141,10 +142,13 @@
     return Object.hasOwn(Jakiro.words, words) ? say(words, { n }) : "";
   }
 
-  function drawPlot(parts, steps) {
+  function drawPlot(parts) {
     const main = lane();
+    const steps = stepsShown();
     const plot = { watch: parts.plot, race: parts.racePlot }[state.tab];
     if (!plot) return;
+    parts.root.querySelectorAll("[data-plot-mode]").forEach((button) => button.setAttribute("aria-pressed",
+      String(button.dataset.plotMode === state.plotMode)));
     const marked = main && main.steps.length && !(live() && state.follow);
     plot.draw(state.run, {
       mode: state.plotMode, bracket: state.tab === "race",

@@ -23,7 +23,7 @@
     return table(say("mask_hint"), ["table_candidate", "table_token", "table_level", "table_sees"].map((key) => say(key)), rows);
   }
 
-  // Tokens and speed of each lane at a few moments of its own clock; `series` holds {lane, steps} as the plot draws them
+  // Tokens and speed of each lane at a few moments of its own clock; `series` holds {lane, steps}
   function plotTable(series, caption) {
     const rows = series.flatMap(({ lane, steps }) => {
       const every = Math.max(1, Math.ceil(steps / MOST_ROWS));

@@ -7,6 +7,7 @@ import pytest
 from app.page import web
 from app.serving import packing
 from jakiro.config import SamplingParams, TreeConfig
+from tests.app.conftest import plotted
 from tests.app.fake import FakeGenerator
 
 pytestmark = pytest.mark.browser
@@ -205,7 +206,7 @@ def test_a_saved_page_has_the_race_and_its_result(modules, open_tab, tmp_path):
     plain, drafted = (made.traces[method] for method in ("autoregressive", "jakiro"))
     speedup = plain.decode_seconds / drafted.decode_seconds
     assert tab.inner_text(".result-speedup") == f"{speedup:.2f}×"
-    assert tab.locator(".race .plot .line").count() == 2
+    assert len(plotted(tab, ".race")) == 2
     assert json.loads(tab.text_content("#jakiro-recording"))["traces"]["jakiro"] == drafted.to_dict()
 
 

@@ -7,6 +7,7 @@ import pytest
 from app.serving.packing import Packer, to_json
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.trace import acceptance_by_depth
+from tests.app.conftest import plotted
 from tests.app.fake import FakeGenerator
 
 pytestmark = pytest.mark.browser
@@ -318,7 +319,7 @@ def test_mask_and_plot_read_as_tables(shown):
     words_shown = shown.inner_text(".watch-only .plot-host table")
     assert "Jakiro" in words_shown and "Plain" in words_shown
     shown.click('.watch-only [data-toggle="read_as_table"]')
-    shown.wait_for_selector(".watch-only svg.plot")
+    assert len(plotted(shown, ".watch-only")) == 2
 
 
 def test_the_tree_on_screen_becomes_a_picture(shown):

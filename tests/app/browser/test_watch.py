@@ -10,7 +10,7 @@ from app.page import web
 from app.tools import record
 from app.words import page as words
 from jakiro.methods import METHODS
-from tests.app.conftest import ask, seek, serve, wait_until_finished
+from tests.app.conftest import ask, plotted, seek, serve, wait_until_finished
 from tests.app.fake import FakeGenerator, default_answer
 
 pytestmark = pytest.mark.browser
@@ -38,7 +38,7 @@ def test_what_is_drawn_equals_the_trace_of_that_request(open_tab, fake_address, 
         assert drawn + folded == len(step["nodes"])
         path = tab.evaluate("[...document.querySelectorAll('.node.accepted')].map(n => Number(n.dataset.node))")
         assert sorted(path) == sorted(step["accepted_path"])
-    assert tab.locator(".columns .plot .line").count() == 2
+    assert len(plotted(tab, ".columns")) == 2
     assert "✓" in tab.inner_text('[data-metric="same"]')
 
 
@@ -243,7 +243,7 @@ def test_further_lanes_race_when_they_are_chosen(open_tab, fake_address):
     tab.wait_for_function("() => document.querySelector('.result-speedup')?.textContent.includes('×')")
     lanes = tab.evaluate("[...document.querySelectorAll('.lane .answer-text')].map(lane => lane.textContent)")
     assert len(lanes) == 3 and len(set(lanes)) == 1
-    assert tab.locator(".race .plot .line").count() == 3
+    assert len(plotted(tab, ".race")) == 3
     assert tab.inner_text('[data-lane="prompt_lookup"] .pane-head b') == METHODS["prompt_lookup"].title
     rows = tab.evaluate("[...document.querySelectorAll('.lanes-table tbody tr')].map(row => row.cells.length)")
     assert rows == [8, 8, 8]

@@ -1,0 +1,56 @@
+// How plots look: the template that the reports of `bench` and `train` have too, in the colours that the page has now.
+(() => {
+  const { h, cut } = Jakiro;
+
+  const MOST_NAME = 60;
+  const { layout, looks, colours } = Jakiro.plotTemplate;
+  let drawn = { key: null };
+
+  const scale = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
+
+  // Colours as the browser computes them, those of a person's own palette included
+  function computed() {
+    const probe = h("i", { hidden: true });
+    (document.querySelector(".jk-view") || document.body).append(probe);
+    const found = {};
+    for (const name of Object.keys(colours.light)) {
+      probe.style.color = `var(--${name})`;
+      found[name] = getComputedStyle(probe).color;
+    }
+    probe.remove();
+    return found;
+  }
+
+  // {colours, layout, looks} for now, made anew only when the page's colours or its size change
+  function template() {
+    const asked = ["(forced-colors: active)", "(prefers-color-scheme: dark)"].map((query) => matchMedia(query).matches);
+    const key = `${document.body.className}|${asked}|${scale()}`;
+    if (key !== drawn.key) {
+      const now = computed();
+      const filled = JSON.parse(JSON.stringify(layout).replace(/"\$([\w-]+)"/g, (_, name) => `"${now[name]}"`));
+      filled.font.size *= scale();
+      drawn = { key, colours: now, layout: filled, scale: scale() };
+    }
+    return drawn;
+  }
+
+  const lookOf = (role) => looks[role] || looks.main;
+
+  // A line as Plotly draws it
+  function lineOf(role) {
+    const { colour, width, dash } = lookOf(role);
+    return { color: template().colours[colour], width: width * template().scale, dash };
+  }
+
+  function markerOf(role, size) {
+    const { colour, symbol } = lookOf(role);
+    return { color: template().colours[colour], symbol, size: size * template().scale, line: { width: 1.75,
+      color: template().colours[colour] } };
+  }
+
+  // Plotly reads tags, entities and line breaks in every text it draws; what people or models wrote stays what it is
+  const plotText = (text) => cut(String(text).replace(/[\u0000-\u001f\u007f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g, " "), MOST_NAME)
+    .replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+
+  Object.assign(Jakiro, { plotStyle: { template, lookOf, lineOf, markerOf, plotText, scale } });
+})();
