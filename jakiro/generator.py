@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from jakiro.config import AUTOMATIC_TREE, ROOT_ONLY, SamplingParams, TreeConfig
-from jakiro.drafting.base import Drafter, Method, Resources
+from jakiro.drafting.base import Drafter, Method, Resources, why_not
 from jakiro.drafting.candidates import MAX_CHAIN
 from jakiro.engine.costs import DeviceProfile
 from jakiro.engine.profile import Profiler, device_name
@@ -157,17 +157,17 @@ class JakiroGenerator:
         return tuple(method for method in METHODS.values() if self._works(method))
 
     def _works(self, method: Method) -> bool:
-        return method.name in self._drafters or not method.needs.head or self._resources.head is not None
+        return method.name in self._drafters or why_not(method, self._resources) is None
 
     def drafter(self, method: Method) -> Drafter:
         """The method's drafter, loaded on first use.
 
         Raises:
-            ValueError: it needs a draft head and there is none.
+            ValueError: it needs a draft head and there is none, or none of its kind.
         """
         if not self._works(method):
             known = ", ".join(each.name for each in self.methods)
-            raise ValueError(f"No draft head fits this model, so {method.name} cannot run; choose one of {known}.")
+            raise ValueError(f"{why_not(method, self._resources)}; choose one of {known}.")
         if method.name not in self._drafters:
             self._drafters[method.name] = method.load(self._resources)
         return self._drafters[method.name]

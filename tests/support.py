@@ -28,9 +28,10 @@ from jakiro.core.tree import DraftTree
 from jakiro.drafting.base import Drafter, DraftSession, Kept, Prompt, Proposal, Proposer, Resources, TreeLimits
 from jakiro.drafting.merged import MergedDrafter
 from jakiro.generator import JakiroGenerator
+from jakiro.heads.base import DraftHead
 from jakiro.heads.config import DraftConfig
-from jakiro.heads.jakiro import JakiroHead
-from jakiro.methods import DEFAULT, WITH_COPIES
+from jakiro.heads.networks import make_head
+from jakiro.methods import DEFAULT, METHODS, WITH_COPIES
 from jakiro.methods.prompt_lookup import PromptLookupDrafter
 from jakiro.target.model import TargetModel
 from jakiro.trace import Step, pooled_tau
@@ -119,11 +120,16 @@ def tiny_head(
     num_experts: int = 2,
     bind: bool = True,
     feature_layers: tuple[int, ...] = (),
-) -> JakiroHead:
-    """A random seeded head for a tiny target; a reduced vocabulary is a random one."""
+    **network,
+) -> DraftHead:
+    """A random seeded head for a tiny target; a reduced vocabulary is a random one.
+
+    Args:
+        network: further fields of its config.
+    """
     torch.manual_seed(seed)
     config = target.config
-    head = JakiroHead(
+    head = make_head(
         DraftConfig(
             hidden_size=config.hidden_size,
             num_attention_heads=config.num_attention_heads,
@@ -135,6 +141,7 @@ def tiny_head(
             num_experts=num_experts,
             feature_layers=feature_layers,
             rope_parameters=dict(config.rope_parameters),
+            **network,
         )
     )
     if draft_vocab_size is not None:
@@ -153,6 +160,16 @@ HEADS = {
 }
 
 
+def further_heads(target: TargetModel) -> dict:
+    """What reads a random head of each kind that a method has of its own."""
+
+    def reader(fields: dict):
+        return lambda: (tiny_head(target, draft_vocab_size=90, **fields), {"name": "tiny", "sha256": "2" * 64})
+
+    trained = (method for method in METHODS.values() if method.trains)
+    return {method.needs.head[0]: reader(method.trains) for method in trained}
+
+
 def tiny_generator(
     head: str | None = "summed", seed: int = 0, dtype: torch.dtype = torch.float32, numerics: str = "exact"
 ) -> JakiroGenerator:
@@ -162,7 +179,7 @@ def tiny_generator(
         return JakiroGenerator(Resources(target))
     target = target.with_feature_layers(HEADS[head].get("feature_layers", ()))
     info = {"name": f"tiny {head}", "sha256": "1" * 64}
-    return JakiroGenerator(Resources(target, tiny_head(target, **HEADS[head]), info))
+    return JakiroGenerator(Resources(target, tiny_head(target, **HEADS[head]), info, further_heads(target)))
 
 
 def scripted_generator(

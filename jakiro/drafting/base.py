@@ -5,8 +5,8 @@ lossless; how well it guesses decides the speed alone.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Protocol
 
 from torch import Tensor
@@ -16,6 +16,7 @@ from jakiro.core.noise import NoiseSource
 from jakiro.core.tree import DraftTree
 from jakiro.core.verify import Outcome
 from jakiro.drafting.candidates import Candidates, Chain, Evidence, best_tree, forecast
+from jakiro.heads.base import DraftHead
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.heads.layers import HeadOutput
 from jakiro.target.model import TargetModel
@@ -40,12 +41,12 @@ class Needs:
     """What a method cannot do without.
 
     Attributes:
-        head: a draft head that was trained for the target.
+        head: kinds of draft head that it drafts with, see `DraftConfig.kind`, the best one first; none for no head.
         logits: the target's logits at all nodes of a step, refused ones too.
         host: a look at the numbers on the host after each level, which on a GPU waits for the device each time.
     """
 
-    head: bool = False
+    head: tuple[str, ...] = ()
     logits: bool = False
     host: bool = False
 
@@ -57,11 +58,27 @@ class Resources:
     Attributes:
         head: bound to the target, None where no head fits it.
         head_info: its "name", "sha256" and "precision" for traces.
+        further: by kind, what reads another head that fits the target, and tells the same about it.
     """
 
     target: TargetModel
-    head: JakiroHead | None = None
+    head: DraftHead | None = None
     head_info: dict | None = None
+    further: Mapping[str, Callable[[], tuple[DraftHead, dict]]] = field(default_factory=dict)
+
+    def kind_for(self, needs: Needs) -> str | None:
+        """The kind of the head that suits these needs best, the first one if it suits; None where there is none."""
+        own = None if self.head is None else self.head.config.kind
+        if own in needs.head:
+            return own
+        return next((kind for kind in needs.head if kind in self.further), None)
+
+    def head_for(self, needs: Needs) -> tuple[DraftHead, dict | None]:
+        """The head of `kind_for`, which there must be, and its info."""
+        kind = self.kind_for(needs)
+        if self.head is not None and kind == self.head.config.kind:
+            return self.head, self.head_info
+        return self.further[kind]()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +92,7 @@ class Method:
         proposers: those it usually has; a loaded drafter has its own.
         load: makes the drafter.
         drafts: whether it drafts trees; if not, it only has what `DraftSession.free_scores` tells of.
+        trains: fields of the `DraftConfig` of heads that are trained for it; None where it has none of its own.
     """
 
     name: str
@@ -86,12 +104,25 @@ class Method:
     load: "Callable[[Resources], Drafter]"
     aliases: tuple[str, ...] = ()
     drafts: bool = True
+    trains: dict | None = None
 
     def to_dict(self) -> dict:
         """Everything but the function, in JSON's types."""
         plain = {name: getattr(self, name) for name in ("name", "title", "sentence", "paper", "drafts")}
         proposers = [asdict(proposer) for proposer in self.proposers]
         return plain | {"aliases": list(self.aliases), "proposers": proposers, "needs": asdict(self.needs)}
+
+
+def why_not(method: Method, resources: Resources) -> str | None:
+    """Why a method cannot be loaded with these resources, without a full stop; None where it can."""
+    if not method.needs.head or resources.kind_for(method.needs) is not None:
+        return None
+    if resources.head is None:
+        return f"No draft head fits this model, so {method.name} cannot run"
+    return (
+        f"{method.title} needs a draft head of its own, and there is none for {resources.target.name}: train one with "
+        f"`jakiro train --method {method.name}` and give it with --head"
+    )
 
 
 @dataclass(frozen=True, slots=True)

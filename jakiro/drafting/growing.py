@@ -99,6 +99,13 @@ class TreeGrower:
 
     def grow(self) -> Proposal:
         """Runs the passes and keeps the best nodes."""
+        frontier = self._grow_serially()
+        if self.contrastive and frontier.shape[0]:
+            self._add_contrastive(frontier)
+        return self._select()
+
+    def _grow_serially(self) -> Tensor:
+        """Adds the levels that need a pass each; returns the frontier of the last one."""
         zero = torch.zeros(1, dtype=torch.int64, device=self.device)
         self._add(self._children(self._main_scores(self.outputs[0]), 1), zero, zero * 0.0, zero)
         frontier = self._worth_expanding(torch.arange(self.width, device=self.device))
@@ -115,9 +122,7 @@ class TreeGrower:
             rows = torch.arange(count, device=self.device) + self.first_rows[-1]
             self._add(children, self._nodes(frontier), above.scores[frontier], rows)
             frontier = self._worth_expanding(self._best(self.levels[-1]))
-        if self.contrastive and frontier.shape[0]:
-            self._add_contrastive(frontier)
-        return self._select()
+        return frontier
 
     def _worth_expanding(self, frontier: Tensor) -> Tensor:
         """Those nodes of a frontier, best first, that can have a child among the best nodes of the explored tree.

@@ -13,9 +13,10 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from jakiro.heads.base import DraftHead
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.foreign import from_official, rope_of
-from jakiro.heads.jakiro import JakiroHead
+from jakiro.heads.networks import make_head
 from jakiro.heads.rounded import restored, rounded_to_int8
 from jakiro.system import atomic_file, write_atomically
 from jakiro.target.features import check_feature_layers
@@ -25,7 +26,7 @@ FOREIGN_WEIGHTS_NAMES = ("model.safetensors", "pytorch_model.bin")
 CONFIG_NAME = "config.json"
 
 
-def save_head(head: JakiroHead, folder: Path, bits: int = 16) -> None:
+def save_head(head: DraftHead, folder: Path, bits: int = 16) -> None:
     """Writes config.json and weights, an index map as int32; files are replaced whole, never half written.
 
     Args:
@@ -47,7 +48,7 @@ def write_tensors(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[s
     path.chmod(0o644)
 
 
-def load_head(folder: str | Path, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> JakiroHead:
+def load_head(folder: str | Path, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> DraftHead:
     """Reads a head of our own format, an official Jakiro or Jakiro* head, or an EAGLE-1/2 head.
 
     Raises:
@@ -63,7 +64,7 @@ def load_head(folder: str | Path, device: torch.device | str = "cpu", dtype: tor
             config = DraftConfig.from_dict(values)
         else:
             config, tensors = from_official(values, tensors)
-        head = JakiroHead(config)
+        head = make_head(config)
     except KeyError as error:
         # transformers looks a rotary embedding's kind and numbers up as it builds it.
         raise ValueError(
@@ -173,7 +174,7 @@ def _read_tensors(path: Path) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def fill_head(head: JakiroHead, tensors: dict[str, torch.Tensor]) -> None:
+def fill_head(head: DraftHead, tensors: dict[str, torch.Tensor]) -> None:
     """Copies tensors into a head.
 
     Raises:

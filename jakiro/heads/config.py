@@ -5,6 +5,8 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from jakiro.config import is_count, require
 
 FUSIONS = ("summed", "decoupled")
+# One or more layers that read their own features; a layer with mask tokens; layers, then MLPs; MLPs alone
+NETWORKS = ("layers", "masks", "staged", "mlps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,9 @@ class DraftConfig:
         expert_intermediate_size: inner width of one expert.
         fusion: "summed" (two experts summed, contrastive branch) or "decoupled" (each expert its own distribution).
         num_experts: 2 for Jakiro, 1 for an EAGLE head.
+        network: one of `NETWORKS`.
+        num_layers: decoder layers; only layers of one expert can be several.
+        num_parallel: mask tokens, or MLPs, that predict a level each without waiting for the level above.
         fc_bias: whether the input projection has a bias.
         feature_layers: layers of the target that are read beside its last hidden state, ascending; see
             `jakiro.target.features`.
@@ -36,6 +41,9 @@ class DraftConfig:
     draft_vocab_size: int | None = None
     fusion: str = "summed"
     num_experts: int = 2
+    network: str = "layers"
+    num_layers: int = 1
+    num_parallel: int = 0
     fc_bias: bool = True
     feature_layers: tuple[int, ...] = ()
     rms_norm_eps: float = 1e-6
@@ -61,6 +69,19 @@ class DraftConfig:
             f"not {self.draft_vocab_size}.",
         )
         require(self.fusion in FUSIONS, f"Draft head config: fusion must be one of {FUSIONS}, not {self.fusion!r}.")
+        require(
+            self.network in NETWORKS, f"Draft head config: network must be one of {NETWORKS}, not {self.network!r}."
+        )
+        require(
+            is_count(self.num_parallel, 0) and (self.num_parallel > 0) == (self.network != "layers"),
+            f"Draft head config: num_parallel must be 0 for layers alone and else 1 or more, not {self.num_parallel}.",
+        )
+        require(
+            is_count(self.num_layers, 0)
+            and (self.num_layers > 0) == (self.network != "mlps")
+            and (self.num_layers < 2 or self.num_experts == 1),
+            f"Draft head config: num_layers must be 0 for MLPs alone, 1 for two experts, not {self.num_layers}.",
+        )
         require(self.num_experts in (1, 2), f"Draft head config: num_experts must be 1 or 2, not {self.num_experts}.")
         require(
             self.num_attention_heads % self.num_key_value_heads == 0,
@@ -74,6 +95,7 @@ class DraftConfig:
             and list(layers) == sorted(set(layers)),
             f"Draft head config: feature_layers must be ascending layer numbers from 1 on, not {layers}.",
         )
+        require(not layers or self.network != "mlps", "Draft head config: MLPs alone read no further feature_layers.")
         object.__setattr__(self, "feature_layers", tuple(layers))
         if self.head_dim is None:
             require(
@@ -82,6 +104,19 @@ class DraftConfig:
                 f"{self.num_attention_heads} heads and head_dim is missing.",
             )
             object.__setattr__(self, "head_dim", self.hidden_size // self.num_attention_heads)
+
+    @property
+    def kind(self) -> str:
+        """What drafts with it: "mixture" or "dense" for layers alone, by their experts, else the network."""
+        if self.network != "layers":
+            return self.network
+        return "dense" if self.num_experts == 1 else "mixture"
+
+    @property
+    def levels(self) -> int | None:
+        """Levels of the deepest tree it drafts; None for layers alone, which go on with their own features."""
+        serial = {"masks": 1, "staged": 2, "mlps": 0}
+        return None if self.network == "layers" else serial[self.network] + self.num_parallel
 
     @property
     def contrastive(self) -> bool:

@@ -9,6 +9,7 @@ from functools import reduce
 import torch
 from torch import Tensor, nn
 
+from jakiro.heads.base import DraftHead
 from jakiro.heads.compiled import NativeHeadLayer
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import Angles, HeadLayer, HeadOutput, rotary_embedding
@@ -17,72 +18,27 @@ from jakiro.kernels.quantized import QuantizedLinear, quantizing_works
 from jakiro.kernels.rotary import AngleTable, changes_with_length, signed
 from jakiro.target.cache import PassCache, RowCache
 
-PRECISIONS = ("int8", "full")
 
-
-def known_precision(name: str) -> str:
-    """The name of a draft precision, as `JakiroHead.pack` takes it.
-
-    Raises:
-        ValueError: there is none of this name.
-    """
-    if name not in PRECISIONS:
-        raise ValueError(f"Draft precision must be one of {', '.join(PRECISIONS)}; you gave {name!r}.")
-    return name
-
-
-class JakiroHead(nn.Module):
-    """A draft head bound to its target's embedding rows and output function.
+class JakiroHead(DraftHead):
+    """A draft head of one layer; with one expert it is EAGLE's, and layers of one expert can be several.
 
     Args:
         config: sizes and fusion.
-
-    `bind` must be called before `embed` and `logits`: the target's tensors are shared and never saved with the head.
     """
 
+    # Rows at the end of what `read` returns from which a tree begins
+    root_rows = 1
+
     def __init__(self, config: DraftConfig) -> None:
-        super().__init__()
-        self.config = config
+        super().__init__(config)
         self.fc = nn.Linear(2 * config.hidden_size, config.hidden_size, bias=config.fc_bias)
         if config.feature_layers:
             deeper = config.feature_size - config.hidden_size
             self.fc_layers = nn.Linear(deeper, config.hidden_size, bias=False)
-        self.layers = nn.ModuleList([HeadLayer(config)])
+        self.layers = nn.ModuleList(HeadLayer(config, index) for index in range(config.num_layers))
         self.rotary = rotary_embedding(config)
-        vocabulary = torch.arange(config.draft_vocab_size or config.vocab_size)
-        self.register_buffer("draft_token_ids", vocabulary, persistent=config.draft_vocab_size is not None)
-        self.embedding: Tensor | None = None
-        self.output_weight: Tensor | None = None
-        self._output_layer: nn.Module | None = None
         self._table: AngleTable | None = None
         self._native: NativeHeadLayer | None = None
-        self.precision = "full"
-
-    def bind(self, embedding: Tensor, output_weight: Tensor) -> "JakiroHead":
-        """Shares the target's raw embedding rows and output rows, both (vocab_size, hidden_size).
-
-        Raises:
-            ValueError: the target's sizes are not those the head was made for.
-        """
-        expected = (self.config.vocab_size, self.config.hidden_size)
-        for name, weight in (("embedding", embedding), ("output", output_weight)):
-            if tuple(weight.shape) != expected:
-                raise ValueError(
-                    f"draft head was made for {name} rows of shape {expected}, the target has {tuple(weight.shape)}; "
-                    "choose a head trained for this target"
-                )
-        parameter = self.fc.weight
-        self.embedding = embedding.detach()
-        output_weight = output_weight.detach().to(device=parameter.device, dtype=parameter.dtype)
-        reduced = self.config.draft_vocab_size is not None
-        self.output_weight = output_weight[self.draft_token_ids] if reduced else output_weight
-        self.mean_output_row = self.output_weight.float().mean(0).to(parameter.dtype)
-        return self
-
-    def embed(self, token_ids: Tensor) -> Tensor:
-        return torch.nn.functional.embedding(token_ids.to(self.embedding.device), self.embedding).to(
-            device=self.output_weight.device, dtype=self.output_weight.dtype
-        )
 
     def pack(self, precision: str = "int8") -> "JakiroHead":
         """Packs the matrices for drafting on a CPU, as far as this build of torch can; no training after it.
@@ -97,25 +53,16 @@ class JakiroHead(nn.Module):
         rounded = QuantizedLinear if self.precision == "int8" else packed_linear
         layer, deeper = self.layers[0], self.fc_layers if self.config.feature_layers else None
         self._table = AngleTable(self.rotary)
-        if native_works() and NativeHeadLayer.fits(layer):
+        if len(self.layers) == 1 and native_works() and NativeHeadLayer.fits(layer):
             self._native = NativeHeadLayer(self.fc, deeper, layer, self._table, rounded=self.precision == "int8")
-        layer.pack(rounded)
+        for layer in self.layers:
+            layer.pack(rounded)
         # Never rounded: embeddings and features are of very different sizes
         self.fc = packed_linear(self.fc.weight, self.fc.bias)
         if deeper is not None:
             self.fc_layers = packed_linear(deeper.weight, None)
         self._output_layer = rounded(self.output_weight, None)
         return self
-
-    @property
-    def cache_shape(self) -> tuple[int, int, int]:
-        """Layers, key/value heads and head_dim of what a cache keeps."""
-        return len(self.layers), self.config.num_key_value_heads, self.config.head_dim
-
-    def new_cache(self, capacity: int) -> RowCache:
-        """An empty cache for one sequence."""
-        layers, kv_heads, head_dim = self.cache_shape
-        return RowCache(layers, capacity, rows=self.output_weight.new_zeros((layers, 2, kv_heads, capacity, head_dim)))
 
     def read(self, token_ids: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
         """Reads committed tokens into the cache: (rows,) int64, and the target's features one position before each."""
@@ -124,12 +71,6 @@ class JakiroHead(nn.Module):
         # Compared, because `tril` would wake all threads on a CPU
         mask = cache.visible(positions <= positions[:, None])[None, None] if start > 0 else None
         return self(self.embed(token_ids)[None], features[None], positions[None], mask, cache)
-
-    def logits(self, features: Tensor) -> Tensor:
-        """(…, hidden) → (…, draft vocabulary)."""
-        if self._output_layer is not None:
-            return self._output_layer(features)
-        return torch.nn.functional.linear(features, self.output_weight)
 
     def forward(
         self,
@@ -154,7 +95,10 @@ class JakiroHead(nn.Module):
         last, deeper = features.tensor_split([self.config.hidden_size], dim=-1)
         hidden = self.stream(torch.cat([embeddings, last], dim=-1), deeper)
         angles = self.angles(hidden, positions, cache)
-        residual, expert_outputs, router_logits = self.layers[0](hidden, angles, mask, cache)
+        for layer in self.layers:
+            residual, expert_outputs, router_logits = layer(hidden, angles, mask, cache)
+            # Only layers of one expert follow one another
+            hidden = residual + expert_outputs[0]
         num_experts = self.config.num_experts
         weights = router_logits[..., :num_experts].softmax(-1)
         if self.config.fusion == "decoupled":

@@ -44,8 +44,9 @@ class HeadOutput(NamedTuple):
 class HeadAttention(nn.Module):
     """Grouped-query self-attention with the target family's rotary embedding."""
 
-    def __init__(self, config: DraftConfig) -> None:
+    def __init__(self, config: DraftConfig, index: int = 0) -> None:
         super().__init__()
+        self.index = index
         self.num_heads, self.num_kv_heads = config.num_attention_heads, config.num_key_value_heads
         self.head_dim = config.head_dim
         query_width, kv_width = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
@@ -72,7 +73,7 @@ class HeadAttention(nn.Module):
         rotated, values = apply_rotary(rotated, cos, signed_sin).transpose(1, 2), values.transpose(1, 2)
         queries, keys = rotated.tensor_split([self.num_heads], dim=1)
         if cache is not None:
-            keys, values = cache.update(keys, values, 0)
+            keys, values = cache.update(keys, values, self.index)
         attended = functional.scaled_dot_product_attention(
             queries, keys, values, attn_mask=mask, is_causal=mask is None, enable_gqa=True
         )
@@ -142,11 +143,12 @@ class ExpertMixture(nn.Module):
 
 
 class HeadLayer(nn.Module):
-    """The head's decoder layer: attention without a norm before it, then the mixture of experts."""
+    """A decoder layer of a head: attention, without a norm before it in the first layer, then the experts."""
 
-    def __init__(self, config: DraftConfig) -> None:
+    def __init__(self, config: DraftConfig, index: int = 0) -> None:
         super().__init__()
-        self.self_attn = HeadAttention(config)
+        self.input_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps) if index else None
+        self.self_attn = HeadAttention(config, index)
         self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.mlp_moe = ExpertMixture(config)
 
@@ -159,7 +161,8 @@ class HeadLayer(nn.Module):
         self, hidden: Tensor, angles: Angles, mask: Tensor | None, cache: PassCache | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Returns the residual stream x, the expert outputs y (experts first) and the router logits."""
-        residual = hidden + self.self_attn(hidden, angles, mask, cache)
+        read = hidden if self.input_layernorm is None else self.input_layernorm(hidden)
+        residual = hidden + self.self_attn(read, angles, mask, cache)
         expert_outputs, router_logits = self.mlp_moe(self.post_attention_layernorm(residual))
         return residual, expert_outputs, router_logits
 

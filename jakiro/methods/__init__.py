@@ -8,11 +8,15 @@ from jakiro.drafting.merged import merged
 from jakiro.methods import (
     aded,
     best,
+    eagle2,
     gsd,
+    gumiho,
     jakiro,
     mcsd,
     mcsd_improved,
     mcsd_replacing,
+    medusa,
+    parallelspec,
     plain,
     prompt_lookup,
     recycling,
@@ -39,10 +43,22 @@ METHODS: dict[str, Method] = {
         mcsd_improved.METHOD,
         mcsd_replacing.METHOD,
         gsd.METHOD,
+        eagle2.METHOD,
+        parallelspec.METHOD,
+        gumiho.METHOD,
+        medusa.METHOD,
         best.METHOD,
     )
 }
 
+# What drafts with a head of each kind where nothing else is asked for
+HEAD_DRAFTERS = {
+    "mixture": jakiro.HeadDrafter,
+    "dense": eagle2.DenseDrafter,
+    "masks": parallelspec.MaskedDrafter,
+    "staged": gumiho.StagedDrafter,
+    "mlps": medusa.ParallelDrafter,
+}
 _BY_ALIAS = {alias: method for method in METHODS.values() for alias in method.aliases}
 
 

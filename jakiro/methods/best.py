@@ -13,7 +13,7 @@ import torch
 
 from jakiro.config import SamplingParams
 from jakiro.core.noise import NoiseSource
-from jakiro.drafting.base import Drafter, DraftSession, Kept, Method, Needs, Prompt, Proposal, Resources, TreeLimits
+from jakiro.drafting.base import Drafter, DraftSession, Kept, Method, Prompt, Proposal, Resources, TreeLimits
 from jakiro.drafting.candidates import MAX_CHAIN, Chain, best_tree
 from jakiro.drafting.guesses import Guess, best_path, candidates_of, with_chain
 from jakiro.methods import aded, jakiro, prompt_lookup
@@ -103,6 +103,6 @@ METHOD = Method(
     sentence="Jakiro's trees, or words that were seen together before, whichever promises more at each step.",
     paper=None,
     proposers=(*jakiro.METHOD.proposers, *aded.METHOD.proposers, *prompt_lookup.METHOD.proposers),
-    needs=Needs(head=True),
+    needs=jakiro.LAYERS,
     load=_load,
 )

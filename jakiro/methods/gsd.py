@@ -18,7 +18,7 @@ from jakiro.drafting.base import Method, Needs, Proposal, Proposer
 from jakiro.drafting.candidates import Candidates
 from jakiro.drafting.growing import TreeGrower
 from jakiro.heads.layers import HeadOutput
-from jakiro.methods.jakiro import HeadDrafter, load_head, proposers_of
+from jakiro.methods.jakiro import LAYERS, HeadDrafter, load_head, proposers_of
 
 # Tokens that a candidate and its twin share, at the end of their paths
 SHARED_TOKENS = 2
@@ -152,6 +152,6 @@ METHOD = Method(
     sentence="Drafts runs of words that several branches share only once.",
     paper="2407.16207",
     proposers=(*proposers_of(2, decoupled=False, contrastive=True), MERGED),
-    needs=Needs(head=True, host=True),
+    needs=Needs(head=LAYERS.head, host=True),
     load=partial(load_head, GraphDrafter),
 )

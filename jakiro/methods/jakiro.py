@@ -16,6 +16,7 @@ from jakiro.drafting.base import (
     Drafter,
     DraftSession,
     FixedBuffers,
+    HeadEvidence,
     Kept,
     Method,
     Needs,
@@ -28,8 +29,11 @@ from jakiro.drafting.base import (
 from jakiro.drafting.candidates import Candidates
 from jakiro.drafting.growing import TreeGrower
 from jakiro.drafting.limited import LimitedDrafter
+from jakiro.heads.base import DraftHead
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.heads.layers import HeadOutput
+
+LAYERS = Needs(head=("mixture", "dense"))
 
 
 def proposers_of(num_experts: int, decoupled: bool, contrastive: bool) -> tuple[Proposer, ...]:
@@ -68,7 +72,8 @@ class HeadDrafter(Drafter):
 
     def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> "HeadSession":
         capacity = len(prompt.token_ids) + sampling.max_new_tokens
-        session = HeadSession(self.head, sampling, noise, capacity, self.grower)
+        told = partial(expert_evidence, self.head) if self.evidence else None
+        session = HeadSession(self.head, sampling, noise, capacity, self.grower, told)
         session.take(prompt.ids[1:], prompt.features)
         return session
 
@@ -84,17 +89,19 @@ class HeadSession(DraftSession):
     Args:
         capacity: rows the cache starts with; it grows where a wide tree needs more.
         grower: see `HeadDrafter`.
+        evidence: see `TreeGrower`.
     """
 
     def __init__(
         self,
-        head: JakiroHead,
+        head: DraftHead,
         sampling: SamplingParams,
         noise: NoiseSource,
         capacity: int,
         grower: Callable[..., TreeGrower] = TreeGrower,
+        evidence: HeadEvidence | None = None,
     ) -> None:
-        self.head, self.sampling, self.grower = head, sampling, grower
+        self.head, self.sampling, self.grower, self.evidence = head, sampling, grower, evidence
         self.device, self.dtype = head.output_weight.device, head.output_weight.dtype
         self.cache = head.new_cache(capacity)
         self.noise_rows = noise.over(head.draft_token_ids)
@@ -121,8 +128,10 @@ class HeadSession(DraftSession):
         token_ids = torch.cat([ids for ids, _ in self._pending])
         features = torch.cat([rows for _, rows in self._pending])
         self._pending = []
-        self._reserve(token_ids.shape[0])
-        self._root = _last_row(self.head.read(token_ids, features, self.cache))
+        committed = self.cache.length
+        self._reserve(token_ids.shape[0] + self.head.root_rows - 1)
+        self._root = _last_rows(self.head.read(token_ids, features, self.cache), self.head.root_rows)
+        self.cache.keep(committed + token_ids.shape[0])
         self._root_token = token_ids[-1:]
 
     @torch.inference_mode()
@@ -145,7 +154,7 @@ class HeadSession(DraftSession):
             noise,
             sizes,
             limits.chain,
-            partial(expert_evidence, self.head),
+            self.evidence,
             explored,
         )
         proposal = grower.grow()
@@ -215,15 +224,15 @@ def expert_evidence(
     return evidence, proposers
 
 
-def _last_row(output: HeadOutput) -> HeadOutput:
-    """The output at the last row only, as a pass over one row would give it."""
-    return HeadOutput(*(None if part is None else part[..., -1:, :] for part in output))
+def _last_rows(output: HeadOutput, count: int) -> HeadOutput:
+    """The output at the last rows only, as a pass over them alone would give it."""
+    return HeadOutput(*(None if part is None else part[..., -count:, :] for part in output))
 
 
-def load_head(kind: type[HeadDrafter], resources: Resources) -> Drafter:
-    """A drafter of this kind with the head at hand, within the length that the head was trained for."""
-    drafter = kind(resources.head, resources.head_info)
-    head_positions = resources.head.config.max_position_embeddings
+def load_head(kind: type[HeadDrafter], resources: Resources, needs: Needs = LAYERS) -> Drafter:
+    """A drafter of this kind with the head that suits it, within the length that the head was trained for."""
+    head, info = resources.head_for(needs)
+    drafter, head_positions = kind(head, info), head.config.max_position_embeddings
     return LimitedDrafter(drafter, head_positions) if head_positions < resources.target.max_positions else drafter
 
 
@@ -233,6 +242,7 @@ METHOD = Method(
     sentence="A small head with a mixture of experts drafts a tree; the target checks it in one pass.",
     paper="2502.06282",
     proposers=proposers_of(2, decoupled=False, contrastive=True),
-    needs=Needs(head=True),
+    needs=LAYERS,
     load=partial(load_head, HeadDrafter),
+    trains={},
 )

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from jakiro.core.tree import ancestor_mask
-from jakiro.drafting.base import Method, Needs, Proposal, Proposer
+from jakiro.drafting.base import Method, Proposal, Proposer
 from jakiro.drafting.candidates import Candidates, best_tree
 from jakiro.drafting.growing import TreeGrower
-from jakiro.methods.jakiro import HeadDrafter, load_head
+from jakiro.methods.jakiro import LAYERS, HeadDrafter, load_head
 
 # How often the target's choice is assumed to be among so many children, to settle a tree's shape
 HIT_RATES = (0.6, 0.75, 0.83, 0.88, 0.91, 0.93, 0.945, 0.955)
@@ -118,6 +118,6 @@ METHOD = Method(
     sentence="Drafts a tree of a fixed shape, several candidates at each place, and has all of them checked at once.",
     paper="2401.06706",
     proposers=SAMPLES,
-    needs=Needs(head=True),
+    needs=LAYERS,
     load=partial(load_head, StaticDrafter),
 )

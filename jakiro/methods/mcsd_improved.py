@@ -14,7 +14,7 @@ from functools import partial
 
 from jakiro.drafting.base import Method, Needs
 from jakiro.drafting.growing import TreeGrower
-from jakiro.methods.jakiro import load_head
+from jakiro.methods.jakiro import LAYERS, load_head
 from jakiro.methods.mcsd import SAMPLES, StaticDrafter, StaticGrower
 
 THRESHOLD = 0.4
@@ -40,6 +40,6 @@ METHOD = Method(
     sentence="MCSD that stops drafting where nothing further is likely to be kept.",
     paper="2409.10644",
     proposers=SAMPLES,
-    needs=Needs(head=True, host=True),
+    needs=Needs(head=LAYERS.head, host=True),
     load=partial(load_head, StoppingDrafter),
 )

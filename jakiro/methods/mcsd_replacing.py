@@ -17,7 +17,7 @@ from jakiro.core.noise import KeyedNoise
 from jakiro.drafting.base import Method, Needs
 from jakiro.drafting.candidates import Candidates
 from jakiro.drafting.growing import Children, Shares, TreeGrower
-from jakiro.methods.jakiro import load_head
+from jakiro.methods.jakiro import LAYERS, load_head
 from jakiro.methods.mcsd import SAMPLES, StaticDrafter, StaticGrower
 
 # Keys of the noise that splits a time; the answer's own noise has the seed alone
@@ -73,6 +73,6 @@ METHOD = Method(
     sentence="MCSD whose candidates at one place are drawn independently, so that some of them are the same.",
     paper="2401.06706",
     proposers=SAMPLES,
-    needs=Needs(head=True, host=True),
+    needs=Needs(head=LAYERS.head, host=True),
     load=partial(load_head, ReplacingDrafter),
 )

@@ -3,6 +3,7 @@
 What can be refused is refused before the target's weights are read: from its config, the head, and the free memory.
 """
 
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,10 +12,10 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from jakiro.drafting.base import Drafter, Resources
+from jakiro.drafting.base import Drafter, Resources, why_not
 from jakiro.graphs.pool import Lanes
+from jakiro.heads.base import DraftHead, known_precision
 from jakiro.heads.checkpoint import file_sha256, load_head, misfits, weights_file
-from jakiro.heads.jakiro import JakiroHead, known_precision
 from jakiro.methods import DEFAULT, PLAIN
 from jakiro.system import cache_folder
 from jakiro.target.families import refuse_what_cannot_work
@@ -35,7 +36,7 @@ class LoadOptions:
         target, head: names the zoo knows, folders, or Hub ids; head "none" asks for no head.
         device: "cpu", "cuda", …, or "auto": all there is. dtype: "float32", "bfloat16", "float16", "8bit" or "4bit".
         numerics: "exact" or "fast".
-        draft_precision: how the head's matrices are packed on a CPU, see `JakiroHead.pack`.
+        draft_precision: how the head's matrices are packed on a CPU, see `DraftHead.pack`.
         graphs: on a GPU, capture passes as CUDA graphs at load; False runs the same passes one kernel at a time.
         side_by_side: answers that run at once, as in a race; on a GPU so many are prepared for.
     """
@@ -66,7 +67,7 @@ class ReadPair:
     model: nn.Module
     tokenizer: object
     sha256: str | None
-    head: JakiroHead | None
+    head: DraftHead | None
     options: LoadOptions
     seconds: float = 0.0
 
@@ -145,28 +146,51 @@ def start_pair(read: ReadPair, device: torch.device | None = None, progress: Pro
     numerics, notice = choose_numerics(read.options.numerics, model.get_output_embeddings().weight.device)
     target_model, notices = _target_of(read, model, numerics)
     notices += [notice] if notice else []
+    precision = read.options.draft_precision
     if draft_head is None:
         notices.append("No draft head fits this model; plain decoding and methods without a head are available.")
         resources = Resources(target_model)
     else:
         target_model = target_model.with_feature_layers(draft_head.config.feature_layers)
-        draft_head = draft_head.to(target_model.device)
-        draft_head.bind(target_model.embedding, target_model.output_weight).pack(read.options.draft_precision)
+        info = _bound(draft_head.to(target_model.device), pair.head_name, pair.head_path, target_model, precision)
         trained_for = draft_head.config.target_sha256
         warning = zoo.head_warning(pair.head_name, trained_for, pair.target_name, target_model.sha256)
         notices += [each for each in (warning, _shorter(draft_head, target_model)) if each]
-        info = {
-            "name": pair.head_name,
-            "sha256": file_sha256(weights_file(pair.head_path)),
-            "precision": draft_head.precision,
-        }
-        resources = Resources(target_model, draft_head, info)
-    usual = (PLAIN, DEFAULT) if draft_head is not None else (PLAIN,)
+        resources = Resources(target_model, draft_head, info, further_heads(pair, target_model, precision))
+    usual = [method for method in (PLAIN, DEFAULT) if why_not(method, resources) is None]
     drafters = {method.name: method.load(resources) for method in usual}
     options = read.options
     lanes = lanes_for(target_model, list(drafters.values()), options.graphs, progress, notices, options.side_by_side)
     seconds = read.seconds + time.perf_counter() - start
     return Parts(resources, drafters, notices, cache_folder() / "profiles", lanes, seconds, notice is None)
+
+
+def further_heads(
+    pair: zoo.Pair, target: TargetModel, precision: str
+) -> dict[str, Callable[[], tuple[DraftHead, dict]]]:
+    """By kind, what reads each shipped head that was trained for the pair's target and reads the same features."""
+
+    def reader(name: str, path: Path) -> Callable[[], tuple[DraftHead, dict]]:
+        @functools.cache
+        def read() -> tuple[DraftHead, dict]:
+            head = load_head(path, target.device, target.dtype)
+            refuse_another_targets_head(head, target.config)
+            return head, _bound(head, name, path, target, precision)
+
+        return read
+
+    known = zoo.heads_of(pair.target_name)
+    return {
+        config.kind: reader(name, path)
+        for name, (path, config) in reversed(known.items())
+        if config.feature_layers == target.feature_layers
+    }
+
+
+def _bound(head: DraftHead, name: str, path: Path, target: TargetModel, precision: str) -> dict:
+    """Binds a head to its target and packs it; returns its info for traces."""
+    head.bind(target.embedding, target.output_weight).pack(precision)
+    return {"name": name, "sha256": file_sha256(weights_file(path)), "precision": head.precision}
 
 
 def lanes_for(
@@ -195,13 +219,13 @@ def lanes_for(
     return lanes
 
 
-def refuse_another_targets_head(head: JakiroHead, target_config) -> None:
+def refuse_another_targets_head(head: DraftHead, target_config) -> None:
     """Raises ValueError with the first thing in which a head is not made for this target."""
     for sentence in misfits(head.config, target_config):
         raise ValueError(sentence)
 
 
-def _shorter(head: JakiroHead, target: TargetModel) -> str | None:
+def _shorter(head: DraftHead, target: TargetModel) -> str | None:
     """A notice where a head was trained for fewer positions than its target reads; else None."""
     positions = head.config.max_position_embeddings
     if positions >= target.max_positions:

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from jakiro.heads.config import DraftConfig
 from jakiro.system import assets_folder
 from jakiro.zoo.embedded import EMBEDDED_TARGET, embedded_folder
 from jakiro.zoo.hub import why_not_fetched
@@ -136,6 +137,19 @@ def head_warning(head_name: str, head_target_sha256: str, target_name: str, targ
         f"The draft head “{head_name}” was trained for weights {head_target_sha256[:12]}…, but {target_name} has "
         f"{target_sha256[:12]}…; the text stays the target's own, fewer candidates may be accepted."
     )
+
+
+def heads_of(target: str) -> dict[str, tuple[Path, DraftConfig]]:
+    """Folders and configs of the shipped heads that were trained for a target, by name; the table's own head first."""
+    entry = ENTRIES.get(target)
+    known = (target, entry.source if entry else None)
+    found = {}
+    for name in sorted(head_names(), key=lambda name: entry is None or name != entry.head):
+        folder = assets_folder() / "heads" / name
+        config = DraftConfig.from_dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+        if config.target_name in known:
+            found[name] = folder, config
+    return found
 
 
 def _is_head(folder: Path) -> bool:

@@ -5,7 +5,7 @@ from jakiro.engine.costs import DeviceProfile
 from jakiro.generator import JakiroGenerator
 from jakiro.graphs.pool import Lanes
 from jakiro.methods import DEFAULT, PLAIN
-from tests.support import DEVICE, HEADS, ScriptedDrafter, tiny_head, tiny_model, tiny_target
+from tests.support import DEVICE, HEADS, ScriptedDrafter, further_heads, tiny_head, tiny_model, tiny_target
 
 SMALL_COLUMNS = 64
 COSTS = DeviceProfile(((1, 10.0), (64, 12.0)), ((1, 0.1), (8, 0.4)), width=8, buckets=(8, 16, 32, 64))
@@ -30,7 +30,7 @@ def static_generator(
         return in_lanes(Resources(target), graphs=graphs, measured=measured, start_tokens=start_tokens)
     target = target.with_feature_layers(HEADS[head].get("feature_layers", ()))
     info = {"name": "tiny", "sha256": None}
-    resources = Resources(target, tiny_head(target, **HEADS[head]), info)
+    resources = Resources(target, tiny_head(target, **HEADS[head]), info, further_heads(target))
     return in_lanes(resources, graphs=graphs, measured=measured, start_tokens=start_tokens)
 
 

@@ -22,11 +22,11 @@ SAMPLINGS = {
 }
 FIXED = TreeConfig(width=5, depth=4, nodes=18)
 COSTS = DeviceProfile(((1, 10.0), (64, 12.0)), ((1, 0.1), (8, 0.4)), width=8)
-# Methods with a head draft with both kinds of it
+# Methods that draft with any layer do so with both fusions; the others bring their own head
 CASES = [
     pytest.param(method.name, head, id=f"{method.name}, {head}")
     for method in METHODS.values()
-    for head in (("summed", "decoupled") if method.needs.head else ("summed",))
+    for head in (("summed", "decoupled") if "mixture" in method.needs.head else ("summed",))
 ]
 DRAFTING = [case for case in CASES if case.values[0] != PLAIN.name]
 

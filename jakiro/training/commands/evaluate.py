@@ -10,10 +10,10 @@ from rich.table import Table
 
 from jakiro.bench.questions import load_questions
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.drafting.base import Method, Resources
+from jakiro.drafting.base import Method, Resources, why_not
+from jakiro.heads.base import known_precision
 from jakiro.heads.checkpoint import file_sha256, load_head, weights_file
-from jakiro.heads.jakiro import known_precision
-from jakiro.methods import DEFAULT, METHODS, method_named
+from jakiro.methods import METHODS, method_named
 from jakiro.system import cache_folder, comma_list
 from jakiro.target.model import TargetModel
 from jakiro.training.commands.options import Device, Prompts, Target, Threads, option, set_up
@@ -21,7 +21,7 @@ from jakiro.training.data.answers import AnswerFolder
 from jakiro.training.measure.evaluation import ALL, Score, experts_on, scores
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
-from jakiro.zoo.loading import choose_device, choose_dtype
+from jakiro.zoo.loading import choose_device, choose_dtype, further_heads
 
 DEFINITION = "τ = accepted draft tokens per step + 1 (the bonus token), pooled over steps, before any cut."
 
@@ -29,7 +29,10 @@ DEFINITION = "τ = accepted draft tokens per step + 1 (the bonus token), pooled 
 def evaluate(
     head: Annotated[str | None, option("Draft head: a known name, a folder, or a Hub id.")] = None,
     target: Target = None,
-    methods: Annotated[str, option("Comma list, see `jakiro methods`, or all that can be replayed.")] = DEFAULT.name,
+    methods: Annotated[
+        str | None,
+        option("Comma list, see `jakiro methods`, or all that can be replayed; if not given, the head's own."),
+    ] = None,
     prompts: Prompts = None,
     limit: Annotated[int | None, option("At most this many prompts, from all categories in turn.")] = None,
     max_new_tokens: Annotated[int, option("Longest answer.")] = 128,
@@ -51,7 +54,7 @@ def evaluate(
 ) -> None:
     """Measure tau on prompts: the target writes each answer once, every head, method and tree replays it."""
     set_up(threads)
-    replayed = _replayed(methods)
+    replayed = [] if methods is None else _replayed(methods)
     if out is not None and not out.absolute().parent.is_dir():
         raise FileNotFoundError(f"There is no folder {out.absolute().parent} for the numbers.")
     known_precision(draft_precision)
@@ -71,10 +74,14 @@ def evaluate(
     output_weight = model.get_output_embeddings().weight
     draft_head.bind(model.get_input_embeddings().weight, output_weight)
     written = [folder.answers(questions, sampling) for sampling in samplings]
-    experts = experts_on(draft_head, [answer for texts in written for answer in texts], output_weight)
+    experts = {}
+    if draft_head.config.kind == "mixture":
+        experts = experts_on(draft_head, [answer for texts in written for answer in texts], output_weight)
     draft_head.pack(draft_precision)
-    resources = Resources(TargetModel(model, tokenizer, pair.target_name, sha256, "fast"), draft_head)
-    drafters = {method.name: method.load(resources) for method in replayed}
+    target_model = TargetModel(model, tokenizer, pair.target_name, sha256, "fast").with_feature_layers(layers)
+    info = {"name": pair.head_name, "sha256": file_sha256(weights_file(pair.head_path))}
+    resources = Resources(target_model, draft_head, info, further_heads(pair, target_model, draft_precision))
+    drafters = {method.name: method.load(resources) for method in _suited(methods, replayed, resources)}
     found = [
         score
         for name, drafter in drafters.items()
@@ -85,7 +92,7 @@ def evaluate(
     if out is not None:
         numbers = {
             "target": {"name": pair.target_name, "sha256": sha256},
-            "head": {"name": pair.head_name, "sha256": file_sha256(weights_file(pair.head_path))},
+            "head": info,
             "settings": {
                 "prompts": len(questions), "max_new_tokens": max_new_tokens, "width": width, "depth": depth,
                 "contrastive": contrastive, "seed": seed, "dtype": dtype,
@@ -112,6 +119,22 @@ def _replayed(names: str) -> list[Method]:
     return found
 
 
+def _suited(names: str | None, replayed: list[Method], resources: Resources) -> list[Method]:
+    """Those of the methods that the heads at hand suit; where none is named, the one that the head is trained for.
+
+    Raises:
+        ValueError: a method is named that has no head here.
+    """
+    if names is None:
+        kind = resources.head.config.kind
+        return [method for method in METHODS.values() if method.trains is not None and method.needs.head[0] == kind]
+    refused = {method.name: why_not(method, resources) for method in replayed}
+    for sentence in refused.values() if names != "all" else ():
+        if sentence is not None:
+            raise ValueError(f"{sentence}.")
+    return [method for method in replayed if refused[method.name] is None]
+
+
 def _show(found: Sequence[Score], experts: dict[str, float]) -> None:
     console = Console()
     console = console if console.is_terminal else Console(width=150)
@@ -133,13 +156,18 @@ def _show(found: Sequence[Score], experts: dict[str, float]) -> None:
         row = [by_key[category, method, *column] for column in columns]
         table.add_row(category, str(row[0].num_prompts), method, *(_number(score.tau) for score in row))
     console.print(table)
+    if experts:
+        _show_experts(console, experts)
+    console.print(DEFINITION, style="dim")
+
+
+def _show_experts(console: Console, experts: dict[str, float]) -> None:
     console.print(
         f"Experts: first guesses differ at {experts['differ']:.0%}; the better one is right at "
         f"{experts['best_expert_top1']:.1%}, one of them at {experts['union_top1']:.1%} "
         f"(gain {experts['gain']:.1%}); router entropy {experts['entropy']:.2f} bit, mean weight of the first "
         f"{experts['mean_weight_0']:.2f}."
     )
-    console.print(DEFINITION, style="dim")
 
 
 def _number(value: float | None) -> str:

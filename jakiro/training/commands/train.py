@@ -9,8 +9,10 @@ from typing import Annotated
 import torch
 from accelerate import PartialState
 
+from jakiro.heads.base import DraftHead
 from jakiro.heads.checkpoint import load_head, save_head
-from jakiro.heads.jakiro import JakiroHead
+from jakiro.heads.networks import make_head
+from jakiro.methods import METHODS, method_named
 from jakiro.system import comma_list
 from jakiro.target.features import check_feature_layers, features_of
 from jakiro.training.commands.options import CorpusPaths, Device, Target, Threads, option, set_up
@@ -26,10 +28,12 @@ from jakiro.training.recipe.start import (
     adopt_stream,
     check_output_function,
     continue_weights,
+    equal_width,
     frequent_token_ids,
     head_config,
     start_weights,
 )
+from jakiro.training.recipe.start_parallel import start_parallel
 from jakiro.training.recipe.trainer import Trainer, TrainingError
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
@@ -52,13 +56,18 @@ def train(
         str | None,
         option(
             "A head to start from, with a fresh schedule; its width and draft vocabulary are the default. "
-            "From a head of the other fusion everything but its experts is taken."
+            "From a head of another shape everything before the experts is taken, as far as both have it."
         ),
     ] = None,
     target: Target = None,
+    method: Annotated[
+        str | None, option("The drafting method that it is a head for, see `jakiro methods`; sets shape and experts.")
+    ] = None,
     fusion: Annotated[str, option("summed (with the contrastive branch) or decoupled.")] = "summed",
     experts: Annotated[int, option("2, or 1 for a dense head without routing.")] = 2,
-    expert_width: Annotated[int | None, option("Inner width of an expert; the hidden size if not given.")] = None,
+    expert_width: Annotated[
+        int | None, option("Inner width of an expert; as --init has parameters, else the hidden size.")
+    ] = None,
     draft_vocab: Annotated[int | None, option("Draft only so many of the corpus' most frequent tokens.")] = None,
     feature_layers: Annotated[
         str | None, option("Layers read besides the last, as in 10,20; each one adds the same amount of features.")
@@ -116,15 +125,15 @@ def train(
     check_output_function(model)
     rows, target = with_starts(rows, tokenizer), target or zoo.DEFAULT_TARGET
     target_config = model.config.get_text_config()
+    shape = {"fusion": fusion, "num_experts": experts} | _shape_of(method)
     layers = _feature_layers(feature_layers, trained, target_config.num_hidden_layers)
     kept_ids = None
     if trained is not None:
-        if trained.config.fusion == fusion:
-            expert_width = expert_width or trained.config.expert_intermediate_size
+        expert_width = expert_width or equal_width(trained.config, shape["fusion"], shape["num_experts"])
         if draft_vocab is None and trained.config.draft_vocab_size:
             kept_ids, draft_vocab = trained.draft_token_ids, trained.config.draft_vocab_size
     config = head_config(
-        target_config, expert_width or target_config.hidden_size, draft_vocab, fusion, num_experts=experts,
+        target_config, expert_width or target_config.hidden_size, draft_vocab, **shape,
         feature_layers=layers, target_name=target, target_sha256=sha256 or "",
     )  # fmt: skip
     embedding, output_weight = model.get_input_embeddings().weight, model.get_output_embeddings().weight
@@ -134,16 +143,18 @@ def train(
     with process.main_process_first():
         extract(model, rows, features, layers, KeptFeatures(data, sha256 or target))
     cache = FeatureCache(features)
-    head = JakiroHead(config)
+    head = make_head(config)
     if config.draft_vocab_size:
         if kept_ids is None:
             kept_ids = frequent_token_ids(cache.ids, config.vocab_size, config.draft_vocab_size)
         head.draft_token_ids.copy_(kept_ids)
     head.to(device).bind(embedding, output_weight)
-    if trained is None:
-        start_weights(head, cache, seed, start, first=validation_rows)
-    elif trained.config.fusion == fusion:
+    if trained is not None and (trained.config.kind, trained.config.fusion) == (config.kind, config.fusion):
         continue_weights(head, trained)
+    elif config.levels is not None:
+        start_parallel(head, trained, cache, seed, start, first=validation_rows)
+    elif trained is None:
+        start_weights(head, cache, seed, start, first=validation_rows)
     else:
         adopt_stream(head, trained, cache, seed, first=validation_rows)
     checked = held_out(cache, list(range(min(validation_rows, 16))), output_weight)
@@ -158,7 +169,22 @@ def train(
         finish(head, cache, rows[:validation_rows], output_weight, out, seed, final_report)
 
 
-def _feature_layers(given: str | None, trained: JakiroHead | None, num_layers: int) -> tuple[int, ...]:
+def _shape_of(method: str | None) -> dict:
+    """The fields of a head's config that its method sets.
+
+    Raises:
+        ValueError: an unknown method, or one that has no head of its own.
+    """
+    if method is None:
+        return {}
+    shape = method_named(method).trains
+    if shape is None:
+        known = ", ".join(name for name, each in METHODS.items() if each.trains is not None)
+        raise ValueError(f"No heads are trained for {method}; choose one of {known}.")
+    return shape
+
+
+def _feature_layers(given: str | None, trained: DraftHead | None, num_layers: int) -> tuple[int, ...]:
     """The layers that were asked for, else those of the head that is continued."""
     kept = trained.config.feature_layers if trained else ()
     if given is None:
@@ -210,7 +236,7 @@ def extract(model, rows: Sequence[Row], folder: Path, feature_layers: Sequence[i
 
 
 def finish(
-    head: JakiroHead, cache: FeatureCache, rows: Sequence[Row], output_weight: torch.Tensor, out: Path, seed: int,
+    head: DraftHead, cache: FeatureCache, rows: Sequence[Row], output_weight: torch.Tensor, out: Path, seed: int,
     final_report: bool = True,
 ) -> None:  # fmt: skip
     """Fits the calibration on the held-out rows, the first of the cache, saves the head with it and logs a report."""

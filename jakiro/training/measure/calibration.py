@@ -11,10 +11,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from jakiro.heads.jakiro import JakiroHead
+from jakiro.heads.base import DraftHead
 from jakiro.training.data.features import Batch
 from jakiro.training.measure.validation import HeldOut, branch_rows, log_q
-from jakiro.training.recipe.losses import LossWeights, Objective, draft_index, learnable_positions
+from jakiro.training.recipe.losses import LossWeights, draft_index, learnable_positions
+from jakiro.training.recipe.parallel import objective_for
 
 MAX_DEPTH = 6
 # Each takes 4 bytes of memory per draft token.
@@ -23,7 +24,7 @@ BOUNDS = (0.25, 6.0)
 
 
 @torch.no_grad()
-def calibrate(head: JakiroHead, data: HeldOut, seed: int, max_depth: int = MAX_DEPTH) -> dict[str, float]:
+def calibrate(head: DraftHead, data: HeldOut, seed: int, max_depth: int = MAX_DEPTH) -> dict[str, float]:
     """Fits every weight by maximum likelihood on at most `MAX_POSITIONS` positions of held-out text.
 
     Positions whose choice lies outside the draft vocabulary can't be drafted and are left out.
@@ -96,7 +97,7 @@ def _pick_positions(batches: list[Batch], max_depth: int, generator: torch.Gener
 
 
 def _choices(
-    head: JakiroHead, data: HeldOut, picked: list[tuple[Tensor, Tensor]], generator: torch.Generator
+    head: DraftHead, data: HeldOut, picked: list[tuple[Tensor, Tensor]], generator: torch.Generator
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Draft indices of the target's greedy and sampled choices (−1 outside the draft vocabulary), and the noise."""
     index = draft_index(head)
@@ -112,11 +113,11 @@ def _choices(
 
 
 def _features_by_key(
-    head: JakiroHead, batches: list[Batch], picked: list[tuple[Tensor, Tensor]], max_depth: int
+    head: DraftHead, batches: list[Batch], picked: list[tuple[Tensor, Tensor]], max_depth: int
 ) -> dict[str, tuple[Tensor, Tensor | None]]:
     """Features and log router weights at the picked positions, as `branch_rows` gives them, by "branch/depth"."""
     parts: dict[str, list[tuple[Tensor, Tensor | None]]] = {}
-    objective = Objective(head, LossWeights())
+    objective = objective_for(head, LossWeights())
     for batch, (sequence, position) in zip(batches, picked, strict=True):
         for branch, step, *rows in branch_rows(objective, batch, sequence, position, max_depth):
             # A contrastive feature lies one position further, that of the last step deeper than any tree.

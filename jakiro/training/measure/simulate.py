@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.heads.jakiro import JakiroHead
-from jakiro.methods.jakiro import HeadDrafter
+from jakiro.heads.base import DraftHead
+from jakiro.methods import HEAD_DRAFTERS
 from jakiro.trace import pooled_tau
 from jakiro.training.measure.replay import replay
 
@@ -27,7 +27,7 @@ class HindsightNoise:
         output_weight: (vocab_size, hidden), the target's.
     """
 
-    def __init__(self, head: JakiroHead, ids: Tensor, features: Tensor, output_weight: Tensor, seed: int) -> None:
+    def __init__(self, head: DraftHead, ids: Tensor, features: Tensor, output_weight: Tensor, seed: int) -> None:
         self.draft_ids, self.ids, self.features, self.output_weight = head.draft_token_ids, ids, features, output_weight
         self.seed = seed
 
@@ -54,7 +54,7 @@ class HindsightNoise:
 
 
 def simulated_tau(
-    head: JakiroHead,
+    head: DraftHead,
     texts: list[tuple[Tensor, Tensor, int]],
     output_weight: Tensor,
     greedy: bool,
@@ -67,7 +67,7 @@ def simulated_tau(
         texts: (ids, features as the head reads them, index of the first answer token), each written greedily or
             sampled at temperature 1.
     """
-    drafter, steps = HeadDrafter(head), []
+    drafter, steps = HEAD_DRAFTERS[head.config.kind](head), []
     sampling = SamplingParams(temperature=0.0 if greedy else 1.0, seed=seed)
     for ids, features, start in texts:
         last = features[:, : head.config.hidden_size]

@@ -7,11 +7,13 @@ import torch
 from torch import Tensor
 
 from jakiro.config import TreeConfig
+from jakiro.heads.base import DraftHead
 from jakiro.heads.jakiro import JakiroHead, mixture
 from jakiro.training.data.corpus import Row
 from jakiro.training.data.features import Batch, FeatureCache, length_buckets
 from jakiro.training.measure.simulate import simulated_tau
 from jakiro.training.recipe.losses import LossWeights, Objective, learnable_positions
+from jakiro.training.recipe.parallel import ParallelObjective, objective_for
 
 NUM_STEPS = 5
 NODE_BUDGETS = (8, 16, 24)
@@ -45,7 +47,7 @@ def held_out(cache: FeatureCache, indices: Sequence[int], output_weight: Tensor,
 
 
 @torch.no_grad()
-def agreement(head: JakiroHead, data: HeldOut, num_steps: int = NUM_STEPS) -> dict[str, float]:
+def agreement(head: DraftHead, data: HeldOut, num_steps: int = NUM_STEPS) -> dict[str, float]:
     """Shares of positions where the head's first guess, or one of its first three, is the target's choice.
 
     `main_k` reads the head's own features k − 1 times; `contrastive_k` is predicted one position further from the same
@@ -53,7 +55,7 @@ def agreement(head: JakiroHead, data: HeldOut, num_steps: int = NUM_STEPS) -> di
     """
     totals: dict[str, float] = {}
     count = 0
-    objective = Objective(head, LossWeights())
+    objective = objective_for(head, LossWeights())
     for batch, choice in zip(data.batches, data.choices, strict=True):
         sequence, position = learnable_positions(batch, num_steps).nonzero(as_tuple=True)
         count += len(position)
@@ -67,14 +69,18 @@ def agreement(head: JakiroHead, data: HeldOut, num_steps: int = NUM_STEPS) -> di
 
 
 def branch_rows(
-    objective: Objective, batch: Batch, sequence: Tensor, position: Tensor, num_steps: int
+    objective: Objective | ParallelObjective, batch: Batch, sequence: Tensor, position: Tensor, num_steps: int
 ) -> Iterator[tuple[str, int, Tensor, Tensor | None]]:
     """What each branch predicts the target's choices at the given positions from.
 
     Yields:
-        "main" or "contrastive", the unrolled step, (rows, hidden) features ((experts, rows, hidden) with decoupled
-        fusion), and there the log of the (rows, experts) router weights.
+        "main" or "contrastive", the unrolled step or the level, (rows, hidden) features ((experts, rows, hidden) with
+        decoupled fusion), and there the log of the (rows, experts) router weights.
     """
+    if isinstance(objective, ParallelObjective):
+        for depth, features in zip(range(1, num_steps + 1), objective.levels(batch, None), strict=False):
+            yield "main", depth, features[sequence, position - 1], None
+        return
     for step, output in enumerate(objective.unroll(batch, num_steps, None, None), start=1):
         if objective.head.config.fusion == "decoupled":
             router_log = output.router_weights[sequence, position - 1].log()
@@ -85,7 +91,7 @@ def branch_rows(
             yield "contrastive", step, output.contrastive[sequence, position - 2], None
 
 
-def log_q(head: JakiroHead, features: Tensor, router_log: Tensor | None) -> Tensor:
+def log_q(head: DraftHead, features: Tensor, router_log: Tensor | None) -> Tensor:
     """(rows, draft vocabulary) log probabilities of the draft, from what `branch_rows` gives."""
     log_probs = head.logits(features).log_softmax(-1)
     return log_probs if router_log is None else mixture(log_probs + router_log.T[..., None])
@@ -121,14 +127,14 @@ def expert_facts(head: JakiroHead, data: HeldOut) -> dict[str, float]:
 
 
 def report(
-    head: JakiroHead, cache: FeatureCache, rows: Sequence[Row], data: HeldOut, budgets: Sequence[int] = NODE_BUDGETS
+    head: DraftHead, cache: FeatureCache, rows: Sequence[Row], data: HeldOut, budgets: Sequence[int] = NODE_BUDGETS
 ) -> dict[str, float]:
     """Agreement, expert facts, and simulated τ by node budget at temperature 0 and 1, on up to 12 texts each.
 
     Args:
         rows: the held-out corpus rows, the first of the cache.
     """
-    numbers = agreement(head, data) | expert_facts(head, data)
+    numbers = agreement(head, data) | (expert_facts(head, data) if head.config.kind == "mixture" else {})
     for name, temperature in (("greedy", 0.0), ("sampled", 1.0)):
         chosen = [(index, row) for index, row in enumerate(rows) if row.temp == temperature]
         batches = [(cache.batch([index]).to(data.output_weight.device), row) for index, row in chosen[:12]]

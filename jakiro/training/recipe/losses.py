@@ -59,13 +59,12 @@ class UnrolledRows:
     """Keys and values of the true rows and of every unrolled step so far: what a cache is in drafting."""
 
     def __init__(self) -> None:
-        self.keys: list[Tensor] = []
-        self.values: list[Tensor] = []
+        self.layers: dict[int, list[tuple[Tensor, Tensor]]] = {}
 
     def update(self, keys: Tensor, values: Tensor, layer_idx: int = 0) -> tuple[Tensor, Tensor]:
-        self.keys.append(keys)
-        self.values.append(values)
-        return torch.cat(self.keys, dim=2), torch.cat(self.values, dim=2)
+        rows = self.layers.setdefault(layer_idx, [])
+        rows.append((keys, values))
+        return tuple(torch.cat(each, dim=2) for each in zip(*rows, strict=True))
 
 
 def unrolled_mask(length: int, step: int, device: torch.device) -> Tensor:
@@ -168,10 +167,7 @@ class Objective(nn.Module):
             noise: added to the features that the true rows read, None for none.
         """
         sequence, position = learnable_positions(batch, num_steps).nonzero(as_tuple=True)
-        true_features = batch.features[sequence, position]
-        with torch.autocast(true_features.device.type, enabled=False):
-            target = _logits(true_features, vocabulary.rows, vocabulary.log_weights).softmax(dim=-1)
-        entropy = -torch.special.xlogy(target, target).sum(-1).mean()
+        true_features, target, entropy = target_of(batch, sequence, position, vocabulary)
         parts = {"positions": float(len(position)), "target_entropy": float(entropy)}
         total = batch.features.new_zeros(())
         for step, output in enumerate(self.unroll(batch, num_steps, noise, vocabulary), start=1):
@@ -260,6 +256,16 @@ class Objective(nn.Module):
         )
         responsible = predicted[shares.argmax(-1), torch.arange(len(shares), device=shares.device)]
         return token, functional.smooth_l1_loss(responsible, true)
+
+
+def target_of(
+    batch: Batch, sequence: Tensor, position: Tensor, vocabulary: VocabularySlice
+) -> tuple[Tensor, Tensor, Tensor]:
+    """At these positions the target's features, its distribution in float32, and that one's mean entropy."""
+    features = batch.features[sequence, position]
+    with torch.autocast(features.device.type, enabled=False):
+        probs = _logits(features, vocabulary.rows, vocabulary.log_weights).softmax(dim=-1)
+    return features, probs, -torch.special.xlogy(probs, probs).sum(-1).mean()
 
 
 def draft_index(head: JakiroHead) -> Tensor:

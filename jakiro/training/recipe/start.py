@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from jakiro.heads.base import DraftHead
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.target.families import output_function
@@ -39,7 +40,7 @@ def start_weights(
     if start not in STARTS:
         raise ValueError(f"Start must be one of {', '.join(STARTS)}; you gave {start!r}.")
     torch.manual_seed(seed)
-    _randomise(head)
+    randomise(head)
     inputs, deeper, now, ahead = sample_rows(head, cache, first, num_sequences)
     attention, mixture = head.layers[0].self_attn, head.layers[0].mlp_moe
     stream = whitening_matrix(now)
@@ -57,12 +58,12 @@ def start_weights(
         for expert in mixture.experts:
             list(expert.children())[-1].weight.mul_(0.3 * now.std())
         return
-    solution = _ridge(torch.cat([inputs, torch.ones_like(inputs[:, :1])], dim=1), now)
+    solution = ridge(torch.cat([inputs, torch.ones_like(inputs[:, :1])], dim=1), now)
     head.fc.weight.copy_(solution[:-1].T)
     if head.fc.bias is not None:
         head.fc.bias.copy_(solution[-1])
     if head.config.feature_layers:
-        head.fc_layers.weight.copy_(_ridge(deeper, now - head.fc(inputs)).T)
+        head.fc_layers.weight.copy_(ridge(deeper, now - head.fc(inputs)).T)
     _start_experts(head, head.stream(inputs, deeper), now, ahead)
 
 
@@ -70,11 +71,16 @@ def start_weights(
 def adopt_stream(
     head: JakiroHead, source: JakiroHead, cache: FeatureCache, seed: int, first: int = 0, num_sequences: int = 110
 ) -> None:
-    """Takes everything before the experts from a trained head of the other fusion, fits new experts by least squares.
+    """Takes everything before the experts from a trained head with other ones, fits new experts by least squares.
 
     Args:
         first: sequences before this one are held out and not read.
+
+    Raises:
+        ValueError: the trained head has no layer.
     """
+    if not source.config.num_layers:
+        raise ValueError("The head to start from has no layer to take over; choose one with a layer, or leave it out.")
     torch.manual_seed(seed)
     layer = head.layers[0]
     head.fc.load_state_dict(source.fc.state_dict())
@@ -82,7 +88,7 @@ def adopt_stream(
         head.fc_layers.weight.copy_(_weight_of_layers(source, head))
     layer.self_attn.load_state_dict(source.layers[0].self_attn.state_dict())
     layer.post_attention_layernorm.load_state_dict(source.layers[0].post_attention_layernorm.state_dict())
-    _randomise(layer.mlp_moe)
+    randomise(layer.mlp_moe)
     layer.mlp_moe.gate.weight.mul_(0.1)
     parts = []
     for index in range(first, min(first + num_sequences, cache.num_ready())):
@@ -93,7 +99,7 @@ def adopt_stream(
     _start_experts(head, *map(torch.cat, zip(*parts, strict=True)))
 
 
-def continue_weights(head: JakiroHead, source: JakiroHead) -> None:
+def continue_weights(head: DraftHead, source: DraftHead) -> None:
     """Copies the weights of a trained head into one of the same shape; the draft vocabularies may differ.
 
     A head that reads further layers may continue one that does not: at first they add nothing.
@@ -121,7 +127,7 @@ def _weight_of_layers(source: JakiroHead, head: JakiroHead) -> Tensor:
     return source.fc_layers.weight if source.config.feature_layers else torch.zeros_like(head.fc_layers.weight)
 
 
-def _randomise(module: torch.nn.Module) -> None:
+def randomise(module: torch.nn.Module) -> None:
     """Gives every linear layer in the module random weights whose output is as large as their input."""
     for layer in module.modules():
         if isinstance(layer, torch.nn.Linear):
@@ -164,7 +170,7 @@ def _fit_experts(head: JakiroHead, inner: list[Tensor], normed: Tensor, main: Te
     lasts = [list(expert.children())[-1] for expert in mixture.experts]
     if head.config.fusion == "decoupled":
         for last, features in zip(lasts, inner, strict=True):
-            last.weight.copy_(_ridge(features, main).T)
+            last.weight.copy_(ridge(features, main).T)
         return
 
     def weighted(shares: Tensor) -> Tensor:
@@ -176,11 +182,11 @@ def _fit_experts(head: JakiroHead, inner: list[Tensor], normed: Tensor, main: Te
         pair = router[:, len(inner) :]
         signed = pair.softmax(-1) * torch.where(pair >= pair.flip(-1), 1.0, -1.0)
         rows, wanted = torch.cat([rows, weighted(signed)]), torch.cat([main, contrastive])
-    for last, part in zip(lasts, _ridge(rows, wanted).split([last.in_features for last in lasts]), strict=True):
+    for last, part in zip(lasts, ridge(rows, wanted).split([last.in_features for last in lasts]), strict=True):
         last.weight.copy_(part.T)
 
 
-def _ridge(rows: Tensor, wanted: Tensor, strength: float = 1e-3) -> Tensor:
+def ridge(rows: Tensor, wanted: Tensor, strength: float = 1e-3) -> Tensor:
     """(columns, outputs) of the linear map from rows to what is wanted, by ridge regression."""
     gram = (rows.T @ rows).double()
     gram.diagonal().add_(strength * gram.diagonal().mean())
@@ -199,7 +205,7 @@ def sample_rows(
     """
     parts = []
     for index in range(first, min(first + num_sequences, cache.num_ready())):
-        batch = cache.batch([index]).to(head.fc.weight.device)
+        batch = cache.batch([index]).to(head.output_weight.device)
         features = batch.features[0]
         inputs = torch.cat([head.embed(batch.ids[0, 1:-1]), features[:-2]], dim=-1)
         parts.append((inputs, batch.deeper[0, :-2], features[1:-1], features[2:]))
@@ -208,19 +214,26 @@ def sample_rows(
 
 @torch.no_grad()
 def input_whitening(
-    head: JakiroHead, cache: FeatureCache, first: int = 0, num_sequences: int = 100
+    head: DraftHead, cache: FeatureCache, first: int = 0, num_sequences: int = 100
 ) -> dict[str, Tensor]:
     """Whitening for every matrix that reads features, computed from sequences that are not held out."""
-    inputs, deeper, features, _ = sample_rows(head, cache, first, num_sequences)
-    stream = whitening_matrix(features)
-    normed = whitening_matrix(head.layers[0].post_attention_layernorm(features))
+    inputs, deeper, features, following = sample_rows(head, cache, first, num_sequences)
+    stream, hidden = whitening_matrix(features), head.config.hidden_size
     matrices = {"fc.weight": whitening_matrix(inputs)}
     if head.config.feature_layers:
         matrices["fc_layers.weight"] = whitening_matrix(deeper)
-    matrices |= {f"layers.0.self_attn.{name}_proj.weight": stream for name in "qkv"}
-    for name, parameter in head.named_parameters():
-        if ".experts." in name and parameter.shape[1] == head.config.hidden_size:
-            matrices[name] = normed
+    for index, layer in enumerate(head.layers if head.config.num_layers else ()):
+        read = stream if layer.input_layernorm is None else whitening_matrix(layer.input_layernorm(features))
+        matrices |= {f"layers.{index}.self_attn.{name}_proj.weight": read for name in "qkv"}
+        normed = whitening_matrix(layer.post_attention_layernorm(features))
+        for name, parameter in layer.named_parameters(f"layers.{index}"):
+            if ".experts." in name and parameter.shape[1] == hidden:
+                matrices[name] = normed
+    if head.config.network == "staged":
+        pairs = whitening_matrix(torch.cat([features, following], dim=-1))
+        matrices |= {f"mlps.{number}.read.weight": pairs for number in range(head.config.num_parallel)}
+    if head.config.network == "mlps":
+        matrices |= {name: stream for name, parameter in head.named_parameters() if parameter.ndim == 2}
     return matrices
 
 
@@ -242,6 +255,13 @@ def head_config(target_config, expert_width: int, draft_vocab: int | None, fusio
         max_position_embeddings=target_config.max_position_embeddings,
         **fields,
     )
+
+
+def equal_width(source: DraftConfig, fusion: str, num_experts: int) -> int:
+    """The inner width that gives the experts of one layer as many parameters as the source's have."""
+    matrices = {"summed": 3, "decoupled": 2}
+    total = source.expert_intermediate_size * source.num_experts * matrices[source.fusion]
+    return total // (num_experts * matrices[fusion])
 
 
 def _rope_parameters(target_config) -> dict:

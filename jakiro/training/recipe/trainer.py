@@ -13,12 +13,13 @@ from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list
 from torch import Tensor
 
+from jakiro.heads.base import DraftHead
 from jakiro.heads.checkpoint import save_head
-from jakiro.heads.jakiro import JakiroHead
 from jakiro.system import atomic_file
 from jakiro.training.data.features import Batch, FeatureCache, epoch_batches
-from jakiro.training.recipe.losses import Objective, draft_index, sample_vocabulary
+from jakiro.training.recipe.losses import draft_index, sample_vocabulary
 from jakiro.training.recipe.optimizer import MuonAdamW
+from jakiro.training.recipe.parallel import objective_for
 from jakiro.training.recipe.schedule import TrainingOptions, learning_rate_at, unroll_steps_at
 from jakiro.training.recipe.start import input_whitening
 from jakiro.zoo.loading import gpu_computes_bfloat16
@@ -51,13 +52,13 @@ class Trainer:
 
     def __init__(
         self,
-        head: JakiroHead,
+        head: DraftHead,
         cache: FeatureCache,
         options: TrainingOptions,
         out: Path,
         state_folder: Path | None = None,
         logdir: Path | None = None,
-        validate: Callable[[JakiroHead], dict[str, float]] | None = None,
+        validate: Callable[[DraftHead], dict[str, float]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         config = head.config
@@ -79,13 +80,14 @@ class Trainer:
         self.head, self.cache, self.options = head, cache, options
         self.out, self.state_folder = Path(out), state_folder and Path(state_folder)
         self.validate, self.clock = validate, clock
-        self.accelerator = Accelerator(cpu=head.fc.weight.device.type == "cpu")
+        self.device = next(head.parameters()).device
+        self.accelerator = Accelerator(cpu=self.device.type == "cpu")
         self.uses_bfloat16 = options.precision == "bfloat16"
-        if self.uses_bfloat16 and head.fc.weight.is_cuda and not gpu_computes_bfloat16(head.fc.weight.device):
+        if self.uses_bfloat16 and self.device.type == "cuda" and not gpu_computes_bfloat16(self.device):
             # Nor in float16, where small gradients become zero.
             log.warning("This GPU does not compute bfloat16 in hardware; the head's passes run in float32.")
             self.uses_bfloat16 = False
-        self.objective = Objective(head, options.weights)
+        self.objective = objective_for(head, options.weights)
         self.optimizer = self._optimizer()
         self.prepared, self.optimizer = self.accelerator.prepare(self.objective, self.optimizer)
         self.frequent, self.draft_index = self._vocabulary()

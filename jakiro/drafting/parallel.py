@@ -1,0 +1,51 @@
+"""Growing a tree whose levels were all predicted in one pass, each without knowing the others' tokens.
+
+Every node of a level has the same children, so the tree is the best part of a product of lists.
+"""
+
+import torch
+
+from jakiro.drafting.base import Proposal, Proposer
+from jakiro.drafting.growing import Children, TreeGrower
+from jakiro.heads.layers import HeadOutput
+
+
+def row_proposers(start: str, label: str, sentence: str, count: int, first: int = 1) -> tuple[Proposer, ...]:
+    """A proposer for each of `count` rows; `sentence` is about {number}."""
+    return tuple(
+        Proposer(f"{start}_{number}", f"{label} {number}", sentence.format(number=number))
+        for number in range(first, first + count)
+    )
+
+
+class ProductGrower(TreeGrower):
+    """Grows trees from rows that are there already: the root's output has one for each level, the first level first.
+
+    Candidates name their level's row as their proposer.
+    """
+
+    def grow(self) -> Proposal:
+        """Keeps the best nodes; runs no pass."""
+        rows = self._scaled(self.outputs[0].features[0][: self.depth])
+        zero = torch.zeros(1, dtype=torch.int64, device=self.device)
+        self._add(self._of_level(rows[:1], 1), zero, zero * 0.0, zero)
+        frontier = self._worth_expanding(torch.arange(self.width, device=self.device))
+        for depth in range(2, rows.shape[0] + 1):
+            count = frontier.shape[0]
+            if not count:
+                break
+            shared = Children(*(column.expand(count, -1) for column in self._of_level(rows[depth - 1 : depth], depth)))
+            above = self.levels[-1]
+            self._add(shared, self._nodes(frontier), above.scores[frontier], torch.zeros_like(frontier))
+            frontier = self._worth_expanding(self._best(self.levels[-1]))
+        return self._select()
+
+    def _of_level(self, row: torch.Tensor, depth: int) -> Children:
+        """The children that all nodes above this depth have; `row` is (1, draft vocabulary)."""
+        children = self._children((row, None), depth)
+        return children._replace(proposers=torch.full_like(children.proposers, depth - 1))
+
+
+def row_output(features: torch.Tensor) -> HeadOutput:
+    """The output of a network without experts: (…, hidden) features, nothing else."""
+    return HeadOutput(features, None, features, features, features, None)

@@ -1,0 +1,103 @@
+"""What all draft heads share: a config, a draft vocabulary, and the target's embedding and output rows.
+
+A head is a network that proposes features of the target; its distribution is the target's output function over them.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from jakiro.heads.config import DraftConfig
+from jakiro.kernels.compiled.linear import RoundedNativeLinear
+from jakiro.kernels.linear import Packing, native_works, packed_linear
+from jakiro.kernels.quantized import QuantizedLinear
+from jakiro.target.cache import RowCache
+
+PRECISIONS = ("int8", "full")
+
+
+def known_precision(name: str) -> str:
+    """The name of a draft precision, as `DraftHead.pack` takes it.
+
+    Raises:
+        ValueError: there is none of this name.
+    """
+    if name not in PRECISIONS:
+        raise ValueError(f"Draft precision must be one of {', '.join(PRECISIONS)}; you gave {name!r}.")
+    return name
+
+
+class DraftHead(nn.Module):
+    """A network bound to its target's embedding rows and output function.
+
+    `bind` must be called before `embed` and `logits`: the target's tensors are shared and never saved with the head.
+
+    Attributes:
+        precision: of the matrices it drafts with, one of `PRECISIONS`.
+    """
+
+    def __init__(self, config: DraftConfig) -> None:
+        super().__init__()
+        self.config = config
+        vocabulary = torch.arange(config.draft_vocab_size or config.vocab_size)
+        self.register_buffer("draft_token_ids", vocabulary, persistent=config.draft_vocab_size is not None)
+        self.embedding: Tensor | None = None
+        self.output_weight: Tensor | None = None
+        self._output_layer: nn.Module | None = None
+        self.precision = "full"
+
+    def bind(self, embedding: Tensor, output_weight: Tensor) -> "DraftHead":
+        """Shares the target's raw embedding rows and output rows, both (vocab_size, hidden_size).
+
+        Raises:
+            ValueError: the target's sizes are not those the head was made for.
+        """
+        expected = (self.config.vocab_size, self.config.hidden_size)
+        for name, weight in (("embedding", embedding), ("output", output_weight)):
+            if tuple(weight.shape) != expected:
+                raise ValueError(
+                    f"draft head was made for {name} rows of shape {expected}, the target has {tuple(weight.shape)}; "
+                    "choose a head trained for this target"
+                )
+        parameter = next(self.parameters())
+        self.embedding = embedding.detach()
+        output_weight = output_weight.detach().to(device=parameter.device, dtype=parameter.dtype)
+        reduced = self.config.draft_vocab_size is not None
+        self.output_weight = output_weight[self.draft_token_ids] if reduced else output_weight
+        self.mean_output_row = self.output_weight.float().mean(0).to(parameter.dtype)
+        return self
+
+    def embed(self, token_ids: Tensor) -> Tensor:
+        return torch.nn.functional.embedding(token_ids.to(self.embedding.device), self.embedding).to(
+            device=self.output_weight.device, dtype=self.output_weight.dtype
+        )
+
+    def logits(self, features: Tensor) -> Tensor:
+        """(…, hidden) → (…, draft vocabulary)."""
+        if self._output_layer is not None:
+            return self._output_layer(features)
+        return torch.nn.functional.linear(features, self.output_weight)
+
+    def pack(self, precision: str = "int8") -> "DraftHead":
+        """Packs the matrices for drafting on a CPU, as far as this build of torch can; no training after it.
+
+        Args:
+            precision: "int8" rounds the large matrices to 8 bits; "full" keeps their numbers.
+        """
+        raise NotImplementedError
+
+    @property
+    def cache_shape(self) -> tuple[int, int, int]:
+        """Layers, key/value heads and head_dim of what a cache keeps."""
+        return self.config.num_layers, self.config.num_key_value_heads, self.config.head_dim
+
+    def new_cache(self, capacity: int) -> RowCache:
+        """An empty cache for one sequence."""
+        layers, kv_heads, head_dim = self.cache_shape
+        return RowCache(layers, capacity, rows=self.output_weight.new_zeros((layers, 2, kv_heads, capacity, head_dim)))
+
+
+def packing_for(precision: str) -> Packing:
+    """What packs a matrix whose inputs may be of very different sizes, as features are."""
+    if precision == "full":
+        return packed_linear
+    return RoundedNativeLinear if native_works() else QuantizedLinear

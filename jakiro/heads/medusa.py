@@ -1,0 +1,90 @@
+"""The Medusa head: one MLP for each level reads the target's last feature; nothing is drafted serially.
+
+As in Medusa-1 (arXiv 2401.10774) each MLP is a residual block h + silu(W h + b) and a last matrix of its own. There the
+last matrix has a row for each token; here it maps to a feature, which the target's output rows score for all levels.
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from jakiro.heads.base import DraftHead, packing_for
+from jakiro.heads.config import DraftConfig
+from jakiro.heads.layers import HeadOutput
+from jakiro.kernels.linear import Packing, packing_works
+from jakiro.kernels.quantized import quantizing_works
+
+
+class CountedRows:
+    """In place of a cache where nothing is kept of a text but its length."""
+
+    capacity = float("inf")
+
+    def __init__(self) -> None:
+        self.length = 0
+
+    def keep(self, length: int) -> None:
+        self.length = length
+
+
+class ResidualBlock(nn.Module):
+    """h + silu(linear(h))."""
+
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(hidden_size, hidden_size)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return hidden + functional.silu(self.linear(hidden))
+
+    def pack(self, packing: Packing) -> None:
+        self.linear = packing(self.linear.weight, self.linear.bias)
+
+
+class MedusaMLP(nn.Module):
+    """From the target's feature to the one that is a fixed number of positions further."""
+
+    def __init__(self, config: DraftConfig) -> None:
+        super().__init__()
+        self.block = ResidualBlock(config.hidden_size)
+        self.write = nn.Linear(config.hidden_size, config.hidden_size)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.write(self.block(hidden))
+
+    def pack(self, packing: Packing) -> None:
+        self.block.pack(packing)
+        self.write = packing(self.write.weight, self.write.bias)
+
+
+class MedusaHead(DraftHead):
+    """MLPs alone, one for each level."""
+
+    def __init__(self, config: DraftConfig) -> None:
+        super().__init__(config)
+        self.mlps = nn.ModuleList(MedusaMLP(config) for _ in range(config.num_parallel))
+        self.root_rows = config.num_parallel
+
+    def forward(self, features: Tensor) -> Tensor:
+        """The target's features, (…, hidden), to (levels, …, hidden) of what each level's MLP predicts."""
+        return torch.stack([mlp(features) for mlp in self.mlps])
+
+    def pack(self, precision: str = "int8") -> "MedusaHead":
+        parameter = next(self.parameters())
+        if not packing_works(parameter.device, parameter.dtype):
+            return self
+        self.precision = "int8" if precision == "int8" and quantizing_works(parameter.device) else "full"
+        packing = packing_for(self.precision)
+        for mlp in self.mlps:
+            mlp.pack(packing)
+        self._output_layer = packing(self.output_weight, None)
+        return self
+
+    def new_cache(self, capacity: int) -> CountedRows:
+        return CountedRows()
+
+    def read(self, token_ids: Tensor, features: Tensor, cache: CountedRows) -> HeadOutput:
+        """Reads committed tokens: all levels' features from the last one, in the place of rows."""
+        cache.length += token_ids.shape[0]
+        levels = self(features[-1:])[:, 0][None]
+        return HeadOutput(levels, None, levels, levels, levels, None)

@@ -1,0 +1,32 @@
+"""The ParallelSpec head: a layer of one expert and k learned mask tokens that follow the root, one pass for all levels.
+
+The root's row predicts the next feature, mask i the one i positions further. Rows are causal, so a mask sees the masks
+before it. ParallelSpec, arXiv 2410.05589.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from jakiro.heads.config import DraftConfig
+from jakiro.heads.jakiro import JakiroHead
+from jakiro.heads.layers import HeadOutput
+from jakiro.target.cache import RowCache
+
+
+class MaskedHead(JakiroHead):
+    """A layer with mask tokens; each has a row in place of a token's embedding and one in place of a feature."""
+
+    def __init__(self, config: DraftConfig) -> None:
+        super().__init__(config)
+        self.mask_embeddings = nn.Parameter(torch.zeros(config.num_parallel, config.hidden_size))
+        self.mask_features = nn.Parameter(torch.zeros(config.num_parallel, config.feature_size))
+        self.root_rows = 1 + config.num_parallel
+
+    def read(self, token_ids: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
+        """As `JakiroHead.read`, with the masks' rows after the tokens'; the caller drops them from the cache."""
+        embeddings = torch.cat([self.embed(token_ids), self.mask_embeddings])
+        features = torch.cat([features, self.mask_features])
+        start, rows = cache.length, embeddings.shape[0]
+        positions = torch.arange(start, start + rows, device=token_ids.device)
+        mask = cache.visible(positions <= positions[:, None])[None, None] if start > 0 else None
+        return self(embeddings[None], features[None], positions[None], mask, cache)

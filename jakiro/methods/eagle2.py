@@ -1,0 +1,33 @@
+"""EAGLE-2 (arXiv 2406.16858): one layer drafts from its own features; its confidence shapes the tree.
+
+Jakiro grows its trees by the same rule, so all that differs is the head: a dense layer in place of the experts, with as
+many parameters when it is trained beside them.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+
+from jakiro.drafting.base import Method, Needs, Proposer
+from jakiro.methods.jakiro import HeadDrafter, load_head
+
+
+@dataclass(eq=False)
+class DenseDrafter(HeadDrafter):
+    """Drafts with a layer of one expert."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.proposers = (Proposer("layer", "Draft layer", "One dense layer that goes on with its own features."),)
+
+
+NEEDS = Needs(head=("dense",))
+METHOD = Method(
+    name="eagle2",
+    title="EAGLE-2",
+    sentence="A small dense layer drafts a tree from its own features; the target checks it in one pass.",
+    paper="2406.16858",
+    proposers=(Proposer("layer", "Draft layer", "One dense layer that goes on with its own features."),),
+    needs=NEEDS,
+    load=partial(load_head, DenseDrafter, needs=NEEDS),
+    trains={"num_experts": 1},
+)

@@ -1,0 +1,96 @@
+"""Gumiho (arXiv 2503.10135): two serial levels, which decide most, then MLPs for all further levels at once.
+
+The paper's full tree attention lets the leaf of a short path see a node of another branch, whose logits then decide
+what follows the leaf. That changes the text, so all candidates here are real nodes, with their own ancestors and row.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from jakiro.drafting.base import Method, Needs, Proposal, Proposer
+from jakiro.drafting.growing import TreeGrower
+from jakiro.drafting.parallel import row_output, row_proposers
+from jakiro.methods.jakiro import HeadDrafter, load_head
+
+MLPS = 3
+SERIAL = 2
+
+
+def proposers_of(count: int) -> tuple[Proposer, ...]:
+    """The layers' two passes, and `count` MLPs."""
+    serial = row_proposers(
+        "transformer", "Transformer", "Pass {number} of the layers, which reads the level above.", SERIAL
+    )
+    return (*serial, *row_proposers("mlp", "MLP", "MLP {number} of the pass for all further levels.", count))
+
+
+class StagedGrower(TreeGrower):
+    """Grows two levels serially; MLPs give each kept node of the second one a list for every further level."""
+
+    def __init__(self, head, cache, root, root_token, sampling, tree_config, *more) -> None:
+        super().__init__(head, cache, root, root_token, sampling, tree_config, *more)
+        self.last_expanded = min(self.depth - 1, SERIAL - 1)
+
+    def grow(self) -> Proposal:
+        frontier = self._grow_serially()
+        further = min(self.depth - SERIAL, self.head.config.num_parallel)
+        if further > 0 and len(self.levels) == SERIAL and frontier.shape[0]:
+            self._add_further(frontier, further)
+        return self._select()
+
+    def _add_further(self, frontier: Tensor, further: int) -> None:
+        """The levels of the MLPs, which know tokens and features of each frontier node and of its parent."""
+        first, second = self.levels
+        own = self._rows_in_pass(frontier)
+        parents = second.parents[frontier] - 1
+        root, outputs = self.outputs[0].features[0], self.outputs[1].features[0]
+        above = self._read(first.token_ids[parents], root.expand(frontier.shape[0], -1))
+        features = self.head.further(above, self._read(second.token_ids[frontier], outputs[own]), further)
+        rows = torch.arange(frontier.shape[0], device=self.device)
+        self.first_rows.append(self.first_rows[-1] + outputs.shape[0])
+        self.outputs.append(row_output(features[:1]))
+        for depth, scores in enumerate(self._scaled(features), SERIAL + 1):
+            lists = self._children((scores, None), depth)
+            children = type(lists)(*(column.index_select(0, rows) for column in lists))
+            level = self.levels[-1]
+            self._add(children, self._nodes(frontier), level.scores[frontier], rows + self.first_rows[-1])
+            frontier = self._worth_expanding(self._best(self.levels[-1]))
+            if not frontier.shape[0]:
+                break
+            rows = self._rows_in_pass(frontier)
+
+    def _read(self, token_ids: Tensor, features: Tensor) -> Tensor:
+        """(nodes, hidden), what the layers read of a token and the feature that it was chosen from."""
+        inputs = torch.cat([self.head.embed(token_ids), features], dim=-1)
+        return self.head.stream(inputs, inputs[:, :0])
+
+    def _children(self, scores, depth, contrastive=False):
+        children = super()._children(scores, depth, contrastive)
+        return children._replace(proposers=torch.full_like(children.proposers, depth - 1))
+
+
+@dataclass(eq=False)
+class StagedDrafter(HeadDrafter):
+    """Drafts with two layers and MLPs."""
+
+    grower: Callable[..., TreeGrower] = StagedGrower
+
+    def __post_init__(self) -> None:
+        self.proposers = proposers_of(self.head.config.num_parallel)
+
+
+NEEDS = Needs(head=("staged",))
+METHOD = Method(
+    name="gumiho",
+    title="Gumiho",
+    sentence="Two layers draft two levels one after the other, small networks all further levels at once.",
+    paper="2503.10135",
+    proposers=proposers_of(MLPS),
+    needs=NEEDS,
+    load=partial(load_head, StagedDrafter, needs=NEEDS),
+    trains={"network": "staged", "num_layers": 2, "num_parallel": MLPS, "num_experts": 1},
+)

@@ -1,0 +1,43 @@
+"""Medusa (arXiv 2401.10774): an MLP for each level reads the target's last feature, none waits for another.
+
+The paper's trees are fixed; here the likeliest part of the product of all levels' lists is kept, for each step anew.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from jakiro.drafting.base import Method, Needs, Proposer
+from jakiro.drafting.growing import TreeGrower
+from jakiro.drafting.parallel import ProductGrower, row_proposers
+from jakiro.methods.jakiro import HeadDrafter, load_head
+
+LEVELS = 5
+
+
+def proposers_of(count: int) -> tuple[Proposer, ...]:
+    """An MLP for each level."""
+    return row_proposers("mlp", "MLP", "Guesses token {number} after the last one from the target's feature.", count)
+
+
+@dataclass(eq=False)
+class ParallelDrafter(HeadDrafter):
+    """Drafts all levels from one feature."""
+
+    grower: Callable[..., TreeGrower] = ProductGrower
+
+    def __post_init__(self) -> None:
+        self.proposers = proposers_of(self.head.config.levels)
+
+
+NEEDS = Needs(head=("mlps",))
+METHOD = Method(
+    name="medusa",
+    title="Medusa",
+    sentence="Small networks guess all following tokens at once from the target's last feature.",
+    paper="2401.10774",
+    proposers=proposers_of(LEVELS),
+    needs=NEEDS,
+    load=partial(load_head, ParallelDrafter, needs=NEEDS),
+    trains={"network": "mlps", "num_layers": 0, "num_parallel": LEVELS, "num_experts": 1},
+)
