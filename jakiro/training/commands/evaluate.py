@@ -75,7 +75,7 @@ def evaluate(
     draft_head.bind(model.get_input_embeddings().weight, output_weight)
     written = [folder.answers(questions, sampling) for sampling in samplings]
     experts = {}
-    if draft_head.config.kind == "mixture":
+    if draft_head.config.network == "layers":
         experts = experts_on(draft_head, [answer for texts in written for answer in texts], output_weight)
     draft_head.pack(draft_precision)
     target_model = TargetModel(model, tokenizer, pair.target_name, sha256, "fast").with_feature_layers(layers)

@@ -134,7 +134,7 @@ def report(
     Args:
         rows: the held-out corpus rows, the first of the cache.
     """
-    numbers = agreement(head, data) | (expert_facts(head, data) if head.config.kind == "mixture" else {})
+    numbers = agreement(head, data) | (expert_facts(head, data) if head.config.network == "layers" else {})
     for name, temperature in (("greedy", 0.0), ("sampled", 1.0)):
         chosen = [(index, row) for index, row in enumerate(rows) if row.temp == temperature]
         batches = [(cache.batch([index]).to(data.output_weight.device), row) for index, row in chosen[:12]]
