@@ -11,6 +11,7 @@ import gradio as gr
 
 from app.page import web
 from app.page.handlers import visitor_of
+from app.page.offered import offered_methods
 from app.serving.benchmark_run import BenchmarkRun, Benchmarks
 from app.serving.pace import Pace
 from app.serving.runs import Visitor, paces_of
@@ -132,7 +133,7 @@ def read_request(wanted, most_tokens: int = MOST_TOKENS) -> tuple[BenchSettings,
 
 def _drafting() -> tuple[str, ...]:
     """The methods that plain decoding is set against."""
-    return tuple(name for name, method in METHODS.items() if method is not PLAIN)
+    return tuple(method.name for method in offered_methods())
 
 
 def _named(values) -> list:

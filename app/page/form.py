@@ -7,10 +7,11 @@ import gradio as gr
 
 from app.asking import MOST_LANES
 from app.page import web
+from app.page.offered import offered_methods
 from app.page.picker import Picker
 from app.words import page as words
 from jakiro.drafting.base import Method
-from jakiro.methods import DEFAULT, METHODS, PLAIN
+from jakiro.methods import DEFAULT
 
 _PAIRS_TEMPLATE = '<div class="jk-pairs"></div>'
 
@@ -35,7 +36,7 @@ def build(picker: Picker, numerics: str = words.EXACT) -> list:
         with gr.Row():
             candidates = _number(23, words.CANDIDATES, words.CANDIDATES_INFO, "candidates", interactive=False)
             levels = _number(5, words.LEVELS, words.LEVELS_INFO, "levels", interactive=False)
-        drafting = [method for method in METHODS.values() if method is not PLAIN]
+        drafting = offered_methods()
         method = _choice(_titled(drafting), DEFAULT.name, words.METHOD, words.METHOD_INFO, "method")
         alongside = gr.Checkbox(True, label=words.ALONGSIDE, info=words.ALONGSIDE_INFO, elem_id="alongside")
         further_lanes = gr.Dropdown(

@@ -110,7 +110,8 @@ class Method:
         """Everything but the function, in JSON's types."""
         plain = {name: getattr(self, name) for name in ("name", "title", "sentence", "paper", "drafts")}
         proposers = [asdict(proposer) for proposer in self.proposers]
-        return plain | {"aliases": list(self.aliases), "proposers": proposers, "needs": asdict(self.needs)}
+        needs = asdict(self.needs) | {"head": list(self.needs.head)}
+        return plain | {"aliases": list(self.aliases), "proposers": proposers, "needs": needs}
 
 
 def why_not(method: Method, resources: Resources) -> str | None:

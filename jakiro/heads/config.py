@@ -82,6 +82,11 @@ class DraftConfig:
             and (self.num_layers < 2 or self.num_experts == 1),
             f"Draft head config: num_layers must be 0 for MLPs alone, 1 for two experts, not {self.num_layers}.",
         )
+        require(
+            self.network == "layers" or (self.num_experts, self.fusion) == (1, "summed"),
+            f"Draft head config: network {self.network} needs one expert and summed fusion, not {self.num_experts} and "
+            f"{self.fusion}.",
+        )
         require(self.num_experts in (1, 2), f"Draft head config: num_experts must be 1 or 2, not {self.num_experts}.")
         require(
             self.num_attention_heads % self.num_key_value_heads == 0,

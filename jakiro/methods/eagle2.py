@@ -29,5 +29,5 @@ METHOD = Method(
     proposers=(Proposer("layer", "Draft layer", "One dense layer that goes on with its own features."),),
     needs=NEEDS,
     load=partial(load_head, DenseDrafter, needs=NEEDS),
-    trains={"num_experts": 1},
+    trains={"fusion": "summed", "num_experts": 1},
 )

@@ -92,5 +92,5 @@ METHOD = Method(
     proposers=proposers_of(MLPS),
     needs=NEEDS,
     load=partial(load_head, StagedDrafter, needs=NEEDS),
-    trains={"network": "staged", "num_layers": 2, "num_parallel": MLPS, "num_experts": 1},
+    trains={"network": "staged", "num_layers": 2, "num_parallel": MLPS, "num_experts": 1, "fusion": "summed"},
 )

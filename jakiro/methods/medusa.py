@@ -39,5 +39,5 @@ METHOD = Method(
     proposers=proposers_of(LEVELS),
     needs=NEEDS,
     load=partial(load_head, ParallelDrafter, needs=NEEDS),
-    trains={"network": "mlps", "num_layers": 0, "num_parallel": LEVELS, "num_experts": 1},
+    trains={"network": "mlps", "num_layers": 0, "num_parallel": LEVELS, "num_experts": 1, "fusion": "summed"},
 )

@@ -37,5 +37,5 @@ METHOD = Method(
     proposers=proposers_of(MASKS),
     needs=NEEDS,
     load=partial(load_head, MaskedDrafter, needs=NEEDS),
-    trains={"network": "masks", "num_parallel": MASKS, "num_experts": 1},
+    trains={"network": "masks", "num_parallel": MASKS, "num_experts": 1, "fusion": "summed"},
 )

@@ -5,12 +5,14 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from app.asking import read_asking
 from app.devices.local import answer_events
 from app.page import api, benchmark, build, form, web
+from app.page.offered import offered_methods
 from app.page.picker import Picker
 from app.serving.worker import ModelService
 from app.tools.screenshots import NoModel
@@ -19,6 +21,7 @@ from jakiro.config import SamplingParams
 from jakiro.drafting.base import Needs, Proposer
 from jakiro.methods import DEFAULT, METHODS, PLAIN, prompt_lookup
 from jakiro.methods.jakiro import proposers_of
+from jakiro.zoo import table as zoo
 from tests.app.fake import FakeGenerator
 from tests.app.page.test_asking import asking
 
@@ -84,10 +87,22 @@ def choices(blocks, elem_id: str) -> list[tuple[str, str]]:
 
 def test_a_new_method_is_offered_in_the_settings_and_in_the_benchmark(another):
     blocks = build.build(NoModel())
-    drafting = [(method.title, name) for name, method in METHODS.items() if method is not PLAIN]
+    drafting = [(method.title, method.name) for method in offered_methods()]
     assert choices(blocks, "method") == drafting
     assert choices(blocks, "further-lanes") == drafting and ("Mirror", "mirror") in drafting
     assert '"mirror"' in web.script() and '"mirror"' in benchmark.script()
+
+
+def test_a_method_with_a_head_of_its_own_is_offered_once_there_is_one(monkeypatch):
+    def offered(*kinds):
+        heads = {kind: (Path(kind), SimpleNamespace(kind=kind)) for kind in kinds}
+        monkeypatch.setattr(zoo, "heads_of", lambda target: heads)
+        return [method.name for method in offered_methods()]
+
+    own = [method for method in METHODS.values() if method.trains and method is not DEFAULT]
+    assert not {method.name for method in own} & set(offered("mixture"))
+    assert offered("mixture", *(method.needs.head[0] for method in own)) == [*METHODS][1:]
+    assert offered() == [name for name, method in METHODS.items() if method is not PLAIN and not method.needs.head]
 
 
 def test_a_new_method_is_asked_for_by_name_and_refusals_name_it(another):
@@ -101,7 +116,7 @@ def test_a_new_method_is_asked_for_by_name_and_refusals_name_it(another):
     assert settings.methods == (PLAIN.name, "mirror")
     with pytest.raises(ValueError, match="mirror") as refusal:
         benchmark.read_request({"methods": ["magic"]})
-    known = ", ".join(name for name in METHODS if name != PLAIN.name)
+    known = ", ".join(method.name for method in offered_methods())
     assert str(refusal.value) == benchmark_words.UNKNOWN_METHOD.format(known=known, came="'magic'")
 
 

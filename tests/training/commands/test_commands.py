@@ -9,6 +9,7 @@ from jakiro import JakiroGenerator, SamplingParams
 from jakiro.cli.main import app
 from jakiro.heads.checkpoint import load_head
 from jakiro.kernels.linear import packing_works
+from jakiro.methods import METHODS
 from jakiro.training.commands.train import _optimizer, _weights
 from jakiro.training.recipe.losses import LossWeights
 from jakiro.training.recipe.schedule import TrainingOptions
@@ -52,6 +53,45 @@ def test_a_head_trained_by_the_command_drafts_for_its_target(target_folder, corp
     assert generator.status["notices"] == []
     drafted, plain = (generator.run("hi", sampling, method=method) for method in ("jakiro", "autoregressive"))
     assert drafted.token_ids == plain.token_ids
+
+
+@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if method.trains])
+def test_a_head_for_a_method_is_trained_exported_measured_and_drafts(method, target_folder, corpus_folder, tmp_path):
+    start = ["train", corpus_folder, "--target", target_folder, "--out", tmp_path / "first", *TRAIN[:4], *TRAIN[6:]]
+    result = invoke(*start, "--work", tmp_path / "work", "--expert-width", 16)
+    assert result.exit_code == 0, result.exception
+    arguments = ["train", corpus_folder, "--target", target_folder, "--out", tmp_path / "head", *TRAIN[:4], *TRAIN[6:8]]
+    folders = ("--features", tmp_path / "work" / "features", "--work", tmp_path / "own")
+    result = invoke(*arguments, *folders, "--method", method, "--init", tmp_path / "first")
+    assert result.exit_code == 0, result.exception
+    head, first = load_head(tmp_path / "head"), load_head(tmp_path / "first")
+    assert head.config.kind == METHODS[method].needs.head[0] and "main/1/greedy" in head.config.calibration
+    assert torch.equal(head.draft_token_ids, first.draft_token_ids)
+    if head.config.num_layers:
+        assert head.config.expert_intermediate_size == 32, "as many parameters as two experts of 16"
+    small = tmp_path / "small"
+    assert invoke("export", "--head", tmp_path / "head", "--format", "int8", "--out", small).exit_code == 0
+    numbers = tmp_path / "tau.json"
+    measured = ("--answers", tmp_path / "answers", "--limit", 1, "--max-new-tokens", 8, "--nodes", 8, "--out", numbers)
+    result = invoke("evaluate", "--head", small, "--target", target_folder, *measured)
+    assert result.exit_code == 0, result.exception
+    assert {score["method"] for score in json.loads(numbers.read_text())["scores"]} == {method}
+    generator = JakiroGenerator.from_pretrained(str(target_folder), str(small), "cpu", "float32")
+    sampling = SamplingParams(max_new_tokens=8, temperature=1.0)
+    drafted, plain = (generator.run("hi", sampling, method=name) for name in (method, "autoregressive"))
+    assert drafted.token_ids == plain.token_ids
+    # Other methods' heads are not there
+    other = next(name for name, each in METHODS.items() if each.trains and name != method and name != "eagle2")
+    refused = invoke("evaluate", "--head", small, "--target", target_folder, *measured, "--methods", other)
+    assert "needs a draft head of its own, and there is none" in str(refused.exception)
+
+
+def test_only_methods_with_a_head_of_their_own_are_trained_for(target_folder, corpus_folder, tmp_path):
+    folders = ("--out", tmp_path / "head", "--work", tmp_path / "work", "--target", target_folder)
+    result = invoke("train", corpus_folder, *folders, *TRAIN, "--method", "gsd")
+    assert str(result.exception) == (
+        "No heads are trained for gsd; choose one of jakiro, eagle2, parallelspec, gumiho, medusa."
+    )
 
 
 @pytest.mark.skipif(not packing_works(torch.device("cpu"), torch.float32), reason="stock modules keep no features")

@@ -1,0 +1,97 @@
+"""Heads of other kinds are found by their target, read on first use, and one sentence says what is missing."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from jakiro.bench.runner import BenchSettings, loadable
+from jakiro.config import SamplingParams
+from jakiro.drafting.base import Resources
+from jakiro.generator import JakiroGenerator
+from jakiro.heads.checkpoint import load_head, save_head
+from jakiro.methods import DEFAULT, METHODS, PLAIN
+from jakiro.zoo import table as zoo
+from jakiro.zoo.loading import further_heads
+from tests.support import HEADS, tiny_head, tiny_target
+from tests.support import further_heads as tiny_further_heads
+
+OWN = [method for method in METHODS.values() if method.trains]
+
+
+@pytest.fixture
+def assets(tmp_path, monkeypatch):
+    """An assets folder with a head of each kind for the default target, in 8 bits, and one of another target."""
+    monkeypatch.setattr(zoo, "assets_folder", lambda: tmp_path)
+    target = tiny_target()
+    for number, method in enumerate(OWN):
+        head = tiny_head(target, **HEADS["decoupled"] | method.trains)
+        head.config = replace(head.config, target_name=zoo.DEFAULT_TARGET)
+        save_head(head, tmp_path / "heads" / f"{number}-of-its-own", bits=8)
+    save_head(tiny_head(target, **OWN[-1].trains), tmp_path / "heads" / "0-of-another-target")
+    return tmp_path
+
+
+def test_every_method_finds_its_head_among_those_of_its_target(assets):
+    found = zoo.heads_of(zoo.DEFAULT_TARGET)
+    assert [config.kind for _, config in found.values()] == [method.needs.head[0] for method in OWN]
+    target = tiny_target()
+    readers = further_heads(zoo.resolve(head="0-of-its-own"), target, "int8")
+    generator = JakiroGenerator(Resources(target, further=readers))
+    sampling = SamplingParams(1.0, seed=3, max_new_tokens=12)
+    expected = generator.run("Why?", sampling, PLAIN.name).token_ids
+    for number, method in enumerate(OWN):
+        trace = generator.run("Why?", sampling, method.name)
+        assert trace.token_ids == expected
+        assert trace.header.drafter["name"] == f"{number}-of-its-own" and len(trace.header.drafter["sha256"]) == 64
+    assert readers[OWN[0].needs.head[0]]()[0] is readers[OWN[0].needs.head[0]]()[0]
+
+
+@pytest.mark.parametrize("method", OWN, ids=lambda method: method.name)
+def test_a_head_comes_back_from_16_and_8_bits(method, tmp_path):
+    head = tiny_head(tiny_target(), draft_vocab_size=90, **method.trains)
+    for bits in (16, 8):
+        save_head(head, tmp_path / str(bits), bits)
+        again = load_head(tmp_path / str(bits))
+        assert type(again) is type(head) and again.config == head.config
+        for name, tensor in head.state_dict().items():
+            error = (again.state_dict()[name] - tensor).abs().max()
+            assert error <= (1e-3 if bits == 16 else 1e-2) * max(1.0, float(tensor.abs().max())), name
+
+
+def test_a_method_whose_head_is_missing_says_what_to_do():
+    target = tiny_target()
+    generator = JakiroGenerator(Resources(target, tiny_head(target, **HEADS["decoupled"])))
+    own = [method for method in OWN if method is not DEFAULT]
+    assert not {method.name for method in generator.methods} & {method.name for method in own}
+    for method in own:
+        with pytest.raises(ValueError) as refusal:
+            generator.stream("Why?", method=method.name)
+        assert str(refusal.value).startswith(
+            f"{method.title} needs a draft head of its own, and there is none for tiny: train one with "
+            f"`jakiro train --method {method.name}` and give it with --head; choose one of {PLAIN.name}, "
+        )
+    settings, sentences = loadable(generator, BenchSettings(methods=(PLAIN.name, own[0].name), nodes=(8,)))
+    assert settings.methods == (PLAIN.name,) and sentences[0].startswith(f"{own[0].name} takes no part: ")
+
+
+def test_the_head_that_is_given_comes_before_a_shipped_one_of_its_kind():
+    target = tiny_target()
+    given = tiny_head(target, **OWN[-1].trains)
+    resources = Resources(target, given, {"name": "given"}, tiny_further_heads(target))
+    assert resources.head_for(OWN[-1].needs) == (given, {"name": "given"})
+    assert resources.head_for(OWN[1].needs)[1]["name"] == "tiny"
+
+
+def test_a_config_that_contradicts_itself_is_refused():
+    config = tiny_head(tiny_target(), **OWN[-1].trains).config.to_dict()
+    json.dumps(config)
+    for field, value, sentence in (
+        ("network", "chain", "network must be one of"),
+        ("num_parallel", 0, "num_parallel must be 0 for layers alone"),
+        ("fusion", "decoupled", "network mlps needs one expert and summed fusion, not 1 and decoupled"),
+        ("num_layers", 2, "num_layers must be 0 for MLPs alone"),
+        ("feature_layers", [1], "MLPs alone read no further feature_layers"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            type(tiny_head(tiny_target()).config).from_dict(config | {field: value})
