@@ -97,7 +97,12 @@ class AlikeLinear(nn.Module):
 
 
 def packed_linear(weight: Tensor, bias: Tensor | None) -> nn.Module:
-    """The fastest packed layer that changes no weight and rounds each row alike on this processor; both are float32."""
+    """The fastest packed layer that changes no weight.
+
+    Of float32 weights one that rounds each row alike on this processor; bfloat16 ones promise no such thing.
+    """
+    if weight.dtype == torch.bfloat16:
+        return PackedLinear(weight, bias)
     exponent = lossless_exponent(weight.detach())
     if native_works():
         return NativeLinear(weight, bias, exponent)
@@ -153,6 +158,12 @@ def packing_works(device: torch.device, dtype: torch.dtype) -> bool:
     if device.type != "cpu" or dtype != torch.float32:
         return False
     return native_works() or (torch.backends.mkldnn.is_available() and _works(_FULL))
+
+
+def packs_bfloat16(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether bfloat16 matrices can be packed: for many rows at a time, on processors that multiply them in hardware."""
+    is_wanted = device.type == "cpu" and dtype == torch.bfloat16 and torch.backends.mkldnn.is_available()
+    return is_wanted and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 @functools.cache

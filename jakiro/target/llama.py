@@ -94,13 +94,15 @@ class LeanDecoder:
 
         Args:
             model: a stock causal language model.
-            packed: pack matrices, see `jakiro.kernels.linear` (float32 on a CPU).
+            packed: pack matrices, see `jakiro.kernels.linear` (float32 on a CPU, or bfloat16 where it packs that).
         """
         base, config = model.base_model, model.config.get_text_config()
         if not _has_llama_shape(base, config):
             return None
         lean = cls(base, config, packed)
-        token_ids = torch.arange(_TRIAL_TOKENS, device=lean.embedding.device) % config.vocab_size
+        # Ordinary tokens: after special ones some models' states are so large that 16 bits give another pass.
+        start = config.vocab_size // 2
+        token_ids = (start + torch.arange(_TRIAL_TOKENS, device=lean.embedding.device)) % config.vocab_size
         stock = base(input_ids=token_ids[None], use_cache=False).last_hidden_state[0].float()
         tolerance = (1e-3 if lean.embedding.dtype == torch.float32 else 5e-2) * stock.abs().amax()
 

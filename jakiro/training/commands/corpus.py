@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Annotated
 
 from jakiro.bench.questions import load_questions
-from jakiro.kernels.linear import packing_works
+from jakiro.kernels.linear import packing_works, packs_bfloat16
 from jakiro.system import comma_list
 from jakiro.target.families import stop_ids
 from jakiro.target.llama import LeanDecoder
@@ -81,7 +81,8 @@ def corpus(
     if endpoint is None:
         model, tokenizer, sha256 = weights.load_target(target, device, dtype)
         ends = stop_ids(model, tokenizer)
-        lean = LeanDecoder.build(model, packed=True) if packing_works(model.device, model.dtype) else None
+        packed = packing_works(model.device, model.dtype) or packs_bfloat16(model.device, model.dtype)
+        lean = LeanDecoder.build(model, packed=True) if packed else None
         lean = lean if lean is not None and lean.is_static else None
         features_of = (sha256 or name) if features and lean is not None else None
         write = partial(write_texts, model, batch_size=batch_size, stop_ids=ends, lean=lean)

@@ -16,13 +16,15 @@ from jakiro.target.cache import RowCache
 from jakiro.target.llama import LeanDecoder
 
 _FIRST_CAPACITY = 256
+# The most rows that one pass reads, where more than one text waits
+_PASS_ROWS = 512
 
 
 class LeanBatch:
     """Rows being written.
 
     Args:
-        model: a stock causal language model of Llama's shape, float32 on a CPU.
+        model: a stock causal language model of Llama's shape, on a CPU, float32 or bfloat16.
         lean: its decoder, packed; rotary angles must not change with the length.
         stop_ids: ids that end a text.
         make_row: from a request to the row that collects its tokens.
@@ -38,24 +40,34 @@ class LeanBatch:
         self.rows: list = []
         self.lengths: list[int] = []
         layers, kv_heads, head_dim = lean.cache_shape
-        self.store = torch.zeros(layers, 2, 0, kv_heads, _FIRST_CAPACITY, head_dim)
+        self.store = lean.embedding.new_zeros(layers, 2, 0, kv_heads, _FIRST_CAPACITY, head_dim)
 
     def join(self, requests: list) -> None:
         """Reads the requests' texts and writes the first token of each."""
         last = []
-        for request in requests:
-            count, place = len(request.ids), len(self.rows)
-            self._make_room(place + 1, count + 1)
-            cache = RowCache(self.store.shape[0], count)
-            visible = torch.ones(count, count, dtype=torch.bool).tril()
-            features = self.lean(torch.tensor(request.ids), torch.arange(count), visible, cache, exact=False)
-            self.store[:, :, place, :, :count] = cache.store.rows
-            last.append(features[-1])
-            row = self.make_row(request)
-            row.read(features)
-            self.rows.append(row)
-            self.lengths.append(count)
+        for group in _groups(requests):
+            last += self._read(group)
         self._take(self.rows[-len(requests) :], torch.stack(last))
+
+    def _read(self, requests: list) -> list[Tensor]:
+        """Adds the rows of requests that one pass reads, each seeing its own text only; returns their last features."""
+        counts = [len(request.ids) for request in requests]
+        total, first = sum(counts), len(self.rows)
+        self._make_room(first + len(requests), max(counts) + 1)
+        texts = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+        visible = (texts[:, None] == texts).tril_()
+        positions = torch.cat([torch.arange(count) for count in counts])
+        cache = RowCache(self.store.shape[0], total)
+        ids = torch.tensor([token for request in requests for token in request.ids])
+        features = self.lean(ids, positions, visible, cache, exact=False).split(counts)
+        rows = cache.store.rows.split(counts, dim=3)
+        for place, (request, own, kept) in enumerate(zip(requests, features, rows, strict=True), start=first):
+            self.store[:, :, place, :, : kept.shape[3]] = kept
+            row = self.make_row(request)
+            row.read(own)
+            self.rows.append(row)
+            self.lengths.append(kept.shape[3])
+        return [own[-1] for own in features]
 
     def advance(self) -> None:
         """Writes one more token of every row."""
@@ -65,7 +77,7 @@ class LeanBatch:
         columns = max(self.lengths) + 1
         mask = (torch.arange(columns) <= positions[:, None])[:, None, None]
         hidden = functional.embedding(torch.tensor([row.written[-1] for row in self.rows]), lean.embedding)
-        cos, sin = (each[:, None] for each in lean.angles.at(positions, columns))
+        cos, sin = (each[:, None].to(hidden.dtype) for each in lean.angles.at(positions, columns))
         heads = lean.num_heads + lean.num_kv_heads
         for layer, (all_keys, all_values) in zip(lean.layers, self.store, strict=True):
             normed = functional.rms_norm(hidden, hidden.shape[-1:], layer.input_norm, layer.input_eps)
@@ -101,7 +113,7 @@ class LeanBatch:
         return finished
 
     def _take(self, rows: list, features: Tensor) -> None:
-        for row, token in zip(rows, self.choose(rows, self.output(features)), strict=True):
+        for row, token in zip(rows, self.choose(rows, self.output(features).float()), strict=True):
             row.take(token, self.stop_ids)
 
     def _make_room(self, rows: int, columns: int) -> None:
@@ -111,6 +123,18 @@ class LeanBatch:
             return
         while capacity < columns:
             capacity *= 2
-        larger = torch.zeros(layers, two, max(2 * held if rows > held else held, rows), heads, capacity, width)
+        larger = self.store.new_zeros(layers, two, max(2 * held if rows > held else held, rows), heads, capacity, width)
         larger[:, :, :held, :, : self.store.shape[4]] = self.store
         self.store = larger
+
+
+def _groups(requests: list) -> list[list]:
+    """The requests in their order, in groups of at most `_PASS_ROWS` rows, or of one text."""
+    groups, rows = [], 0
+    for request in requests:
+        rows += len(request.ids)
+        if not groups or rows > _PASS_ROWS:
+            groups.append([])
+            rows = len(request.ids)
+        groups[-1].append(request)
+    return groups

@@ -1,4 +1,4 @@
-"""A target continues many texts at once; the next text takes a finished one's place in the batch immediately.
+"""A target continues many texts at once; the next texts soon take finished ones' places in the batch.
 
 Sampling is keyed by (seed, position) as everywhere else, so a text does not depend on the others in its batch. What the
 texts are for, and where they go, is decided elsewhere.
@@ -17,6 +17,9 @@ from transformers import DynamicCache
 from jakiro.core.noise import KeyedNoise
 from jakiro.target.llama import LeanDecoder
 from jakiro.training.data.lean_batch import LeanBatch
+
+# A pass that reads texts waits until this part of a large batch is free, so that it reads several
+_JOINING_SHARE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +102,11 @@ def write_texts(
         lean: the model's packed decoder, several times as fast on a CPU; None runs the stock modules.
     """
     batch = _StockBatch(model, stop_ids) if lean is None else LeanBatch(model, lean, stop_ids, _Row, _choices)
+    together = max(batch_size // _JOINING_SHARE, 1)
     while queue or batch.rows:
-        joining = [queue.popleft() for _ in range(min(len(queue), batch_size - len(batch.rows)))]
+        joining = []
+        if not batch.rows or batch_size - len(batch.rows) >= together:
+            joining = [queue.popleft() for _ in range(min(len(queue), batch_size - len(batch.rows)))]
         if joining:
             batch.join(joining)
         else:
