@@ -145,6 +145,10 @@ def test_bfloat16_writes_plain_decoding_s_text(bfloat16, monkeypatch, capsys):
     assert_drafting_took_part(steps)
 
 
+def test_bfloat16_runs_in_the_lean_decoder_too(bfloat16):
+    assert bfloat16.target.lean is not None
+
+
 def test_only_a_difference_that_rounding_explains_is_forgiven():
     def answer(last, margin):
         return trace("autoregressive", 1, [(2,), (last,)], margins=[9.0, margin])

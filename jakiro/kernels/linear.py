@@ -161,7 +161,7 @@ def packing_works(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 def packs_bfloat16(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether bfloat16 matrices can be packed: for many rows at a time, on processors that multiply them in hardware."""
+    """Whether bfloat16 matrices can be packed, for many rows: processors that multiply them in hardware do."""
     is_wanted = device.type == "cpu" and dtype == torch.bfloat16 and torch.backends.mkldnn.is_available()
     return is_wanted and torch.ops.mkldnn._is_mkldnn_bf16_supported()
 

@@ -74,7 +74,7 @@ class LeanDecoder:
         attention = base.layers[0].self_attn
         self.num_heads, self.num_kv_heads = config.num_attention_heads, config.num_key_value_heads
         self.head_dim, self.scaling = attention.head_dim, attention.scaling
-        self.grouped = self.embedding.is_cuda
+        self.grouped, self.packed = self.embedding.is_cuda, packed
         self.native: NativeDecoder | None = None
 
     @property

@@ -12,6 +12,7 @@ from accelerate import PartialState
 from jakiro.heads.base import DraftHead
 from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.heads.networks import make_head
+from jakiro.kernels.linear import packs_bfloat16
 from jakiro.methods import METHODS, method_named
 from jakiro.system import comma_list
 from jakiro.target.features import check_feature_layers, features_of
@@ -86,7 +87,9 @@ def train(
     warmup_steps: Annotated[int | None, option("Steps of linear warm-up.")] = None,
     batch_tokens: Annotated[int, option("Tokens per batch and process, padding included.")] = _OURS.batch_tokens,
     accumulate: Annotated[int, option("Batches per step and process.")] = _OURS.accumulate,
-    precision: Annotated[str, option("float32 or bfloat16 for the head's passes.")] = _OURS.precision,
+    precision: Annotated[
+        str, option("float32 or bfloat16 for the head's passes; on a CPU that has it also for the target's features.")
+    ] = _OURS.precision,
     frequent_rows: Annotated[int, option("Output rows that every step computes.")] = _OURS.frequent_rows,
     sampled_rows: Annotated[int, option("Output rows sampled besides; a large number takes all.")] = _OURS.sampled_rows,
     start: Annotated[str, option("Initial weights: least-squares or identity.")] = "least-squares",
@@ -141,7 +144,7 @@ def train(
     if process.is_main_process:
         write_manifest(out, rows, validation_rows, target)
     with process.main_process_first():
-        extract(model, rows, features, layers, KeptFeatures(data, sha256 or target))
+        extract(model, rows, features, layers, KeptFeatures(data, sha256 or target), precision)
     cache = FeatureCache(features)
     head = make_head(config)
     if config.draft_vocab_size:
@@ -217,17 +220,27 @@ def _given(**values) -> dict:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def extract(model, rows: Sequence[Row], folder: Path, feature_layers: Sequence[int], kept: KeptFeatures) -> None:
-    """Fills a cache with features, those kept with the corpus and computed ones; continues where it stopped."""
+def extract(
+    model, rows: Sequence[Row], folder: Path, feature_layers: Sequence[int], kept: KeptFeatures,
+    precision: str = "float32",
+) -> None:  # fmt: skip
+    """Fills a cache with features, those kept with the corpus and computed ones; continues where it stopped.
+
+    With precision "bfloat16" a CPU that multiplies it in hardware does so: for the default target the features then
+    differ by 0.7 % of their size, less than the noise that training adds to them.
+    """
     sequences = [(row.ids, row.loss_start) for row in rows]
     total = sum(len(ids) for ids, _ in sequences)
     hidden_size = model.config.get_text_config().hidden_size
     size = total * (1 + len(feature_layers)) * hidden_size * 2 / 1e9
     log.info("Features of %d sequences, %d tokens, %.1f GB in %s.", len(sequences), total, size, folder)
 
+    is_half = precision == "bfloat16" and packs_bfloat16(model.device, torch.bfloat16)
+
     @torch.inference_mode()
     def run(ids: torch.Tensor) -> torch.Tensor:
-        return features_of(model.get_decoder(), feature_layers, input_ids=ids.to(model.device), use_cache=False)
+        with torch.autocast(model.device.type, torch.bfloat16, enabled=is_half):
+            return features_of(model.get_decoder(), feature_layers, input_ids=ids.to(model.device), use_cache=False)
 
     # Kept features are those of the last layer alone.
     known = (lambda ids: None) if feature_layers else kept.of

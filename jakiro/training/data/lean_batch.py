@@ -5,6 +5,7 @@ products round a row the same way however many rows there are. The batch of stoc
 """
 
 from collections.abc import Callable, Collection
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -25,7 +26,7 @@ class LeanBatch:
 
     Args:
         model: a stock causal language model of Llama's shape, on a CPU, float32 or bfloat16.
-        lean: its decoder, packed; rotary angles must not change with the length.
+        lean: its decoder; rotary angles must not change with the length.
         stop_ids: ids that end a text.
         make_row: from a request to the row that collects its tokens.
         choose: from rows and their (rows, vocab_size) logits to their next tokens.
@@ -36,7 +37,9 @@ class LeanBatch:
     ) -> None:
         output = model.get_output_embeddings()
         self.lean, self.stop_ids, self.make_row, self.choose = lean, stop_ids, make_row, choose
-        self.output = packed_linear(output.weight.detach(), output.bias)
+        weight, bias = output.weight.detach(), output.bias
+        stock = partial(functional.linear, weight=weight, bias=bias)
+        self.output = packed_linear(weight, bias) if lean.packed else stock
         self.rows: list = []
         self.lengths: list[int] = []
         layers, kv_heads, head_dim = lean.cache_shape

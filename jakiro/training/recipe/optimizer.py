@@ -2,7 +2,8 @@
 
 Muon (Jordan et al. 2024) replaces the momentum of a matrix by the nearest orthogonal matrix, found by Newton–Schulz
 iterations; the update is scaled to AdamW's usual size (Liu et al., arXiv 2502.16982), so both share one learning rate.
-Everything is float32; torch.optim.Muon multiplies in bfloat16, which is slow on many processors.
+Its iterations run in float32 or, where the processor multiplies it in hardware, in bfloat16, as those of
+torch.optim.Muon do.
 """
 
 from collections.abc import Iterable
@@ -25,6 +26,7 @@ class MuonAdamW(torch.optim.Optimizer):
         whitening: by parameter name, a (columns, columns) matrix that whitens the inputs of the parameter; Muon then
             works in those coordinates. Every language model has a few features that are many times larger than all
             others; without whitening they would dominate each update.
+        dtype: of the Newton–Schulz iterations.
         routers: names of the router weights. They go to AdamW at a fiftieth of the rate: both optimizers move every
             weight by a fixed amount however weak its gradient is, and a router that drifts swaps the experts' roles.
     """
@@ -38,8 +40,10 @@ class MuonAdamW(torch.optim.Optimizer):
         betas: tuple[float, float] = (0.9, 0.95),
         whitening: dict[str, Tensor] | None = None,
         routers: Iterable[str] = (),
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         matrices, others, gentle = [], [], []
+        self.dtype = dtype
         routers = set(routers)
         self.whitening: dict[Tensor, Tensor] = {}
         for name, parameter in named_parameters:
@@ -69,7 +73,7 @@ class MuonAdamW(torch.optim.Optimizer):
         momentum.lerp_(parameter.grad, 1 - group["momentum"])
         direction = parameter.grad.lerp(momentum, group["momentum"])
         whitening = self.whitening.get(parameter)
-        direction = orthogonalised(direction if whitening is None else direction @ whitening)
+        direction = orthogonalised(direction if whitening is None else direction @ whitening, self.dtype)
         if whitening is not None:
             direction = direction @ whitening
         parameter.add_(direction, alpha=-group["lr"] * 0.2 * max(parameter.shape) ** 0.5)
@@ -87,16 +91,16 @@ class MuonAdamW(torch.optim.Optimizer):
         parameter.addcdiv_(mean, square.sqrt().add_(1e-8), value=-group["lr"] * group["rate"])
 
 
-def orthogonalised(matrix: Tensor, iterations: int = 5) -> Tensor:
+def orthogonalised(matrix: Tensor, dtype: torch.dtype = torch.float32, iterations: int = 5) -> Tensor:
     """Approximately the orthogonal factor of a matrix: its singular values lie between about 0.7 and 1.2."""
     a, b, c = NEWTON_SCHULZ
     tall = matrix.shape[0] > matrix.shape[1]
     x = matrix.T if tall else matrix
-    x = x / (x.norm() + 1e-7)
+    x = (x / (x.norm() + 1e-7)).to(dtype)
     for _ in range(iterations):
         gram = x @ x.T
         x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    return x.T if tall else x
+    return (x.T if tall else x).to(matrix.dtype)
 
 
 def whitening_matrix(rows: Tensor, damping: float = 0.3) -> Tensor:

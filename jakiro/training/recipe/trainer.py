@@ -15,6 +15,7 @@ from torch import Tensor
 
 from jakiro.heads.base import DraftHead
 from jakiro.heads.checkpoint import save_head
+from jakiro.kernels.linear import packs_bfloat16
 from jakiro.system import atomic_file
 from jakiro.training.data.features import Batch, FeatureCache, epoch_batches
 from jakiro.training.recipe.losses import draft_index, sample_vocabulary
@@ -103,9 +104,11 @@ class Trainer:
         if self.options.optimizer == "muon":
             whitening = input_whitening(self.head, self.cache, self.options.num_validation)
             routers = [name for name, _ in self.head.named_parameters() if name.endswith("mlp_moe.gate.weight")]
+            is_half = self.uses_bfloat16 and (self.device.type == "cuda" or packs_bfloat16(self.device, torch.bfloat16))
             return MuonAdamW(
-                self.head.named_parameters(), lr=rate, weight_decay=decay, whitening=whitening, routers=routers
-            )
+                self.head.named_parameters(), lr=rate, weight_decay=decay, whitening=whitening, routers=routers,
+                dtype=torch.bfloat16 if is_half else torch.float32,
+            )  # fmt: skip
         return torch.optim.AdamW(self.head.parameters(), lr=rate, betas=(0.9, 0.95), weight_decay=decay)
 
     def _vocabulary(self) -> tuple[Tensor, Tensor]:

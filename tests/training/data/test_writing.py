@@ -6,7 +6,7 @@ import torch
 from transformers import LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
 from jakiro.config import SamplingParams
-from jakiro.kernels.linear import packing_works
+from jakiro.kernels.linear import packing_works, packs_bfloat16
 from jakiro.target.llama import LeanDecoder
 from jakiro.training.data import lean_batch
 from jakiro.training.data.writing import Request, write_texts
@@ -52,6 +52,34 @@ def test_a_lean_batch_writes_the_plain_reference_too(model, batch_size, monkeypa
         assert (text.features is not None) == text.request.keep_features
         if text.request.keep_features:
             assert len(text.features) == len(request.ids) + len(text.ids)
+
+
+def test_a_lean_batch_in_bfloat16_keeps_the_features_of_what_it_writes(monkeypatch):
+    monkeypatch.setattr(lean_batch, "_FIRST_CAPACITY", 4)
+    monkeypatch.setattr(lean_batch, "_PASS_ROWS", 12)
+    full, half = tiny_model(), tiny_model().bfloat16()
+    lean = LeanDecoder.build(half, packed=packs_bfloat16(half.device, half.dtype))
+    queue = deque(replace(request, keep_features=True) for request in REQUESTS)
+    texts = list(write_texts(half, queue, 4, set(), lean))
+    assert sorted(text.request.number for text in texts) == list(range(len(REQUESTS)))
+    for request, ids, features in texts:
+        assert len(ids) == request.max_new_tokens
+        with torch.inference_mode():
+            expected = full.base_model(torch.tensor([request.ids + ids])).last_hidden_state[0]
+        assert features.dtype == torch.float16
+        assert (features - expected).norm() < 0.03 * expected.norm()
+
+
+def test_in_a_large_batch_several_texts_join_together(model, monkeypatch):
+    sizes = []
+    join = lean_batch.LeanBatch.join
+    monkeypatch.setattr(
+        lean_batch.LeanBatch, "join", lambda self, requests: (sizes.append(len(requests)), join(self, requests))[1]
+    )
+    lean = LeanDecoder.build(model, packed=packing_works(model.device, model.dtype))
+    same = [replace(REQUESTS[0], number=number, max_new_tokens=1 + number) for number in range(36)]
+    assert len(list(write_texts(model, deque(same), 32, set(), lean))) == 36
+    assert sizes == [32, 2, 2]
 
 
 def test_a_place_that_gets_free_is_taken_at_once(model, monkeypatch):

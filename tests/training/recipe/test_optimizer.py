@@ -1,6 +1,7 @@
+import pytest
 import torch
 
-from jakiro.training.recipe.optimizer import whitening_matrix
+from jakiro.training.recipe.optimizer import orthogonalised, whitening_matrix
 
 
 def rows_with_a_large_direction(count):
@@ -19,3 +20,13 @@ def test_fewer_rows_than_columns_give_finite_numbers():
     rows = rows_with_a_large_direction(3)
     white = rows @ whitening_matrix(rows)
     assert white.isfinite().all() and white.norm() > 0.5
+
+
+@pytest.mark.parametrize("shape", [(24, 40), (40, 24)])
+def test_in_bfloat16_an_update_is_as_good_as_orthogonal_too(shape):
+    matrix = torch.randn(shape, generator=torch.Generator().manual_seed(5))
+    half = orthogonalised(matrix, torch.bfloat16)
+    assert half.dtype == torch.float32
+    assert (half - orthogonalised(matrix)).norm() < 0.05 * half.norm()
+    singular = torch.linalg.svdvals(half)
+    assert 0.5 < singular.min() and singular.max() < 1.3
