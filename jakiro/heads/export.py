@@ -6,14 +6,16 @@ from pathlib import Path
 
 import torch
 
+from jakiro.heads.base import DraftHead
+from jakiro.heads.card import CARD_NAME, kind_of_head, model_card
 from jakiro.heads.checkpoint import CONFIG_NAME, WEIGHTS_NAME, load_head, save_head, write_tensors
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.foreign import to_eagle
-from jakiro.heads.jakiro import JakiroHead
 
 FORMATS = ("eagle", "hub", "int8")
 EAGLE_WEIGHTS_NAME = "model.safetensors"
-CARD_NAME = "README.md"
+# What a head learned from, which training writes beside it
+MANIFEST_NAME = "manifest.json"
 
 
 def export_head(head_folder: str | Path, out: str | Path, form: str) -> list[Path]:
@@ -71,6 +73,10 @@ def eagle_config(config: DraftConfig) -> dict:
 
 
 def _refuse_what_eagle_cannot_hold(config: DraftConfig) -> None:
+    if config.levels is not None or config.num_layers > 1:
+        raise ValueError(
+            f"This head is {kind_of_head(config)}: EAGLE's format holds one layer alone. Export it with --format hub."
+        )
     if config.num_experts > 1:
         raise ValueError(
             f"This head mixes {config.num_experts} experts, and no server reads such heads yet: EAGLE's format holds "
@@ -93,41 +99,22 @@ def _refuse_what_eagle_cannot_hold(config: DraftConfig) -> None:
         )
 
 
-def _write_eagle(head: JakiroHead, out: Path) -> list[Path]:
+def _write_eagle(head: DraftHead, out: Path) -> list[Path]:
     tensors = {name: tensor.to(torch.float16).contiguous() for name, tensor in to_eagle(head.state_dict()).items()}
     write_tensors(tensors, out / EAGLE_WEIGHTS_NAME, metadata={"format": "pt"})
     (out / CONFIG_NAME).write_text(json.dumps(eagle_config(head.config), indent=2) + "\n", encoding="utf-8")
     return [out / CONFIG_NAME, out / EAGLE_WEIGHTS_NAME]
 
 
-def _write_hub(head: JakiroHead, head_folder: Path, out: Path, bits: int) -> list[Path]:
+def _write_hub(head: DraftHead, head_folder: Path, out: Path, bits: int) -> list[Path]:
     save_head(head, out, bits)
     card = head_folder / CARD_NAME
     if card.is_file():
         shutil.copyfile(card, out / CARD_NAME)
     else:
-        (out / CARD_NAME).write_text(model_card(head.config), encoding="utf-8")
-    return [out / CONFIG_NAME, out / WEIGHTS_NAME, out / CARD_NAME]
-
-
-def model_card(config: DraftConfig) -> str:
-    """A model card with what the config says; the head's author adds the rest."""
-    kind = "EAGLE-like, one expert" if config.num_experts == 1 else f"Jakiro, {config.fusion} fusion"
-    rows = {
-        "Target": config.target_name or "not recorded",
-        "Target's weights (SHA-256)": config.target_sha256 or "not recorded",
-        "Kind": kind,
-        "Hidden size": config.hidden_size,
-        "Experts": f"{config.num_experts} of inner width {config.expert_intermediate_size}",
-        "Draft vocabulary": f"{config.draft_vocab_size or config.vocab_size:,} of {config.vocab_size:,}",
-        "Calibrated": "yes" if config.calibration else "no",
-    }
-    table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
-    hub_id = f"base_model: {config.target_name}\n" if config.target_name.count("/") == 1 else ""
-    return (
-        f"---\nlibrary_name: jakiro\ntags: [speculative-decoding, draft-head]\n{hub_id}---\n\n"
-        f"# A draft head for {config.target_name or 'a target model'}\n\n"
-        "Proposes tokens that the target model checks; the text stays the target's own.\n\n"
-        f"| | |\n| --- | --- |\n{table}\n\n"
-        '```console\npython -m jakiro generate --target TARGET --head THIS_REPOSITORY --prompt "Hello"\n```\n'
-    )
+        (out / CARD_NAME).write_text(model_card(head), encoding="utf-8")
+    written = [out / CONFIG_NAME, out / WEIGHTS_NAME, out / CARD_NAME]
+    if (head_folder / MANIFEST_NAME).is_file():
+        shutil.copyfile(head_folder / MANIFEST_NAME, out / MANIFEST_NAME)
+        written.append(out / MANIFEST_NAME)
+    return written

@@ -10,6 +10,7 @@ import torch
 from accelerate import PartialState
 
 from jakiro.heads.base import DraftHead
+from jakiro.heads.card import write_training_card
 from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.heads.networks import make_head
 from jakiro.kernels.linear import packs_bfloat16
@@ -169,7 +170,10 @@ def train(
     except TrainingError as error:
         raise ValueError(str(error)) from error
     if trainer.accelerator.is_main_process:
-        finish(head, cache, rows[:validation_rows], output_weight, out, seed, final_report)
+        found = finish(head, cache, rows[:validation_rows], output_weight, out, seed, final_report)
+        recipe = _recipe(trainer, {"method": method or "not named", "start from": init or "least squares"}, rows)
+        sections = {"Recipe": recipe} | ({"Numbers on held-out rows": found} if found else {})
+        write_training_card(head, out, sections)
 
 
 def _shape_of(method: str | None) -> dict:
@@ -251,12 +255,34 @@ def extract(
 def finish(
     head: DraftHead, cache: FeatureCache, rows: Sequence[Row], output_weight: torch.Tensor, out: Path, seed: int,
     final_report: bool = True,
-) -> None:  # fmt: skip
-    """Fits the calibration on the held-out rows, the first of the cache, saves the head with it and logs a report."""
+) -> dict[str, str]:  # fmt: skip
+    """Fits the calibration on the held-out rows, the first of the cache, saves the head with it and logs a report.
+
+    Returns:
+        The report's numbers, none without one.
+    """
     head.eval()
     data = held_out(cache, range(len(rows)), output_weight)
     head.config = replace(head.config, calibration=calibrate(head, data, seed))
     save_head(head, out)
-    if final_report:
-        for name, value in report(head, cache, rows, data).items():
-            log.info("%s %.3f", name, value)
+    found = report(head, cache, rows, data) if final_report else {}
+    for name, value in found.items():
+        log.info("%s %.3f", name, value)
+    return {name: f"{value:.3f}" for name, value in found.items()}
+
+
+def _recipe(trainer: Trainer, given: dict, rows: Sequence[Row]) -> dict[str, object]:
+    """How a head was trained, for its card."""
+    options, learned = trainer.options, rows[trainer.options.num_validation :]
+    return given | {
+        "minutes, steps": f"{trainer.elapsed / 60:.1f}, {trainer.step:,}",
+        "text": f"{len(learned):,} texts, {sum(len(row.ids) for row in learned):,} tokens (manifest.json)",
+        "optimizer": f"{options.optimizer}, peak rate {options.learning_rate:g}",
+        "batches": f"{options.accumulate} × {options.batch_tokens:,} tokens",
+        "precision": options.precision,
+        "loss": f"cross-entropy × {options.weights.token:g} + feature × {options.weights.feature:g}",
+        "noise": options.feature_noise,
+        "unrolled steps": f"{options.unroll}, after {options.unroll_from:.0%}",
+        "average": "none" if options.average_from is None else f"of the weights after {options.average_from:.0%}",
+        "seed": options.seed,
+    }

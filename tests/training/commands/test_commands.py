@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from jakiro import JakiroGenerator, SamplingParams
 from jakiro.cli.main import app
+from jakiro.heads.card import WRITTEN_BY_TRAINING
 from jakiro.heads.checkpoint import load_head
 from jakiro.kernels.linear import packing_works
 from jakiro.methods import METHODS
@@ -69,8 +70,12 @@ def test_a_head_for_a_method_is_trained_exported_measured_and_drafts(method, tar
     assert torch.equal(head.draft_token_ids, first.draft_token_ids)
     if head.config.num_layers:
         assert head.config.expert_intermediate_size == 32, "as many parameters as two experts of 16"
+    card = (tmp_path / "head" / "README.md").read_text()
+    assert f"| method | {method} |" in card and "| minutes, steps | 0.0, 3 |" in card and "| main_1/top1 | " in card
+    assert f"| Parameters | {sum(parameter.numel() for parameter in head.parameters()):,} |" in card
     small = tmp_path / "small"
     assert invoke("export", "--head", tmp_path / "head", "--format", "int8", "--out", small).exit_code == 0
+    assert (small / "README.md").read_text() == card and (small / "manifest.json").is_file()
     numbers = tmp_path / "tau.json"
     measured = ("--answers", tmp_path / "answers", "--limit", 1, "--max-new-tokens", 8, "--nodes", 8, "--out", numbers)
     result = invoke("evaluate", "--head", small, "--target", target_folder, *measured)
@@ -84,6 +89,16 @@ def test_a_head_for_a_method_is_trained_exported_measured_and_drafts(method, tar
     other = next(name for name, each in METHODS.items() if each.trains and name != method and name != "eagle2")
     refused = invoke("evaluate", "--head", small, "--target", target_folder, *measured, "--methods", other)
     assert "needs a draft head of its own, and there is none" in str(refused.exception)
+
+
+def test_a_card_of_somebody_s_own_words_stays(target_folder, corpus_folder, tmp_path):
+    folders = ("--out", tmp_path / "head", "--work", tmp_path / "work", "--target", target_folder)
+    for words, stays in (("Mine.", True), (f"Old. {WRITTEN_BY_TRAINING}", False)):
+        (tmp_path / "head").mkdir(exist_ok=True)
+        (tmp_path / "head" / "README.md").write_text(words)
+        result = invoke("train", corpus_folder, *folders, *TRAIN, "--no-report")
+        assert result.exit_code == 0, result.exception
+        assert ((tmp_path / "head" / "README.md").read_text() == words) is stays
 
 
 def test_only_methods_with_a_head_of_their_own_are_trained_for(target_folder, corpus_folder, tmp_path):

@@ -1,0 +1,64 @@
+"""A head's model card: what its config says, and after training what it was trained with."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from jakiro.heads.base import DraftHead
+from jakiro.heads.config import DraftConfig
+
+CARD_NAME = "README.md"
+# Stands in cards that `train` wrote, which it may replace; others are somebody's own words
+WRITTEN_BY_TRAINING = "<!-- Written by train; remove this line to keep your own words. -->"
+
+
+def kind_of_head(config: DraftConfig) -> str:
+    """What the network is, in words."""
+    parallel = config.num_parallel
+    return {
+        "mixture": f"Jakiro, {config.fusion} fusion",
+        "dense": "one dense layer, as EAGLE's",
+        "masks": f"one dense layer with {parallel} mask tokens, as ParallelSpec's",
+        "staged": f"{config.num_layers} dense layers and {parallel} MLPs for further levels, as Gumiho's",
+        "mlps": f"{parallel} MLPs that read the target's feature, as Medusa's",
+    }[config.kind]
+
+
+def model_card(head: DraftHead, sections: Mapping[str, Mapping[str, object]] | None = None) -> str:
+    """A card in the Hub's form.
+
+    Args:
+        sections: tables by their titles, each of values by their names.
+    """
+    config = head.config
+    rows = {
+        "Target": config.target_name or "not recorded",
+        "Target's weights (SHA-256)": config.target_sha256 or "not recorded",
+        "Kind": kind_of_head(config),
+        "Parameters": f"{sum(parameter.numel() for parameter in head.parameters()):,}",
+        "Hidden size": config.hidden_size,
+        "Draft vocabulary": f"{config.draft_vocab_size or config.vocab_size:,} of {config.vocab_size:,}",
+        "Calibrated": "yes" if config.calibration else "no",
+    }
+    if config.num_layers:
+        rows["Experts"] = f"{config.num_experts} of inner width {config.expert_intermediate_size}"
+    hub_id = f"base_model: {config.target_name}\n" if config.target_name.count("/") == 1 else ""
+    parts = [
+        f"---\nlibrary_name: jakiro\ntags: [speculative-decoding, draft-head]\n{hub_id}---\n",
+        f"# A draft head for {config.target_name or 'a target model'}\n",
+        "Proposes tokens that the target model checks; the text stays the target's own.\n",
+        _table(rows),
+        '```console\npython -m jakiro generate --target TARGET --head THIS_REPOSITORY --prompt "Hello"\n```\n',
+        *(f"## {title}\n\n{_table(values)}" for title, values in (sections or {}).items()),
+    ]
+    return "\n".join(parts)
+
+
+def write_training_card(head: DraftHead, folder: Path, sections: Mapping[str, Mapping[str, object]]) -> None:
+    """Writes the card of a trained head, unless there is one that somebody else wrote."""
+    path = folder / CARD_NAME
+    if not path.is_file() or WRITTEN_BY_TRAINING in path.read_text(encoding="utf-8"):
+        path.write_text(f"{model_card(head, sections)}\n{WRITTEN_BY_TRAINING}\n", encoding="utf-8")
+
+
+def _table(values: Mapping[str, object]) -> str:
+    return "| | |\n| --- | --- |\n" + "".join(f"| {name} | {value} |\n" for name, value in values.items())
