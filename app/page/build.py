@@ -80,7 +80,7 @@ def build(
             value={},
             html_template=_VIEW_TEMPLATE,
             js_on_load="Jakiro.mountView(element, props, watch, server);",
-            server_functions=_server_functions(runs),
+            server_functions=_server_functions(service, runs),
             apply_default_css=False,
             elem_id="view",
         )
@@ -114,6 +114,10 @@ def build(
         )
         form_fields = [question, *settings]
         page.load(None, form_fields, form_fields, js=form.calling("keptForm", form_fields), api_visibility="private")
+        open_link = gr.Button(words.OPEN_LINK, visible="hidden", elem_id="open-link")
+        open_link.click(
+            None, form_fields, form_fields, js=form.calling("linkedForm", form_fields), api_visibility="private"
+        )
         stop.click(stop_answer, queue=False, api_visibility="private")
         clear.click(stop_answer, queue=False, js="() => { Jakiro.clear(); return []; }", api_visibility="private")
         api.register(service, runs)
@@ -124,7 +128,7 @@ def build(
     return page
 
 
-def _server_functions(runs: Runs) -> list[Callable]:
+def _server_functions(service: ModelService, runs: Runs) -> list[Callable]:
     def recording_names(_=None) -> list[str]:
         return web.recording_names()
 
@@ -144,7 +148,10 @@ def _server_functions(runs: Runs) -> list[Callable]:
         asked = web.only(asked)
         return handlers.missed_ticks(runs, asked.get("run"), asked.get("first")) if isinstance(asked, dict) else None
 
-    return [recording_names, recording, trace_text, missed]
+    def link_trouble(values) -> str | None:
+        return handlers.link_trouble(service, web.only(values))
+
+    return [recording_names, recording, trace_text, missed, link_trouble]
 
 
 def launch(

@@ -92,6 +92,20 @@ def missed_ticks(runs: Runs, run_id: str, first: int) -> list[str] | None:
     return None if run is None or not whole else run.ticks[first:]
 
 
+def link_trouble(service: ModelService, values: dict) -> str | None:
+    """One sentence on what asking a link's question would be refused for; None where nothing stands against it.
+
+    Args:
+        values: the form's as the link fills it, by field.
+    """
+    try:
+        asked = {name.replace("-", "_"): value for name, value in values.items()}
+        service.limits.check(read_asking(**asked, history=[]))
+    except Exception as error:  # noqa: BLE001 - a link may hold anything; each gets a sentence
+        return sentence_of(error)
+    return None
+
+
 def trace_of(runs: Runs, run_id: str) -> dict:
     """The full traces of one answer by method, as `Trace.to_dict` writes them.
 

@@ -112,7 +112,7 @@ class ModelService:
         return {
             "state": "ready", "text": text, "fast": words.CHIP_READY.format(**place, numerics="fast"), "title": title,
             "notice": " ".join(notices), "pair": self.pair,
-            "trouble": self.trouble or "",
+            "target": status["target"], "dtype": status["dtype"], "trouble": self.trouble or "",
         }  # fmt: skip
 
 

@@ -11,6 +11,7 @@ TAGLINE = "The same text, sooner: a small head guesses, the model checks."
 QUESTION_PLACEHOLDER = "Ask anything short"
 EXAMPLES = ("Why is the sky blue?", "Write a haiku about rain", "Count from 1 to 30 in words")
 ASK, STOP, CLEAR = "Ask", "Stop", "New chat"
+OPEN_LINK = "Open the link"
 
 SETTINGS = "Settings"
 SYSTEM_PROMPT = "System prompt"
@@ -128,6 +129,7 @@ BROWSER = {
     "loading": CHIP_LOADING,
     "automatic": AUTOMATIC,
     "fixed": FIXED,
+    "exact": EXACT,
     "fast": FAST,
     "chip_lost": "No connection",
     "next_answer": "applies to the next answer",

@@ -148,7 +148,8 @@ class FakeGenerator:
                 "temperature": params.temperature, "top_p": params.top_p, "top_k": params.top_k, "seed": params.seed,
                 "max_new_tokens": params.max_new_tokens,
             },
-            tree={"nodes": tree.nodes if tree else 1, "depth": tree.depth if tree else 0, "policy": "fixed"},
+            tree={"nodes": tree.nodes if tree else 1, "depth": tree.depth if tree else 0,
+                  "policy": tree.policy if tree else "fixed"},
             first_token_id=1000, first_piece=pieces[0], first_text=pieces[0].decode("utf-8", "replace"),
             prefill_ms=84.0, special_tokens={str(STOP_ID): "<|im_end|>"},
         )  # fmt: skip

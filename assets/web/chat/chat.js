@@ -63,5 +63,5 @@
     drawLine(state);
   }
 
-  Object.assign(Jakiro, { conversation, sentWith, drawChat, example, newChat });
+  Object.assign(Jakiro, { conversation, sentWith, drawChat, example, newChat, freshChat: () => begin(true) });
 })();

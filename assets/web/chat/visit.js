@@ -4,6 +4,7 @@
 
   const CHAT = "jakiro-chat";
   const FORM = "jakiro-form";
+  let defaults = null; // what the form holds on a first visit, by name
 
   const packed = (run) => ({ id: run.id, form: run.form,
     traces: Object.fromEntries(Object.entries(run.lanes).map(([name, lane]) => [name, traceOf(lane)])) });
@@ -21,7 +22,7 @@
   function keep() {
     const { state } = Jakiro.screen;
     const writing = state.turns.find((run) => !run.finished) || state.lost;
-    const box = document.querySelector("#question textarea, #question input");
+    const box = Jakiro.questionBox();
     const question = (box && box.value) || (writing && writing.question) || "";
     keepChat(state.turns, writing);
     memory.set(FORM, JSON.stringify({ ...Jakiro.formNow(), question }));
@@ -57,6 +58,7 @@
   // The form's values of before, by the same names; its own where nothing was kept
   function keptForm(names, values) {
     let kept = {};
+    defaults = Object.fromEntries(names.map((name, i) => [name, values[i]]));
     try {
       kept = JSON.parse(memory.get(FORM) || "{}");
     } catch {
@@ -67,5 +69,5 @@
 
   addEventListener("pagehide", () => Jakiro.screen.parts && Jakiro.screen.parts.live && keep());
 
-  Object.assign(Jakiro, { restore, keptForm });
+  Object.assign(Jakiro, { restore, keptForm, formDefaults: () => defaults });
 })();

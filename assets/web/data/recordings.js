@@ -33,16 +33,19 @@
       return this.loaded.get(name);
     }
 
-    // Plays the first shipped recording, or the one the address names, unless something else is already on screen
-    async first() {
-      const wanted = new URLSearchParams(location.search);
+    // Plays the first shipped recording, or the one that a link names, unless something else is already on screen
+    async first(link) {
       const names = await this.names();
-      const name = names.includes(wanted.get("recording")) ? wanted.get("recording") : names[0];
+      const known = !link.recording || names.includes(link.recording);
+      if (!known) Jakiro.refuseLink(say("link_recording", { name: Jakiro.quoted(link.recording) }));
+      const name = known && link.recording ? link.recording : names[0];
       if (!name) return;
       const recording = await this.load(name);
       if (!recording || this.state.run) return;
-      const asked = parseInt(wanted.get("step"), 10);
-      const step = Number.isNaN(asked) ? undefined : asked - 1;
+      const { length } = runFromTraces(name, "recording", recording.traces).main.steps;
+      const beyond = known && link.step >= length;
+      if (beyond) Jakiro.refuseLink(say("link_step_beyond", { step: link.step + 1, steps: length }));
+      const step = known && !beyond ? link.step : undefined;
       this.on.showRecording(`recording-${name}`, recording, { playNow: step === undefined, step, opening: step === undefined });
     }
 
@@ -72,8 +75,7 @@
 
     // The address under which the page opens at this step
     link(name, step) {
-      return h("a", { class: "recording-link", href: `?${new URLSearchParams({ recording: name, step })}` },
-        say("recording_link", { step }));
+      return h("a", { class: "recording-link", href: Jakiro.recordingLink(name, step) }, say("recording_link", { step }));
     }
 
     card(id, recording, source, name) {

@@ -162,14 +162,6 @@
     return found ? Number(found[1]) - 1 : null;
   }
 
-  function setLink(hash) {
-    try {
-      history.replaceState(history.state, "", location.pathname + location.search + hash);
-    } catch {
-      // a host page may forbid it; the lesson works without links
-    }
-  }
-
   function mountLesson(element, server) {
     const root = element.querySelector(".jk-lesson");
     const texts = Jakiro.lessonTexts;
@@ -204,6 +196,7 @@
         back,
         next,
         skip,
+        server ? Jakiro.copyButton(() => ({ link: location.href, note: say("link_copied_stop", { n: current + 1 }) })) : null,
       ),
       h("p", { class: "muted small keys-hint" }, say("lesson_keys")),
       body,
@@ -255,7 +248,7 @@
       const from = document.activeElement;
       current = Math.max(0, Math.min(texts.length - 1, n));
       show();
-      setLink(`#stop-${current + 1}`);
+      Jakiro.setAddress(`#stop-${current + 1}`);
       voice.textContent = say("lesson_stop", { n: current + 1, title: texts[current].title });
       if (from && from.disabled) body.querySelector("h2")?.focus();
       if (root.getBoundingClientRect().top < 0) root.scrollIntoView();
@@ -277,13 +270,10 @@
     }
 
     function tabChanged() {
-      if (!visible()) {
-        if (linkedStop() !== null && loading) setLink("");
-        return;
-      }
+      if (!visible()) return;
       if (!loading) loading = load();
       else show();
-      setLink(`#stop-${current + 1}`);
+      Jakiro.setAddress(`#stop-${current + 1}`);
     }
 
     function follow() {

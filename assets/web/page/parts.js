@@ -171,6 +171,7 @@
       columns,
       parts.race.element,
       h("div", { class: "under" }, parts.keysHint, h("span", { class: "gap" }),
+        on.server ? Jakiro.copyButton(() => Jakiro.linkTo(state)) : null,
         Jakiro.saveMenu(state, on.server)),
       panels(parts, on),
       parts.turns,

@@ -91,16 +91,21 @@
     return runFromTraces(run.id, run.source, traces, title);
   };
 
+  // Pictures come as the text of an svg file, or null where there is nothing to draw
+  const saveSvg = (run, ending, file) => file && download(fileName(run, ending), file, "image/svg+xml");
+  const savePng = async (run, ending, file) => {
+    if (file) (await Jakiro.drawing.canvasOf(file)).toBlob((blob) => download(fileName(run, ending), blob));
+  };
+
   const SAVERS = {
     save_json: async (run, state, server) => download(fileName(run, "json"), await asJson(run, server), "application/json"),
     save_csv: async (run, state, server) => download(fileName(run, "csv"), asCsv(fromTrace(await asJson(run, server), run)),
       "text/csv"),
     save_html: async (run, state, server) => saveReplay(run, await asJson(run, server)),
-    save_tree_png: async (run, state) => {
-      const canvas = await Jakiro.treePicture(run, state.index);
-      if (canvas) canvas.toBlob((blob) => download(fileName(run, "tree.png"), blob));
-    },
-    save_png: (run) => Jakiro.resultPicture(run).toBlob((blob) => download(fileName(run, "png"), blob)),
+    save_png: (run) => savePng(run, "png", Jakiro.resultPicture(run)),
+    save_svg: (run) => saveSvg(run, "svg", Jakiro.resultPicture(run)),
+    save_tree_png: (run, state) => savePng(run, "tree.png", Jakiro.treePicture(run, state.index)),
+    save_tree_svg: (run, state) => saveSvg(run, "tree.svg", Jakiro.treePicture(run, state.index)),
   };
 
   function saveMenu(state, server) {

@@ -6,6 +6,7 @@
   let asked = null; // the settings that were sent last, by name
   let current = null; // the settings as they stand in the form, by name
 
+  const questionBox = () => document.querySelector("#question textarea, #question input");
   const byName = (names, values) => Object.fromEntries(names.map((name, i) => [name, values[i]]));
 
   // What is sent in place of the form's values: the question, the settings, the conversation so far
@@ -24,7 +25,7 @@
 
   // A question waits in the box for the next key, so that a clicker alone can ask it
   function armQuestion() {
-    const box = document.querySelector("#question textarea, #question input");
+    const box = questionBox();
     if (!box.value.trim()) fill(box, document.querySelector("#example-0").textContent.trim());
     Jakiro.moves.state.armed = true;
     Jakiro.setTab("race");
@@ -67,7 +68,7 @@
 
   function edit(state) {
     const run = state.turns[state.turns.length - 1];
-    const box = document.querySelector("#question textarea, #question input");
+    const box = questionBox();
     if (!run || !box) return;
     state.replaced = state.turns.pop();
     fill(box, run.question);
@@ -94,5 +95,5 @@
 
   const asksFast = () => Boolean(current && current.numerics === say("fast"));
 
-  Object.assign(Jakiro, { beforeAsk, askAgain, edit, bigTree, drewSmallTrees, armQuestion, askArmed, settingsChanged, markSettings, asksFast, formAsked: () => asked, formNow: () => current });
+  Object.assign(Jakiro, { questionBox, beforeAsk, askAgain, edit, bigTree, drewSmallTrees, armQuestion, askArmed, settingsChanged, markSettings, asksFast, formAsked: () => asked, formNow: () => current });
 })();

@@ -4,9 +4,11 @@
 
   const TABS = ["watch", "race", "lesson", "recordings", "benchmark"];
   let notice = null;
+  let early = null; // what was said before there was a place for it
 
   // One sentence above the question row; null clears it
   function notify(kind, text) {
+    early = [kind, text];
     if (!notice) return;
     notice.hidden = !kind;
     notice.className = `notice ${kind || ""}`;
@@ -58,6 +60,7 @@
       this.element = h("span", { class: "chip loading", role: "status", id: "jk-chip", tabindex: 0,
         onclick: () => this.value && this.value.pair && notify("notice", this.element.title) }, say("loading"));
       this.told = "";
+      this.ready = new Promise((tell) => (this.tellReady = tell)); // of {target, dtype}
     }
 
     async look() {
@@ -79,6 +82,7 @@
 
     draw(value) {
       this.value = value;
+      if (value.state === "ready") this.tellReady(value);
       this.element.className = `chip ${value.state}`;
       const text = Jakiro.asksFast() && value.fast ? value.fast : value.text;
       if (this.element.textContent !== text) this.element.textContent = text;
@@ -104,6 +108,7 @@
       h("header", { class: "jk-header" }, h("h1", null, say("title")), h("p", { class: "muted" }, say("tagline")),
         h("span", { class: "gap" }), chip.element, settings, projectorButton()),
       tabStrip(TABS), notice, h("div", { class: "chat-line", id: "jk-chat", hidden: true }));
+    if (early) notify(...early);
     chip.look();
     Jakiro.guardAsking();
   }

@@ -106,6 +106,7 @@
     document.body.dataset.jakiroTab = tab;
     if (screen.parts) {
       screen.parts.root.dataset.tab = tab;
+      if (screen.parts.live) Jakiro.setAddress(Jakiro.tabHash(tab));
       screen.parts.placeScrubber(tab);
       if (tab === "recordings") screen.parts.recordings.draw();
       if (tab === "race") Jakiro.toTheStart();
@@ -145,7 +146,9 @@
     if (server) {
       screen.parts.live = true;
       Jakiro.restore(show);
-      screen.parts.recordings.first();
+      const link = Jakiro.addressed();
+      screen.parts.recordings.first(link);
+      Jakiro.watchAddress(link, server);
       Jakiro.watchConnection(() => state.turns.find((run) => !run.finished) || null);
     }
     redraw();

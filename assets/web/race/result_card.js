@@ -87,45 +87,5 @@
         result.small.map((line) => h("p", { class: "muted small" }, line))));
   }
 
-  const CARD_WIDTH = 1920;
-  const CARD_HEIGHT = 1080;
-
-  // The card as a 1920 × 1080 picture, in the colours of the page
-  function resultPicture(run) {
-    const canvas = h("canvas", { width: CARD_WIDTH, height: CARD_HEIGHT });
-    const paint = canvas.getContext("2d");
-    const style = getComputedStyle(document.querySelector(".jk-view"));
-    const colour = (name) => style.getPropertyValue(name).trim();
-    const result = resultOf(run);
-    paint.fillStyle = colour("--page");
-    paint.fillRect(0, 0, CARD_WIDTH, CARD_HEIGHT);
-    const write = (text, x, y, size, name = "--ink", weight = 400) => {
-      paint.fillStyle = colour(name);
-      paint.font = `${weight} ${size}px system-ui, sans-serif`;
-      paint.fillText(text, x, y, CARD_WIDTH - x - 80);
-    };
-    write(`${say("title")} · ${say("tagline")}`, 80, 90, 30, "--muted");
-    write(Jakiro.cut(result.question, 90), 80, 170, 46, "--ink", 600);
-    write(result.speedup, 80, 340, 140, "--ink", 700);
-    write(result.speedupNote, 84, 388, 26, "--muted");
-    write(result.verdict, 80, 460, 42);
-    result.rows.forEach(([name, value, note], i) => {
-      write(name, 80, 536 + i * 72, 30);
-      write(note, 80, 564 + i * 72, 21, "--muted");
-      write(value, 640, 540 + i * 72, 36, "--ink", 600);
-    });
-    write(say("card_acceptance_depth"), 1240, 252, 26, "--ink", 600);
-    result.depths.slice(0, 8).forEach(([kept, tested], i) => {
-      write(say("level", { n: i + 1 }), 1240, 300 + i * 48, 26, "--muted");
-      paint.fillStyle = colour("--hairline");
-      paint.fillRect(1360, 278 + i * 48, 300, 26);
-      paint.fillStyle = colour("--ink");
-      paint.fillRect(1360, 278 + i * 48, (300 * kept) / tested, 26);
-      write(say("card_depth_value", { percent: wholePercent(kept / tested), tested }), 1680, 300 + i * 48, 26);
-    });
-    result.small.forEach((line, i) => write(line, 80, 986 + i * 34, 23, "--muted"));
-    return canvas;
-  }
-
-  Object.assign(Jakiro, { resultOf, fillResultCard, resultPicture });
+  Object.assign(Jakiro, { resultOf, fillResultCard });
 })();

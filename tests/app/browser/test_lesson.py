@@ -345,7 +345,7 @@ def test_the_tab_shows_this_devices_numbers_and_ends_at_the_race(open_tab, profi
     assert tab.is_visible("#question textarea")
     assert tab.is_hidden("#lesson")
     assert tab.evaluate("document.activeElement.closest('#question') !== null")
-    assert tab.evaluate("location.hash") == ""
+    assert tab.evaluate("location.hash") == "#tab=race"
 
 
 @pytest.mark.parametrize("link", ["#stop-5", "?stop=5"])

@@ -33,6 +33,32 @@ def set_up(tab, length: int) -> None:
     tab.click("#settings .toggle-button")
 
 
+def test_a_link_opened_elsewhere_writes_the_same_text_when_asked(open_tab, real_address):
+    tab = open_tab(real_address)
+    set_up(tab, 24)
+    for name, value in {"temperature": "1", "seed": "11"}.items():
+        tab.eval_on_selector(
+            f"#{name} input",
+            "(field, value) => { field.value = value; field.dispatchEvent(new Event('input', { bubbles: true })); }",
+            value,
+        )
+    ask(tab, "Name a colour and say why you like it.")
+    wait_until_finished(tab, 90)
+    tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    tab.click('[data-action="copy_link"]:visible')
+    tab.wait_for_selector(".copy-status:visible")
+    link = tab.evaluate("navigator.clipboard.readText()")
+    there = open_tab(link)
+    there.wait_for_function("() => document.querySelector('#question textarea')?.value.startsWith('Name a colour')")
+    there.wait_for_selector("#jk-chip.ready", timeout=60_000)
+    there.click("#ask")
+    there.wait_for_function("() => /^[0-9a-f]{32}$/.test(document.querySelector('.jk-view').dataset.run)")
+    wait_until_finished(there, 90)
+    texts = [one.evaluate("document.querySelector('.answer-text').textContent") for one in (tab, there)]
+    assert texts[0] == texts[1] and len(texts[0]) > 20
+    assert there.evaluate("Jakiro.moves.state.run.main.header.sampling.temperature") == 1
+
+
 def test_the_real_answer_tree_and_numbers_equal_the_trace_of_that_request(open_tab, real_address, connect):
     tab = open_tab(real_address)
     set_up(tab, 24)

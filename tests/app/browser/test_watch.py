@@ -191,7 +191,7 @@ def test_recordings_are_listed_played_and_opened_from_files(open_tab, fake_addre
     tab.wait_for_selector(".recording-card")
     assert tab.locator(".recording-card").count() == 3
     link = tab.locator(".recording-link").nth(1)
-    assert link.get_attribute("href").startswith(f"?recording={record.SCENARIOS[1].name}&step=")
+    assert link.get_attribute("href").startswith(f"{fake_address}?recording={record.SCENARIOS[1].name}&step=")
     step = int(link.inner_text().rsplit(" ", 1)[1]) - 1
     path = json.loads((recordings / f"{record.SCENARIOS[1].name}.json").read_text())["traces"]["jakiro"]["steps"][step]
     assert len(path["accepted_path"]) >= 3

@@ -1,10 +1,14 @@
 """Form values are checked on the server, whatever the components allow; each refusal is one clear sentence."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 
 from app.asking import read_asking
+from app.page.handlers import link_trouble
+from app.serving.limits import Limits
+from app.words import lesson as lesson_words
 from app.words import page as words
 from jakiro.config import TreeConfig
 from jakiro.methods import METHODS
@@ -95,12 +99,33 @@ def test_what_does_not_fit_is_refused_in_one_sentence(changes, sentence):
     assert str(refusal.value) == sentence
 
 
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({}, None),
+        ({"temperature": "hot"}, "Temperature must be between 0 and 2; you gave hot."),
+        ({"length": 301}, words.LENGTH_TOO_LONG.format(limit=300)),
+        ({"history": []}, words.UNEXPECTED.format(kind="TypeError")),
+        ({"nonsense": 1}, words.UNEXPECTED.format(kind="TypeError")),
+    ],
+)
+def test_a_link_is_checked_as_the_form_is(values, sentence):
+    service = SimpleNamespace(limits=Limits(max_new_tokens=300))
+    good = {name.replace("_", "-"): value for name, value in GOOD.items() if name != "history"}
+    assert link_trouble(service, good | values) == sentence
+
+
+@pytest.mark.parametrize("values", [None, "text", [], {1: 2}])
+def test_what_is_no_form_is_refused_with_a_sentence(values):
+    assert link_trouble(SimpleNamespace(limits=Limits()), values).endswith(".")
+
+
 def test_every_word_the_scripts_use_exists_and_every_word_is_used():
     import re
 
     from app.page import web
 
-    code = "\n".join((web.ASSETS / "web" / name).read_text() for name in web.SCRIPTS)
+    code = "\n".join((web.ASSETS / "web" / name).read_text() for name in (*web.SCRIPTS, "lesson/lesson.js"))
     used = {name for name in words.BROWSER if re.search(rf"[\"`]{name}[\"`]", code)}
     families = (
         "one_",
@@ -118,4 +143,5 @@ def test_every_word_the_scripts_use_exists_and_every_word_is_used():
         "budget",
     )
     assert not {name for name in words.BROWSER if name not in used and not name.startswith(families)}
-    assert set(re.findall(r"say\(\"(\w+)\"", code)) <= set(words.BROWSER)
+    known = set(words.BROWSER) | set(lesson_words.BROWSER)
+    assert set(re.findall(r"say\(\"(\w+)\"", code)) <= known

@@ -201,7 +201,7 @@
     });
     const race = controls.button("race", say("lesson_race"), () => {
       Jakiro.armQuestion();
-      document.querySelector("#question textarea, #question input")?.focus();
+      Jakiro.questionBox()?.focus();
     });
     race.classList.add("primary");
     return {

@@ -1,0 +1,73 @@
+// The result card as a picture of 1920 × 1080: question, verdict and numbers, the coloured text, the race curve, and the tree of
+// the best step. The same svg is saved as it is, or as a png.
+(() => {
+  const { say } = Jakiro;
+  const { drawnFile, page, pane, line } = Jakiro.drawing;
+
+  const [WIDTH, HEIGHT, MARGIN] = [1920, 1080, 72];
+  const RIGHT = 960; // where the right half begins
+  // Rows of the card for which the picture has room; speeds of more than two lanes stand beside their lines only
+  const FEW_LANES = [0, 1, 2, 3];
+  const MANY_LANES = [0, 1, 3, 5];
+
+  function head(result) {
+    return [
+      line(`${say("title")} · ${say("tagline")}`, MARGIN, 66, { size: 26, look: "muted" }),
+      line(result.question, MARGIN, 124, { size: 42, weight: 600, room: WIDTH - 2 * MARGIN }),
+      line(result.speedup, MARGIN, 250, { size: 100, weight: 700, room: 560 }),
+      line(result.speedupNote, MARGIN, 292, { size: 22, look: "muted", room: 560 }),
+      line(result.verdict, MARGIN, 334, { size: 28, room: 830 }),
+    ];
+  }
+
+  // The numbers with their definitions, two by two
+  function numbers(run, result) {
+    const rows = (run.ordered.length > 2 ? MANY_LANES : FEW_LANES).map((row) => result.rows[row]);
+    return rows.flatMap(([name, value, note], i) => {
+      const [x, y] = [RIGHT + (i % 2) * 450, 172 + (i >> 1) * 100];
+      return [line(name, x, y, { size: 22, look: "muted", room: 430 }),
+        line(value, x, y + 36, { size: 30, least: 20, weight: 600, room: 430 }),
+        line(note || "", x, y + 64, { size: 18, look: "muted", room: 430 })];
+    });
+  }
+
+  function answerPane(stage, lane, { x, y, width, height }) {
+    return [pane(x, y, width, height), line(say("answer"), x + 24, y + 40, { size: 24, weight: 600 }),
+      Jakiro.textInBox(stage, lane, { x: x + 24, y: y + 58, width: width - 48, height: height - 112, size: 24, lineHeight: 37 }),
+      Jakiro.treeLegend(lane, lane.steps, { x: x + 24, y: y + height - 22, size: 22, room: width - 48 })];
+  }
+
+  // The tree of the step with the longest accepted path; plain decoding has none
+  function treePane(stage, lane, { x, y, width, height }) {
+    const best = lane.steps.length ? Jakiro.highlight(lane) : null;
+    const drafted = best !== null && lane.steps[best].nodes.length > 1;
+    return [pane(x, y, width, height),
+      line(drafted ? Jakiro.stepLine(lane, best) : say("no_tree"), x + 24, y + 40, { size: 24, weight: 600, room: width - 48 }),
+      drafted ? Jakiro.treeInBox(stage, lane, best, { x: x + 24, y: y + 56, width: width - 48, height: height - 68 }) : ""];
+  }
+
+  function foot(run, result) {
+    const [, settings, versions] = result.small;
+    const style = { size: 21, look: "muted", room: WIDTH - 2 * MARGIN };
+    return [line(`${Jakiro.madeOn(run.main.header)} · ${settings}`, MARGIN, 1016, style), line(versions, MARGIN, 1048, style)];
+  }
+
+  // The text of an svg file
+  function resultPicture(run) {
+    const result = Jakiro.resultOf(run);
+    const [top, bottom] = [368, 978];
+    const wide = WIDTH - MARGIN - RIGHT;
+    const tree = { x: RIGHT, y: top, width: wide, height: 358 };
+    const curve = { x: RIGHT, y: top + 374, width: wide, height: bottom - top - 374 };
+    return drawnFile((stage) => {
+      const picture = page(WIDTH, HEIGHT);
+      picture.append(...head(result), ...numbers(run, result),
+        ...answerPane(stage, run.main, { x: MARGIN, y: top, width: RIGHT - MARGIN - 16, height: bottom - top }),
+        ...treePane(stage, run.main, tree), pane(curve.x, curve.y, curve.width, curve.height),
+        Jakiro.curveInBox(run, { x: curve.x + 20, y: curve.y + 12, width: wide - 40, height: curve.height - 20 }), ...foot(run, result));
+      return picture;
+    });
+  }
+
+  Object.assign(Jakiro, { resultPicture });
+})();

@@ -1,0 +1,236 @@
+"""Links: what a copied one holds, what an opened one does, and what a bad one does not."""
+
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import pytest
+
+from app.page import web
+from app.serving.limits import Limits
+from app.words import page as words
+from tests.app.conftest import ask, serve, wait_until_finished
+from tests.app.fake import FakeGenerator
+
+pytestmark = pytest.mark.browser
+
+FIELDS = ("temperature", "top-p", "top-k", "seed", "length", "candidates", "levels")
+FORM = """() => ({
+  question: document.querySelector("#question textarea").value,
+  ...Object.fromEntries(NAMES.map(name => [name, document.querySelector(`#${name} input`).value])),
+  tree: document.querySelector("#tree input:checked").value,
+  numerics: document.querySelector("#numerics input:checked").value,
+  system: document.querySelector("#system-prompt textarea").value,
+  alongside: document.querySelector("#alongside input").checked })""".replace("NAMES", str(list(FIELDS)))
+QUESTION = "Why is 1 + 1 = 2 & not <b>3</b>? 100 % sure, “naïve” 🌍 #tab=race"
+
+
+class OtherGenerator(FakeGenerator):
+    """The same answers under another model's name."""
+
+    @property
+    def status(self) -> dict:
+        return super().status | {"target": "Other-1B"}
+
+
+@pytest.fixture(scope="module")
+def other_address():
+    blocks, address = serve(OtherGenerator, limits=Limits(max_new_tokens=300))
+    yield address
+    blocks.close()
+
+
+def copied(tab) -> str:
+    """The link that Copy link of the tab on screen hands out, and what it says."""
+    tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    tab.locator('[data-action="copy_link"]:visible').click()
+    tab.wait_for_function("() => [...document.querySelectorAll('.copy-status')].some(line => line.textContent)")
+    return tab.evaluate("navigator.clipboard.readText()")
+
+
+def said(tab) -> str:
+    return tab.inner_text(".copy-status:visible")
+
+
+def settle(tab) -> None:
+    tab.wait_for_selector("#jk-chip.ready", timeout=60_000)
+    tab.wait_for_selector("svg.tree")
+
+
+def opened(open_tab, address: str, link: str, **options):
+    """A page opened by a link made for another address; lists the answers it was asked for."""
+    tab = open_tab(None, **options)
+    asked = []
+    tab.on("request", lambda request: asked.append(request.post_data) if "queue/join" in request.url else None)
+    parts = urlsplit(link)
+    tab.goto(f"{address}{'?' + parts.query if parts.query else ''}{'#' + parts.fragment if parts.fragment else ''}")
+    return tab, asked
+
+
+def test_a_copied_link_fills_the_same_form_elsewhere_and_asks_nothing_by_itself(open_tab, fake_address, other_address):
+    tab = open_tab(fake_address)
+    settle(tab)
+    tab.click("#jk-settings")
+    for name, value in {"temperature": "0.7", "top-p": "0.9", "top-k": "40", "seed": "7", "length": "12"}.items():
+        tab.fill(f"#{name} input", value)
+    tab.get_by_label("Fixed").check()
+    tab.wait_for_selector("#candidates input:enabled")
+    tab.fill("#candidates input", "9")
+    tab.fill("#levels input", "3")
+    tab.get_by_label(words.FAST, exact=True).check()
+    tab.fill("#system-prompt textarea", "Be brief.\nBe kind.")
+    tab.click("#settings .toggle-button")
+    ask(tab, QUESTION)
+    wait_until_finished(tab)
+    tab.click('[data-tab="race"]')
+    link = copied(tab)
+    assert said(tab) == words.BROWSER["link_copied_question"]
+    form = tab.evaluate(FORM)
+
+    there, asked = opened(open_tab, other_address, link)
+    there.wait_for_selector("#jk-chip.ready", timeout=60_000)
+    filled = "question => document.querySelector('#question textarea')?.value === question"
+    there.wait_for_function(filled, arg=QUESTION)
+    there.wait_for_function("() => document.querySelector('#seed input')?.value === '7'")
+    assert there.evaluate(FORM) == form
+    there.wait_for_selector('.jk-view[data-tab="race"]')
+    notice = there.inner_text("#jk-notice")
+    assert words.BROWSER["link_ready"] in notice and "Other-1B" in notice and "Fake-135M" in notice
+    assert urlsplit(there.url).fragment == "tab=race"
+    there.wait_for_timeout(500)
+    assert not [body for body in asked if body and "12" in body and "Be brief" in body]
+    there.click("#ask")
+    there.wait_for_selector('.jk-view[data-run]:not([data-run^="recording"])')
+    wait_until_finished(there)
+    headers = [page.evaluate("Jakiro.moves.state.run.main.header") for page in (tab, there)]
+    for name in ("messages", "sampling", "tree", "method", "numerics"):
+        assert headers[0][name] == headers[1][name]
+    lanes = [page.evaluate("Object.keys(Jakiro.moves.state.run.lanes)") for page in (tab, there)]
+    assert lanes[0] == lanes[1]
+
+
+def test_the_chat_is_not_in_a_link_and_a_linked_question_starts_a_new_one(open_tab, fake_address):
+    tab = open_tab(fake_address)
+    for question in ("First secret?", "Second?"):
+        ask(tab, question)
+        wait_until_finished(tab)
+    link = copied(tab)
+    assert said(tab) == words.BROWSER["link_copied_last"]
+    assert parse_qs(urlsplit(link).fragment)["question"] == ["Second?"] and "secret" not in link
+    assert not urlsplit(link).query
+    tab.evaluate("link => { location.hash = new URL(link).hash }", link.replace("Second", "Third"))
+    tab.wait_for_function("() => document.querySelector('#question textarea')?.value === 'Third?'")
+    assert words.BROWSER["chat_fresh"] in tab.inner_text("#jk-chat")
+    assert tab.evaluate("Jakiro.conversation(Jakiro.moves.state)") == []
+
+
+def test_tabs_stops_and_steps_of_recordings_have_links(open_tab, fake_address):
+    tab = open_tab(fake_address)
+    settle(tab)
+    for name in ("race", "recordings", "benchmark"):
+        tab.click(f'[role="tab"][data-tab="{name}"]')
+        assert urlsplit(tab.url).fragment == f"tab={name}"
+        again, _ = opened(open_tab, fake_address, tab.url)
+        again.wait_for_function("name => document.body.dataset.jakiroTab === name", arg=name)
+    tab.click('[role="tab"][data-tab="lesson"]')
+    tab.click('.dot[data-stop="4"]')
+    link = copied(tab)
+    assert urlsplit(link).fragment == "stop-4" and said(tab) == words.BROWSER["link_copied_stop"].format(n=4)
+    again, _ = opened(open_tab, fake_address, link)
+    again.wait_for_selector('.stop[data-stop="4"]')
+
+    name = web.recording_names()[1]
+    tab.click('[role="tab"][data-tab="recordings"]')
+    tab.locator(".recording-card").nth(1).get_by_role("button", name=words.BROWSER["play"]).click()
+    tab.evaluate("Jakiro.moves.seek(2)")
+    tab.wait_for_selector('svg.tree[data-step="2"]')
+    link = copied(tab)
+    assert parse_qs(urlsplit(link).query) == {"recording": [name], "step": ["3"]}
+    again, _ = opened(open_tab, fake_address, link)
+    again.wait_for_selector('svg.tree[data-step="2"]')
+    assert again.get_attribute(".jk-view", "data-run") == f"recording-{name}"
+
+
+BAD = [
+    ("#" + urlencode({"question": "Why?", "temperature": "hot"}), "you gave hot."),
+    ("#" + urlencode({"question": "Why?", "temperature": "3"}), "Temperature must be between 0 and 2; you gave 3."),
+    ("#" + urlencode({"question": "Why?", "length": "301"}), "300"),
+    ("#" + urlencode({"question": "Why?", "seed": "-1"}), "Seed must be"),
+    ("#" + urlencode({"question": "Why?", "method": "magic"}), "magic"),
+    ("#" + urlencode({"question": "Why?", "further-lanes": "mcsd,__proto__"}), "__proto__"),
+    ("#" + urlencode({"question": "Why?", "alongside": "1", "numerics": "<img src=x onerror=window.ran=1>"}), "<img"),
+    ("#" + urlencode({"question": "Why?", "candidates": "1e9", "levels": "2"}), "Candidates must be"),
+    ("#" + urlencode({"question": " "}), words.EMPTY_QUESTION),
+    ("#seed=3", "It has settings but no question."),
+    ("#" + urlencode({"question": "Why?", "__proto__": "x", "constructor": "y"}), "“\u2068__proto__\u2069”"),
+    (
+        "#" + urlencode({"question": "Why?", "<script>window.ran=2</script>\u202e": "x"}),
+        "<script>window.ran=2</script>�",
+    ),
+    ("#" + urlencode({"question": "w" * 8000}), "It has 8,009 characters, and this page reads 8,000."),
+    ("#tab=<svg onload=window.ran=3>", "There is no tab"),
+    ("#stop-77", "There is no stop"),
+    ("?stop=0", "There is no stop"),
+    ("?recording=../../etc/passwd", "There is no recording"),
+    ("?recording=1-counting&step=x", "A step is a whole number"),
+    ("?recording=1-counting&step=99999", "It asks for step 99999"),
+]
+
+
+@pytest.fixture(scope="module")
+def one_page(browser, other_address):
+    """One tab for all bad links, loaded anew for each."""
+    context = browser.new_context(reduced_motion="reduce")
+    yield context.new_page()
+    context.close()
+
+
+@pytest.mark.parametrize(("link", "sentence"), BAD, ids=[link[:60] for link, _ in BAD])
+def test_a_bad_link_gives_one_sentence_and_the_page_as_it_opens_without_it(one_page, other_address, link, sentence):
+    tab = one_page
+    tab.goto("about:blank")
+    tab.goto(other_address + link)
+    settle(tab)
+    tab.wait_for_selector("#jk-notice:not([hidden])")
+    notice = tab.inner_text("#jk-notice")
+    assert notice.startswith("⚠") and "This link was not used." in notice and sentence in notice
+    assert tab.locator("#jk-notice *").count() == 1 and tab.evaluate("window.ran") is None
+    form = tab.evaluate(FORM)
+    assert form["question"] == "" and form["temperature"] == "0" and form["tree"] == words.AUTOMATIC
+    assert tab.get_attribute("body", "data-jakiro-tab") == "watch"
+    assert tab.get_attribute(".jk-view", "data-run").startswith("recording-")
+
+
+def test_a_hostile_question_in_a_link_is_text_in_the_box(open_tab, other_address):
+    question = "</textarea><img src=x onerror=window.ran=1>{{window.ran=2}}${window.ran=3}"
+    tab, _ = opened(open_tab, other_address, "http://x/#" + urlencode({"question": question}))
+    tab.wait_for_function("question => document.querySelector('#question textarea')?.value === question", arg=question)
+    assert tab.evaluate("window.ran") is None
+
+
+def test_a_question_too_long_for_a_link_is_said_to_be(open_tab, fake_address):
+    tab = open_tab(fake_address)
+    ask(tab, "w" * 10_000)
+    wait_until_finished(tab)
+    tab.click('[data-action="copy_link"]:visible')
+    tab.wait_for_selector(".copy-status:visible")
+    assert said(tab).startswith("Too long for a link: 10,") and said(tab).endswith("Save… keeps the answer in a file.")
+
+
+def test_without_a_clipboard_the_link_stands_in_a_box_with_the_focus_in_it(open_tab, fake_address):
+    tab = open_tab(fake_address)
+    settle(tab)
+    tab.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    tab.evaluate("Jakiro.setTab('race')")
+    tab.click('[data-action="copy_link"]:visible')
+    tab.wait_for_selector(".copy-box:focus")
+    assert "step=" in tab.input_value(".copy-box") and "tab=race" in tab.input_value(".copy-box")
+    assert tab.evaluate("getSelection().toString()") == tab.input_value(".copy-box")
+
+
+def test_what_a_page_was_reloaded_with_wins_over_a_link_that_is_used_up(open_tab, fake_address):
+    tab, _ = opened(open_tab, fake_address, "http://x/#" + urlencode({"question": "Old?", "seed": "5"}))
+    tab.wait_for_function("() => document.querySelector('#question textarea')?.value === 'Old?'")
+    tab.fill("#question textarea", "New?")
+    tab.reload()
+    settle(tab)
+    tab.wait_for_function("() => document.querySelector('#question textarea')?.value === 'New?'")
+    assert tab.input_value("#seed input") == "5"
