@@ -15,6 +15,7 @@ SCRIPTS = (
     "lesson/data.js",
     "lesson/math.js",
     "lesson/controls.js",
+    "lesson/chart.js",
     "lesson/stops/passes.js",
     "lesson/stops/chain.js",
     "lesson/stops/experts.js",

@@ -63,6 +63,8 @@ BROWSER = {
     "bench_plot": "Speedup by category, temperature {temperature}: points are speedups, lines their 95 % intervals",
     "bench_axis": "speedup over plain decoding",
     "bench_even": "1×: as fast as plain",
+    "one_bench_prompt": "1 prompt",
+    "many_bench_prompts": "{n} prompts",
     "bench_definitions": "Tokens per second: all tokens ÷ all seconds, below it the middle half of the answers; the "
     "first token and reading the prompt are not counted. Speedup: plain seconds ÷ the method’s, same prompts; below it "
     "the 95 % interval from resampling prompts. Both spreads from eight on. τ: accepted per step + 1, over all steps. "

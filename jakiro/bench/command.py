@@ -11,12 +11,14 @@ from rich.progress import Progress
 from jakiro.bench.environment import environment
 from jakiro.bench.identical import Comparison, check_identical, read_log, setup_of
 from jakiro.bench.neighbours import busy_neighbours
+from jakiro.bench.plots import figures
 from jakiro.bench.questions import Question
-from jakiro.bench.render import DEFINITIONS, as_json, tables, verdicts, write_plots
+from jakiro.bench.render import DEFINITIONS, as_json, tables, verdicts
 from jakiro.bench.report import summarise
 from jakiro.bench.runner import LLAMA_METHODS, PLAIN_FAST, STOCK_METHODS, Bench, BenchSettings
 from jakiro.bench.scaling import Widening
 from jakiro.engine.costs import DeviceProfile
+from jakiro.plots import MISSING, write_report
 
 
 def measure(
@@ -28,7 +30,7 @@ def measure(
     widening: Widening | None = None,
     neighbours: int = 0,
 ) -> None:
-    """Runs the benchmark, prints its tables and writes bench.json and plots, after an interruption too.
+    """Runs the benchmark, prints its tables and writes bench.json and bench.html, after an interruption too.
 
     Args:
         widening: what was done to the pair, where its inner widths are another pair's.
@@ -65,10 +67,17 @@ def measure(
     (folder / "bench.json").write_text(as_json(stamp, settings, groups, runs), encoding="utf-8")
     written = ["bench.json"]
     try:
-        written += [path.name for path in write_plots(folder, groups)]
+        notes = (_measured_on(stamp), *verdicts(groups), DEFINITIONS)
+        title = f"Benchmark of {stamp['target']}"
+        written.append(write_report(folder / "bench.html", title, notes, lambda look: figures(groups, look)).name)
     except ModuleNotFoundError:
-        console.print("No plots: matplotlib is not installed (it comes with the extra [train]).")
+        console.print(MISSING)
     console.print(f"Written to {folder}: {', '.join(written)}.")
+
+
+def _measured_on(stamp: dict) -> str:
+    shown = ("head", "gpu" if str(stamp["device"]).startswith("cuda") else "cpu", "dtype", "numerics", "date")
+    return " · ".join(str(stamp[name]) for name in shown if stamp.get(name))
 
 
 def _measured_passes(profile: DeviceProfile) -> str:

@@ -1,9 +1,8 @@
-"""A benchmark's results for people: tables, one JSON file, plots. Everything shown is computed in `report.py`."""
+"""A benchmark's results for people: tables and one JSON file. Everything shown is computed in `report.py`."""
 
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 from rich.table import Table
 
@@ -56,22 +55,6 @@ def as_json(environment: dict, settings: BenchSettings, groups: Sequence[Group],
         "runs": [run.to_dict() for run in runs],
     }
     return json.dumps(values, indent=1, allow_nan=False)
-
-
-def write_plots(folder: Path, groups: Sequence[Group]) -> list[Path]:
-    """Three png files: tokens per second, acceptance by depth, milliseconds of a step; overall groups only."""
-    from matplotlib.figure import Figure
-
-    overall = [group for group in groups if group.category == OVERALL]
-    paths = []
-    for name, draw in (("speed", _draw_speed), ("acceptance", _draw_acceptance), ("step", _draw_step)):
-        figure = Figure(
-            figsize=(8, 0.6 * len(overall) + 2.4) if name != "acceptance" else (8, 4.5), layout="constrained"
-        )
-        draw(figure.add_subplot(), overall)
-        paths.append(folder / f"{name}.png")
-        figure.savefig(paths[-1], dpi=130)
-    return paths
 
 
 def _overall_table(temperature: float, groups: Sequence[Group]) -> Table:
@@ -134,37 +117,3 @@ def _range(values: tuple[float, float] | None, form: str) -> str:
 
 def _label(group: Group) -> str:
     return f"{group.lane}, T = {group.temperature:g}"
-
-
-def _draw_speed(axes, groups: Sequence[Group]) -> None:
-    groups = [group for group in groups if group.tokens_per_second][::-1]
-    low, middle, high = zip(*(group.tokens_per_second for group in groups), strict=True) if groups else ((), (), ())
-    spread = [
-        [value - least for value, least in zip(middle, low, strict=True)],
-        [most - value for value, most in zip(middle, high, strict=True)],
-    ]
-    axes.barh([_label(group) for group in groups], middle, xerr=spread, color="#4477aa", capsize=3)
-    axes.set_xlabel("tokens per second, median and quartiles over answers")
-
-
-def _draw_acceptance(axes, groups: Sequence[Group]) -> None:
-    drawn = [group for group in groups if group.acceptance_by_depth]
-    for group in drawn:
-        rates = [kept / tested if tested else float("nan") for kept, tested in group.acceptance_by_depth]
-        axes.plot(range(1, len(rates) + 1), rates, marker="o", label=_label(group))
-    axes.set_xlabel("depth")
-    axes.set_ylabel("accepted ÷ tested")
-    axes.set_ylim(0, 1)
-    if drawn:
-        axes.legend()
-
-
-def _draw_step(axes, groups: Sequence[Group]) -> None:
-    groups = [group for group in groups if group.verify_ms is not None][::-1]
-    labels, left = [_label(group) for group in groups], [0.0] * len(groups)
-    for name, colour in (("draft", "#ccbb44"), ("verify", "#4477aa"), ("other", "#bbbbbb")):
-        widths = [getattr(group, f"{name}_ms") for group in groups]
-        axes.barh(labels, widths, left=left, color=colour, label=name)
-        left = [start + width for start, width in zip(left, widths, strict=True)]
-    axes.set_xlabel("mean milliseconds of a step")
-    axes.legend()

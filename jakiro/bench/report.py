@@ -31,6 +31,7 @@ class Group:
         speedup, speedup_interval: against the plain lane named `baseline`, with a 95 % bootstrap interval over prompts;
             None below `FEWEST_PROMPTS`.
         predicted, predicted_without_other: what tau and the step's parts promise; None for lanes without own steps.
+        prompt_speedups: the speedup of each prompt by itself, in the order of the runs.
         identical: share of runs whose token ids equal plain decoding's; None where they need not.
     """
 
@@ -53,6 +54,7 @@ class Group:
     predicted: float | None
     predicted_without_other: float | None
     identical: float | None
+    prompt_speedups: tuple[float, ...]
 
     @property
     def off_prediction(self) -> float | None:
@@ -156,6 +158,7 @@ def _group(lane: Lane, temperature: float, category: str, members: Sequence[Run]
         predicted=predicted if lane != baseline else None,
         predicted_without_other=predicted_without_other if lane != baseline else None,
         identical=sum(compared) / len(compared) if compared else None,
+        prompt_speedups=tuple(_pooled_speedup([pair]) for pair in pairs) if lane != baseline else (),
     )
 
 

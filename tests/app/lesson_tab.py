@@ -20,7 +20,8 @@ def mount(tab, dark: bool = False) -> None:
     tab.set_content(
         f'<!doctype html><html lang="en"><head><title>Jakiro</title><style>{web.style()}{lesson.style()}'
         f'body {{ margin: 0; padding: 16px }}</style></head><body{" class=dark" if dark else ""}><main id="lesson">'
-        '<div class="jk-view jk-lesson" data-tab="lesson"></div></main></body></html>'
+        '<div class="jk-view jk-lesson" data-tab="lesson"></div></main>'
+        f"{web.plotly_element()}</body></html>"
     )
     tab.add_script_tag(content=web.script())
     tab.add_script_tag(content=lesson.script())

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from jakiro.bench.environment import environment
 from jakiro.bench.questions import Question
-from jakiro.bench.render import as_json, tables, verdicts, write_plots
+from jakiro.bench.render import as_json, tables, verdicts
 from jakiro.bench.report import OVERALL, bootstrap_interval, fastest_plain, summarise
 from jakiro.bench.runner import Bench, BenchSettings, Lane, run_of
 from tests.bench.scripted import ScriptedGenerator, trace
@@ -44,6 +44,7 @@ def test_a_drafted_lane_is_counted_by_hand(runs):
     assert drafted.speedup == pytest.approx(40 / 16)
     assert drafted.speedup == pytest.approx(drafted.speed / group_of(summarise(runs), "autoregressive").speed)
     assert drafted.speedup_interval is None, "three prompts tell too little"
+    assert drafted.prompt_speedups == pytest.approx([40 / 16] * 3)
     assert drafted.predicted == pytest.approx(2 * 10 / 8)
     assert drafted.predicted_without_other == pytest.approx(2 * 10 / 7)
     assert drafted.identical == 1.0
@@ -136,6 +137,7 @@ def test_runs_of_one_prompt_are_drawn_together():
     drafted = group_of(summarise(runs), "jakiro")
     assert drafted.speedup == pytest.approx(0.8)
     assert drafted.speedup_interval == pytest.approx((0.8, 0.8))
+    assert drafted.prompt_speedups == pytest.approx([0.8] * 16)
 
 
 def test_the_median_shown_is_that_of_the_runs_and_the_speed_that_of_all_their_tokens(runs):
@@ -151,7 +153,7 @@ def test_the_median_shown_is_that_of_the_runs_and_the_speed_that_of_all_their_to
     assert capture.get().count(" 200.0 ") == 1 and capture.get().count(" 171.4 ") == 2, "all prompts, and by category"
 
 
-def test_results_are_written_as_json_tables_and_plots(runs, tmp_path):
+def test_results_are_written_as_json_and_tables(runs):
     groups = summarise(runs)
     settings = BenchSettings(methods=("autoregressive", "jakiro"), temperatures=(0.0,), nodes=(24,))
     stamp = environment(ScriptedGenerator().status)
@@ -162,9 +164,6 @@ def test_results_are_written_as_json_tables_and_plots(runs, tmp_path):
     console = Console(width=200, record=True, quiet=True)
     for table in tables(groups):
         console.print(table)
-    pytest.importorskip("matplotlib")
-    for path in write_plots(tmp_path, groups):
-        assert path.read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_middle_half_is_shown_from_eight_answers_on(runs):

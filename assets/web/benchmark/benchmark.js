@@ -5,7 +5,6 @@
 
   const SPOKEN_EVERY_MS = 10000;
   const ESTIMATE_WAIT_MS = 250;
-  const WIDEST_PLOT = 1100;
   let request = () => ({});
 
   const deviceOf = ({ device, gpu, cpu, cores }) =>
@@ -84,6 +83,9 @@
     const voice = h("div", { class: "voice", role: "status" });
     const head = h("div", { class: "bench-head" });
     const body = h("div", { class: "bench-body" });
+    const plotHost = h("div", { class: "plot-host bench-plot-host" });
+    const plot = new Jakiro.BenchmarkPlot(plotHost, () => draw());
+    const below = h("div", { class: "bench-body" });
     const hidden = (id) => document.querySelector(`#${id}`);
     let asked = 0;
 
@@ -180,11 +182,11 @@
         body.replaceChildren(...(words ? [h("p", { class: "muted empty" }, say(words))] : []));
         return;
       }
-      const plot = Jakiro.benchmarkPlot(results, state.temperature, Math.max(280, Math.min(body.clientWidth, WIDEST_PLOT)));
-      body.replaceChildren(...[plot && h("div", { class: "bench-plot-host" }, plot),
-        h("div", { class: "bench-scroll", tabindex: 0, role: "region", "aria-label": say("bench_results") },
+      if (!body.contains(plotHost)) body.replaceChildren(plotHost, below);
+      plotHost.hidden = !plot.draw(results, state.temperature);
+      below.replaceChildren(h("div", { class: "bench-scroll", tabindex: 0, role: "region", "aria-label": say("bench_results") },
           Jakiro.benchmarkTable(results, state.temperature)),
-        h("p", { class: "muted small" }, say("bench_definitions"))].filter(Boolean));
+        h("p", { class: "muted small" }, say("bench_definitions")));
     }
 
     const visible = () => document.body.dataset.jakiroTab === "benchmark";

@@ -1,84 +1,102 @@
-// The benchmark's dot plot: speedup by category with its interval, and a line where both are equally fast. Methods differ
-// by shape, and from the fourth on by a number beside it; the table beside it holds the same numbers.
+// The benchmark's dot plot: speedup by category with its interval, each prompt as a faint point behind it, and a line
+// where both are equally fast. Methods differ by shape; the table beside it holds the same numbers.
 (() => {
-  const { h, s, say, benchmarkRows } = Jakiro;
+  const { say, plotStyle, benchmarkRows } = Jakiro;
+  const { plotText, markerOf } = plotStyle;
 
   const ROW = 30;
   const LANE = 15;
-  const TOP = 30;
+  const TOP = 26;
   const BOTTOM = 40;
-  const TICK = 56;
-  const SHAPES = [
-    (x, y) => s("circle", { class: "dot-mark solid", cx: x, cy: y, r: 5.5 }),
-    (x, y) => s("rect", { class: "dot-mark hollow", x: x - 4.5, y: y - 4.5, width: 9, height: 9 }),
-    (x, y) => s("path", { class: "dot-mark grey", d: `M${x},${y - 6.5}L${x + 6.5},${y}L${x},${y + 6.5}L${x - 6.5},${y}Z` }),
-  ];
-  const markOf = (place, x, y) => s("g", null, SHAPES[place % SHAPES.length](x, y),
-    place < SHAPES.length ? null : s("text", { class: "dot-number", x: x + 7, y: y + 3 }, String(place + 1)));
+  const ROLES = ["main", "other-0", "other-1", "other-2"];
 
   // From the lowest to the highest value that is drawn, the line at 1× included, in quarters
   function rangeOf(rows) {
-    const values = rows.flatMap(({ group }) => [group.speedup, ...(benchmarkRows.intervalOf(group) || [])]).filter((v) => v !== null);
-    return [Math.floor(Math.min(0.75, ...values) * 4) / 4, Math.ceil(Math.max(1.5, ...values) * 4) / 4];
+    const values = rows.flatMap(({ group }) => [group.speedup, ...(benchmarkRows.intervalOf(group) || []), ...group.prompt_speedups || []]);
+    return [Math.floor(Math.min(0.85, ...values) * 4 - 0.1) / 4, Math.ceil(Math.max(1.5, ...values) * 4 + 0.1) / 4];
   }
 
-  function key(lanes) {
-    if (lanes.length < 2) return null;
-    return h(
-      "p",
-      { class: "bench-key small" },
-      lanes.map((lane, place) =>
-        h("span", null, s("svg", { width: place < SHAPES.length ? 16 : 24, height: 16, "aria-hidden": "true" }, markOf(place, 8, 8)),
-          benchmarkRows.laneWords(lane)),
-      ),
-    );
-  }
-
-  function benchmarkPlot(results, temperature, wide) {
-    const rows = benchmarkRows.rowsOf(results, temperature).filter((row) => row.group.speedup !== null);
-    const lanes = [...new Set(rows.map((row) => row.lane))];
-    const categories = [...new Set(rows.map((row) => row.category))];
-    if (!rows.length) return null;
-    const scale = parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
-    const rowHigh = Math.max(ROW, LANE * lanes.length + 12) * scale;
-    const [left, right] = [Math.min(140 * scale, wide * 0.32), wide - 64 * scale];
-    const [top, high] = [TOP * scale, TOP * scale + rowHigh * categories.length + BOTTOM * scale];
-    const [low, most] = rangeOf(rows);
-    const x = (value) => left + ((value - low) / (most - low)) * (right - left);
-    const svg = s("svg", { class: "bench-plot", width: wide, height: high, viewBox: `0 0 ${wide} ${high}`, role: "img",
-      "aria-label": say("bench_plot", { temperature }) });
-    const step = [0.25, 0.5, 1, 2, 5].find((one) => ((most - low) / one) * TICK * scale < right - left) || 10;
-    for (let tick = Math.ceil(low / step) * step; tick <= most + 1e-9; tick += step) {
-      svg.append(s("path", { class: "grid", d: `M${x(tick)},${top}V${high - BOTTOM * scale}` }),
-        s("text", { class: "x", x: x(tick), y: high - 24 * scale }, benchmarkRows.times(tick)));
+  class BenchmarkPlot {
+    constructor(host, redraw) {
+      this.figure = new Jakiro.Figure(host, redraw);
     }
-    svg.append(
-      s("path", { class: "even", "data-even": "1", d: `M${x(1)},${top - 6 * scale}V${high - BOTTOM * scale}` }),
-      s("text", { class: "even-words", x: x(1), y: top - 12 * scale }, say("bench_even")),
-      s("text", { class: "x", x: (left + right) / 2, y: high - 6 * scale }, say("bench_axis")),
-    );
-    categories.forEach((category, at) => {
-      const middle = top + rowHigh * (at + 0.5);
-      svg.append(s("text", { class: at ? "category" : "category all", x: left - 12 * scale, y: middle + 4 * scale },
-        benchmarkRows.categoryWords(category)));
-      if (at === 1) svg.append(s("path", { class: "grid", d: `M0,${middle - rowHigh / 2}H${wide}` }));
-      rows.filter((row) => row.category === category).forEach(({ lane, group }) => {
-        const place = lanes.indexOf(lane);
-        const y = middle + (place - (lanes.length - 1) / 2) * LANE * scale;
-        const mark = s("g", { class: "bench-dot", "data-category": category, "data-lane": lane,
-          "data-speedup": group.speedup });
-        const interval = benchmarkRows.intervalOf(group);
-        if (interval) {
-          mark.append(s("path", { class: "interval",
-            d: `M${x(interval[0])},${y}H${x(interval[1])}M${x(interval[0])},${y - 4}v8M${x(interval[1])},${y - 4}v8` }));
-        }
-        mark.append(markOf(place, x(group.speedup), y),
-          s("text", { class: "value", x: wide - 4, y: y + 4 * scale }, benchmarkRows.times(group.speedup)));
-        svg.append(mark);
+
+    // False where no speedup is known
+    draw(results, temperature) {
+      const rows = benchmarkRows.rowsOf(results, temperature).filter((row) => row.group.speedup !== null);
+      const lanes = [...new Set(rows.map((row) => row.lane))];
+      const categories = [...new Set(rows.map((row) => row.category))];
+      if (!rows.length) return false;
+      const scale = plotStyle.scale();
+      const wide = this.figure.host.clientWidth;
+      const high = TOP + Math.max(ROW, LANE * lanes.length + 12) * categories.length + BOTTOM;
+      this.figure.room.style.height = `${high * scale}px`;
+      const placeOf = (row) => categories.indexOf(row.category) + ((lanes.indexOf(row.lane) - (lanes.length - 1) / 2) * LANE)
+        / Math.max(ROW, LANE * lanes.length + 12);
+      this.figure.draw({
+        title: say("bench_plot", { temperature }), fileName: (ending) => `jakiro-benchmark-t${temperature}.${ending}`,
+        sentence: say("bench_plot", { temperature }), saved: { width: 960, height: 150 + high },
+        table: () => Jakiro.benchmarkTable(results, temperature), rows: () => this.rows(rows, temperature),
+        series: lanes.map((lane, place) => this.series(lane, ROLES[place % ROLES.length], rows, placeOf)),
+        margin: { left: Math.min(140, (wide / scale) * 0.3), right: 60, top: TOP, bottom: BOTTOM },
+        x: { title: say("bench_axis"), full: rangeOf(rows), ticks: { ticksuffix: "×", nticks: Math.max(4, Math.round(wide / 80)) } },
+        y: { fit: () => [categories.length - 0.5, -0.5], ticks: { tickvals: categories.map((_, i) => i), showgrid: false,
+          ticktext: categories.map((category, i) => (i ? plotText(benchmarkRows.categoryWords(category))
+            : `<b>${plotText(benchmarkRows.categoryWords(category))}</b>`)), tickfont: { color: plotStyle.template().colours.ink } } },
+        at: null, ...this.marks(rows, lanes, placeOf),
+        read: (x, y) => this.read(rows, lanes, categories, x, y),
       });
-    });
-    return h("div", null, key(lanes), svg);
+      return true;
+    }
+
+    series(lane, role, rows, placeOf) {
+      const own = rows.filter((row) => row.lane === lane);
+      const total = own.find(({ group }) => group.category === benchmarkRows.OVERALL);
+      const { colours, scale } = plotStyle.template();
+      return { id: lane, name: benchmarkRows.laneWords(lane), role, marks: true, note: total ? benchmarkRows.times(total.group.speedup) : "",
+        traces: () => {
+          const single = own.flatMap((row) => (row.group.prompt_speedups || []).map((value) => [value, placeOf(row)]));
+          const ends = own.map(({ group }) => benchmarkRows.intervalOf(group) || [group.speedup, group.speedup]);
+          return [
+            { x: single.map(([x]) => x), y: single.map(([, y]) => y), mode: "markers", showlegend: false, cliponaxis: false,
+              marker: { ...markerOf(role, 5), symbol: "circle", opacity: 0.4, line: { width: 0 } } },
+            { x: own.map(({ group }) => group.speedup), y: own.map(placeOf), mode: "markers", cliponaxis: false, marker: markerOf(role, 11),
+              error_x: { type: "data", symmetric: false, color: colours.control, thickness: 2 * scale, width: 4 * scale,
+                array: own.map(({ group }, i) => ends[i][1] - group.speedup), arrayminus: own.map(({ group }, i) => group.speedup - ends[i][0]) } },
+          ];
+        } };
+    }
+
+    // The line where both are equally fast, and each speedup in figures at the right edge
+    marks(rows, lanes, placeOf) {
+      const { colours, scale } = plotStyle.template();
+      const words = (text, more) => ({ text: plotText(text), showarrow: false, font: { color: colours.ink, size: 12 * scale }, ...more });
+      const values = rows.filter((row) => !this.figure.hidden.has(row.lane)).map((row) => words(benchmarkRows.times(row.group.speedup),
+        { x: 1, xref: "paper", xanchor: "left", xshift: 12, y: placeOf(row), yref: "y" }));
+      return {
+        notes: [...values, words(say("bench_even"), { x: 1, xref: "x", y: 1, yref: "paper", yanchor: "bottom" })],
+        shapes: [{ type: "line", x0: 1, x1: 1, y0: 0, y1: 1, yref: "paper", line: { color: colours.ink, width: 2, dash: "6px,4px" } }],
+      };
+    }
+
+    // One category, all methods
+    read(rows, lanes, categories, x, y) {
+      const category = categories[Math.max(0, Math.min(categories.length - 1, Math.round(y)))];
+      const words = (group) => {
+        const interval = benchmarkRows.intervalOf(group);
+        const prompts = Jakiro.counted("bench_prompt", (group.prompt_speedups || []).length || group.num_runs);
+        return [benchmarkRows.times(group.speedup), interval && `(${benchmarkRows.spreadWords(interval)})`, prompts].filter(Boolean).join(" · ");
+      };
+      const shown = this.figure.shown().map((series) => [series, rows.find((row) => row.lane === series.id && row.category === category)]);
+      return { at: x, title: benchmarkRows.categoryWords(category), rows: shown.filter(([, row]) => row).map(([series, row]) => [series, words(row.group)]) };
+    }
+
+    rows(rows, temperature) {
+      const heads = ["temperature", "category", "method", "speedup", "interval_low", "interval_high", "speedups_of_prompts"];
+      return [heads, ...rows.filter((row) => !this.figure.hidden.has(row.lane)).map(({ category, lane, group }) => [temperature, category, lane,
+        group.speedup, ...(benchmarkRows.intervalOf(group) || ["", ""]), (group.prompt_speedups || []).join(" ")])];
+    }
   }
 
-  Object.assign(Jakiro, { benchmarkPlot });
+  Object.assign(Jakiro, { BenchmarkPlot });
 })();

@@ -1,6 +1,6 @@
-// Controls that the stops share: sliders with their value in words, switches, small charts, and the check question.
+// Controls that the stops share: sliders with their value in words, switches, and the check question.
 (() => {
-  const { h, s, say, number } = Jakiro;
+  const { h, say } = Jakiro;
 
   let used = 0;
   const nextId = (name) => `lesson-${name}-${(used += 1)}`;
@@ -99,69 +99,6 @@
   // A plot's width in its own units: in a hall it is drawn larger with everything in it
   const widthOf = (host) => Math.max(300, Math.min((host.clientWidth || 560) / scale(), 900));
 
-  // A round step of 1, 2 or 5 times a power of ten with at most `count` steps up to `top`
-  function roundStep(top, count) {
-    const rough = top / count;
-    const power = 10 ** Math.floor(Math.log10(rough));
-    return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= rough);
-  }
-
-  // A chart of lines over [x, y] points, a grey grid, and one marked point. `lines`: [{points, name, dashed}]
-  function chart({ wide = 560, high = 250, lines, mark, xTicks, xName, yName, label, top }) {
-    const [left, right, bottom, head] = [46, 16, 38, 22];
-    const lastX = Math.max(...lines.flatMap((line) => line.points.map((point) => point[0])));
-    const highest = top || Math.max(...lines.flatMap((line) => line.points.map((point) => point[1]))) * 1.08;
-    const x = (value) => left + ((value - xTicks[0]) / Math.max(1e-9, lastX - xTicks[0])) * (wide - left - right);
-    const y = (value) => high - bottom - (Math.min(value, highest) / highest) * (high - bottom - head);
-    const step = roundStep(highest, 4);
-    const svg = s("svg", { class: "lesson-chart", viewBox: `0 0 ${wide} ${high}`, role: "img", "aria-label": label });
-    for (let tick = 0; tick <= highest; tick += step) {
-      svg.append(
-        s("path", { class: "grid", d: `M${left},${y(tick)}H${wide - right}` }),
-        s("text", { class: "y", x: left - 6, y: y(tick) + 4 }, number(tick, step < 1 ? 1 : 0)),
-      );
-    }
-    xTicks.forEach((tick) => svg.append(s("text", { class: "x", x: x(tick), y: high - bottom + 17 }, String(tick))));
-    svg.append(
-      s("text", { class: "x", x: (left + wide - right) / 2, y: high - 4 }, xName),
-      s("text", { class: "y-name", x: 4, y: 12 }, yName),
-    );
-    lines.forEach((line) => {
-      const inside = line.points.filter((point) => point[1] <= highest * 1.001);
-      const path = line.points.slice(0, inside.length + 1).map(([a, b], i) => {
-        const clipped = b > highest && i ? clip(line.points[i - 1], [a, b], highest) : [a, b];
-        return `${i ? "L" : "M"}${x(clipped[0]).toFixed(1)},${y(clipped[1]).toFixed(1)}`;
-      });
-      svg.append(s("path", { class: line.dashed ? "line dashed" : "line", d: path.join("") }));
-      if (line.name) {
-        const [a, b] = line.nameAt || inside[inside.length - 1];
-        svg.append(
-          s(
-            "text",
-            {
-              class: "line-name",
-              x: x(a) + (line.nameSide || -6),
-              y: y(b) - 8,
-              "text-anchor": line.nameSide > 0 ? "start" : "end",
-            },
-            line.name,
-          ),
-        );
-      }
-    });
-    if (mark) {
-      svg.append(
-        s("path", { class: "drop", d: `M${x(mark[0])},${y(0)}V${y(mark[1])}` }),
-        s("circle", { class: "mark", cx: x(mark[0]), cy: y(mark[1]), r: 6 }),
-      );
-    }
-    return svg;
-  }
-
-  function clip([x0, y0], [x1, y1], highest) {
-    return [x0 + ((x1 - x0) * (highest - y0)) / (y1 - y0), highest];
-  }
-
   const table = (summary, heads, rows) =>
     h("details", { class: "lesson-table" }, h("summary", null, summary), Jakiro.table(null, heads, rows));
 
@@ -216,5 +153,5 @@
     return form;
   }
 
-  Object.assign(Jakiro, { lessonControls: { slider, choice, onOff, button, result, figure, chart, widthOf, table, question } });
+  Object.assign(Jakiro, { lessonControls: { slider, choice, onOff, button, result, figure, widthOf, table, question } });
 })();

@@ -74,6 +74,10 @@
         this.pointer = null;
         this.read();
       });
+      new ResizeObserver(() => {
+        const { box } = this;
+        if (this.view && room.clientWidth && !(box && box.width === room.clientWidth && box.room === room.clientHeight)) this.redraw();
+      }).observe(room);
       room.addEventListener("focus", () => this.read());
       room.addEventListener("blur", () => this.read());
     }
@@ -82,8 +86,9 @@
     //   title, fileName(ending), sentence, table(): element, rows(): cells of the csv file
     //   series: [{id, name, note, role, marks, traces(range)}], with Plotly's traces in the look of its role
     //   x, y: {title, full: [low, high], ticks}; y.fit(range): its ends for the part that is shown
+    //   over: series without a name, drawn last; saved: the size of saved pictures, where it is not the usual one
     //   at: where on the x axis the page stands, or null; notes, shapes: Plotly's annotations and shapes
-    //   read(x, y): {at, title, rows: [[series, words]]}; pick(x, y): what a click does
+    //   read(x, y): {at, title, rows: [[series, words]]}, shown below the lines with readBelow; pick(x, y): a click
     draw(view) {
       this.view = view;
       this.plot.setAttribute("aria-label", view.sentence);
@@ -101,7 +106,8 @@
       this.stale = this.pressed();
       if (!drawn || this.stale || !this.room.clientWidth) return;
       this.follow();
-      this.box = this.boxOf({ width: this.room.clientWidth, height: Math.max(80, this.room.clientHeight) });
+      const room = this.room.clientHeight;
+      this.box = { ...this.boxOf({ width: this.room.clientWidth, height: Math.max(80, room) }), room };
       const spec = this.spec(this.box, false);
       const first = !this.plot.data;
       window.Plotly.react(this.plot, spec.data, spec.layout, CONFIG);
@@ -189,8 +195,8 @@
       const { view } = this;
       const style = template();
       const range = this.rangeNow();
-      const data = this.shown().flatMap((series) => series.traces(range).map((trace, i) => ({ hoverinfo: "skip",
-        showlegend: saved && !i, name: plotText(series.name), ...trace })));
+      const data = [...this.shown(), ...(view.over || [])].flatMap((series) => series.traces(range).map((trace) => ({ hoverinfo: "skip",
+        showlegend: saved, name: plotText(series.name), ...trace })));
       const note = (text, more) => ({ text: plotText(text), showarrow: false, xref: "paper", yref: "paper", ...more });
       const layout = {
         template: { layout: style.layout }, width: box.width, height: box.height, hovermode: false, showlegend: saved,
@@ -237,7 +243,8 @@
         Jakiro.plotSample(series.role, series.marks), h("bdi", null, Jakiro.cut(series.name, 40)), h("b", { class: "tabular" }, words))));
       const wide = this.readout.offsetWidth;
       const left = x - 12 - wide >= box.l ? x - 12 - wide : Math.min(x + 12, box.width - wide); // lines rise to the right
-      Object.assign(this.readout.style, { left: `${Math.max(0, left)}px`, top: `${box.t}px` });
+      const top = view.readBelow ? box.height - box.b - this.readout.offsetHeight - 4 : box.t;
+      Object.assign(this.readout.style, { left: `${Math.max(0, left)}px`, top: `${Math.max(0, top)}px` });
     }
 
     async save(ending) {

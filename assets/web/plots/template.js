@@ -27,8 +27,8 @@
     const key = `${document.body.className}|${asked}|${scale()}`;
     if (key !== drawn.key) {
       const now = computed();
-      const filled = JSON.parse(JSON.stringify(layout).replace(/"\$([\w-]+)"/g, (_, name) => `"${now[name]}"`));
-      filled.font.size *= scale();
+      const filled = JSON.parse(JSON.stringify(layout), (name, value) => (name === "size" ? value * scale()
+        : typeof value === "string" && value.startsWith("$") ? now[value.slice(1)] : value));
       drawn = { key, colours: now, layout: filled, scale: scale() };
     }
     return drawn;

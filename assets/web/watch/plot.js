@@ -60,7 +60,7 @@
         margin: { left: 44 },
         x: { title: say("plot_x"), full },
         y: { title: say(MODES[mode]), fit: (range) => fit(visible(), mode, range, full) },
-        at: shown.playhead,
+        at: shown.playhead, readBelow: mode === "speed",
         ...this.marks(run, lines, shown),
         read: (x) => this.read(run, lines, mode, x),
         pick: (x) => run && run.main && this.seek(run.main.stepsAt(x)),

@@ -92,7 +92,7 @@ def family(
     head: Annotated[str | None, option("Draft head: a known name, a folder, or a Hub id.")] = None,
     limit: Annotated[int, option("At most this many prompts, from all categories in turn.")] = 40,
     max_new_tokens: Annotated[int, option("Longest answer.")] = 96,
-    chart: Annotated[Path | None, option("Draw the acceptance rules to this png.")] = None,
+    chart: Annotated[Path | None, option("Draw the acceptance rules to this html file.")] = None,
     threads: Threads = None,
 ) -> None:
     """Print the tables of docs/arena.md."""

@@ -15,6 +15,7 @@ from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.heads.networks import make_head
 from jakiro.kernels.linear import packs_bfloat16
 from jakiro.methods import METHODS, method_named
+from jakiro.plots import MISSING
 from jakiro.system import comma_list
 from jakiro.target.features import check_feature_layers, features_of
 from jakiro.training.commands.options import CorpusPaths, Device, Target, Threads, option, set_up
@@ -23,6 +24,7 @@ from jakiro.training.data.features import FeatureCache, write_features
 from jakiro.training.data.kept_features import KeptFeatures
 from jakiro.training.data.split import in_order_of_content, write_manifest
 from jakiro.training.measure.calibration import calibrate
+from jakiro.training.measure.curves import write_curves
 from jakiro.training.measure.validation import agreement, held_out, report
 from jakiro.training.recipe.losses import LossWeights
 from jakiro.training.recipe.schedule import TrainingOptions
@@ -103,7 +105,7 @@ def train(
     features: Annotated[Path | None, option("Folder of features, if several runs share them; else in --work.")] = None,
     final_report: Annotated[bool, option("End with numbers on held-out rows.", "--report/--no-report")] = True,
     seed: Annotated[int, option("Keys weights, data order and noise.")] = 0,
-    logdir: Annotated[Path | None, option("Folder for tensorboard.")] = None,
+    logdir: Annotated[Path | None, option("Folder for tensorboard and training.html.")] = None,
     device: Device = "cpu",
     threads: Threads = None,
 ) -> None:
@@ -174,6 +176,15 @@ def train(
         recipe = _recipe(trainer, {"method": method or "not named", "start from": init or "least squares"}, rows)
         sections = {"Recipe": recipe} | ({"Numbers on held-out rows": found} if found else {})
         write_training_card(head, out, sections)
+        if logdir:
+            draw_curves(logdir)
+
+
+def draw_curves(logdir: Path) -> None:
+    try:
+        log.info("Curves in %s.", write_curves(logdir))
+    except ModuleNotFoundError:
+        log.info(MISSING)
 
 
 def _shape_of(method: str | None) -> dict:

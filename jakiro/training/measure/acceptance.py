@@ -5,6 +5,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from jakiro.plots import Look, plain, write_report
+
 COUNTS = (1, 2, 4, 8)
 RULES = ("p ÷ q, without replacement", "keyed, the k best", "keyed, independent draws", "the k best of q")
 
@@ -61,18 +63,22 @@ def _tested(p: Tensor, q: Tensor, count: int, candidates: Tensor, generator: tor
 
 
 def write_chart(path: Path, tables: dict[str, dict[str, list[float]]]) -> None:
-    """One panel for each pair, a line for each rule."""
-    from matplotlib.figure import Figure
+    """A report with one plot for each pair and a line for each rule."""
+    from plotly.graph_objects import Figure, Scatter
 
-    figure = Figure(figsize=(4 * len(tables), 3.6), layout="constrained")
-    panels = figure.subplots(1, len(tables), sharey=True, squeeze=False)[0]
-    for panel, (title, shares) in zip(panels, tables.items(), strict=True):
-        for marker, (rule, values) in zip("osd^", shares.items(), strict=True):
-            panel.plot(range(len(COUNTS)), values, marker=marker, label=rule)
-        panel.set_title(title)
-        panel.set_xticks(range(len(COUNTS)), [str(count) for count in COUNTS])
-        panel.set_xlabel("candidates")
-    panels[0].set_ylabel("one of them is kept")
-    panels[0].set_ylim(0, 1)
-    panels[-1].legend(loc="lower right")
-    figure.savefig(path, dpi=110)
+    def figures(look: Look) -> list[Figure]:
+        return [
+            Figure(
+                [
+                    Scatter(
+                        x=[str(count) for count in COUNTS], y=values, mode="lines+markers", name=plain(rule),
+                        line=look.line(place), marker=look.marker(place), hovertemplate="%{y:.0%}",
+                    )
+                    for place, (rule, values) in enumerate(shares.items())
+                ],
+                look.layout(title, "candidates", "one of them is kept"),
+            ).update_yaxes(range=[0, 1], tickformat=".0%")
+            for title, shares in tables.items()
+        ]  # fmt: skip
+
+    write_report(path, "Acceptance against the number of candidates", (), figures)

@@ -145,7 +145,9 @@ def test_in_forced_colours_shapes_and_patterns_carry_the_meaning(open_tab, fake_
     cells = [tab.evaluate(COLOURS, f".mask-table .{kind}")[0]["background"] for kind in ("seen", "self")]
     assert len({*cells, paper}) == 3
     show(tab, "benchmark")
-    assert all(dot["stroke"] not in (paper, "none") for dot in tab.evaluate(COLOURS, ".bench-dot .dot-mark"))
+    tab.wait_for_selector(".bench-plot-host .points path")
+    marks = tab.evaluate(COLOURS, ".bench-plot-host :is(.points path:not([style*='opacity: 0.4']), .plot-sample > *)")
+    assert len(marks) > 2 and all(mark["stroke"] not in (paper, "none") for mark in marks)
 
 
 def test_with_reduced_motion_nothing_plays_or_fades(open_tab, fake_address):

@@ -6,7 +6,7 @@ from app.page import lesson
 from app.words import lesson as lesson_words
 from jakiro.engine.costs import DeviceProfile
 from tests.app import lesson_tab as of
-from tests.app.conftest import serve
+from tests.app.conftest import plotted, serve
 from tests.app.fake import FakeGenerator
 
 pytestmark = pytest.mark.browser
@@ -85,11 +85,12 @@ def test_rows_move_the_pass_and_memory_speed_moves_only_the_floor(tab, recorded)
     of.slide(tab, "rows", 1)
     assert "plain decoding" in of.result(tab, "passes")
     measured, floor = tab.inner_text('[data-bar="pass"]'), tab.inner_text('[data-bar="weights"]')
-    curve = tab.get_attribute(".lesson-chart .line:not(.dashed)", "d")
+    curves = plotted(tab, ".chart-host")[:2]
     of.slide(tab, "rows", 33)
     bars = [tab.inner_text(f'[data-bar="{name}"]') for name in ("pass", "weights")]
     assert bars == [measured, floor], "rows move the mark on the curve, not the bars of one row"
-    assert tab.get_attribute(".lesson-chart .line:not(.dashed)", "d") == curve
+    *lines, mark = plotted(tab, ".chart-host")
+    assert lines == curves and mark["x"] == [33] and mark["y"] == [pytest.approx(recorded.check_ms(33))]
     assert f"{recorded.check_ms(1):.{0 if recorded.check_ms(1) >= 10 else 1}f} ms" in measured
     of.slide(tab, "memory", 90)
     assert tab.inner_text('[data-bar="pass"]') == measured
@@ -353,3 +354,18 @@ def test_a_stop_can_be_linked(open_tab, profiled_address, link):
     tab = open_tab(profiled_address.rstrip("/") + "/" + link)
     tab.wait_for_selector('#lesson .stop[data-stop="5"]')
     assert tab.is_visible(".stop svg.tree")
+
+
+def test_a_click_on_the_curve_moves_the_slider_and_its_readout_says_both_ways(tab, recorded):
+    of.go(tab, 1)
+    plotted(tab, ".chart-host")
+    box = tab.locator(".chart-host .plot").bounding_box()
+    margin = tab.evaluate("document.querySelector('.chart-host .plot').layout.margin")
+    x = box["x"] + margin["l"] + (box["width"] - margin["l"] - margin["r"]) * (24 - 1) / 63
+    tab.mouse.move(x, box["y"] + box["height"] / 2)
+    said = tab.inner_text(".chart-host .plot-readout")
+    assert said.startswith("24 rows in one pass") and f"{24 * recorded.check_ms(1):.1f}" in said
+    tab.mouse.down()
+    tab.mouse.up()
+    assert tab.input_value('input[data-control="rows"]') == "24"
+    assert of.result(tab, "passes").startswith("24 rows")

@@ -293,3 +293,12 @@ def test_an_idle_plot_asks_for_nothing(open_tab):
     assert not [
         url for url in tab.evaluate("performance.getEntriesByType('resource').map(one => one.name)") if outside(url)
     ]
+
+
+def test_in_a_hall_every_word_of_a_plot_is_larger(shown):
+    sizes = (
+        "[...document.querySelectorAll('.columns .plot text')].map(text => parseFloat(getComputedStyle(text).fontSize))"
+    )
+    assert set(shown.evaluate(sizes)) == {12}
+    shown.evaluate("document.documentElement.classList.add('projector'); Jakiro.redraw()")
+    shown.wait_for_function(f"() => {sizes}.every((size) => size > 19)")

@@ -19,7 +19,7 @@ from app.words import page as words
 from jakiro.bench.report import summarise
 from jakiro.bench.runner import Lane, Run
 from jakiro.engine.costs import DeviceProfile
-from tests.app.conftest import serve
+from tests.app.conftest import plotted, serve
 from tests.app.fake import FakeGenerator
 from tests.support import tiny_generator
 
@@ -295,14 +295,19 @@ def test_the_tab_opens_on_recorded_results_with_device_and_date(open_tab, fake_a
     assert (recorded["environment"]["gpu"] or recorded["environment"]["cpu"]) in badge
     temperature = recorded["groups"][0]["temperature"]
     assert_equals(table(tab), recorded["groups"], temperature)
-    dots = tab.eval_on_selector_all(
-        ".bench-dot", "dots => dots.map(dot => [dot.dataset.category, dot.dataset.speedup])"
-    )
+    prompts, dots = plotted(tab, ".bench-plot-host")
     drafted = [group for group in recorded["groups"] if group["temperature"] == temperature and group["tau"] != 1]
-    assert {category: float(speedup) for category, speedup in dots} == {
-        group["category"]: pytest.approx(group["speedup"]) for group in drafted if group["lane"] == "jakiro · auto"
-    }
-    assert tab.locator(".bench-plot .even").count() == 1
+    groups = [group for group in drafted if group["lane"] == "jakiro · auto"]
+    assert dots["x"] == pytest.approx([group["speedup"] for group in groups]) and dots["y"] == list(range(len(groups)))
+    single = [(value, place) for place, group in enumerate(groups) for value in group["prompt_speedups"]]
+    assert list(zip(prompts["x"], prompts["y"], strict=True)) == [
+        (pytest.approx(value), place) for value, place in single
+    ]
+    drawn = tab.evaluate("(({ data, layout }) => ({ data, layout }))(document.querySelector('.bench-plot-host .plot'))")
+    low, high = groups[0]["speedup_interval"]
+    error = drawn["data"][1]["error_x"]
+    assert (dots["x"][0] - error["arrayminus"][0], dots["x"][0] + error["array"][0]) == pytest.approx((low, high))
+    assert 1 in [shape["x0"] for shape in drawn["layout"]["shapes"]]
     with tab.expect_download() as download:
         tab.click('[data-control="bench-save"]')
     assert json.loads(download.value.path().read_text(encoding="utf-8")) == recorded

@@ -34,7 +34,11 @@
   function passes(lesson) {
     const { weight_bytes: size, memory_bytes_per_second: recorded } = lesson.device;
     const barHost = h("div", { class: "pass-bars" });
-    const chartHost = h("div", { class: "chart-host" });
+    const chartHost = h("div", { class: "chart-host plot-host" });
+    const chart = controls.chart(chartHost, "passes", (n) => {
+      rows.set(n);
+      draw();
+    });
     const sentence = controls.result("passes");
     const tableHost = h("div");
     const rows = controls.slider({
@@ -64,28 +68,18 @@
       barHost.replaceChildren(...bars((1000 * size) / (toSpeed(memory.value) * 1e9), pass(1), size));
       const all = Array.from({ length: 64 }, (_, i) => i + 1);
       const top = Math.max(pass(64) * 1.25, pass(1) * 4);
-      chartHost.replaceChildren(
-        controls.chart({
-          wide: controls.widthOf(chartHost),
-          high: 280,
-          label: `${say("pass_curve")}: ${say("pass_axis")}`,
-          xTicks: ROW_TICKS,
-          xName: say("pass_axis"),
-          yName: "ms",
-          top,
-          mark: [n, pass(n)],
-          lines: [
-            {
-              points: all.map((i) => [i, pass(1) * i]),
-              name: say("pass_apart"),
-              dashed: true,
-              nameAt: [top / pass(1) / 1.4, top / 1.4],
-              nameSide: 10,
-            },
-            { points: profile.verify_ms.filter(([i]) => i <= 64), name: say("pass_curve") },
-          ],
-        }),
-      );
+      chart.draw({
+        label: say("pass_chart"),
+        xTicks: ROW_TICKS,
+        xName: say("pass_axis"),
+        yName: say("pass_ms"),
+        top,
+        mark: [n, pass(n)],
+        lines: [
+          { points: all.map((i) => [i, pass(1) * i]), name: say("pass_apart"), dashed: true },
+          { points: all.map((i) => [i, pass(i)]), name: say("pass_curve") },
+        ],
+      });
       sentence.textContent =
         n === 1
           ? say("pass_sentence_one", { ms: milliseconds(pass(1)) })

@@ -19,7 +19,11 @@
     const step = chooseStep(lane);
     const most = step.nodes.length - 1;
     const tree = lesson.tree();
-    const chartHost = h("div", { class: "chart-host small-chart" });
+    const chartHost = h("div", { class: "chart-host plot-host small-chart" });
+    const chart = controls.chart(chartHost, "tree-sizes", (n) => {
+      slider.set(Math.max(4, n));
+      draw();
+    });
     const kept = controls.result("kept");
     const tokens = controls.figure("tokens", say("prune_tokens"), say("prune_tokens_note"));
     const check = controls.figure("check", say("prune_check"));
@@ -62,18 +66,14 @@
       tau.set(number(meanAt(n), 2));
       kept.textContent = say("prune_kept", { kept: now.cut.accepted_path.length });
       const sizes = Array.from({ length: most - 3 }, (_, i) => i + 4);
-      chartHost.replaceChildren(
-        controls.chart({
-          wide: controls.widthOf(chartHost),
-          high: 150,
-          label: say("prune_curve"),
-          xName: say("prune_curve"),
-          yName: "",
-          xTicks: TICKS.filter((tick) => tick <= most),
-          mark: [n, now.rate],
-          lines: [{ points: sizes.map((size) => [size, costs(size).rate]) }],
-        }),
-      );
+      chart.draw({
+        label: say("prune_chart"),
+        xName: say("prune_axis"),
+        yName: say("prune_curve"),
+        xTicks: TICKS.filter((tick) => tick <= most),
+        mark: [n, now.rate],
+        lines: [{ points: sizes.map((size) => [size, costs(size).rate]), name: say("prune_line") }],
+      });
     }
 
     return {
