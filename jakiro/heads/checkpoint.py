@@ -22,7 +22,7 @@ from jakiro.system import atomic_file, write_atomically
 from jakiro.target.features import check_feature_layers
 
 WEIGHTS_NAME = "head.safetensors"
-FOREIGN_WEIGHTS_NAMES = ("model.safetensors", "pytorch_model.bin")
+FOREIGN_WEIGHTS_NAMES = ("model.safetensors", "pytorch_model.bin", "medusa_lm_head.safetensors", "medusa_lm_head.pt")
 CONFIG_NAME = "config.json"
 
 
@@ -49,7 +49,7 @@ def write_tensors(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[s
 
 
 def load_head(folder: str | Path, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> DraftHead:
-    """Reads a head of our own format, an official Jakiro or Jakiro* head, or an EAGLE-1/2 head.
+    """Reads a head of our own format, or an official Jakiro, Jakiro*, EAGLE-1/2, Gumiho or Medusa-1 head.
 
     Raises:
         FileNotFoundError: no such folder, or a file is missing in it.
@@ -85,7 +85,7 @@ def weights_file(folder: str | Path) -> Path:
         if (folder / name).is_file():
             return folder / name
     raise FileNotFoundError(
-        f"No draft head in {folder}: {WEIGHTS_NAME} is missing, and so are {' and '.join(FOREIGN_WEIGHTS_NAMES)}; "
+        f"No draft head in {folder}: {WEIGHTS_NAME} is missing, and so are {', '.join(FOREIGN_WEIGHTS_NAMES)}; "
         f"expected a folder with weights and {CONFIG_NAME}."
     )
 
@@ -100,6 +100,7 @@ def misfits(head: DraftConfig, target_config, vocab_size: int | None = None) -> 
     target_config = target_config.get_text_config()
     num_heads = target_config.num_attention_heads
     found = []
+    attends = head.num_layers > 0
     for what, ours, theirs in (
         ("hidden size", head.hidden_size, target_config.hidden_size),
         ("vocabulary", head.vocab_size, vocab_size or target_config.vocab_size),
@@ -110,7 +111,7 @@ def misfits(head: DraftConfig, target_config, vocab_size: int | None = None) -> 
             getattr(target_config, "num_key_value_heads", None) or num_heads,
         ),
     ):
-        if ours != theirs:
+        if ours != theirs and (attends or "heads" not in what):
             found.append(
                 f"The draft head has {what} {ours:,}, the target {theirs:,}; choose a head trained for this target."
             )
@@ -118,7 +119,7 @@ def misfits(head: DraftConfig, target_config, vocab_size: int | None = None) -> 
         check_feature_layers(head.feature_layers, target_config.num_hidden_layers)
     except ValueError as error:
         found.append(str(error))
-    return found + _rope_misfits(head.rope_parameters, target_config)
+    return found + (_rope_misfits(head.rope_parameters, target_config) if attends else [])
 
 
 def _rope_misfits(ours: dict, target_config) -> list[str]:
@@ -147,7 +148,7 @@ def _rope_misfits(ours: dict, target_config) -> list[str]:
 
 def _is_own(values: dict) -> bool:
     """Whether a config.json is ours: it says how wide an expert is, or nothing that a transformers config says."""
-    foreign = {"architectures", "model_type", "intermediate_size", "num_local_experts"}
+    foreign = {"architectures", "model_type", "intermediate_size", "num_local_experts", "medusa_num_heads"}
     return not isinstance(values, dict) or "expert_intermediate_size" in values or not foreign & set(values)
 
 

@@ -23,6 +23,7 @@ class DraftConfig:
         network: one of `NETWORKS`.
         num_layers: decoder layers; only layers of one expert can be several.
         num_parallel: mask tokens, or MLPs, that predict a level each without waiting for the level above.
+        published_blocks: residual blocks of MLPs in the form their papers publish, to draft with alone; 0 for ours.
         fc_bias: whether the input projection has a bias.
         feature_layers: layers of the target that are read beside its last hidden state, ascending; see
             `jakiro.target.features`.
@@ -44,6 +45,7 @@ class DraftConfig:
     network: str = "layers"
     num_layers: int = 1
     num_parallel: int = 0
+    published_blocks: int = 0
     fc_bias: bool = True
     feature_layers: tuple[int, ...] = ()
     rms_norm_eps: float = 1e-6
@@ -81,6 +83,10 @@ class DraftConfig:
             and (self.num_layers > 0) == (self.network != "mlps")
             and (self.num_layers < 2 or self.num_experts == 1),
             f"Draft head config: num_layers must be 0 for MLPs alone, 1 for two experts, not {self.num_layers}.",
+        )
+        require(
+            is_count(self.published_blocks, 0) and (not self.published_blocks or self.network in ("staged", "mlps")),
+            f"Draft head config: published_blocks must be 0, or more for MLPs, not {self.published_blocks}.",
         )
         require(
             self.network == "layers" or (self.num_experts, self.fusion) == (1, "summed"),

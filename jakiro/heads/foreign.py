@@ -1,13 +1,16 @@
-"""Other people's draft heads: official Jakiro and Jakiro*, EAGLE-1 and EAGLE-2, recognised by their tensors.
+"""Other people's draft heads: official Jakiro and Jakiro*, EAGLE-1 and EAGLE-2, Gumiho and Medusa-1, by their tensors.
 
 A foreign config.json says less than it seems to (its model_type is "llama" for all of them), so the tensors say what
 the head is and the config what its sizes are. Whatever is not understood is refused by name: the official loader reads
 with `strict=False` and only prints what did not fit.
 """
 
+import re
+
 from torch import Tensor
 
 from jakiro.heads.config import DraftConfig
+from jakiro.heads.foreign_parallel import from_gumiho, from_medusa, is_gumiho, is_medusa
 from jakiro.heads.layers import rotary_embedding
 
 _REQUIRED = ("hidden_size", "num_attention_heads", "vocab_size", "intermediate_size")
@@ -26,10 +29,7 @@ _OTHER_HEADS = {
     "midlayer.": "an EAGLE-3 head",
     "d2t": "an EAGLE-3 head",
     "t2d": "an EAGLE-3 head",
-    "mlp.mlp.": "a Gumiho head",
-    "mlp.0.0.": "a Gumiho head",
-    "0.0.linear.": "a Medusa head",
-    "medusa_head": "a Medusa head",
+    "hydra_": "a Hydra head",
     "markov_": "a DSpark head",
 }
 
@@ -45,7 +45,10 @@ def from_official(values: dict, tensors: dict[str, Tensor]) -> tuple[DraftConfig
         ValueError: a head of an unknown kind, a feature that is not supported, or a config that is incomplete.
     """
     kind = recognise(tensors)
-    _refuse_what_is_not_supported(values, tensors)
+    if kind == "mlps":
+        return from_medusa(tensors)
+    fields, tensors = from_gumiho(tensors) if kind == "staged" else ({}, tensors)
+    _refuse_what_is_not_supported(values, tensors, kind == "staged")
     missing = [name for name in _REQUIRED if not isinstance(values.get(name), int) or isinstance(values[name], bool)]
     if missing:
         raise ValueError(
@@ -61,18 +64,20 @@ def from_official(values: dict, tensors: dict[str, Tensor]) -> tuple[DraftConfig
         # The official SwiGLU experts are square, whatever their config's intermediate_size says.
         expert_intermediate_size=values["hidden_size"] if kind == "summed" else values["intermediate_size"],
         fusion="decoupled" if kind == "decoupled" else "summed",
-        num_experts=1 if kind == "dense" else 2,
+        num_experts=1 if kind in ("dense", "staged") else 2,
+        num_layers=_num_layers(tensors),
         fc_bias=values.get("bias", True),
         rms_norm_eps=values.get("rms_norm_eps", 1e-6),
         rope_parameters=rope_of(values),
         max_position_embeddings=values.get("max_position_embeddings", 2048),
+        **fields,
     )
     tensors = _without_what_the_target_has(config, tensors)
-    return config, _as_one_expert(config, tensors) if kind == "dense" else tensors
+    return config, _as_one_expert(config, tensors) if config.num_experts == 1 else tensors
 
 
 def recognise(tensors: dict[str, Tensor]) -> str:
-    """ "summed" (Jakiro), "decoupled" (Jakiro*) or "dense" (EAGLE), by the names of the experts' tensors.
+    """ "summed" (Jakiro), "decoupled" (Jakiro*), "dense" (EAGLE), "staged" (Gumiho) or "mlps" (Medusa), by the names.
 
     Raises:
         ValueError: none of them.
@@ -80,8 +85,13 @@ def recognise(tensors: dict[str, Tensor]) -> str:
     for start, what in _OTHER_HEADS.items():
         if any(name.startswith(start) for name in tensors):
             raise ValueError(
-                f"These weights are {what}, which Jakiro does not run; choose a Jakiro, Jakiro* or EAGLE-1/2 head."
+                f"These weights are {what}, which Jakiro does not run; choose a Jakiro, Jakiro*, EAGLE-1/2, Gumiho or "
+                "Medusa-1 head."
             )
+    if is_medusa(tensors):
+        return "mlps"
+    if is_gumiho(tensors):
+        return "staged"
     experts = [name for name in tensors if ".mlp_moe.experts." in name]
     swiglu = sum(name.endswith(("gate_proj.weight", "up_proj.weight", "down_proj.weight")) for name in experts)
     gelu = sum(name.endswith((".fc.weight", ".proj.weight")) for name in experts)
@@ -92,7 +102,7 @@ def recognise(tensors: dict[str, Tensor]) -> str:
     shown = ", ".join(sorted(tensors)[:4]) or "none"
     raise ValueError(
         f"These weights are no draft head that Jakiro knows (tensors: {shown}, …); expected a Jakiro, Jakiro*, EAGLE-1 "
-        "or EAGLE-2 head."
+        "or EAGLE-2, Gumiho or Medusa-1 head."
     )
 
 
@@ -105,7 +115,11 @@ def rope_of(values: dict) -> dict:
     return parameters
 
 
-def _refuse_what_is_not_supported(values: dict, tensors: dict[str, Tensor]) -> None:
+def _num_layers(tensors: dict[str, Tensor]) -> int:
+    return len({name.split(".")[1] for name in tensors if name.startswith("layers.")})
+
+
+def _refuse_what_is_not_supported(values: dict, tensors: dict[str, Tensor], staged: bool) -> None:
     for name, kind in _KINDS.items():
         if values.get(name) is not None and (not isinstance(values[name], kind) or isinstance(values[name], bool)):
             raise ValueError(
@@ -122,9 +136,9 @@ def _refuse_what_is_not_supported(values: dict, tensors: dict[str, Tensor]) -> N
             raise ValueError(
                 f"The draft head's config asks for {name}, which Jakiro's heads do not have; use a head without it."
             )
-    if (values.get("num_hidden_layers") or 1) != 1 or any(name.startswith("layers.1.") for name in tensors):
-        layers = max(values.get("num_hidden_layers") or 1, 2)
-        raise ValueError(f"The draft head has {layers} decoder layers, Jakiro runs 1; use a head with one layer.")
+    layers, most = max(values.get("num_hidden_layers") or 1, _num_layers(tensors)), 2 if staged else 1
+    if layers != most:
+        raise ValueError(f"The draft head has {layers} decoder layers, Jakiro runs {most}; use a head with {most}.")
     if values.get("hidden_act", "silu") not in ("silu", "swish"):
         raise ValueError(
             f"The draft head's config asks for the activation {values['hidden_act']}, Jakiro's experts use silu; use a "
@@ -169,13 +183,10 @@ def _base(frequencies: Tensor, head_dim: int) -> float:
 
 
 def _as_one_expert(config: DraftConfig, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """EAGLE's dense MLP as the only expert; a router over one expert always says 1, so its row is zero."""
-    renamed = {
-        _EAGLE_EXPERT + name.removeprefix("layers.0.mlp.") if name.startswith("layers.0.mlp.") else name: tensor
-        for name, tensor in tensors.items()
-    }
-    example = next(iter(tensors.values()))
-    return renamed | {"layers.0.mlp_moe.gate.weight": example.new_zeros((1, config.hidden_size))}
+    """Dense MLPs as the only experts; a router over one expert always says 1, so its row is zero."""
+    renamed = {re.sub(r"^(layers\.\d+\.)mlp\.", r"\1mlp_moe.experts.0.", name): each for name, each in tensors.items()}
+    router = next(iter(tensors.values())).new_zeros((1, config.hidden_size))
+    return renamed | {f"layers.{number}.mlp_moe.gate.weight": router for number in range(config.num_layers)}
 
 
 def to_eagle(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

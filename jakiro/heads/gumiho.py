@@ -12,6 +12,7 @@ from torch.nn import functional
 from jakiro.heads.base import packing_for
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.jakiro import JakiroHead
+from jakiro.heads.layers import ResidualBlock
 from jakiro.kernels.linear import Packing
 
 
@@ -35,12 +36,31 @@ class ParallelMLP(nn.Module):
         self.read, self.write = packing(self.read.weight, self.read.bias), packing(self.write.weight, None)
 
 
+class PublishedMLP(nn.Module):
+    """As it is published: silu(read([first; second])), then residual blocks."""
+
+    def __init__(self, config: DraftConfig) -> None:
+        super().__init__()
+        self.read = nn.Linear(2 * config.hidden_size, config.hidden_size)
+        self.blocks = nn.Sequential(*(ResidualBlock(config.hidden_size) for _ in range(config.published_blocks)))
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """(…, 2 · hidden) → (…, hidden)."""
+        return self.blocks(functional.silu(self.read(rows)))
+
+    def pack(self, packing: Packing) -> None:
+        self.read = packing(self.read.weight, self.read.bias)
+        for block in self.blocks:
+            block.pack(packing)
+
+
 class StagedHead(JakiroHead):
     """Layers for the first two levels, MLPs for those after them."""
 
     def __init__(self, config: DraftConfig) -> None:
         super().__init__(config)
-        self.mlps = nn.ModuleList(ParallelMLP(config) for _ in range(config.num_parallel))
+        mlp = PublishedMLP if config.published_blocks else ParallelMLP
+        self.mlps = nn.ModuleList(mlp(config) for _ in range(config.num_parallel))
 
     def pack(self, precision: str = "int8") -> "StagedHead":
         super().pack(precision)

@@ -6,11 +6,10 @@ last matrix has a row for each token; here it maps to a feature, which the targe
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from jakiro.heads.base import DraftHead, packing_for
 from jakiro.heads.config import DraftConfig
-from jakiro.heads.layers import HeadOutput
+from jakiro.heads.layers import HeadOutput, ResidualBlock
 from jakiro.kernels.linear import Packing, packing_works
 from jakiro.kernels.quantized import quantizing_works
 
@@ -25,20 +24,6 @@ class CountedRows:
 
     def keep(self, length: int) -> None:
         self.length = length
-
-
-class ResidualBlock(nn.Module):
-    """h + silu(linear(h))."""
-
-    def __init__(self, hidden_size: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(hidden_size, hidden_size)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        return hidden + functional.silu(self.linear(hidden))
-
-    def pack(self, packing: Packing) -> None:
-        self.linear = packing(self.linear.weight, self.linear.bias)
 
 
 class MedusaMLP(nn.Module):
@@ -57,17 +42,41 @@ class MedusaMLP(nn.Module):
         self.write = packing(self.write.weight, self.write.bias)
 
 
+class PublishedMLP(nn.Module):
+    """As it is published: residual blocks, and output rows of its own over the whole vocabulary."""
+
+    def __init__(self, config: DraftConfig) -> None:
+        super().__init__()
+        self.blocks = nn.Sequential(*(ResidualBlock(config.hidden_size) for _ in range(config.published_blocks)))
+        self.output = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.blocks(hidden)
+
+    def pack(self, packing: Packing) -> None:
+        for block in self.blocks:
+            block.pack(packing)
+        self.output = packing(self.output.weight, None)
+
+
 class MedusaHead(DraftHead):
     """MLPs alone, one for each level."""
 
     def __init__(self, config: DraftConfig) -> None:
         super().__init__(config)
-        self.mlps = nn.ModuleList(MedusaMLP(config) for _ in range(config.num_parallel))
+        mlp = PublishedMLP if config.published_blocks else MedusaMLP
+        self.mlps = nn.ModuleList(mlp(config) for _ in range(config.num_parallel))
         self.root_rows = config.num_parallel
 
     def forward(self, features: Tensor) -> Tensor:
         """The target's features, (…, hidden), to (levels, …, hidden) of what each level's MLP predicts."""
         return torch.stack([mlp(features) for mlp in self.mlps])
+
+    def logits(self, features: Tensor) -> Tensor:
+        """As `DraftHead.logits`; MLPs with output rows of their own take (levels, hidden), a row for each level."""
+        if not self.config.published_blocks:
+            return super().logits(features)
+        return torch.stack([mlp.output(row[None])[0] for mlp, row in zip(self.mlps, features, strict=False)])
 
     def pack(self, precision: str = "int8") -> "MedusaHead":
         parameter = next(self.parameters())

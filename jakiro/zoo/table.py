@@ -186,6 +186,8 @@ def _fetch_head(hub_id: str) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(hub_id, allow_patterns=["config.json", "*.safetensors", "*.bin"]))
+        return Path(
+            snapshot_download(hub_id, allow_patterns=["config.json", "*.safetensors", "*.bin", "medusa_lm_head.pt"])
+        )
     except OSError as error:
         raise ValueError(why_not_fetched("draft head", hub_id, error)) from error

@@ -206,7 +206,7 @@ def test_configs_that_are_not_supported_or_do_not_fit_are_refused_by_name(values
         ("layers.1.self_attn.q_proj.weight", "2 decoder layers"),
         ("midlayer.self_attn.q_proj.weight", "an EAGLE-3 head"),
         ("d2t", "an EAGLE-3 head"),
-        ("mlp.0.0.linear.weight", "a Gumiho head"),
+        ("hydra_mlp.0.weight", "a Hydra head"),
         ("lm_head.weight", "unexpected ['lm_head.weight']"),
     ],
 )
@@ -255,16 +255,14 @@ def test_pickled_code_is_never_run_and_broken_files_are_named(content, tmp_path)
         load_head(folder)
 
 
-def test_safetensors_come_before_pickles_and_a_folder_without_weights_names_all_three(tmp_path):
+def test_safetensors_come_before_pickles_and_a_folder_without_weights_names_all(tmp_path):
     folder = write_folder(tmp_path / "head", official_tensors("eagle"), official_config(), "pytorch_model.bin")
     assert weights_file(folder).name == "pytorch_model.bin"
     save_file(official_tensors("eagle"), folder / "model.safetensors")
     assert weights_file(folder).name == "model.safetensors"
     for name in FILES:
         (folder / name).unlink()
-    with pytest.raises(
-        FileNotFoundError, match=r"head\.safetensors is missing, and so are model\.safetensors and pytor"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"head\.safetensors is missing, and so are model\.safetensors, pytor"):
         load_head(folder)
 
 
@@ -279,7 +277,7 @@ def test_a_hub_id_is_fetched_and_read_like_a_folder(tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
     pair = zoo.resolve("vicuna-7b-v1.3")
     assert pair.head_name == "Hhaiduo/Jakiro-Vicuna-7B-v1.3" and load_head(pair.head_path).config.contrastive
-    assert asked == [("Hhaiduo/Jakiro-Vicuna-7B-v1.3", ["config.json", "*.safetensors", "*.bin"])]
+    assert asked == [("Hhaiduo/Jakiro-Vicuna-7B-v1.3", ["config.json", "*.safetensors", "*.bin", "medusa_lm_head.pt"])]
 
 
 def target_config(**values):

@@ -59,7 +59,16 @@ class ParallelObjective(nn.Module):
 
 
 def objective_for(head: DraftHead, weights: LossWeights) -> Objective | ParallelObjective:
-    """The objective that a head is trained with."""
+    """The objective that a head is trained with.
+
+    Raises:
+        ValueError: its MLPs have the published form.
+    """
+    if head.config.published_blocks:
+        raise ValueError(
+            "This head's MLPs have the form that their paper publishes, which Jakiro only drafts with; train one of "
+            "ours with --method."
+        )
     return Objective(head, weights) if head.config.levels is None else ParallelObjective(head, weights)
 
 
