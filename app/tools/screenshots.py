@@ -76,6 +76,7 @@ def take(tab, picture: Picture, address: str, recording: str, folder: Path) -> P
     """One picture; None where the page has no such tab."""
     tab.goto(f"{address}?recording={recording}")
     tab.wait_for_selector("svg.tree")
+    tab.wait_for_function("window.Plotly")
     if picture.size == "projector":
         tab.evaluate("document.documentElement.classList.add('projector')")
     if not tab.locator(f'[role="tab"][data-tab="{picture.tab}"]').count():

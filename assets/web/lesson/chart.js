@@ -38,7 +38,7 @@
         rows: () => [[xName, ...lines.map(named)], ...xs.map((x) => [x, ...lines.map((line) => valueAt(line.points, x))])],
         series, over: [dot], margin: { left: 44 },
         x: { title: xName, full, ticks: { tickvals: xTicks } }, y: { title: yName, fit: () => [0, highest] },
-        at: mark[0],
+        at: mark[0], readBelow: given.readBelow,
         shapes: [{ type: "line", x0: mark[0], x1: mark[0], y0: 0, y1: mark[1], line: { color: colours.control, width: 1, dash: "3px,3px" } }],
         read: (x) => ({ at: near(x), title: say("chart_at", { x: near(x), name: xName }),
           rows: series.filter(({ id }) => !figure.hidden.has(id)).map((one, i) => [one, words(valueAt(lines[Number(one.id)].points, near(x)))]) }),

@@ -72,6 +72,7 @@
         yName: say("prune_curve"),
         xTicks: TICKS.filter((tick) => tick <= most),
         mark: [n, now.rate],
+        readBelow: true,
         lines: [{ points: sizes.map((size) => [size, costs(size).rate]), name: say("prune_line") }],
       });
     }
