@@ -10,10 +10,13 @@ from collections.abc import Iterator
 import gradio as gr
 
 from app.asking import Asking, read_asking
+from app.page.offered import offered_methods
 from app.serving.packing import Packer, to_json
 from app.serving.runs import Runs, Visitor
 from app.serving.worker import AnswerRun, ModelService, batches
+from app.words import page as words
 from app.words.errors import sentence_of
+from jakiro.methods import PLAIN
 
 UPDATE_SECONDS = 0.085
 # Where the model computes on a processor, server and browser mostly run on the same one: fewer updates, quicker answers
@@ -100,7 +103,11 @@ def link_trouble(service: ModelService, values: dict) -> str | None:
     """
     try:
         asked = {name.replace("-", "_"): value for name, value in values.items()}
-        service.limits.check(read_asking(**asked, history=[]))
+        asking = service.limits.check(read_asking(**asked, history=[]))
+        known = [method.name for method in offered_methods()]
+        for name in asking.methods:
+            if name not in known and name != PLAIN.name:
+                raise ValueError(words.UNKNOWN_METHOD.format(known=", ".join(known), came=name))
     except Exception as error:  # noqa: BLE001 - a link may hold anything; each gets a sentence
         return sentence_of(error)
     return None

@@ -115,6 +115,14 @@ def test_a_link_is_checked_as_the_form_is(values, sentence):
     assert link_trouble(service, good | values) == sentence
 
 
+def test_a_link_with_a_method_that_this_page_does_not_offer_says_which_it_offers(monkeypatch):
+    monkeypatch.setattr("app.page.handlers.offered_methods", lambda: [METHODS["recycling"]])
+    service = SimpleNamespace(limits=Limits())
+    good = {name.replace("_", "-"): value for name, value in GOOD.items() if name != "history"}
+    assert link_trouble(service, good) == "The method must be one of recycling; you gave jakiro."
+    assert link_trouble(service, good | {"method": "recycling"}) is None
+
+
 @pytest.mark.parametrize("values", [None, "text", [], {1: 2}])
 def test_what_is_no_form_is_refused_with_a_sentence(values):
     assert link_trouble(SimpleNamespace(limits=Limits()), values).endswith(".")
