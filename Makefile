@@ -16,7 +16,7 @@ help:
 	@echo "make test               install, lint, pytest          (DEVICE=cuda: the exact suite on a GPU; JOBS=1: one test at a time)"
 	@echo "make mutants            make known faults in a copy, one after another: the tests must notice each (some minutes)"
 	@echo "make bench              measure on this machine        (ARGS=\"--limit 10 --temperatures 0\")"
-	@echo "make bench-gpu          everything docs/performance.md wants to know about a GPU, into runs/gpu"
+	@echo "make bench-gpu          what is to be known about a GPU, one command after another; ends with runs/gpu/summary.md"
 	@echo "make bench-recorded     measure what the tab Benchmark opens on, on a quiet machine"
 	@echo "make figures            measure everything that README's tables show and write them, on a quiet machine"
 	@echo "make recordings         make the shipped recordings anew, on a quiet machine"
@@ -41,17 +41,8 @@ mutants: $(VENV)/.requirements-dev
 bench: $(VENV)/.requirements-dev
 	$(RUN) -m jakiro bench $(ARGS)
 
-GPU_BENCH := $(RUN) -m jakiro bench --device cuda --limit 40 --max-new-tokens 128
-PLAIN_BOTH := autoregressive,autoregressive-fast
-
 bench-gpu: $(VENV)/.requirements-dev
-	JAKIRO_TEST_DEVICE=cuda $(RUN) -m pytest -m "not browser"
-	$(GPU_BENCH) --methods $(PLAIN_BOTH),jakiro,hf-generate --nodes auto,24 --out runs/gpu/exact $(ARGS)
-	$(GPU_BENCH) --methods autoregressive,jakiro --nodes auto,24 --numerics fast --out runs/gpu/fast $(ARGS)
-	$(GPU_BENCH) --methods $(PLAIN_BOTH),jakiro --nodes auto --no-graphs --out runs/gpu/no-graphs $(ARGS)
-	$(GPU_BENCH) --methods $(PLAIN_BOTH),jakiro --nodes auto --scale-target 7b --out runs/gpu/7b-exact $(ARGS)
-	$(GPU_BENCH) --methods autoregressive,jakiro --nodes auto --scale-target 7b --numerics fast --out runs/gpu/7b $(ARGS)
-	$(RUN) -m jakiro bench --device cuda --check-identical --target-tokens 100000 --state runs/gpu/identical.jsonl
+	$(RUN) -m tests.bench_gpu $(ARGS)
 
 bench-recorded: $(VENV)/.requirements
 	$(RUN) -m jakiro bench --methods autoregressive,jakiro --nodes auto --temperatures 0,1 --limit 16 \

@@ -7,13 +7,14 @@ named before a large target is read, and ends with a short run.
 import json
 import platform
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from importlib.metadata import version
 
 import torch
 
 from jakiro.bench.questions import load_questions, own_prompts
+from jakiro.cli.finding import Finding
+from jakiro.cli.plan import planned
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.checkpoint import load_head, misfits, weights_file
@@ -28,13 +29,11 @@ from jakiro.zoo.embedded import embedded_folder, wheel_is_installed
 from jakiro.zoo.loading import LoadOptions, choose_dtype, device_and_dtype, place_target
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One line of the report; `ok` is false where the user has to do something."""
-
-    what: str
-    found: str
-    ok: bool = True
+def report(options: LoadOptions, smoke_run: bool, plan: str | None, card: str | None) -> Iterable[Finding]:
+    """What the command prints: of a planned target, of a pair where one is named, else of the machine."""
+    if plan is not None:
+        return planned(plan, card)
+    return findings() if options.target is None and options.head is None else examine(options, smoke_run)
 
 
 def findings() -> list[Finding]:
@@ -146,6 +145,7 @@ def _smoke_run(options: LoadOptions) -> Iterator[Finding]:
     """Loads the pair, repeats its notices, and compares drafted with plain decoding."""
     generator = JakiroGenerator.load(options)
     yield from (Finding("notice", notice) for notice in generator.notices)
+    yield Finding("start", _start(generator.status))
     sampling, traces = SamplingParams(max_new_tokens=SMOKE_TOKENS), {}
     for method in (PLAIN, DEFAULT) if generator.head else (PLAIN,):
         stream = generator.stream(SMOKE_PROMPT, sampling, method=method.name, tree=TreeConfig(nodes=16))
@@ -160,6 +160,17 @@ def _smoke_run(options: LoadOptions) -> Iterator[Finding]:
         yield Finding("run", f"{method.title}: {count} token{'' if count == 1 else 's'}{speed}{tau}")
     if len(traces) == 2:
         yield _same_text(*(trace.token_ids for trace in traces.values()))
+
+
+def _start(status: dict) -> str:
+    """How long loading took, and what is captured."""
+    found, graphs = f"loaded in {status['seconds']['load']:.1f} s", status["graphs"]
+    if graphs is None:
+        return found
+    return (
+        f"{found}, {graphs['capture_seconds']:.1f} s of them for {graphs['captured']} graphs in {graphs['lanes']} "
+        f"lanes, {placement.gigabytes(graphs['bytes'])}"
+    )
 
 
 def _same_text(plain: list[int], drafted: list[int]) -> Finding:

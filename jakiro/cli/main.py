@@ -265,14 +265,15 @@ def doctor(
     device: Device = None,
     dtype: Dtype = None,
     run: Annotated[bool, typer.Option(help="End with a short run of both; --no-run loads no weights.")] = True,
+    plan: Annotated[str | None, typer.Option(help="Estimate a target on a GPU that is not here.")] = None,
+    card: Annotated[str | None, typer.Option(help="For --plan: t4, l4, a10g, a100 or h100; else all.")] = None,
 ) -> None:
     """Say what is installed and found; with --target or --head, whether the two belong together."""
-    from jakiro.cli.doctor import examine, findings
+    from jakiro.cli.doctor import report
     from jakiro.zoo.loading import LoadOptions
 
     healthy = True
-    of_the_machine = target is None and head is None
-    for finding in findings() if of_the_machine else examine(LoadOptions(target, head, device, dtype), run):
+    for finding in report(LoadOptions(target, head, device, dtype), run, plan, card):
         healthy = healthy and finding.ok
         mark = "[green]ok[/]     " if finding.ok else "[red]problem[/]"
         Console().print(f"{mark} {finding.what}: ", end="")

@@ -87,13 +87,13 @@ def ancestor_mask(parents: Tensor, max_depth: int) -> Tensor:
     """
     mask = torch.eye(parents.shape[0], dtype=torch.bool, device=parents.device)
     upwards = parents.clamp(min=0)
-    mask[:, 0] = True
+    mask[:, 0].fill_(True)
     covered = 1
     while covered < max_depth:
         # Each row covers its next `covered` ancestors; upwards leads that many further up.
         mask = mask | mask[upwards]
-        upwards = upwards[upwards]
         covered *= 2
+        upwards = upwards[upwards] if covered < max_depth else upwards
     return mask
 
 

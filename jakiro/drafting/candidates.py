@@ -150,13 +150,11 @@ def forecast(candidates: Candidates, levels: int, sizes: tuple[int, ...], always
     """
     chances = candidates.scores.exp()
     last = _last_places(sizes, chances.device).clamp(max=chances.shape[0] - 1)
-    rows = []
-    for level in range(1, levels + 1):
-        within = candidates.depths <= level
-        if always is not None:
-            within = within | always
-        rows.append(torch.where(within, chances, 0.0).sort(descending=True).values.cumsum(0)[last])
-    return torch.stack(rows)
+    deepest = torch.arange(1, levels + 1, device=chances.device)
+    within = candidates.depths <= deepest[:, None]
+    if always is not None:
+        within = within | always
+    return torch.where(within, chances, 0.0).sort(descending=True).values.cumsum(1)[:, last]
 
 
 @functools.cache

@@ -104,7 +104,7 @@ class Stream:
             Header(
                 method=self._method.name,
                 created=datetime.now(UTC).isoformat(timespec="seconds"),
-                bit_identical=self._target.bit_identical,
+                bit_identical=self._target.bit_identical and self._target.rounds_alike(tree.nodes),
                 messages=() if request.raw else tuple(as_messages(request.messages)),
                 raw_prompt=request.messages if request.raw else None,
                 num_prompt_tokens=len(prompt),

@@ -32,6 +32,7 @@ class StaticRows:
     def __init__(self, store: Tensor, length: Tensor, columns: int) -> None:
         self.length, self.columns = length, columns
         self._layers, self._written = store[:, :, None].unbind(0), [0] * store.shape[0]
+        self._both = store.flatten(1, 2).unbind(0)
         self._places = torch.arange(columns, device=length.device)
         self._slots: dict[tuple[int, int], Tensor] = {}
 
@@ -44,11 +45,18 @@ class StaticRows:
         values.index_copy_(2, slots, value_states.to(values.dtype))
         return keys[:, :, : self.columns], values[:, :, : self.columns]
 
+    def update_both(self, both: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
+        """As `PassCache.update_both`."""
+        count, store = both.shape[1], self._both[layer_idx]
+        slots = self._slots_of(self._written[layer_idx], count)
+        self._written[layer_idx] += count
+        store.index_copy_(1, slots, both.to(store.dtype))
+        return store[:, : self.columns].chunk(2)
+
     def _slots_of(self, written: int, count: int) -> Tensor:
         """(count,) int64: where rows are written; made once for all layers."""
         if (written, count) not in self._slots:
-            places = torch.arange(written, written + count, device=self.length.device)
-            self._slots[written, count] = self.length + places
+            self._slots[written, count] = self.length + self._places[written : written + count]
         return self._slots[written, count]
 
     def visible(self, among: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ from jakiro.graphs.capture import GraphedPass, PassBook
 from jakiro.graphs.tree import MAX_LEVELS, StaticTree
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.heads.layers import HeadOutput
-from jakiro.target.llama import MASKED_KERNELS
+from jakiro.kernels.attention import MASKED_KERNELS
 from jakiro.target.model import TargetModel
 
 # Committed rows that one pass takes in; several root-only steps may leave more, which are read aside.

@@ -167,19 +167,18 @@ class Lane(DraftBuffers):
             sizes: those that a tree chooses from; empty for a fixed tree.
         """
         plain, bound, layout = self.target.row_bucket(1), _depth_bound(tree), _layout(drafter, tree)
-        row_counts = {plain}
+        nodes = {1}
         if not tree.root_only:
-            row_counts |= {self.target.row_bucket(nodes) for nodes in sizes or (tree.nodes,)}
-            if drafter.chains:
-                row_counts.add(self.target.row_bucket(MAX_CHAIN + 1))
+            nodes |= {*(sizes or (tree.nodes,)), *((MAX_CHAIN + 1,) if drafter.chains else ())}
         yield self.passes.get(self.write_root, plain, layout)
         if self._keeps_noise(drafter, sampling, tree):
             yield self.passes.get(self.write_noise, bound + 1)
-        for rows in sorted(row_counts):
+        for rows, live in sorted({(self.target.row_bucket(each), self.target.live_rows(each)) for each in nodes}):
             columns, most = self._columns(first, rows), self._columns(last, rows)
             while columns <= most:
-                yield self.passes.get(self.score_rows, rows, columns)
+                yield self.passes.get(self.score_rows, rows, live, columns, bound)
                 columns *= 2
+        for rows in sorted(set(map(self.target.row_bucket, nodes))):
             yield self.passes.get(self.verify_rows, rows, bound, layout, self._regime(sampling))
             yield self.passes.get(self.commit_rows, rows, bound)
         fixed = self.fixed(drafter)
@@ -247,8 +246,9 @@ class Lane(DraftBuffers):
 
     @torch.inference_mode()
     def score(self, tree: DraftTree) -> None:
-        rows = self.target.row_bucket(self.place(tree).num_nodes)
-        self.passes.get(self.score_rows, rows, self._columns(self._length, rows))()
+        nodes = self.place(tree).num_nodes
+        rows, live = self.target.row_bucket(nodes), self.target.live_rows(nodes)
+        self.passes.get(self.score_rows, rows, live, self._columns(self._length, rows), self._bound)()
 
     @torch.inference_mode()
     def read(self, proposal: Proposal, whole_vocabulary: bool = False) -> Outcome:
@@ -289,10 +289,10 @@ class Lane(DraftBuffers):
         positions = self.cache.length + 1 + torch.arange(count, device=self.device)
         self.noise[:count].copy_(KeyedNoise(self.seed).at(positions[:, None], self.vocabulary))
 
-    def score_rows(self, rows: int, columns: int) -> None:
-        """Pass: the target over `rows` nodes."""
-        tree = self.tree.first(rows, min(rows - 1, MAX_LEVELS), ())
-        scores = self.target.score(tree, self.cache.following(columns))
+    def score_rows(self, rows: int, live: int, columns: int, bound: int) -> None:
+        """Pass: the target over `rows` nodes, of which the first `live` are no pads."""
+        tree = self.tree.first(rows, min(rows - 1, bound), ())
+        scores = self.target.score(tree, self.cache.following(columns), live)
         self.scored[:rows].copy_(scores.logits)
         self.features[:rows].copy_(scores.features)
         self._mask(rows).copy_(scores.mask)

@@ -41,12 +41,15 @@ class JakiroHead(DraftHead):
         self._native: NativeHeadLayer | None = None
 
     def pack(self, precision: str = "int8") -> "JakiroHead":
-        """Packs the matrices for drafting on a CPU, as far as this build of torch can; no training after it.
+        """Prepares for drafting, after which there is no training: on a CPU matrices are packed, as far as this build
+        of torch can, on a GPU those that read the same rows are joined.
 
         Args:
             precision: "int8" rounds the large matrices to 8 bits; "full" keeps their numbers.
         """
         device, dtype = self.fc.weight.device, self.fc.weight.dtype
+        if device.type == "cuda":
+            self.join()
         if not packing_works(device, dtype) or changes_with_length(self.rotary):
             return self
         self.precision = "int8" if precision == "int8" and quantizing_works(device) else "full"
@@ -63,6 +66,11 @@ class JakiroHead(DraftHead):
             self.fc_layers = packed_linear(deeper.weight, None)
         self._output_layer = rounded(self.output_weight, None)
         return self
+
+    def join(self) -> None:
+        """Joins matrices as on a GPU."""
+        for layer in self.layers:
+            layer.join()
 
     def read(self, token_ids: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
         """Reads committed tokens into the cache: (rows,) int64, and the target's features one position before each."""

@@ -13,6 +13,7 @@ from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from jakiro.heads.config import DraftConfig
+from jakiro.kernels.attention import additive_mask, attend_grouped
 from jakiro.kernels.linear import Packing
 from jakiro.kernels.rotary import apply_rotary
 from jakiro.target.cache import PassCache
@@ -55,6 +56,13 @@ class HeadAttention(nn.Module):
         self.v_proj = nn.Linear(config.hidden_size, kv_width, bias=False)
         self.o_proj = nn.Linear(query_width, config.hidden_size, bias=False)
         self.query_key_value: nn.Module | None = None
+        self.grouped = False
+
+    def join(self) -> None:
+        """One matrix instead of three, and queries that share a key/value head as rows of one product."""
+        self.query_key_value = frozen_linear(joined([self.q_proj, self.k_proj, self.v_proj]))
+        self.grouped = self.num_heads > self.num_kv_heads
+        del self.q_proj, self.k_proj, self.v_proj
 
     def pack(self, packing: Packing) -> None:
         self.query_key_value = packing(joined([self.q_proj, self.k_proj, self.v_proj]), None)
@@ -74,9 +82,13 @@ class HeadAttention(nn.Module):
         queries, keys = rotated.tensor_split([self.num_heads], dim=1)
         if cache is not None:
             keys, values = cache.update(keys, values, self.index)
-        attended = functional.scaled_dot_product_attention(
-            queries, keys, values, attn_mask=mask, is_causal=mask is None, enable_gqa=True
-        )
+        if self.grouped and mask is not None:
+            added = additive_mask(mask[0, 0], queries.dtype, self.num_heads // self.num_kv_heads)
+            attended = attend_grouped(queries[0], keys, values, added, self.head_dim**-0.5)[None]
+        else:
+            attended = functional.scaled_dot_product_attention(
+                queries, keys, values, attn_mask=mask, is_causal=mask is None, enable_gqa=True
+            )
         return self.o_proj(attended.transpose(1, 2).flatten(2))
 
 
@@ -122,6 +134,14 @@ class ExpertMixture(nn.Module):
         )
         self.inner, self.num_experts = expert.inner, config.num_experts
         self.readers: nn.Module | None = None
+        self.writers: Tensor | None = None
+
+    def join(self) -> None:
+        """One matrix reads for all experts, and one product of all writes."""
+        experts = [list(expert.children()) for expert in self.experts]
+        self.readers = frozen_linear(joined([reader for *readers, _ in experts for reader in readers]))
+        self.writers = torch.stack([last.weight.detach().T for *_, last in experts])
+        self.experts = nn.ModuleList()
 
     def pack(self, packing: Packing) -> None:
         """The router, which is small and decides much, is not packed."""
@@ -134,6 +154,10 @@ class ExpertMixture(nn.Module):
         if self.readers is None:
             experts = [list(expert.children()) for expert in self.experts]
             outputs = [last(self.inner(*(reader(hidden) for reader in readers))) for *readers, last in experts]
+        elif self.writers is not None:
+            parts = self.readers(hidden).unflatten(-1, (self.num_experts, -1, self.writers.shape[1]))
+            rows = self.inner(*parts.unbind(-2)).flatten(0, -3).transpose(0, 1)
+            return torch.bmm(rows, self.writers).unflatten(1, hidden.shape[:-1]), self.gate(hidden)
         else:
             parts = self.readers(hidden).unflatten(-1, (self.num_experts, -1, self.experts[0].in_features))
             outputs = [
@@ -151,6 +175,11 @@ class HeadLayer(nn.Module):
         self.self_attn = HeadAttention(config, index)
         self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.mlp_moe = ExpertMixture(config)
+
+    def join(self) -> None:
+        """Joins matrices that read the same rows: on a GPU, a pass over few rows is mostly launches."""
+        self.self_attn.join()
+        self.mlp_moe.join()
 
     def pack(self, packing: Packing) -> None:
         """Joins matrices that read the same rows and packs them: on a CPU, a pass over few rows is mostly dispatch."""
@@ -184,6 +213,13 @@ class ResidualBlock(nn.Module):
 def joined(linears: list[nn.Linear]) -> Tensor:
     """Weights of layers that read the same input, one below the other."""
     return torch.cat([linear.weight.detach() for linear in linears])
+
+
+def frozen_linear(weight: Tensor) -> nn.Linear:
+    """A linear layer without bias around a weight that is not trained."""
+    linear = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
+    linear.weight = nn.Parameter(weight, requires_grad=False)
+    return linear
 
 
 class HeadRotary(LlamaRotaryEmbedding):

@@ -7,12 +7,16 @@ number of rows do not show in the result. Sliding windows come in through the ma
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 EXACT_ATTENTION = "jakiro_exact"
 STOCK_ATTENTION = "jakiro_stock"
+# Of torch's attention kernels those that take any mask and plan nothing for the shapes they meet.
+MASKED_KERNELS = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 def exact_attention(
@@ -49,8 +53,8 @@ def exact_attention(
 
 def additive_mask(visible: Tensor, dtype: torch.dtype, num_groups: int) -> Tensor:
     """A (rows, keys) mask as numbers to add to scores, repeated for a group's queries: (1, groups · rows, keys)."""
-    mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(~visible, -torch.inf)
-    return mask.repeat(num_groups, 1)[None]
+    mask = torch.full(visible.shape, -torch.inf, dtype=dtype, device=visible.device).masked_fill_(visible, 0.0)
+    return (mask.repeat(num_groups, 1) if num_groups > 1 else mask)[None]
 
 
 def attend_exactly(
@@ -73,6 +77,26 @@ def attend_exactly(
         scores = torch.bmm(grouped, key.double().transpose(1, 2)).mul_(scaling / softcap).tanh_().mul_(softcap) + bias
     attended = torch.bmm(scores.softmax(-1), value.double())
     return attended.to(query.dtype).view(num_heads, rows, -1)
+
+
+def attend_grouped(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scaling: float) -> Tensor:
+    """Stock attention with the queries that share a key/value head as its rows.
+
+    On a GPU, torch's fused kernel that takes a mask knows no grouped queries; this way they need no copies of the keys.
+
+    Args:
+        queries: (heads, rows, head_dim); keys, values: (1, kv_heads, keys, head_dim).
+        mask: what `additive_mask` gives.
+
+    Returns:
+        (heads, rows, head_dim).
+    """
+    rows = queries.reshape(1, keys.shape[1], -1, queries.shape[-1])
+    with sdpa_kernel(MASKED_KERNELS):
+        attended = functional.scaled_dot_product_attention(
+            rows, keys.to(rows.dtype), values.to(rows.dtype), attn_mask=mask[None], scale=scaling
+        )
+    return attended.reshape(queries.shape)
 
 
 def stock_attention(

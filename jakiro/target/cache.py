@@ -23,6 +23,9 @@ class PassCache(Protocol):
     def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
         """Adds a layer's rows; returns all rows that the pass attends to, each (1, kv_heads, columns, head_dim)."""
 
+    def update_both(self, both: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
+        """As `update`, of keys and below them values, (2 · kv_heads, rows, head_dim) → (kv_heads, columns, ·)."""
+
     def visible(self, among: Tensor) -> Tensor:
         """(rows, newest) bool, how the pass's rows see the newest ones and one another → (rows, columns) bool."""
 
@@ -137,6 +140,11 @@ class RowCache(Cache):
     def length(self) -> int:
         """Rows that are filled."""
         return self.layers[0].length
+
+    def update_both(self, both: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
+        """As `PassCache.update_both`."""
+        keys, values = self.update(*(part[None] for part in both.chunk(2)), layer_idx)
+        return keys[0], values[0]
 
     def visible(self, among: Tensor) -> Tensor:
         """The mask of a pass over the next rows, which see all rows but the newest ones that `among` leaves out.

@@ -13,7 +13,6 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from jakiro.kernels.attention import additive_mask, attend_exactly
 from jakiro.kernels.linear import packed_linear
@@ -21,13 +20,12 @@ from jakiro.kernels.rotary import AngleTable, apply_rotary, changes_with_length,
 from jakiro.target.cache import PassCache, RowCache
 from jakiro.target.compiled import NativeDecoder
 from jakiro.target.features import scaled
+from jakiro.target.joint import run_joint
 
 _LAYER_MODULES = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
 _ATTENTION_MODULES = {"q_proj", "k_proj", "v_proj", "o_proj"}
 _MLP_MODULES = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 _TRIAL_TOKENS = 12
-# Of torch's attention kernels those that take any mask and plan nothing for the shapes they meet.
-MASKED_KERNELS = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 def _joined(linears: list[nn.Linear], packed: bool) -> Callable[[Tensor], Tensor]:
@@ -74,7 +72,7 @@ class LeanDecoder:
         attention = base.layers[0].self_attn
         self.num_heads, self.num_kv_heads = config.num_attention_heads, config.num_key_value_heads
         self.head_dim, self.scaling = attention.head_dim, attention.scaling
-        self.grouped, self.packed = self.embedding.is_cuda, packed
+        self.joint, self.packed = self.embedding.is_cuda, packed
         self.native: NativeDecoder | None = None
 
     @property
@@ -131,6 +129,7 @@ class LeanDecoder:
         cache: PassCache,
         exact: bool,
         feature_layers: tuple[int, ...] = (),
+        live: int | None = None,
     ) -> Tensor:
         """Runs rows that follow the cache's.
 
@@ -140,10 +139,14 @@ class LeanDecoder:
             cache: extended in place by these rows.
             exact: order-independent attention instead of the stock one.
             feature_layers: see `jakiro.target.features`.
+            live: the first rows, which are no pads; None where all are.
 
         Returns:
             (rows, (1 + feature_layers) · hidden_size) features, those after the final norm first.
         """
+        if self.joint:
+            rows = live or len(token_ids)
+            return self._features(*run_joint(self, token_ids, positions, visible, cache, exact, feature_layers, rows))
         hidden = functional.embedding(token_ids, self.embedding)
         if exact and self.native is not None and self.native.runs_on(cache):
             cos, sin = self.angles.at(positions, cache.length + len(positions))
@@ -151,10 +154,7 @@ class LeanDecoder:
             return self._features(hidden, [scaled(rows) for rows in deeper])
         cos, sin = self.rotary(hidden, positions[None])
         cos, sin = cos[0, :, None], signed(sin[0])[:, None]
-        mask = visible
-        if exact or self.grouped:
-            dtype = torch.float64 if exact else hidden.dtype
-            mask = additive_mask(visible, dtype, self.num_heads // self.num_kv_heads)
+        mask = additive_mask(visible, torch.float64, self.num_heads // self.num_kv_heads) if exact else visible
         deeper = []
         for number, layer in enumerate(self.layers):
             normed = functional.rms_norm(hidden, hidden.shape[-1:], layer.input_norm, layer.input_eps)
@@ -184,8 +184,6 @@ class LeanDecoder:
         keys, values = cache.update(keys[None], values[None], layer)
         if exact:
             attended = attend_exactly(queries, keys[0], values[0], mask, self.scaling)
-        elif self.grouped:
-            attended = attend_grouped(queries, keys, values, mask, self.scaling)
         else:
             attended = functional.scaled_dot_product_attention(
                 queries[None],
@@ -196,26 +194,6 @@ class LeanDecoder:
                 enable_gqa=True,
             )[0]
         return attended.transpose(0, 1).reshape(count, -1)
-
-
-def attend_grouped(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scaling: float) -> Tensor:
-    """Stock attention with the queries that share a key/value head as its rows.
-
-    On a GPU, torch's fused kernel that takes a mask knows no grouped queries; this way they need no copies of the keys.
-
-    Args:
-        queries: (heads, rows, head_dim); keys, values: (1, kv_heads, keys, head_dim).
-        mask: what `additive_mask` gives.
-
-    Returns:
-        (heads, rows, head_dim).
-    """
-    rows = queries.reshape(1, keys.shape[1], -1, queries.shape[-1])
-    with sdpa_kernel(MASKED_KERNELS):
-        attended = functional.scaled_dot_product_attention(
-            rows, keys.to(rows.dtype), values.to(rows.dtype), attn_mask=mask[None], scale=scaling
-        )
-    return attended.reshape(queries.shape)
 
 
 def _has_llama_shape(base: nn.Module, config) -> bool:

@@ -37,6 +37,8 @@ NUMERICS = ("exact", "fast")
 PREFILL_CHUNK = 512
 # Rows that passes run with on a GPU: one kernel per size, and in exact numerics the same one for every pass.
 ROW_BUCKETS = (1, 8, 16, 32, 64)
+# Float64 copies of so many tokens' keys and values may take this share of a GPU's memory
+WIDE_TOKENS, WIDE_SHARE = 2048, 0.125
 # Sizes of the trees whose passes are compared with single tokens: kernels take 4, 6, 8 or 14 rows at a time and treat
 # the rest separately
 PROBED_NODES = (2, 3, 7, 15, 31, 64)
@@ -94,6 +96,7 @@ class TargetModel:
         self.output_weight = weight_of(model.get_output_embeddings())
         self.device, self.dtype = self.output_weight.device, self.output_weight.dtype
         self.bucketed = self.device.type == "cuda"
+        self.quantized = getattr(model, "quantization_method", None) is not None
         self.feature_layers: tuple[int, ...] = ()
         trial = Trial(model, self.vocab_size, self.device)
         packed = packing_works(self.device, self.dtype) and not is_split(model)
@@ -135,6 +138,11 @@ class TargetModel:
     def _use_numerics(self, numerics: str) -> None:
         self.numerics = numerics if self._exact_works else "fast"
         self.notices = list(self._notices)
+        if self.quantized:
+            self.notices.append(
+                "The weights were quantized as they were loaded: how a row is rounded may depend on the rows beside "
+                "it, so drafted text is not promised to be plain decoding's to the last bit."
+            )
         if numerics != self.numerics:
             self.notices.append(
                 f"{self.config.model_type} attends in a way that exact numerics does not compute; fast numerics is "
@@ -144,14 +152,14 @@ class TargetModel:
         # of its differences round away, and a few passes of a probe may show none.
         for fewest in (1, 2) if self.dtype in FULL_PRECISION or self.device.type != "cpu" else (2,):
             self._fewest_rows = fewest
-            self.bit_identical = self.numerics == "exact" and self.probe_bit_identity()
+            self.bit_identical = self.numerics == "exact" and not self.quantized and self.probe_bit_identity()
             if self.bit_identical or self.numerics != "exact":
                 break
 
     def _choose_attending(self, trial: Trial) -> None:
         """Tries ways of attending until one gives the stock model's logits; then whether the exact one does."""
         self.chains_only, self._exact_works = False, False
-        self._wide_storage = torch.float64 if self.device.type == "cpu" else None
+        self._wide_storage = torch.float64 if self._has_room_for_float64() else None
         # A model that applies a window inside its own attention counts slots, which in a tree are no positions.
         own_window = getattr(self.config, "window_size", None)
         for attending in (STOCK, OWN) if own_window else (STOCK, EAGER, OWN):
@@ -178,6 +186,14 @@ class TargetModel:
             self._wide_storage = None
             self._exact_works = trial.failure(self) is None
 
+    def _has_room_for_float64(self) -> bool:
+        """Whether caches may keep float64 copies: always on a CPU, on a GPU if they take little of its memory."""
+        if self.device.type != "cuda" or self.lean is None:
+            return self.device.type == "cpu"
+        layers, kv_heads, head_dim = self.lean.cache_shape
+        needed = 2 * layers * kv_heads * head_dim * torch.float64.itemsize * WIDE_TOKENS
+        return needed <= WIDE_SHARE * torch.cuda.mem_get_info(self.device)[1]
+
     @property
     def compiled(self) -> bool:
         """Whether passes over trees run in compiled code, see `jakiro.kernels.compiled`."""
@@ -198,7 +214,7 @@ class TargetModel:
 
     @property
     def cache_dtype(self) -> torch.dtype:
-        """What a cache keeps: in exact numerics on a CPU float64 copies, so that nothing is converted twice.
+        """What a cache keeps: in exact numerics float64 copies where they fit, so that nothing is converted twice.
 
         Compiled functions widen what they read in registers.
         """
@@ -223,6 +239,14 @@ class TargetModel:
         if self.numerics == "exact" or num_nodes > largest:
             return -(-num_nodes // largest) * largest
         return next(rows for rows in ROW_BUCKETS if rows >= num_nodes)
+
+    def live_rows(self, num_nodes: int) -> int:
+        """Of the rows of a pass in buckets, those that attention computes: pads of exact numerics are left out."""
+        return next((rows for rows in ROW_BUCKETS if rows >= num_nodes), self.row_bucket(num_nodes))
+
+    def rounds_alike(self, num_nodes: int) -> bool:
+        """Whether a tree of so many nodes runs with as many rows as plain decoding, or rows do not matter."""
+        return not self.bucketed or self.row_bucket(num_nodes) == self.row_bucket(1)
 
     @property
     def row_buckets(self) -> tuple[int, ...]:
@@ -251,11 +275,14 @@ class TargetModel:
         return torch.cat(features), self.logits(self._last_layer(last_rows))[-1:]
 
     @torch.inference_mode()
-    def score(self, tree: DraftTree, cache: PassCache) -> Scores:
+    def score(self, tree: DraftTree, cache: PassCache, live: int | None = None) -> Scores:
         """Runs all nodes in one pass under the tree mask.
 
         The cache must hold exactly the committed tokens before the root; after them the pass leaves one row per
         node (pad rows included), of which `RowCache.keep` is to keep the accepted ones.
+
+        Args:
+            live: the first nodes, where those after them are pads that the caller brought; None where none are.
 
         Raises:
             ValueError: a tree that branches, for a target that scores chains only.
@@ -279,7 +306,7 @@ class TargetModel:
         column_positions = cache.column_positions(positions) if self.window else None
         # In compiled code exact sums cost nothing, so both numerics take them
         attending = EXACT if self.numerics == "exact" or self.compiled else self._fast
-        features = self._forward(token_ids, positions, visible, column_positions, cache, attending)
+        features = self._forward(token_ids, positions, visible, column_positions, cache, attending, live or num_nodes)
         return Scores(self.logits(self._last_layer(features))[:num_nodes], features[:num_nodes], mask)
 
     def _last_layer(self, features: Tensor) -> Tensor:
@@ -317,12 +344,13 @@ class TargetModel:
         column_positions: Tensor | None,
         cache: PassCache,
         attending: Attending,
+        live: int | None = None,
     ) -> Tensor:
         """(rows,) tokens → (rows, feature_size) features; `visible` is (rows, keys) bool."""
         if self.lean is not None:
             visible = self._windowed(visible, positions, column_positions) if self._only_windows else visible
             exact = attending is EXACT
-            return self.lean(token_ids, positions, visible, cache, exact, self.feature_layers)
+            return self.lean(token_ids, positions, visible, cache, exact, self.feature_layers, live)
         self.config._attn_implementation = attending.implementation
         inputs = {"input_ids": token_ids[None], "past_key_values": cache, "use_cache": True}
         if attending.mask == "own":

@@ -61,6 +61,7 @@ class ReadPair:
         head: the draft head, or None.
         options: as they were given, draft precision filled in.
         seconds: what reading took.
+        head_sha256: of the head's file, hashed here because a borrowed GPU's seconds are few.
     """
 
     names: zoo.Pair
@@ -70,6 +71,7 @@ class ReadPair:
     head: DraftHead | None
     options: LoadOptions
     seconds: float = 0.0
+    head_sha256: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,9 @@ def read_pair(options: LoadOptions) -> ReadPair:
     place = place_target(options, pair.target_name, config, device, dtype)
     model, tokenizer, sha256 = weights.load_target(pair.target_name, place.device, dtype, **place.options)
     options = replace(options, draft_precision=draft_precision)
-    return ReadPair(pair, model, tokenizer, sha256, draft_head, options, time.perf_counter() - start)
+    head_sha256 = None if draft_head is None else file_sha256(weights_file(pair.head_path))
+    seconds = time.perf_counter() - start
+    return ReadPair(pair, model, tokenizer, sha256, draft_head, options, seconds, head_sha256)
 
 
 def start_pair(read: ReadPair, device: torch.device | None = None, progress: Progress | None = None) -> Parts:
@@ -152,7 +156,7 @@ def start_pair(read: ReadPair, device: torch.device | None = None, progress: Pro
         resources = Resources(target_model)
     else:
         target_model = target_model.with_feature_layers(draft_head.config.feature_layers)
-        info = _bound(draft_head.to(target_model.device), pair.head_name, pair.head_path, target_model, precision)
+        info = _bound(draft_head.to(target_model.device), pair.head_name, read.head_sha256, target_model, precision)
         trained_for = draft_head.config.target_sha256
         warning = zoo.head_warning(pair.head_name, trained_for, pair.target_name, target_model.sha256)
         notices += [each for each in (warning, _shorter(draft_head, target_model)) if each]
@@ -175,7 +179,7 @@ def further_heads(
         def read() -> tuple[DraftHead, dict]:
             head = load_head(path, target.device, target.dtype)
             refuse_another_targets_head(head, target.config)
-            return head, _bound(head, name, path, target, precision)
+            return head, _bound(head, name, file_sha256(weights_file(path)), target, precision)
 
         return read
 
@@ -187,10 +191,10 @@ def further_heads(
     }
 
 
-def _bound(head: DraftHead, name: str, path: Path, target: TargetModel, precision: str) -> dict:
+def _bound(head: DraftHead, name: str, sha256: str | None, target: TargetModel, precision: str) -> dict:
     """Binds a head to its target and packs it; returns its info for traces."""
     head.bind(target.embedding, target.output_weight).pack(precision)
-    return {"name": name, "sha256": file_sha256(weights_file(path)), "precision": head.precision}
+    return {"name": name, "sha256": sha256, "precision": head.precision}
 
 
 def lanes_for(

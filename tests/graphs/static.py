@@ -1,5 +1,7 @@
 """Tiny generators whose passes run at fixed addresses, with small steps so that short texts cross them."""
 
+from unittest import mock
+
 from jakiro.drafting.base import Resources
 from jakiro.engine.costs import DeviceProfile
 from jakiro.generator import JakiroGenerator
@@ -12,8 +14,10 @@ COSTS = DeviceProfile(((1, 10.0), (64, 12.0)), ((1, 0.1), (8, 0.4)), width=8, bu
 
 
 def bucketed_target(numerics: str = "exact", vocab_size: int = 260):
-    target = tiny_target(numerics=numerics, vocab_size=vocab_size)
-    target.bucketed = True
+    """A target whose passes run as on a GPU."""
+    with mock.patch("jakiro.target.model.packing_works", lambda *_: False):
+        target = tiny_target(numerics=numerics, vocab_size=vocab_size)
+    target.bucketed = target.lean.joint = True
     return target
 
 
@@ -30,7 +34,9 @@ def static_generator(
         return in_lanes(Resources(target), graphs=graphs, measured=measured, start_tokens=start_tokens)
     target = target.with_feature_layers(HEADS[head].get("feature_layers", ()))
     info = {"name": "tiny", "sha256": None}
-    resources = Resources(target, tiny_head(target, **HEADS[head]), info, further_heads(target))
+    head = tiny_head(target, **HEADS[head])
+    head.join()
+    resources = Resources(target, head, info, further_heads(target))
     return in_lanes(resources, graphs=graphs, measured=measured, start_tokens=start_tokens)
 
 

@@ -128,9 +128,9 @@ def test_a_planted_host_read_makes_capturing_fail_and_passes_run_eagerly(read, c
     target = bucketed_target()
     score = target.score
 
-    def careless(tree, cache):
+    def careless(tree, cache, live):
         read(tree.token_ids)
-        return score(tree, cache)
+        return score(tree, cache, live)
 
     monkeypatch.setattr(target, "score", careless)
     generator = in_lanes(Resources(target), graphs=True)

@@ -2,13 +2,15 @@
 
 import pytest
 
-from jakiro.config import SamplingParams
+from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import Resources
 from jakiro.engine import profile
 from jakiro.engine.costs import DeviceProfile
 from jakiro.generator import JakiroGenerator
 from jakiro.methods import DEFAULT
-from tests.support import TREE, tiny_generator, tiny_head, tiny_target
+from jakiro.target.model import TargetModel
+from tests.graphs.static import static_generator
+from tests.support import TREE, byte_tokenizer, tiny_generator, tiny_head, tiny_model, tiny_target
 
 SAMPLING = SamplingParams(max_new_tokens=12)
 
@@ -45,3 +47,22 @@ def test_passes_are_measured_apart_for_each_numerics(tmp_path, monkeypatch):
 def test_unknown_numerics_are_refused():
     with pytest.raises(ValueError, match="numerics must be one of exact, fast; you gave 'quick'"):
         tiny_generator("summed").with_numerics("quick")
+
+
+def test_a_tree_of_more_rows_than_plain_decoding_s_is_not_said_to_round_alike():
+    """On a GPU 64 nodes are one pass with as many rows as a single token's; 65 are another."""
+    generator = static_generator()
+    generator.target.bit_identical = True
+    sampling = SamplingParams(max_new_tokens=2)
+    for nodes, alike in ((64, True), (65, False)):
+        trace = generator.run("Why?", sampling, tree=TreeConfig(width=12, depth=6, nodes=nodes))
+        assert trace.header.bit_identical is alike
+
+
+def test_quantized_weights_are_not_said_to_round_alike():
+    """8 bits look for outliers across the rows of a pass."""
+    model = tiny_model()
+    model.quantization_method = "bitsandbytes"
+    target = TargetModel(model, byte_tokenizer())
+    assert target.numerics == "exact" and not target.bit_identical
+    assert any("quantized" in notice for notice in target.notices)

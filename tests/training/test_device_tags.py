@@ -21,8 +21,8 @@ from jakiro.training.recipe.schedule import TrainingOptions
 from jakiro.training.recipe.trainer import Trainer
 from jakiro.zoo import loading
 from tests import support
+from tests.device_tags import PRETENDED, DeviceTags
 from tests.support import byte_tokenizer, tiny_model
-from tests.training.device_tags import PRETENDED, DeviceTags
 from tests.training.tiny import tiny_cache, tiny_head, tiny_target
 
 FUSIONS = pytest.mark.parametrize("fusion", ["summed", "decoupled"])
@@ -136,6 +136,16 @@ def test_device_tag_training_on_cards_that_emulate_bfloat16_stays_in_float32(cac
         head, _ = head_on(PRETENDED, "summed")
         assert not Trainer(head, cache, options, tmp_path).uses_bfloat16
     assert "run in float32" in caplog.text
+
+
+def test_device_tag_newton_schulz_multiplies_in_bfloat16(cache, tmp_path, monkeypatch):
+    """In float32 it would take most of a step for a head of a 7B model."""
+    monkeypatch.setattr(Accelerator, "device", property(lambda self: PRETENDED))
+    monkeypatch.setattr(trainer, "gpu_computes_bfloat16", lambda device: True)
+    options = TrainingOptions(max_steps=1, batch_tokens=64, num_validation=4, precision="bfloat16")
+    with DeviceTags():
+        head, _ = head_on(PRETENDED, "summed")
+        assert Trainer(head, cache, options, tmp_path).optimizer.optimizer.dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from jakiro.heads.checkpoint import save_head
 from jakiro.target.model import TargetModel
 from jakiro.zoo import loading, placement
-from tests.support import DEVICE, byte_tokenizer, tiny_model
+from tests.support import DEVICE, byte_tokenizer, tiny_head, tiny_model, tiny_target
 
 
 def test_a_cpu_runs_float32_unless_asked_otherwise():
@@ -45,3 +46,24 @@ def test_weights_go_straight_to_a_gpu(monkeypatch):
     placed = placement.place("tiny", config, torch.device("cuda"), torch.bfloat16, None, Path("offload"))
     assert placed.options == {"device_map": {"": "cuda"}}
     assert not placement.place("tiny", config, torch.device("cpu"), torch.float32, None, Path("offload")).options
+
+
+def test_files_are_hashed_before_a_gpu_is_borrowed(tmp_path, monkeypatch):
+    save_head(tiny_head(tiny_target()), tmp_path / "head")
+    tiny_model().save_pretrained(tmp_path / "target")
+    byte_tokenizer().save_pretrained(tmp_path / "target")
+    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
+    options = loading.LoadOptions(str(tmp_path / "target"), str(tmp_path / "head"), "cpu", "float32")
+    read = loading.read_pair(options)
+    monkeypatch.setattr(loading, "file_sha256", lambda path: pytest.fail("a file was read while the GPU is held"))
+    assert len(loading.start_pair(read).resources.head_info["sha256"]) == 64
+
+
+def test_loading_turns_cudnn_s_attention_off(tmp_path, monkeypatch):
+    """It plans for tens of milliseconds at every new length of the keys."""
+    tiny_model().save_pretrained(tmp_path / "target")
+    byte_tokenizer().save_pretrained(tmp_path / "target")
+    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    loading.load_parts(loading.LoadOptions(str(tmp_path / "target"), "none", "cpu", "float32"))
+    assert not torch.backends.cuda.cudnn_sdp_enabled()

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -45,6 +46,7 @@ from jakiro.zoo import weights
 # The named choices of `--loss` and `--optimizer`; "official" is the recipe that the paper's code published.
 LOSSES = {"ours": LossWeights(), "official": LossWeights(token=0.1, feature=1.0, contrastive=0.5)}
 OFFICIAL_OPTIMIZER = {"optimizer": "adamw", "learning_rate": 9e-5, "warmup_steps": 2000, "clip_value": 0.5}
+LONGEST_WAIT = timedelta(days=2)
 log = logging.getLogger("jakiro")
 _OURS = TrainingOptions(max_steps=1)
 
@@ -125,7 +127,8 @@ def train(
             f"The corpus has {len(rows)} rows and {validation_rows} are held out; write more or hold out fewer."
         )
     trained = load_head(zoo.resolve(target, init).head_folder()) if init else None
-    process = PartialState(cpu=device == "cpu")
+    # The others wait while the main process extracts features; NCCL alone gives up after ten minutes
+    process = PartialState(cpu=device == "cpu", timeout=LONGEST_WAIT)
     device = process.device if device == "cuda" else device
     model, tokenizer, sha256 = weights.load_target(target, device, "float32")
     check_output_function(model)
@@ -148,6 +151,8 @@ def train(
         write_manifest(out, rows, validation_rows, target)
     with process.main_process_first():
         extract(model, rows, features, layers, KeptFeatures(data, sha256 or target), precision)
+    # Only its embedding and output rows are needed from here on
+    del model
     cache = FeatureCache(features)
     head = make_head(config)
     if config.draft_vocab_size:

@@ -1,8 +1,11 @@
+import gc
 import json
+import weakref
 from importlib import import_module
 
 import pytest
 import torch
+from accelerate import PartialState
 from typer.testing import CliRunner
 
 from jakiro import JakiroGenerator, SamplingParams
@@ -14,8 +17,11 @@ from jakiro.methods import METHODS
 from jakiro.training.commands.train import _optimizer, _weights
 from jakiro.training.recipe.losses import LossWeights
 from jakiro.training.recipe.schedule import TrainingOptions
+from jakiro.training.recipe.trainer import TrainingError
 from tests.support import byte_tokenizer
 from tests.training.tiny import byte_target
+
+train_module = import_module("jakiro.training.commands.train")
 
 
 @pytest.fixture(scope="module")
@@ -107,6 +113,33 @@ def test_only_methods_with_a_head_of_their_own_are_trained_for(target_folder, co
     assert str(result.exception) == (
         "No heads are trained for gsd; choose one of jakiro, eagle2, parallelspec, gumiho, medusa."
     )
+
+
+def test_processes_wait_for_the_features_and_none_keeps_the_target(target_folder, corpus_folder, tmp_path, monkeypatch):
+    """NCCL alone gives up after ten minutes, and a float32 target would stay on every GPU."""
+    seen, read = {}, train_module.weights.load_target
+
+    def load_target(*given):
+        model, *others = read(*given)
+        seen["target"] = weakref.ref(model)
+        return model, *others
+
+    def state(**given):
+        seen["timeout"] = given["timeout"]
+        return PartialState(cpu=True)
+
+    def trainer(*_):
+        gc.collect()
+        seen["kept"] = seen["target"]() is not None
+        raise TrainingError("far enough")
+
+    monkeypatch.setattr(train_module.weights, "load_target", load_target)
+    monkeypatch.setattr(train_module, "PartialState", state)
+    monkeypatch.setattr(train_module, "Trainer", trainer)
+    folders = ("--out", tmp_path / "head", "--work", tmp_path / "work")
+    result = invoke("train", corpus_folder, "--target", target_folder, *folders, *TRAIN)
+    assert "far enough" in str(result.exception)
+    assert seen["timeout"].total_seconds() > 24 * 3600 and not seen["kept"]
 
 
 @pytest.mark.skipif(not packing_works(torch.device("cpu"), torch.float32), reason="stock modules keep no features")

@@ -1,8 +1,12 @@
 """A pretended GPU: tensors are tagged with a device, lie on the CPU, and mixing devices fails as CUDA would.
 
 What a GPU refuses is refused here: an operation on tensors of two devices, a CPU generator for a tensor of the device,
-numpy on it. As there, one-number tensors of the CPU and CPU indices are welcome.
+numpy on it. As there, one-number tensors of the CPU and CPU indices are welcome. Within `DeviceTags.without_waiting`
+what makes the host wait is refused too: reading values, and copies between the device and memory that is not pinned.
 """
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -13,6 +17,12 @@ PRETENDED = torch.device("cuda", 0)
 _MOVES = {Tensor.to, Tensor.cpu, Tensor.cuda, Tensor.copy_}
 # What moving a module calls with tensors of both devices.
 _ASSIGNMENTS = {Tensor.copy_, Tensor.data.__set__, torch._has_compatible_shallow_copy_type}
+# What reads a tensor's values on the host
+_READS = {
+    Tensor.item, Tensor.tolist, Tensor.__bool__, Tensor.__int__, Tensor.__float__, Tensor.__index__, Tensor.nonzero,
+    Tensor.numpy, Tensor.equal, Tensor.unique, Tensor.masked_select, torch.nonzero, torch.equal, torch.unique,
+    torch.masked_select,
+}  # fmt: skip
 _INDEXING = {Tensor.__getitem__, Tensor.__setitem__, Tensor.index_put_, Tensor.index_put}
 
 
@@ -22,15 +32,41 @@ class DeviceTags(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self._storages: dict[int, torch.UntypedStorage] = {}
+        self._pinned: dict[int, torch.UntypedStorage] = {}
+        self._waiting = True
+
+    @contextmanager
+    def without_waiting(self) -> Iterator[None]:
+        """What makes the host wait for the device is refused while it lasts."""
+        self._waiting = False
+        try:
+            yield
+        finally:
+            self._waiting = True
+
+    @contextmanager
+    def the_read(self) -> Iterator[None]:
+        """The one place where waiting is meant."""
+        before, self._waiting = self._waiting, True
+        try:
+            yield
+        finally:
+            self._waiting = before
+
+    def is_pinned(self, tensor: Tensor) -> bool:
+        return tensor.untyped_storage()._cdata in self._pinned
 
     def tag(self, tensor: Tensor) -> Tensor:
+        if tensor.is_mkldnn:
+            return tensor
         # Holding the storages keeps their addresses from being used again.
         storage = tensor.untyped_storage()
         self._storages[storage._cdata] = storage
         return tensor
 
     def is_tagged(self, tensor: Tensor) -> bool:
-        return tensor.untyped_storage()._cdata in self._storages
+        # What oneDNN packed has no storage, and lies on the CPU
+        return not tensor.is_mkldnn and tensor.untyped_storage()._cdata in self._storages
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
@@ -40,6 +76,7 @@ class DeviceTags(TorchFunctionMode):
             return PRETENDED if self.is_tagged(args[0]) else torch.device("cpu")
         if func == Tensor.is_cuda.__get__:
             return self.is_tagged(args[0])
+        pinned = kwargs.pop("pin_memory", False)
         tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         tagged = any(map(self.is_tagged, tensors))
         named = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.device)]
@@ -55,11 +92,15 @@ class DeviceTags(TorchFunctionMode):
             raise RuntimeError(f"{func.__name__}: expected a 'cuda' device type for generator but found 'cpu'")
         if func is Tensor.numpy and tagged:
             raise TypeError("can't convert a tensor of cuda:0 to numpy; copy it to the CPU first")
+        if not self._waiting:
+            self._refuse_waits(func, args, tensors, tagged, destination)
         args, kwargs = self._on_cpu(args), self._on_cpu(kwargs)
         moved = func in _MOVES and destination != tagged
         result = func(*args, **kwargs)
         if moved and func is not Tensor.copy_:
             result = result.clone()
+        if pinned:
+            self._pinned[result.untyped_storage()._cdata] = result.untyped_storage()
         if destination and func not in _ASSIGNMENTS:
             tree_map_only(Tensor, self.tag, result)
         return result
@@ -81,10 +122,21 @@ class DeviceTags(TorchFunctionMode):
             shapes = [tuple(tensor.shape) for tensor in strangers]
             raise RuntimeError(f"{func.__name__}: expected all tensors on one device, these lie on the CPU: {shapes}")
 
+    def _refuse_waits(self, func, args, tensors: list[Tensor], tagged: bool, destination: bool) -> None:
+        """Fails where the host would wait for the device."""
+        masks = args[1] if func in _INDEXING and isinstance(args[1], tuple) else args[1:2]
+        by_mask = func in _INDEXING and any(isinstance(each, Tensor) and each.dtype == torch.bool for each in masks)
+        if tagged and (func in _READS or by_mask):
+            raise RuntimeError(f"{func.__name__}: the host reads what lies on the device")
+        made = func is torch.tensor and destination
+        crossing = func in _MOVES and any(self.is_tagged(each) != destination for each in tensors)
+        if made or (crossing and not all(map(self.is_pinned, (each for each in tensors if not self.is_tagged(each))))):
+            raise RuntimeError(f"{func.__name__}: a copy between the device and memory that is not pinned")
+
     @staticmethod
     def _on_cpu(arguments):
         def replaced(leaf):
             return torch.device("cpu")
 
         arguments = tree_map_only(torch.device, replaced, arguments)
-        return tree_map_only(str, lambda text: "cpu" if text == "cuda" else text, arguments)
+        return tree_map_only(str, lambda text: "cpu" if text.startswith("cuda") else text, arguments)

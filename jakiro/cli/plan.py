@@ -1,0 +1,235 @@
+"""What a target and its head would do on a GPU that is not here: an estimate from data sheets, never a measurement.
+
+A pass takes as long as its bytes at the card's bandwidth, its kernels' starts, and its float64 work, one after another.
+Kernels and bytes are formulas of the model's shape; a test compares them with the passes themselves, counted on torch's
+`meta` device at true shapes.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from jakiro.cli.finding import Finding
+from jakiro.zoo import placement, weights
+
+CONTEXT, COLUMNS, TREE_ROWS, DRAFT_WIDTH = 960, 1024, 64, 8
+# Of the data sheet's bandwidth that reading weights reaches, microseconds from one kernel of a graph to the next, and
+# milliseconds that the device waits for the host after each step
+BANDWIDTH_SHARE, KERNEL_US, HOST_MS = 0.85, 2.0, 1.0
+# Accepted tokens a step and the bonus token: what the papers' heads reach on such targets, taken for all of them
+TAU = 3.5
+# What kernels, the CUDA context and captured graphs take
+WORKSPACE_BYTES = 1.5e9
+# Kernels of a pass: a layer's, and those around the layers; of a draft of five levels; of what follows in a step
+TARGET_KERNELS = {"fast": (15, 14), "exact": (16, 47)}
+DRAFT_KERNELS, STEP_KERNELS = 477, 76
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """A GPU by its data sheet.
+
+    Attributes:
+        memory: bytes. bandwidth: bytes a second. float64: operations a second.
+        bfloat16: whether it multiplies bfloat16 in hardware. fast_float64: whether exact numerics suits it.
+    """
+
+    name: str
+    memory: float
+    bandwidth: float
+    float64: float
+    bfloat16: bool = True
+    fast_float64: bool = False
+
+
+CARDS = {
+    "t4": Card("T4", 16e9, 320e9, 0.25e12, bfloat16=False),
+    "l4": Card("L4", 24e9, 300e9, 0.47e12),
+    "a10g": Card("A10G", 24e9, 600e9, 0.49e12),
+    "a100": Card("A100 80 GB", 80e9, 1935e9, 9.7e12, fast_float64=True),
+    "h100": Card("H100 80 GB", 80e9, 3350e9, 34e12, fast_float64=True),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A decoder of Llama's shape in numbers."""
+
+    hidden: int
+    inner: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    vocabulary: int
+
+    @classmethod
+    def of(cls, config) -> "Shape":
+        """Of a transformers config."""
+        text = config.get_text_config()
+        heads = text.num_attention_heads
+        head_dim = getattr(text, "head_dim", None) or text.hidden_size // heads
+        kv_heads = getattr(text, "num_key_value_heads", None) or heads
+        sizes = (text.hidden_size, text.intermediate_size, text.num_hidden_layers)
+        return cls(*sizes, heads, kv_heads, head_dim, text.vocab_size)
+
+    @property
+    def weights_read(self) -> int:
+        """By one pass: all layers and the output rows."""
+        attention = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
+        return self.layers * (attention + 3 * self.hidden * self.inner) + self.vocabulary * self.hidden
+
+    @property
+    def head_weights_read(self) -> int:
+        """By one pass of a head of the official shape: two experts as wide as the hidden state."""
+        attention = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
+        return attention + (2 + 2 * 3) * self.hidden**2 + self.vocabulary * self.hidden
+
+    @property
+    def cache_row(self) -> int:
+        """Numbers that the cache keeps of one token."""
+        return 2 * self.layers * self.kv_heads * self.head_dim
+
+
+SEVEN_B = Shape(4096, 11_008, 32, 32, 32, 128, 32_000)
+THIRTEEN_B = Shape(5120, 13_824, 40, 40, 40, 128, 32_000)
+# So that known targets need no network
+SHAPES = {
+    "vicuna-7b-v1.3": SEVEN_B,
+    "vicuna-13b-v1.3": THIRTEEN_B,
+    "llama2-chat-7b": SEVEN_B,
+    "llama2-chat-13b": THIRTEEN_B,
+    "llama3-instruct-8b": Shape(4096, 14_336, 32, 32, 8, 128, 128_256),
+    "smollm2-135m-instruct": Shape(576, 1536, 30, 9, 3, 64, 49_152),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """One pair on one card; milliseconds are of passes over a text of `CONTEXT` tokens.
+
+    Attributes:
+        needed: bytes of memory. numerics, dtype: what would be chosen.
+        parts: of a drafted step, milliseconds by what takes them.
+    """
+
+    card: Card
+    needed: float
+    dtype: str
+    numerics: str
+    plain_ms: float
+    draft_ms: float
+    target_ms: float
+    parts: dict[str, float]
+
+    @property
+    def fits(self) -> bool:
+        return self.needed <= placement.USABLE_SHARE * self.card.memory
+
+    @property
+    def plain_speed(self) -> float:
+        """Tokens a second."""
+        return 1000 / (self.plain_ms + HOST_MS)
+
+    @property
+    def drafted_speed(self) -> float:
+        """Tokens a second with `TAU` tokens a step."""
+        return 1000 * TAU / sum(self.parts.values())
+
+    @property
+    def dominant(self) -> str:
+        return max(self.parts, key=self.parts.__getitem__)
+
+
+def target_kernels(shape: Shape, numerics: str) -> int:
+    """Kernels of a target's pass over a tree."""
+    layer, around = TARGET_KERNELS[numerics]
+    return layer * shape.layers + around
+
+
+def target_bytes(shape: Shape, numerics: str, rows: int = TREE_ROWS) -> float:
+    """Read and written by a target's pass: weights, the cache, and the rows' own numbers."""
+    cache = COLUMNS * shape.cache_row * (8 if numerics == "exact" else 2)
+    streams = rows * shape.layers * 2 * (12 * shape.hidden + 6 * shape.inner)
+    scores = 5 * rows * COLUMNS * shape.heads * 8 * shape.layers if numerics == "exact" else 0
+    return 2 * shape.weights_read + cache + streams + scores
+
+
+def draft_bytes(shape: Shape) -> float:
+    """Read by a draft of five levels: four passes and the root's scores."""
+    return 2 * (4 * shape.head_weights_read + 2 * DRAFT_WIDTH * shape.vocabulary * 5)
+
+
+def estimate(shape: Shape, card: Card) -> Estimate:
+    """What the pair would need and do."""
+    numerics = "exact" if card.fast_float64 else "fast"
+    rows = {"plain": 1, "tree": TREE_ROWS}
+    work = {
+        kind: (4 * count * COLUMNS * shape.heads * shape.head_dim * shape.layers if numerics == "exact" else 0)
+        for kind, count in rows.items()
+    }
+    read = {kind: target_bytes(shape, numerics, count) for kind, count in rows.items()}
+    bandwidth = BANDWIDTH_SHARE * card.bandwidth
+    kernels = target_kernels(shape, numerics)
+    plain = 1000 * (read["plain"] / bandwidth + work["plain"] / card.float64) + KERNEL_US * (kernels + 50) / 1000
+    parts = {
+        "reading the target": 1000 * read["tree"] / bandwidth,
+        "float64 attention": 1000 * work["tree"] / card.float64,
+        "reading the head": 1000 * draft_bytes(shape) / bandwidth,
+        "starting kernels": KERNEL_US * (kernels + DRAFT_KERNELS + STEP_KERNELS) / 1000,
+        "the host": HOST_MS,
+    }
+    lane = 2 * placement.CACHE_TOKENS * shape.cache_row * (8 if numerics == "exact" else 2)
+    tables = 2 * shape.vocabulary * shape.hidden
+    needed = 2 * (shape.weights_read + shape.head_weights_read) + tables + lane + WORKSPACE_BYTES
+    draft_ms = parts["reading the head"] + KERNEL_US * DRAFT_KERNELS / 1000
+    target_ms = parts["reading the target"] + parts["float64 attention"] + KERNEL_US * kernels / 1000
+    dtype = "bfloat16" if card.bfloat16 else "float16"
+    return Estimate(card, needed, dtype, numerics, plain, draft_ms, target_ms, parts)
+
+
+def planned(target: str, card: str | None) -> Iterator[Finding]:
+    """Sentences about a target on one card, or on all of them.
+
+    Raises:
+        ValueError: an unknown card, or a target whose shape is neither known nor found.
+    """
+    if card is not None and card.lower() not in CARDS:
+        raise ValueError(f"Unknown card {card!r}; choose one of {', '.join(CARDS)}.")
+    shape = SHAPES.get(target) or Shape.of(weights.load_config(target))
+    yield Finding(
+        "plan", f"estimates for {target} by data sheets, not measured: τ {TAU} taken for granted, {CONTEXT} tokens read"
+    )
+    for each in CARDS.values() if card is None else [CARDS[card.lower()]]:
+        found = estimate(shape, each)
+        room = f"{placement.gigabytes(found.needed)} of {placement.gigabytes(each.memory)}"
+        if not found.fits:
+            yield Finding(each.name, f"estimate: does not fit, {room}; try dtype 8bit or 4bit, or a larger card", False)
+            continue
+        share = found.parts[found.dominant] / sum(found.parts.values())
+        yield Finding(
+            each.name,
+            f"estimate: fits, {room}; {found.dtype}, numerics {found.numerics}; plain {found.plain_speed:.0f} "
+            f"tokens/s, drafted {found.drafted_speed:.0f}; {share:.0%} of a drafted step is {found.dominant}",
+        )
+
+
+def table() -> list[str]:
+    """The estimates of the docs, as lines of Markdown."""
+    lines = [
+        "| Target (estimates) | Card | Memory | dtype, numerics | Plain ms | Draft + target ms | Plain tokens/s "
+        "| Drafted tokens/s | Most of a step |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for target in ("smollm2-135m-instruct", "vicuna-7b-v1.3", "llama3-instruct-8b", "vicuna-13b-v1.3"):
+        for card in CARDS.values():
+            found = estimate(SHAPES[target], card)
+            memory = placement.gigabytes(found.needed)
+            if not found.fits:
+                lines.append(f"| {target} | {card.name} | {memory} | does not fit | – | – | – | – | – |")
+                continue
+            lines.append(
+                f"| {target} | {card.name} | {memory} | {found.dtype}, {found.numerics} | {found.plain_ms:.1f} | "
+                f"{found.draft_ms:.1f} + {found.target_ms:.1f} | {found.plain_speed:.0f} | "
+                f"{found.drafted_speed:.0f} | {found.dominant} |"
+            )
+    return lines

@@ -1,0 +1,62 @@
+"""Kernels and bytes of a step at the true shapes of real targets: a step that grows exceeds its budget here.
+
+The head is of the official form, with summed experts; the tree has 63 candidates over five levels, after 960 tokens.
+"""
+
+import pytest
+
+from jakiro.cli import plan
+from tests.graphs.true_shapes import CONFIGS, SAMPLINGS, config_of, step_counts
+
+KINDS = {"plain": ("greedy", None), "greedy": ("greedy", "summed"), "top-p": ("sampled with top-p", "summed")}
+# Of a whole step: kernels, and gigabytes read and written
+BUDGETS = {
+    ("Vicuna-7B", "fast"): {"plain": (570, 13.8), "greedy": (1030, 17.9), "top-p": (1158, 18.1)},
+    ("Vicuna-7B", "exact"): {"plain": (637, 17.5), "greedy": (1096, 22.9), "top-p": (1224, 23.0)},
+    ("Llama-3-8B", "fast"): {"plain": (571, 15.2), "greedy": (1051, 22.2), "top-p": (1179, 22.9)},
+    ("Llama-3-8B", "exact"): {"plain": (638, 17.2), "greedy": (1117, 25.4), "top-p": (1245, 26.1)},
+    ("Qwen2.5-7B", "fast"): {"plain": (515, 14.3), "greedy": (995, 21.1), "top-p": (1123, 21.8)},
+    ("Qwen2.5-7B", "exact"): {"plain": (574, 15.8), "greedy": (1053, 23.4), "top-p": (1181, 24.2)},
+}
+
+
+def counted(name, numerics, kind, monkeypatch):
+    regime, fusion = KINDS[kind]
+    return step_counts(name, numerics, SAMPLINGS[regime], monkeypatch, fusion)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("name", "numerics"), BUDGETS)
+def test_a_step_at_true_shapes_stays_within_its_budget(name, numerics, kind, monkeypatch):
+    passes = counted(name, numerics, kind, monkeypatch).values()
+    kernels, gigabytes = BUDGETS[name, numerics][kind]
+    assert sum(each.kernels for each in passes) <= kernels
+    assert sum(each.num_bytes for each in passes) / 1e9 <= gigabytes
+
+
+@pytest.mark.parametrize("numerics", ["fast", "exact"])
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_target_s_pass_at_true_shapes_has_560_kernels_at_most(name, numerics, monkeypatch):
+    assert counted(name, numerics, "greedy", monkeypatch)["score_rows"].kernels <= 560
+
+
+def test_the_counter_at_true_shapes_notices_one_more_kernel(monkeypatch):
+    from torch.nn import functional
+
+    before = counted("Vicuna-7B", "fast", "plain", monkeypatch)["score_rows"]
+    norm = functional.rms_norm
+    monkeypatch.setattr(functional, "rms_norm", lambda *given: norm(*given) * 1.0)
+    after = counted("Vicuna-7B", "fast", "plain", monkeypatch)["score_rows"]
+    assert after.kernels - before.kernels == 2 * 32 + 1 and after.num_bytes > before.num_bytes
+
+
+@pytest.mark.parametrize("numerics", ["fast", "exact"])
+@pytest.mark.parametrize("name", ["Vicuna-7B", "Llama-3-8B"])
+def test_the_cost_model_s_formulas_are_what_passes_at_true_shapes_count(name, numerics, monkeypatch):
+    shape, passes = plan.Shape.of(config_of(name)), counted(name, numerics, "greedy", monkeypatch)
+    target, draft = passes.pop("score_rows"), passes.pop("grow")
+    assert plan.target_kernels(shape, numerics) == pytest.approx(target.kernels, rel=0.02)
+    assert plan.target_bytes(shape, numerics) == pytest.approx(target.num_bytes, rel=0.08)
+    assert draft.kernels == pytest.approx(plan.DRAFT_KERNELS, rel=0.05)
+    assert plan.draft_bytes(shape) == pytest.approx(draft.num_bytes, rel=0.1)
+    assert sum(each.kernels for each in passes.values()) == plan.STEP_KERNELS

@@ -1,0 +1,37 @@
+"""A head as it runs on a GPU: matrices that read the same rows are one, and the numbers are the stock layers'."""
+
+import copy
+
+import pytest
+import torch
+from torch.nn import functional
+
+from tests.support import HEADS, tiny_head, tiny_target
+
+ROWS, BEFORE = 5, 3
+
+
+@pytest.mark.parametrize("kind", HEADS)
+@torch.inference_mode()
+def test_a_joined_head_attends_by_groups_as_the_stock_layer_does(kind, monkeypatch):
+    target = tiny_target().with_feature_layers(HEADS[kind].get("feature_layers", ()))
+    stock = tiny_head(target, **HEADS[kind])
+    joined = copy.deepcopy(stock)
+    joined.join()
+    ids, features = torch.arange(BEFORE + ROWS), torch.randn((BEFORE + ROWS, stock.config.feature_size))
+    outputs, attend, grouped = [], functional.scaled_dot_product_attention, []
+
+    def watched(*given, **more):
+        grouped.append(more.get("enable_gqa", False))
+        return attend(*given, **more)
+
+    for head in (stock, joined):
+        cache = head.new_cache(BEFORE + ROWS)
+        head.read(ids[:BEFORE], features[:BEFORE], cache)
+        with monkeypatch.context() as patch:
+            patch.setattr(functional, "scaled_dot_product_attention", watched)
+            outputs.append(head.read(ids[BEFORE:], features[BEFORE:], cache))
+    assert grouped == [True, False], "torch's fused kernel with a mask knows no grouped queries"
+    for one, other in zip(*outputs, strict=True):
+        assert (one is None) == (other is None)
+        assert one is None or torch.allclose(one, other, atol=1e-5)
