@@ -24,7 +24,7 @@ PARALLEL = [name for name, method in METHODS.items() if method.trains and "netwo
 
 def head_of(method: str, target, draft_vocab: int | None = None):
     torch.manual_seed(2)
-    head = make_head(head_config(target.config, 12, draft_vocab, "summed", **METHODS[method].trains))
+    head = make_head(head_config(target.config, 12, draft_vocab, **METHODS[method].trains))
     if draft_vocab:
         head.draft_token_ids.copy_(torch.arange(draft_vocab) + 2)
     return head.bind(target.get_input_embeddings().weight, target.lm_head.weight)
