@@ -6,6 +6,7 @@
 
   const [WIDTH, HEIGHT, MARGIN] = [1920, 1080, 72];
   const RIGHT = 960; // where the right half begins
+  const LEFT_WIDE = 850;
   // Rows of the card for which the picture has room; speeds of more than two lanes stand beside their lines only
   const FEW_LANES = [0, 1, 2, 3];
   const MANY_LANES = [0, 1, 3, 5];
@@ -14,9 +15,9 @@
     return [
       line(`${say("title")} · ${say("tagline")}`, MARGIN, 66, { size: 26, look: "muted" }),
       line(result.question, MARGIN, 124, { size: 42, weight: 600, room: WIDTH - 2 * MARGIN }),
-      line(result.speedup, MARGIN, 250, { size: 100, weight: 700, room: 560 }),
-      line(result.speedupNote, MARGIN, 292, { size: 22, look: "muted", room: 560 }),
-      line(result.verdict, MARGIN, 334, { size: 28, room: 830 }),
+      line(result.speedup, MARGIN, 250, { size: 100, least: 48, weight: 700, room: LEFT_WIDE }),
+      line(result.speedupNote, MARGIN, 292, { size: 22, look: "muted", room: LEFT_WIDE }),
+      line(result.verdict, MARGIN, 334, { size: 28, least: 20, room: LEFT_WIDE }),
     ];
   }
 

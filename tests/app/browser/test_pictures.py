@@ -109,6 +109,19 @@ def test_a_long_answer_ends_in_dots_and_a_plain_one_has_no_tree(modules):
     assert "No draft tree: plain decoding" in texts(file) and "–" in texts(file)
 
 
+def test_slower_than_plain_is_said_in_full(modules):
+    recording = race()
+    for step in recording["traces"]["jakiro"]["steps"]:
+        step["draft_ms"] *= 20
+    shown(modules, recording)
+    said = texts(result(modules))
+    speedup, verdict = modules.evaluate(
+        "(({ speedup, verdict }) => [speedup, verdict])(Jakiro.resultOf(Jakiro.moves.state.run))"
+    )
+    assert speedup.endswith("slower") and "did not pay" in verdict
+    assert speedup in said and verdict in said
+
+
 def test_every_lane_has_its_line_and_its_name(modules):
     shown(modules, race(methods=["autoregressive", "jakiro", "recycling", "prompt_lookup"]))
     said = texts(result(modules))
