@@ -318,7 +318,7 @@ class TargetModel:
         """Whether passes over trees of several sizes give the same bits as one token at a time."""
         ids = random_ids(24 + 2 * num_tokens, self.vocab_size, self.device)
         prompt, chain, siblings = ids[:24], ids[24 : 24 + num_tokens], ids[24 + num_tokens :]
-        cache = self.new_cache(24 + self.row_bucket(max(2 * num_tokens, *PROBED_NODES)))
+        cache = self.new_cache(24 + num_tokens + self.row_bucket(max(2 * num_tokens, *PROBED_NODES)))
         self.prefill(prompt, cache)
         together = self.score(chain_among_siblings(chain, siblings), cache).logits[::2]
         cache.keep(24, [])
