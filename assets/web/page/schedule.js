@@ -6,6 +6,7 @@
 
   // Milliseconds between drawings of a part while an answer is being written
   const EVERY = { text: 80, plot: 250, numbers: 250, tree: 500 };
+  const PLAYED_PLOT_MS = 160; // Plotly takes longer than the page's own drawings
   const IN_TIME_MS = 30;
   const SLOWEST = 8;
   const SOON_MS = 20;
@@ -45,8 +46,8 @@
   function wait(name) {
     const unhurried = (live() && state.follow) || state.playing;
     if (!unhurried) return 0;
-    const often = (name === "tree" && state.everyStep) || (["tree", "plot"].includes(name) && state.playing);
-    const every = often ? EVERY.text : EVERY[name];
+    const played = state.playing && { tree: EVERY.text, plot: PLAYED_PLOT_MS }[name];
+    const every = name === "tree" && state.everyStep ? EVERY.text : played || EVERY[name];
     const slower = Math.min(SLOWEST, Math.max(1, delay / IN_TIME_MS));
     return Math.max(every * slower, 4 * cost[name]);
   }
