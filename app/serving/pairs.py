@@ -49,7 +49,9 @@ def known_pairs(folder: Path | None = None, given: tuple[str | None, str | None]
     """
     asked = [(name, entry.head) for name, entry in zoo.ENTRIES.items()]
     named = {head for _, head in asked}
-    asked += [(_target_name(assets_folder() / "heads" / name), name) for name in zoo.head_names() if name not in named]
+    # Heads of other methods are lanes beside the target's own head, and no pairs
+    others = [name for name in zoo.head_names() if zoo.config_of(name).kind == "mixture"]
+    asked += [(_target_name(assets_folder() / "heads" / name), name) for name in others if name not in named]
     if given is not None and given not in asked and any(given):
         asked.insert(0, (given[0] or _target_name(_head_folder(given[1])), given[1]))
     asked += _in_folder(folder) if folder is not None else []

@@ -145,11 +145,16 @@ def heads_of(target: str) -> dict[str, tuple[Path, DraftConfig]]:
     known = (target, entry.source if entry else None)
     found = {}
     for name in sorted(head_names(), key=lambda name: entry is None or name != entry.head):
-        folder = assets_folder() / "heads" / name
-        config = DraftConfig.from_dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+        config = config_of(name)
         if config.target_name in known:
-            found[name] = folder, config
+            found[name] = assets_folder() / "heads" / name, config
     return found
+
+
+def config_of(name: str) -> DraftConfig:
+    """The config of a shipped head."""
+    path = assets_folder() / "heads" / name / "config.json"
+    return DraftConfig.from_dict(json.loads(path.read_text(encoding="utf-8")))
 
 
 def _is_head(folder: Path) -> bool:

@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from app.serving import pairs
+from app.serving.pairs import known_pairs
 from jakiro.bench.runner import BenchSettings, loadable
 from jakiro.config import SamplingParams
 from jakiro.drafting.base import Resources
@@ -22,7 +24,8 @@ OWN = [method for method in METHODS.values() if method.trains]
 @pytest.fixture
 def assets(tmp_path, monkeypatch):
     """An assets folder with a head of each kind for the default target, in 8 bits, and one of another target."""
-    monkeypatch.setattr(zoo, "assets_folder", lambda: tmp_path)
+    for module in (zoo, pairs):
+        monkeypatch.setattr(module, "assets_folder", lambda: tmp_path)
     target = tiny_target()
     for number, method in enumerate(OWN):
         head = tiny_head(target, **HEADS["decoupled"] | method.trains)
@@ -95,3 +98,9 @@ def test_a_config_that_contradicts_itself_is_refused():
     ):
         with pytest.raises(ValueError, match=sentence):
             type(tiny_head(tiny_target()).config).from_dict(config | {field: value})
+
+
+def test_only_heads_of_the_default_method_make_a_pair(assets):
+    save_head(tiny_head(tiny_target(), num_experts=2), assets / "heads" / "3-another-mixture")
+    shipped = {pair.head for pair in known_pairs()} & set(zoo.head_names())
+    assert {zoo.config_of(name).kind for name in shipped} == {"mixture"} and "3-another-mixture" in shipped
