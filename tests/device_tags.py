@@ -70,7 +70,7 @@ class DeviceTags(TorchFunctionMode):
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = dict(kwargs or {})
-        if func is torch._C._nn._parse_to:
+        if func in (torch._C._nn._parse_to, torch.device):
             return func(*args, **kwargs)
         if func == Tensor.device.__get__:
             return PRETENDED if self.is_tagged(args[0]) else torch.device("cpu")
@@ -130,7 +130,8 @@ class DeviceTags(TorchFunctionMode):
             raise RuntimeError(f"{func.__name__}: the host reads what lies on the device")
         made = func is torch.tensor and destination
         crossing = func in _MOVES and any(self.is_tagged(each) != destination for each in tensors)
-        if made or (crossing and not all(map(self.is_pinned, (each for each in tensors if not self.is_tagged(each))))):
+        here = [each for each in tensors if not self.is_tagged(each)]
+        if made or (crossing and not (here and all(map(self.is_pinned, here)))):
             raise RuntimeError(f"{func.__name__}: a copy between the device and memory that is not pinned")
 
     @staticmethod

@@ -1,0 +1,162 @@
+"""A whole generator on a pretended GPU: no tensor of the CPU meets one of the device, and a step waits for it once.
+
+Loading, prefill, drafting, scoring, verifying and committing run in lanes as on a GPU, not captured; so does the page's
+first answer, and an answer in ZeroGPU's way.
+"""
+
+import copy
+import threading
+
+import pytest
+import torch
+
+from app.asking import Asking
+from app.devices.local import LocalDevice
+from app.devices.zero import ZeroDevice
+from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
+from jakiro.generator import JakiroGenerator
+from jakiro.graphs.lane import Lane
+from jakiro.heads.checkpoint import save_head
+from jakiro.zoo import loading, placement, weights
+from tests.device_tags import PRETENDED, DeviceTags
+from tests.engine.test_meta_device import REPETITIVE
+from tests.graphs.fake_graphs import FakeCuda
+from tests.graphs.static import COSTS
+from tests.support import TREE, byte_tokenizer, tiny_generator, tiny_head, tiny_model, tiny_target
+
+pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here; test_cuda.py runs on it")
+
+GREEDY, SAMPLED = SamplingParams(max_new_tokens=5), SamplingParams(1.0, top_p=0.9, seed=3, max_new_tokens=5)
+CONTEXT_TREE = TreeConfig(width=4, depth=4, nodes=16, context=True)
+
+
+class Event:
+    """Stands in for `torch.cuda.Event`."""
+
+    def __init__(self, **more) -> None:
+        pass
+
+    def record(self, stream) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        pass
+
+    def elapsed_time(self, other) -> float:
+        return 1.0
+
+
+@pytest.fixture
+def tags(tmp_path, monkeypatch, without_compiled_functions):
+    """The mode, with a tiny pair in folders that is loaded onto the pretended GPU."""
+    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
+    FakeCuda(monkeypatch)
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **more: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "NVIDIA H100 (pretended)")
+    monkeypatch.setattr(placement, "free_memory", lambda device: 10**11)
+    monkeypatch.setattr(loading, "choose_device", lambda device: PRETENDED if device is None else torch.device(device))
+    save_head(tiny_head(tiny_target()), tmp_path / "head")
+    tiny_model().save_pretrained(tmp_path / "target")
+    byte_tokenizer().save_pretrained(tmp_path / "target")
+    # Read before: what transformers leaves out of files is not made anew inside of the mode
+    model, *others = weights.load_target(str(tmp_path / "target"), "cpu", torch.float32)
+    mode, to_host = DeviceTags(), Lane._to_host
+
+    def read_onto_device(name, device, dtype, **options):
+        return copy.deepcopy(model).to(device), *others
+
+    def the_read(lane, rows):
+        with mode.the_read():
+            return to_host(lane, rows)
+
+    monkeypatch.setattr(weights, "load_target", read_onto_device)
+    monkeypatch.setattr(Lane, "_to_host", the_read)
+    mode.pair = (str(tmp_path / "target"), str(tmp_path / "head"))
+    return mode
+
+
+def loaded(tags, **more) -> JakiroGenerator:
+    generator = JakiroGenerator.from_pretrained(*tags.pair, dtype="float32", graphs=False, **more)
+    generator.profile = COSTS
+    return generator
+
+
+@pytest.mark.parametrize("numerics", ["exact", "fast"])
+def test_device_tag_loading_and_steps_wait_for_the_device_once(tags, numerics):
+    plain = {sampling: tiny_generator().run(REPETITIVE, sampling, "autoregressive") for sampling in (GREEDY, SAMPLED)}
+    with tags:
+        generator = loaded(tags, numerics=numerics)
+        assert generator.status["device"] == "cuda:0" and generator.status["graphs"]["lanes"] == 1
+        assert generator.status["seconds"]["load"] > 0
+        for sampling, expected in plain.items():
+            for method, tree in (("autoregressive", None), ("jakiro", TREE), ("jakiro", CONTEXT_TREE)):
+                stream = generator.stream(REPETITIVE, sampling, method, tree)
+                with tags.without_waiting():
+                    for _ in stream:
+                        pass
+                assert stream.trace.token_ids == expected.token_ids
+
+
+def test_device_tag_mode_notices_waits_in_a_step(tags, monkeypatch):
+    with tags:
+        stream = loaded(tags).stream("Why?", GREEDY, tree=TREE)
+        ours, pinned = torch.ones(3, device=PRETENDED), torch.ones(3, pin_memory=True)
+        with tags.without_waiting():
+            ours.copy_(pinned, non_blocking=True)
+            for wait in (
+                lambda: ours.sum().item(),
+                lambda: ours[ours > 0],
+                lambda: torch.tensor([1], device=PRETENDED),
+                lambda: ours.copy_(torch.ones(3)),
+                lambda: ours.cpu(),
+            ):
+                with pytest.raises(RuntimeError, match=r"host reads|not pinned"):
+                    wait()
+        commit = Lane.commit
+        monkeypatch.setattr(Lane, "commit", lambda lane, outcome: (lane.root.tolist(), commit(lane, outcome))[1])
+        with pytest.raises(RuntimeError, match="tolist: the host reads"), tags.without_waiting():
+            next(stream)
+
+
+def test_device_tag_the_page_s_first_answer(tags):
+    sampling = SamplingParams(0.7, seed=5, max_new_tokens=8)
+    asking = Asking(({"role": "user", "content": "Why?"},), sampling, AUTOMATIC_TREE, ("autoregressive", "jakiro"))
+    device = LocalDevice(lambda: loaded(tags, side_by_side=2))
+    with tags:
+        device.load(lambda *_: None)
+        events = list(device.answer(asking, threading.Event()))
+    assert [kind for kind, *_ in events].count("end") == 2
+    expected = tiny_generator().run("Why?", sampling, "autoregressive")
+    for method in asking.methods:
+        texts = [payload.text for kind, name, payload in events if kind == "step" and name == method]
+        assert expected.text.endswith("".join(texts))
+
+
+def test_device_tag_an_answer_in_zerogpu_s_way(tags):
+    """Read on the CPU, moved to the GPU by the process that answers, no graphs."""
+    options = loading.LoadOptions(*tags.pair, "cpu", "float32", "exact", "full", graphs=False)
+    asking = Asking(({"role": "user", "content": "Why?"},), GREEDY, TREE, ("autoregressive", "jakiro"))
+    zero = ZeroDevice(lambda: loading.read_pair(options), lambda duration: lambda function: function, "cuda")
+    with tags:
+        zero.load(lambda *_: None)
+        events = list(zero._answer_until(float("inf"), asking, COSTS.to_dict()))
+        status = events[0][2]["status"]
+    assert status["device"].startswith("cuda")
+    assert [kind for kind, *_ in events].count("end") == 2
+
+
+def test_device_tag_loading_turns_cudnn_s_attention_off(tags):
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    with tags:
+        loaded(tags)
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
+
+
+def test_device_tag_a_slow_float64_is_said_on_the_chip(tags, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 9))
+    with tags:
+        status = loaded(tags).status
+    assert status["numerics"] == "fast" and not status["exact_suits"]
+    assert any("computes float64 slowly" in notice for notice in status["notices"])
