@@ -24,6 +24,7 @@ SCRIPTS = (
     "lesson/stops/verdict.js",
     "lesson/stops/dice.js",
     "lesson/stops/speed.js",
+    "lesson/stops/family.js",
     "lesson/lesson.js",
 )
 _TEMPLATE = '<div class="jk-view jk-lesson" data-tab="lesson"></div>'

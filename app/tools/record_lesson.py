@@ -2,10 +2,10 @@
 
     python -m app.tools.record_lesson [--target … --head … --device … --dtype …]
 
-Greedy pairs with a large and a small tree, the same text with a shallow one, and pairs at temperature 1 for two seeds,
-drafted with and without the target's noise. The browser picks each stop's steps itself (`assets/web/lesson/stops/`);
-`tests/app/browser/test_lesson.py` fails at a stop for which the recordings hold nothing to show. Take another question
-then (`QUESTION`), or train the head further.
+Greedy pairs with a large and a small tree, the same text with a shallow one, pairs at temperature 1 for two seeds,
+drafted with and without the target's noise, and one text by five methods. The browser picks each stop's steps itself
+(`assets/web/lesson/stops/`); `tests/app/browser/test_lesson.py` fails at a stop for which the recordings hold nothing
+to show. Take another question then (`QUESTION`), or train the head further.
 """
 
 import platform
@@ -28,6 +28,10 @@ LARGE_TREE, SMALL_TREE = TreeConfig(nodes=64, depth=6), TreeConfig(nodes=6, dept
 SHALLOW_TREE = TreeConfig(nodes=48, depth=3)
 SAMPLED_TREE, OWN_RANKING = TreeConfig(nodes=24, depth=5), TreeConfig(nodes=24, depth=5, shared_noise=False)
 BOTH = (PLAIN.name, DEFAULT.name)
+# The last stop's: methods that need no head beside the default one
+FAMILY = (DEFAULT.name, "mcsd", "aded", "recycling", "prompt_lookup")
+FAMILY_QUESTION = "Write a Python class Stack with push, pop and peek, then show how to use it."
+FAMILY_TREE = TreeConfig(nodes=8, depth=4)
 _COPIED_MEGABYTES, _ROUNDS = 256, 4
 
 
@@ -49,12 +53,16 @@ def record(generator, contrasting) -> dict:
         params = SamplingParams(temperature=1.0, seed=seed, max_new_tokens=64)
         traces[f"seed-{seed}-shared"] = _run(generator, params, SAMPLED_TREE, BOTH)
         traces[f"seed-{seed}-own"] = _run(generator, params, OWN_RANKING, (DEFAULT.name,))
+    greedy = SamplingParams(max_new_tokens=96)
+    traces["family"] = _run(generator, greedy, FAMILY_TREE, FAMILY, FAMILY_QUESTION)
     recordings = {name: packed_events(by_method) for name, by_method in traces.items()}
     return {"device": _device(generator, traces["greedy"][DEFAULT.name].header), "recordings": recordings}
 
 
-def _run(generator, params: SamplingParams, tree: TreeConfig, methods: tuple[str, ...]) -> dict:
-    race = generator.race([{"role": "user", "content": QUESTION}], params, methods=methods, tree=tree)
+def _run(
+    generator, params: SamplingParams, tree: TreeConfig, methods: tuple[str, ...], question: str = QUESTION
+) -> dict:
+    race = generator.race([{"role": "user", "content": question}], params, methods=methods, tree=tree)
     for _ in race:
         pass
     return race.traces

@@ -1,4 +1,4 @@
-"""Every word of the tab "How it works": nine stops with their questions, and the labels the browser fills in.
+"""Every word of the tab "How it works": ten stops with their questions, and the labels the browser fills in.
 
 A stop's `idea`, `try`, `notice` and `belief` together stay under ninety words. In `options` each wrong answer carries
 the reason why it is wrong, the right one why it is right.
@@ -154,13 +154,33 @@ STOPS = (
         ),
         "right": 1,
     },
+    {
+        "title": "A family of drafters",
+        "idea": "Anything may guess: a trained head, a table of which words follow which, or the text so far. "
+        "The target checks each guess in the same way, so all of them write the same answer. They differ in what "
+        "a guess costs and how often it is right.",
+        "try": "Switch between the methods at one place. Then move to other places.",
+        "notice": "A copy costs no pass and is often missing. The head always guesses; each level costs a pass.",
+        "belief": "A better drafter writes a better text.",
+        "question": "A table keeps 1 token a step and costs no pass. A head keeps 2, and drafting makes its step 40 % "
+        "longer. Which is faster?",
+        "options": (
+            (
+                "The table, because its guesses are free",
+                "Its step brings 2 tokens in 1 unit of time, the head’s 3 in 1.4.",
+            ),
+            ("The head", "With the target’s own token it brings 3 in 1.4 units: 2.1 a unit, against 2 ÷ 1."),
+            ("Both alike", "Add the target’s own token to each: 2 ÷ 1 is 2.0, and 3 ÷ 1.4 is 2.1."),
+        ),
+        "right": 1,
+    },
 )
 
 BROWSER = {
     "tab_lesson": "How it works",
-    "lesson_nav": "Nine stops",
+    "lesson_nav": "Ten stops",
     "lesson_stop": "Stop {n}: {title}",
-    "lesson_of": "Stop {n} of 9",
+    "lesson_of": "Stop {n} of 10",
     "lesson_back": "Back",
     "lesson_next": "Next",
     "lesson_keys": "Keys: → or a clicker: next stop · ← back; after the last stop your own question",
@@ -313,6 +333,21 @@ BROWSER = {
     "speed_recorded": "Recorded steps",
     "speed_from_recorded": "Means over {n} recorded steps.",
     "speed_from_profile": "Passes as profiled: plain 1 row, draft {levels} levels, check {nodes} rows; τ recorded.",
+    "one_candidate": "1 candidate",
+    "many_candidates": "{n} candidates",
+    "family_method": "Method",
+    "family_place": "Place",
+    "family_place_value": "{n} of {of}",
+    "family_after": "After “{text}”, {n} tokens into the answer, each of the five began a step.",
+    "family_line": "{method}: {candidates}, {kept} kept, plus 1 from the target.",
+    "family_none": "{method} has nothing to propose here: the step adds the target’s own token.",
+    "family_table": "What each method brought",
+    "family_candidates": "Candidates here",
+    "family_passes": "Draft passes here",
+    "family_kept": "Kept here",
+    "family_tau": "τ, whole answer",
+    "math_written": "tokens written",
+    "math_steps": "steps",
     "math_weights": "weights",
     "math_speed": "memory speed",
     "math_tokens": "tokens",

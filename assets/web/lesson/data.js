@@ -5,14 +5,14 @@
 
   const MOST_RANKED = 5;
 
-  // {device, pairs: {name: {plain, drafted}}} from the text of the shipped file
+  // {device, pairs: {name: {plain, drafted, lanes}}} from the text of the shipped file
   function readLesson(text) {
     const { device, recordings } = JSON.parse(text);
     const pairs = Object.fromEntries(
       Object.entries(recordings).map(([name, events]) => {
         const run = new Run(name, "recording");
         events.forEach((event) => run.take(event));
-        return [name, { plain: run.plain, drafted: run.main }];
+        return [name, { plain: run.plain, drafted: run.main, lanes: Object.values(run.lanes) }];
       }),
     );
     return { device, pairs };

@@ -1,4 +1,4 @@
-// "How it works": nine stops over shipped recordings. The frame: dots, texts on the left, one stop's screen on the
+// "How it works": ten stops over shipped recordings. The frame: dots, texts on the left, one stop's screen on the
 // right, links to a stop, and what the stops share.
 (() => {
   const { h, say, lessonData: data, lessonControls: controls } = Jakiro;
@@ -84,6 +84,7 @@
       device,
       pairs,
       greedy: pairs.greedy,
+      lanes: (name) => pairs[name].lanes,
       tree: treeBox,
       profile: () => (state.here && state.useHere ? state.here.profile : device.profile),
       rootName: (lane, index, count = 3) => Jakiro.rootName(lane, index, count),
@@ -158,7 +159,7 @@
   // The stop that an address names: #stop-5 or ?stop=5; null where it names none
   function linkedStop() {
     const found =
-      /^#stop-([1-9])$/.exec(location.hash) || /^([1-9])$/.exec(new URLSearchParams(location.search).get("stop") || "");
+      /^#stop-([1-9]|10)$/.exec(location.hash) || /^([1-9]|10)$/.exec(new URLSearchParams(location.search).get("stop") || "");
     return found ? Number(found[1]) - 1 : null;
   }
 

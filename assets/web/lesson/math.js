@@ -111,6 +111,12 @@
           row(sub(id("T"), word("draft")), sign("+"), sub(id("T"), word("check"))),
         ),
       ),
+    () =>
+      row(
+        id("τ"),
+        sign("="),
+        over(word("written"), word("steps")),
+      ),
   ];
 
   // What the letters of a formula are, by stop

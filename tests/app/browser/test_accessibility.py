@@ -40,7 +40,7 @@ def test_no_stop_has_a_serious_finding(open_tab, dark):
     tab = open_tab(None)
     of.mount(tab, dark)
     findings = []
-    for stop in range(1, 10):
+    for stop in range(1, 11):
         of.go(tab, stop)
         findings += [f"stop {stop} {finding}" for finding in serious(tab, "#lesson")]
     assert not findings, "\n".join(findings)
@@ -89,7 +89,7 @@ def test_targets_are_large_enough_on_every_tab(open_tab, fake_address, least, op
     assert not any(small.values()), small
 
 
-@pytest.mark.parametrize("stop", range(1, 10))
+@pytest.mark.parametrize("stop", range(1, 11))
 def test_targets_of_a_stop_are_large_enough_on_a_phone(phone_lesson, stop):
     of.go(phone_lesson, stop)
     assert phone_lesson.evaluate("document.documentElement.scrollWidth") <= 390
@@ -111,7 +111,7 @@ def test_at_double_zoom_no_tab_and_no_stop_scrolls_sideways(open_tab, fake_addre
         show(tab, name)
         assert tab.evaluate("document.documentElement.scrollWidth") <= 720, name
     show(tab, "lesson")
-    for stop in range(1, 10):
+    for stop in range(1, 11):
         of.go(tab, stop)
         assert tab.evaluate("document.documentElement.scrollWidth") <= 720, stop
 

@@ -78,10 +78,10 @@ def test_the_hint_says_what_the_keys_do_now(tab):
     tab.wait_for_function(said, arg=words.BROWSER["keys_hint"])
 
 
-def test_nine_stops_and_a_live_question_by_a_clicker_alone(tab):
+def test_ten_stops_and_a_live_question_by_a_clicker_alone(tab):
     tab.click('[data-tab="lesson"]')
     tab.wait_for_selector("#lesson .stop[data-stop='1']")
-    for stop in range(1, 10):
+    for stop in range(1, 11):
         tab.wait_for_selector(f"#lesson .stop[data-stop='{stop}']")
         lowest = tab.evaluate(LOWEST, "#lesson .stop, #lesson .stop-pane")
         assert lowest <= 1080, f"stop {stop} ends at {lowest}"

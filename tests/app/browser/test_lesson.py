@@ -3,6 +3,7 @@
 import pytest
 
 from app.page import lesson
+from app.tools.record_lesson import FAMILY
 from app.words import lesson as lesson_words
 from jakiro.engine.costs import DeviceProfile
 from tests.app import lesson_tab as of
@@ -10,7 +11,7 @@ from tests.app.conftest import plotted, serve
 from tests.app.fake import FakeGenerator
 
 pytestmark = pytest.mark.browser
-STOPS = range(1, 10)
+STOPS = range(1, 11)
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +50,11 @@ def test_a_stop_is_short_and_each_answer_has_a_reason(stop):
 def test_the_recordings_are_small_and_each_pair_has_one_text(recorded):
     assert lesson.RECORDINGS.stat().st_size < 1_500_000
     assert max(len(step["parent"]) for step in recorded.steps("greedy")) == 64
-    for name in set(recorded.recordings) - {"shallow"}:
+    for name in set(recorded.recordings) - {"shallow", "family"}:
         assert recorded.ids(name, "jakiro") == recorded.ids(name, "autoregressive"), name
     assert recorded.ids("shallow", "jakiro") == recorded.ids("greedy", "jakiro")
+    family = [recorded.ids("family", method) for method in FAMILY]
+    assert family == family[:1] * len(FAMILY)
     for seed in (1, 2):
         assert recorded.ids(f"seed-{seed}-shared", "jakiro") == recorded.ids(f"seed-{seed}-own", "jakiro")
     assert recorded.ids("seed-1-shared", "jakiro") != recorded.ids("seed-2-shared", "jakiro")
@@ -294,19 +297,51 @@ def test_the_profile_gives_the_numbers_of_the_last_stop(tab, recorded):
     of.press(tab, "speed-source", "recorded")
 
 
-def test_back_next_and_skip_walk_all_nine(tab):
+def test_back_next_and_skip_walk_all_ten(tab):
     of.go(tab, 1)
     assert tab.is_disabled('[data-control="back"]')
-    for stop in range(2, 10):
+    for stop in range(2, 11):
         tab.focus('[data-control="next"]')
         tab.keyboard.press("Enter")
         assert tab.inner_text(".stop h2") == lesson_words.STOPS[stop - 1]["title"]
         assert tab.get_attribute('.dot[aria-current="step"]', "data-stop") == str(stop)
     assert tab.is_disabled('[data-control="next"]')
     tab.click('[data-control="back"]')
-    assert tab.locator('.stop[data-stop="8"]').count() == 1
-    tab.click('[data-control="skip"]')
     assert tab.locator('.stop[data-stop="9"]').count() == 1
+    tab.click('[data-control="skip"]')
+    assert tab.locator('.stop[data-stop="10"]').count() == 1
+
+
+def test_the_family_stop_shows_each_methods_tree_at_places_where_all_begin_a_step(tab, recorded):
+    begins = {method: {} for method in FAMILY}
+    for method, found in begins.items():
+        written = 1
+        for step in recorded.steps("family", method):
+            found[written] = step
+            written += step.get("committed", len(step["accepted_path"]) + 1)
+    places = sorted(set.intersection(*(set(found) for found in begins.values())))
+    assert len(places) > 5
+    of.go(tab, 10)
+    first = [[int(cell) for cell in row.split("\t")[1:4]] for row in rows_of(tab)]
+    assert all(candidates for candidates, *_ in first), "at first a place where all of them draft"
+    for number in (1, len(places) // 2):
+        of.slide(tab, "place", number)
+        steps = [begins[method][places[number - 1]] for method in FAMILY]
+        expected = [[len(step["parent"]) - 1, len(step["accepted_path"])] for step in steps]
+        cells = [row.split("\t") for row in rows_of(tab)]
+        assert [[int(row[1]), int(row[3])] for row in cells] == expected
+        assert f"{places[number - 1]} tokens into the answer" in of.result(tab, "place")
+        for place, step in enumerate(steps):
+            of.press(tab, "method", str(place))
+            assert tab.get_attribute(".stop svg.tree", "data-nodes") == str(len(step["parent"]))
+            said = "nothing to propose" if len(step["parent"]) == 1 else f"{len(step['accepted_path'])} kept"
+            assert said in of.result(tab, "family")
+
+
+def rows_of(tab) -> list[str]:
+    return tab.eval_on_selector_all(
+        ".family-table tbody tr", "rows => rows.map(row => [...row.children].map(cell => cell.textContent).join('\\t'))"
+    )
 
 
 class ProfiledFake(FakeGenerator):
