@@ -102,6 +102,16 @@
   const table = (summary, heads, rows) =>
     h("details", { class: "lesson-table" }, h("summary", null, summary), Jakiro.table(null, heads, rows));
 
+  // Leads from the lesson to a question of one's own
+  function raceButton() {
+    const element = button("race", say("lesson_race"), () => {
+      Jakiro.armQuestion();
+      Jakiro.questionBox()?.focus();
+    });
+    element.classList.add("primary");
+    return element;
+  }
+
   // One question: choosing never blocks the way on; a wrong answer gives its reason and another try
   function question(stop, text) {
     const name = nextId("answer");

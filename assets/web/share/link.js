@@ -6,7 +6,7 @@
   const LONGEST = 8000; // characters after "#"
   const LONGEST_VALUE = 40; // of what a sentence repeats
   const TABS = ["watch", "race", "lesson", "recordings", "benchmark"];
-  const STOPS = 9;
+  const STOPS = 10;
   const NUMBER = /^-?\d+(\.\d+)?(e[+-]?\d+)?$/i;
   // The form's fields that a link may fill, each with the way from words in an address to a value; what does not fit stays
   // as it came, and the form's own rules refuse it
@@ -89,7 +89,7 @@
   function readLink({ search, hash }) {
     const query = new URLSearchParams(search);
     const stop = /^#stop-(.*)$/.exec(hash) || (query.has("stop") ? [null, query.get("stop")] : null);
-    if (stop && !new RegExp(`^[1-${STOPS}]$`).test(stop[1])) fail("link_stop", { stop: quoted(stop[1]), stops: STOPS });
+    if (stop && !(/^[1-9]\d?$/.test(stop[1]) && Number(stop[1]) <= STOPS)) fail("link_stop", { stop: quoted(stop[1]), stops: STOPS });
     const found = { recording: query.get("recording"), step: stepOf(query.get("step")) };
     if (!hash.includes("=")) return found; // a place on the page, or a stop, which the lesson reads
     if (hash.length > LONGEST + 1) fail("link_longer", { size: number(hash.length - 1, 0), most: number(LONGEST, 0) });

@@ -92,6 +92,7 @@
         line,
         tableHost,
         source,
+        h("div", { class: "lesson-buttons" }, controls.raceButton()),
       ),
       draw,
     };

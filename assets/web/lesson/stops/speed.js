@@ -199,11 +199,7 @@
         reset();
       },
     });
-    const race = controls.button("race", say("lesson_race"), () => {
-      Jakiro.armQuestion();
-      Jakiro.questionBox()?.focus();
-    });
-    race.classList.add("primary");
+    const race = controls.raceButton();
     return {
       element: h(
         "div",
