@@ -163,5 +163,5 @@
     return form;
   }
 
-  Object.assign(Jakiro, { lessonControls: { slider, choice, onOff, button, result, figure, widthOf, table, question } });
+  Object.assign(Jakiro, { lessonControls: { slider, choice, onOff, button, result, figure, widthOf, table, question, raceButton } });
 })();
