@@ -15,7 +15,7 @@ from app.devices.base import Device, keep
 from app.serving.worker import ModelService, Stoppable
 from app.words import benchmark as benchmark_words
 from app.words.errors import sentence_of
-from jakiro.bench.environment import environment
+from jakiro.bench.machine.environment import environment
 from jakiro.bench.questions import Question
 from jakiro.bench.render import as_json
 from jakiro.bench.report import summarise

@@ -8,9 +8,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from jakiro.bench.environment import environment
 from jakiro.bench.identical import Comparison, check_identical, read_log, setup_of
-from jakiro.bench.neighbours import busy_neighbours
+from jakiro.bench.machine.environment import environment
+from jakiro.bench.machine.neighbours import busy_neighbours
 from jakiro.bench.plots import figures
 from jakiro.bench.questions import Question
 from jakiro.bench.render import DEFINITIONS, as_json, tables, verdicts

@@ -57,6 +57,13 @@ def shown(tab) -> int:
     return int(words.split()[1]) - 1
 
 
+def rows(tab, table: str) -> list[list[str]]:
+    """The cells of a table's body."""
+    return tab.eval_on_selector_all(
+        f"{table} tbody tr", "rows => rows.map(row => [...row.children].map(cell => cell.textContent))"
+    )
+
+
 class Recorded:
     """The shipped file, read without the page's code."""
 
@@ -73,6 +80,14 @@ class Recorded:
             step | step["nodes"] | {what: _rows(column) for what, column in step["evidence"].items()}
             for step in self.payloads(name, method, "step")
         ]
+
+    def begins(self, name: str, method: str) -> dict[int, dict]:
+        """Steps by the number of tokens that had been written when they began."""
+        found, written = {}, 1
+        for step in self.steps(name, method):
+            found[written] = step
+            written += step.get("committed", len(step["accepted_path"]) + 1)
+        return found
 
     def ids(self, name: str, method: str) -> list[int]:
         name = name.replace("own", "shared") if method == "autoregressive" else name

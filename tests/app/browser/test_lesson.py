@@ -313,22 +313,17 @@ def test_back_next_and_skip_walk_all_ten(tab):
 
 
 def test_the_family_stop_shows_each_methods_tree_at_places_where_all_begin_a_step(tab, recorded):
-    begins = {method: {} for method in FAMILY}
-    for method, found in begins.items():
-        written = 1
-        for step in recorded.steps("family", method):
-            found[written] = step
-            written += step.get("committed", len(step["accepted_path"]) + 1)
+    begins = {method: recorded.begins("family", method) for method in FAMILY}
     places = sorted(set.intersection(*(set(found) for found in begins.values())))
     assert len(places) > 5
     of.go(tab, 10)
-    first = [[int(cell) for cell in row.split("\t")[1:4]] for row in rows_of(tab)]
+    first = [[int(cell) for cell in row[1:4]] for row in of.rows(tab, ".family-table")]
     assert all(candidates for candidates, *_ in first), "at first a place where all of them draft"
     for number in (1, len(places) // 2):
         of.slide(tab, "place", number)
         steps = [begins[method][places[number - 1]] for method in FAMILY]
         expected = [[len(step["parent"]) - 1, len(step["accepted_path"])] for step in steps]
-        cells = [row.split("\t") for row in rows_of(tab)]
+        cells = [row for row in of.rows(tab, ".family-table")]
         assert [[int(row[1]), int(row[3])] for row in cells] == expected
         assert f"{places[number - 1]} tokens into the answer" in of.result(tab, "place")
         for place, step in enumerate(steps):
@@ -336,12 +331,6 @@ def test_the_family_stop_shows_each_methods_tree_at_places_where_all_begin_a_ste
             assert tab.get_attribute(".stop svg.tree", "data-nodes") == str(len(step["parent"]))
             said = "nothing to propose" if len(step["parent"]) == 1 else f"{len(step['accepted_path'])} kept"
             assert said in of.result(tab, "family")
-
-
-def rows_of(tab) -> list[str]:
-    return tab.eval_on_selector_all(
-        ".family-table tbody tr", "rows => rows.map(row => [...row.children].map(cell => cell.textContent).join('\\t'))"
-    )
 
 
 class ProfiledFake(FakeGenerator):
