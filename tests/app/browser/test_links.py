@@ -141,6 +141,7 @@ def test_tabs_stops_and_steps_of_recordings_have_links(open_tab, fake_address):
     name = web.recording_names()[1]
     tab.click('[role="tab"][data-tab="recordings"]')
     tab.locator(".recording-card").nth(1).get_by_role("button", name=words.BROWSER["play"]).click()
+    tab.wait_for_selector(f'.jk-view[data-run="recording-{name}"] svg.tree')  # before that there is nothing to seek in
     tab.evaluate("Jakiro.moves.seek(2)")
     tab.wait_for_selector('svg.tree[data-step="2"]')
     link = copied(tab)
