@@ -15,6 +15,7 @@ import time
 from app.page.lesson import RECORDINGS
 from app.serving.packing import Packer, to_json
 from app.tools.record_options import load_generator, read_options
+from app.words.lesson import FAMILY
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.engine.costs import DeviceProfile
 from jakiro.engine.profile import measure_drafts, measure_passes
@@ -28,8 +29,6 @@ LARGE_TREE, SMALL_TREE = TreeConfig(nodes=64, depth=6), TreeConfig(nodes=6, dept
 SHALLOW_TREE = TreeConfig(nodes=48, depth=3)
 SAMPLED_TREE, OWN_RANKING = TreeConfig(nodes=24, depth=5), TreeConfig(nodes=24, depth=5, shared_noise=False)
 BOTH = (PLAIN.name, DEFAULT.name)
-# The last stop's: methods that need no head beside the default one
-FAMILY = (DEFAULT.name, "mcsd", "aded", "recycling", "prompt_lookup")
 FAMILY_QUESTION = "Write a Python class Stack with push, pop and peek, then show how to use it."
 FAMILY_TREE = TreeConfig(nodes=8, depth=4)
 _COPIED_MEGABYTES, _ROUNDS = 256, 4

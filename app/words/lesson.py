@@ -4,6 +4,9 @@ A stop's `idea`, `try`, `notice` and `belief` together stay under ninety words. 
 the reason why it is wrong, the right one why it is right.
 """
 
+# Whose trees the last stop shows: methods that need no head beside the default one
+FAMILY = ("jakiro", "mcsd", "aded", "recycling", "prompt_lookup")
+
 STOPS = (
     {
         "title": "One token at a time is slow",

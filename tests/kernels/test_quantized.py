@@ -7,7 +7,8 @@ from torch import nn
 from jakiro import JakiroGenerator
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import Resources
-from jakiro.heads.jakiro import HeadOutput, known_precision
+from jakiro.heads.base import known_precision
+from jakiro.heads.layers import HeadOutput
 from jakiro.kernels.quantized import QuantizedLinear, quantizing_works
 from jakiro.kernels.rounding import balanced
 from tests.support import tiny_head, tiny_target

@@ -3,8 +3,8 @@
 import pytest
 
 from app.page import lesson
-from app.tools.record_lesson import FAMILY
 from app.words import lesson as lesson_words
+from app.words.lesson import FAMILY
 from jakiro.engine.costs import DeviceProfile
 from tests.app import lesson_tab as of
 from tests.app.conftest import plotted, serve

@@ -32,7 +32,7 @@ def measured(monkeypatch):
 def test_the_lesson_is_recorded_from_any_generator_as_an_answers_events(measured):
     content = record_lesson.record(Recordable(), Recordable())
     kinds = {f"seed-{seed}-{kind}" for seed in (1, 2) for kind in ("shared", "own")}
-    assert set(content["recordings"]) == {"greedy", "small", "shallow", *kinds}
+    assert set(content["recordings"]) == {"greedy", "small", "shallow", "family", *kinds}
     assert content["device"]["profile"]["verify_ms"][0] == [1, 30.0]
     by_lane = {(kind, method) for kind, method, _ in content["recordings"]["greedy"]}
     assert by_lane == {(kind, method) for kind in ("header", "step", "end") for method in ("autoregressive", "jakiro")}
