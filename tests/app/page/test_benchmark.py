@@ -234,7 +234,7 @@ class UnhurriedStream:
 
 @pytest.fixture(scope="module")
 def tiny_address():
-    blocks, address = serve(lambda: Unhurried(tiny_generator()), limits=Limits(max_new_tokens=10))
+    blocks, address = serve(lambda: Unhurried(tiny_generator(), 0.05), limits=Limits(max_new_tokens=10))
     yield address
     blocks.close()
 
