@@ -12,6 +12,8 @@ from typing import Any
 
 from jakiro.system import assets_folder
 
+# Draws the plots of page and reports. Its name holds its version, so that browsers may keep it
+LIBRARY = assets_folder() / "plots" / "plotly-basic-4.1.1.min.js.gz"
 SCHEMES = ("light", "dark")
 ROLES = ("main", "plain", "other-0", "other-1", "other-2")
 MISSING = "No plots: plotly is not installed (it comes with the extra [train])."
@@ -86,6 +88,11 @@ def plain(text: str) -> str:
     return html.escape(text, quote=False)
 
 
+def packed_library() -> str:
+    """The library as a file carries it: compressed, in base64."""
+    return base64.b64encode(LIBRARY.read_bytes()).decode()
+
+
 def write_report(path: Path, title: str, notes: Sequence[str], figures: Callable[[Look], Sequence]) -> Path:
     """Writes a report; returns its path.
 
@@ -105,9 +112,7 @@ def write_report(path: Path, title: str, notes: Sequence[str], figures: Callable
     css = _CSS
     for scheme, name in ((scheme, name) for scheme in SCHEMES for name in ("page", "ink")):
         css = css.replace(f"{scheme}_{name}".upper(), colours[scheme][name])
-    (library,) = (assets_folder() / "plots").glob("plotly-*.gz")
     data = json.dumps(drawn, ensure_ascii=False).replace("<", "\\u003c")
-    packed = base64.b64encode(library.read_bytes()).decode()
     path.write_text(
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}"><title>{html.escape(title)}</title>'
@@ -115,7 +120,7 @@ def write_report(path: Path, title: str, notes: Sequence[str], figures: Callable
         + "".join(f"<p>{html.escape(note)}</p>" for note in notes)
         + "".join(f'<h2>{title}</h2><div class="plot" id="plot-{place}"></div>' for place, title in enumerate(titles))
         + f'<script type="application/json" id="figures">{data}</script>'
-        f'<script type="text/plain" id="plotly">{packed}</script><script>{_SCRIPT}</script></body></html>',
+        f'<script type="text/plain" id="plotly">{packed_library()}</script><script>{_SCRIPT}</script></body></html>',
         encoding="utf-8",
     )
     return path

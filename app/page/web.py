@@ -4,14 +4,13 @@ The files in `assets/web/` are plain scripts that share the object `Jakiro`; the
 a build. The same block makes a saved replay page work from disk.
 """
 
-import base64
 import json
 from collections.abc import Iterable
 from pathlib import Path
 
-from app.serving.server import PLOTLY
 from app.words import page as words
 from jakiro.methods import METHODS
+from jakiro.plots import LIBRARY, packed_library
 from jakiro.trace import Trace
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
@@ -92,14 +91,14 @@ def script() -> str:
         "words": words.BROWSER,
         "methods": [method.to_dict() for method in METHODS.values()],
         "plotTemplate": json.loads(PLOT_TEMPLATE.read_text(encoding="utf-8")),
-        "plotlyFile": PLOTLY.name,
+        "plotlyFile": LIBRARY.name,
     }
     return f"window.Jakiro = {for_script(given)};\n{joined(SCRIPTS)}"
 
 
 def plotly_element() -> str:
     """Plotly as a saved page carries it, see `assets/web/plots/library.js`."""
-    return f'<script type="text/plain" id="jakiro-plotly">{base64.b64encode(PLOTLY.read_bytes()).decode()}</script>'
+    return f'<script type="text/plain" id="jakiro-plotly">{packed_library()}</script>'
 
 
 def style() -> str:

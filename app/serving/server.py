@@ -15,11 +15,10 @@ from app.serving.runs import Runs
 from app.serving.worker import ModelService
 from app.words import page as words
 from app.words.errors import for_visitors
-from jakiro.system import assets_folder, package_versions
+from jakiro.plots import LIBRARY
+from jakiro.system import package_versions
 
 ENDING_SECONDS = 3.0
-# Draws the plots; the page fetches it after its first paint. Its name holds its version, so that browsers keep it
-PLOTLY = assets_folder() / "plots" / "plotly-basic-4.1.1.min.js.gz"
 # The last sentences are on their way when the answers have ended: two rounds of the page's updates
 _LAST_WORDS_SECONDS = 0.4
 _HANDLER_THREADS = 48
@@ -32,7 +31,7 @@ def launch_options(service: ModelService) -> dict:
     guard = Middleware(
         Guard,
         status=lambda: status_of(service),
-        files={f"/{PLOTLY.name}": PLOTLY.read_bytes()},
+        files={f"/{LIBRARY.name}": LIBRARY.read_bytes()},
         max_body_bytes=limits.max_request_kilobytes * 1024,
         requests_per_minute=limits.requests_per_minute_address,
         frame_ancestors=frame_ancestors(),

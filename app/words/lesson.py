@@ -183,7 +183,7 @@ BROWSER = {
     "tab_lesson": "How it works",
     "lesson_nav": "Ten stops",
     "lesson_stop": "Stop {n}: {title}",
-    "lesson_of": "Stop {n} of 10",
+    "lesson_of": "Stop {n} of {stops}",
     "lesson_back": "Back",
     "lesson_next": "Next",
     "lesson_keys": "Keys: → or a clicker: next stop · ← back; after the last stop your own question",

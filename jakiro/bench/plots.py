@@ -21,10 +21,6 @@ def figures(groups: Sequence[Group], look: Look) -> list:
     ]
 
 
-def _label(group: Group) -> str:
-    return plain(f"{group.lane}, T = {group.temperature:g}")
-
-
 def _speedups(groups: Sequence[Group], temperature: float, look: Look):
     """Speedup by category with its interval, single prompts as faint points behind it; None where nothing drafts."""
     from plotly.graph_objects import Figure, Scatter
@@ -81,7 +77,7 @@ def _speeds(groups: Sequence[Group], look: Look):
         "arrayminus": [group.tokens_per_second[1] - group.tokens_per_second[0] for group in groups],
     }  # fmt: skip
     bars = Bar(
-        x=middle, y=[_label(group) for group in groups], orientation="h", error_x=spread,
+        x=middle, y=[plain(group.label) for group in groups], orientation="h", error_x=spread,
         marker={"color": look.colours["plain-line"]}, hovertemplate="%{x:.1f} tokens/s<extra></extra>",
     )  # fmt: skip
     layout = look.layout("Tokens per second: median and middle half of the answers", "tokens per second",
@@ -101,7 +97,7 @@ def _acceptance(groups: Sequence[Group], look: Look):
         rates = [kept / tested if tested else None for kept, tested in group.acceptance_by_depth]
         lines.append(
             Scatter(
-                x=list(range(1, len(rates) + 1)), y=rates, mode="lines+markers", name=_label(group),
+                x=list(range(1, len(rates) + 1)), y=rates, mode="lines+markers", name=plain(group.label),
                 line=look.line(place), marker=look.marker(place), hovertemplate="depth %{x}: %{y:.0%}",
             )
         )  # fmt: skip
@@ -117,7 +113,7 @@ def _steps(groups: Sequence[Group], look: Look):
     groups = [group for group in groups if group.verify_ms is not None]
     if not groups:
         return None
-    labels = [_label(group) for group in groups]
+    labels = [plain(group.label) for group in groups]
     parts = (("draft", "plain-line", ""), ("verify", "ink", ""), ("other", "hairline", "/"))
     bars = [
         Bar(

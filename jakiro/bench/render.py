@@ -40,7 +40,7 @@ def verdicts(groups: Sequence[Group]) -> list[str]:
         if group.off_prediction is not None:
             parts.append(f"{100 * group.off_prediction:+.1f} % off its prediction")
         parts.append(f"other {100 * group.other_share:.1f} % of a step, recording {100 * group.recording_share:.1f} %")
-        sentences.append(f"{_label(group)}: {'; '.join(parts)}.")
+        sentences.append(f"{group.label}: {'; '.join(parts)}.")
     return sentences
 
 
@@ -113,7 +113,3 @@ def _number(value: float | None, form: str, unit: str = "") -> str:
 
 def _range(values: tuple[float, float] | None, form: str) -> str:
     return "–" if values is None else f"{values[0]:{form}}–{values[1]:{form}}"
-
-
-def _label(group: Group) -> str:
-    return f"{group.lane}, T = {group.temperature:g}"

@@ -57,6 +57,10 @@ class Group:
     prompt_speedups: tuple[float, ...]
 
     @property
+    def label(self) -> str:
+        return f"{self.lane}, T = {self.temperature:g}"
+
+    @property
     def off_prediction(self) -> float | None:
         """By which share the measured speedup misses the predicted one: +0.03 is 3 % more than predicted."""
         return None if self.speedup is None or self.predicted is None else self.speedup / self.predicted - 1

@@ -7,7 +7,6 @@ import torch
 
 from jakiro.drafting.base import Proposal, Proposer
 from jakiro.drafting.growing import Children, TreeGrower
-from jakiro.heads.layers import HeadOutput
 
 
 def row_proposers(start: str, label: str, sentence: str, count: int, first: int = 1) -> tuple[Proposer, ...]:
@@ -44,8 +43,3 @@ class ProductGrower(TreeGrower):
         """The children that all nodes above this depth have; `row` is (1, draft vocabulary)."""
         children = self._children((row, None), depth)
         return children._replace(proposers=torch.full_like(children.proposers, depth - 1))
-
-
-def row_output(features: torch.Tensor) -> HeadOutput:
-    """The output of a network without experts: (…, hidden) features, nothing else."""
-    return HeadOutput(features, None, features, features, features, None)

@@ -74,11 +74,15 @@ class JakiroHead(DraftHead):
 
     def read(self, token_ids: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
         """Reads committed tokens into the cache: (rows,) int64, and the target's features one position before each."""
-        start, rows = cache.length, token_ids.shape[0]
-        positions = torch.arange(start, start + rows, device=token_ids.device)
+        return self._read(self.embed(token_ids), features, cache)
+
+    def _read(self, embeddings: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
+        """One causal pass over rows that follow the cache's: (rows, hidden) and (rows, feature_size)."""
+        start, rows = cache.length, embeddings.shape[0]
+        positions = torch.arange(start, start + rows, device=embeddings.device)
         # Compared, because `tril` would wake all threads on a CPU
         mask = cache.visible(positions <= positions[:, None])[None, None] if start > 0 else None
-        return self(self.embed(token_ids)[None], features[None], positions[None], mask, cache)
+        return self(embeddings[None], features[None], positions[None], mask, cache)
 
     def forward(
         self,

@@ -42,6 +42,11 @@ class HeadOutput(NamedTuple):
     contrastive_weights: Tensor | None
 
 
+def row_output(features: Tensor) -> HeadOutput:
+    """The output of a network without experts: (…, hidden) features, nothing else."""
+    return HeadOutput(features, None, features, features, features, None)
+
+
 class HeadAttention(nn.Module):
     """Grouped-query self-attention with the target family's rotary embedding."""
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from jakiro.heads.base import DraftHead, packing_for
 from jakiro.heads.config import DraftConfig
-from jakiro.heads.layers import HeadOutput, ResidualBlock
+from jakiro.heads.layers import HeadOutput, ResidualBlock, row_output
 from jakiro.kernels.linear import Packing, packing_works
 from jakiro.kernels.quantized import quantizing_works
 
@@ -95,5 +95,4 @@ class MedusaHead(DraftHead):
     def read(self, token_ids: Tensor, features: Tensor, cache: CountedRows) -> HeadOutput:
         """Reads committed tokens: all levels' features from the last one, in the place of rows."""
         cache.length += token_ids.shape[0]
-        levels = self(features[-1:])[:, 0][None]
-        return HeadOutput(levels, None, levels, levels, levels, None)
+        return row_output(self(features[-1:])[:, 0][None])

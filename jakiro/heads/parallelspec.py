@@ -25,8 +25,4 @@ class MaskedHead(JakiroHead):
     def read(self, token_ids: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
         """As `JakiroHead.read`, with the masks' rows after the tokens'; the caller drops them from the cache."""
         embeddings = torch.cat([self.embed(token_ids), self.mask_embeddings])
-        features = torch.cat([features, self.mask_features])
-        start, rows = cache.length, embeddings.shape[0]
-        positions = torch.arange(start, start + rows, device=token_ids.device)
-        mask = cache.visible(positions <= positions[:, None])[None, None] if start > 0 else None
-        return self(embeddings[None], features[None], positions[None], mask, cache)
+        return self._read(embeddings, torch.cat([features, self.mask_features]), cache)

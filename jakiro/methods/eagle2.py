@@ -10,6 +10,8 @@ from functools import partial
 from jakiro.drafting.base import Method, Needs, Proposer
 from jakiro.methods.jakiro import HeadDrafter, load_head
 
+PROPOSERS = (Proposer("layer", "Draft layer", "One dense layer that goes on with its own features."),)
+
 
 @dataclass(eq=False)
 class DenseDrafter(HeadDrafter):
@@ -17,7 +19,7 @@ class DenseDrafter(HeadDrafter):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.proposers = (Proposer("layer", "Draft layer", "One dense layer that goes on with its own features."),)
+        self.proposers = PROPOSERS
 
 
 NEEDS = Needs(head=("dense",))
@@ -26,7 +28,7 @@ METHOD = Method(
     title="EAGLE-2",
     sentence="A small dense layer drafts a tree from its own features; the target checks it in one pass.",
     paper="2406.16858",
-    proposers=(Proposer("layer", "Draft layer", "One dense layer that goes on with its own features."),),
+    proposers=PROPOSERS,
     needs=NEEDS,
     load=partial(load_head, DenseDrafter, needs=NEEDS),
     trains={"fusion": "summed", "num_experts": 1},

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from jakiro.drafting.base import Method, Needs, Proposal, Proposer
 from jakiro.drafting.growing import TreeGrower
-from jakiro.drafting.parallel import row_output, row_proposers
+from jakiro.drafting.parallel import row_proposers
+from jakiro.heads.layers import row_output
 from jakiro.methods.jakiro import HeadDrafter, load_head
 
 MLPS = 3

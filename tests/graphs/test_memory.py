@@ -120,22 +120,24 @@ def test_giving_a_lane_back_never_waits_for_the_device(cuda):
 
 def test_no_lane_is_lost_where_opening_one_fails(cuda, monkeypatch):
     generator = static_generator(graphs=True, start_tokens=40)
-    with monkeypatch.context() as patch:
-        patch.setattr(Lane, "open", out_of_memory)
-        with pytest.raises(torch.OutOfMemoryError):
-            generator.run("Why?", SamplingParams(max_new_tokens=90), tree=TREE)
+    run_out_of_memory_in("open", generator, monkeypatch)
     assert generator.run("Why?", SHORT, tree=TREE).steps
     assert generator.status["graphs"]["lanes"] == 1
 
 
 def test_a_lane_too_large_for_the_memory_does_not_raise_the_size_of_the_next(cuda, monkeypatch):
     generator = static_generator(graphs=True, start_tokens=40)
-    with monkeypatch.context() as patch:
-        patch.setattr(Lane, "__init__", out_of_memory)
-        with pytest.raises(torch.OutOfMemoryError):
-            generator.run("Why?", SamplingParams(max_new_tokens=90), tree=TREE)
+    run_out_of_memory_in("__init__", generator, monkeypatch)
     generator.run("Why?", SHORT, tree=TREE)
     assert generator.lanes._free[0].room.tokens == 40
+
+
+def run_out_of_memory_in(method, generator, monkeypatch):
+    """An answer too long for the lane there is, while this method of the new lane finds no memory."""
+    with monkeypatch.context() as patch:
+        patch.setattr(Lane, method, out_of_memory)
+        with pytest.raises(torch.OutOfMemoryError):
+            generator.run("Why?", SamplingParams(max_new_tokens=90), tree=TREE)
 
 
 def out_of_memory(*_, **__):

@@ -18,13 +18,13 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.graphs.capture import Graphs
 from jakiro.graphs.lane import Lane, Room
-from jakiro.heads.config import DraftConfig
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.methods.jakiro import HeadDrafter
 from jakiro.methods.plain import PlainDrafter
 from jakiro.target import model as targets
 from jakiro.target.llama import LeanDecoder
 from jakiro.target.model import TargetModel
+from jakiro.training.recipe.start import head_config
 from tests.graphs.fake_graphs import storage_of
 
 META = torch.device("meta")
@@ -164,18 +164,7 @@ def head_of(target: TargetModel, fusion: str = "summed") -> JakiroHead:
     """A head of the official shape: two experts as wide as the target's hidden state."""
     config = target.config
     with META:
-        head = JakiroHead(
-            DraftConfig(
-                hidden_size=config.hidden_size,
-                num_attention_heads=config.num_attention_heads,
-                num_key_value_heads=config.num_key_value_heads,
-                vocab_size=config.vocab_size,
-                expert_intermediate_size=config.hidden_size,
-                fusion=fusion,
-                rope_parameters=dict(config.rope_parameters),
-                max_position_embeddings=4096,
-            )
-        )
+        head = JakiroHead(head_config(config, config.hidden_size, None, fusion))
     head = head.to(dtype=torch.bfloat16).eval().requires_grad_(False)
     head.bind(target.embedding, target.output_weight).join()
     return head

@@ -147,7 +147,7 @@
     return h(
       "div",
       { class: "stop-text" },
-      h("p", { class: "muted small" }, say("lesson_of", { n: n + 1 })),
+      h("p", { class: "muted small" }, say("lesson_of", { n: n + 1, stops: Jakiro.lessonTexts.length })),
       h("h2", { tabindex: -1 }, text.title),
       h("div", { class: "stop-words" }, h("p", null, text.idea), line("try"), line("notice"), line("belief")),
       Jakiro.lessonFormula(n),
@@ -156,12 +156,7 @@
     );
   }
 
-  // The stop that an address names: #stop-5 or ?stop=5; null where it names none
-  function linkedStop() {
-    const found =
-      /^#stop-([1-9]|10)$/.exec(location.hash) || /^([1-9]|10)$/.exec(new URLSearchParams(location.search).get("stop") || "");
-    return found ? Number(found[1]) - 1 : null;
-  }
+  const linkedStop = () => Jakiro.linkedStop(location);
 
   function mountLesson(element, server) {
     const root = element.querySelector(".jk-lesson");

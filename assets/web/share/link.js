@@ -6,7 +6,6 @@
   const LONGEST = 8000; // characters after "#"
   const LONGEST_VALUE = 40; // of what a sentence repeats
   const TABS = ["watch", "race", "lesson", "recordings", "benchmark"];
-  const STOPS = 10;
   const NUMBER = /^-?\d+(\.\d+)?(e[+-]?\d+)?$/i;
   // The form's fields that a link may fill, each with the way from words in an address to a value; what does not fit stays
   // as it came, and the form's own rules refuse it
@@ -85,11 +84,25 @@
     return Number(text) - 1;
   }
 
+  // What an address names as a stop of the lesson, #stop-5 or ?stop=5; null where it names none
+  function stopText({ search, hash }) {
+    const found = /^#stop-(.*)$/.exec(hash);
+    return found ? found[1] : new URLSearchParams(search).get("stop");
+  }
+
+  // The place of that stop in the lesson, the first one 0; null where the lesson has none of that name
+  function linkedStop(address) {
+    const text = stopText(address);
+    return /^[1-9]\d?$/.test(text) && Number(text) <= Jakiro.lessonTexts.length ? Number(text) - 1 : null;
+  }
+
   // {tab, recording, step, asking, target, dtype} of an address, each undefined or null where it does not say
   function readLink({ search, hash }) {
     const query = new URLSearchParams(search);
-    const stop = /^#stop-(.*)$/.exec(hash) || (query.has("stop") ? [null, query.get("stop")] : null);
-    if (stop && !(/^[1-9]\d?$/.test(stop[1]) && Number(stop[1]) <= STOPS)) fail("link_stop", { stop: quoted(stop[1]), stops: STOPS });
+    const stop = stopText({ search, hash });
+    if (stop !== null && linkedStop({ search, hash }) === null) {
+      fail("link_stop", { stop: quoted(stop), stops: Jakiro.lessonTexts.length });
+    }
     const found = { recording: query.get("recording"), step: stepOf(query.get("step")) };
     if (!hash.includes("=")) return found; // a place on the page, or a stop, which the lesson reads
     if (hash.length > LONGEST + 1) fail("link_longer", { size: number(hash.length - 1, 0), most: number(LONGEST, 0) });
@@ -102,5 +115,5 @@
     return { ...found, tab, asking: askingOf(given), target: given.get("target"), dtype: given.get("dtype") };
   }
 
-  Object.assign(Jakiro, { LinkError, linkTo, recordingLink, readLink, quoted, tabHash });
+  Object.assign(Jakiro, { LinkError, linkTo, recordingLink, readLink, linkedStop, quoted, tabHash });
 })();

@@ -174,8 +174,7 @@ class Objective(nn.Module):
             branches = [("main", self._main_loss(output, sequence, position - 1, target, true_features, vocabulary))]
             if output.contrastive is not None and self.weights.contrastive > 0:
                 ahead = output.contrastive[sequence, position - 2]
-                token = SoftCrossEntropy.apply(ahead, vocabulary.rows, vocabulary.log_weights, target)
-                branches.append(("contrastive", (token, functional.smooth_l1_loss(ahead, true_features))))
+                branches.append(("contrastive", token_and_feature_loss(ahead, target, true_features, vocabulary)))
             for name, (token, feature) in branches:
                 factor = self.weights.unroll_decay ** (step - 1)
                 factor *= self.weights.contrastive if name == "contrastive" else 1.0
@@ -247,15 +246,21 @@ class Objective(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Token and feature loss of the main branch; of decoupled experts, the one with the larger share regresses."""
         if self.head.config.fusion == "summed":
-            predicted = output.features[sequence, row]
-            token = SoftCrossEntropy.apply(predicted, vocabulary.rows, vocabulary.log_weights, target)
-            return token, functional.smooth_l1_loss(predicted, true)
+            return token_and_feature_loss(output.features[sequence, row], target, true, vocabulary)
         predicted, router_log = output.features[:, sequence, row], output.router_weights[sequence, row].log()
         token, shares = MixtureCrossEntropy.apply(
             predicted, router_log, vocabulary.rows, vocabulary.log_weights, target
         )
         responsible = predicted[shares.argmax(-1), torch.arange(len(shares), device=shares.device)]
         return token, functional.smooth_l1_loss(responsible, true)
+
+
+def token_and_feature_loss(
+    predicted: Tensor, target: Tensor, true: Tensor, vocabulary: VocabularySlice
+) -> tuple[Tensor, Tensor]:
+    """Cross-entropy to the target's distribution, and regression, of (rows, hidden) features."""
+    token = SoftCrossEntropy.apply(predicted, vocabulary.rows, vocabulary.log_weights, target)
+    return token, functional.smooth_l1_loss(predicted, true)
 
 
 def target_of(

@@ -8,18 +8,17 @@ from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from jakiro.heads.base import DraftHead
 from jakiro.training.data.features import Batch
 from jakiro.training.recipe.losses import (
     LossWeights,
     Objective,
-    SoftCrossEntropy,
     UnrolledRows,
     VocabularySlice,
     learnable_positions,
     target_of,
+    token_and_feature_loss,
     unrolled_mask,
 )
 
@@ -41,9 +40,7 @@ class ParallelObjective(nn.Module):
         parts = {"positions": float(len(position)), "target_entropy": float(entropy)}
         total = batch.features.new_zeros(())
         for depth, features in enumerate(self.levels(batch, noise), start=1):
-            predicted = features[sequence, position - 1]
-            token = SoftCrossEntropy.apply(predicted, vocabulary.rows, vocabulary.log_weights, target)
-            feature = functional.smooth_l1_loss(predicted, true_features)
+            token, feature = token_and_feature_loss(features[sequence, position - 1], target, true_features, vocabulary)
             factor = self.weights.unroll_decay ** (depth - 1)
             total = total + factor * (self.weights.token * token + self.weights.feature * feature)
             parts |= {f"main_{depth}/token": token.item(), f"main_{depth}/feature": feature.item()}

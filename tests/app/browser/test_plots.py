@@ -12,8 +12,8 @@ from xml.etree import ElementTree
 import pytest
 
 from app.page import web
-from app.serving.server import PLOTLY
 from app.tools import replay
+from jakiro.plots import LIBRARY
 from tests.app.browser.test_modules import traces_of
 from tests.app.conftest import load_scripts, outside, plotted
 
@@ -73,12 +73,12 @@ def ends(trace: dict) -> list[float]:
 
 
 def test_the_library_is_the_one_that_its_readme_names_and_python_has():
-    text = gzip.decompress(PLOTLY.read_bytes())
-    readme = (PLOTLY.parent / "README.md").read_text(encoding="utf-8")
+    text = gzip.decompress(LIBRARY.read_bytes())
+    readme = (LIBRARY.parent / "README.md").read_text(encoding="utf-8")
     assert hashlib.sha256(text).hexdigest() in readme
     version = re.search(rb"plotly\.js \(basic - minified\) v([\d.]+)", text[:200])[1].decode()
-    assert version in PLOTLY.name and f"plotly.js-basic-dist-min {version}" in readme
-    assert "MIT License" in (PLOTLY.parent / "LICENSE").read_text(encoding="utf-8")
+    assert version in LIBRARY.name and f"plotly.js-basic-dist-min {version}" in readme
+    assert "MIT License" in (LIBRARY.parent / "LICENSE").read_text(encoding="utf-8")
 
 
 def test_plots_have_the_colours_of_the_page():
@@ -95,22 +95,22 @@ def test_the_library_comes_after_the_first_paint_from_here_alone(open_tab, fake_
     tab.on("request", lambda request: asked.append(request.url))
     tab.goto(fake_address)
     plotted(tab, ".columns")
-    (at,) = [url for url in asked if PLOTLY.name in url]
-    assert at == f"{fake_address}{PLOTLY.name}"
+    (at,) = [url for url in asked if LIBRARY.name in url]
+    assert at == f"{fake_address}{LIBRARY.name}"
     painted, started = tab.evaluate(
         """name => [performance.getEntriesByName('first-contentful-paint')[0].startTime,
                     performance.getEntriesByType('resource').find((one) => one.name.includes(name)).startTime]""",
-        PLOTLY.name,
+        LIBRARY.name,
     )
     assert painted < started
     answer = tab.request.get(at)
-    assert answer.body() == PLOTLY.read_bytes() and "immutable" in answer.headers["cache-control"]
+    assert answer.body() == LIBRARY.read_bytes() and "immutable" in answer.headers["cache-control"]
     assert "default-src 'self'" in answer.headers["content-security-policy"]
 
 
 def test_a_page_without_the_library_shows_its_numbers_and_says_why(open_tab, fake_address):
     tab = open_tab(None)
-    tab.route(f"**/{PLOTLY.name}", lambda route: route.abort())
+    tab.route(f"**/{LIBRARY.name}", lambda route: route.abort())
     tab.goto(fake_address)
     tab.wait_for_selector(f"{WATCH} table")
     assert "could not be loaded" in tab.inner_text(WATCH)

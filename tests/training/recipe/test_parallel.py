@@ -17,6 +17,7 @@ from jakiro.training.recipe.start_parallel import start_parallel
 from jakiro.training.recipe.trainer import Trainer
 from tests.support import kept, prompt_of
 from tests.training.recipe.test_trainer import OPTIONS
+from tests.training.resuming import assert_resumed_equals_whole
 from tests.training.tiny import HIDDEN, tiny_cache, tiny_head, tiny_target
 
 PARALLEL = [name for name, method in METHODS.items() if method.trains and "network" in method.trains]
@@ -79,28 +80,7 @@ def test_levels_are_learned(method, tmp_path):
 @pytest.mark.parametrize("method", PARALLEL)
 def test_a_killed_run_that_is_resumed_equals_an_uninterrupted_one(method, tmp_path):
     options = {"max_steps": 12, "average_from": 0.5}
-    whole = trainer(tmp_path / "whole", method, **options)
-    whole.run()
-    broken = trainer(tmp_path / "broken", method, **options)
-
-    class Killed(Exception):
-        pass
-
-    def saves_at_five_and_dies_at_eight(parts):
-        if broken.step == 5:
-            broken.save()
-        if broken.step == 8:
-            raise Killed
-
-    broken._report_step = saves_at_five_and_dies_at_eight
-    with pytest.raises(Killed):
-        broken.run()
-    again = trainer(tmp_path / "broken", method, **options)
-    again.resume()
-    assert again.step == 5
-    again.run()
-    for name, tensor in whole.head.state_dict().items():
-        assert torch.equal(tensor, again.head.state_dict()[name]), name
+    assert_resumed_equals_whole(lambda folder: trainer(folder, method, **options), tmp_path, 5, 8)
 
 
 @pytest.mark.parametrize("method", PARALLEL)

@@ -9,6 +9,7 @@ from jakiro.training.recipe.losses import LossWeights
 from jakiro.training.recipe.schedule import TrainingOptions, learning_rate_at, unroll_steps_at
 from jakiro.training.recipe.start import start_weights
 from jakiro.training.recipe.trainer import Trainer, TrainingError
+from tests.training.resuming import assert_resumed_equals_whole
 from tests.training.tiny import tiny_cache, tiny_head, tiny_target
 
 OPTIONS = {
@@ -54,29 +55,7 @@ def test_resuming_with_other_options_names_them(tmp_path, caplog):
 @pytest.mark.parametrize(("optimizer", "average_from"), [("muon", None), ("adamw", None), ("muon", 0.3)])
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, optimizer, average_from):
     options = TrainingOptions(max_steps=14, optimizer=optimizer, average_from=average_from, **OPTIONS)
-    whole = trainer(tmp_path / "whole", options)
-    whole.run()
-
-    class Killed(Exception):
-        pass
-
-    broken = trainer(tmp_path / "broken", options)
-
-    def saves_at_six_and_dies_at_nine(parts):
-        if broken.step == 6:
-            broken.save()
-        if broken.step == 9:
-            raise Killed
-
-    broken._report_step = saves_at_six_and_dies_at_nine
-    with pytest.raises(Killed):
-        broken.run()
-    again = trainer(tmp_path / "broken", options)
-    again.resume()
-    assert again.step == 6
-    again.run()
-    for name, tensor in whole.head.state_dict().items():
-        assert torch.equal(tensor, again.head.state_dict()[name]), name
+    assert_resumed_equals_whole(lambda folder: trainer(folder, options), tmp_path, 6, 9)
 
 
 def test_training_lowers_the_gap_to_the_target(tmp_path):

@@ -1,6 +1,6 @@
 // Stop 10: one answer written by five methods; at the places where a step of each begins, what each of them proposed.
 (() => {
-  const { h, say, counted, number, lessonData: data, lessonControls: controls } = Jakiro;
+  const { h, say, counted, number, metrics, lessonData: data, lessonControls: controls } = Jakiro;
 
   const stepAt = (lane, count) => lane.steps.findIndex((_, i) => lane.countAfter(i - 1) === count);
 
@@ -16,7 +16,6 @@
   }
 
   const candidates = (step) => step.nodes.length - 1;
-  const tau = (lane) => (lane.tokens.length - 1) / lane.steps.length;
 
   function family(lesson) {
     const lanes = lesson.lanes("family");
@@ -75,7 +74,7 @@
             number(candidates(steps[i]), 0),
             number(data.passesOf(steps[i]), 0),
             number(steps[i].accepted_path.length, 0),
-            number(tau(one), 2),
+            number(metrics.tau(one.steps), 2),
           ]),
         ),
       );
