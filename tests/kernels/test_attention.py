@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from jakiro.kernels.attention import exact_attention
+from jakiro.target.attending import exact_attention
 from tests.support import DEVICE
 
 HEADS, KV_HEADS, ROWS, KEYS, HEAD_DIM = 6, 2, 9, 70, 16

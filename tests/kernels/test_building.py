@@ -2,7 +2,9 @@
 
 import logging
 import os
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -87,3 +89,23 @@ def test_a_folder_that_is_a_link_or_another_user_s_is_refused(compiler, tmp_path
     with pytest.raises(OSError, match="belongs to another user"):
         building.built(compiler)
     assert not list(folder.iterdir())
+
+
+BUILD = """
+import sys
+from jakiro.kernels.compiled.building import built
+print(built(sys.argv[1:]).read_text(), end="")
+"""
+
+
+@pytest.mark.parametrize("half_written", [False, True])
+def test_of_two_processes_that_start_together_one_builds(compiler, half_written):
+    if half_written:
+        made = building.built(compiler)
+        made.write_bytes(b"lib")
+    Path(compiler[0]).write_text(COMPILER.replace("echo built", "sleep 0.3; echo built"))
+    both = [
+        subprocess.Popen([sys.executable, "-c", BUILD, *compiler], stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    assert [process.communicate(timeout=120)[0] for process in both] == ["library\n", "library\n"]
+    assert calls(compiler) == 1 + half_written

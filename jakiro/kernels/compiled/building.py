@@ -10,7 +10,15 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from jakiro.system import atomic_file, cache_folder, processor_features, processor_name, write_atomically
+from jakiro import starting
+from jakiro.system import (
+    atomic_file,
+    cache_folder,
+    one_process_at_a_time,
+    processor_features,
+    processor_name,
+    write_atomically,
+)
 
 _FOLDER = Path(__file__).parent / "csrc"
 _COMPILERS = ("cc", "gcc", "clang")
@@ -46,18 +54,21 @@ def built(compiler: list[str]) -> Path:
     path = _private_folder() / f"{hashlib.sha256(described.encode()).hexdigest()[:16]}.so"
     if _is_unchanged(path):
         return path
+    with starting.step(starting.COMPILE), one_process_at_a_time("compile"):
+        # Another process may have built it meanwhile
+        if not _is_unchanged(path):
+            _build([*command, *(str(file) for file in files if file.suffix == ".c")], path)
+    return path
+
+
+def _build(command: list[str], path: Path) -> None:
     if path.exists() or path.is_symlink():
         log.warning("The compiled functions in %s are not those that were built here; they are built anew.", path)
     with atomic_file(path) as unfinished:
         subprocess.run(
-            [*command, "-o", str(unfinished), *(str(file) for file in files if file.suffix == ".c")],
-            check=True,
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_SECONDS,
+            [*command, "-o", str(unfinished)], check=True, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS
         )
         write_atomically(_checksum_of(path), _sha256(unfinished))
-    return path
 
 
 def _private_folder() -> Path:

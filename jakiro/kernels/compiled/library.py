@@ -9,16 +9,19 @@ import functools
 import os
 import platform
 import subprocess
+import threading
 from pathlib import Path
 
 import torch
 
+from jakiro import starting
 from jakiro.kernels.compiled.building import built, compilers
 from jakiro.system import usable_threads
 
 _OPENMP = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 
 _Pointer, _Long = ctypes.c_void_p, ctypes.c_int64
+_BUILDING = threading.Lock()
 
 
 class Matrix(ctypes.Structure):
@@ -99,6 +102,16 @@ class HeadPass(ctypes.Structure):
     ]
 
 
+class Texts(ctypes.Structure):
+    """As `Texts` in texts.c."""
+
+    _fields_ = [
+        *((name, _Long) for name in ("texts", "heads", "kv_heads", "head_dim", "capacity", "stride", "longest")),
+        ("scaling", ctypes.c_float),
+        *((name, _Pointer) for name in ("lengths", "queries", "keys", "values", "scores", "attended")),
+    ]
+
+
 def num_threads() -> int:
     """Threads of a call: torch's number, or fewer where a container allows less processor time."""
     return usable_threads(torch.get_num_threads())
@@ -119,8 +132,25 @@ def why_not() -> str | None:
     return _found()[1]
 
 
+def begin_building() -> None:
+    """Builds the functions in a thread of its own, where that is still to be done, while the caller does other work."""
+    threading.Thread(target=library, name="compile", daemon=True).start()
+
+
 @functools.cache
 def _found() -> tuple[ctypes.CDLL | None, str | None]:
+    if not _BUILDING.acquire(blocking=False):
+        # Another thread builds already; how long this one waits for it is a step of the start
+        with starting.step(starting.COMPILE):
+            _BUILDING.acquire()
+    try:
+        return _found_once()
+    finally:
+        _BUILDING.release()
+
+
+@functools.cache
+def _found_once() -> tuple[ctypes.CDLL | None, str | None]:
     if os.environ.get("JAKIRO_NATIVE") == "0":
         return None, "JAKIRO_NATIVE is 0"
     if platform.system() != "Linux":
@@ -160,6 +190,7 @@ def _loaded(path: Path) -> ctypes.CDLL:
     ]
     library.jakiro_decode.argtypes = [ctypes.POINTER(Pass), _Long]
     library.jakiro_draft.argtypes = [ctypes.POINTER(HeadPass), _Long]
+    library.jakiro_attend_texts.argtypes = [ctypes.POINTER(Texts), _Long]
     return library
 
 

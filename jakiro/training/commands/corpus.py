@@ -13,14 +13,17 @@ from jakiro.system import comma_list
 from jakiro.target.families import stop_ids
 from jakiro.target.llama import LeanDecoder
 from jakiro.training.commands.options import Device, Target, Threads, argument, option, set_up
-from jakiro.training.data.corpus import RECIPES, CorpusWriter
+from jakiro.training.data.corpus import RECIPES, CorpusWriter, Row, read_corpus
 from jakiro.training.data.exclusion import RUN_WORDS, evaluation_runs
+from jakiro.training.data.messages import made_messages
 from jakiro.training.data.writing import write_texts
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
 
 DEFAULT_ROWS, _DEFAULTS = RECIPES["default"]
 _TEMPERATURES = ",".join(map(str, _DEFAULTS.temperatures))
+# Words of a text that is worth a summary
+_SHORTEST_PASSAGE = 40
 log = logging.getLogger("jakiro")
 
 
@@ -32,6 +35,12 @@ def corpus(
     ] = None,
     target: Target = None,
     prompts: Annotated[Path | None, option("Spec-Bench prompts to answer; else the target writes its own.")] = None,
+    made: Annotated[
+        bool, option("Answer messages of many kinds, made from lists of words; else the target writes its own.")
+    ] = False,
+    passages: Annotated[
+        Path | None, option("With --made, a corpus whose answers are the texts to summarise, rewrite and ask about.")
+    ] = None,
     temperatures: Annotated[str, option("Comma list, taken in turn for the answers.")] = _TEMPERATURES,
     top_k: Annotated[int, option("Sample from this many tokens.")] = _DEFAULTS.top_k,
     max_new_tokens: Annotated[int, option("Longest answer.")] = _DEFAULTS.max_new_tokens,
@@ -69,12 +78,14 @@ def corpus(
     if recipe is not None:
         if recipe not in RECIPES:
             raise ValueError(f"Recipe must be one of {', '.join(RECIPES)}; you gave {recipe!r}.")
-        if options != _DEFAULTS or prompts is not None:
+        if options != _DEFAULTS or prompts is not None or made:
             raise ValueError(f"The recipe {recipe!r} has its own settings; leave the others out, or leave it out.")
         rows, options = rows or RECIPES[recipe][0], RECIPES[recipe][1]
     rows = DEFAULT_ROWS if rows is None else rows
     if min(rows, batch_size, max_new_tokens, max_message_tokens) < 1:
         raise ValueError("Rows, batch size and lengths must be at least 1.")
+    if (made and prompts is not None) or (passages is not None and not made):
+        raise ValueError("--made takes no --prompts, and --passages are texts for --made: leave one of them out.")
     messages = None if prompts is None else [question.turns[0] for question in load_questions(prompts)]
     excluded = evaluation_runs(exclude or ())
     name, features_of = target or zoo.DEFAULT_TARGET, None
@@ -92,7 +103,16 @@ def corpus(
         tokenizer = weights.load_tokenizer(target)
         ends = stop_ids(SimpleNamespace(config=weights.load_config(target)), tokenizer)
         write = Endpoint(endpoint, tokenizer, batch_size).write_texts
+    if made:
+        texts = [] if passages is None else _answers(read_corpus([passages]), tokenizer)
+        messages = made_messages(rows, seed, texts)
     writer = CorpusWriter(
         write, ends, tokenizer, out, options, messages, target=name, excluded=excluded, features_of=features_of
     )
     log.info("Wrote %d tokens to %s.", writer.write(rows), out)
+
+
+def _answers(rows: list[Row], tokenizer) -> list[str]:
+    """The answers that are long enough to be summarised, without the template."""
+    texts = [tokenizer.decode(row.ids[row.a0 :], skip_special_tokens=True).strip() for row in rows]
+    return [text for text in texts if len(text.split()) >= _SHORTEST_PASSAGE]

@@ -163,7 +163,7 @@ class CorpusWriter:
             rows = read_corpus([part])
             kept = [row for row in rows if not self._is_evaluation(row)]
             if len(kept) < len(rows):
-                _write_part(part, kept)
+                write_part(part, kept)
             self._count(kept)
         self._write_manifest()
 
@@ -189,7 +189,7 @@ class CorpusWriter:
                 with_features = [(row.ids, features) for row, features in kept if features is not None]
                 if with_features:
                     write_kept(features_path(path), with_features, self.features_of)
-                _write_part(path, [row for row, _ in kept])
+                write_part(path, [row for row, _ in kept])
                 self._count([row for row, _ in kept])
                 self._write_manifest()
         return self.counts["tokens"] - before
@@ -283,7 +283,8 @@ def turn_ids(tokenizer) -> tuple[list[int], list[int]]:
     return tuple(tokenizer.encode(part, add_special_tokens=False) for part in (before, after))
 
 
-def _write_part(part: Path, rows: list[Row]) -> None:
+def write_part(part: Path, rows: Sequence[Row]) -> None:
+    """Writes a corpus file, whole or not at all."""
     with atomic_file(part) as unfinished, gzip.open(unfinished, "wt") as file:
         for row in rows:
             file.write(json.dumps(asdict(row)) + "\n")

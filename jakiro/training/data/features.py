@@ -55,12 +55,15 @@ class Batch:
 class FeatureCache:
     """Reads a cache folder; another process may still be filling it.
 
+    Args:
+        layers: those to read beside the last of what the folder holds; None for all.
+
     Raises:
         FileNotFoundError: a file of the cache is missing.
         ValueError: the feature file does not hold a whole number of float16 rows.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, layers: Sequence[int] | None = None) -> None:
         self.folder = Path(folder)
         for name in (FEATURES_NAME, LAYERS_NAME, "ids.npy", "offsets.npy", "loss_start.npy", PROGRESS_NAME):
             if not (self.folder / name).is_file():
@@ -70,7 +73,8 @@ class FeatureCache:
         self.ids = np.load(self.folder / "ids.npy")
         self.offsets = np.load(self.folder / "offsets.npy")
         self.loss_start = np.load(self.folder / "loss_start.npy")
-        self.feature_layers = tuple(np.load(self.folder / LAYERS_NAME).tolist())
+        held = tuple(np.load(self.folder / LAYERS_NAME).tolist())
+        self.feature_layers = held if layers is None or not set(layers) <= set(held) else tuple(layers)
         features = np.memmap(self.folder / FEATURES_NAME, dtype=np.float16, mode="r")
         if features.size % len(self.ids):
             raise ValueError(
@@ -78,10 +82,11 @@ class FeatureCache:
                 "which is no whole row; extract the features again."
             )
         self.features = features.reshape(len(self.ids), -1)
-
-    @property
-    def hidden_size(self) -> int:
-        return self.features.shape[1] // (1 + len(self.feature_layers))
+        self.hidden_size = self.features.shape[1] // (1 + len(held))
+        parts = [
+            np.arange(self.hidden_size) + (1 + held.index(layer)) * self.hidden_size for layer in self.feature_layers
+        ]
+        self._columns = None if self.feature_layers == held else np.concatenate([np.arange(self.hidden_size), *parts])
 
     @property
     def lengths(self) -> np.ndarray:
@@ -91,12 +96,18 @@ class FeatureCache:
         """How many sequences, counted from the first, have their features."""
         return int((self.folder / PROGRESS_NAME).read_text().split()[0])
 
+    def rows(self, place: slice) -> Tensor:
+        """Features of these tokens, (tokens, feature_size) float32."""
+        rows = self.features[place]
+        rows = rows if self._columns is None else rows[:, self._columns]
+        return torch.from_numpy(rows.astype(np.float32))
+
     def batch(self, indices: Sequence[int]) -> Batch:
         """The named sequences, padded to the longest."""
         indices = list(indices)
         places = [slice(self.offsets[index], self.offsets[index + 1]) for index in indices]
         ids = [torch.from_numpy(self.ids[place].astype(np.int64)) for place in places]
-        inputs = [torch.from_numpy(self.features[place].astype(np.float32)) for place in places]
+        inputs = [self.rows(place) for place in places]
         lengths, starts = (torch.from_numpy(each[indices].astype(np.int64)) for each in (self.lengths, self.loss_start))
         padded = (pad_sequence(each, batch_first=True) for each in (ids, inputs))
         return Batch(*padded, lengths, starts, self.hidden_size)
@@ -116,7 +127,8 @@ def write_features(
     """Fills a cache folder, continuing where an earlier call stopped; yields the number of finished sequences.
 
     Args:
-        folder: made if missing; an unfinished cache of the same sequences is continued.
+        folder: made if missing; an unfinished cache of the same sequences is continued. A finished one that holds more
+            layers will do.
         sequences: (token ids, loss start) of each sequence.
         hidden_size: the target's.
         features_of: (batch, length) ids → (batch, length, feature_size) features, those after the final norm first.
@@ -136,6 +148,8 @@ def write_features(
         held = np.load(folder / LAYERS_NAME).tolist()
         if not np.array_equal(np.load(folder / "ids.npy"), all_ids):
             raise ValueError(f"The feature cache in {folder} belongs to another corpus; name an empty folder.")
+        if set(held) > set(feature_layers) and int(progress.read_text().split()[0]) == len(sequences):
+            return
         if held != list(feature_layers):
             raise ValueError(
                 f"The feature cache in {folder} holds layers {held} beside the last, {list(feature_layers)} were asked "

@@ -1,7 +1,8 @@
 """Texts written at once by a lean decoder: one read of the weights serves all rows, attention runs per text.
 
 One tensor holds all keys and values, with a place for each text, so that a new token copies only its own row. Packed
-products round a row the same way however many rows there are. The batch of stock modules is in `writing.py`.
+products round a row the same way however many rows there are. In bfloat16 compiled attention, where there is any,
+reads each text's own keys alone; torch's reads as many as the longest text has. The stock modules' batch: `writing.py`.
 """
 
 from collections.abc import Callable, Collection
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from jakiro.kernels.compiled.texts import attend_texts, works_on
 from jakiro.kernels.linear import packed_linear
 from jakiro.kernels.rotary import apply_rotary
 from jakiro.target.cache import RowCache
@@ -77,7 +79,7 @@ class LeanBatch:
         lean, count = self.lean, len(self.rows)
         self._make_room(count, max(self.lengths) + 1)
         positions, places = torch.tensor(self.lengths), torch.arange(count)
-        columns = max(self.lengths) + 1
+        columns, lengths, compiled = max(self.lengths) + 1, positions + 1, works_on(self.store)
         mask = (torch.arange(columns) <= positions[:, None])[:, None, None]
         hidden = functional.embedding(torch.tensor([row.written[-1] for row in self.rows]), lean.embedding)
         cos, sin = (each[:, None].to(hidden.dtype) for each in lean.angles.at(positions, columns))
@@ -88,14 +90,18 @@ class LeanBatch:
             rotated = apply_rotary(joint[:, :heads], cos, sin)
             all_keys[places, :, positions] = rotated[:, lean.num_heads :]
             all_values[places, :, positions] = joint[:, heads:]
-            attended = functional.scaled_dot_product_attention(
-                rotated[:, : lean.num_heads].reshape(count, lean.num_kv_heads, -1, lean.head_dim),
-                all_keys[:count, :, :columns],
-                all_values[:count, :, :columns],
-                attn_mask=mask,
-                scale=lean.scaling,
-            )
-            hidden = hidden + layer.output(attended.reshape(count, -1))
+            queries = rotated[:, : lean.num_heads]
+            if compiled:
+                attended = attend_texts(queries, all_keys, all_values, lengths, lean.scaling).to(hidden.dtype)
+            else:
+                attended = functional.scaled_dot_product_attention(
+                    queries.reshape(count, lean.num_kv_heads, -1, lean.head_dim),
+                    all_keys[:count, :, :columns],
+                    all_values[:count, :, :columns],
+                    attn_mask=mask,
+                    scale=lean.scaling,
+                ).reshape(count, -1)
+            hidden = hidden + layer.output(attended)
             normed = functional.rms_norm(hidden, hidden.shape[-1:], layer.middle_norm, layer.middle_eps)
             gate, up = layer.gate_up(normed).split(layer.inner_size, dim=-1)
             hidden = hidden + layer.down(functional.silu(gate).mul_(up))

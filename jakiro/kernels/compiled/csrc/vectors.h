@@ -43,6 +43,11 @@ static inline vec from_half(const uint16_t *source) {
 #endif
 }
 
+static inline vec from_bfloat(const uint16_t *source) {
+    typedef uint16_t upper_halves __attribute__((vector_size(2 * LANES), aligned(2)));
+    return (vec)(__builtin_convertvector(*(const upper_halves *)source, ints) << 16);
+}
+
 static inline vec from_byte(const int8_t *source) {
 #if LANES == 16
     return (vec)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)source)));
