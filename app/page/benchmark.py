@@ -1,9 +1,13 @@
-"""The tab "Benchmark": a small set measured live through the same queue as answers, or the shipped recorded results.
+"""The tab "Benchmark": a small set measured live through the same queue as answers, recorded results, the leaderboard.
 
 The form and the results are drawn by the browser; what it asks for is checked here, and every number it shows is one of
 `jakiro.bench.report`.
 """
 
+import functools
+import gzip
+import hashlib
+import json
 import math
 from collections.abc import Iterator
 
@@ -17,12 +21,13 @@ from app.serving.pace import Pace
 from app.serving.runs import Visitor, paces_of
 from app.serving.worker import ModelService, batches
 from app.words import benchmark as words
+from jakiro.bench.arena import standings
 from jakiro.bench.questions import load_questions
 from jakiro.bench.runner import AUTO, BenchSettings
 from jakiro.methods import DEFAULT, METHODS, PLAIN
 
 RECORDED = web.ASSETS / "benchmark" / "bench.json"
-SCRIPTS = ("benchmark/table.js", "benchmark/plot.js", "benchmark/benchmark.js")
+SCRIPTS = ("benchmark/table.js", "benchmark/plot.js", "benchmark/leaderboard.js", "benchmark/benchmark.js")
 TEMPERATURES = (0.0, 0.7, 1.0)
 DEFAULTS = {"count": 16, "temperatures": [0.0], "methods": [DEFAULT.name]}
 MOST_TOKENS = 64
@@ -31,8 +36,22 @@ _TEMPLATE = '<div class="jk-view jk-benchmark" data-tab="benchmark"></div>'
 
 
 def head() -> str:
-    """The block for the page's <head>, after the page's own and the lesson's."""
-    return f"<style>\n{web.joined(['benchmark/benchmark.css'])}</style>\n<script>\n{script()}</script>"
+    """The block for the page's <head>, after the page's own and the lesson's: what the tab is until its code comes."""
+    name, _ = packed_script()
+    given = (
+        f"Object.assign(Jakiro.words, {web.for_script(words.FIRST)}); Jakiro.benchmarkFile = {web.for_script(name)};"
+    )
+    return f"<style>\n{style()}</style>\n<script>\n{given}\n{web.joined(['benchmark/later.js'])}</script>"
+
+
+def style() -> str:
+    return web.joined(["benchmark/benchmark.css"])
+
+
+def packed_script() -> tuple[str, bytes]:
+    """The tab's code as the browser fetches it after the first paint: a name that changes with it, and gzip bytes."""
+    packed = gzip.compress(script().encode(), mtime=0)
+    return f"benchmark-{hashlib.sha256(packed).hexdigest()[:12]}.js.gz", packed
 
 
 def script() -> str:
@@ -40,7 +59,7 @@ def script() -> str:
     questions = load_questions()
     form = DEFAULTS | {"known_temperatures": TEMPERATURES, "known_methods": _drafting(), "tokens": MOST_TOKENS}
     form |= {"most": len(questions), "categories": len({question.category for question in questions})}
-    values = f"Object.assign(Jakiro.words, {web.for_script(words.BROWSER)});"
+    values = f"Object.assign(Jakiro.words, {web.for_script(words.FIRST | words.BROWSER)});"
     return f"{values} Jakiro.benchmarkForm = {web.for_script(form)};\n{web.joined(SCRIPTS)}"
 
 
@@ -50,6 +69,9 @@ def component(page: gr.Blocks, service: ModelService, pace: Pace) -> Benchmarks:
 
     def benchmark_recorded(_=None) -> str | None:
         return RECORDED.read_text(encoding="utf-8") if RECORDED.is_file() else None
+
+    def benchmark_board(_=None) -> str | None:
+        return leaderboard()
 
     def benchmark_estimate(wanted=None) -> str:
         return estimate(service, benchmarks, web.only(wanted))
@@ -64,7 +86,7 @@ def component(page: gr.Blocks, service: ModelService, pace: Pace) -> Benchmarks:
         value={},
         html_template=_TEMPLATE,
         js_on_load="Jakiro.mountBenchmark(element, props, watch, server);",
-        server_functions=[benchmark_recorded, benchmark_estimate, benchmark_saved],
+        server_functions=[benchmark_recorded, benchmark_board, benchmark_estimate, benchmark_saved],
         apply_default_css=False,
         elem_id="benchmark",
     )
@@ -96,6 +118,13 @@ def component(page: gr.Blocks, service: ModelService, pace: Pace) -> Benchmarks:
     gr.api(benchmark_results, api_name="benchmark_results", queue=False)
     page.unload(forget)
     return benchmarks
+
+
+@functools.cache
+def leaderboard() -> str | None:
+    """The shipped leaderboard as JSON, by discipline; None where this copy has none."""
+    boards = standings.boards(web.ASSETS / "benchmark")
+    return json.dumps(boards, ensure_ascii=False) if boards else None
 
 
 def read_request(wanted, most_tokens: int = MOST_TOKENS) -> tuple[BenchSettings, list]:

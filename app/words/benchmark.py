@@ -17,8 +17,13 @@ ESTIMATE_MINUTES = "At most about {n} minutes on this device."
 FROM_PROFILE = "From its measured passes."
 FROM_LAST_RUN = "From the speeds of the last run."
 
-BROWSER = {
+# The tab's name, and what stands in it where its code did not come
+FIRST = {
     "tab_benchmark": "Benchmark",
+    "bench_not_loaded": "This tab’s code could not be loaded; reload the page to try again.",
+}
+
+BROWSER = {
     "bench_form": "Measure here",
     "bench_set": "Our own prompts, {categories} kinds, taken in turn; at most {tokens} tokens an answer.",
     "bench_count": "Prompts",
@@ -70,4 +75,33 @@ BROWSER = {
     "the 95 % interval from resampling prompts. Both spreads from eight on. τ: accepted per step + 1, over all steps. "
     "Same text: share of answers whose token ids all equal plain decoding’s.",
     "bench_spoken": "{n} of {total} prompts done.",
+    "board": "Leaderboard",
+    "board_missing": "No leaderboard is shipped with this copy.",
+    "board_discipline": "Trees",
+    "board_own_size": "Own best size: speed",
+    "board_same_nodes": "Same nodes: acceptance",
+    "board_table": "{category}, temperature {temperature}; press a column’s name to sort by it",
+    "board_speed": "Tokens/s",
+    "board_plain": "Against plain",
+    "board_against": "Against {method}",
+    "board_draft": "Draft, ms a step",
+    "board_verify": "Check, ms a step",
+    "board_other": "Rest, ms a step",
+    "board_tau": "τ, {nodes} nodes",
+    "board_kept": "Kept, {nodes} nodes",
+    "board_run": "Run the chosen ones here",
+    "board_chosen": "Chosen in the form: {methods}.",
+    "board_not_here": "This copy has no head for this method.",
+    "board_first": "Fastest over all prompts at temperature {temperature}: {method}.",
+    "board_ahead": "Fastest over all prompts at temperature {temperature}: {method}, {times} times as fast as {usual} "
+    "({interval}). Choose it for speed.",
+    "board_level": "Fastest over all prompts at temperature {temperature}: {method}, {times} times as fast as {usual} "
+    "({interval}): no difference that could be told from noise.",
+    "board_no_speed": "Equal trees say who accepts most, not who is fastest: a method that accepts less can cost less.",
+    "board_about_own_size": "Every method chose its tree’s size at each step by costs measured on this machine; all "
+    "took turns on each prompt. Against plain and {method}: how many times as fast over the same prompts, below it the "
+    "95 % interval from resampling prompts, from eight prompts on. τ: accepted per step + 1.",
+    "board_about_same_nodes": "All trees have the same number of nodes, the root included. τ: accepted per step + 1, "
+    "below it the 95 % interval from resampling prompts, from eight prompts on. Kept: levels that were kept ÷ levels "
+    "that had a candidate to try. A method that copies one chain has no such size.",
 }

@@ -23,6 +23,10 @@
       element: h("div", { class: "bench-field", role: "group", "aria-label": label }, h("span", null, label),
         h("div", { class: "bench-choices" }, buttons)),
       values: () => options.filter((_, i) => buttons[i].getAttribute("aria-pressed") === "true").map(([value]) => value),
+      set(chosen) {
+        options.forEach(([value], i) => buttons[i].setAttribute("aria-pressed", String(chosen.includes(value))));
+        onChange();
+      },
     };
   }
 
@@ -51,6 +55,11 @@
         h("p", { class: "muted small" }, say("bench_turns"))),
       values: () => ({ count: count.value === "" ? null : Number(count.value), temperatures: temperatures.values(),
         methods: methods.values() }),
+      choose(chosenMethods, temperature) {
+        methods.set(chosenMethods);
+        temperatures.set([temperature]);
+        run.focus();
+      },
       estimate: (words) => (estimate.textContent = words),
       problem(words) {
         problem.hidden = !words;
@@ -78,7 +87,7 @@
 
   function mountBenchmark(element, props, watch, server) {
     const root = element.querySelector(".jk-benchmark");
-    const state = { recorded: null, here: null, which: "recorded", temperature: null, spokenAt: 0, running: false,
+    const state = { recorded: null, here: null, boards: null, which: "recorded", temperature: null, spokenAt: 0, running: false,
       loaded: false };
     const voice = h("div", { class: "voice", role: "status" });
     const head = h("div", { class: "bench-head" });
@@ -106,6 +115,22 @@
     });
     request = form.values;
 
+    // Draws again where somebody reads: what is focused and how far the table is scrolled stay
+    function redraw(focused) {
+      const left = body.querySelector(".bench-scroll")?.scrollLeft;
+      draw();
+      element.querySelector(focused)?.focus({ preventScroll: true });
+      if (left) body.querySelector(".bench-scroll").scrollLeft = left;
+    }
+
+    const board = new Jakiro.Leaderboard({
+      redraw,
+      choose(methods, temperature) {
+        form.choose(methods, temperature);
+        voice.textContent = say("board_chosen", { methods: methods.map(rows.laneWords).join(", ") });
+      },
+    });
+
     async function estimate() {
       if (visible()) form.estimate(await server.benchmark_estimate(form.values()));
     }
@@ -129,17 +154,25 @@
         state.spokenAt = performance.now();
       }
       if (!state.running) estimate();
-      draw();
+      if (state.which !== "board") draw();
     }
 
     async function save() {
-      const text = state.which === "recorded" ? state.text : await server.benchmark_saved(state.here.run);
+      const text = state.which === "board" ? JSON.stringify(board.results)
+        : state.which === "recorded" ? state.text : await server.benchmark_saved(state.here.run);
       if (!text) {
         form.problem(say("bench_gone"));
         return;
       }
       const { date } = JSON.parse(text).environment;
-      Jakiro.download(`jakiro-benchmark-${date.slice(0, 10)}.json`, text, "application/json");
+      const name = state.which === "board" ? "leaderboard" : "benchmark";
+      Jakiro.download(`jakiro-${name}-${date.slice(0, 10)}.json`, text, "application/json");
+    }
+
+    async function showBoard() {
+      if (board.boards) return;
+      board.take(JSON.parse(await server.benchmark_board() || "{}"));
+      if (state.which === "board") redraw('[data-control="bench-which"][data-value="board"]');
     }
 
     function drawHead(results) {
@@ -150,7 +183,7 @@
           head.querySelector(`[data-control="${name}"][data-value="${chosen}"]`)?.focus();
         } }).element;
       const parts = [h("h2", null, say("bench_results"))];
-      if (results && results.groups.length) {
+      if (results) {
         const { environment: where, settings } = results;
         const values = { device: deviceOf(where), date: where.date.slice(0, 10) };
         parts.push(h("span", { class: "badge" }, say(state.which === "here" ? "bench_badge_here" : "bench_badge_recorded", values)));
@@ -159,21 +192,31 @@
           tokens: settings.max_new_tokens })));
       }
       const choices = h("div", { class: "lesson-buttons" });
-      if (state.recorded && (state.here || state.running)) {
-        choices.append(pick("bench-which", say("bench_which"), { recorded: say("bench_recorded"), here: say("bench_here") },
-          state.which, (value) => (state.which = value)));
-      }
-      const known = results ? rows.temperaturesOf(results) : [];
+      const sources = { recorded: say("bench_recorded"), ...((state.here || state.running) && { here: say("bench_here") }),
+        board: say("board") };
+      choices.append(pick("bench-which", say("bench_which"), sources, state.which, (value) => {
+        state.which = value;
+        if (value === "board") showBoard();
+      }));
+      if (state.which === "board" && results) choices.append(...board.choices());
+      const known = results && state.which !== "board" ? rows.temperaturesOf(results) : [];
       if (known.length > 1) {
         choices.append(pick("bench-shown", say("bench_temperature"), Object.fromEntries(known.map((t) => [`T ${t}`, String(t)])),
           `T ${state.temperature}`, (value) => (state.temperature = Number(value.slice(2)))));
       }
-      if (results && results.groups.length) choices.append(controls.button("bench-save", say("bench_save"), save));
+      if (results) choices.append(controls.button("bench-save", say("bench_save"), save));
       head.replaceChildren(...parts, choices);
     }
 
     function draw() {
-      const results = state.which === "recorded" ? state.recorded : state.here;
+      if (state.which === "board") {
+        drawHead(board.results);
+        const empty = board.boards ? [h("p", { class: "muted empty" }, say("board_missing"))] : [];
+        body.replaceChildren(...(board.results ? board.body() : empty));
+        return;
+      }
+      const measured = state.which === "recorded" ? state.recorded : state.here;
+      const results = measured && measured.groups.length ? measured : null;
       const known = results ? rows.temperaturesOf(results) : [];
       if (!known.includes(state.temperature)) state.temperature = known[0] ?? null;
       drawHead(results);
@@ -216,6 +259,7 @@
     const chip = document.querySelector("#jk-chip");
     if (chip) new MutationObserver(estimate).observe(chip, { attributeFilter: ["class"] });
     if (watch) watch("value", () => receive(props.value));
+    tabChanged();
   }
 
   Object.assign(Jakiro, { mountBenchmark, benchmarkRequest: () => request() });

@@ -104,6 +104,6 @@
     );
   }
 
-  Object.assign(Jakiro, { benchmarkTable, benchmarkRows: { rowsOf, intervalOf, laneWords, categoryWords, temperaturesOf, times,
-    OVERALL, spreadWords: ([low, high]) => spread(low, high, (value) => number(value, 2)) } });
+  Object.assign(Jakiro, { benchmarkTable, benchmarkRows: { rowsOf, intervalOf, laneWords, categoryWords, temperaturesOf, times, shareWords,
+    spread, OVERALL, spreadWords: ([low, high]) => spread(low, high, (value) => number(value, 2)) } });
 })();

@@ -1,0 +1,171 @@
+"""The leaderboard in the tab "Benchmark": its numbers are the raw data's, it sorts with keys and fills the form."""
+
+import json
+
+import pytest
+
+from app.page import benchmark
+from app.words import benchmark as words
+from jakiro.bench import raw
+from jakiro.bench.arena import counts, standings
+from jakiro.methods import METHODS
+from tests.app.browser.test_accessibility import SMALL_CONTROLS, serious
+from tests.bench.test_arena import bench_of
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def boards(tmp_path_factory):
+    """A leaderboard in the place of the shipped one, so that no test depends on what was measured."""
+    folder = tmp_path_factory.mktemp("arena")
+    (folder / standings.OWN_SIZE).write_text(raw.compact(bench_of(("auto",), faster=1.25)), encoding="utf-8")
+    (folder / standings.SAME_NODES).write_text(counts.compact(bench_of((8, 14))), encoding="utf-8")
+    return standings.boards(folder)
+
+
+@pytest.fixture
+def board(open_tab, fake_address, boards, monkeypatch):
+    """A function that opens the leaderboard in a tab of its own."""
+    monkeypatch.setattr(benchmark, "leaderboard", lambda: json.dumps(boards))
+
+    def opened(**options):
+        tab = open_tab(fake_address, **options)
+        tab.click('[role="tab"][data-tab="benchmark"]')
+        tab.click('[data-control="bench-which"][data-value="board"]')
+        tab.wait_for_selector(".board-table")
+        return tab
+
+    return opened
+
+
+def methods(tab) -> list[str]:
+    return tab.evaluate("[...document.querySelectorAll('.board-table tbody tr')].map(row => row.dataset.method)")
+
+
+def cells(tab, method: str) -> dict[str, str]:
+    return tab.evaluate(
+        'method => Object.fromEntries([...document.querySelectorAll(`.board-table [data-method="${method}"] td`)]'
+        ".map(cell => [cell.dataset.column, cell.innerText.replace(/\\s+/g, ' ')]))",
+        method,
+    )
+
+
+def test_speeds_are_those_of_the_raw_data_the_fastest_first(board):
+    tab = board()
+    assert methods(tab) == ["gsd", "jakiro", "autoregressive"]
+    assert cells(tab, "gsd") == {
+        "speed": "313", "speedup": "3.13× 3.13–3.13", "against": "1.25× 1.25–1.25", "tau": "2.00 2.00–2.00",
+        "draft_ms": "2.0", "verify_ms": "5.0", "other_ms": "1.0", "same": "100 %",
+    }  # fmt: skip
+    verdict = words.BROWSER["board_ahead"].format(
+        temperature=0, method="GSD", usual="Jakiro", times="1.25", interval="1.25–1.25"
+    )
+    assert tab.inner_text('[data-result="verdict"]') == verdict
+    assert "2026-11-23" in tab.inner_text("#benchmark .badge")
+
+
+def test_columns_sort_with_keys_and_say_how(board):
+    tab = board()
+    first = '.board-table th[data-column="speed"]'
+    assert tab.get_attribute(first, "aria-sort") == "descending"
+    tab.focus('[data-sort="speed"]')
+    tab.keyboard.press("Enter")
+    assert tab.get_attribute(first, "aria-sort") == "ascending"
+    assert methods(tab) == ["autoregressive", "jakiro", "gsd"]
+    assert tab.evaluate("document.activeElement.dataset.sort") == "speed"
+    tab.focus('[data-sort="method"]')
+    tab.keyboard.press("Space")
+    assert tab.get_attribute('.board-table th[data-column="method"]', "aria-sort") == "ascending"
+    assert tab.get_attribute(first, "aria-sort") == "none"
+    titles = [METHODS[name].title for name in methods(tab)]
+    assert titles == sorted(titles)
+
+
+def test_equal_trees_have_a_pair_of_columns_for_each_size(board):
+    tab = board()
+    tab.click('[data-control="board-discipline"][data-value="same_nodes"]')
+    assert sorted(methods(tab)) == ["gsd", "jakiro"]
+    found = cells(tab, "jakiro")
+    assert found == {
+        "tau_8": "2.00 2.00–2.00", "kept_8": "50.0 %", "tau_14": "2.00 2.00–2.00", "kept_14": "50.0 %", "same": "100 %",
+    }  # fmt: skip
+    assert tab.inner_text('[data-result="verdict"]') == words.BROWSER["board_no_speed"]
+
+
+def test_a_category_has_its_own_rows(board):
+    tab = board()
+    tab.select_option('[data-control="board-category"]', "math")
+    assert "math" in tab.inner_text(".board-table caption") and len(methods(tab)) == 3
+    assert tab.evaluate("document.activeElement.dataset.control") == "board-category"
+
+
+def test_chosen_methods_fill_the_form(board):
+    tab = board()
+    tab.click('[data-choose="gsd"]')
+    tab.click('[data-choose="jakiro"]')
+    tab.click('[data-control="board-run"]')
+    pressed = "[...document.querySelectorAll('[data-control=\"{}\"][aria-pressed=true]')].map(one => one.dataset.value)"
+    assert tab.evaluate(pressed.format("bench-method")) == ["gsd"]
+    assert tab.evaluate(pressed.format("bench-temperature")) == ["0"]
+    assert tab.evaluate("document.activeElement.dataset.control") == "bench-run"
+    assert tab.evaluate("Jakiro.benchmarkRequest().methods") == ["gsd"]
+
+
+def test_a_file_can_be_saved(board, boards):
+    tab = board()
+    with tab.expect_download() as download:
+        tab.click('[data-control="bench-save"]')
+    saved = json.loads(download.value.path().read_text(encoding="utf-8"))
+    assert saved == json.loads(json.dumps(boards["own_size"]))
+
+
+def test_a_copy_without_a_leaderboard_says_so(open_tab, fake_address, monkeypatch):
+    monkeypatch.setattr(benchmark, "leaderboard", lambda: None)
+    tab = open_tab(fake_address)
+    tab.click('[role="tab"][data-tab="benchmark"]')
+    tab.click('[data-control="bench-which"][data-value="board"]')
+    tab.wait_for_selector(".bench-body .empty")
+    assert tab.inner_text(".bench-body .empty") == words.BROWSER["board_missing"]
+    tab.click('[data-control="bench-which"][data-value="recorded"]')
+
+
+def test_names_of_methods_stay_text(board, boards, monkeypatch):
+    hostile = "<img src=x onerror='window.ran=1'>"
+    rows = [row | {"method": hostile} if row["method"] == "gsd" else row for row in boards["own_size"]["rows"]]
+    monkeypatch.setattr(benchmark, "leaderboard", lambda: json.dumps({"own_size": boards["own_size"] | {"rows": rows}}))
+    tab = board()
+    assert hostile in tab.inner_text(".board-table")
+    assert tab.locator("#benchmark img").count() == 0 and tab.evaluate("window.ran") is None
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_serious_is_found_and_fingers_find_room(board, scheme):
+    tab = board(color_scheme=scheme, viewport={"width": 390, "height": 844}, has_touch=True)
+    assert not serious(tab, "#benchmark")
+    assert tab.evaluate(SMALL_CONTROLS, [".board-table button, .bench-head :is(button, select)", 44]) == []
+    assert tab.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_the_tab_s_code_comes_after_the_first_paint_from_here_alone(open_tab, fake_address):
+    tab = open_tab(fake_address)
+    name, packed = benchmark.packed_script()
+    tab.click('[role="tab"][data-tab="benchmark"]')
+    tab.wait_for_selector("#benchmark .bench-results h2")
+    painted, started = tab.evaluate(
+        """name => [performance.getEntriesByName('first-contentful-paint')[0].startTime,
+                    performance.getEntriesByType('resource').find((one) => one.name.includes(name)).startTime]""",
+        name,
+    )
+    assert painted < started
+    assert tab.request.get(f"{fake_address}{name}").body() == packed
+
+
+def test_a_tab_whose_code_does_not_come_says_so(open_tab, fake_address):
+    tab = open_tab(None)
+    tab.route("**/benchmark-*.js.gz", lambda route: route.abort())
+    tab.goto(fake_address)
+    tab.click('[role="tab"][data-tab="benchmark"]')
+    tab.wait_for_function(
+        "words => document.querySelector('.jk-benchmark').textContent === words", arg=words.FIRST["bench_not_loaded"]
+    )
