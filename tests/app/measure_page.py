@@ -53,9 +53,9 @@ class Watched(LocalDevice):
     last_event = seconds = 0.0
     events: list[Event]
 
-    def answer(self, asking, halt) -> Iterator[Event]:
+    def answer(self, asking, halt, prefixes=None) -> Iterator[Event]:
         self.events, start = [], time.time()
-        for event in super().answer(asking, halt):
+        for event in super().answer(asking, halt, prefixes):
             self.events.append(event)
             self.last_event = time.time()
             yield event
@@ -73,7 +73,7 @@ class Recorded:
     def load(self, told) -> None:
         return None
 
-    def answer(self, asking, halt: threading.Event) -> Iterator[Event]:
+    def answer(self, asking, halt: threading.Event, prefixes=None) -> Iterator[Event]:
         for event in self.events:
             time.sleep(RECORDED_STEP_SECONDS if event[0] == "step" else 0)
             self.last_event = time.time()

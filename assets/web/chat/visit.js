@@ -64,6 +64,7 @@
     } catch {
       kept = {};
     }
+    if (kept.numerics) Jakiro.numericsChosen();
     return names.map((name, i) => (typeof kept[name] === typeof values[i] ? kept[name] : values[i]));
   }
 

@@ -29,7 +29,10 @@
   const HEADER = { method: isName, created: isText, messages: isMessages, num_prompt_tokens: isNumber, target: isObject,
     drafter: isDrafter, proposers: isProposers, device: isText, dtype: isText, numerics: isText, device_profile: isObject,
     versions: isObject, sampling: isObject, tree: isObject, first_token_id: isNumber, first_piece: isHex, prefill_ms: isTime,
-    special_tokens: (value) => isObject(value) && isTexts(Object.values(value)) };
+    special_tokens: (value) => isObject(value) && isTexts(Object.values(value)),
+    num_reused_tokens: isNumber, queue_ms: (value) => value === null || isTime(value) };
+  // Fields that older files of this schema lack
+  const LATER = { num_reused_tokens: 0, queue_ms: null };
   const STEP = { index: isNumber, nodes: Array.isArray, accepted_path: isNumbers, bonus_token_id: isNumber, bonus_piece: isHex,
     committed_ids: isNumbers, draft_ms: isTime, verify_ms: isTime, other_ms: isTime, plan: isObject };
   const NODE = { token_id: isNumber, piece: isHex, parent: isNumber, depth: isNumber, draft_pass: isNumber, score: isNumber,
@@ -103,7 +106,7 @@
     if (found !== 1 && found !== VERSION) fail("trace_version", { found });
     if (!Array.isArray(trace.steps)) unfit("“steps” is not a list");
     const { header, steps, end_reason } = inTodaysSchema(trace);
-    check(header, HEADER, "the header");
+    check(isObject(header) ? { ...LATER, ...header } : header, HEADER, "the header");
     steps.forEach(checkStep);
     return { header, steps, end_reason };
   }

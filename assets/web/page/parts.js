@@ -73,11 +73,11 @@
   function plotPane(state, on, host, plot) {
     const mode = (name, key) => h("button", { class: "toggle", "data-plot-mode": name, onclick: () => {
       state.plotMode = name;
-      on.redraw("plot");
+      on.redrawNow("plot");
     } }, say(key));
     return h("section", { class: "pane plot-pane", "aria-label": say("speed") },
       h("div", { class: "pane-head" }, h("h2", null, say("speed")), h("span", { class: "gap" }), mode("tokens", "plot_tokens"),
-        mode("speed", "plot_speed"), tableToggle(host, () => on.redraw("plot")), plot.figure.tools), host);
+        mode("speed", "plot_speed"), tableToggle(host, () => on.redrawNow("plot")), plot.figure.tools), host);
   }
 
   function treePane(parts, state, on) {

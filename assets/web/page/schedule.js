@@ -5,8 +5,8 @@
   const { state, lane, live, guessing, stepsShown, raceTime } = screen;
 
   // Milliseconds between drawings of a part while an answer is being written
-  const EVERY = { text: 80, plot: 250, numbers: 250, tree: 500 };
-  const PLAYED_PLOT_MS = 160; // Plotly takes longer than the page's own drawings
+  const EVERY = { text: 80, plot: 1000, numbers: 250, tree: 500 }; // Plotly takes longer than the page's own drawings
+  const PLAYED_PLOT_MS = 160;
   const IN_TIME_MS = 30;
   const SLOWEST = 8;
   const SOON_MS = 20;
@@ -28,6 +28,12 @@
     clearTimeout(alarm);
     if (soonest > SOON_MS) alarm = setTimeout(askForFrame, soonest - SOON_MS / 2);
     else askForFrame();
+  }
+
+  // For what a person asked of a part, which does not wait for its turn
+  function redrawNow(name) {
+    last[name] = -Infinity;
+    redraw(name);
   }
 
   // When a part asks for a frame; in a frame that another part asked for it is drawn as soon as its wait is over
@@ -147,12 +153,13 @@
     const main = lane();
     const steps = stepsShown();
     const plot = { watch: parts.plot, race: parts.racePlot }[state.tab];
-    if (!plot) return;
+    const growing = live() && state.follow;
+    if (!plot || (growing && !plot.seen)) return;
     parts.root.querySelectorAll("[data-plot-mode]").forEach((button) => button.setAttribute("aria-pressed",
       String(button.dataset.plotMode === state.plotMode)));
-    const marked = main && main.steps.length && !(live() && state.follow);
+    const marked = main && main.steps.length && !growing;
     plot.draw(state.run, {
-      mode: state.plotMode, bracket: state.tab === "race",
+      growing, mode: state.plotMode, bracket: state.tab === "race",
       time: state.time !== null ? state.time : guessing() && main ? main.seconds[steps - 1] || 0 : null,
       playhead: marked ? state.time ?? main.seconds[state.index] : null,
     });
@@ -210,5 +217,5 @@
     }
   }
 
-  Object.assign(Jakiro, { redraw });
+  Object.assign(Jakiro, { redraw, redrawNow });
 })();

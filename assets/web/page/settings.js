@@ -93,7 +93,24 @@
     }
   }
 
+  let chosen = false; // whether somebody, or a link, chose numerics
+
+  // The form opens with the numerics that the model was loaded with, which are those that suit its device
+  function openWithNumerics(name) {
+    const field = document.querySelector(`#numerics input[value="${name}"]`);
+    if (!field) return;
+    if (Jakiro.formDefaults()) Jakiro.formDefaults().numerics = name;
+    if (chosen) return;
+    chosen = true;
+    if (!field.checked) field.click();
+  }
+
+  document.addEventListener("change", (event) => {
+    chosen = chosen || (event.isTrusted && Boolean(event.target.closest("#numerics")));
+  }, true);
+  const numericsChosen = () => { chosen = true; };
+
   const asksFast = () => Boolean(current && current.numerics === say("fast"));
 
-  Object.assign(Jakiro, { questionBox, beforeAsk, askAgain, edit, bigTree, drewSmallTrees, armQuestion, askArmed, settingsChanged, markSettings, asksFast, formAsked: () => asked, formNow: () => current });
+  Object.assign(Jakiro, { questionBox, beforeAsk, askAgain, edit, bigTree, drewSmallTrees, armQuestion, askArmed, settingsChanged, markSettings, asksFast, openWithNumerics, numericsChosen, formAsked: () => asked, formNow: () => current });
 })();

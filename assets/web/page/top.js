@@ -82,7 +82,10 @@
 
     draw(value) {
       this.value = value;
-      if (value.state === "ready") this.tellReady(value);
+      if (value.state === "ready") {
+        this.tellReady(value);
+        if (value.numerics) Jakiro.openWithNumerics(value.numerics);
+      }
       this.element.className = `chip ${value.state}`;
       const text = Jakiro.asksFast() && value.fast ? value.fast : value.text;
       if (this.element.textContent !== text) this.element.textContent = text;

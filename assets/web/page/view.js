@@ -1,6 +1,6 @@
 // The view: which run is on screen, how live updates make it grow, and the page's tabs.
 (() => {
-  const { Run, runFromTraces, redraw, screen, moves } = Jakiro;
+  const { Run, runFromTraces, redraw, redrawNow, screen, moves } = Jakiro;
   const { state } = screen;
 
   const FIRST_PLAY_MS = 800;
@@ -136,7 +136,7 @@
 
   function mountView(element, props, watch, functions) {
     server = functions;
-    const actions = { ...moves, redraw, setTab, showRecording, show, server, askAgain: () => Jakiro.askAgain(state),
+    const actions = { ...moves, redraw, redrawNow, setTab, showRecording, show, server, askAgain: () => Jakiro.askAgain(state),
       edit: () => Jakiro.edit(state) };
     screen.parts = Jakiro.buildParts(element.querySelector(".jk-view"), state, actions);
     document.body.dataset.jakiroTab = state.tab;

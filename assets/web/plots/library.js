@@ -1,5 +1,5 @@
-// Brings Plotly after the page's first paint: from the server, or in a saved page from the page itself. Compressed in both,
-// so that one way unpacks it and a saved page carries it as it came.
+// Brings code after the page's first paint: Plotly from the server, or in a saved page from the page itself. Compressed in
+// both, so that one way unpacks it and a saved page carries it as it came.
 (() => {
   const { say } = Jakiro;
 
@@ -17,43 +17,48 @@
     return btoa(parts.join(""));
   }
 
-  async function fetched() {
+  // The bytes of one of the page's own compressed files
+  async function fetchPacked(file) {
     const root = (window.gradio_config && window.gradio_config.root) || ".";
-    const answer = await fetch(`${root}/${Jakiro.plotlyFile}`);
+    const answer = await fetch(`${root}/${file}`);
     if (!answer.ok) throw new Error(`${answer.status}`);
     return new Uint8Array(await answer.arrayBuffer());
   }
 
   function packed() {
     const here = document.getElementById(PACKED_ID);
-    bytes = bytes || (here ? Promise.resolve(fromBase64(here.textContent)) : fetched());
+    bytes = bytes || (here ? Promise.resolve(fromBase64(here.textContent)) : fetchPacked(Jakiro.plotlyFile));
     return bytes;
   }
 
-  async function unpack() {
-    const stream = new Blob([await packed()]).stream().pipeThrough(new DecompressionStream("gzip"));
+  // Runs the script that compressed bytes hold
+  async function runPacked(given) {
+    const stream = new Blob([await given]).stream().pipeThrough(new DecompressionStream("gzip"));
     const code = document.createElement("script");
     code.textContent = await new Response(stream).text();
     document.head.append(code);
     code.remove();
-    if (!window.Plotly) throw new Error("no Plotly");
   }
 
   // Once anything is on screen, at a quiet moment
+  function afterPaint(work) {
+    const later = window.requestIdleCallback || ((idle) => setTimeout(idle, 200));
+    requestAnimationFrame(() => later(work, { timeout: 2000 }));
+  }
+
   function load() {
     if (state !== "none") return;
     state = "loading";
-    const later = window.requestIdleCallback || ((work) => setTimeout(work, 200));
-    requestAnimationFrame(() => later(async () => {
+    afterPaint(async () => {
       try {
-        await unpack();
-        state = "ready";
+        await runPacked(packed());
+        state = window.Plotly ? "ready" : "failed";
       } catch {
-        bytes = null;
         state = "failed";
       }
+      if (state === "failed") bytes = null;
       waiting.splice(0).forEach((drawn) => drawn());
-    }, { timeout: 2000 }));
+    });
   }
 
   // Whether plots can be drawn; if not yet, `then` is called when it is known
@@ -75,5 +80,5 @@
     }
   }
 
-  Object.assign(Jakiro, { plotly: { ready, failed: () => state === "failed", asElement } });
+  Object.assign(Jakiro, { afterPaint, fetchPacked, runPacked, plotly: { ready, failed: () => state === "failed", asElement } });
 })();

@@ -33,6 +33,9 @@
     const whole = shares(proposers.map((proposer) => counts[proposer]));
     const tau = metrics.tau(main.steps);
     const same = sameText(run);
+    // Lanes that begin with another one's rows hardly read
+    const reader = run.ordered.reduce((most, lane) => (lane.header.prefill_ms > most.prefill_ms ? lane.header : most), header);
+    const reused = reader.num_reused_tokens;
     const versions = Object.entries(header.versions).map(([name, version]) => `${name} ${version}`).join(", ");
     const { temperature, seed } = header.sampling;
     const settings = { temperature, seed, candidates: counted("candidate", header.tree.nodes - 1) };
@@ -51,7 +54,10 @@
           proposers.map((proposer, i) => `${main.proposers.named(proposer).label} ${whole[i]}\u00a0%`).join(" · ") || "–",
           say("card_share_note"),
         ],
-        [say("card_prefill"), `${milliseconds(header.prefill_ms)} ms`, say("card_prefill_note")],
+        [say("card_prefill"), `${milliseconds(reader.prefill_ms)} ms`,
+          reused ? say("card_prefill_known", { reused, all: reader.num_prompt_tokens }) : say("card_prefill_note")],
+        [say("card_felt"), [0, header.queue_ms || 0].map((queue) => speedupWords(
+          metrics.speedup(main, plain, undefined, (queue + reader.prefill_ms) / 1000)) || "–").join(" · "), say("card_felt_note")],
       ],
       depths: metrics.acceptanceByDepth(main.steps),
       small: [

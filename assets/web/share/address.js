@@ -89,6 +89,7 @@
       return;
     }
     linked = values;
+    if (link.asking.numerics) Jakiro.numericsChosen();
     document.querySelector("#open-link").click();
     Jakiro.freshChat();
     Jakiro.notify("notice", say("link_ready"));

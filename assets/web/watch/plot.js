@@ -3,11 +3,12 @@
   const { say, number, rate, metrics, plotStyle } = Jakiro;
 
   const MOST_POINTS = 500;
+  const GROWING_POINTS = 150; // while the answer is written, beside the model
   const FIRST_SECONDS = 0.25; // before that a speed says little
   const MODES = { tokens: "plot_y", speed: "plot_rate" };
 
   // Points of a lane's first steps in a part of the axis and one step on both sides; of many steps every so-manieth
-  function points(lane, steps, mode, [low, high]) {
+  function points(lane, steps, { mode, growing }, [low, high]) {
     const found = { x: [], y: [] };
     const add = (x, y) => {
       found.x.push(x);
@@ -16,7 +17,7 @@
     if (mode === "tokens" && low <= 0) add(0, 1);
     const first = Math.max(0, lane.stepsAt(low) - 1);
     const last = Math.min(steps - 1, lane.stepsAt(high));
-    const every = Math.max(1, Math.ceil((last - first + 1) / MOST_POINTS));
+    const every = Math.max(1, Math.ceil((last - first + 1) / (growing ? GROWING_POINTS : MOST_POINTS)));
     for (let i = first; i <= last; i += 1) {
       if ((i - first) % every && i !== last) continue;
       if (mode === "tokens") add(lane.seconds[i], lane.counts[i]);
@@ -26,8 +27,9 @@
   }
 
   // The ends of the y axis for what is shown: from zero where all of the x axis is
-  function fit(lines, mode, range, full) {
-    const values = lines.flatMap(({ lane, steps }) => points(lane, steps, mode, range).y);
+  function fit(lines, shown, range, full) {
+    const { mode } = shown;
+    const values = lines.flatMap(({ lane, steps }) => points(lane, steps, shown, range).y);
     const whole = range[0] <= full[0] && range[1] >= full[1];
     const most = mode === "tokens" && whole ? Math.max(...lines.map(({ lane }) => lane.tokens.length)) : Math.max(...values, 0);
     const top = Math.max(8, most);
@@ -38,10 +40,17 @@
   class Plot {
     constructor(host, { seek }) {
       this.seek = seek;
-      this.figure = new Jakiro.Figure(host, () => Jakiro.redraw("plot"));
+      this.figure = new Jakiro.Figure(host, () => Jakiro.redrawNow("plot"));
+      this.seen = true; // whether any of it is on screen
+      new IntersectionObserver((changes) => {
+        const before = this.seen;
+        this.seen = changes[changes.length - 1].isIntersecting;
+        if (this.seen && !before) Jakiro.redrawNow("plot");
+      }).observe(host);
     }
 
-    // `shown`: {time: only what was there at this own-clock time, or null; playhead: seconds or null; mode; bracket}
+    // `shown`: {time: only what was there at this own-clock time, or null; playhead: seconds or null; mode; bracket;
+    // growing: whether more of it comes soon}
     draw(run, shown) {
       const { mode } = shown;
       // What the tree shows is drawn last, over the others
@@ -56,10 +65,10 @@
         sentence: this.sentence(lines),
         table: () => Jakiro.plotTable(lines, this.sentence(lines)),
         rows: () => this.rows(visible()),
-        series: lines.map((line) => this.series(line, mode)),
+        series: lines.map((line) => this.series(line, shown)),
         margin: { left: 44 },
         x: { title: say("plot_x"), full },
-        y: { title: say(MODES[mode]), fit: (range) => fit(visible(), mode, range, full) },
+        y: { title: say(MODES[mode]), fit: (range) => fit(visible(), shown, range, full) },
         at: shown.playhead, readBelow: mode === "speed",
         ...this.marks(run, lines, shown),
         read: (x) => this.read(run, lines, mode, x),
@@ -67,11 +76,11 @@
       });
     }
 
-    series({ lane, role, steps }, mode) {
+    series({ lane, role, steps }, shown) {
       const speed = metrics.speed(lane, steps);
       return { id: lane.name, name: lane.title, role, note: speed === null ? say("measuring") : `${rate(speed)} tokens/s`,
-        traces: (range) => [{ ...points(lane, steps, mode, range), mode: "lines", meta: [],
-          line: { ...plotStyle.lineOf(role), shape: mode === "tokens" && !lane.isPlain ? "hv" : "linear" } }] };
+        traces: (range) => [{ ...points(lane, steps, shown, range), mode: "lines", meta: [],
+          line: { ...plotStyle.lineOf(role), shape: shown.mode === "tokens" && !lane.isPlain ? "hv" : "linear" } }] };
     }
 
     sentence(lines) {

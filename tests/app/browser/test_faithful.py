@@ -258,3 +258,30 @@ def test_drawing_slows_down_by_itself_where_frames_come_late(modules):
     modules.wait_for_timeout(300)
     assert modules.evaluate("Jakiro.moves.state.run.main.steps.length") == min(24, len(ticks) - 1)
     assert 1 <= late <= 10
+
+
+def test_a_growing_plot_is_drawn_once_a_second_while_it_is_seen(modules):
+    """Plotly takes longer than text and tree, and a model on the same cores waits for it."""
+    made, pairs = race(nodes=8)
+    ticks = [tick for tick in ticks_of(made, pairs) if tick.startswith(('[["header","jakiro"', '[["step","jakiro"'))]
+    modules.evaluate(MOUNT)
+    modules.wait_for_function("window.Plotly")
+    grow = """async ([ticks, first]) => {
+      const plot = document.querySelector('.columns .plot-host');
+      const before = Number(plot.dataset.drawn || 0);
+      const start = performance.now();
+      for (let i = first; i < first + 12; i += 1) {
+        Jakiro.receive({ run: 'd'.repeat(32), ticks: { [i]: ticks[i && 1 + i % (ticks.length - 1)] } });
+        await new Promise((done) => setTimeout(done, 150));
+      }
+      return [Number(plot.dataset.drawn || 0) - before, (performance.now() - start) / 1000];
+    }"""
+    drawn, seconds = modules.evaluate(grow, [ticks, 0])
+    assert 1 <= drawn <= seconds + 2
+    modules.evaluate("document.querySelector('.columns .plot-host').style.display = 'none'")
+    modules.wait_for_function("() => !Jakiro.screen.parts.plot.seen")
+    assert modules.evaluate(grow, [ticks, 12])[0] == 0
+    modules.evaluate("document.querySelector('.columns .plot-host').style.display = ''")
+    steps = "Jakiro.moves.state.run.main.steps.length"
+    modules.wait_for_function(f"() => document.querySelector('.columns .plot').data[0].y.length === {steps} + 1")
+    assert modules.evaluate(f"{steps} < 150")

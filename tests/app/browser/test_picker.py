@@ -174,7 +174,8 @@ def test_only_listed_pairs_can_be_chosen_and_only_where_the_host_allows_it(name,
 def test_reading_weights_tells_its_share_in_ascending_order(tmp_path):
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    from jakiro.zoo.progress import counted, told_to
+    from jakiro.starting import READ, told_to
+    from jakiro.zoo.progress import counted
 
     sizes = {
         "hidden_size": 8,
@@ -184,12 +185,14 @@ def test_reading_weights_tells_its_share_in_ascending_order(tmp_path):
         "vocab_size": 16,
     }
     LlamaForCausalLM(LlamaConfig(**sizes)).save_pretrained(tmp_path)
-    shares = []
-    with told_to(shares.append), counted():
+    told = []
+    with told_to(lambda *said: told.append(said)), counted():
         LlamaForCausalLM.from_pretrained(tmp_path)
-    assert len(shares) > 5 and shares == sorted(shares) and shares[-1] == 1
+    shares = [share for _, share in told]
+    assert {step for step, _ in told} == {READ}
+    assert len(shares) > 5 and shares == sorted(shares) and shares[0] > 0 and shares[-1] < 1
     LlamaForCausalLM.from_pretrained(tmp_path)
-    assert shares.count(1) == 1
+    assert len(told) == len(shares)
 
 
 @pytest.mark.browser
@@ -222,6 +225,23 @@ def test_a_visitor_loads_another_pair_for_everybody(open_tab, models):
         tab.wait_for_selector('[data-pair="small + fits"]:disabled:text-is("Loaded")')
         assert loads == [(str(models / "small"), str(models / "fits"))]
         other.wait_for_selector('#jk-chip:text-matches("Another-1B")', timeout=20_000)
+    finally:
+        blocks.close()
+
+
+@pytest.mark.browser
+def test_the_form_opens_with_the_numerics_that_suit_the_device_and_a_choice_stays(open_tab):
+    blocks, address = serve(lambda: FakeGenerator(numerics="fast"))
+    try:
+        tab = open_tab(address)
+        tab.wait_for_selector('#jk-chip.ready:text-is("Fake-135M · CPU · fast")')
+        tab.wait_for_function(f"() => document.querySelector('#numerics input:checked').value === '{words.FAST}'")
+        tab.click("#jk-settings")
+        tab.get_by_label(words.EXACT, exact=True).check()
+        tab.evaluate("Jakiro.chip.look()")
+        ask(tab, "Why?")
+        wait_until_finished(tab)
+        assert tab.evaluate("Jakiro.moves.state.run.main.header.numerics") == "exact"
     finally:
         blocks.close()
 

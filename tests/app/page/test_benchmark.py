@@ -204,7 +204,12 @@ def test_the_estimate_comes_from_measured_passes_and_then_from_the_last_run():
 def test_the_shipped_results_are_in_the_form_of_the_bench():
     recorded = json.loads(benchmark.RECORDED.read_text(encoding="utf-8"))
     assert recorded["schema_version"] == 1
-    assert numbers(summed_up_again(recorded)) == numbers(recorded["groups"])
+    # Files from before this column came lack it
+    anew = [
+        {name: group[name] for name in kept}
+        for group, kept in zip(summed_up_again(recorded), recorded["groups"], strict=True)
+    ]
+    assert numbers(anew) == numbers(recorded["groups"])
     assert recorded["environment"]["date"] and recorded["environment"]["cpu"]
 
 
