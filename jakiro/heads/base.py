@@ -11,6 +11,7 @@ from jakiro.kernels.compiled.linear import RoundedNativeLinear
 from jakiro.kernels.linear import Packing, native_works, packed_linear
 from jakiro.kernels.quantized import QuantizedLinear
 from jakiro.target.cache import RowCache
+from jakiro.target.model import TargetModel
 
 PRECISIONS = ("int8", "full")
 
@@ -33,7 +34,11 @@ class DraftHead(nn.Module):
 
     Attributes:
         precision: of the matrices it drafts with, one of `PRECISIONS`.
+        lag: tokens at a text's beginning that its cache has no row for; a row that pairs a token with the target's
+            feature one position before it begins at the second one.
     """
+
+    lag = 1
 
     def __init__(self, config: DraftConfig) -> None:
         super().__init__()
@@ -65,6 +70,13 @@ class DraftHead(nn.Module):
         self.output_weight = output_weight[self.draft_token_ids] if reduced else output_weight
         self.mean_output_row = self.output_weight.float().mean(0).to(parameter.dtype)
         return self
+
+    def attach(self, target: TargetModel) -> None:
+        """Takes what it runs of the target itself; most heads run nothing of it.
+
+        Raises:
+            ValueError: this target cannot run in parts.
+        """
 
     def embed(self, token_ids: Tensor) -> Tensor:
         return torch.nn.functional.embedding(token_ids.to(self.embedding.device), self.embedding).to(

@@ -5,8 +5,10 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from jakiro.config import is_count, require
 
 FUSIONS = ("summed", "decoupled")
-# One or more layers that read their own features; a layer with mask tokens; layers, then MLPs; MLPs alone
-NETWORKS = ("layers", "masks", "staged", "mlps")
+# One or more layers that read their own features; a layer with mask tokens; layers, then MLPs; MLPs alone; a layer on
+# top of the target's first ones; the same, and a matrix for each of them that drafts without it
+NETWORKS = ("layers", "masks", "staged", "mlps", "stacked", "nested")
+PARALLEL, EXITS = ("masks", "staged", "mlps"), ("stacked", "nested")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +26,9 @@ class DraftConfig:
         num_layers: decoder layers; only layers of one expert can be several.
         num_parallel: mask tokens, or MLPs, that predict a level each without waiting for the level above.
         published_blocks: residual blocks of MLPs in the form their papers publish, to draft with alone; 0 for ours.
+        exit_layers: the target's first so many layers run as a part of the draft; each number is one of them whose
+            output is read, ascending; none but for `EXITS`.
+        own_text: learned from text that the draft wrote, as the target judges it.
         fc_bias: whether the input projection has a bias.
         feature_layers: layers of the target that are read beside its last hidden state, ascending; see
             `jakiro.target.features`.
@@ -46,6 +51,8 @@ class DraftConfig:
     num_layers: int = 1
     num_parallel: int = 0
     published_blocks: int = 0
+    exit_layers: tuple[int, ...] = ()
+    own_text: bool = False
     fc_bias: bool = True
     feature_layers: tuple[int, ...] = ()
     rms_norm_eps: float = 1e-6
@@ -75,7 +82,7 @@ class DraftConfig:
             self.network in NETWORKS, f"Draft head config: network must be one of {NETWORKS}, not {self.network!r}."
         )
         require(
-            is_count(self.num_parallel, 0) and (self.num_parallel > 0) == (self.network != "layers"),
+            is_count(self.num_parallel, 0) and (self.num_parallel > 0) == (self.network in PARALLEL),
             f"Draft head config: num_parallel must be 0 for layers alone and else 1 or more, not {self.num_parallel}.",
         )
         require(
@@ -108,6 +115,17 @@ class DraftConfig:
         )
         require(not layers or self.network != "mlps", "Draft head config: MLPs alone read no further feature_layers.")
         object.__setattr__(self, "feature_layers", tuple(layers))
+        exits = self.exit_layers
+        require(
+            isinstance(exits, (list, tuple))
+            and all(is_count(layer, 1) for layer in exits)
+            and list(exits) == sorted(set(exits))
+            and (len(exits) > 0) == (self.network in EXITS)
+            and not (exits and layers),
+            f"Draft head config: exit_layers must be ascending layer numbers from 1 on for networks {EXITS}, which "
+            f"read no feature_layers, and none for others, not {exits}.",
+        )
+        object.__setattr__(self, "exit_layers", tuple(exits))
         if self.head_dim is None:
             require(
                 self.hidden_size % self.num_attention_heads == 0,
@@ -118,16 +136,25 @@ class DraftConfig:
 
     @property
     def kind(self) -> str:
-        """What drafts with it: "mixture" or "dense" for layers alone, by their experts, else the network."""
+        """What drafts with it: "mixture" or "dense" for layers alone, by their experts, "distilled" for an exit that
+        learned from its own text, else the network.
+        """
         if self.network != "layers":
-            return self.network
+            return "distilled" if self.own_text else self.network
         return "dense" if self.num_experts == 1 else "mixture"
 
     @property
     def levels(self) -> int | None:
-        """Levels of the deepest tree it drafts; None for layers alone, which go on with their own features."""
-        serial = {"masks": 1, "staged": 2, "mlps": 0}
+        """What it predicts along a text in one pass: levels of its deepest tree, or exits; None for layers alone,
+        which go on with their own features.
+        """
+        serial = {"masks": 1, "staged": 2, "mlps": 0, "stacked": 1, "nested": 1 + len(self.exit_layers)}
         return None if self.network == "layers" else serial[self.network] + self.num_parallel
+
+    @property
+    def read_layers(self) -> tuple[int, ...]:
+        """Layers of the target whose hidden states it learns from beside the last one's."""
+        return self.feature_layers or self.exit_layers
 
     @property
     def contrastive(self) -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.foreign_parallel import from_gumiho, from_medusa, is_gumiho, is_medusa
-from jakiro.heads.layers import rotary_embedding
+from jakiro.heads.rotary import rotary_embedding
 
 _REQUIRED = ("hidden_size", "num_attention_heads", "vocab_size", "intermediate_size")
 _KINDS = {

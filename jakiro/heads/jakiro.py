@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from jakiro.heads.base import DraftHead
 from jakiro.heads.compiled import NativeHeadLayer
 from jakiro.heads.config import DraftConfig
-from jakiro.heads.layers import Angles, HeadLayer, HeadOutput, rotary_embedding
+from jakiro.heads.layers import Angles, HeadLayer, HeadOutput
 from jakiro.kernels.linear import native_works, packed_linear, packing_works
 from jakiro.kernels.quantized import QuantizedLinear, quantizing_works
 from jakiro.kernels.rotary import AngleTable, changes_with_length, signed
@@ -30,6 +30,8 @@ class JakiroHead(DraftHead):
     root_rows = 1
 
     def __init__(self, config: DraftConfig) -> None:
+        from jakiro.heads.rotary import rotary_embedding
+
         super().__init__(config)
         self.fc = nn.Linear(2 * config.hidden_size, config.hidden_size, bias=config.fc_bias)
         if config.feature_layers:

@@ -9,8 +9,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import LlamaConfig
-from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 from jakiro.heads.config import DraftConfig
 from jakiro.kernels.attention import additive_mask, attend_grouped
@@ -225,24 +223,3 @@ def frozen_linear(weight: Tensor) -> nn.Linear:
     linear = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
     linear.weight = nn.Parameter(weight, requires_grad=False)
     return linear
-
-
-class HeadRotary(LlamaRotaryEmbedding):
-    """Keeps its frequencies in float32 whatever the head's dtype: rounded ones give wrong angles at high positions."""
-
-    def _apply(self, fn, recurse: bool = True) -> "HeadRotary":
-        return super()._apply(lambda tensor: tensor.to(fn(tensor).device), recurse)
-
-
-def rotary_embedding(config: DraftConfig) -> HeadRotary:
-    """The rotary embedding with the target's parameters."""
-    return HeadRotary(
-        LlamaConfig(
-            hidden_size=config.hidden_size,
-            num_attention_heads=config.num_attention_heads,
-            num_key_value_heads=config.num_key_value_heads,
-            head_dim=config.head_dim,
-            rope_parameters=dict(config.rope_parameters),
-            max_position_embeddings=config.max_position_embeddings,
-        )
-    )

@@ -8,7 +8,9 @@ from jakiro.drafting.merged import merged
 from jakiro.methods import (
     aded,
     best,
+    distillspec,
     eagle2,
+    exit,
     gsd,
     gumiho,
     jakiro,
@@ -20,6 +22,8 @@ from jakiro.methods import (
     plain,
     prompt_lookup,
     recycling,
+    s2d,
+    skip,
 )
 
 PLAIN, DEFAULT = plain.METHOD, jakiro.METHOD
@@ -47,6 +51,10 @@ METHODS: dict[str, Method] = {
         parallelspec.METHOD,
         gumiho.METHOD,
         medusa.METHOD,
+        skip.METHOD,
+        exit.METHOD,
+        distillspec.METHOD,
+        s2d.METHOD,
         best.METHOD,
     )
 }
@@ -58,6 +66,9 @@ HEAD_DRAFTERS = {
     "masks": parallelspec.MaskedDrafter,
     "staged": gumiho.StagedDrafter,
     "mlps": medusa.ParallelDrafter,
+    "stacked": exit.ExitDrafter,
+    "distilled": distillspec.DistilledDrafter,
+    "nested": s2d.NestedDrafter,
 }
 _BY_ALIAS = {alias: method for method in METHODS.values() for alias in method.aliases}
 

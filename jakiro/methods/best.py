@@ -5,7 +5,7 @@ pays better than the head's best tree, by the costs measured on this device, not
 chain among them is merged into the head's tree.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -86,6 +86,9 @@ class BestSession(DraftSession):
         self._known, self.root = None, kept.ids[-1:]
         for part in (self.head, self.trigrams, self.copies):
             part.observe(kept)
+
+    def head_rows(self) -> Mapping[object, torch.Tensor]:
+        return self.head.head_rows()
 
     def rewind(self, length: int) -> None:
         self._known = None

@@ -3,7 +3,7 @@
 The session's cache has the rows that the target's has: one for each committed token; drafted rows are dropped.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -32,6 +32,7 @@ from jakiro.drafting.limited import LimitedDrafter
 from jakiro.heads.base import DraftHead
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.heads.layers import HeadOutput
+from jakiro.target.cache import RowCache
 
 LAYERS = Needs(head=("mixture", "dense"))
 
@@ -74,7 +75,8 @@ class HeadDrafter(Drafter):
         capacity = len(prompt.token_ids) + sampling.max_new_tokens
         told = partial(expert_evidence, self.head) if self.evidence else None
         session = HeadSession(self.head, sampling, noise, capacity, self.grower, told)
-        session.take(prompt.ids[1:], prompt.features)
+        read = session.begin_with(prompt.head_rows.get(self.head))
+        session.take(prompt.ids[self.head.lag + read :], prompt.features[read:])
         return session
 
     def fixed(self, buffers: FixedBuffers) -> Drafter | None:
@@ -116,13 +118,22 @@ class HeadSession(DraftSession):
         """Committed tokens, (n,) int64, and the target's features one position before each, read with the next tree."""
         self._pending.append((ids.to(self.device), features.to(device=self.device, dtype=self.dtype)))
 
+    def begin_with(self, rows: Tensor | None) -> int:
+        """Fills the empty cache with an earlier answer's rows; returns how many they are."""
+        if rows is not None:
+            self.cache.begin_with(rows)
+        return self.cache.length
+
+    def head_rows(self) -> Mapping[object, Tensor]:
+        return {self.head: self.cache.first(self.cache.length).clone()} if isinstance(self.cache, RowCache) else {}
+
     def rewind(self, length: int) -> None:
         self._pending = []
-        self.cache.keep(length - 1)
+        self.cache.keep(length - self.head.lag)
 
     @torch.inference_mode()
     def catch_up(self) -> None:
-        """Reads what is pending in one pass; then the cache holds as many rows as the root's position."""
+        """Reads what is pending in one pass; then the cache holds all committed rows, the root's being the last."""
         if not self._pending:
             return
         token_ids = torch.cat([ids for ids, _ in self._pending])
@@ -142,7 +153,7 @@ class HeadSession(DraftSession):
         self._reserve(max(limits.tree.depth * limits.tree.width, limits.tree.nodes))
         noise = None
         if limits.tree.shared_noise and not self.sampling.greedy:
-            noise = self.noise_rows.rows(committed + 1, limits.tree.depth)
+            noise = self.noise_rows.rows(committed + self.head.lag, limits.tree.depth)
         explored, sizes = self._explored(limits)
         grower = self.grower(
             self.head,
@@ -177,9 +188,7 @@ class HeadSession(DraftSession):
         needed = self.cache.length + rows
         if needed > self.cache.capacity:
             smaller, self.cache = self.cache, self.head.new_cache(2 * needed)
-            rows = slice(0, smaller.length)
-            self.cache.store.rows[..., rows, :] = smaller.store.rows[..., rows, :]
-            self.cache.extend(smaller.length)
+            self.cache.begin_with(smaller.first(smaller.length))
 
 
 def expert_evidence(
@@ -198,7 +207,8 @@ def expert_evidence(
 
     def of_chosen(name: str, dim: int) -> Tensor:
         # `index_select`, not `[rows]`, which on a CPU wakes all threads from 3,000 numbers on
-        return torch.cat([getattr(output, name) for output in outputs], dim=dim).index_select(dim, rows).float()
+        parts = [getattr(output, name) for output in outputs]
+        return (torch.cat(parts, dim=dim) if len(parts) > 1 else parts[0]).index_select(dim, rows).float()
 
     weights = of_chosen("router_weights", 1)[0]
     shown = weights
@@ -232,6 +242,7 @@ def _last_rows(output: HeadOutput, count: int) -> HeadOutput:
 def load_head(kind: type[HeadDrafter], resources: Resources, needs: Needs = LAYERS) -> Drafter:
     """A drafter of this kind with the head that suits it, within the length that the head was trained for."""
     head, info = resources.head_for(needs)
+    head.attach(resources.target)
     drafter, head_positions = kind(head, info), head.config.max_position_embeddings
     return LimitedDrafter(drafter, head_positions) if head_positions < resources.target.max_positions else drafter
 

@@ -3,7 +3,8 @@
 How many children each node has is settled by its depth before anything is drafted; nothing is ranked again. At a
 temperature, the k best of log q + g have exactly the law of k draws from q without replacement, g being the noise that
 the target's own choice meets. Which of them is kept is one comparison with that choice; the paper's test by p ÷ q is
-not needed. The paper drafts with a small model, this drafts with the target's head.
+not needed. The paper drafts with a small model; this drafts with the target's head, or with an early exit if that is
+the head it is given.
 """
 
 import functools
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from jakiro.core.tree import ancestor_mask
-from jakiro.drafting.base import Method, Proposal, Proposer
+from jakiro.drafting.base import Method, Needs, Proposal, Proposer
 from jakiro.drafting.candidates import Candidates, best_tree
 from jakiro.drafting.growing import TreeGrower
 from jakiro.methods.jakiro import LAYERS, HeadDrafter, load_head
@@ -112,12 +113,13 @@ class StaticDrafter(HeadDrafter):
         self.proposers = SAMPLES
 
 
+NEEDS = Needs(head=(*LAYERS.head, "stacked"))
 METHOD = Method(
     name="mcsd",
     title="MCSD",
     sentence="Drafts a tree of a fixed shape, several candidates at each place, and has all of them checked at once.",
     paper="2401.06706",
     proposers=SAMPLES,
-    needs=LAYERS,
-    load=partial(load_head, StaticDrafter),
+    needs=NEEDS,
+    load=partial(load_head, StaticDrafter, needs=NEEDS),
 )

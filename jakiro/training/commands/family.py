@@ -1,7 +1,7 @@
 """What sets the arena's methods apart, measured on written answers: `python -m jakiro.training.commands.family`.
 
-Prints the tables of docs/arena.md: acceptance rules, GSD's saved rows, ADED over an answer's length, and the texts that
-several beginnings of the target's would change.
+Prints the tables of docs/arena.md: acceptance rules, GSD's saved rows, ADED over an answer's length and by source, and
+the texts that several beginnings of the target's would change; with a Gumiho head those that shared nodes would change.
 """
 
 from collections.abc import Sequence
@@ -16,9 +16,11 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import Drafter
 from jakiro.drafting.trigrams import TrigramTable, find_table
 from jakiro.heads.checkpoint import load_head
+from jakiro.heads.gumiho import StagedHead
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.methods.aded import TrigramDrafter
 from jakiro.methods.gsd import GraphDrafter, GraphGrower
+from jakiro.methods.gumiho import SERIAL, StagedDrafter
 from jakiro.methods.mcsd import StaticDrafter
 from jakiro.system import cache_folder
 from jakiro.target.model import TargetModel
@@ -26,7 +28,9 @@ from jakiro.trace import pooled_tau
 from jakiro.training.commands.options import Target, Threads, option, set_up
 from jakiro.training.data.answers import Answer, AnswerFolder
 from jakiro.training.measure.acceptance import COUNTS, accepted_shares, pair, write_chart
+from jakiro.training.measure.hits import hits_by_source
 from jakiro.training.measure.replay import replay
+from jakiro.training.measure.shared_nodes import SharedCounts, shared_nodes
 from jakiro.training.measure.what_if import what_if
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
@@ -79,6 +83,29 @@ def over_length(answers: Sequence[Answer], sampling: SamplingParams, table: Trig
     return lines
 
 
+def by_source(answers: Sequence[Answer], sampling: SamplingParams, table: TrigramTable) -> list[str]:
+    """A line for each source of trigrams: where it knows two tokens, where the next one, and where no other does."""
+    num_places, found = hits_by_source(answers, table)
+    return [
+        f"| {sampling.temperature:g} | {source} | {hits.known / num_places:.0%} | {hits.hit / max(1, hits.known):.0%} "
+        f"| {hits.hit / num_places:.0%} | {hits.alone / num_places:.0%} |"
+        for source, hits in found.items()
+    ]
+
+
+def shared_line(head: StagedHead, target: TargetModel, answers: Sequence[Answer], sampling: SamplingParams) -> str:
+    """What sharing the parallel levels' nodes would have changed."""
+    counts = [shared_nodes(target, StagedDrafter(head), each, sampling, TREE, SERIAL) for each in answers]
+    steps, changed, leaves, other, accepted, shared = (
+        sum(getattr(each, name) for each in counts) for name in SharedCounts.__dataclass_fields__
+    )
+    texts = sum(each.num_changed > 0 for each in counts)
+    return (
+        f"| {sampling.temperature:g} | {changed} of {steps} steps | {texts} of {len(counts)} texts "
+        f"| {other} of {leaves} leaves | {accepted / steps + 1:.2f} | {shared / steps + 1:.2f} |"
+    )
+
+
 def _steps(drafter: Drafter, answers: Sequence[Answer], sampling: SamplingParams, tree: TreeConfig) -> list:
     return [
         step
@@ -97,13 +124,7 @@ def family(
 ) -> None:
     """Print the tables of docs/arena.md."""
     set_up(threads)
-    tables = rule_tables()
-    typer.echo(f"| | rule | {' | '.join(f'k = {count}' for count in COUNTS)} |")
-    for title, shares in tables.items():
-        for rule, values in shares.items():
-            typer.echo(f"| {title} | {rule} | {' | '.join(f'{value:.2f}' for value in values)} |")
-    if chart is not None:
-        write_chart(chart, tables)
+    _print_rules(chart)
     names = zoo.resolve(target, head)
     draft_head = load_head(names.head_folder(), "cpu")
     model, tokenizer, sha256 = weights.load_target(names.target_name, "cpu", "float32")
@@ -116,12 +137,16 @@ def family(
     written = [folder.answers(questions, sampling) for sampling in samplings]
     draft_head.bind(model.get_input_embeddings().weight, model.get_output_embeddings().weight)
     draft_head.pack()
+    scoring = TargetModel(model, tokenizer, names.target_name, sha256)
+    if isinstance(draft_head, StagedHead):
+        for answers, sampling in zip(written, samplings, strict=True):
+            typer.echo(shared_line(draft_head, scoring, answers, sampling))
+        return
     path = find_table(names.target_name)
     table = TrigramTable.empty(len(tokenizer)) if path is None else TrigramTable.load(path)
     for answers, sampling in zip(written, samplings, strict=True):
         typer.echo("\n".join(graph_rows(draft_head, answers, sampling)))
-        typer.echo("\n".join(over_length(answers, sampling, table)))
-    scoring = TargetModel(model, tokenizer, names.target_name, sha256)
+        typer.echo("\n".join([*over_length(answers, sampling, table), *by_source(answers, sampling, table)]))
     for answers, sampling in zip(written, samplings, strict=True):
         counts = [what_if(scoring, StaticDrafter(draft_head), each, sampling, 4, BELOW) for each in answers]
         steps, changed = sum(each.num_steps for each in counts), sum(each.num_changed for each in counts)
@@ -131,6 +156,16 @@ def family(
             f"| {sampling.temperature:g} | {changed} of {steps} steps | {texts} of {len(counts)} texts "
             f"| {own + 1:.2f} | {longest + 1:.2f} |"
         )
+
+
+def _print_rules(chart: Path | None) -> None:
+    tables = rule_tables()
+    typer.echo(f"| | rule | {' | '.join(f'k = {count}' for count in COUNTS)} |")
+    for title, shares in tables.items():
+        for rule, values in shares.items():
+            typer.echo(f"| {title} | {rule} | {' | '.join(f'{value:.2f}' for value in values)} |")
+    if chart is not None:
+        write_chart(chart, tables)
 
 
 if __name__ == "__main__":

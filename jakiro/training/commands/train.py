@@ -13,6 +13,7 @@ from accelerate import PartialState
 from jakiro.heads.base import DraftHead
 from jakiro.heads.card import write_training_card
 from jakiro.heads.checkpoint import load_head, save_head
+from jakiro.heads.config import DraftConfig
 from jakiro.heads.networks import make_head
 from jakiro.kernels.linear import packs_bfloat16
 from jakiro.methods import METHODS, method_named
@@ -27,6 +28,7 @@ from jakiro.training.data.split import in_order_of_content, write_manifest
 from jakiro.training.measure.calibration import calibrate
 from jakiro.training.measure.curves import write_curves
 from jakiro.training.measure.validation import agreement, held_out, report
+from jakiro.training.recipe.divergences import DIVERGENCES
 from jakiro.training.recipe.losses import LossWeights
 from jakiro.training.recipe.schedule import TrainingOptions
 from jakiro.training.recipe.start import (
@@ -42,6 +44,7 @@ from jakiro.training.recipe.start_parallel import start_parallel
 from jakiro.training.recipe.trainer import Trainer, TrainingError
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
+from jakiro.zoo.loading import gpu_computes_bfloat16
 
 # The named choices of `--loss` and `--optimizer`; "official" is the recipe that the paper's code published.
 LOSSES = {"ours": LossWeights(), "official": LossWeights(token=0.1, feature=1.0, contrastive=0.5)}
@@ -84,6 +87,9 @@ def train(
     contrastive_weight: Annotated[float | None, option("Weight of the contrastive branch.")] = None,
     balance: Annotated[float, option("Weight of the term that evens out the router's mean weights.")] = 0.0,
     diversity: Annotated[float, option("Weight of the term that makes the experts' guesses differ.")] = 0.0,
+    divergence: Annotated[
+        str, option("For an early exit: forward-kl, total-variation, or labels (the text's own next tokens).")
+    ] = "forward-kl",
     unroll: Annotated[int, option("Steps on the head's own features; 1 never unrolls.")] = _OURS.unroll,
     unroll_from: Annotated[float, option("Share of the run before unrolling starts.")] = _OURS.unroll_from,
     noise: Annotated[float, option("Noise on the features, in standard deviations.")] = _OURS.feature_noise,
@@ -118,7 +124,7 @@ def train(
         unroll=unroll, unroll_from=unroll_from, frequent_rows=frequent_rows, sampled_rows=sampled_rows,
         num_validation=validation_rows, time_budget=time_budget, max_steps=max_steps,
         checkpoint_minutes=checkpoint_minutes, average_from=average_from,
-        weights=_weights(loss, token_weight, feature_weight, contrastive_weight, balance, diversity),
+        weights=_weights(loss, token_weight, feature_weight, contrastive_weight, balance, diversity, divergence),
         **_optimizer(optimizer, learning_rate, warmup_steps),
     )  # fmt: skip
     rows = in_order_of_content(read_corpus(data), max_tokens)
@@ -130,12 +136,13 @@ def train(
     # The others wait while the main process extracts features; NCCL alone gives up after ten minutes
     process = PartialState(cpu=device == "cpu", timeout=LONGEST_WAIT)
     device = process.device if device == "cuda" else device
-    model, tokenizer, sha256 = weights.load_target(target, device, "float32")
+    model, tokenizer, sha256 = weights.load_target(target, device, target_dtype(device))
     check_output_function(model)
     rows, target = with_starts(rows, tokenizer), target or zoo.DEFAULT_TARGET
     target_config = model.config.get_text_config()
     shape = {"fusion": fusion, "num_experts": experts} | _shape_of(method)
     layers = _feature_layers(feature_layers, trained, target_config.num_hidden_layers)
+    check_feature_layers(shape.get("exit_layers", ()), target_config.num_hidden_layers)
     kept_ids = None
     if trained is not None:
         expert_width = expert_width or equal_width(trained.config, shape["fusion"], shape["num_experts"])
@@ -145,22 +152,23 @@ def train(
         target_config, expert_width or target_config.hidden_size, draft_vocab, **shape,
         feature_layers=layers, target_name=target, target_sha256=sha256 or "",
     )  # fmt: skip
-    embedding, output_weight = model.get_input_embeddings().weight, model.get_output_embeddings().weight
+    tables = (model.get_input_embeddings(), model.get_output_embeddings())
+    embedding, output_weight = (each.weight.detach().float() for each in tables)
     features = features or work / "features"
     if process.is_main_process:
         write_manifest(out, rows, validation_rows, target)
     with process.main_process_first():
-        extract(model, rows, features, layers, KeptFeatures(data, sha256 or target), precision)
+        extract(model, rows, features, config.read_layers, KeptFeatures(data, sha256 or target), precision)
     # Only its embedding and output rows are needed from here on
     del model
-    cache = FeatureCache(features)
+    cache = FeatureCache(features, config.read_layers)
     head = make_head(config)
     if config.draft_vocab_size:
         if kept_ids is None:
             kept_ids = frequent_token_ids(cache.ids, config.vocab_size, config.draft_vocab_size)
         head.draft_token_ids.copy_(kept_ids)
     head.to(device).bind(embedding, output_weight)
-    if trained is not None and (trained.config.kind, trained.config.fusion) == (config.kind, config.fusion):
+    if trained is not None and _shape(trained.config) == _shape(config):
         continue_weights(head, trained)
     elif config.levels is not None:
         start_parallel(head, trained, cache, seed, start, first=validation_rows)
@@ -183,6 +191,20 @@ def train(
         write_training_card(head, out, sections)
         if logdir:
             draw_curves(logdir)
+
+
+def _shape(config: DraftConfig) -> tuple:
+    """Equal for heads whose weights are of one kind."""
+    return config.network, config.num_experts, config.fusion
+
+
+def target_dtype(device: str | torch.device) -> str:
+    """What the target computes features in: on a GPU what it will answer in, which takes half the memory and less time.
+
+    Its distribution over the tokens is float32 everywhere.
+    """
+    device = torch.device(device)
+    return "bfloat16" if device.type == "cuda" and gpu_computes_bfloat16(device) else "float32"
 
 
 def draw_curves(logdir: Path) -> None:
@@ -223,12 +245,15 @@ def _feature_layers(given: str | None, trained: DraftHead | None, num_layers: in
 
 
 def _weights(
-    loss: str, token: float | None, feature: float | None, contrastive: float | None, balance: float, diversity: float
-) -> LossWeights:
+    loss: str, token: float | None, feature: float | None, contrastive: float | None, balance: float, diversity: float,
+    divergence: str = "forward-kl",
+) -> LossWeights:  # fmt: skip
     if loss not in LOSSES:
         raise ValueError(f"Loss must be one of {', '.join(LOSSES)}; you gave {loss!r}.")
+    if divergence not in DIVERGENCES:
+        raise ValueError(f"Divergence must be one of {', '.join(DIVERGENCES)}; you gave {divergence!r}.")
     given = _given(token=token, feature=feature, contrastive=contrastive)
-    return replace(LOSSES[loss], balance=balance, diversity=diversity, **given)
+    return replace(LOSSES[loss], balance=balance, diversity=diversity, divergence=divergence, **given)
 
 
 def _optimizer(name: str, learning_rate: float | None, warmup_steps: int | None) -> dict:
@@ -296,7 +321,7 @@ def _recipe(trainer: Trainer, given: dict, rows: Sequence[Row]) -> dict[str, obj
         "optimizer": f"{options.optimizer}, peak rate {options.learning_rate:g}",
         "batches": f"{options.accumulate} × {options.batch_tokens:,} tokens",
         "precision": options.precision,
-        "loss": f"cross-entropy × {options.weights.token:g} + feature × {options.weights.feature:g}",
+        "loss": f"{options.weights.divergence} × {options.weights.token:g} + feature × {options.weights.feature:g}",
         "noise": options.feature_noise,
         "unrolled steps": f"{options.unroll}, after {options.unroll_from:.0%}",
         "average": "none" if options.average_from is None else f"of the weights after {options.average_from:.0%}",

@@ -45,6 +45,10 @@ def calibrate(head: DraftHead, data: HeldOut, seed: int, max_depth: int = MAX_DE
             kind = f"{branch}/{keys[0]}"
             start[kind] = fit_weights(terms, chosen, start.get(kind))
             fits.update({f"{name}/{key}": weight for key, weight in zip(keys, start[kind], strict=True)})
+    if head.config.network == "stacked":
+        # A language model of its own: each level is guessed from the text's own tokens, as the first one is
+        depths = range(1, max_depth + 1)
+        fits = {name.replace("/1/", f"/{depth}/"): weight for name, weight in fits.items() for depth in depths}
     return {name: round(weight, 4) for name, weight in fits.items()}
 
 

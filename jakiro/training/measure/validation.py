@@ -68,6 +68,35 @@ def agreement(head: DraftHead, data: HeldOut, num_steps: int = NUM_STEPS) -> dic
     return {name: total / count for name, total in totals.items()}
 
 
+@torch.no_grad()
+def distances(head: DraftHead, data: HeldOut, most: int = 4000) -> dict[int, float]:
+    """Mean total variation between draft and target at temperature 1, by level or exit; true tokens above each level.
+
+    What the draft vocabulary lacks counts as chance that the draft does not give.
+
+    Args:
+        most: positions at most.
+    """
+    objective = objective_for(head, LossWeights())
+    totals: dict[int, float] = {}
+    count = 0
+    for batch in data.batches:
+        sequence, position = learnable_positions(batch, NUM_STEPS).nonzero(as_tuple=True)
+        sequence, position = sequence[: most - count], position[: most - count]
+        count += len(position)
+        rows = list(branch_rows(objective, batch, sequence, position, NUM_STEPS))
+        for part in torch.arange(len(position)).split(256):
+            target = batch.features[sequence[part], position[part]].to(data.output_weight) @ data.output_weight.T
+            target = target.softmax(-1)[:, head.draft_token_ids]
+            for branch, step, features, router_log in rows:
+                if branch == "main":
+                    draft = log_q(head, features[..., part, :], router_log if router_log is None else router_log[part])
+                    # Of the two halves of |p − q|, that of p > q, to which all of p outside of the draft belongs
+                    overlap = torch.minimum(draft.exp(), target).sum(-1)
+                    totals[step] = totals.get(step, 0.0) + float((1 - overlap).sum())
+    return {step: total / count for step, total in totals.items()}
+
+
 def branch_rows(
     objective: Objective | ParallelObjective, batch: Batch, sequence: Tensor, position: Tensor, num_steps: int
 ) -> Iterator[tuple[str, int, Tensor, Tensor | None]]:
@@ -135,6 +164,10 @@ def report(
         rows: the held-out corpus rows, the first of the cache.
     """
     numbers = agreement(head, data) | (expert_facts(head, data) if head.config.network == "layers" else {})
+    numbers |= {f"total_variation_{step}": value for step, value in distances(head, data).items()}
+    if head.config.exit_layers:
+        # Drafting needs the target's first layers, which are gone by now; `evaluate` has them
+        return numbers
     for name, temperature in (("greedy", 0.0), ("sampled", 1.0)):
         chosen = [(index, row) for index, row in enumerate(rows) if row.temp == temperature]
         batches = [(cache.batch([index]).to(data.output_weight.device), row) for index, row in chosen[:12]]

@@ -16,6 +16,7 @@ from torch.nn import functional
 from jakiro.heads.jakiro import JakiroHead, mixture
 from jakiro.heads.layers import HeadOutput
 from jakiro.training.data.features import Batch
+from jakiro.training.recipe.divergences import total_variation
 
 CHUNK_ROWS = 512
 OVERLAP_TOKENS = 16
@@ -33,6 +34,8 @@ class LossWeights:
         balance: of Σ_e (mean w_e − 1/E)² over a batch, so that every expert is used.
         diversity: of the mean of (1 − max p) Σ √(q_0 q_1) over the target's likeliest tokens: how far the experts'
             own predictions overlap where the target is unsure; where it is sure, they should agree.
+        divergence: what the token loss is, one of `DIVERGENCES`; only heads on top of the target's first layers take
+            another than the first.
     """
 
     token: float = 1.0
@@ -41,6 +44,7 @@ class LossWeights:
     unroll_decay: float = 0.8
     balance: float = 0.0
     diversity: float = 0.0
+    divergence: str = "forward-kl"
 
 
 class VocabularySlice(NamedTuple):
@@ -49,10 +53,12 @@ class VocabularySlice(NamedTuple):
     Attributes:
         rows: (kept, hidden) output rows.
         log_weights: (kept,) −log of each row's chance to be kept, or None when all rows are there.
+        kept: (kept,) int64, places of the rows in the draft vocabulary, or None when all rows are there.
     """
 
     rows: Tensor
     log_weights: Tensor | None
+    kept: Tensor | None = None
 
 
 class UnrolledRows:
@@ -225,7 +231,7 @@ class Objective(nn.Module):
         """The features that the next step's rows read; of decoupled experts, those of the token's proposer."""
         if self.head.config.fusion == "summed":
             return output.features
-        rows, log_weights = vocabulary or (self.head.output_weight, None)
+        rows, log_weights, _ = vocabulary or VocabularySlice(self.head.output_weight, None)
         following = torch.cat([ids[:, 2:], ids[:, -1:]], dim=1)
         with torch.no_grad():
             index = torch.searchsorted(self.head.draft_token_ids, following).clamp(max=len(self.head.output_weight) - 1)
@@ -256,10 +262,11 @@ class Objective(nn.Module):
 
 
 def token_and_feature_loss(
-    predicted: Tensor, target: Tensor, true: Tensor, vocabulary: VocabularySlice
+    predicted: Tensor, target: Tensor, true: Tensor, vocabulary: VocabularySlice, divergence: str = "forward-kl"
 ) -> tuple[Tensor, Tensor]:
-    """Cross-entropy to the target's distribution, and regression, of (rows, hidden) features."""
-    token = SoftCrossEntropy.apply(predicted, vocabulary.rows, vocabulary.log_weights, target)
+    """The distance to a target distribution, usually cross-entropy, and regression, of (rows, hidden) features."""
+    measure = total_variation if divergence == "total-variation" else SoftCrossEntropy.apply
+    token = measure(predicted, vocabulary.rows, vocabulary.log_weights, target)
     return token, functional.smooth_l1_loss(predicted, true)
 
 
@@ -314,4 +321,4 @@ def sample_vocabulary(
     positions = torch.cat([kept.nonzero().squeeze(-1), sampled])
     log_weights = output_rows.new_zeros(len(positions))
     log_weights[len(positions) - num_sampled :] = torch.tensor(len(rest) / num_sampled).log()
-    return VocabularySlice(output_rows[positions], log_weights)
+    return VocabularySlice(output_rows[positions], log_weights, positions)

@@ -42,6 +42,8 @@ def start_weights(
     torch.manual_seed(seed)
     randomise(head)
     inputs, deeper, now, ahead = sample_rows(head, cache, first, num_sequences)
+    # Lower states that a head on top of the target's first layers reads are among its inputs already
+    deeper = deeper[:, :0] if head.config.exit_layers else deeper
     attention, mixture = head.layers[0].self_attn, head.layers[0].mlp_moe
     stream = whitening_matrix(now)
     for projection in (attention.q_proj, attention.k_proj, attention.v_proj):
@@ -199,6 +201,8 @@ def sample_rows(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The head's inputs and the features that it should predict from them.
 
+    A head on top of the target's first layers reads [E[x_t]; what they make of it] instead, one place earlier.
+
     Returns:
         (rows, 2 · hidden) [E[x_{t+1}]; h_t], (rows, feature_layers · hidden) of further layers at t, (rows, hidden)
         h_{t+1} and h_{t+2}.
@@ -207,6 +211,11 @@ def sample_rows(
     for index in range(first, min(first + num_sequences, cache.num_ready())):
         batch = cache.batch([index]).to(head.output_weight.device)
         features = batch.features[0]
+        if head.config.exit_layers:
+            lower = batch.deeper[0, :-1]
+            inputs = torch.cat([head.embed(batch.ids[0, :-1]), lower[:, -head.config.hidden_size :]], dim=-1)
+            parts.append((inputs, lower, features[:-1], features[1:]))
+            continue
         inputs = torch.cat([head.embed(batch.ids[0, 1:-1]), features[:-2]], dim=-1)
         parts.append((inputs, batch.deeper[0, :-2], features[1:-1], features[2:]))
     return tuple(map(torch.cat, zip(*parts, strict=True)))
@@ -232,6 +241,9 @@ def input_whitening(
     if head.config.network == "staged":
         pairs = whitening_matrix(torch.cat([features, following], dim=-1))
         matrices |= {f"mlps.{number}.read.weight": pairs for number in range(head.config.num_parallel)}
+    if head.config.network == "nested":
+        read = deeper.split(hidden, dim=-1)
+        matrices |= {f"exits.{number}.weight": whitening_matrix(each) for number, each in enumerate(read)}
     if head.config.network == "mlps":
         matrices |= {name: stream for name, parameter in head.named_parameters() if parameter.ndim == 2}
     return matrices

@@ -23,11 +23,12 @@ def start_parallel(
 
     Args:
         source: a head of layers whose input projection, attention and norm its first layer takes over; None for none.
+            A head on top of the target's first layers takes nothing over, since it reads something else.
         start: how the first layer starts without a source, see `start_weights`.
         first: sequences before this one are held out and not read.
     """
     if head.config.num_layers:
-        if source is None:
+        if source is None or head.config.exit_layers:
             start_weights(head, cache, seed, start, first)
         else:
             adopt_stream(head, source, cache, seed, first)
@@ -96,4 +97,24 @@ def _start_mlps(head: DraftHead, cache: FeatureCache, first: int, num_sequences:
         mlp.write.bias.copy_(solution[-1])
 
 
-_STARTS = {"masks": _start_masks, "staged": _start_stages, "mlps": _start_mlps}
+def _start_exit(head: DraftHead, cache: FeatureCache, first: int) -> None:
+    """Nothing more: the own layer is there already."""
+
+
+def _start_exits(head: DraftHead, cache: FeatureCache, first: int, num_sequences: int = 110) -> None:
+    """Every exit begins as the best linear guess of the last feature."""
+    _, deeper, wanted, _ = sample_rows(head, cache, first, num_sequences)
+    ones = torch.ones_like(wanted[:, :1])
+    for leave, rows in zip(head.exits, deeper.split(head.config.hidden_size, dim=-1), strict=True):
+        solution = ridge(torch.cat([rows, ones], dim=1), wanted)
+        leave.weight.copy_(solution[:-1].T)
+        leave.bias.copy_(solution[-1])
+
+
+_STARTS = {
+    "masks": _start_masks,
+    "staged": _start_stages,
+    "mlps": _start_mlps,
+    "stacked": _start_exit,
+    "nested": _start_exits,
+}

@@ -68,10 +68,10 @@ class Trainer:
                 f"The features are {cache.hidden_size} wide, the head {config.hidden_size}; "
                 "extract the features with the head's own target."
             )
-        if cache.feature_layers != config.feature_layers:
+        if cache.feature_layers != config.read_layers:
             raise TrainingError(
                 f"The features hold layers {list(cache.feature_layers)} beside the last, the head reads "
-                f"{list(config.feature_layers)}; extract the features with the head's own layers."
+                f"{list(config.read_layers)}; extract the features with the head's own layers."
             )
         if cache.num_ready() <= options.num_validation:
             raise TrainingError(
@@ -121,7 +121,7 @@ class Trainer:
 
     def _feature_deviation(self) -> float:
         rows = self.cache.offsets[min(self.cache.num_ready(), 16)]
-        return float(torch.from_numpy(self.cache.features[:rows].astype("float32")).std())
+        return float(self.cache.rows(slice(rows)).std())
 
     @property
     def progress(self) -> float:

@@ -15,6 +15,7 @@ from jakiro.heads.checkpoint import load_head
 from jakiro.kernels.linear import packing_works
 from jakiro.methods import METHODS
 from jakiro.training.commands.train import _optimizer, _weights
+from jakiro.training.data.corpus import read_corpus
 from jakiro.training.recipe.losses import LossWeights
 from jakiro.training.recipe.schedule import TrainingOptions
 from jakiro.training.recipe.trainer import TrainingError
@@ -27,7 +28,7 @@ train_module = import_module("jakiro.training.commands.train")
 @pytest.fixture(scope="module")
 def target_folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("target")
-    byte_target(num_layers=3).save_pretrained(folder)
+    byte_target(num_layers=5).save_pretrained(folder)
     byte_tokenizer().save_pretrained(folder)
     return folder
 
@@ -68,7 +69,9 @@ def test_a_head_for_a_method_is_trained_exported_measured_and_drafts(method, tar
     result = invoke(*start, "--work", tmp_path / "work", "--expert-width", 16)
     assert result.exit_code == 0, result.exception
     arguments = ["train", corpus_folder, "--target", target_folder, "--out", tmp_path / "head", *TRAIN[:4], *TRAIN[6:8]]
-    folders = ("--features", tmp_path / "work" / "features", "--work", tmp_path / "own")
+    # Heads that stand on the target's first layers learn from these layers' states too
+    alone = "exit_layers" in METHODS[method].trains
+    folders = ("--work", tmp_path / "own", *(() if alone else ("--features", tmp_path / "work" / "features")))
     result = invoke(*arguments, *folders, "--method", method, "--init", tmp_path / "first")
     assert result.exit_code == 0, result.exception
     head, first = load_head(tmp_path / "head"), load_head(tmp_path / "first")
@@ -111,7 +114,8 @@ def test_only_methods_with_a_head_of_their_own_are_trained_for(target_folder, co
     folders = ("--out", tmp_path / "head", "--work", tmp_path / "work", "--target", target_folder)
     result = invoke("train", corpus_folder, *folders, *TRAIN, "--method", "gsd")
     assert str(result.exception) == (
-        "No heads are trained for gsd; choose one of jakiro, eagle2, parallelspec, gumiho, medusa."
+        "No heads are trained for gsd; choose one of jakiro, eagle2, parallelspec, gumiho, medusa, exit, distillspec, "
+        "s2d."
     )
 
 
@@ -121,18 +125,21 @@ def test_processes_wait_for_the_features_and_none_keeps_the_target(target_folder
 
     def load_target(*given):
         model, *others = read(*given)
-        seen["target"] = weakref.ref(model)
+        seen["target"], seen["dtype"] = weakref.ref(model), given[2]
         return model, *others
 
     def state(**given):
         seen["timeout"] = given["timeout"]
         return PartialState(cpu=True)
 
-    def trainer(*_):
+    def trainer(head, *_):
         gc.collect()
         seen["kept"] = seen["target"]() is not None
+        seen["tables"] = {head.embedding.dtype, head.output_weight.dtype}
         raise TrainingError("far enough")
 
+    # As on a GPU that computes it
+    monkeypatch.setattr(train_module, "target_dtype", lambda device: "bfloat16")
     monkeypatch.setattr(train_module.weights, "load_target", load_target)
     monkeypatch.setattr(train_module, "PartialState", state)
     monkeypatch.setattr(train_module, "Trainer", trainer)
@@ -140,6 +147,15 @@ def test_processes_wait_for_the_features_and_none_keeps_the_target(target_folder
     result = invoke("train", corpus_folder, "--target", target_folder, *folders, *TRAIN)
     assert "far enough" in str(result.exception)
     assert seen["timeout"].total_seconds() > 24 * 3600 and not seen["kept"]
+    assert seen["dtype"] == "bfloat16" and seen["tables"] == {torch.float32}
+
+
+@pytest.mark.parametrize(("device", "hardware", "dtype"), [
+    ("cuda", True, "bfloat16"), ("cuda", False, "float32"), ("cpu", True, "float32"),
+])  # fmt: skip
+def test_features_are_computed_in_bfloat16_on_gpus_that_have_it_in_hardware(device, hardware, dtype, monkeypatch):
+    monkeypatch.setattr(train_module, "gpu_computes_bfloat16", lambda device: hardware)
+    assert train_module.target_dtype(device) == dtype
 
 
 @pytest.mark.skipif(not packing_works(torch.device("cpu"), torch.float32), reason="stock modules keep no features")
@@ -216,7 +232,7 @@ def test_a_head_learns_to_read_further_layers_from_its_start_or_from_a_head_that
     ("arguments", "sentence"),
     [
         ((), "Give either a time budget"),
-        (("--max-steps", 3, "--feature-layers", "3", "--validation-rows", 4), "name layers from 1 to 2"),
+        (("--max-steps", 3, "--feature-layers", "5", "--validation-rows", 4), "name layers from 1 to 4"),
         (("--max-steps", 3, "--time-budget", 1), "Give either a time budget"),
         (("--max-steps", 3, "--fusion", "other", "--validation-rows", 4), "fusion must be one of"),
         (("--max-steps", 3, "--init", "none", "--validation-rows", 4), "There is no draft head for"),
@@ -255,3 +271,37 @@ def test_official_presets_hold_what_is_not_given():
     options = TrainingOptions(max_steps=1, **_optimizer("official", None, 50))
     assert (options.optimizer, options.learning_rate, options.warmup_steps) == ("adamw", 9e-5, 50)
     assert (options.clip_value, options.weight_decay) == (0.5, 1e-3)
+
+
+def test_a_draft_writes_text_and_is_taught_on_it(target_folder, corpus_folder, tmp_path):
+    arguments = ["train", corpus_folder, "--target", target_folder, *TRAIN[:4], *TRAIN[6:]]
+    first, own, second = (tmp_path / name for name in ("first", "own", "second"))
+    labels = ("--divergence", "labels", "--feature-weight", 0, "--method", "exit", "--expert-width", 16)
+    result = invoke(*arguments, "--out", first, "--work", tmp_path / "work", *labels)
+    assert result.exit_code == 0, result.exception
+    own_text = import_module("jakiro.training.commands.own_text")
+    own_text.own_text([corpus_folder], own, str(first), str(target_folder), first=2, rows=8, max_new_tokens=24)
+    rows = read_corpus([own])
+    assert len(rows) == 8 and {row.kind for row in rows} == {"drafted"}
+    assert all(row.loss_start == row.a0 < len(row.ids) <= row.a0 + 24 for row in rows)
+    taught = ("--method", "distillspec", "--divergence", "total-variation", "--init", first, "--expert-width", 16)
+    arguments[1] = own
+    result = invoke(*arguments, "--out", second, "--work", tmp_path / "again", *taught)
+    assert result.exit_code == 0, result.exception
+    assert load_head(second).config.kind == "distilled"
+    with pytest.raises(ValueError, match="reads the target's last feature; give a head for exit"):
+        own_text.own_text([corpus_folder], own, "smollm2-135m-instruct-summed", str(target_folder))
+    result = invoke(*arguments, "--out", second, "--work", tmp_path / "third", "--divergence", "half")
+    assert str(result.exception).startswith("Divergence must be one of forward-kl, total-variation, labels;")
+
+
+def test_features_with_more_layers_serve_a_head_that_reads_fewer(target_folder, corpus_folder, tmp_path):
+    heads = []
+    for method, features in (("s2d", "shared"), ("exit", "shared"), ("exit", "own")):
+        out = tmp_path / f"{method}-{features}"
+        arguments = ["train", corpus_folder, "--target", target_folder, "--out", out, *TRAIN, "--method", method]
+        result = invoke(*arguments, "--work", tmp_path / "work", "--features", tmp_path / features)
+        assert result.exit_code == 0, result.exception
+        heads.append(load_head(out))
+    _, shared, own = heads
+    assert all(torch.equal(tensor, own.state_dict()[name]) for name, tensor in shared.state_dict().items())

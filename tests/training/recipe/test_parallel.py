@@ -20,7 +20,9 @@ from tests.training.recipe.test_trainer import OPTIONS
 from tests.training.resuming import assert_resumed_equals_whole
 from tests.training.tiny import HIDDEN, tiny_cache, tiny_head, tiny_target
 
-PARALLEL = [name for name, method in METHODS.items() if method.trains and "network" in method.trains]
+PARALLEL = [
+    name for name, method in METHODS.items() if method.trains and {"network", "num_parallel"} <= method.trains.keys()
+]
 
 
 def head_of(method: str, target, draft_vocab: int | None = None):

@@ -97,7 +97,7 @@ def test_a_loss_that_is_not_finite_stops_with_one_sentence(tmp_path):
 def test_features_of_another_width_are_refused(tmp_path):
     options = TrainingOptions(max_steps=1, **OPTIONS)
     subject = trainer(tmp_path, options)
-    subject.cache.features = subject.cache.features[:, :8]
+    subject.cache.features, subject.cache.hidden_size = subject.cache.features[:, :8], 8
     with pytest.raises(TrainingError, match="8 wide, the head 16"):
         Trainer(subject.head, subject.cache, options, tmp_path)
 

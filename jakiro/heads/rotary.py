@@ -1,0 +1,30 @@
+"""A head's rotary embedding: transformers' own, so that every form a target may have is known.
+
+Imported where a head is made, because transformers takes seconds to import.
+"""
+
+from transformers import LlamaConfig
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
+
+from jakiro.heads.config import DraftConfig
+
+
+class HeadRotary(LlamaRotaryEmbedding):
+    """Keeps its frequencies in float32 whatever the head's dtype: rounded ones give wrong angles at high positions."""
+
+    def _apply(self, fn, recurse: bool = True) -> "HeadRotary":
+        return super()._apply(lambda tensor: tensor.to(fn(tensor).device), recurse)
+
+
+def rotary_embedding(config: DraftConfig) -> HeadRotary:
+    """The rotary embedding with the target's parameters."""
+    return HeadRotary(
+        LlamaConfig(
+            hidden_size=config.hidden_size,
+            num_attention_heads=config.num_attention_heads,
+            num_key_value_heads=config.num_key_value_heads,
+            head_dim=config.head_dim,
+            rope_parameters=dict(config.rope_parameters),
+            max_position_embeddings=config.max_position_embeddings,
+        )
+    )

@@ -1,0 +1,37 @@
+"""DistillSpec: a draft that was taught by the target on text which the draft itself wrote (arXiv 2310.08461).
+
+The paper distils one small model into being a draft for a large one and compares texts and divergences. The draft is
+that of `exit.py`; `train --method distillspec` teaches it on what `python -m jakiro.training.commands.own_text` wrote.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+
+from jakiro.drafting.base import Method, Needs, Proposer
+from jakiro.methods import exit
+from jakiro.methods.jakiro import load_head
+
+PROPOSERS = (
+    Proposer("distilled", "Distilled draft", "The target's first layers and one layer that learned from its own text."),
+)
+
+
+@dataclass(eq=False)
+class DistilledDrafter(exit.ExitDrafter):
+    """Drafts with a head that learned from its own text."""
+
+    def __post_init__(self) -> None:
+        self.proposers = PROPOSERS
+
+
+NEEDS = Needs(head=("distilled",), layers=True)
+METHOD = Method(
+    name="distillspec",
+    title="DistillSpec",
+    sentence="Early exit whose trained layer was corrected by the target on text that the draft itself wrote.",
+    paper="2310.08461",
+    proposers=PROPOSERS,
+    needs=NEEDS,
+    load=partial(load_head, DistilledDrafter, needs=NEEDS),
+    trains=exit.METHOD.trains | {"own_text": True},
+)

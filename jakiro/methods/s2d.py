@@ -1,0 +1,93 @@
+"""S2D: a draft with exits nested in one another; confidence decides how much of it a step runs (arXiv 2407.01955).
+
+The paper trains the sub-models of one draft together, sorted by size, and serves several targets with it, each with a
+depth of its own. Here the exits are the target's layers 2 and 4 and the layer of `exit.py`. What is committed is read
+to the end, since deeper keys would be missing later; the first exit that is sure of the root's row drafts all levels,
+and where none is, the deepest drafts one level only.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+
+from jakiro.drafting.base import Method, Needs, Proposal, Proposer
+from jakiro.drafting.growing import Children, TreeGrower
+from jakiro.heads.layers import row_output
+from jakiro.methods.exit import LAYERS_BELOW, ExitDrafter
+from jakiro.methods.jakiro import load_head
+
+EXITS = (2, LAYERS_BELOW)
+# An exit is sure where it gives its first guess at least this chance
+THRESHOLD = 0.5
+
+
+def proposers_of(exits: tuple[int, ...]) -> tuple[Proposer, ...]:
+    """An exit after each of these layers, and the own layer's."""
+    early = [
+        Proposer(f"exit_{layer}", f"Exit {layer}", f"Left after {layer} of the target's layers.") for layer in exits
+    ]
+    sentence = "The trained layer on top of the target's first ones."
+    return (*early, Proposer(f"exit_{exits[-1] + 1}", f"Exit {exits[-1] + 1}", sentence))
+
+
+class NestedGrower(TreeGrower):
+    """Grows a tree with the shallowest exit that is sure of the root's row.
+
+    Args:
+        threshold: chance of the first guess from which an exit is sure.
+    """
+
+    def __init__(
+        self, head, cache, root, root_token, sampling, tree_config, *more, threshold: float = THRESHOLD
+    ) -> None:
+        rows = root.expert_outputs[:, 0, 0]
+        sure = [chance >= threshold for chance in head.logits(rows).softmax(-1).amax(-1).tolist()]
+        self.exit = sure.index(True) if any(sure) else len(sure) - 1
+        root = row_output(root.expert_outputs[self.exit])
+        super().__init__(head, cache, root, root_token, sampling, tree_config, *more)
+        self.last_expanded = self.last_expanded if any(sure) else 0
+        # Fitted for each exit in the place of a level
+        prefix, kinds = f"main/{self.exit + 1}/", ("greedy", "sampled", "noise")
+        fitted = {
+            kind: self.ranking.calibration[prefix + kind] for kind in kinds if prefix + kind in self.ranking.calibration
+        }
+        self.ranking.calibration = {
+            f"main/{depth}/{kind}": weight for depth in range(1, self.depth + 1) for kind, weight in fitted.items()
+        }
+
+    def _run(self, embeddings, features, positions, mask):
+        return self.head.leave_at(self.exit, embeddings, positions, mask, self.cache)
+
+    def _select(self) -> Proposal:
+        """The tree says how deep it really is, so that one level is a chain where only chains are scored."""
+        proposal = super()._select()
+        return replace(proposal, tree=replace(proposal.tree, max_depth=len(self.levels)))
+
+    def _children(self, scores, depth: int, contrastive: bool = False) -> Children:
+        children = super()._children(scores, depth, contrastive)
+        return children._replace(proposers=torch.full_like(children.proposers, self.exit))
+
+
+@dataclass(eq=False)
+class NestedDrafter(ExitDrafter):
+    """Drafts with nested exits."""
+
+    grower: Callable[..., TreeGrower] = NestedGrower
+
+    def __post_init__(self) -> None:
+        self.proposers = proposers_of(self.head.config.exit_layers)
+
+
+NEEDS = Needs(head=("nested",), host=True, layers=True)
+METHOD = Method(
+    name="s2d",
+    title="S2D",
+    sentence="A draft of nested exits from the target's first layers; the first one that is sure drafts.",
+    paper="2407.01955",
+    proposers=proposers_of(EXITS),
+    needs=NEEDS,
+    load=partial(load_head, NestedDrafter, needs=NEEDS),
+    trains={"network": "nested", "num_experts": 1, "fusion": "summed", "exit_layers": EXITS},
+)
