@@ -60,6 +60,7 @@ def steps(python: str = sys.executable) -> list[Step]:
         ),
         measured("7b-exact", "The costs of a 7B pair, exact.", f"{plain},jakiro,hf-generate", *widened),
         measured("7b-fast", "The same, fast.", f"{both},hf-generate", *widened, "--numerics", "fast"),
+        measured("7b-true", "Passes of a 7B pair's true shape.", both, "--nodes", "24", "--scale-target", "7b-random"),
         measured("exact", "The default pair, exact.", f"{plain},jakiro,hf-generate", "--nodes", "auto,24"),
         measured("fast", "The same, fast.", both, "--nodes", "auto,24", "--numerics", "fast"),
         measured("no-graphs", "The same without graphs.", f"{plain},jakiro", "--nodes", "auto", "--no-graphs"),

@@ -44,9 +44,10 @@ class Fault:
 STREAM, CLOCK = "jakiro/engine/stream.py", "tests/engine/test_clock.py"
 GROWING, GROWN = "jakiro/drafting/growing.py", "tests/drafting/test_growing.py"
 BUDGET, BUDGETED = "jakiro/engine/budget.py", "tests/engine/test_budget.py"
-PROFILE, PROFILED = "jakiro/engine/profile.py", "tests/engine/test_profile.py"
+MEASURING, PROFILED = "jakiro/engine/measuring.py", "tests/engine/test_profile.py"
 REPORT, REPORTED = "jakiro/bench/report.py", "tests/bench/test_report.py"
 RECORDER, RECORDED = "jakiro/engine/recorder.py", "tests/engine/test_recorder.py"
+PREFIX, PREFIXED = "jakiro/engine/prefix.py", "tests/engine/test_prefix.py"
 CAPTURE, MEMORY = "jakiro/graphs/capture.py", "tests/graphs/test_memory.py"
 MEANS = f"{BUDGETED}::test_estimates_are_means_over_this_answer_s_steps"
 MEDIANS = f"{REPORTED}::test_the_median_shown_is_that_of_the_runs_and_the_speed_that_of_all_their_tokens"
@@ -83,13 +84,20 @@ FAULTS = (
         "accepted, *clock.ms.values())\n",
         (CLOCK,),
     ),
-    Fault("spans-halved", "jakiro/engine/clock.py", "= 1000 * (now", "= 500 * (now", (CLOCK,)),
+    Fault("spans-halved", "jakiro/engine/clock.py", "_ms + 1000 * (now", "_ms + 500 * (now", (CLOCK,)),
     Fault(
         "gpu-spans-counted-twice",
         "jakiro/engine/clock.py",
-        "            ms -= start.elapsed_time(end)\n",
+        "            ms -= max(span - self._paused_ms, 0.0)\n",
         "",
         (f"{CLOCK}::test_on_a_gpu_events_time_what_comes_before_the_copy_and_the_host_the_rest",),
+    ),
+    Fault(
+        "gpu-a-draft-begun-ahead-is-taken-off-whole",
+        "jakiro/engine/clock.py",
+        "max(span - self._paused_ms, 0.0)",
+        "span",
+        (f"{CLOCK}::test_of_a_draft_that_began_ahead_only_what_the_step_waits_for_is_taken_off_its_time",),
     ),
     Fault(
         "spans-swapped",
@@ -185,14 +193,14 @@ FAULTS = (
     ),
     Fault(
         "profile-of-the-largest-timings",
-        PROFILE,
+        MEASURING,
         "min(self.times.get(count, math.inf)",
         "max(self.times.get(count, 0.0)",
         (f"{PROFILED}::test_the_least_of_a_pass_s_timings_is_kept",),
     ),
     Fault(
         "drafts-timed-with-warm-caches",
-        PROFILE,
+        MEASURING,
         "                self.runner.score(between)\n",
         "",
         (f"{PROFILED}::test_before_each_draft_a_pass_of_the_target_fills_the_processor_s_caches",),
@@ -283,7 +291,7 @@ FAULTS = (
     ),
     Fault(
         "gpu-rotary-frequencies-are-rounded",
-        "jakiro/heads/layers.py",
+        "jakiro/heads/rotary.py",
         "lambda tensor: tensor.to(fn(tensor).device)",
         "fn",
         ("tests/training/test_device_tags.py::test_device_tag_rotary_frequencies_stay_float32_in_any_dtype",),
@@ -301,6 +309,23 @@ FAULTS = (
         "    seen = live if exact else count\n",
         "    seen = count\n",
         ("tests/graphs/test_true_shapes.py::test_a_step_at_true_shapes_stays_within_its_budget",),
+    ),
+    Fault(
+        "prefix-of-another-visitor",
+        PREFIX,
+        "each.owner == owner and each.target is target",
+        "each.target is target",
+        (f"{PREFIXED}::test_nobody_finds_what_is_another_s",),
+    ),
+    Fault(
+        "prefix-with-a-head-s-row-too-many", PREFIX, "rows[..., : length - 1, :]", "rows[..., :length, :]", (PREFIXED,)
+    ),
+    Fault(
+        "prefix-moves-the-chunks-of-a-prompt",
+        "jakiro/target/model.py",
+        "PREFILL_CHUNK - start % PREFILL_CHUNK",
+        "PREFILL_CHUNK",
+        (f"{PREFIXED}::test_only_the_first_rows_of_a_long_text_are_taken_over",),
     ),
 )
 

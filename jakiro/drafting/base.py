@@ -20,6 +20,7 @@ from jakiro.heads.base import DraftHead
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.heads.layers import HeadOutput
 from jakiro.target.model import TargetModel
+from jakiro.target.subset import why_no_layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +45,13 @@ class Needs:
         head: kinds of draft head that it drafts with, see `DraftConfig.kind`, the best one first; none for no head.
         logits: the target's logits at all nodes of a step, refused ones too.
         host: a look at the numbers on the host after each level, which on a GPU waits for the device each time.
+        layers: a target whose layers can run by themselves.
     """
 
     head: tuple[str, ...] = ()
     logits: bool = False
     host: bool = False
+    layers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +119,8 @@ class Method:
 
 def why_not(method: Method, resources: Resources) -> str | None:
     """Why a method cannot be loaded with these resources, without a full stop; None where it can."""
+    if method.needs.layers and resources.target.lean is None:
+        return f"{why_no_layers(resources.target)}, so {method.name} cannot run"
     if not method.needs.head or resources.kind_for(method.needs) is not None:
         return None
     if resources.head is None:
@@ -133,11 +138,14 @@ class Prompt:
     Attributes:
         token_ids: prompt and first token, on the host. ids: the same, (n + 1,) int64 on the device.
         features: (n, feature_size), the target's, of the prompt.
+        head_rows: by head, what an earlier answer's cache held of the same tokens: `DraftSession.head_rows`, cut. Rows
+            that a drafter does not take over it computes from the features.
     """
 
     token_ids: list[int]
     ids: Tensor
     features: Tensor
+    head_rows: Mapping[object, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,11 +174,13 @@ class Proposal:
         forecast: (levels, sizes) float32, accepted tokens expected of the best tree of so many levels and so many
             nodes; None where the session makes none: tree sizes are then learned from what was accepted.
         note: one sentence instead of the usual reason for the tree's size.
+        tell: fills in the tree's evidence, once the target's pass has begun; None where it is there already.
     """
 
     tree: DraftTree | None = None
     forecast: Tensor | None = None
     note: str | None = None
+    tell: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +207,7 @@ def best_proposal(
     """The tree of the best candidates within the limits, and the forecast where they ask for one; see `best_tree`."""
     tree = limits.tree
     most = min(tree.nodes - 1, candidates.count)
-    expected = forecast(candidates, tree.depth, limits.sizes) if limits.sizes else None
+    expected = forecast(candidates.scores, candidates.depths, tree.depth, limits.sizes) if limits.sizes else None
     return Proposal(best_tree(root_token, candidates, most, tree.depth, evidence), expected)
 
 
@@ -218,6 +228,13 @@ class DraftSession(ABC):
         Where checking some of them alone pays best, `propose` is asked for a tree of no levels and as many nodes.
         """
         return ()
+
+    def head_rows(self) -> Mapping[object, Tensor]:
+        """By head, a copy of what its cache holds of prompt and answer, (layers, 2, kv_heads, rows, head_dim).
+
+        Row t has read token t + 1. An answer whose prompt begins alike may take them over.
+        """
+        return {}
 
     @abstractmethod
     def rewind(self, length: int) -> None:

@@ -137,10 +137,13 @@ def best_tree(
     return DraftTree(**columns, evidence=with_root, max_depth=max_depth)
 
 
-def forecast(candidates: Candidates, levels: int, sizes: tuple[int, ...], always: Tensor | None = None) -> Tensor:
+def forecast(
+    scores: Tensor, depths: Tensor, levels: int, sizes: tuple[int, ...], always: Tensor | None = None
+) -> Tensor:
     """Accepted tokens expected of trees: the sum of exp(score) over the best candidates.
 
     Args:
+        scores, depths: (candidates,) each, as in `Candidates`.
         levels: of the deepest tree.
         sizes: numbers of nodes, roots included.
         always: (candidates,) bool, those that a tree of any number of levels may hold; None for none.
@@ -148,10 +151,10 @@ def forecast(candidates: Candidates, levels: int, sizes: tuple[int, ...], always
     Returns:
         (levels, sizes) float32, a row for each tree that is no deeper than 1, 2, … levels.
     """
-    chances = candidates.scores.exp()
+    chances = scores.exp()
     last = _last_places(sizes, chances.device).clamp(max=chances.shape[0] - 1)
     deepest = torch.arange(1, levels + 1, device=chances.device)
-    within = candidates.depths <= deepest[:, None]
+    within = depths <= deepest[:, None]
     if always is not None:
         within = within | always
     return torch.where(within, chances, 0.0).sort(descending=True).values.cumsum(1)[:, last]

@@ -45,13 +45,60 @@ class Shares(NamedTuple):
         return (own + self.offsets[..., None]).argmax(0)
 
 
+def mixed(logits: Tensor, weights: Tensor) -> tuple[Tensor, Shares]:
+    """What experts that speak for themselves give together: (rows, draft vocabulary) log q up to a constant.
+
+    Args:
+        logits: (experts, rows, draft vocabulary), tempered. weights: (rows, experts) of the router.
+    """
+    log_weights = weights.float().log().T
+    if native.works_on(logits):
+        log_q, offsets = native.mix_rows(logits, log_weights)
+    else:
+        offsets = log_weights - logits.logsumexp(-1)
+        log_q = mixture(logits + offsets[..., None])
+    return log_q, Shares(logits, offsets)
+
+
+class Ranking:
+    """Chooses the children of nodes, by softmax(a · log q + b · g), the chance that the target chooses them.
+
+    Args:
+        calibration: the head's. greedy: whether the target chooses without noise.
+        noise: (depth, draft vocabulary), the target's own at the positions after the root; None ranks without.
+    """
+
+    def __init__(self, calibration: dict, greedy: bool, noise: Tensor | None) -> None:
+        self.calibration, self.regime, self.noise = calibration, "greedy" if greedy else "sampled", noise
+
+    def best(self, log_q: Tensor, width: int, depth: int, contrastive: bool = False) -> tuple[Tensor, Tensor, Tensor]:
+        """The best children of rows at this depth, (rows, width) each.
+
+        Returns:
+            places in the draft vocabulary, log chances, and draft probabilities.
+        """
+        name = f"{'contrastive' if contrastive else 'main'}/{depth}"
+        weight = self.calibration.get(f"{name}/{self.regime}", 1.0)
+        noise = None if self.noise is None else self.noise[depth - 1]
+        noise_weight = self.calibration.get(f"{name}/noise", weight)
+        if native.works_on(log_q) and native.ranks_up_to(width):
+            return native.best_tokens(log_q, weight, noise, noise_weight, width)
+        ranked = log_q if weight == 1 and noise is None else log_q * weight
+        if noise is not None:
+            ranked.add_(noise, alpha=noise_weight)
+        indices = ranked.topk(width, dim=-1).indices
+        # One fused kernel where a sum of exponentials would be four passes over the vocabulary
+        estimates = ranked.log_softmax(-1).gather(-1, indices)
+        return indices, estimates, log_q.softmax(-1).gather(-1, indices)
+
+
 class TreeGrower:
     """Grows the tree of one step.
 
     Args:
         head: bound to its target.
         cache: holds exactly the committed rows; drafted rows are appended after them and dropped by the caller. Its
-            length, a number or a () tensor on the device, is the root's position.
+            length, a number or a () tensor on the device, is the root's position (one more for a head without lag).
         root: the head's output at the root's row, (1, 1, …).
         root_token: (1,) int64.
         noise: (depth, draft vocabulary), the target's own at the positions after the root; None ranks without.
@@ -81,11 +128,12 @@ class TreeGrower:
         explored: int | None = None,
     ) -> None:
         self.head, self.cache, self.root_token = head, cache, root_token
-        self.sampling, self.calibration = sampling, head.config.calibration
+        self.sampling = sampling
         self.nodes, self.depth, self.sizes = tree_config.nodes, tree_config.depth, sizes
         self.chain, self.evidence, self.noise = chain, evidence, noise
         self.contrastive = head.config.contrastive and tree_config.contrastive and self.depth >= 2
         self.width = min(tree_config.width, self.nodes - 1, head.draft_token_ids.shape[0])
+        self.ranking = Ranking(head.config.calibration, sampling.greedy, noise)
         self.root_position = cache.length
         self.device = root_token.device
         # All candidates of each depth from 1 on, in the order (parent, rank)
@@ -161,7 +209,11 @@ class TreeGrower:
         positions = zeros + (self.root_position - 1 + depth)
         self.first_rows.append(self.first_rows[-1] + output.features.shape[-2])
         embeddings = self.head.embed(newest.token_ids[frontier])
-        self.outputs.append(self.head(embeddings[None], features[None], positions, mask, self.cache))
+        self.outputs.append(self._run(embeddings[None], features[None], positions, mask))
+
+    def _run(self, embeddings: Tensor, features: Tensor, positions: Tensor, mask: Tensor) -> HeadOutput:
+        """The head's pass over rows after the cache's."""
+        return self.head(embeddings, features, positions, mask, self.cache)
 
     def _features(self, frontier: Tensor, output: HeadOutput, rows: Tensor) -> Tensor:
         """(frontier, hidden), of the rows that nodes of the newest level came from, each its proposer's."""
@@ -209,31 +261,12 @@ class TreeGrower:
             return scores, None
         if self.head.config.fusion == "summed":
             return self._scaled(output.features[0]), None
-        logits, log_weights = self._scaled(output.features[:, 0]), output.router_weights[0].float().log().T
-        if native.works_on(logits):
-            log_q, offsets = native.mix_rows(logits, log_weights)
-        else:
-            offsets = log_weights - logits.logsumexp(-1)
-            log_q = mixture(logits + offsets[..., None])
-        return log_q, Shares(logits, offsets)
+        return mixed(self._scaled(output.features[:, 0]), output.router_weights[0])
 
     def _children(self, scores: tuple[Tensor, Shares | None], depth: int, contrastive: bool = False) -> Children:
-        """The best K children of each row, by softmax(a · log q + b · g), the chance that the target chooses them."""
+        """The best K children of each row."""
         log_q, shares = scores
-        name = f"{'contrastive' if contrastive else 'main'}/{depth}"
-        weight = self.calibration.get(f"{name}/{'greedy' if self.sampling.greedy else 'sampled'}", 1.0)
-        noise = None if self.noise is None else self.noise[depth - 1]
-        noise_weight = self.calibration.get(f"{name}/noise", weight)
-        if native.works_on(log_q) and native.ranks_up_to(self.width):
-            indices, estimates, draft_probs = native.best_tokens(log_q, weight, noise, noise_weight, self.width)
-        else:
-            ranked = log_q * weight
-            if noise is not None:
-                ranked = ranked.add_(noise, alpha=noise_weight)
-            indices = ranked.topk(self.width, dim=-1).indices
-            # One fused kernel where a sum of exponentials would be four passes over the vocabulary
-            estimates = ranked.log_softmax(-1).gather(-1, indices)
-            draft_probs = log_q.softmax(-1).gather(-1, indices)
+        indices, estimates, draft_probs = self.ranking.best(log_q, self.width, depth, contrastive)
         if shares is None:
             proposers = torch.full_like(indices, self.head.config.num_experts if contrastive else 0)
         else:
@@ -249,5 +282,7 @@ class TreeGrower:
             candidates, depth = candidates.merged_with(self.chain), max(depth, self.chain.token_ids.shape[0])
             copied = candidates.by(self.chain.proposer)
         evidence = None if self.evidence is None else partial(self.evidence, self.outputs)
-        expected = forecast(candidates, self.depth, self.sizes, copied) if self.sizes else None
+        expected = (
+            forecast(candidates.scores, candidates.depths, self.depth, self.sizes, copied) if self.sizes else None
+        )
         return Proposal(best_tree(self.root_token, candidates, most, depth, evidence), expected)

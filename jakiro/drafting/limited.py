@@ -1,6 +1,6 @@
 """Drafting within the length that a head was trained for; after it, decoding is plain."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -74,6 +74,9 @@ class LimitedSession(DraftSession):
             trained = f"{self.max_positions:,}"
             return Proposal(note=f"The draft head was trained for {trained} positions: after them, decoding is plain.")
         return self.session.propose(limits)
+
+    def head_rows(self) -> Mapping[object, torch.Tensor]:
+        return {} if self.session is None else self.session.head_rows()
 
     def rewind(self, length: int) -> None:
         self.root_position = length - 1

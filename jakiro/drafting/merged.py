@@ -1,7 +1,7 @@
 """Two methods as one: a drafter's tree with a chain from another source merged in at the root."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
 from itertools import accumulate
@@ -112,6 +112,9 @@ class MergedSession(DraftSession):
     def observe(self, kept: Kept) -> None:
         self.first.observe(kept)
         self.chains.observe(kept)
+
+    def head_rows(self) -> Mapping[object, Tensor]:
+        return self.first.head_rows()
 
     def rewind(self, length: int) -> None:
         self.first.rewind(length)

@@ -1,16 +1,15 @@
 """Drafting at fixed addresses: one captured pass reads the newly committed tokens and grows the whole tree.
 
-The same head, grower and calibration as in `jakiro/methods/`; only lengths, noise and temperature lie on the device.
-The prompt's pass, as long as the prompt, stays outside of graphs.
+The same head and calibration as in `jakiro/methods/`, and the same trees; only lengths, noise and temperature lie on
+the device. The prompt's pass, as long as the prompt, stays outside of graphs. What only people see of a tree, its
+evidence, is a pass of its own that follows the target's.
 """
 
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import replace
 
 import torch
 from torch import Tensor
-from torch.nn.attention import sdpa_kernel
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import NoiseSource
@@ -25,18 +24,14 @@ from jakiro.drafting.base import (
     Proposal,
     TreeLimits,
 )
-from jakiro.drafting.candidates import Chain
-from jakiro.drafting.growing import TreeGrower
+from jakiro.drafting.candidates import Candidates, Chain, best_tree, forecast
 from jakiro.graphs.cache import StaticCache, columns_for
 from jakiro.graphs.capture import GraphedPass, PassBook
+from jakiro.graphs.growing import PENDING_ROWS, FixedGrower, Grown, TreeForm
+from jakiro.graphs.head import JointHead
 from jakiro.graphs.tree import MAX_LEVELS, StaticTree
 from jakiro.heads.jakiro import JakiroHead
-from jakiro.heads.layers import HeadOutput
-from jakiro.kernels.attention import MASKED_KERNELS
 from jakiro.target.model import TargetModel
-
-# Committed rows that one pass takes in; several root-only steps may leave more, which are read aside.
-PENDING_ROWS = 32
 
 
 class DraftBuffers:
@@ -44,6 +39,7 @@ class DraftBuffers:
 
     Attributes:
         target: whose passes read the trees. room_rows: committed and drafted rows that a head has to hold at most.
+        draft_rows: of those, drafted ones.
         tree: where trees are written.
         noise: (positions, vocab_size) float32, the target's noise from the position after the root on.
         temperature: () float32.
@@ -54,6 +50,7 @@ class DraftBuffers:
 
     target: TargetModel
     room_rows: int
+    draft_rows: int
     tree: StaticTree
     noise: Tensor
     temperature: Tensor
@@ -81,10 +78,20 @@ class StaticHeadDrafter(Drafter):
         self.pending_ids = torch.zeros(PENDING_ROWS, dtype=torch.int64, device=device)
         self.pending_features = torch.zeros((PENDING_ROWS, head.config.feature_size), dtype=dtype, device=device)
         self.count = torch.ones((), dtype=torch.int64, device=device)
+        self.joint = JointHead(head, self.cache, PENDING_ROWS + around.draft_rows)
+        # Of the nodes of the last tree: rows that passes left for the evidence
+        self.chosen_rows = torch.zeros(around.tree.rows, dtype=torch.int64, device=device)
         self.shapes: dict[tuple, tuple[int, int, tuple[int, int]]] = {}
+        self._forms: dict[tuple[TreeConfig, int], TreeForm] = {}
 
     def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> "StaticHeadSession":
         return StaticHeadSession(self, sampling, prompt.ids[1:], prompt.features)
+
+    @property
+    def buffers(self) -> list[Tensor]:
+        own = [each for each in vars(self).values() if isinstance(each, Tensor)]
+        forms = [each for form in self._forms.values() for each in vars(form).values() if isinstance(each, Tensor)]
+        return [*own, *self.joint.buffers, *forms, self.cache.store]
 
     def columns(self, length: int, config: TreeConfig) -> int:
         """Columns that a tree after `length` rows attends to, the pending ones not counted in."""
@@ -96,48 +103,80 @@ class StaticHeadDrafter(Drafter):
         """The pass that grows such a tree."""
         return self.around.passes.get(self.grow, config, greedy, chained, sizes, columns)
 
+    def telling(self, rows: int) -> GraphedPass:
+        """The pass that fills in the evidence of so many rows."""
+        return self.around.passes.get(self.tell, rows)
+
     def passes(self, needed: NeededPasses) -> Iterator[GraphedPass]:
         for config in needed.trees:
             columns, most = self.columns(needed.first, config), self.columns(needed.last, config)
             while columns <= most:
+                # Made of numbers on the host, so not in a step
+                self._form(config, columns)
                 yield self.growing(config, needed.greedy, needed.chained, needed.sizes, columns)
                 columns *= 2
+        if self.evidence:
+            for rows in sorted({self.around.target.row_bucket(config.nodes) for config in needed.trees}):
+                yield self.telling(rows)
 
     def grow(self, config: TreeConfig, greedy: bool, chained: bool, sizes: tuple[int, ...], columns: int) -> None:
         """Pass: reads the pending rows, grows a tree after them and writes it where the target's pass reads it."""
-        with sdpa_kernel(MASKED_KERNELS) if self.device.type == "cuda" else nullcontext():
-            self._grow(config, greedy, chained, sizes, columns)
-
-    def _grow(self, config: TreeConfig, greedy: bool, chained: bool, sizes: tuple[int, ...], columns: int) -> None:
         head, around = self.head, self.around
-        rows = self.cache.following(columns)
-        places = torch.arange(PENDING_ROWS, device=self.device)
-        mask = rows.visible(places <= places[:, None])[None, None]
-        embeddings = head.embed(self.pending_ids)
-        output = head(embeddings[None], self.pending_features[None], (rows.length + places)[None], mask, rows)
-        last = self.count[None] - 1
-        root = HeadOutput(*(None if part is None else part.index_select(part.dim() - 2, last) for part in output))
         noise = None
         if config.shared_noise and not greedy:
             noise = around.noise[: config.depth]
             noise = noise if head.config.draft_vocab_size is None else noise.index_select(1, head.draft_token_ids)
-        chain = Chain(around.chain_ids, around.chain_log_estimates, len(self.proposers)) if chained else None
-        proposal = TreeGrower(
-            head,
-            self.cache.following(columns, self.count),
-            root,
-            self.pending_ids.index_select(0, last),
-            DeviceSampling(greedy, around.temperature),
-            config,
-            noise,
-            sizes,
-            chain,
-            self._told,
-        ).grow()
-        tree, forecast = proposal.tree, proposal.forecast
-        around.tree.write(tree, around.target.row_bucket(tree.num_nodes), self.evidence, forecast)
-        forecast_shape = (0, 0) if forecast is None else tuple(forecast.shape)
-        self.shapes[config, greedy, chained, sizes] = (tree.num_nodes, tree.max_depth, forecast_shape)
+        form = self._form(config, columns)
+        sampling = DeviceSampling(greedy, around.temperature)
+        grown = FixedGrower(self.joint, self.cache, form, sampling, noise).grow(
+            self.pending_ids, self.pending_features, self.count
+        )
+        copied, max_depth, nodes = None, config.depth, form.nodes
+        if chained:
+            chain = Chain(around.chain_ids, around.chain_log_estimates, len(self.proposers))
+            candidates, max_depth = grown.candidates(form).merged_with(chain), max(max_depth, len(chain.token_ids))
+            copied, scores, depths = candidates.by(chain.proposer), candidates.scores, candidates.depths
+            tree = best_tree(grown.token_ids[:1], candidates, nodes - 1, max_depth, self._remember)
+            around.tree.write(tree, around.target.row_bucket(nodes), ())
+        else:
+            scores, depths = grown.values[0, 1:], form.columns[0, 1:]
+            self._write(grown, form)
+        forecast_shape = (0, 0)
+        if sizes:
+            expected = forecast(scores, depths, config.depth, sizes, copied)
+            forecast_shape = tuple(expected.shape)
+            around.tree.forecast[: forecast_shape[0], : forecast_shape[1]].copy_(expected)
+        self.shapes[config, greedy, chained, sizes] = (nodes, max_depth, forecast_shape)
+
+    def tell(self, rows: int) -> None:
+        """Pass: the evidence of the tree that was grown last, and who proposed its nodes."""
+        tree = self.around.tree
+        tree.tell(*self._told([self.joint.told], tree.candidates(self.chosen_rows[1:rows])))
+
+    def _form(self, config: TreeConfig, columns: int) -> TreeForm:
+        if (config, columns) not in self._forms:
+            self._forms[config, columns] = TreeForm(self.joint, config, columns)
+        return self._forms[config, columns]
+
+    def _write(self, grown: Grown, form: TreeForm) -> None:
+        """Writes the best candidates as `best_tree` chooses them, and which rows they came from."""
+        tree, nodes = self.around.tree, form.nodes
+        kept = grown.values[0].sort(descending=True, stable=True).indices[:nodes].sort().values
+        blocks = form.blocks.index_select(0, kept)
+        torch.index_select(grown.values, 1, kept, out=tree.values[:, :nodes])
+        torch.index_select(form.columns, 1, kept, out=tree.numbers[2:, :nodes])
+        torch.index_select(grown.token_ids, 0, kept, out=tree.numbers[0, :nodes])
+        if grown.proposers is not None:
+            torch.index_select(grown.proposers, 0, kept, out=tree.numbers[4, :nodes])
+        parents = grown.parents.index_select(0, blocks)
+        torch.searchsorted(kept, parents[1:], out=tree.numbers[1, 1:nodes])
+        torch.index_select(grown.rows, 0, blocks, out=self.chosen_rows[:nodes])
+        tree.pad(nodes, self.around.target.row_bucket(nodes))
+
+    def _remember(self, chosen: Candidates) -> tuple[dict[str, Tensor], Tensor]:
+        """Keeps what the evidence is computed from later."""
+        self.chosen_rows[1 : 1 + chosen.count].copy_(chosen.rows)
+        return {}, chosen.proposers
 
 
 class StaticHeadSession(DraftSession):
@@ -186,7 +225,9 @@ class StaticHeadSession(DraftSession):
         self._count = 0
         nodes, max_depth, (levels, sizes) = drafter.shapes[key]
         around = drafter.around
-        return Proposal(around.tree.first(nodes, max_depth, drafter.evidence), around.tree.forecast[:levels, :sizes])
+        tell = drafter.telling(around.target.row_bucket(nodes)) if drafter.evidence else None
+        tree = around.tree.first(nodes, max_depth, drafter.evidence)
+        return Proposal(tree, around.tree.forecast[:levels, :sizes], tell=tell)
 
     def _read_prompt(self) -> None:
         (ids, features), self._prompt = self._prompt, None

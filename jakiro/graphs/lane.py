@@ -20,29 +20,10 @@ from jakiro.drafting.candidates import MAX_CHAIN, Chain
 from jakiro.graphs.cache import SMALLEST_COLUMNS, StaticCache, columns_for
 from jakiro.graphs.capture import Graphs, PassBook
 from jakiro.graphs.drafter import DraftBuffers, StaticHeadDrafter, tree_shapes
+from jakiro.graphs.room import Room
 from jakiro.graphs.tree import MAX_LEVELS, MAX_SIZES, Layout, StaticTree
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.target.model import TargetModel
-
-
-class Room(NamedTuple):
-    """How large a lane's buffers are, or have to be.
-
-    Attributes:
-        tokens: of prompt and answer.
-        nodes: of the largest tree.
-        draft_rows: levels × width of the widest draft.
-    """
-
-    tokens: int
-    nodes: int
-    draft_rows: int
-
-    def holds(self, other: "Room") -> bool:
-        return self == self.joined(other)
-
-    def joined(self, other: "Room") -> "Room":
-        return Room(*map(max, self, other))
 
 
 class Regime(NamedTuple):
@@ -70,12 +51,15 @@ class Lane(DraftBuffers):
         smallest_columns: of attention, see `columns_for`.
     """
 
+    # On a GPU a prompt's rows round by how many are read at once
+    resumable = 0
+
     @torch.inference_mode()
     def __init__(
         self, target: TargetModel, graphs: Graphs, room: Room, smallest_columns: int = SMALLEST_COLUMNS
     ) -> None:
         self.target, self.room, self.smallest_columns = target, room, smallest_columns
-        self.room_rows = room.tokens + room.draft_rows
+        self.room_rows, self.draft_rows = room.tokens + room.draft_rows, room.draft_rows
         self.device = device = target.device
         widest = target.row_bucket(max(room.nodes, MAX_CHAIN + 1))
         self.cache = StaticCache(
@@ -114,12 +98,16 @@ class Lane(DraftBuffers):
         self.served: set[Drafter] = set()
 
     @property
+    def drafts_ahead(self) -> bool:
+        return self._on_cuda and not self._foreign
+
+    @property
     def num_bytes(self) -> int:
         """Of all buffers, those of drafters included."""
         found = [*vars(self).values(), *self._packed.values(), *self.masks.values(), self.cache.store]
         found += self.tree.buffers
         for drafter in self._heads.values():
-            found += [*vars(drafter).values(), drafter.cache.store]
+            found += drafter.buffers
         tensors = {id(each): each for each in found if isinstance(each, Tensor) and each.device == self.device}
         return sum(each.numel() * each.element_size() for each in tensors.values())
 
@@ -228,6 +216,12 @@ class Lane(DraftBuffers):
         self.root.copy_(root)
         self._enter_step()
 
+    @torch.inference_mode()
+    def hold(self, length: int) -> None:
+        """Goes back, or on, to the first `length` rows that were written."""
+        self._length = length
+        self._enter_step()
+
     def session(self, drafter: Drafter, prompt: Prompt) -> DraftSession:
         return (self.fixed(drafter) or drafter).start(prompt, self.sampling, KeyedNoise(self.sampling.seed))
 
@@ -259,6 +253,8 @@ class Lane(DraftBuffers):
             forecast_shape = tuple(proposal.forecast.shape)
             if proposal.forecast.data_ptr() != self.tree.forecast.data_ptr():
                 self.tree.forecast[: forecast_shape[0], : forecast_shape[1]].copy_(proposal.forecast)
+        if proposal.tell is not None and not whole_vocabulary:
+            proposal.tell()
         if whole_vocabulary:
             self.verify_rows(rows, self._bound, self._layout, regime._replace(prefix_length=self.target.vocab_size))
         else:

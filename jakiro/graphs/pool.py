@@ -13,7 +13,9 @@ from jakiro.config import AUTOMATIC_TREE, ROOT_ONLY, SamplingParams, TreeConfig
 from jakiro.drafting.base import Drafter
 from jakiro.graphs.cache import SMALLEST_COLUMNS
 from jakiro.graphs.capture import Graphs
-from jakiro.graphs.lane import Lane, Room
+from jakiro.graphs.lane import Lane
+from jakiro.graphs.probe import NUM_PROMPT, rounds_alike
+from jakiro.graphs.room import Room
 from jakiro.target.model import ROW_BUCKETS, TargetModel
 
 # Prompt and answer that a lane holds from the start; with the widest tree they fill a whole column step.
@@ -128,6 +130,20 @@ class Lanes:
         for lane in lanes:
             self._give_back(lane)
         self.capture_seconds = time.perf_counter() - start
+
+    def check(self, drafter: Drafter) -> None:
+        """Takes back that the target's plain and drafted passes round alike, where in a lane they do not.
+
+        Args:
+            drafter: one that answers with trees usually ask for.
+        """
+        if not self.target.bit_identical:
+            return
+        lane, give_back = self.borrow(drafter, SamplingParams(), AUTOMATIC_TREE, self.tree_sizes, NUM_PROMPT, 2)
+        try:
+            self.target.bit_identical = rounds_alike(lane)
+        finally:
+            give_back()
 
     @property
     def num_bytes(self) -> int:

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from jakiro.core.tree import DraftTree
+from jakiro.drafting.candidates import Candidates
 
 MAX_LEVELS = 16
 MAX_SIZES = 16
@@ -19,6 +20,7 @@ class StaticTree:
     A pad is a node of depth −1 below the root: it is scored and never accepted.
 
     Attributes:
+        numbers: (6, rows) int64, the tree's columns of whole numbers in their order. values: (2, rows) float32.
         forecast: (MAX_LEVELS, MAX_SIZES) float32, see `Proposal`.
     """
 
@@ -26,14 +28,17 @@ class StaticTree:
         self.rows, self.device = rows, device
         self.forecast = torch.zeros((MAX_LEVELS, MAX_SIZES), device=device)
         root = DraftTree.root_only(torch.zeros(1, dtype=torch.int64, device=device))
-        self._columns = {
-            name: torch.zeros(rows, dtype=like.dtype, device=device) for name, like in root.columns.items()
-        }
+        whole = [name for name, column in root.columns.items() if not column.is_floating_point()]
+        self.numbers = torch.zeros((len(whole), rows), dtype=torch.int64, device=device)
+        self.values = torch.zeros((len(root.columns) - len(whole), rows), device=device)
+        self.numbers[1, 0] = -1
+        numbers, values = iter(self.numbers.unbind(0)), iter(self.values.unbind(0))
+        self._columns = {name: next(numbers if name in whole else values) for name in root.columns}
         self._evidence: dict[tuple[str, int], Tensor] = {}
 
     @property
     def buffers(self) -> list[Tensor]:
-        return [self.forecast, *self._columns.values(), *self._evidence.values()]
+        return [self.forecast, self.numbers, self.values, *self._evidence.values()]
 
     @property
     def first_address(self) -> int:
@@ -60,8 +65,23 @@ class StaticTree:
         if forecast is not None:
             levels, sizes = forecast.shape
             self.forecast[:levels, :sizes].copy_(forecast)
-        for name, value in (("token_ids", 0), ("parents", 0), ("depths", PAD_DEPTH)):
-            self._columns[name][nodes:rows].fill_(value)
+        self.pad(nodes, rows)
+
+    def pad(self, nodes: int, rows: int) -> None:
+        """Makes pads of the rows after a tree's nodes."""
+        if nodes < rows:
+            for name, value in (("token_ids", 0), ("parents", 0), ("depths", PAD_DEPTH)):
+                self._columns[name][nodes:rows].fill_(value)
+
+    def tell(self, told: dict[str, Tensor], proposers: Tensor) -> None:
+        """Writes what candidates tell, (count, width) each, and their proposers; the root has none of it."""
+        self._columns["proposers"][1 : 1 + len(proposers)].copy_(proposers)
+        for name, rows in told.items():
+            self._evidence[name, rows.shape[1]][1 : 1 + len(rows)].copy_(rows)
+
+    def candidates(self, rows: Tensor) -> Candidates:
+        """The first rows without the root, (count,) int64 `rows` with them, for what is asked about each."""
+        return Candidates(**{name: column[1 : 1 + len(rows)] for name, column in self._columns.items()}, rows=rows)
 
     def first(self, rows: int, max_depth: int, layout: Layout) -> DraftTree:
         """The first rows as a tree: its nodes alone, or with pads what a pass over a row bucket sees."""
