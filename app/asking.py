@@ -17,6 +17,7 @@ class Asking:
 
     Attributes:
         methods: names or aliases of `jakiro.methods`.
+        numerics: "exact" or "fast"; None takes what the model was loaded with.
         max_prompt_tokens: what this server reads at most; None leaves it to the model.
     """
 
@@ -24,7 +25,7 @@ class Asking:
     params: SamplingParams
     tree: TreeConfig
     methods: tuple[str, ...]
-    numerics: str = "exact"
+    numerics: str | None = None
     max_prompt_tokens: int | None = None
 
     @property

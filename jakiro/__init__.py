@@ -4,6 +4,7 @@ __version__ = "0.1.0"
 
 _PUBLIC = {
     "JakiroGenerator": "jakiro.generator",
+    "PrefixStore": "jakiro.engine.prefix",
     "SamplingParams": "jakiro.config",
     "TreeConfig": "jakiro.config",
     "Trace": "jakiro.trace",

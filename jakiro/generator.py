@@ -14,11 +14,13 @@ from jakiro.config import AUTOMATIC_TREE, ROOT_ONLY, SamplingParams, TreeConfig
 from jakiro.drafting.base import Drafter, Method, Resources, why_not
 from jakiro.drafting.candidates import MAX_CHAIN
 from jakiro.engine.costs import DeviceProfile
+from jakiro.engine.prefix import OwnPrefixes
 from jakiro.engine.profile import Profiler, device_name
 from jakiro.engine.runner import Runner, SlicedRunner
 from jakiro.engine.stream import Messages, Request, Setup, Stream
 from jakiro.graphs.pool import Lanes
 from jakiro.methods import DEFAULT, METHODS, PLAIN, method_named
+from jakiro.starting import MEASURE, most_memory, process_seconds
 from jakiro.text import TokenText, encode_messages
 from jakiro.trace import Step, Trace
 from jakiro.zoo.loading import LoadOptions, Parts, Progress, ReadPair, load_parts
@@ -36,7 +38,7 @@ class JakiroGenerator:
         profiles: a folder that keeps what passes cost on this device, measured before a tree first chooses its own
             size; None measures nothing, and trees have the size of their bounds.
         lanes: run passes at fixed addresses, as CUDA graphs need; None runs passes that grow with the context.
-        load_seconds: what loading took. exact_suits: whether exact numerics costs little here; both for `status`.
+        seconds: what loading took, as `Parts.seconds` says; for `status`.
     """
 
     def __init__(
@@ -46,15 +48,14 @@ class JakiroGenerator:
         notices: Sequence[str] = (),
         profiles: Path | None = None,
         lanes: Lanes | None = None,
-        load_seconds: float | None = None,
-        exact_suits: bool = True,
+        seconds: dict[str, float] | None = None,
     ) -> None:
-        self.exact_suits = exact_suits
-        self._seconds = {"load": load_seconds, "first_prompt": None}
+        self._seconds = {**(seconds or {}), "ready": process_seconds(), "first_prompt": None}
         self.target, self.head, self.lanes = resources.target, resources.head_info, lanes
         self.notices = list(notices)
         self._resources, self._drafters = resources, dict(drafters or {})
-        self._folder, self._profiles, self._known_profile = profiles, {}, None
+        self._folder, self._known_profile = profiles, None
+        self._profiler = self._new_profiler()
         self._under = {self.target.numerics: self}
         self.tokenizer = self.target.tokenizer
         self.token_text = TokenText(self.target.tokenizer)
@@ -110,7 +111,6 @@ class JakiroGenerator:
             parts.profiles,
             parts.lanes,
             parts.seconds,
-            parts.exact_suits,
         )
 
     def with_numerics(self, numerics: str) -> "JakiroGenerator":
@@ -124,16 +124,21 @@ class JakiroGenerator:
         if numerics not in self._under:
             other = copy.copy(self)
             other.target = self.target.with_numerics(numerics)
-            other._profiles, other._known_profile = {}, None
             other._resources = replace(self._resources, target=other.target)
             if self.lanes is not None:
                 other.lanes = self.lanes.for_target(other.target)
+                other.lanes.check(self.drafter(PLAIN))
+            other._known_profile, other._profiler = None, other._new_profiler()
             self._under[numerics] = other
         return self._under[numerics]
 
     @property
     def status(self) -> dict:
-        """What runs where, for chips and headers; seconds are those of loading and of the first answer's prompt."""
+        """What runs where, for chips and headers.
+
+        "seconds" are those of loading ("load") and of its steps (`jakiro.starting.STEPS`), those since the process
+        began ("ready"), and from the first question to its first token ("first_prompt"); "most_memory" is in bytes.
+        """
         return {
             "target": self.target.name,
             "head": self.head["name"] if self.head else None,
@@ -141,15 +146,21 @@ class JakiroGenerator:
             "device": str(self.target.device),
             "dtype": str(self.target.dtype).removeprefix("torch."),
             "numerics": self.target.numerics,
-            "exact_suits": self.exact_suits,
             "bit_identical": self.target.bit_identical,
             "weight_bits": 8 * self.target.weight_itemsize,
             "compiled": self.target.compiled,
+            "resumable_tokens": self.resumable_tokens,
             "draft_precision": self.head.get("precision") if self.head else None,
             "graphs": self.lanes.status if self.lanes is not None else None,
             "seconds": dict(self._seconds),
+            "most_memory": most_memory(),
             "notices": list(self.notices),
         }
+
+    @property
+    def resumable_tokens(self) -> int:
+        """Up to how many tokens of a prompt `prefixes` can spare: 0 but on a CPU with compiled code."""
+        return self.target.resumable if self.lanes is None else 0
 
     @property
     def methods(self) -> tuple[Method, ...]:
@@ -174,7 +185,7 @@ class JakiroGenerator:
 
     @property
     def profile(self) -> DeviceProfile | None:
-        """This device's costs under the default method, measured on first use; None without a head."""
+        """This device's costs under the default method, as far as they are measured; None without a head."""
         return self.profile_of(DEFAULT) if self._works(DEFAULT) else None
 
     @profile.setter
@@ -183,13 +194,28 @@ class JakiroGenerator:
         self._known_profile = known
 
     def profile_of(self, method: Method) -> DeviceProfile | None:
-        """This device's costs under a method; None where nothing is measured, or trees cannot be scored."""
-        if self._known_profile is not None:
+        """This device's costs under a method; None where nothing is measured, or trees cannot be scored.
+
+        What has no figures yet is timed once, in about a second on a small CPU; `go_on_measuring` makes them better.
+        """
+        if self._known_profile is not None or self._profiler is None:
             return self._known_profile
-        if method.name not in self._profiles and self._folder is not None and not self.target.chains_only:
-            profiler = Profiler(self.target, self._folder, self.lanes)
-            self._profiles[method.name] = profiler.profile(method, self.drafter(method))
-        return self._profiles.get(method.name)
+        start = time.perf_counter()
+        found = self._profiler.profile(method, self.drafter(method))
+        self._seconds.setdefault(MEASURE, time.perf_counter() - start)
+        return found
+
+    def go_on_measuring(self) -> bool:
+        """Times passes and drafts of the methods used so far once more, some tenths of a second; False if all is known.
+
+        Answers may run between two calls, not during one. What is found is kept for later processes.
+        """
+        return any(each._profiler is not None and each._profiler.go_on() for each in self._under.values())
+
+    def _new_profiler(self) -> Profiler | None:
+        if self._folder is None or self.target.chains_only:
+            return None
+        return Profiler(self.target, self._folder, self.lanes)
 
     @property
     def device_name(self) -> str:
@@ -211,6 +237,7 @@ class JakiroGenerator:
         method: str = DEFAULT.name,
         tree: TreeConfig | None = None,
         raw: bool = False,
+        prefixes: OwnPrefixes | None = None,
     ) -> Stream:
         """Reads the prompt and returns an iterator of steps whose `.trace` grows.
 
@@ -218,6 +245,8 @@ class JakiroGenerator:
             messages: a user message, or role/content dictionaries; with `raw` a bare text to continue.
             method: a name of `jakiro.methods.METHODS`, or an alias of one.
             tree: how trees are grown; ignored by plain decoding. With `context=True` the default method also copies.
+            prefixes: keeps what is read, so that a prompt that begins like an earlier text of its owner is read from
+                where they part, with the same answer. See `resumable_tokens` for where that can be promised.
 
         Raises:
             ValueError: an empty or too long prompt, an unknown method, or no draft head for a method that needs one.
@@ -234,6 +263,7 @@ class JakiroGenerator:
             profile=self.profile_of(wanted) if sizes_itself else None,
             device_name=self.device_name,
             borrow=partial(self._borrow, drafter),
+            prefixes=prefixes,
         )
         start = time.perf_counter()
         stream = Stream(setup, Request(messages, sampling or SamplingParams(), tree, raw))
@@ -259,9 +289,10 @@ class JakiroGenerator:
         method: str = DEFAULT.name,
         tree: TreeConfig | None = None,
         raw: bool = False,
+        prefixes: OwnPrefixes | None = None,
     ) -> Trace:
         """Decodes to the end and returns the trace."""
-        stream = self.stream(messages, sampling, method, tree, raw)
+        stream = self.stream(messages, sampling, method, tree, raw, prefixes)
         for _ in stream:
             pass
         return stream.trace
@@ -273,9 +304,18 @@ class JakiroGenerator:
         methods: Sequence[str] = (PLAIN.name, DEFAULT.name),
         tree: TreeConfig | None = None,
         raw: bool = False,
+        prefixes: OwnPrefixes | None = None,
     ) -> "Race":
-        """Answers one question by several methods; each step goes to the one that has used the least time so far."""
-        return Race({method: self.stream(messages, sampling, method, tree, raw) for method in methods})
+        """Answers one question by several methods; each step goes to the one that has used the least time so far.
+
+        With `prefixes` the first one reads the prompt, the others begin with its rows.
+        """
+        streams: dict[str, Stream] = {}
+        for method in methods:
+            for first in list(streams.values())[:1]:
+                first.keep_prefix()
+            streams[method] = self.stream(messages, sampling, method, tree, raw, prefixes)
+        return Race(streams)
 
 
 class Race:
@@ -283,6 +323,9 @@ class Race:
 
     def __init__(self, streams: dict[str, Stream]) -> None:
         self.streams = streams
+        for stream in streams.values():
+            # A draft begun ahead would run in the time of another answer's step
+            stream.alone = len(streams) == 1
         self.traces = {method: stream.trace for method, stream in streams.items()}
 
     def __iter__(self) -> Iterator[tuple[str, Step]]:

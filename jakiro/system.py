@@ -61,6 +61,25 @@ def write_atomically(path: Path, data: bytes | str) -> None:
         unfinished.write_bytes(data.encode("utf-8") if isinstance(data, str) else data)
 
 
+@contextmanager
+def one_process_at_a_time(work: str) -> Iterator[None]:
+    """Inside this block no other process or thread with this cache is in one for the same work; they wait.
+
+    A process that dies lets the others go on. Where the system or the folder has no locks nobody waits: then the same
+    is made twice, and the last writer wins.
+    """
+    path = cache_folder() / "locks" / work
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a", encoding="utf-8") as file:
+        try:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except (ImportError, OSError):
+            pass
+        yield
+
+
 def processor_name() -> str:
     """The CPU's model, else its architecture."""
     return _first_in_cpuinfo("model name") or platform.processor() or platform.machine()

@@ -128,6 +128,8 @@ class Header:
         device_profile: "device", its name in words, and for trees that size themselves what passes cost there.
         first_token_id, first_piece, first_text: the token the prefill sampled; it belongs to no step.
         special_tokens: names of special token ids that occur, by id as a string.
+        num_reused_tokens: of the prompt, which begins like an earlier text and was read from there on.
+        queue_ms: how long the question waited for its turn on the page; None elsewhere.
     """
 
     method: str
@@ -151,6 +153,8 @@ class Header:
     first_text: str
     prefill_ms: float
     special_tokens: dict = field(default_factory=dict)
+    num_reused_tokens: int = 0
+    queue_ms: float | None = None
     schema_version: int = SCHEMA_VERSION
 
 
@@ -270,6 +274,8 @@ def first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:
     return None if len(left) == len(right) else min(len(left), len(right))
 
 
+# Fields that older traces of this schema lack; they have defaults
+_LATER = {"num_reused_tokens", "queue_ms"}
 _TUPLES = {"also_proposed_by", "accepted_path", "committed_ids", "messages", "proposers"}
 _BYTES = {"piece", "target_choice_piece", "bonus_piece", "first_piece"}
 
@@ -289,10 +295,10 @@ def _plain(value):
 
 def _read(kind, values: dict):
     names = {f.name for f in fields(kind)}
-    missing = sorted(names - set(values))
+    missing = sorted(names - _LATER - set(values))
     if missing:
         raise TraceError(f"This file is not a trace: a {kind.__name__.lower()} lacks the field “{missing[0]}”.")
-    return kind(**{name: _read_field(name, values[name]) for name in names})
+    return kind(**{name: _read_field(name, values[name]) for name in names & set(values)})
 
 
 def _read_field(name: str, value):

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from app.asking import Asking
+from jakiro.engine.prefix import OwnPrefixes
 from jakiro.trace import Trace
 
 # ("header", method, Header), ("step", method, Step) or ("end", method, reason); the reason is a trace's end_reason
 Event = tuple[str, str, object]
-LOADING, MEASURING = "loading", "measuring"
+LOADING = "loading"
 
 
 def keep(event: Event, traces: dict[str, Trace]) -> None:
@@ -46,22 +47,29 @@ class Device(Protocol):
         """Loads, in a thread of the service; returns when answers can be given.
 
         Args:
-            told: is told the progress: LOADING or MEASURING, and the share done from 0 to 1, None if unknown.
+            told: is told the progress: LOADING or a step of a start (`jakiro.starting.STEPS`), and the share of it that
+                is done from 0 to 1, None if unknown.
 
         Raises:
             Exception: what went wrong; its text is shown to visitors after "The model could not be loaded".
         """
 
-    def answer(self, asking: Asking, halt: threading.Event) -> Iterator[Event]:
+    def answer(self, asking: Asking, halt: threading.Event, prefixes: OwnPrefixes | None = None) -> Iterator[Event]:
         """Runs one answer in the caller's thread: the headers of all methods, then steps, then an end for each method.
 
         It ends soon after `halt` is set, within a second even where no event is due, with ends that say "stopped"
         for methods that were not done. Closing the iterator frees the place as well, but gives no more events.
         A failure leaves the device fit for the next asking.
 
+        Args:
+            prefixes: what this visitor's earlier answers have read; of use only to a model in this process.
+
         Raises:
             ValueError: one sentence for the visitor. Anything else is taken for a defect and not shown in detail.
         """
+
+    def go_on_measuring(self) -> bool:
+        """Times passes for some tenths of a second, between answers; False where nothing is left to measure."""
 
     def close(self) -> None:
         """Gives back what it holds; called once, after the last answer."""

@@ -6,11 +6,12 @@ import threading
 from collections.abc import Callable, Iterator
 
 from app.asking import Asking, chat_counts
-from app.devices.base import LOADING, MEASURING, Event
+from app.devices.base import LOADING, Event
 from app.words import page as words
 from app.words.errors import is_out_of_memory
+from jakiro.engine.prefix import OwnPrefixes
 from jakiro.methods import PLAIN, method_named
-from jakiro.zoo.progress import told_to
+from jakiro.starting import MEASURE, step, told_to
 
 
 class LocalDevice:
@@ -33,13 +34,16 @@ class LocalDevice:
 
     def load(self, told: Callable[[str, float | None], None]) -> None:
         told(LOADING, None)
-        with told_to(lambda share: told(LOADING, share if share < 1 else None)):
+        with told_to(told):
             generator = self._load_generator()
-        if generator.status["head"]:
-            # What passes cost here is measured before the first answer needs it; the library keeps the result
-            told(MEASURING, None)
-            _ = generator.profile
+            if generator.status["head"]:
+                # What passes cost here is timed once before the first answer needs it, and further between answers
+                with step(MEASURE):
+                    _ = generator.profile
         self.generator = generator
+
+    def go_on_measuring(self) -> bool:
+        return self.generator.go_on_measuring()
 
     def swap(self, load_generator: Callable[[], object], told: Callable[[str, float | None], None]) -> None:
         """Runs another pair from now on; if it cannot be loaded the old one stays, and the error is raised."""
@@ -52,10 +56,10 @@ class LocalDevice:
         finally:
             free_memory()
 
-    def answer(self, asking: Asking, halt: threading.Event) -> Iterator[Event]:
+    def answer(self, asking: Asking, halt: threading.Event, prefixes: OwnPrefixes | None = None) -> Iterator[Event]:
         num_tokens: dict[str, int] = {}
         try:
-            for event in answer_events(self.generator, asking, halt.is_set):
+            for event in answer_events(self.generator, asking, halt.is_set, prefixes):
                 kind, method, payload = event
                 if kind == "header":
                     num_tokens[method] = payload.num_prompt_tokens + 1
@@ -76,20 +80,22 @@ class LocalDevice:
         free_memory()
 
 
-def answer_events(generator, asking: Asking, halted: Callable[[], bool]) -> Iterator[Event]:
+def answer_events(
+    generator, asking: Asking, halted: Callable[[], bool], prefixes: OwnPrefixes | None = None
+) -> Iterator[Event]:
     """The events of one answer on a `JakiroGenerator`; the caches live as long as the iterator.
 
     Raises:
         ValueError: the prompt is longer than the asking allows or the model reads, with both numbers.
     """
-    if asking.numerics == "fast" or generator.status.get("exact_suits", True):
+    if asking.numerics is not None:
         generator = generator.with_numerics(asking.numerics)
     messages, methods = list(asking.messages), asking.methods
     if asking.max_prompt_tokens is not None:
         _check_length(asking, generator.num_prompt_tokens(messages))
     if not generator.status["head"]:
         methods = tuple(name for name in methods if not method_named(name).needs.head) or (PLAIN.name,)
-    race = generator.race(messages, asking.params, methods=methods, tree=asking.tree)
+    race = generator.race(messages, asking.params, methods=methods, tree=asking.tree, prefixes=prefixes)
     steps = iter(race)
     try:
         for method, trace in race.traces.items():

@@ -55,11 +55,14 @@ class RayDevice:
         except RayError as error:
             raise ConnectionError(words.RAY_NO_WORKERS.format(address=self._address)) from error
 
-    def answer(self, asking: Asking, halt: threading.Event) -> Iterator[Event]:
+    def answer(self, asking: Asking, halt: threading.Event, prefixes: object = None) -> Iterator[Event]:
         try:
             yield from follow(lambda left: self._stream(asking, left), halt)
         except (RayError, ConnectionError) as error:
             raise ValueError(words.RAY_UNREACHABLE) from error
+
+    def go_on_measuring(self) -> bool:
+        return False
 
     def close(self) -> None:
         ray.shutdown()

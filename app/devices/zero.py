@@ -78,7 +78,7 @@ class ZeroDevice:
         told(LOADING, None)
         self._pair = self._read_pair()
 
-    def answer(self, asking: Asking, halt: threading.Event) -> Iterator[Event]:
+    def answer(self, asking: Asking, halt: threading.Event, prefixes: object = None) -> Iterator[Event]:
         seconds = seconds_for(asking, self._ms_per_token, self.costs is not None)
         milliseconds = tokens = 0
         try:
@@ -95,6 +95,9 @@ class ZeroDevice:
         finally:
             if tokens:
                 self._ms_per_token = _MEMORY * self._ms_per_token + (1 - _MEMORY) * milliseconds / tokens
+
+    def go_on_measuring(self) -> bool:
+        return False
 
     def close(self) -> None:
         self._pair = None

@@ -15,6 +15,8 @@ from app.serving.limits import Limits
 from app.serving.runs import Runs
 from app.serving.worker import ModelService
 from app.words import page as words
+from jakiro.plots import LIBRARY
+from jakiro.starting import process_seconds
 
 # By itself Gradio looks a thousand times a second whether somebody asks, which takes a part of a core from the model
 QUEUE_LOOK_SECONDS = 0.02
@@ -98,7 +100,7 @@ def build(
             runs.stop(handlers.visitor_of(request).session)
 
         def forget(request: gr.Request):
-            runs.drop(handlers.visitor_of(request).session)
+            handlers.forget(service, runs, handlers.visitor_of(request))
 
         gr.on(
             [ask.click, question.submit],
@@ -163,6 +165,7 @@ def launch(
     Host and port fall back to Gradio's variables. With `wait` this call ends with the server; otherwise it returns the
     page's address at once.
     """
+    name, packed = benchmark.packed_script()
     _, address, _ = page.launch(
         server_name=host,
         server_port=port,
@@ -174,9 +177,10 @@ def launch(
         theme=gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
         prevent_thread_lock=True,
         auth=logins,
-        **serving.launch_options(page.service),
+        **serving.launch_options(page.service, {name: packed, LIBRARY.name: LIBRARY.read_bytes()}),
         **options,
     )
+    page.service.seconds["page"] = process_seconds()
     page.service.start()
     if wait:
         serving.serve_until_told(page)

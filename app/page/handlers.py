@@ -16,6 +16,7 @@ from app.serving.runs import Runs, Visitor
 from app.serving.worker import AnswerRun, ModelService, batches
 from app.words import page as words
 from app.words.errors import sentence_of
+from jakiro.engine.prefix import OwnPrefixes
 from jakiro.methods import PLAIN
 
 UPDATE_SECONDS = 0.085
@@ -36,7 +37,7 @@ def begin(service: ModelService, runs: Runs, visitor: Visitor, asking: Asking, r
     asking = service.limits.check(asking)
     with runs.entrance:
         runs.admit(visitor, replace, asking.num_answers)
-        run = AnswerRun(service, asking, group=visitor.address)
+        run = AnswerRun(service, asking, visitor.address, prefixes_of(service, visitor))
         runs.add(visitor, run)
     run.start()
     return run
@@ -62,10 +63,22 @@ def generate(service: ModelService, runs: Runs, visitor: Visitor, values: dict) 
         runs.drop_surplus()
 
 
+def prefixes_of(service: ModelService, visitor: Visitor) -> OwnPrefixes | None:
+    """What this visitor's earlier answers have read; None for programs without a session, which share an address."""
+    own = service.limits.prefix_megabytes and visitor.session != visitor.address
+    return service.prefixes.of(visitor) if own else None
+
+
 def visitor_of(request: gr.Request) -> Visitor:
     """The tab or program that sent a request, and its network address, or its user name where there are logins."""
     address = request.username or (request.client.host if request.client else "")
     return Visitor(str(request.session_hash or address), str(address))
+
+
+def forget(service: ModelService, runs: Runs, visitor: Visitor) -> None:
+    """Stops and forgets everything of a visitor who has gone."""
+    runs.drop(visitor.session)
+    service.prefixes.drop(visitor)
 
 
 def update_seconds(service: ModelService) -> float:

@@ -15,6 +15,8 @@ from jakiro.trace import Trace
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 TRACES = ASSETS / "traces"
+# What the browser is told of a method
+SHOWN_OF_METHODS = ("name", "title", "aliases", "proposers")
 PLOT_TEMPLATE = ASSETS / "plots" / "template.json"
 SCRIPTS = (
     "base/dom.js",
@@ -89,7 +91,7 @@ def script() -> str:
     """All modules in order; words, drafting methods and how plots look first."""
     given = {
         "words": words.BROWSER,
-        "methods": [method.to_dict() for method in METHODS.values()],
+        "methods": [{name: method.to_dict()[name] for name in SHOWN_OF_METHODS} for method in METHODS.values()],
         "plotTemplate": json.loads(PLOT_TEMPLATE.read_text(encoding="utf-8")),
         "plotlyFile": LIBRARY.name,
     }

@@ -34,6 +34,9 @@ class Limits:
     max_request_kilobytes: int = _limit(512, 16, "size of one request")
     kept_megabytes: int = _limit(256, 1, "memory for finished answers, which Save reads; the oldest go first")
     kept_minutes: int = _limit(60, 1, "how long a finished answer is kept")
+    prefix_megabytes: int = _limit(
+        256, 0, "memory for what chats have read, where a next turn goes on; 0 keeps nothing"
+    )
     sessions: int = _limit(200, 1, "open browser tabs that the server remembers")
 
     def __post_init__(self) -> None:

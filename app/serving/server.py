@@ -15,7 +15,7 @@ from app.serving.runs import Runs
 from app.serving.worker import ModelService
 from app.words import page as words
 from app.words.errors import for_visitors
-from jakiro.plots import LIBRARY
+from jakiro.starting import most_memory
 from jakiro.system import package_versions
 
 ENDING_SECONDS = 3.0
@@ -25,13 +25,17 @@ _HANDLER_THREADS = 48
 _HUB_FRAMES = "https://huggingface.co https://*.hf.space"
 
 
-def launch_options(service: ModelService) -> dict:
-    """What Gradio's `launch` takes so that limits, headers and closed addresses hold."""
+def launch_options(service: ModelService, files: dict[str, bytes]) -> dict:
+    """What Gradio's `launch` takes so that limits, headers and closed addresses hold.
+
+    Args:
+        files: the page's own compressed files by name.
+    """
     limits = service.limits
     guard = Middleware(
         Guard,
         status=lambda: status_of(service),
-        files={f"/{LIBRARY.name}": LIBRARY.read_bytes()},
+        files={f"/{name}": packed for name, packed in files.items()},
         max_body_bytes=limits.max_request_kilobytes * 1024,
         requests_per_minute=limits.requests_per_minute_address,
         frame_ancestors=frame_ancestors(),
@@ -72,7 +76,7 @@ def read_logins(given: str | None) -> list[tuple[str, str]] | None:
 
 
 def status_of(service: ModelService) -> dict:
-    """State, queue, limits and versions, and a name of this start; nothing about visitors, questions or folders."""
+    """State, queue, limits, versions, what the start took, and its name; nothing of visitors, questions or folders."""
     state = "ending" if service.closing else "failed" if service.failure else "ready" if service.ready else "loading"
     model = service.device.status if service.ready else {}
     shown = {name: model.get(name) for name in ("target", "head", "device", "dtype", "numerics") if model}
@@ -82,8 +86,17 @@ def status_of(service: ModelService) -> dict:
         "model": {name: for_visitors(str(value)) if value else None for name, value in shown.items()},
         "queue": service.turns.numbers() | {"places": service.device.places},
         "limits": {name: getattr(service.limits, name) for name in service.limits.__dataclass_fields__},
+        "seconds": seconds_of(service),
+        "most_memory": most_memory(),
         "versions": package_versions("jakiro", "torch", "transformers", "gradio"),
     }
+
+
+def seconds_of(service: ModelService) -> dict:
+    """How long the start took: until the page answered and the model was ready, and the model's own steps."""
+    model = service.device.status.get("seconds", {}) if service.ready else {}
+    seconds = {name: second for name, second in model.items() if name != "ready"} | service.seconds
+    return {name: None if value is None else round(value, 2) for name, value in seconds.items()}
 
 
 def serve_until_told(page: gr.Blocks) -> None:
@@ -104,5 +117,6 @@ def end(page: gr.Blocks, service: ModelService, runs: Runs, benchmarks: Benchmar
     runs.wait_until_finished(ENDING_SECONDS)
     time.sleep(_LAST_WORDS_SECONDS)
     page.close(verbose=False)
+    service.prefixes.clear()
     if service.ready:
         service.device.close()

@@ -8,7 +8,8 @@ nobody waits for ever (start-time fair queuing). One answer per tab is the rule 
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from app.devices.base import Device
 from app.words import page as words
@@ -40,6 +41,7 @@ class Turns:
         self._changed = threading.Condition()
         self._waiting: list[Turn] = []
         self._running: list[Turn] = []
+        self._pausing = False
         self._mean_seconds: float | None = None
         self._round, self._last_rounds = 0, {}
 
@@ -73,6 +75,20 @@ class Turns:
     def wait_for(self, condition: Callable[[], bool], seconds: float) -> bool:
         with self._changed:
             return self._changed.wait_for(condition, timeout=seconds)
+
+    @contextmanager
+    def pause(self) -> Iterator[bool]:
+        """Gives whether nobody's answer runs or waits, after some time for that; then answers wait for the block."""
+        with self._changed:
+            free = self._pausing = self._changed.wait_for(
+                lambda: self._ready() and not self._running and not self._waiting, timeout=_LOOK_AROUND_SECONDS
+            )
+        try:
+            yield free
+        finally:
+            with self._changed:
+                self._pausing = False
+                self._changed.notify_all()
 
     def numbers(self) -> dict:
         """How many answers run and wait, and how long one takes on average (None before the first)."""
@@ -136,14 +152,16 @@ class Turn:
                     if refusal:
                         raise ValueError(refusal)
                     position = turns._order().index(self) + 1
-                    if turns._ready() and position + len(turns._running) <= turns._places():
+                    free = turns._ready() and position + len(turns._running) <= turns._places()
+                    if free and not turns._pausing:
                         self.started = time.monotonic()
                         turns._waiting.remove(self)
                         turns._running.append(self)
                         turns._round = max(turns._round, self.round)
                         return turns._device()
                     sentence = turns._sentence(position)
-                    if sentence != said:
+                    # A pause is over before a sentence about it could be read
+                    if sentence != said and not free:
                         self._told(sentence)
                         said = sentence
                     turns._changed.wait(_LOOK_AROUND_SECONDS)

@@ -11,13 +11,16 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from app.asking import Asking
-from app.devices.base import LOADING, MEASURING, Device, keep
+from app.devices.base import LOADING, Device, keep
 from app.serving.limits import Limits
 from app.serving.turns import Turns
 from app.words import page as words
 from app.words.errors import for_visitors, sentence_of
+from jakiro.engine.prefix import OwnPrefixes, PrefixStore
+from jakiro.starting import process_seconds
 from jakiro.trace import Trace
 
 WAITING = "waiting"  # another model is loaded when the running answers are done
@@ -35,11 +38,15 @@ class ModelService:
             self.limits.queue_length,
             self.limits.queue_length_address,
         )
+        # What each visitor's answers have read
+        self.prefixes = PrefixStore(self.limits.prefix_megabytes * 2**20)
         self.start_id = uuid.uuid4().hex
         self.ready, self.closing = False, False
         self.failure: str | None = None
         self.stage: tuple[str, float | None] | None = None
         self.pair, self.trouble = "", None
+        # Since the process began, until the page answered and until the model was ready
+        self.seconds: dict[str, float | None] = {"page": None, "ready": None}
 
     def start(self) -> None:
         self.stage = (LOADING, None)
@@ -54,7 +61,28 @@ class ModelService:
             print(words.LOAD_FAILED.format(reason=reason), file=sys.stderr)  # noqa: T201 - whole, for who runs the page
             failure = words.LOAD_FAILED.format(reason=for_visitors(reason))
         self.ready, self.failure, self.stage = failure is None, failure, None
+        self.seconds["ready"] = process_seconds()
         self.turns.wake()
+        threading.Thread(target=self._measure_on, name="measure-on", daemon=True).start()
+
+    def _measure_on(self) -> None:
+        """Lets the device time its passes while nobody asks, a piece at a time."""
+        device, more = self.device, [self.ready]
+
+        def piece() -> None:
+            try:
+                more[0] = device.go_on_measuring()
+            except Exception as error:  # noqa: BLE001 - answers go on with the costs that are known
+                more[0] = False
+                print(words.MEASURING_FAILED.format(reason=error), file=sys.stderr)  # noqa: T201 - for who runs the page
+
+        while more[0] and not self.closing:
+            # OpenMP keeps workers for every living thread that has computed, so each piece has one that ends
+            with self.turns.pause() as nobody_asks:
+                if nobody_asks:
+                    thread = threading.Thread(target=piece, name="measure", daemon=True)
+                    thread.start()
+                    thread.join()
 
     def swap(self, load: Callable[[], object], pair: str) -> bool:
         """Loads another pair for everybody once the running answers are done; new answers wait for it.
@@ -74,6 +102,7 @@ class ModelService:
         trouble = None
         try:
             self.turns.wait_for(lambda: not self.turns.numbers()["running"], threading.TIMEOUT_MAX)
+            self.prefixes.clear()
             self.device.swap(load, self._tell_stage)
         except Exception as error:  # noqa: BLE001 - whatever stops loading must reach the page as a sentence
             reason = str(error) or type(error).__name__
@@ -84,6 +113,7 @@ class ModelService:
             self.pair, self.ready, self.failure = pair, True, None
         self.stage, self.trouble = None, trouble
         self.turns.wake()
+        threading.Thread(target=self._measure_on, name="measure-on", daemon=True).start()
 
     def _tell_stage(self, stage: str, share: float | None) -> None:
         self.stage = (stage, share)
@@ -113,12 +143,13 @@ class ModelService:
             "state": "ready", "text": text, "fast": words.CHIP_READY.format(**place, numerics="fast"), "title": title,
             "notice": " ".join(notices), "pair": self.pair,
             "target": status["target"], "dtype": status["dtype"], "trouble": self.trouble or "",
+            "numerics": words.FAST if status["numerics"] == "fast" else words.EXACT,
         }  # fmt: skip
 
 
 def stage_words(stage: str, share: float | None) -> str:
     """What the chip says while a model is on its way."""
-    text = {MEASURING: words.CHIP_MEASURING, WAITING: words.CHIP_WAITING}.get(stage, words.CHIP_LOADING)
+    text = words.CHIP_STEPS.get(stage, words.CHIP_WAITING if stage == WAITING else words.CHIP_LOADING)
     return text if share is None else words.CHIP_SHARE.format(text=text, percent=int(100 * share))
 
 
@@ -148,7 +179,9 @@ class AnswerRun(Stoppable):
     as the last one.
     """
 
-    def __init__(self, service: ModelService, asking: Asking, group: str = "") -> None:
+    def __init__(
+        self, service: ModelService, asking: Asking, group: str = "", prefixes: OwnPrefixes | None = None
+    ) -> None:
         super().__init__(service)
         self.id = uuid.uuid4().hex
         self.events: queue.SimpleQueue = queue.SimpleQueue()
@@ -156,7 +189,7 @@ class AnswerRun(Stoppable):
         self.num_nodes = 0
         self.ticks: list[str] = []
         self.finished = threading.Event()
-        self._asking = asking
+        self._asking, self._prefixes, self._asked = asking, prefixes, time.monotonic()
         self._turn = service.turns.take(self._halt, lambda sentence: self.events.put(("wait", None, sentence)), group)
         # In the visitor's context, where a lender of GPUs looks up whose quota counts
         work = contextvars.copy_context().run
@@ -190,7 +223,10 @@ class AnswerRun(Stoppable):
             self.events.put(last)
 
     def _read(self, device: Device) -> None:
-        for event in device.answer(self._asking, self._halt):
+        queue_ms = 1000 * (time.monotonic() - self._asked)
+        for event in device.answer(self._asking, self._halt, self._prefixes):
+            if event[0] == "header":
+                event = (*event[:2], replace(event[2], queue_ms=queue_ms))
             keep(event, self.traces)
             if event[0] == "step":
                 self.num_nodes += len(event[2].nodes)

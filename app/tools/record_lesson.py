@@ -18,7 +18,7 @@ from app.tools.record_options import load_generator, read_options
 from app.words.lesson import FAMILY
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.engine.costs import DeviceProfile
-from jakiro.engine.profile import measure_drafts, measure_passes
+from jakiro.engine.measuring import measure_drafts, measure_passes
 from jakiro.methods import DEFAULT, PLAIN
 from jakiro.trace import Header, Trace
 

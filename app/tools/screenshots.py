@@ -65,7 +65,7 @@ class NoModel:
     def load(self, told) -> None:
         threading.Event().wait()
 
-    def answer(self, asking, halt):
+    def answer(self, asking, halt, prefixes=None):
         yield from ()
 
     def close(self) -> None:

@@ -82,6 +82,7 @@ REQUEST_NOT_READ = "The request could not be read; docs/api.md says what an endp
 NOT_SERVED = "Nothing is served at this address."
 SERVER_FAILED = "The server could not answer this request; what is on the page stays, try again."
 UNEXPECTED = "Something went wrong while answering ({kind}). Your question is kept; press Ask to try again."
+MEASURING_FAILED = "What passes cost here could not be measured further: {reason}"
 LOAD_FAILED = "The model could not be loaded: {reason}"
 SWAP_FAILED = "{pair} could not be loaded; the previous model stays: {reason}"
 UNKNOWN_RUN = "This answer is no longer kept on the server; ask again to get its trace."
@@ -119,6 +120,15 @@ CHIP_LOADING = "Loading model"
 CHIP_WAITING = "Next model waits for running answers"
 CHIP_SHARE = "{text} · {percent} %"
 CHIP_MEASURING = "Measuring this device"
+CHIP_STEPS = {
+    "fetch": "Fetching the model, 93 MB",
+    "convert": "Preparing the model, once",
+    "compile": "Compiling for this processor, once",
+    "read": "Reading weights",
+    "check": "Checking the model",
+    "capture": "Capturing passes",
+    "measure": CHIP_MEASURING,
+}
 CHIP_FAILED = "Model not loaded"
 CHIP_READY_TITLE, NO_HEAD = "Ready", "no draft head"
 CHIP_READY = "{target} · {device} · {numerics}"
@@ -346,7 +356,10 @@ BROWSER = {
     "card_step_time": "Time of a step",
     "card_step_time_note": "median of draft · check · other",
     "card_prefill": "Reading the prompt",
-    "card_prefill_note": "not counted in any speed",
+    "card_prefill_note": "not counted in any speed above",
+    "card_prefill_known": "{reused} of {all} tokens were known",
+    "card_felt": "Speedup as it feels",
+    "card_felt_note": "with reading the prompt · and with the queue",
     "card_settings": "temperature {temperature} · seed {seed} · at most {candidates}",
     "close": "Close",
     "ask_again": "Ask again",

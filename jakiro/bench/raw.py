@@ -11,9 +11,9 @@ from jakiro.methods import DEFAULT
 
 COLUMNS = (
     "question_id", "category", "turn", "lane", "temperature", "seed", "tokens", "checksum", "seconds", "num_steps",
-    "num_accepted", "draft_ms", "verify_ms", "other_ms", "recording_ms", "comparable",
+    "num_accepted", "draft_ms", "verify_ms", "other_ms", "recording_ms", "prefill_ms", "comparable",
 )  # fmt: skip
-_DIGITS = {"seconds": 5, "draft_ms": 2, "verify_ms": 2, "other_ms": 2, "recording_ms": 2}
+_DIGITS = {"seconds": 5, "draft_ms": 2, "verify_ms": 2, "other_ms": 2, "recording_ms": 2, "prefill_ms": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Raw:
 def compact(bench: dict) -> str:
     """A bench.json in some 100 bytes a run."""
     head = {"environment": bench["environment"], "settings": bench["settings"], "columns": COLUMNS}
-    return _lines(head, "runs", [_row(run) for run in bench["runs"]])
+    return lines(head, "runs", [_row(run) for run in bench["runs"]])
 
 
 def compact_taus(numbers: dict) -> str:
@@ -40,7 +40,7 @@ def compact_taus(numbers: dict) -> str:
         for score in numbers["scores"]
         if (score["category"], score["method"]) == ("all", DEFAULT.name)
     ]
-    return _lines({"head": numbers["head"], "settings": numbers["settings"]}, "scores", overall)
+    return lines({"head": numbers["head"], "settings": numbers["settings"]}, "scores", overall)
 
 
 def read(path: Path) -> Raw:
@@ -50,7 +50,7 @@ def read(path: Path) -> Raw:
     return Raw(values["environment"], values["settings"], runs)
 
 
-def _lines(head: dict, name: str, rows: Sequence) -> str:
+def lines(head: dict, name: str, rows: Sequence) -> str:
     """One JSON value, a line each for what stands in the head and for every row."""
     parts = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in head.items()]
     listed = ",\n".join(json.dumps(row, separators=(",", ":"), allow_nan=False) for row in rows)
@@ -60,7 +60,12 @@ def _lines(head: dict, name: str, rows: Sequence) -> str:
 def _row(run: dict) -> list:
     ids = run["token_ids"]
     values = run | {"tokens": len(ids), "checksum": zlib.crc32(json.dumps(ids).encode())}
-    return [round(values[name], _DIGITS[name]) if name in _DIGITS else values[name] for name in COLUMNS]
+    # What another program's runs do not have, or older runs, is None
+    return [_shortened(name, values.get(name)) for name in COLUMNS]
+
+
+def _shortened(name: str, value):
+    return value if value is None or name not in _DIGITS else round(value, _DIGITS[name])
 
 
 def _run(values: dict) -> Run:

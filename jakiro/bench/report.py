@@ -3,10 +3,11 @@
 Pure arithmetic over `Run` records. Definitions: tau = accepted draft tokens per step + 1, pooled over steps, before any
 cut; speedup = plain seconds per token ÷ a lane's seconds per token over the same prompts, temperatures and seeds (the
 same as seconds ÷ seconds where the texts are equal); prediction = tau · T₁ ÷ (T_draft + T_verify + T_other), T₁ = plain
-decoding's mean step. Speeds count the tokens after the first; prefill belongs to no lane.
+decoding's mean step. Speeds count the tokens after the first; prefill belongs to no lane. The end-to-end speedup adds
+each lane's own prefill to its seconds: what a person waits for.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +31,7 @@ class Group:
         draft_ms, verify_ms, other_ms, recording_ms: means over steps; recording is a part of other.
         speedup, speedup_interval: against the plain lane named `baseline`, with a 95 % bootstrap interval over prompts;
             None below `FEWEST_PROMPTS`.
+        end_to_end: the speedup with the prompts' reading included; None where that was not measured.
         predicted, predicted_without_other: what tau and the step's parts promise; None for lanes without own steps.
         prompt_speedups: the speedup of each prompt by itself, in the order of the runs.
         identical: share of runs whose token ids equal plain decoding's; None where they need not.
@@ -51,6 +53,7 @@ class Group:
     recording_ms: float | None
     speedup: float | None
     speedup_interval: tuple[float, float] | None
+    end_to_end: float | None
     predicted: float | None
     predicted_without_other: float | None
     identical: float | None
@@ -109,21 +112,39 @@ def bootstrap_interval(
 
     The spread of a few prompts says too little of the spread of all: drawn from two, an interval can miss both.
     """
-    if len(pairs) < FEWEST_PROMPTS:
+    return resampled_interval(
+        pairs, lambda plain_seconds, plain_tokens, seconds, tokens: plain_seconds / plain_tokens / (seconds / tokens),
+        resamples,
+    )  # fmt: skip
+
+
+def resampled_interval(
+    values: Sequence[Sequence[float]], statistic: Callable[..., np.ndarray], resamples: int = NUM_RESAMPLES
+) -> tuple[float, float] | None:
+    """95 % bootstrap interval of a statistic of sums over prompts; None for fewer than `FEWEST_PROMPTS`.
+
+    Args:
+        values: numbers per prompt, as many for each.
+        statistic: takes their sums over prompts, an array of one sum for each resample.
+    """
+    if len(values) < FEWEST_PROMPTS:
         return None
-    values = np.array(pairs)
-    chosen = np.random.default_rng(0).integers(len(pairs), size=(resamples, len(pairs)))
-    plain_seconds, plain_tokens, seconds, tokens = values[chosen].sum(axis=1).T
-    ratios = (plain_seconds / plain_tokens) / (seconds / tokens)
-    low, high = np.quantile(ratios, [0.025, 0.975])
+    table = np.array(values, dtype=float)
+    chosen = np.random.default_rng(0).integers(len(table), size=(resamples, len(table)))
+    low, high = np.quantile(statistic(*table[chosen].sum(axis=1).T), [0.025, 0.975])
     return float(low), float(high)
+
+
+def speed_ratio(own: Sequence[Run], others: Sequence[Run]) -> tuple[float | None, tuple[float, float] | None]:
+    """How many times as fast as the others a lane is over the prompts that both have, and its 95 % interval."""
+    pairs = _by_prompt(_matched(own, others))
+    return _pooled_speedup(pairs), bootstrap_interval(pairs)
 
 
 def _group(lane: Lane, temperature: float, category: str, members: Sequence[Run], baseline: Lane | None) -> Group:
     own = _of(members, lane)
     plain = _of(members, baseline) if baseline else []
-    by_key = {run.key: run for run in plain}
-    matched = [(by_key[run.key], run) for run in own if run.key in by_key]
+    matched = _matched(own, plain)
     pairs = _by_prompt(matched)
     speedup = _pooled_speedup(pairs)
     steps = sum(run.num_steps for run in own)
@@ -159,11 +180,18 @@ def _group(lane: Lane, temperature: float, category: str, members: Sequence[Run]
         recording_ms=recording,
         speedup=speedup,
         speedup_interval=bootstrap_interval(pairs) if lane != baseline else None,
+        end_to_end=_pooled_speedup(_by_prompt([pair for pair in matched if _reading_is_known(pair)], True)),
         predicted=predicted if lane != baseline else None,
         predicted_without_other=predicted_without_other if lane != baseline else None,
         identical=sum(compared) / len(compared) if compared else None,
         prompt_speedups=tuple(_pooled_speedup([pair]) for pair in pairs) if lane != baseline else (),
     )
+
+
+def _matched(own: Sequence[Run], others: Sequence[Run]) -> list[tuple[Run, Run]]:
+    """(other, own) of every prompt, turn and settings that both have."""
+    by_key = {run.key: run for run in others}
+    return [(by_key[run.key], run) for run in own if run.key in by_key]
 
 
 def _of(runs: Sequence[Run], lane: Lane) -> list[Run]:
@@ -179,12 +207,22 @@ def _seconds_per_token(runs: Sequence[Run]) -> float | None:
     return sum(run.seconds for run in runs) / tokens if tokens else None
 
 
-def _by_prompt(matched: Sequence[tuple[Run, Run]]) -> list[tuple[float, float, float, float]]:
+def _reading_is_known(runs: Sequence[Run]) -> bool:
+    return all(run.prefill_ms is not None for run in runs)
+
+
+def _by_prompt(
+    matched: Sequence[tuple[Run, Run]], with_prefill: bool = False
+) -> list[tuple[float, float, float, float]]:
     """Sums per prompt: its turns and seeds are resampled together. Prompts that decoded nothing are left out."""
+
+    def seconds_of(run: Run) -> float:
+        return run.seconds + (run.prefill_ms / 1000 if with_prefill else 0)
+
     sums: dict[str, list[float]] = {}
     for plain, run in matched:
         total = sums.setdefault(run.question_id, [0.0] * 4)
-        for index, value in enumerate((plain.seconds, plain.decoded, run.seconds, run.decoded)):
+        for index, value in enumerate((seconds_of(plain), plain.decoded, seconds_of(run), run.decoded)):
             total[index] += value
     return [tuple(total) for total in sums.values() if min(total) > 0]
 

@@ -100,6 +100,7 @@ class Run:
         kept, tested: per depth from 1 on, steps that accepted there and steps that had a candidate to try there.
         recording_ms: the part of other_ms that makes the trace's nodes.
         comparable: whether equal settings must give equal ids (not so for transformers' own sampling).
+        prefill_ms: reading the prompt; None where it was not measured.
     """
 
     question_id: str
@@ -119,6 +120,7 @@ class Run:
     other_ms: float
     recording_ms: float = 0.0
     comparable: bool = True
+    prefill_ms: float | None = None
 
     @property
     def decoded(self) -> int:
@@ -158,6 +160,7 @@ def run_of(trace: Trace, question: Question, turn: int, lane: Lane, temperature:
         verify_ms=sum(step.verify_ms for step in trace.steps),
         other_ms=sum(step.other_ms for step in trace.steps),
         recording_ms=trace.recording_ms,
+        prefill_ms=trace.header.prefill_ms,
     )
 
 
@@ -215,11 +218,13 @@ class Bench:
             raise ValueError(f"The methods {', '.join(missing)} need runners of their own.")
 
     def warm_up(self, question: Question) -> None:
-        """Runs every lane once, unmeasured, so that first-call costs fall on nobody."""
+        """Runs every lane once, unmeasured, and times what trees cost, so that first-call costs fall on nobody."""
         short = replace(self.settings, max_new_tokens=min(WARM_UP_TOKENS, self.settings.max_new_tokens))
         for lane in self.settings.lanes:
             messages = [{"role": "user", "content": question.turns[0]}]
             self._run_lane(lane, messages, short.sampling(self.settings.temperatures[-1], 0), question, 0)
+        while self._generator.go_on_measuring():
+            pass
 
     def runs(self, questions: Sequence[Question], number_of_first: int = 0) -> Iterator[Run]:
         """Every run as it ends. Lanes take turns on each prompt, a different one first each time.

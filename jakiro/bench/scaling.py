@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from jakiro.heads.config import DraftConfig
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.zoo.loading import ReadPair
 from jakiro.zoo.placement import free_memory
@@ -175,3 +176,78 @@ def _filled_up(weight: Tensor, shape: tuple[int, ...]) -> Tensor:
     wide = torch.empty(shape, dtype=weight.dtype, device=weight.device).zero_()
     wide[tuple(slice(size) for size in weight.shape)] = weight
     return wide
+
+
+# Vicuna 7B's
+SHAPES = {
+    "7b-random": {
+        "hidden_size": 4096,
+        "intermediate_size": 11_008,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 32,
+    }
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TrueShape(Widening):
+    """What took the small pair's place: an official pair's true shape with random weights.
+
+    Widening keeps a small pair's text but also its hidden size, heads and layers; here those are the real ones. Nothing
+    is fetched. A random head guesses nothing right, so drafted speed says what a step costs, not how fast text is.
+    """
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"Random weights of the shape {self.scale}: a pass of the target reads {self.weights.target / 1e6:,.0f} "
+            f"million weights, one of the head {self.weights.head / 1e6:,.0f}. The text means nothing, and next to no "
+            "guess is right: what counts is what plain steps, drafts and passes over trees cost."
+        )
+
+
+class RandomPair:
+    """Puts random weights in the place of a pair that was read, see `Widener`; tokenizer and vocabulary stay."""
+
+    def __init__(self, scale: str) -> None:
+        self.scale, self.widening = scale, None
+
+    def __call__(self, read: ReadPair) -> ReadPair:
+        from transformers import AutoModelForCausalLM, LlamaConfig
+
+        weight = read.model.get_output_embeddings().weight
+        shape, vocabulary = SHAPES[self.scale], read.model.config.get_text_config().vocab_size
+        config = LlamaConfig(**shape, vocab_size=vocabulary, max_position_embeddings=2048)
+        with weight.device:
+            model = AutoModelForCausalLM.from_config(config, dtype=weight.dtype).eval().requires_grad_(False)
+            head = JakiroHead(
+                DraftConfig(
+                    hidden_size=config.hidden_size,
+                    num_attention_heads=config.num_attention_heads,
+                    num_key_value_heads=config.num_key_value_heads,
+                    vocab_size=vocabulary,
+                    expert_intermediate_size=config.hidden_size,
+                )
+            )
+        head = head.to(weight.dtype).eval().requires_grad_(False)
+        before = read.model.config.get_text_config().intermediate_size, 0
+        weights = PassWeights(_read_by(model.base_model.layers, model.lm_head), _read_by(head, model.lm_head))
+        self.widening = TrueShape(self.scale, config.intermediate_size, config.hidden_size, before, weights)
+        names = replace(read.names, target_name=f"random weights, {self.scale}", head_name=f"random, {self.scale}")
+        return replace(read, names=names, model=model, head=head, sha256=None, head_sha256=None)
+
+
+def _read_by(*parts: nn.Module) -> int:
+    """Weights of all linear layers."""
+    linears = [each for part in parts for each in part.modules() if isinstance(each, nn.Linear)]
+    return sum(each.weight.numel() for each in linears)
+
+
+def scaler(scale: str) -> Widener | RandomPair:
+    """What changes a pair's costs, by its name.
+
+    Raises:
+        ValueError: an unknown one.
+    """
+    return RandomPair(scale) if scale in SHAPES else Widener(scale)

@@ -40,7 +40,7 @@ def speed_table(data: raw.Raw) -> str:
         here = {group.temperature: group for group in groups if group.lane == lane}
         cells = [cell for temperature in temperatures for cell in _speed_cells(here[temperature])]
         rows.append([NAMES.get(_method(lane), lane), *cells])
-    return f"{_where(data)}\n\n{_table(['', *columns], rows)}"
+    return f"{where(data)}\n\n{markdown(['', *columns], rows)}"
 
 
 def speed_sentences(data: raw.Raw) -> str:
@@ -49,6 +49,7 @@ def speed_sentences(data: raw.Raw) -> str:
     taus = " and ".join(
         f"{group.tau:.2f} at temperature {group.temperature:g}" for group in groups if group.category == OVERALL
     )
+    felt = [group.end_to_end for group in groups if group.category == OVERALL and group.end_to_end]
     first = groups[0].temperature
     categories = sorted(
         (group for group in groups if group.category != OVERALL and group.temperature == first),
@@ -59,6 +60,7 @@ def speed_sentences(data: raw.Raw) -> str:
         f"{speed_table(data)}\n\n"
         f"By category at temperature {first:g} from {least.speedup:.2f}× ({least.category}) to "
         f"{most.speedup:.2f}× ({most.category}). τ is {taus}."
+        + (f" With reading the prompts, speedups are {' and '.join(f'{each:.2f}×' for each in felt)}." if felt else "")
     )
 
 
@@ -86,7 +88,7 @@ def tau_table(values: dict) -> str:
     columns = [f"τ, T = {temperature:g}" for temperature in temperatures]
     prompts = f"{settings['prompts']} prompts, at most {settings['max_new_tokens']} new tokens"
     return (
-        f"{_table(['nodes', *columns], rows)}\n\nHead `{values['head']['name']}`, {prompts},\n"
+        f"{markdown(['nodes', *columns], rows)}\n\nHead `{values['head']['name']}`, {prompts},\n"
         f"width {settings['width']}, depth {settings['depth']}, the tree grown anew along answers of the target."
     )
 
@@ -148,7 +150,8 @@ def _speed_cells(group: Group) -> tuple[str, str]:
     return f"{group.speed:.1f}", f"{group.speedup:.2f}×{interval}"
 
 
-def _where(data: raw.Raw) -> str:
+def where(data: raw.Raw) -> str:
+    """Machine, numerics, prompts and date of a benchmark, as they stand over its table."""
     stamp = data.environment
     device = stamp["gpu"] if str(stamp["device"]).startswith("cuda") else f"{stamp['cpu']}, {stamp['threads']} threads"
     compiled = "compiled code" if stamp["compiled"] else "torch's kernels"
@@ -165,7 +168,8 @@ def _method(lane: str) -> str:
     return lane.partition(" · ")[0]
 
 
-def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of texts."""
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join(f"| {' | '.join(line)} |".replace("|  |", "| |") for line in lines)
 

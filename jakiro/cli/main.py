@@ -1,6 +1,5 @@
-"""The command line: reads options, calls the library, shows the result. It computes nothing itself.
-
-The text goes to stdout, everything about it to stderr. Errors of the library are one red sentence and exit code 2.
+"""The command line: reads options, calls the library, shows the result; it computes nothing itself. The text goes to
+stdout, everything about it to stderr. Errors of the library are one red sentence and exit code 2.
 """
 
 import logging
@@ -197,7 +196,7 @@ def bench(
     ] = None,
     scale_target: Annotated[
         str | None,
-        typer.Option(help="7b: widen target and head with zeros to the cost ratio of the official 7B pair; same text."),
+        typer.Option(help="7b: widen with zeros to a 7B pair's costs; same text. 7b-random: its true shape, no text."),
     ] = None,
     neighbours: Annotated[int, typer.Option(min=0, help="Programs that compute beside the benchmark.")] = 0,
 ) -> None:
@@ -205,7 +204,7 @@ def bench(
     from jakiro.bench.command import compare, measure
     from jakiro.bench.questions import load_questions
     from jakiro.bench.runner import PEER_METHODS, BenchSettings, loadable
-    from jakiro.bench.scaling import Widener
+    from jakiro.bench.scaling import scaler
     from jakiro.zoo.loading import LoadOptions
 
     settings = BenchSettings(
@@ -224,7 +223,7 @@ def bench(
         # The official pair's head is as wide as its numbers are
         draft_precision = "full"
     questions = load_questions(prompts, limit)
-    widener = None if scale_target is None else Widener(scale_target)
+    widener = None if scale_target is None else scaler(scale_target)
     generator = _load(LoadOptions(target, head, device, dtype, numerics, draft_precision, graphs), widener)
     _say_notices(generator)
     settings, left_out = loadable(generator, settings)
@@ -267,13 +266,14 @@ def doctor(
     run: Annotated[bool, typer.Option(help="End with a short run of both; --no-run loads no weights.")] = True,
     plan: Annotated[str | None, typer.Option(help="Estimate a target on a GPU that is not here.")] = None,
     card: Annotated[str | None, typer.Option(help="For --plan: t4, l4, a10g, a100 or h100; else all.")] = None,
+    start: Annotated[bool, typer.Option("--start", help="Time a cold and a warm start of the page.")] = False,
 ) -> None:
     """Say what is installed and found; with --target or --head, whether the two belong together."""
     from jakiro.cli.doctor import report
     from jakiro.zoo.loading import LoadOptions
 
     healthy = True
-    for finding in report(LoadOptions(target, head, device, dtype), run, plan, card):
+    for finding in report(LoadOptions(target, head, device, dtype), run, plan, card, start):
         healthy = healthy and finding.ok
         mark = "[green]ok[/]     " if finding.ok else "[red]problem[/]"
         Console().print(f"{mark} {finding.what}: ", end="")

@@ -5,6 +5,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
+# Rounds of timings after which costs count as known
+ROUNDS = 5
 NODE_BUCKETS = (2, 4, 6, 8, 10, 12, 14, 18, 24, 28, 42, 56, 64)
 
 
@@ -22,6 +24,7 @@ class DeviceProfile:
         context: tokens before the root where this was measured.
         verify_slopes, draft_slopes: (nodes or levels, milliseconds) that 1,000 further tokens before the root add;
             empty where that was not measured.
+        rounds: of timings so far, of `ROUNDS`; 0 after a part of the first.
     """
 
     verify_ms: tuple[tuple[int, float], ...]
@@ -32,6 +35,7 @@ class DeviceProfile:
     context: int = 0
     verify_slopes: tuple[tuple[int, float], ...] = ()
     draft_slopes: tuple[tuple[int, float], ...] = ()
+    rounds: int = ROUNDS
 
     def verify(self, nodes: int, context: int = 0) -> float:
         """Milliseconds of a target pass over so many nodes with `context` tokens before the root."""
@@ -64,7 +68,9 @@ class DeviceProfile:
         curves = {name: points(name) for name in ("verify_ms", "draft_ms", "verify_slopes", "draft_slopes")}
         numbers = {name: int(values[name]) for name in ("width", "context")}
         buckets = tuple(int(nodes) for nodes in values["buckets"])
-        return cls(**curves, **numbers, buckets=buckets, key=dict(values["key"]))
+        # Files from before rounds were counted hold whole measurements
+        rounds = int(values.get("rounds", ROUNDS))
+        return cls(**curves, **numbers, buckets=buckets, key=dict(values["key"]), rounds=rounds)
 
 
 def interpolate(points: Sequence[tuple[int, float]], x: float) -> float:

@@ -1,44 +1,27 @@
-"""Times target passes by nodes and drafts by levels on this device; kept as plain numbers in the user's cache.
+"""What passes cost on this device, measured in pieces (`measuring.py`) and kept as plain numbers in the user's cache.
 
 What a target's passes cost is measured once for all methods; only drafts are timed for each.
 """
 
 import hashlib
 import json
-import math
+import logging
 import platform
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 
-from jakiro.config import SamplingParams, TreeConfig
-from jakiro.core.tree import DraftTree
-from jakiro.drafting.base import Drafter, Kept, Method, Prompt, TreeLimits
-from jakiro.engine.costs import NODE_BUCKETS, DeviceProfile
-from jakiro.engine.runner import Runner, SlicedRunner
+from jakiro import starting
+from jakiro.drafting.base import Drafter, Method
+from jakiro.engine.costs import ROUNDS, DeviceProfile
+from jakiro.engine.measuring import CONTEXT_TOKENS, FAR_TOKENS, Measuring
 from jakiro.graphs.pool import Lanes
-from jakiro.system import num_cores, processor_name, write_atomically
+from jakiro.system import num_cores, one_process_at_a_time, processor_name, write_atomically
 from jakiro.target.model import TargetModel
 
-# 16-bit matrices are multiplied 14 rows at a time (AVX-512) or 6 (AVX2): a block begun costs nearly a whole one
-PROFILED_NODES = (1, 2, 4, 8, 12, 14, 18, 24, 28, 42, 56, 64)
-PROFILED_LEVELS = 8
-PROFILED_WIDTH = 8
-CONTEXT_TOKENS = 128
-# Some passes and drafts are timed again after a text of so many tokens
-FAR_TOKENS, FAR_NODES, FAR_LEVELS = 1152, (1, 4, 14, 28), (1, 3)
-# … unless the target would take longer than this to read it
-MAX_PREFILL_MS = 15_000
-REPEATS = 5
-
-T = TypeVar("T")
-# (nodes or levels, milliseconds), ascending
-Curve = tuple[tuple[int, float], ...]
+log = logging.getLogger("jakiro")
 
 
 def device_name(device: torch.device) -> str:
@@ -49,26 +32,56 @@ def device_name(device: torch.device) -> str:
 
 
 class Profiler:
-    """Measures a target's passes and the drafts of its methods, each once, and keeps them in a folder.
+    """The costs of a target's passes and of the drafts of its methods, kept in a folder.
+
+    A first piece is measured when costs are asked for; further ones make them better (`go_on`). How many rounds were
+    measured is kept too, so that another process goes on where this one ended.
 
     Args:
-        lanes: where passes run at fixed addresses, these are timed, one for each row bucket. Their attention costs the
-            same up to the next step in columns, so one length is timed.
+        lanes: where passes run at fixed addresses, these are timed, see `Measuring`.
     """
 
     def __init__(self, target: TargetModel, folder: Path, lanes: Lanes | None = None) -> None:
         self.target, self.folder, self.lanes = target, folder, lanes
+        self._passes: _Kept | None = None
+        self._drafts: dict[str, _Kept] = {}
 
     def profile(self, method: Method, drafter: Drafter) -> DeviceProfile:
-        """This device's costs under a method."""
+        """This device's costs under a method, as far as they are measured."""
         key = self._key()
-        passes = self._kept_or(key, partial(measure_passes, self.target, drafter, key, self.lanes))
+        if self._passes is None:
+            self._passes = self._kept(key, drafter, False)
+        passes = self._passes.costs()
         if not method.drafts:
             return passes
         info = drafter.info or {}
         key = key | {"method": method.name, "head": info.get("sha256"), "draft_precision": info.get("precision")}
-        drafts = self._kept_or(key, partial(measure_drafts, self.target, drafter, key, self.lanes))
-        return replace(passes, draft_ms=drafts.draft_ms, draft_slopes=drafts.draft_slopes, width=drafts.width, key=key)
+        if method.name not in self._drafts:
+            self._drafts[method.name] = self._kept(key, drafter, True)
+        drafts = self._drafts[method.name].costs()
+        return replace(
+            passes,
+            draft_ms=drafts.draft_ms,
+            draft_slopes=drafts.draft_slopes,
+            width=drafts.width,
+            key=key,
+            rounds=min(passes.rounds, drafts.rounds),
+        )
+
+    def go_on(self) -> bool:
+        """Measures one more piece of what was asked for so far, the least known first; False if nothing was left."""
+        parts = [part for part in (self._passes, *self._drafts.values()) if part is not None and not part.is_done]
+        if not parts:
+            return False
+        min(parts, key=lambda part: part.rounds).advance()
+        return True
+
+    def _kept(self, key: dict, drafter: Drafter, drafts: bool) -> "_Kept":
+        def begin(known: DeviceProfile | None) -> Measuring:
+            return Measuring(self.target, drafter, drafts, self.lanes, known)
+
+        name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
+        return _Kept(self.folder / f"{name}.json", key, begin)
 
     def _key(self) -> dict:
         """What the costs of a target's passes depend on."""
@@ -86,156 +99,55 @@ class Profiler:
             "contexts": [CONTEXT_TOKENS, FAR_TOKENS],
         } | ({} if lanes is None else {"graphs": lanes.graphs.enabled})
 
-    def _kept_or(self, key: dict, measure: Callable[[], DeviceProfile]) -> DeviceProfile:
-        """The costs kept for this key, or new ones, which are then kept."""
-        name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
-        path = self.folder / f"{name}.json"
-        if path.is_file():
-            try:
-                return DeviceProfile.from_dict(json.loads(path.read_text(encoding="utf-8")))
-            except (ValueError, KeyError, TypeError):
-                path.unlink(missing_ok=True)
-        profile = measure()
-        # Several processes may measure at once, such as the workers of a cluster; none may read half a file.
-        write_atomically(path, json.dumps(profile.to_dict(), indent=1))
-        return profile
 
-
-def measure_passes(target: TargetModel, drafter: Drafter, key: dict, lanes: Lanes | None = None) -> DeviceProfile:
-    """Times the target's passes a few times, interleaved, and keeps the least; takes some seconds on a small CPU.
-
-    Other programs on the machine only add time, so the least is closest to what a pass costs alone. A few passes are
-    timed after a longer text too, to learn what each further token adds.
+class _Kept:
+    """The costs of passes or of one method's drafts: a file, and what measures them further.
 
     Args:
-        drafter: one that will be used, so that lanes capture only what answers need.
-    """
-    counts = PROFILED_NODES if lanes is None else (1, *lanes.tree_sizes)
-    curve, slopes = _measured(target, lanes, drafter, False, counts, FAR_NODES)
-    return DeviceProfile(
-        verify_ms=curve,
-        draft_ms=(),
-        width=PROFILED_WIDTH,
-        key=key,
-        buckets=NODE_BUCKETS if lanes is None else lanes.tree_sizes,
-        context=CONTEXT_TOKENS,
-        verify_slopes=slopes,
-    )
-
-
-def measure_drafts(target: TargetModel, drafter: Drafter, key: dict, lanes: Lanes | None = None) -> DeviceProfile:
-    """Times a drafter's trees by levels, in the same way."""
-    curve, slopes = _measured(target, lanes, drafter, True, range(1, PROFILED_LEVELS + 1), FAR_LEVELS)
-    return DeviceProfile((), curve, PROFILED_WIDTH, key, context=CONTEXT_TOKENS, draft_slopes=slopes)
-
-
-@torch.inference_mode()
-def _measured(
-    target: TargetModel,
-    lanes: Lanes | None,
-    drafter: Drafter,
-    drafts: bool,
-    counts: Iterable[int],
-    far_counts: Iterable[int],
-) -> tuple[Curve, Curve]:
-    """Milliseconds of drafts, or else of passes, and what 1,000 further tokens add; empty where that was not timed."""
-    sampling = SamplingParams(max_new_tokens=64)
-    bounds = TreeConfig(width=PROFILED_WIDTH, depth=PROFILED_LEVELS, nodes=max(PROFILED_NODES), policy="auto")
-    rows = 1 + target.row_bucket(max(PROFILED_NODES))
-    sizes, release, far = NODE_BUCKETS, lambda: None, None
-    if lanes is None:
-        runner = SlicedRunner(target, sampling, CONTEXT_TOKENS + rows)
-    else:
-        sizes = lanes.tree_sizes
-        length = sampling.max_new_tokens
-        runner, release = lanes.borrow(drafter, sampling, bounds, sizes, CONTEXT_TOKENS, length)
-    try:
-        near = _Timings(target, runner, drafter if drafts else None, CONTEXT_TOKENS, TreeLimits(bounds, sizes))
-        length = min(FAR_TOKENS, target.max_positions - rows)
-        prefill_ms = near.prefill_ms * length / CONTEXT_TOKENS
-        if lanes is None and length >= 2 * CONTEXT_TOKENS and prefill_ms <= MAX_PREFILL_MS:
-            runner = SlicedRunner(target, sampling, length + rows)
-            far = _Timings(target, runner, drafter if drafts else None, length, TreeLimits(bounds, sizes))
-        for _ in range(REPEATS):
-            near.take(counts)
-            if far is not None:
-                far.take(far_counts)
-    finally:
-        release()
-    if far is None:
-        return _ascending(near.times), ()
-    thousands = (far.context - near.context) / 1000
-    slopes = {count: max(ms - near.times[count], 0.0) / thousands for count, ms in far.times.items()}
-    return _ascending(near.times), _ascending(slopes)
-
-
-class _Timings:
-    """Repeated timings of passes or drafts after a text of one length.
-
-    Args:
-        drafter: what drafts; None times the target's passes.
-        limits: of the drafts.
-
-    Attributes:
-        times: by nodes or levels, the least milliseconds.
+        begin: from what is known to its measuring.
     """
 
-    def __init__(
-        self, target: TargetModel, runner: Runner, drafter: Drafter | None, context: int, limits: TreeLimits
-    ) -> None:
-        self.runner, self.context, self.limits, self.device = runner, context, limits, target.device
-        ids = (torch.arange(context + 1, device=target.device) * 7 + 11) % target.vocab_size
-        (features, _), self.prefill_ms = _timed(self.device, partial(runner.prefill, ids[:-1]))
-        self.root = ids[-1:]
-        runner.begin(self.root)
-        self.again = Kept(self.root.tolist(), self.root, features[-1:])
-        self.session = None
-        if drafter is not None:
-            self.session = runner.session(drafter, Prompt(ids.tolist(), ids, features))
-        self.times: dict[int, float] = {}
+    def __init__(self, path: Path, key: dict, begin: Callable[[DeviceProfile | None], Measuring]) -> None:
+        self._path, self._key, self._begin = path, key, begin
+        self._costs = self._read()
+        self._measuring: Measuring | None = None
 
-    def take(self, counts: Iterable[int]) -> None:
-        """One round over passes by nodes, or over drafts by levels."""
-        between = self.runner.place(_bush(self.root, 1))
-        for count in counts:
-            if self.session is None:
-                work = partial(self.runner.score, self.runner.place(_bush(self.root, count)))
-            else:
-                # As in decoding, where the target's weights have just pushed the head's out of the processor's caches
-                self.runner.score(between)
-                work = partial(self._propose, count)
-            self.times[count] = min(self.times.get(count, math.inf), _timed(self.device, work)[1])
+    @property
+    def rounds(self) -> int:
+        return -1 if self._costs is None else self._costs.rounds
 
-    def _propose(self, levels: int) -> None:
-        self.session.observe(self.again)
-        self.session.propose(replace(self.limits, tree=replace(self.limits.tree, depth=levels)))
-        self.session.rewind(self.context + 1)
+    @property
+    def is_done(self) -> bool:
+        return self.rounds >= ROUNDS
 
+    def costs(self) -> DeviceProfile:
+        """What is known; where that is nothing, the first piece is measured."""
+        if self._costs is None:
+            self.advance()
+        return self._costs
 
-def _timed(device: torch.device, work: Callable[[], T]) -> tuple[T, float]:
-    """The result of the work, and the milliseconds until the device finished it."""
-    _wait_for(device)
-    start = time.perf_counter()
-    result = work()
-    _wait_for(device)
-    return result, 1000 * (time.perf_counter() - start)
+    def advance(self) -> None:
+        """Measures a piece, while no other process does, and keeps what is known then."""
+        with starting.step(starting.MEASURE), one_process_at_a_time("profile"):
+            if self._measuring is None:
+                # Another process may have measured since this one looked
+                self._costs = self._read() or self._costs
+                if self.is_done:
+                    return
+                self._measuring = self._begin(self._costs)
+            self._costs = self._measuring.advance(self._key)
+            write_atomically(self._path, json.dumps(self._costs.to_dict(), indent=1))
+        if self._measuring.is_done:
+            # With it go the caches of its texts
+            self._measuring = None
 
-
-def _wait_for(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def _ascending(times: dict[int, float]) -> Curve:
-    """The timings as a curve that never falls: more work takes no less time, so a dip is noise."""
-    points, highest = [], 0.0
-    for count, milliseconds in sorted(times.items()):
-        highest = max(highest, milliseconds)
-        points.append((count, round(highest, 3)))
-    return tuple(points)
-
-
-def _bush(root: torch.Tensor, nodes: int) -> DraftTree:
-    """A root with `nodes` − 1 children."""
-    depths = torch.tensor([0] + [1] * (nodes - 1), device=root.device)
-    return DraftTree.unscored(root.expand(nodes), depths - 1, depths, min(nodes - 1, 1))
+    def _read(self) -> DeviceProfile | None:
+        """What the file keeps; None where there is none, or no whole one."""
+        try:
+            return DeviceProfile.from_dict(json.loads(self._path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError):
+            log.warning("The measured costs in %s are damaged or half written; they are measured anew.", self._path)
+            self._path.unlink(missing_ok=True)
+            return None

@@ -20,10 +20,28 @@ from jakiro.target.model import Scores, TargetModel
 
 
 class Runner(Protocol):
-    """What a stream asks of the device."""
+    """What a stream asks of the device.
+
+    Attributes:
+        resumable: how many rows of an earlier answer it can begin with without changing a bit of what follows.
+        drafts_ahead: whether the host goes on before a draft is done, so that the next one may begin early.
+    """
+
+    resumable: int
+    drafts_ahead: bool
+
+    def begin_with(self, rows: Tensor) -> None:
+        """Takes over what `rows` gave of an earlier answer, before `prefill`; at most `resumable`."""
 
     def prefill(self, prompt_ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Reads the prompt, (n,) int64; returns features (n, feature_size) and the last position's logits (1, V)."""
+        """Reads the prompt, or what follows the rows taken over, (n,) int64.
+
+        Returns:
+            Features (n, feature_size) and the last position's logits (1, V).
+        """
+
+    def rows(self, length: int) -> Tensor:
+        """A copy of the target's first rows, (layers, 2, kv_heads, length, head_dim); at most `resumable`."""
 
     def begin(self, root: Tensor) -> None:
         """Takes the first token, (1,) int64."""
@@ -57,8 +75,10 @@ class SlicedRunner:
         capacity: rows of the target's cache: prompt, answer and the widest tree together.
     """
 
+    drafts_ahead = False
+
     def __init__(self, target: TargetModel, sampling: SamplingParams, capacity: int) -> None:
-        self.target, self.sampling = target, sampling
+        self.target, self.sampling, self.resumable = target, sampling, target.resumable
         self.noise = KeyedNoise(sampling.seed)
         self.noise_rows = NoiseRows(self.noise, torch.arange(target.vocab_size, device=target.device))
         self.cache = target.new_cache(capacity)
@@ -66,10 +86,16 @@ class SlicedRunner:
         self._scores: Scores | None = None
         self._base = 0
 
+    def begin_with(self, rows: Tensor) -> None:
+        self.cache.begin_with(rows)
+
     def prefill(self, prompt_ids: Tensor) -> tuple[Tensor, Tensor]:
         features, logits = self.target.prefill(prompt_ids, self.cache)
         self._base = self.cache.length
         return features, logits
+
+    def rows(self, length: int) -> Tensor:
+        return self.cache.first(length).clone()
 
     def begin(self, root: Tensor) -> None:
         self.root = root

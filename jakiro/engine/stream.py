@@ -7,6 +7,7 @@ import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from jakiro.drafting.base import Drafter, DraftSession, Kept, Method, Prompt, Pr
 from jakiro.engine.budget import TreeBudget, accepted_within
 from jakiro.engine.clock import StepClock
 from jakiro.engine.costs import DeviceProfile
+from jakiro.engine.prefix import OwnPrefixes, Prefix
 from jakiro.engine.recorder import nodes_from
 from jakiro.engine.runner import Runner
 from jakiro.system import package_versions
@@ -48,6 +50,7 @@ class Setup:
         device_name: in words.
         borrow: (request, tree sizes to choose from, prompt tokens, answer tokens at most) to a runner for this answer,
             and the function that gives it back.
+        prefixes: where to look for what the prompt begins with, and where to keep what is read; None for neither.
     """
 
     target: TargetModel
@@ -57,10 +60,24 @@ class Setup:
     profile: DeviceProfile | None
     device_name: str
     borrow: Callable[[Request, tuple[int, ...], int, int], tuple[Runner, Callable[[], object]]]
+    prefixes: OwnPrefixes | None = None
+
+
+class Begun(NamedTuple):
+    """A step whose draft was asked for."""
+
+    clock: StepClock
+    plan: Plan | None
+    proposal: Proposal
 
 
 class Stream:
-    """One answer being decoded: an iterator of steps that owns caches, noise and text state, and ends with them."""
+    """One answer being decoded: an iterator of steps that owns caches, noise and text state, and ends with them.
+
+    Attributes:
+        alone: no other answer of a race shares the device; then the next draft may begin while the host still
+            describes a step.
+    """
 
     def __init__(self, setup: Setup, request: Request) -> None:
         self._target, self._text, self._drafter = setup.target, setup.token_text, setup.drafter
@@ -84,7 +101,9 @@ class Stream:
         self._release.atexit = False
 
         clock = StepClock(self._target.device)
-        features, logits = self._runner.prefill(prompt_ids)
+        self._prefixes = setup.prefixes if self._runner.resumable else None
+        earlier = self._prefixes and self._prefixes.find(self._target, prompt)
+        features, logits = self._read(prompt_ids, earlier)
         first = self._choose_first(logits, len(prompt))
         first_token_id = int(first)
         clock.end("other")
@@ -92,12 +111,16 @@ class Stream:
         self._runner.begin(first)
         self._session: DraftSession | None = None
         if not tree.root_only:
-            whole = Prompt([*prompt, first_token_id], torch.cat([prompt_ids, first]), features)
+            head_rows = earlier.head_rows if earlier else {}
+            whole = Prompt([*prompt, first_token_id], torch.cat([prompt_ids, first]), features, head_rows)
             self._session = self._runner.session(self._drafter, whole)
             clock.end("draft")
+        self.alone, self._begun = True, None
         # What drafting took before the first step is that step's
         self._start_ms = clock.ms["draft"]
         self._committed = 1
+        # All tokens that the caches know, past a cut at the answer's end too, and the features of all but the last
+        self._known_ids, self._features = [*prompt, first_token_id], [features]
         self._waiting_text = self._decoder.push([first_token_id])
         ended = self._end_reason_after([first_token_id])
         self.trace = Trace(
@@ -122,12 +145,13 @@ class Stream:
                 first_piece=self._text.piece(first_token_id),
                 first_text=self._waiting_text + (self._decoder.finish() if ended else ""),
                 prefill_ms=clock.ms["other"],
+                num_reused_tokens=len(earlier.token_ids) if earlier else 0,
                 special_tokens={str(token_id): name for token_id, name in self._text.special_tokens.items()},
             ),
             end_reason=ended,
         )
         if self.finished:
-            self._release()
+            self._end()
 
     @property
     def finished(self) -> bool:
@@ -142,22 +166,65 @@ class Stream:
         step = self._step()
         self.trace.steps.append(step)
         if self.finished:
-            self._release()
+            self._end()
         return step
 
     def close(self) -> None:
         """Stops; what was decoded stays in the trace."""
         if not self.finished:
             self.trace.end_reason = "stopped"
-        self._session = None
+            self._end()
+        self._session = self._begun = None
+
+    def keep_prefix(self) -> None:
+        """Keeps what was read so far for prompts that begin like this text."""
+        if self._prefixes is None:
+            return
+        known_ids = self._known_ids[:-1][: self._runner.resumable]
+        self._prefixes.add(
+            self._target,
+            known_ids,
+            lambda: (self._runner.rows(len(known_ids)), torch.cat(self._features)[: len(known_ids)].clone()),
+            self._session.head_rows() if self._session is not None else {},
+        )
+
+    def _end(self) -> None:
+        self.keep_prefix()
         self._release()
 
-    @torch.inference_mode()
-    def _step(self) -> Step:
+    def _read(self, prompt_ids: Tensor, earlier: Prefix | None) -> tuple[Tensor, Tensor]:
+        """Features of the whole prompt and the last position's logits; what was read earlier is not read again."""
+        if earlier is None:
+            return self._runner.prefill(prompt_ids)
+        self._runner.begin_with(earlier.rows)
+        features, logits = self._runner.prefill(prompt_ids[len(earlier.token_ids) :])
+        return torch.cat([earlier.features, features]), logits
+
+    def _begin(self) -> Begun:
+        """Asks for a step's draft."""
         clock = StepClock(self._target.device)
         plan = self._choose_size()
         proposal = self._propose(plan)
         clock.end("draft")
+        return Begun(clock, plan, proposal)
+
+    def _begin_ahead(self, clock: StepClock) -> None:
+        """Asks for the next step's draft, so that the device drafts while the host describes this step.
+
+        It is dropped where the answer is stopped before.
+        """
+        clock.pause()
+        self._begun = self._begin()
+        self._begun.clock.pause()
+        clock.resume()
+
+    @torch.inference_mode()
+    def _step(self) -> Step:
+        if self._begun is None:
+            clock, plan, proposal = self._begin()
+        else:
+            (clock, plan, proposal), self._begun = self._begun, None
+            clock.resume()
         self._runner.score(proposal.tree)
         clock.end("verify")
         outcome = self._runner.read(proposal)
@@ -176,14 +243,16 @@ class Stream:
         shown = self._shown_plan(outcome, plan, proposal.note, reread)
         self.trace.end_reason = reason
         clock.end("other")
+        ahead = reason is None and self.alone and self._session is not None and self._runner.drafts_ahead
+        if ahead:
+            self._learn(plan, outcome, clock)
+            self._begin_ahead(clock)
         before = clock.ms["other"]
         nodes = nodes_from(outcome, self._text, self._proposers)
         clock.end("other")
         self.trace.recording_ms += clock.ms["other"] - before
-        if plan is not None:
-            expected, accepted = self._expected(plan, outcome), len(outcome.accepted_path)
-            self._budget.observe(plan, expected, accepted, *clock.ms.values())
-            clock.end("draft")
+        if not ahead:
+            self._learn(plan, outcome, clock)
         draft_ms, self._start_ms = clock.ms["draft"] + self._start_ms, 0.0
         return Step(
             index=len(self.trace.steps),
@@ -198,6 +267,13 @@ class Stream:
             other_ms=clock.ms["other"],
             plan=shown,
         )
+
+    def _learn(self, plan: Plan | None, outcome: Outcome, clock: StepClock) -> None:
+        """Lets a tree that sizes itself learn from a step."""
+        if plan is not None:
+            expected, accepted = self._expected(plan, outcome), len(outcome.accepted_path)
+            self._budget.observe(plan, expected, accepted, *clock.ms.values())
+            clock.end("draft")
 
     def _choose_size(self) -> Plan | None:
         """The next tree's size; None for trees of a fixed size."""
@@ -248,7 +324,11 @@ class Stream:
         needed = self._session is not None and self._method.needs.logits
         logits = self._runner.logits(len(outcome.token_ids)) if needed else None
         ids, features = self._runner.commit(outcome)
-        return Kept([*outcome.accepted_ids, outcome.bonus_token_id], ids, features, outcome, logits)
+        kept = Kept([*outcome.accepted_ids, outcome.bonus_token_id], ids, features, outcome, logits)
+        if self._prefixes is not None:
+            self._known_ids += kept.token_ids
+            self._features.append(features)
+        return kept
 
     def _cut(self, new_ids: list[int]) -> list[int]:
         """The new tokens that belong to the answer: up to the first stop token, which is included, or the limit."""

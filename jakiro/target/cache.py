@@ -135,6 +135,9 @@ class RowCache(Cache):
         self.store = RowStore(num_layers if together else 0, capacity, storage_dtype, rows)
         super().__init__(layers=[RowLayer(index, self.store) for index in range(num_layers)])
         self.capacity = capacity
+        if rows is not None:
+            for layer in self.layers:
+                layer.lazy_initialization(rows[0, :1], rows[0, 1:])
 
     @property
     def length(self) -> int:
@@ -170,6 +173,15 @@ class RowCache(Cache):
         for layer in self.layers:
             layer.length = start + rows
         return start
+
+    def first(self, length: int) -> Tensor:
+        """The first rows of layers that lie in one tensor, (layers, 2, kv_heads, length, head_dim)."""
+        return self.store.rows[..., :length, :]
+
+    def begin_with(self, rows: Tensor) -> None:
+        """Fills an empty cache, whose storage exists already, with what `first` gives."""
+        self.extend(rows.shape[-2])
+        self.first(rows.shape[-2]).copy_(rows)
 
     def keep(self, base: int, rows: Sequence[int] = ()) -> None:
         """Keeps the first `base` rows, and after them base + rows[0], base + rows[1], … in this order; no others."""

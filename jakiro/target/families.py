@@ -11,10 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutputWithPast
-from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 
-from jakiro.kernels.attention import EXACT_ATTENTION, STOCK_ATTENTION
-
+# What transformers looks ways of attending up by, see `attending.py`
+EXACT_ATTENTION, STOCK_ATTENTION = "jakiro_exact", "jakiro_stock"
 # What a model's code raises when it cannot take a mask, a cache or wider numbers than its own.
 TRIAL_ERRORS = (AttributeError, IndexError, KeyError, NotImplementedError, RuntimeError, TypeError, ValueError)
 
@@ -56,6 +55,9 @@ def refuse_what_cannot_work(config, model_class: type | None = None) -> None:
     if getattr(config, "is_encoder_decoder", False):
         raise ValueError(f"{text.model_type} is an encoder-decoder model; Jakiro needs a decoder-only causal model")
     if model_class is None:
+        # Imported here: transformers' models take seconds, and a list of methods needs none
+        from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
         model_class = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
         model_class = model_class[-1] if isinstance(model_class, tuple) else model_class
     layer_types = set(getattr(text, "layer_types", None) or [])

@@ -17,7 +17,7 @@ from jakiro.target.features import scaled
 
 def run_joint(
     decoder,
-    token_ids: Tensor,
+    hidden: Tensor,
     positions: Tensor,
     visible: Tensor,
     cache: PassCache,
@@ -33,8 +33,7 @@ def run_joint(
     Returns:
         (rows, hidden_size) before the final norm, and the rows of `feature_layers`.
     """
-    hidden = functional.embedding(token_ids, decoder.embedding)
-    count, heads, kv_heads, head_dim = len(token_ids), decoder.num_heads, decoder.num_kv_heads, decoder.head_dim
+    count, heads, kv_heads, head_dim = len(hidden), decoder.num_heads, decoder.num_kv_heads, decoder.head_dim
     seen = live if exact else count
     wide = torch.float64 if exact else hidden.dtype
     cos, sin = _angles(decoder, hidden, positions, wide)

@@ -7,7 +7,8 @@ every other model keeps its stock modules. Where there are compiled functions (`
 run all layers in one call of them.
 """
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
@@ -121,20 +122,43 @@ class LeanDecoder:
                 lean.native = None
         return lean
 
-    def __call__(
+    def subset(self, numbers: Sequence[int]) -> "LeanDecoder":
+        """A decoder of some of the layers, counted from 0, in this order; it shares their weights."""
+        part = copy.copy(self)
+        part.layers = [self.layers[number] for number in numbers]
+        if self.native is not None:
+            part.native = NativeDecoder(part.layers, self.num_heads, self.num_kv_heads, self.head_dim, self.scaling)
+        return part
+
+    def __call__(self, token_ids: Tensor, *rows, **options) -> Tensor:
+        """Runs tokens, (rows,) int64, that follow the cache's rows; the other arguments are `run`'s.
+
+        Returns:
+            (rows, (1 + feature_layers) · hidden_size) features, those after the final norm first.
+        """
+        hidden, deeper = self.run(functional.embedding(token_ids, self.embedding), *rows, **options)
+        last = self.normed(hidden)
+        return torch.cat([last, *deeper], dim=-1) if deeper else last
+
+    def normed(self, hidden: Tensor) -> Tensor:
+        """What the output function reads of the last layer's output."""
+        return functional.rms_norm(hidden, hidden.shape[-1:], self.norm, self.eps)
+
+    def run(
         self,
-        token_ids: Tensor,
+        hidden: Tensor,
         positions: Tensor,
         visible: Tensor,
         cache: PassCache,
         exact: bool,
         feature_layers: tuple[int, ...] = (),
         live: int | None = None,
-    ) -> Tensor:
+    ) -> tuple[Tensor, list[Tensor]]:
         """Runs rows that follow the cache's.
 
         Args:
-            token_ids, positions: (rows,) int64.
+            hidden: (rows, hidden_size), embeddings or what layers below gave; overwritten.
+            positions: (rows,) int64.
             visible: (rows, columns) bool, the columns being what the cache gives back after an update.
             cache: extended in place by these rows.
             exact: order-independent attention instead of the stock one.
@@ -142,16 +166,15 @@ class LeanDecoder:
             live: the first rows, which are no pads; None where all are.
 
         Returns:
-            (rows, (1 + feature_layers) · hidden_size) features, those after the final norm first.
+            (rows, hidden_size) before the final norm, and the rows of `feature_layers`.
         """
         if self.joint:
-            rows = live or len(token_ids)
-            return self._features(*run_joint(self, token_ids, positions, visible, cache, exact, feature_layers, rows))
-        hidden = functional.embedding(token_ids, self.embedding)
+            rows = live or len(hidden)
+            return run_joint(self, hidden, positions, visible, cache, exact, feature_layers, rows)
         if exact and self.native is not None and self.native.runs_on(cache):
             cos, sin = self.angles.at(positions, cache.length + len(positions))
             deeper = self.native(hidden, cos, sin, visible, cache, feature_layers)
-            return self._features(hidden, [scaled(rows) for rows in deeper])
+            return hidden, [scaled(rows) for rows in deeper]
         cos, sin = self.rotary(hidden, positions[None])
         cos, sin = cos[0, :, None], signed(sin[0])[:, None]
         mask = additive_mask(visible, torch.float64, self.num_heads // self.num_kv_heads) if exact else visible
@@ -166,11 +189,7 @@ class LeanDecoder:
             hidden = hidden + layer.down(functional.silu(gate).mul_(up))
             if number + 1 in feature_layers:
                 deeper.append(scaled(hidden))
-        return self._features(hidden, deeper)
-
-    def _features(self, hidden: Tensor, deeper: list[Tensor]) -> Tensor:
-        last = functional.rms_norm(hidden, hidden.shape[-1:], self.norm, self.eps)
-        return torch.cat([last, *deeper], dim=-1) if deeper else last
+        return hidden, deeper
 
     def _attend(
         self, joint: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, exact: bool, cache: PassCache, layer: int

@@ -35,6 +35,8 @@ from jakiro.target.probes import FULL_PRECISION, Trial, chain_among_siblings, ra
 
 NUMERICS = ("exact", "fast")
 PREFILL_CHUNK = 512
+# Of a prompt in compiled code, the first rows, whole chunks, attend exactly: further ones would be read a fifth slower
+EXACT_ROWS = 2048
 # Rows that passes run with on a GPU: one kernel per size, and in exact numerics the same one for every pass.
 ROW_BUCKETS = (1, 8, 16, 32, 64)
 # Float64 copies of so many tokens' keys and values may take this share of a GPU's memory
@@ -200,6 +202,11 @@ class TargetModel:
         return self.lean is not None and self.lean.native is not None
 
     @property
+    def resumable(self) -> int:
+        """How many of a text's first rows have the same bits however they were read: an answer may begin with them."""
+        return EXACT_ROWS if self.compiled else 0
+
+    @property
     def hidden_size(self) -> int:
         return self.config.hidden_size
 
@@ -214,9 +221,8 @@ class TargetModel:
 
     @property
     def cache_dtype(self) -> torch.dtype:
-        """What a cache keeps: in exact numerics float64 copies where they fit, so that nothing is converted twice.
-
-        Compiled functions widen what they read in registers.
+        """What a cache keeps: in exact numerics float64 copies where they fit, so that nothing is converted twice; in
+        compiled code, which widens in registers, what the model computes with.
         """
         if self.compiled:
             return self.dtype
@@ -224,6 +230,9 @@ class TargetModel:
 
     def new_cache(self, capacity: int) -> RowCache:
         """An empty cache."""
+        if self.compiled:
+            layers, kv_heads, head_dim = self.lean.cache_shape
+            return RowCache(layers, capacity, rows=self.embedding.new_zeros((layers, 2, kv_heads, capacity, head_dim)))
         storage = None if self.cache_dtype == self.dtype else self.cache_dtype
         return RowCache(self.config.num_hidden_layers, capacity, storage, together=not is_split(self.model))
 
@@ -255,27 +264,29 @@ class TargetModel:
 
     @torch.inference_mode()
     def prefill(self, token_ids: Tensor, cache: RowCache) -> tuple[Tensor, Tensor]:
-        """Reads a prompt, in the same chunks and with stock attention whatever the numerics.
+        """Reads a prompt, or what follows the cached rows, in the same chunks and alike whatever the numerics.
 
         Args:
-            token_ids: (num_tokens,) int64.
+            token_ids: (num_tokens,) int64, at least one.
             cache: filled in place.
 
         Returns:
             features (num_tokens, feature_size) and the last position's logits (1, vocab_size).
         """
         features = []
-        for chunk in token_ids.split(PREFILL_CHUNK):
+        while token_ids.shape[0]:
             start = cache.length
+            chunk, token_ids = token_ids.tensor_split([PREFILL_CHUNK - start % PREFILL_CHUNK])
             positions = torch.arange(start, start + chunk.shape[0], device=self.device)
             columns = torch.arange(start + chunk.shape[0], device=self.device)
             mask = columns <= positions[:, None]
-            features.append(self._forward(chunk, positions, mask, columns, cache, self._fast))
+            attending = EXACT if start < self.resumable else self._fast
+            features.append(self._forward(chunk, positions, mask, columns, cache, attending))
         last_rows = features[-1][-2:]
         return torch.cat(features), self.logits(self._last_layer(last_rows))[-1:]
 
     @torch.inference_mode()
-    def score(self, tree: DraftTree, cache: PassCache, live: int | None = None) -> Scores:
+    def score(self, tree: DraftTree, cache: PassCache, live: int | None = None, mask: Tensor | None = None) -> Scores:
         """Runs all nodes in one pass under the tree mask.
 
         The cache must hold exactly the committed tokens before the root; after them the pass leaves one row per
@@ -283,6 +294,7 @@ class TargetModel:
 
         Args:
             live: the first nodes, where those after them are pads that the caller brought; None where none are.
+            mask: (num_nodes, num_nodes) bool, what nodes attend to; by default themselves and their ancestors.
 
         Raises:
             ValueError: a tree that branches, for a target that scores chains only.
@@ -291,7 +303,7 @@ class TargetModel:
         if self.chains_only and tree.max_depth != num_nodes - 1:
             raise ValueError(f"{self.config.model_type} can score chains only; set the tree's width to 1")
         rows = self.row_bucket(num_nodes)
-        mask = ancestor_mask(tree.parents, tree.max_depth)
+        mask = ancestor_mask(tree.parents, tree.max_depth) if mask is None else mask
         token_ids, positions = tree.token_ids, tree.depths + cache.length
         among = mask
         if rows > num_nodes:

@@ -27,6 +27,10 @@ class Trial:
     """
 
     def __init__(self, model: nn.Module, vocab_size: int, device: torch.device) -> None:
+        # Imported here: transformers' models take seconds, and a list of methods needs none
+        from jakiro.target.attending import register
+
+        register()
         ids = random_ids(TRIAL_PROMPT + 2 * TRIAL_CHAIN, vocab_size, device)
         self._prompt, self._chain, self._siblings = ids.split([TRIAL_PROMPT, TRIAL_CHAIN, TRIAL_CHAIN])
         self._reference = trial_reference(model, ids[: TRIAL_PROMPT + TRIAL_CHAIN])[TRIAL_PROMPT - 1 :]

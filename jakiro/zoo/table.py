@@ -11,7 +11,7 @@ from pathlib import Path
 
 from jakiro.heads.config import DraftConfig
 from jakiro.system import assets_folder
-from jakiro.zoo.embedded import EMBEDDED_TARGET, embedded_folder
+from jakiro.zoo.embedded import EMBEDDED_SHA256, EMBEDDED_TARGET, embedded_folder
 from jakiro.zoo.hub import why_not_fetched
 
 DEFAULT_TARGET = EMBEDDED_TARGET
@@ -44,7 +44,7 @@ ENTRIES = {
     DEFAULT_TARGET: Entry(
         source=None,
         head=DEFAULT_HEAD,
-        target_sha256="5fdcab4789f1a995287ddba5c1bde4d37ad53acdd25c6b6f970c39292ddd6375",
+        target_sha256=EMBEDDED_SHA256,
     ),
     "smollm2-135m-instruct-hub": Entry(source="HuggingFaceTB/SmolLM2-135M-Instruct", head=None),
     "vicuna-7b-v1.3": _official("lmsys/vicuna-7b-v1.3", "Jakiro-Vicuna-7B-v1.3"),

@@ -93,10 +93,12 @@ class FakeGenerator:
 
     max_prompt_tokens = 500
 
-    def __init__(self, pieces: list[bytes] | None = None, pace: float = 0.0, ending: str = "eos") -> None:
+    def __init__(
+        self, pieces: list[bytes] | None = None, pace: float = 0.0, ending: str = "eos", numerics: str = "exact"
+    ) -> None:
         self.pieces = pieces or default_answer()
         self.pace, self.ending = pace, ending
-        self.numerics = "exact"
+        self.numerics = self.loaded_numerics = numerics
         self.gate = threading.Event()
         self.gate.set()
         self.closed = self.active = self.most_active = 0
@@ -105,6 +107,9 @@ class FakeGenerator:
     def profile(self) -> None:
         return None
 
+    def go_on_measuring(self) -> bool:
+        return False
+
     def with_numerics(self, numerics: str) -> "FakeGenerator":
         self.numerics = numerics
         return self
@@ -112,7 +117,8 @@ class FakeGenerator:
     @property
     def status(self) -> dict:
         return {
-            "target": "Fake-135M", "head": "fake-head", "device": "cpu", "dtype": "float32", "numerics": "exact",
+            "target": "Fake-135M", "head": "fake-head", "device": "cpu", "dtype": "float32",
+            "numerics": self.loaded_numerics,
             "bit_identical": True,
         }  # fmt: skip
 
@@ -134,7 +140,7 @@ class FakeGenerator:
         nodes = 1 if method is PLAIN else tree.nodes
         return FakeStream(self, trace, self._steps(trace, pieces, params, nodes, tree.depth if tree else 0))
 
-    def race(self, messages, params, methods=(PLAIN.name, DEFAULT.name), tree=None) -> FakeRace:
+    def race(self, messages, params, methods=(PLAIN.name, DEFAULT.name), tree=None, prefixes=None) -> FakeRace:
         return FakeRace({method: self.stream(messages, params, method, tree) for method in methods})
 
     def _header(self, messages, params, method, tree, pieces) -> Header:

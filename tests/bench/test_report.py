@@ -44,6 +44,10 @@ def test_a_drafted_lane_is_counted_by_hand(runs):
     assert drafted.speedup == pytest.approx(40 / 16)
     assert drafted.speedup == pytest.approx(drafted.speed / group_of(summarise(runs), "autoregressive").speed)
     assert drafted.speedup_interval is None, "three prompts tell too little"
+    # Each lane reads each prompt in 5 ms
+    assert drafted.end_to_end == pytest.approx(45 / 21)
+    unknown = [replace(run, prefill_ms=None) if run.lane.method == "jakiro" else run for run in runs]
+    assert group_of(summarise(unknown), "jakiro").end_to_end is None
     assert drafted.prompt_speedups == pytest.approx([40 / 16] * 3)
     assert drafted.predicted == pytest.approx(2 * 10 / 8)
     assert drafted.predicted_without_other == pytest.approx(2 * 10 / 7)
@@ -63,8 +67,8 @@ def test_verdicts_state_lower_bound_distance_from_the_prediction_and_shares(runs
     assert (drafted.other_share, drafted.recording_share) == (pytest.approx(1 / 8), pytest.approx(0.05))
     plain, sentence = verdicts(groups)
     assert sentence == (
-        "jakiro · 24 nodes, T = 0: pooled speedup 2.500×, 95 % lower bound 2.500; +0.0 % off its prediction; "
-        "other 12.5 % of a step, recording 5.0 %."
+        "jakiro · 24 nodes, T = 0: pooled speedup 2.500×, 95 % lower bound 2.500; 2.143× with reading the prompts; "
+        "+0.0 % off its prediction; other 12.5 % of a step, recording 5.0 %."
     )
     assert plain == "autoregressive, T = 0: other 0.0 % of a step, recording 4.0 %."
 

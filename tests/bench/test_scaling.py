@@ -5,7 +5,9 @@ import copy
 import pytest
 import torch
 
+from jakiro.bench import scaling
 from jakiro.bench.scaling import OFFICIAL, Widener, widen
+from jakiro.cli import plan
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import Resources
 from jakiro.generator import JakiroGenerator
@@ -99,3 +101,34 @@ def test_the_widener_gives_the_pair_a_name_of_its_own(monkeypatch):
         Widener("7b")(ReadPair(names, model, byte_tokenizer(), None, None, options))
     with pytest.raises(ValueError, match="can be scaled to 7b; you gave '8b'"):
         Widener("8b")
+
+
+def test_random_weights_of_a_true_shape_take_the_small_pair_s_place(monkeypatch):
+    true = plan.SHAPES["vicuna-7b-v1.3"]
+    assert tuple(scaling.SHAPES["7b-random"].values()) == (
+        true.hidden,
+        true.inner,
+        true.layers,
+        true.heads,
+        true.kv_heads,
+    )
+    tiny = {"hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3, "num_attention_heads": 4}
+    monkeypatch.setitem(scaling.SHAPES, "7b-random", tiny | {"num_key_value_heads": 4})
+    model, head = pair()
+    scaler = scaling.scaler("7b-random")
+    read = scaler(
+        ReadPair(Pair("tiny", "tiny", None, "head", None), model, byte_tokenizer(), "hash", head, LoadOptions())
+    )
+    assert read.sha256 is None and "random" in read.names.target_name and "means nothing" in scaler.widening.sentence
+    config = read.model.config
+    assert {name: getattr(config, name) for name in tiny} == tiny and config.vocab_size == model.config.vocab_size
+    assert scaler.widening.weights.target == weights_of(read.model)
+    generator = generator_over(read.model, read.head)
+    sampling, tree = SamplingParams(max_new_tokens=6), TreeConfig(width=4, depth=4, nodes=12)
+    plain = generator.run("Tell me.", sampling, method="autoregressive")
+    assert generator.run("Tell me.", sampling, tree=tree).token_ids == plain.token_ids
+
+
+def test_an_unknown_scale_is_refused():
+    with pytest.raises(ValueError, match="you gave '9b'"):
+        scaling.scaler("9b")

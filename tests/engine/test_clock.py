@@ -151,3 +151,48 @@ def test_on_a_gpu_events_time_what_comes_before_the_copy_and_the_host_the_rest(t
         time.ms += ms
         step.end(part)
     assert step.ms == pytest.approx({"draft": 4 + 5, "verify": 12, "other": 30 - 16 + 6})
+
+
+def test_of_a_draft_that_began_ahead_only_what_the_step_waits_for_is_taken_off_its_time(time, monkeypatch):
+    """The device drafts for 10 ms, the host is away for 4 or for 30 of them, a target's pass follows for 20."""
+
+    class Event:
+        """Happens when the device has come that far."""
+
+        device_ms = 0.0
+
+        def __init__(self, enable_timing) -> None:
+            pass
+
+        def record(self, stream) -> None:
+            Event.device_ms = self.ms = max(Event.device_ms, time.ms)
+
+        def elapsed_time(self, after) -> float:
+            return after.ms - self.ms
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+    for away in (4.0, 30.0):
+        Event.device_ms = time.ms
+        step = StepClock(torch.device("cuda", 0))
+        Event.device_ms += 10
+        step.end("draft")
+        step.pause()
+        time.ms += away
+        step.resume()
+        Event.device_ms = max(Event.device_ms, time.ms) + 20
+        step.end("verify")
+        time.ms = Event.device_ms + 1
+        step.end("other")
+        assert step.ms == pytest.approx({"draft": 10, "verify": 20, "other": 1})
+
+
+def test_a_clock_that_pauses_counts_nothing_meanwhile(time):
+    step = StepClock(torch.device("cpu"))
+    time.ms += 2
+    step.pause()
+    time.ms += 50
+    step.resume()
+    time.ms += 3
+    step.end("other")
+    assert step.ms["other"] == pytest.approx(5)

@@ -1,23 +1,26 @@
 """Measured costs: every pass is timed, what was measured is kept whole, and a lane comes back whatever happens."""
 
 import json
+import logging
+from dataclasses import replace
 
 import pytest
 
 from jakiro.config import SamplingParams
 from jakiro.drafting.base import TreeLimits
-from jakiro.engine import profile
-from jakiro.engine.costs import DeviceProfile
-from jakiro.engine.profile import (
+from jakiro.engine import measuring, profile
+from jakiro.engine.costs import ROUNDS, DeviceProfile
+from jakiro.engine.measuring import (
     CONTEXT_TOKENS,
     FAR_LEVELS,
     FAR_NODES,
     PROFILED_LEVELS,
     PROFILED_NODES,
-    Profiler,
+    Measuring,
     measure_drafts,
     measure_passes,
 )
+from jakiro.engine.profile import Profiler
 from jakiro.engine.runner import SlicedRunner
 from jakiro.methods import DEFAULT, METHODS, PLAIN
 from tests.support import TREE, tiny_generator
@@ -28,21 +31,31 @@ CHAINS = next(method for method in METHODS.values() if method.aliases and not me
 
 
 @pytest.fixture
-def counted(monkeypatch) -> list:
-    """Measuring costs nothing and is counted."""
-    calls = []
+def counted(monkeypatch, tmp_path) -> list:
+    """Measuring costs nothing, takes three pieces, and is counted: (whether drafts, its rounds, its key)."""
+    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
+    pieces = []
 
-    def passes(target, drafter, key, lanes=None):
-        calls.append(key)
-        return PASSES
+    class Scripted:
+        def __init__(self, target, drafter, drafts, lanes, known):
+            self.drafts, self.rounds = drafts, 0 if known is None else known.rounds
 
-    def drafts(target, drafter, key, lanes=None):
-        calls.append(key)
-        return DRAFTS
+        @property
+        def is_done(self):
+            return self.rounds >= ROUNDS
 
-    monkeypatch.setattr(profile, "measure_passes", passes)
-    monkeypatch.setattr(profile, "measure_drafts", drafts)
-    return calls
+        def advance(self, key):
+            self.rounds = min(self.rounds + 2, ROUNDS)
+            pieces.append((self.drafts, self.rounds, key))
+            return replace(DRAFTS if self.drafts else PASSES, rounds=self.rounds)
+
+    monkeypatch.setattr(profile, "Measuring", Scripted)
+    return pieces
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "profiles"
 
 
 def test_every_size_and_depth_is_timed_and_more_work_never_takes_less():
@@ -60,13 +73,13 @@ def test_every_size_and_depth_is_timed_and_more_work_never_takes_less():
 def short(monkeypatch):
     """Timings after a short text, with and without a drafter, and a log of what was done for them."""
     generator, log, milliseconds = tiny_generator(), [], iter([100.0, 5.0, 3.0, 4.0])
-    monkeypatch.setattr(profile, "_timed", lambda device, work: (log.append("timed"), work(), next(milliseconds))[1:])
+    monkeypatch.setattr(measuring, "_timed", lambda device, work: (log.append("timed"), work(), next(milliseconds))[1:])
 
     def timings(drafter):
         runner = SlicedRunner(generator.target, SamplingParams(), 60)
         score = runner.score
         monkeypatch.setattr(runner, "score", lambda tree: (log.append("pass"), score(tree)))
-        made = profile._Timings(generator.target, runner, drafter, 20, TreeLimits(TREE))
+        made = measuring._Timings(generator.target, runner, drafter, 20, TreeLimits(TREE), {})
         log.clear()
         return made
 
@@ -99,46 +112,111 @@ def test_what_further_text_adds_is_timed_where_the_model_reads_so_much(monkeypat
     assert all(slope >= 0 for _, slope in (*passes.verify_slopes, *drafts.draft_slopes))
     for found in (passes, drafts):
         assert DeviceProfile.from_dict(json.loads(json.dumps(found.to_dict()))) == found
-    monkeypatch.setattr(profile, "MAX_PREFILL_MS", 0)
+    monkeypatch.setattr(measuring, "MAX_PREFILL_MS", 0)
     assert measure_drafts(long.target, long.drafter(DEFAULT), {}).draft_slopes == ()
 
 
-def test_what_was_measured_is_kept_in_one_move_and_read_again(tmp_path, counted):
+def test_a_measurement_in_pieces_ends_as_one_at_once_does(monkeypatch):
+    """Each piece is a round after a short or a long text; a long text is read once, and every round's least counts."""
     generator = tiny_generator()
-    profiler, drafter = Profiler(generator.target, tmp_path), generator.drafter(DEFAULT)
+    generator.target.max_positions = 1024
+    milliseconds = iter(range(100_000, 0, -1))
+    monkeypatch.setattr(measuring, "_timed", lambda device, work: (work(), float(next(milliseconds))))
+    monkeypatch.setattr(measuring, "MAX_PREFILL_MS", 1e9)
+    pieces = Measuring(generator.target, generator.drafter(DEFAULT), False)
+    rounds, counts = [], []
+    while not pieces.is_done:
+        found = pieces.advance({"a": 1})
+        rounds.append(found.rounds)
+        counts.append((len(found.verify_ms), len(found.verify_slopes)))
+    assert rounds == [0, 1, 1, 2, 2, 3, 3, 4, 4, 5]
+    assert counts[0] == (len(PROFILED_NODES), 0) and counts[1] == counts[-1] == (len(PROFILED_NODES), len(FAR_NODES))
+    assert found.key == {"a": 1}
+
+
+def test_a_measurement_goes_on_where_another_process_ended(monkeypatch):
+    generator = tiny_generator()
+    monkeypatch.setattr(measuring, "_timed", lambda device, work: (work(), 7.0))
+    known = DeviceProfile(tuple((nodes, 5.0 if nodes == 1 else 9.0) for nodes in PROFILED_NODES), (), 8, rounds=3)
+    pieces = Measuring(generator.target, generator.drafter(DEFAULT), False, known=known)
+    assert pieces.advance({}).rounds == 4
+    found = pieces.advance({})
+    assert pieces.is_done and found.rounds == ROUNDS
+    assert dict(found.verify_ms) == {nodes: 5.0 if nodes == 1 else 7.0 for nodes in PROFILED_NODES}
+
+
+def test_costs_are_there_after_a_first_piece_and_get_better_until_all_rounds_are_done(folder, counted):
+    generator = tiny_generator()
+    profiler, drafter = Profiler(generator.target, folder), generator.drafter(DEFAULT)
     first = profiler.profile(DEFAULT, drafter)
-    assert (first.verify_ms, first.draft_ms, first.draft_slopes, first.width) == (
+    assert [piece[:2] for piece in counted] == [(False, 2), (True, 2)]
+    assert (first.verify_ms, first.draft_ms, first.draft_slopes, first.width, first.rounds) == (
         PASSES.verify_ms,
         DRAFTS.draft_ms,
         DRAFTS.draft_slopes,
         DRAFTS.width,
+        2,
     )
-    assert profiler.profile(DEFAULT, drafter) == first
-    assert len(counted) == 2
-    kept = [DeviceProfile.from_dict(json.loads(path.read_text())) for path in tmp_path.iterdir()]
+    while profiler.go_on():
+        pass
+    assert [piece[:2] for piece in counted[2:]] == [(False, 4), (True, 4), (False, 5), (True, 5)]
+    assert profiler.profile(DEFAULT, drafter) == replace(first, rounds=ROUNDS)
+    kept = [DeviceProfile.from_dict(json.loads(path.read_text())) for path in folder.iterdir()]
     assert sorted(kept, key=lambda each: each.draft_ms) == [PASSES, DRAFTS]
+    again = Profiler(generator.target, folder)
+    assert again.profile(DEFAULT, drafter).rounds == ROUNDS and not again.go_on()
+    assert len(counted) == 6
 
 
-def test_a_target_s_passes_are_measured_once_for_all_methods(tmp_path, counted):
+def test_what_is_measured_in_part_is_used_by_another_process_which_goes_on(folder, counted):
     generator = tiny_generator()
-    profiler = Profiler(generator.target, tmp_path)
+    Profiler(generator.target, folder).profile(DEFAULT, generator.drafter(DEFAULT))
+    other = Profiler(generator.target, folder)
+    assert other.profile(DEFAULT, generator.drafter(DEFAULT)).rounds == 2 and len(counted) == 2
+    assert other.go_on() and counted[-1][:2] == (False, 4)
+
+
+def test_what_another_process_measured_meanwhile_is_not_measured_again(folder, counted):
+    generator = tiny_generator()
+    one, other = (Profiler(generator.target, folder) for _ in range(2))
+    for profiler in (one, other):
+        profiler.profile(DEFAULT, generator.drafter(DEFAULT))
+    while one.go_on():
+        pass
+    before = len(counted)
+    while other.go_on():
+        pass
+    assert len(counted) == before and other.profile(DEFAULT, generator.drafter(DEFAULT)).rounds == ROUNDS
+
+
+def test_a_target_s_passes_are_measured_once_for_all_methods(folder, counted):
+    generator = tiny_generator()
+    profiler = Profiler(generator.target, folder)
     profiler.profile(DEFAULT, generator.drafter(DEFAULT))
     chains = profiler.profile(CHAINS, generator.drafter(CHAINS))
     assert len(counted) == 2, "the passes and one method's drafts"
     assert chains.verify_ms == PASSES.verify_ms and chains.draft(3) == 0.0
-    assert {"method", "head"} <= set(counted[1]) - set(counted[0])
+    assert {"method", "head"} <= set(counted[1][2]) - set(counted[0][2])
 
 
-@pytest.mark.parametrize("broken", ["", '{"verify_ms": [[1, 2.0]', '{"verify_ms": 1}', "[]"])
-def test_a_broken_file_is_measured_anew(tmp_path, counted, broken):
+def test_a_file_from_before_rounds_were_counted_is_a_whole_measurement():
+    values = PASSES.to_dict()
+    del values["rounds"]
+    assert DeviceProfile.from_dict(values).rounds == ROUNDS
+
+
+@pytest.mark.parametrize("broken", ["", '{"verify_ms": [[1, 2.0]', '{"verify_ms": 1}', "[]", b"\xff\x00"])
+def test_a_broken_file_is_measured_anew_with_a_sentence(folder, counted, broken, caplog):
     generator = tiny_generator()
-    profiler = Profiler(generator.target, tmp_path)
-    profiler.profile(CHAINS, generator.drafter(CHAINS))
-    (kept,) = tmp_path.iterdir()
-    kept.write_text(broken)
-    assert profiler.profile(CHAINS, generator.drafter(CHAINS)) == PASSES
+    Profiler(generator.target, folder).profile(CHAINS, generator.drafter(CHAINS))
+    (kept,) = folder.iterdir()
+    kept.write_bytes(broken if isinstance(broken, bytes) else broken.encode())
+    with caplog.at_level(logging.WARNING):
+        found = Profiler(generator.target, folder).profile(CHAINS, generator.drafter(CHAINS))
+    assert found.verify_ms == PASSES.verify_ms
+    assert caplog.messages == [f"The measured costs in {kept} are damaged or half written; they are measured anew."]
     assert len(counted) == 2
-    assert json.loads(kept.read_text()) == PASSES.to_dict()
+    assert json.loads(kept.read_text())["verify_ms"] == PASSES.to_dict()["verify_ms"]
 
 
 def test_a_lane_comes_back_although_measuring_failed(monkeypatch):
@@ -156,7 +234,7 @@ def test_a_lane_comes_back_although_measuring_failed(monkeypatch):
         raise RuntimeError("out of memory")
 
     lanes, generator = OneLane(), tiny_generator()
-    monkeypatch.setattr(profile, "_Timings", fails)
+    monkeypatch.setattr(measuring, "_Timings", fails)
     with pytest.raises(RuntimeError, match="out of memory"):
         measure_drafts(generator.target, generator.drafter(DEFAULT), {}, lanes)
     with pytest.raises(RuntimeError, match="out of memory"):

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import weakref
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -84,6 +85,10 @@ class LlamaCppRunner:
             comparable=False,
         )
         return run, self._tokenizer.decode(token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+
+    def read(self, token_ids: Sequence[int]) -> float:
+        """The seconds that reading a prompt takes."""
+        return self._ask({"read": list(token_ids)})["seconds"]
 
     def _ask(self, request: dict) -> dict:
         self._worker.stdin.write(json.dumps(request) + "\n")

@@ -34,6 +34,14 @@ def answer(model, request: dict) -> dict:
     return {"token_ids": token_ids, "seconds": times[-1] - times[0]}
 
 
+def read(model, token_ids: list[int]) -> dict:
+    """The seconds that reading a prompt takes, to the logits of its last position."""
+    model.reset()
+    start = time.perf_counter()
+    model.eval(token_ids)
+    return {"seconds": time.perf_counter() - start}
+
+
 def main() -> None:
     from llama_cpp import Llama
 
@@ -41,7 +49,9 @@ def main() -> None:
     # 0: as long a context as the file names
     model = Llama(path, n_ctx=0, n_threads=threads, n_threads_batch=threads, verbose=False)
     for line in sys.stdin:
-        print(json.dumps(answer(model, json.loads(line))), flush=True)  # noqa: T201 - the answer's way
+        request = json.loads(line)
+        reply = read(model, request["read"]) if "read" in request else answer(model, request)
+        print(json.dumps(reply), flush=True)  # noqa: T201 - the answer's way
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ def test_what_the_first_process_measures_serves_the_ones_after_it(zero, measured
     assert device.costs == COSTS.to_dict()
     assert device.status["head"].endswith("head") and device.status["device"] == "cpu"
     second = traces_of(device, asking(("jakiro",)))
-    assert measured() == [str(spaces.processes[0].pid)]
+    assert set(measured()) == {str(spaces.processes[0].pid)}
     for traces in (first, second):
         assert traces["jakiro"].header.device_profile["verify_ms"] == [list(point) for point in COSTS.verify_ms]
     assert spaces.durations[1] < spaces.durations[0]

@@ -50,11 +50,12 @@ def test_status_says_state_queue_limits_and_versions_without_a_login_and_nothing
     status, headers, text = fetch(guarded, "/status")
     values = json.loads(text)
     assert status == 200 and headers["content-type"].startswith("application/json")
+    assert values["seconds"].keys() >= {"page", "ready"} and values["most_memory"] > 0
     assert values["state"] in ("ready", "loading")
     assert values["queue"] == {"running": 0, "waiting": 0, "mean_answer_seconds": None, "places": 1}
     assert values["limits"]["max_request_kilobytes"] == 16
     assert values["versions"]["gradio"] == "6.31.0"
-    assert set(values) == {"state", "start", "model", "queue", "limits", "versions"}
+    assert set(values) == {"state", "start", "model", "queue", "limits", "versions", "seconds", "most_memory"}
 
 
 def test_without_a_login_nothing_but_the_login_page_answers(guarded):

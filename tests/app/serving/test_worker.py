@@ -13,6 +13,7 @@ from app.serving.limits import Limits
 from app.serving.runs import Runs, Visitor
 from app.serving.worker import AnswerRun, ModelService, batches
 from app.words import page as words
+from jakiro import starting
 from jakiro.config import SamplingParams, TreeConfig
 from tests.app.fake import FakeGenerator
 
@@ -144,6 +145,73 @@ def test_the_device_is_measured_before_the_first_answer_and_asking_meanwhile_wai
     assert events_of(run)[-1][0] == "done"
     assert measured == [True]
     assert service.chip()["title"].startswith(words.CHIP_READY_TITLE)
+    assert service.seconds["ready"] > 0
+
+
+def test_every_step_of_a_start_is_a_line_on_the_chip():
+    heard, go_on = [], threading.Semaphore(0)
+
+    def load():
+        for name in starting.STEPS:
+            with starting.step(name):
+                heard.append(name)
+                go_on.acquire(timeout=5)
+        return FakeGenerator()
+
+    service = ModelService(LocalDevice(load))
+    service.start()
+    said = []
+    for count in range(1, len(starting.STEPS) + 1):
+        while len(heard) < count:
+            time.sleep(0.005)
+        said.append(service.chip()["text"])
+        go_on.release()
+    assert said == [words.CHIP_STEPS[name] for name in starting.STEPS]
+    assert len(set(said)) == len(said)
+
+
+class MeasuredInPieces(FakeGenerator):
+    """Its costs are known after three pieces; a piece says whether an answer ran meanwhile."""
+
+    def __init__(self, **fake) -> None:
+        super().__init__(**fake)
+        self.pieces_done, self.measures, self.may_measure = [], threading.Event(), threading.Event()
+
+    def go_on_measuring(self) -> bool:
+        self.measures.set()
+        self.may_measure.wait(5)
+        self.pieces_done.append(self.active)
+        return len(self.pieces_done) < 3
+
+
+def test_costs_are_measured_further_between_answers_and_an_answer_waits_for_a_piece_at_most():
+    generator = MeasuredInPieces()
+    service = ready_service(generator)
+    assert generator.measures.wait(5), "measuring goes on by itself"
+    first = AnswerRun(service, asking())
+    first.start()
+    time.sleep(0.05)
+    assert first.events.empty() and not first.traces, "an answer began beside a measurement"
+    generator.may_measure.set()
+    kinds = [event[0] for event in events_of(first)]
+    assert kinds[0] == "header" and kinds[-1] == "done"
+    deadline = time.monotonic() + 5
+    while len(generator.pieces_done) < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert generator.pieces_done == [0, 0, 0]
+
+
+def test_measuring_that_fails_stops_no_answer(capsys):
+    generator = MeasuredInPieces()
+    generator.go_on_measuring = lambda: (_ for _ in ()).throw(RuntimeError("no clock"))
+    service = ready_service(generator)
+    run = AnswerRun(service, asking())
+    run.start()
+    assert events_of(run)[-1][0] == "done"
+    said, deadline = "", time.monotonic() + 5
+    while not said and time.monotonic() < deadline:
+        said = capsys.readouterr().err
+    assert words.MEASURING_FAILED.format(reason="no clock") in said
 
 
 def test_a_model_that_cannot_be_loaded_is_an_error_in_words():

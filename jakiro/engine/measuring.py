@@ -1,0 +1,242 @@
+"""Times target passes by nodes and drafts by levels on this device, in pieces that answers fit between.
+
+Other programs on the machine only add time, so the least of several rounds is closest to what a pass costs alone. A few
+passes are timed after a longer text too, to learn what each further token adds.
+"""
+
+import math
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from typing import TypeVar
+
+import torch
+
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.core.tree import DraftTree
+from jakiro.drafting.base import Drafter, Kept, Prompt, TreeLimits
+from jakiro.engine.costs import NODE_BUCKETS, ROUNDS, DeviceProfile
+from jakiro.engine.runner import Runner, SlicedRunner
+from jakiro.graphs.pool import Lanes
+from jakiro.target.model import TargetModel
+
+# 16-bit matrices are multiplied 14 rows at a time (AVX-512) or 6 (AVX2): a block begun costs nearly a whole one
+PROFILED_NODES = (1, 2, 4, 8, 12, 14, 18, 24, 28, 42, 56, 64)
+PROFILED_LEVELS = 8
+PROFILED_WIDTH = 8
+CONTEXT_TOKENS = 128
+# Some passes and drafts are timed again after a text of so many tokens
+FAR_TOKENS, FAR_NODES, FAR_LEVELS = 1152, (1, 4, 14, 28), (1, 3)
+# … unless the target would take longer than this to read it
+MAX_PREFILL_MS = 15_000
+
+_LEVELS = range(1, PROFILED_LEVELS + 1)
+_SAMPLING = SamplingParams(max_new_tokens=64)
+_BOUNDS = TreeConfig(width=PROFILED_WIDTH, depth=PROFILED_LEVELS, nodes=max(PROFILED_NODES), policy="auto")
+
+T = TypeVar("T")
+# (nodes or levels, milliseconds), ascending
+Curve = tuple[tuple[int, float], ...]
+
+
+class Measuring:
+    """Costs of a target's passes, or of a drafter's trees, found a piece at a time.
+
+    A piece is a round over all sizes after a short text, or one over some of them after a long text; each takes some
+    tenths of a second on a small CPU, the first after a long text as long again as reading that takes.
+
+    Args:
+        drafts: time drafts; False times passes, and the drafter only says what lanes are to capture.
+        lanes: where passes run at fixed addresses, these are timed, one for each row bucket. Their attention costs the
+            same up to the next step in columns, so one length is timed, and all in one piece.
+        known: what earlier rounds found, in this process or another; its times are kept where they are less.
+    """
+
+    def __init__(
+        self,
+        target: TargetModel,
+        drafter: Drafter,
+        drafts: bool,
+        lanes: Lanes | None = None,
+        known: DeviceProfile | None = None,
+    ) -> None:
+        self._target, self._drafter, self._drafts, self._lanes = target, drafter, drafts, lanes
+        self._far_length = min(FAR_TOKENS, target.max_positions - self._rows)
+        self._thousands = (self._far_length - CONTEXT_TOKENS) / 1000
+        self._rounds = 0 if known is None else known.rounds
+        self._near_known, self._far_known = ({}, {}) if known is None else self._times_of(known)
+        self._near: _Timings | None = None
+        self._far: _Timings | None = None
+        self._reads_far, self._far_is_next = False, False
+
+    @property
+    def is_done(self) -> bool:
+        return self._rounds >= ROUNDS
+
+    @torch.inference_mode()
+    def advance(self, key: dict) -> DeviceProfile:
+        """Times a piece and returns what is known by then, under this key."""
+        if self._lanes is not None:
+            self._advance_on_lanes(self._lanes)
+        elif self._far_is_next:
+            self._advance_far()
+        else:
+            self._advance_near()
+        return self._found(key)
+
+    def _advance_near(self) -> None:
+        if self._near is None:
+            self._near = self._timings(CONTEXT_TOKENS, self._near_known)
+            prefill_ms = self._near.prefill_ms * self._far_length / CONTEXT_TOKENS
+            self._reads_far = self._far_length >= 2 * CONTEXT_TOKENS and prefill_ms <= MAX_PREFILL_MS
+        self._near.take(_LEVELS if self._drafts else PROFILED_NODES)
+        self._far_is_next = self._reads_far
+        self._rounds += not self._reads_far
+
+    def _advance_far(self) -> None:
+        if self._far is None:
+            self._far = self._timings(self._far_length, self._far_known)
+        self._far.take(FAR_LEVELS if self._drafts else FAR_NODES)
+        self._far_is_next = False
+        self._rounds += 1
+
+    def _advance_on_lanes(self, lanes: Lanes) -> None:
+        runner, release = lanes.borrow(
+            self._drafter, _SAMPLING, _BOUNDS, lanes.tree_sizes, CONTEXT_TOKENS, _SAMPLING.max_new_tokens
+        )
+        try:
+            self._near = self._timings_on(runner, CONTEXT_TOKENS, self._near_known, lanes.tree_sizes)
+            for _ in range(self._rounds, ROUNDS):
+                self._near.take(_LEVELS if self._drafts else (1, *lanes.tree_sizes))
+        finally:
+            release()
+        self._rounds = ROUNDS
+
+    @property
+    def _rows(self) -> int:
+        """Rows of the cache after the text."""
+        return 1 + self._target.row_bucket(max(PROFILED_NODES))
+
+    def _timings(self, length: int, known: dict[int, float]) -> "_Timings":
+        runner = SlicedRunner(self._target, _SAMPLING, length + self._rows)
+        return self._timings_on(runner, length, known, NODE_BUCKETS)
+
+    def _timings_on(self, runner: Runner, length: int, known: dict[int, float], sizes: tuple[int, ...]) -> "_Timings":
+        drafter = self._drafter if self._drafts else None
+        return _Timings(self._target, runner, drafter, length, TreeLimits(_BOUNDS, sizes), known)
+
+    def _times_of(self, known: DeviceProfile) -> tuple[dict[int, float], dict[int, float]]:
+        """Milliseconds by nodes or levels after the short and the long text, from what a profile keeps."""
+        curve, slopes = (known.draft_ms, known.draft_slopes) if self._drafts else (known.verify_ms, known.verify_slopes)
+        near = dict(curve)
+        return near, {count: near[count] + slope * self._thousands for count, slope in slopes if count in near}
+
+    def _found(self, key: dict) -> DeviceProfile:
+        near, far = self._near.times, self._far_known if self._far is None else self._far.times
+        slopes = {count: max(ms - near[count], 0.0) / self._thousands for count, ms in far.items()}
+        sizes = NODE_BUCKETS if self._lanes is None or self._drafts else self._lanes.tree_sizes
+        profile = DeviceProfile((), (), PROFILED_WIDTH, key, sizes, CONTEXT_TOKENS, rounds=self._rounds)
+        if self._drafts:
+            return replace(profile, draft_ms=_ascending(near), draft_slopes=_ascending(slopes))
+        return replace(profile, verify_ms=_ascending(near), verify_slopes=_ascending(slopes))
+
+
+def measure_passes(target: TargetModel, drafter: Drafter, key: dict, lanes: Lanes | None = None) -> DeviceProfile:
+    """All rounds of a target's passes at once; takes some seconds on a small CPU.
+
+    Args:
+        drafter: one that will be used, so that lanes capture only what answers need.
+    """
+    return _measured(Measuring(target, drafter, False, lanes), key)
+
+
+def measure_drafts(target: TargetModel, drafter: Drafter, key: dict, lanes: Lanes | None = None) -> DeviceProfile:
+    """All rounds of a drafter's trees at once."""
+    return _measured(Measuring(target, drafter, True, lanes), key)
+
+
+def _measured(measuring: Measuring, key: dict) -> DeviceProfile:
+    found = measuring.advance(key)
+    while not measuring.is_done:
+        found = measuring.advance(key)
+    return found
+
+
+class _Timings:
+    """Repeated timings of passes or drafts after a text of one length.
+
+    Args:
+        drafter: what drafts; None times the target's passes.
+        limits: of the drafts.
+        known: times of earlier rounds.
+
+    Attributes:
+        times: by nodes or levels, the least milliseconds.
+    """
+
+    def __init__(
+        self,
+        target: TargetModel,
+        runner: Runner,
+        drafter: Drafter | None,
+        context: int,
+        limits: TreeLimits,
+        known: dict[int, float],
+    ) -> None:
+        self.runner, self.context, self.limits, self.device = runner, context, limits, target.device
+        ids = (torch.arange(context + 1, device=target.device) * 7 + 11) % target.vocab_size
+        (features, _), self.prefill_ms = _timed(self.device, partial(runner.prefill, ids[:-1]))
+        self.root = ids[-1:]
+        runner.begin(self.root)
+        self.again = Kept(self.root.tolist(), self.root, features[-1:])
+        self.session = None
+        if drafter is not None:
+            self.session = runner.session(drafter, Prompt(ids.tolist(), ids, features))
+        self.times = dict(known)
+
+    def take(self, counts: Iterable[int]) -> None:
+        """One round over passes by nodes, or over drafts by levels."""
+        between = self.runner.place(_bush(self.root, 1))
+        for count in counts:
+            if self.session is None:
+                work = partial(self.runner.score, self.runner.place(_bush(self.root, count)))
+            else:
+                # As in decoding, where the target's weights have just pushed the head's out of the processor's caches
+                self.runner.score(between)
+                work = partial(self._propose, count)
+            self.times[count] = min(self.times.get(count, math.inf), _timed(self.device, work)[1])
+
+    def _propose(self, levels: int) -> None:
+        self.session.observe(self.again)
+        self.session.propose(replace(self.limits, tree=replace(self.limits.tree, depth=levels)))
+        self.session.rewind(self.context + 1)
+
+
+def _timed(device: torch.device, work: Callable[[], T]) -> tuple[T, float]:
+    """The result of the work, and the milliseconds until the device finished it."""
+    _wait_for(device)
+    start = time.perf_counter()
+    result = work()
+    _wait_for(device)
+    return result, 1000 * (time.perf_counter() - start)
+
+
+def _wait_for(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _ascending(times: dict[int, float]) -> Curve:
+    """The timings as a curve that never falls: more work takes no less time, so a dip is noise."""
+    points, highest = [], 0.0
+    for count, milliseconds in sorted(times.items()):
+        highest = max(highest, milliseconds)
+        points.append((count, round(highest, 3)))
+    return tuple(points)
+
+
+def _bush(root: torch.Tensor, nodes: int) -> DraftTree:
+    """A root with `nodes` − 1 children."""
+    depths = torch.tensor([0] + [1] * (nodes - 1), device=root.device)
+    return DraftTree.unscored(root.expand(nodes), depths - 1, depths, min(nodes - 1, 1))

@@ -1,0 +1,163 @@
+"""What was read for earlier answers, kept for prompts that begin like them: a chat's next turn, a question asked again.
+
+A prefix is never changed: an answer copies what it begins with into caches of its own, and adds a copy of what it read.
+Each owner finds only what is its own, so nobody's times depend on another's text.
+"""
+
+import threading
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from jakiro.trace import first_difference
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MEGABYTES = 256
+# Texts of one owner; edited questions and new chats begin further ones
+MOST_TEXTS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """The beginning of a text as a target and draft heads have read it.
+
+    Attributes:
+        token_ids: the text's first n tokens.
+        rows: of the target's cache, (layers, 2, kv_heads, n, head_dim).
+        features: (n, feature_size), the target's.
+        head_rows: by head, of its cache, as `rows`; row t has read token t + 1, so there are at most n - 1.
+    """
+
+    token_ids: Sequence[int]
+    rows: "Tensor"
+    features: "Tensor"
+    head_rows: "Mapping[object, Tensor]"
+
+    @property
+    def num_bytes(self) -> int:
+        return sum(each.nbytes for each in (self.rows, self.features, *self.head_rows.values()))
+
+    def first(self, length: int) -> "Prefix":
+        """The same of the first `length` tokens; nothing is copied."""
+        head_rows = {head: rows[..., : length - 1, :] for head, rows in self.head_rows.items()}
+        return Prefix(self.token_ids[:length], self.rows[..., :length, :], self.features[:length], head_rows)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Kept:
+    owner: Hashable
+    target: object
+    prefix: Prefix
+
+
+class PrefixStore:
+    """Prefixes of all owners, bounded together; those that were not used for longest go first.
+
+    It holds on to the targets and heads that its prefixes were read with, until they are dropped.
+
+    Args:
+        max_bytes: of all prefixes together.
+    """
+
+    def __init__(self, max_bytes: int = MEGABYTES * 2**20) -> None:
+        self.max_bytes = max_bytes
+        self._lock = threading.Lock()
+        # Used last comes last
+        self._kept: list[_Kept] = []
+
+    def of(self, owner: Hashable = None) -> "OwnPrefixes":
+        """One owner's part, which is what `JakiroGenerator.stream` takes."""
+        return OwnPrefixes(self, owner)
+
+    @property
+    def num_bytes(self) -> int:
+        with self._lock:
+            return sum(each.prefix.num_bytes for each in self._kept)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def drop(self, owner: Hashable) -> None:
+        """Forgets what is an owner's."""
+        with self._lock:
+            self._kept = [each for each in self._kept if each.owner != owner]
+
+    def clear(self) -> None:
+        """Forgets everything, as before another model is loaded."""
+        with self._lock:
+            self._kept = []
+
+    def _of(self, owner: Hashable, target: object) -> list[_Kept]:
+        return [each for each in self._kept if each.owner == owner and each.target is target]
+
+    def _trim(self, owner: Hashable) -> None:
+        for surplus in [each for each in self._kept if each.owner == owner][:-MOST_TEXTS]:
+            self._kept.remove(surplus)
+        total = sum(each.prefix.num_bytes for each in self._kept)
+        while total > self.max_bytes:
+            total -= self._kept.pop(0).prefix.num_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class OwnPrefixes:
+    """One owner's part of a store; made by `PrefixStore.of`."""
+
+    store: PrefixStore
+    owner: Hashable
+
+    def find(self, target: object, prompt: Sequence[int]) -> Prefix | None:
+        """What is kept of the longest text that begins like the prompt, without its last token; None for nothing.
+
+        The last token is read again, because what comes after it is asked for.
+        """
+        with self.store._lock:
+            kept = self.store._of(self.owner, target)
+            lengths = [_num_common(each.prefix.token_ids, prompt[:-1]) for each in kept]
+            if not any(lengths):
+                return None
+            length, best = max(zip(lengths, kept, strict=True), key=lambda pair: pair[0])
+            self.store._kept.remove(best)
+            self.store._kept.append(best)
+            return best.prefix.first(length)
+
+    def add(
+        self,
+        target: object,
+        token_ids: Sequence[int],
+        copied: "Callable[[], tuple[Tensor, Tensor]]",
+        head_rows: "Mapping[object, Tensor]",
+    ) -> None:
+        """Keeps what was read of a text, in place of its own beginnings; see `Prefix`.
+
+        Args:
+            copied: gives rows and features of exactly these tokens; not called where a longer text holds them.
+        """
+        with self.store._lock:
+            kept = self.store._of(self.owner, target)
+            longer = next((each for each in kept if _begins(each.prefix.token_ids, token_ids)), None)
+            replaced = [longer] if longer else [each for each in kept if _begins(token_ids, each.prefix.token_ids)]
+            prefix = longer.prefix if longer else Prefix(tuple(token_ids), *copied(), {})
+            head_rows = reduce(_longest, (each.prefix.head_rows for each in replaced), head_rows)
+            for each in replaced:
+                self.store._kept.remove(each)
+            self.store._kept.append(_Kept(self.owner, target, replace(prefix, head_rows=head_rows)))
+            self.store._trim(self.owner)
+
+
+def _num_common(left: Sequence[int], right: Sequence[int]) -> int:
+    """How many tokens two texts begin with alike."""
+    different = first_difference(left, right)
+    return len(left) if different is None else different
+
+
+def _begins(text: Sequence[int], beginning: Sequence[int]) -> bool:
+    return _num_common(text, beginning) == len(beginning)
+
+
+def _longest(left: "Mapping[object, Tensor]", right: "Mapping[object, Tensor]") -> "dict[object, Tensor]":
+    """For each head the rows that reach further."""
+    further = {head: rows for head, rows in right.items() if head not in left or left[head].shape[-2] < rows.shape[-2]}
+    return {**left, **further}

@@ -1,0 +1,122 @@
+"""How a start goes: steps that are timed and told as they begin, the age of the process, its most memory. No torch."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+
+FETCH, CONVERT, COMPILE, READ, CHECK, CAPTURE, MEASURE = STEPS = (
+    "fetch",
+    "convert",
+    "compile",
+    "read",
+    "check",
+    "capture",
+    "measure",
+)
+
+# (one of STEPS, the share of it that is done from 0 to 1, None if unknown)
+Told = Callable[[str, float | None], None]
+
+
+class _Clock:
+    """Seconds by step; those of a step within a step are counted for the inner one alone."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._running: list[str] = []
+        self._since = time.perf_counter()
+
+    @property
+    def step(self) -> str | None:
+        return self._running[-1] if self._running else None
+
+    def _count(self) -> None:
+        now = time.perf_counter()
+        if self._running:
+            self.seconds[self.step] = self.seconds.get(self.step, 0.0) + now - self._since
+        self._since = now
+
+    def begin(self, step: str) -> None:
+        self._count()
+        self._running.append(step)
+
+    def end(self) -> None:
+        self._count()
+        self._running.pop()
+
+
+_told: ContextVar[Told | None] = ContextVar("told", default=None)
+_clock: ContextVar[_Clock | None] = ContextVar("clock", default=None)
+
+
+@contextmanager
+def told_to(told: Told) -> Iterator[None]:
+    """Inside this block, in this thread, `told` hears of every step that begins and of shares that are done."""
+    token = _told.set(told)
+    try:
+        yield
+    finally:
+        _told.reset(token)
+
+
+@contextmanager
+def timed() -> Iterator[dict[str, float]]:
+    """Gives seconds by step, which fill up as the block goes on; a `timed` block within is another one's."""
+    clock = _Clock()
+    token = _clock.set(clock)
+    try:
+        yield clock.seconds
+    finally:
+        _clock.reset(token)
+
+
+@contextmanager
+def step(name: str) -> Iterator[None]:
+    """A step of a start, one of `STEPS`; inside another one it interrupts it."""
+    clock = _clock.get() or _Clock()
+    before = clock.step
+    clock.begin(name)
+    tell(name)
+    try:
+        yield
+    finally:
+        clock.end()
+        if before is not None:
+            tell(before)
+
+
+def tell(name: str, share: float | None = None) -> None:
+    """Says how far a step is, where somebody listens."""
+    told = _told.get()
+    if told is not None:
+        told(name, share)
+
+
+def listens() -> bool:
+    """Whether somebody in this thread is told."""
+    return _told.get() is not None
+
+
+def process_seconds() -> float | None:
+    """Seconds since this process began, to a hundredth; None where the system does not say (it does on Linux)."""
+    try:
+        # The name in brackets may hold spaces; what follows it begins with the third field
+        fields = Path("/proc/self/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        uptime = float(Path("/proc/uptime").read_text(encoding="utf-8").split()[0])
+        seconds = uptime - int(fields[19]) / os.sysconf("SC_CLK_TCK")
+        # A container may be shown an uptime of its own
+        return seconds if seconds >= 0 else None
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def most_memory() -> int | None:
+    """The most bytes of memory that this process has held at once; None where the system does not say."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM:")), None)

@@ -1,0 +1,108 @@
+"""What visitors' answers have read: one store, each visitor's part by itself, gone with the visitor or the model."""
+
+import functools
+
+import pytest
+
+from app.asking import Asking
+from app.devices.local import LocalDevice
+from app.page import handlers
+from app.serving.limits import Limits
+from app.serving.runs import Runs, Visitor
+from app.serving.worker import ModelService, batches
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.trace import Header
+from tests.app.fake import FakeGenerator
+from tests.support import tiny_generator
+
+ADA, BOB = Visitor("tab of ada", "10.0.0.1"), Visitor("tab of bob", "10.0.0.1")
+
+
+@functools.cache
+def generator():
+    return tiny_generator("summed")
+
+
+@pytest.fixture
+def service():
+    made = ModelService(LocalDevice(generator))
+    made.start()
+    assert made.turns.wait_for(lambda: made.settled, 20)
+    return made
+
+
+def headers(service, runs, visitor, methods=("autoregressive", "jakiro"), question="Why is it so?") -> list[Header]:
+    """Asks, waits for the end, and returns the lanes' headers."""
+    asking = Asking(({"role": "user", "content": question},), SamplingParams(max_new_tokens=6), TreeConfig(), methods)
+    run = handlers.begin(service, runs, visitor, asking)
+    assert [event for batch in batches(run.events, 0.01) for event in batch][-1] == ("done", None, None)
+    return [trace.header for trace in run.traces.values()]
+
+
+def known(*told: Header) -> list[bool]:
+    """Of each lane, whether all of the prompt but its last token was known."""
+    assert all(header.num_reused_tokens in (0, header.num_prompt_tokens - 1) for header in told)
+    return [header.num_reused_tokens > 0 for header in told]
+
+
+def test_a_question_asked_again_is_known_to_its_visitor_alone(service):
+    runs, here = Runs(service.limits), generator().resumable_tokens > 0
+    assert known(*headers(service, runs, ADA)) == [False, here]
+    assert known(*headers(service, runs, BOB)) == [False, here], "behind the same address"
+    assert known(*headers(service, runs, ADA)) == [here, here]
+    twin = Visitor(ADA.session, "10.0.0.2")
+    assert known(*headers(service, runs, twin)) == [False, here], "a program chose the same session elsewhere"
+
+
+def test_programs_without_a_session_keep_nothing(service):
+    nameless = Visitor("10.0.0.9", "10.0.0.9")
+    for _ in range(2):
+        assert known(*headers(service, Runs(service.limits), nameless)) == [False, False]
+    assert len(service.prefixes) == 0
+
+
+def test_who_leaves_is_forgotten_and_others_are_not(service):
+    runs, here = Runs(service.limits), generator().resumable_tokens > 0
+    for visitor in (ADA, BOB):
+        headers(service, runs, visitor)
+    handlers.forget(service, runs, ADA)
+    assert known(*headers(service, runs, ADA, ("jakiro",))) == [False]
+    assert known(*headers(service, runs, BOB, ("jakiro",))) == [here]
+
+
+def test_another_model_and_the_end_begin_with_nothing(service):
+    runs = Runs(service.limits)
+    headers(service, runs, ADA)
+    seen = []
+
+    def load():
+        seen.append(service.prefixes.num_bytes)
+        return generator()
+
+    assert service.swap(load, "the same again")
+    assert service.turns.wait_for(lambda: service.pair == "the same again" and service.stage is None, 20)
+    assert seen == [0] and known(*headers(service, runs, ADA, ("jakiro",))) == [False]
+
+
+def test_no_memory_for_it_keeps_nothing():
+    service = ModelService(LocalDevice(generator), Limits(prefix_megabytes=0))
+    service.start()
+    assert service.turns.wait_for(lambda: service.settled, 20)
+    for _ in range(2):
+        assert known(*headers(service, Runs(service.limits), ADA)) == [False, False]
+
+
+def test_a_header_says_how_long_its_question_waited():
+    fake = FakeGenerator()
+    fake.gate.clear()
+    service = ModelService(LocalDevice(lambda: fake))
+    service.start()
+    asking = Asking(({"role": "user", "content": "Why?"},), SamplingParams(max_new_tokens=4), TreeConfig(), ("jakiro",))
+    runs = Runs(service.limits)
+    first, second = (handlers.begin(service, runs, visitor, asking) for visitor in (ADA, BOB))
+    assert second.events.get(timeout=5)[0] == "wait"
+    fake.gate.set()
+    for run in (first, second):
+        assert run.finished.wait(5)
+    waited = [run.traces["jakiro"].header.queue_ms for run in (first, second)]
+    assert 0 <= waited[0] < waited[1]

@@ -1,0 +1,269 @@
+"""What earlier answers have read: found by its owner alone, bounded, and without a trace in the text."""
+
+import pytest
+import torch
+
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.drafting.base import DraftSession
+from jakiro.engine.prefix import MOST_TEXTS, PrefixStore
+from jakiro.methods import DEFAULT, METHODS, PLAIN
+from jakiro.methods.jakiro import HeadSession
+from jakiro.target import model
+from jakiro.trace import Trace
+from tests.graphs.static import static_generator
+from tests.support import DEVICE, TREE, prompt_ids, tiny_generator
+
+SAMPLINGS = [SamplingParams(max_new_tokens=12), SamplingParams(0.8, seed=3, max_new_tokens=12)]
+
+
+def asked(*texts: str) -> list[dict]:
+    """A conversation: questions and answers in turns."""
+    return [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(texts)]
+
+
+@pytest.fixture(scope="module")
+def generator():
+    return tiny_generator("summed")
+
+
+@pytest.fixture(scope="module", params=["summed", "decoupled"])
+def either(request):
+    return tiny_generator(request.param)
+
+
+def rows_of(stream) -> torch.Tensor:
+    """The target's committed rows, all layers together."""
+    cache = stream._runner.cache
+    return torch.cat([part[:, :, : cache.length] for layer in cache.layers for part in (layer.keys, layer.values)])
+
+
+def fresh_rows(generator, token_ids) -> torch.Tensor:
+    cache = generator.target.new_cache(len(token_ids))
+    generator.target.prefill(torch.tensor(token_ids, device=DEVICE), cache)
+    return torch.cat([part for layer in cache.layers for part in (layer.keys, layer.values)])
+
+
+def assert_same_with_and_without(generator, prefixes, messages, sampling, method, steps=None) -> Trace:
+    """Ids with what was read before are those without, and the cache afterwards is a fresh one's to the last bit."""
+    expected = generator.run(messages, sampling, method, TREE)
+    stream = generator.stream(messages, sampling, method, TREE, prefixes=prefixes)
+    while not stream.finished and (steps is None or len(stream.trace.steps) < steps):
+        next(stream)
+    stream.close()
+    assert stream.trace.token_ids == expected.token_ids[: len(stream.trace.token_ids)]
+    assert steps is not None or stream.trace.end_reason == expected.end_reason
+    known = stream._known_ids[:-1]
+    if generator.resumable_tokens:
+        assert torch.equal(rows_of(stream), fresh_rows(generator, known))
+    assert Trace.from_json(stream.trace.to_json()) == stream.trace
+    return stream.trace
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 7, 16, 41])
+def test_rows_do_not_depend_on_how_a_prompt_is_cut_into_passes(generator, chunk):
+    target = generator.target
+    if not target.resumable:
+        pytest.skip("only compiled code promises this")
+    ids = torch.tensor(prompt_ids("Which way does the wind blow?"), device=DEVICE)
+    whole, parts = target.new_cache(len(ids)), target.new_cache(len(ids))
+    features, logits = target.prefill(ids, whole)
+    found = [target.prefill(part, parts) for part in ids.split(chunk)]
+    assert torch.equal(whole.store.rows, parts.store.rows)
+    assert torch.equal(features, torch.cat([part for part, _ in found]))
+    assert torch.equal(logits, found[-1][1])
+
+
+@pytest.mark.parametrize("method", [PLAIN.name, DEFAULT.name])
+def test_only_the_first_rows_of_a_long_text_are_taken_over(monkeypatch, generator, method):
+    """Rows after them are read in the chunks of a fresh prompt, with stock attention."""
+    monkeypatch.setattr(model, "PREFILL_CHUNK", 8)
+    monkeypatch.setattr(model, "EXACT_ROWS", 24)
+    prefixes, question, most = PrefixStore().of(), "a" * 25, 0
+    for more in ("", "b", "bcdefghijklmnop", "bcdefghijklmnopqrstuvwxyz", "b"):
+        expected = generator.run(question + more, SAMPLINGS[1], method, TREE)
+        trace = generator.run(question + more, SAMPLINGS[1], method, TREE, prefixes=prefixes)
+        assert trace.token_ids == expected.token_ids
+        most = max(most, trace.header.num_reused_tokens)
+    assert most == generator.resumable_tokens in (0, 24)
+    target, ids = generator.target, torch.tensor(prompt_ids(question + more), device=DEVICE)
+    if target.resumable:
+        whole, parts = target.new_cache(len(ids)), target.new_cache(len(ids))
+        features, _ = target.prefill(ids, whole)
+        found = [target.prefill(part, parts)[0] for part in (ids[:5], ids[5:21], ids[21:])]
+        assert torch.equal(whole.store.rows, parts.store.rows) and torch.equal(features, torch.cat(found))
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "sampled"])
+@pytest.mark.parametrize("method", METHODS)
+def test_a_chat_of_three_turns_is_the_same_and_reads_on(either, method, sampling):
+    prefixes, messages, before = PrefixStore().of(), asked("Why is it so?"), 0
+    for turn in range(3):
+        trace = assert_same_with_and_without(either, prefixes, messages, sampling, method)
+        assert trace.header.num_reused_tokens >= (before if either.resumable_tokens else 0)
+        before = trace.header.num_prompt_tokens
+        messages += asked("", trace.text)[1:] + asked(f"And {turn}?")
+
+
+def test_whatever_is_asked_next_the_answer_is_the_same(generator):
+    """Edits, other seeds, temperatures and methods, Stop in between, shorter and identical prompts."""
+    prefixes = PrefixStore().of()
+    chat = asked("Tell me of the cat.", "It sat on the mat.", "And then it slept?")
+    greedy, warm = SAMPLINGS
+    shared = []
+    for messages, sampling, method, steps in [
+        (chat, greedy, "jakiro", None),
+        (chat, greedy, "jakiro", None),
+        (chat, warm, "autoregressive", None),
+        (chat, SamplingParams(1.0, seed=9, max_new_tokens=12), "parallelspec", None),
+        (asked("Tell me of the dog.", "It sat on the mat.", "And then it slept?"), greedy, "best", None),
+        (chat[:1], greedy, "gumiho", 2),
+        (chat[:1], greedy, "gumiho", None),
+        (chat, SamplingParams(0.7, top_p=0.9, seed=1, max_new_tokens=12), "medusa", 0),
+        ([*chat[:2], {"role": "user", "content": "And"}], warm, "jakiro+prompt_lookup", 3),
+        (chat, warm, "gsd", None),
+        (asked("x"), greedy, "recycling", None),
+    ]:
+        header = assert_same_with_and_without(generator, prefixes, messages, sampling, method, steps).header
+        assert header.num_reused_tokens < header.num_prompt_tokens
+        shared.append(header.num_prompt_tokens - header.num_reused_tokens)
+    if generator.resumable_tokens:
+        assert shared[1:4] == [1, 1, 1], "of an identical prompt the last token is read again"
+        assert shared[6] == 1, "what a stopped answer has read is known"
+
+
+def head_session(generator, messages, method, prefixes=None) -> HeadSession:
+    """The part of an answer's drafting that has a cache, before it has drafted."""
+    session = generator.stream(messages, SAMPLINGS[0], method, TREE, prefixes=prefixes)._session
+    while not isinstance(session, HeadSession):
+        inner = (getattr(session, name, None) for name in ("session", "head", "first"))
+        session = next(each for each in inner if isinstance(each, DraftSession))
+    return session
+
+
+# Medusa keeps no rows; drafts made of the target's own layers read the prompt again
+WITHOUT_ROWS = {"medusa", "exit", "distillspec", "s2d"}
+WITH_ROWS = [name for name, method in METHODS.items() if method.needs.head and name not in WITHOUT_ROWS]
+
+
+@pytest.mark.parametrize("method", WITH_ROWS)
+def test_the_head_takes_over_its_rows(generator, method):
+    if not generator.resumable_tokens:
+        pytest.skip("only compiled code resumes")
+    prefixes = PrefixStore().of()
+    messages = asked("The head has a cache of its own, has it not?")
+    messages += asked("", generator.run(messages, SAMPLINGS[0], method, TREE, prefixes=prefixes).text, "Yes.")[1:]
+    resumed, fresh = (head_session(generator, messages, method, each) for each in (prefixes, None))
+    known = resumed.cache.length
+    assert fresh.cache.length == 0 and known > 40
+    for session in (resumed, fresh):
+        session.catch_up()
+    assert fresh.cache.length == resumed.cache.length > known
+    rows, expected = (session.cache.first(session.cache.length) for session in (resumed, fresh))
+    torch.testing.assert_close(rows, expected, atol=1e-4, rtol=1e-4)
+
+
+def test_the_lanes_of_a_race_share_what_the_first_one_reads(generator):
+    methods = (PLAIN.name, DEFAULT.name, "prompt_lookup")
+    alone = generator.race("Who wins?", SAMPLINGS[1], methods, TREE)
+    together = generator.race("Who wins?", SAMPLINGS[1], methods, TREE, prefixes=PrefixStore().of())
+    for race in (alone, together):
+        for _ in race:
+            pass
+    for method, trace in together.traces.items():
+        assert trace.token_ids == alone.traces[method].token_ids
+        unread = trace.header.num_prompt_tokens - trace.header.num_reused_tokens
+        assert unread == (1 if generator.resumable_tokens and method != PLAIN.name else trace.header.num_prompt_tokens)
+
+
+def test_nobody_finds_what_is_another_s(generator):
+    store = PrefixStore()
+
+    def known(owner) -> int:
+        header = generator.run("The very same question?", SAMPLINGS[0], prefixes=store.of(owner)).header
+        return header.num_reused_tokens - header.num_prompt_tokens + 1
+
+    everything, nothing = 0 if generator.resumable_tokens else known(None), known(None)
+    assert [known(owner) for owner in ("ada", "bob", "ada", "eve")] == [nothing, nothing, everything, nothing]
+    store.drop("ada")
+    assert [known("ada"), known("bob")] == [nothing, everything]
+    store.clear()
+    assert store.num_bytes == len(store) == 0
+
+
+def test_other_numerics_and_other_targets_read_for_themselves(generator):
+    prefixes, other = PrefixStore().of(), tiny_generator("summed", seed=4)
+    for each in (generator, generator.with_numerics("fast"), other):
+        trace = each.run("Which one is it?", SAMPLINGS[0], tree=TREE, prefixes=prefixes)
+        assert trace.header.num_reused_tokens == 0
+        assert trace.token_ids == each.run("Which one is it?", SAMPLINGS[0], tree=TREE).token_ids
+
+
+def test_a_hundred_conversations_take_no_more_than_they_may(generator):
+    store = PrefixStore(max_bytes=300_000)
+    most = []
+    for number in range(100):
+        prefixes = store.of(number % 7)
+        text = f"Conversation {number} begins."
+        for messages in (asked(text), asked(text, "So it does.", "Go on.")):
+            generator.run(messages, SamplingParams(max_new_tokens=6), tree=TREE, prefixes=prefixes)
+        most.append(store.num_bytes)
+    assert max(most) <= store.max_bytes
+    if generator.resumable_tokens:
+        assert most[-1] > store.max_bytes / 2 and len(store) >= 2
+
+
+def added(prefixes, token_ids, head_rows=()) -> bool:
+    """Adds a text whose rows hold its tokens; returns whether they were copied."""
+    copies, tokens = [], torch.tensor(token_ids, dtype=torch.float32)
+
+    def copied():
+        copies.append(tokens)
+        return tokens.view(1, 1, 1, -1, 1), tokens[:, None]
+
+    prefixes.add("target", token_ids, copied, {name: torch.zeros((1, 2, 1, rows, 1)) for name, rows in head_rows})
+    return bool(copies)
+
+
+def test_a_longer_text_takes_the_place_of_its_beginning_and_keeps_the_longest_rows_of_each_head():
+    store = PrefixStore()
+    prefixes = store.of("ada")
+    assert added(prefixes, [1, 2, 3], [("a", 2)])
+    assert added(prefixes, [1, 2, 3, 4, 5], [("b", 4)])
+    assert not added(prefixes, [1, 2, 3, 4], [("a", 3), ("b", 1)])
+    assert len(store) == 1
+    found = prefixes.find("target", [1, 2, 3, 4, 5, 6, 7])
+    assert found.token_ids == (1, 2, 3, 4, 5) and found.rows.flatten().tolist() == [1, 2, 3, 4, 5]
+    assert {head: rows.shape[-2] for head, rows in found.head_rows.items()} == {"a": 3, "b": 4}
+    edited = prefixes.find("target", [1, 2, 9, 4, 5])
+    assert edited.token_ids == (1, 2) and edited.features.tolist() == [[1], [2]]
+    assert {rows.shape[-2] for rows in edited.head_rows.values()} == {1}
+    assert len(prefixes.find("target", [1, 2, 3, 4, 5]).token_ids) == 4, "the last token is read again"
+    for prompt, target in (([9, 2, 3], "target"), ([1], "target"), ([1, 2, 3], "another")):
+        assert prefixes.find(target, prompt) is None
+
+
+def test_an_owner_keeps_few_texts_those_used_last():
+    store = PrefixStore()
+    for owner in ("ada", "bob"):
+        for first in range(MOST_TEXTS):
+            added(store.of(owner), [first, 5, 6])
+    assert store.of("ada").find("target", [0, 5, 6, 7])
+    added(store.of("ada"), [9, 5, 6])
+    assert len(store) == 2 * MOST_TEXTS
+    found = [store.of("ada").find("target", [first, 5, 6, 7]) is not None for first in (0, 1, 2, 9)]
+    assert found == [True, False, True, True]
+
+
+def test_a_text_too_large_for_the_store_is_not_kept(generator):
+    store = PrefixStore(max_bytes=1000)
+    for _ in range(2):
+        trace = generator.run("Far too long for it.", SAMPLINGS[0], prefixes=store.of())
+        assert (store.num_bytes, trace.header.num_reused_tokens) == (0, 0)
+
+
+def test_passes_at_fixed_addresses_read_prompts_whole(without_compiled_functions):
+    generator, prefixes, tree = static_generator("summed"), PrefixStore().of(), TreeConfig(width=5, depth=4, nodes=18)
+    assert not generator.resumable_tokens and not generator.status["resumable_tokens"]
+    for _ in range(2):
+        trace = generator.run("Once more?", SAMPLINGS[0], tree=tree, prefixes=prefixes)
+        assert trace.header.num_reused_tokens == 0

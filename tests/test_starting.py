@@ -1,0 +1,98 @@
+"""A start's steps: told as they begin, timed each for itself; what a list of methods must not import."""
+
+import subprocess
+import sys
+import threading
+import time
+
+from jakiro import starting
+from jakiro.starting import CHECK, COMPILE, CONVERT, FETCH, READ, process_seconds, step, timed, told_to
+from jakiro.system import one_process_at_a_time
+
+
+def test_steps_are_told_as_they_begin_and_when_one_within_them_ends():
+    told = []
+    with told_to(lambda *said: told.append(said)):
+        with timed(), step(READ):
+            with step(CONVERT), step(FETCH):
+                starting.tell(FETCH, 0.5)
+            starting.tell(READ, 0.25)
+        with step(CHECK):
+            pass
+    with step(COMPILE):
+        pass
+    steps = [(READ, None), (CONVERT, None), (FETCH, None), (FETCH, 0.5), (CONVERT, None), (READ, None), (READ, 0.25)]
+    assert told == [*steps, (CHECK, None)]
+
+
+def test_a_step_s_seconds_leave_out_those_of_a_step_within_it(monkeypatch):
+    times = iter([0.0, 1.0, 3.0, 7.0, 15.0])
+    monkeypatch.setattr(starting.time, "perf_counter", lambda: next(times))
+    with timed() as seconds, step(READ), step(CONVERT):
+        pass
+    assert seconds == {READ: 2.0 + 8.0, CONVERT: 4.0}
+
+
+def test_a_step_that_fails_is_over():
+    with timed() as seconds:
+        try:
+            with step(READ):
+                raise ValueError
+        except ValueError:
+            pass
+        with step(CHECK):
+            assert list(seconds) == [READ]
+
+
+def test_another_thread_s_steps_are_not_told():
+    told = []
+    with told_to(lambda *said: told.append(said)):
+        thread = threading.Thread(target=lambda: step(COMPILE).__enter__())
+        thread.start()
+        thread.join()
+    assert not told
+
+
+def test_the_age_of_a_process_grows_with_the_clock():
+    before, start = process_seconds(), time.monotonic()
+    if before is None:
+        return
+    while time.monotonic() - start < 0.05:
+        pass
+    assert before > 0 and process_seconds() - before >= 0.03
+
+
+WORK = """
+import sys, time
+from pathlib import Path
+from jakiro.system import one_process_at_a_time
+log = Path(sys.argv[1])
+with one_process_at_a_time("work"):
+    with log.open("a") as file:
+        file.write("in ")
+        file.flush()
+        time.sleep(0.2)
+        file.write("out ")
+"""
+
+
+def test_two_processes_work_one_after_the_other_and_a_killed_one_lets_the_next_go_on(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
+    log = tmp_path / "log"
+    both = [subprocess.Popen([sys.executable, "-c", WORK, str(log)]) for _ in range(2)]
+    assert [process.wait(60) for process in both] == [0, 0]
+    assert log.read_text() == "in out in out "
+    killed = subprocess.Popen([sys.executable, "-c", WORK.replace("0.2", "60"), str(log)])
+    while log.read_text() == "in out in out ":
+        time.sleep(0.02)
+    killed.kill()
+    killed.wait()
+    with one_process_at_a_time("work"):
+        pass
+
+
+def test_the_page_is_built_without_the_parts_of_transformers_that_take_seconds():
+    code = "import sys, app.page.build; print(*sorted(sys.modules))"
+    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "jakiro.methods" in modules
+    assert not {"transformers.modeling_utils", "torch._dynamo", "sympy"} & set(modules)
