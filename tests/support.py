@@ -167,7 +167,13 @@ def further_heads(target: TargetModel) -> dict:
         return lambda: (tiny_head(target, draft_vocab_size=90, **fields), {"name": "tiny", "sha256": "2" * 64})
 
     trained = (method for method in METHODS.values() if method.trains)
-    return {method.needs.head[0]: reader(method.trains) for method in trained}
+    return {method.needs.head[0]: reader(shallow(method.trains)) for method in trained}
+
+
+def shallow(trains: dict) -> dict:
+    """A method's fields for a target of two layers: it leaves after the first of them, and where it can, the second."""
+    exits = trains.get("exit_layers", ())
+    return trains | ({"exit_layers": tuple(range(1, len(exits) + 1))} if exits else {})
 
 
 def tiny_generator(

@@ -7,7 +7,8 @@ from jakiro.drafting.base import Resources
 from jakiro.engine import profile
 from jakiro.engine.costs import DeviceProfile
 from jakiro.generator import JakiroGenerator
-from jakiro.methods import DEFAULT
+from jakiro.graphs.lane import Lane
+from jakiro.methods import DEFAULT, PLAIN
 from jakiro.target.model import TargetModel
 from tests.graphs.static import bucketed_target, static_generator
 from tests.support import TREE, byte_tokenizer, tiny_generator, tiny_head, tiny_model, tiny_target
@@ -27,17 +28,21 @@ def test_a_pair_switches_its_numerics_without_new_weights():
 
 def test_passes_are_measured_apart_for_each_numerics(tmp_path, monkeypatch):
     measured, target = [], tiny_target()
+    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
 
-    def passes(target, drafter, key, lanes=None) -> DeviceProfile:
-        measured.append(("passes", target.numerics))
-        return DeviceProfile(((1, 10.0), (64, 11.0)), (), width=8)
+    class Once:
+        """A measurement that is whole after one piece."""
 
-    def drafts(target, drafter, key, lanes=None) -> DeviceProfile:
-        measured.append(("drafts", target.numerics))
-        return DeviceProfile((), ((1, 1.0), (8, 2.0)), width=8)
+        is_done = True
 
-    monkeypatch.setattr(profile, "measure_passes", passes)
-    monkeypatch.setattr(profile, "measure_drafts", drafts)
+        def __init__(self, target, drafter, drafts, lanes, known) -> None:
+            self.about = ("drafts" if drafts else "passes", target.numerics)
+
+        def advance(self, key) -> DeviceProfile:
+            measured.append(self.about)
+            return DeviceProfile(((1, 10.0), (64, 11.0)), ((1, 1.0), (8, 2.0)), width=8, key=key)
+
+    monkeypatch.setattr(profile, "Measuring", Once)
     generator = JakiroGenerator(Resources(target, tiny_head(target)), profiles=tmp_path)
     for numerics in ("exact", "fast", "fast"):
         assert generator.with_numerics(numerics).profile is not None
@@ -73,3 +78,23 @@ def test_the_load_probe_has_room_for_passes_of_as_many_rows_as_on_a_gpu():
     target = bucketed_target()
     assert target.row_bucket(1) == 64
     target.probe_bit_identity()
+
+
+def test_rows_that_a_lane_rounds_otherwise_take_back_that_bits_are_plain_decoding_s(monkeypatch):
+    """The target's own probe looks at a sliced cache, answers run in lanes."""
+    generator = static_generator(graphs=False)
+    plain = generator.drafter(PLAIN)
+    generator.target.bit_identical = True
+    generator.lanes.check(plain)
+    assert generator.target.bit_identical and len(generator.lanes._free) == 1
+    score = Lane.score_rows
+
+    def score_rows(lane, rows, live, *more):
+        score(lane, rows, live, *more)
+        if live > 40:
+            lane.scored[40, 7] += 1e-3
+
+    monkeypatch.setattr(Lane, "score_rows", score_rows)
+    generator.lanes._free.clear()
+    generator.lanes.check(plain)
+    assert not generator.target.bit_identical
