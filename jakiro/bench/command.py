@@ -13,7 +13,7 @@ from jakiro.bench.machine.environment import environment
 from jakiro.bench.machine.neighbours import busy_neighbours
 from jakiro.bench.plots import figures
 from jakiro.bench.questions import Question
-from jakiro.bench.render import DEFINITIONS, as_json, tables, verdicts
+from jakiro.bench.render import DEFINITIONS, as_json, head_verdicts, tables, verdicts
 from jakiro.bench.report import summarise
 from jakiro.bench.runner import LLAMA_METHODS, PLAIN_FAST, STOCK_METHODS, Bench, BenchSettings
 from jakiro.bench.scaling import Widening
@@ -29,14 +29,17 @@ def measure(
     console: Console,
     widening: Widening | None = None,
     neighbours: int = 0,
+    other_generator=None,
 ) -> None:
     """Runs the benchmark, prints its tables and writes bench.json and bench.html, after an interruption too.
 
     Args:
         widening: what was done to the pair, where its inner widths are another pair's.
         neighbours: processes that compute meanwhile, see `busy_neighbours`; costs are profiled before they start.
+        other_generator: the same target with another head, which takes part as `OTHER_HEAD`.
     """
-    bench = Bench(generator, settings, _fast_generator(generator, settings), _peers(generator, settings))
+    fast, peers = _fast_generator(generator, settings), _peers(generator, settings)
+    bench = Bench(generator, settings, fast, peers, other_generator)
     folder.mkdir(parents=True, exist_ok=True)
     runs = []
     total = sum(len(question.turns) for question in questions) * len(settings.lanes)
@@ -56,18 +59,21 @@ def measure(
     groups = summarise(runs)
     for table in tables(groups):
         console.print(table)
-    for sentence in verdicts(groups):
+    for sentence in (*verdicts(groups), *head_verdicts(runs)):
         console.print(sentence, highlight=False)
     console.print(DEFINITIONS, style="dim")
     if widening is not None:
         console.print(f"{widening.sentence} {_measured_passes(generator.profile)}")
     stamp = (
-        environment(generator.status) | {"neighbours": neighbours} | ({"widened": asdict(widening)} if widening else {})
+        environment(generator.status)
+        | {"neighbours": neighbours}
+        | ({"widened": asdict(widening)} if widening else {})
+        | ({"other_head": other_generator.status["head"]} if other_generator else {})
     )
     (folder / "bench.json").write_text(as_json(stamp, settings, groups, runs), encoding="utf-8")
     written = ["bench.json"]
     try:
-        notes = (_measured_on(stamp), *verdicts(groups), DEFINITIONS)
+        notes = (_measured_on(stamp), *verdicts(groups), *head_verdicts(runs), DEFINITIONS)
         title = f"Benchmark of {stamp['target']}"
         written.append(write_report(folder / "bench.html", title, notes, lambda look: figures(groups, look)).name)
     except ModuleNotFoundError:
@@ -76,7 +82,14 @@ def measure(
 
 
 def _measured_on(stamp: dict) -> str:
-    shown = ("head", "gpu" if str(stamp["device"]).startswith("cuda") else "cpu", "dtype", "numerics", "date")
+    shown = (
+        "head",
+        "other_head",
+        "gpu" if str(stamp["device"]).startswith("cuda") else "cpu",
+        "dtype",
+        "numerics",
+        "date",
+    )
     return " · ".join(str(stamp[name]) for name in shown if stamp.get(name))
 
 

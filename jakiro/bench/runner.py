@@ -12,11 +12,13 @@ from jakiro.methods import DEFAULT, METHODS, PLAIN, method_named
 from jakiro.trace import Trace, acceptance_by_depth
 
 PLAIN_FAST = f"{PLAIN.name}-fast"
+# The default method with a second head, so that two heads take turns on the same prompts
+OTHER_HEAD = f"{DEFAULT.name}-other-head"
 STOCK_METHODS = ("hf-generate", "hf-prompt-lookup")
 LLAMA_METHODS = ("llama-cpp", "llama-cpp-16bit")
 # Other programs: their steps have no parts, and their runs come from runners of their own
 PEER_METHODS = (*STOCK_METHODS, *LLAMA_METHODS)
-LANE_METHODS = (*METHODS, PLAIN_FAST, *PEER_METHODS)
+LANE_METHODS = (*METHODS, PLAIN_FAST, OTHER_HEAD, *PEER_METHODS)
 WARM_UP_TOKENS = 16
 AUTO = "auto"
 # Stands for every registered method
@@ -77,7 +79,7 @@ class BenchSettings:
         return tuple(
             Lane(method, nodes)
             for method in self.methods
-            for nodes in (self.nodes if method in METHODS and METHODS[method].drafts else (None,))
+            for nodes in (self.nodes if method == OTHER_HEAD or _drafts(method) else (None,))
         )
 
     def tree_for(self, nodes: int | str) -> TreeConfig:
@@ -183,6 +185,10 @@ def loadable(generator, settings: BenchSettings) -> tuple[BenchSettings, list[st
     return replace(settings, methods=tuple(kept)), sentences
 
 
+def _drafts(method: str) -> bool:
+    return method in METHODS and METHODS[method].drafts
+
+
 def _lane_method(name: str) -> str:
     """A method's own name, from its name or an alias.
 
@@ -203,16 +209,25 @@ class Bench:
     Args:
         generator: a JakiroGenerator; runs plain decoding and the tree methods.
         fast_generator: one with numerics="fast", for the lane "autoregressive-fast".
+        other_generator: the same target with another head, for the lane "jakiro-other-head".
         peers: for each of `PEER_METHODS` that takes part: (lane, messages, sampling, question, turn) -> (Run, text).
     """
 
     def __init__(
-        self, generator, settings: BenchSettings, fast_generator=None, peers: Mapping[str, Callable] | None = None
+        self,
+        generator,
+        settings: BenchSettings,
+        fast_generator=None,
+        peers: Mapping[str, Callable] | None = None,
+        other_generator=None,
     ):
         self._generator, self._fast, self._peers = generator, fast_generator, peers or {}
+        self._other = other_generator
         self.settings = settings
         if PLAIN_FAST in settings.methods and fast_generator is None:
             raise ValueError(f"The method {PLAIN_FAST} needs a second generator with fast numerics.")
+        if OTHER_HEAD in settings.methods and other_generator is None:
+            raise ValueError(f"The method {OTHER_HEAD} needs a second head; name one with --other-head.")
         missing = [name for name in settings.methods if name in PEER_METHODS and name not in self._peers]
         if missing:
             raise ValueError(f"The methods {', '.join(missing)} need runners of their own.")
@@ -223,8 +238,9 @@ class Bench:
         for lane in self.settings.lanes:
             messages = [{"role": "user", "content": question.turns[0]}]
             self._run_lane(lane, messages, short.sampling(self.settings.temperatures[-1], 0), question, 0)
-        while self._generator.go_on_measuring():
-            pass
+        for generator in filter(None, (self._generator, self._other)):
+            while generator.go_on_measuring():
+                pass
 
     def runs(self, questions: Sequence[Question], number_of_first: int = 0) -> Iterator[Run]:
         """Every run as it ends. Lanes take turns on each prompt, a different one first each time.
@@ -254,8 +270,9 @@ class Bench:
     def _run_lane(self, lane: Lane, messages, sampling: SamplingParams, question: Question, turn: int):
         if lane.method in PEER_METHODS:
             return self._peers[lane.method](lane, messages, sampling, question, turn)
-        generator = self._fast if lane.method == PLAIN_FAST else self._generator
-        method = PLAIN.name if lane.method == PLAIN_FAST else lane.method
+        generator, method = {PLAIN_FAST: (self._fast, PLAIN.name), OTHER_HEAD: (self._other, DEFAULT.name)}.get(
+            lane.method, (self._generator, lane.method)
+        )
         tree = None if lane.nodes is None else self.settings.tree_for(lane.nodes)
         trace = generator.run(messages, sampling, method=method, tree=tree)
         return run_of(trace, question, turn, lane, sampling.temperature, sampling.seed), trace.text

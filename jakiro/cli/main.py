@@ -5,6 +5,7 @@ stdout, everything about it to stderr. Errors of the library are one red sentenc
 import logging
 import os
 import sys
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -199,11 +200,14 @@ def bench(
         typer.Option(help="7b: widen with zeros to a 7B pair's costs; same text. 7b-random: its true shape, no text."),
     ] = None,
     neighbours: Annotated[int, typer.Option(min=0, help="Programs that compute beside the benchmark.")] = 0,
+    other_head: Annotated[
+        str | None, typer.Option(help="A second head for the same target; takes part as the lane jakiro-other-head.")
+    ] = None,
 ) -> None:
     """Measure speed, tau and acceptance on this machine, or check that texts are identical."""
     from jakiro.bench.command import compare, measure
     from jakiro.bench.questions import load_questions
-    from jakiro.bench.runner import PEER_METHODS, BenchSettings, loadable
+    from jakiro.bench.runner import OTHER_HEAD, PEER_METHODS, BenchSettings, loadable
     from jakiro.bench.scaling import scaler
     from jakiro.zoo.loading import LoadOptions
 
@@ -219,12 +223,18 @@ def bench(
     )
     if scale_target is not None and set(PEER_METHODS) & set(settings.methods):
         raise ValueError("--scale-target widens our copy of the target only; leave hf-… and llama-… out of --methods.")
+    if scale_target is not None and other_head is not None:
+        raise ValueError("--scale-target widens one head; leave --other-head out.")
+    if other_head is not None and OTHER_HEAD not in settings.methods:
+        settings = replace(settings, methods=(*settings.methods, OTHER_HEAD))
     if scale_target is not None and draft_precision is None:
         # The official pair's head is as wide as its numbers are
         draft_precision = "full"
     questions = load_questions(prompts, limit)
     widener = None if scale_target is None else scaler(scale_target)
-    generator = _load(LoadOptions(target, head, device, dtype, numerics, draft_precision, graphs), widener)
+    options = LoadOptions(target, head, device, dtype, numerics, draft_precision, graphs)
+    generator = _load(options, widener)
+    other_generator = None if other_head is None else _load(replace(options, head=other_head))
     _say_notices(generator)
     settings, left_out = loadable(generator, settings)
     for sentence in left_out:
@@ -238,13 +248,14 @@ def bench(
             raise typer.Exit(1)
     else:
         folder = out or Path("runs") / "bench" / f"{datetime.now():%Y%m%d-%H%M%S}"
-        measure(generator, settings, questions, folder, console, widener and widener.widening, neighbours)
+        widening = widener and widener.widening
+        measure(generator, settings, questions, folder, console, widening, neighbours, other_generator)
 
 
 @app.command()
 def methods() -> None:
     """List the ways to draft, and what else the benchmark can run."""
-    from jakiro.bench.runner import PEER_METHODS, PLAIN_FAST
+    from jakiro.bench.runner import OTHER_HEAD, PEER_METHODS, PLAIN_FAST
     from jakiro.methods import METHODS
 
     table = Table("name", "what it does", "needs", "paper", box=box.SIMPLE_HEAD)
@@ -253,7 +264,7 @@ def methods() -> None:
         needs = "a draft head" if method.needs.head else ""
         table.add_row(name, f"{method.title}. {method.sentence}", needs, method.paper and f"arXiv {method.paper}")
     _table_console().print(table)
-    further = ", ".join((PLAIN_FAST, *PEER_METHODS))
+    further = ", ".join((PLAIN_FAST, OTHER_HEAD, *PEER_METHODS))
     _table_console().print(f"In benchmarks also: {further}.", highlight=False, soft_wrap=True)
 
 
