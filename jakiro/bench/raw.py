@@ -12,8 +12,17 @@ from jakiro.methods import DEFAULT
 COLUMNS = (
     "question_id", "category", "turn", "lane", "temperature", "seed", "tokens", "checksum", "seconds", "num_steps",
     "num_accepted", "draft_ms", "verify_ms", "other_ms", "recording_ms", "prefill_ms", "comparable",
+    "forecast", "brought",
 )  # fmt: skip
-_DIGITS = {"seconds": 5, "draft_ms": 2, "verify_ms": 2, "other_ms": 2, "recording_ms": 2, "prefill_ms": 2}
+_DIGITS = {
+    "seconds": 5,
+    "draft_ms": 2,
+    "verify_ms": 2,
+    "other_ms": 2,
+    "recording_ms": 2,
+    "prefill_ms": 2,
+    "forecast": 2,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,4 +81,5 @@ def _run(values: dict) -> Run:
     method, _, nodes = values.pop("lane").partition(" · ")
     size = None if not nodes else nodes if nodes == AUTO else int(nodes.removesuffix(" nodes"))
     ids = (values.pop("checksum"), *[0] * (values.pop("tokens") - 1))
-    return Run(lane=Lane(method, size), token_ids=ids, kept=(), tested=(), **values)
+    known = {name: value for name, value in values.items() if value is not None}
+    return Run(lane=Lane(method, size), token_ids=ids, kept=(), tested=(), **known)

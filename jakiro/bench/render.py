@@ -43,6 +43,8 @@ def verdicts(groups: Sequence[Group]) -> list[str]:
             parts.append(f"{group.end_to_end:.3f}× with reading the prompts")
         if group.off_prediction is not None:
             parts.append(f"{100 * group.off_prediction:+.1f} % off its prediction")
+        if group.off_forecast is not None:
+            parts.append(f"trees' forecast {100 * group.off_forecast:+.1f} % off what they brought")
         parts.append(f"other {100 * group.other_share:.1f} % of a step, recording {100 * group.recording_share:.1f} %")
         sentences.append(f"{group.label}: {'; '.join(parts)}.")
     return sentences

@@ -103,6 +103,7 @@ class Run:
         recording_ms: the part of other_ms that makes the trace's nodes.
         comparable: whether equal settings must give equal ids (not so for transformers' own sampling).
         prefill_ms: reading the prompt; None where it was not measured.
+        forecast, brought: over the steps whose tree measured costs sized, the tokens expected and those written.
     """
 
     question_id: str
@@ -123,6 +124,8 @@ class Run:
     recording_ms: float = 0.0
     comparable: bool = True
     prefill_ms: float | None = None
+    forecast: float = 0.0
+    brought: int = 0
 
     @property
     def decoded(self) -> int:
@@ -145,6 +148,7 @@ class Run:
 def run_of(trace: Trace, question: Question, turn: int, lane: Lane, temperature: float, seed: int) -> Run:
     """A finished trace as a run."""
     depths = acceptance_by_depth(trace.steps)
+    sized = [step for step in trace.steps if step.plan.levels and step.plan.expected_tokens is not None]
     return Run(
         question_id=question.question_id,
         category=question.category,
@@ -163,6 +167,8 @@ def run_of(trace: Trace, question: Question, turn: int, lane: Lane, temperature:
         other_ms=sum(step.other_ms for step in trace.steps),
         recording_ms=trace.recording_ms,
         prefill_ms=trace.header.prefill_ms,
+        forecast=sum(step.plan.expected_tokens for step in sized),
+        brought=sum(len(step.accepted_path) + 1 for step in sized),
     )
 
 
