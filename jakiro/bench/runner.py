@@ -233,7 +233,7 @@ class Bench:
         if PLAIN_FAST in settings.methods and fast_generator is None:
             raise ValueError(f"The method {PLAIN_FAST} needs a second generator with fast numerics.")
         if OTHER_HEAD in settings.methods and other_generator is None:
-            raise ValueError(f"The method {OTHER_HEAD} needs a second head; name one with --other-head.")
+            raise ValueError(f"The method {OTHER_HEAD} needs a second generator with another head.")
         missing = [name for name in settings.methods if name in PEER_METHODS and name not in self._peers]
         if missing:
             raise ValueError(f"The methods {', '.join(missing)} need runners of their own.")

@@ -106,7 +106,7 @@ def test_fast_plain_decoding_and_transformers_need_their_own_runners():
 
 def test_two_heads_take_turns_on_the_same_prompts():
     settings = BenchSettings(methods=("jakiro", "jakiro-other-head"), temperatures=(0.0,), nodes=("auto",))
-    with pytest.raises(ValueError, match="needs a second head; name one with --other-head"):
+    with pytest.raises(ValueError, match="needs a second generator with another head"):
         Bench(ScriptedGenerator(), settings)
     own, other = ScriptedGenerator(), ScriptedGenerator(drafted_ids=((2,), (3,), (4,), (9,)))
     questions = [Question(str(number), "a", ("x",)) for number in range(8)]

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from jakiro.bench.runner import LANE_METHODS
-from jakiro.cli import doctor
+from jakiro.cli import doctor, loading
 from jakiro.cli import main as cli
 from jakiro.cli.race_view import race_table
 from jakiro.methods import METHODS
@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def generator(monkeypatch):
     scripted = ScriptedGenerator()
-    monkeypatch.setattr(cli, "_load", lambda *arguments: scripted)
+    monkeypatch.setattr(loading, "load", lambda *arguments: scripted)
     return scripted
 
 
@@ -116,6 +116,13 @@ def test_bench_prints_tables_and_writes_its_results(generator, capsys, tmp_path)
     assert values["settings"]["seeds"] == [0, 1]
 
 
+def test_bench_compares_two_heads(generator, capsys, tmp_path):
+    options = ["--other-head", "x", "--limit", "8", "--temperatures", "0", "--methods", "jakiro", "--nodes", "auto"]
+    code, out, _ = run(capsys, "bench", *options, "--out", str(tmp_path))
+    assert code == 0 and "T 0: the head is 1.000× [1.000, 1.000] as fast as this one." in " ".join(out.split())
+    assert json.loads((tmp_path / "bench.json").read_text(encoding="utf-8"))["environment"]["other_head"] == "scripted"
+
+
 def test_bench_check_identical_says_how_many_texts_differ(generator, capsys, tmp_path):
     options = ["bench", "--check-identical", "--limit", "2", "--nodes", "24", "--out", str(tmp_path)]
     code, out, _ = run(capsys, *options)
@@ -140,13 +147,15 @@ def test_bench_check_identical_says_how_many_texts_differ(generator, capsys, tmp
         ),
         (["bench", "--methods", "magic"], "Unknown method “magic”; known are autoregressive, "),
         (["race", "--prompt", "x", "--nodes", "0"], "Tree nodes must be 1 to 256; you gave 0."),
+        (["bench", "--methods", "jakiro-other-head"], "needs a second head; name one with --other-head."),
+        (["bench", "--other-head", "x", "--scale-target", "7b"], "leave --other-head out."),
         (["bench", "--temperatures", "warm"], "--temperatures takes a comma list of numbers; “warm” is none."),
         (["bench", "--prompts", "nothing.jsonl"], "There is no prompt file nothing.jsonl."),
         (["generate", "--prompt", "x", "--trace", "/no/such/folder/t.json"], "There is no folder /no/such/folder"),
     ],
 )
 def test_bad_input_is_one_sentence_before_any_model_is_loaded(arguments, sentence, capsys, monkeypatch):
-    monkeypatch.setattr(cli, "_load", lambda *arguments: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(loading, "load", lambda *arguments: pytest.fail("a model was loaded"))
     code, out, err = run(capsys, *arguments)
     assert (code, out) == (2, "")
     assert err.strip().startswith(sentence) and len(err.strip().splitlines()) == 1

@@ -1,0 +1,123 @@
+"""The command `bench`: its options, checked before anything is loaded, and what they ask for."""
+
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jakiro.cli import loading
+from jakiro.cli.options import (
+    Depth,
+    Device,
+    DraftPrecision,
+    Dtype,
+    Graphs,
+    Head,
+    MaxNewTokens,
+    Numerics,
+    Target,
+    TopK,
+    TopP,
+    Width,
+)
+from jakiro.config import TreeConfig
+from jakiro.system import comma_list
+
+
+def bench(
+    prompts: Annotated[Path | None, typer.Option(help="Prompts in Spec-Bench form; default: our own.")] = None,
+    limit: Annotated[int | None, typer.Option(help="At most this many prompts, from all categories in turn.")] = None,
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help="Comma list, see `jakiro methods`, or all; left out: plain decoding, the default one, hf-generate."
+        ),
+    ] = None,
+    temperatures: Annotated[str, typer.Option(help="Comma list.")] = "0,1",
+    seeds: Annotated[str, typer.Option(help="Comma list; 0-9 is a range.")] = "0",
+    nodes: Annotated[
+        str, typer.Option(help="Comma list of node budgets, each a lane; auto lets measured costs choose.")
+    ] = "auto,24",
+    depth: Depth = None,
+    width: Width = None,
+    max_new_tokens: MaxNewTokens = 128,
+    top_p: TopP = 1.0,
+    top_k: TopK = 0,
+    target: Target = None,
+    head: Head = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    numerics: Numerics = None,
+    graphs: Graphs = True,
+    draft_precision: DraftPrecision = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for results; default: runs/bench/ and the time.")] = None,
+    check_identical: Annotated[
+        bool, typer.Option("--check-identical", help="Compare token ids only; resumes where it was stopped.")
+    ] = False,
+    state: Annotated[
+        Path | None,
+        typer.Option(help="With --check-identical: the json-lines file to go on with; default: one in --out."),
+    ] = None,
+    target_tokens: Annotated[
+        int | None,
+        typer.Option(min=1, help="With --check-identical: go on with further seeds until so many are compared."),
+    ] = None,
+    scale_target: Annotated[
+        str | None,
+        typer.Option(help="7b: widen with zeros to a 7B pair's costs; same text. 7b-random: its true shape, no text."),
+    ] = None,
+    neighbours: Annotated[int, typer.Option(min=0, help="Programs that compute beside the benchmark.")] = 0,
+    other_head: Annotated[
+        str | None, typer.Option(help="A second head for the same target; takes part as the lane jakiro-other-head.")
+    ] = None,
+) -> None:
+    """Measure speed, tau and acceptance on this machine, or check that texts are identical."""
+    from jakiro.bench.command import compare, measure
+    from jakiro.bench.questions import load_questions
+    from jakiro.bench.runner import OTHER_HEAD, PEER_METHODS, BenchSettings, loadable
+    from jakiro.bench.scaling import scaler
+    from jakiro.zoo.loading import LoadOptions
+
+    settings = BenchSettings(
+        **({} if methods is None else {"methods": tuple(comma_list("--methods", methods, str))}),
+        temperatures=tuple(comma_list("--temperatures", temperatures, float)),
+        seeds=tuple(comma_list("--seeds", seeds, int)),
+        nodes=tuple(comma_list("--nodes", nodes, int, words=("auto",))),
+        max_new_tokens=max_new_tokens,
+        top_p=top_p,
+        top_k=top_k,
+        tree=loading.tree(None, depth, width) or TreeConfig(),
+    )
+    if scale_target is not None and set(PEER_METHODS) & set(settings.methods):
+        raise ValueError("--scale-target widens our copy of the target only; leave hf-… and llama-… out of --methods.")
+    if scale_target is not None and other_head is not None:
+        raise ValueError("--scale-target widens one head; leave --other-head out.")
+    if other_head is None and OTHER_HEAD in settings.methods:
+        raise ValueError(f"The method {OTHER_HEAD} needs a second head; name one with --other-head.")
+    if other_head is not None and OTHER_HEAD not in settings.methods:
+        settings = replace(settings, methods=(*settings.methods, OTHER_HEAD))
+    if scale_target is not None and draft_precision is None:
+        # The official pair's head is as wide as its numbers are
+        draft_precision = "full"
+    questions = load_questions(prompts, limit)
+    widener = None if scale_target is None else scaler(scale_target)
+    options = LoadOptions(target, head, device, dtype, numerics, draft_precision, graphs)
+    generator = loading.load(options, widener)
+    other_generator = None if other_head is None else loading.load(replace(options, head=other_head))
+    loading.say_notices(generator)
+    settings, left_out = loadable(generator, settings)
+    for sentence in left_out:
+        loading.notes.print(sentence, style="yellow", markup=False, highlight=False, soft_wrap=True)
+    console = loading.table_console()
+    if widener is not None:
+        console.print(widener.widening.sentence)
+    if check_identical:
+        log = state or (out or Path("runs") / "identical") / "comparisons.jsonl"
+        if not compare(generator, settings, questions, log, console, target_tokens):
+            raise typer.Exit(1)
+    else:
+        folder = out or Path("runs") / "bench" / f"{datetime.now():%Y%m%d-%H%M%S}"
+        widening = widener and widener.widening
+        measure(generator, settings, questions, folder, console, widening, neighbours, other_generator)

@@ -1,0 +1,39 @@
+"""What several commands do first: load a pair, say what there is to know about it, and read a tree's options."""
+
+from rich.console import Console
+
+from jakiro.config import TreeConfig
+
+notes = Console(stderr=True)
+
+
+def load(options, prepare=None):
+    from transformers.utils import logging as transformers_logging
+
+    from jakiro.generator import JakiroGenerator
+
+    transformers_logging.disable_progress_bar()
+    with notes.status("Loading the model…") as status:
+
+        def captured(done: int, total: int) -> None:
+            status.update(f"Capturing passes: {done} of {total}…")
+
+        return JakiroGenerator.load(options, prepare, captured)
+
+
+def table_console() -> Console:
+    """stdout, wide enough for the tables where it is a file or a pipe."""
+    console = Console()
+    return console if console.is_terminal else Console(width=150)
+
+
+def say_notices(generator) -> None:
+    for notice in generator.status["notices"]:
+        notes.print(notice, style="yellow", highlight=False, soft_wrap=True)
+
+
+def tree(nodes: int | None, depth: int | None, width: int | None) -> TreeConfig | None:
+    """A fixed tree with what was given; None, where nothing was, leaves the size to measured costs."""
+    given = {"nodes": nodes, "depth": depth, "width": width}
+    given = {name: value for name, value in given.items() if value is not None}
+    return TreeConfig(**given) if given else None
