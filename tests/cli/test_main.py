@@ -147,8 +147,11 @@ def test_bench_check_identical_says_how_many_texts_differ(generator, capsys, tmp
         ),
         (["bench", "--methods", "magic"], "Unknown method “magic”; known are autoregressive, "),
         (["race", "--prompt", "x", "--nodes", "0"], "Tree nodes must be 1 to 256; you gave 0."),
-        (["bench", "--methods", "jakiro-other-head"], "needs a second head; name one with --other-head."),
-        (["bench", "--other-head", "x", "--scale-target", "7b"], "leave --other-head out."),
+        (["bench", "--methods", "jakiro-other-head"], "The method jakiro-other-head needs a second head; "),
+        (
+            ["bench", "--methods", "jakiro", "--other-head", "x", "--scale-target", "7b"],
+            "--scale-target widens one head; leave --other-head out.",
+        ),
         (["bench", "--temperatures", "warm"], "--temperatures takes a comma list of numbers; “warm” is none."),
         (["bench", "--prompts", "nothing.jsonl"], "There is no prompt file nothing.jsonl."),
         (["generate", "--prompt", "x", "--trace", "/no/such/folder/t.json"], "There is no folder /no/such/folder"),
