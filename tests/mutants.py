@@ -49,6 +49,7 @@ REPORT, REPORTED = "jakiro/bench/report.py", "tests/bench/test_report.py"
 RECORDER, RECORDED = "jakiro/engine/recorder.py", "tests/engine/test_recorder.py"
 PREFIX, PREFIXED = "jakiro/engine/prefix.py", "tests/engine/test_prefix.py"
 CAPTURE, MEMORY = "jakiro/graphs/capture.py", "tests/graphs/test_memory.py"
+CAPTURED, TAGGED = "tests/graphs/test_capture.py", "tests/engine/test_device_tags.py"
 MEANS = f"{BUDGETED}::test_estimates_are_means_over_this_answer_s_steps"
 MEDIANS = f"{REPORTED}::test_the_median_shown_is_that_of_the_runs_and_the_speed_that_of_all_their_tokens"
 CONTRASTIVE = f"{GROWN}::test_contrastive_candidates_have_the_noise_and_the_calibration_of_their_own_depth_and_branch"
@@ -309,6 +310,27 @@ FAULTS = (
         "    seen = live if exact else count\n",
         "    seen = count\n",
         ("tests/graphs/test_true_shapes.py::test_a_step_at_true_shapes_stays_within_its_budget",),
+    ),
+    Fault(
+        "gpu-borrowed-captures-what-it-hardly-runs",
+        CAPTURE,
+        "self.enabled and runs >= self.fewest_runs and",
+        "self.enabled and",
+        (f"{CAPTURED}::test_a_borrowed_gpu_captures_only_what_an_answer_runs_often_enough",),
+    ),
+    Fault(
+        "gpu-borrowed-captures-at-load",
+        "jakiro/zoo/loading.py",
+        "    if options.capture_at_load:\n",
+        "    if options.graphs:\n",
+        (f"{TAGGED}::test_device_tag_answers_in_zerogpu_s_way",),
+    ),
+    Fault(
+        "gpu-zerogpu-runs-kernel-by-kernel",
+        "app/devices/choose.py",
+        '"full", capture_at_load=False',
+        '"full", graphs=False',
+        ("tests/app/devices/test_zero.py::test_a_space_reads_its_pair_without_a_gpu_and_leaves_capturing_to_answers",),
     ),
     Fault(
         "prefix-of-another-visitor",

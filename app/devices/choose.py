@@ -34,10 +34,9 @@ def device_for(arguments: argparse.Namespace, load_generator: Callable[[], objec
         from jakiro.zoo import loading
 
         dtype = arguments.dtype or zero_device.DTYPE
-        # A process that answers once would capture for longer than it answers.
         return loading.read_pair(
             loading.LoadOptions(
-                arguments.target, arguments.head, "cpu", dtype, arguments.numerics, "full", graphs=False
+                arguments.target, arguments.head, "cpu", dtype, arguments.numerics, "full", capture_at_load=False
             )
         )
 

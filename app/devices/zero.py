@@ -1,8 +1,9 @@
 """ZeroGPU on Spaces: each answer runs in a process that Spaces forks from this one and lends a GPU for some seconds.
 
 The weights are read here, without a GPU; a forked process inherits them, moves them to its GPU and probes and measures
-there. What it measures is sent back and given to later processes, whose globals are lost. Everything Spaces pickles is
-plain data. The seconds asked for depend on the request, because short ones wait less.
+there. What it measures is sent back and given to later processes, whose globals are lost. A CUDA graph belongs to the
+process that captured it: this one has none, a forked one captures what its answers run often enough. Everything Spaces
+pickles is plain data. The seconds asked for depend on the request, because short ones wait less.
 """
 
 import importlib.util

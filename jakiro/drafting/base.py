@@ -296,10 +296,12 @@ class NeededPasses:
 
 
 class Capturable(Protocol):
-    """A pass of fixed shape."""
+    """A pass of fixed shape; of those of one kind a step runs one at most."""
 
-    def prepare(self) -> None:
-        """Captures it where passes are captured and it was not yet."""
+    kind: str
+
+    def prepare(self, runs: float) -> None:
+        """Captures it where passes are captured, so many runs are worth it, and it was not captured yet."""
 
 
 class FixedBuffers(Protocol):

@@ -5,6 +5,7 @@ the inputs before and reads the outputs after. Captured or eager, the same funct
 """
 
 import gc
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -14,6 +15,8 @@ import torch
 WARM_UPS = 2
 # Of the device's memory, for all graphs together
 SHARE_FOR_GRAPHS = 0.1
+# From so many runs on, capturing is taken to pay: it takes about four eager runs, and a replay saves most of one
+PAYS_FROM = 6
 
 
 class Graphs:
@@ -27,6 +30,7 @@ class Graphs:
         device: a CUDA device.
         enabled: False runs every pass eagerly.
         budget: bytes that graphs may take; None takes `SHARE_FOR_GRAPHS` of the device's memory.
+        fewest_runs: passes that an answer is expected to run less often are not captured for it.
 
     Attributes:
         failure: why capturing was given up, None where it was not.
@@ -34,8 +38,8 @@ class Graphs:
         num_bytes: what the graphs that are kept took from the device.
     """
 
-    def __init__(self, device: torch.device, enabled: bool, budget: int | None = None) -> None:
-        self.device, self.enabled = device, enabled
+    def __init__(self, device: torch.device, enabled: bool, budget: int | None = None, fewest_runs: int = 0) -> None:
+        self.device, self.enabled, self.fewest_runs = device, enabled, fewest_runs
         self.failure: str | None = None
         self.num_captured = self.num_evicted = self.num_bytes = 0
         self._stream = torch.cuda.Stream(device) if enabled else None
@@ -51,12 +55,12 @@ class Graphs:
         """Begins another answer: passes that it does not prepare may make room for those that it does."""
         self._wanted = set()
 
-    def keep(self, graphed: "GraphedPass") -> None:
-        """Captures a pass that an answer needs, if there is room; what was captured is kept for longer."""
+    def keep(self, graphed: "GraphedPass", runs: float) -> None:
+        """Captures a pass that an answer needs, if it pays and there is room; what was captured is kept for longer."""
         self._wanted.add(graphed)
         if graphed in self._kept:
             self._kept[graphed] = self._kept.pop(graphed)
-        elif self.enabled and self._make_room():
+        elif self.enabled and runs >= self.fewest_runs and self._make_room():
             before = self._bytes_in_use()
             graphed.graph = self._capture(graphed.function)
             if graphed.graph is not None:
@@ -152,9 +156,18 @@ class GraphedPass:
         self._graphs, self.function = graphs, function
         self.graph: torch.cuda.CUDAGraph | None = None
 
-    def prepare(self) -> None:
-        """Captures the pass, where graphs are on, there is room, and it was not captured yet."""
-        self._graphs.keep(self)
+    @property
+    def kind(self) -> str:
+        """Passes of one kind take each other's place: of each kind a step runs one at most."""
+        return self.function.func.__name__
+
+    def prepare(self, runs: float = math.inf) -> None:
+        """Captures the pass, where graphs are on, it pays, there is room, and it was not captured yet.
+
+        Args:
+            runs: how often it is expected to run in the answer that begins.
+        """
+        self._graphs.keep(self, runs)
 
     def __call__(self) -> None:
         if self.graph is None:

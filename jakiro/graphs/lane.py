@@ -4,6 +4,7 @@ What a step does is what `SlicedRunner` does, by the same functions; only shapes
 steps, and lengths, seed and temperature lie on the device. A generator keeps its lanes, an answer borrows one.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -24,6 +25,9 @@ from jakiro.graphs.room import Room
 from jakiro.graphs.tree import MAX_LEVELS, MAX_SIZES, Layout, StaticTree
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.target.model import TargetModel
+
+# What a drafted step is taken to bring, before there is one
+TOKENS_A_STEP = 3.5
 
 
 class Regime(NamedTuple):
@@ -184,7 +188,10 @@ class Lane(DraftBuffers):
         last: int = 1,
         captured: Callable[[], None] = lambda: None,
     ) -> "Lane":
-        """Prepares for an answer: captures what is not captured yet, before the buffers hold anything of it."""
+        """Prepares for an answer: captures what is not captured yet, before the buffers hold anything of it.
+
+        Where only passes are captured that run often enough, an answer's steps are shared out among those of a kind.
+        """
         self.sampling, self._bound, self._layout = sampling, _depth_bound(tree), _layout(drafter, tree)
         self._with_noise = self._keeps_noise(drafter, sampling, tree)
         self._foreign = self.fixed(drafter) is None
@@ -198,8 +205,11 @@ class Lane(DraftBuffers):
         # Warm-ups run with what lies here: a deeper tree of another answer would not fit this one's bound
         self.tree.write(DraftTree.root_only(self.root), self.tree.rows, ())
         self.passes.open()
-        for each in self.needed(drafter, sampling, tree, sizes, first, last):
-            each.prepare()
+        needed = list(self.needed(drafter, sampling, tree, sizes, first, last))
+        of_a_kind = Counter(each.kind for each in needed)
+        steps = (last - first) / (1 if tree.root_only else TOKENS_A_STEP)
+        for each in needed:
+            each.prepare(steps / of_a_kind[each.kind])
             captured()
         self._length = 0
         self._placed: DraftTree | None = None

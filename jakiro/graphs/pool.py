@@ -31,7 +31,7 @@ class Lanes:
         graphs: capture passes as CUDA graphs; False runs the same passes eagerly.
         smallest_columns: of attention, see `columns_for`.
         start_tokens: prompt and answer that a lane holds from the start; a longer one gets a larger lane.
-        budget: bytes for graphs, see `Graphs`.
+        budget, fewest_runs: bytes for graphs, and which passes are worth one, see `Graphs`.
 
     Attributes:
         capture_seconds: what making lanes and capturing took until loading was done.
@@ -44,9 +44,10 @@ class Lanes:
         smallest_columns: int = SMALLEST_COLUMNS,
         start_tokens: int = START_TOKENS,
         budget: int | None = None,
+        fewest_runs: int = 0,
     ) -> None:
         self.target, self.smallest_columns = target, smallest_columns
-        self.graphs = Graphs(target.device, graphs, budget)
+        self.graphs = Graphs(target.device, graphs, budget, fewest_runs)
         self._room = Room(min(start_tokens, target.max_positions + 1), ROW_BUCKETS[-1], START_DRAFT_ROWS)
         self._free: list[Lane] = []
         # Lanes that are too small, freed by the next answer: a finaliser must not wait for the device
@@ -58,8 +59,9 @@ class Lanes:
 
     def for_target(self, target: TargetModel) -> "Lanes":
         """Lanes of the same kind for the same weights under other numerics; their passes are captured again."""
-        wanted = self.graphs.enabled or self.graphs.failure is not None
-        return Lanes(target, wanted, self.smallest_columns, self._room.tokens, self.graphs.budget)
+        graphs, room = self.graphs, self._room
+        wanted = graphs.enabled or graphs.failure is not None
+        return Lanes(target, wanted, self.smallest_columns, room.tokens, graphs.budget, graphs.fewest_runs)
 
     @property
     def tree_sizes(self) -> tuple[int, ...]:

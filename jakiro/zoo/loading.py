@@ -14,6 +14,7 @@ from torch import nn
 
 from jakiro import starting
 from jakiro.drafting.base import Drafter, Resources, why_not
+from jakiro.graphs.capture import PAYS_FROM
 from jakiro.graphs.pool import Lanes
 from jakiro.heads.base import DraftHead, known_precision
 from jakiro.heads.checkpoint import file_sha256, load_head, misfits, weights_file
@@ -39,8 +40,10 @@ class LoadOptions:
         device: "cpu", "cuda", …, or "auto": all there is. dtype: "float32", "bfloat16", "float16", "8bit" or "4bit".
         numerics: "exact" or "fast".
         draft_precision: how the head's matrices are packed on a CPU, see `DraftHead.pack`.
-        graphs: on a GPU, capture passes as CUDA graphs at load; False runs the same passes one kernel at a time.
+        graphs: on a GPU, capture passes as CUDA graphs; False runs the same passes one kernel at a time.
         side_by_side: answers that run at once, as in a race; on a GPU so many are prepared for.
+        capture_at_load: what answers usually need; False leaves it to answers, which then capture only passes that
+            they run often enough: for a process that has its GPU for seconds.
     """
 
     target: str | None = None
@@ -51,6 +54,7 @@ class LoadOptions:
     draft_precision: str | None = None
     graphs: bool = True
     side_by_side: int = 1
+    capture_at_load: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,11 +183,8 @@ def _start_pair(read: ReadPair, device: torch.device | None, progress: Progress 
         resources = Resources(target_model, draft_head, info, further_heads(pair, target_model, precision))
     usual = [method for method in (PLAIN, DEFAULT) if why_not(method, resources) is None]
     drafters = {method.name: method.load(resources) for method in usual}
-    options = read.options
     with starting.step(starting.CAPTURE):
-        lanes = lanes_for(
-            target_model, list(drafters.values()), options.graphs, progress, notices, options.side_by_side
-        )
+        lanes = lanes_for(target_model, list(drafters.values()), read.options, progress, notices)
     return Parts(resources, drafters, notices, cache_folder() / "profiles", lanes)
 
 
@@ -218,24 +219,23 @@ def _bound(head: DraftHead, name: str, sha256: str | None, target: TargetModel, 
 def lanes_for(
     target: TargetModel,
     drafters: list[Drafter],
-    graphs: bool,
+    options: LoadOptions,
     progress: Progress | None,
     notices: list[str],
-    side_by_side: int = 1,
 ) -> Lanes | None:
-    """Lanes with their passes captured, on a GPU; `notices` get a sentence where that cannot be.
+    """Lanes with their passes captured as the options say, on a GPU; `notices` get a sentence where that cannot be.
 
     Args:
-        drafters, progress, side_by_side: see `Lanes.prepare`.
-        graphs: False runs the same passes eagerly.
+        drafters, progress: see `Lanes.prepare`.
     """
     if target.device.type != "cuda":
         return None
     if target.lean is None or not target.lean.is_static:
         notices.append(f"CUDA graphs are for layers of Llama's shape; {target.config.model_type} runs without them.")
         return None
-    lanes = Lanes(target, graphs)
-    lanes.prepare(drafters, progress, side_by_side)
+    lanes = Lanes(target, options.graphs, fewest_runs=0 if options.capture_at_load else PAYS_FROM)
+    if options.capture_at_load:
+        lanes.prepare(drafters, progress, options.side_by_side)
     lanes.check(drafters[-1])
     if lanes.graphs.failure:
         notices.append(f"CUDA graphs could not be captured ({lanes.graphs.failure}); passes run one kernel at a time.")

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from app.asking import Asking
+from app.devices import zero as zero_device
 from app.devices.local import LocalDevice
 from app.devices.zero import ZeroDevice
 from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
@@ -18,6 +19,7 @@ from jakiro.generator import JakiroGenerator
 from jakiro.graphs.lane import Lane
 from jakiro.heads.checkpoint import save_head
 from jakiro.zoo import loading, placement, weights
+from tests.app.devices.fake_spaces import FakeSpaces
 from tests.device_tags import PRETENDED, DeviceTags
 from tests.engine.test_meta_device import REPETITIVE
 from tests.graphs.fake_graphs import FakeCuda
@@ -27,6 +29,7 @@ from tests.support import TREE, byte_tokenizer, tiny_generator, tiny_head, tiny_
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here; test_cuda.py runs on it")
 
 GREEDY, SAMPLED = SamplingParams(max_new_tokens=5), SamplingParams(1.0, top_p=0.9, seed=3, max_new_tokens=5)
+LONG = SamplingParams(max_new_tokens=12)
 CONTEXT_TREE = TreeConfig(width=4, depth=4, nodes=16, context=True)
 
 
@@ -134,17 +137,41 @@ def test_device_tag_the_page_s_first_answer(tags):
         assert expected.text.endswith("".join(texts))
 
 
-def test_device_tag_an_answer_in_zerogpu_s_way(tags):
-    """Read on the CPU, moved to the GPU by the process that answers, no graphs."""
-    options = loading.LoadOptions(*tags.pair, "cpu", "float32", "exact", "full", graphs=False)
-    asking = Asking(({"role": "user", "content": "Why?"},), GREEDY, TREE, ("autoregressive", "jakiro"))
-    zero = ZeroDevice(lambda: loading.read_pair(options), lambda duration: lambda function: function, "cuda")
-    with tags:
-        zero.load(lambda *_: None)
-        events = list(zero._answer_until(float("inf"), asking, COSTS.to_dict()))
-        status = events[0][2]["status"]
-    assert status["device"].startswith("cuda")
-    assert [kind for kind, *_ in events].count("end") == 2
+def test_device_tag_answers_in_zerogpu_s_way(tags, tmp_path, monkeypatch):
+    """Read on the CPU, moved to the GPU by the forked process that answers, which captures graphs of its own."""
+    options = loading.LoadOptions(*tags.pair, "cpu", "float32", "exact", "full", capture_at_load=False)
+    asking = Asking(({"role": "user", "content": "Why?"},), LONG, TREE, ("autoregressive", "jakiro"))
+    spaces, log = FakeSpaces(), tmp_path / "captured"
+    monkeypatch.setattr(zero_device, "seconds_for", lambda *_: 120)
+    monkeypatch.setattr(loading, "PAYS_FROM", 3)
+
+    def gpu(duration):
+        """`spaces.GPU` whose processes have the pretended GPU and note what they have captured."""
+
+        def decorated(task):
+            def within(*arguments):
+                with tags:
+                    yield from task(*arguments)
+                    with log.open("a") as lines:
+                        lines.write(f"{zero._generator.status['graphs']['captured']}\n")
+
+            return spaces.GPU(duration=duration)(within)
+
+        return decorated
+
+    zero = ZeroDevice(lambda: loading.read_pair(options), gpu, "cuda")
+    zero.load(lambda *_: None)
+    zero._facts["costs"] = COSTS.to_dict()
+    expected = tiny_generator().run("Why?", LONG, "autoregressive")
+    for _ in range(2):
+        events = list(zero.answer(asking, threading.Event()))
+        assert zero.status["device"].startswith("cuda") and zero.status["graphs"]["captured"] == 0
+        for method in asking.methods:
+            texts = [payload.text for kind, name, payload in events if kind == "step" and name == method]
+            assert expected.text.endswith("".join(texts))
+    assert len({process.pid for process in spaces.processes}) == 2 and zero._generator is None
+    first, second = map(int, log.read_text().split())
+    assert first == second > 8, "each process has graphs of its own"
 
 
 def test_device_tag_loading_turns_cudnn_s_attention_off(tags):

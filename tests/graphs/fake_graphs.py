@@ -5,6 +5,7 @@ Graphs share one pool of memory, as ours do: before each replay, whatever tensor
 """
 
 import gc
+import os
 from contextlib import contextmanager
 
 import torch
@@ -53,18 +54,21 @@ class FakeGraph:
 
     def __init__(self, cuda: "FakeCuda") -> None:
         self.cuda, self.recorder = cuda, Recorder()
-        self.replays = 0
+        self.replays, self.process = 0, os.getpid()
 
     def replay(self) -> None:
+        assert os.getpid() == self.process, "a graph of another process is replayed"
         assert self in self.cuda.graphs, "a graph that was reset is replayed"
         self.replays += 1
-        self.cuda.poison_the_pool()
-        for function, args, kwargs, before in self.recorder.operations:
-            again = function(*args, **kwargs)
-            for old, new in zip(tree_leaves(before), tree_leaves(again), strict=True):
-                # Views and what is written in place lie where they lay.
-                if isinstance(old, torch.Tensor) and old.data_ptr() != new.data_ptr():
-                    old.copy_(new)
+        # Modes have seen the operations at the capture
+        with torch._C.DisableTorchFunction():
+            self.cuda.poison_the_pool()
+            for function, args, kwargs, before in self.recorder.operations:
+                again = function(*args, **kwargs)
+                for old, new in zip(tree_leaves(before), tree_leaves(again), strict=True):
+                    # Views and what is written in place lie where they lay.
+                    if isinstance(old, torch.Tensor) and old.data_ptr() != new.data_ptr():
+                        old.copy_(new)
 
     def reset(self) -> None:
         self.cuda.log.append("reset")

@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from jakiro.config import SamplingParams, TreeConfig
+from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
 from jakiro.drafting.base import Resources
 from jakiro.engine.budget import TreeBudget
 from jakiro.engine.costs import DeviceProfile
 from jakiro.engine.profile import Profiler
 from jakiro.graphs.capture import WARM_UPS, GraphedPass, Graphs
 from jakiro.methods import DEFAULT, PLAIN, WITH_COPIES
-from jakiro.zoo.loading import lanes_for
+from jakiro.zoo.loading import LoadOptions, lanes_for
 from tests.engine.test_meta_device import REPETITIVE, SAMPLINGS, meta_by_default
 from tests.graphs.fake_graphs import GRAPH_BYTES, FakeCuda
 from tests.graphs.static import bucketed_target, in_lanes, shape_of, static_generator, usual_drafters
@@ -22,6 +22,8 @@ pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GP
 
 CPU = torch.device("cpu")
 CONTEXT_TREE = TreeConfig(width=4, depth=4, nodes=16, context=True)
+# Kinds of passes that every step runs
+STEP = {"write_root", "score_rows", "verify_rows", "commit_rows"}
 
 
 @pytest.fixture
@@ -123,6 +125,26 @@ def test_other_numerics_are_captured_anew(cuda):
     assert not cuda.eager
 
 
+@pytest.mark.parametrize(
+    ("method", "tree", "tokens", "captured"),
+    [
+        ("autoregressive", None, 3, set()),
+        ("autoregressive", None, 12, STEP),
+        ("jakiro", TREE, 13, set()),
+        ("jakiro", TREE, 64, STEP | {"grow", "tell"}),
+        ("jakiro", AUTOMATIC_TREE, 64, STEP - {"score_rows"} | {"tell"}),
+    ],
+)
+def test_a_borrowed_gpu_captures_only_what_an_answer_runs_often_enough(method, tree, tokens, captured, cuda):
+    """A drafted step is taken to bring 3.5 tokens; a tree that sizes itself shares its steps among many passes."""
+    generator = static_generator(graphs=True, measured=True, start_tokens=200, fewest_runs=4)
+    sampling = SamplingParams(max_new_tokens=tokens)
+    trace = generator.run("Why?", sampling, method, tree)
+    assert shape_of(trace)[1:] == shape_of(tiny_generator().run("Why?", sampling, method, tree))[1:]
+    assert {each.kind for each in generator.lanes.graphs._kept} == captured
+    assert not captured & set(cuda.eager)
+
+
 @pytest.mark.parametrize("read", [lambda x: x[0].item(), lambda x: x.nonzero(), lambda x: torch.unique(x)])
 def test_a_planted_host_read_makes_capturing_fail_and_passes_run_eagerly(read, cuda, monkeypatch):
     target = bucketed_target()
@@ -156,7 +178,7 @@ def test_costs_are_measured_once_a_bucket_and_trees_choose_between_buckets(tmp_p
 
 def test_on_a_cpu_there_are_no_lanes_and_nothing_to_say():
     notices = []
-    assert lanes_for(bucketed_target(), [], True, None, notices) is None
+    assert lanes_for(bucketed_target(), [], LoadOptions(), None, notices) is None
     assert not notices
 
 

@@ -246,6 +246,17 @@ def test_zerogpu_is_known_by_its_variable_and_its_package(monkeypatch, value, he
     assert not zero_device.is_here()
 
 
+def test_a_space_reads_its_pair_without_a_gpu_and_leaves_capturing_to_answers(monkeypatch):
+    asked = []
+    monkeypatch.setattr(loading, "read_pair", asked.append)
+    monkeypatch.setattr(zero_device, "is_here", lambda: True)
+    monkeypatch.setitem(sys.modules, "spaces", FakeSpaces())
+    nothing = argparse.Namespace(workers=None, target=None, head=None, dtype=None, numerics=None)
+    device_for(nothing, object).load(lambda *_: None)
+    (options,) = asked
+    assert options.device == "cpu" and options.graphs and not options.capture_at_load
+
+
 def test_the_command_line_and_the_surroundings_choose_the_device(monkeypatch):
     nothing = argparse.Namespace(workers=None, target=None, head=None, dtype=None, numerics=None)
     monkeypatch.delenv("SPACES_ZERO_GPU", raising=False)
