@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.mutants import FAULTS, ROOT
+from tests.faults import FAULTS, ROOT
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)

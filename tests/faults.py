@@ -1,0 +1,341 @@
+"""Known faults, each a line or two of the code changed to something wrong; `tests/mutants.py` makes them.
+
+Each once passed the whole suite, or could. At least one of the tests that it names must fail.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One mistake.
+
+    Attributes:
+        file: of the checkout. right: its text today, found once. wrong: what the mistake makes of it.
+        tests: a file, or ids of tests in it, as pytest takes them; one of them must fail.
+    """
+
+    name: str
+    file: str
+    right: str
+    wrong: str
+    tests: tuple[str, ...]
+
+    @property
+    def places(self) -> int:
+        """How often the text that it changes is found."""
+        return (ROOT / self.file).read_text(encoding="utf-8").count(self.right)
+
+
+STREAM, CLOCK = "jakiro/engine/stream.py", "tests/engine/test_clock.py"
+GROWING, GROWN = "jakiro/drafting/growing.py", "tests/drafting/test_growing.py"
+BUDGET, BUDGETED = "jakiro/engine/budget.py", "tests/engine/test_budget.py"
+MEASURING, PROFILED = "jakiro/engine/measuring.py", "tests/engine/test_profile.py"
+REPORT, REPORTED = "jakiro/bench/report.py", "tests/bench/test_report.py"
+RECORDER, RECORDED = "jakiro/engine/recorder.py", "tests/engine/test_recorder.py"
+PREFIX, PREFIXED = "jakiro/engine/prefix.py", "tests/engine/test_prefix.py"
+CAPTURE, MEMORY = "jakiro/graphs/capture.py", "tests/graphs/test_memory.py"
+CAPTURED, TAGGED = "tests/graphs/test_capture.py", "tests/engine/test_device_tags.py"
+MEANS = f"{BUDGETED}::test_estimates_are_means_over_this_answer_s_steps"
+MEDIANS = f"{REPORTED}::test_the_median_shown_is_that_of_the_runs_and_the_speed_that_of_all_their_tokens"
+CONTRASTIVE = f"{GROWN}::test_contrastive_candidates_have_the_noise_and_the_calibration_of_their_own_depth_and_branch"
+
+FAULTS = (
+    Fault(
+        "proposing-outside-the-clock",
+        STREAM,
+        "        clock = StepClock(self._target.device)\n        plan = self._choose_size()\n"
+        "        proposal = self._propose(plan)\n",
+        "        plan = self._choose_size()\n        proposal = self._propose(plan)\n"
+        "        clock = StepClock(self._target.device)\n",
+        (CLOCK,),
+    ),
+    Fault(
+        "observing-counted-as-other",
+        STREAM,
+        '            self._session.observe(kept)\n            clock.end("draft")\n',
+        "            self._session.observe(kept)\n",
+        (CLOCK,),
+    ),
+    Fault(
+        "starting-a-session-outside-the-clock",
+        STREAM,
+        'self._start_ms = clock.ms["draft"]\n        self._committed = 1',
+        "self._start_ms = 0.0\n        self._committed = 1",
+        (CLOCK,),
+    ),
+    Fault(
+        "learning-outside-the-clock",
+        STREAM,
+        'accepted, *clock.ms.values())\n            clock.end("draft")\n',
+        "accepted, *clock.ms.values())\n",
+        (CLOCK,),
+    ),
+    Fault("spans-halved", "jakiro/engine/clock.py", "_ms + 1000 * (now", "_ms + 500 * (now", (CLOCK,)),
+    Fault(
+        "gpu-spans-counted-twice",
+        "jakiro/engine/clock.py",
+        "            ms -= max(span - self._paused_ms, 0.0)\n",
+        "",
+        (f"{CLOCK}::test_on_a_gpu_events_time_what_comes_before_the_copy_and_the_host_the_rest",),
+    ),
+    Fault(
+        "gpu-a-draft-begun-ahead-is-taken-off-whole",
+        "jakiro/engine/clock.py",
+        "max(span - self._paused_ms, 0.0)",
+        "span",
+        (f"{CLOCK}::test_of_a_draft_that_began_ahead_only_what_the_step_waits_for_is_taken_off_its_time",),
+    ),
+    Fault(
+        "spans-swapped",
+        STREAM,
+        'draft_ms=draft_ms,\n            verify_ms=clock.ms["verify"],',
+        'draft_ms=clock.ms["verify"],\n            verify_ms=draft_ms,',
+        (CLOCK,),
+    ),
+    # Where there is no compiler, this place is not reached
+    Fault(
+        "target-probs-without-temperature",
+        "jakiro/core/verify.py",
+        "chosen = tempered(logits[parents, tree.token_ids], sampling)",
+        "chosen = logits[parents, tree.token_ids].float()",
+        ("tests/core/test_verify.py::test_target_probs_are_those_of_the_parent_s_raw_logits_at_the_temperature",),
+    ),
+    Fault(
+        "target-choice-is-the-own-token",
+        RECORDER,
+        "target_choice_piece=token_text.piece(outcome.choices[index])",
+        "target_choice_piece=token_text.piece(outcome.token_ids[index])",
+        (RECORDED,),
+    ),
+    Fault(
+        "nobody-proposed-it-too",
+        RECORDER,
+        "also_proposed_by=names_in(outcome.also[index], proposers)",
+        "also_proposed_by=()",
+        (RECORDED,),
+    ),
+    Fault(
+        "residual-is-the-draft-prob",
+        "jakiro/methods/jakiro.py",
+        '"residual_contribution": torch.where(other, torch.nan, residuals)',
+        '"residual_contribution": torch.where(other, torch.nan, chosen.draft_probs[:, None])',
+        (f"{GROWN}::test_every_node_has_the_probability_and_evidence_of_its_own_path",),
+    ),
+    Fault(
+        "contrastive-without-shared-noise",
+        GROWING,
+        "noise = None if self.noise is None else",
+        "noise = None if self.noise is None or contrastive else",
+        (CONTRASTIVE,),
+    ),
+    Fault(
+        "contrastive-with-the-main-calibration",
+        GROWING,
+        "f\"{'contrastive' if contrastive else 'main'}/{depth}\"",
+        'f"main/{depth}"',
+        (CONTRASTIVE,),
+    ),
+    Fault(
+        "learning-from-levels-not-grown",
+        STREAM,
+        "accepted_within(outcome, plan.levels, self._sizes)",
+        "accepted_within(outcome, self._tree.depth, self._sizes)",
+        ("tests/test_generator.py::test_a_drafter_that_forecasts_nothing_works_under_automatic_trees",),
+    ),
+    Fault(
+        "one-estimate-for-all-levels",
+        BUDGET,
+        "known = self._expected.get((levels, nodes))",
+        "known = self._expected.get((1, nodes))",
+        (MEANS,),
+    ),
+    Fault(
+        "estimates-without-memory",
+        BUDGET,
+        "MEMORY * before + (1 - MEMORY) * value",
+        "value",
+        (MEANS,),
+    ),
+    Fault(
+        "costs-without-this-answer-s-pace",
+        BUDGET,
+        "return self._verify_pace * ms + self._other_ms",
+        "return ms + self._other_ms",
+        (MEANS,),
+    ),
+    Fault(
+        "costs-without-other-ms",
+        BUDGET,
+        "return self._verify_pace * ms + self._other_ms",
+        "return self._verify_pace * ms",
+        (MEANS,),
+    ),
+    Fault(
+        "other-ms-of-the-last-step-alone",
+        BUDGET,
+        "_running_mean(self._other_ms, other_ms) if self._other_ms else other_ms",
+        "other_ms",
+        (MEANS,),
+    ),
+    Fault(
+        "profile-of-the-largest-timings",
+        MEASURING,
+        "min(self.times.get(count, math.inf)",
+        "max(self.times.get(count, 0.0)",
+        (f"{PROFILED}::test_the_least_of_a_pass_s_timings_is_kept",),
+    ),
+    Fault(
+        "drafts-timed-with-warm-caches",
+        MEASURING,
+        "                self.runner.score(between)\n",
+        "",
+        (f"{PROFILED}::test_before_each_draft_a_pass_of_the_target_fills_the_processor_s_caches",),
+    ),
+    Fault(
+        "runs-of-a-prompt-drawn-one-by-one",
+        REPORT,
+        "sums.setdefault(run.question_id,",
+        "sums.setdefault(run.key,",
+        (f"{REPORTED}::test_runs_of_one_prompt_are_drawn_together",),
+    ),
+    Fault(
+        "interval-of-90-percent",
+        REPORT,
+        "[0.025, 0.975]",
+        "[0.05, 0.95]",
+        (f"{REPORTED}::test_the_interval_leaves_2_5_percent_on_each_side",),
+    ),
+    Fault(
+        "interval-of-a-few-prompts",
+        REPORT,
+        "FEWEST_PROMPTS = 8",
+        "FEWEST_PROMPTS = 2",
+        (f"{REPORTED}::test_the_interval_holds_the_pooled_ratio_and_widens_with_spread",),
+    ),
+    Fault(
+        "median-of-the-upper-half",
+        REPORT,
+        "[0.25, 0.5, 0.75]",
+        "[0.25, 0.75, 0.75]",
+        (MEDIANS,),
+    ),
+    Fault(
+        "upper-quartile-as-the-speed",
+        "jakiro/bench/render.py",
+        'group.tokens_per_second[1], ".1f"),\n            _range',
+        'group.tokens_per_second[2], ".1f"),\n            _range',
+        (MEDIANS,),
+    ),
+    Fault(
+        "any-difference-forgiven",
+        "tests/test_default_pair.py",
+        "LARGEST_ROUNDED_MARGIN = 1.0",
+        'LARGEST_ROUNDED_MARGIN = float("inf")',
+        ("tests/test_default_pair.py::test_only_a_difference_that_rounding_explains_is_forgiven",),
+    ),
+    Fault(
+        "prefill-counted-against-generate",
+        "jakiro/bench/peers/stock.py",
+        "= device, [], []",
+        "= device, [time.perf_counter()], [0]",
+        ("tests/bench/test_stock.py::test_the_clock_starts_at_the_first_token",),
+    ),
+    Fault(
+        "gpu-graphs-are-never-dropped",
+        CAPTURE,
+        "        while self.num_bytes > self.budget:\n",
+        "        while False:\n",
+        (f"{MEMORY}::test_graphs_of_older_answers_make_room_and_the_text_stays_the_same",),
+    ),
+    Fault(
+        "gpu-a-refused-capture-leaves-the-thread-aside",
+        CAPTURE,
+        "                torch.cuda.set_stream(current)\n",
+        "",
+        (f"{MEMORY}::test_a_refused_capture_leaves_the_thread_where_it_was_and_names_the_first_error",),
+    ),
+    Fault(
+        "gpu-a-dropped-lane-waits-for-the-collector",
+        "jakiro/graphs/lane.py",
+        "        self.passes.clear()\n",
+        "",
+        (f"{MEMORY}::test_a_dropped_lane_is_freed_without_the_garbage_collector",),
+    ),
+    Fault(
+        "gpu-one-lane-for-a-race",
+        "jakiro/graphs/pool.py",
+        "min(side_by_side, len(drafters))",
+        "1",
+        (f"{MEMORY}::test_the_page_s_first_answer_captures_nothing_more",),
+    ),
+    Fault(
+        "gpu-a-lane-that-did-not-fit-stays-the-size",
+        "jakiro/graphs/pool.py",
+        "            larger = self._room.joined(room)\n",
+        "            larger = self._room = self._room.joined(room)\n",
+        (f"{MEMORY}::test_a_lane_too_large_for_the_memory_does_not_raise_the_size_of_the_next",),
+    ),
+    Fault(
+        "gpu-rotary-frequencies-are-rounded",
+        "jakiro/heads/rotary.py",
+        "lambda tensor: tensor.to(fn(tensor).device)",
+        "fn",
+        ("tests/training/test_device_tags.py::test_device_tag_rotary_frequencies_stay_float32_in_any_dtype",),
+    ),
+    Fault(
+        "gpu-any-tree-is-said-to-round-alike",
+        STREAM,
+        " and self._target.rounds_alike(tree.nodes)",
+        "",
+        ("tests/target/test_numerics.py::test_a_tree_of_more_rows_than_plain_decoding_s_is_not_said_to_round_alike",),
+    ),
+    Fault(
+        "gpu-float64-attention-over-pads",
+        "jakiro/target/joint.py",
+        "    seen = live if exact else count\n",
+        "    seen = count\n",
+        ("tests/graphs/test_true_shapes.py::test_a_step_at_true_shapes_stays_within_its_budget",),
+    ),
+    Fault(
+        "gpu-borrowed-captures-what-it-hardly-runs",
+        CAPTURE,
+        "self.enabled and runs >= self.fewest_runs and",
+        "self.enabled and",
+        (f"{CAPTURED}::test_a_borrowed_gpu_captures_only_what_an_answer_runs_often_enough",),
+    ),
+    Fault(
+        "gpu-borrowed-captures-at-load",
+        "jakiro/zoo/loading.py",
+        "    if options.capture_at_load:\n",
+        "    if options.graphs:\n",
+        (f"{TAGGED}::test_device_tag_answers_in_zerogpu_s_way",),
+    ),
+    Fault(
+        "gpu-zerogpu-runs-kernel-by-kernel",
+        "app/devices/choose.py",
+        '"full", capture_at_load=False',
+        '"full", graphs=False',
+        ("tests/app/devices/test_zero.py::test_a_space_reads_its_pair_without_a_gpu_and_leaves_capturing_to_answers",),
+    ),
+    Fault(
+        "prefix-of-another-visitor",
+        PREFIX,
+        "each.owner == owner and each.target is target",
+        "each.target is target",
+        (f"{PREFIXED}::test_nobody_finds_what_is_another_s",),
+    ),
+    Fault(
+        "prefix-with-a-head-s-row-too-many", PREFIX, "rows[..., : length - 1, :]", "rows[..., :length, :]", (PREFIXED,)
+    ),
+    Fault(
+        "prefix-moves-the-chunks-of-a-prompt",
+        "jakiro/target/model.py",
+        "PREFILL_CHUNK - start % PREFILL_CHUNK",
+        "PREFILL_CHUNK",
+        (f"{PREFIXED}::test_only_the_first_rows_of_a_long_text_are_taken_over",),
+    ),
+)
