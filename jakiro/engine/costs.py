@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 
 # Rounds of timings after which costs count as known
 ROUNDS = 5
-NODE_BUCKETS = (2, 4, 6, 8, 10, 12, 14, 18, 24, 28, 42, 56, 64)
+NODE_BUCKETS = (2, 4, 6, 8, 10, 12, 14, 20, 24, 28, 42, 56, 64)
 
 
 @dataclass(frozen=True, slots=True)

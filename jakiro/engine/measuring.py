@@ -21,8 +21,8 @@ from jakiro.engine.runner import Runner, SlicedRunner
 from jakiro.graphs.pool import Lanes
 from jakiro.target.model import TargetModel
 
-# 16-bit matrices are multiplied 14 rows at a time (AVX-512) or 6 (AVX2): a block begun costs nearly a whole one
-PROFILED_NODES = (1, 2, 4, 8, 12, 14, 18, 24, 28, 42, 56, 64)
+# Matrices are multiplied 10 rows at a time (tiles), 14 (AVX-512) or 6 (AVX2): a block begun costs nearly a whole one
+PROFILED_NODES = (1, 2, 4, 8, 10, 12, 14, 20, 24, 28, 42, 56, 64)
 PROFILED_LEVELS = 8
 PROFILED_WIDTH = 8
 CONTEXT_TOKENS = 128

@@ -27,49 +27,53 @@ COMPILED = [
 ]
 
 
+# What holds the weights without loss; tiles multiply those of bfloat16 where the processor has some
+KINDS = [pytest.param(None, id="32"), torch.float16, torch.bfloat16]
+
+
 @pytest.fixture
 def packed_pair(monkeypatch):
     """Makes a layer, and what it is packed to."""
 
-    def make(inner: int, outer: int, compiled: bool, in_half: bool, bias: bool = False) -> tuple[nn.Linear, nn.Module]:
+    def make(inner: int, outer: int, compiled: bool, kept_as, bias: bool = False) -> tuple[nn.Linear, nn.Module]:
         monkeypatch.setattr("jakiro.kernels.linear.native_works", lambda: compiled)
         layer = nn.Linear(inner, outer, bias=bias).requires_grad_(False)
-        if in_half:
-            layer.weight.copy_(layer.weight.bfloat16().float())
+        if kept_as is not None:
+            layer.weight.copy_(layer.weight.to(kept_as).float())
             # Below float16's range until it is multiplied by a power of two
             layer.weight[0, :2] = torch.tensor([1.0, 2.0**-30])
-        assert (lossless_exponent(layer.weight) is not None) == in_half
+        assert (lossless_exponent(layer.weight) is not None) == (kept_as is not None)
         return layer, packed_linear(layer.weight, layer.bias)
 
     return make
 
 
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("in_half", [False, True], ids=["32", "16"])
+@pytest.mark.parametrize("kept_as", KINDS)
 @pytest.mark.parametrize("compiled", COMPILED)
 @pytest.mark.parametrize(("inner", "outer"), [(64, 96), (192, 64), (63, 260)])
-def test_a_packed_layer_is_the_layer_it_replaces(inner, outer, compiled, in_half, bias, packed_pair):
-    layer, packed = packed_pair(inner, outer, compiled, in_half, bias)
+def test_a_packed_layer_is_the_layer_it_replaces(inner, outer, compiled, kept_as, bias, packed_pair):
+    layer, packed = packed_pair(inner, outer, compiled, kept_as, bias)
     assert (packed.in_features, packed.out_features) == (inner, outer)
     for rows in (0, 1, 2, 8, 33, 70, 300):
         hidden = torch.randn(1, rows, inner)
         torch.testing.assert_close(packed(hidden), layer(hidden), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("in_half", [False, True], ids=["32", "16"])
+@pytest.mark.parametrize("kept_as", KINDS)
 @pytest.mark.parametrize("compiled", COMPILED)
-def test_packing_changes_no_weight(compiled, in_half, packed_pair):
-    layer, packed = packed_pair(96, 72, compiled, in_half)
+def test_packing_changes_no_weight(compiled, kept_as, packed_pair):
+    layer, packed = packed_pair(96, 72, compiled, kept_as)
     assert torch.equal(packed(torch.eye(96)), layer.weight.T)
 
 
-@pytest.mark.parametrize("in_half", [False, True], ids=["32", "16"])
+@pytest.mark.parametrize("kept_as", KINDS)
 @pytest.mark.parametrize("compiled", COMPILED)
 @pytest.mark.parametrize(
     ("inner", "outer"), [(64, 96), (192, 64), (576, 260), (576, 960), (1536, 72), (1536, 576), (5000, 40)]
 )
-def test_a_row_is_computed_alike_however_many_rows_run_together(inner, outer, compiled, in_half, packed_pair):
-    _, packed = packed_pair(inner, outer, compiled, in_half)
+def test_a_row_is_computed_alike_however_many_rows_run_together(inner, outer, compiled, kept_as, packed_pair):
+    _, packed = packed_pair(inner, outer, compiled, kept_as)
     hidden = torch.randn(256, inner)
     together = packed(hidden)
     for rows in (*range(1, 34), 38, 50, 64, 65, 121, 128, 255):

@@ -33,6 +33,7 @@ class Matrix(ctypes.Structure):
         ("outputs", _Long),
         ("inputs", _Long),
         ("itemsize", _Long),
+        ("tiled", _Long),
         ("unscale", ctypes.c_float),
         ("scales", _Pointer),
         ("factors", _Pointer),
@@ -177,7 +178,7 @@ def _loaded(path: Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
     openmp = _openmp()
     library.jakiro_threads(*(ctypes.cast(getattr(openmp, name), _Pointer) for name in _OPENMP))
-    for name in ("panel", "own_floats", "most_candidates"):
+    for name in ("panel", "own_floats", "most_candidates", "tiles"):
         getattr(library, f"jakiro_{name}").restype = _Long
     library.jakiro_own_floats.argtypes = [_Long] * 4
     library.jakiro_linear.argtypes = [ctypes.POINTER(Matrix), _Pointer, _Pointer, _Long, _Long]

@@ -5,6 +5,7 @@
 
 import ctypes
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -26,15 +27,16 @@ class NativeLinear(nn.Module):
     def __init__(self, weight: Tensor, bias: Tensor | None, exponent: int | None) -> None:
         super().__init__()
         weight = weight.detach().float()
-        kept = weight if exponent is None else (weight * 2.0**exponent).half()
-        self._pack(kept, bias, unscale=2.0 ** -(exponent or 0))
+        if library().jakiro_tiles() and torch.equal(weight.bfloat16().float(), weight):
+            self._keep(_in_tiles(weight.bfloat16()), weight.shape, bias, tiled=1, unscale=1.0)
+        else:
+            kept = weight if exponent is None else (weight * 2.0**exponent).half()
+            self._keep(_in_panels(kept), weight.shape, bias, unscale=2.0 ** -(exponent or 0))
 
-    def _pack(self, weight: Tensor, bias: Tensor | None, **fields) -> None:
-        """Puts the numbers of a matrix into panels; `fields` are those of `Matrix` that depend on what they are."""
-        self.out_features, self.in_features = weight.shape
-        panel = library().jakiro_panel()
-        padded = nn.functional.pad(weight, (0, 0, 0, -self.out_features % panel))
-        self.packed = padded.view(-1, panel, self.in_features).transpose(1, 2).contiguous()
+    def _keep(self, packed: Tensor, shape: Sequence[int], bias: Tensor | None, **fields) -> None:
+        """Describes a packed matrix; `fields` are those of `Matrix` that depend on what its numbers are."""
+        self.out_features, self.in_features = shape
+        self.packed = packed
         self.bias = None if bias is None else bias.detach().float().contiguous()
         self.matrix = Matrix(
             weights=self.packed.data_ptr(),
@@ -65,7 +67,24 @@ class RoundedNativeLinear(NativeLinear):
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         nn.Module.__init__(self)
         rounded, self.scales, self.factors = rounded_to_8_bits(weight)
-        self._pack(rounded, bias, scales=self.scales.data_ptr(), factors=self.factors.data_ptr())
+        self._keep(
+            _in_panels(rounded), weight.shape, bias, scales=self.scales.data_ptr(), factors=self.factors.data_ptr()
+        )
+
+
+def _in_panels(weight: Tensor) -> Tensor:
+    """(outputs, inputs) as products.h orders it."""
+    panel = library().jakiro_panel()
+    padded = nn.functional.pad(weight, (0, 0, 0, -weight.shape[0] % panel))
+    return padded.view(-1, panel, weight.shape[1]).transpose(1, 2).contiguous()
+
+
+def _in_tiles(weight: Tensor) -> Tensor:
+    """(outputs, inputs) as tiles.h orders it."""
+    outputs, inputs = weight.shape
+    padded = nn.functional.pad(weight, (0, -inputs % 32, 0, -outputs % 32))
+    halves = padded.view(-1, 2, 16, padded.shape[1] // 32, 16, 2)
+    return halves.permute(0, 3, 1, 4, 2, 5).contiguous()
 
 
 def lossless_exponent(weight: Tensor) -> int | None:

@@ -24,18 +24,25 @@ void gate(const Matrix *matrix, const float *input, float *result, int64_t rows,
           int num_threads) {
     float gates[MOST_ROWS * PANEL], ups[MOST_ROWS * PANEL];
     const int64_t panels = inner / PANEL;
-    for (int64_t panel = panels * thread_id / num_threads; panel < panels * (thread_id + 1) / num_threads; panel++)
+    const Factor factor = prepare(matrix, input, rows);
+    const int64_t end = panels * (thread_id + 1) / num_threads;
+    for (int64_t panel = panels * thread_id / num_threads, group; panel < end; panel += group) {
+        group = at_most(end - panel, panels_together(factor));
         for (int64_t done = 0, count; done < rows; done += count) {
-            count = together(rows - done);
-            product(matrix, panel, input + done * matrix->inputs, count, gates);
-            product(matrix, panel + panels, input + done * matrix->inputs, count, ups);
-            for (int64_t row = 0; row < count; row++)
-                for (int64_t column = 0; column < PANEL; column += LANES) {
-                    const vec x = *(vec *)(gates + row * PANEL + column), up = *(vec *)(ups + row * PANEL + column);
-                    *(vec *)(result + (done + row) * inner + panel * PANEL + column) =
-                        x / (1.0f + exponential(-x)) * up;
-                }
+            count = together(matrix, rows - done);
+            for (int64_t member = panel; member < panel + group; member++) {
+                product(factor, member, end, done, count, gates);
+                product(factor, member + panels, end + panels, done, count, ups);
+                for (int64_t row = 0; row < count; row++)
+                    for (int64_t column = 0; column < PANEL; column += LANES) {
+                        const vec x = *(vec *)(gates + row * PANEL + column), up = *(vec *)(ups + row * PANEL + column);
+                        *(vec *)(result + (done + row) * inner + member * PANEL + column) =
+                            x / (1.0f + exponential(-x)) * up;
+                    }
+            }
         }
+    }
+    finish(factor);
 }
 
 int64_t jakiro_own_floats(int64_t rows, int64_t hidden, int64_t keys, int64_t head_dim) {

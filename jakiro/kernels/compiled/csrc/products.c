@@ -43,7 +43,7 @@
 #endif
 FOR_EVERY_COUNT(ALL)
 
-void product(const Matrix *matrix, int64_t panel, const float *input, int64_t rows, float *tile) {
+static void rows_product(const Matrix *matrix, int64_t panel, const float *input, int64_t rows, float *tile) {
     const int64_t offset = panel * PANEL * matrix->inputs, inputs = matrix->inputs;
     const void *weights = (const char *)matrix->weights + offset * matrix->itemsize;
 #define CASE(ROWS)                                                                                   \
@@ -53,40 +53,69 @@ void product(const Matrix *matrix, int64_t panel, const float *input, int64_t ro
         else product_float_##ROWS(weights, 0, input, inputs, tile);                                  \
         break;
     switch (rows) { FOR_EVERY_COUNT(CASE) }
-    const int64_t first = panel * PANEL;
-    const int64_t width = at_most(matrix->outputs - first, PANEL);
-    for (int64_t row = 0; row < rows; row++)
-        for (int64_t column = 0; column < width; column++) {
-            const float scale = matrix->scales ? matrix->scales[first + column] : matrix->unscale;
-            const float value = tile[row * PANEL + column] * scale;
-            tile[row * PANEL + column] = matrix->bias ? value + matrix->bias[first + column] : value;
-        }
 }
 
-int64_t together(int64_t left) {
+Factor prepare(const Matrix *matrix, const float *input, int64_t rows) {
+    if (matrix->tiled) open_tiles(rows);
+    return (Factor){matrix, input, matrix->tiled ? split(input, rows, matrix->inputs) : (Parts){0}};
+}
+
+void finish(Factor factor) {
+    if (factor.matrix->tiled) close_tiles();
+}
+
+int64_t together(const Matrix *matrix, int64_t left) {
+    if (matrix->tiled) return at_most(left, TILED_ROWS);
     if (left <= MOST_ROWS) return left;
     return left < 2 * MOST_ROWS ? (left + 1) / 2 : MOST_ROWS;
+}
+
+int64_t panels_together(Factor factor) {
+    return factor.matrix->tiled ? tiled_panels_together(factor.parts.rows, factor.parts.inputs) : 1;
+}
+
+void product(Factor factor, int64_t panel, int64_t end, int64_t first, int64_t count, float *tile) {
+    const Matrix *matrix = factor.matrix;
+    if (matrix->tiled) {
+        const int64_t size = PANEL * ((matrix->inputs + 31) / 32 * 32);
+        const uint16_t *weights = matrix->weights;
+        tiled_product(weights + panel * size, weights + end * size, factor.parts, first, count, tile);
+    } else rows_product(matrix, panel, factor.input + first * matrix->inputs, count, tile);
+    if (!matrix->scales && !matrix->bias && matrix->unscale == 1) return;
+    const int64_t output = panel * PANEL, width = at_most(matrix->outputs - output, PANEL);
+    for (int64_t row = 0; row < count; row++)
+        for (int64_t column = 0; column < width; column++) {
+            const float scale = matrix->scales ? matrix->scales[output + column] : matrix->unscale;
+            const float value = tile[row * PANEL + column] * scale;
+            tile[row * PANEL + column] = matrix->bias ? value + matrix->bias[output + column] : value;
+        }
 }
 
 void multiply(const Matrix *matrix, const float *input, float *result, int64_t rows, int add, int thread_id,
               int num_threads) {
     float tile[MOST_ROWS * PANEL];
     const int64_t outputs = matrix->outputs, panels = (outputs + PANEL - 1) / PANEL;
-    for (int64_t panel = panels * thread_id / num_threads; panel < panels * (thread_id + 1) / num_threads; panel++) {
-        const int64_t first = panel * PANEL, width = at_most(outputs - first, PANEL);
+    const Factor factor = prepare(matrix, input, rows);
+    const int64_t end = panels * (thread_id + 1) / num_threads;
+    for (int64_t panel = panels * thread_id / num_threads, group; panel < end; panel += group) {
+        group = at_most(end - panel, panels_together(factor));
         for (int64_t done = 0, count; done < rows; done += count) {
-            count = together(rows - done);
-            product(matrix, panel, input + done * matrix->inputs, count, tile);
-            for (int64_t row = 0; row < count; row++) {
-                float *target = result + (done + row) * outputs + first;
-                const float *source = tile + row * PANEL;
-                if (add)
-                    for (int64_t column = 0; column < width; column++) target[column] += source[column];
-                else
-                    memcpy(target, source, width * sizeof(float));
+            count = together(matrix, rows - done);
+            for (int64_t member = panel; member < panel + group; member++) {
+                const int64_t first = member * PANEL, width = at_most(outputs - first, PANEL);
+                product(factor, member, end, done, count, tile);
+                for (int64_t row = 0; row < count; row++) {
+                    float *target = result + (done + row) * outputs + first;
+                    const float *source = tile + row * PANEL;
+                    if (add)
+                        for (int64_t column = 0; column < width; column++) target[column] += source[column];
+                    else
+                        memcpy(target, source, width * sizeof(float));
+                }
             }
         }
     }
+    finish(factor);
 }
 
 int64_t jakiro_panel(void) { return PANEL; }

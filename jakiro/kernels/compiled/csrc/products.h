@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "tiles.h"
 #include "vectors.h"
 
 /* Rows whose sums fit into registers together. */
@@ -20,16 +21,30 @@ typedef struct {
     const float *bias; /* (outputs,) or null */
     int64_t outputs, inputs;
     int64_t itemsize; /* of a weight: 1 int8, 2 float16, 4 float32 */
+    int64_t tiled; /* weights are bfloat16 as tiles.h orders them */
     float unscale; /* what products are multiplied by; a power of two */
     const float *scales;  /* int8: (outputs,), what products are multiplied by instead */
     const float *factors; /* int8: (inputs,), what each column's weights are multiplied by */
 } Matrix;
 
-/* How many of the rows left to do run together: as many as registers hold, and no short rest at the end. */
-int64_t together(int64_t left);
+/* What `product` reads of (rows, inputs); the parts stay until this thread prepares the next. */
+typedef struct {
+    const Matrix *matrix;
+    const float *input;
+    Parts parts; /* empty unless tiled */
+} Factor;
+Factor prepare(const Matrix *matrix, const float *input, int64_t rows);
+void finish(Factor factor);
 
-/* Up to MOST_ROWS rows, (rows, inputs), times one panel, into (rows, PANEL). */
-void product(const Matrix *matrix, int64_t panel, const float *input, int64_t rows, float *tile);
+/* How many of the rows left to do run together: as many as registers hold, and no short rest at the end. */
+int64_t together(const Matrix *matrix, int64_t left);
+
+/* How many neighbouring panels each block of rows is multiplied by before the next block's turn. */
+int64_t panels_together(Factor factor);
+
+/* The factor's `count` rows from `first` on, as many as `together` says, times one panel, into (count, PANEL).
+ * This thread's panels end before `end`. */
+void product(Factor factor, int64_t panel, int64_t end, int64_t first, int64_t count, float *tile);
 
 /* This thread's panels of input times matrix, stored or added to what is there. */
 void multiply(const Matrix *matrix, const float *input, float *result, int64_t rows, int add, int thread_id,

@@ -13,14 +13,16 @@
  *
  * How long to spin follows the usual wait: SPIN_FACTOR times its running mean, within bounds. A wait of LATE_FACTOR
  * times the mean says that a core was taken away: the next waits then hardly spin, twice as many each time it happens
- * again, until a probe finds that waits are short once more. Times in nanoseconds. */
+ * again, until a probe finds that waits are short once more. Those cautious waits themselves teach nothing: they end
+ * with waking a thread, which is slow now and then even where all cores are free, and caution would feed itself.
+ * Times in nanoseconds. */
 #define LEAST_SPIN 20000
 #define MOST_SPIN 200000
 #define SPIN_FACTOR 8
 #define LATE_FACTOR 20
 #define LATE_AT_LEAST 400000
 #define CAUTIOUS_SPIN 2000
-#define FEWEST_CAUTIOUS 32
+#define FEWEST_CAUTIOUS 8
 #define MOST_CAUTIOUS 2048
 /* Looks at the barrier between two looks at the clock. */
 #define LOOKS 32
@@ -63,12 +65,13 @@ static inline void relax(void) {
 #endif
 }
 
+static int is_cautious(void) {
+    const int64_t left = get(&cautious_waits);
+    if (left > 0) set(&cautious_waits, left - 1);
+    return left > 0;
+}
+
 static int64_t spin_limit(void) {
-    const int64_t cautious = get(&cautious_waits);
-    if (cautious > 0) {
-        set(&cautious_waits, cautious - 1);
-        return CAUTIOUS_SPIN;
-    }
     const int64_t limit = SPIN_FACTOR * get(&usual_wait);
     return limit < LEAST_SPIN ? LEAST_SPIN : limit > MOST_SPIN ? MOST_SPIN : limit;
 }
@@ -81,16 +84,14 @@ static void learn(int64_t waited, int slept) {
         set(&next_caution, caution < MOST_CAUTIOUS ? 2 * caution : MOST_CAUTIOUS);
     } else if (!slept) {
         set(&usual_wait, usual + (waited - usual) / 64);
-        if (get(&cautious_waits) == 0 && get(&next_caution) > FEWEST_CAUTIOUS)
-            set(&next_caution, get(&next_caution) - 1);
+        if (get(&next_caution) > FEWEST_CAUTIOUS) set(&next_caution, get(&next_caution) - 1);
     }
 }
 
 static int finished(const Barrier *at, int round) { return __atomic_load_n(&at->round, __ATOMIC_ACQUIRE) != round; }
 
 /* Returns whether the thread slept. */
-static int wait_for(Barrier *at, int round, int64_t began) {
-    const int64_t limit = spin_limit();
+static int wait_for(Barrier *at, int round, int64_t began, int64_t limit) {
     do
         for (int look = 0; look < LOOKS; look++) {
             if (finished(at, round)) return 0;
@@ -109,8 +110,9 @@ void barrier(int num_threads) {
     const int round = __atomic_load_n(&at->round, __ATOMIC_ACQUIRE);
     if (__atomic_add_fetch(&at->arrived, 1, __ATOMIC_ACQ_REL) < num_threads) {
         const int64_t began = now();
-        const int slept = wait_for(at, round, began);
-        learn(now() - began, slept);
+        const int cautious = is_cautious();
+        const int slept = wait_for(at, round, began, cautious ? CAUTIOUS_SPIN : spin_limit());
+        if (!cautious) learn(now() - began, slept);
         return;
     }
     __atomic_store_n(&at->arrived, 0, __ATOMIC_RELAXED);
