@@ -183,7 +183,9 @@ def doctor(
     run: Annotated[bool, typer.Option(help="End with a short run of both; --no-run loads no weights.")] = True,
     plan: Annotated[str | None, typer.Option(help="Estimate a target on a GPU that is not here.")] = None,
     card: Annotated[str | None, typer.Option(help="For --plan: t4, l4, a10g, a100 or h100; else all.")] = None,
-    start: Annotated[bool, typer.Option("--start", help="Time a cold and a warm start of the page.")] = False,
+    start: Annotated[
+        bool, typer.Option("--start", help="Time starts of the page: cold, warm, no compiler, two.")
+    ] = False,
 ) -> None:
     """Say what is installed and found; with --target or --head, whether the two belong together."""
     from jakiro.cli.doctor import report

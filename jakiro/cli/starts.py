@@ -1,4 +1,4 @@
-"""How long starts take here: the page from an empty cache, then from the warm one, each in a process of its own.
+"""How long the page takes to start here: from an empty cache, from a warm one, without a compiler, and two at once.
 
 Asked over HTTP as a visitor would, so nothing of the page is imported here.
 """
@@ -13,6 +13,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -26,6 +27,8 @@ from jakiro.zoo.embedded import wheel_path
 QUESTION = "Why is the sky blue?"
 MOST_SECONDS = 900
 _LOOK_SECONDS = 0.05
+# How the sentences end that say what of a cache was damaged or half written
+_ANEW = " anew."
 
 T = TypeVar("T")
 
@@ -38,6 +41,7 @@ class Start:
         first_token: seconds from a question to its first token, of the first answer after the start.
         steps: seconds by step of the model's start.
         most_memory: bytes.
+        damage: what the page said of damaged files in its cache; there are none where only starts have written to it.
     """
 
     page: float
@@ -45,6 +49,7 @@ class Start:
     first_token: float
     steps: dict[str, float]
     most_memory: int | None
+    damage: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         memory = "" if self.most_memory is None else f", at most {self.most_memory / 1e9:.2f} GB"
@@ -56,25 +61,47 @@ class Start:
 
 
 def starts() -> Iterator[Finding]:
-    """A cold and a warm start of the page of this checkout, with a cache of their own."""
+    """Starts of the page of this checkout, with caches of their own."""
     program = assets_folder().parent / "app.py"
     if not program.is_file():
         yield Finding("start", f"There is no page to start: {program} is missing; run this in a checkout.", ok=False)
         return
-    with tempfile.TemporaryDirectory(prefix="jakiro-start-") as cache:
-        wheel = wheel_path()
-        if wheel.is_file():
-            kept = Path(cache) / "wheels" / wheel.name
-            kept.parent.mkdir()
-            shutil.copyfile(wheel, kept)
-        fetched = "the model's file is here already" if wheel.is_file() else "the model's file is fetched"
-        for name, about in (("cold start", f"empty cache, {fetched}"), ("warm start", "the same cache again")):
+    page = (sys.executable, str(program), "--fixed-model")
+    fetched = "the model's file is here already" if wheel_path().is_file() else "the model's file is fetched"
+    with tempfile.TemporaryDirectory(prefix="jakiro-start-") as folder:
+        nothing = Path(folder) / "nothing"
+        nothing.mkdir()
+        without_compiler = {"PATH": str(nothing), "CC": ""}
+        for name, about, cache, environment, pages in (
+            ("cold start", f"empty cache, {fetched}", "first", {}, 1),
+            ("warm start", "the same cache again", "first", {}, 1),
+            ("no compiler", "empty cache, no C compiler on the path", "second", without_compiler, 1),
+            ("two at once", "one empty cache for both", "third", {}, 2),
+        ):
+            path = Path(folder) / cache
+            _provide(path)
             try:
-                start = started((sys.executable, str(program), "--fixed-model"), {"JAKIRO_CACHE": cache})
+                for start in _together(pages, page, environment | {"JAKIRO_CACHE": str(path)}):
+                    found = "; ".join((f"{about}: {start}", *start.damage))
+                    yield Finding(name, found, ok=not start.damage)
             except OSError as error:
                 yield Finding(name, str(error), ok=False)
                 return
-            yield Finding(name, f"{about}: {start}")
+
+
+def _provide(cache: Path) -> None:
+    """Puts the model's file into a cache that has none, where it is here already."""
+    wheel = wheel_path()
+    kept = cache / "wheels" / wheel.name
+    if wheel.is_file() and not kept.is_file():
+        kept.parent.mkdir(parents=True)
+        shutil.copyfile(wheel, kept)
+
+
+def _together(pages: int, command: Sequence[str], environment: dict[str, str]) -> list[Start]:
+    """So many pages, started at the same moment; raises as `started`."""
+    with ThreadPoolExecutor(pages) as threads:
+        return list(threads.map(lambda _: started(command, environment), range(pages)))
 
 
 def started(command: Sequence[str], environment: dict[str, str]) -> Start:
@@ -97,11 +124,13 @@ def started(command: Sequence[str], environment: dict[str, str]) -> Start:
             env=os.environ | environment, stdout=said, stderr=subprocess.STDOUT,
         )  # fmt: skip
 
+        def lines() -> list[str]:
+            said.seek(0)
+            return said.read().decode(errors="replace").strip().splitlines()
+
         def alive() -> None:
             if process.poll() is not None or time.perf_counter() - begin > MOST_SECONDS:
-                said.seek(0)
-                last = said.read().decode(errors="replace").strip().splitlines()[-1:]
-                raise ConnectionError(f"the page did not start: {' '.join(last) or 'it said nothing'}")
+                raise ConnectionError(f"the page did not start: {' '.join(lines()[-1:]) or 'it said nothing'}")
 
         try:
             _until(lambda: _get(f"{address}/"), alive)
@@ -115,8 +144,9 @@ def started(command: Sequence[str], environment: dict[str, str]) -> Start:
         finally:
             process.terminate()
             process.wait()
+        damage = tuple(line for line in lines() if line.endswith(_ANEW))
     steps = {name: seconds for name, seconds in status["seconds"].items() if name in STEPS and name != CAPTURE}
-    return Start(page, ready, first_token, steps, status["most_memory"])
+    return Start(page, ready, first_token, steps, status["most_memory"], damage)
 
 
 def _until(work: Callable[[], T | None], alive: Callable[[], None]) -> T:

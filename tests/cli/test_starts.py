@@ -1,11 +1,14 @@
 """Starts as `doctor --start` times them: a stand-in page that answers, fails or ends."""
 
 import sys
+import threading
+from pathlib import Path
 
 import pytest
 
 from jakiro.cli import doctor, starts
 from jakiro.cli.starts import Start, started
+from jakiro.kernels.compiled import building
 from jakiro.zoo.loading import LoadOptions
 
 # Answers at once, is loading twice, then ready or failed; its log is what it was asked
@@ -39,6 +42,8 @@ class Handler(BaseHTTPRequestHandler):
 
 if sys.argv[1] == "ends":
     sys.exit("no such model")
+if sys.argv[1] == "ready":
+    print("A hash is damaged or half written; it is computed anew.\\nAnd a new line.", flush=True)
 HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Handler).serve_forever()
 """
 
@@ -51,6 +56,7 @@ def test_a_start_is_timed_to_the_page_to_the_model_and_to_the_first_token(tmp_pa
     start = started(command("ready"), {"JAKIRO_CACHE": str(tmp_path)})
     assert 0 < start.page < start.ready and start.first_token > 0
     assert start.steps == {"convert": 3.25, "read": 0.5} and start.most_memory == 1_500_000_000
+    assert start.damage == ("A hash is damaged or half written; it is computed anew.",)
 
 
 @pytest.mark.parametrize(("kind", "sentence"), [("failed", "could not load its model"), ("ends", "no such model")])
@@ -59,20 +65,43 @@ def test_a_page_that_does_not_start_is_one_sentence(kind, sentence, tmp_path):
         started(command(kind), {"JAKIRO_CACHE": str(tmp_path)})
 
 
-def test_the_doctor_starts_from_an_empty_cache_and_then_from_the_same_one(monkeypatch):
-    caches = []
+CASES = ["cold start", "warm start", "no compiler", "two at once", "two at once"]
+
+
+def test_the_doctor_starts_from_empty_caches_and_a_warm_one_without_a_compiler_and_twice_at_once(monkeypatch, tmp_path):
+    caches, environments, together = [], [], threading.Barrier(2, timeout=30)
+    wheel = tmp_path / "model.whl"
+    wheel.write_text("a model", encoding="utf-8")
+    monkeypatch.setattr(starts, "wheel_path", lambda: wheel)
 
     def pretended(command, environment):
         assert command[1].endswith("app.py") and "--fixed-model" in command
-        caches.append(environment["JAKIRO_CACHE"])
+        cache = Path(environment["JAKIRO_CACHE"])
+        assert (cache / "wheels" / "model.whl").read_text(encoding="utf-8") == "a model"
+        caches.append(cache)
+        environments.append(environment)
+        if len(caches) > 3:
+            together.wait()
         return Start(3.0, 20.0 / len(caches), 0.25, {"convert": 9.0, "read": 0.01}, 10**9)
 
     monkeypatch.setattr(starts, "started", pretended)
-    cold, warm = doctor.report(LoadOptions(), True, None, None, start=True)
-    assert caches[0] == caches[1]
-    assert (cold.what, warm.what) == ("cold start", "warm start") and cold.ok and warm.ok
+    findings = list(doctor.report(LoadOptions(), True, None, None, start=True))
+    assert [each.what for each in findings] == CASES and all(each.ok for each in findings)
+    assert caches[0] == caches[1] and caches[3] == caches[4] and len(set(caches)) == 3
+    cold, warm = findings[:2]
     assert "model ready after 20.0 s" in cold.found and "model ready after 10.0 s" in warm.found
     assert cold.found.endswith("first token 0.25 s after the question, at most 1.00 GB (convert 9.0 s)")
+    assert [list(each) == ["JAKIRO_CACHE"] for each in environments] == [True, True, False, True, True]
+    for name, value in environments[2].items():
+        monkeypatch.setenv(name, value)
+    assert not list(building.compilers())
+
+
+def test_a_page_that_found_its_cache_damaged_is_no_good_start(monkeypatch):
+    start = Start(3.0, 20.0, 0.25, {}, None, ("It was damaged; it is made anew.",))
+    monkeypatch.setattr(starts, "started", lambda *_: start)
+    for finding in starts.starts():
+        assert not finding.ok and finding.found.endswith("after the question; It was damaged; it is made anew.")
 
 
 def test_a_library_without_a_page_says_so(monkeypatch, tmp_path):
