@@ -43,8 +43,8 @@ Curve = tuple[tuple[int, float], ...]
 class Measuring:
     """Costs of a target's passes, or of a drafter's trees, found a piece at a time.
 
-    A piece is a round over all sizes after a short text, or one over some of them after a long text; each takes some
-    tenths of a second on a small CPU, the first after a long text as long again as reading that takes.
+    A piece is a round over all sizes after a short text, one over some of them after a long text, or a part of the long
+    text read before that; each takes some tenths of a second on a small CPU.
 
     Args:
         drafts: time drafts; False times passes, and the drafter only says what lanes are to capture.
@@ -88,6 +88,7 @@ class Measuring:
     def _advance_near(self) -> None:
         if self._near is None:
             self._near = self._timings(CONTEXT_TOKENS, self._near_known)
+            self._near.read_on()
             prefill_ms = self._near.prefill_ms * self._far_length / CONTEXT_TOKENS
             self._reads_far = self._far_length >= 2 * CONTEXT_TOKENS and prefill_ms <= MAX_PREFILL_MS
         self._near.take(_LEVELS if self._drafts else PROFILED_NODES)
@@ -97,6 +98,9 @@ class Measuring:
     def _advance_far(self) -> None:
         if self._far is None:
             self._far = self._timings(self._far_length, self._far_known)
+        if not self._far.is_ready:
+            self._far.read_on()
+            return
         self._far.take(FAR_LEVELS if self._drafts else FAR_NODES)
         self._far_is_next = False
         self._rounds += 1
@@ -107,6 +111,7 @@ class Measuring:
         )
         try:
             self._near = self._timings_on(runner, CONTEXT_TOKENS, self._near_known, lanes.tree_sizes)
+            self._near.read_on()
             for _ in range(self._rounds, ROUNDS):
                 self._near.take(_LEVELS if self._drafts else (1, *lanes.tree_sizes))
         finally:
@@ -164,15 +169,18 @@ def _measured(measuring: Measuring, key: dict) -> DeviceProfile:
 
 
 class _Timings:
-    """Repeated timings of passes or drafts after a text of one length.
+    """Repeated timings of passes or drafts after a text of one length, once that is read.
 
     Args:
         drafter: what drafts; None times the target's passes.
+        context: tokens of the text.
         limits: of the drafts.
         known: times of earlier rounds.
 
     Attributes:
         times: by nodes or levels, the least milliseconds.
+        is_ready: whether the text is read.
+        prefill_ms: what reading it took.
     """
 
     def __init__(
@@ -185,15 +193,30 @@ class _Timings:
         known: dict[int, float],
     ) -> None:
         self.runner, self.context, self.limits, self.device = runner, context, limits, target.device
-        ids = (torch.arange(context + 1, device=target.device) * 7 + 11) % target.vocab_size
-        (features, _), self.prefill_ms = _timed(self.device, partial(runner.prefill, ids[:-1]))
-        self.root = ids[-1:]
-        runner.begin(self.root)
+        self.times, self.is_ready, self.prefill_ms = dict(known), False, 0.0
+        self._ids = (torch.arange(context + 1, device=target.device) * 7 + 11) % target.vocab_size
+        self._drafter = drafter
+        # Of the parts of the text that are read
+        self._features: list[torch.Tensor] = []
+
+    def read_on(self) -> None:
+        """Reads the next part of the text, `CONTEXT_TOKENS` of it; after the last one it is ready."""
+        start = sum(map(len, self._features))
+        part = self._ids[start : min(start + CONTEXT_TOKENS, self.context)]
+        (features, _), milliseconds = _timed(self.device, partial(self.runner.prefill, part))
+        self._features.append(features)
+        self.prefill_ms += milliseconds
+        if start + len(part) == self.context:
+            self._begin(torch.cat(self._features))
+
+    def _begin(self, features: torch.Tensor) -> None:
+        self._features, self.is_ready = [], True
+        self.root = self._ids[-1:]
+        self.runner.begin(self.root)
         self.again = Kept(self.root.tolist(), self.root, features[-1:])
         self.session = None
-        if drafter is not None:
-            self.session = runner.session(drafter, Prompt(ids.tolist(), ids, features))
-        self.times = dict(known)
+        if self._drafter is not None:
+            self.session = self.runner.session(self._drafter, Prompt(self._ids.tolist(), self._ids, features))
 
     def take(self, counts: Iterable[int]) -> None:
         """One round over passes by nodes, or over drafts by levels."""

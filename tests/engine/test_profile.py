@@ -80,6 +80,7 @@ def short(monkeypatch):
         score = runner.score
         monkeypatch.setattr(runner, "score", lambda tree: (log.append("pass"), score(tree)))
         made = measuring._Timings(generator.target, runner, drafter, 20, TreeLimits(TREE), {})
+        made.read_on()
         log.clear()
         return made
 
@@ -117,20 +118,28 @@ def test_what_further_text_adds_is_timed_where_the_model_reads_so_much(monkeypat
 
 
 def test_a_measurement_in_pieces_ends_as_one_at_once_does(monkeypatch):
-    """Each piece is a round after a short or a long text; a long text is read once, and every round's least counts."""
+    """Each piece is a round after a short or a long text; a long text is read once, part by part, and every round's
+    least counts.
+    """
     generator = tiny_generator()
     generator.target.max_positions = 1024
     milliseconds = iter(range(100_000, 0, -1))
     monkeypatch.setattr(measuring, "_timed", lambda device, work: (work(), float(next(milliseconds))))
     monkeypatch.setattr(measuring, "MAX_PREFILL_MS", 1e9)
+    read, prefill = [], generator.target.prefill
+    monkeypatch.setattr(generator.target, "prefill", lambda ids, cache: (read.append(len(ids)), prefill(ids, cache))[1])
     pieces = Measuring(generator.target, generator.drafter(DEFAULT), False)
     rounds, counts = [], []
     while not pieces.is_done:
         found = pieces.advance({"a": 1})
         rounds.append(found.rounds)
         counts.append((len(found.verify_ms), len(found.verify_slopes)))
-    assert rounds == [0, 1, 1, 2, 2, 3, 3, 4, 4, 5]
-    assert counts[0] == (len(PROFILED_NODES), 0) and counts[1] == counts[-1] == (len(PROFILED_NODES), len(FAR_NODES))
+    text = generator.target.max_positions - pieces._rows
+    parts = [CONTEXT_TOKENS] * (text // CONTEXT_TOKENS) + [text % CONTEXT_TOKENS]
+    assert read == [CONTEXT_TOKENS, *parts] and len(parts) > 2
+    assert rounds == [0] + [0] * len(parts) + [1, 1, 2, 2, 3, 3, 4, 4, 5]
+    assert {near for near, _ in counts} == {len(PROFILED_NODES)}
+    assert [far for _, far in counts] == [0] + [0] * len(parts) + [len(FAR_NODES)] * 9
     assert found.key == {"a": 1}
 
 
