@@ -133,7 +133,11 @@ def test_whatever_is_asked_next_the_answer_is_the_same(generator):
 
 def head_session(generator, messages, method, prefixes=None) -> HeadSession:
     """The part of an answer's drafting that has a cache, before it has drafted."""
-    session = generator.stream(messages, SAMPLINGS[0], method, TREE, prefixes=prefixes)._session
+    return head_of(generator.stream(messages, SAMPLINGS[0], method, TREE, prefixes=prefixes)._session)
+
+
+def head_of(session: DraftSession) -> HeadSession:
+    """The part of a session that has a cache."""
     while not isinstance(session, HeadSession):
         inner = (getattr(session, name, None) for name in ("session", "head", "first"))
         session = next(each for each in inner if isinstance(each, DraftSession))
@@ -173,6 +177,31 @@ def test_the_lanes_of_a_race_share_what_the_first_one_reads(generator):
         assert trace.token_ids == alone.traces[method].token_ids
         unread = trace.header.num_prompt_tokens - trace.header.num_reused_tokens
         assert unread == (1 if generator.resumable_tokens and method != PLAIN.name else trace.header.num_prompt_tokens)
+
+
+@pytest.mark.parametrize("edited", [False, True])
+@pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "sampled"])
+def test_every_lane_of_a_race_reads_on_in_a_chat(either, sampling, edited):
+    """So do the heads of lanes that have one, whichever lane read the prompt, also where an answer was edited since."""
+    prefixes, messages, before = PrefixStore().of(), asked("Why is it so?"), 0
+    methods = (PLAIN.name, "recycling", DEFAULT.name, "gumiho")
+    for turn in range(3):
+        alone, together = (either.race(messages, sampling, methods, TREE, prefixes=each) for each in (None, prefixes))
+        if either.resumable_tokens:
+            known = [head_of(together.streams[method]._session).cache.length for method in (DEFAULT.name, "gumiho")]
+            assert min(known) >= before - 1
+        for race in (alone, together):
+            for _ in race:
+                pass
+        for number, method in enumerate(methods):
+            trace = together.traces[method]
+            assert trace.token_ids == alone.traces[method].token_ids
+            if either.resumable_tokens:
+                unread = trace.header.num_prompt_tokens - trace.header.num_reused_tokens
+                assert unread == 1 if number else before <= trace.header.num_reused_tokens
+        before = trace.header.num_prompt_tokens
+        answer = trace.text[:-1] if edited else trace.text
+        messages += asked("", answer)[1:] + asked(f"And {turn}?")
 
 
 def test_nobody_finds_what_is_another_s(generator):
