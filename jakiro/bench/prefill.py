@@ -9,13 +9,16 @@ import importlib.util
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import torch
 
+from jakiro.bench import raw
+from jakiro.bench.machine.environment import environment
 from jakiro.bench.peers.llama import WIDENED, LlamaCppRunner
 from jakiro.bench.questions import load_questions
-from jakiro.system import assets_folder, comma_list
+from jakiro.system import assets_folder, comma_list, write_atomically
 from jakiro.target.model import TargetModel
 from jakiro.zoo import weights
 from jakiro.zoo.embedded import EMBEDDED_TARGET
@@ -106,19 +109,35 @@ def sentence_of(reading: Reading) -> str:
     return f"{reading.num_tokens:,} tokens: {lanes} tokens/s; ours is {100 * reading.share:.0f} % of the faster other."
 
 
+def as_json(stamp: dict, rounds: int, readings: Sequence[Reading]) -> str:
+    """Where and how it was measured, and every reading's seconds, a line for each length.
+
+    Args:
+        stamp: what `environment` gives.
+    """
+    return raw.lines({"environment": stamp, "rounds": rounds}, "readings", [asdict(reading) for reading in readings])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Read prompts of several lengths by every lane in turn.")
     parser.add_argument("--lengths", default=",".join(map(str, LENGTHS)), help="comma list of tokens")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--out", type=Path, help="keep every reading's seconds in this file, as JSON")
     chosen = parser.parse_args()
     lengths = comma_list("--lengths", chosen.lengths, int)
     model, tokenizer, sha256 = weights.load_target(None, "cpu", torch.float32)
-    readers = {STOCK: stock_reader(weights.load_target(None, "cpu", torch.float32)[0])}
-    readers = {OURS: our_reader(TargetModel(model, tokenizer, EMBEDDED_TARGET, sha256))} | readers
+    target = TargetModel(model, tokenizer, EMBEDDED_TARGET, sha256)
+    stock = weights.load_target(None, "cpu", torch.float32)[0]
+    readers = {OURS: our_reader(target), STOCK: stock_reader(stock)}
     if importlib.util.find_spec("llama_cpp") is not None:
         readers[WIDENED] = LlamaCppRunner(WIDENED, EMBEDDED_TARGET, torch.get_num_threads()).read
+    readings = []
     for reading in read_prompts(readers, long_text(tokenizer, max(lengths)), lengths, chosen.rounds):
+        readings.append(reading)
         print(sentence_of(reading), flush=True)  # noqa: T201 - the command's result
+    if chosen.out is not None:
+        about = {"target": target.name, "device": "cpu", "dtype": "float32", "compiled": target.compiled}
+        write_atomically(chosen.out, as_json(environment(about), chosen.rounds, readings))
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 """Reading prompts: every lane reads the same tokens as often, in turns, and shares compare neighbours in time."""
 
+import json
+
 import torch
 
 from jakiro.bench.peers import llama_worker
-from jakiro.bench.prefill import OURS, STOCK, Reading, our_reader, read_prompts, sentence_of, stock_reader
+from jakiro.bench.prefill import OURS, STOCK, Reading, as_json, our_reader, read_prompts, sentence_of, stock_reader
 from tests.support import tiny_model, tiny_target
 
 
@@ -50,3 +52,14 @@ def test_llama_cpp_reads_from_the_beginning_each_time():
     for _ in range(2):
         assert llama_worker.read(Model(), [1, 2])["seconds"] >= 0
     assert calls == ["reset", [1, 2]] * 2
+
+
+def test_all_seconds_are_kept_with_where_they_were_measured():
+    readings = [Reading(30, {OURS: (0.1, 0.3), STOCK: (0.2, 0.2)}), Reading(500, {OURS: (1.0, 2.0), STOCK: (3.0, 4.0)})]
+    kept = json.loads(as_json({"cpu": "A processor"}, 2, readings))
+    assert kept["environment"] == {"cpu": "A processor"} and kept["rounds"] == 2
+    again = [
+        Reading(each["num_tokens"], {lane: tuple(s) for lane, s in each["seconds"].items()})
+        for each in kept["readings"]
+    ]
+    assert again == readings
