@@ -31,16 +31,17 @@ def folder() -> Path:
 
 
 def speed_table(data: raw.Raw) -> str:
-    """Tokens a second and speedup of every lane, a pair of columns for each temperature, and where it was measured."""
+    """Where it was measured, and every lane's tokens a second and speedup, for each temperature; beside the speedup of
+    decoding the one with reading the prompts, where that was timed."""
     groups = [group for group in summarise(data.runs) if group.category == OVERALL]
-    temperatures = list(dict.fromkeys(group.temperature for group in groups))
-    columns = [f"{words}, T = {temperature:g}" for temperature in temperatures for words in ("tokens/s", "speedup")]
-    rows = []
-    for lane in dict.fromkeys(group.lane for group in groups):
-        here = {group.temperature: group for group in groups if group.lane == lane}
-        cells = [cell for temperature in temperatures for cell in _speed_cells(here[temperature])]
-        rows.append([NAMES.get(_method(lane), lane), *cells])
-    return f"{where(data)}\n\n{markdown(['', *columns], rows)}"
+    columns, rows = [], {group.lane: [NAMES.get(_method(group.lane), group.lane)] for group in groups}
+    for temperature in dict.fromkeys(group.temperature for group in groups):
+        here = [group for group in groups if group.temperature == temperature]
+        words = ["tokens/s", "speedup", *(["with reading"] if any(group.end_to_end for group in here) else [])]
+        columns += [f"{each}, T = {temperature:g}" for each in words]
+        for group in here:
+            rows[group.lane] += _speed_cells(group)[: len(words)]
+    return f"{where(data)}\n\n{markdown(['', *columns], list(rows.values()))}"
 
 
 def speed_sentences(data: raw.Raw) -> str:
@@ -49,7 +50,6 @@ def speed_sentences(data: raw.Raw) -> str:
     taus = " and ".join(
         f"{group.tau:.2f} at temperature {group.temperature:g}" for group in groups if group.category == OVERALL
     )
-    felt = [group.end_to_end for group in groups if group.category == OVERALL and group.end_to_end]
     first = groups[0].temperature
     categories = sorted(
         (group for group in groups if group.category != OVERALL and group.temperature == first),
@@ -60,7 +60,6 @@ def speed_sentences(data: raw.Raw) -> str:
         f"{speed_table(data)}\n\n"
         f"By category at temperature {first:g} from {least.speedup:.2f}× ({least.category}) to "
         f"{most.speedup:.2f}× ({most.category}). τ is {taus}."
-        + (f" With reading the prompts, speedups are {' and '.join(f'{each:.2f}×' for each in felt)}." if felt else "")
     )
 
 
@@ -144,10 +143,11 @@ def write(readme: Path) -> None:
     write_atomically(readme, text)
 
 
-def _speed_cells(group: Group) -> tuple[str, str]:
+def _speed_cells(group: Group) -> tuple[str, str, str]:
     low_and_high = group.speedup_interval
     interval = f" [{low_and_high[0]:.2f}, {low_and_high[1]:.2f}]" if low_and_high else ""
-    return f"{group.speed:.1f}", f"{group.speedup:.2f}×{interval}"
+    end_to_end = f"{group.end_to_end:.2f}×" if group.end_to_end else "–"
+    return f"{group.speed:.1f}", f"{group.speedup:.2f}×{interval}", end_to_end
 
 
 def where(data: raw.Raw) -> str:
