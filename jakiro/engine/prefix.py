@@ -111,7 +111,8 @@ class OwnPrefixes:
     def find(self, target: object, prompt: Sequence[int]) -> Prefix | None:
         """What is kept of the longest text that begins like the prompt, without its last token; None for nothing.
 
-        The last token is read again, because what comes after it is asked for.
+        The last token is read again, because what comes after it is asked for. A head that has not read this text may
+        have read more of the prompt in another one: its rows are those that reach furthest.
         """
         with self.store._lock:
             kept = self.store._of(self.owner, target)
@@ -121,7 +122,9 @@ class OwnPrefixes:
             length, best = max(zip(lengths, kept, strict=True), key=lambda pair: pair[0])
             self.store._kept.remove(best)
             self.store._kept.append(best)
-            return best.prefix.first(length)
+            parts = [each.prefix.first(common) for common, each in zip(lengths, kept, strict=True) if common]
+            found = best.prefix.first(length)
+            return replace(found, head_rows=reduce(_longest, (part.head_rows for part in parts), found.head_rows))
 
     def add(
         self,

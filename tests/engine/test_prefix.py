@@ -263,6 +263,10 @@ def test_a_longer_text_takes_the_place_of_its_beginning_and_keeps_the_longest_ro
     found = prefixes.find("target", [1, 2, 3, 4, 5, 6, 7])
     assert found.token_ids == (1, 2, 3, 4, 5) and found.rows.flatten().tolist() == [1, 2, 3, 4, 5]
     assert {head: rows.shape[-2] for head, rows in found.head_rows.items()} == {"a": 3, "b": 4}
+    assert added(prefixes, [1, 2, 3, 4, 9, 9], [("b", 5), ("c", 5)])
+    found = prefixes.find("target", [1, 2, 3, 4, 5, 6, 7])
+    assert found.token_ids == (1, 2, 3, 4, 5), "what another text has read is taken over up to where it parts"
+    assert {head: rows.shape[-2] for head, rows in found.head_rows.items()} == {"a": 3, "b": 4, "c": 3}
     edited = prefixes.find("target", [1, 2, 9, 4, 5])
     assert edited.token_ids == (1, 2) and edited.features.tolist() == [[1], [2]]
     assert {rows.shape[-2] for rows in edited.head_rows.values()} == {1}
