@@ -18,6 +18,7 @@ from jakiro.drafting.base import Drafter, Method
 from jakiro.engine.costs import ROUNDS, DeviceProfile
 from jakiro.engine.measuring import CONTEXT_TOKENS, FAR_TOKENS, Measuring
 from jakiro.graphs.pool import Lanes
+from jakiro.kernels.compiled.library import build_name
 from jakiro.system import num_cores, one_process_at_a_time, processor_name, write_atomically
 from jakiro.target.model import TargetModel
 
@@ -94,7 +95,7 @@ class Profiler:
             "threads": torch.get_num_threads(),
             "dtype": str(target.dtype).removeprefix("torch."),
             "numerics": target.numerics,
-            "compiled": target.compiled,
+            "compiled": build_name() if target.compiled else None,
             "torch": str(torch.__version__),
             "contexts": [CONTEXT_TOKENS, FAR_TOKENS],
         } | ({} if lanes is None else {"graphs": lanes.graphs.enabled})

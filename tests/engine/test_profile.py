@@ -208,6 +208,15 @@ def test_a_target_s_passes_are_measured_once_for_all_methods(folder, counted):
     assert {"method", "head"} <= set(counted[1][2]) - set(counted[0][2])
 
 
+def test_other_compiled_functions_are_measured_anew(folder, counted, monkeypatch):
+    generator = tiny_generator()
+    monkeypatch.setattr(type(generator.target), "compiled", True)
+    for build, pieces in (("one", 1), ("other", 2), ("one", 2)):
+        monkeypatch.setattr(profile, "build_name", lambda build=build: build)
+        Profiler(generator.target, folder).profile(CHAINS, generator.drafter(CHAINS))
+        assert len(counted) == pieces
+
+
 def test_a_file_from_before_rounds_were_counted_is_a_whole_measurement():
     values = PASSES.to_dict()
     del values["rounds"]
