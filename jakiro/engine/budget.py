@@ -59,6 +59,8 @@ class TreeBudget:
         # Tokens expected of all free candidates in the step at hand, and how what drafts bring rises with that
         self._free_tokens = 1.0
         self._with_free = Trend(*FREE_TREND)
+        # Accepted and expected tokens of steps with free candidates alone: with a temperature they promise too much
+        self._free_accepted = self._free_predicted = START_EXPECTATION
 
     def choose(self, free_scores: Sequence[float] = (), context: int = 0) -> Plan:
         """The tree of the next step.
@@ -87,8 +89,8 @@ class TreeBudget:
     def _free_alone(self, scores: Sequence[float]) -> Plan | None:
         """The best tree of candidates that need no draft pass; None where none is faster than plain decoding."""
         nodes, tokens, ms = 1, 1.0, self._verify_ms(1)
-        for count, total in enumerate(accumulate(map(math.exp, scores), initial=1.0), start=1):
-            cost = self._verify_ms(count)
+        for count, expected in enumerate(accumulate(map(math.exp, scores), initial=0.0), start=1):
+            total, cost = 1.0 + self._free_calibration * expected, self._verify_ms(count)
             if total / cost > tokens / ms:
                 nodes, tokens, ms = count, total, cost
         if nodes == 1:
@@ -133,6 +135,9 @@ class TreeBudget:
         """
         self._other_ms = _running_mean(self._other_ms, other_ms) if self._other_ms else other_ms
         self._verify_pace = _followed(self._verify_pace, verify_ms, self.profile.verify(plan.nodes, self._context))
+        if plan.levels == 0 and plan.nodes > 1:
+            self._free_predicted = 0.95 * self._free_predicted + (plan.expected_tokens - 1) / self._free_calibration
+            self._free_accepted = 0.95 * self._free_accepted + accepted
         if plan.levels == 0 or not expected:
             self._ms_since_probe += plan.expected_ms
             return
@@ -169,8 +174,13 @@ class TreeBudget:
 
     @property
     def calibration(self) -> float:
-        """Accepted over expected tokens, a running ratio clipped to [1/4, 2]."""
-        return min(max(self._accepted / self._predicted, 0.25), 2.0) if self._predicted > 0 else 1.0
+        """Accepted over expected tokens of drafts, a running ratio clipped to [1/4, 2]."""
+        return _ratio(self._accepted, self._predicted)
+
+    @property
+    def _free_calibration(self) -> float:
+        """The same of free candidates that were checked without a draft."""
+        return _ratio(self._free_accepted, self._free_predicted)
 
     def _verify_ms(self, nodes: int) -> float:
         """A step's time without its draft, at the length the text has now."""
@@ -250,6 +260,10 @@ def _line(cost: Callable[[int, int], float], count: int, profile: DeviceProfile)
 def _followed(pace: float, ms: float, profiled_ms: float) -> float:
     """A running mean of measured ÷ profiled time; one outlier counts as no more than twice or half the profile."""
     return _running_mean(pace, min(max(ms / profiled_ms, 0.5), 2.0)) if profiled_ms > 0 else pace
+
+
+def _ratio(accepted: float, expected: float) -> float:
+    return min(max(accepted / expected, 0.25), 2.0) if expected > 0 else 1.0
 
 
 def _running_mean(before: float, value: float) -> float:

@@ -126,6 +126,24 @@ def test_a_copied_chain_goes_alone_where_that_is_faster():
     assert "without a draft" not in budget.choose([math.log(0.01)] * 2).why
 
 
+def test_free_candidates_that_keep_failing_are_believed_less():
+    budget = TreeBudget(FREE_ROWS, BOUNDS)
+    promised = [math.log(0.9), math.log(0.8)]
+
+    def free_steps(accepted: int) -> list[bool]:
+        free = []
+        for _ in range(12):
+            plan = budget.choose(promised)
+            free.append(plan.levels == 0)
+            expected = promise(budget, plan.levels, 1.0) if plan.levels else []
+            budget.observe(plan, expected, accepted if free[-1] else 1, 1.0, 40.0, 1.0)
+        return free
+
+    drive(budget, 20, top=1.0, accepted=1)
+    assert free_steps(accepted=2)[-1] is True
+    assert free_steps(accepted=0)[-1] is False
+
+
 def test_a_plan_says_what_it_expects():
     budget = TreeBudget(FREE_ROWS, BOUNDS)
     drive(budget, 5, top=2.0, accepted=2)
