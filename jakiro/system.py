@@ -1,9 +1,11 @@
 """The machine and the person around a program: folders, whole files, the processor, versions, comma lists. No torch."""
 
+import ctypes
 import functools
 import math
 import os
 import platform
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -78,6 +80,12 @@ def one_process_at_a_time(work: str) -> Iterator[None]:
         except (ImportError, OSError):
             pass
         yield
+
+
+def give_back_memory() -> None:
+    """Gives what was freed back to the system where the C library would keep it (glibc), before more is needed."""
+    if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+        trim(0)
 
 
 def processor_name() -> str:

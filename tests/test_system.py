@@ -2,6 +2,8 @@
 
 import os
 import platform
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -102,3 +104,27 @@ def test_waiting_is_bounded_unless_the_user_says_how_to_wait(monkeypatch):
         monkeypatch.setattr(os, "environ", dict(names))
         bound_waiting()
         assert os.environ.get("GOMP_SPINCOUNT") == count
+
+
+def test_memory_that_was_freed_goes_back_to_the_system():
+    """Half a gigabyte in pieces that the C library keeps, but for the last one."""
+    if platform.libc_ver()[0] != "glibc":
+        pytest.skip("only glibc keeps what was freed")
+    program = """
+from pathlib import Path
+from jakiro.system import give_back_memory
+
+def pages():
+    return int(Path("/proc/self/statm").read_text().split()[1])
+
+pieces = [bytearray(100_000) for _ in range(5_000)]
+held = pages()
+last = pieces.pop()
+del pieces
+kept = pages()
+give_back_memory()
+print(held, kept, pages())
+"""
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    held, kept, left = map(int, found.stdout.split())
+    assert kept > 0.8 * held and left < 0.3 * held

@@ -16,7 +16,7 @@ import zlib
 from pathlib import Path
 
 from jakiro import starting
-from jakiro.system import atomic_file, cache_folder, one_process_at_a_time
+from jakiro.system import atomic_file, cache_folder, give_back_memory, one_process_at_a_time
 from jakiro.zoo.hashes import weights_sha256
 
 EMBEDDED_TARGET = "smollm2-135m-instruct"
@@ -89,6 +89,8 @@ def _convert_into(folder: Path) -> None:
         log.info("Preparing %s for the first time; later starts skip this.", EMBEDDED_TARGET)
         converted = Path(temporary) / "converted"
         _convert(gguf, converted)
+        # Else half a gigabyte that converting freed would stay beside the model that is read next
+        give_back_memory()
         (converted / _HASH_NAME).write_text(str(weights_sha256(converted)), encoding="utf-8")
         try:
             converted.rename(folder)
@@ -128,9 +130,9 @@ def _convert(gguf: Path, folder: Path) -> None:
     # A model that still says it is quantised refuses to be saved.
     for name in ("quantization_config", "model_type", "transformers_version", "_name_or_path", "_model_name_or_path"):
         values.pop(name, None)
-    model = AutoModelForCausalLM.from_config(LlamaConfig(**values))
+    model = AutoModelForCausalLM.from_config(LlamaConfig(**values), dtype=torch.bfloat16)
     model.load_state_dict(quantised.state_dict())
-    model.to(torch.bfloat16).save_pretrained(folder)
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 
