@@ -177,7 +177,9 @@ class LeanDecoder:
             return hidden, [scaled(rows) for rows in deeper]
         cos, sin = self.rotary(hidden, positions[None])
         cos, sin = cos[0, :, None], signed(sin[0])[:, None]
-        mask = additive_mask(visible, torch.float64, self.num_heads // self.num_kv_heads) if exact else visible
+        # As numbers once a pass: the stock kernel would make them of flags in every layer
+        sums = torch.float64 if exact else hidden.dtype
+        mask = additive_mask(visible, sums, self.num_heads // self.num_kv_heads if exact else 1)
         deeper = []
         for number, layer in enumerate(self.layers):
             normed = functional.rms_norm(hidden, hidden.shape[-1:], layer.input_norm, layer.input_eps)
@@ -208,7 +210,7 @@ class LeanDecoder:
                 queries[None],
                 keys.to(queries.dtype),
                 values.to(queries.dtype),
-                attn_mask=mask[None, None],
+                attn_mask=mask[None],
                 scale=self.scaling,
                 enable_gqa=True,
             )[0]

@@ -5,12 +5,15 @@
 
 /* Queries of one batch; queries whose scores, and whose sums over values, fit into registers together. */
 #define BATCH 24
-#define SCORED 8
 #if LANES == 16
+#define SCORED 12
 #define SUMMED 3
 #else
+#define SCORED 6
 #define SUMMED 1
 #endif
+/* Keys that are transposed at once. */
+#define COLUMNS (2 * LANES)
 /* Keys whose values are converted to float64 at once, and vectors of a stripe of their numbers. */
 #define VALUES (2 * LANES)
 #define STRIPE 8
@@ -42,30 +45,44 @@ void rotate_and_store(const Attention *at, int thread_id, int num_threads) {
 typedef struct {
     const Attention *at;
     int64_t keys;   /* those that any of its queries sees lie before this one */
-    int64_t padded; /* the same in whole vectors */
+    int64_t open;   /* all of its queries see all keys before this one */
+    int64_t padded; /* keys in whole tiles */
     int64_t kv_head, count;
     const float *queries[BATCH];   /* each (head_dim,) */
     const uint8_t *visible[BATCH]; /* each (keys,) */
     float *scores;                 /* (count, padded) */
-    float *tile;                   /* (head_dim, LANES) keys, a column each */
+    float *tile;                   /* (head_dim, COLUMNS) keys, a column each */
     double *sums;                  /* (count, head_dim) */
     double *wide;                  /* (VALUES, head_dim) */
 } Batch;
 
-#define SCORES(QUERIES)                                                                                  \
+#define SCORES(QUERIES)                                                                                      \
     static void scores_##QUERIES(const float *const *queries, const float *tile, int64_t width, vec *sums) { \
-        vec sum[QUERIES];                                                                               \
-        for (int query = 0; query < QUERIES; query++) sum[query] = (vec){0};                            \
-        for (int64_t i = 0; i < width; i++) {                                                           \
-            const vec keys = *(const vec *)(tile + i * LANES);                                          \
-            for (int query = 0; query < QUERIES; query++)                                               \
-                sum[query] = fused(all_lanes(queries[query][i]), keys, sum[query]);                     \
-        }                                                                                               \
-        for (int query = 0; query < QUERIES; query++) sums[query] = sum[query];                         \
+        vec left[QUERIES], right[QUERIES];                                                                   \
+        for (int query = 0; query < QUERIES; query++) left[query] = right[query] = (vec){0};                 \
+        for (int64_t i = 0; i < width; i++) {                                                                \
+            const vec first = from_float(tile + i * COLUMNS), second = from_float(tile + i * COLUMNS + LANES); \
+            for (int query = 0; query < QUERIES; query++) {                                                  \
+                const vec value = all_lanes(queries[query][i]);                                              \
+                left[query] = fused(value, first, left[query]);                                              \
+                right[query] = fused(value, second, right[query]);                                           \
+            }                                                                                                \
+        }                                                                                                    \
+        for (int query = 0; query < QUERIES; query++) {                                                      \
+            sums[2 * query] = left[query];                                                                   \
+            sums[2 * query + 1] = right[query];                                                              \
+        }                                                                                                    \
     }
-SCORES(1) SCORES(2) SCORES(3) SCORES(4) SCORES(5) SCORES(6) SCORES(7) SCORES(8)
+SCORES(1) SCORES(2) SCORES(3) SCORES(4) SCORES(5) SCORES(6)
+#if SCORED > 6
+SCORES(7) SCORES(8) SCORES(9) SCORES(10) SCORES(11) SCORES(12)
 static void (*const scores_of[])(const float *const *, const float *, int64_t, vec *) = {
-    0, scores_1, scores_2, scores_3, scores_4, scores_5, scores_6, scores_7, scores_8};
+    0, scores_1, scores_2, scores_3, scores_4, scores_5, scores_6, scores_7, scores_8, scores_9, scores_10, scores_11,
+    scores_12};
+#else
+static void (*const scores_of[])(const float *const *, const float *, int64_t, vec *) = {
+    0, scores_1, scores_2, scores_3, scores_4, scores_5, scores_6};
+#endif
 
 /* Which of LANES keys from `key` on a query sees. */
 static inline ints seen(const Batch *batch, int64_t query, int64_t key) {
@@ -73,42 +90,44 @@ static inline ints seen(const Batch *batch, int64_t query, int64_t key) {
     const uint8_t *visible = batch->visible[query] + key;
     bytes flags = {0};
     if (key + LANES <= batch->keys) flags = *(const bytes *)visible;
-    else memcpy(&flags, visible, batch->keys - key);
+    else if (key < batch->keys) memcpy(&flags, visible, batch->keys - key);
     return __builtin_convertvector(flags, ints) != 0;
 }
 
-/* (columns, width) to (width, LANES), zeros after the last column. */
+/* (columns, width) to (width, COLUMNS), zeros after the last column. */
 static void transpose(const float *keys, int64_t columns, int64_t width, float *tile) {
-    int64_t i = 0;
-    for (; columns == LANES && i + LANES <= width; i += LANES) {
-        vec rows[LANES];
-        for (int row = 0; row < LANES; row++) {
-            rows[row] = *(const vec *)(keys + row * width + i);
-            __builtin_prefetch(keys + row * width + i + AHEAD);
+    for (int64_t first = 0; first < COLUMNS; first += LANES) {
+        int64_t i = 0;
+        for (; first + LANES <= columns && i + LANES <= width; i += LANES) {
+            vec rows[LANES];
+            for (int row = 0; row < LANES; row++) {
+                rows[row] = from_float(keys + (first + row) * width + i);
+                __builtin_prefetch(keys + (first + row) * width + i + AHEAD);
+            }
+            exchange(rows);
+            for (int row = 0; row < LANES; row++) *(vec *)(tile + (i + row) * COLUMNS + first) = rows[row];
         }
-        exchange(rows);
-        for (int row = 0; row < LANES; row++) *(vec *)(tile + (i + row) * LANES) = rows[row];
+        for (; i < width; i++)
+            for (int64_t column = first; column < first + LANES; column++)
+                tile[i * COLUMNS + column] = column < columns ? keys[column * width + i] : 0;
     }
-    for (; i < width; i++)
-        for (int64_t column = 0; column < LANES; column++)
-            tile[i * LANES + column] = column < columns ? keys[column * width + i] : 0;
 }
 
 static void score(const Batch *batch) {
     const Attention *at = batch->at;
     const int64_t width = at->head_dim;
     const float *keys = at->keys + batch->kv_head * at->capacity * width;
-    for (int64_t key = 0; key < batch->keys; key += LANES) {
-        const int64_t columns = at_most(batch->keys - key, LANES);
-        transpose(keys + key * width, columns, width, batch->tile);
+    for (int64_t tile = 0; tile < batch->keys; tile += COLUMNS) {
+        transpose(keys + tile * width, at_most(batch->keys - tile, COLUMNS), width, batch->tile);
         for (int64_t done = 0, together; done < batch->count; done += together) {
             together = at_most(batch->count - done, SCORED);
-            vec sums[SCORED];
+            vec sums[2 * SCORED];
             scores_of[together](batch->queries + done, batch->tile, width, sums);
-            for (int64_t query = 0; query < together; query++) {
-                const ints visible = seen(batch, done + query, key);
-                *(vec *)(batch->scores + (done + query) * batch->padded + key) =
-                    either(visible, sums[query] * at->scaling, (vec){0} + unseen);
+            for (int64_t half = 0; half < 2 * together; half++) {
+                const int64_t query = done + half / 2, key = tile + half % 2 * LANES;
+                const vec scores = sums[half] * at->scaling;
+                *(vec *)(batch->scores + query * batch->padded + key) =
+                    key + LANES <= batch->open ? scores : either(seen(batch, query, key), scores, (vec){0} + unseen);
             }
         }
     }
@@ -190,10 +209,10 @@ static void sum_values(const Batch *batch) {
     }
 }
 
-static int64_t padded_keys(int64_t keys) { return (keys + LANES - 1) / LANES * LANES; }
+static int64_t padded_keys(int64_t keys) { return (keys + COLUMNS - 1) / COLUMNS * COLUMNS; }
 
 int64_t attention_floats(int64_t keys, int64_t head_dim) {
-    return BATCH * padded_keys(keys) + head_dim * LANES + 2 * (BATCH + VALUES) * head_dim + 16;
+    return BATCH * padded_keys(keys) + head_dim * COLUMNS + 2 * (BATCH + VALUES) * head_dim + 16;
 }
 
 void attend(const Attention *at, float *own, int thread_id, int num_threads) {
@@ -206,7 +225,7 @@ void attend(const Attention *at, float *own, int thread_id, int num_threads) {
     for (int64_t task = tasks * thread_id / num_threads, count; task < end; task += count) {
         const int64_t kv_head = task / shared;
         count = at_most(at_most((kv_head + 1) * shared, end) - task, BATCH);
-        Batch batch = {at, 0, 0, kv_head, count, {0}, {0}, scores, tile, sums, wide};
+        Batch batch = {at, 0, keys, 0, kv_head, count, {0}, {0}, scores, tile, sums, wide};
         float *results[BATCH];
         for (int64_t query = 0; query < count; query++) {
             const int64_t head = (task + query) / at->rows, row = (task + query) % at->rows;
@@ -215,6 +234,8 @@ void attend(const Attention *at, float *own, int thread_id, int num_threads) {
             results[query] = at->attended + (row * at->heads + head) * width;
             const uint8_t *last = memrchr(batch.visible[query], 1, keys);
             if (last && last - batch.visible[query] >= batch.keys) batch.keys = last - batch.visible[query] + 1;
+            const uint8_t *unseen_key = memchr(batch.visible[query], 0, batch.open);
+            if (unseen_key) batch.open = unseen_key - batch.visible[query];
         }
         batch.padded = padded_keys(batch.keys);
         score(&batch);
