@@ -1,7 +1,8 @@
-"""The machine and the person around a program: folders, whole files, the processor, versions, comma lists. No torch."""
+"""What is around a program: memory, folders, whole files, the processor, versions, comma lists. Imports no torch."""
 
 import ctypes
 import functools
+import gc
 import math
 import os
 import platform
@@ -24,6 +25,36 @@ def bound_waiting() -> None:
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Python's own error, and torch's for GPUs and CPUs, of which some name it in their text only."""
+    text = str(error).lower()
+    return isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text
+
+
+def free_memory() -> None:
+    """Gives memory that nobody holds any more back to the device."""
+    gc.collect()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def within_memory(work: Callable[[], Value], sentence: str) -> Value:
+    """What the work returns.
+
+    Raises:
+        ValueError: with this sentence, where memory runs out; all that the work had made is freed before.
+    """
+    try:
+        return work()
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+    # After the handler, where no traceback holds the work's tensors any more
+    free_memory()
+    raise ValueError(sentence)
 
 
 def assets_folder() -> Path:

@@ -31,6 +31,14 @@ def without_compiled_functions(monkeypatch):
     monkeypatch.setattr("jakiro.kernels.compiled.sampling.library", lambda: None)
 
 
+@pytest.fixture
+def tags(tmp_path, monkeypatch, without_compiled_functions):
+    """A pretended GPU and a tiny pair to load onto it, see `DeviceTags`."""
+    from tests.device_tags import with_a_pair
+
+    return with_a_pair(tmp_path, monkeypatch)
+
+
 @pytest.fixture(autouse=True)
 def _seeded():
     torch.manual_seed(0)

@@ -5,13 +5,21 @@ numpy on it. As there, one-number tensors of the CPU and CPU indices are welcome
 what makes the host wait is refused too: reading values, and copies between the device and memory that is not pinned.
 """
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
+
+from jakiro.graphs.lane import Lane
+from jakiro.heads.checkpoint import save_head
+from jakiro.zoo import loading, placement, weights
+from tests.graphs.fake_graphs import FakeCuda
+from tests.support import byte_tokenizer, tiny_head, tiny_model, tiny_target
 
 PRETENDED = torch.device("cuda", 0)
 _MOVES = {Tensor.to, Tensor.cpu, Tensor.cuda, Tensor.copy_}
@@ -34,6 +42,7 @@ class DeviceTags(TorchFunctionMode):
         self._storages: dict[int, torch.UntypedStorage] = {}
         self._pinned: dict[int, torch.UntypedStorage] = {}
         self._waiting = True
+        self.pair = ("", "")
 
     @contextmanager
     def without_waiting(self) -> Iterator[None]:
@@ -141,3 +150,49 @@ class DeviceTags(TorchFunctionMode):
 
         arguments = tree_map_only(torch.device, replaced, arguments)
         return tree_map_only(str, lambda text: "cpu" if text.startswith("cuda") else text, arguments)
+
+
+class Event:
+    """Stands in for `torch.cuda.Event`."""
+
+    def __init__(self, **more) -> None:
+        pass
+
+    def record(self, stream) -> None:
+        pass
+
+    def synchronize(self) -> None:
+        pass
+
+    def elapsed_time(self, other) -> float:
+        return 1.0
+
+
+def with_a_pair(folder: Path, monkeypatch) -> DeviceTags:
+    """The mode, with a tiny pair in folders (`pair`) that is loaded onto the pretended GPU."""
+    monkeypatch.setenv("JAKIRO_CACHE", str(folder / "cache"))
+    FakeCuda(monkeypatch)
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **more: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "NVIDIA H100 (pretended)")
+    monkeypatch.setattr(placement, "free_memory", lambda device: 10**11)
+    monkeypatch.setattr(loading, "choose_device", lambda device: PRETENDED if device is None else torch.device(device))
+    save_head(tiny_head(tiny_target()), folder / "head")
+    tiny_model().save_pretrained(folder / "target")
+    byte_tokenizer().save_pretrained(folder / "target")
+    # Read before: what transformers leaves out of files is not made anew inside of the mode
+    model, *others = weights.load_target(str(folder / "target"), "cpu", torch.float32)
+    mode, to_host = DeviceTags(), Lane._to_host
+
+    def read_onto_device(name, device, dtype, **options):
+        return copy.deepcopy(model).to(device), *others
+
+    def the_read(lane, rows):
+        with mode.the_read():
+            return to_host(lane, rows)
+
+    monkeypatch.setattr(weights, "load_target", read_onto_device)
+    monkeypatch.setattr(Lane, "_to_host", the_read)
+    mode.pair = (str(folder / "target"), str(folder / "head"))
+    return mode

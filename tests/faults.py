@@ -1,4 +1,4 @@
-"""Known faults, each a line or two of the code changed to something wrong; `tests/mutants.py` makes them.
+"""Known faults of what runs everywhere, each a line or two changed to something wrong; `tests/mutants.py` makes them.
 
 Each once passed the whole suite, or could. At least one of the tests that it names must fail.
 """
@@ -37,8 +37,6 @@ MEASURING, PROFILED = "jakiro/engine/measuring.py", "tests/engine/test_profile.p
 REPORT, REPORTED = "jakiro/bench/report.py", "tests/bench/test_report.py"
 RECORDER, RECORDED = "jakiro/engine/recorder.py", "tests/engine/test_recorder.py"
 PREFIX, PREFIXED = "jakiro/engine/prefix.py", "tests/engine/test_prefix.py"
-CAPTURE, MEMORY = "jakiro/graphs/capture.py", "tests/graphs/test_memory.py"
-CAPTURED, TAGGED = "tests/graphs/test_capture.py", "tests/engine/test_device_tags.py"
 MEANS = f"{BUDGETED}::test_estimates_are_means_over_this_answer_s_steps"
 MEDIANS = f"{REPORTED}::test_the_median_shown_is_that_of_the_runs_and_the_speed_that_of_all_their_tokens"
 CONTRASTIVE = f"{GROWN}::test_contrastive_candidates_have_the_noise_and_the_calibration_of_their_own_depth_and_branch"
@@ -75,20 +73,6 @@ FAULTS = (
         (CLOCK,),
     ),
     Fault("spans-halved", "jakiro/engine/clock.py", "_ms + 1000 * (now", "_ms + 500 * (now", (CLOCK,)),
-    Fault(
-        "gpu-spans-counted-twice",
-        "jakiro/engine/clock.py",
-        "            ms -= max(span - self._paused_ms, 0.0)\n",
-        "",
-        (f"{CLOCK}::test_on_a_gpu_events_time_what_comes_before_the_copy_and_the_host_the_rest",),
-    ),
-    Fault(
-        "gpu-a-draft-begun-ahead-is-taken-off-whole",
-        "jakiro/engine/clock.py",
-        "max(span - self._paused_ms, 0.0)",
-        "span",
-        (f"{CLOCK}::test_of_a_draft_that_began_ahead_only_what_the_step_waits_for_is_taken_off_its_time",),
-    ),
     Fault(
         "spans-swapped",
         STREAM,
@@ -243,83 +227,6 @@ FAULTS = (
         "= device, [], []",
         "= device, [time.perf_counter()], [0]",
         ("tests/bench/test_stock.py::test_the_clock_starts_at_the_first_token",),
-    ),
-    Fault(
-        "gpu-graphs-are-never-dropped",
-        CAPTURE,
-        "        while self.num_bytes > self.budget:\n",
-        "        while False:\n",
-        (f"{MEMORY}::test_graphs_of_older_answers_make_room_and_the_text_stays_the_same",),
-    ),
-    Fault(
-        "gpu-a-refused-capture-leaves-the-thread-aside",
-        CAPTURE,
-        "                torch.cuda.set_stream(current)\n",
-        "",
-        (f"{MEMORY}::test_a_refused_capture_leaves_the_thread_where_it_was_and_names_the_first_error",),
-    ),
-    Fault(
-        "gpu-a-dropped-lane-waits-for-the-collector",
-        "jakiro/graphs/lane.py",
-        "        self.passes.clear()\n",
-        "",
-        (f"{MEMORY}::test_a_dropped_lane_is_freed_without_the_garbage_collector",),
-    ),
-    Fault(
-        "gpu-one-lane-for-a-race",
-        "jakiro/graphs/pool.py",
-        "min(side_by_side, len(drafters))",
-        "1",
-        (f"{MEMORY}::test_the_page_s_first_answer_captures_nothing_more",),
-    ),
-    Fault(
-        "gpu-a-lane-that-did-not-fit-stays-the-size",
-        "jakiro/graphs/pool.py",
-        "            larger = self._room.joined(room)\n",
-        "            larger = self._room = self._room.joined(room)\n",
-        (f"{MEMORY}::test_a_lane_too_large_for_the_memory_does_not_raise_the_size_of_the_next",),
-    ),
-    Fault(
-        "gpu-rotary-frequencies-are-rounded",
-        "jakiro/heads/rotary.py",
-        "lambda tensor: tensor.to(fn(tensor).device)",
-        "fn",
-        ("tests/training/test_device_tags.py::test_device_tag_rotary_frequencies_stay_float32_in_any_dtype",),
-    ),
-    Fault(
-        "gpu-any-tree-is-said-to-round-alike",
-        STREAM,
-        " and self._target.rounds_alike(tree.nodes)",
-        "",
-        ("tests/target/test_numerics.py::test_a_tree_of_more_rows_than_plain_decoding_s_is_not_said_to_round_alike",),
-    ),
-    Fault(
-        "gpu-float64-attention-over-pads",
-        "jakiro/target/joint.py",
-        "    seen = live if exact else count\n",
-        "    seen = count\n",
-        ("tests/graphs/test_true_shapes.py::test_a_step_at_true_shapes_stays_within_its_budget",),
-    ),
-    Fault(
-        "gpu-borrowed-captures-what-it-hardly-runs",
-        CAPTURE,
-        "self.enabled and runs >= self.fewest_runs and",
-        "self.enabled and",
-        (f"{CAPTURED}::test_a_borrowed_gpu_captures_only_what_an_answer_runs_often_enough",),
-    ),
-    Fault(
-        "gpu-borrowed-captures-at-load",
-        "jakiro/zoo/loading.py",
-        "    if options.capture_at_load:\n",
-        "    if options.graphs:\n",
-        (f"{TAGGED}::test_device_tag_answers_in_zerogpu_s_way",),
-    ),
-    Fault(
-        "gpu-zerogpu-runs-kernel-by-kernel",
-        "app/devices/choose.py",
-        '"full", capture_at_load=False',
-        '"full", graphs=False',
-        ("tests/app/devices/test_zero.py::test_a_space_reads_its_pair_without_a_gpu_and_leaves_capturing_to_answers",),
     ),
     Fault(
         "prefix-of-another-visitor",

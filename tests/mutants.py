@@ -1,7 +1,8 @@
 """Faults that the tests must notice: `python -m tests.mutants [--only NAME]`, or `make mutants`.
 
-Each fault of `tests/faults.py` is made in a copy of the tree; at least one of the tests it names must fail there. A
-fault whose place is not found exactly once fails too, so that the list stays true while the code moves.
+Each fault of `tests/faults.py` and `tests/gpu_faults.py` is made in a copy of the tree; at least one of the tests it
+names must fail there. A fault whose place is not found exactly once fails too, so that the lists stay true while the
+code moves.
 """
 
 import argparse
@@ -14,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from tests.faults import FAULTS, ROOT, Fault
+from tests.gpu_faults import GPU_FAULTS
 
 # pytest's exit status where all tests passed, and where tests ran and some failed
 PASSED, FAILED = 0, 1
@@ -56,7 +58,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Checks that the tests notice known faults.")
     parser.add_argument("--only", metavar="NAME", help="faults whose name contains this")
     wanted = parser.parse_args().only or ""
-    chosen = [fault for fault in FAULTS if wanted in fault.name]
+    chosen = [fault for fault in (*FAULTS, *GPU_FAULTS) if wanted in fault.name]
     if not chosen:
         parser.error(f"no fault's name contains {wanted!r}")
     missed = 0

@@ -3,9 +3,12 @@
 import pytest
 
 from tests.faults import FAULTS, ROOT
+from tests.gpu_faults import GPU_FAULTS
+
+ALL = (*FAULTS, *GPU_FAULTS)
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", ALL, ids=lambda fault: fault.name)
 def test_the_place_of_each_fault_is_found_once_and_its_tests_are_there(fault):
     assert fault.places == 1 and fault.right != fault.wrong
     for test in fault.tests:
@@ -14,4 +17,4 @@ def test_the_place_of_each_fault_is_found_once_and_its_tests_are_there(fault):
 
 
 def test_names_are_distinct():
-    assert len({fault.name for fault in FAULTS}) == len(FAULTS)
+    assert len({fault.name for fault in ALL}) == len(ALL)

@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
+import torch
 
 import jakiro
 from jakiro.system import (
@@ -15,11 +16,20 @@ from jakiro.system import (
     bound_waiting,
     cache_folder,
     cpu_quota,
+    is_out_of_memory,
     num_cores,
     package_versions,
     usable_threads,
     write_atomically,
 )
+
+
+def test_memory_that_runs_out_is_known_by_what_python_and_torch_say():
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(1 << 50)
+    for error in (caught.value, MemoryError(), torch.OutOfMemoryError("CUDA out of memory.")):
+        assert is_out_of_memory(error)
+    assert not is_out_of_memory(RuntimeError("expected all tensors on one device"))
 
 
 def test_a_file_is_written_whole_and_its_folder_made(tmp_path):

@@ -1,17 +1,15 @@
 """A model in this process: the simplest device, and the loop that turns a generator's answer into plain events."""
 
-import gc
-import sys
 import threading
 from collections.abc import Callable, Iterator
 
 from app.asking import Asking, chat_counts
 from app.devices.base import LOADING, Event
 from app.words import page as words
-from app.words.errors import is_out_of_memory
 from jakiro.engine.prefix import OwnPrefixes
 from jakiro.methods import PLAIN, method_named
 from jakiro.starting import MEASURE, step, told_to
+from jakiro.system import free_memory, is_out_of_memory, within_memory
 
 
 class LocalDevice:
@@ -35,12 +33,15 @@ class LocalDevice:
     def load(self, told: Callable[[str, float | None], None]) -> None:
         told(LOADING, None)
         with told_to(told):
-            generator = self._load_generator()
-            if generator.status["head"]:
-                # What passes cost here is timed once before the first answer needs it, and further between answers
-                with step(MEASURE):
-                    _ = generator.profile
-        self.generator = generator
+            self.generator = within_memory(self._loaded, words.LOADED_OUT_OF_MEMORY)
+
+    def _loaded(self):
+        generator = self._load_generator()
+        if generator.status["head"]:
+            # What passes cost here is timed once before the first answer needs it, and further between answers
+            with step(MEASURE):
+                _ = generator.profile
+        return generator
 
     def go_on_measuring(self) -> bool:
         return self.generator.go_on_measuring()
@@ -113,11 +114,3 @@ def _check_length(asking: Asking, came: int) -> None:
     if came > limit:
         sentence = words.PROMPT_TOO_MANY_TOKENS.format(came=came, limit=limit, excess=came - limit)
         raise ValueError(sentence + chat_counts(asking.messages))
-
-
-def free_memory() -> None:
-    """Gives memory of finished answers back to the device."""
-    gc.collect()
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        torch.cuda.empty_cache()

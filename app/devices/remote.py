@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable, Iterator
 
 from app.devices.base import Event
-from app.devices.local import free_memory
 from app.words.errors import sentence_of
+from jakiro.system import free_memory
 
 # ("failed", None, sentence): the last event of an answer that could not be finished
 FAILED = "failed"

@@ -3,6 +3,7 @@
 import re
 
 from app.words import page as words
+from jakiro.system import is_out_of_memory
 
 _LONGEST = 400
 # A path of two parts or more, in POSIX or Windows form; its last part is kept, as it names what was meant
@@ -16,11 +17,6 @@ def sentence_of(error: Exception) -> str:
     if isinstance(error, ValueError) and not isinstance(error, UnicodeError):
         return for_visitors(str(error))
     return words.UNEXPECTED.format(kind=type(error).__name__)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Python's own error, and those of devices, which name it in their text only."""
-    return isinstance(error, MemoryError) or "out of memory" in str(error).lower()
 
 
 def for_visitors(text: str) -> str:

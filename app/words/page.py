@@ -62,6 +62,7 @@ TOO_MANY_REQUESTS = "Too many requests from your network address; try again in {
 QUEUE_FULL = "The queue is full. Try again in a minute; recordings still play."
 OUT_OF_MEMORY = "The device ran out of memory. Shorter prompts still work."
 OUT_OF_MEMORY_AT = "The device ran out of memory at {tokens:,} tokens. Shorter prompts still work."
+LOADED_OUT_OF_MEMORY = "Memory ran out; choose a smaller model or dtype, or free memory on the device first."
 PROMPT_TOO_LONG = "Your prompt has {came:,} characters; this page reads {limit:,}. Shorten it by {excess:,}."
 PROMPT_TOO_MANY_TOKENS = "Your prompt has {came:,} tokens; this page reads {limit:,}. Shorten it by {excess:,}."
 CHAT_COUNTS = " Earlier turns of the chat count too; a new chat leaves them out."

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from jakiro.core.tree import DraftTree
+from jakiro.system import is_out_of_memory
 from jakiro.target.families import TRIAL_ERRORS, text_config
 
 TRIAL_PROMPT, TRIAL_CHAIN = 12, 4
@@ -45,7 +46,7 @@ class Trial:
             last = target.prefill(self._prompt, cache)[1]
             logits = target.score(tree, cache).logits
         except TRIAL_ERRORS as error:
-            if isinstance(error, torch.OutOfMemoryError):
+            if is_out_of_memory(error):
                 raise
             return " ".join(str(error).split())[:120] or type(error).__name__
         logits = torch.cat([last, logits if only_chain else logits[::2]])

@@ -3,6 +3,7 @@
 What can be refused is refused before the target's weights are read: from its config, the head, and the free memory.
 """
 
+import copy
 import functools
 import time
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from jakiro.heads.base import DraftHead, known_precision
 from jakiro.heads.checkpoint import file_sha256, load_head, misfits, weights_file
 from jakiro.kernels.compiled.library import begin_building
 from jakiro.methods import DEFAULT, PLAIN
-from jakiro.system import cache_folder
+from jakiro.system import cache_folder, within_memory
 from jakiro.target.families import refuse_what_cannot_work
 from jakiro.target.model import NUMERICS, TargetModel
 from jakiro.zoo import placement, weights
@@ -110,14 +111,40 @@ def load_parts(
         progress: called while passes are captured, with how many are done and how many there are.
 
     Raises:
-        ValueError, FileNotFoundError: one sentence that says what came, what was expected, what to do.
+        ValueError, FileNotFoundError: one sentence that says what came, what was expected, what to do. Where memory
+            ran out nothing of the pair stays in it.
     """
-    read = read_pair(options)
-    return start_pair(read if prepare is None else prepare(read), None, progress)
+
+    def load() -> Parts:
+        read = _read(options)
+        return _start(read if prepare is None else prepare(read), None, progress)
+
+    return within_memory(load, _no_memory(options.target))
 
 
 def read_pair(options: LoadOptions) -> ReadPair:
     """Resolves and reads a pair, the target onto its device; errors are `load_parts`'."""
+    return within_memory(functools.partial(_read, options), _no_memory(options.target))
+
+
+def start_pair(read: ReadPair, device: torch.device | None = None, progress: Progress | None = None) -> Parts:
+    """The parts of a generator from what was read; errors are `load_parts`'.
+
+    Args:
+        device: copies the modules there first, and leaves what was read as it is; None takes the modules over.
+        progress: as in `load_parts`.
+    """
+    return within_memory(functools.partial(_start, read, device, progress), _no_memory(read.names.target_name))
+
+
+def _no_memory(target: str | None) -> str:
+    return (
+        f"Memory ran out while {target or 'the model'} was loaded; choose a smaller model or dtype, or free memory on "
+        "the device first."
+    )
+
+
+def _read(options: LoadOptions) -> ReadPair:
     start = time.perf_counter()
     with starting.timed() as steps, starting.step(starting.READ):
         read = _read_pair(options)
@@ -147,13 +174,7 @@ def _read_pair(options: LoadOptions) -> ReadPair:
     return ReadPair(pair, model, tokenizer, sha256, draft_head, options, head_sha256=head_sha256)
 
 
-def start_pair(read: ReadPair, device: torch.device | None = None, progress: Progress | None = None) -> Parts:
-    """The parts of a generator from what was read; it takes the modules over.
-
-    Args:
-        device: moves the target there first; None leaves it where it is.
-        progress: as in `load_parts`.
-    """
+def _start(read: ReadPair, device: torch.device | None, progress: Progress | None) -> Parts:
     start = time.perf_counter()
     with starting.timed() as steps, starting.step(starting.CHECK):
         parts = _start_pair(read, device, progress)
@@ -163,8 +184,9 @@ def start_pair(read: ReadPair, device: torch.device | None = None, progress: Pro
 
 
 def _start_pair(read: ReadPair, device: torch.device | None, progress: Progress | None) -> Parts:
-    pair, draft_head = read.names, read.head
-    model = read.model if device is None else read.model.to(device)
+    if device is not None:
+        read = replace(read, model=_copied(read.model, device), head=read.head and _copied(read.head, device))
+    pair, model, draft_head = read.names, read.model, read.head
     # It plans for tens of milliseconds at every new length of the keys
     torch.backends.cuda.enable_cudnn_sdp(False)
     numerics, notice = choose_numerics(read.options.numerics, model.get_output_embeddings().weight.device)
@@ -186,6 +208,13 @@ def _start_pair(read: ReadPair, device: torch.device | None, progress: Progress 
     with starting.step(starting.CAPTURE):
         lanes = lanes_for(target_model, list(drafters.values()), read.options, progress, notices)
     return Parts(resources, drafters, notices, cache_folder() / "profiles", lanes)
+
+
+def _copied(module: nn.Module, device: torch.device) -> nn.Module:
+    """The same module on a device; where memory runs out half-way, the one that was given is still whole."""
+    tensors = {id(each): nn.Parameter(each.to(device), each.requires_grad) for each in module.parameters()}
+    tensors |= {id(each): each.to(device) for each in module.buffers()}
+    return copy.deepcopy(module, tensors)
 
 
 def further_heads(

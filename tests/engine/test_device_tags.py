@@ -4,7 +4,6 @@ Loading, prefill, drafting, scoring, verifying and committing run in lanes as on
 first answer, and an answer in ZeroGPU's way.
 """
 
-import copy
 import threading
 
 import pytest
@@ -17,67 +16,18 @@ from app.devices.zero import ZeroDevice
 from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
 from jakiro.generator import JakiroGenerator
 from jakiro.graphs.lane import Lane
-from jakiro.heads.checkpoint import save_head
-from jakiro.zoo import loading, placement, weights
+from jakiro.zoo import loading
 from tests.app.devices.fake_spaces import FakeSpaces
-from tests.device_tags import PRETENDED, DeviceTags
+from tests.device_tags import PRETENDED
 from tests.engine.test_meta_device import REPETITIVE
-from tests.graphs.fake_graphs import FakeCuda
 from tests.graphs.static import COSTS
-from tests.support import TREE, byte_tokenizer, tiny_generator, tiny_head, tiny_model, tiny_target
+from tests.support import TREE, tiny_generator
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here; test_cuda.py runs on it")
 
 GREEDY, SAMPLED = SamplingParams(max_new_tokens=5), SamplingParams(1.0, top_p=0.9, seed=3, max_new_tokens=5)
 LONG = SamplingParams(max_new_tokens=12)
 CONTEXT_TREE = TreeConfig(width=4, depth=4, nodes=16, context=True)
-
-
-class Event:
-    """Stands in for `torch.cuda.Event`."""
-
-    def __init__(self, **more) -> None:
-        pass
-
-    def record(self, stream) -> None:
-        pass
-
-    def synchronize(self) -> None:
-        pass
-
-    def elapsed_time(self, other) -> float:
-        return 1.0
-
-
-@pytest.fixture
-def tags(tmp_path, monkeypatch, without_compiled_functions):
-    """The mode, with a tiny pair in folders that is loaded onto the pretended GPU."""
-    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
-    FakeCuda(monkeypatch)
-    monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda **more: True)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device=None: "NVIDIA H100 (pretended)")
-    monkeypatch.setattr(placement, "free_memory", lambda device: 10**11)
-    monkeypatch.setattr(loading, "choose_device", lambda device: PRETENDED if device is None else torch.device(device))
-    save_head(tiny_head(tiny_target()), tmp_path / "head")
-    tiny_model().save_pretrained(tmp_path / "target")
-    byte_tokenizer().save_pretrained(tmp_path / "target")
-    # Read before: what transformers leaves out of files is not made anew inside of the mode
-    model, *others = weights.load_target(str(tmp_path / "target"), "cpu", torch.float32)
-    mode, to_host = DeviceTags(), Lane._to_host
-
-    def read_onto_device(name, device, dtype, **options):
-        return copy.deepcopy(model).to(device), *others
-
-    def the_read(lane, rows):
-        with mode.the_read():
-            return to_host(lane, rows)
-
-    monkeypatch.setattr(weights, "load_target", read_onto_device)
-    monkeypatch.setattr(Lane, "_to_host", the_read)
-    mode.pair = (str(tmp_path / "target"), str(tmp_path / "head"))
-    return mode
 
 
 def loaded(tags, **more) -> JakiroGenerator:

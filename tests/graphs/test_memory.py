@@ -85,8 +85,10 @@ def test_bytes_count_the_captures_of_answers_too(cuda):
     before = generator.status["graphs"]
     generator.run("Why?", SAMPLED, tree=TREE)
     after = generator.status["graphs"]
-    more = after["captured"] - before["captured"]
-    assert more > 0 and after["bytes"] - before["bytes"] >= more * GRAPH_BYTES
+    assert after["captured"] > before["captured"]
+    for status, count in ((before, before["captured"]), (after, len(cuda.graphs))):
+        assert status["graph_bytes"] == GRAPH_BYTES * count
+    assert after["bytes"] == sum(lane.num_bytes for lane in generator.lanes._all) + GRAPH_BYTES * len(cuda.graphs)
 
 
 def test_a_dropped_lane_is_freed_without_the_garbage_collector(cuda, monkeypatch):
