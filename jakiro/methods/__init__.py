@@ -62,13 +62,13 @@ METHODS: dict[str, Method] = {
 # What drafts with a head of each kind where nothing else is asked for
 HEAD_DRAFTERS = {
     "mixture": jakiro.HeadDrafter,
-    "dense": eagle2.DenseDrafter,
-    "masks": parallelspec.MaskedDrafter,
-    "staged": gumiho.StagedDrafter,
-    "mlps": medusa.ParallelDrafter,
-    "stacked": exit.ExitDrafter,
-    "distilled": distillspec.DistilledDrafter,
-    "nested": s2d.NestedDrafter,
+    "dense": eagle2.dense_drafter,
+    "masks": parallelspec.masked_drafter,
+    "staged": gumiho.staged_drafter,
+    "mlps": medusa.parallel_drafter,
+    "stacked": exit.exit_drafter,
+    "distilled": distillspec.distilled_drafter,
+    "nested": s2d.nested_drafter,
 }
 _BY_ALIAS = {alias: method for method in METHODS.values() for alias in method.aliases}
 

@@ -4,25 +4,16 @@ The paper distils one small model into being a draft for a large one and compare
 that of `exit.py`; `train --method distillspec` teaches it on what `python -m jakiro.training.commands.own_text` wrote.
 """
 
-from dataclasses import dataclass
 from functools import partial
 
 from jakiro.drafting.base import Method, Needs, Proposer
 from jakiro.methods import exit
-from jakiro.methods.jakiro import load_head
+from jakiro.methods.jakiro import HeadDrafter, load_head
 
 PROPOSERS = (
     Proposer("distilled", "Distilled draft", "The target's first layers and one layer that learned from its own text."),
 )
-
-
-@dataclass(eq=False)
-class DistilledDrafter(exit.ExitDrafter):
-    """Drafts with a head that learned from its own text."""
-
-    def __post_init__(self) -> None:
-        self.proposers = PROPOSERS
-
+distilled_drafter = partial(HeadDrafter, proposers=PROPOSERS, tells=False)
 
 NEEDS = Needs(head=("distilled",), layers=True)
 METHOD = Method(
@@ -32,6 +23,6 @@ METHOD = Method(
     paper="2310.08461",
     proposers=PROPOSERS,
     needs=NEEDS,
-    load=partial(load_head, DistilledDrafter, needs=NEEDS),
+    load=partial(load_head, distilled_drafter, needs=NEEDS),
     trains=exit.METHOD.trains | {"own_text": True},
 )

@@ -4,23 +4,13 @@ Jakiro grows its trees by the same rule, so all that differs is the head: a dens
 many parameters when it is trained beside them.
 """
 
-from dataclasses import dataclass
 from functools import partial
 
 from jakiro.drafting.base import Method, Needs, Proposer
 from jakiro.methods.jakiro import HeadDrafter, load_head
 
 PROPOSERS = (Proposer("layer", "Draft layer", "One dense layer that goes on with its own features."),)
-
-
-@dataclass(eq=False)
-class DenseDrafter(HeadDrafter):
-    """Drafts with a layer of one expert."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.proposers = PROPOSERS
-
+dense_drafter = partial(HeadDrafter, proposers=PROPOSERS)
 
 NEEDS = Needs(head=("dense",))
 METHOD = Method(
@@ -30,6 +20,6 @@ METHOD = Method(
     paper="2406.16858",
     proposers=PROPOSERS,
     needs=NEEDS,
-    load=partial(load_head, DenseDrafter, needs=NEEDS),
+    load=partial(load_head, dense_drafter, needs=NEEDS),
     trains={"fusion": "summed", "num_experts": 1},
 )

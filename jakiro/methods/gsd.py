@@ -7,8 +7,7 @@ its own nodes, each with its own ancestors, so nothing is lost.
 """
 
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -17,8 +16,9 @@ from torch import Tensor
 from jakiro.drafting.base import Method, Needs, Proposal, Proposer
 from jakiro.drafting.candidates import Candidates
 from jakiro.drafting.growing import TreeGrower
+from jakiro.heads.jakiro import JakiroHead
 from jakiro.heads.layers import HeadOutput
-from jakiro.methods.jakiro import LAYERS, HeadDrafter, load_head, proposers_of
+from jakiro.methods.jakiro import LAYERS, HeadDrafter, experts_of, load_head, proposers_of
 
 # Tokens that a candidate and its twin share, at the end of their paths
 SHARED_TOKENS = 2
@@ -135,15 +135,9 @@ class GraphGrower(TreeGrower):
         return super()._select()
 
 
-@dataclass(eq=False)
-class GraphDrafter(HeadDrafter):
-    """Trees whose shared runs are drafted once."""
-
-    grower: Callable[..., TreeGrower] = GraphGrower
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.proposers = (*self.proposers, MERGED)
+def graph_drafter(head: JakiroHead, info: dict | None = None, shared: int = SHARED_TOKENS) -> HeadDrafter:
+    """Trees whose shared runs are drafted once; `shared` as in `GraphGrower`."""
+    return HeadDrafter(head, info, partial(GraphGrower, shared=shared), (*experts_of(head.config), MERGED))
 
 
 METHOD = Method(
@@ -153,5 +147,5 @@ METHOD = Method(
     paper="2407.16207",
     proposers=(*proposers_of(2, decoupled=False, contrastive=True), MERGED),
     needs=Needs(head=LAYERS.head, host=True),
-    load=partial(load_head, GraphDrafter),
+    load=partial(load_head, graph_drafter),
 )

@@ -4,8 +4,6 @@ The paper's full tree attention lets the leaf of a short path see a node of anot
 what follows the leaf. That changes the text, so all candidates here are real nodes, with their own ancestors and row.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -14,6 +12,7 @@ from torch import Tensor
 from jakiro.drafting.base import Method, Needs, Proposal, Proposer
 from jakiro.drafting.growing import TreeGrower
 from jakiro.drafting.parallel import row_proposers
+from jakiro.heads.gumiho import StagedHead
 from jakiro.heads.layers import row_output
 from jakiro.methods.jakiro import HeadDrafter, load_head
 
@@ -74,14 +73,9 @@ class StagedGrower(TreeGrower):
         return children._replace(proposers=torch.full_like(children.proposers, depth - 1))
 
 
-@dataclass(eq=False)
-class StagedDrafter(HeadDrafter):
+def staged_drafter(head: StagedHead, info: dict | None = None) -> HeadDrafter:
     """Drafts with two layers and MLPs."""
-
-    grower: Callable[..., TreeGrower] = StagedGrower
-
-    def __post_init__(self) -> None:
-        self.proposers = proposers_of(self.head.config.num_parallel)
+    return HeadDrafter(head, info, StagedGrower, proposers_of(head.config.num_parallel), tells=False)
 
 
 NEEDS = Needs(head=("staged",))
@@ -92,6 +86,6 @@ METHOD = Method(
     paper="2503.10135",
     proposers=proposers_of(MLPS),
     needs=NEEDS,
-    load=partial(load_head, StagedDrafter, needs=NEEDS),
+    load=partial(load_head, staged_drafter, needs=NEEDS),
     trains={"network": "staged", "num_layers": 2, "num_parallel": MLPS, "num_experts": 1, "fusion": "summed"},
 )

@@ -30,6 +30,7 @@ from jakiro.drafting.candidates import Candidates
 from jakiro.drafting.growing import TreeGrower
 from jakiro.drafting.limited import LimitedDrafter
 from jakiro.heads.base import DraftHead
+from jakiro.heads.config import DraftConfig
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.heads.layers import HeadOutput
 from jakiro.target.cache import RowCache
@@ -50,37 +51,44 @@ def proposers_of(num_experts: int, decoupled: bool, contrastive: bool) -> tuple[
     return tuple(found)
 
 
+def experts_of(config: DraftConfig) -> tuple[Proposer, ...]:
+    """The proposers of a head's own trees."""
+    return proposers_of(config.num_experts, config.fusion == "decoupled", config.contrastive)
+
+
 @dataclass(eq=False)
 class HeadDrafter(Drafter):
     """Drafts with a head that is bound to its target.
 
     Attributes:
         grower: makes what grows a step's tree, from the arguments of `TreeGrower`.
+        proposers: where none are given, the head's experts.
+        tells: its trees carry what the experts gave, see `expert_evidence`.
     """
 
     head: JakiroHead
     info: dict | None = None
     grower: Callable[..., TreeGrower] = TreeGrower
+    proposers: tuple[Proposer, ...] = ()
+    tells: bool = True
 
     def __post_init__(self) -> None:
-        config = self.head.config
-        self.proposers = proposers_of(config.num_experts, config.fusion == "decoupled", config.contrastive)
-        self.evidence = (
-            ("router_weights", config.num_experts),
-            ("expert_contributions", config.num_experts),
-            ("residual_contribution", 1),
-        )
+        self.proposers = self.proposers or experts_of(self.head.config)
+        count = self.head.config.num_experts
+        widths = {"router_weights": count, "expert_contributions": count, "residual_contribution": 1}
+        self.evidence = tuple(widths.items()) if self.tells else ()
 
     def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> "HeadSession":
         capacity = len(prompt.token_ids) + sampling.max_new_tokens
-        told = partial(expert_evidence, self.head) if self.evidence else None
+        told = partial(expert_evidence, self.head) if self.tells else None
         session = HeadSession(self.head, sampling, noise, capacity, self.grower, told)
         read = session.begin_with(prompt.head_rows.get(self.head))
         session.take(prompt.ids[self.head.lag + read :], prompt.features[read:])
         return session
 
     def fixed(self, buffers: FixedBuffers) -> Drafter | None:
-        if self.grower is not TreeGrower:
+        # Only such passes have a form at fixed addresses; others run beside captured ones of the target
+        if self.grower is not TreeGrower or not self.tells:
             return None
         return buffers.head_drafter(self.head, partial(expert_evidence, self.head), self)
 
@@ -239,7 +247,7 @@ def _last_rows(output: HeadOutput, count: int) -> HeadOutput:
     return HeadOutput(*(None if part is None else part[..., -count:, :] for part in output))
 
 
-def load_head(kind: type[HeadDrafter], resources: Resources, needs: Needs = LAYERS) -> Drafter:
+def load_head(kind: Callable[..., HeadDrafter], resources: Resources, needs: Needs = LAYERS) -> Drafter:
     """A drafter of this kind with the head that suits it, within the length that the head was trained for."""
     head, info = resources.head_for(needs)
     head.attach(resources.target)

@@ -8,8 +8,8 @@ the head it is given.
 """
 
 import functools
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -103,15 +103,8 @@ class StaticGrower(TreeGrower):
         return candidates.count
 
 
-@dataclass(eq=False)
-class StaticDrafter(HeadDrafter):
-    """Static trees with a head; their nodes name their place among their siblings."""
-
-    grower: Callable[..., TreeGrower] = StaticGrower
-
-    def __post_init__(self) -> None:
-        self.proposers = SAMPLES
-
+# Nodes name their place among their siblings
+static_drafter = partial(HeadDrafter, grower=StaticGrower, proposers=SAMPLES, tells=False)
 
 NEEDS = Needs(head=(*LAYERS.head, "stacked"))
 METHOD = Method(
@@ -121,5 +114,5 @@ METHOD = Method(
     paper="2401.06706",
     proposers=SAMPLES,
     needs=NEEDS,
-    load=partial(load_head, StaticDrafter, needs=NEEDS),
+    load=partial(load_head, static_drafter, needs=NEEDS),
 )

@@ -8,14 +8,11 @@ changes the text, because only one of them is the target's choice. Here the tree
 """
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from jakiro.drafting.base import Method, Needs
-from jakiro.drafting.growing import TreeGrower
 from jakiro.methods.jakiro import LAYERS, load_head
-from jakiro.methods.mcsd import SAMPLES, StaticDrafter, StaticGrower
+from jakiro.methods.mcsd import SAMPLES, StaticGrower, static_drafter
 
 THRESHOLD = 0.4
 
@@ -27,12 +24,7 @@ class StoppingGrower(StaticGrower):
         return max(self.levels[-1].scores.tolist()) < math.log(THRESHOLD)
 
 
-@dataclass(eq=False)
-class StoppingDrafter(StaticDrafter):
-    """Static trees that stop early."""
-
-    grower: Callable[..., TreeGrower] = StoppingGrower
-
+stopping_drafter = partial(static_drafter, grower=StoppingGrower)
 
 METHOD = Method(
     name="mcsd_improved",
@@ -41,5 +33,5 @@ METHOD = Method(
     paper="2409.10644",
     proposers=SAMPLES,
     needs=Needs(head=LAYERS.head, host=True),
-    load=partial(load_head, StoppingDrafter),
+    load=partial(load_head, stopping_drafter),
 )

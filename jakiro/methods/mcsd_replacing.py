@@ -6,8 +6,6 @@ others E ÷ K and a wait; each takes the token with the least time ÷ q. All are
 choice has its own noise unchanged (list matching, arXiv 2506.05632). At temperature 0 they are one and the same token.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -16,9 +14,9 @@ from torch import Tensor
 from jakiro.core.noise import KeyedNoise
 from jakiro.drafting.base import Method, Needs
 from jakiro.drafting.candidates import Candidates
-from jakiro.drafting.growing import Children, Shares, TreeGrower
+from jakiro.drafting.growing import Children, Shares
 from jakiro.methods.jakiro import LAYERS, load_head
-from jakiro.methods.mcsd import SAMPLES, StaticDrafter, StaticGrower
+from jakiro.methods.mcsd import SAMPLES, StaticGrower, static_drafter
 
 # Keys of the noise that splits a time; the answer's own noise has the seed alone
 _STREAM = 0x5DEECE66D
@@ -60,12 +58,7 @@ class ReplacingGrower(StaticGrower):
         return sum(torch.isfinite(candidates.scores).tolist())
 
 
-@dataclass(eq=False)
-class ReplacingDrafter(StaticDrafter):
-    """Static trees of independent draws."""
-
-    grower: Callable[..., TreeGrower] = ReplacingGrower
-
+replacing_drafter = partial(static_drafter, grower=ReplacingGrower)
 
 METHOD = Method(
     name="mcsd_replacing",
@@ -74,5 +67,5 @@ METHOD = Method(
     paper="2401.06706",
     proposers=SAMPLES,
     needs=Needs(head=LAYERS.head, host=True),
-    load=partial(load_head, ReplacingDrafter),
+    load=partial(load_head, replacing_drafter),
 )

@@ -3,13 +3,11 @@
 The paper's trees are fixed; here the likeliest part of the product of all levels' lists is kept, for each step anew.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from jakiro.drafting.base import Method, Needs, Proposer
-from jakiro.drafting.growing import TreeGrower
 from jakiro.drafting.parallel import ProductGrower, row_proposers
+from jakiro.heads.medusa import MedusaHead
 from jakiro.methods.jakiro import HeadDrafter, load_head
 
 LEVELS = 5
@@ -20,14 +18,9 @@ def proposers_of(count: int) -> tuple[Proposer, ...]:
     return row_proposers("mlp", "MLP", "Guesses token {number} after the last one from the target's feature.", count)
 
 
-@dataclass(eq=False)
-class ParallelDrafter(HeadDrafter):
+def parallel_drafter(head: MedusaHead, info: dict | None = None) -> HeadDrafter:
     """Drafts all levels from one feature."""
-
-    grower: Callable[..., TreeGrower] = ProductGrower
-
-    def __post_init__(self) -> None:
-        self.proposers = proposers_of(self.head.config.levels)
+    return HeadDrafter(head, info, ProductGrower, proposers_of(head.config.levels), tells=False)
 
 
 NEEDS = Needs(head=("mlps",))
@@ -38,6 +31,6 @@ METHOD = Method(
     paper="2401.10774",
     proposers=proposers_of(LEVELS),
     needs=NEEDS,
-    load=partial(load_head, ParallelDrafter, needs=NEEDS),
+    load=partial(load_head, parallel_drafter, needs=NEEDS),
     trains={"network": "mlps", "num_layers": 0, "num_parallel": LEVELS, "num_experts": 1, "fusion": "summed"},
 )

@@ -1,12 +1,10 @@
 """ParallelSpec (arXiv 2410.05589): mask tokens after the last token draft all levels in one pass of a draft layer."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 from jakiro.drafting.base import Method, Needs, Proposer
-from jakiro.drafting.growing import TreeGrower
 from jakiro.drafting.parallel import ProductGrower, row_proposers
+from jakiro.heads.parallelspec import MaskedHead
 from jakiro.methods.jakiro import HeadDrafter, load_head
 
 MASKS = 4
@@ -18,14 +16,9 @@ def proposers_of(count: int) -> tuple[Proposer, ...]:
     return (own, *row_proposers("mask", "Mask", "The row of mask token {number} of the same pass.", count))
 
 
-@dataclass(eq=False)
-class MaskedDrafter(HeadDrafter):
+def masked_drafter(head: MaskedHead, info: dict | None = None) -> HeadDrafter:
     """Drafts all levels in the pass that reads the new tokens."""
-
-    grower: Callable[..., TreeGrower] = ProductGrower
-
-    def __post_init__(self) -> None:
-        self.proposers = proposers_of(self.head.config.num_parallel)
+    return HeadDrafter(head, info, ProductGrower, proposers_of(head.config.num_parallel), tells=False)
 
 
 NEEDS = Needs(head=("masks",))
@@ -36,6 +29,6 @@ METHOD = Method(
     paper="2410.05589",
     proposers=proposers_of(MASKS),
     needs=NEEDS,
-    load=partial(load_head, MaskedDrafter, needs=NEEDS),
+    load=partial(load_head, masked_drafter, needs=NEEDS),
     trains={"network": "masks", "num_parallel": MASKS, "num_experts": 1, "fusion": "summed"},
 )

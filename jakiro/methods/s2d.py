@@ -6,17 +6,17 @@ to the end, since deeper keys would be missing later; the first exit that is sur
 and where none is, the deepest drafts one level only.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import torch
 
 from jakiro.drafting.base import Method, Needs, Proposal, Proposer
 from jakiro.drafting.growing import Children, TreeGrower
+from jakiro.heads.exit import NestedHead
 from jakiro.heads.layers import row_output
-from jakiro.methods.exit import LAYERS_BELOW, ExitDrafter
-from jakiro.methods.jakiro import load_head
+from jakiro.methods.exit import LAYERS_BELOW
+from jakiro.methods.jakiro import HeadDrafter, load_head
 
 EXITS = (2, LAYERS_BELOW)
 # An exit is sure where it gives its first guess at least this chance
@@ -70,14 +70,9 @@ class NestedGrower(TreeGrower):
         return children._replace(proposers=torch.full_like(children.proposers, self.exit))
 
 
-@dataclass(eq=False)
-class NestedDrafter(ExitDrafter):
+def nested_drafter(head: NestedHead, info: dict | None = None) -> HeadDrafter:
     """Drafts with nested exits."""
-
-    grower: Callable[..., TreeGrower] = NestedGrower
-
-    def __post_init__(self) -> None:
-        self.proposers = proposers_of(self.head.config.exit_layers)
+    return HeadDrafter(head, info, NestedGrower, proposers_of(head.config.exit_layers), tells=False)
 
 
 NEEDS = Needs(head=("nested",), host=True, layers=True)
@@ -88,6 +83,6 @@ METHOD = Method(
     paper="2407.01955",
     proposers=proposers_of(EXITS),
     needs=NEEDS,
-    load=partial(load_head, NestedDrafter, needs=NEEDS),
+    load=partial(load_head, nested_drafter, needs=NEEDS),
     trains={"network": "nested", "num_experts": 1, "fusion": "summed", "exit_layers": EXITS},
 )

@@ -6,12 +6,10 @@ token. FTP's routers choose blocks for each token; here one subset serves all, f
 to break-even, see docs/arena.md.
 """
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 
-from jakiro.drafting.base import Drafter, FixedBuffers, Method, Needs, Proposer, Resources
+from jakiro.drafting.base import Method, Needs, Proposer, Resources
 from jakiro.drafting.layer_plan import LayerPlan, find_plan
 from jakiro.heads.base import DraftHead, packing_for
 from jakiro.heads.config import DraftConfig
@@ -77,33 +75,19 @@ class SkippingHead(DraftHead):
         return row_output(self._layers.normed(hidden)[None])
 
 
-@dataclass(eq=False)
-class SkippingDrafter(HeadDrafter):
-    """Drafts with layers of the target."""
-
-    proposers: tuple[Proposer, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Keeps the proposers it was given."""
-
-    def fixed(self, buffers: FixedBuffers) -> Drafter | None:
-        """None: its passes run beside captured ones of the target."""
-        return None
-
-
 def proposers_of(kept: int | None = None, whole: int = 0) -> tuple[Proposer, ...]:
     """The layers that are kept."""
     many = "Some layers" if kept is None else f"{kept} of {whole} layers"
     return (Proposer("skip", many, f"{many} of the target itself, the others skipped."),)
 
 
-def _load(resources: Resources) -> SkippingDrafter:
+def _load(resources: Resources) -> HeadDrafter:
     target = resources.target
     count, path = target.config.num_hidden_layers, find_plan(target.name)
     plan = LayerPlan.every_second(count) if path is None else LayerPlan.load(path, count)
     head = SkippingHead(target, plan).pack()
     info = {"name": f"layers {', '.join(map(str, plan.kept))}", "sha256": plan.sha256, "precision": head.precision}
-    return SkippingDrafter(head, info, proposers=proposers_of(len(plan.kept), count))
+    return HeadDrafter(head, info, proposers=proposers_of(len(plan.kept), count), tells=False)
 
 
 METHOD = Method(

@@ -1,14 +1,12 @@
 """GSD: which candidates have a twin, that the graph has no circle, what is saved, and that the target sees a tree."""
 
-from functools import partial
-
 import pytest
 import torch
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.drafting.base import TreeLimits
-from jakiro.methods.gsd import GraphDrafter, GraphGrower, RunGraph
+from jakiro.methods.gsd import RunGraph, graph_drafter
 from jakiro.methods.jakiro import HeadDrafter
 from tests.support import DEVICE, HEADS, HIDDEN_SIZE, assert_is_a_tree, prompt_of, tiny_head, tiny_target
 
@@ -60,10 +58,10 @@ def test_fewer_rows_are_drafted_for_as_large_a_tree(heads, name):
     head = heads[name]
     for sampling in (SamplingParams(), SamplingParams(1.0, seed=4)):
         plain, plain_rows = proposed(HeadDrafter(head), sampling)
-        same, same_rows = proposed(GraphDrafter(head, grower=partial(GraphGrower, shared=0)), sampling)
+        same, same_rows = proposed(graph_drafter(head, shared=0), sampling)
         assert same.token_ids.tolist() == plain.token_ids.tolist() and same_rows == plain_rows
         torch.testing.assert_close(same.scores, plain.scores)
-        drafter = GraphDrafter(head, grower=partial(GraphGrower, shared=1))
+        drafter = graph_drafter(head, shared=1)
         merged, rows = proposed(drafter, sampling)
         assert_is_a_tree(merged)
         assert merged.num_nodes == plain.num_nodes and rows < plain_rows
@@ -72,7 +70,7 @@ def test_fewer_rows_are_drafted_for_as_large_a_tree(heads, name):
 
 
 def test_what_is_taken_over_is_what_was_guessed_after_the_twin(heads):
-    drafter = GraphDrafter(heads["decoupled"], grower=partial(GraphGrower, shared=1))
+    drafter = graph_drafter(heads["decoupled"], shared=1)
     tree, _ = proposed(drafter, SamplingParams())
     tokens, parents, merged = tree.token_ids.tolist(), tree.parents.tolist(), len(drafter.proposers) - 1
     guessed, taken_over = {}, {}

@@ -10,9 +10,9 @@ from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import ancestor_mask
 from jakiro.drafting.base import TreeLimits
 from jakiro.methods import mcsd_improved
-from jakiro.methods.mcsd import StaticDrafter, StaticGrower, drafted_mask, shape_for
-from jakiro.methods.mcsd_improved import StoppingDrafter
-from jakiro.methods.mcsd_replacing import ReplacingDrafter, ReplacingGrower, split_times
+from jakiro.methods.mcsd import StaticGrower, drafted_mask, shape_for, static_drafter
+from jakiro.methods.mcsd_improved import stopping_drafter
+from jakiro.methods.mcsd_replacing import ReplacingGrower, replacing_drafter, split_times
 from tests.support import DEVICE, HEADS, HIDDEN_SIZE, assert_is_a_tree, prompt_of, tiny_head, tiny_target
 
 Q = torch.tensor([0.4, 0.25, 0.2, 0.1, 0.05])
@@ -80,18 +80,18 @@ def heads():
 
 
 @pytest.mark.parametrize("name", HEADS)
-@pytest.mark.parametrize("kind", [StaticDrafter, StoppingDrafter, ReplacingDrafter])
+@pytest.mark.parametrize("kind", [static_drafter, stopping_drafter, replacing_drafter])
 def test_trees_are_trees_and_name_places_among_siblings(heads, name, kind):
     for sampling in (SamplingParams(), SamplingParams(1.0, seed=4)):
         tree = started(kind, heads[name], sampling).propose(TreeLimits(TreeConfig(8, 3, 21))).tree
         assert_is_a_tree(tree)
-        if kind is StaticDrafter:
+        if kind is static_drafter:
             assert tree.depths.tolist() == [0, *[1] * 4, *[2] * 8, *[3] * 8]
             assert tree.proposers.tolist() == [-1, *range(4), *[0, 1] * 4, *[0] * 8]
 
 
 def test_the_mask_of_the_whole_shape_has_every_smaller_tree_s_in_its_corner(heads):
-    tree = started(StaticDrafter, heads["decoupled"], SamplingParams()).propose(TreeLimits(TreeConfig(8, 3, 21))).tree
+    tree = started(static_drafter, heads["decoupled"], SamplingParams()).propose(TreeLimits(TreeConfig(8, 3, 21))).tree
     whole = ancestor_mask(tree.parents, 3)[1:, 1:]
     assert torch.equal(drafted_mask((4, 2, 1), DEVICE), whole)
     assert torch.equal(drafted_mask((4, 2), DEVICE), whole[:12, :12])
@@ -99,7 +99,7 @@ def test_the_mask_of_the_whole_shape_has_every_smaller_tree_s_in_its_corner(head
 
 def test_independent_draws_are_one_chain_at_temperature_zero(heads):
     tree = (
-        started(ReplacingDrafter, heads["decoupled"], SamplingParams()).propose(TreeLimits(TreeConfig(8, 3, 21))).tree
+        started(replacing_drafter, heads["decoupled"], SamplingParams()).propose(TreeLimits(TreeConfig(8, 3, 21))).tree
     )
     assert tree.parents.tolist() == [-1, 0, 1, 2]
 
@@ -108,9 +108,9 @@ def test_drafting_stops_where_nothing_is_likely_to_be_kept(heads, monkeypatch):
     limits = TreeLimits(TreeConfig(8, 3, 21))
 
     def tree():
-        return started(StoppingDrafter, heads["decoupled"], SamplingParams()).propose(limits).tree
+        return started(stopping_drafter, heads["decoupled"], SamplingParams()).propose(limits).tree
 
-    whole = started(StaticDrafter, heads["decoupled"], SamplingParams()).propose(limits).tree
+    whole = started(static_drafter, heads["decoupled"], SamplingParams()).propose(limits).tree
     monkeypatch.setattr(mcsd_improved, "THRESHOLD", 1e-30)
     assert tree().token_ids.tolist() == whole.token_ids.tolist()
     monkeypatch.setattr(mcsd_improved, "THRESHOLD", 1.0)

@@ -14,7 +14,8 @@ from jakiro.drafting.layer_plan import LayerPlan
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.methods import METHODS, PLAIN, s2d
-from jakiro.methods.skip import SkippingDrafter, SkippingHead
+from jakiro.methods.jakiro import HeadDrafter
+from jakiro.methods.skip import SkippingHead
 from jakiro.target.features import scaled
 from jakiro.target.model import TargetModel
 from tests.support import byte_tokenizer, further_heads, kept, prompt_of, shallow, tiny_head, tiny_model, tiny_target
@@ -51,7 +52,7 @@ def test_skipped_layers_propose_what_a_model_of_the_others_says(kept_layers):
         layers[number].self_attn.layer_idx = place
     stock.model.layers = nn.ModuleList(layers[number] for number in kept_layers)
     target = TargetModel(tiny_model(layers=4), byte_tokenizer(), "tiny")
-    drafter = SkippingDrafter(SkippingHead(target, LayerPlan(kept_layers)))
+    drafter = HeadDrafter(SkippingHead(target, LayerPlan(kept_layers)), tells=False)
     assert_says(drafter, lambda ids: stock(input_ids=ids[None], use_cache=False).logits[0, -1].softmax(-1))
 
 
@@ -87,7 +88,7 @@ def test_a_step_of_s2d_leaves_at_the_first_exit_that_is_sure(threshold, number, 
         found = head.all_exits(head.embed(ids)[None], lower, torch.arange(len(ids))[None])
         return head.logits(found[number][0, -1]).softmax(-1)
 
-    drafter = s2d.NestedDrafter(head)
+    drafter = s2d.nested_drafter(head)
     assert_says(drafter, probs_after)
     lengths = {len(chain) for _, chain, _ in proposed(drafter)}
     assert lengths == ({3} if threshold == 0 else {1}), "none is sure: one level"

@@ -5,7 +5,6 @@ the texts that several beginnings of the target's would change; with a Gumiho he
 """
 
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -19,9 +18,9 @@ from jakiro.heads.checkpoint import load_head
 from jakiro.heads.gumiho import StagedHead
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.methods.aded import TrigramDrafter
-from jakiro.methods.gsd import GraphDrafter, GraphGrower
-from jakiro.methods.gumiho import SERIAL, StagedDrafter
-from jakiro.methods.mcsd import StaticDrafter
+from jakiro.methods.gsd import graph_drafter
+from jakiro.methods.gumiho import SERIAL, staged_drafter
+from jakiro.methods.mcsd import static_drafter
 from jakiro.system import cache_folder
 from jakiro.target.model import TargetModel
 from jakiro.trace import pooled_tau
@@ -55,7 +54,7 @@ def graph_rows(head: JakiroHead, answers: Sequence[Answer], sampling: SamplingPa
     """A line for each number of shared tokens: τ and rows drafted a step."""
     lines = []
     for shared in (0, 2, 1):
-        drafter, rows = GraphDrafter(head, grower=partial(GraphGrower, shared=shared)), []
+        drafter, rows = graph_drafter(head, shared=shared), []
         watch = head.register_forward_hook(lambda _, inputs, __, rows=rows: rows.append(inputs[0].shape[1]))
         steps = _steps(drafter, answers, sampling, TREE)
         watch.remove()
@@ -95,7 +94,7 @@ def by_source(answers: Sequence[Answer], sampling: SamplingParams, table: Trigra
 
 def shared_line(head: StagedHead, target: TargetModel, answers: Sequence[Answer], sampling: SamplingParams) -> str:
     """What sharing the parallel levels' nodes would have changed."""
-    counts = [shared_nodes(target, StagedDrafter(head), each, sampling, TREE, SERIAL) for each in answers]
+    counts = [shared_nodes(target, staged_drafter(head), each, sampling, TREE, SERIAL) for each in answers]
     steps, changed, leaves, other, accepted, shared = (
         sum(getattr(each, name) for each in counts) for name in SharedCounts.__dataclass_fields__
     )
@@ -148,7 +147,7 @@ def family(
         typer.echo("\n".join(graph_rows(draft_head, answers, sampling)))
         typer.echo("\n".join([*over_length(answers, sampling, table), *by_source(answers, sampling, table)]))
     for answers, sampling in zip(written, samplings, strict=True):
-        counts = [what_if(scoring, StaticDrafter(draft_head), each, sampling, 4, BELOW) for each in answers]
+        counts = [what_if(scoring, static_drafter(draft_head), each, sampling, 4, BELOW) for each in answers]
         steps, changed = sum(each.num_steps for each in counts), sum(each.num_changed for each in counts)
         texts = sum(each.num_changed > 0 for each in counts)
         own, longest = (sum(getattr(each, name) for each in counts) / steps for name in ("accepted", "longest"))

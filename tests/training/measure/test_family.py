@@ -8,8 +8,8 @@ import torch
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.tree import DraftTree
 from jakiro.methods.gumiho import METHOD as GUMIHO
-from jakiro.methods.gumiho import SERIAL, StagedDrafter
-from jakiro.methods.mcsd import StaticDrafter
+from jakiro.methods.gumiho import SERIAL, staged_drafter
+from jakiro.methods.mcsd import static_drafter
 from jakiro.training.data.answers import Answer
 from jakiro.training.measure.acceptance import COUNTS, RULES, accepted_shares, pair, write_chart
 from jakiro.training.measure.hits import Hits, hits_by_source
@@ -26,7 +26,7 @@ TREE = TreeConfig(width=6, depth=3, nodes=11)
 def test_the_choice_s_own_branch_is_what_decoding_accepts(temperature, tmp_path):
     model, target = tiny_model(), tiny_target()
     sampling = SamplingParams(temperature, seed=5, max_new_tokens=24)
-    drafter, others = StaticDrafter(lucky(tiny_head(target))), 0
+    drafter, others = static_drafter(lucky(tiny_head(target))), 0
     for answer in answers_of(model, tmp_path, sampling):
         found = what_if(target, drafter, answer, sampling, 4, TREE)
         steps = list(replay(drafter, answer.ids, answer.features, answer.start, answer.end, sampling, TREE))
@@ -75,7 +75,7 @@ def test_shared_nodes_follow_the_leaves_of_shorter_paths():
 def test_real_nodes_write_the_text_and_shared_ones_another(temperature, tmp_path):
     model, target = tiny_model(), tiny_target()
     sampling = SamplingParams(temperature, seed=5, max_new_tokens=24)
-    drafter = StagedDrafter(lucky(tiny_head(target, **GUMIHO.trains)))
+    drafter = staged_drafter(lucky(tiny_head(target, **GUMIHO.trains)))
     tree, changed = TreeConfig(width=6, depth=5, nodes=24), 0
     for answer in answers_of(model, tmp_path, sampling):
         steps = list(replay(drafter, answer.ids, answer.features, answer.start, answer.end, sampling, tree))
