@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jakiro.bench.runner import AUTO, Lane, Run
+from jakiro.bench.runner import Lane, Run
 from jakiro.methods import DEFAULT
 
 COLUMNS = (
@@ -14,15 +14,9 @@ COLUMNS = (
     "num_accepted", "draft_ms", "verify_ms", "other_ms", "recording_ms", "prefill_ms", "comparable",
     "forecast", "brought",
 )  # fmt: skip
-_DIGITS = {
-    "seconds": 5,
-    "draft_ms": 2,
-    "verify_ms": 2,
-    "other_ms": 2,
-    "recording_ms": 2,
-    "prefill_ms": 2,
-    "forecast": 2,
-}
+_DIGITS = {"seconds": 5} | dict.fromkeys(
+    ("draft_ms", "verify_ms", "other_ms", "recording_ms", "prefill_ms", "forecast"), 2
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +72,6 @@ def _shortened(name: str, value):
 
 
 def _run(values: dict) -> Run:
-    method, _, nodes = values.pop("lane").partition(" · ")
-    size = None if not nodes else nodes if nodes == AUTO else int(nodes.removesuffix(" nodes"))
     ids = (values.pop("checksum"), *[0] * (values.pop("tokens") - 1))
-    known = {name: value for name, value in values.items() if value is not None}
-    return Run(lane=Lane(method, size), token_ids=ids, kept=(), tested=(), **known)
+    known = {name: value for name, value in values.items() if value is not None} | {"lane": Lane.named(values["lane"])}
+    return Run(token_ids=ids, kept=(), tested=(), **known)

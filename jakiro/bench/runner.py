@@ -38,6 +38,12 @@ class Lane:
             return self.method
         return f"{self.method} · {self.nodes}" + ("" if self.nodes == AUTO else " nodes")
 
+    @classmethod
+    def named(cls, name: str) -> "Lane":
+        """The lane of this name."""
+        method, _, nodes = name.partition(" · ")
+        return cls(method, None if not nodes else nodes if nodes == AUTO else int(nodes.removesuffix(" nodes")))
+
 
 @dataclass(frozen=True, slots=True)
 class BenchSettings:
@@ -169,6 +175,31 @@ def run_of(trace: Trace, question: Question, turn: int, lane: Lane, temperature:
         prefill_ms=trace.header.prefill_ms,
         forecast=sum(step.plan.expected_tokens for step in sized),
         brought=sum(len(step.accepted_path) + 1 for step in sized),
+    )
+
+
+def run_of_peer(
+    lane: Lane, sampling: SamplingParams, question: Question, turn: int, token_ids: Sequence[int], seconds: float,
+    num_steps: int, num_accepted: int, comparable: bool,
+) -> Run:  # fmt: skip
+    """What another program decoded as a run; all time of its steps is the target's."""
+    return Run(
+        question_id=question.question_id,
+        category=question.category,
+        turn=turn,
+        lane=lane,
+        temperature=sampling.temperature,
+        seed=sampling.seed,
+        token_ids=tuple(token_ids),
+        seconds=seconds,
+        num_steps=num_steps,
+        num_accepted=num_accepted,
+        kept=(),
+        tested=(),
+        draft_ms=0.0,
+        verify_ms=1000 * seconds,
+        other_ms=0.0,
+        comparable=comparable,
     )
 
 

@@ -148,14 +148,12 @@ def _whole_units(width: float) -> int:
 
 
 def _target_weights(model: nn.Module) -> int:
-    linears = [module for module in model.base_model.modules() if isinstance(module, nn.Linear)]
-    return sum(linear.weight.numel() for linear in linears) + model.get_output_embeddings().weight.numel()
+    return _read_by(model.base_model, model.get_output_embeddings())
 
 
 def _head_weights(head: JakiroHead) -> int:
-    linears = [module for module in head.modules() if isinstance(module, nn.Linear)]
     rows = head.config.draft_vocab_size or head.config.vocab_size
-    return sum(linear.weight.numel() for linear in linears) + rows * head.config.hidden_size
+    return _read_by(head) + rows * head.config.hidden_size
 
 
 def _widen_projections(module: nn.Module, inner_size: int) -> None:
@@ -232,7 +230,7 @@ class RandomPair:
             )
         head = head.to(weight.dtype).eval().requires_grad_(False)
         before = read.model.config.get_text_config().intermediate_size, 0
-        weights = PassWeights(_read_by(model.base_model.layers, model.lm_head), _read_by(head, model.lm_head))
+        weights = PassWeights(_target_weights(model), _head_weights(head))
         self.widening = TrueShape(self.scale, config.intermediate_size, config.hidden_size, before, weights)
         names = replace(read.names, target_name=f"random weights, {self.scale}", head_name=f"random, {self.scale}")
         return replace(read, names=names, model=model, head=head, sha256=None, head_sha256=None)

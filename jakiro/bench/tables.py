@@ -6,11 +6,12 @@ the tables into README, between their marks. Nothing in them is written by hand,
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from jakiro.bench import raw
 from jakiro.bench.report import OVERALL, Group, summarise
+from jakiro.bench.runner import Lane
 from jakiro.methods import DEFAULT, PLAIN
 from jakiro.system import assets_folder, write_atomically
 
@@ -34,7 +35,7 @@ def speed_table(data: raw.Raw) -> str:
     """Where it was measured, and every lane's tokens a second and speedup, for each temperature; beside the speedup of
     decoding the one with reading the prompts, where that was timed."""
     groups = [group for group in summarise(data.runs) if group.category == OVERALL]
-    columns, rows = [], {group.lane: [NAMES.get(_method(group.lane), group.lane)] for group in groups}
+    columns, rows = [], {group.lane: [NAMES.get(Lane.named(group.lane).method, group.lane)] for group in groups}
     for temperature in dict.fromkeys(group.temperature for group in groups):
         here = [group for group in groups if group.temperature == temperature]
         words = ["tokens/s", "speedup", *(["with reading"] if any(group.end_to_end for group in here) else [])]
@@ -46,7 +47,7 @@ def speed_table(data: raw.Raw) -> str:
 
 def speed_sentences(data: raw.Raw) -> str:
     """The table, and below it how categories differ and what a step brings."""
-    groups = [group for group in summarise(data.runs) if _method(group.lane) == DEFAULT.name]
+    groups = [group for group in summarise(data.runs) if Lane.named(group.lane).method == DEFAULT.name]
     taus = " and ".join(
         f"{group.tau:.2f} at temperature {group.temperature:g}" for group in groups if group.category == OVERALL
     )
@@ -66,7 +67,7 @@ def speed_sentences(data: raw.Raw) -> str:
 def peer_sentences(data: raw.Raw) -> str:
     """The table, and below it who is fastest and what Jakiro is against the same weights elsewhere."""
     groups = [group for group in summarise(data.runs) if group.category == OVERALL]
-    speeds = {_method(group.lane): round(group.speed, 1) for group in groups}
+    speeds = {Lane.named(group.lane).method: round(group.speed, 1) for group in groups}
     fastest = max(speeds, key=speeds.get)
     versus = speeds[DEFAULT.name] / speeds["llama-cpp-16bit"]
     return (
@@ -134,20 +135,28 @@ def take(measured: Path) -> list[str]:
     return found
 
 
-def write(readme: Path) -> None:
-    """Puts every table into its place."""
-    text = readme.read_text(encoding="utf-8")
-    for name in (*BLOCKS, TAUS):
+def write(page: Path, blocks: Mapping[str, str]) -> None:
+    """Puts every table, by name, into its place."""
+    text = page.read_text(encoding="utf-8")
+    for name, table in blocks.items():
         start, end = between(text, name)
-        text = text[:start] + block(name) + text[end:]
-    write_atomically(readme, text)
+        text = text[:start] + table + text[end:]
+    write_atomically(page, text)
+
+
+def show(blocks: Mapping[str, str]) -> None:
+    """Prints every table as it stands in its place."""
+    for name, table in blocks.items():
+        print(f"{START.format(name=name)}{table}{END}\n")  # noqa: T201 - what the command is for
+
+
+def brackets(interval: tuple[float, float] | None) -> str:
+    return f" [{interval[0]:.2f}, {interval[1]:.2f}]" if interval else ""
 
 
 def _speed_cells(group: Group) -> tuple[str, str, str]:
-    low_and_high = group.speedup_interval
-    interval = f" [{low_and_high[0]:.2f}, {low_and_high[1]:.2f}]" if low_and_high else ""
-    end_to_end = f"{group.end_to_end:.2f}×" if group.end_to_end else "–"
-    return f"{group.speed:.1f}", f"{group.speedup:.2f}×{interval}", end_to_end
+    speedup = f"{group.speedup:.2f}×{brackets(group.speedup_interval)}"
+    return f"{group.speed:.1f}", speedup, f"{group.end_to_end:.2f}×" if group.end_to_end else "–"
 
 
 def where(data: raw.Raw) -> str:
@@ -164,10 +173,6 @@ def where(data: raw.Raw) -> str:
     )
 
 
-def _method(lane: str) -> str:
-    return lane.partition(" · ")[0]
-
-
 def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table of texts."""
     lines = [columns, ["---"] * len(columns), *rows]
@@ -179,17 +184,12 @@ def main() -> None:
     parser.add_argument(
         "--take", type=Path, metavar="FOLDER", help="make the raw data of what was measured there first"
     )
-    parser.add_argument(
-        "--write", type=Path, metavar="README", help="put the tables into this file instead of printing"
-    )
+    parser.add_argument("--write", type=Path, metavar="README", help="put the tables into this file, print none")
     chosen = parser.parse_args()
     if chosen.take is not None:
         take(chosen.take)
-    if chosen.write is not None:
-        write(chosen.write)
-        return
-    for name in (*BLOCKS, TAUS):
-        print(f"{START.format(name=name)}{block(name)}{END}\n")  # noqa: T201 - what the command is for
+    blocks = {name: block(name) for name in (*BLOCKS, TAUS)}
+    show(blocks) if chosen.write is None else write(chosen.write, blocks)
 
 
 if __name__ == "__main__":

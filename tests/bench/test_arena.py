@@ -12,6 +12,7 @@ from jakiro.bench.arena import counts, standings, tables
 from jakiro.bench.questions import Question
 from jakiro.bench.report import OVERALL
 from jakiro.bench.runner import Bench, BenchSettings, Lane
+from jakiro.bench.tables import END, START, between
 from tests.bench.scripted import ScriptedGenerator
 from tests.bench.test_tables import STAMP
 
@@ -89,10 +90,10 @@ def test_an_answer_that_differs_from_plain_decoding_s_is_seen():
 
 def test_tables_are_put_between_their_marks_and_name_the_fastest(measured, tmp_path, monkeypatch):
     page = tmp_path / "page.md"
-    marks = "\n".join(f"{tables.START.format(name=name)}old{tables.END}" for name in ("own-size", "same-nodes"))
+    marks = "\n".join(f"{START.format(name=name)}old{END}" for name in ("own-size", "same-nodes"))
     page.write_text(f"Before\n{marks}\nAfter\n", encoding="utf-8")
     monkeypatch.delitem(tables.BLOCKS, "best-source")
-    tables.write(page)
+    tables.write(page, {name: tables.block(name) for name in tables.BLOCKS})
     text = page.read_text(encoding="utf-8")
     assert "old" not in text and text.startswith("Before\n") and text.endswith("\nAfter\n")
     assert "| `gsd` | 312.5 | 3.12× [3.12, 3.12] | 1.25× [1.25, 1.25] | 2.00 | 2.0 ms | 5.0 ms | 1.0 ms |" in text
@@ -119,7 +120,7 @@ def test_a_lead_that_noise_could_have_made_is_called_so():
 @pytest.mark.parametrize("name", tables.BLOCKS)
 def test_the_arena_s_page_shows_what_its_raw_data_gives(name):
     text = PAGE.read_text(encoding="utf-8")
-    start, end = tables.between(text, name)
+    start, end = between(text, name)
     assert text[start:end] == tables.block(name)
 
 

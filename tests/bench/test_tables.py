@@ -149,7 +149,7 @@ def test_tables_are_put_between_their_marks(measured, tmp_path):
     places = "\n".join(f"{name}:\n{tables.START.format(name=name)}old{tables.END}" for name in NAMES)
     readme.write_text(f"Before\n{places}\nAfter\n", encoding="utf-8")
     tables.take(folder)
-    tables.write(readme)
+    tables.write(readme, {name: tables.block(name) for name in NAMES})
     text = readme.read_text(encoding="utf-8")
     assert text.startswith("Before\nspeed:\n") and text.endswith("\nAfter\n") and "old" not in text
     assert (

@@ -8,6 +8,7 @@ from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 
 from jakiro.bench import raw
+from jakiro.bench.runner import Lane
 from jakiro.methods import PLAIN
 
 
@@ -45,7 +46,8 @@ class SameNodes:
 def compact(bench: dict) -> str:
     """A bench.json in some 50 bytes an answer; methods without trees of a given size are left out."""
     plain = {_key(run): run["token_ids"] for run in bench["runs"] if run["lane"] == PLAIN.name}
-    answers = [_counts(run, plain.get(_key(run))) for run in bench["runs"] if run["lane"].endswith(" nodes")]
+    lanes = [(Lane.named(run["lane"]), run) for run in bench["runs"]]
+    answers = [_counts(lane, run, plain.get(_key(run))) for lane, run in lanes if isinstance(lane.nodes, int)]
     head = {
         "environment": bench["environment"],
         "settings": bench["settings"],
@@ -65,13 +67,12 @@ def _key(run: dict) -> tuple:
     return tuple(run[name] for name in ("question_id", "turn", "temperature", "seed"))
 
 
-def _counts(run: dict, plain_ids: list[int] | None) -> Counts:
-    method, _, nodes = run["lane"].partition(" · ")
+def _counts(lane: Lane, run: dict, plain_ids: list[int] | None) -> Counts:
     return Counts(
         question_id=run["question_id"],
         category=run["category"],
-        method=method,
-        nodes=int(nodes.removesuffix(" nodes")),
+        method=lane.method,
+        nodes=lane.nodes,
         temperature=run["temperature"],
         num_tokens=len(run["token_ids"]),
         num_steps=run["num_steps"],

@@ -14,14 +14,13 @@ from jakiro.bench.arena import counts
 from jakiro.bench.arena.standings import (
     OWN_SIZE,
     SAME_NODES,
-    Interval,
     NodesStanding,
     SpeedStanding,
     nodes_standings,
     speed_standings,
 )
 from jakiro.bench.report import OVERALL
-from jakiro.bench.tables import END, START, between, folder, markdown, where
+from jakiro.bench.tables import brackets, folder, markdown, show, where, write
 from jakiro.methods import DEFAULT, PLAIN, best
 from jakiro.system import write_atomically
 
@@ -40,16 +39,8 @@ def speeds() -> str:
     parts = [where(data)]
     for temperature in dict.fromkeys(each.temperature for each in standings):
         here = sorted((each for each in standings if each.temperature == temperature), key=lambda each: -each.speed)
-        columns = [
-            f"T = {temperature:g}",
-            "tokens/s",
-            "against plain",
-            "against `jakiro`",
-            "τ",
-            "draft",
-            "check",
-            "rest",
-        ]
+        columns = [f"T = {temperature:g}", "tokens/s", "against plain", "against `jakiro`", "τ"]
+        columns += ["draft", "check", "rest"]
         parts += [markdown(columns, [_speed_cells(each) for each in here]), _fastest(here)]
     return "\n\n".join(parts)
 
@@ -63,7 +54,7 @@ def best_by_category() -> str:
         [
             "all prompts" if category == OVERALL else category,
             *(
-                f"{_times(each.against_default)}{_brackets(each.against_default_interval)}, "
+                f"{_times(each.against_default)}{brackets(each.against_default_interval)}, "
                 f"{each.ahead} of {each.group.num_runs}"
                 for each in (found[category, temperature] for temperature in temperatures)
             ),
@@ -104,15 +95,6 @@ def block(name: str) -> str:
     return make() if path_of(discipline).is_file() else UNMEASURED
 
 
-def write(page: Path) -> None:
-    """Puts every table into its place."""
-    text = page.read_text(encoding="utf-8")
-    for name in BLOCKS:
-        start, end = between(text, name)
-        text = text[:start] + block(name) + text[end:]
-    write_atomically(page, text)
-
-
 def take(discipline: str, bench: Path) -> None:
     """Makes a discipline's raw data from the folder of a `bench`."""
     values = json.loads((bench / "bench.json").read_text(encoding="utf-8"))
@@ -126,8 +108,8 @@ def _speed_cells(each: SpeedStanding) -> list[str]:
     return [
         f"`{each.method}`",
         f"{each.speed:.1f}",
-        "1×" if plain else _times(group.speedup) + _brackets(group.speedup_interval),
-        "1×" if default else _times(each.against_default) + _brackets(each.against_default_interval),
+        "1×" if plain else _times(group.speedup) + brackets(group.speedup_interval),
+        "1×" if default else _times(each.against_default) + brackets(each.against_default_interval),
         f"{group.tau:.2f}",
         *(f"{value:.1f} ms" for value in (group.draft_ms, group.verify_ms, group.other_ms)),
     ]
@@ -141,37 +123,30 @@ def _fastest(standings: Sequence[SpeedStanding]) -> str:
     interval = first.against_default_interval
     beyond = interval is not None and interval[0] > 1
     verdict = "" if beyond else "; the interval holds 1, so the two cannot be told apart"
-    ratio = _times(first.against_default) + _brackets(interval)
+    ratio = _times(first.against_default) + brackets(interval)
     return f"Fastest at temperature {temperature:g}: `{first.method}`, {ratio} as fast as `{DEFAULT.name}`{verdict}."
 
 
 def _tau_cell(each: NodesStanding) -> str:
     kept = "–" if each.acceptance is None else f"{100 * each.acceptance:.0f} %"
-    return f"{each.tau:.2f}{_brackets(each.tau_interval)} · {kept}"
+    return f"{each.tau:.2f}{brackets(each.tau_interval)} · {kept}"
 
 
 def _times(value: float) -> str:
     return f"{value:.2f}×"
 
 
-def _brackets(interval: Interval) -> str:
-    return f" [{interval[0]:.2f}, {interval[1]:.2f}]" if interval else ""
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="The leaderboard's tables from the raw data that ships.")
     parser.add_argument("--own-size", type=Path, metavar="FOLDER", help="take a bench's runs")
     parser.add_argument("--same-nodes", type=Path, metavar="FOLDER", help="take a bench's counts")
-    parser.add_argument("--write", type=Path, metavar="PAGE", help="put the tables into this file instead of printing")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="put the tables into this file, print none")
     chosen = parser.parse_args()
     for discipline, bench in ((OWN_SIZE, chosen.own_size), (SAME_NODES, chosen.same_nodes)):
         if bench is not None:
             take(discipline, bench)
-    if chosen.write is not None:
-        write(chosen.write)
-        return
-    for name in BLOCKS:
-        print(f"{START.format(name=name)}{block(name)}{END}\n")  # noqa: T201 - what the command is for
+    blocks = {name: block(name) for name in BLOCKS}
+    show(blocks) if chosen.write is None else write(chosen.write, blocks)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from jakiro.bench.peers.widen import widen, widened_kind
 from jakiro.bench.questions import Question
-from jakiro.bench.runner import Lane, Run
+from jakiro.bench.runner import Lane, run_of_peer
 from jakiro.config import SamplingParams
 from jakiro.system import cache_folder
 from jakiro.text import encode_messages
@@ -65,25 +65,8 @@ class LlamaCppRunner:
         answer = self._ask(request)
         if "error" in answer:
             raise ValueError(f"llama.cpp, prompt {question.question_id}: {answer['error']}")
-        token_ids = tuple(answer["token_ids"])
-        run = Run(
-            question_id=question.question_id,
-            category=question.category,
-            turn=turn,
-            lane=lane,
-            temperature=sampling.temperature,
-            seed=sampling.seed,
-            token_ids=token_ids,
-            seconds=answer["seconds"],
-            num_steps=len(token_ids) - 1,
-            num_accepted=0,
-            kept=(),
-            tested=(),
-            draft_ms=0.0,
-            verify_ms=answer["seconds"] * 1000,
-            other_ms=0.0,
-            comparable=False,
-        )
+        token_ids, seconds = answer["token_ids"], answer["seconds"]
+        run = run_of_peer(lane, sampling, question, turn, token_ids, seconds, len(token_ids) - 1, 0, comparable=False)
         return run, self._tokenizer.decode(token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
     def read(self, token_ids: Sequence[int]) -> float:

@@ -6,7 +6,7 @@ A copy, because ours runs with another attention; the weights are the same.
 import time
 
 from jakiro.bench.questions import Question
-from jakiro.bench.runner import Lane, Run
+from jakiro.bench.runner import Lane, run_of_peer
 from jakiro.config import SamplingParams
 from jakiro.text import TokenText, encode_messages
 from jakiro.zoo import weights
@@ -37,28 +37,10 @@ class StockRunner:
             output = self._model.generate(
                 input_ids, attention_mask=torch.ones_like(input_ids), stopping_criteria=[clock], **options
             )
-        token_ids = tuple(output[0, len(prompt) :].tolist())
-        return self._run(lane, sampling, question, turn, token_ids, clock), self._text.decode(token_ids)
-
-    def _run(self, lane, sampling, question, turn, token_ids, clock) -> Run:
-        return Run(
-            question_id=question.question_id,
-            category=question.category,
-            turn=turn,
-            lane=lane,
-            temperature=sampling.temperature,
-            seed=sampling.seed,
-            token_ids=token_ids,
-            seconds=clock.seconds,
-            num_steps=clock.num_steps,
-            num_accepted=clock.num_tokens - clock.num_steps,
-            kept=(),
-            tested=(),
-            draft_ms=0.0,
-            verify_ms=clock.seconds * 1000,
-            other_ms=0.0,
-            comparable=sampling.greedy,
-        )
+        token_ids = output[0, len(prompt) :].tolist()
+        counts = (clock.num_steps, clock.num_tokens - clock.num_steps)
+        run = run_of_peer(lane, sampling, question, turn, token_ids, clock.seconds, *counts, comparable=sampling.greedy)
+        return run, self._text.decode(token_ids)
 
 
 class _Clock:
