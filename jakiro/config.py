@@ -28,6 +28,13 @@ def is_count(value: object, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
+def is_ascending(values: object, least: int) -> bool:
+    """Whether it is a list or tuple of different whole numbers, `least` or more, in order; it may be empty."""
+    if not isinstance(values, (list, tuple)) or not all(is_count(value, least) for value in values):
+        return False
+    return list(values) == sorted(set(values))
+
+
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How the next token is chosen; the same values give the same text for every decoding method.

@@ -72,6 +72,18 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser() / "jakiro"
 
 
+def own_path(folder: str, target_name: str, ending: str) -> Path:
+    """Where the user's cache keeps a target's file of one kind."""
+    safe = "".join(letter if letter.isalnum() or letter in ".-_" else "-" for letter in target_name)
+    return cache_folder() / folder / f"{safe}{ending}"
+
+
+def own_or_shipped(own: Path) -> Path | None:
+    """A file of `own_path` if the user has it, else the shipped one of the same name; None where there is neither."""
+    places = (own, assets_folder() / own.parent.name / own.name)
+    return next((path for path in places if path.is_file()), None)
+
+
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
     """A path to write to that becomes `path` when the block ends, so that nobody ever reads half a file.

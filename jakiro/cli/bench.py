@@ -7,21 +7,7 @@ from typing import Annotated
 
 import typer
 
-from jakiro.cli import loading
-from jakiro.cli.options import (
-    Depth,
-    Device,
-    DraftPrecision,
-    Dtype,
-    Graphs,
-    Head,
-    MaxNewTokens,
-    Numerics,
-    Target,
-    TopK,
-    TopP,
-    Width,
-)
+from jakiro.cli import loading, options
 from jakiro.config import TreeConfig
 from jakiro.system import comma_list
 
@@ -40,18 +26,18 @@ def bench(
     nodes: Annotated[
         str, typer.Option(help="Comma list of node budgets, each a lane; auto lets measured costs choose.")
     ] = "auto,24",
-    depth: Depth = None,
-    width: Width = None,
-    max_new_tokens: MaxNewTokens = 128,
-    top_p: TopP = 1.0,
-    top_k: TopK = 0,
-    target: Target = None,
-    head: Head = None,
-    device: Device = None,
-    dtype: Dtype = None,
-    numerics: Numerics = None,
-    graphs: Graphs = True,
-    draft_precision: DraftPrecision = None,
+    depth: options.Depth = None,
+    width: options.Width = None,
+    max_new_tokens: options.MaxNewTokens = 128,
+    top_p: options.TopP = 1.0,
+    top_k: options.TopK = 0,
+    target: options.Target = None,
+    head: options.Head = None,
+    device: options.Device = None,
+    dtype: options.Dtype = None,
+    numerics: options.Numerics = None,
+    graphs: options.Graphs = True,
+    draft_precision: options.DraftPrecision = None,
     out: Annotated[Path | None, typer.Option(help="Folder for results; default: runs/bench/ and the time.")] = None,
     check_identical: Annotated[
         bool, typer.Option("--check-identical", help="Compare token ids only; resumes where it was stopped.")

@@ -13,27 +13,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from jakiro.cli import loading
+from jakiro.cli import loading, options
 from jakiro.cli.bench import bench
-from jakiro.cli.options import (
-    Depth,
-    Device,
-    DraftPrecision,
-    Dtype,
-    Graphs,
-    Head,
-    MaxNewTokens,
-    Nodes,
-    Numerics,
-    Prompt,
-    Raw,
-    Seed,
-    Target,
-    Temperature,
-    TopK,
-    TopP,
-    Width,
-)
 from jakiro.config import SamplingParams
 from jakiro.system import bound_waiting, comma_list
 from jakiro.text import as_messages
@@ -64,24 +45,24 @@ def main(arguments: list[str] | None = None) -> None:
 
 @app.command()
 def generate(
-    prompt: Prompt,
+    prompt: options.Prompt,
     method: Annotated[str | None, typer.Option(help="How to draft; `jakiro methods` lists the names.")] = None,
-    raw: Raw = False,
-    temperature: Temperature = 0.0,
-    top_p: TopP = 1.0,
-    top_k: TopK = 0,
-    seed: Seed = 0,
-    max_new_tokens: MaxNewTokens = 256,
-    nodes: Nodes = None,
-    depth: Depth = None,
-    width: Width = None,
-    target: Target = None,
-    head: Head = None,
-    device: Device = None,
-    dtype: Dtype = None,
-    numerics: Numerics = None,
-    graphs: Graphs = True,
-    draft_precision: DraftPrecision = None,
+    raw: options.Raw = False,
+    temperature: options.Temperature = 0.0,
+    top_p: options.TopP = 1.0,
+    top_k: options.TopK = 0,
+    seed: options.Seed = 0,
+    max_new_tokens: options.MaxNewTokens = 256,
+    nodes: options.Nodes = None,
+    depth: options.Depth = None,
+    width: options.Width = None,
+    target: options.Target = None,
+    head: options.Head = None,
+    device: options.Device = None,
+    dtype: options.Dtype = None,
+    numerics: options.Numerics = None,
+    graphs: options.Graphs = True,
+    draft_precision: options.DraftPrecision = None,
     trace: Annotated[Path | None, typer.Option(help="Write every step to this JSON file.")] = None,
 ) -> None:
     """Answer one prompt: the text to stdout as it comes, the numbers to stderr."""
@@ -117,26 +98,26 @@ def generate(
 
 @app.command()
 def race(
-    prompt: Prompt,
+    prompt: options.Prompt,
     methods: Annotated[
         str | None, typer.Option(help="Comma list, see `jakiro methods`; left out: plain decoding and the default one.")
     ] = None,
-    raw: Raw = False,
-    temperature: Temperature = 0.0,
-    top_p: TopP = 1.0,
-    top_k: TopK = 0,
-    seed: Seed = 0,
-    max_new_tokens: MaxNewTokens = 256,
-    nodes: Nodes = None,
-    depth: Depth = None,
-    width: Width = None,
-    target: Target = None,
-    head: Head = None,
-    device: Device = None,
-    dtype: Dtype = None,
-    numerics: Numerics = None,
-    graphs: Graphs = True,
-    draft_precision: DraftPrecision = None,
+    raw: options.Raw = False,
+    temperature: options.Temperature = 0.0,
+    top_p: options.TopP = 1.0,
+    top_k: options.TopK = 0,
+    seed: options.Seed = 0,
+    max_new_tokens: options.MaxNewTokens = 256,
+    nodes: options.Nodes = None,
+    depth: options.Depth = None,
+    width: options.Width = None,
+    target: options.Target = None,
+    head: options.Head = None,
+    device: options.Device = None,
+    dtype: options.Dtype = None,
+    numerics: options.Numerics = None,
+    graphs: options.Graphs = True,
+    draft_precision: options.DraftPrecision = None,
 ) -> None:
     """Several methods side by side on one prompt, with a table at the end."""
     from jakiro.cli.race_view import RaceView
@@ -176,10 +157,10 @@ def methods() -> None:
 
 @app.command()
 def doctor(
-    target: Target = None,
-    head: Head = None,
-    device: Device = None,
-    dtype: Dtype = None,
+    target: options.Target = None,
+    head: options.Head = None,
+    device: options.Device = None,
+    dtype: options.Dtype = None,
     run: Annotated[bool, typer.Option(help="End with a short run of both; --no-run loads no weights.")] = True,
     plan: Annotated[str | None, typer.Option(help="Estimate a target on a GPU that is not here.")] = None,
     card: Annotated[str | None, typer.Option(help="For --plan: t4, l4, a10g, a100 or h100; else all.")] = None,

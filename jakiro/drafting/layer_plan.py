@@ -5,8 +5,8 @@ import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from jakiro.config import is_count
-from jakiro.system import assets_folder, cache_folder, write_atomically
+from jakiro.config import is_ascending
+from jakiro.system import own_or_shipped, own_path, write_atomically
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,7 @@ class LayerPlan:
             plan = cls(tuple(values["kept"]), dict(values["calibration"]), dict(values["manifest"]))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ValueError(f"{path} is no plan of layers ({error}); search again.") from error
-        ascending = list(plan.kept) == sorted(set(plan.kept))
-        if not plan.kept or not ascending or not all(is_count(each, 0) and each < num_layers for each in plan.kept):
+        if not plan.kept or not is_ascending(plan.kept, 0) or plan.kept[-1] >= num_layers:
             raise ValueError(
                 f"{path} keeps layers {list(plan.kept)}, the target has 0 to {num_layers - 1}; search again."
             )
@@ -59,12 +58,9 @@ class LayerPlan:
 
 def plan_path(target_name: str) -> Path:
     """Where a target's plan is kept in the user's cache."""
-    safe = "".join(letter if letter.isalnum() or letter in ".-_" else "-" for letter in target_name)
-    return cache_folder() / "layers" / f"{safe}.json"
+    return own_path("layers", target_name, ".json")
 
 
 def find_plan(target_name: str) -> Path | None:
     """The plan that was searched for a target: the user's own, else the shipped one; None where there is none."""
-    own = plan_path(target_name)
-    places = (own, assets_folder() / "layers" / own.name)
-    return next((path for path in places if path.is_file()), None)
+    return own_or_shipped(plan_path(target_name))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jakiro.system import assets_folder, atomic_file, cache_folder
+from jakiro.system import atomic_file, own_or_shipped, own_path
 
 MOST_SUCCESSORS = 12
 LEAST_COUNT = 2
@@ -142,12 +142,9 @@ def fingerprint(tokenizer) -> str:
 
 def table_path(target_name: str) -> Path:
     """Where a target's table is kept in the user's cache."""
-    safe = "".join(letter if letter.isalnum() or letter in ".-_" else "-" for letter in target_name)
-    return cache_folder() / "trigrams" / f"{safe}.npz"
+    return own_path("trigrams", target_name, ".npz")
 
 
 def find_table(target_name: str) -> Path | None:
     """The table that was counted for a target: the user's own, else the shipped one; None where there is none."""
-    own = table_path(target_name)
-    places = (own, assets_folder() / "trigrams" / own.name)
-    return next((path for path in places if path.is_file()), None)
+    return own_or_shipped(table_path(target_name))

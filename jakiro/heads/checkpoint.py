@@ -7,6 +7,7 @@ people's checkpoints are read by `foreign.py`; `misfits` tells from the configs 
 import hashlib
 import json
 import pickle
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -39,7 +40,7 @@ def save_head(head: DraftHead, folder: Path, bits: int = 16) -> None:
     tensors |= {name: tensor for name, tensor in rounded.items() if tensor.dtype == torch.int8 or name not in tensors}
     with atomic_file(folder / WEIGHTS_NAME) as unfinished:
         write_tensors(tensors, unfinished)
-    write_atomically(folder / CONFIG_NAME, json.dumps(head.config.to_dict(), indent=2) + "\n")
+    write_atomically(folder / CONFIG_NAME, json.dumps(asdict(head.config), indent=2) + "\n")
 
 
 def write_tensors(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:

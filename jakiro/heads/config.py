@@ -1,8 +1,8 @@
 """A draft head's config.json as a frozen dataclass, checked when it is made."""
 
-from dataclasses import MISSING, asdict, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 
-from jakiro.config import is_count, require
+from jakiro.config import is_ascending, is_count, require
 
 FUSIONS = ("summed", "decoupled")
 # One or more layers that read their own features; a layer with mask tokens; layers, then MLPs; MLPs alone; a layer on
@@ -108,20 +108,14 @@ class DraftConfig:
         )
         layers = self.feature_layers
         require(
-            isinstance(layers, (list, tuple))
-            and all(is_count(layer, 1) for layer in layers)
-            and list(layers) == sorted(set(layers)),
+            is_ascending(layers, 1),
             f"Draft head config: feature_layers must be ascending layer numbers from 1 on, not {layers}.",
         )
         require(not layers or self.network != "mlps", "Draft head config: MLPs alone read no further feature_layers.")
         object.__setattr__(self, "feature_layers", tuple(layers))
         exits = self.exit_layers
         require(
-            isinstance(exits, (list, tuple))
-            and all(is_count(layer, 1) for layer in exits)
-            and list(exits) == sorted(set(exits))
-            and (len(exits) > 0) == (self.network in EXITS)
-            and not (exits and layers),
+            is_ascending(exits, 1) and (len(exits) > 0) == (self.network in EXITS) and not (exits and layers),
             f"Draft head config: exit_layers must be ascending layer numbers from 1 on for networks {EXITS}, which "
             f"read no feature_layers, and none for others, not {exits}.",
         )
@@ -165,9 +159,6 @@ class DraftConfig:
     def feature_size(self) -> int:
         """Width of what is read from the target per token."""
         return (1 + len(self.feature_layers)) * self.hidden_size
-
-    def to_dict(self) -> dict:
-        return asdict(self)
 
     @classmethod
     def from_dict(cls, values: dict) -> "DraftConfig":

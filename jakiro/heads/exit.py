@@ -95,7 +95,11 @@ class ExitHead(JakiroHead):
     ) -> HeadOutput:
         """Drafts rows: (1, rows, hidden) embeddings, whose features are not read; the cache is extended."""
         lower = self.lower(embeddings, positions, mask, cache, len(self._parts))
-        return self.block(embeddings, lower[-1], positions, mask=mask, cache=cache.parts[-1])
+        return self.above(embeddings, lower, positions, mask=mask, cache=cache.parts[-1])
+
+    def above(self, embeddings: Tensor, lower: list[Tensor], positions: Tensor, **rows) -> HeadOutput:
+        """What follows `lower`, whose arguments are the same."""
+        return self.block(embeddings, lower[-1], positions, **rows)
 
     def lower(
         self, embeddings: Tensor, positions: Tensor, mask: Tensor | None, cache: StackedRows, count: int
@@ -131,24 +135,16 @@ class NestedHead(ExitHead):
         own = self.block(embeddings, lower[-1], positions, **rows).features
         return torch.stack([*(leave(each) for leave, each in zip(self.exits, lower, strict=True)), own])
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        features: Tensor,
-        positions: Tensor,
-        mask: Tensor | None = None,
-        cache: StackedRows | None = None,
-    ) -> HeadOutput:
-        """As `ExitHead.forward`; `expert_outputs` are all exits' features."""
-        lower = self.lower(embeddings, positions, mask, cache, len(self._parts))
-        found = self.all_exits(embeddings, lower, positions, mask=mask, cache=cache.parts[-1])
+    def above(self, embeddings: Tensor, lower: list[Tensor], positions: Tensor, **rows) -> HeadOutput:
+        """As `ExitHead.above`; `expert_outputs` are all exits' features."""
+        found = self.all_exits(embeddings, lower, positions, **rows)
         return HeadOutput(found[-1], None, found[-1], found, found[-1], None)
 
     def leave_at(
         self, number: int, embeddings: Tensor, positions: Tensor, mask: Tensor, cache: StackedRows
     ) -> HeadOutput:
         """Drafts rows up to one exit, counted from 0; the parts after it are not run."""
-        if number == len(self.exits):
-            return super().forward(embeddings, embeddings, positions, mask, cache)
         lower = self.lower(embeddings, positions, mask, cache, number + 1)
+        if number == len(self.exits):
+            return super().above(embeddings, lower, positions, mask=mask, cache=cache.parts[-1])
         return row_output(self.exits[number](lower[-1]))

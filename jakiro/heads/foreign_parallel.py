@@ -33,12 +33,7 @@ def from_medusa(tensors: dict[str, Tensor]) -> tuple[DraftConfig, dict[str, Tens
     Raises:
         ValueError: an MLP is no chain of residual blocks and output rows.
     """
-    chains = _chains(_MEDUSA, tensors, "Medusa")
-    blocks = max(chains[0])
-    if blocks < 1:
-        raise ValueError(
-            "The Medusa head's MLPs have no residual block; Jakiro runs those of Medusa-1, which have one."
-        )
+    chains, blocks = _chains(_MEDUSA, tensors, "Medusa")
     found = {}
     for number, places in enumerate(chains):
         for place in range(blocks):
@@ -64,12 +59,7 @@ def from_gumiho(tensors: dict[str, Tensor]) -> tuple[dict, dict[str, Tensor]]:
     Raises:
         ValueError: an MLP is no chain of a reader and residual blocks.
     """
-    chains = _chains(_GUMIHO, tensors, "Gumiho")
-    blocks = max(chains[0])
-    if blocks < 1:
-        raise ValueError(
-            "The Gumiho head's MLPs have no residual block after their first layer; Jakiro runs one or more."
-        )
+    chains, blocks = _chains(_GUMIHO, tensors, "Gumiho")
     found = {name: tensor for name, tensor in tensors.items() if not _GUMIHO.fullmatch(name)}
     for number, places in enumerate(chains):
         found |= _linear(places, 0, f"mlps.{number}.read.", "Gumiho", of_block=True)
@@ -80,8 +70,13 @@ def from_gumiho(tensors: dict[str, Tensor]) -> tuple[dict, dict[str, Tensor]]:
     return {"network": "staged", "num_parallel": len(chains), "published_blocks": blocks}, found
 
 
-def _chains(pattern: re.Pattern, tensors: dict[str, Tensor], what: str) -> list[dict[int, dict[str, Tensor]]]:
-    """For each MLP the tensors of each place of its chain by the rest of their names."""
+def _chains(
+    pattern: re.Pattern, tensors: dict[str, Tensor], what: str
+) -> tuple[list[dict[int, dict[str, Tensor]]], int]:
+    """For each MLP the tensors of each place of its chain by the rest of their names, and its residual blocks.
+
+    Beside the blocks a chain has one place: Medusa's output rows at its end, Gumiho's reader at its beginning.
+    """
     found: dict[int, dict[int, dict[str, Tensor]]] = {}
     for name, tensor in tensors.items():
         if match := pattern.fullmatch(name):
@@ -90,7 +85,10 @@ def _chains(pattern: re.Pattern, tensors: dict[str, Tensor], what: str) -> list[
         raise ValueError(
             f"The {what} head's MLPs are numbered {sorted(found)}; its file is not whole, download it again."
         )
-    return [found[number] for number in sorted(found)]
+    blocks = max(found[0])
+    if blocks < 1:
+        raise ValueError(f"The {what} head's MLPs have no residual block; Jakiro runs those with one or more.")
+    return [found[number] for number in sorted(found)], blocks
 
 
 def _linear(

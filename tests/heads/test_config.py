@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from dataclasses import asdict
 
 import pytest
 
@@ -24,7 +25,7 @@ def test_a_draft_config_cannot_be_changed():
 def test_a_draft_config_survives_json():
     config = DraftConfig(**SIZES, fusion="decoupled", draft_vocab_size=50, calibration={"main/1/greedy": 1.5})
     assert config.head_dim == 16
-    assert DraftConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+    assert DraftConfig.from_dict(json.loads(json.dumps(asdict(config)))) == config
 
 
 @pytest.mark.parametrize(

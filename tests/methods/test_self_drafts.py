@@ -107,8 +107,8 @@ def test_two_models_run_mcsd_over_an_exit():
 
 
 def test_a_plan_is_found_by_its_target_and_refused_where_it_does_not_fit(tmp_path, monkeypatch):
-    monkeypatch.setattr(layer_plan, "cache_folder", lambda: tmp_path / "cache")
-    monkeypatch.setattr(layer_plan, "assets_folder", lambda: tmp_path / "assets")
+    monkeypatch.setattr("jakiro.system.cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr("jakiro.system.assets_folder", lambda: tmp_path / "assets")
     assert layer_plan.find_plan("tiny") is None
     drafter = METHODS["skip"].load(Resources(tiny_target()))
     assert drafter.info["name"] == "layers 0" and drafter.proposers[0].label == "1 of 2 layers"

@@ -1,7 +1,7 @@
 """Heads of other kinds are found by their target, read on first use, and one sentence says what is missing."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -88,7 +88,7 @@ def test_the_head_that_is_given_comes_before_a_shipped_one_of_its_kind():
 
 
 def test_a_config_that_contradicts_itself_is_refused():
-    config = tiny_head(tiny_target(), **MLPS.trains).config.to_dict()
+    config = asdict(tiny_head(tiny_target(), **MLPS.trains).config)
     json.dumps(config)
     for field, value, sentence in (
         ("network", "chain", "network must be one of"),

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -98,7 +99,7 @@ def evaluate(
                 "contrastive": contrastive, "seed": seed, "dtype": dtype,
                 "draft_precision": draft_head.precision,
             },
-            "scores": [score.to_dict() for score in found],
+            "scores": [asdict(score) for score in found],
             "experts": experts,
         }  # fmt: skip
         out.write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")

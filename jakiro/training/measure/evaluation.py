@@ -4,7 +4,7 @@ Everything here is computed from replayed steps and written answers; `answers.py
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -43,9 +43,6 @@ class Score:
     num_prompts: int
     acceptance_by_depth: tuple[tuple[int, int], ...]
     accepted_share: dict[str, float]
-
-    def to_dict(self) -> dict:
-        return asdict(self)
 
 
 def scores(

@@ -60,10 +60,7 @@ def start_weights(
         for expert in mixture.experts:
             list(expert.children())[-1].weight.mul_(0.3 * now.std())
         return
-    solution = ridge(torch.cat([inputs, torch.ones_like(inputs[:, :1])], dim=1), now)
-    head.fc.weight.copy_(solution[:-1].T)
-    if head.fc.bias is not None:
-        head.fc.bias.copy_(solution[-1])
+    fit(head.fc, inputs, now)
     if head.config.feature_layers:
         head.fc_layers.weight.copy_(ridge(deeper, now - head.fc(inputs)).T)
     _start_experts(head, head.stream(inputs, deeper), now, ahead)
@@ -146,13 +143,10 @@ def _start_experts(head: JakiroHead, stream: Tensor, now: Tensor, ahead: Tensor)
         now, ahead: (rows, hidden), the features at t + 1 and t + 2.
     """
     normed = head.layers[0].post_attention_layernorm(stream)
-    white = whitening_matrix(normed)
-    inner = []
-    for expert in head.layers[0].mlp_moe.experts:
-        *readers, _ = expert.children()
-        for reader in readers:
-            reader.weight.copy_(reader.weight @ white)
-        inner.append(expert.inner(*(reader(normed) for reader in readers)))
+    experts = head.layers[0].mlp_moe.experts
+    whiten_readers(experts, normed)
+    readers = [list(expert.children())[:-1] for expert in experts]
+    inner = [expert.inner(*(read(normed) for read in own)) for expert, own in zip(experts, readers, strict=True)]
     _fit_experts(head, inner, normed, now - stream, ahead - stream)
 
 
@@ -188,10 +182,26 @@ def _fit_experts(head: JakiroHead, inner: list[Tensor], normed: Tensor, main: Te
         last.weight.copy_(part.T)
 
 
-def ridge(rows: Tensor, wanted: Tensor, strength: float = 1e-3) -> Tensor:
+def fit(linear: torch.nn.Linear, rows: Tensor, wanted: Tensor) -> None:
+    """Makes a linear layer, with its bias where it has one, the best map from rows to what is wanted."""
+    solution = ridge(torch.cat([rows, torch.ones_like(rows[:, :1])], dim=1), wanted)
+    linear.weight.copy_(solution[:-1].T)
+    if linear.bias is not None:
+        linear.bias.copy_(solution[-1])
+
+
+def whiten_readers(experts: torch.nn.ModuleList, rows: Tensor) -> None:
+    """Whitens the inputs of the experts' random matrices that read `rows`: all but the last of each."""
+    white = whitening_matrix(rows)
+    for expert in experts:
+        for reader in list(expert.children())[:-1]:
+            reader.weight.copy_(reader.weight @ white)
+
+
+def ridge(rows: Tensor, wanted: Tensor) -> Tensor:
     """(columns, outputs) of the linear map from rows to what is wanted, by ridge regression."""
     gram = (rows.T @ rows).double()
-    gram.diagonal().add_(strength * gram.diagonal().mean())
+    gram.diagonal().add_(1e-3 * gram.diagonal().mean())
     return torch.linalg.solve(gram, (rows.T @ wanted).double()).to(rows)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from jakiro.heads.base import DraftHead
 from jakiro.training.data.features import FeatureCache
 from jakiro.training.recipe.optimizer import whitening_matrix
-from jakiro.training.recipe.start import adopt_stream, randomise, ridge, sample_rows, start_weights
+from jakiro.training.recipe.start import adopt_stream, fit, randomise, ridge, sample_rows, start_weights, whiten_readers
 
 NOISE = 0.1
 
@@ -53,12 +53,9 @@ def _start_stages(head: DraftHead, cache: FeatureCache, first: int, num_sequence
     for layer in list(head.layers)[1:]:
         randomise(layer)
         layer.self_attn.o_proj.weight.zero_()
+        whiten_readers(layer.mlp_moe.experts, layer.post_attention_layernorm(features))
         for expert in layer.mlp_moe.experts:
-            *readers, last = expert.children()
-            white = whitening_matrix(layer.post_attention_layernorm(features))
-            for reader in readers:
-                reader.weight.copy_(reader.weight @ white)
-            last.weight.zero_()
+            list(expert.children())[-1].weight.zero_()
     randomise(head.mlps)
     parts = [_pairs(head, cache, index) for index in range(first, min(first + num_sequences, cache.num_ready()))]
     rows = torch.cat([rows for rows, _ in parts])
@@ -86,15 +83,12 @@ def _start_mlps(head: DraftHead, cache: FeatureCache, first: int, num_sequences:
     texts = [cache.batch([index]) for index in range(first, min(first + num_sequences, cache.num_ready()))]
     texts = [batch.to(head.output_weight.device).features[0] for batch in texts]
     texts = [features for features in texts if len(features) > count]
-    ones = torch.cat([torch.ones_like(features[:-count, :1]) for features in texts])
-    rows = torch.cat([torch.cat([features[:-count] for features in texts]), ones], dim=1)
+    rows = torch.cat([features[:-count] for features in texts])
     for number, mlp in enumerate(head.mlps, start=1):
         mlp.block.linear.weight.zero_()
         mlp.block.linear.bias.zero_()
         wanted = torch.cat([features[number : len(features) - count + number] for features in texts])
-        solution = ridge(rows, wanted)
-        mlp.write.weight.copy_(solution[:-1].T)
-        mlp.write.bias.copy_(solution[-1])
+        fit(mlp.write, rows, wanted)
 
 
 def _start_exit(head: DraftHead, cache: FeatureCache, first: int) -> None:
@@ -104,11 +98,8 @@ def _start_exit(head: DraftHead, cache: FeatureCache, first: int) -> None:
 def _start_exits(head: DraftHead, cache: FeatureCache, first: int, num_sequences: int = 110) -> None:
     """Every exit begins as the best linear guess of the last feature."""
     _, deeper, wanted, _ = sample_rows(head, cache, first, num_sequences)
-    ones = torch.ones_like(wanted[:, :1])
     for leave, rows in zip(head.exits, deeper.split(head.config.hidden_size, dim=-1), strict=True):
-        solution = ridge(torch.cat([rows, ones], dim=1), wanted)
-        leave.weight.copy_(solution[:-1].T)
-        leave.bias.copy_(solution[-1])
+        fit(leave, rows, wanted)
 
 
 _STARTS = {
