@@ -82,10 +82,10 @@ def _read_numerics(numerics) -> str:
     return names[numerics]
 
 
-def shortened(value, most: int = 40) -> str:
+def shortened(value) -> str:
     """A value that came from outside, fit for a sentence."""
     text = str(value)
-    return text if len(text) <= most else f"{text[:most]}…"
+    return text if len(text) <= 40 else f"{text[:40]}…"
 
 
 def read_messages(question, system_prompt, history) -> tuple[dict, ...]:

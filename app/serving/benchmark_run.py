@@ -164,9 +164,8 @@ class BenchmarkRun(Stoppable):
 class Benchmarks:
     """The latest benchmark of each session, so that Stop, a new start and a closed tab find it, and its results."""
 
-    def __init__(self, most: int = MOST_SESSIONS) -> None:
+    def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._most = most
         self._runs: dict[str, BenchmarkRun] = {}
 
     def start(self, session: str, run: BenchmarkRun, most_of_group: int | None = None) -> None:
@@ -185,7 +184,7 @@ class Benchmarks:
                 raise ValueError(benchmark_words.TOO_MANY.format(count=count))
             before = self._runs.pop(session, None)
             self._runs[session] = run
-            forgotten = [self._runs.pop(next(iter(self._runs))) for _ in range(len(self._runs) - self._most)]
+            forgotten = [self._runs.pop(next(iter(self._runs))) for _ in range(len(self._runs) - MOST_SESSIONS)]
         for old in [before, *forgotten]:
             if old is not None:
                 old.stop()

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from app.serving.weights import size_words
 from app.words import page as words
+from jakiro.heads.config import WEIGHTS_NAMES
 from jakiro.system import assets_folder
 from jakiro.zoo import table as zoo
 from jakiro.zoo.embedded import embedded_folder, wheel_is_installed
 
 HERE, FETCH, UNFIT = "here", "fetch", "unfit"
-_HEAD_WEIGHTS = ("head.safetensors", "model.safetensors", "pytorch_model.bin")
 _SAME = {"hidden_size": words.SIZE_HIDDEN, "vocab_size": words.SIZE_VOCABULARY}
 
 
@@ -99,17 +99,19 @@ def _judged(target: str | None, head: str | None, head_config: dict) -> tuple[st
     misfit = _misfit(target, head, head_config)
     if misfit:
         return UNFIT, misfit
-    here = _target_is_here(target) and (head is None or bool(head_config))
-    if here:
+    target_is_here = _target_folder(target) is not None or (zoo.is_embedded(target) and wheel_is_installed())
+    if target_is_here and (head is None or head_config):
         return HERE, words.PAIR_READY if head else words.PAIR_NO_HEAD
-    embedded = target in zoo.ENTRIES and zoo.ENTRIES[target].source is None
-    return FETCH, words.PAIR_EMBEDDED if embedded else words.PAIR_ON_HUB
+    return FETCH, words.PAIR_EMBEDDED if zoo.is_embedded(target) else words.PAIR_ON_HUB
 
 
 def _misfit(target: str, head: str | None, head_config: dict) -> str | None:
     """Why these two can never work here, as far as configs and files say; None where nothing speaks against it."""
     folder = _target_folder(target)
-    for path, weights in ((folder, ("*.safetensors", "*.bin")), (_head_folder(head), _HEAD_WEIGHTS)):
+    for path, weights in (
+        (folder, ("*.safetensors", "*.bin")),
+        (_head_folder(head), WEIGHTS_NAMES),
+    ):
         if path is not None and not any(found for name in weights for found in path.glob(name)):
             return words.PAIR_NO_WEIGHTS.format(folder=path.name)
     target_config = _config(folder)
@@ -136,29 +138,17 @@ def _too_large(folder: Path | None) -> str | None:
     return words.PAIR_TOO_LARGE.format(needed=needed / 1e9, free=free / 1e9) if needed > free else None
 
 
-def _target_is_here(target: str) -> bool:
-    entry = zoo.ENTRIES.get(target)
-    if entry is not None and entry.source is None:
-        return _target_folder(target) is not None or wheel_is_installed()
-    return _target_folder(target) is not None
-
-
 def _target_folder(target: str) -> Path | None:
     """Where a target's files lie on this machine, None where they do not."""
-    entry = zoo.ENTRIES.get(target)
-    if entry is not None and entry.source is None:
+    if zoo.is_embedded(target):
         folder = embedded_folder()
         return folder if (folder / "config.json").is_file() else None
+    entry = zoo.ENTRIES.get(target)
     return Path(target) if Path(target).is_dir() else _cached(entry.source if entry else target)
 
 
 def _head_folder(head: str | None) -> Path | None:
-    if head is None:
-        return None
-    shipped = assets_folder() / "heads" / head
-    if "/" not in head and shipped.is_dir():
-        return shipped
-    return Path(head) if Path(head).is_dir() else _cached(head)
+    return None if head is None else zoo.head_here(head) or _cached(head)
 
 
 def _cached(hub_id: str) -> Path | None:

@@ -92,17 +92,13 @@ class Runs:
 
     def stop_all(self, reason: str) -> None:
         """Stops every answer; `reason` is the sentence that its reader gets."""
-        with self._lock:
-            runs = [run for _, run, _ in self._runs.values()]
-        for run in runs:
+        for run in self._of(None):
             run.stop(reason)
 
     def wait_until_finished(self, seconds: float) -> None:
         """Returns when no answer is being made any more, at the latest after `seconds`."""
         deadline = time.monotonic() + seconds
-        with self._lock:
-            runs = [run for _, run, _ in self._runs.values()]
-        for run in runs:
+        for run in self._of(None):
             run.finished.wait(max(0.0, deadline - time.monotonic()))
 
     def traces(self, run_id: str) -> dict[str, Trace]:
@@ -137,9 +133,10 @@ class Runs:
                     total -= trace_bytes(run)
                     del self._runs[run_id]
 
-    def _of(self, session: str) -> list[AnswerRun]:
+    def _of(self, session: str | None) -> list[AnswerRun]:
+        """A visitor's runs; None for everybody's."""
         with self._lock:
-            return [run for owner, run, _ in self._runs.values() if owner == session]
+            return [run for owner, run, _ in self._runs.values() if session in (None, owner)]
 
 
 def trace_bytes(run: AnswerRun) -> int:

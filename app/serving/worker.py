@@ -53,15 +53,25 @@ class ModelService:
         threading.Thread(target=self._load_now, name="load-model", daemon=True).start()
 
     def _load_now(self) -> None:
-        failure = None
+        reason = self._tried(lambda: self.device.load(self._tell_stage), words.LOAD_FAILED)
+        self.failure = reason and words.LOAD_FAILED.format(reason=reason)
+        self.ready = reason is None
+        self.seconds["ready"] = process_seconds()
+        self._go_on(None)
+
+    def _tried(self, load: Callable[[], None], sentence: str, **about: str) -> str | None:
+        """Why loading failed, as visitors may read it; who runs the page gets the whole sentence. None if it worked."""
         try:
-            self.device.load(self._tell_stage)
+            load()
         except Exception as error:  # noqa: BLE001 - whatever stops loading must reach the page as a sentence
             reason = str(error) or type(error).__name__
-            print(words.LOAD_FAILED.format(reason=reason), file=sys.stderr)  # noqa: T201 - whole, for who runs the page
-            failure = words.LOAD_FAILED.format(reason=for_visitors(reason))
-        self.ready, self.failure, self.stage = failure is None, failure, None
-        self.seconds["ready"] = process_seconds()
+            print(sentence.format(**about, reason=reason), file=sys.stderr)  # noqa: T201 - for who runs the page
+            return for_visitors(reason)
+        return None
+
+    def _go_on(self, trouble: str | None) -> None:
+        """Answers go on after loading, and between them measuring."""
+        self.stage, self.trouble = None, trouble
         self.turns.wake()
         threading.Thread(target=self._measure_on, name="measure-on", daemon=True).start()
 
@@ -99,21 +109,16 @@ class ModelService:
         return True
 
     def _swap_now(self, load: Callable[[], object], pair: str) -> None:
-        trouble = None
-        try:
+        def swap() -> None:
             self.turns.wait_for(lambda: not self.turns.numbers()["running"], threading.TIMEOUT_MAX)
             self.prefixes.clear()
             self.device.swap(load, self._tell_stage)
-        except Exception as error:  # noqa: BLE001 - whatever stops loading must reach the page as a sentence
-            reason = str(error) or type(error).__name__
-            print(words.SWAP_FAILED.format(pair=pair, reason=reason), file=sys.stderr)  # noqa: T201 - as above
-            sentence = words.SWAP_FAILED if self.ready else words.LOAD_FAILED
-            trouble = sentence.format(pair=pair, reason=for_visitors(reason))
-        if trouble is None:
+
+        reason = self._tried(swap, words.SWAP_FAILED, pair=pair)
+        if reason is None:
             self.pair, self.ready, self.failure = pair, True, None
-        self.stage, self.trouble = None, trouble
-        self.turns.wake()
-        threading.Thread(target=self._measure_on, name="measure-on", daemon=True).start()
+        sentence = words.SWAP_FAILED if self.ready else words.LOAD_FAILED
+        self._go_on(reason and sentence.format(pair=pair, reason=reason))
 
     def _tell_stage(self, stage: str, share: float | None) -> None:
         self.stage = (stage, share)

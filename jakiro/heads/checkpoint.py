@@ -15,15 +15,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from jakiro.heads.base import DraftHead
-from jakiro.heads.config import DraftConfig
+from jakiro.heads.config import WEIGHTS_NAMES, DraftConfig
 from jakiro.heads.foreign import from_official, rope_of
 from jakiro.heads.networks import make_head
 from jakiro.heads.rounded import restored, rounded_to_int8
 from jakiro.system import atomic_file, write_atomically
 from jakiro.target.features import check_feature_layers
 
-WEIGHTS_NAME = "head.safetensors"
-FOREIGN_WEIGHTS_NAMES = ("model.safetensors", "pytorch_model.bin", "medusa_lm_head.safetensors", "medusa_lm_head.pt")
+WEIGHTS_NAME = WEIGHTS_NAMES[0]
 CONFIG_NAME = "config.json"
 
 
@@ -82,11 +81,11 @@ def weights_file(folder: str | Path) -> Path:
         FileNotFoundError: there is none.
     """
     folder = Path(folder)
-    for name in (WEIGHTS_NAME, *FOREIGN_WEIGHTS_NAMES):
+    for name in WEIGHTS_NAMES:
         if (folder / name).is_file():
             return folder / name
     raise FileNotFoundError(
-        f"No draft head in {folder}: {WEIGHTS_NAME} is missing, and so are {', '.join(FOREIGN_WEIGHTS_NAMES)}; "
+        f"No draft head in {folder}: {WEIGHTS_NAME} is missing, and so are {', '.join(WEIGHTS_NAMES[1:])}; "
         f"expected a folder with weights and {CONFIG_NAME}."
     )
 

@@ -4,6 +4,10 @@ from dataclasses import MISSING, dataclass, field, fields
 
 from jakiro.config import is_ascending, is_count, require
 
+# Files that may hold a head's weights: in our own form first, then in other people's
+WEIGHTS_NAMES = (
+    "head.safetensors", "model.safetensors", "pytorch_model.bin", "medusa_lm_head.safetensors", "medusa_lm_head.pt",
+)  # fmt: skip
 FUSIONS = ("summed", "decoupled")
 # One or more layers that read their own features; a layer with mask tokens; layers, then MLPs; MLPs alone; a layer on
 # top of the target's first ones; the same, and a matrix for each of them that drafts without it

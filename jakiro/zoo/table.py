@@ -157,6 +157,19 @@ def config_of(name: str) -> DraftConfig:
     return DraftConfig.from_dict(json.loads(path.read_text(encoding="utf-8")))
 
 
+def is_embedded(target: str) -> bool:
+    """Whether a target comes in a wheel."""
+    return target in ENTRIES and ENTRIES[target].source is None
+
+
+def head_here(name: str) -> Path | None:
+    """The folder of a shipped head, or a folder by its path; None for all other names."""
+    shipped = assets_folder() / "heads" / name
+    if "/" not in name and _is_head(shipped):
+        return shipped
+    return Path(name).resolve() if Path(name).is_dir() else None
+
+
 def _is_head(folder: Path) -> bool:
     return (folder / "config.json").is_file() and any(folder.glob("*.safetensors"))
 
@@ -174,11 +187,9 @@ def _head_of(target: str, source: str, entry: Entry | None) -> str | None:
 
 def _locate_head(name: str) -> Path | None:
     """A head's folder; None for a head of the table that has not been trained yet."""
-    shipped = assets_folder() / "heads" / name
-    if "/" not in name and _is_head(shipped):
-        return shipped
-    if Path(name).is_dir():
-        return Path(name).resolve()
+    here = head_here(name)
+    if here is not None:
+        return here
     if _HUB_ID.fullmatch(name):
         return _fetch_head(name)
     if any(entry.head == name for entry in ENTRIES.values()):

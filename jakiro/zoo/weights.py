@@ -9,7 +9,7 @@ from jakiro.zoo.embedded import embedded_target
 from jakiro.zoo.hashes import weights_sha256
 from jakiro.zoo.hub import why_not_fetched
 from jakiro.zoo.progress import counted
-from jakiro.zoo.table import ENTRIES, NO_HEAD, Pair, resolve
+from jakiro.zoo.table import NO_HEAD, Pair, is_embedded, resolve
 
 
 def load_config(name: str | None = None):
@@ -78,5 +78,4 @@ def _local_folder(source: str) -> Path:
 
 def _prepared(pair: Pair) -> str:
     """What transformers can load: for the embedded default its folder, made on first use."""
-    entry = ENTRIES.get(pair.target_name)
-    return str(embedded_target()) if entry is not None and entry.source is None else pair.target_path_or_hub_id
+    return str(embedded_target()) if is_embedded(pair.target_name) else pair.target_path_or_hub_id

@@ -13,7 +13,7 @@ from torch import Tensor
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise, NoiseSource
 from jakiro.core.tree import DraftTree
-from jakiro.drafting.base import Drafter, Kept, Prompt, TreeLimits
+from jakiro.drafting.base import Drafter, DraftSession, Kept, Prompt, TreeLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +55,7 @@ def replay(
         noise: replaces the noise of `sampling`'s seed.
     """
     token_ids, names = ids.tolist(), [proposer.id for proposer in drafter.proposers]
-    prompt = Prompt(token_ids[: start + 1], ids[: start + 1], features[:start])
-    session = drafter.start(prompt, sampling, noise or KeyedNoise(sampling.seed))
+    session = begun(drafter, ids, features, start, sampling, noise or KeyedNoise(sampling.seed))
     root = start
     while root < end:
         proposed = session.propose(TreeLimits(tree)).tree
@@ -65,8 +64,21 @@ def replay(
         step = _compare(proposed, token_ids[root + 1 :], names)
         yield step
         before, root = root, root + len(step.accepted_path) + 1
-        kept = slice(before + 1, root + 1)
-        session.observe(Kept(token_ids[kept], ids[kept], features[before:root]))
+        session.observe(written(ids, features, before, root))
+
+
+def begun(
+    drafter: Drafter, ids: Tensor, features: Tensor, start: int, sampling: SamplingParams, noise: NoiseSource
+) -> DraftSession:
+    """Drafting for a written text; the arguments are those of `replay`."""
+    prompt = Prompt(ids[: start + 1].tolist(), ids[: start + 1], features[:start])
+    return drafter.start(prompt, sampling, noise)
+
+
+def written(ids: Tensor, features: Tensor, before: int, root: int) -> Kept:
+    """What a step commits of a written text whose root moves from index `before` to `root`."""
+    new_ids = ids[before + 1 : root + 1]
+    return Kept(new_ids.tolist(), new_ids, features[before:root])
 
 
 def _compare(tree: DraftTree, following: Sequence[int], names: Sequence[str]) -> ReplayedStep:
@@ -80,7 +92,7 @@ def _compare(tree: DraftTree, following: Sequence[int], names: Sequence[str]) ->
 
 def accepted_path(token_ids: Sequence[int], parents: Sequence[int], following: Sequence[int]) -> tuple[int, ...]:
     """The nodes, from depth 1 on, that spell the beginning of the following tokens."""
-    children = {(parent, token): node for node, (parent, token) in enumerate(zip(parents, token_ids, strict=True))}
+    children = children_of(token_ids, parents)
     path: list[int] = []
     for token in following:
         child = children.get((path[-1] if path else 0, token))
@@ -88,3 +100,8 @@ def accepted_path(token_ids: Sequence[int], parents: Sequence[int], following: S
             break
         path.append(child)
     return tuple(path)
+
+
+def children_of(token_ids: Sequence[int], parents: Sequence[int]) -> dict[tuple[int, int], int]:
+    """The nodes of a tree by parent and token."""
+    return {(parent, token): node for node, (parent, token) in enumerate(zip(parents, token_ids, strict=True))}

@@ -15,10 +15,10 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.sampling import choose
 from jakiro.core.tree import DraftTree, ancestor_mask
-from jakiro.drafting.base import Drafter, Kept, Prompt, TreeLimits
+from jakiro.drafting.base import Drafter, TreeLimits
 from jakiro.target.model import TargetModel
 from jakiro.training.data.answers import Answer
-from jakiro.training.measure.replay import accepted_path
+from jakiro.training.measure.replay import accepted_path, begun, children_of, written
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,7 @@ def shared_nodes(
     """
     ids, token_ids, start = answer.ids, answer.ids.tolist(), answer.start
     noise = KeyedNoise(sampling.seed)
-    prompt = Prompt(token_ids[: start + 1], ids[: start + 1], answer.features[:start])
-    session = drafter.start(prompt, sampling, noise)
+    session = begun(drafter, ids, answer.features, start, sampling, noise)
     cache = target.new_cache(len(ids) + tree.nodes)
     target.prefill(ids[:start], cache)
     position, totals = start, [0] * 6
@@ -68,21 +67,20 @@ def shared_nodes(
             logits = target.score(drafted, cache, mask=visible).logits
             choices.append(choose(logits, sampling, noise, drafted.depths + (base + 1)).token_ids.tolist())
         shared, real = choices
-        written = written_by(drafted, tails, shared)
+        shared_ids = written_by(drafted, tails, shared)
         path = accepted_path(drafted.token_ids.tolist(), drafted.parents.tolist(), token_ids[position + 1 :])
         counts = (
             1,
-            written != token_ids[position + 1 : position + 1 + len(written)],
+            shared_ids != token_ids[position + 1 : position + 1 + len(shared_ids)],
             len(tails),
             sum(shared[leaf] != real[leaf] for leaf in tails),
             len(path),
-            len(written) - 1,
+            len(shared_ids) - 1,
         )
         totals = [total + int(count) for total, count in zip(totals, counts, strict=True)]
         cache.keep(base, [0, *path])
         before, position = position, position + len(path) + 1
-        kept = slice(before + 1, position + 1)
-        session.observe(Kept(token_ids[kept], ids[kept], answer.features[before:position]))
+        session.observe(written(ids, answer.features, before, position))
     return SharedCounts(*totals)
 
 
@@ -98,8 +96,8 @@ def shared_tails(tree: DraftTree, serial: int) -> dict[int, list[int]]:
 
 def written_by(tree: DraftTree, tails: dict[int, list[int]], choices: list[int]) -> list[int]:
     """What a step writes where shared nodes follow leaves: its accepted tokens, then the last one's choice."""
-    token_ids, parents = tree.token_ids.tolist(), tree.parents.tolist()
-    children = {(parent, token): node for node, (parent, token) in enumerate(zip(parents, token_ids, strict=True))}
+    token_ids = tree.token_ids.tolist()
+    children = children_of(token_ids, tree.parents.tolist())
     node, tail, written = 0, [], []
     while True:
         written.append(choices[node])

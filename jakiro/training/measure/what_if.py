@@ -15,11 +15,11 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.sampling import choose, tempered
 from jakiro.core.tree import DraftTree
-from jakiro.drafting.base import Kept, Prompt, TreeLimits
+from jakiro.drafting.base import Kept, TreeLimits
 from jakiro.methods.jakiro import HeadDrafter
 from jakiro.target.model import TargetModel
 from jakiro.training.data.answers import Answer
-from jakiro.training.measure.replay import accepted_path
+from jakiro.training.measure.replay import accepted_path, begun, children_of, written
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +57,7 @@ def what_if(
     ids, start = answer.ids, answer.start
     noise = KeyedNoise(sampling.seed)
     vocabulary = torch.arange(target.vocab_size)
-    session = drafter.start(
-        Prompt(ids[: start + 1].tolist(), ids[: start + 1], answer.features[:start]), sampling, noise
-    )
+    session = begun(drafter, ids, answer.features, start, sampling, noise)
     session.propose(TreeLimits(tree))
     cache = target.new_cache(len(ids) + 1 + beginnings * tree.nodes)
     target.prefill(ids[: start - 1], cache)
@@ -88,8 +86,7 @@ def what_if(
         cache.keep(base, [0, *path])
         # Back to the choice itself, then what was kept after it
         session.rewind(position)
-        again = ids[position : position + own + 1]
-        session.observe(Kept(again.tolist(), again, answer.features[position - 1 : position + own]))
+        session.observe(written(ids, answer.features, position - 1, position + own))
         session.catch_up()
         position += own + 1
     return WhatIf(num_steps, num_changed, accepted, longest)
@@ -111,9 +108,7 @@ def _joined(root: Tensor, branches: Sequence[DraftTree]) -> tuple[DraftTree, lis
 
 def _accepted(tree: DraftTree, first: int, choices: Sequence[int]) -> int:
     """Draft tokens accepted below node `first`, as if it were right."""
-    children: dict[tuple[int, int], int] = {}
-    for node, (parent, token_id) in enumerate(zip(tree.parents.tolist(), tree.token_ids.tolist(), strict=True)):
-        children[parent, token_id] = node
+    children = children_of(tree.token_ids.tolist(), tree.parents.tolist())
     node, count = first, 0
     while (node := children.get((node, choices[node]), -1)) >= 0:
         count += 1
