@@ -64,7 +64,7 @@ def told_to(told: Told) -> Iterator[None]:
 
 @contextmanager
 def timed() -> Iterator[dict[str, float]]:
-    """Gives seconds by step, which fill up as the block goes on; a `timed` block within is another one's."""
+    """Yields seconds by step, filled in while the block runs; a `timed` block inside it counts for itself alone."""
     clock = _Clock()
     token = _clock.set(clock)
     try:
@@ -75,7 +75,7 @@ def timed() -> Iterator[dict[str, float]]:
 
 @contextmanager
 def step(name: str) -> Iterator[None]:
-    """A step of a start, one of `STEPS`; inside another one it interrupts it."""
+    """A step of a start, one of `STEPS`; the clock of a step around it stops meanwhile."""
     clock = _clock.get() or _Clock()
     before = clock.step
     clock.begin(name)
@@ -89,7 +89,7 @@ def step(name: str) -> Iterator[None]:
 
 
 def tell(name: str, share: float | None = None) -> None:
-    """Says how far a step is, where somebody listens."""
+    """Tells the listener, if there is one, how much of a step is done."""
     told = _told.get()
     if told is not None:
         told(name, share)

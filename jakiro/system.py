@@ -108,10 +108,10 @@ def write_atomically(path: Path, data: bytes | str) -> None:
 
 @contextmanager
 def one_process_at_a_time(work: str) -> Iterator[None]:
-    """Inside this block no other process or thread with this cache is in one for the same work; they wait.
+    """Of all processes and threads that use this cache, one at a time runs such a block for the same work.
 
-    A process that dies lets the others go on. Where the system or the folder has no locks nobody waits: then the same
-    is made twice, and the last writer wins.
+    A process that dies lets the others go on. Without file locks nobody waits: the work is then done twice, and the
+    last writer wins.
     """
     path = cache_folder() / "locks" / work
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -109,7 +109,7 @@ def component(page: gr.Blocks, service: ModelService, pace: Pace) -> Benchmarks:
         view,
         js="() => Jakiro.benchmarkRequest()",
         show_progress="hidden",
-        # How many may run is counted by address, with a sentence; here they would wait in silence, behind one address's
+        # `Benchmarks.start` refuses too many of one address with a sentence; a limit here would make others wait
         concurrency_limit=None,
         concurrency_id="benchmarks",
         api_name="benchmark",

@@ -38,7 +38,7 @@ class Guard:
     """ASGI middleware.
 
     Args:
-        app: the page behind it.
+        app: the page that it protects.
         status: makes what `/status` says.
         files: what is served as it is, gzip files by their address.
         max_body_bytes: the largest body that is read.

@@ -78,7 +78,7 @@ class Turns:
 
     @contextmanager
     def pause(self) -> Iterator[bool]:
-        """Gives whether nobody's answer runs or waits, after some time for that; then answers wait for the block."""
+        """Yields whether no answer runs or waits, after a moment; if so, answers wait until the block ends."""
         with self._changed:
             free = self._pausing = self._changed.wait_for(
                 lambda: self._ready() and not self._running and not self._waiting, timeout=_LOOK_AROUND_SECONDS

@@ -1,7 +1,7 @@
 """How large the next tree should be: expected tokens per second from calibrated estimates and measured costs.
 
 The tree of a step is chosen on the host from what the read of the steps before brought. Where no tree pays, drafting
-stops and is probed now and then, so that the loop never falls far behind plain decoding. Plain numbers only; the
+stops and is probed now and then, so that the loop is never much slower than plain decoding. Plain numbers only; the
 question it answers is the decision model that multi-candidate speculative decoding asks for (arXiv 2409.10644).
 """
 

@@ -50,7 +50,7 @@ class Measuring:
         drafts: time drafts; False times passes, and the drafter only says what lanes are to capture.
         lanes: where passes run at fixed addresses, these are timed, one for each row bucket. Their attention costs the
             same up to the next step in columns, so one length is timed, and all in one piece.
-        known: what earlier rounds found, in this process or another; its times are kept where they are less.
+        known: what earlier rounds found, in this process or another; of two times the smaller one counts.
     """
 
     def __init__(

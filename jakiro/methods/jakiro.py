@@ -63,7 +63,7 @@ class HeadDrafter(Drafter):
     Attributes:
         grower: makes what grows a step's tree, from the arguments of `TreeGrower`.
         proposers: where none are given, the head's experts.
-        tells: its trees carry what the experts gave, see `expert_evidence`.
+        tells: whether its trees carry the experts' evidence, see `expert_evidence`.
     """
 
     head: JakiroHead

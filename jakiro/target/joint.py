@@ -1,8 +1,8 @@
 """The lean pass in as few kernels as torch's operations allow: on a GPU each costs microseconds whatever it computes.
 
-Queries, keys and values turn in one operation, the values by an angle of nothing, and lie where attention reads them;
-keys and values are written at once; what attention and MLP give is added by the matrix product itself. Exact attention
-looks at the rows that are alive only: the pads exist for the matrix products, which round by the number of rows.
+Queries, keys and values are rotated in one operation, the values by an angle of zero, and written where attention reads
+them; keys and values enter the cache together; matrix products add what attention and MLP give to the stream. Exact
+attention leaves the pad rows out: they exist for the matrix products, which round by the number of rows.
 """
 
 import torch
@@ -38,15 +38,15 @@ def run_joint(
     wide = torch.float64 if exact else hidden.dtype
     cos, sin = _angles(decoder, hidden, positions, wide)
     mask = additive_mask(visible[:seen], wide, heads // kv_heads)
-    turned = torch.empty((heads + 2 * kv_heads, count, head_dim), dtype=wide, device=hidden.device)
+    rotated = torch.empty((heads + 2 * kv_heads, count, head_dim), dtype=wide, device=hidden.device)
     attended = (hidden.new_empty if seen == count else hidden.new_zeros)((count, heads, head_dim))
     deeper = []
     for number, layer in enumerate(decoder.layers):
         normed = functional.rms_norm(hidden, hidden.shape[-1:], layer.input_norm, layer.input_eps)
         rows = layer.query_key_value(normed).view(count, -1, head_dim)
-        torch.addcmul(rows * cos, rows.roll(head_dim // 2, -1), sin, out=turned.transpose(0, 1))
-        keys, values = cache.update_both(turned[heads:], number)
-        queries = turned[:heads, :seen]
+        torch.addcmul(rows * cos, rows.roll(head_dim // 2, -1), sin, out=rotated.transpose(0, 1))
+        keys, values = cache.update_both(rotated[heads:], number)
+        queries = rotated[:heads, :seen]
         if exact:
             found = attend_exactly(queries, keys, values, mask, decoder.scaling)
         else:
@@ -65,10 +65,10 @@ def _angles(decoder, hidden: Tensor, positions: Tensor, dtype: torch.dtype) -> t
     """Cosines and signed sines for all heads, (rows, heads + 2 · kv_heads, head_dim) each: 1 and 0 for the values."""
     cos, sin = (part[0].to(dtype) for part in decoder.rotary(hidden, positions[None]))
     shape = (len(positions), decoder.num_heads + 2 * decoder.num_kv_heads, decoder.head_dim)
-    turning = decoder.num_heads + decoder.num_kv_heads
+    num_rotated = decoder.num_heads + decoder.num_kv_heads
     all_cos, all_sin = cos.new_ones(shape), cos.new_zeros(shape)
-    all_cos[:, :turning] = cos[:, None]
-    all_sin[:, :turning] = signed(sin)[:, None]
+    all_cos[:, :num_rotated] = cos[:, None]
+    all_sin[:, :num_rotated] = signed(sin)[:, None]
     return all_cos, all_sin
 
 

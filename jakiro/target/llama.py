@@ -199,8 +199,8 @@ class LeanDecoder:
         """(rows, query, key and value widths together) → (rows, heads · head_dim)."""
         count = joint.shape[0]
         joint = joint.view(count, -1, self.head_dim)
-        turned = apply_rotary(joint[:, : self.num_heads + self.num_kv_heads], cos, sin)
-        queries, keys = turned[:, : self.num_heads].transpose(0, 1), turned[:, self.num_heads :].transpose(0, 1)
+        rotated = apply_rotary(joint[:, : self.num_heads + self.num_kv_heads], cos, sin)
+        queries, keys = rotated[:, : self.num_heads].transpose(0, 1), rotated[:, self.num_heads :].transpose(0, 1)
         values = joint[:, self.num_heads + self.num_kv_heads :].transpose(0, 1)
         keys, values = cache.update(keys[None], values[None], layer)
         if exact:

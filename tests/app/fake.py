@@ -60,7 +60,7 @@ class FakeStream:
 
 
 class FakeRace:
-    """What `FakeGenerator.race` returns: (method, step) of the lane whose own clock is behind."""
+    """What `FakeGenerator.race` returns: (method, step) of the lane that has used the least time."""
 
     def __init__(self, streams: dict[str, FakeStream]) -> None:
         self._streams = streams

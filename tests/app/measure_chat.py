@@ -80,7 +80,7 @@ def table(rounds: Sequence[Sequence[Asked]]) -> tuple[list[str], float]:
 
 
 def memory(generator, conversations: int, store: PrefixStore) -> str:
-    """Many conversations of two turns each, of as many owners, and what they leave behind."""
+    """Many conversations of two turns each, of as many owners, and the memory that stays taken."""
     sampling, sizes, held = SamplingParams(max_new_tokens=4), [], []
     for number in range(conversations):
         messages = [{"role": "user", "content": f"Conversation {number}. {QUESTIONS[0]}"}]

@@ -1,4 +1,4 @@
-"""A race: lanes share one device, and the one whose own clock is behind steps next."""
+"""A race: lanes share one device, and the one that has used the least time steps next."""
 
 from types import SimpleNamespace
 
@@ -10,7 +10,7 @@ from tests.support import TREE, assert_drafting_took_part
 SAMPLING = SamplingParams(0.9, seed=5, max_new_tokens=40)
 
 
-def test_every_step_is_taken_by_the_lane_whose_own_clock_is_behind(scripted):
+def test_every_step_is_taken_by_the_lane_that_has_used_the_least_time(scripted):
     race = scripted.race("Who wins?", SAMPLING, tree=TREE)
     assert set(race.traces) == {"autoregressive", "jakiro"}
     clocks, order = {"autoregressive": 0.0, "jakiro": 0.0}, []
