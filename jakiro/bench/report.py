@@ -105,9 +105,7 @@ def fastest_plain(runs: Sequence[Run]) -> Lane | None:
     return min(lanes, key=lambda lane: _seconds_per_token(_of(runs, lane)) or float("inf"), default=None)
 
 
-def bootstrap_interval(
-    pairs: Sequence[tuple[float, float, float, float]], resamples: int = NUM_RESAMPLES
-) -> tuple[float, float] | None:
+def bootstrap_interval(pairs: Sequence[tuple[float, float, float, float]]) -> tuple[float, float] | None:
     """95 % interval of the pooled speedup, by resampling prompts; None for fewer than `FEWEST_PROMPTS`.
 
     Args:
@@ -116,13 +114,12 @@ def bootstrap_interval(
     The spread of a few prompts says too little of the spread of all: drawn from two, an interval can miss both.
     """
     return resampled_interval(
-        pairs, lambda plain_seconds, plain_tokens, seconds, tokens: plain_seconds / plain_tokens / (seconds / tokens),
-        resamples,
-    )  # fmt: skip
+        pairs, lambda plain_seconds, plain_tokens, seconds, tokens: plain_seconds / plain_tokens / (seconds / tokens)
+    )
 
 
 def resampled_interval(
-    values: Sequence[Sequence[float]], statistic: Callable[..., np.ndarray], resamples: int = NUM_RESAMPLES
+    values: Sequence[Sequence[float]], statistic: Callable[..., np.ndarray]
 ) -> tuple[float, float] | None:
     """95 % bootstrap interval of a statistic of sums over prompts; None for fewer than `FEWEST_PROMPTS`.
 
@@ -133,7 +130,7 @@ def resampled_interval(
     if len(values) < FEWEST_PROMPTS:
         return None
     table = np.array(values, dtype=float)
-    chosen = np.random.default_rng(0).integers(len(table), size=(resamples, len(table)))
+    chosen = np.random.default_rng(0).integers(len(table), size=(NUM_RESAMPLES, len(table)))
     low, high = np.quantile(statistic(*table[chosen].sum(axis=1).T), [0.025, 0.975])
     return float(low), float(high)
 

@@ -14,6 +14,7 @@ from jakiro.heads.config import DraftConfig
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.zoo.loading import ReadPair
 from jakiro.zoo.placement import free_memory
+from jakiro.zoo.shapes import SEVEN_B
 
 WIDTH_UNIT = 64
 # On a CPU layers are held twice while they are packed.
@@ -28,17 +29,7 @@ class PassWeights:
     head: int
 
 
-def _official_7b() -> PassWeights:
-    hidden, inner, layers, vocabulary, experts = 4096, 11_008, 32, 32_000, 2
-    layer = 4 * hidden * hidden + 3 * hidden * inner
-    head_layer = 4 * hidden * hidden + experts * 3 * hidden * hidden
-    return PassWeights(
-        target=layers * layer + vocabulary * hidden,
-        head=2 * hidden * hidden + head_layer + vocabulary * hidden,
-    )
-
-
-OFFICIAL = {"7b": _official_7b()}
+OFFICIAL = {"7b": PassWeights(SEVEN_B.weights_read, SEVEN_B.head_weights_read)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,16 +167,7 @@ def _filled_up(weight: Tensor, shape: tuple[int, ...]) -> Tensor:
     return wide
 
 
-# Vicuna 7B's
-SHAPES = {
-    "7b-random": {
-        "hidden_size": 4096,
-        "intermediate_size": 11_008,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 32,
-    }
-}
+SHAPES = {"7b-random": SEVEN_B}
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +198,11 @@ class RandomPair:
 
         weight = read.model.get_output_embeddings().weight
         shape, vocabulary = SHAPES[self.scale], read.model.config.get_text_config().vocab_size
-        config = LlamaConfig(**shape, vocab_size=vocabulary, max_position_embeddings=2048)
+        config = LlamaConfig(
+            vocab_size=vocabulary, hidden_size=shape.hidden, intermediate_size=shape.inner,
+            num_hidden_layers=shape.layers, num_attention_heads=shape.heads, num_key_value_heads=shape.kv_heads,
+            max_position_embeddings=2048,
+        )  # fmt: skip
         with weight.device:
             model = AutoModelForCausalLM.from_config(config, dtype=weight.dtype).eval().requires_grad_(False)
             head = JakiroHead(

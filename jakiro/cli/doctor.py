@@ -22,7 +22,7 @@ from jakiro.heads.checkpoint import load_head, misfits, weights_file
 from jakiro.kernels.compiled.library import why_not
 from jakiro.methods import DEFAULT, PLAIN
 from jakiro.system import assets_folder, cache_folder, num_cores
-from jakiro.target.families import refuse_what_cannot_work
+from jakiro.target.families import num_kv_heads, refuse_what_cannot_work
 from jakiro.trace import first_difference
 from jakiro.zoo import placement, weights
 from jakiro.zoo import table as zoo
@@ -138,11 +138,10 @@ def examine(options: LoadOptions, smoke_run: bool = True) -> Iterator[Finding]:
 
 
 def _sizes(config) -> str:
-    num_kv_heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     family = getattr(config, "model_type", None)
     return (
         f"{family + ', ' if family else ''}hidden size {config.hidden_size:,}, {config.num_attention_heads} query and "
-        f"{num_kv_heads} key/value heads, vocabulary {config.vocab_size:,}"
+        f"{num_kv_heads(config)} key/value heads, vocabulary {config.vocab_size:,}"
     )
 
 

@@ -5,6 +5,7 @@ stdout, everything about it to stderr. Errors of the library are one red sentenc
 import logging
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -199,40 +200,27 @@ def export(
         loading.notes.print(f"Written: {path}", markup=False, highlight=False, soft_wrap=True)
 
 
-_FORWARD = {"allow_extra_args": True, "ignore_unknown_options": True}
+def _training_command(name: str) -> Callable[[typer.Context], None]:
+    """Hands its arguments to a training command, whose options are its own; loaded only when asked for."""
+
+    def run(context: typer.Context) -> None:
+        from jakiro.training import commands
+
+        command = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
+        command.command(name)(getattr(commands, name))
+        command(args=context.args, prog_name=f"jakiro {name}")
+
+    return run
 
 
-@app.command(context_settings=_FORWARD, add_help_option=False)
-def corpus(context: typer.Context) -> None:
-    """Let a target write the text that its head is trained on."""
-    _training_command("corpus", context.args)
-
-
-@app.command(context_settings=_FORWARD, add_help_option=False)
-def train(context: typer.Context) -> None:
-    """Train a draft head for a target."""
-    _training_command("train", context.args)
-
-
-@app.command(context_settings=_FORWARD, add_help_option=False)
-def evaluate(context: typer.Context) -> None:
-    """Measure a head's tau on prompts without running the target twice."""
-    _training_command("evaluate", context.args)
-
-
-@app.command(context_settings=_FORWARD, add_help_option=False)
-def trigrams(context: typer.Context) -> None:
-    """Count what follows each pair of tokens in a corpus, to draft from."""
-    _training_command("trigrams", context.args)
-
-
-def _training_command(name: str, arguments: list[str]) -> None:
-    """Hands the arguments to a training command, whose options are its own; loaded only when asked for."""
-    from jakiro.training import commands
-
-    command = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-    command.command(name)(getattr(commands, name))
-    command(args=arguments, prog_name=f"jakiro {name}")
+for _name, _sentence in (
+    ("corpus", "Let a target write the text that its head is trained on."),
+    ("train", "Train a draft head for a target."),
+    ("evaluate", "Measure a head's tau on prompts without running the target twice."),
+    ("trigrams", "Count what follows each pair of tokens in a corpus, to draft from."),
+):
+    _forward = {"allow_extra_args": True, "ignore_unknown_options": True}
+    app.command(_name, help=_sentence, context_settings=_forward, add_help_option=False)(_training_command(_name))
 
 
 def _say_what_the_library_says() -> None:

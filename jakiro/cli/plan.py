@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from jakiro.cli.finding import Finding
 from jakiro.zoo import placement, weights
+from jakiro.zoo.shapes import SHAPES, Shape
 
 CONTEXT, COLUMNS, TREE_ROWS, DRAFT_WIDTH = 960, 1024, 64, 8
 # Of the data sheet's bandwidth that reading weights reaches, microseconds from one kernel of a graph to the next, and
@@ -47,59 +48,6 @@ CARDS = {
     "a10g": Card("A10G", 24e9, 600e9, 0.49e12),
     "a100": Card("A100 80 GB", 80e9, 1935e9, 9.7e12, fast_float64=True),
     "h100": Card("H100 80 GB", 80e9, 3350e9, 34e12, fast_float64=True),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """A decoder of Llama's shape in numbers."""
-
-    hidden: int
-    inner: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    vocabulary: int
-
-    @classmethod
-    def of(cls, config) -> "Shape":
-        """Of a transformers config."""
-        text = config.get_text_config()
-        heads = text.num_attention_heads
-        head_dim = getattr(text, "head_dim", None) or text.hidden_size // heads
-        kv_heads = getattr(text, "num_key_value_heads", None) or heads
-        sizes = (text.hidden_size, text.intermediate_size, text.num_hidden_layers)
-        return cls(*sizes, heads, kv_heads, head_dim, text.vocab_size)
-
-    @property
-    def weights_read(self) -> int:
-        """By one pass: all layers and the output rows."""
-        attention = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
-        return self.layers * (attention + 3 * self.hidden * self.inner) + self.vocabulary * self.hidden
-
-    @property
-    def head_weights_read(self) -> int:
-        """By one pass of a head of the official shape: two experts as wide as the hidden state."""
-        attention = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
-        return attention + (2 + 2 * 3) * self.hidden**2 + self.vocabulary * self.hidden
-
-    @property
-    def cache_row(self) -> int:
-        """Numbers that the cache keeps of one token."""
-        return 2 * self.layers * self.kv_heads * self.head_dim
-
-
-SEVEN_B = Shape(4096, 11_008, 32, 32, 32, 128, 32_000)
-THIRTEEN_B = Shape(5120, 13_824, 40, 40, 40, 128, 32_000)
-# So that known targets need no network
-SHAPES = {
-    "vicuna-7b-v1.3": SEVEN_B,
-    "vicuna-13b-v1.3": THIRTEEN_B,
-    "llama2-chat-7b": SEVEN_B,
-    "llama2-chat-13b": THIRTEEN_B,
-    "llama3-instruct-8b": Shape(4096, 14_336, 32, 32, 8, 128, 128_256),
-    "smollm2-135m-instruct": Shape(576, 1536, 30, 9, 3, 64, 49_152),
 }
 
 

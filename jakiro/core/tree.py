@@ -10,8 +10,8 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class DraftTree:
-    """A tree of draft tokens; node 0 is the root, the last committed token.
+class NodeColumns:
+    """What is known of each node of a tree, one number a node in every column.
 
     Attributes:
         token_ids: (num_nodes,) int64; siblings are distinct.
@@ -22,8 +22,6 @@ class DraftTree:
         draft_probs: (num_nodes,) float32 softmax of the draft's logits at the sampling temperature; NaN if none.
         proposers: (num_nodes,) int64, place in the drafter's `proposers`; −1 for the root.
         also: (num_nodes,) int64, bit i set where proposer i proposed the same node too.
-        evidence: further numbers of the drafter for each node, by name, (num_nodes, width) float32; NaN where none.
-        max_depth: the deepest node's depth or more, known on the host.
     """
 
     token_ids: Tensor
@@ -34,6 +32,17 @@ class DraftTree:
     draft_probs: Tensor
     proposers: Tensor
     also: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class DraftTree(NodeColumns):
+    """A tree of draft tokens; node 0 is the root, the last committed token.
+
+    Attributes:
+        evidence: further numbers of the drafter for each node, by name, (num_nodes, width) float32; NaN where none.
+        max_depth: the deepest node's depth or more, known on the host.
+    """
+
     evidence: dict[str, Tensor]
     max_depth: int
 
@@ -70,7 +79,7 @@ class DraftTree:
         )
 
 
-TREE_COLUMNS = tuple(field.name for field in fields(DraftTree) if field.name not in ("evidence", "max_depth"))
+TREE_COLUMNS = tuple(field.name for field in fields(NodeColumns))
 
 
 def ancestor_mask(parents: Tensor, max_depth: int) -> Tensor:

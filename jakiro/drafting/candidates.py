@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields, replace
 import torch
 from torch import Tensor
 
-from jakiro.core.tree import DraftTree
+from jakiro.core.tree import DraftTree, NodeColumns
 
 # Tokens of a chain at most, so that passes over chains have a fixed shape
 MAX_CHAIN = 8
@@ -43,22 +43,13 @@ class Chain:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidates:
+class Candidates(NodeColumns):
     """Flat candidates of a whole tree; `parents` count the root as 0 and candidate c as c + 1, parents come first.
 
     Attributes:
-        proposers, also: as in `DraftTree`.
         rows: (candidates,) int64, which row of which draft pass each came from, as the drafter counts them.
     """
 
-    token_ids: Tensor
-    parents: Tensor
-    depths: Tensor
-    scores: Tensor
-    draft_passes: Tensor
-    draft_probs: Tensor
-    proposers: Tensor
-    also: Tensor
     rows: Tensor
 
     @classmethod

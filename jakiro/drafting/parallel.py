@@ -9,11 +9,11 @@ from jakiro.drafting.base import Proposal, Proposer
 from jakiro.drafting.growing import Children, TreeGrower
 
 
-def row_proposers(start: str, label: str, sentence: str, count: int, first: int = 1) -> tuple[Proposer, ...]:
+def row_proposers(start: str, label: str, sentence: str, count: int) -> tuple[Proposer, ...]:
     """A proposer for each of `count` rows; `sentence` is about {number}."""
     return tuple(
         Proposer(f"{start}_{number}", f"{label} {number}", sentence.format(number=number))
-        for number in range(first, first + count)
+        for number in range(1, count + 1)
     )
 
 

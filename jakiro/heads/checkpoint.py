@@ -20,6 +20,7 @@ from jakiro.heads.foreign import from_official, rope_of
 from jakiro.heads.networks import make_head
 from jakiro.heads.rounded import restored, rounded_to_int8
 from jakiro.system import atomic_file, write_atomically
+from jakiro.target.families import num_kv_heads
 from jakiro.target.features import check_feature_layers
 
 WEIGHTS_NAME = WEIGHTS_NAMES[0]
@@ -98,18 +99,13 @@ def misfits(head: DraftConfig, target_config, vocab_size: int | None = None) -> 
         vocab_size: rows of the target's embedding, if they are known; else its config's.
     """
     target_config = target_config.get_text_config()
-    num_heads = target_config.num_attention_heads
     found = []
     attends = head.num_layers > 0
     for what, ours, theirs in (
         ("hidden size", head.hidden_size, target_config.hidden_size),
         ("vocabulary", head.vocab_size, vocab_size or target_config.vocab_size),
-        ("number of attention heads", head.num_attention_heads, num_heads),
-        (
-            "number of key/value heads",
-            head.num_key_value_heads,
-            getattr(target_config, "num_key_value_heads", None) or num_heads,
-        ),
+        ("number of attention heads", head.num_attention_heads, target_config.num_attention_heads),
+        ("number of key/value heads", head.num_key_value_heads, num_kv_heads(target_config)),
     ):
         if ours != theirs and (attends or "heads" not in what):
             found.append(

@@ -67,70 +67,51 @@ class DraftConfig:
     target_sha256: str = ""
 
     def __post_init__(self) -> None:
-        for name in (
-            "hidden_size",
-            "num_attention_heads",
-            "num_key_value_heads",
-            "vocab_size",
-            "expert_intermediate_size",
-        ):
-            require(is_count(getattr(self, name), 1), f"Draft head config: {name} must be a positive whole number.")
-        require(
-            self.draft_vocab_size is None
-            or (is_count(self.draft_vocab_size, 1) and self.draft_vocab_size <= self.vocab_size),
-            f"Draft head config: draft_vocab_size must be 1 to vocab_size {self.vocab_size}, "
-            f"not {self.draft_vocab_size}.",
-        )
-        require(self.fusion in FUSIONS, f"Draft head config: fusion must be one of {FUSIONS}, not {self.fusion!r}.")
-        require(
-            self.network in NETWORKS, f"Draft head config: network must be one of {NETWORKS}, not {self.network!r}."
-        )
-        require(
+        def need(condition: bool, sentence: str) -> None:
+            require(condition, f"Draft head config: {sentence}.")
+
+        sizes = ["hidden_size", "num_attention_heads", "num_key_value_heads", "vocab_size", "expert_intermediate_size"]
+        for name in sizes:
+            need(is_count(getattr(self, name), 1), f"{name} must be a positive whole number")
+        drafted, layers, exits = self.draft_vocab_size, self.feature_layers, self.exit_layers
+        fits = drafted is None or (is_count(drafted, 1) and drafted <= self.vocab_size)
+        need(fits, f"draft_vocab_size must be 1 to vocab_size {self.vocab_size}, not {drafted}")
+        need(self.fusion in FUSIONS, f"fusion must be one of {FUSIONS}, not {self.fusion!r}")
+        need(self.network in NETWORKS, f"network must be one of {NETWORKS}, not {self.network!r}")
+        need(
             is_count(self.num_parallel, 0) and (self.num_parallel > 0) == (self.network in PARALLEL),
-            f"Draft head config: num_parallel must be 0 for layers alone and else 1 or more, not {self.num_parallel}.",
+            f"num_parallel must be 0 for layers alone and else 1 or more, not {self.num_parallel}",
         )
-        require(
+        need(
             is_count(self.num_layers, 0)
             and (self.num_layers > 0) == (self.network != "mlps")
             and (self.num_layers < 2 or self.num_experts == 1),
-            f"Draft head config: num_layers must be 0 for MLPs alone, 1 for two experts, not {self.num_layers}.",
+            f"num_layers must be 0 for MLPs alone, 1 for two experts, not {self.num_layers}",
         )
-        require(
+        need(
             is_count(self.published_blocks, 0) and (not self.published_blocks or self.network in ("staged", "mlps")),
-            f"Draft head config: published_blocks must be 0, or more for MLPs, not {self.published_blocks}.",
+            f"published_blocks must be 0, or more for MLPs, not {self.published_blocks}",
         )
-        require(
+        need(
             self.network == "layers" or (self.num_experts, self.fusion) == (1, "summed"),
-            f"Draft head config: network {self.network} needs one expert and summed fusion, not {self.num_experts} and "
-            f"{self.fusion}.",
+            f"network {self.network} needs one expert and summed fusion, not {self.num_experts} and {self.fusion}",
         )
-        require(self.num_experts in (1, 2), f"Draft head config: num_experts must be 1 or 2, not {self.num_experts}.")
-        require(
-            self.num_attention_heads % self.num_key_value_heads == 0,
-            f"Draft head config: {self.num_attention_heads} query heads are no multiple of "
-            f"{self.num_key_value_heads} key/value heads.",
-        )
-        layers = self.feature_layers
-        require(
-            is_ascending(layers, 1),
-            f"Draft head config: feature_layers must be ascending layer numbers from 1 on, not {layers}.",
-        )
-        require(not layers or self.network != "mlps", "Draft head config: MLPs alone read no further feature_layers.")
-        object.__setattr__(self, "feature_layers", tuple(layers))
-        exits = self.exit_layers
-        require(
+        need(self.num_experts in (1, 2), f"num_experts must be 1 or 2, not {self.num_experts}")
+        heads, kv_heads = self.num_attention_heads, self.num_key_value_heads
+        need(heads % kv_heads == 0, f"{heads} query heads are no multiple of {kv_heads} key/value heads")
+        need(is_ascending(layers, 1), f"feature_layers must be ascending layer numbers from 1 on, not {layers}")
+        need(not layers or self.network != "mlps", "MLPs alone read no further feature_layers")
+        need(
             is_ascending(exits, 1) and (len(exits) > 0) == (self.network in EXITS) and not (exits and layers),
-            f"Draft head config: exit_layers must be ascending layer numbers from 1 on for networks {EXITS}, which "
-            f"read no feature_layers, and none for others, not {exits}.",
+            f"exit_layers must be ascending layer numbers from 1 on for networks {EXITS}, which read no "
+            f"feature_layers, and none for others, not {exits}",
         )
+        object.__setattr__(self, "feature_layers", tuple(layers))
         object.__setattr__(self, "exit_layers", tuple(exits))
         if self.head_dim is None:
-            require(
-                self.hidden_size % self.num_attention_heads == 0,
-                f"Draft head config: hidden_size {self.hidden_size} is no multiple of "
-                f"{self.num_attention_heads} heads and head_dim is missing.",
-            )
-            object.__setattr__(self, "head_dim", self.hidden_size // self.num_attention_heads)
+            sentence = f"hidden_size {self.hidden_size} is no multiple of {heads} heads and head_dim is missing"
+            need(self.hidden_size % heads == 0, sentence)
+            object.__setattr__(self, "head_dim", self.hidden_size // heads)
 
     @property
     def kind(self) -> str:

@@ -33,17 +33,11 @@ def proposers_of(exits: tuple[int, ...]) -> tuple[Proposer, ...]:
 
 
 class NestedGrower(TreeGrower):
-    """Grows a tree with the shallowest exit that is sure of the root's row.
+    """Grows a tree with the shallowest exit that is sure of the root's row."""
 
-    Args:
-        threshold: chance of the first guess from which an exit is sure.
-    """
-
-    def __init__(
-        self, head, cache, root, root_token, sampling, tree_config, *more, threshold: float = THRESHOLD
-    ) -> None:
+    def __init__(self, head, cache, root, root_token, sampling, tree_config, *more) -> None:
         rows = root.expert_outputs[:, 0, 0]
-        sure = [chance >= threshold for chance in head.logits(rows).softmax(-1).amax(-1).tolist()]
+        sure = [chance >= THRESHOLD for chance in head.logits(rows).softmax(-1).amax(-1).tolist()]
         self.exit = sure.index(True) if any(sure) else len(sure) - 1
         root = row_output(root.expert_outputs[self.exit])
         super().__init__(head, cache, root, root_token, sampling, tree_config, *more)

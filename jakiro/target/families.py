@@ -41,6 +41,11 @@ def text_config(model: nn.Module):
     return model.config.get_text_config()
 
 
+def num_kv_heads(text) -> int:
+    """Key/value heads of a text config; families without grouped queries name none."""
+    return getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+
+
 def refuse_what_cannot_work(config, model_class: type | None = None) -> None:
     """Refuses by name what has no attention cache to roll back, from the config alone.
 

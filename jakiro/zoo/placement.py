@@ -10,6 +10,8 @@ from pathlib import Path
 
 import torch
 
+from jakiro.target.families import num_kv_heads
+
 BITS = {"4bit": 4, "8bit": 8}
 AUTO = "auto"
 CACHE_TOKENS = 2048
@@ -75,12 +77,11 @@ def memory_needed(config, dtype: torch.dtype, bits: int | None = None) -> Memory
     # Quantised layers carry their scales: about a tenth more.
     per_weight = dtype.itemsize if bits is None else 1.1 * bits / 8
     text = config.get_text_config()
-    num_kv_heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
     head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     as_what = f"{bits} bits" if bits else str(dtype).removeprefix("torch.")
     return MemoryNeeded(
         weights=int(in_tables * dtype.itemsize + in_layers * per_weight),
-        cache=2 * text.num_hidden_layers * num_kv_heads * head_dim * dtype.itemsize * CACHE_TOKENS,
+        cache=2 * text.num_hidden_layers * num_kv_heads(text) * head_dim * dtype.itemsize * CACHE_TOKENS,
         as_what=as_what,
     )
 

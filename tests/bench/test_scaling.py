@@ -7,11 +7,11 @@ import torch
 
 from jakiro.bench import scaling
 from jakiro.bench.scaling import OFFICIAL, Widener, widen
-from jakiro.cli import plan
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import Resources
 from jakiro.generator import JakiroGenerator
 from jakiro.target.model import TargetModel
+from jakiro.zoo import shapes
 from jakiro.zoo.loading import LoadOptions, ReadPair
 from jakiro.zoo.table import Pair
 from tests.support import HEADS, byte_tokenizer, tiny_head, tiny_model, tiny_target
@@ -104,16 +104,11 @@ def test_the_widener_gives_the_pair_a_name_of_its_own(monkeypatch):
 
 
 def test_random_weights_of_a_true_shape_take_the_small_pair_s_place(monkeypatch):
-    true = plan.SHAPES["vicuna-7b-v1.3"]
-    assert tuple(scaling.SHAPES["7b-random"].values()) == (
-        true.hidden,
-        true.inner,
-        true.layers,
-        true.heads,
-        true.kv_heads,
-    )
+    assert scaling.SHAPES["7b-random"] is shapes.SHAPES["vicuna-7b-v1.3"]
     tiny = {"hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3, "num_attention_heads": 4}
-    monkeypatch.setitem(scaling.SHAPES, "7b-random", tiny | {"num_key_value_heads": 4})
+    monkeypatch.setitem(
+        scaling.SHAPES, "7b-random", shapes.Shape(*tiny.values(), kv_heads=4, head_dim=24, vocabulary=0)
+    )
     model, head = pair()
     scaler = scaling.scaler("7b-random")
     read = scaler(

@@ -17,7 +17,7 @@ from jakiro.core.tree import DraftTree
 from jakiro.drafting.layer_plan import LayerPlan, plan_path
 from jakiro.kernels.linear import packs_bfloat16
 from jakiro.methods.skip import DRAFT_VOCABULARY, SkippingHead
-from jakiro.plots import Look, plain, write_report
+from jakiro.plots import Look, share_lines, write_report
 from jakiro.target.model import TargetModel
 from jakiro.training.commands.options import CorpusPaths, Target, Threads, option, set_up
 from jakiro.training.data.corpus import Row, read_corpus
@@ -136,27 +136,14 @@ def _table(found: Sequence[Kept], drafts: Sequence[float], passes: Sequence[floa
 
 def write_chart(path: Path, found: Sequence[Kept], drafts: Sequence[float], passes: Sequence[float]) -> None:
     """Agreement against the number of layers, with the line above which drafting one token pays."""
-    from plotly.graph_objects import Figure, Scatter
-
     counts = [len(each.layers) for each in found]
     lines = {
         "agreement with the whole target": [each.agreement for each in found],
         "break-even": [break_even(draft, passes[0], passes[1]) for draft in drafts],
     }
 
-    def figures(look: Look) -> list[Figure]:
-        return [
-            Figure(
-                [
-                    Scatter(
-                        x=counts, y=values, mode="lines+markers", name=plain(name),
-                        line=look.line(place), marker=look.marker(place), hovertemplate="%{y:.0%}",
-                    )
-                    for place, (name, values) in enumerate(lines.items())
-                ],
-                look.layout("Skipped layers", "layers kept", "share of tokens"),
-            ).update_yaxes(range=[0, 1], tickformat=".0%")
-        ]  # fmt: skip
+    def figures(look: Look) -> list:
+        return [share_lines(look, "Skipped layers", "layers kept", "share of tokens", counts, lines)]
 
     write_report(path, "Agreement against layers kept", (), figures)
 

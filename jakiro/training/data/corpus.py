@@ -269,9 +269,9 @@ class _Progress:
         log.info("%d of %d rows, %.0f tokens/s, about %.0f min left", self.rows, self.total, speed, left)
 
 
-def distinct_share(ids: Sequence[int], size: int = 4) -> float:
-    """Share of distinct n-grams; 1 for texts too short to have two."""
-    grams = [tuple(ids[start : start + size]) for start in range(len(ids) - size + 1)]
+def distinct_share(ids: Sequence[int]) -> float:
+    """Share of distinct 4-grams; 1 for texts too short to have two."""
+    grams = [tuple(ids[start : start + 4]) for start in range(len(ids) - 3)]
     return len(set(grams)) / len(grams) if len(grams) > 1 else 1.0
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from jakiro.plots import Look, plain, write_report
+from jakiro.plots import Look, share_lines, write_report
 
 COUNTS = (1, 2, 4, 8)
 RULES = ("p ÷ q, without replacement", "keyed, the k best", "keyed, independent draws", "the k best of q")
@@ -64,21 +64,11 @@ def _tested(p: Tensor, q: Tensor, count: int, candidates: Tensor, generator: tor
 
 def write_chart(path: Path, tables: dict[str, dict[str, list[float]]]) -> None:
     """A report with one plot for each pair and a line for each rule."""
-    from plotly.graph_objects import Figure, Scatter
+    x = [str(count) for count in COUNTS]
 
-    def figures(look: Look) -> list[Figure]:
+    def figures(look: Look) -> list:
         return [
-            Figure(
-                [
-                    Scatter(
-                        x=[str(count) for count in COUNTS], y=values, mode="lines+markers", name=plain(rule),
-                        line=look.line(place), marker=look.marker(place), hovertemplate="%{y:.0%}",
-                    )
-                    for place, (rule, values) in enumerate(shares.items())
-                ],
-                look.layout(title, "candidates", "one of them is kept"),
-            ).update_yaxes(range=[0, 1], tickformat=".0%")
-            for title, shares in tables.items()
-        ]  # fmt: skip
+            share_lines(look, title, "candidates", "one of them is kept", x, shares) for title, shares in tables.items()
+        ]
 
     write_report(path, "Acceptance against the number of candidates", (), figures)

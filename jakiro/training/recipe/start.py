@@ -7,7 +7,7 @@ from torch import Tensor
 from jakiro.heads.base import DraftHead
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.jakiro import JakiroHead
-from jakiro.target.families import output_function
+from jakiro.target.families import num_kv_heads, output_function
 from jakiro.training.data.features import FeatureCache
 from jakiro.training.recipe.optimizer import whitening_matrix
 
@@ -262,11 +262,10 @@ def input_whitening(
 def head_config(target_config, expert_width: int, draft_vocab: int | None, fusion: str, **fields) -> DraftConfig:
     """The config of a head for a transformers target; `fields` go in as they are."""
     target_config = target_config.get_text_config()
-    num_heads = target_config.num_attention_heads
     return DraftConfig(
         hidden_size=target_config.hidden_size,
-        num_attention_heads=num_heads,
-        num_key_value_heads=getattr(target_config, "num_key_value_heads", None) or num_heads,
+        num_attention_heads=target_config.num_attention_heads,
+        num_key_value_heads=num_kv_heads(target_config),
         head_dim=getattr(target_config, "head_dim", None),
         vocab_size=target_config.vocab_size,
         expert_intermediate_size=expert_width,
