@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import gradio as gr
 
 from app.page import web
+from app.page.drawn import drawn
 from app.page.handlers import visitor_of
 from app.page.offered import offered_methods
 from app.serving.benchmark_run import BenchmarkRun, Benchmarks
@@ -32,7 +33,6 @@ TEMPERATURES = (0.0, 0.7, 1.0)
 DEFAULTS = {"count": 16, "temperatures": [0.0], "methods": [DEFAULT.name]}
 MOST_TOKENS = 64
 _UPDATE_SECONDS = 0.25
-_TEMPLATE = '<div class="jk-view jk-benchmark" data-tab="benchmark"></div>'
 
 
 def head() -> str:
@@ -82,14 +82,8 @@ def component(page: gr.Blocks, service: ModelService, pace: Pace) -> Benchmarks:
     def benchmark_saved(run_id=None) -> str | None:
         return benchmarks.results(str(web.only(run_id)))
 
-    view = gr.HTML(
-        value={},
-        html_template=_TEMPLATE,
-        js_on_load="Jakiro.mountBenchmark(element, props, watch, server);",
-        server_functions=[benchmark_recorded, benchmark_board, benchmark_estimate, benchmark_saved],
-        apply_default_css=False,
-        elem_id="benchmark",
-    )
+    functions = [benchmark_recorded, benchmark_board, benchmark_estimate, benchmark_saved]
+    view = drawn("benchmark", "mountBenchmark(element, props, watch, server)", functions, tab="benchmark")
     wanted = gr.JSON(value={}, visible="hidden", label="Benchmark", elem_id="benchmark-request")
     run = gr.Button(words.BROWSER["bench_run"], visible="hidden", elem_id="benchmark-run")
     stop = gr.Button(words.BROWSER["bench_stop"], visible="hidden", elem_id="benchmark-stop")

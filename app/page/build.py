@@ -9,6 +9,7 @@ from huggingface_hub import constants
 
 from app.devices.base import Device
 from app.page import api, benchmark, form, handlers, lesson, web
+from app.page.drawn import drawn
 from app.page.picker import LoaderOf, Picker
 from app.serving import server as serving
 from app.serving.limits import Limits
@@ -20,8 +21,6 @@ from jakiro.starting import process_seconds
 
 # By itself Gradio looks a thousand times a second whether somebody asks, which takes a part of a core from the model
 QUEUE_LOOK_SECONDS = 0.02
-_VIEW_TEMPLATE = '<div class="jk-view"></div>'
-_TOP_TEMPLATE = '<div class="jk-top"></div>'
 
 
 def build(
@@ -53,14 +52,7 @@ def build(
         return said | {"size": picker.size_of(said["pair"])} if said.get("pair") else said
 
     with gr.Blocks(title=words.TITLE, analytics_enabled=False, fill_width=True) as page:
-        gr.HTML(
-            value={},
-            html_template=_TOP_TEMPLATE,
-            js_on_load="Jakiro.mountTop(element, server);",
-            server_functions=[chip],
-            apply_default_css=False,
-            elem_id="top",
-        )
+        drawn("top", "mountTop(element, server)", [chip], "top")
         with gr.Row(elem_id="question-row"):
             question = gr.Textbox(
                 placeholder=words.QUESTION_PLACEHOLDER,
@@ -78,14 +70,7 @@ def build(
             for number, example in enumerate(words.EXAMPLES):
                 button = gr.Button(example, size="sm", elem_classes="jk-chip", elem_id=f"example-{number}", scale=0)
                 button.click(None, None, question, js=f"() => Jakiro.example({example!r})", api_visibility="private")
-        view = gr.HTML(
-            value={},
-            html_template=_VIEW_TEMPLATE,
-            js_on_load="Jakiro.mountView(element, props, watch, server);",
-            server_functions=_server_functions(service, runs),
-            apply_default_css=False,
-            elem_id="view",
-        )
+        view = drawn("view", "mountView(element, props, watch, server)", _server_functions(service, runs))
         lesson.component(service)
         benchmarks = benchmark.component(page, service, runs.pace)
         settings = form.build(picker, words.FAST if numerics == "fast" else words.EXACT)

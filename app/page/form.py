@@ -7,13 +7,12 @@ import gradio as gr
 
 from app.asking import MOST_LANES
 from app.page import web
+from app.page.drawn import drawn
 from app.page.offered import offered_methods
 from app.page.picker import Picker
 from app.words import page as words
 from jakiro.drafting.base import Method
 from jakiro.methods import DEFAULT
-
-_PAIRS_TEMPLATE = '<div class="jk-pairs"></div>'
 
 
 def build(picker: Picker, numerics: str = words.EXACT) -> list:
@@ -57,14 +56,7 @@ def build(picker: Picker, numerics: str = words.EXACT) -> list:
             elem_id="numerics",
         )
         system_prompt = gr.Textbox("", label=words.SYSTEM_PROMPT, lines=3, elem_id="system-prompt")
-        gr.HTML(
-            value={},
-            html_template=_PAIRS_TEMPLATE,
-            js_on_load="Jakiro.mountPairs(element, server);",
-            server_functions=_choosing(picker),
-            apply_default_css=False,
-            elem_id="pairs",
-        )
+        drawn("pairs", "mountPairs(element, server)", _choosing(picker), "pairs")
     fields = [
         temperature, top_p, top_k, seed, length, tree, candidates, levels, method, alongside, further_lanes, exactness,
         system_prompt,

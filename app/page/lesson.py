@@ -7,6 +7,7 @@ browser from the shipped recordings; the server adds this device's own costs whe
 import gradio as gr
 
 from app.page import web
+from app.page.drawn import drawn
 from app.serving.worker import ModelService
 from app.words import lesson as lesson_words
 
@@ -27,7 +28,6 @@ SCRIPTS = (
     "lesson/stops/family.js",
     "lesson/lesson.js",
 )
-_TEMPLATE = '<div class="jk-view jk-lesson" data-tab="lesson"></div>'
 
 
 def script() -> str:
@@ -54,14 +54,7 @@ def component(service: ModelService) -> gr.HTML:
     def lesson_device(_=None) -> dict | None:
         return device_costs(service)
 
-    return gr.HTML(
-        value={},
-        html_template=_TEMPLATE,
-        js_on_load="Jakiro.mountLesson(element, server);",
-        server_functions=[lesson_recordings, lesson_device],
-        apply_default_css=False,
-        elem_id="lesson",
-    )
+    return drawn("lesson", "mountLesson(element, server)", [lesson_recordings, lesson_device], tab="lesson")
 
 
 def device_costs(service: ModelService) -> dict | None:

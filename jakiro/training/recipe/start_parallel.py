@@ -33,7 +33,8 @@ def start_parallel(
         else:
             adopt_stream(head, source, cache, seed, first)
     torch.manual_seed(seed)
-    _STARTS[head.config.network](head, cache, first)
+    if head.config.network in _STARTS:
+        _STARTS[head.config.network](head, cache, first)
 
 
 def _start_masks(head: DraftHead, cache: FeatureCache, first: int, num_sequences: int = 110) -> None:
@@ -91,10 +92,6 @@ def _start_mlps(head: DraftHead, cache: FeatureCache, first: int, num_sequences:
         fit(mlp.write, rows, wanted)
 
 
-def _start_exit(head: DraftHead, cache: FeatureCache, first: int) -> None:
-    """Nothing more: the own layer is there already."""
-
-
 def _start_exits(head: DraftHead, cache: FeatureCache, first: int, num_sequences: int = 110) -> None:
     """Every exit begins as the best linear guess of the last feature."""
     _, deeper, wanted, _ = sample_rows(head, cache, first, num_sequences)
@@ -102,10 +99,5 @@ def _start_exits(head: DraftHead, cache: FeatureCache, first: int, num_sequences
         fit(leave, rows, wanted)
 
 
-_STARTS = {
-    "masks": _start_masks,
-    "staged": _start_stages,
-    "mlps": _start_mlps,
-    "stacked": _start_exit,
-    "nested": _start_exits,
-}
+# An exit without further ones has nothing but its own layer, which is there already
+_STARTS = {"masks": _start_masks, "staged": _start_stages, "mlps": _start_mlps, "nested": _start_exits}
