@@ -19,6 +19,10 @@
   const h = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
   const s = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
+  // A horizontal bar filled to a share of its room
+  const filledBar = (kind, share) =>
+    h("span", { class: "bar-room" }, h("span", { class: `bar-fill ${kind}`, style: `width:${100 * share}%` }));
+
   function say(key, values) {
     const sentence = Jakiro.words[key];
     if (sentence === undefined) throw new Error(`no words for ${key}`);
@@ -79,8 +83,11 @@
     },
   };
 
+  // How much larger than usual the page's text stands, as in a hall
+  const pageScale = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
+
   const reducedMotion = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
-  Object.assign(Jakiro, { h, s, say, counted, number, percent, wholePercent, rate, milliseconds, shares, memory,
-    reducedMotion });
+  Object.assign(Jakiro, { h, s, filledBar, say, counted, number, percent, wholePercent, rate, milliseconds, shares, memory,
+    pageScale, reducedMotion });
 })();

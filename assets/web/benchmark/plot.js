@@ -27,7 +27,7 @@
       const lanes = [...new Set(rows.map((row) => row.lane))];
       const categories = [...new Set(rows.map((row) => row.category))];
       if (!rows.length) return false;
-      const scale = plotStyle.scale();
+      const scale = Jakiro.pageScale();
       const wide = this.figure.host.clientWidth;
       const high = TOP + Math.max(ROW, LANE * lanes.length + 12) * categories.length + BOTTOM;
       this.figure.room.style.height = `${high * scale}px`;

@@ -38,9 +38,8 @@
     return [rate(group.speed), group.num_runs < FEWEST_ANSWERS ? null : spread(speeds[0], speeds[2], rate)];
   }
 
-  // Files of older versions hold intervals of few prompts, which say too little
-  const FEWEST_PROMPTS = 8;
-  const intervalOf = (group) => (group.num_runs >= FEWEST_PROMPTS ? group.speedup_interval : null);
+  // Files of older versions hold such intervals
+  const intervalOf = (group) => (group.num_runs >= FEWEST_ANSWERS ? group.speedup_interval : null);
 
   function speedupCell(group) {
     const { speedup } = group;

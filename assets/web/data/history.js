@@ -8,6 +8,8 @@
   // Levels of a step's tree
   const depthOf = (step) => step.nodes.reduce((most, node) => Math.max(most, node.depth), 0);
 
+  // The node after which the target chose on: the last accepted one, or the root
+  const endOf = (step) => step.accepted_path.at(-1) ?? 0;
   // The part of a step's accepted path that came into the answer: an end token or a limit may cut it
   const deliveredPath = (step) => step.accepted_path.slice(0, step.committed_ids.length);
   // Whether the target's own token came into the answer
@@ -164,5 +166,5 @@
     return { header: lane.header, steps: lane.steps, end_reason: lane.endReason };
   }
 
-  Object.assign(Jakiro, { Run, Lane, runFromTraces, traceOf, depthOf, deliveredPath, bonusDelivered });
+  Object.assign(Jakiro, { Run, Lane, runFromTraces, traceOf, depthOf, endOf, deliveredPath, bonusDelivered });
 })();

@@ -20,7 +20,7 @@
       const nodes = this.nodesOf(packed);
       const path = packed.accepted_path;
       const [draft_ms, verify_ms, other_ms] = packed.ms;
-      const last = nodes[path.length ? path[path.length - 1] : 0];
+      const last = nodes[path.at(-1) ?? 0];
       const { bonus_token_id = last.target_choice, committed = path.length + 1 } = packed;
       return {
         index: packed.index,

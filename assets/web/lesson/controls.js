@@ -1,6 +1,6 @@
 // Controls that the stops share: sliders with their value in words, switches, and the check question.
 (() => {
-  const { h, say } = Jakiro;
+  const { h, say, pageScale } = Jakiro;
 
   let used = 0;
   const nextId = (name) => `lesson-${name}-${(used += 1)}`;
@@ -94,10 +94,8 @@
     };
   }
 
-  // How wide a drawing in this box may be, so that its words keep their size
-  const scale = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
   // A plot's width in its own units: in a hall it is drawn larger with everything in it
-  const widthOf = (host) => Math.max(300, Math.min((host.clientWidth || 560) / scale(), 900));
+  const widthOf = (host) => Math.max(300, Math.min((host.clientWidth || 560) / pageScale(), 900));
 
   const table = (summary, heads, rows) =>
     h("details", { class: "lesson-table" }, h("summary", null, summary), Jakiro.table(null, heads, rows));

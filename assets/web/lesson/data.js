@@ -36,7 +36,7 @@
     const place = new Map(order.map((i, at) => [i, at]));
     const nodes = order.map((i) => ({ ...step.nodes[i], parent: i ? place.get(step.nodes[i].parent) : -1, source: i }));
     const path = judge(nodes);
-    const end = nodes[path.length ? path[path.length - 1] : 0];
+    const end = nodes[path.at(-1) ?? 0];
     return {
       ...step,
       nodes,
@@ -185,33 +185,8 @@
     items.reduce((found, item) => (found === null || worth(item) > worth(found) ? item : found), null);
 
   Object.assign(Jakiro, {
-    lessonData: {
-      readLesson,
-      judge,
-      stepWith,
-      byScore,
-      pruned,
-      withoutContrastive,
-      depthOf,
-      passesOf,
-      expectedTokens,
-      laneWith,
-      drafted,
-      whole,
-      mean,
-      tokensAt,
-      favourite,
-      edgeChance,
-      firstLevel,
-      ranked,
-      disagreement,
-      moved,
-      ownWeight,
-      interpolate,
-      checkMs,
-      draftMs,
-      measured,
-      pick,
-    },
+    lessonData: { readLesson, stepWith, byScore, pruned, withoutContrastive, depthOf, passesOf, expectedTokens, laneWith,
+      drafted, whole, tokensAt, favourite, edgeChance, firstLevel, ranked, disagreement, moved, ownWeight, interpolate,
+      checkMs, draftMs, measured, pick },
   });
 })();

@@ -207,14 +207,15 @@
     function show() {
       if (!lesson) return;
       if (!built.has(current)) {
-        const stop = Jakiro.lessonStops[current](lesson);
+        const { screen, draw } = Jakiro.lessonStops[current](lesson);
         built.set(current, {
-          ...stop,
+          draw,
           page: h(
             "div",
             { class: "stop", "data-stop": current + 1 },
             textColumn(current),
-            h("section", { class: "pane stop-pane", "aria-label": texts[current].title }, stop.element),
+            h("section", { class: "pane stop-pane", "aria-label": texts[current].title },
+              h("div", { class: "stop-screen" }, screen)),
           ),
         });
       }

@@ -18,105 +18,30 @@
   const sup = (base, index) => m("msup", base, index);
   const over = (top, bottom) => m("mfrac", top, bottom);
 
-  function sum(index) {
-    return m("munder", sign("∑"), index);
-  }
+  const sum = (index) => m("munder", sign("∑"), index);
 
   const FORMULAS = [
     () => row(id("T"), sign("≳"), over(word("weights"), word("speed"))),
-    () =>
-      row(
-        id("P"),
-        sign("="),
-        sub(id("p"), digits(1)),
-        sign("·"),
-        sub(id("p"), digits(2)),
-        sign("⋯"),
-        sub(id("p"), id("n")),
-      ),
-    () =>
-      row(
-        sub(id("score"), id("x")),
-        sign("="),
-        sub(id("r"), id("x")),
-        sign("+"),
-        sum(id("e")),
-        sub(id("w"), id("e")),
-        sign("·"),
-        m("msubsup", id("s"), id("x"), id("e")),
-      ),
-    () =>
-      row(
-        sub(id("f"), row(id("t"), sign("+"), digits(2))),
-        sign("="),
-        id("x"),
-        sign("+"),
-        sub(id("a"), digits(1)),
-        sign("·"),
-        sub(id("y"), word("stronger")),
-        sign("−"),
-        sub(id("a"), digits(2)),
-        sign("·"),
-        sub(id("y"), word("weaker")),
-      ),
-    () =>
-      row(
-        over(word("tokens"), id("s")),
-        sign("="),
-        over(
-          row(digits(1), sign("+"), sum(id("i")), sup(id("e"), sub(id("score"), id("i")))),
-          row(sub(id("T"), word("draft")), sign("+"), sub(id("T"), word("check"))),
-        ),
-      ),
-    () =>
-      row(
-        sub(id("M"), row(id("i"), id("j"))),
-        sign("="),
-        sign("{"),
-        m(
-          "mtable",
-          m("mtr", m("mtd", digits(1)), m("mtd", word("if", { i: "i", j: "j" }))),
-          m("mtr", m("mtd", digits(0)), m("mtd", word("else"))),
-        ),
-      ),
+    () => row(id("P"), sign("="), sub(id("p"), digits(1)), sign("·"), sub(id("p"), digits(2)), sign("⋯"), sub(id("p"), id("n"))),
+    () => row(sub(id("score"), id("x")), sign("="), sub(id("r"), id("x")), sign("+"),
+      sum(id("e")), sub(id("w"), id("e")), sign("·"), m("msubsup", id("s"), id("x"), id("e"))),
+    () => row(sub(id("f"), row(id("t"), sign("+"), digits(2))), sign("="), id("x"),
+      sign("+"), sub(id("a"), digits(1)), sign("·"), sub(id("y"), word("stronger")),
+      sign("−"), sub(id("a"), digits(2)), sign("·"), sub(id("y"), word("weaker"))),
+    () => row(over(word("tokens"), id("s")), sign("="),
+      over(row(digits(1), sign("+"), sum(id("i")), sup(id("e"), sub(id("score"), id("i")))),
+        row(sub(id("T"), word("draft")), sign("+"), sub(id("T"), word("check"))))),
+    () => row(sub(id("M"), row(id("i"), id("j"))), sign("="), sign("{"),
+      m("mtable",
+        m("mtr", m("mtd", digits(1)), m("mtd", word("if", { i: "i", j: "j" }))),
+        m("mtr", m("mtd", digits(0)), m("mtd", word("else"))))),
     () => row(word("tokens"), sign("="), word("accepted"), sign("+"), digits(1)),
-    () =>
-      row(
-        sub(id("x"), id("t")),
-        sign("="),
-        m("munder", id("argmax"), id("v")),
-        sign("("),
-        id("log"),
-        sub(id("p"), id("t")),
-        sign("("),
-        id("v"),
-        sign(")"),
-        sign("+"),
-        id("g"),
-        sign("("),
-        id("seed"),
-        sign(","),
-        id("t"),
-        sign(","),
-        id("v"),
-        sign(")"),
-        sign(")"),
-      ),
-    () =>
-      row(
-        word("speedup"),
-        sign("="),
-        over(
-          row(id("τ"), sign("·"), id("T")),
-          row(sub(id("T"), word("draft")), sign("+"), sub(id("T"), word("check"))),
-        ),
-      ),
-    () =>
-      row(
-        id("τ"),
-        sign("="),
-        over(word("written"), word("steps")),
-      ),
+    () => row(sub(id("x"), id("t")), sign("="), m("munder", id("argmax"), id("v")), sign("("),
+      id("log"), sub(id("p"), id("t")), sign("("), id("v"), sign(")"), sign("+"),
+      id("g"), sign("("), id("seed"), sign(","), id("t"), sign(","), id("v"), sign(")"), sign(")")),
+    () => row(word("speedup"), sign("="),
+      over(row(id("τ"), sign("·"), id("T")), row(sub(id("T"), word("draft")), sign("+"), sub(id("T"), word("check"))))),
+    () => row(id("τ"), sign("="), over(word("written"), word("steps"))),
   ];
 
   // What the letters of a formula are, by stop

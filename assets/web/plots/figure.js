@@ -1,8 +1,8 @@
 // One plot: Plotly draws lines and axes; what people read and press around them is ours, so that it takes keys and
 // fingers, and that no name a model or a file brought is read as markup.
 (() => {
-  const { h, say, plotly, plotStyle } = Jakiro;
-  const { template, plotText, scale } = plotStyle;
+  const { h, say, pageScale, plotly, plotStyle } = Jakiro;
+  const { template, plotText } = plotStyle;
 
   const CONFIG = { displayModeBar: false, doubleClick: false, responsive: false, showTips: false };
   const CLICK_PIXELS = 4;
@@ -146,7 +146,7 @@
 
     boxOf({ width, height }) {
       const { left, right = 14, top = 20, bottom = 36 } = this.view.margin;
-      const [l, r, t, b] = [left, right, top, bottom].map((value) => value * scale());
+      const [l, r, t, b] = [left, right, top, bottom].map((value) => value * pageScale());
       return { width, height, l, r, t, b };
     }
 

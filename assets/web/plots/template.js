@@ -1,12 +1,10 @@
 // How plots look: the template that the reports of `bench` and `train` have too, in the colours that the page has now.
 (() => {
-  const { h, cut } = Jakiro;
+  const { h, cut, pageScale } = Jakiro;
 
   const MOST_NAME = 60;
   const { layout, looks, colours } = Jakiro.plotTemplate;
   let drawn = { key: null };
-
-  const scale = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
 
   // Colours as the browser computes them, those of a person's own palette included
   function computed() {
@@ -24,12 +22,12 @@
   // {colours, layout, looks} for now, made anew only when the page's colours or its size change
   function template() {
     const asked = ["(forced-colors: active)", "(prefers-color-scheme: dark)"].map((query) => matchMedia(query).matches);
-    const key = `${document.body.className}|${asked}|${scale()}`;
+    const key = `${document.body.className}|${asked}|${pageScale()}`;
     if (key !== drawn.key) {
       const now = computed();
-      const filled = JSON.parse(JSON.stringify(layout), (name, value) => (name === "size" ? value * scale()
+      const filled = JSON.parse(JSON.stringify(layout), (name, value) => (name === "size" ? value * pageScale()
         : typeof value === "string" && value.startsWith("$") ? now[value.slice(1)] : value));
-      drawn = { key, colours: now, layout: filled, scale: scale() };
+      drawn = { key, colours: now, layout: filled, scale: pageScale() };
     }
     return drawn;
   }
@@ -52,5 +50,5 @@
   const plotText = (text) => cut(String(text).replace(/[\u0000-\u001f\u007f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g, " "), MOST_NAME)
     .replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 
-  Object.assign(Jakiro, { plotStyle: { template, lookOf, lineOf, markerOf, plotText, scale } });
+  Object.assign(Jakiro, { plotStyle: { template, lookOf, lineOf, markerOf, plotText } });
 })();

@@ -1,6 +1,6 @@
 // The result of an answer on one card: verdict, numbers with their definitions, and what it was measured on.
 (() => {
-  const { h, say, counted, number, rate, wholePercent, milliseconds, shares, metrics } = Jakiro;
+  const { h, filledBar, say, counted, number, rate, wholePercent, milliseconds, shares, metrics } = Jakiro;
   const { sameText, speedupWords, tauNote } = Jakiro;
 
   function verdict(run) {
@@ -73,7 +73,7 @@
   function depthBars(depths) {
     return h("div", { class: "depth-bars" }, h("div", { class: "muted" }, say("card_acceptance_depth")),
       depths.map(([kept, tested], i) => h("div", { class: "depth-row" }, h("span", null, say("level", { n: i + 1 })),
-        h("span", { class: "bar-room" }, h("span", { class: "bar-fill fill-ink", style: `width:${(100 * kept) / tested}%` })),
+        filledBar("fill-ink", kept / tested),
         h("span", { class: "tabular" }, say("card_depth_value", { percent: wholePercent(kept / tested), tested })))));
   }
 

@@ -1,6 +1,6 @@
 // The card of one token: what it is, why the target kept or refused it, and the numbers of draft, target and experts.
 (() => {
-  const { h, say, percent, nameOf, stateOf, markerSample, evidenceNotes, bonusDelivered, TARGET } = Jakiro;
+  const { h, filledBar, say, percent, nameOf, stateOf, markerSample, evidenceNotes, bonusDelivered, TARGET } = Jakiro;
 
   const quoted = (name) => `“${name}”`;
 
@@ -22,9 +22,8 @@
   }
 
   function bar(name, value, kind) {
-    const width = value === null ? 0 : Math.max(0.5, value * 100);
     return h("div", { class: "card-bar" }, h("span", { class: "bar-name" }, name),
-      h("span", { class: "bar-room" }, h("span", { class: `bar-fill ${kind}`, style: `width:${width}%` })),
+      filledBar(kind, value === null ? 0 : Math.max(0.005, value)),
       h("span", { class: "bar-value" }, percent(value)));
   }
 

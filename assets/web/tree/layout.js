@@ -1,6 +1,6 @@
 // Where each node of a draft tree stands: O(nodes), the same rule for 8 and 64, and never by verdict in phase 1.
 (() => {
-  const { deliveredPath } = Jakiro;
+  const { deliveredPath, endOf } = Jakiro;
 
   // Children of each node, best path score first, ties by token id
   function childrenOf(nodes) {
@@ -55,7 +55,7 @@
   function layoutTree(step, { phase = 3, most = Infinity, opened = new Set() } = {}) {
     const children = childrenOf(step.nodes);
     const hidden = folded(step, children, most, phase, opened);
-    const end = step.accepted_path.length ? step.accepted_path[step.accepted_path.length - 1] : 0;
+    const end = endOf(step);
     const places = new Map();
     const pills = [];
     let used = 0;

@@ -1,6 +1,6 @@
 // The draft tree as a nested list, for reading and screen readers: same order, same words as the cards.
 (() => {
-  const { h, say, nameOf, childrenOf, stateOf, markerSample, percent, reasonOf, bonusDelivered, TARGET } = Jakiro;
+  const { h, say, nameOf, childrenOf, stateOf, markerSample, percent, reasonOf, endOf, bonusDelivered, TARGET } = Jakiro;
 
   function treeList(lane, index, phase) {
     const step = lane.steps[index];
@@ -16,7 +16,7 @@
           phase > 1 ? ` · ${say("target_bar")} ${percent(node.target_prob)} · ${say(`state_${state}`)}. ${reasonOf(lane, step, i)}` : ""));
       return h("li", null, line, list(children[i], i));
     };
-    const end = step.accepted_path.length ? step.accepted_path[step.accepted_path.length - 1] : 0;
+    const end = endOf(step);
     const bonus = () => h("li", null, h("div", { class: `list-line ${bonusDelivered(step) ? "" : "cut"}`, tabindex: -1, "data-node": "bonus" }, markerSample(TARGET),
       h("bdi", { class: "mono list-token" }, nameOf(lane, step.bonus_token_id, step.bonus_piece)), " ",
       h("span", { class: "muted" }, bonusDelivered(step) ? `${say("state_bonus")}. ${say("why_bonus")}` : `${say("state_cut")}. ${say("why_bonus_cut")}`)));

@@ -1,7 +1,7 @@
 // Draws the draft tree of one step, its nodes and edges, as SVG: hue and shape say who proposed, place says how much
 // the draft believed, and edges say what the target did. Nothing of the verdict is drawn in phase 1.
 (() => {
-  const { s, say, label, cut, layoutTree, marker, markerNumber, stateOf, isFromPair, bonusDelivered, TARGET } = Jakiro;
+  const { s, say, pageScale, label, cut, layoutTree, marker, markerNumber, stateOf, isFromPair, bonusDelivered, TARGET } = Jakiro;
 
   const clamp = (low, value, high) => Math.max(low, Math.min(high, value));
   const measuring = document.createElement("canvas").getContext("2d");
@@ -35,7 +35,7 @@
       if (this.openedStep !== key) this.opened = new Set();
       this.openedStep = key;
       this.shown = shown;
-      const scale = parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
+      const scale = pageScale();
       const width = Math.max(this.host.clientWidth, 200);
       const height = Math.max(this.host.clientHeight - 4, 160);
       const top = 52 * scale;

@@ -1,6 +1,6 @@
 // Stop 2: a chain of guesses. Each one is cheap, each one makes it less likely that all of them hold.
 (() => {
-  const { h, say, counted, percent, milliseconds, nameOf, markerSample } = Jakiro;
+  const { h, filledBar, say, counted, percent, milliseconds, nameOf, markerSample } = Jakiro;
   const { lessonData: data, lessonControls: controls } = Jakiro;
 
   const LONGEST = 5;
@@ -47,7 +47,7 @@
         "div",
         { class: last ? "chain-bar now" : "chain-bar" },
         h("span", null, n === 1 ? say("guess_all_one") : say("guess_all", { n })),
-        h("span", { class: "bar-room" }, h("span", { class: "bar-fill fill-ink", style: `width:${chance * 100}%` })),
+        filledBar("fill-ink", chance),
         h("b", { class: "tabular", "data-result": last ? "chain-chance" : null }, percent(chance)),
       );
     }
@@ -124,9 +124,7 @@
     }
 
     return {
-      element: h(
-        "div",
-        { class: "stop-screen" },
+      screen: [
         h("div", { class: "lesson-buttons" }, more, check, restart),
         host,
         all,
@@ -135,7 +133,7 @@
         h("p", { class: "muted small" }, `${say("guess_chances")} ${say("signs_long")}`),
         lesson.stepLine(lane, step),
         lesson.sourceLine(draw),
-      ),
+      ],
       draw,
     };
   }

@@ -70,9 +70,7 @@
       ]),
     );
     return {
-      element: h(
-        "div",
-        { class: "stop-screen" },
+      screen: [
         h("div", { class: "lesson-controls" }, seed.element, noise.element, tau.element),
         h(
           "div",
@@ -84,7 +82,7 @@
         same,
         table,
         lesson.recordedLine(),
-      ),
+      ],
       draw,
     };
   }

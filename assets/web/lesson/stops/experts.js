@@ -1,6 +1,6 @@
 // Stops 3 and 4: two experts over the same candidates, mixed anew; and the branch made of their difference.
 (() => {
-  const { h, say, counted, number, wholePercent, nameOf, markerSample, isFromPair, weightsOf } = Jakiro;
+  const { h, filledBar, say, counted, number, wholePercent, nameOf, markerSample, isFromPair, weightsOf } = Jakiro;
   const { lessonData: data, lessonControls: controls } = Jakiro;
 
   const FEWEST = 4;
@@ -42,11 +42,7 @@
             h("span", { class: "rank tabular muted" }, String(place + 1)),
             markerSample(proposer),
             h("bdi", { class: `mono rank-token ${proposer.classes}` }, nameOf(lane, node.token_id, node.piece)),
-            h(
-              "span",
-              { class: "bar-room" },
-              h("span", { class: "bar-fill fill-muted", style: `width:${(100 * weights[place]) / total}%` }),
-            ),
+            filledBar("fill-muted", weights[place] / total),
             h("span", { class: "tabular rank-share" }, wholePercent(weights[place] / total)),
             h("span", { class: "tabular rank-change" }, words),
           );
@@ -108,9 +104,7 @@
       draw();
     });
     return {
-      element: h(
-        "div",
-        { class: "stop-screen" },
+      screen: [
         h("div", { class: "lesson-controls" }, mix.element, reset),
         ends,
         h(
@@ -119,7 +113,7 @@
           lists.map((one) => one.element),
         ),
         h("p", { class: "muted small" }, say("experts_share")),
-      ),
+      ],
       draw,
     };
   }
@@ -180,14 +174,12 @@
       with: number(data.expectedTokens(step), 2),
     })} ${say("contrastive_accepted", { n: count })}`;
     return {
-      element: h(
-        "div",
-        { class: "stop-screen" },
+      screen: [
         h("div", { class: "lesson-controls" }, toggle.element, line),
         tree.element,
         gain,
         lesson.stepLine(lane, step),
-      ),
+      ],
       draw,
     };
   }

@@ -81,9 +81,7 @@
     }
 
     return {
-      element: h(
-        "div",
-        { class: "stop-screen" },
+      screen: [
         h("div", { class: "lesson-controls" }, methods.element),
         h("div", { class: "lesson-controls" }, slider.element),
         where,
@@ -92,7 +90,7 @@
         tableHost,
         source,
         h("div", { class: "lesson-buttons" }, controls.raceButton()),
-      ),
+      ],
       draw,
     };
   }

@@ -158,15 +158,13 @@
     }
 
     return {
-      element: h(
-        "div",
-        { class: "stop-screen" },
+      screen: [
         task,
         h("div", { class: "mask-columns" }, host, tree.element),
         h("div", { class: "lesson-buttons" }, check, show, restart),
         result,
         lesson.stepLine(lane, step),
-      ),
+      ],
       draw,
     };
   }

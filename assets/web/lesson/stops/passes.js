@@ -1,6 +1,6 @@
 // Stop 1: what one pass costs. The least time that memory speed allows beside the measured pass, and the pass time by rows.
 (() => {
-  const { h, say, number, milliseconds, lessonData: data, lessonControls: controls } = Jakiro;
+  const { h, filledBar, say, number, milliseconds, lessonData: data, lessonControls: controls } = Jakiro;
 
   const ROW_TICKS = [1, 8, 16, 24, 32, 48, 64];
   const MOST_GB = 4000;
@@ -18,11 +18,7 @@
         "div",
         { class: "pass-bar", "data-bar": name },
         h("span", { class: "bar-words" }, words),
-        h(
-          "span",
-          { class: "bar-room" },
-          h("span", { class: `bar-fill ${kind}`, style: `width:${(100 * ms) / most}%` }),
-        ),
+        filledBar(kind, ms / most),
         h("span", { class: "tabular" }, say("speed_ms", { n: milliseconds(ms) })),
       );
     return [
@@ -99,16 +95,14 @@
     }
 
     return {
-      element: h(
-        "div",
-        { class: "stop-screen" },
+      screen: [
         h("div", { class: "lesson-controls" }, rows.element, memory.element),
         barHost,
         chartHost,
         sentence,
         tableHost,
         lesson.sourceLine(draw),
-      ),
+      ],
       draw,
     };
   }

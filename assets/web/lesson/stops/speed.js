@@ -201,9 +201,7 @@
     });
     const race = controls.raceButton();
     return {
-      element: h(
-        "div",
-        { class: "stop-screen" },
+      screen: [
         h(
           "div",
           { class: "lesson-controls grid" },
@@ -225,7 +223,7 @@
         list,
         lesson.sourceLine(() => source === "profile" && reset()),
         h("div", { class: "lesson-buttons" }, race),
-      ),
+      ],
       draw,
     };
   }

@@ -78,9 +78,7 @@
     }
 
     return {
-      element: h(
-        "div",
-        { class: "stop-screen" },
+      screen: [
         h("div", { class: "lesson-controls" }, slider.element),
         h(
           "div",
@@ -90,7 +88,7 @@
         tree.element,
         h("div", { class: "prune-below" }, h("div", null, kept, lesson.stepLine(lane, step)), chartHost),
         lesson.sourceLine(draw),
-      ),
+      ],
       draw,
     };
   }

@@ -1,6 +1,6 @@
 // Stop 7: guess which path the target keeps, then see what it chose and what is kept. Three steps, score kept.
 (() => {
-  const { h, say, counted, number, nameOf, lessonData: data, lessonControls: controls } = Jakiro;
+  const { h, say, counted, number, nameOf, endOf, lessonData: data, lessonControls: controls } = Jakiro;
 
   const CANDIDATES = 12;
   const ROUNDS = 3;
@@ -48,8 +48,6 @@
       state.guess = i;
       draw();
     }
-
-    const endOf = (cut) => (cut.accepted_path.length ? cut.accepted_path[cut.accepted_path.length - 1] : 0);
 
     function advance() {
       if (state.done) {
@@ -99,9 +97,7 @@
     }
 
     return {
-      element: h(
-        "div",
-        { class: "stop-screen" },
+      screen: [
         h("div", { class: "verdict-head" }, title, score),
         h(
           "div",
@@ -111,7 +107,7 @@
         ),
         tree.element,
         words,
-      ),
+      ],
       draw,
     };
   }
