@@ -114,27 +114,40 @@ def browser():
         browser.close()
 
 
+def new_tab(browser, problems: list[str], **options):
+    """A tab of a context of its own; script errors and requests outside this machine are added to `problems`."""
+    tab = browser.new_context(**({"viewport": {"width": 1440, "height": 900}} | options)).new_page()
+    tab.problems = problems
+    tab.set_default_timeout(15_000)
+    tab.on("pageerror", lambda error: problems.append(f"script error: {error}"))
+    tab.on("request", lambda request: problems.extend(outside(request.url)))
+    tab.on("websocket", lambda connection: problems.extend(outside(connection.url)))
+    return tab
+
+
 @pytest.fixture
 def open_tab(browser):
-    """Opens tabs that fail the test on a script error or on any request outside this machine."""
-    contexts, problems = [], []
+    """Opens tabs whose problems fail the test, see `new_tab`."""
+    tabs, problems = [], []
 
     def open_at(address: str | None, **options):
-        context = browser.new_context(**({"viewport": {"width": 1440, "height": 900}} | options))
-        contexts.append(context)
-        tab = context.new_page()
-        tab.set_default_timeout(15_000)
-        tab.on("pageerror", lambda error: problems.append(f"script error: {error}"))
-        tab.on("request", lambda request: problems.extend(outside(request.url)))
-        tab.on("websocket", lambda connection: problems.extend(outside(connection.url)))
+        tabs.append(new_tab(browser, problems, **options))
         if address is not None:
-            tab.goto(address)
-        return tab
+            tabs[-1].goto(address)
+        return tabs[-1]
 
     yield open_at
-    for context in contexts:
-        context.close()
+    for tab in tabs:
+        tab.context.close()
     assert not problems, problems
+
+
+@pytest.fixture
+def no_problems(request):
+    """For modules whose tests share the fixture `tab`: a problem fails the test in which it happens."""
+    yield
+    if "tab" in request.fixturenames:
+        assert not request.getfixturevalue("tab").problems
 
 
 def outside(url: str) -> list[str]:

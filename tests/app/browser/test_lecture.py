@@ -3,26 +3,21 @@
 import pytest
 
 from app.words import page as words
-from tests.app.conftest import wait_until_finished
+from tests.app.conftest import new_tab, wait_until_finished
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("no_problems")]
 LOWEST = """selectors => Math.max(...[...document.querySelectorAll(selectors)]
   .filter(element => element.offsetParent).map(element => element.getBoundingClientRect().bottom))"""
 
 
 @pytest.fixture(scope="module")
 def tab(browser, fake_address):
-    context = browser.new_context(viewport={"width": 1920, "height": 1080}, reduced_motion="reduce")
-    tab = context.new_page()
-    tab.set_default_timeout(15_000)
-    tab.problems = []
-    tab.on("pageerror", lambda error: tab.problems.append(str(error)))
+    tab = new_tab(browser, [], viewport={"width": 1920, "height": 1080}, reduced_motion="reduce")
     tab.goto(fake_address)
     tab.wait_for_selector("#jk-chip.ready")
     tab.get_by_role("button", name=words.BROWSER["projector"]).click()
     yield tab
-    assert not tab.problems
-    context.close()
+    tab.context.close()
 
 
 def test_a_projector_shows_a_step_on_one_screen_in_large_type(tab):

@@ -7,10 +7,10 @@ from app.words import lesson as lesson_words
 from app.words.lesson import FAMILY
 from jakiro.engine.costs import DeviceProfile
 from tests.app import lesson_tab as of
-from tests.app.conftest import plotted, serve
+from tests.app.conftest import new_tab, plotted, serve
 from tests.app.fake import FakeGenerator
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("no_problems")]
 STOPS = range(1, 11)
 
 
@@ -21,22 +21,11 @@ def recorded():
 
 @pytest.fixture(scope="module")
 def tab(browser):
-    """One tab for all stops; a script error fails the test in which it happens."""
-    context = browser.new_context(viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
-    tab = context.new_page()
-    tab.set_default_timeout(15_000)
-    tab.problems = []
-    tab.on("pageerror", lambda error: tab.problems.append(str(error)))
+    """One tab for all stops."""
+    tab = new_tab(browser, [], reduced_motion="reduce")
     of.mount(tab)
     yield tab
-    context.close()
-
-
-@pytest.fixture(autouse=True)
-def no_script_errors(request):
-    yield
-    if "tab" in request.fixturenames:
-        assert not request.getfixturevalue("tab").problems
+    tab.context.close()
 
 
 @pytest.mark.parametrize("stop", lesson_words.STOPS, ids=lambda stop: stop["title"])

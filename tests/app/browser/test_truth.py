@@ -12,10 +12,10 @@ from app.page import web
 from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.trace import Trace
-from tests.app.conftest import ask, seek, wait_until_finished
+from tests.app.conftest import ask, new_tab, seek, wait_until_finished
 from tests.app.fake import FakeGenerator
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("no_problems")]
 QUESTION = [{"role": "user", "content": "Why is the sky blue?"}]
 SHOW = "traces => Jakiro.showRecording('test', {title: 'Test', traces}, {playNow: false, step: 0})"
 
@@ -42,22 +42,11 @@ def as_data(traces: dict[str, Trace]) -> dict:
 
 @pytest.fixture(scope="module")
 def tab(browser, fake_address):
-    context = browser.new_context(viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
-    tab = context.new_page()
-    tab.set_default_timeout(15_000)
-    tab.problems = []
-    tab.on("pageerror", lambda error: tab.problems.append(str(error)))
+    tab = new_tab(browser, [], reduced_motion="reduce")
     tab.goto(fake_address)
     tab.wait_for_selector("#jk-chip.ready")
     yield tab
-    context.close()
-
-
-@pytest.fixture(autouse=True)
-def no_script_errors(request):
-    yield
-    if "tab" in request.fixturenames:
-        assert not request.getfixturevalue("tab").problems
+    tab.context.close()
 
 
 @pytest.mark.parametrize("by", [1, 2])
