@@ -38,8 +38,9 @@ def measure(
         neighbours: processes that compute meanwhile, see `busy_neighbours`; costs are profiled before they start.
         other_generator: the same target with another head, which takes part as `OTHER_HEAD`.
     """
-    fast, peers = _fast_generator(generator, settings), _peers(generator, settings)
-    bench = Bench(generator, settings, fast, peers, other_generator)
+    # Plain decoding on the same weights with fast numerics, where it takes part
+    fast = generator.with_numerics("fast") if PLAIN_FAST in settings.methods else None
+    bench = Bench(generator, settings, fast, _peers(generator, settings), other_generator)
     folder.mkdir(parents=True, exist_ok=True)
     runs = []
     total = sum(len(question.turns) for question in questions) * len(settings.lanes)
@@ -153,13 +154,6 @@ def _divergence(comparison: Comparison) -> str:
         f"differs: prompt {comparison.question_id} ({comparison.category}), temperature {comparison.temperature:g}, "
         f"seed {comparison.seed}, nodes {comparison.nodes}: token {comparison.position}, margin {margin}"
     )
-
-
-def _fast_generator(generator, settings: BenchSettings):
-    """Plain decoding on the same weights with fast numerics, where it takes part."""
-    if PLAIN_FAST not in settings.methods:
-        return None
-    return generator.with_numerics("fast")
 
 
 def _peers(generator, settings: BenchSettings) -> dict[str, Callable]:

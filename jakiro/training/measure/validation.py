@@ -98,7 +98,7 @@ def distances(head: DraftHead, data: HeldOut, most: int = 4000) -> dict[int, flo
 
 
 def branch_rows(
-    objective: Objective | ParallelObjective, batch: Batch, sequence: Tensor, position: Tensor, num_steps: int
+    objective: Objective, batch: Batch, sequence: Tensor, position: Tensor, num_steps: int
 ) -> Iterator[tuple[str, int, Tensor, Tensor | None]]:
     """What each branch predicts the target's choices at the given positions from.
 

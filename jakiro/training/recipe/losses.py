@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from jakiro.heads.base import DraftHead
 from jakiro.heads.jakiro import JakiroHead, mixture
 from jakiro.heads.layers import HeadOutput
 from jakiro.training.data.features import Batch
@@ -156,7 +157,7 @@ class MixtureCrossEntropy(torch.autograd.Function):
 class Objective(nn.Module):
     """A head and its loss over a batch as one module, so that distributed wrappers see a single forward."""
 
-    def __init__(self, head: JakiroHead, weights: LossWeights) -> None:
+    def __init__(self, head: DraftHead, weights: LossWeights) -> None:
         super().__init__()
         self.head = head
         self.weights = weights

@@ -7,7 +7,7 @@ its feature, a level's weight falling with its depth as that of unrolled steps d
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from jakiro.heads.base import DraftHead
 from jakiro.training.data.features import Batch
@@ -25,13 +25,8 @@ from jakiro.training.recipe.losses import (
 )
 
 
-class ParallelObjective(nn.Module):
-    """A head and its loss over a batch as one module, as `Objective` is."""
-
-    def __init__(self, head: DraftHead, weights: LossWeights) -> None:
-        super().__init__()
-        self.head = head
-        self.weights = weights
+class ParallelObjective(Objective):
+    """The objective of heads with last levels of their own."""
 
     def forward(
         self, batch: Batch, vocabulary: VocabularySlice, num_steps: int, noise: Tensor | None = None
@@ -75,7 +70,7 @@ class ParallelObjective(nn.Module):
         yield from _LEVELS[self.head.config.network](self.head, batch.ids, features)
 
 
-def objective_for(head: DraftHead, weights: LossWeights) -> Objective | ParallelObjective:
+def objective_for(head: DraftHead, weights: LossWeights) -> Objective:
     """The objective that a head is trained with.
 
     Raises:
