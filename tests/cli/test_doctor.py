@@ -1,12 +1,14 @@
 """The doctor for pairs: a good one runs, and the cause of every broken one is named before a large model is read."""
 
 import json
+from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig
 
 from jakiro.cli import main as cli
+from jakiro.cli import plan
 from jakiro.cli.doctor import examine
 from jakiro.heads.checkpoint import CONFIG_NAME, WEIGHTS_NAME, save_head
 from jakiro.heads.config import DraftConfig
@@ -160,3 +162,8 @@ def run(capsys, *arguments):
     with pytest.raises(SystemExit) as exit_info:
         cli.main(list(arguments))
     return exit_info.value.code or 0, capsys.readouterr().out
+
+
+def test_the_docs_show_the_estimates_that_the_formulas_give():
+    docs = Path(__file__).parents[2] / "docs" / "performance.md"
+    assert "\n".join(plan.table()) in docs.read_text(encoding="utf-8")
