@@ -54,10 +54,10 @@ class ModelService:
 
     def _load_now(self) -> None:
         reason = self._tried(lambda: self.device.load(self._tell_stage), words.LOAD_FAILED)
-        self.failure = reason and words.LOAD_FAILED.format(reason=reason)
-        self.ready = reason is None
+        failure = reason and words.LOAD_FAILED.format(reason=reason)
+        self.failure, self.stage, self.ready = failure, None, reason is None
         self.seconds["ready"] = process_seconds()
-        self._go_on(None)
+        self._go_on()
 
     def _tried(self, load: Callable[[], None], sentence: str, **about: str) -> str | None:
         """Why loading failed, as visitors may read it; who runs the page gets the whole sentence. None if it worked."""
@@ -69,9 +69,8 @@ class ModelService:
             return for_visitors(reason)
         return None
 
-    def _go_on(self, trouble: str | None) -> None:
+    def _go_on(self) -> None:
         """Answers go on after loading, and between them measuring."""
-        self.stage, self.trouble = None, trouble
         self.turns.wake()
         threading.Thread(target=self._measure_on, name="measure-on", daemon=True).start()
 
@@ -118,7 +117,8 @@ class ModelService:
         if reason is None:
             self.pair, self.ready, self.failure = pair, True, None
         sentence = words.SWAP_FAILED if self.ready else words.LOAD_FAILED
-        self._go_on(reason and sentence.format(pair=pair, reason=reason))
+        self.stage, self.trouble = None, reason and sentence.format(pair=pair, reason=reason)
+        self._go_on()
 
     def _tell_stage(self, stage: str, share: float | None) -> None:
         self.stage = (stage, share)

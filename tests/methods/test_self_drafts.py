@@ -72,7 +72,7 @@ def test_an_exit_proposes_what_its_layer_says_of_the_first_layers_states(name):
 
 @pytest.mark.parametrize(("threshold", "number"), [(0.0, 0), (2.0, 2)])
 def test_a_step_of_s2d_leaves_at_the_first_exit_that_is_sure(threshold, number, monkeypatch):
-    monkeypatch.setitem(s2d.NestedGrower.__init__.__kwdefaults__, "threshold", threshold)
+    monkeypatch.setattr(s2d, "THRESHOLD", threshold)
     target, stock = tiny_target(), tiny_model()
     head = tiny_head(target, **shallow(METHODS["s2d"].trains))
     head.attach(target)
