@@ -59,6 +59,9 @@ def train(
     out: Annotated[Path, option("Folder for the head.")],
     work: Annotated[Path, option("Folder for features and the training state; large, kept for --resume.")],
     time_budget: Annotated[float | None, option("Minutes until the schedule ends, resumed parts included.")] = None,
+    time_budget_clock: Annotated[
+        str, option("wall, or processor: minutes that this process computed, equal shares of a busy machine.")
+    ] = _OURS.time_budget_clock,
     max_steps: Annotated[int | None, option("Optimizer steps until it ends, instead of a time budget.")] = None,
     resume: Annotated[bool, option("Continue from the last checkpoint in --work.", "--resume")] = False,
     init: Annotated[
@@ -122,8 +125,8 @@ def train(
     options = TrainingOptions(
         seed=seed, batch_tokens=batch_tokens, accumulate=accumulate, precision=precision, feature_noise=noise,
         unroll=unroll, unroll_from=unroll_from, frequent_rows=frequent_rows, sampled_rows=sampled_rows,
-        num_validation=validation_rows, time_budget=time_budget, max_steps=max_steps,
-        checkpoint_minutes=checkpoint_minutes, average_from=average_from,
+        num_validation=validation_rows, time_budget=time_budget, time_budget_clock=time_budget_clock,
+        max_steps=max_steps, checkpoint_minutes=checkpoint_minutes, average_from=average_from,
         weights=_weights(loss, token_weight, feature_weight, contrastive_weight, balance, diversity, divergence),
         **_optimizer(optimizer, learning_rate, warmup_steps),
     )  # fmt: skip
@@ -316,7 +319,7 @@ def _recipe(trainer: Trainer, given: dict, rows: Sequence[Row]) -> dict[str, obj
     """How a head was trained, for its card."""
     options, learned = trainer.options, rows[trainer.options.num_validation :]
     return given | {
-        "minutes, steps": f"{trainer.elapsed / 60:.1f}, {trainer.step:,}",
+        f"minutes ({options.time_budget_clock} clock), steps": f"{trainer.elapsed / 60:.1f}, {trainer.step:,}",
         "text": f"{len(learned):,} texts, {sum(len(row.ids) for row in learned):,} tokens (manifest.json)",
         "optimizer": f"{options.optimizer}, peak rate {options.learning_rate:g}",
         "batches": f"{options.accumulate} × {options.batch_tokens:,} tokens",

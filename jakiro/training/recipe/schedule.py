@@ -1,12 +1,17 @@
-"""How a head is trained: the options, and learning rate and unrolling over a run."""
+"""How a head is trained: the options, the clock of a budget, and learning rate and unrolling over a run."""
 
 import math
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+
+import torch
 
 from jakiro.training.recipe.losses import LossWeights
 
 OPTIMIZERS = ("muon", "adamw")
 PRECISIONS = ("float32", "bfloat16")
+CLOCKS = ("wall", "processor")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,7 @@ class TrainingOptions:
         frequent_rows, sampled_rows: output rows of one step: the most frequent ones and a random sample of the others.
         num_validation: how many of the first sequences are held out.
         time_budget: minutes after which the schedule ends, over all resumed parts; None when `max_steps` is given.
+        time_budget_clock: what a minute of the budget is, see `clock_named`.
         max_steps: optimizer steps after which the schedule ends; None when `time_budget` is given.
         checkpoint_minutes: time between two checkpoints.
         average_from: share of the run after which an exponential moving average of the weights is kept; the run ends
@@ -56,6 +62,7 @@ class TrainingOptions:
     sampled_rows: int = 2048
     num_validation: int = 100
     time_budget: float | None = None
+    time_budget_clock: str = "wall"
     max_steps: int | None = None
     checkpoint_minutes: float = 4.0
     average_from: float | None = None
@@ -67,10 +74,26 @@ class TrainingOptions:
             raise ValueError(f"Optimizer must be one of {', '.join(OPTIMIZERS)}; you gave {self.optimizer!r}.")
         if self.precision not in PRECISIONS:
             raise ValueError(f"Precision must be one of {', '.join(PRECISIONS)}; you gave {self.precision!r}.")
+        if self.time_budget_clock not in CLOCKS:
+            raise ValueError(
+                f"The budget's clock must be one of {', '.join(CLOCKS)}; you gave {self.time_budget_clock!r}."
+            )
         for name in ("batch_tokens", "accumulate", "learning_rate", "unroll", "time_budget", "max_steps"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"Training option {name} must be above 0; you gave {value}.")
+
+
+def clock_named(name: str) -> Callable[[], float]:
+    """A clock in seconds: "wall" is what a person waits; "processor" is what this process computed, by thread.
+
+    The second stands still while the process is stopped or other programs have its cores, so runs on a shared machine
+    can be given equal shares. With one thread on a quiet machine both count the same; several threads that wait for
+    each other, or for a GPU, make it slower than the wall's.
+    """
+    if name == "wall":
+        return time.monotonic
+    return lambda: time.process_time() / torch.get_num_threads()
 
 
 def learning_rate_at(progress: float, step: int, options: TrainingOptions) -> float:

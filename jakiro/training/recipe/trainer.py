@@ -2,7 +2,6 @@
 
 import logging
 import math
-import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -21,7 +20,7 @@ from jakiro.training.data.features import Batch, FeatureCache, epoch_batches
 from jakiro.training.recipe.losses import draft_index, sample_vocabulary
 from jakiro.training.recipe.optimizer import MuonAdamW
 from jakiro.training.recipe.parallel import objective_for
-from jakiro.training.recipe.schedule import TrainingOptions, learning_rate_at, unroll_steps_at
+from jakiro.training.recipe.schedule import TrainingOptions, clock_named, learning_rate_at, unroll_steps_at
 from jakiro.training.recipe.start import input_whitening
 from jakiro.zoo.loading import gpu_computes_bfloat16
 
@@ -45,7 +44,7 @@ class Trainer:
         state_folder: folder of the training state, for `resume`; None keeps none.
         logdir: tensorboard folder, None for none.
         validate: called with the head at every checkpoint; returns numbers to log.
-        clock: seconds, for tests.
+        clock: seconds, for tests; what the options name if not given.
 
     Raises:
         TrainingError: the features are of another width, or all sequences are held out.
@@ -60,7 +59,7 @@ class Trainer:
         state_folder: Path | None = None,
         logdir: Path | None = None,
         validate: Callable[[DraftHead], dict[str, float]] | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         config = head.config
         if cache.hidden_size != config.hidden_size:
@@ -80,7 +79,7 @@ class Trainer:
             )
         self.head, self.cache, self.options = head, cache, options
         self.out, self.state_folder = Path(out), state_folder and Path(state_folder)
-        self.validate, self.clock = validate, clock
+        self.validate, self.clock = validate, clock or clock_named(options.time_budget_clock)
         self.device = next(head.parameters()).device
         self.accelerator = Accelerator(cpu=self.device.type == "cpu")
         self.uses_bfloat16 = options.precision == "bfloat16"

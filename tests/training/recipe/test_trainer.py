@@ -1,4 +1,5 @@
 import math
+import time
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from jakiro.training.recipe.losses import LossWeights
 from jakiro.training.recipe.schedule import TrainingOptions, learning_rate_at, unroll_steps_at
 from jakiro.training.recipe.start import start_weights
 from jakiro.training.recipe.trainer import Trainer, TrainingError
-from tests.training.resuming import assert_resumed_equals_whole
+from tests.training.resuming import Killed, assert_resumed_equals_whole
 from tests.training.tiny import tiny_cache, tiny_head, tiny_target
 
 OPTIONS = {
@@ -34,12 +35,12 @@ class Clock:
         return self.now
 
 
-def trainer(folder, options) -> Trainer:
+def trainer(folder, options, clock=Clock) -> Trainer:
     target = tiny_target()
     cache = tiny_cache(folder / "features", target)
     head = tiny_head(target, draft_vocab=30)
     start_weights(head, cache, 0, "identity")
-    return Trainer(head, cache, options, folder / "head", folder / "state", clock=Clock())
+    return Trainer(head, cache, options, folder / "head", folder / "state", clock=clock and clock())
 
 
 def test_resuming_with_other_options_names_them(tmp_path, caplog):
@@ -77,6 +78,35 @@ def test_a_time_budget_ends_the_cosine_at_zero(tmp_path):
     assert rates[-1] < 0.01 * options.learning_rate
     assert max(rates) > 0.8 * options.learning_rate
     assert subject.elapsed >= 30
+
+
+def test_a_budget_of_processor_time_stands_still_with_the_process(tmp_path, monkeypatch):
+    """Each look at the clocks is 4 s of two threads' work; a process that starts again counts from zero again."""
+    looks = iter(range(1000))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(time, "process_time", lambda: 4.0 * next(looks))
+    monkeypatch.setattr(time, "monotonic", lambda: 1e9)
+    options = TrainingOptions(time_budget=0.5, time_budget_clock="processor", **OPTIONS)
+    whole = trainer(tmp_path / "whole", options, clock=None)
+    whole.run()
+    assert (whole.step, whole.elapsed) == (15, 30.0)
+
+    broken = trainer(tmp_path / "broken", options, clock=None)
+
+    def saves_and_dies(parts):
+        if broken.step == 6:
+            broken.save()
+            raise Killed
+
+    broken._report_step = saves_and_dies
+    with pytest.raises(Killed):
+        broken.run()
+    looks = iter(range(1000))
+    again = trainer(tmp_path / "broken", options, clock=None)
+    again.resume()
+    assert (again.step, again.elapsed) == (6, 12.0)
+    again.run()
+    assert (again.step, again.elapsed) == (15, 30.0)
 
 
 def test_the_schedule_by_hand():
@@ -120,6 +150,8 @@ def test_a_schedule_needs_exactly_one_length():
     for lengths in ({}, {"max_steps": 5, "time_budget": 1.0}):
         with pytest.raises(ValueError, match="Give either"):
             TrainingOptions(**lengths)
+    with pytest.raises(ValueError, match="clock must be one of wall, processor; you gave 'sun'"):
+        TrainingOptions(max_steps=1, time_budget_clock="sun")
 
 
 @pytest.mark.parametrize("fusion", ["summed", "decoupled"])
