@@ -4,14 +4,16 @@ Everything here is computed from replayed steps and written answers; `answers.py
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.drafting.base import Drafter
+from jakiro.drafting.base import Drafter, Proposal
+from jakiro.drafting.growing import TreeGrower
 from jakiro.heads.jakiro import JakiroHead
+from jakiro.methods.jakiro import HeadDrafter
 from jakiro.trace import acceptance_by_depth, pooled_tau
 from jakiro.training.data.answers import Answer
 from jakiro.training.data.features import Batch
@@ -32,6 +34,8 @@ class Score:
         num_steps, num_prompts: what it was pooled from.
         acceptance_by_depth: (kept, tested) steps for depth 1, 2, …
         accepted_share: share of the accepted draft tokens by proposer.
+        prompts: (steps, accepted draft tokens) of each prompt.
+        passes: of the head, one after the other, in the mean step; None for drafters without a head that grows trees.
     """
 
     method: str
@@ -43,6 +47,8 @@ class Score:
     num_prompts: int
     acceptance_by_depth: tuple[tuple[int, int], ...]
     accepted_share: dict[str, float]
+    prompts: tuple[tuple[int, int], ...]
+    passes: float | None
 
 
 def scores(
@@ -56,17 +62,57 @@ def scores(
         trees: fixed trees.
     """
     for tree in trees:
-        steps = [
-            list(replay(drafter, answer.ids, answer.features, answer.start, answer.end, sampling, tree))
-            for answer in answers
-        ]
+        passes = PassCounts()
+        counted, steps = passes.of(drafter), []
+        for answer in answers:
+            passes.begin()
+            steps.append(list(replay(counted, answer.ids, answer.features, answer.start, answer.end, sampling, tree)))
         categories = [answer.question.category for answer in answers]
         for category in (ALL, *dict.fromkeys(categories)):
-            members = [own for own, name in zip(steps, categories, strict=True) if category in (ALL, name)]
-            yield _score(method, sampling.temperature, tree.nodes, category, members)
+            chosen = [index for index, name in enumerate(categories) if category in (ALL, name)]
+            members = [steps[index] for index in chosen]
+            yield _score(method, sampling.temperature, tree.nodes, category, members, passes.mean(chosen))
 
 
-def _score(method: str, temperature: float, nodes: int, category: str, members: Sequence[list[ReplayedStep]]) -> Score:
+class PassCounts:
+    """Counts the passes of a head that follow one another in each step, text by text."""
+
+    def __init__(self) -> None:
+        self._counts: list[list[int]] = []
+
+    def begin(self) -> None:
+        """The steps of the next text follow."""
+        self._counts.append([])
+
+    def of(self, drafter: Drafter) -> Drafter:
+        """The same drafter, counted where a head grows its trees."""
+        if not isinstance(drafter, HeadDrafter):
+            return drafter
+
+        def growing(*given) -> TreeGrower:
+            grower = drafter.grower(*given)
+            grow = grower.grow
+
+            def counted() -> Proposal:
+                proposal = grow()
+                self._counts[-1].append(len(grower.outputs))
+                return proposal
+
+            grower.grow = counted
+            return grower
+
+        return replace(drafter, grower=growing)
+
+    def mean(self, texts: Sequence[int]) -> float | None:
+        """Passes a step over these texts; None where nothing was counted."""
+        counts = [count for text in texts for count in self._counts[text]]
+        return sum(counts) / len(counts) if counts else None
+
+
+def _score(
+    method: str, temperature: float, nodes: int, category: str, members: Sequence[list[ReplayedStep]],
+    passes: float | None,
+) -> Score:  # fmt: skip
     steps = [step for own in members for step in own]
     accepted = [name for step in steps for name in step.proposers]
     return Score(
@@ -79,6 +125,8 @@ def _score(method: str, temperature: float, nodes: int, category: str, members: 
         num_prompts=len(members),
         acceptance_by_depth=tuple(acceptance_by_depth(steps)),
         accepted_share={name: accepted.count(name) / len(accepted) for name in sorted(set(accepted))},
+        prompts=tuple((len(own), sum(len(step.accepted_path) for step in own)) for own in members),
+        passes=passes,
     )
 
 

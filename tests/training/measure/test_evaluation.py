@@ -12,7 +12,7 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import Resources
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.checkpoint import save_head
-from jakiro.methods import DEFAULT
+from jakiro.methods import DEFAULT, METHODS
 from jakiro.methods.jakiro import HeadDrafter
 from jakiro.trace import acceptance_by_depth
 from jakiro.training.data.answers import AnswerFolder
@@ -135,6 +135,37 @@ def test_categories_are_pooled_apart_and_together(model, target, tmp_path):
     assert everything.num_steps == sum(part.num_steps for part in parts)
     accepted = sum((part.tau - 1) * part.num_steps for part in parts)
     assert everything.tau == pytest.approx(accepted / everything.num_steps + 1)
+    assert len(everything.prompts) == 3 and sorted(everything.prompts) == sorted(parts[0].prompts + parts[1].prompts)
+    assert [sum(own) for own in zip(*everything.prompts, strict=True)] == [everything.num_steps, round(accepted)]
+
+
+@pytest.mark.parametrize(
+    ("trains", "passes"),
+    [
+        (HEADS["summed"], 3),
+        (HEADS["decoupled"], 4),
+        (METHODS["eagle2"].trains, 4),
+        (METHODS["gumiho"].trains, 3),
+        (METHODS["parallelspec"].trains, 1),
+        (METHODS["medusa"].trains, 1),
+    ],
+)
+def test_passes_that_follow_one_another_are_counted(model, target, tmp_path, trains, passes):
+    """A tree that holds all candidates of four levels; the contrastive branch gives the last one without a pass."""
+    head = tiny_head(target, **trains)
+    method = next(
+        each for each in METHODS.values() if each.trains is not None and each.needs.head[0] == head.config.kind
+    )
+    drafter, sampling = method.load(Resources(target, head, {})), SamplingParams(max_new_tokens=12)
+    whole = TreeConfig(width=2, depth=4, nodes=64)
+    for score in scores(method.name, drafter, answers_of(model, tmp_path, sampling), sampling, [whole]):
+        assert score.passes == passes
+
+
+def test_drafters_without_a_head_have_no_passes(model, target, tmp_path):
+    drafter, sampling = METHODS["aded"].load(Resources(target)), SamplingParams(max_new_tokens=12)
+    found = next(scores("aded", drafter, answers_of(model, tmp_path, sampling), sampling, TREES))
+    assert found.passes is None
 
 
 def test_expert_facts_count_the_answers_alone(model, target, tmp_path):
