@@ -70,9 +70,15 @@ def tiny_cache(folder: Path, target: LlamaForCausalLM) -> FeatureCache:
     return FeatureCache(folder)
 
 
-def tiny_head(target: LlamaForCausalLM, fusion: str = "summed", draft_vocab: int | None = None, seed: int = 2):
+def tiny_head(
+    target: LlamaForCausalLM,
+    fusion: str = "summed",
+    draft_vocab: int | None = None,
+    seed: int = 2,
+    num_experts: int = 2,
+):
     torch.manual_seed(seed)
-    head = JakiroHead(head_config(target.config, 12, draft_vocab, fusion))
+    head = JakiroHead(head_config(target.config, 12, draft_vocab, fusion, num_experts=num_experts))
     if draft_vocab:
         head.draft_token_ids.copy_(torch.arange(draft_vocab) + 2)
     return head.bind(target.get_input_embeddings().weight, target.lm_head.weight)

@@ -109,11 +109,13 @@ def steps(rows: Sequence[Replayed], times: Mapping) -> str:
 
 
 def blocks() -> dict[str, str]:
-    """The tables by name, each from its raw data."""
-    if not (folder() / SCORES).is_file() or not (folder() / TIMES).is_file():
-        return {"equal-minutes": UNMEASURED, "serial-passes": UNMEASURED}
-    rows = read()
-    return {"equal-minutes": taus(rows), "serial-passes": steps(rows, _times())}
+    """The tables by name, each from its raw data, whether that was measured or not."""
+    rows = read() if (folder() / SCORES).is_file() else []
+    timed = rows and (folder() / TIMES).is_file()
+    return {
+        "equal-minutes": taus(rows) if rows else UNMEASURED,
+        "serial-passes": steps(rows, _times()) if timed else UNMEASURED,
+    }
 
 
 def figures(rows: Sequence[Replayed], times: Mapping, look: Look) -> list:

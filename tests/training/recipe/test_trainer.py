@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from jakiro.heads.checkpoint import load_head
+from jakiro.methods import METHODS
 from jakiro.training.recipe.losses import LossWeights
 from jakiro.training.recipe.schedule import TrainingOptions, learning_rate_at, unroll_steps_at
 from jakiro.training.recipe.start import start_weights
@@ -35,10 +36,10 @@ class Clock:
         return self.now
 
 
-def trainer(folder, options, clock=Clock) -> Trainer:
+def trainer(folder, options, clock=Clock, **shape) -> Trainer:
     target = tiny_target()
     cache = tiny_cache(folder / "features", target)
-    head = tiny_head(target, draft_vocab=30)
+    head = tiny_head(target, draft_vocab=30, **shape)
     start_weights(head, cache, 0, "identity")
     return Trainer(head, cache, options, folder / "head", folder / "state", clock=clock and clock())
 
@@ -57,6 +58,12 @@ def test_resuming_with_other_options_names_them(tmp_path, caplog):
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, optimizer, average_from):
     options = TrainingOptions(max_steps=14, optimizer=optimizer, average_from=average_from, **OPTIONS)
     assert_resumed_equals_whole(lambda folder: trainer(folder, options), tmp_path, 6, 9)
+
+
+@pytest.mark.parametrize("shape", [{"fusion": "decoupled"}, METHODS["eagle2"].trains], ids=["decoupled", "eagle2"])
+def test_so_does_one_of_experts_that_speak_for_themselves_or_of_a_dense_head(tmp_path, shape):
+    options = TrainingOptions(max_steps=12, average_from=0.5, **OPTIONS)
+    assert_resumed_equals_whole(lambda folder: trainer(folder, options, **shape), tmp_path, 5, 8)
 
 
 def test_training_lowers_the_gap_to_the_target(tmp_path):
