@@ -318,8 +318,9 @@ def finish(
 def _recipe(trainer: Trainer, given: dict, rows: Sequence[Row]) -> dict[str, object]:
     """How a head was trained, for its card."""
     options, learned = trainer.options, rows[trainer.options.num_validation :]
+    of_what = " of the processor" if options.time_budget_clock == "processor" else ""
     return given | {
-        f"minutes ({options.time_budget_clock} clock), steps": f"{trainer.elapsed / 60:.1f}, {trainer.step:,}",
+        "minutes, steps": f"{trainer.elapsed / 60:.1f}{of_what}, {trainer.step:,}",
         "text": f"{len(learned):,} texts, {sum(len(row.ids) for row in learned):,} tokens (manifest.json)",
         "optimizer": f"{options.optimizer}, peak rate {options.learning_rate:g}",
         "batches": f"{options.accumulate} × {options.batch_tokens:,} tokens",
