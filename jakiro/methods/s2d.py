@@ -6,6 +6,7 @@ to the end, since deeper keys would be missing later; the first exit that is sur
 and where none is, the deepest drafts one level only.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -32,16 +33,30 @@ def proposers_of(exits: tuple[int, ...]) -> tuple[Proposer, ...]:
     return (*early, Proposer(f"exit_{exits[-1] + 1}", f"Exit {exits[-1] + 1}", sentence))
 
 
-class NestedGrower(TreeGrower):
-    """Grows a tree with the shallowest exit that is sure of the root's row."""
+def first_sure(chances: Sequence[float], threshold: float = THRESHOLD) -> int | None:
+    """The number of the first exit whose first guess has at least this chance; None where none has."""
+    return next((number for number, chance in enumerate(chances) if chance >= threshold), None)
 
-    def __init__(self, head, cache, root, root_token, sampling, tree_config, *more) -> None:
-        rows = root.expert_outputs[:, 0, 0]
-        sure = [chance >= THRESHOLD for chance in head.logits(rows).softmax(-1).amax(-1).tolist()]
-        self.exit = sure.index(True) if any(sure) else len(sure) - 1
+
+Choose = Callable[[Sequence[float]], int | None]
+
+
+class NestedGrower(TreeGrower):
+    """Grows a tree with one exit, chosen by the chance that each gives its first guess after the root's row.
+
+    Args:
+        choose: from the exits' chances the number of the exit, see `first_sure`.
+    """
+
+    def __init__(
+        self, head, cache, root, root_token, sampling, tree_config, *more, choose: Choose = first_sure
+    ) -> None:
+        chances = head.logits(root.expert_outputs[:, 0, 0]).softmax(-1).amax(-1).tolist()
+        chosen = choose(chances)
+        self.exit = len(chances) - 1 if chosen is None else chosen
         root = row_output(root.expert_outputs[self.exit])
         super().__init__(head, cache, root, root_token, sampling, tree_config, *more)
-        self.last_expanded = self.last_expanded if any(sure) else 0
+        self.last_expanded = 0 if chosen is None else self.last_expanded
         # Fitted for each exit in the place of a level
         prefix, kinds = f"main/{self.exit + 1}/", ("greedy", "sampled", "noise")
         fitted = {
@@ -64,9 +79,10 @@ class NestedGrower(TreeGrower):
         return children._replace(proposers=torch.full_like(children.proposers, self.exit))
 
 
-def nested_drafter(head: NestedHead, info: dict | None = None) -> HeadDrafter:
-    """Drafts with nested exits."""
-    return HeadDrafter(head, info, NestedGrower, proposers_of(head.config.exit_layers), tells=False)
+def nested_drafter(head: NestedHead, info: dict | None = None, choose: Choose = first_sure) -> HeadDrafter:
+    """Drafts with nested exits; `choose` is `NestedGrower`'s."""
+    grower = partial(NestedGrower, choose=choose)
+    return HeadDrafter(head, info, grower, proposers_of(head.config.exit_layers), tells=False)
 
 
 NEEDS = Needs(head=("nested",), host=True, layers=True)

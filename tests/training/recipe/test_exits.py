@@ -6,10 +6,12 @@ import pytest
 import torch
 
 from jakiro.drafting.base import Resources
+from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.heads.networks import make_head
 from jakiro.methods import METHODS
 from jakiro.target.features import features_of
 from jakiro.training.data.features import FeatureCache, write_features
+from jakiro.training.measure.validation import distances, held_out
 from jakiro.training.recipe.divergences import DIVERGENCES, labels_at, total_variation
 from jakiro.training.recipe.losses import LossWeights
 from jakiro.training.recipe.parallel import objective_for
@@ -136,3 +138,18 @@ def test_a_draft_writes_what_it_would_sample():
     assert head.draft_token_ids[(head.logits(features) + noise).argmax(-1)].tolist() == whole
     stopped = own_text.drafted(head, prompt, {whole[5]}, 12, seed=3)
     assert stopped == whole[: whole.index(whole[5]) + 1]
+
+
+def test_distances_of_several_heads_are_those_on_the_same_rows(tmp_path, monkeypatch, capsys):
+    command = import_module("jakiro.training.commands.distance")
+    target, subject = tiny_target(), trainer(tmp_path, "s2d", max_steps=1)
+    save_head(subject.head, tmp_path / "saved")
+    monkeypatch.setattr(command.weights, "load_target", lambda *_: (target, None, None))
+    command.distance(tmp_path / "features", [str(tmp_path / "saved")] * 2, rows=3)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 6 and lines[:3] == lines[3:]
+    saved = load_head(tmp_path / "saved").bind(target.get_input_embeddings().weight, target.lm_head.weight)
+    expected = distances(saved, held_out(subject.cache, range(3), target.lm_head.weight))
+    assert [float(line.split("variation ")[1].split(",")[0]) for line in lines[:3]] == pytest.approx(
+        list(expected.values()), abs=6e-4
+    )

@@ -1,0 +1,114 @@
+"""Where nested exits leave best: `python -m jakiro.bench.arena.exits HEAD [--scale-target 7b]` prints a table.
+
+Prompts are answered by plain decoding, with each exit alone and under thresholds (`methods/s2d.py`), a different lane
+first each time. A widened target keeps the text and what is accepted, so it shows what other costs change.
+"""
+
+import argparse
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from jakiro.bench.questions import Question, load_questions
+from jakiro.bench.scaling import OFFICIAL, Widener
+from jakiro.bench.tables import markdown
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.drafting.base import Resources
+from jakiro.generator import JakiroGenerator
+from jakiro.methods import PLAIN
+from jakiro.methods.s2d import METHOD, Choose, first_sure, nested_drafter, proposers_of
+from jakiro.trace import Step, pooled_tau
+from jakiro.zoo.loading import LoadOptions, load_parts
+
+THRESHOLDS = (0.2, 0.35, 0.5, 0.65, 0.8)
+LONGEST, DEPTH = 48, 4
+
+
+def rules_for(names: Sequence[str], thresholds: Sequence[float]) -> dict[str, Choose]:
+    """By what the table calls it, how a step's exit is chosen: always the same, or the first that is sure."""
+
+    def always(number: int) -> Choose:
+        return lambda _: number
+
+    fixed = {f"always {name}": always(number) for number, name in enumerate(names)}
+    return fixed | {f"θ = {each:g}": partial(first_sure, threshold=each) for each in thresholds}
+
+
+def answered(
+    resources: Resources, questions: Sequence[Question], rules: dict[str, Choose], tree: TreeConfig
+) -> dict[str, list[Step]]:
+    """All steps of every lane, plain decoding's under its own name; answers are greedy.
+
+    Args:
+        resources: with a head of nested exits.
+    """
+    head, info = resources.head_for(METHOD.needs)
+    head.attach(resources.target)
+    lanes = {PLAIN.name: (PLAIN, JakiroGenerator(resources))} | {
+        lane: (METHOD, JakiroGenerator(resources, {METHOD.name: nested_drafter(head, info, choose)}))
+        for lane, choose in rules.items()
+    }
+    sampling, order = SamplingParams(max_new_tokens=LONGEST), list(lanes)
+    steps: dict[str, list[Step]] = {lane: [] for lane in lanes}
+    for number, question in enumerate(questions):
+        for lane in order[number % len(order) :] + order[: number % len(order)]:
+            method, generator = lanes[lane]
+            steps[lane] += generator.run(question.turns[0], sampling, method.name, tree).steps
+    return steps
+
+
+def table(steps: dict[str, list[Step]], names: Sequence[str]) -> str:
+    """Per lane: τ, the share of steps by exit, those in which none was sure, times of a step, speed over plain."""
+    columns = ["", "τ", *names, "none sure", "draft", "check", "speed"]
+    plain = _speed(steps[PLAIN.name])
+    rows = [list(_cells(lane, own, names, plain)) for lane, own in steps.items()]
+    return markdown(columns, rows)
+
+
+def _cells(lane: str, steps: Sequence[Step], names: Sequence[str], plain: float) -> Iterator[str]:
+    yield lane
+    yield f"{pooled_tau(steps):.2f}"
+    drafted = [step for step in steps if len(step.nodes) > 1]
+    # Where none is sure, the deepest exit drafts one level
+    unsure = [max(node.depth for node in step.nodes) == 1 for step in drafted]
+    for name in names:
+        own = [step.nodes[1].proposer == name for step in drafted]
+        yield _share([here and not alone for here, alone in zip(own, unsure, strict=True)])
+    yield _share(unsure)
+    yield from (f"{_mean(steps, part):.1f} ms" for part in (lambda step: step.draft_ms, lambda step: step.verify_ms))
+    yield f"{_speed(steps) / plain:.2f}×"
+
+
+def _share(found: Sequence[bool]) -> str:
+    return f"{sum(found) / len(found):.0%}" if found else "–"
+
+
+def _mean(steps: Sequence[Step], part: Callable[[Step], float]) -> float:
+    return sum(map(part, steps)) / len(steps)
+
+
+def _speed(steps: Sequence[Step]) -> float:
+    """Tokens a millisecond."""
+    return sum(len(step.committed_ids) for step in steps) / sum(step.total_ms for step in steps)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("head", help="a head for s2d: a folder or a Hub id")
+    parser.add_argument("--scale-target", choices=list(OFFICIAL), help="widen the target to these costs")
+    parser.add_argument("--limit", type=int, default=8, help="prompts")
+    parser.add_argument("--nodes", type=int, default=8, help="nodes of a tree")
+    given = parser.parse_args(arguments)
+    widener = given.scale_target and Widener(given.scale_target)
+    options = LoadOptions(head=given.head, dtype="float32", draft_precision="full" if widener else None)
+    resources = load_parts(options, widener).resources
+    head, _ = resources.head_for(METHOD.needs)
+    names = [proposer.id for proposer in proposers_of(head.config.exit_layers)]
+    if widener:
+        print(widener.widening.sentence, end="\n\n")  # noqa: T201
+    tree = TreeConfig(nodes=given.nodes, depth=DEPTH)
+    steps = answered(resources, load_questions(limit=given.limit), rules_for(names, THRESHOLDS), tree)
+    print(table(steps, names))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
