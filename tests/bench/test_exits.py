@@ -24,7 +24,8 @@ def tiny() -> tuple[Resources, list[str]]:
 def test_every_lane_leaves_where_its_rule_says():
     resources, names = tiny()
     rules = rules_for(names, (0.0, 1.1))
-    steps = answered(resources, QUESTIONS, rules, TREE)
+    lanes = answered(resources, QUESTIONS, rules, TREE)
+    steps = {name: lane.steps for name, lane in lanes.items()}
     assert list(steps) == [PLAIN.name, *(f"always {name}" for name in names), "θ = 0", "θ = 1.1"]
     texts = {lane: [token for step in own for token in step.committed_ids] for lane, own in steps.items()}
     assert all(text == texts[PLAIN.name] for text in texts.values())
@@ -36,8 +37,8 @@ def test_every_lane_leaves_where_its_rule_says():
 
 def test_the_table_has_shares_of_steps_and_speeds_over_plain():
     resources, names = tiny()
-    steps = answered(resources, QUESTIONS, {"early": lambda _: 0, "never": partial(first_sure, threshold=2)}, TREE)
-    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table(steps, names).splitlines()]
+    lanes = answered(resources, QUESTIONS, {"early": lambda _: 0, "never": partial(first_sure, threshold=2)}, TREE)
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table(lanes, names).splitlines()]
     rows = {row[0]: dict(zip(lines[0], row, strict=True)) for row in lines[2:]}
     assert rows[PLAIN.name]["τ"] == "1.00" and rows[PLAIN.name]["speed"] == "1.00×"
     assert rows["early"][names[0]] == "100%" and rows["early"]["none sure"] == "0%"

@@ -6,13 +6,14 @@ first each time. A widened target keeps the text and what is accepted, so it sho
 
 import argparse
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from jakiro.bench.questions import Question, load_questions
 from jakiro.bench.scaling import OFFICIAL, Widener
 from jakiro.bench.tables import markdown
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.drafting.base import Resources
+from jakiro.drafting.base import Method, Resources
 from jakiro.generator import JakiroGenerator
 from jakiro.methods import PLAIN
 from jakiro.methods.s2d import METHOD, Choose, first_sure, nested_drafter, proposers_of
@@ -33,53 +34,65 @@ def rules_for(names: Sequence[str], thresholds: Sequence[float]) -> dict[str, Ch
     return fixed | {f"θ = {each:g}": partial(first_sure, threshold=each) for each in thresholds}
 
 
+@dataclass
+class Lane:
+    """One lane's steps, and the exit that each of them chose: its number, or None where none was sure."""
+
+    method: Method
+    generator: JakiroGenerator
+    steps: list[Step] = field(default_factory=list)
+    chosen: list[int | None] = field(default_factory=list)
+
+
 def answered(
     resources: Resources, questions: Sequence[Question], rules: dict[str, Choose], tree: TreeConfig
-) -> dict[str, list[Step]]:
-    """All steps of every lane, plain decoding's under its own name; answers are greedy.
+) -> dict[str, Lane]:
+    """Every lane by its rule, plain decoding under its own name; answers are greedy.
 
     Args:
         resources: with a head of nested exits.
     """
     head, info = resources.head_for(METHOD.needs)
     head.attach(resources.target)
-    lanes = {PLAIN.name: (PLAIN, JakiroGenerator(resources))} | {
-        lane: (METHOD, JakiroGenerator(resources, {METHOD.name: nested_drafter(head, info, choose)}))
-        for lane, choose in rules.items()
-    }
-    sampling, order = SamplingParams(max_new_tokens=LONGEST), list(lanes)
-    steps: dict[str, list[Step]] = {lane: [] for lane in lanes}
+    lanes = {PLAIN.name: Lane(PLAIN, JakiroGenerator(resources))}
+    for name, choose in rules.items():
+        chosen: list[int | None] = []
+        drafter = nested_drafter(head, info, _noted(choose, chosen))
+        lanes[name] = Lane(METHOD, JakiroGenerator(resources, {METHOD.name: drafter}), chosen=chosen)
+    sampling, order = SamplingParams(max_new_tokens=LONGEST), list(lanes.values())
+    for lane in order:
+        # Nobody is timed in its first passes
+        lane.generator.run(questions[0].turns[0], replace(sampling, max_new_tokens=4), lane.method.name, tree)
+        lane.chosen.clear()
     for number, question in enumerate(questions):
         for lane in order[number % len(order) :] + order[: number % len(order)]:
-            method, generator = lanes[lane]
-            steps[lane] += generator.run(question.turns[0], sampling, method.name, tree).steps
-    return steps
+            lane.steps += lane.generator.run(question.turns[0], sampling, lane.method.name, tree).steps
+    return lanes
 
 
-def table(steps: dict[str, list[Step]], names: Sequence[str]) -> str:
+def _noted(choose: Choose, chosen: list[int | None]) -> Choose:
+    def choice(chances: Sequence[float]) -> int | None:
+        chosen.append(choose(chances))
+        return chosen[-1]
+
+    return choice
+
+
+def table(lanes: dict[str, Lane], names: Sequence[str]) -> str:
     """Per lane: τ, the share of steps by exit, those in which none was sure, times of a step, speed over plain."""
     columns = ["", "τ", *names, "none sure", "draft", "check", "speed"]
-    plain = _speed(steps[PLAIN.name])
-    rows = [list(_cells(lane, own, names, plain)) for lane, own in steps.items()]
-    return markdown(columns, rows)
+    plain = _speed(lanes[PLAIN.name].steps)
+    return markdown(columns, [list(_cells(name, lane, len(names), plain)) for name, lane in lanes.items()])
 
 
-def _cells(lane: str, steps: Sequence[Step], names: Sequence[str], plain: float) -> Iterator[str]:
-    yield lane
-    yield f"{pooled_tau(steps):.2f}"
-    drafted = [step for step in steps if len(step.nodes) > 1]
-    # Where none is sure, the deepest exit drafts one level
-    unsure = [max(node.depth for node in step.nodes) == 1 for step in drafted]
-    for name in names:
-        own = [step.nodes[1].proposer == name for step in drafted]
-        yield _share([here and not alone for here, alone in zip(own, unsure, strict=True)])
-    yield _share(unsure)
-    yield from (f"{_mean(steps, part):.1f} ms" for part in (lambda step: step.draft_ms, lambda step: step.verify_ms))
-    yield f"{_speed(steps) / plain:.2f}×"
-
-
-def _share(found: Sequence[bool]) -> str:
-    return f"{sum(found) / len(found):.0%}" if found else "–"
+def _cells(name: str, lane: Lane, count: int, plain: float) -> Iterator[str]:
+    yield name
+    yield f"{pooled_tau(lane.steps):.2f}"
+    for number in (*range(count), None):
+        yield f"{lane.chosen.count(number) / len(lane.chosen):.0%}" if lane.chosen else "–"
+    for part in (lambda step: step.draft_ms, lambda step: step.verify_ms):
+        yield f"{_mean(lane.steps, part):.1f} ms"
+    yield f"{_speed(lane.steps) / plain:.2f}×"
 
 
 def _mean(steps: Sequence[Step], part: Callable[[Step], float]) -> float:
@@ -106,8 +119,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if widener:
         print(widener.widening.sentence, end="\n\n")  # noqa: T201
     tree = TreeConfig(nodes=given.nodes, depth=DEPTH)
-    steps = answered(resources, load_questions(limit=given.limit), rules_for(names, THRESHOLDS), tree)
-    print(table(steps, names))  # noqa: T201
+    lanes = answered(resources, load_questions(limit=given.limit), rules_for(names, THRESHOLDS), tree)
+    print(table(lanes, names))  # noqa: T201
 
 
 if __name__ == "__main__":
