@@ -140,9 +140,16 @@ FAULTS = (
     Fault(
         "estimates-without-memory",
         BUDGET,
-        "MEMORY * before + (1 - MEMORY) * value",
-        "value",
+        "max(1 - MEMORY, 1 / self._seen[key]) * (value - before)",
+        "(value - before)",
         (MEANS,),
+    ),
+    Fault(
+        "the-first-step-outweighs-those-after-it",
+        BUDGET,
+        "max(1 - MEMORY, 1 / self._seen[key])",
+        "(1 - MEMORY)",
+        ("tests/engine/test_budget.py::test_an_answer_s_first_steps_weigh_alike_in_what_is_expected",),
     ),
     Fault(
         "costs-without-this-answer-s-pace",

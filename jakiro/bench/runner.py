@@ -154,7 +154,8 @@ class Run:
 def run_of(trace: Trace, question: Question, turn: int, lane: Lane, temperature: float, seed: int) -> Run:
     """A finished trace as a run."""
     depths = acceptance_by_depth(trace.steps)
-    sized = [step for step in trace.steps if step.plan.levels and step.plan.expected_tokens is not None]
+    # An answer's first tree has no curve: nothing was measured yet that it could be sized by
+    sized = [step for step in trace.steps if step.plan.levels and step.plan.curve]
     return Run(
         question_id=question.question_id,
         category=question.category,

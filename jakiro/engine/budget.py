@@ -17,7 +17,7 @@ from jakiro.engine.costs import DeviceProfile
 from jakiro.engine.trend import Trend
 from jakiro.trace import Plan
 
-MEMORY = 0.85
+MEMORY = 0.92
 LOSING_STEPS = 12
 PROBE_TIME_SHARE = 0.02
 WINNING_PROBES = 2
@@ -35,7 +35,7 @@ class TreeBudget:
         drafts: whether the method drafts trees; if not, only chains that cost no draft pass are considered.
 
     For each number of levels and each tree size, the expected number of accepted draft tokens is kept as a running mean
-    over steps. It is scaled by accepted ÷ expected tokens, a running ratio too.
+    over steps, in which the first ones weigh alike. It is scaled by accepted ÷ expected tokens, a running ratio too.
     """
 
     def __init__(self, profile: DeviceProfile, bounds: TreeConfig, drafts: bool = True) -> None:
@@ -45,6 +45,7 @@ class TreeBudget:
         self._verify_costs = {nodes: _line(profile.verify, nodes, profile) for nodes in (1, *self.buckets)}
         self._draft_costs = {levels: _line(profile.draft, levels, profile) for levels in range(1, bounds.depth + 1)}
         self._expected: dict[tuple[int, int], float] = {}
+        self._seen: dict[tuple[int, int], int] = {}
         self._predicted, self._accepted = START_EXPECTATION, START_EXPECTATION
         self._other_ms = 0.0
         # Measured over profiled time in this answer, of passes and, by levels, of drafts: nodes that cannot win are not
@@ -149,8 +150,10 @@ class TreeBudget:
         self._draft_paces[plan.levels] = pace
         for levels, row in enumerate(expected, start=1):
             for nodes, value in zip(self.buckets, row, strict=False):
-                before = self._expected.get((levels, nodes), value)
-                self._expected[levels, nodes] = MEMORY * before + (1 - MEMORY) * value
+                key = levels, nodes
+                before, self._seen[key] = self._expected.get(key, value), self._seen.get(key, 0) + 1
+                # A plain mean at first: how an answer begins is easier to guess than what follows
+                self._expected[key] = before + max(1 - MEMORY, 1 / self._seen[key]) * (value - before)
         predicted = expected[plan.levels - 1]
         self._predicted = 0.95 * self._predicted + predicted[min(self._bucket_index(plan.nodes), len(predicted) - 1)]
         self._accepted = 0.95 * self._accepted + accepted

@@ -88,7 +88,7 @@ def test_estimates_are_means_over_this_answer_s_steps():
         budget.observe(budget.choose(), [[accepted] * sizes], accepted, draft_ms, verify_ms, other_ms)
     best = budget.choose()
     assert (best.levels, best.nodes) == (1, 2)
-    assert best.expected_tokens == pytest.approx(1 + 0.85 * 1 + 0.15 * 2)
+    assert best.expected_tokens == pytest.approx(1 + (1 + 2) / 2)
     pace = 0.9 * (0.9 + 0.1 * 2) + 0.1
     assert best.expected_ms == pytest.approx((0.9 + 0.1 * 2) * 1 + pace * 40 + (0.9 * 5 + 0.1 * 15))
     # One level more brings one token more: each number of levels has its own estimate
@@ -116,6 +116,14 @@ def test_tokens_that_were_expected_and_not_accepted_shrink_the_estimate():
     hopeful = TreeBudget(FREE_ROWS, BOUNDS)
     drive(hopeful, 30, top=2.0, accepted=0)
     assert hopeful.calibration == 0.25
+
+
+def test_an_answer_s_first_steps_weigh_alike_in_what_is_expected():
+    budget = TreeBudget(FREE_ROWS, TreeConfig(nodes=8, depth=1, policy="auto"))
+    # A first tree that promises much, as answers begin; what was accepted is what was expected
+    for promised in (3.0, 1.0, 1.0, 1.0):
+        budget.observe(budget.choose(), [[promised] * len(budget.buckets)], round(promised), 1.0, 40.0, 1.0)
+    assert budget.choose().expected_tokens == pytest.approx(1 + 1.5)
 
 
 def test_a_copied_chain_goes_alone_where_that_is_faster():
