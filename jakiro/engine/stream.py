@@ -23,6 +23,7 @@ from jakiro.engine.costs import DeviceProfile
 from jakiro.engine.prefix import OwnPrefixes, Prefix
 from jakiro.engine.recorder import nodes_from
 from jakiro.engine.runner import Runner
+from jakiro.kernels.compiled.threads import fitting_threads
 from jakiro.system import package_versions
 from jakiro.target.model import TargetModel
 from jakiro.text import IncrementalDecoder, TokenText, as_messages, encode_messages
@@ -103,7 +104,8 @@ class Stream:
         clock = StepClock(self._target.device)
         self._prefixes = setup.prefixes if self._runner.resumable else None
         earlier = self._prefixes and self._prefixes.find(self._target, prompt)
-        features, logits = self._read(prompt_ids, earlier)
+        with fitting_threads():
+            features, logits = self._read(prompt_ids, earlier)
         first = self._choose_first(logits, len(prompt))
         first_token_id = int(first)
         clock.end("other")
@@ -113,7 +115,8 @@ class Stream:
         if not tree.root_only:
             head_rows = earlier.head_rows if earlier else {}
             whole = Prompt([*prompt, first_token_id], torch.cat([prompt_ids, first]), features, head_rows)
-            self._session = self._runner.session(self._drafter, whole)
+            with fitting_threads():
+                self._session = self._runner.session(self._drafter, whole)
             clock.end("draft")
         self.alone, self._begun = True, None
         # What drafting took before the first step is that step's
@@ -163,7 +166,8 @@ class Stream:
     def __next__(self) -> Step:
         if self.finished:
             raise StopIteration
-        step = self._step()
+        with fitting_threads():
+            step = self._step()
         self.trace.steps.append(step)
         if self.finished:
             self._end()

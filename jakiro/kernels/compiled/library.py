@@ -118,6 +118,11 @@ def num_threads() -> int:
     return usable_threads(torch.get_num_threads())
 
 
+def set_num_threads(number: int) -> None:
+    """Sets torch's number of threads for the calling thread alone, where there are compiled functions."""
+    _openmp().omp_set_num_threads(number)
+
+
 def address(tensor: torch.Tensor | None) -> int | None:
     """Where a tensor's numbers lie; None for none."""
     return None if tensor is None else tensor.data_ptr()
@@ -200,6 +205,7 @@ def _loaded(path: Path) -> ctypes.CDLL:
     return library
 
 
+@functools.cache
 def _openmp() -> ctypes.CDLL:
     """The OpenMP that torch brings, whatever its wheel calls the file; it is loaded already."""
     package = Path(torch.__file__).parent
