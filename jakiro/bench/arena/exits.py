@@ -8,6 +8,7 @@ import argparse
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from statistics import median
 
 from jakiro.bench.questions import Question, load_questions
 from jakiro.bench.scaling import OFFICIAL, Widener
@@ -79,9 +80,9 @@ def _noted(choose: Choose, chosen: list[int | None]) -> Choose:
 
 
 def table(lanes: dict[str, Lane], names: Sequence[str]) -> str:
-    """Per lane: τ, the share of steps by exit, those in which none was sure, times of a step, speed over plain."""
+    """Per lane: τ, the share of steps by exit, those in which none was sure, median times of a step, speed."""
     columns = ["", "τ", *names, "none sure", "draft", "check", "speed"]
-    plain = _speed(lanes[PLAIN.name].steps)
+    plain = _speed(lanes[PLAIN.name])
     return markdown(columns, [list(_cells(name, lane, len(names), plain)) for name, lane in lanes.items()])
 
 
@@ -91,17 +92,17 @@ def _cells(name: str, lane: Lane, count: int, plain: float) -> Iterator[str]:
     for number in (*range(count), None):
         yield f"{lane.chosen.count(number) / len(lane.chosen):.0%}" if lane.chosen else "–"
     for part in (lambda step: step.draft_ms, lambda step: step.verify_ms):
-        yield f"{_mean(lane.steps, part):.1f} ms"
-    yield f"{_speed(lane.steps) / plain:.2f}×"
+        yield f"{_median(lane, part):.1f} ms"
+    yield f"{_speed(lane) / plain:.2f}×"
 
 
-def _mean(steps: Sequence[Step], part: Callable[[Step], float]) -> float:
-    return sum(map(part, steps)) / len(steps)
+def _median(lane: Lane, part: Callable[[Step], float]) -> float:
+    return median(map(part, lane.steps))
 
 
-def _speed(steps: Sequence[Step]) -> float:
-    """Tokens a millisecond."""
-    return sum(len(step.committed_ids) for step in steps) / sum(step.total_ms for step in steps)
+def _speed(lane: Lane) -> float:
+    """Tokens a step over the median step's milliseconds: what interrupts a few steps does not count."""
+    return pooled_tau(lane.steps) / _median(lane, lambda step: step.total_ms)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
