@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from jakiro.training.commands.tau_chart import parts_of, tau_chart, taus
+from jakiro.bench.arena.tau_chart import parts_of, tau_chart, taus
 
 
 def score(method, tau, nodes=14, temperature=0.0, category="all"):

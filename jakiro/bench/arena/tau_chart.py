@@ -1,4 +1,4 @@
-"""τ of methods side by side, from files of `evaluate`: `python -m jakiro.training.commands.tau_chart OUT FILE`."""
+"""τ of methods side by side, from files of `evaluate`: `python -m jakiro.bench.arena.tau_chart OUT FILE`."""
 
 import json
 from collections.abc import Sequence
@@ -9,7 +9,9 @@ import typer
 
 from jakiro.plots import Look, plain, write_report
 from jakiro.system import write_atomically
-from jakiro.training.measure.evaluation import ALL
+
+# What `evaluate` calls all prompts together
+ALL = "all"
 
 
 def parts_of(given: str) -> list[dict]:
