@@ -5,10 +5,14 @@ import os
 import sys
 from pathlib import Path
 
-from app.devices.choose import device_for
-from app.page import build as page
-from app.serving.limits import Limits
-from app.serving.server import read_logins
+from app.stubs import without_stub_files
+from jakiro.starting import importing
+
+with importing(), without_stub_files():
+    from app.devices.choose import device_for
+    from app.page import build as page
+    from app.serving.limits import Limits
+    from app.serving.server import read_logins
 
 
 def read_arguments() -> argparse.Namespace:
@@ -38,7 +42,8 @@ def main() -> None:
 
     def loader_of(target: str | None, head: str | None):
         def load():
-            from jakiro import JakiroGenerator
+            with importing():
+                from jakiro import JakiroGenerator
 
             return JakiroGenerator.from_pretrained(
                 target=target,

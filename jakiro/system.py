@@ -107,11 +107,11 @@ def write_atomically(path: Path, data: bytes | str) -> None:
 
 
 @contextmanager
-def one_process_at_a_time(work: str) -> Iterator[None]:
+def one_process_at_a_time(work: str) -> Iterator[bool]:
     """Of all processes and threads that use this cache, one at a time runs such a block for the same work.
 
-    A process that dies lets the others go on. Without file locks nobody waits: the work is then done twice, and the
-    last writer wins.
+    A process that dies lets the others go on. Without file locks nobody waits, and False is yielded: the work is then
+    done twice, and the last writer wins.
     """
     path = cache_folder() / "locks" / work
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -120,9 +120,10 @@ def one_process_at_a_time(work: str) -> Iterator[None]:
             import fcntl
 
             fcntl.flock(file, fcntl.LOCK_EX)
+            alone = True
         except (ImportError, OSError):
-            pass
-        yield
+            alone = False
+        yield alone
 
 
 def give_back_memory() -> None:

@@ -1,9 +1,12 @@
 """A start's steps: told as they begin, timed each for itself; what a list of methods must not import."""
 
+import gc
 import subprocess
 import sys
 import threading
 import time
+
+import pytest
 
 from jakiro import starting
 from jakiro.starting import CHECK, COMPILE, CONVERT, FETCH, READ, process_seconds, step, timed, told_to
@@ -51,6 +54,25 @@ def test_another_thread_s_steps_are_not_told():
         thread.start()
         thread.join()
     assert not told
+
+
+def test_what_was_made_during_imports_is_never_looked_through_for_garbage():
+    before = gc.get_freeze_count()
+    try:
+        with starting.importing():
+            assert not gc.isenabled()
+            made = [[] for _ in range(1000)]
+        assert gc.isenabled() and gc.get_freeze_count() >= before + len(made)
+        with pytest.raises(ImportError), starting.importing():
+            raise ImportError
+        assert gc.isenabled()
+        gc.disable()
+        with starting.importing():
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
+        gc.unfreeze()
 
 
 def test_the_age_of_a_process_grows_with_the_clock():

@@ -64,15 +64,17 @@ def generate(service: ModelService, runs: Runs, visitor: Visitor, values: dict) 
 
 
 def prefixes_of(service: ModelService, visitor: Visitor) -> OwnPrefixes | None:
-    """What this visitor's earlier answers have read; None for programs without a session, which share an address."""
-    own = service.limits.prefix_megabytes and visitor.session != visitor.address
+    """What this visitor's earlier answers have read; None for programs without a session or whose end is not heard."""
+    own = service.limits.prefix_megabytes and visitor.stays and visitor.session != visitor.address
     return service.prefixes.of(visitor) if own else None
 
 
 def visitor_of(request: gr.Request) -> Visitor:
     """The tab or program that sent a request, and its network address, or its user name where there are logins."""
     address = request.username or (request.client.host if request.client else "")
-    return Visitor(str(request.session_hash or address), str(address))
+    # What comes by Gradio's simple route is one question, whose session ends unheard
+    stays = "/gradio_api/call/" not in request.url.path
+    return Visitor(str(request.session_hash or address), str(address), stays)
 
 
 def forget(service: ModelService, runs: Runs, visitor: Visitor) -> None:

@@ -4,7 +4,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from app.serving.limits import Limits
 from app.serving.pace import Pace
@@ -23,10 +23,12 @@ class Visitor:
     Attributes:
         session: one browser tab, or one program.
         address: the network address, or the user name where the page asks for one.
+        stays: whether a connection stays open that ends with the tab or program, so that the page hears of its end.
     """
 
     session: str
     address: str = ""
+    stays: bool = field(default=True, compare=False)
 
 
 def paces_of(visitor: Visitor, limits: Limits) -> dict[object, int]:

@@ -5,6 +5,7 @@ Each owner finds only what is its own, so nobody's times depend on another's tex
 """
 
 import threading
+import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -67,10 +68,14 @@ class PrefixStore:
         self._lock = threading.Lock()
         # Used last comes last
         self._kept: list[_Kept] = []
+        self._parts: weakref.WeakSet[OwnPrefixes] = weakref.WeakSet()
 
     def of(self, owner: Hashable = None) -> "OwnPrefixes":
         """One owner's part, which is what `JakiroGenerator.stream` takes."""
-        return OwnPrefixes(self, owner)
+        part = OwnPrefixes(self, owner)
+        with self._lock:
+            self._parts.add(part)
+        return part
 
     @property
     def num_bytes(self) -> int:
@@ -81,8 +86,10 @@ class PrefixStore:
         return len(self._kept)
 
     def drop(self, owner: Hashable) -> None:
-        """Forgets what is an owner's."""
+        """Forgets what is an owner's; what is being read for the owner at this moment is not kept either."""
         with self._lock:
+            for part in self._parts:
+                part.dropped = part.dropped or part.owner == owner
             self._kept = [each for each in self._kept if each.owner != owner]
 
     def clear(self) -> None:
@@ -101,12 +108,13 @@ class PrefixStore:
             total -= self._kept.pop(0).prefix.num_bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, weakref_slot=True, eq=False)
 class OwnPrefixes:
-    """One owner's part of a store; made by `PrefixStore.of`."""
+    """One owner's part of a store; made by `PrefixStore.of`. Once it is dropped nothing is added to it any more."""
 
     store: PrefixStore
     owner: Hashable
+    dropped: bool = False
 
     def find(self, target: object, prompt: Sequence[int]) -> Prefix | None:
         """What is kept of the longest text that begins like the prompt, without its last token; None for nothing.
@@ -139,6 +147,8 @@ class OwnPrefixes:
             copied: gives rows and features of exactly these tokens; not called where a longer text holds them.
         """
         with self.store._lock:
+            if self.dropped:
+                return
             kept = self.store._of(self.owner, target)
             longer = next((each for each in kept if _begins(each.prefix.token_ids, token_ids)), None)
             replaced = [longer] if longer else [each for each in kept if _begins(token_ids, each.prefix.token_ids)]

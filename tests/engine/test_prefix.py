@@ -300,3 +300,16 @@ def test_passes_at_fixed_addresses_read_prompts_whole(without_compiled_functions
     for _ in range(2):
         trace = generator.run("Once more?", SAMPLINGS[0], tree=tree, prefixes=prefixes)
         assert trace.header.num_reused_tokens == 0
+
+
+def test_what_is_dropped_while_it_is_read_is_not_kept(generator):
+    store = PrefixStore()
+    stream = generator.stream(asked("Why?"), SAMPLINGS[0], PLAIN.name, TREE, prefixes=store.of("ada"))
+    next(stream)
+    other = generator.stream(asked("Why?"), SAMPLINGS[0], PLAIN.name, TREE, prefixes=store.of("bob"))
+    store.drop("ada")
+    for each in (stream, other):
+        each.close()
+    assert len(store) == (generator.resumable_tokens > 0)
+    generator.run(asked("Why?"), SAMPLINGS[0], PLAIN.name, TREE, prefixes=store.of("ada"))
+    assert len(store) == 2 * (generator.resumable_tokens > 0)

