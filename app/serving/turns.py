@@ -42,6 +42,8 @@ class Turns:
         self._waiting: list[Turn] = []
         self._running: list[Turn] = []
         self._pausing = False
+        # When an answer ended, or loading
+        self._ended = time.monotonic()
         self._mean_seconds: float | None = None
         self._round, self._last_rounds = 0, {}
 
@@ -70,6 +72,7 @@ class Turns:
     def wake(self) -> None:
         """Makes all waiting answers check at once whether it is their turn."""
         with self._changed:
+            self._ended = time.monotonic()
             self._changed.notify_all()
 
     def wait_for(self, condition: Callable[[], bool], seconds: float) -> bool:
@@ -77,12 +80,19 @@ class Turns:
             return self._changed.wait_for(condition, timeout=seconds)
 
     @contextmanager
-    def pause(self) -> Iterator[bool]:
-        """Yields whether no answer runs or waits, after a moment; if so, answers wait until the block ends."""
+    def pause(self, calm: float = 0.0) -> Iterator[bool]:
+        """Yields whether no answer runs or waits, after a moment; if so, answers wait until the block ends.
+
+        Args:
+            calm: seconds since the last answer ended, or loading, before which it yields False.
+        """
+
+        def nobody_asks() -> bool:
+            asked = self._running or self._waiting or time.monotonic() - self._ended < calm
+            return self._ready() and not asked
+
         with self._changed:
-            free = self._pausing = self._changed.wait_for(
-                lambda: self._ready() and not self._running and not self._waiting, timeout=_LOOK_AROUND_SECONDS
-            )
+            free = self._pausing = self._changed.wait_for(nobody_asks, timeout=_LOOK_AROUND_SECONDS)
         try:
             yield free
         finally:
@@ -126,7 +136,8 @@ class Turns:
         with self._changed:
             if turn in self._running:
                 self._running.remove(turn)
-                seconds = time.monotonic() - turn.started
+                self._ended = time.monotonic()
+                seconds = self._ended - turn.started
                 old = self._mean_seconds
                 self._mean_seconds = seconds if old is None else old + _NEW_TIME_WEIGHT * (seconds - old)
             elif turn in self._waiting:

@@ -25,6 +25,9 @@ from jakiro.trace import Trace
 
 WAITING = "waiting"  # another model is loaded when the running answers are done
 
+# Measuring holds up a question for a piece, so it waits until the first, or the next, has probably not come
+CALM_SECONDS = 2.0
+
 
 class ModelService:
     """Loads a device in a background thread and gives each of its places to one answer at a time."""
@@ -87,7 +90,7 @@ class ModelService:
 
         while more[0] and not self.closing:
             # OpenMP keeps workers for every living thread that has computed, so each piece has one that ends
-            with self.turns.pause() as nobody_asks:
+            with self.turns.pause(CALM_SECONDS) as nobody_asks:
                 if nobody_asks:
                     thread = threading.Thread(target=piece, name="measure", daemon=True)
                     thread.start()

@@ -9,6 +9,7 @@ import pytest
 from app.asking import Asking
 from app.devices.local import LocalDevice
 from app.page import handlers
+from app.serving import worker
 from app.serving.limits import Limits
 from app.serving.runs import Runs, Visitor
 from app.serving.worker import AnswerRun, ModelService, batches
@@ -184,7 +185,8 @@ class MeasuredInPieces(FakeGenerator):
         return len(self.pieces_done) < 3
 
 
-def test_costs_are_measured_further_between_answers_and_an_answer_waits_for_a_piece_at_most():
+def test_costs_are_measured_further_between_answers_and_an_answer_waits_for_a_piece_at_most(monkeypatch):
+    monkeypatch.setattr(worker, "CALM_SECONDS", 0.0)
     generator = MeasuredInPieces()
     service = ready_service(generator)
     assert generator.measures.wait(5), "measuring goes on by itself"
@@ -201,7 +203,22 @@ def test_costs_are_measured_further_between_answers_and_an_answer_waits_for_a_pi
     assert generator.pieces_done == [0, 0, 0]
 
 
-def test_measuring_that_fails_stops_no_answer(capsys):
+def test_measuring_waits_for_a_calm_moment():
+    service = ready_service(FakeGenerator())
+    with service.turns.pause(calm=60) as calm:
+        assert not calm, "the model is ready only now"
+    with service.turns.pause() as calm:
+        assert calm
+    run = AnswerRun(service, asking())
+    run.start()
+    assert events_of(run)[-1][0] == "done"
+    service.turns._ended -= 60
+    with service.turns.pause(calm=60) as calm:
+        assert calm
+
+
+def test_measuring_that_fails_stops_no_answer(capsys, monkeypatch):
+    monkeypatch.setattr(worker, "CALM_SECONDS", 0.0)
     generator = MeasuredInPieces()
     generator.go_on_measuring = lambda: (_ for _ in ()).throw(RuntimeError("no clock"))
     service = ready_service(generator)
