@@ -71,8 +71,13 @@ def is_whole(folder: Path) -> bool:
     """Whether a converted model is there with all its files as they were written."""
     try:
         kept = folder / _HASHES_NAME
-        # Folders from before the hashes were written hold the expected weights
-        hashes = json.loads(kept.read_text(encoding="utf-8")) if kept.is_file() else {_WEIGHTS: EMBEDDED_SHA256}
+        if kept.is_file():
+            hashes = json.loads(kept.read_text(encoding="utf-8"))
+        else:
+            # Folders from before the hashes were written hold the expected weights
+            hashes = {_WEIGHTS: EMBEDDED_SHA256}
+            for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+                json.loads((folder / name).read_text(encoding="utf-8"))
         weights = hashes.pop(_WEIGHTS)
         return weights_sha256(folder) == weights and all(_sha256(folder / name) == hashes[name] for name in hashes)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

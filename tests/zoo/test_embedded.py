@@ -141,6 +141,16 @@ def test_a_half_written_conversion_is_made_anew_with_a_sentence(conversions, fil
     assert len(conversions) == 2 and embedded.is_whole(folder)
 
 
+@pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "model.safetensors", None])
+def test_a_conversion_from_before_hashes_were_kept_is_whole_with_the_expected_weights(conversions, monkeypatch, file):
+    folder = embedded.embedded_target()
+    monkeypatch.setattr(embedded, "EMBEDDED_SHA256", embedded.weights_sha256(folder))
+    (folder / "hashes.json").unlink()
+    if file:
+        (folder / file).write_bytes((folder / file).read_bytes()[:-1])
+    assert embedded.is_whole(folder) == (file is None)
+
+
 def test_what_a_killed_conversion_left_is_removed_with_a_sentence(conversions, empty_cache, caplog):
     left = empty_cache / "models" / f".{zoo.DEFAULT_TARGET}-killed"
     written(left / "converted")
