@@ -1,27 +1,5 @@
 // Keys and clickers act wherever the focus is, except in text fields; inside the tree the arrows walk the tree.
 (() => {
-  function onTreeKey(event, parts, state) {
-    const ids = ["ArrowLeft", "ArrowRight", "ArrowUp", "ArrowDown", "Enter"];
-    if (!ids.includes(event.key) || !parts.tree.step) return false;
-    const step = parts.tree.step;
-    if (parts.focusStep !== step) parts.focusNode = 0;
-    parts.focusStep = step;
-    if (event.key === "Enter") {
-      const element = parts.tree.element(parts.focusNode);
-      if (element) parts.card.pin(parts.focusNode, element);
-      return true;
-    }
-    parts.focusNode = parts.tree.neighbour(parts.focusNode, event.key);
-    const element = parts.tree.element(parts.focusNode);
-    parts.treeHost.querySelectorAll(".node.focused").forEach((node) => node.classList.remove("focused"));
-    if (element) {
-      element.classList.add("focused");
-      parts.card.close();
-      parts.card.show(parts.focusNode, element);
-    }
-    return true;
-  }
-
   // In the list the arrows walk its lines, and Enter pins the card of one
   function onListKey(event, parts) {
     const line = event.target.closest(".list-host .list-line");
@@ -66,7 +44,7 @@
       parts.card.close();
       return;
     }
-    if ((event.target === parts.treeHost && onTreeKey(event, parts, state)) || onListKey(event, parts)) {
+    if ((event.target === parts.treeHost && parts.tree.onKey(event)) || onListKey(event, parts)) {
       event.preventDefault();
       return;
     }

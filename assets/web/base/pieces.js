@@ -70,6 +70,9 @@
     return found;
   }
 
+  // The same of tokens as lanes hold them; special ones have no characters
+  const unitsOf = (tokens) => units(tokens.map((token) => (token.special ? new Uint8Array() : token.bytes)));
+
   const invisible = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff]/;
 
   function run(character, count, sign) {
@@ -105,5 +108,5 @@
     return parts.length <= most ? text : `${parts.slice(0, Math.max(1, most - 1)).join("")}…`;
   }
 
-  Object.assign(Jakiro, { fromHex, toHex, fromText, spacedHex, units, label, cut });
+  Object.assign(Jakiro, { fromHex, toHex, fromText, spacedHex, units, unitsOf, label, cut });
 })();

@@ -2,15 +2,15 @@
 // acceptance, by temperature and category, in any order; chosen methods fill the form.
 (() => {
   const { h, say, number, rate, milliseconds, methodTitle, isPlain, usualMethod, lessonControls: controls, benchmarkRows } = Jakiro;
-  const { OVERALL, categoryWords, times, shareWords, spread } = benchmarkRows;
+  const { OVERALL, categoryWords, times, shareWords, spread, cell, tableOf } = benchmarkRows;
 
   const DISCIPLINES = ["own_size", "same_nodes"];
   const two = (value) => number(value, 2);
-  const between = (interval, words = two) => (interval ? spread(interval[0], interval[1], words) : null);
+  const between = (interval) => interval && spread(interval);
   const ratio = (value, interval) => (value === null ? ["–"] : [times(value), between(interval)]);
 
   // A column: its title, what it is sorted by, and its words, the second ones smaller
-  const column = (id, title, value, cell) => ({ id, title, value, cell });
+  const column = (id, title, value, words) => ({ id, title, value, words });
   const named = column("method", say("bench_method"), (row) => methodTitle(row.method), null);
   const same = column("same", say("bench_same"), (row) => row.identical, (row) => [shareWords(row.identical)]);
   const msColumn = (name, title) => column(name, title, (row) => row[name], (row) => [milliseconds(row[name])]);
@@ -143,23 +143,14 @@
           h("button", { type: "button", class: "board-sort", "data-sort": id, onclick: () => this.sort(id, down) }, title,
             h("span", { "aria-hidden": "true" }, down === null ? "" : down ? " ↓" : " ↑")));
       });
-      return h("table", { class: "bench-table board-table tabular" },
-        h("caption", null, say("board_table", { temperature: this.shown.temperature, category: categoryWords(this.shown.category) })),
-        h("thead", null, h("tr", null, head)), h("tbody", null, rows.map((row) => this.row(row))));
+      const caption = say("board_table", { temperature: this.shown.temperature, category: categoryWords(this.shown.category) });
+      return tableOf("board-table", caption, head, rows.map((row) => h("tr", { "data-method": row.method },
+        h("th", { scope: "row" }, this.name(row.method)), columns.slice(1).map(({ id, words }) => cell(id, words(row))))));
     }
 
     sort(id, down) {
       this.order[this.shown.discipline] = { id, down: down === null ? id !== "method" : !down };
       this.on.redraw(`[data-sort="${id}"]`);
-    }
-
-    row(row) {
-      const cells = this.columns.slice(1).map(({ id, cell }) => {
-        const [words, small] = cell(row);
-        return h("td", { "data-column": id }, h("span", { class: "bench-value" }, words),
-          small && h("span", { class: "bench-spread" }, small));
-      });
-      return h("tr", { "data-method": row.method }, h("th", { scope: "row" }, this.name(row.method)), cells);
     }
 
     // A method as a button that chooses it for the form; plain decoding always takes part, and what needs a head may lack it

@@ -85,7 +85,7 @@
       const words = (group) => {
         const interval = benchmarkRows.intervalOf(group);
         const prompts = Jakiro.counted("bench_prompt", (group.prompt_speedups || []).length || group.num_runs);
-        return [benchmarkRows.times(group.speedup), interval && `(${benchmarkRows.spreadWords(interval)})`, prompts].filter(Boolean).join(" · ");
+        return [benchmarkRows.times(group.speedup), interval && `(${benchmarkRows.spread(interval)})`, prompts].filter(Boolean).join(" · ");
       };
       const shown = this.figure.shown().map((series) => [series, rows.find((row) => row.lane === series.id && row.category === category)]);
       return { at: x, title: benchmarkRows.categoryWords(category), rows: shown.filter(([, row]) => row).map(([series, row]) => [series, words(row.group)]) };

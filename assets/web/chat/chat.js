@@ -1,6 +1,6 @@
 // The chat: earlier turns above the answer, what the next question is sent with, and how a new chat starts.
 (() => {
-  const { h, say, counted } = Jakiro;
+  const { h, say, counted, questionsOf } = Jakiro;
 
   const turns = (n) => counted("earlier_turn", n);
 
@@ -14,7 +14,7 @@
 
   // What an answer was sent with, as its header tells
   function sentWith(run) {
-    const asked = run.main.header.messages.filter((message) => message.role === "user").length;
+    const asked = questionsOf(run.main.header).length;
     return asked > 1 ? say("chat_sent", { turns: turns(asked - 1) }) : "";
   }
 

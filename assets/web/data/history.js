@@ -8,12 +8,20 @@
   // Levels of a step's tree
   const depthOf = (step) => step.nodes.reduce((most, node) => Math.max(most, node.depth), 0);
 
+  // Passes of the draft that made its tree
+  const passesOf = (step) => step.nodes.reduce((most, node) => Math.max(most, node.draft_pass), 0);
+  // The nodes from the root's child to node `i`; none for the root
+  const pathTo = (nodes, i) => (i > 0 ? [...pathTo(nodes, nodes[i].parent), i] : []);
+
   // The node after which the target chose on: the last accepted one, or the root
   const endOf = (step) => step.accepted_path.at(-1) ?? 0;
   // The part of a step's accepted path that came into the answer: an end token or a limit may cut it
   const deliveredPath = (step) => step.accepted_path.slice(0, step.committed_ids.length);
   // Whether the target's own token came into the answer
   const bonusDelivered = (step) => step.committed_ids.length > step.accepted_path.length;
+
+  // What people asked in a conversation, the last question last
+  const questionsOf = (header) => header.messages.filter((message) => message.role === "user").map((message) => message.content);
 
   class Lane {
     // `name` is what the lane was asked for by; the header says which method that is
@@ -124,9 +132,7 @@
 
     get question() {
       const header = this.main && this.main.header;
-      if (!header) return "";
-      const asked = header.messages.filter((message) => message.role === "user").pop();
-      return asked ? asked.content : header.raw_prompt || "";
+      return header ? questionsOf(header).at(-1) ?? header.raw_prompt ?? "" : "";
     }
 
     // One event as app/serving/packing.py packs it
@@ -166,5 +172,6 @@
     return { header: lane.header, steps: lane.steps, end_reason: lane.endReason };
   }
 
-  Object.assign(Jakiro, { Run, Lane, runFromTraces, traceOf, depthOf, endOf, deliveredPath, bonusDelivered });
+  Object.assign(Jakiro, { Run, Lane, runFromTraces, traceOf, depthOf, passesOf, pathTo, endOf, deliveredPath, bonusDelivered,
+    questionsOf });
 })();

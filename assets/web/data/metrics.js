@@ -112,6 +112,6 @@
     return ["draft_ms", "verify_ms", "other_ms"].map((name) => median(steps.map((step) => step[name])));
   }
 
-  Object.assign(Jakiro, { metrics: { tau, tauDrafted, acceptanceByDepth, acceptance, acceptedByProposer, speed, smoothSpeed,
+  Object.assign(Jakiro, { metrics: { mean, tau, tauDrafted, acceptanceByDepth, acceptance, acceptedByProposer, speed, smoothSpeed,
     partsAt, speedup, marginAt, stepTimes, FEWEST_TOKENS } });
 })();

@@ -56,12 +56,8 @@
       buttons.forEach((button) => button.setAttribute("aria-pressed", String(button.dataset.value === String(key))));
     const id = nextId(name);
     return {
-      element: h(
-        "div",
-        { class: "lesson-choice", role: "group", "aria-labelledby": id },
-        h("span", { id }, label),
-        h("span", { class: "segments" }, buttons),
-      ),
+      element: h("div", { class: "lesson-choice", role: "group", "aria-labelledby": id }, h("span", { id }, label),
+        h("span", { class: "segments" }, buttons)),
       set,
     };
   }
@@ -116,21 +112,13 @@
     const feedback = h("p", { class: "feedback", role: "status" });
     const inputs = text.options.map(([words], i) => {
       const id = nextId("option");
-      return h(
-        "div",
-        { class: "option" },
-        h("input", { type: "radio", name, id, value: i, "data-option": i }),
-        h("label", { for: id }, words),
-      );
+      return h("div", { class: "option" }, h("input", { type: "radio", name, id, value: i, "data-option": i }),
+        h("label", { for: id }, words));
     });
     const act = h("button", { type: "submit", class: "lesson-button", "data-control": "check" }, say("lesson_check"));
-    const form = h(
-      "form",
-      { class: "lesson-question", "data-question": stop + 1 },
-      h("fieldset", null, h("legend", null, h("b", null, say("lesson_check_title")), " ", text.question), inputs),
-      act,
-      feedback,
-    );
+    const form = h("form", { class: "lesson-question", "data-question": stop + 1 },
+      h("fieldset", null, h("legend", null, h("b", null, say("lesson_check_title")), " ", text.question), inputs), act,
+      feedback);
     const clear = () => {
       form.dataset.result = "";
       feedback.replaceChildren();
@@ -152,10 +140,8 @@
       }
       const right = Number(chosen.value) === text.right;
       form.dataset.result = right ? "right" : "wrong";
-      feedback.replaceChildren(
-        h("b", null, `${right ? "✓" : "✗"} ${say(right ? "lesson_right" : "lesson_wrong")}`),
-        ` ${text.options[Number(chosen.value)][1]}`,
-      );
+      feedback.replaceChildren(h("b", null, `${right ? "✓" : "✗"} ${say(right ? "lesson_right" : "lesson_wrong")}`),
+        ` ${text.options[Number(chosen.value)][1]}`);
       act.textContent = say(right ? "lesson_check" : "lesson_again");
     });
     return form;

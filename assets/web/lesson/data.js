@@ -1,7 +1,7 @@
 // What the lesson computes from recorded steps: trees pruned by score and judged again, experts mixed anew, costs read
 // from measured points. Nothing is made up: where a number is not recorded, it is a fold over what is.
 (() => {
-  const { Run, depthOf, isFromPair, weightsOf } = Jakiro;
+  const { Run, isFromPair, weightsOf } = Jakiro;
 
   const MOST_RANKED = 5;
 
@@ -58,11 +58,7 @@
 
   const pruned = (step, candidates) => stepWith(step, [0, ...byScore(step).slice(0, candidates)]);
   const withoutContrastive = (step) =>
-    stepWith(
-      step,
-      step.nodes.map((_, i) => i).filter((i) => !isFromPair(step.nodes[i])),
-    );
-  const passesOf = (step) => step.nodes.reduce((most, node) => Math.max(most, node.draft_pass), 0);
+    stepWith(step, step.nodes.map((_, i) => i).filter((i) => !isFromPair(step.nodes[i])));
   const expectedTokens = (step) => 1 + step.nodes.slice(1).reduce((sum, node) => sum + Math.exp(node.score), 0);
 
   // A lane that shows `step` in place of its own at `index`
@@ -185,7 +181,7 @@
     items.reduce((found, item) => (found === null || worth(item) > worth(found) ? item : found), null);
 
   Object.assign(Jakiro, {
-    lessonData: { readLesson, stepWith, byScore, pruned, withoutContrastive, depthOf, passesOf, expectedTokens, laneWith,
+    lessonData: { readLesson, stepWith, byScore, pruned, withoutContrastive, expectedTokens, laneWith,
       drafted, whole, tokensAt, favourite, edgeChance, firstLevel, ranked, disagreement, moved, ownWeight, interpolate,
       checkMs, draftMs, measured, pick },
   });

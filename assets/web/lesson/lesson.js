@@ -8,46 +8,24 @@
   // A draft tree with its card, arrow keys and a list of the same content; `onPick` takes the place of the card's pin
   function treeBox({ onPick } = {}) {
     const host = h("div", { class: "tree-host lesson-tree", tabindex: 0 });
-    const box = h(
-      "div",
-      { class: "tree-pane lesson-tree-pane" },
-      h("div", { class: "tree-room" }, h("span", { class: "order-hint" }, say("order_hint")), host),
-    );
+    const box = h("div", { class: "tree-pane lesson-tree-pane" },
+      h("div", { class: "tree-room" }, h("span", { class: "order-hint" }, say("order_hint")), host));
     const card = new Jakiro.Card(box);
     if (onPick) card.pin = (id) => onPick(id);
     const view = new Jakiro.TreeView(host, card);
     const listHost = h("div");
-    const list = h(
-      "details",
-      { class: "lesson-table", ontoggle: () => drawList() },
-      h("summary", null, say("read_as_list")),
-      listHost,
-    );
+    const list = h("details", { class: "lesson-table", ontoggle: () => drawList() },
+      h("summary", null, say("read_as_list")), listHost);
     let shown = null;
-    let focused = 0;
 
     function drawList() {
       if (shown)
         listHost.replaceChildren(...(list.open ? [Jakiro.treeList(shown.lane, shown.index, shown.phase)] : []));
     }
 
-    function mark(i) {
-      host.querySelectorAll(".focused").forEach((node) => node.classList.remove("focused"));
-      view.element(i)?.classList.add("focused");
-      focused = i === "bonus" ? 0 : i;
-    }
-
     host.addEventListener("keydown", (event) => {
       if (event.key === "Escape") card.close();
-      if (!view.step) return;
-      const element = () => view.element(focused);
-      if (event.key === "Enter" && element()) card.pin(focused, element());
-      else if (/^Arrow/.test(event.key)) {
-        if (focused >= view.step.nodes.length) focused = 0;
-        mark(view.neighbour(focused, event.key));
-        if (element()) card.show(focused, element());
-      } else return;
-      event.preventDefault();
+      if (view.onKey(event)) event.preventDefault();
     });
 
     return {
@@ -55,7 +33,6 @@
       draw(lane, index, step, { phase }) {
         const own = data.laneWith(lane, index, step);
         shown = { lane: own, index, phase };
-        focused = 0;
         card.about(own, index, phase);
         card.close();
         view.draw({
@@ -68,11 +45,8 @@
         });
         drawList();
       },
-      mark,
-      light(members) {
-        host.querySelectorAll(".lit").forEach((node) => node.classList.remove("lit"));
-        members.forEach((i) => view.element(i)?.classList.add("lit"));
-      },
+      mark: (i) => view.focus(i),
+      light: (members) => view.light(members),
     };
   }
 
@@ -87,16 +61,9 @@
       lanes: (name) => pairs[name].lanes,
       tree: treeBox,
       profile: () => (state.here && state.useHere ? state.here.profile : device.profile),
-      rootName: (lane, index, count = 3) => Jakiro.rootName(lane, index, count),
       stepLine: (lane, step) =>
-        h(
-          "p",
-          { class: "muted small" },
-          say("lesson_step_from", {
-            step: step.index + 1,
-            question: lane.header.messages.filter((message) => message.role === "user").pop()?.content ?? "",
-          }),
-        ),
+        h("p", { class: "muted small" },
+          say("lesson_step_from", { step: step.index + 1, question: Jakiro.questionsOf(lane.header).at(-1) ?? "" })),
       recordedLine: () => h("p", { class: "muted small source" }, recordedWords()),
       // Whose costs are used: this device's where they are known, else the recording's; with a switch between both
       sourceLine(redraw) {
@@ -117,11 +84,8 @@
             : null;
           host.replaceChildren(
             ...[
-              h(
-                "span",
-                { "data-source": here ? "here" : "recording" },
-                here ? say("lesson_source_here", { device: state.here.name }) : recordedWords(),
-              ),
+              h("span", { "data-source": here ? "here" : "recording" },
+                here ? say("lesson_source_here", { device: state.here.name }) : recordedWords()),
               choice,
             ].filter(Boolean),
           );
@@ -144,16 +108,12 @@
   function textColumn(n) {
     const text = Jakiro.lessonTexts[n];
     const line = (key) => h("p", { class: `lesson-${key}` }, h("b", null, say(`lesson_${key}`)), " ", text[key]);
-    return h(
-      "div",
-      { class: "stop-text" },
+    return h("div", { class: "stop-text" },
       h("p", { class: "muted small" }, say("lesson_of", { n: n + 1, stops: Jakiro.lessonTexts.length })),
       h("h2", { tabindex: -1 }, text.title),
       h("div", { class: "stop-words" }, h("p", null, text.idea), line("try"), line("notice"), line("belief")),
-      Jakiro.lessonFormula(n),
-      text.footnote ? h("p", { class: "muted small footnote" }, text.footnote) : null,
-      controls.question(n, text),
-    );
+      Jakiro.lessonFormula(n), text.footnote ? h("p", { class: "muted small footnote" }, text.footnote) : null,
+      controls.question(n, text));
   }
 
   const linkedStop = () => Jakiro.linkedStop(location);

@@ -124,12 +124,8 @@
     parts.router = h("div", { class: "router-host" });
     parts.budget = h("div", { class: "budget-host" });
     parts.mask = new Jakiro.MaskPanel(mask, (row) => {
-      parts.treeHost.querySelectorAll(".node.lit").forEach((node) => node.classList.remove("lit"));
-      if (row === null || !parts.tree.step) return;
-      for (let i = row; i >= 0; i = parts.tree.step.nodes[i].parent) {
-        const node = parts.tree.element(i);
-        if (node) node.classList.add("lit");
-      }
+      const { tree } = parts;
+      if (tree.step) tree.light(row === null ? [] : [0, ...Jakiro.pathTo(tree.step.nodes, row)]);
     });
     parts.treeHost.addEventListener("pointerover", (event) => {
       const node = event.target.closest("[data-node]");
@@ -183,8 +179,7 @@
   }
 
   function textOf(lane, count, start = 0) {
-    const bytes = lane.tokens.slice(start, count).map((token) => (token.special ? new Uint8Array() : token.bytes));
-    return Jakiro.units(bytes).map((unit) => (unit.state === "open" && !lane.endReason ? "" : unit.text)).join("");
+    return Jakiro.unitsOf(lane.tokens.slice(start, count)).map((unit) => (unit.state === "open" && !lane.endReason ? "" : unit.text)).join("");
   }
 
   // The step in one sentence, for screen readers and as the picture's name

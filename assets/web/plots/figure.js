@@ -11,7 +11,6 @@
 
   const coarse = () => matchMedia("(pointer: coarse)").matches;
   const within = (value, [low, high]) => Math.max(low, Math.min(high, value));
-  const bytesOf = (url) => Uint8Array.from(atob(url.slice(url.indexOf(",") + 1)), (sign) => sign.charCodeAt(0));
 
   class Figure {
     // `redraw` is called when zoom, hidden series or the library's arrival ask for another drawing
@@ -254,7 +253,8 @@
       const { data, layout } = this.spec(this.boxOf(view.saved || SAVED), true);
       const url = await window.Plotly.toImage({ data, layout, config: CONFIG }, { format: ending, width: layout.width, height: layout.height,
         scale: ending === "png" ? 2 : 1 });
-      const content = ending === "png" ? bytesOf(url) : decodeURIComponent(url.slice(url.indexOf(",") + 1));
+      const written = url.slice(url.indexOf(",") + 1);
+      const content = ending === "png" ? Jakiro.fromBase64(written) : decodeURIComponent(written);
       return Jakiro.download(name, new Blob([content], { type: ending === "png" ? "image/png" : "image/svg+xml" }));
     }
   }

@@ -80,5 +80,5 @@
     }
   }
 
-  Object.assign(Jakiro, { afterPaint, fetchPacked, runPacked, plotly: { ready, failed: () => state === "failed", asElement } });
+  Object.assign(Jakiro, { afterPaint, fetchPacked, fromBase64, runPacked, plotly: { ready, failed: () => state === "failed", asElement } });
 })();

@@ -1,9 +1,7 @@
 // More than two lanes on one card: what each one's steps brought and cost.
 (() => {
-  const { h, say, number, milliseconds, metrics, table } = Jakiro;
+  const { h, say, number, milliseconds, metrics, metrics: { mean }, passesOf, table } = Jakiro;
 
-  const mean = (steps, value) => (steps.length ? steps.reduce((sum, step) => sum + value(step), 0) / steps.length : null);
-  const passesOf = (step) => step.nodes.reduce((most, node) => Math.max(most, node.draft_pass), 0);
   const shown = (value, digits) => (value === null ? "–" : number(value, digits));
 
   function sameWords(lane, plain) {

@@ -1,7 +1,7 @@
 // Links: what an address says, and the addresses of what is on screen. A question and its settings stand in the part after
 // "#", which browsers never send, so that no server's log holds them. Earlier turns of a chat are in no link.
 (() => {
-  const { say, cut, number } = Jakiro;
+  const { say, cut, number, questionsOf } = Jakiro;
 
   const LONGEST = 8000; // characters after "#"
   const LONGEST_VALUE = 40; // of what a sentence repeats
@@ -48,7 +48,7 @@
   // Throws LinkError where the answer has no question that the form could hold, or one too long for a link
   function askingLink(run, tab) {
     const { header } = run.main;
-    if (!header.messages.some((message) => message.role === "user")) fail("link_no_question");
+    if (!questionsOf(header).length) fail("link_no_question");
     const text = new URLSearchParams({ tab, question: run.question, ...settingsOf(run), target: header.target.name,
       dtype: header.dtype }).toString();
     if (text.length > LONGEST) fail("link_too_long", { size: number(text.length, 0), most: number(LONGEST, 0) });
@@ -62,8 +62,7 @@
     if (run.source === "recording" && recording) {
       return { link: recordingLink(recording[1], index + 1, tab), note: say("link_copied_step", { step: index + 1 }) };
     }
-    const turns = run.main.header.messages.filter((message) => message.role === "user").length;
-    return { link: askingLink(run, tab), note: say(turns > 1 ? "link_copied_last" : "link_copied_question") };
+    return { link: askingLink(run, tab), note: say(questionsOf(run.main.header).length > 1 ? "link_copied_last" : "link_copied_question") };
   }
 
   // A question with its settings; `tree` follows from whether sizes are named

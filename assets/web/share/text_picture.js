@@ -1,7 +1,7 @@
 // The start of an answer as coloured text in a picture. The browser lays it out as html first, whatever the script, and its
 // places are read off: a tint and an underline for each token, and each line as one text, so that letters join and turn as they do.
 (() => {
-  const { h, s, units } = Jakiro;
+  const { h, s, unitsOf } = Jakiro;
 
   const MOST_TOKENS = 400;
   const FIRST_STRONG = /\p{L}/u;
@@ -72,7 +72,7 @@
   function textInBox(stage, lane, { x, y, width, height, size, lineHeight }) {
     const most = Math.floor(height / lineHeight);
     const tokens = lane.tokens.slice(0, MOST_TOKENS);
-    const pieces = units(tokens.map((token) => (token.special ? new Uint8Array() : token.bytes)));
+    const pieces = unitsOf(tokens);
     const spans = pieces.map((unit) => h("span", null, Jakiro.drawing.fit(unit.text)));
     const probe = h("span", { class: "probe" });
     const host = h("div", { class: "stage-text", style: `width:${width}px;font-size:${size}px;line-height:${lineHeight}px` }, probe, spans);

@@ -34,6 +34,7 @@
       const key = `${lane.name}/${index}/${lane.header.created}`;
       if (this.openedStep !== key) this.opened = new Set();
       this.openedStep = key;
+      if (this.step !== step) this.focused = 0;
       this.shown = shown;
       const scale = pageScale();
       const width = Math.max(this.host.clientWidth, 200);
@@ -263,6 +264,32 @@
       const siblings = visible(children[node.parent]);
       const next = siblings.indexOf(from) + (key === "ArrowDown" ? 1 : -1);
       return siblings[clamp(0, next, siblings.length - 1)];
+    }
+
+    // Marks nodes, and no others
+    light(members) {
+      this.host.querySelectorAll(".lit").forEach((node) => node.classList.remove("lit"));
+      members.forEach((i) => this.element(i)?.classList.add("lit"));
+    }
+
+    // Where the arrow keys stand
+    focus(id) {
+      this.host.querySelectorAll(".focused").forEach((node) => node.classList.remove("focused"));
+      this.element(id)?.classList.add("focused");
+      this.focused = id === "bonus" ? 0 : id;
+    }
+
+    // Arrows walk from node to node and show its card, Enter pins it; false for other keys
+    onKey({ key }) {
+      if (!this.step || !(key === "Enter" || /^Arrow/.test(key))) return false;
+      if (key !== "Enter") this.focus(this.neighbour(this.focused, key));
+      const element = this.element(this.focused);
+      if (element && key === "Enter") this.card.pin(this.focused, element);
+      else if (element) {
+        this.card.close();
+        this.card.show(this.focused, element);
+      }
+      return true;
     }
 
     element(id) {

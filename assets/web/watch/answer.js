@@ -1,7 +1,7 @@
 // The answer as tokens: every character once, tinted and underlined by who proposed it, cut into equal underline
 // segments where a character is spread over several tokens.
 (() => {
-  const { h, say, units, spacedHex, markerSample, shares, metrics, usualProposers, TARGET } = Jakiro;
+  const { h, say, unitsOf, spacedHex, markerSample, shares, metrics, usualProposers, TARGET } = Jakiro;
 
   const FOLD_OVER = 1500;
   const STACKED = /\p{M}{4}/u; // marks on marks, which would reach over the lines around them
@@ -56,7 +56,7 @@
       const from = settledBefore(lane.tokens, start, Math.min(this.count, count));
       this.count = count;
       const tokens = lane.tokens.slice(from, count);
-      const pieces = units(tokens.map((token) => (token.special ? new Uint8Array() : token.bytes)));
+      const pieces = unitsOf(tokens);
       const wanted = this.withSpecials(pieces, tokens).map((unit) => this.describe(unit, tokens, from, live));
       this.patch(wanted, from);
       this.select(selected);

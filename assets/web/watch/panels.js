@@ -1,6 +1,6 @@
 // Three panels for the step on screen: who may look at whom, how the router weighed the experts, what the budget chose.
 (() => {
-  const { h, s, say, counted, nameOf, milliseconds, percent, number, weightsOf, isFromPair, weightBar } = Jakiro;
+  const { h, s, say, counted, nameOf, milliseconds, percent, number, pathTo, weightsOf, isFromPair, weightBar } = Jakiro;
 
   const SIZE = 220;
 
@@ -44,8 +44,7 @@
         return;
       }
       const { nodes } = lane.steps[index];
-      const path = [];
-      for (let i = row; i > 0; i = nodes[i].parent) path.unshift(nameOf(lane, nodes[i].token_id, nodes[i].piece));
+      const path = pathTo(nodes, row).map((i) => nameOf(lane, nodes[i].token_id, nodes[i].piece));
       this.words.textContent = say("mask_row", { row, columns: ["…", ...path].join(" ") });
     }
 

@@ -1,14 +1,10 @@
 // The number strip: five numbers, each beside its definition, and a dash where something was not measured.
 (() => {
-  const { h, say, counted, number, rate, wholePercent, metrics, usualMethod } = Jakiro;
+  const { h, say, counted, number, rate, wholePercent, metrics, unitsOf, usualMethod } = Jakiro;
 
   const NEAR_TIE = 0.5;
 
-  const characters = (lane, count) => {
-    const { units } = Jakiro;
-    const bytes = lane.tokens.slice(0, count).map((token) => (token.special ? new Uint8Array() : token.bytes));
-    return units(bytes).reduce((sum, unit) => sum + Array.from(unit.text).length, 0);
-  };
+  const characters = (lane, count) => unitsOf(lane.tokens.slice(0, count)).reduce((sum, unit) => sum + Array.from(unit.text).length, 0);
 
   // What the same-text check says: {value, note, state: "same", "different" or "none", step: where they part}
   function sameText(run, steps) {

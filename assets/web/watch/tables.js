@@ -1,6 +1,6 @@
 // Mask and plot as tables: the same facts for reading, and for screen readers.
 (() => {
-  const { h, say, nameOf, number, rate, metrics } = Jakiro;
+  const { h, say, nameOf, number, rate, metrics, pathTo } = Jakiro;
 
   const MOST_ROWS = 12; // of each lane
 
@@ -15,11 +15,8 @@
   function maskTable(lane, index) {
     const { nodes } = lane.steps[index];
     const name = (i) => nameOf(lane, nodes[i].token_id, nodes[i].piece);
-    const rows = nodes.slice(1).map((node, at) => {
-      const path = [];
-      for (let i = node.parent; i > 0; i = nodes[i].parent) path.unshift(name(i));
-      return [String(at + 1), name(at + 1), String(node.depth), ["…", ...path].join(" ")];
-    });
+    const rows = nodes.slice(1).map((node, at) => [String(at + 1), name(at + 1), String(node.depth),
+      ["…", ...pathTo(nodes, node.parent).map(name)].join(" ")]);
     return table(say("mask_hint"), ["table_candidate", "table_token", "table_level", "table_sees"].map((key) => say(key)), rows);
   }
 

@@ -43,13 +43,9 @@
     });
 
     function bar(n, chance, last) {
-      return h(
-        "div",
-        { class: last ? "chain-bar now" : "chain-bar" },
-        h("span", null, n === 1 ? say("guess_all_one") : say("guess_all", { n })),
-        filledBar("fill-ink", chance),
-        h("b", { class: "tabular", "data-result": last ? "chain-chance" : null }, percent(chance)),
-      );
+      return h("div", { class: last ? "chain-bar now" : "chain-bar" },
+        h("span", null, n === 1 ? say("guess_all_one") : say("guess_all", { n })), filledBar("fill-ink", chance),
+        h("b", { class: "tabular", "data-result": last ? "chain-chance" : null }, percent(chance)));
     }
 
     function verdict(at) {
@@ -72,12 +68,8 @@
         "li",
         { class: "chain-link", "data-guess": at + 1 },
         h("span", { class: "muted small" }, say("guess_number", { n: at + 1 })),
-        h(
-          "span",
-          { class: `chain-token ${proposer.classes}` },
-          markerSample(proposer),
-          h("bdi", { class: "mono" }, name(i)),
-        ),
+        h("span", { class: `chain-token ${proposer.classes}` }, markerSample(proposer),
+          h("bdi", { class: "mono" }, name(i))),
         h("span", { class: "tabular" }, say("guess_chance", { percent: percent(data.edgeChance(step, i)) })),
         checked ? verdict(at) : null,
       );
@@ -86,12 +78,8 @@
     function draw() {
       const members = guesses.slice(0, shown);
       host.replaceChildren(
-        h(
-          "li",
-          { class: "chain-link root" },
-          h("span", { class: "muted small" }, say("root")),
-          h("span", { class: "chain-token" }, h("bdi", { class: "mono" }, lesson.rootName(lane, step.index, 1))),
-        ),
+        h("li", { class: "chain-link root" }, h("span", { class: "muted small" }, say("root")),
+          h("span", { class: "chain-token" }, h("bdi", { class: "mono" }, Jakiro.rootName(lane, step.index, 1)))),
         ...members.map(link),
       );
       let together = 1;
@@ -124,16 +112,9 @@
     }
 
     return {
-      screen: [
-        h("div", { class: "lesson-buttons" }, more, check, restart),
-        host,
-        all,
-        cost,
-        result,
-        h("p", { class: "muted small" }, `${say("guess_chances")} ${say("signs_long")}`),
-        lesson.stepLine(lane, step),
-        lesson.sourceLine(draw),
-      ],
+      screen: [h("div", { class: "lesson-buttons" }, more, check, restart), host, all, cost, result,
+        h("p", { class: "muted small" }, `${say("guess_chances")} ${say("signs_long")}`), lesson.stepLine(lane, step),
+        lesson.sourceLine(draw)],
       draw,
     };
   }

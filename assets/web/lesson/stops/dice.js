@@ -62,12 +62,8 @@
     const table = controls.table(
       say("dice_table"),
       [say("dice_seed"), say("dice_with"), say("dice_without"), say("dice_text")],
-      SEEDS.map((n) => [
-        String(n),
-        tauOf(pairOf(n, true)),
-        tauOf(pairOf(n, false)),
-        say(compare(pairOf(n, true)).same && compare(pairOf(n, false)).same ? "dice_equal" : "dice_unequal"),
-      ]),
+      SEEDS.map((n) => [String(n), tauOf(pairOf(n, true)), tauOf(pairOf(n, false)),
+        say(compare(pairOf(n, true)).same && compare(pairOf(n, false)).same ? "dice_equal" : "dice_unequal")]),
     );
     return {
       screen: [

@@ -1,6 +1,6 @@
 // Stops 3 and 4: two experts over the same candidates, mixed anew; and the branch made of their difference.
 (() => {
-  const { h, filledBar, say, counted, number, wholePercent, nameOf, markerSample, isFromPair, weightsOf } = Jakiro;
+  const { h, filledBar, say, counted, number, wholePercent, nameOf, markerSample, pathTo, isFromPair, weightsOf } = Jakiro;
   const { lessonData: data, lessonControls: controls } = Jakiro;
 
   const FEWEST = 4;
@@ -12,10 +12,7 @@
     const steps = fit.length > 1 ? fit : drafted;
     const apart = (step) => data.disagreement(step) + data.moved(step) / 100;
     const differ = data.pick(steps, apart);
-    const agree = data.pick(
-      steps.filter((step) => step !== differ),
-      (step) => -apart(step),
-    );
+    const agree = data.pick(steps.filter((step) => step !== differ), (step) => -apart(step));
     return { differ, agree };
   }
 
@@ -36,16 +33,12 @@
           const proposer = lane.proposers.of(node);
           const change = original.indexOf(i) - place;
           const words = change ? say(change > 0 ? "moved_up" : "moved_down", { n: Math.abs(change) }) : "";
-          return h(
-            "li",
-            { class: "rank-row", "data-node": i },
-            h("span", { class: "rank tabular muted" }, String(place + 1)),
-            markerSample(proposer),
+          return h("li", { class: "rank-row", "data-node": i },
+            h("span", { class: "rank tabular muted" }, String(place + 1)), markerSample(proposer),
             h("bdi", { class: `mono rank-token ${proposer.classes}` }, nameOf(lane, node.token_id, node.piece)),
             filledBar("fill-muted", weights[place] / total),
             h("span", { class: "tabular rank-share" }, wholePercent(weights[place] / total)),
-            h("span", { class: "tabular rank-change" }, words),
-          );
+            h("span", { class: "tabular rank-change" }, words));
         }),
       );
       moved.textContent = say("experts_moved", { moved: away, n: order.length });
@@ -59,13 +52,8 @@
         "section",
         { class: "rank-box", "aria-label": say(`experts_${key}`) },
         h("h3", null, say(`experts_${key}`)),
-        h(
-          "p",
-          { class: "muted small" },
-          say("experts_text", { text: lesson.rootName(lane, step.index) }),
-          " · ",
-          say("experts_router", { first: wholePercent(first), second: wholePercent(second) }),
-        ),
+        h("p", { class: "muted small" }, say("experts_text", { text: Jakiro.rootName(lane, step.index, 3) }), " · ",
+          say("experts_router", { first: wholePercent(first), second: wholePercent(second) })),
         rows,
         moved,
         h("p", { class: "muted small" }, say("experts_pairs", { share: wholePercent(data.disagreement(step)) })),
@@ -91,11 +79,8 @@
         draw();
       },
     });
-    const ends = h(
-      "div",
-      { class: "mix-ends" },
-      lane.proposers.all.slice(0, 2).map((expert) => h("span", null, markerSample(expert), ` ${expert.label}`)),
-    );
+    const ends = h("div", { class: "mix-ends" },
+      lane.proposers.all.slice(0, 2).map((expert) => h("span", null, markerSample(expert), ` ${expert.label}`)));
     // Until the slider is moved, each list stands as its own router had it
     const draw = () => lists.forEach((one) => one.draw(touched ? mix.value / 100 : undefined));
     const reset = controls.button("mix-reset", say("speed_reset"), () => {
@@ -104,16 +89,9 @@
       draw();
     });
     return {
-      screen: [
-        h("div", { class: "lesson-controls" }, mix.element, reset),
-        ends,
-        h(
-          "div",
-          { class: "rank-boxes" },
-          lists.map((one) => one.element),
-        ),
-        h("p", { class: "muted small" }, say("experts_share")),
-      ],
+      screen: [h("div", { class: "lesson-controls" }, mix.element, reset), ends,
+        h("div", { class: "rank-boxes" }, lists.map((one) => one.element)),
+        h("p", { class: "muted small" }, say("experts_share"))],
       draw,
     };
   }
@@ -124,15 +102,13 @@
   // Keeps the paths that lead into the last two levels and little else, so that these stand out
   function lastLevels(step) {
     const keep = new Set([0]);
-    const add = (i) => {
-      for (let at = i; at > 0; at = step.nodes[at].parent) keep.add(at);
-    };
+    const add = (i) => pathTo(step.nodes, i).forEach((at) => keep.add(at));
     const deepest = data
       .byScore(step)
       .filter((i) => isFromPair(step.nodes[i]))
       .slice(0, 7);
     deepest.forEach(add);
-    const above = data.depthOf(step) - 1;
+    const above = Jakiro.depthOf(step) - 1;
     data
       .byScore(step)
       .filter((i) => step.nodes[i].depth === above)
@@ -161,10 +137,10 @@
     function draw() {
       const whole = on ? step : data.withoutContrastive(step);
       const small = on ? lastLevels(step) : data.withoutContrastive(lastLevels(step));
-      const passes = data.passesOf(whole);
+      const passes = Jakiro.passesOf(whole);
       tree.draw(lane, step.index, small, { phase: 3 });
       line.textContent = say("contrastive_line", {
-        levels: counted("level", data.depthOf(whole)),
+        levels: counted("level", Jakiro.depthOf(whole)),
         passes: say(passes === 1 ? "head_pass_one" : "head_pass_many", { n: passes }),
       });
     }
@@ -174,12 +150,8 @@
       with: number(data.expectedTokens(step), 2),
     })} ${say("contrastive_accepted", { n: count })}`;
     return {
-      screen: [
-        h("div", { class: "lesson-controls" }, toggle.element, line),
-        tree.element,
-        gain,
-        lesson.stepLine(lane, step),
-      ],
+      screen: [h("div", { class: "lesson-controls" }, toggle.element, line), tree.element, gain,
+        lesson.stepLine(lane, step)],
       draw,
     };
   }

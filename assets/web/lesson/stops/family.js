@@ -63,34 +63,22 @@
         ? say("family_line", { method: lane.title, candidates: counted("candidate", candidates(step)),
             kept: step.accepted_path.length })
         : say("family_none", { method: lane.title });
-      where.textContent = say("family_after", { text: lesson.rootName(lane, place.indices[shown], 8), n: place.count });
+      where.textContent = say("family_after", { text: Jakiro.rootName(lane, place.indices[shown], 8), n: place.count });
       source.replaceChildren(lesson.stepLine(lane, step));
       tableHost.replaceChildren(
         Jakiro.table(
           say("family_table"),
           ["family_method", "family_candidates", "family_passes", "family_kept", "family_tau"].map((key) => say(key)),
-          lanes.map((one, i) => [
-            one.title,
-            number(candidates(steps[i]), 0),
-            number(data.passesOf(steps[i]), 0),
-            number(steps[i].accepted_path.length, 0),
-            number(metrics.tau(one.steps), 2),
-          ]),
+          lanes.map((one, i) => [one.title, number(candidates(steps[i]), 0), number(Jakiro.passesOf(steps[i]), 0),
+            number(steps[i].accepted_path.length, 0), number(metrics.tau(one.steps), 2)]),
         ),
       );
     }
 
     return {
-      screen: [
-        h("div", { class: "lesson-controls" }, methods.element),
-        h("div", { class: "lesson-controls" }, slider.element),
-        where,
-        tree.element,
-        line,
-        tableHost,
-        source,
-        h("div", { class: "lesson-buttons" }, controls.raceButton()),
-      ],
+      screen: [h("div", { class: "lesson-controls" }, methods.element),
+        h("div", { class: "lesson-controls" }, slider.element), where, tree.element, line, tableHost, source,
+        h("div", { class: "lesson-buttons" }, controls.raceButton())],
       draw,
     };
   }

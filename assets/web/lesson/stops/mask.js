@@ -1,6 +1,6 @@
 // Stop 6: the mask of a seven-node tree, filled by hand, then shown in full beside the tree.
 (() => {
-  const { h, say, nameOf, lessonData: data, lessonControls: controls } = Jakiro;
+  const { h, say, nameOf, pathTo, lessonData: data, lessonControls: controls } = Jakiro;
 
   const CANDIDATES = 6;
 
@@ -15,7 +15,7 @@
       ).size;
       const names = new Set(cut.nodes.slice(1).map((node) => node.piece)).size;
       return (
-        (3 - Math.abs(data.depthOf(cut) - 3)) * 4 +
+        (3 - Math.abs(Jakiro.depthOf(cut) - 3)) * 4 +
         Math.min(branching, 2) * 3 +
         names / 2 +
         (cut.nodes.length === CANDIDATES + 1 ? 5 : 0)
@@ -30,13 +30,9 @@
     const cut = data.pruned(step, CANDIDATES);
     const { nodes } = cut;
     const names = nodes.map((node, i) =>
-      i ? nameOf(lane, node.token_id, node.piece) : lesson.rootName(lane, step.index, 1),
+      i ? nameOf(lane, node.token_id, node.piece) : Jakiro.rootName(lane, step.index, 1),
     );
-    const ancestors = nodes.map((_, i) => {
-      const seen = new Set();
-      for (let at = i; at >= 0; at = nodes[at].parent) seen.add(at);
-      return seen;
-    });
+    const ancestors = nodes.map((_, i) => new Set([0, ...pathTo(nodes, i)]));
     // The row to fill: deepest of those with a sibling
     const asked = data.pick(
       nodes.map((_, i) => i).slice(1),
@@ -84,7 +80,6 @@
       if (!full || i === null) return;
       const siblings = nodes.map((_, j) => j).filter((j) => j !== i && nodes[j].depth === nodes[i].depth);
       const columns = [...ancestors[i]]
-        .reverse()
         .map((j) => (j === i ? say("mask_self") : `“${names[j]}”`))
         .join(", ");
       result.textContent = `${say("mask_lit", { row: `“${names[i]}”`, position: nodes[i].depth, columns })} ${
@@ -111,11 +106,8 @@
         );
       }
       const seen = full && ancestors[i].has(j);
-      return h(
-        "td",
-        { class: seen ? (i === j ? "self" : "seen") : null },
-        h("span", { class: "hidden-words" }, seen ? "✓" : full ? "–" : ""),
-      );
+      return h("td", { class: seen ? (i === j ? "self" : "seen") : null },
+        h("span", { class: "hidden-words" }, seen ? "✓" : full ? "–" : ""));
     }
 
     function draw() {
@@ -140,12 +132,8 @@
           h(
             "thead",
             null,
-            h(
-              "tr",
-              null,
-              h("th", { scope: "col", class: "muted small" }, say("mask_column")),
-              names.map((name) => h("th", { scope: "col" }, h("bdi", { class: "mono" }, name))),
-            ),
+            h("tr", null, h("th", { scope: "col", class: "muted small" }, say("mask_column")),
+              names.map((name) => h("th", { scope: "col" }, h("bdi", { class: "mono" }, name)))),
           ),
           h("tbody", null, rows),
         ),
@@ -158,13 +146,8 @@
     }
 
     return {
-      screen: [
-        task,
-        h("div", { class: "mask-columns" }, host, tree.element),
-        h("div", { class: "lesson-buttons" }, check, show, restart),
-        result,
-        lesson.stepLine(lane, step),
-      ],
+      screen: [task, h("div", { class: "mask-columns" }, host, tree.element),
+        h("div", { class: "lesson-buttons" }, check, show, restart), result, lesson.stepLine(lane, step)],
       draw,
     };
   }

@@ -14,17 +14,10 @@
   function bars(floor, pass, size) {
     const most = Math.max(floor, pass);
     const bar = (name, kind, words, ms) =>
-      h(
-        "div",
-        { class: "pass-bar", "data-bar": name },
-        h("span", { class: "bar-words" }, words),
-        filledBar(kind, ms / most),
-        h("span", { class: "tabular" }, say("speed_ms", { n: milliseconds(ms) })),
-      );
-    return [
-      bar("weights", "fill-muted", say("bar_weights", { size: number(size / 1e6, 0) }), floor),
-      bar("pass", "fill-ink", say("bar_pass"), pass),
-    ];
+      h("div", { class: "pass-bar", "data-bar": name }, h("span", { class: "bar-words" }, words),
+        filledBar(kind, ms / most), h("span", { class: "tabular" }, say("speed_ms", { n: milliseconds(ms) })));
+    return [bar("weights", "fill-muted", say("bar_weights", { size: number(size / 1e6, 0) }), floor),
+      bar("pass", "fill-ink", say("bar_pass"), pass)];
   }
 
   function passes(lesson) {
@@ -71,10 +64,8 @@
         yName: say("pass_ms"),
         top,
         mark: [n, pass(n)],
-        lines: [
-          { points: all.map((i) => [i, pass(1) * i]), name: say("pass_apart"), dashed: true },
-          { points: all.map((i) => [i, pass(i)]), name: say("pass_curve") },
-        ],
+        lines: [{ points: all.map((i) => [i, pass(1) * i]), name: say("pass_apart"), dashed: true },
+          { points: all.map((i) => [i, pass(i)]), name: say("pass_curve") }],
       });
       sentence.textContent =
         n === 1
@@ -86,23 +77,14 @@
               times: number((pass(1) * n) / pass(n), 1),
             });
       tableHost.replaceChildren(
-        controls.table(
-          say("pass_table"),
-          [say("table_rows"), say("table_ms")],
-          profile.verify_ms.map(([i, ms]) => [String(i), milliseconds(ms)]),
-        ),
+        controls.table(say("pass_table"), [say("table_rows"), say("table_ms")],
+          profile.verify_ms.map(([i, ms]) => [String(i), milliseconds(ms)])),
       );
     }
 
     return {
-      screen: [
-        h("div", { class: "lesson-controls" }, rows.element, memory.element),
-        barHost,
-        chartHost,
-        sentence,
-        tableHost,
-        lesson.sourceLine(draw),
-      ],
+      screen: [h("div", { class: "lesson-controls" }, rows.element, memory.element), barHost, chartHost, sentence,
+        tableHost, lesson.sourceLine(draw)],
       draw,
     };
   }

@@ -15,10 +15,8 @@
       role: "img",
       "aria-label": `${say("speed_predicted", { x: number(predicted, 2) })}, ${say("speed_measured", { x: number(measured, 2) })}`,
     });
-    svg.append(
-      s("rect", { class: "loses", x: x(0), y: 62, width: x(1) - x(0), height: 12 }),
-      s("path", { class: "axis", d: `M${x(0)},68H${x(top)}` }),
-    );
+    svg.append(s("rect", { class: "loses", x: x(0), y: 62, width: x(1) - x(0), height: 12 }),
+      s("path", { class: "axis", d: `M${x(0)},68H${x(top)}` }));
     for (let tick = 0; tick <= top; tick += 1) {
       svg.append(
         s("path", {
@@ -28,10 +26,8 @@
         s("text", { class: "x", x: x(tick), y: 100 }, `${tick}×`),
       );
     }
-    svg.append(
-      s("text", { class: "muted-words", x: x(0), y: 16 }, say("speed_slower")),
-      s("path", { class: "lead", d: `M${x(0) + 2},22V58` }),
-    );
+    svg.append(s("text", { class: "muted-words", x: x(0), y: 16 }, say("speed_slower")),
+      s("path", { class: "lead", d: `M${x(0) + 2},22V58` }));
     const label = (value, words, y) =>
       s("text", { class: "mark-words", x: Math.max(70, Math.min(wide - 70, x(value))), y }, words);
     svg.append(
@@ -120,12 +116,9 @@
       const most = Math.max(sizes.greedy.depth + 1, Math.min(tau, 20));
       const place = (value) => `${(100 * Math.min(value, most)) / most}%`;
       evenHost.replaceChildren(
-        h(
-          "div",
-          { class: "even-bar", "aria-hidden": "true" },
+        h("div", { class: "even-bar", "aria-hidden": "true" },
           h("span", { class: "even-fill", style: `width:${place(v.tau)}` }),
-          h("span", { class: "even-mark", style: `left:${place(tau)}` }),
-        ),
+          h("span", { class: "even-mark", style: `left:${place(tau)}` })),
       );
       even.textContent = say("speed_even", { now: number(v.tau, 2), tau: number(tau, 2) });
     }
@@ -150,24 +143,12 @@
         source === "recorded"
           ? say("speed_from_recorded", { n: recorded.steps })
           : say("speed_from_profile", { levels: recorded.depth, nodes: recorded.nodes });
-      const done = [
-        [tasks.slow, say("speed_task_slow")],
-        [
-          tasks.ways.length > 0,
-          tasks.ways.length ? say("speed_task_first", { name: say(`speed_${tasks.ways[0]}`) }) : say("speed_task_open"),
-        ],
-        [
-          tasks.ways.length > 1,
-          tasks.ways.length > 1
-            ? say("speed_task_first", { name: say(`speed_${tasks.ways[1]}`) })
-            : say("speed_task_second"),
-        ],
-      ];
-      list.replaceChildren(
-        ...done.map(([yes, words], i) =>
-          h("li", { "data-task": i + 1, "data-done": String(yes) }, `${yes ? "☑" : "☐"} ${words}`),
-        ),
-      );
+      const ways = ["speed_task_open", "speed_task_second"].map((open, i) => {
+        const way = tasks.ways[i];
+        return [Boolean(way), way ? say("speed_task_first", { name: say(`speed_${way}`) }) : say(open)];
+      });
+      list.replaceChildren(...[[tasks.slow, say("speed_task_slow")], ...ways].map(([yes, words], i) =>
+        h("li", { "data-task": i + 1, "data-done": String(yes) }, `${yes ? "☑" : "☐"} ${words}`)));
     }
 
     function reset() {
@@ -191,8 +172,7 @@
       name: "speed-size",
       label: say("speed_size"),
       options: Object.fromEntries(
-        Object.entries(sizes).map(([name, one]) => [name, say("many_candidates", { n: one.nodes - 1 })]),
-      ),
+        Object.entries(sizes).map(([name, one]) => [name, say("many_candidates", { n: one.nodes - 1 })])),
       value: "small",
       onPick: (value) => {
         recorded = sizes[value];
@@ -202,18 +182,9 @@
     const race = controls.raceButton();
     return {
       screen: [
-        h(
-          "div",
-          { class: "lesson-controls grid" },
-          Object.values(sliders).map((one) => one.element),
-        ),
-        h(
-          "div",
-          { class: "lesson-buttons" },
-          size.element,
-          which.element,
-          controls.button("speed-reset", say("speed_reset"), reset),
-        ),
+        h("div", { class: "lesson-controls grid" }, Object.values(sliders).map((one) => one.element)),
+        h("div", { class: "lesson-buttons" }, size.element, which.element,
+          controls.button("speed-reset", say("speed_reset"), reset)),
         from,
         host,
         sentence,

@@ -47,7 +47,7 @@
     function costs(n) {
       const profile = lesson.profile();
       const cut = data.pruned(step, n);
-      const ms = { check: data.checkMs(profile, n + 1), draft: data.draftMs(profile, data.depthOf(cut)) };
+      const ms = { check: data.checkMs(profile, n + 1), draft: data.draftMs(profile, Jakiro.depthOf(cut)) };
       return {
         ...ms,
         cut,
@@ -78,17 +78,10 @@
     }
 
     return {
-      screen: [
-        h("div", { class: "lesson-controls" }, slider.element),
-        h(
-          "div",
-          { class: "figures" },
-          [tokens, check, rate, tau].map((one) => one.element),
-        ),
-        tree.element,
+      screen: [h("div", { class: "lesson-controls" }, slider.element),
+        h("div", { class: "figures" }, [tokens, check, rate, tau].map((one) => one.element)), tree.element,
         h("div", { class: "prune-below" }, h("div", null, kept, lesson.stepLine(lane, step)), chartHost),
-        lesson.sourceLine(draw),
-      ],
+        lesson.sourceLine(draw)],
       draw,
     };
   }

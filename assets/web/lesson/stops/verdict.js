@@ -1,6 +1,6 @@
 // Stop 7: guess which path the target keeps, then see what it chose and what is kept. Three steps, score kept.
 (() => {
-  const { h, say, counted, number, nameOf, endOf, lessonData: data, lessonControls: controls } = Jakiro;
+  const { h, say, counted, number, nameOf, endOf, pathTo, lessonData: data, lessonControls: controls } = Jakiro;
 
   const CANDIDATES = 12;
   const ROUNDS = 3;
@@ -38,8 +38,7 @@
 
     function pathWords(i) {
       const { nodes } = now().cut;
-      const path = [];
-      for (let at = i; at > 0; at = nodes[at].parent) path.unshift(nameOf(lane, nodes[at].token_id, nodes[at].piece));
+      const path = pathTo(nodes, i).map((at) => nameOf(lane, nodes[at].token_id, nodes[at].piece));
       return path.length ? path.join(" ") : say("verdict_none");
     }
 
@@ -84,27 +83,20 @@
       score.textContent = say("verdict_score", { score: number(state.score, 0), rounds });
       tree.draw(lane, index, cut, { phase: state.phase });
       if (state.guess !== null) tree.mark(state.guess);
-      select.replaceChildren(
-        h("option", { value: "" }, "…"),
-        ...cut.nodes.map((_, i) => h("option", { value: i }, pathWords(i))),
-      );
+      select.replaceChildren(h("option", { value: "" }, "…"),
+        ...cut.nodes.map((_, i) => h("option", { value: i }, pathWords(i))));
       select.value = state.guess === null ? "" : String(state.guess);
       select.disabled = state.phase > 1;
       act.textContent = say(
-        state.done ? "verdict_restart" : ["verdict_reveal", "verdict_keep", "verdict_next"][state.phase - 1],
-      );
+        state.done ? "verdict_restart" : ["verdict_reveal", "verdict_keep", "verdict_next"][state.phase - 1]);
       words.textContent = sentence();
     }
 
     return {
       screen: [
         h("div", { class: "verdict-head" }, title, score),
-        h(
-          "div",
-          { class: "lesson-controls" },
-          h("div", { class: "lesson-choice" }, h("label", { for: "lesson-path" }, say("verdict_select")), select),
-          act,
-        ),
+        h("div", { class: "lesson-controls" },
+          h("div", { class: "lesson-choice" }, h("label", { for: "lesson-path" }, say("verdict_select")), select), act),
         tree.element,
         words,
       ],
