@@ -104,14 +104,7 @@ class JakiroGenerator:
 
     @classmethod
     def from_parts(cls, parts: Parts) -> "JakiroGenerator":
-        return cls(
-            parts.resources,
-            parts.drafters,
-            parts.notices,
-            parts.profiles,
-            parts.lanes,
-            parts.seconds,
-        )
+        return cls(parts.resources, parts.drafters, parts.notices, parts.profiles, parts.lanes, parts.seconds)
 
     def with_numerics(self, numerics: str) -> "JakiroGenerator":
         """The same pair under other numerics, made once; no weights are loaded, passes are measured anew.

@@ -119,9 +119,7 @@ def write_report(path: Path, title: str, notes: Sequence[str], figures: Callable
     """
     drawn = {scheme: [json.loads(figure.to_json()) for figure in figures(Look(scheme))] for scheme in SCHEMES}
     # Titles stand over the plots, where narrow screens break their lines
-    titles = {scheme: [figure["layout"].pop("title")["text"] for figure in drawn[scheme]] for scheme in SCHEMES}[
-        "light"
-    ]
+    titles, _ = ([figure["layout"].pop("title")["text"] for figure in drawn[scheme]] for scheme in SCHEMES)
     colours = {scheme: Look(scheme).colours for scheme in SCHEMES}
     css = _CSS
     for scheme, name in ((scheme, name) for scheme in SCHEMES for name in ("page", "ink")):

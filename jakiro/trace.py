@@ -196,6 +196,12 @@ class Trace:
         return sum(step.total_ms for step in self.steps) / 1000
 
     @property
+    def step_ms(self) -> tuple[float, float, float]:
+        """Mean milliseconds of a step: draft, verify, other; there must be steps."""
+        sums = ([getattr(step, name) for step in self.steps] for name in ("draft_ms", "verify_ms", "other_ms"))
+        return tuple(sum(values) / len(values) for values in sums)
+
+    @property
     def tokens_per_second(self) -> float | None:
         """Tokens after the first over own decode seconds; None where nothing was decoded."""
         seconds = self.decode_seconds
@@ -258,10 +264,7 @@ def acceptance_by_depth(steps: Sequence[Step]) -> list[tuple[int, int]]:
     """(kept, tested) for depth 1, 2, …: a depth is tested when it has a candidate under a kept node."""
     depths = max((step.tested_depth for step in steps), default=0)
     return [
-        (
-            sum(len(step.accepted_path) >= depth for step in steps),
-            sum(step.tested_depth >= depth for step in steps),
-        )
+        (sum(len(step.accepted_path) >= depth for step in steps), sum(step.tested_depth >= depth for step in steps))
         for depth in range(1, depths + 1)
     ]
 

@@ -67,22 +67,18 @@ def component(page: gr.Blocks, service: ModelService, pace: Pace) -> Benchmarks:
     """The tab's place on the page, its endpoints, and what a closed tab ends; returns the benchmarks it runs."""
     benchmarks = Benchmarks()
 
-    def benchmark_recorded(_=None) -> str | None:
+    def recorded() -> str | None:
         return RECORDED.read_text(encoding="utf-8") if RECORDED.is_file() else None
-
-    def benchmark_board(_=None) -> str | None:
-        return leaderboard()
-
-    def benchmark_estimate(wanted=None) -> str:
-        return estimate(service, benchmarks, web.only(wanted))
 
     def benchmark_results(run_id: str) -> str:
         return results(benchmarks, run_id)
 
-    def benchmark_saved(run_id=None) -> str | None:
-        return benchmarks.results(str(web.only(run_id)))
-
-    functions = [benchmark_recorded, benchmark_board, benchmark_estimate, benchmark_saved]
+    functions = {
+        "benchmark_recorded": recorded,
+        "benchmark_board": leaderboard,
+        "benchmark_estimate": functools.partial(estimate, service, benchmarks),
+        "benchmark_saved": lambda run_id: benchmarks.results(str(run_id)),
+    }
     view = drawn("benchmark", "mountBenchmark(element, props, watch, server)", functions, tab="benchmark")
     wanted = gr.JSON(value={}, visible="hidden", label="Benchmark", elem_id="benchmark-request")
     run = gr.Button(words.BROWSER["bench_run"], visible="hidden", elem_id="benchmark-run")

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import gradio as gr
@@ -47,12 +48,12 @@ def build(
     picker = Picker(service, loader_of, pairs_folder, given)
     service.pair = picker.first_name
 
-    def chip(_=None) -> dict:
+    def chip() -> dict:
         said = service.chip()
         return said | {"size": picker.size_of(said["pair"])} if said.get("pair") else said
 
     with gr.Blocks(title=words.TITLE, analytics_enabled=False, fill_width=True) as page:
-        drawn("top", "mountTop(element, server)", [chip], "top")
+        drawn("top", "mountTop(element, server)", {"chip": chip}, "top")
         with gr.Row(elem_id="question-row"):
             question = gr.Textbox(
                 placeholder=words.QUESTION_PLACEHOLDER,
@@ -115,30 +116,26 @@ def build(
     return page
 
 
-def _server_functions(service: ModelService, runs: Runs) -> list[Callable]:
-    def recording_names(_=None) -> list[str]:
-        return web.recording_names()
-
-    def recording(name) -> str | None:
-        return web.recording(web.only(name))
-
+def _server_functions(service: ModelService, runs: Runs) -> dict[str, Callable]:
     def trace_text(run_id) -> str | None:
         """The answer's traces as one file, or None where the server no longer keeps them."""
         try:
-            traces = runs.traces(str(web.only(run_id)))
+            traces = runs.traces(str(run_id))
         except ValueError:
             return None
         return web.recording_text(traces) if traces else None
 
     def missed(asked) -> list[str] | None:
         """What the browser did not get of an answer: {"run": its id, "first": the number of the first lost update}."""
-        asked = web.only(asked)
         return handlers.missed_ticks(runs, asked.get("run"), asked.get("first")) if isinstance(asked, dict) else None
 
-    def link_trouble(values) -> str | None:
-        return handlers.link_trouble(service, web.only(values))
-
-    return [recording_names, recording, trace_text, missed, link_trouble]
+    return {
+        "recording_names": web.recording_names,
+        "recording": web.recording,
+        "trace_text": trace_text,
+        "missed": missed,
+        "link_trouble": partial(handlers.link_trouble, service),
+    }
 
 
 def launch(

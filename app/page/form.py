@@ -6,7 +6,6 @@ from collections.abc import Iterable
 import gradio as gr
 
 from app.asking import MOST_LANES
-from app.page import web
 from app.page.drawn import drawn
 from app.page.offered import offered_methods
 from app.page.picker import Picker
@@ -56,7 +55,8 @@ def build(picker: Picker, numerics: str = words.EXACT) -> list:
             elem_id="numerics",
         )
         system_prompt = gr.Textbox("", label=words.SYSTEM_PROMPT, lines=3, elem_id="system-prompt")
-        drawn("pairs", "mountPairs(element, server)", _choosing(picker), "pairs")
+        functions = {"pairs": picker.listing, "choose_pair": lambda name: picker.choose(str(name))}
+        drawn("pairs", "mountPairs(element, server)", functions, "pairs")
     fields = [
         temperature, top_p, top_k, seed, length, tree, candidates, levels, method, alongside, further_lanes, exactness,
         system_prompt,
@@ -77,16 +77,6 @@ def calling(function: str, fields: list) -> str:
 def by_name(fields: list, values: tuple) -> dict:
     """What the fields hold, by the names that `read_asking` takes."""
     return {field.elem_id.replace("-", "_"): value for field, value in zip(fields, values, strict=True)}
-
-
-def _choosing(picker: Picker) -> list:
-    def pairs(_=None) -> dict:
-        return picker.listing()
-
-    def choose_pair(name) -> str:
-        return picker.choose(str(web.only(name)))
-
-    return [pairs, choose_pair]
 
 
 def _sizes(tree: str):

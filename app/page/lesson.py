@@ -4,6 +4,8 @@ The scripts are a block of their own, so that saved replay pages stay small. Wha
 browser from the shipped recordings; the server adds this device's own costs where a model is loaded.
 """
 
+from functools import partial
+
 import gradio as gr
 
 from app.page import web
@@ -48,13 +50,11 @@ def head() -> str:
 def component(service: ModelService) -> gr.HTML:
     """The lesson's place on the page; it loads its recordings when it is opened for the first time."""
 
-    def lesson_recordings(_=None) -> str | None:
+    def recordings() -> str | None:
         return RECORDINGS.read_text(encoding="utf-8") if RECORDINGS.is_file() else None
 
-    def lesson_device(_=None) -> dict | None:
-        return device_costs(service)
-
-    return drawn("lesson", "mountLesson(element, server)", [lesson_recordings, lesson_device], tab="lesson")
+    functions = {"lesson_recordings": recordings, "lesson_device": partial(device_costs, service)}
+    return drawn("lesson", "mountLesson(element, server)", functions, tab="lesson")
 
 
 def device_costs(service: ModelService) -> dict | None:

@@ -119,11 +119,6 @@ def for_script(value) -> str:
     return json.dumps(value, ensure_ascii=False).replace("<", "\\u003c")
 
 
-def only(values):
-    """The browser's one argument to a server function, which may come in a list."""
-    return values[0] if isinstance(values, list) and values else values
-
-
 def head() -> str:
     """The block for the page's <head>."""
     return f'<style id="jakiro-style">\n{style()}</style>\n<script id="jakiro-code">\n{script()}</script>'

@@ -1,7 +1,7 @@
 """What a pair of traces measured, in the few numbers by which recordings are chosen and captioned."""
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from jakiro.trace import Trace, acceptance_by_depth
 
@@ -30,9 +30,6 @@ class Figures:
     second_expert: int
     both_by: int | None
     contrastive: int
-
-    def values(self) -> dict:
-        return asdict(self)
 
 
 def figures_of(plain: Trace, drafted: Trace) -> Figures:

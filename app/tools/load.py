@@ -8,10 +8,10 @@ import argparse
 import http.client
 import json
 import random
-import threading
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -84,24 +84,9 @@ def ask(address: str, question: str, max_new_tokens: int = 48) -> Reply:
 def crowd(address: str, clients: int, requests: int, max_new_tokens: int = 48) -> list[tuple[str, Reply]]:
     """(word, answer) of every request; `clients` threads ask one after another until all are answered."""
     words = [f"word{random.randrange(16**8):08x}" for _ in range(requests)]
-    waiting, answers, lock = list(words), [], threading.Lock()
-
-    def visit() -> None:
-        while True:
-            with lock:
-                if not waiting:
-                    return
-                word = waiting.pop()
-            answer = ask(address, f"Repeat the word {word}.", max_new_tokens)
-            with lock:
-                answers.append((word, answer))
-
-    threads = [threading.Thread(target=visit) for _ in range(clients)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return answers
+    with ThreadPoolExecutor(clients) as threads:
+        replies = threads.map(lambda word: ask(address, f"Repeat the word {word}.", max_new_tokens), words)
+        return list(zip(words, replies, strict=True))
 
 
 def percentile(values: list[float], share: float) -> float:

@@ -10,7 +10,7 @@ what was hoped for. Scenarios that need a certain head are left out where the co
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from app.page.web import TRACES
@@ -140,7 +140,7 @@ def record(generator, scenario: Scenario) -> dict:
         if figures.drafted and scenario.rule(figures):
             return {
                 "title": question,
-                "why": scenario.why.format(**figures.values()),
+                "why": scenario.why.format(**asdict(figures)),
                 "traces": {method: trace.to_dict() for method, trace in traces.items()},
             }
         measured.append(f"“{question}” {figures}")

@@ -74,4 +74,4 @@ def _shortened(name: str, value):
 def _run(values: dict) -> Run:
     ids = (values.pop("checksum"), *[0] * (values.pop("tokens") - 1))
     known = {name: value for name, value in values.items() if value is not None} | {"lane": Lane.named(values["lane"])}
-    return Run(token_ids=ids, kept=(), tested=(), **known)
+    return Run(token_ids=ids, **known)

@@ -122,11 +122,11 @@ class Run:
     seconds: float
     num_steps: int
     num_accepted: int
-    kept: tuple[int, ...]
-    tested: tuple[int, ...]
-    draft_ms: float
-    verify_ms: float
-    other_ms: float
+    kept: tuple[int, ...] = ()
+    tested: tuple[int, ...] = ()
+    draft_ms: float = 0.0
+    verify_ms: float = 0.0
+    other_ms: float = 0.0
     recording_ms: float = 0.0
     comparable: bool = True
     prefill_ms: float | None = None
@@ -195,11 +195,7 @@ def run_of_peer(
         seconds=seconds,
         num_steps=num_steps,
         num_accepted=num_accepted,
-        kept=(),
-        tested=(),
-        draft_ms=0.0,
         verify_ms=1000 * seconds,
-        other_ms=0.0,
         comparable=comparable,
     )
 

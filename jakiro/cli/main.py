@@ -73,7 +73,7 @@ def generate(
     method = method_named(method or DEFAULT.name).name
     sampling = SamplingParams(temperature, top_p, top_k, seed, max_new_tokens)
     tree = loading.tree(nodes, depth, width)
-    _check_prompt(prompt)
+    as_messages(prompt)  # an empty prompt is refused before a model is loaded for it
     if trace is not None and not trace.absolute().parent.is_dir():
         raise FileNotFoundError(f"There is no folder {trace.absolute().parent} for the trace.")
     generator = loading.load(LoadOptions(target, head, device, dtype, numerics, draft_precision, graphs))
@@ -130,7 +130,7 @@ def race(
         method_named(name)
     sampling = SamplingParams(temperature, top_p, top_k, seed, max_new_tokens)
     tree = loading.tree(nodes, depth, width)
-    _check_prompt(prompt)
+    as_messages(prompt)  # an empty prompt is refused before a model is loaded for it
     generator = loading.load(LoadOptions(target, head, device, dtype, numerics, draft_precision, graphs, len(raced)))
     running = generator.race(prompt, sampling, methods=raced, tree=tree, raw=raw)
     loading.say_notices(generator)
@@ -231,11 +231,6 @@ def _say_what_the_library_says() -> None:
         logger.setLevel(logging.INFO)
 
 
-def _check_prompt(prompt: str) -> None:
-    """Refuses an empty prompt before a model is loaded for it."""
-    as_messages(prompt)
-
-
 def _write(text: str) -> None:
     sys.stdout.write(text)
     sys.stdout.flush()
@@ -246,11 +241,8 @@ def _numbers(trace: Trace) -> str:
     num_tokens = len(trace.token_ids)
     parts = [f"{num_tokens} token{'' if num_tokens == 1 else 's'}"]
     if trace.steps:
-        steps = len(trace.steps)
-        draft, verify, other = (
-            sum(getattr(step, name) for step in trace.steps) / steps for name in ("draft_ms", "verify_ms", "other_ms")
-        )
-        parts += [f"{trace.tokens_per_second:.1f} tokens/s", f"τ {trace.tau:.2f} over {steps} steps"]
+        draft, verify, other = trace.step_ms
+        parts += [f"{trace.tokens_per_second:.1f} tokens/s", f"τ {trace.tau:.2f} over {len(trace.steps)} steps"]
         parts += [f"step {draft:.1f} + {verify:.1f} + {other:.1f} ms (draft, verify, other)"]
     parts += [f"prefill {trace.header.prefill_ms:.0f} ms", f"ended: {trace.end_reason}"]
     return " · ".join(parts)

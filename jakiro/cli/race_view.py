@@ -72,10 +72,7 @@ def race_table(traces: dict[str, Trace]) -> Table:
             str(len(trace.token_ids)),
             f"{trace.tokens_per_second:.1f}" if steps else "–",
             f"{trace.tau:.2f}" if steps else "–",
-            *(
-                f"{sum(getattr(step, name) for step in trace.steps) / steps:.1f}" if steps else "–"
-                for name in ("draft_ms", "verify_ms", "other_ms")
-            ),
+            *([f"{part:.1f}" for part in trace.step_ms] if steps else ["–"] * 3),
             f"{speedup:.2f}×" if (speedup := _speedup(reference, trace)) else "–",
             _same_text(reference, trace),
         )

@@ -92,9 +92,9 @@ class StaticCache:
         self.length = torch.zeros((), dtype=torch.int64, device=device)
         self.rows = RowCache(layers, capacity, rows=self.store)
 
-    def following(self, columns: int, more: Tensor | None = None) -> StaticRows:
-        """For passes whose rows follow the length, or () int64 `more` than that."""
-        return StaticRows(self.store, self.length if more is None else self.length + more, columns)
+    def following(self, columns: int) -> StaticRows:
+        """For passes whose rows follow the length."""
+        return StaticRows(self.store, self.length, columns)
 
     def gather(self, rows: Tensor) -> None:
         """Moves the rows length + rows[0], length + rows[1], … to length, length + 1, …; (count,) int64."""

@@ -14,16 +14,7 @@ from torch import Tensor
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import NoiseSource
 from jakiro.core.sampling import DeviceSampling
-from jakiro.drafting.base import (
-    Drafter,
-    DraftSession,
-    HeadEvidence,
-    Kept,
-    NeededPasses,
-    Prompt,
-    Proposal,
-    TreeLimits,
-)
+from jakiro.drafting.base import Drafter, DraftSession, HeadEvidence, Kept, NeededPasses, Prompt, Proposal, TreeLimits
 from jakiro.drafting.candidates import Candidates, Chain, best_tree, forecast
 from jakiro.graphs.cache import StaticCache, columns_for
 from jakiro.graphs.capture import GraphedPass, PassBook

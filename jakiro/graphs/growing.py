@@ -111,12 +111,7 @@ class FixedGrower:
     """
 
     def __init__(
-        self,
-        joint: JointHead,
-        cache: StaticCache,
-        form: TreeForm,
-        sampling: DeviceSampling,
-        noise: Tensor | None,
+        self, joint: JointHead, cache: StaticCache, form: TreeForm, sampling: DeviceSampling, noise: Tensor | None
     ) -> None:
         self.joint, self.head, self.cache, self.form = joint, joint.head, cache, form
         self.sampling, self.ranking = sampling, Ranking(joint.config.calibration, sampling.greedy, noise)

@@ -95,10 +95,7 @@ class Lanes:
         return lane, partial(self._give_back, lane)
 
     def prepare(
-        self,
-        drafters: Sequence[Drafter],
-        progress: Callable[[int, int], None] | None = None,
-        side_by_side: int = 1,
+        self, drafters: Sequence[Drafter], progress: Callable[[int, int], None] | None = None, side_by_side: int = 1
     ) -> None:
         """Makes the first lanes and captures what answers usually need.
 

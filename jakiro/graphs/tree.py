@@ -52,7 +52,7 @@ class StaticTree:
                 self._evidence[name, width] = torch.full((self.rows, width), torch.nan, device=self.device)
         return {name: self._evidence[name, width] for name, width in layout}
 
-    def write(self, tree: DraftTree, rows: int, layout: Layout, forecast: Tensor | None = None) -> None:
+    def write(self, tree: DraftTree, rows: int, layout: Layout) -> None:
         """Copies a tree into the first `rows` rows; those after its nodes become pads."""
         nodes = tree.num_nodes
         for name, column in self._columns.items():
@@ -62,9 +62,6 @@ class StaticTree:
                 buffer[:nodes].copy_(tree.evidence[name])
             else:
                 buffer[:nodes].fill_(torch.nan)
-        if forecast is not None:
-            levels, sizes = forecast.shape
-            self.forecast[:levels, :sizes].copy_(forecast)
         self.pad(nodes, rows)
 
     def pad(self, nodes: int, rows: int) -> None:

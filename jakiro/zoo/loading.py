@@ -246,11 +246,7 @@ def _bound(head: DraftHead, name: str, sha256: str | None, target: TargetModel, 
 
 
 def lanes_for(
-    target: TargetModel,
-    drafters: list[Drafter],
-    options: LoadOptions,
-    progress: Progress | None,
-    notices: list[str],
+    target: TargetModel, drafters: list[Drafter], options: LoadOptions, progress: Progress | None, notices: list[str]
 ) -> Lanes | None:
     """Lanes with their passes captured as the options say, on a GPU; `notices` get a sentence where that cannot be.
 

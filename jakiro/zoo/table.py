@@ -41,11 +41,7 @@ def _official(target: str, head: str) -> Entry:
 
 
 ENTRIES = {
-    DEFAULT_TARGET: Entry(
-        source=None,
-        head=DEFAULT_HEAD,
-        target_sha256=EMBEDDED_SHA256,
-    ),
+    DEFAULT_TARGET: Entry(source=None, head=DEFAULT_HEAD, target_sha256=EMBEDDED_SHA256),
     "smollm2-135m-instruct-hub": Entry(source="HuggingFaceTB/SmolLM2-135M-Instruct", head=None),
     "vicuna-7b-v1.3": _official("lmsys/vicuna-7b-v1.3", "Jakiro-Vicuna-7B-v1.3"),
     "vicuna-13b-v1.3": _official("lmsys/vicuna-13b-v1.3", "Jakiro-Vicuna-13B-v1.3"),
@@ -179,8 +175,7 @@ def _head_of(target: str, source: str, entry: Entry | None) -> str | None:
     if entry is not None:
         return entry.head
     for name in head_names():
-        config = json.loads((assets_folder() / "heads" / name / "config.json").read_text(encoding="utf-8"))
-        if config.get("target_name") in (target, source):
+        if config_of(name).target_name in (target, source):
             return name
     return None
 

@@ -1,7 +1,7 @@
 """The commands that make what ships: they keep only recordings that show what they claim, and say which do not."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -72,7 +72,7 @@ def test_every_shipped_recording_shows_what_it_is_there_for(scenario):
     assert scenario.rule(figures), figures
     assert plain.token_ids == drafted.token_ids
     assert recording["title"] == drafted.header.messages[-1]["content"]
-    assert recording["why"] == scenario.why.format(**figures.values())
+    assert recording["why"] == scenario.why.format(**asdict(figures))
     assert scenario.head is None or drafted.header.drafter["name"] == scenario.head
 
 
