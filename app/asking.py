@@ -30,7 +30,7 @@ class Asking:
 
     @property
     def num_answers(self) -> int:
-        """As how many answers it counts: one for each method that drafts, and one for plain decoding alone."""
+        """How many answers it counts as: one for each method that drafts, and one for plain decoding alone."""
         return max(1, sum(method_named(name) is not PLAIN for name in self.methods))
 
 
@@ -105,7 +105,7 @@ def read_messages(question, system_prompt, history) -> tuple[dict, ...]:
 
 
 def chat_counts(messages: tuple[dict, ...]) -> str:
-    """What the sentence on a prompt that is too long says beside: earlier turns are counted with the question."""
+    """Added to the sentence on a prompt that is too long: earlier turns are counted with the question."""
     return words.CHAT_COUNTS if any(message["role"] == "assistant" for message in messages) else ""
 
 

@@ -20,8 +20,8 @@ Value = TypeVar("Value")
 def bound_waiting() -> None:
     """Lets GNU OpenMP's idle threads spin for some microseconds before they sleep, unless the user has set it.
 
-    Otherwise they spin for several, and a neighbour, a server or a browser waits for the core. OpenMP reads this once,
-    when torch is imported.
+    Otherwise they spin for several milliseconds, and a neighbour, a server or a browser waits for the core. OpenMP
+    reads this once, when torch is imported.
     """
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")

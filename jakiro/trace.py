@@ -1,9 +1,9 @@
 """What happened, as plain frozen data: steps, traces, their metrics and their JSON.
 
 Live runs, recordings, exports and imports share this one schema; what the browser gets of it is written by
-`app/serving/packing.py`. No torch here: a step can be sent, stored, compared
-and replayed without a model. Words and counts follow the speculative decoding literature: tau (drafted) is accepted
-tokens per step plus one, before any cut at the end of the text; delivered tau counts what came into the text.
+`app/serving/packing.py`. No torch here: a step can be sent, stored, compared and replayed without a model. Words and
+counts follow the speculative decoding literature: tau (drafted) is accepted tokens per step plus one, before any cut at
+the end of the text; delivered tau counts what came into the text.
 """
 
 import json

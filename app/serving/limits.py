@@ -22,7 +22,7 @@ class Limits:
     """
 
     max_prompt_characters: int = _limit(20_000, 1, "characters of question, history and system prompt together")
-    max_prompt_tokens: int = _limit(4096, 1, "tokens of the whole prompt, where the model does not read less")
+    max_prompt_tokens: int = _limit(4096, 1, "tokens of the whole prompt, unless the model itself reads fewer")
     max_new_tokens: int = _limit(2048, 1, "tokens of one answer")
     answers_per_minute: int = _limit(20, 1, "answers one visitor may start in a minute")
     answers_per_minute_address: int = _limit(300, 1, "the same, for all visitors of one network address")
@@ -35,7 +35,7 @@ class Limits:
     kept_megabytes: int = _limit(256, 1, "memory for finished answers, which Save reads; the oldest go first")
     kept_minutes: int = _limit(60, 1, "how long a finished answer is kept")
     prefix_megabytes: int = _limit(
-        256, 0, "memory for what chats have read, where a next turn goes on; 0 keeps nothing"
+        256, 0, "memory for what chats have read, so that a next turn need not read it again; 0 keeps nothing"
     )
     sessions: int = _limit(200, 1, "open browser tabs that the server remembers")
 

@@ -51,7 +51,7 @@ class _LanePacker:
     def pack(self, step: Step) -> dict:
         nodes = step.nodes
         last = step.accepted_path[-1] if step.accepted_path else 0
-        # The browser takes these for granted, so they stand only where they are otherwise
+        # The browser assumes these values, so only others are sent
         usual = {
             "also_proposed_by": {},
             "bonus_token_id": nodes[last].target_choice,
@@ -86,7 +86,7 @@ class _LanePacker:
         return {name: value for name, value in packed.items() if name not in usual or usual[name] != value}
 
     def _named(self, ids: Iterable[str]) -> list[int | str]:
-        """Proposers by their place in the header; what stands there not, as "root" does, by name."""
+        """Proposers by their place in the header; those that it lacks, such as "root", by name."""
         return [self._places.get(name, name) for name in ids]
 
     def _new_tokens(self, step: Step) -> dict[str, list]:
@@ -101,7 +101,7 @@ class _LanePacker:
         return {"new_tokens": list(new), "pieces": list(new.values())}
 
     def _new_plan(self, step: Step) -> dict:
-        """What the step before did not plan as well."""
+        """Only the plan's fields that differ from the step's before."""
         plan = {field.name: getattr(step.plan, field.name) for field in fields(step.plan)}
         for name in ("expected_tokens", "expected_ms"):
             plan[name] = _rounded(plan[name], 2)

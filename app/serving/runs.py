@@ -59,7 +59,7 @@ class Runs:
 
         Args:
             replace: whether a new answer stops the visitor's oldest unfinished one; otherwise it is refused.
-            answers: as how many it counts in a minute.
+            answers: how many it counts as in the visitor's minute.
 
         Raises:
             ValueError: too many answers in the last minute, or too many at once.

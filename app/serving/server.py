@@ -19,7 +19,7 @@ from jakiro.starting import most_memory
 from jakiro.system import package_versions
 
 ENDING_SECONDS = 3.0
-# The last sentences are on their way when the answers have ended: two rounds of the page's updates
+# Time for the last sentences to arrive after the answers have ended: two rounds of the page's updates
 _LAST_WORDS_SECONDS = 0.4
 _HANDLER_THREADS = 48
 _HUB_FRAMES = "https://huggingface.co https://*.hf.space"

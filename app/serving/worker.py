@@ -63,7 +63,7 @@ class ModelService:
         self._go_on()
 
     def _tried(self, load: Callable[[], None], sentence: str, **about: str) -> str | None:
-        """Why loading failed, as visitors may read it; who runs the page gets the whole sentence. None if it worked."""
+        """Why loading failed, as visitors may read it; the whole sentence goes to stderr. None if it worked."""
         try:
             load()
         except Exception as error:  # noqa: BLE001 - whatever stops loading must reach the page as a sentence

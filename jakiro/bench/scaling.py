@@ -161,7 +161,7 @@ def _widen_projections(module: nn.Module, inner_size: int) -> None:
 
 
 def _filled_up(weight: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """The weight followed by zeros. They are written, because pages that never were are all read from a single one."""
+    """The weight followed by zeros, really written: the system maps pages never written to one that all share."""
     wide = torch.empty(shape, dtype=weight.dtype, device=weight.device).zero_()
     wide[tuple(slice(size) for size in weight.shape)] = weight
     return wide

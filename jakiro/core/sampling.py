@@ -26,8 +26,8 @@ class DeviceSampling:
     Attributes:
         greedy: as in `SamplingParams`.
         temperature: () float32.
-        top_p: () float64; None drops nothing by it.
-        top_k: () int64 below the prefix that `warp` looks at; None drops nothing by it.
+        top_p: () float64; None drops nothing.
+        top_k: () int64 below the prefix that `warp` looks at; None drops nothing.
     """
 
     greedy: bool

@@ -61,7 +61,7 @@ class Resources:
     Attributes:
         head: bound to the target, None where no head fits it.
         head_info: its "name", "sha256" and "precision" for traces.
-        further: by kind, what reads another head that fits the target, and tells the same about it.
+        further: by kind of head, a function that reads another head for the target and returns it with its info.
     """
 
     target: TargetModel
@@ -94,7 +94,7 @@ class Method:
         paper: arXiv number, None where there is none.
         proposers: those it usually has; a loaded drafter has its own.
         load: makes the drafter.
-        drafts: whether it drafts trees; if not, it only has what `DraftSession.free_scores` tells of.
+        drafts: whether it drafts trees; if not, it offers only the free candidates of `DraftSession.free_scores`.
         trains: fields of the `DraftConfig` of heads that are trained for it; None where it has none of its own.
     """
 
@@ -138,8 +138,8 @@ class Prompt:
     Attributes:
         token_ids: prompt and first token, on the host. ids: the same, (n + 1,) int64 on the device.
         features: (n, feature_size), the target's, of the prompt.
-        head_rows: by head, what an earlier answer's cache held of the same tokens: `DraftSession.head_rows`, cut. Rows
-            that a drafter does not take over it computes from the features.
+        head_rows: by head, rows that an earlier answer's cache held for the same tokens, from
+            `DraftSession.head_rows`. A drafter computes the rows it does not take over from the features.
     """
 
     token_ids: list[int]

@@ -31,7 +31,7 @@ class Children(NamedTuple):
 
 
 class Shares(NamedTuple):
-    """What experts that speak for themselves have of a mixture: log w_e q_e is logits + offset.
+    """Each decoupled expert's part of the mixture: log w_e q_e is logits + offset.
 
     (experts, rows, draft vocabulary) and (experts, rows).
     """
@@ -40,13 +40,13 @@ class Shares(NamedTuple):
     offsets: Tensor
 
     def proposers(self, indices: Tensor) -> Tensor:
-        """(rows, K): who has the largest share of each candidate; over all ids this would outlast the pass."""
+        """(rows, K): who has the largest share of each candidate; over all ids this would cost more than the pass."""
         own = self.logits.gather(-1, indices.expand(self.logits.shape[0], -1, -1))
         return (own + self.offsets[..., None]).argmax(0)
 
 
 def mixed(logits: Tensor, weights: Tensor) -> tuple[Tensor, Shares]:
-    """What experts that speak for themselves give together: (rows, draft vocabulary) log q up to a constant.
+    """The mixture of decoupled experts: (rows, draft vocabulary) log q up to a constant.
 
     Args:
         logits: (experts, rows, draft vocabulary), tempered. weights: (rows, experts) of the router.

@@ -1,8 +1,8 @@
 """How large the next tree should be: expected tokens per second from calibrated estimates and measured costs.
 
-The tree of a step is chosen on the host from what the read of the steps before brought. Where no tree pays, drafting
-stops and is probed now and then, so that the loop is never much slower than plain decoding. Plain numbers only; the
-question it answers is the decision model that multi-candidate speculative decoding asks for (arXiv 2409.10644).
+The host chooses each step's tree from what it read of the steps before. Where no tree pays, drafting stops and is
+probed now and then, so that the loop is never much slower than plain decoding. Plain numbers only; this is the decision
+model that multi-candidate speculative decoding asks for (arXiv 2409.10644).
 """
 
 import math
@@ -145,7 +145,7 @@ class TreeBudget:
         self._with_free.observe(self._free_tokens, 1.0 + accepted)
         profiled = self.profile.draft(plan.levels, self._context)
         pace = _followed(self._draft_pace(plan.levels), draft_ms, profiled)
-        # The others follow slowly, so that a hold-up is not held against them for ever
+        # The others move slowly towards it, so that one delay does not count against them for long
         self._draft_paces = {levels: old + 0.02 * (pace - old) for levels, old in self._draft_paces.items()}
         self._draft_paces[plan.levels] = pace
         for levels, row in enumerate(expected, start=1):

@@ -24,7 +24,7 @@ class DeviceProfile:
         context: tokens before the root where this was measured.
         verify_slopes, draft_slopes: (nodes or levels, milliseconds) that 1,000 further tokens before the root add;
             empty where that was not measured.
-        rounds: of timings so far, of `ROUNDS`; 0 after a part of the first.
+        rounds: complete rounds of timings so far, of `ROUNDS`; 0 during the first.
     """
 
     verify_ms: tuple[tuple[int, float], ...]

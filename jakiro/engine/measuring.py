@@ -21,7 +21,7 @@ from jakiro.engine.runner import Runner, SlicedRunner
 from jakiro.graphs.pool import Lanes
 from jakiro.target.model import TargetModel
 
-# Matrices are multiplied 10 rows at a time (tiles), 14 (AVX-512) or 6 (AVX2): a block begun costs nearly a whole one
+# Matrices are multiplied in blocks of 10 rows (tiles), 14 (AVX-512) or 6 (AVX2); a block begun costs almost a full one
 PROFILED_NODES = (1, 2, 4, 8, 10, 12, 14, 20, 24, 28, 42, 56, 64)
 PROFILED_LEVELS = 8
 PROFILED_WIDTH = 8

@@ -55,7 +55,7 @@ class _Kept:
 
 
 class PrefixStore:
-    """Prefixes of all owners, bounded together; those that were not used for longest go first.
+    """Prefixes of all owners, bounded together; the least recently used go first.
 
     It holds on to the targets and heads that its prefixes were read with, until they are dropped.
 

@@ -105,7 +105,7 @@ class _Kept:
     """The costs of passes or of one method's drafts: a file, and what measures them further.
 
     Args:
-        begin: from what is known to its measuring.
+        begin: makes the `Measuring` that goes on from what is known.
     """
 
     def __init__(self, path: Path, key: dict, begin: Callable[[DeviceProfile | None], Measuring]) -> None:

@@ -119,10 +119,10 @@ class Stream:
                 self._session = self._runner.session(self._drafter, whole)
             clock.end("draft")
         self.alone, self._begun = True, None
-        # What drafting took before the first step is that step's
+        # Drafting time before the first step counts as that step's
         self._start_ms = clock.ms["draft"]
         self._committed = 1
-        # All tokens that the caches know, past a cut at the answer's end too, and the features of all but the last
+        # All tokens that the caches hold, even those after a cut at the end, and the features of all but the last
         self._known_ids, self._features = [*prompt, first_token_id], [features]
         self._waiting_text = self._decoder.push([first_token_id])
         ended = self._end_reason_after([first_token_id])

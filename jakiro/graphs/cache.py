@@ -1,9 +1,8 @@
 """Caches of fixed shape and address: rows are written where a length on the device says, and masks do the slicing.
 
 A captured pass replays with the addresses and shapes it was captured with, so everything that changes from step to step
-has to lie on the device. The same storage also serves passes outside of graphs, such as the prompt's, through an
-ordinary cache over it. Passes attend to a few fixed numbers of columns, so a short
-context does not pay for the longest.
+has to lie on the device. An ordinary cache over the same storage serves passes outside of graphs, such as the prompt's.
+Passes attend to a few fixed numbers of columns, so a short context does not pay for the longest.
 """
 
 import torch

@@ -22,9 +22,9 @@ PAYS_FROM = 6
 class Graphs:
     """Where passes are captured: one side stream and one memory pool, shared because passes never run side by side.
 
-    Outputs lie in tensors that were allocated outside of captures, so the order of replays does not matter. Graphs
-    beyond the budget make room, those first whose answers are the longest ago; their passes run eagerly until they are
-    captured again.
+    Outputs lie in tensors that were allocated outside of captures, so the order of replays does not matter. When
+    graphs take more than the budget, those whose last answer is longest ago are dropped; their passes run eagerly until
+    they are captured again.
 
     Args:
         device: a CUDA device.

@@ -148,7 +148,7 @@ class JakiroHead(DraftHead):
 
 
 def mixture(joint: Tensor) -> Tensor:
-    """log Σ_e exp(joint[e]), the log of what experts give together: (experts, …) → (…).
+    """log Σ_e exp(joint[e]), the log of the experts' mixture: (experts, …) → (…).
 
     Over so short a first dimension `logsumexp` takes three times as long on a CPU.
     """

@@ -187,7 +187,7 @@ def _start_pair(read: ReadPair, device: torch.device | None, progress: Progress 
     if device is not None:
         read = replace(read, model=_copied(read.model, device), head=read.head and _copied(read.head, device))
     pair, model, draft_head = read.names, read.model, read.head
-    # It plans for tens of milliseconds at every new length of the keys
+    # cuDNN's attention spends tens of milliseconds on planning for each new number of keys
     torch.backends.cuda.enable_cudnn_sdp(False)
     numerics, notice = choose_numerics(read.options.numerics, model.get_output_embeddings().weight.device)
     target_model, notices = _target_of(read, model, numerics)
@@ -220,7 +220,7 @@ def _copied(module: nn.Module, device: torch.device) -> nn.Module:
 def further_heads(
     pair: zoo.Pair, target: TargetModel, precision: str
 ) -> dict[str, Callable[[], tuple[DraftHead, dict]]]:
-    """By kind, what reads each shipped head that was trained for the pair's target and reads the same features."""
+    """By kind, a reader of each shipped head that was trained for the pair's target and reads the same features."""
 
     def reader(name: str, path: Path) -> Callable[[], tuple[DraftHead, dict]]:
         @functools.cache

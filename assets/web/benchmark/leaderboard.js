@@ -70,7 +70,7 @@
       return [named, ...(this.shown.discipline === "own_size" ? SPEED : acceptance(this.board.sizes))];
     }
 
-    // What temperature and category leave, sorted; what has no number comes last
+    // The rows of this temperature and category, sorted; those without a number come last
     rows() {
       const { temperature, category, discipline } = this.shown;
       const here = this.board.rows.filter((row) => row.temperature === temperature && row.category === category);

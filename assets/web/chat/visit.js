@@ -9,7 +9,7 @@
   const packed = (run) => ({ id: run.id, form: run.form,
     traces: Object.fromEntries(Object.entries(run.lanes).map(([name, lane]) => [name, traceOf(lane)])) });
 
-  // The newest answers that the browser has room for; how many older ones it has not is kept with them
+  // Keeps the newest answers that the browser has room for, and the number of the older ones that are lost
   function keepChat(turns, writing) {
     const told = writing && { n: writing.main ? writing.main.tokens.length : 0 };
     const kept = turns.filter((run) => run.main);
@@ -28,7 +28,7 @@
     memory.set(FORM, JSON.stringify({ ...Jakiro.formNow(), question }));
   }
 
-  // One sentence on what a new load has cost, none where it has cost nothing
+  // One sentence on what loading the page again has lost; empty where nothing is lost
   function costs({ left, writing }, kept) {
     const lost = left ? say("visit_lost", { turns: counted("earlier_turn", left) }) : "";
     if (!writing) return lost;

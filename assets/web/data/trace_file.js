@@ -89,7 +89,7 @@
     check(step.plan, { levels: isNumber, nodes: isNumber, why: isText, curve: isCurve }, `the plan of ${where}`);
   }
 
-  // Whatever a trace of an older schema lacks, turning it into today's stumbles over
+  // A trace of an older schema that lacks something makes the conversion fail
   function inTodaysSchema(trace) {
     try {
       return upgraded(trace);

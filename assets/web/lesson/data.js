@@ -70,7 +70,7 @@
   }
 
   const drafted = (lane) => lane.steps.filter((step) => step.nodes.length > 1);
-  // Steps fit to be shown: all but one that the end of the answer cut
+  // The steps to show: all but one that the end of the answer cut
   const whole = (lane) => drafted(lane).filter((step) => step.committed_ids.length > step.accepted_path.length);
 
   const mean = (values) => (values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : 0);

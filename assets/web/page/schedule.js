@@ -30,7 +30,7 @@
     else askForFrame();
   }
 
-  // For what a person asked of a part, which does not wait for its turn
+  // A part that a person has just changed does not wait for its turn
   function redrawNow(name) {
     last[name] = -Infinity;
     redraw(name);

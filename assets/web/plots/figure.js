@@ -6,7 +6,7 @@
 
   const CONFIG = { displayModeBar: false, doubleClick: false, responsive: false, showTips: false };
   const CLICK_PIXELS = 4;
-  const CLOSEST = 50; // the narrowest part of the axis that zooming leaves: one in so many
+  const CLOSEST = 50; // zooming in leaves at least one fiftieth of the axis
   const SAVED = { width: 960, height: 540 };
 
   const coarse = () => matchMedia("(pointer: coarse)").matches;

@@ -33,7 +33,7 @@
     const whole = shares(proposers.map((proposer) => counts[proposer]));
     const tau = metrics.tau(main.steps);
     const same = sameText(run);
-    // Lanes that begin with another one's rows hardly read
+    // A lane that begins with another lane's rows reads almost nothing
     const reader = run.ordered.reduce((most, lane) => (lane.header.prefill_ms > most.prefill_ms ? lane.header : most), header);
     const reused = reader.num_reused_tokens;
     const versions = Object.entries(header.versions).map(([name, version]) => `${name} ${version}`).join(", ");

@@ -7,7 +7,7 @@
   const STATUS_MS = 12000;
   let linked = null; // the form's values that a link brings, by name
 
-  // Puts the part after "#" into the address; what the address said before of recording and stop no longer holds
+  // Puts the part after "#" into the address, and takes out the recording and the stop that it named before
   function setAddress(hash) {
     const query = new URLSearchParams(location.search);
     OWN.forEach((name) => query.delete(name));

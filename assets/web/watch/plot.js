@@ -7,7 +7,7 @@
   const FIRST_SECONDS = 0.25; // before that a speed says little
   const MODES = { tokens: "plot_y", speed: "plot_rate" };
 
-  // Points of a lane's first steps in a part of the axis and one step on both sides; of many steps every so-manieth
+  // Points of a lane's first steps in a part of the axis and one step on both sides; of many steps only every n-th
   function points(lane, steps, { mode, growing }, [low, high]) {
     const found = { x: [], y: [] };
     const add = (x, y) => {

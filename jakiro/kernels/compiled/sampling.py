@@ -63,7 +63,7 @@ def choose_rows(
 
 
 def mix_rows(logits: Tensor, log_weights: Tensor) -> tuple[Tensor, Tensor]:
-    """The log of what experts give together.
+    """The log of the experts' mixture.
 
     Args:
         logits: (experts, rows, tokens) float32. log_weights: (experts, rows), of the experts.

@@ -88,7 +88,7 @@ def ablate(
     max_new_tokens: Annotated[int, option("Longest answer.")] = 64,
     nodes: Annotated[str, option("Comma list of node budgets.")] = "8,24",
     batch_tokens: Annotated[int, option("Tokens per batch.")] = 2048,
-    seed: Annotated[int, option("Keys everything, the same for all variants.")] = 0,
+    seed: Annotated[int, option("The same seed gives the same results; all variants share it.")] = 0,
     target: Target = None,
     threads: Threads = None,
 ) -> None:

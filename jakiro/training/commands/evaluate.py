@@ -42,7 +42,7 @@ def evaluate(
     width: Annotated[int, option("Children tried per node and nodes expanded per level.")] = 8,
     depth: Annotated[int, option("Depth of a tree's deepest node.")] = 5,
     contrastive: Annotated[bool, option("With --no-contrastive the last level costs one more pass instead.")] = True,
-    seed: Annotated[int, option("Keys the answers and the noise.")] = 0,
+    seed: Annotated[int, option("The same seed gives the same answers and noise.")] = 0,
     answers: Annotated[
         Path | None, option("Folder of written answers, for any head; else in the user's cache.")
     ] = None,

@@ -50,7 +50,7 @@ def own_text(
     first: Annotated[int, option("Messages to leave out: as many as train holds out.")] = 100,
     rows: Annotated[int, option("Messages to answer.")] = 400,
     max_new_tokens: Annotated[int, option("Longest answer.")] = 128,
-    seed: Annotated[int, option("Keys the noise, together with a message's number.")] = 0,
+    seed: Annotated[int, option("With a message's number it decides the noise.")] = 0,
     threads: Threads = None,
 ) -> None:
     """Answer a corpus' messages with a draft alone, to teach it on its own text."""

@@ -115,7 +115,7 @@ def train(
     max_tokens: Annotated[int | None, option("Use at most this many tokens of the corpus.")] = None,
     features: Annotated[Path | None, option("Folder of features, if several runs share them; else in --work.")] = None,
     final_report: Annotated[bool, option("End with numbers on held-out rows.", "--report/--no-report")] = True,
-    seed: Annotated[int, option("Keys weights, data order and noise.")] = 0,
+    seed: Annotated[int, option("The same seed gives the same first weights, order of data and noise.")] = 0,
     logdir: Annotated[Path | None, option("Folder for tensorboard and training.html.")] = None,
     device: Device = "cpu",
     threads: Threads = None,

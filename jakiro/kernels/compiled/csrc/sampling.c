@@ -183,7 +183,7 @@ static void mix(const void *context, int thread_id, int num_threads) {
     for (int64_t row = thread_id; row < work->rows; row += num_threads) mix_row(work, row);
 }
 
-/* The log of what experts give together, the sum of w_e times the softmax of their logits; and for each expert the
+/* The log of the experts' mixture, the sum of w_e times the softmax of their logits; and for each expert the
  * number that makes its logits log(w_e q_e). */
 void jakiro_mix(const float *logits, const float *log_weights, int64_t experts, int64_t rows, int64_t vocabulary,
                 float *offsets, float *result, int64_t threads) {
