@@ -6,23 +6,22 @@ that of `exit.py`; `train --method distillspec` teaches it on what `python -m ja
 
 from functools import partial
 
-from jakiro.drafting.base import Method, Needs, Proposer
+from jakiro.drafting.base import Needs, Proposer
 from jakiro.methods import exit
-from jakiro.methods.jakiro import HeadDrafter, load_head
+from jakiro.methods.jakiro import HeadDrafter, head_method
 
 PROPOSERS = (
     Proposer("distilled", "Distilled draft", "The target's first layers and one layer that learned from its own text."),
 )
 distilled_drafter = partial(HeadDrafter, proposers=PROPOSERS, tells=False)
 
-NEEDS = Needs(head=("distilled",), layers=True)
-METHOD = Method(
+METHOD = head_method(
+    distilled_drafter,
+    Needs(head=("distilled",), layers=True),
     name="distillspec",
     title="DistillSpec",
     sentence="Early exit whose trained layer was corrected by the target on text that the draft itself wrote.",
     paper="2310.08461",
     proposers=PROPOSERS,
-    needs=NEEDS,
-    load=partial(load_head, distilled_drafter, needs=NEEDS),
     trains=exit.METHOD.trains | {"own_text": True},
 )

@@ -6,20 +6,19 @@ many parameters when it is trained beside them.
 
 from functools import partial
 
-from jakiro.drafting.base import Method, Needs, Proposer
-from jakiro.methods.jakiro import HeadDrafter, load_head
+from jakiro.drafting.base import Needs, Proposer
+from jakiro.methods.jakiro import HeadDrafter, head_method
 
 PROPOSERS = (Proposer("layer", "Draft layer", "One dense layer that goes on with its own features."),)
 dense_drafter = partial(HeadDrafter, proposers=PROPOSERS)
 
-NEEDS = Needs(head=("dense",))
-METHOD = Method(
+METHOD = head_method(
+    dense_drafter,
+    Needs(head=("dense",)),
     name="eagle2",
     title="EAGLE-2",
     sentence="A small dense layer drafts a tree from its own features; the target checks it in one pass.",
     paper="2406.16858",
     proposers=PROPOSERS,
-    needs=NEEDS,
-    load=partial(load_head, dense_drafter, needs=NEEDS),
     trains={"fusion": "summed", "num_experts": 1},
 )

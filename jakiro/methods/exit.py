@@ -6,21 +6,20 @@ LayerSkip's (arXiv 2309.08168, 2404.16710); there nothing is added but an output
 
 from functools import partial
 
-from jakiro.drafting.base import Method, Needs, Proposer
-from jakiro.methods.jakiro import HeadDrafter, load_head
+from jakiro.drafting.base import Needs, Proposer
+from jakiro.methods.jakiro import HeadDrafter, head_method
 
 LAYERS_BELOW = 4
 PROPOSERS = (Proposer("exit", "Early exit", "The target's own first layers and one trained layer on top of them."),)
 exit_drafter = partial(HeadDrafter, proposers=PROPOSERS, tells=False)
 
-NEEDS = Needs(head=("stacked",), layers=True)
-METHOD = Method(
+METHOD = head_method(
+    exit_drafter,
+    Needs(head=("stacked",), layers=True),
     name="exit",
     title="Early exit",
     sentence="The target's first four layers and one trained layer draft a tree; the whole target checks it.",
     paper="2404.16710",
     proposers=PROPOSERS,
-    needs=NEEDS,
-    load=partial(load_head, exit_drafter, needs=NEEDS),
     trains={"network": "stacked", "num_experts": 1, "fusion": "summed", "exit_layers": (LAYERS_BELOW,)},
 )

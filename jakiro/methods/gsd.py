@@ -13,12 +13,12 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from jakiro.drafting.base import Method, Needs, Proposal, Proposer
+from jakiro.drafting.base import Needs, Proposal, Proposer
 from jakiro.drafting.candidates import Candidates
 from jakiro.drafting.growing import TreeGrower
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.heads.layers import HeadOutput
-from jakiro.methods.jakiro import LAYERS, HeadDrafter, experts_of, load_head, proposers_of
+from jakiro.methods.jakiro import LAYERS, HeadDrafter, experts_of, head_method, proposers_of
 
 # Tokens that a candidate and its twin share, at the end of their paths
 SHARED_TOKENS = 2
@@ -140,12 +140,12 @@ def graph_drafter(head: JakiroHead, info: dict | None = None, shared: int = SHAR
     return HeadDrafter(head, info, partial(GraphGrower, shared=shared), (*experts_of(head.config), MERGED))
 
 
-METHOD = Method(
+METHOD = head_method(
+    graph_drafter,
+    Needs(head=LAYERS.head, host=True),
     name="gsd",
     title="GSD",
     sentence="Drafts runs of words that several branches share only once.",
     paper="2407.16207",
     proposers=(*proposers_of(2, decoupled=False, contrastive=True), MERGED),
-    needs=Needs(head=LAYERS.head, host=True),
-    load=partial(load_head, graph_drafter),
 )

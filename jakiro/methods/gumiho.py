@@ -9,12 +9,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from jakiro.drafting.base import Method, Needs, Proposal, Proposer
+from jakiro.drafting.base import Needs, Proposal, Proposer
 from jakiro.drafting.growing import TreeGrower
 from jakiro.drafting.parallel import row_proposers
-from jakiro.heads.gumiho import StagedHead
 from jakiro.heads.layers import row_output
-from jakiro.methods.jakiro import HeadDrafter, load_head
+from jakiro.methods.jakiro import HeadDrafter, head_method
 
 MLPS = 3
 SERIAL = 2
@@ -73,19 +72,17 @@ class StagedGrower(TreeGrower):
         return children._replace(proposers=torch.full_like(children.proposers, depth - 1))
 
 
-def staged_drafter(head: StagedHead, info: dict | None = None) -> HeadDrafter:
-    """Drafts with two layers and MLPs."""
-    return HeadDrafter(head, info, StagedGrower, proposers_of(head.config.num_parallel), tells=False)
+staged_drafter = partial(
+    HeadDrafter, grower=StagedGrower, proposers=lambda config: proposers_of(config.num_parallel), tells=False
+)
 
-
-NEEDS = Needs(head=("staged",))
-METHOD = Method(
+METHOD = head_method(
+    staged_drafter,
+    Needs(head=("staged",)),
     name="gumiho",
     title="Gumiho",
     sentence="Two layers draft two levels one after the other, small networks all further levels at once.",
     paper="2503.10135",
     proposers=proposers_of(MLPS),
-    needs=NEEDS,
-    load=partial(load_head, staged_drafter, needs=NEEDS),
     trains={"network": "staged", "num_layers": 2, "num_parallel": MLPS, "num_experts": 1, "fusion": "summed"},
 )

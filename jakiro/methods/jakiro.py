@@ -62,18 +62,19 @@ class HeadDrafter(Drafter):
 
     Attributes:
         grower: makes what grows a step's tree, from the arguments of `TreeGrower`.
-        proposers: where none are given, the head's experts.
+        proposers: of all its heads, or by a head's config.
         tells: whether its trees carry the experts' evidence, see `expert_evidence`.
     """
 
     head: JakiroHead
     info: dict | None = None
     grower: Callable[..., TreeGrower] = TreeGrower
-    proposers: tuple[Proposer, ...] = ()
+    proposers: tuple[Proposer, ...] | Callable[[DraftConfig], tuple[Proposer, ...]] = experts_of
     tells: bool = True
 
     def __post_init__(self) -> None:
-        self.proposers = self.proposers or experts_of(self.head.config)
+        if callable(self.proposers):
+            self.proposers = self.proposers(self.head.config)
         count = self.head.config.num_experts
         widths = {"router_weights": count, "expert_contributions": count, "residual_contribution": 1}
         self.evidence = tuple(widths.items()) if self.tells else ()
@@ -247,21 +248,24 @@ def _last_rows(output: HeadOutput, count: int) -> HeadOutput:
     return HeadOutput(*(None if part is None else part[..., -count:, :] for part in output))
 
 
-def load_head(kind: Callable[..., HeadDrafter], resources: Resources, needs: Needs = LAYERS) -> Drafter:
-    """A drafter of this kind with the head that suits it, within the length that the head was trained for."""
-    head, info = resources.head_for(needs)
-    head.attach(resources.target)
-    drafter, head_positions = kind(head, info), head.config.max_position_embeddings
-    return LimitedDrafter(drafter, head_positions) if head_positions < resources.target.max_positions else drafter
+def head_method(drafter: Callable[[DraftHead, dict | None], HeadDrafter], needs: Needs = LAYERS, **fields) -> Method:
+    """A method that drafts with the head that suits it, within the length that the head was trained for."""
+
+    def load(resources: Resources) -> Drafter:
+        head, info = resources.head_for(needs)
+        head.attach(resources.target)
+        loaded, head_positions = drafter(head, info), head.config.max_position_embeddings
+        return LimitedDrafter(loaded, head_positions) if head_positions < resources.target.max_positions else loaded
+
+    return Method(needs=needs, load=load, **fields)
 
 
-METHOD = Method(
+METHOD = head_method(
+    HeadDrafter,
     name="jakiro",
     title="Jakiro",
     sentence="A small head with a mixture of experts drafts a tree; the target checks it in one pass.",
     paper="2502.06282",
     proposers=proposers_of(2, decoupled=False, contrastive=True),
-    needs=LAYERS,
-    load=partial(load_head, HeadDrafter),
     trains={},
 )

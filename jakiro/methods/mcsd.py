@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from jakiro.core.tree import ancestor_mask
-from jakiro.drafting.base import Method, Needs, Proposal, Proposer
+from jakiro.drafting.base import Needs, Proposal, Proposer
 from jakiro.drafting.candidates import Candidates, best_tree
 from jakiro.drafting.growing import TreeGrower
-from jakiro.methods.jakiro import LAYERS, HeadDrafter, load_head
+from jakiro.methods.jakiro import LAYERS, HeadDrafter, head_method
 
 # How often the target's choice is assumed to be among so many children, to settle a tree's shape
 HIT_RATES = (0.6, 0.75, 0.83, 0.88, 0.91, 0.93, 0.945, 0.955)
@@ -106,13 +106,12 @@ class StaticGrower(TreeGrower):
 # Nodes name their place among their siblings
 static_drafter = partial(HeadDrafter, grower=StaticGrower, proposers=SAMPLES, tells=False)
 
-NEEDS = Needs(head=(*LAYERS.head, "stacked"))
-METHOD = Method(
+METHOD = head_method(
+    static_drafter,
+    Needs(head=(*LAYERS.head, "stacked")),
     name="mcsd",
     title="MCSD",
     sentence="Drafts a tree of a fixed shape, several candidates at each place, and has all of them checked at once.",
     paper="2401.06706",
     proposers=SAMPLES,
-    needs=NEEDS,
-    load=partial(load_head, static_drafter, needs=NEEDS),
 )

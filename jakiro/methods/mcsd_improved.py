@@ -10,8 +10,8 @@ changes the text, because only one of them is the target's choice. Here the tree
 import math
 from functools import partial
 
-from jakiro.drafting.base import Method, Needs
-from jakiro.methods.jakiro import LAYERS, load_head
+from jakiro.drafting.base import Needs
+from jakiro.methods.jakiro import LAYERS, head_method
 from jakiro.methods.mcsd import SAMPLES, StaticGrower, static_drafter
 
 THRESHOLD = 0.4
@@ -26,12 +26,12 @@ class StoppingGrower(StaticGrower):
 
 stopping_drafter = partial(static_drafter, grower=StoppingGrower)
 
-METHOD = Method(
+METHOD = head_method(
+    stopping_drafter,
+    Needs(head=LAYERS.head, host=True),
     name="mcsd_improved",
     title="Improved MCSD",
     sentence="MCSD that stops drafting where nothing further is likely to be kept.",
     paper="2409.10644",
     proposers=SAMPLES,
-    needs=Needs(head=LAYERS.head, host=True),
-    load=partial(load_head, stopping_drafter),
 )

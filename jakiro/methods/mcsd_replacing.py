@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from jakiro.core.noise import KeyedNoise
-from jakiro.drafting.base import Method, Needs
+from jakiro.drafting.base import Needs
 from jakiro.drafting.candidates import Candidates
 from jakiro.drafting.growing import Children, Shares
-from jakiro.methods.jakiro import LAYERS, load_head
+from jakiro.methods.jakiro import LAYERS, head_method
 from jakiro.methods.mcsd import SAMPLES, StaticGrower, static_drafter
 
 # Keys of the noise that splits a time; the answer's own noise has the seed alone
@@ -60,12 +60,12 @@ class ReplacingGrower(StaticGrower):
 
 replacing_drafter = partial(static_drafter, grower=ReplacingGrower)
 
-METHOD = Method(
+METHOD = head_method(
+    replacing_drafter,
+    Needs(head=LAYERS.head, host=True),
     name="mcsd_replacing",
     title="MCSD, independent draws",
     sentence="MCSD whose candidates at one place are drawn independently, so that some of them are the same.",
     paper="2401.06706",
     proposers=SAMPLES,
-    needs=Needs(head=LAYERS.head, host=True),
-    load=partial(load_head, replacing_drafter),
 )

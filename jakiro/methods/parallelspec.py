@@ -2,10 +2,9 @@
 
 from functools import partial
 
-from jakiro.drafting.base import Method, Needs, Proposer
+from jakiro.drafting.base import Needs, Proposer
 from jakiro.drafting.parallel import ProductGrower, row_proposers
-from jakiro.heads.parallelspec import MaskedHead
-from jakiro.methods.jakiro import HeadDrafter, load_head
+from jakiro.methods.jakiro import HeadDrafter, head_method
 
 MASKS = 4
 
@@ -16,19 +15,17 @@ def proposers_of(count: int) -> tuple[Proposer, ...]:
     return (own, *row_proposers("mask", "Mask", "The row of mask token {number} of the same pass.", count))
 
 
-def masked_drafter(head: MaskedHead, info: dict | None = None) -> HeadDrafter:
-    """Drafts all levels in the pass that reads the new tokens."""
-    return HeadDrafter(head, info, ProductGrower, proposers_of(head.config.num_parallel), tells=False)
+masked_drafter = partial(
+    HeadDrafter, grower=ProductGrower, proposers=lambda config: proposers_of(config.num_parallel), tells=False
+)
 
-
-NEEDS = Needs(head=("masks",))
-METHOD = Method(
+METHOD = head_method(
+    masked_drafter,
+    Needs(head=("masks",)),
     name="parallelspec",
     title="ParallelSpec",
     sentence="One pass of a small layer with mask tokens drafts all levels of a tree.",
     paper="2410.05589",
     proposers=proposers_of(MASKS),
-    needs=NEEDS,
-    load=partial(load_head, masked_drafter, needs=NEEDS),
     trains={"network": "masks", "num_parallel": MASKS, "num_experts": 1, "fusion": "summed"},
 )

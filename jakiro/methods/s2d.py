@@ -12,12 +12,12 @@ from functools import partial
 
 import torch
 
-from jakiro.drafting.base import Method, Needs, Proposal, Proposer
+from jakiro.drafting.base import Needs, Proposal, Proposer
 from jakiro.drafting.growing import Children, TreeGrower
 from jakiro.heads.exit import NestedHead
 from jakiro.heads.layers import row_output
 from jakiro.methods.exit import LAYERS_BELOW
-from jakiro.methods.jakiro import HeadDrafter, load_head
+from jakiro.methods.jakiro import HeadDrafter, head_method
 
 EXITS = (2, LAYERS_BELOW)
 # An exit is sure where it gives its first guess at least this chance
@@ -85,14 +85,13 @@ def nested_drafter(head: NestedHead, info: dict | None = None, choose: Choose = 
     return HeadDrafter(head, info, grower, proposers_of(head.config.exit_layers), tells=False)
 
 
-NEEDS = Needs(head=("nested",), host=True, layers=True)
-METHOD = Method(
+METHOD = head_method(
+    nested_drafter,
+    Needs(head=("nested",), host=True, layers=True),
     name="s2d",
     title="S2D",
     sentence="A draft of nested exits from the target's first layers; the first one that is sure drafts.",
     paper="2407.01955",
     proposers=proposers_of(EXITS),
-    needs=NEEDS,
-    load=partial(load_head, nested_drafter, needs=NEEDS),
     trains={"network": "nested", "num_experts": 1, "fusion": "summed", "exit_layers": EXITS},
 )
