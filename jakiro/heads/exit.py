@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from jakiro.heads.base import packing_for
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.jakiro import JakiroHead
-from jakiro.heads.layers import HeadOutput, row_output
+from jakiro.heads.layers import HeadOutput, pack_linears, row_output
 from jakiro.target.cache import RowCache
 from jakiro.target.features import scaled
 from jakiro.target.model import TargetModel
@@ -126,8 +126,7 @@ class NestedHead(ExitHead):
     def pack(self, precision: str = "int8") -> "NestedHead":
         super().pack(precision)
         if self._output_layer is not None:
-            packing = packing_for(self.precision)
-            self.exits = nn.ModuleList(packing(each.weight, each.bias) for each in self.exits)
+            pack_linears(self.exits, packing_for(self.precision))
         return self
 
     def all_exits(self, embeddings: Tensor, lower: list[Tensor], positions: Tensor, **rows) -> Tensor:

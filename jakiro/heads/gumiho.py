@@ -12,8 +12,7 @@ from torch.nn import functional
 from jakiro.heads.base import packing_for
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.jakiro import JakiroHead
-from jakiro.heads.layers import ResidualBlock
-from jakiro.kernels.linear import Packing
+from jakiro.heads.layers import ResidualBlock, pack_linears
 
 
 class ParallelMLP(nn.Module):
@@ -32,9 +31,6 @@ class ParallelMLP(nn.Module):
         """What the last matrix reads."""
         return functional.silu(self.read(rows))
 
-    def pack(self, packing: Packing) -> None:
-        self.read, self.write = packing(self.read.weight, self.read.bias), packing(self.write.weight, None)
-
 
 class PublishedMLP(nn.Module):
     """As it is published: silu(read([first; second])), then residual blocks."""
@@ -48,11 +44,6 @@ class PublishedMLP(nn.Module):
         """(…, 2 · hidden) → (…, hidden)."""
         return self.blocks(functional.silu(self.read(rows)))
 
-    def pack(self, packing: Packing) -> None:
-        self.read = packing(self.read.weight, self.read.bias)
-        for block in self.blocks:
-            block.pack(packing)
-
 
 class StagedHead(JakiroHead):
     """Layers for the first two levels, MLPs for those after them."""
@@ -65,8 +56,7 @@ class StagedHead(JakiroHead):
     def pack(self, precision: str = "int8") -> "StagedHead":
         super().pack(precision)
         if self._output_layer is not None:
-            for mlp in self.mlps:
-                mlp.pack(packing_for(self.precision))
+            pack_linears(self.mlps, packing_for(self.precision))
         return self
 
     def further(self, first: Tensor, second: Tensor, count: int) -> Tensor:

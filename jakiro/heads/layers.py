@@ -209,8 +209,13 @@ class ResidualBlock(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         return hidden + functional.silu(self.linear(hidden))
 
-    def pack(self, packing: Packing) -> None:
-        self.linear = packing(self.linear.weight, self.linear.bias)
+
+def pack_linears(module: nn.Module, packing: Packing) -> None:
+    """Packs all linear layers inside a module, each by itself."""
+    for parent in list(module.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, nn.Linear):
+                setattr(parent, name, packing(child.weight, child.bias))
 
 
 def joined(linears: list[nn.Linear]) -> Tensor:

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from jakiro.heads.base import DraftHead, packing_for
 from jakiro.heads.config import DraftConfig
-from jakiro.heads.layers import HeadOutput, ResidualBlock, row_output
-from jakiro.kernels.linear import Packing, packing_works
+from jakiro.heads.layers import HeadOutput, ResidualBlock, pack_linears, row_output
+from jakiro.kernels.linear import packing_works
 from jakiro.kernels.quantized import quantizing_works
 
 
@@ -37,10 +37,6 @@ class MedusaMLP(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         return self.write(self.block(hidden))
 
-    def pack(self, packing: Packing) -> None:
-        self.block.pack(packing)
-        self.write = packing(self.write.weight, self.write.bias)
-
 
 class PublishedMLP(nn.Module):
     """As it is published: residual blocks, and output rows of its own over the whole vocabulary."""
@@ -52,11 +48,6 @@ class PublishedMLP(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         return self.blocks(hidden)
-
-    def pack(self, packing: Packing) -> None:
-        for block in self.blocks:
-            block.pack(packing)
-        self.output = packing(self.output.weight, None)
 
 
 class MedusaHead(DraftHead):
@@ -84,8 +75,7 @@ class MedusaHead(DraftHead):
             return self
         self.precision = "int8" if precision == "int8" and quantizing_works(parameter.device) else "full"
         packing = packing_for(self.precision)
-        for mlp in self.mlps:
-            mlp.pack(packing)
+        pack_linears(self.mlps, packing)
         self._output_layer = packing(self.output_weight, None)
         return self
 
