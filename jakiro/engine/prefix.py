@@ -48,7 +48,7 @@ class Prefix:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Kept:
+class _KeptPrefix:
     owner: Hashable
     target: object
     prefix: Prefix
@@ -67,7 +67,7 @@ class PrefixStore:
         self.max_bytes = max_bytes
         self._lock = threading.Lock()
         # Used last comes last
-        self._kept: list[_Kept] = []
+        self._kept: list[_KeptPrefix] = []
         self._parts: weakref.WeakSet[OwnPrefixes] = weakref.WeakSet()
 
     def of(self, owner: Hashable = None) -> "OwnPrefixes":
@@ -97,7 +97,7 @@ class PrefixStore:
         with self._lock:
             self._kept = []
 
-    def _of(self, owner: Hashable, target: object) -> list[_Kept]:
+    def _of(self, owner: Hashable, target: object) -> list[_KeptPrefix]:
         return [each for each in self._kept if each.owner == owner and each.target is target]
 
     def _trim(self, owner: Hashable) -> None:
@@ -156,7 +156,7 @@ class OwnPrefixes:
             head_rows = reduce(_longest, (each.prefix.head_rows for each in replaced), head_rows)
             for each in replaced:
                 self.store._kept.remove(each)
-            self.store._kept.append(_Kept(self.owner, target, replace(prefix, head_rows=head_rows)))
+            self.store._kept.append(_KeptPrefix(self.owner, target, replace(prefix, head_rows=head_rows)))
             self.store._trim(self.owner)
 
 

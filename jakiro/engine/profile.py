@@ -44,8 +44,8 @@ class Profiler:
 
     def __init__(self, target: TargetModel, folder: Path, lanes: Lanes | None = None) -> None:
         self.target, self.folder, self.lanes = target, folder, lanes
-        self._passes: _Kept | None = None
-        self._drafts: dict[str, _Kept] = {}
+        self._passes: _CostFile | None = None
+        self._drafts: dict[str, _CostFile] = {}
 
     def profile(self, method: Method, drafter: Drafter) -> DeviceProfile:
         """This device's costs under a method, as far as they are measured."""
@@ -77,12 +77,12 @@ class Profiler:
         min(parts, key=lambda part: part.rounds).advance()
         return True
 
-    def _kept(self, key: dict, drafter: Drafter, drafts: bool) -> "_Kept":
+    def _kept(self, key: dict, drafter: Drafter, drafts: bool) -> "_CostFile":
         def begin(known: DeviceProfile | None) -> Measuring:
             return Measuring(self.target, drafter, drafts, self.lanes, known)
 
         name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
-        return _Kept(self.folder / f"{name}.json", key, begin)
+        return _CostFile(self.folder / f"{name}.json", key, begin)
 
     def _key(self) -> dict:
         """What the costs of a target's passes depend on."""
@@ -101,7 +101,7 @@ class Profiler:
         } | ({} if lanes is None else {"graphs": lanes.graphs.enabled})
 
 
-class _Kept:
+class _CostFile:
     """The costs of passes or of one method's drafts: a file, and what measures them further.
 
     Args:

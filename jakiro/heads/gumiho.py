@@ -32,7 +32,7 @@ class ParallelMLP(nn.Module):
         return functional.silu(self.read(rows))
 
 
-class PublishedMLP(nn.Module):
+class PublishedGumihoMLP(nn.Module):
     """As it is published: silu(read([first; second])), then residual blocks."""
 
     def __init__(self, config: DraftConfig) -> None:
@@ -50,7 +50,7 @@ class StagedHead(JakiroHead):
 
     def __init__(self, config: DraftConfig) -> None:
         super().__init__(config)
-        mlp = PublishedMLP if config.published_blocks else ParallelMLP
+        mlp = PublishedGumihoMLP if config.published_blocks else ParallelMLP
         self.mlps = nn.ModuleList(mlp(config) for _ in range(config.num_parallel))
 
     def pack(self, precision: str = "int8") -> "StagedHead":

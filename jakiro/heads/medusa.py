@@ -38,7 +38,7 @@ class MedusaMLP(nn.Module):
         return self.write(self.block(hidden))
 
 
-class PublishedMLP(nn.Module):
+class PublishedMedusaMLP(nn.Module):
     """As it is published: residual blocks, and output rows of its own over the whole vocabulary."""
 
     def __init__(self, config: DraftConfig) -> None:
@@ -55,7 +55,7 @@ class MedusaHead(DraftHead):
 
     def __init__(self, config: DraftConfig) -> None:
         super().__init__(config)
-        mlp = PublishedMLP if config.published_blocks else MedusaMLP
+        mlp = PublishedMedusaMLP if config.published_blocks else MedusaMLP
         self.mlps = nn.ModuleList(mlp(config) for _ in range(config.num_parallel))
         self.root_rows = config.num_parallel
 

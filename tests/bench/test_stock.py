@@ -17,7 +17,7 @@ def test_the_clock_starts_at_the_first_token(monkeypatch):
     """The first call comes after the prefill, with one token; two steps follow, of one token and of three."""
     moments = iter([7.0, 8.0, 10.5])
     monkeypatch.setattr(stock, "time", SimpleNamespace(perf_counter=lambda: next(moments)))
-    clock = stock._Clock(torch.device("cpu"))
+    clock = stock._TokenTimes(torch.device("cpu"))
     for length in (21, 22, 25):
         clock(torch.zeros((1, length)), None)
     assert (clock.seconds, clock.num_steps, clock.num_tokens) == (3.5, 2, 4)

@@ -32,7 +32,7 @@ class StockRunner:
             torch.manual_seed(sampling.seed)
         if lane.method == "hf-prompt-lookup":
             options["prompt_lookup_num_tokens"] = LOOKUP_TOKENS
-        clock = _Clock(self._model.device)
+        clock = _TokenTimes(self._model.device)
         with torch.inference_mode():
             output = self._model.generate(
                 input_ids, attention_mask=torch.ones_like(input_ids), stopping_criteria=[clock], **options
@@ -43,7 +43,7 @@ class StockRunner:
         return run, self._text.decode(token_ids)
 
 
-class _Clock:
+class _TokenTimes:
     """A stopping criterion that never stops, only notes the time: `generate` calls it after every step."""
 
     def __init__(self, device):

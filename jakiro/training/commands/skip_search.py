@@ -23,7 +23,7 @@ from jakiro.training.commands.options import CorpusPaths, Target, Threads, optio
 from jakiro.training.data.corpus import Row, read_corpus
 from jakiro.training.data.split import in_order_of_content
 from jakiro.training.measure.calibration import fit_weights
-from jakiro.training.measure.layer_search import Kept, LayerStack, best_speed, break_even, leave_out
+from jakiro.training.measure.layer_search import LayerStack, Subset, best_speed, break_even, leave_out
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
 
@@ -74,7 +74,7 @@ def _ids(rows: Sequence[Row]) -> torch.Tensor:
 
 
 @torch.inference_mode()
-def _calibration(stack: LayerStack, kept: Kept) -> dict[str, float]:
+def _calibration(stack: LayerStack, kept: Subset) -> dict[str, float]:
     """Weights of the draft's log q, and of the noise, for all levels; see `training.measure.calibration`."""
     log_q = stack.log_probs(stack.run(stack.first, kept.layers))
     generator = torch.Generator().manual_seed(0)
@@ -86,7 +86,7 @@ def _calibration(stack: LayerStack, kept: Kept) -> dict[str, float]:
 
 
 @torch.inference_mode()
-def timed(target: TargetModel, found: Sequence[Kept]) -> tuple[list[float], list[float]]:
+def timed(target: TargetModel, found: Sequence[Subset]) -> tuple[list[float], list[float]]:
     """Milliseconds of a drafted token by subset, and of the target's passes over 1, 2, … rows, timed by turns."""
     ids = (torch.arange(TIMED_CONTEXT) * 7 + 11) % target.vocab_size
     cache = target.new_cache(TIMED_CONTEXT + target.row_bucket(LONGEST_CHAIN + 1))
@@ -117,7 +117,7 @@ def _chain(ids: torch.Tensor, rows: int) -> DraftTree:
     return DraftTree.unscored(ids[:rows], depths - 1, depths, rows - 1)
 
 
-def _table(found: Sequence[Kept], drafts: Sequence[float], passes: Sequence[float]) -> tuple[list[str], Kept]:
+def _table(found: Sequence[Subset], drafts: Sequence[float], passes: Sequence[float]) -> tuple[list[str], Subset]:
     """A Markdown table of all subsets, and the one whose chains should be the fastest."""
     lines = ["| layers | agreement | total variation | draft, ms | break-even | best speed | chain |"]
     lines.append("| --- " * 7 + "|")
@@ -134,7 +134,7 @@ def _table(found: Sequence[Kept], drafts: Sequence[float], passes: Sequence[floa
     return lines, found[speeds.index(max(speeds))]
 
 
-def write_chart(path: Path, found: Sequence[Kept], drafts: Sequence[float], passes: Sequence[float]) -> None:
+def write_chart(path: Path, found: Sequence[Subset], drafts: Sequence[float], passes: Sequence[float]) -> None:
     """Agreement against the number of layers, with the line above which drafting one token pays."""
     counts = [len(each.layers) for each in found]
     lines = {

@@ -23,7 +23,7 @@ from jakiro.system import atomic_file
 from jakiro.target.families import stop_ids
 from jakiro.target.features import features_of
 from jakiro.text import encode_messages
-from jakiro.training.data.writing import Request, write_texts
+from jakiro.training.data.writing import TextRequest, write_texts
 
 # Deeper than any tree: the tokens after an answer's end show what its last tree got right.
 OVERHANG = 17
@@ -73,7 +73,7 @@ class AnswerFolder:
         paths = [self._path(prompt, sampling) for prompt in prompts]
         missing = [number for number, path in enumerate(paths) if not path.is_file()]
         settings = sampling.seed, sampling.temperature, sampling.max_new_tokens
-        queue = deque(Request(number, prompts[number], *settings, overhang=OVERHANG) for number in missing)
+        queue = deque(TextRequest(number, prompts[number], *settings, overhang=OVERHANG) for number in missing)
         texts = write_texts(self.model, queue, self.batch_size, self.stop_ids)
         for done, (request, ids, _) in enumerate(texts, start=1):
             self._store(paths[request.number], request.ids + ids, len(request.ids), sampling)

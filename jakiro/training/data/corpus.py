@@ -19,12 +19,12 @@ from torch import Tensor
 from jakiro.system import atomic_file, write_atomically
 from jakiro.training.data.exclusion import RUN_WORDS, word_runs
 from jakiro.training.data.kept_features import features_path, write_kept
-from jakiro.training.data.writing import Request, Written
+from jakiro.training.data.writing import TextRequest, Written
 
 MANIFEST_NAME = "manifest.json"
 SELF_WRITTEN = "magpie"
 REPORT_SECONDS = 10.0
-Write = Callable[[deque[Request]], Iterator[Written]]
+Write = Callable[[deque[TextRequest]], Iterator[Written]]
 log = logging.getLogger(__name__)
 
 
@@ -194,8 +194,8 @@ class CorpusWriter:
                 self._write_manifest()
         return self.counts["tokens"] - before
 
-    def _rows(self, queue: deque[Request]) -> Iterator[tuple[int, Row, Tensor | None]]:
-        """Finished rows with number and features. Request 2n writes row n's message, 2n + 1 its answer."""
+    def _rows(self, queue: deque[TextRequest]) -> Iterator[tuple[int, Row, Tensor | None]]:
+        """Finished rows with number and features. Text request 2n writes row n's message, 2n + 1 its answer."""
         for request, written, features in self._write(queue):
             number, is_answer = divmod(request.number, 2)
             if is_answer:
@@ -207,21 +207,21 @@ class CorpusWriter:
                 message = [token for token in written if token not in self.stop_ids]
                 queue.appendleft(self._answer_request(number, message))
 
-    def _first_request(self, number: int) -> Request:
+    def _first_request(self, number: int) -> TextRequest:
         if self.prompts is not None:
             return self._answer_request(number, self.tokenizer.encode(self.prompts[number], add_special_tokens=False))
         options = self.options
         # The positions of message and answer overlap, so each has its own seed.
         seed = (options.seed << 40) + 2 * number
-        return Request(2 * number, self.before, seed, 1.0, options.max_message_tokens, options.top_k)
+        return TextRequest(2 * number, self.before, seed, 1.0, options.max_message_tokens, options.top_k)
 
-    def _answer_request(self, number: int, message: list[int]) -> Request:
+    def _answer_request(self, number: int, message: list[int]) -> TextRequest:
         options = self.options
         temperature = options.temperatures[number % len(options.temperatures)]
         seed = (options.seed << 40) + 2 * number + 1
         ids = self.before + message + self.after
         limits = options.max_new_tokens, options.top_k
-        return Request(2 * number + 1, ids, seed, temperature, *limits, keep_features=self.features_of is not None)
+        return TextRequest(2 * number + 1, ids, seed, temperature, *limits, keep_features=self.features_of is not None)
 
     def _worth_keeping(self, row: Row) -> bool:
         key = tuple(row.ids)

@@ -10,7 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 import httpx
 
-from jakiro.training.data.writing import Request, Written
+from jakiro.training.data.writing import TextRequest, Written
 
 TRIES, FIRST_PAUSE = 5, 0.5
 _BUSY = {408, 429, 500, 502, 503, 504}
@@ -44,13 +44,13 @@ class Endpoint:
         except (KeyError, IndexError, TypeError) as error:
             raise ValueError(f"The server at {self.url} names no model; is it an OpenAI-compatible server?") from error
 
-    def write_texts(self, queue: deque[Request]) -> Iterator[Written]:
+    def write_texts(self, queue: deque[TextRequest]) -> Iterator[Written]:
         """Yields every text as soon as it has ended; the caller may add requests between two results.
 
         Raises:
             ValueError: the server fails again and again, or refuses.
         """
-        running: dict[Future, Request] = {}
+        running: dict[Future, TextRequest] = {}
         with ThreadPoolExecutor(self.concurrency) as pool:
             try:
                 while queue or running:
@@ -62,7 +62,7 @@ class Endpoint:
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
 
-    def _complete(self, request: Request) -> list[int]:
+    def _complete(self, request: TextRequest) -> list[int]:
         body = {
             "model": self.model,
             "prompt": request.ids,

@@ -23,7 +23,7 @@ _JOINING_SHARE = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class TextRequest:
     """A text to continue.
 
     Attributes:
@@ -55,14 +55,14 @@ class Written(NamedTuple):
         features: (old and new ids, hidden) float16, the target's after the final norm; None where they are not kept.
     """
 
-    request: Request
+    request: TextRequest
     ids: list[int]
     features: Tensor | None = None
 
 
 @dataclass(slots=True)
 class _Row:
-    request: Request
+    request: TextRequest
     written: list[int] = field(default_factory=list)
     end: int | None = None
     features: list[Tensor] = field(default_factory=list)
@@ -91,7 +91,7 @@ class _Row:
 
 @torch.inference_mode()
 def write_texts(
-    model, queue: deque[Request], batch_size: int, stop_ids: Collection[int], lean: LeanDecoder | None = None
+    model, queue: deque[TextRequest], batch_size: int, stop_ids: Collection[int], lean: LeanDecoder | None = None
 ) -> Iterator[Written]:
     """Yields every text as soon as it has ended.
 
@@ -124,7 +124,7 @@ class _StockBatch:
         self.mask = torch.zeros(0, 0, dtype=torch.int64, device=self.device)
         self.cache = DynamicCache()
 
-    def join(self, requests: list[Request]) -> None:
+    def join(self, requests: list[TextRequest]) -> None:
         """Reads the requests' texts and writes the first token of each."""
         longest = max(len(request.ids) for request in requests)
         padding = [longest - len(request.ids) for request in requests]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Subset:
     """What some layers alone give.
 
     Attributes:
@@ -53,12 +53,12 @@ class LayerStack:
                 hidden = self.layers[number](hidden, position_embeddings=self.angles)
         return hidden.float()
 
-    def compared(self, hidden: Tensor, layers: Sequence[int]) -> Kept:
+    def compared(self, hidden: Tensor, layers: Sequence[int]) -> Subset:
         """What the last kept layer's output is worth."""
         found = self.log_probs(hidden)
         distance = (found.exp() - self.wanted.exp()).abs().sum(-1).mean() / 2
         agreement = (found.argmax(-1) == self.choices).float().mean()
-        return Kept(tuple(layers), float(agreement), float(distance))
+        return Subset(tuple(layers), float(agreement), float(distance))
 
     def log_probs(self, hidden: Tensor) -> Tensor:
         """(positions, rows) of the draft vocabulary, from the last kept layer's output."""
@@ -69,7 +69,7 @@ class LayerStack:
 
 
 @torch.inference_mode()
-def leave_out(stack: LayerStack, fewest: int) -> Iterator[Kept]:
+def leave_out(stack: LayerStack, fewest: int) -> Iterator[Subset]:
     """Yields subsets of one layer less each, down to `fewest`; the first and the last layer stay.
 
     What lies before the layer that is tried is computed once for each size.

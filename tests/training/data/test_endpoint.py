@@ -9,7 +9,7 @@ import pytest
 from jakiro.target.families import stop_ids
 from jakiro.training.data.corpus import CorpusOptions, CorpusWriter, read_corpus
 from jakiro.training.data.endpoint import TRIES, Endpoint
-from jakiro.training.data.writing import Request, write_texts
+from jakiro.training.data.writing import TextRequest, write_texts
 from tests.support import byte_tokenizer, tiny_model
 
 
@@ -48,7 +48,7 @@ def endpoint(url, concurrency=2) -> Endpoint:
 
 
 def requests(count):
-    return deque(Request(number, [5, number], 7, 0.5, 4, top_k=3) for number in range(count))
+    return deque(TextRequest(number, [5, number], 7, 0.5, 4, top_k=3) for number in range(count))
 
 
 def test_a_server_that_returns_ids_is_taken_at_its_word():
@@ -114,7 +114,7 @@ def test_a_corpus_written_by_a_server_is_that_of_the_model_it_runs(tmp_path):
     options = CorpusOptions(temperatures=(0.0,), max_new_tokens=6, max_message_tokens=4, min_distinct=0)
 
     def complete(body):
-        request = Request(0, body["prompt"], body["seed"], body["temperature"], body["max_tokens"], body["top_k"])
+        request = TextRequest(0, body["prompt"], body["seed"], body["temperature"], body["max_tokens"], body["top_k"])
         ((_, ids, _),) = write_texts(model, deque([request]), 1, ends)
         return 200, {"choices": [{"token_ids": ids}]}
 

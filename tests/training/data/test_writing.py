@@ -9,16 +9,16 @@ from jakiro.config import SamplingParams
 from jakiro.kernels.linear import packing_works, packs_bfloat16
 from jakiro.target.llama import LeanDecoder
 from jakiro.training.data import lean_batch
-from jakiro.training.data.writing import Request, write_texts
+from jakiro.training.data.writing import TextRequest, write_texts
 from tests.support import reference_answer, tiny_model
 
 REQUESTS = [
-    Request(0, [5, 6, 7], 11, 1.0, 12),
-    Request(1, [9], 12, 0.0, 3),
-    Request(2, [4, 4, 8, 20, 21, 22, 23], 13, 0.7, 9),
-    Request(3, [30, 31], 14, 1.0, 1),
-    Request(4, [3] * 12, 15, 1.0, 7),
-    Request(5, [2, 50], 16, 0.0, 12),
+    TextRequest(0, [5, 6, 7], 11, 1.0, 12),
+    TextRequest(1, [9], 12, 0.0, 3),
+    TextRequest(2, [4, 4, 8, 20, 21, 22, 23], 13, 0.7, 9),
+    TextRequest(3, [30, 31], 14, 1.0, 1),
+    TextRequest(4, [3] * 12, 15, 1.0, 7),
+    TextRequest(5, [2, 50], 16, 0.0, 12),
 ]
 
 
@@ -27,7 +27,7 @@ def model() -> LlamaForCausalLM:
     return tiny_model()
 
 
-def expected(model, request: Request, stop_ids=()) -> list[int]:
+def expected(model, request: TextRequest, stop_ids=()) -> list[int]:
     sampling = SamplingParams(request.temperature, seed=request.seed, max_new_tokens=request.max_new_tokens)
     return reference_answer(model, request.ids, sampling, stop_ids)
 
