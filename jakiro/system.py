@@ -107,6 +107,15 @@ def write_atomically(path: Path, data: bytes | str) -> None:
 
 
 @contextmanager
+def errors_as_one_sentence() -> Iterator[None]:
+    """Ends the program with the library's sentence, in place of a traceback, where an option or a file is wrong."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        sys.exit(str(error))
+
+
+@contextmanager
 def one_process_at_a_time(work: str) -> Iterator[bool]:
     """Of all processes and threads that use this cache, one at a time runs such a block for the same work.
 

@@ -8,7 +8,6 @@ what was hoped for. Scenarios that need a certain head are left out where the co
 """
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from app.tools.figures import Figures, figures_of
 from app.tools.record_options import load_generator, read_options
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.methods import DEFAULT, PLAIN
+from jakiro.system import errors_as_one_sentence
 from jakiro.trace import first_difference
 
 
@@ -179,11 +179,9 @@ def main() -> None:
     named = pair["target"] or pair["head"]
     scenarios = [scenario for scenario in SCENARIOS if scenario.head is None or not named]
     heads = {scenario.head for scenario in scenarios}
-    try:
+    with errors_as_one_sentence():
         generators = {head: load_generator(pair | {"head": head or pair["head"]}) for head in heads}
         recordings = {scenario.name: record(generators[scenario.head], scenario) for scenario in scenarios}
-    except ValueError as error:
-        sys.exit(str(error))
     folder.mkdir(parents=True, exist_ok=True)
     for name, recording in recordings.items():
         write(recording, folder / f"{name}.json")

@@ -9,7 +9,6 @@ to show. Take another question then (`QUESTION`), or train the head further.
 """
 
 import platform
-import sys
 import time
 
 from app.page.lesson import RECORDINGS
@@ -20,6 +19,7 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.engine.costs import DeviceProfile
 from jakiro.engine.measuring import measure_drafts, measure_passes
 from jakiro.methods import DEFAULT, PLAIN
+from jakiro.system import errors_as_one_sentence
 from jakiro.trace import Header, Trace
 
 QUESTION = "What is the capital of France, and why is it famous?"
@@ -128,12 +128,10 @@ def _memory_speed(device) -> float:
 
 def main() -> None:
     pair, path = read_options("Makes the recordings of “How it works”.", RECORDINGS)
-    try:
+    with errors_as_one_sentence():
         generator = load_generator(pair)
         named = pair["target"] or pair["head"]
         content = record(generator, generator if named else load_generator(pair | {"head": CONTRASTING_HEAD}))
-    except ValueError as error:
-        sys.exit(str(error))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(to_json(content) + "\n", encoding="utf-8")
 

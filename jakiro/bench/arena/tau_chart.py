@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from jakiro.plots import Look, plain, write_report
-from jakiro.system import write_atomically
+from jakiro.system import errors_as_one_sentence, write_atomically
 
 # What `evaluate` calls all prompts together
 ALL = "all"
@@ -88,4 +88,5 @@ def tau_chart(
 
 
 if __name__ == "__main__":
-    typer.run(tau_chart)
+    with errors_as_one_sentence():
+        typer.run(tau_chart)

@@ -7,7 +7,6 @@ the same text share one folder of features, and all share one of written answers
 """
 
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ import typer
 
 from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.heads.jakiro import JakiroHead
-from jakiro.system import comma_list
+from jakiro.system import comma_list, errors_as_one_sentence
 from jakiro.training.commands.evaluate import evaluate
 from jakiro.training.commands.options import CorpusPaths, Prompts, Target, Threads, argument, option, set_up
 from jakiro.training.commands.train import train
@@ -156,13 +155,6 @@ def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def main() -> None:
-    """Runs the command line; what is wrong with it is one sentence."""
-    try:
-        typer.run(ablate)
-    except (ValueError, OSError) as error:
-        sys.exit(str(error))
-
-
 if __name__ == "__main__":
-    main()
+    with errors_as_one_sentence():
+        typer.run(ablate)

@@ -21,7 +21,7 @@ from jakiro.methods.aded import TrigramDrafter
 from jakiro.methods.gsd import graph_drafter
 from jakiro.methods.gumiho import SERIAL, staged_drafter
 from jakiro.methods.mcsd import static_drafter
-from jakiro.system import cache_folder
+from jakiro.system import cache_folder, errors_as_one_sentence
 from jakiro.target.model import TargetModel
 from jakiro.trace import pooled_tau
 from jakiro.training.commands.options import Target, Threads, option, set_up
@@ -168,4 +168,5 @@ def _print_rules(chart: Path | None) -> None:
 
 
 if __name__ == "__main__":
-    typer.run(family)
+    with errors_as_one_sentence():
+        typer.run(family)

@@ -14,6 +14,7 @@ import typer
 from jakiro.core.noise import KeyedNoise
 from jakiro.heads.checkpoint import load_head
 from jakiro.heads.exit import ExitHead
+from jakiro.system import errors_as_one_sentence
 from jakiro.target.model import TargetModel
 from jakiro.training.commands.options import CorpusPaths, Target, Threads, argument, option, set_up
 from jakiro.training.data.corpus import Row, read_corpus, write_part
@@ -74,4 +75,5 @@ def own_text(
 
 
 if __name__ == "__main__":
-    typer.run(own_text)
+    with errors_as_one_sentence():
+        typer.run(own_text)

@@ -18,6 +18,7 @@ from jakiro.drafting.layer_plan import LayerPlan, plan_path
 from jakiro.kernels.linear import packs_bfloat16
 from jakiro.methods.skip import DRAFT_VOCABULARY, SkippingHead
 from jakiro.plots import Look, share_lines, write_report
+from jakiro.system import errors_as_one_sentence
 from jakiro.target.model import TargetModel
 from jakiro.training.commands.options import CorpusPaths, Target, Threads, option, set_up
 from jakiro.training.data.corpus import Row, read_corpus
@@ -149,4 +150,5 @@ def write_chart(path: Path, found: Sequence[Subset], drafts: Sequence[float], pa
 
 
 if __name__ == "__main__":
-    typer.run(skip_search)
+    with errors_as_one_sentence():
+        typer.run(skip_search)

@@ -8,7 +8,6 @@ Elect, mask and rescale as in EMR-Merging, arXiv 2405.17461; `train --init` fine
 
 import json
 import os
-import sys
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated
@@ -22,6 +21,7 @@ from torch import Tensor
 
 from jakiro.heads.checkpoint import file_sha256, load_head, save_head, weights_file, write_tensors
 from jakiro.heads.jakiro import JakiroHead
+from jakiro.system import errors_as_one_sentence
 from jakiro.zoo import table as zoo
 
 TENSORS_NAME, INDEX_NAME = "masks.safetensors", "masks.json"
@@ -216,11 +216,8 @@ def head(
 
 
 def main() -> None:
-    """Runs the command line; what is wrong with it is one sentence."""
-    try:
+    with errors_as_one_sentence():
         app()
-    except (ValueError, OSError) as error:
-        sys.exit(str(error))
 
 
 if __name__ == "__main__":

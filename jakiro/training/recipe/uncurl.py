@@ -6,7 +6,6 @@ As UNCURL (arXiv 2409.01483) merges a model's experts before they serve: inner n
 activations are on text, and experts are weighed by how much they are used. FEATURES is a folder that `train` filled.
 """
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.heads.jakiro import JakiroHead
+from jakiro.system import errors_as_one_sentence
 from jakiro.training.data.features import FeatureCache
 from jakiro.training.recipe.losses import LossWeights, Objective
 from jakiro.zoo import table as zoo
@@ -107,7 +107,5 @@ def merge(
 
 
 if __name__ == "__main__":
-    try:
+    with errors_as_one_sentence():
         typer.run(merge)
-    except (ValueError, OSError) as error:
-        sys.exit(str(error))
