@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from jakiro.heads.checkpoint import load_head
+from jakiro.system import errors_as_one_sentence
 from jakiro.training.commands.options import Target, Threads, argument, option, set_up
 from jakiro.training.data.features import FeatureCache
 from jakiro.training.measure.validation import agreement, distances, held_out
@@ -39,4 +40,5 @@ def distance(
 
 
 if __name__ == "__main__":
-    typer.run(distance)
+    with errors_as_one_sentence():
+        typer.run(distance)
