@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -204,10 +205,9 @@ def _training_command(name: str) -> Callable[[typer.Context], None]:
     """Hands its arguments to a training command, whose options are its own; loaded only when asked for."""
 
     def run(context: typer.Context) -> None:
-        from jakiro.training import commands
-
+        module = import_module(f"jakiro.training.commands.{name}")
         command = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
-        command.command(name)(getattr(commands, name))
+        command.command(name)(getattr(module, name))
         command(args=context.args, prog_name=f"jakiro {name}")
 
     return run
