@@ -24,6 +24,7 @@ from jakiro.starting import MEASURE, most_memory, process_seconds
 from jakiro.text import TokenText, encode_messages
 from jakiro.trace import Step, Trace
 from jakiro.zoo.loading import LoadOptions, Parts, Progress, ReadPair, load_parts
+from jakiro.zoo.placement import most_gpu_memory
 
 
 class JakiroGenerator:
@@ -130,7 +131,8 @@ class JakiroGenerator:
         """What runs where, for chips and headers.
 
         "seconds" are those of loading ("load") and of its steps (`jakiro.starting.STEPS`), those since the process
-        began ("ready"), and from the first question to its first token ("first_prompt"); "most_memory" is in bytes.
+        began ("ready"), and from the first question to its first token ("first_prompt"); "most_memory" is in bytes,
+        and so is "most_gpu_memory", what torch held at once on a GPU.
         """
         return {
             "target": self.target.name,
@@ -147,6 +149,7 @@ class JakiroGenerator:
             "graphs": self.lanes.status if self.lanes is not None else None,
             "seconds": dict(self._seconds),
             "most_memory": most_memory(),
+            "most_gpu_memory": most_gpu_memory(self.target.device),
             "notices": list(self.notices),
         }
 

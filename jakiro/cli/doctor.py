@@ -159,6 +159,7 @@ def _smoke_run(options: LoadOptions) -> Iterator[Finding]:
         tau = f", τ {trace.tau:.2f}" if method is not PLAIN and trace.steps else ""
         speed = f", {trace.tokens_per_second:.1f} tokens/s" if trace.steps else ""
         yield Finding("run", f"{method.title}: {count} token{'' if count == 1 else 's'}{speed}{tau}")
+    yield Finding("memory", _most(generator.status))
     if len(traces) == 2:
         yield _same_text(*(trace.token_ids for trace in traces.values()))
 
@@ -172,6 +173,15 @@ def _start(status: dict) -> str:
         f"{found}, {graphs['capture_seconds']:.1f} s of them for {graphs['captured']} graphs in {graphs['lanes']} "
         f"lanes, {placement.gigabytes(graphs['bytes'])}"
     )
+
+
+def _most(status: dict) -> str:
+    """How soon the first answer began, and the most memory until its end."""
+    found = [f"first token after {status['seconds']['first_prompt']:.1f} s"]
+    for name, where in (("most_memory", "of this process"), ("most_gpu_memory", "on the GPU")):
+        if status[name] is not None:
+            found.append(f"{placement.gigabytes(status[name])} {where} at most")
+    return ", ".join(found)
 
 
 def _same_text(plain: list[int], drafted: list[int]) -> Finding:

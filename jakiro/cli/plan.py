@@ -42,6 +42,7 @@ class Card:
     fast_float64: bool = False
 
 
+PLANNED = ("smollm2-135m-instruct", "vicuna-7b-v1.3", "llama3-instruct-8b", "vicuna-13b-v1.3")
 CARDS = {
     "t4": Card("T4", 16e9, 320e9, 0.25e12, bfloat16=False),
     "l4": Card("L4", 24e9, 300e9, 0.47e12),
@@ -57,11 +58,13 @@ class Estimate:
 
     Attributes:
         needed: bytes of memory. numerics, dtype: what would be chosen.
+        needed_in: bytes of memory with the target's layers in so many bits.
         parts: of a drafted step, milliseconds by what takes them.
     """
 
     card: Card
     needed: float
+    needed_in: dict[int, float]
     dtype: str
     numerics: str
     plain_ms: float
@@ -71,7 +74,15 @@ class Estimate:
 
     @property
     def fits(self) -> bool:
-        return self.needed <= placement.USABLE_SHARE * self.card.memory
+        return self._holds(self.needed)
+
+    @property
+    def fewer_bits(self) -> int | None:
+        """In how many bits the target's layers would fit; None where in none."""
+        return next((bits for bits, needed in self.needed_in.items() if self._holds(needed)), None)
+
+    def _holds(self, needed: float) -> bool:
+        return needed <= placement.USABLE_SHARE * self.card.memory
 
     @property
     def plain_speed(self) -> float:
@@ -127,12 +138,14 @@ def estimate(shape: Shape, card: Card) -> Estimate:
         "the host": HOST_MS,
     }
     lane = 2 * placement.CACHE_TOKENS * shape.cache_row * (8 if numerics == "exact" else 2)
-    tables = 2 * shape.vocabulary * shape.hidden
-    needed = 2 * (shape.weights_read + shape.head_weights_read) + tables + lane + WORKSPACE_BYTES
+    tables = 2 * 2 * shape.vocabulary * shape.hidden
+    others = 2 * shape.head_weights_read + tables + lane + WORKSPACE_BYTES
+    needed = others + 2 * shape.layer_weights
+    needed_in = {bits: others + placement.bytes_per_weight(bits) * shape.layer_weights for bits in (8, 4)}
     draft_ms = parts["reading the head"] + KERNEL_US * DRAFT_KERNELS / 1000
     target_ms = parts["reading the target"] + parts["float64 attention"] + KERNEL_US * kernels / 1000
     dtype = "bfloat16" if card.bfloat16 else "float16"
-    return Estimate(card, needed, dtype, numerics, plain, draft_ms, target_ms, parts)
+    return Estimate(card, needed, needed_in, dtype, numerics, plain, draft_ms, target_ms, parts)
 
 
 def planned(target: str, card: str | None) -> Iterator[Finding]:
@@ -151,7 +164,7 @@ def planned(target: str, card: str | None) -> Iterator[Finding]:
         found = estimate(shape, each)
         room = f"{placement.gigabytes(found.needed)} of {placement.gigabytes(each.memory)}"
         if not found.fits:
-            yield Finding(each.name, f"estimate: does not fit, {room}; try dtype 8bit or 4bit, or a larger card", False)
+            yield Finding(each.name, f"estimate: does not fit in {found.dtype}, {room}; {_way_out(found)}", False)
             continue
         share = found.parts[found.dominant] / sum(found.parts.values())
         yield Finding(
@@ -161,6 +174,16 @@ def planned(target: str, card: str | None) -> Iterator[Finding]:
         )
 
 
+def _way_out(found: Estimate) -> str:
+    bits = found.fewer_bits
+    if bits is None:
+        return "nor in 8 or 4 bits; choose a larger card"
+    return (
+        f"with --dtype {bits}bit it needs {placement.gigabytes(found.needed_in[bits])} and fits, at a speed that is "
+        "not estimated, and drafted text may then differ from plain decoding's in near ties"
+    )
+
+
 def table() -> list[str]:
     """The estimates of the docs, as lines of Markdown."""
     lines = [
@@ -168,12 +191,14 @@ def table() -> list[str]:
         "| Drafted tokens/s | Most of a step |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for target in ("smollm2-135m-instruct", "vicuna-7b-v1.3", "llama3-instruct-8b", "vicuna-13b-v1.3"):
+    for target in PLANNED:
         for card in CARDS.values():
             found = estimate(SHAPES[target], card)
             memory = placement.gigabytes(found.needed)
             if not found.fits:
-                lines.append(f"| {target} | {card.name} | {memory} | does not fit | – | – | – | – | – |")
+                fewer = found.fewer_bits
+                in_bits = f", in {fewer} bits {placement.gigabytes(found.needed_in[fewer])}" if fewer else ""
+                lines.append(f"| {target} | {card.name} | {memory}{in_bits} | does not fit | – | – | – | – | – |")
                 continue
             lines.append(
                 f"| {target} | {card.name} | {memory} | {found.dtype}, {found.numerics} | {found.plain_ms:.1f} | "
@@ -181,3 +206,19 @@ def table() -> list[str]:
                 f"{found.drafted_speed:.0f} | {found.dominant} |"
             )
     return lines
+
+
+def hardware() -> list[str]:
+    """Plain and drafted tokens a second by target and card, as lines of Markdown."""
+    names = " | ".join(card.name for card in CARDS.values())
+    lines = [f"| Target (estimates) | {names} |", "| --- |" + " --- |" * len(CARDS)]
+    for target in PLANNED:
+        cells = [_cell(estimate(SHAPES[target], card)) for card in CARDS.values()]
+        lines.append(f"| {target} | {' | '.join(cells)} |")
+    return lines
+
+
+def _cell(found: Estimate) -> str:
+    if found.fits:
+        return f"{found.plain_speed:.0f} and {found.drafted_speed:.0f}, {found.numerics}"
+    return f"only in {found.fewer_bits} bits" if found.fewer_bits else "no"

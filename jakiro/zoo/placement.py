@@ -63,6 +63,11 @@ def gigabytes(num_bytes: float) -> str:
     return f"{num_bytes / 1e9:.1f} GB" if num_bytes >= 1e8 else f"{num_bytes / 1e6:.1f} MB"
 
 
+def bytes_per_weight(bits: int) -> float:
+    """Of layers in 4 or 8 bits, which carry their scales: about a tenth more."""
+    return 1.1 * bits / 8
+
+
 def memory_needed(config, dtype: torch.dtype, bits: int | None = None) -> MemoryNeeded:
     """The estimate for a transformers config; counts the parameters of a model without storage."""
     from transformers import AutoModelForCausalLM
@@ -74,8 +79,7 @@ def memory_needed(config, dtype: torch.dtype, bits: int | None = None) -> Memory
     }
     in_tables = sum(weight.numel() for weight in tables.values())
     in_layers = sum(parameter.numel() for parameter in model.parameters()) - in_tables
-    # Quantised layers carry their scales: about a tenth more.
-    per_weight = dtype.itemsize if bits is None else 1.1 * bits / 8
+    per_weight = dtype.itemsize if bits is None else bytes_per_weight(bits)
     text = config.get_text_config()
     head_dim = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     as_what = f"{bits} bits" if bits else str(dtype).removeprefix("torch.")
@@ -97,6 +101,11 @@ def free_memory(device: torch.device) -> int:
     if limit.is_file() and limit.read_text().strip().isdigit() and used.is_file():
         free = min(free, max(int(limit.read_text()) - int(used.read_text()), 0))
     return free
+
+
+def most_gpu_memory(device: torch.device) -> int | None:
+    """The most bytes that torch has held at once on a GPU; None on other devices."""
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
 
 
 def place(

@@ -27,9 +27,14 @@ class Shape:
         return cls(*sizes, heads, num_kv_heads(text), head_dim, text.vocab_size)
 
     @property
+    def layer_weights(self) -> int:
+        """Of all layers."""
+        return self.layers * (self._attention + 3 * self.hidden * self.inner)
+
+    @property
     def weights_read(self) -> int:
         """By one pass: all layers and the output rows."""
-        return self.layers * (self._attention + 3 * self.hidden * self.inner) + self.vocabulary * self.hidden
+        return self.layer_weights + self.vocabulary * self.hidden
 
     @property
     def head_weights_read(self) -> int:

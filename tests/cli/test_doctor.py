@@ -1,6 +1,7 @@
 """The doctor for pairs: a good one runs, and the cause of every broken one is named before a large model is read."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,7 @@ def test_a_good_pair_is_described_and_run(pair):
     assert "pair: sizes, vocabulary and rotary embedding agree" in text and "free on cpu" in text
     assert "Plain decoding: 32 tokens" in text and "Jakiro: 32 tokens" in text and "τ" in text
     assert "the same as plain decoding's over 32 tokens" in text
+    assert re.search(r"memory: first token after \d+\.\d s, \d+\.\d [GM]B of this process at most$", text, re.M)
 
 
 def test_a_target_alone_is_run_plainly_and_a_missing_chat_template_is_said(pair):
@@ -164,6 +166,19 @@ def run(capsys, *arguments):
     return exit_info.value.code or 0, capsys.readouterr().out
 
 
-def test_the_docs_show_the_estimates_that_the_formulas_give():
-    docs = Path(__file__).parents[2] / "docs" / "performance.md"
-    assert "\n".join(plan.table()) in docs.read_text(encoding="utf-8")
+def test_a_plan_says_what_fits_how_fast_and_where_only_fewer_bits_do(capsys):
+    code, out = run(capsys, "doctor", "--plan", "vicuna-7b-v1.3", "--card", "T4")
+    assert code == 1 and "not measured" in out
+    assert "estimate: does not fit in float16, 17.8 GB of 16.0 GB; with --dtype 8bit it needs 12.0 GB" in out
+    code, out = run(capsys, "doctor", "--plan", "vicuna-7b-v1.3", "--card", "h100")
+    assert code == 0 and "estimate: fits, 24.2 GB of 80.0 GB; bfloat16, numerics exact; plain 131 tokens/s" in out
+    huge = plan.Shape(16_384, 53_248, 126, 128, 8, 128, 128_256)
+    found = plan.estimate(huge, plan.CARDS["h100"])
+    assert not found.fits and found.fewer_bits is None
+    assert run(capsys, "doctor", "--plan", "vicuna-7b-v1.3", "--card", "voodoo")[0] == 2
+
+
+@pytest.mark.parametrize(("file", "lines"), [("performance.md", plan.table), ("hosting.md", plan.hardware)])
+def test_the_docs_show_the_estimates_that_the_formulas_give(file, lines):
+    docs = Path(__file__).parents[2] / "docs" / file
+    assert "\n".join(lines()) in docs.read_text(encoding="utf-8")

@@ -37,12 +37,13 @@ def loaded(tags, **more) -> JakiroGenerator:
 
 
 @pytest.mark.parametrize("numerics", ["exact", "fast"])
-def test_device_tag_loading_and_steps_wait_for_the_device_once(tags, numerics):
+def test_device_tag_loading_and_steps_wait_for_the_device_once(tags, numerics, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 3 * 10**9)
     plain = {sampling: tiny_generator().run(REPETITIVE, sampling, "autoregressive") for sampling in (GREEDY, SAMPLED)}
     with tags:
         generator = loaded(tags, numerics=numerics)
         assert generator.status["device"] == "cuda:0" and generator.status["graphs"]["lanes"] == 1
-        assert generator.status["seconds"]["load"] > 0
+        assert generator.status["seconds"]["load"] > 0 and generator.status["most_gpu_memory"] == 3 * 10**9
         for sampling, expected in plain.items():
             for method, tree in (("autoregressive", None), ("jakiro", TREE), ("jakiro", CONTEXT_TREE)):
                 stream = generator.stream(REPETITIVE, sampling, method, tree)
