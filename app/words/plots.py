@@ -8,7 +8,6 @@ BROWSER = {
     "plot_speed": "Tokens/s",
     "plot_table": "{lane}: {tokens} tokens in {seconds} s",
     "plot_moment": "{seconds} s · step {step}",
-    "plot_gap": "{seconds} s",
     "plot_lines": "Lines: press one to hide or show it",
     "plot_tools": "Zoom and save",
     "plot_room": "Plot: move over it to read values, click to go to a step, drag to zoom",

@@ -52,6 +52,9 @@
     return value === null || value === undefined ? "–" : number(value, value < 10 ? 1 : 0);
   }
 
+  // How far apart two clocks are: "1.4 s", under a tenth of a second "38 ms"
+  const apart = (seconds) => (Math.abs(seconds) < 0.1 ? `${number(Math.abs(seconds) * 1000, 0)} ms` : `${number(Math.abs(seconds), 1)} s`);
+
   // whole percentages that add up to 100: the largest remainders are rounded up
   function shares(counts) {
     const total = counts.reduce((sum, count) => sum + count, 0);
@@ -88,6 +91,6 @@
 
   const reducedMotion = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
-  Object.assign(Jakiro, { h, s, filledBar, say, counted, number, percent, wholePercent, rate, milliseconds, shares, memory,
+  Object.assign(Jakiro, { h, s, filledBar, say, counted, number, percent, wholePercent, rate, milliseconds, apart, shares, memory,
     pageScale, reducedMotion });
 })();

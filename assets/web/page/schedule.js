@@ -5,7 +5,7 @@
   const { state, lane, live, guessing, stepsShown, raceTime } = screen;
 
   // Milliseconds between drawings of a part while an answer is being written
-  const EVERY = { text: 80, plot: 1000, numbers: 250, tree: 500 }; // Plotly takes longer than the page's own drawings
+  const EVERY = { text: 80, plot: 1500, numbers: 250, tree: 500 }; // Plotly takes longer than the page's own drawings
   const PLAYED_PLOT_MS = 160;
   const IN_TIME_MS = 30;
   const SLOWEST = 8;
@@ -127,7 +127,10 @@
     } else parts.answer.draw(main, count, { live: growing, selected: state.index, tail: everything ? tail(main) : "" });
     parts.legend.draw(main, main.steps.slice(0, steps));
     if ((live() && state.follow) || state.playing) parts.answerScroll.scrollTop = parts.answerScroll.scrollHeight;
-    else bringIntoView(parts.answerScroll, parts.answerText.querySelector(".selected"));
+    else {
+      const ended = everything && state.index === main.steps.length - 1 && !state.markdown;
+      bringIntoView(parts.answerScroll, ended ? parts.answer.tail : parts.answerText.querySelector(".selected"));
+    }
   }
 
   // Scrolls a box, and nothing around it, until one of its elements is visible

@@ -1,7 +1,7 @@
 // The race: lanes side by side at one common race time, each with its own clock; a lane shows only tokens whose own
 // time has come, whichever lane's turn it is.
 (() => {
-  const { h, say, rate, number, metrics } = Jakiro;
+  const { h, say, rate, number, apart, metrics } = Jakiro;
 
   class LaneView {
     constructor({ name, title }, role) {
@@ -96,7 +96,7 @@
       });
       if (leads.includes(null)) return time === 0 ? "" : say("measuring");
       const { lane, lead } = leads.reduce((first, next) => (next.lead > first.lead ? next : first));
-      return say("leads", { lane: (lead >= 0 ? lane : plain).title, seconds: number(Math.abs(lead), 1) });
+      return say("leads", { lane: (lead >= 0 ? lane : plain).title, lead: apart(lead) });
     }
 
     // The result waits for the end of the race, also of one that is played again

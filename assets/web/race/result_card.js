@@ -1,6 +1,6 @@
 // The result of an answer on one card: verdict, numbers with their definitions, and what it was measured on.
 (() => {
-  const { h, filledBar, say, counted, number, rate, wholePercent, milliseconds, shares, metrics } = Jakiro;
+  const { h, filledBar, say, counted, number, apart, rate, wholePercent, milliseconds, shares, metrics } = Jakiro;
   const { sameText, speedupWords, tauNote } = Jakiro;
 
   function verdict(run) {
@@ -13,7 +13,7 @@
     if (Math.min(main.tokens.length, plain.tokens.length) < metrics.FEWEST_TOKENS) return say("verdict_short");
     const lead = plain.clock - main.clock;
     if (Math.abs(lead) < 0.02 * plain.clock) return say("verdict_tie");
-    const values = { lane: (lead > 0 ? main : plain).title, seconds: number(Math.abs(lead), 1) };
+    const values = { lane: (lead > 0 ? main : plain).title, lead: apart(lead) };
     return say(lead > 0 ? "verdict_drafted" : "verdict_plain", values);
   }
 
@@ -21,7 +21,7 @@
   function partedVerdict(main, plain, different) {
     const [mine, theirs] = [main.secondsTo(different), plain.secondsTo(different)];
     const lane = (theirs >= mine ? main : plain).title;
-    return say("verdict_parted", { token: different + 1, lane, seconds: number(Math.abs(theirs - mine), 1) });
+    return say("verdict_parted", { token: different + 1, lane, lead: apart(theirs - mine) });
   }
 
   // All lines of the card as plain data, so that the page and the picture show the same

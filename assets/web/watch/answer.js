@@ -120,7 +120,13 @@
         "data-step": unit.step });
       if (STACKED.test(unit.text)) token.classList.add("stacked");
       if (unit.state === "open") token.classList.add("unfinished");
-      else this.addText(token, unit.text);
+      else if (classes === TARGET.classes && /^ \S/.test(unit.text)) {
+        // The space may end a line, where it would be a frame around nothing
+        const framed = h("span", { class: "framed" });
+        this.addText(framed, unit.text.slice(1));
+        token.classList.add("led");
+        token.append(h("span", { class: "space" }, " "), framed);
+      } else this.addText(token, unit.text);
       return token;
     }
 

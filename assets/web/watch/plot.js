@@ -1,6 +1,6 @@
 // Tokens over own seconds as stair lines, all lanes on one axis; or the smoothed speed.
 (() => {
-  const { say, number, rate, metrics, plotStyle } = Jakiro;
+  const { say, number, apart, rate, metrics, plotStyle } = Jakiro;
 
   const MOST_POINTS = 500;
   const GROWING_POINTS = 150; // while the answer is written, beside the model
@@ -118,8 +118,7 @@
       const line = { color: colours.ink, width: 1.5 };
       const ends = [gap.from, gap.to].map((x) => ({ type: "line", x0: x, x1: x, xref: "x", yref: "y", ysizemode: "pixel", yanchor: gap.at,
         y0: -5, y1: 5, line }));
-      const words = { text: plotStyle.plotText(say("plot_gap", { seconds: number(Math.abs(gap.to - gap.from), 1) })), showarrow: false,
-        x: (gap.from + gap.to) / 2, y: gap.at, yanchor: "bottom", yshift: 4, font: { color: colours.ink, size: 13 * scale } };
+      const words = { text: plotStyle.plotText(apart(gap.to - gap.from)), showarrow: false, x: (gap.from + gap.to) / 2, y: gap.at, yanchor: "bottom", yshift: 4, font: { color: colours.ink, size: 13 * scale } };
       return { shapes: [...shapes, ...ends, { type: "line", x0: gap.from, x1: gap.to, y0: gap.at, y1: gap.at, line }], notes: [words] };
     }
 
