@@ -93,6 +93,11 @@ def test_the_verdict_names_who_finished_earlier_or_that_nobody_did(functions, pl
     assert said == sentence
 
 
+def test_leads_under_a_tenth_of_a_second_are_said_in_milliseconds(functions):
+    said = functions.evaluate("[0.0384, -0.099, 0.1, -1.26].map(Jakiro.apart)")
+    assert said == ["38 ms", "99 ms", "0.1 s", "1.3 s"]
+
+
 def test_the_speedup_as_it_feels_counts_reading_the_prompt_once_and_the_queue(functions):
     """Plain takes 10 s and drafting 5, after one of reading, which the second lane takes over, and 3 of waiting."""
     traces = traces_of([b"a"] * 200)

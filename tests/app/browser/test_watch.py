@@ -42,6 +42,25 @@ def test_what_is_drawn_equals_the_trace_of_that_request(open_tab, fake_address, 
     assert "✓" in tab.inner_text('[data-metric="same"]')
 
 
+@pytest.mark.parametrize("width", [1440, 390])
+def test_the_last_line_of_an_ended_answer_is_in_sight_and_frames_hold_words(open_tab, fake_address, width):
+    tab = open_tab(fake_address, viewport={"width": width, "height": 844})
+    ask(tab, "Why is the sky blue?")
+    wait_until_finished(tab)
+    tab.evaluate("Jakiro.moves.state.run.main.endReason = 'length'")
+    for index in (0, tab.evaluate("Jakiro.screen.lane().steps.length - 1")):
+        seek(tab, index)
+    inside = """() => { const end = document.querySelector('.answer-end').getBoundingClientRect();
+      const room = document.querySelector('.answer-scroll').getBoundingClientRect();
+      return end.height > 0 && end.bottom <= room.bottom + 1; }"""
+    tab.wait_for_function(inside)
+    framed = tab.evaluate(
+        """() => [...document.querySelectorAll('.answer-text *')].filter(e => getComputedStyle(e).boxShadow !== 'none')
+          .map(e => e.textContent)"""
+    )
+    assert len(framed) > 3 and not [text for text in framed if text.strip() and text.startswith(" ")]
+
+
 def test_updates_that_were_lost_come_from_the_server_once_more(open_tab, fake_address):
     tab = open_tab(fake_address)
     ask(tab, "Why is the sky blue?")
