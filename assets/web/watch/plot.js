@@ -118,7 +118,8 @@
       const line = { color: colours.ink, width: 1.5 };
       const ends = [gap.from, gap.to].map((x) => ({ type: "line", x0: x, x1: x, xref: "x", yref: "y", ysizemode: "pixel", yanchor: gap.at,
         y0: -5, y1: 5, line }));
-      const words = { text: plotStyle.plotText(apart(gap.to - gap.from)), showarrow: false, x: (gap.from + gap.to) / 2, y: gap.at, yanchor: "bottom", yshift: 4, font: { color: colours.ink, size: 13 * scale } };
+      const words = { text: plotStyle.plotText(apart(gap.to - gap.from)), showarrow: false,
+        x: (gap.from + gap.to) / 2, y: gap.at, yanchor: "bottom", yshift: 4, font: { color: colours.ink, size: 13 * scale } };
       return { shapes: [...shapes, ...ends, { type: "line", x0: gap.from, x1: gap.to, y0: gap.at, y1: gap.at, line }], notes: [words] };
     }
 
