@@ -138,7 +138,8 @@ class MixtureCrossEntropy(torch.autograd.Function):
             joint = log_probs + router_log[part].T[..., None]
             mixed = mixture(joint)
             total -= torch.einsum("rv,rv->r", mixed, probabilities).sum(dtype=torch.float64)
-            responsible = joint.sub_(mixed).exp_().mul_(probabilities)
+            # Not in place: of one expert alone the mixture is a view
+            responsible = (joint - mixed).exp_().mul_(probabilities)
             share = responsible.sum(dim=-1)
             shares[part] = share.T
             error = log_probs.exp_().mul_(share[..., None]).sub_(responsible)

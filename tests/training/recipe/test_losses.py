@@ -32,9 +32,10 @@ def test_soft_cross_entropy_and_its_gradient_equal_the_plain_formula():
     torch.testing.assert_close(got, wanted)
 
 
-def test_mixture_cross_entropy_and_its_gradients_equal_the_plain_formula():
+@pytest.mark.parametrize("experts", [1, 2])
+def test_mixture_cross_entropy_and_its_gradients_equal_the_plain_formula(experts):
     torch.manual_seed(0)
-    features, router = torch.randn(2, 7, 5, requires_grad=True), torch.randn(7, 2, requires_grad=True)
+    features, router = torch.randn(experts, 7, 5, requires_grad=True), torch.randn(7, experts, requires_grad=True)
     rows, target = torch.randn(11, 5), torch.randn(7, 11).softmax(-1)
 
     def plain():
