@@ -19,6 +19,9 @@ _LARGEST_HALF = 65504.0
 class NativeLinear(nn.Module):
     """Same function as the `nn.Linear` it replaces, each row rounded alike however many run together.
 
+    Sixty matrices of 1536 × 576 take 6.5 ms for one row and 8.3 for eight; 9.6 and 13.3 packed in 16 bits by torch (two
+    threads of a Xeon).
+
     Args:
         weight: (outputs, inputs) float32; bias: (outputs,) or None.
         exponent: the weight times 2 to this power is kept in 16 bits, see `lossless_exponent`; None keeps 32 bits.
