@@ -19,6 +19,7 @@ from jakiro.engine.costs import ROUNDS, DeviceProfile
 from jakiro.engine.measuring import CONTEXT_TOKENS, FAR_TOKENS, Measuring
 from jakiro.graphs.pool import Lanes
 from jakiro.kernels.compiled.library import build_name
+from jakiro.kernels.compiled.threads import fitting_threads, so_many_threads
 from jakiro.system import num_cores, one_process_at_a_time, processor_name, write_atomically
 from jakiro.target.model import TargetModel
 
@@ -36,7 +37,8 @@ class Profiler:
     """The costs of a target's passes and of the drafts of its methods, kept in a folder.
 
     A first piece is measured when costs are asked for; further ones make them better (`go_on`). How many rounds were
-    measured is kept too, so that another process goes on where this one ended.
+    measured is kept too, so that another process goes on where this one ended. Fewer threads, while other programs take
+    cores, have costs of their own: rows beyond the first few then cost more than the first.
 
     Args:
         lanes: where passes run at fixed addresses, these are timed, see `Measuring`.
@@ -44,22 +46,28 @@ class Profiler:
 
     def __init__(self, target: TargetModel, folder: Path, lanes: Lanes | None = None) -> None:
         self.target, self.folder, self.lanes = target, folder, lanes
-        self._passes: _CostFile | None = None
-        self._drafts: dict[str, _CostFile] = {}
+        # By number of threads, drafts by method too
+        self._passes: dict[int, _CostFile] = {}
+        self._drafts: dict[tuple[int, str], _CostFile] = {}
 
     def profile(self, method: Method, drafter: Drafter) -> DeviceProfile:
-        """This device's costs under a method, as far as they are measured."""
-        key = self._key()
-        if self._passes is None:
-            self._passes = self._kept(key, drafter, False)
-        passes = self._passes.costs()
+        """This device's costs under a method with the threads that have a core now, as far as they are measured."""
+        with fitting_threads():
+            return self._of_threads(torch.get_num_threads(), method, drafter)
+
+    def _of_threads(self, threads: int, method: Method, drafter: Drafter) -> DeviceProfile:
+        key = self._key(threads)
+        if threads not in self._passes:
+            self._passes[threads] = self._kept(key, drafter, False)
+        passes = self._passes[threads].costs()
         if not method.drafts:
             return passes
         info = drafter.info or {}
         key = key | {"method": method.name, "head": info.get("sha256"), "draft_precision": info.get("precision")}
-        if method.name not in self._drafts:
-            self._drafts[method.name] = self._kept(key, drafter, True)
-        drafts = self._drafts[method.name].costs()
+        wanted = threads, method.name
+        if wanted not in self._drafts:
+            self._drafts[wanted] = self._kept(key, drafter, True)
+        drafts = self._drafts[wanted].costs()
         return replace(
             passes,
             draft_ms=drafts.draft_ms,
@@ -71,7 +79,7 @@ class Profiler:
 
     def go_on(self) -> bool:
         """Measures one more piece of what was asked for so far, the least known first; False if nothing was left."""
-        parts = [part for part in (self._passes, *self._drafts.values()) if part is not None and not part.is_done]
+        parts = [part for part in (*self._passes.values(), *self._drafts.values()) if not part.is_done]
         if not parts:
             return False
         min(parts, key=lambda part: part.rounds).advance()
@@ -84,7 +92,7 @@ class Profiler:
         name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
         return _CostFile(self.folder / f"{name}.json", key, begin)
 
-    def _key(self) -> dict:
+    def _key(self, threads: int) -> dict:
         """What the costs of a target's passes depend on."""
         target, lanes = self.target, self.lanes
         cuda = target.device.type == "cuda"
@@ -92,7 +100,7 @@ class Profiler:
         return {
             "target": target.sha256 or target.name,
             "device": device,
-            "threads": torch.get_num_threads(),
+            "threads": threads,
             "dtype": str(target.dtype).removeprefix("torch."),
             "numerics": target.numerics,
             "compiled": build_name() if target.compiled else None,
@@ -136,7 +144,8 @@ class _CostFile:
                 if self.is_done:
                     return
                 self._measuring = self._begin(self._costs)
-            self._costs = self._measuring.advance(self._key)
+            with so_many_threads(self._key["threads"]):
+                self._costs = self._measuring.advance(self._key)
             write_atomically(self._path, json.dumps(self._costs.to_dict(), indent=1))
         if self._measuring.is_done:
             # With it go the caches of its texts

@@ -17,12 +17,21 @@ def fitting_threads() -> Iterator[None]:
     Torch's operations too. Compiled passes give the same bits with any number of threads; torch's kernels need not, so
     without compiled code the number stays what it is.
     """
-    before = torch.get_num_threads()
-    fitting = before if library() is None else _cores().threads(num_threads())
-    if fitting >= num_threads():
+    if library() is None:
         yield
         return
-    set_num_threads(fitting)
+    with so_many_threads(_cores().threads(num_threads())):
+        yield
+
+
+@contextmanager
+def so_many_threads(number: int) -> Iterator[None]:
+    """Within the block this thread computes with so many threads at most; needs compiled code to make them fewer."""
+    before = torch.get_num_threads()
+    if number >= num_threads() or library() is None:
+        yield
+        return
+    set_num_threads(number)
     try:
         yield
     finally:
