@@ -1,8 +1,9 @@
 """Jakiro's trees beside candidates that need no draft: each step takes what promises most tokens a second.
 
-Free candidates are the trigrams of ADED and what prompt lookup copies, in one tree. Where checking some of them alone
-pays better than the head's best tree, by the costs measured on this device, nothing is drafted; else the likeliest
-chain among them is merged into the head's tree.
+Free candidates are the trigrams of ADED and what prompt lookup copies, in one tree. With a temperature they are the
+copies alone, because trigrams keep less than they promise there (docs/arena.md). Where checking some of them alone pays
+better than the head's best tree, by the costs measured on this device, nothing is drafted; else the likeliest chain
+among them is merged into the head's tree.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,13 +33,15 @@ class BestDrafter(Drafter):
 
     def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> "BestSession":
         head, trigrams, copies = (part.start(prompt, sampling, noise) for part in self.parts)
-        return BestSession(head, trigrams, copies, len(self.parts[0].proposers), prompt.ids[-1:])
+        first = len(self.parts[0].proposers)
+        return BestSession(head, trigrams if sampling.temperature == 0 else None, copies, first, prompt.ids[-1:])
 
 
 class BestSession(DraftSession):
     """One answer.
 
     Args:
+        trigrams: None where they take no part.
         first: place of the first free source among the proposers: table, live trigrams, copies.
         root: (1,) int64, the last committed token.
     """
@@ -46,12 +49,13 @@ class BestSession(DraftSession):
     def __init__(
         self,
         head: DraftSession,
-        trigrams: aded.TrigramSession,
+        trigrams: aded.TrigramSession | None,
         copies: prompt_lookup.PromptLookupSession,
         first: int,
         root: torch.Tensor,
     ) -> None:
         self.head, self.trigrams, self.copies = head, trigrams, copies
+        self.parts = [part for part in (head, trigrams, copies) if part is not None]
         self.first, self.root = first, root
         self._known: list[Guess] | None = None
 
@@ -75,7 +79,7 @@ class BestSession(DraftSession):
     def _free(self) -> list[Guess]:
         """All candidates of this step that need no draft, parents first."""
         if self._known is None:
-            found = self.trigrams.guesses(MOST, DEPTH, WIDTH)
+            found = self.trigrams.guesses(MOST, DEPTH, WIDTH) if self.trigrams else []
             for guess in found:
                 guess.proposer += self.first
                 guess.also <<= self.first
@@ -84,7 +88,7 @@ class BestSession(DraftSession):
 
     def observe(self, kept: Kept) -> None:
         self._known, self.root = None, kept.ids[-1:]
-        for part in (self.head, self.trigrams, self.copies):
+        for part in self.parts:
             part.observe(kept)
 
     def head_rows(self) -> Mapping[object, torch.Tensor]:
@@ -92,7 +96,7 @@ class BestSession(DraftSession):
 
     def rewind(self, length: int) -> None:
         self._known = None
-        for part in (self.head, self.trigrams, self.copies):
+        for part in self.parts:
             part.rewind(length)
 
 

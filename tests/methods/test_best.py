@@ -11,7 +11,7 @@ from jakiro.methods.best import BestDrafter
 from tests.support import tiny_generator
 
 QUESTION = "the cat sat on the mat; the cat sat on the mat; the cat sat"
-SAMPLING = SamplingParams(1.0, seed=5, max_new_tokens=48)
+SAMPLING = SamplingParams(max_new_tokens=48)
 AUTO = TreeConfig(nodes=32, depth=6, policy="auto")
 
 
@@ -25,9 +25,9 @@ def generator_that_knows(text_ids, draft_ms):
     return generator
 
 
-def run(draft_ms):
-    plain = tiny_generator("decoupled").run(QUESTION, SAMPLING, PLAIN.name)
-    trace = generator_that_knows(plain.token_ids, draft_ms).run(QUESTION, SAMPLING, "best", AUTO)
+def run(draft_ms, sampling=SAMPLING):
+    plain = tiny_generator("decoupled").run(QUESTION, sampling, PLAIN.name)
+    trace = generator_that_knows(plain.token_ids, draft_ms).run(QUESTION, sampling, "best", AUTO)
     assert trace.token_ids == plain.token_ids
     return trace
 
@@ -47,3 +47,9 @@ def test_they_join_the_head_s_tree_where_drafts_are_cheap():
     drafted = [step for step in run(draft_ms=0.01).steps if "without a draft" not in step.plan.why]
     names = {node.proposer for step in drafted for node in step.nodes}
     assert names & {"expert_0", "expert_1"} and names & {"trigram", "trigram_live", "copied"}
+
+
+def test_with_a_temperature_only_copies_join():
+    sampling = SamplingParams(1.0, seed=5, max_new_tokens=48)
+    names = {node.proposer for step in run(0.01, sampling).steps for node in step.nodes}
+    assert "expert_0" in names and not names & {"trigram", "trigram_live"}
