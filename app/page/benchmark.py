@@ -70,12 +70,15 @@ def component(page: gr.Blocks, service: ModelService, pace: Pace) -> Benchmarks:
     def recorded() -> str | None:
         return RECORDED.read_text(encoding="utf-8") if RECORDED.is_file() else None
 
+    def board() -> str | None:
+        return leaderboard()
+
     def benchmark_results(run_id: str) -> str:
         return results(benchmarks, run_id)
 
     functions = {
         "benchmark_recorded": recorded,
-        "benchmark_board": leaderboard,
+        "benchmark_board": board,
         "benchmark_estimate": functools.partial(estimate, service, benchmarks),
         "benchmark_saved": lambda run_id: benchmarks.results(str(run_id)),
     }
