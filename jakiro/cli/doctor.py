@@ -4,6 +4,7 @@
 named before a large target is read, and ends with a short run.
 """
 
+import json
 import platform
 import time
 from collections.abc import Iterable, Iterator
@@ -81,10 +82,12 @@ def _default_target() -> Finding:
 def _heads() -> list[Finding]:
     found = []
     for name in zoo.head_names():
-        config = zoo.config_of(name)
-        entry = zoo.ENTRIES.get(config.target_name)
-        warning = zoo.head_warning(name, config.target_sha256, config.target_name, entry and entry.target_sha256)
-        found.append(Finding(f"head {name}", warning or f"for {config.target_name}", ok=warning is None))
+        folder = assets_folder() / "heads" / name
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        entry = zoo.ENTRIES.get(config.get("target_name"))
+        known = entry.target_sha256 if entry else None
+        warning = zoo.head_warning(name, config.get("target_sha256", ""), config.get("target_name", ""), known)
+        found.append(Finding(f"head {name}", warning or f"for {config.get('target_name')}", ok=warning is None))
     return found or [Finding("heads", f"none in {assets_folder() / 'heads'}; only plain decoding works", ok=False)]
 
 

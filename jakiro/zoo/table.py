@@ -175,7 +175,8 @@ def _head_of(target: str, source: str, entry: Entry | None) -> str | None:
     if entry is not None:
         return entry.head
     for name in head_names():
-        if config_of(name).target_name in (target, source):
+        config = json.loads((assets_folder() / "heads" / name / "config.json").read_text(encoding="utf-8"))
+        if config.get("target_name") in (target, source):
             return name
     return None
 
