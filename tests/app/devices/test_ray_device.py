@@ -24,6 +24,8 @@ ray = pytest.importorskip("ray", reason="Ray is not installed; it is the optiona
 ROOT = Path(__file__).resolve().parents[3]
 STORE_BYTES = 100_000_000
 START_SECONDS = 240
+# A server for programs outside that Ray starts on a busy machine now and then never comes up; then it is asked again
+OUTSIDE_SECONDS, TRIES = 60, 3
 
 
 def free_port() -> int:
@@ -51,7 +53,7 @@ def cluster():
     port, client_port = free_port(), free_port()
     environment = os.environ | {"PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
     # A busy machine starts processes slowly, and Ray's own are nice to all others
-    environment |= {"RAY_worker_niceness": "0", "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": str(START_SECONDS)}
+    environment |= {"RAY_worker_niceness": "0", "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": str(OUTSIDE_SECONDS)}
     start = (
         f"start --head --block --port {port} --ray-client-server-port {client_port} --num-cpus 2 "
         f"--object-store-memory {STORE_BYTES} --include-dashboard=false"
@@ -126,9 +128,13 @@ def test_both_replicas_answer_and_the_text_is_that_of_a_local_generator(device):
 
 def test_a_page_outside_the_cluster_gets_the_same_text(cluster):
     command = [sys.executable, "-c", OUTSIDE, cluster[1]]
-    text = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=600).stdout.strip()
+    for _ in range(TRIES):
+        outside = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+        if "Starting Ray client server failed" not in outside.stderr:
+            break
+    assert outside.returncode == 0, outside.stderr[-3000:]
     own = tiny_generator().run("Why?", SamplingParams(max_new_tokens=8), tree=TreeConfig())
-    assert text == repr(own.text)
+    assert outside.stdout.strip() == repr(own.text)
 
 
 def test_stop_frees_the_replica(device):
