@@ -148,12 +148,14 @@ class MixtureCrossEntropy(torch.autograd.Function):
         """`features` is (experts, rows, hidden), `router_log` (rows, experts) the log of w."""
         gradient, shares = torch.empty_like(features), torch.empty_like(router_log)
         total, output_rows = features.new_zeros((), dtype=torch.float64), output_rows.to(features.dtype)
+        kept = features.new_empty(len(features), CHUNK_ROWS, len(output_rows), dtype=torch.float32)
         for start in range(0, features.shape[1], CHUNK_ROWS):
             part = slice(start, start + CHUNK_ROWS)
             probabilities = target[part]
             logits = _logits(features[:, part], output_rows, log_weights)
-            probs = logits.sub_(logits.logsumexp(dim=-1, keepdim=True)).exp_()
-            joint = probs * router_log[part].T.exp()[..., None]
+            probs = logits.sub_(logits.amax(-1, keepdim=True)).exp_()
+            probs /= probs.sum(-1, keepdim=True)
+            joint = torch.mul(probs, router_log[part].T.exp()[..., None], out=kept[:, : len(probabilities)])
             mixed = joint.sum(0).clamp_(min=_LEAST_PROBABILITY)
             responsible = joint.mul_(probabilities / mixed)
             total -= _dot(mixed.log_(), probabilities)
