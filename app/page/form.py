@@ -1,16 +1,14 @@
 """The settings sidebar: form fields, named as `read_asking` takes them, and the list of known pairs."""
 
 import json
-from collections.abc import Iterable
 
 import gradio as gr
 
 from app.asking import MOST_LANES
 from app.page.drawn import drawn
-from app.page.offered import offered_methods
+from app.page.offered import titled_methods
 from app.page.picker import Picker
 from app.words import page as words
-from jakiro.drafting.base import Method
 from jakiro.methods import DEFAULT
 
 
@@ -34,11 +32,11 @@ def build(picker: Picker, numerics: str = words.EXACT) -> list:
         with gr.Row():
             candidates = _number(23, words.CANDIDATES, words.CANDIDATES_INFO, "candidates", interactive=False)
             levels = _number(5, words.LEVELS, words.LEVELS_INFO, "levels", interactive=False)
-        drafting = offered_methods()
-        method = _choice(_titled(drafting), DEFAULT.name, words.METHOD, words.METHOD_INFO, "method")
+        drafting = titled_methods()
+        method = _choice(drafting, DEFAULT.name, words.METHOD, words.METHOD_INFO, "method")
         alongside = gr.Checkbox(True, label=words.ALONGSIDE, info=words.ALONGSIDE_INFO, elem_id="alongside")
         further_lanes = gr.Dropdown(
-            _titled(drafting),
+            drafting,
             value=[],
             multiselect=True,
             max_choices=MOST_LANES - 1,
@@ -91,8 +89,3 @@ def _number(value: float, label: str, info: str, name: str, step: float = 1, int
 
 def _choice(choices: list[tuple[str, str]], value: str, label: str, info: str, name: str) -> gr.Dropdown:
     return gr.Dropdown(choices, value=value, label=label, info=info, elem_id=name, filterable=False)
-
-
-def _titled(methods: Iterable[Method]) -> list[tuple[str, str]]:
-    """What people read of each method, and what is sent."""
-    return [(method.title, method.name) for method in methods]

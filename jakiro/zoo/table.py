@@ -153,6 +153,12 @@ def config_of(name: str) -> DraftConfig:
     return DraftConfig.from_dict(json.loads(path.read_text(encoding="utf-8")))
 
 
+def trained_minutes(folder: Path) -> float | None:
+    """How long a head was trained, from its manifest; None where that does not say."""
+    path = folder / "manifest.json"
+    return json.loads(path.read_text(encoding="utf-8")).get("minutes") if path.is_file() else None
+
+
 def is_embedded(target: str) -> bool:
     """Whether a target comes in a wheel."""
     return target in ENTRIES and ENTRIES[target].source is None

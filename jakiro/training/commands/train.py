@@ -24,7 +24,7 @@ from jakiro.training.commands.options import CorpusPaths, Device, Target, Thread
 from jakiro.training.data.corpus import Row, read_corpus, with_starts
 from jakiro.training.data.features import FeatureCache, write_features
 from jakiro.training.data.kept_features import KeptFeatures
-from jakiro.training.data.split import in_order_of_content, write_manifest
+from jakiro.training.data.split import add_minutes, in_order_of_content, write_manifest
 from jakiro.training.measure.calibration import calibrate
 from jakiro.training.measure.curves import write_curves
 from jakiro.training.measure.validation import agreement, held_out, report
@@ -171,8 +171,10 @@ def train(
             kept_ids = frequent_token_ids(cache.ids, config.vocab_size, config.draft_vocab_size)
         head.draft_token_ids.copy_(kept_ids)
     head.to(device).bind(embedding, output_weight)
+    earlier = 0.0
     if trained is not None and _shape(trained.config) == _shape(config):
         continue_weights(head, trained)
+        earlier = zoo.trained_minutes(zoo.resolve(target, init).head_folder()) or 0.0
     elif config.levels is not None:
         start_parallel(head, trained, cache, seed, start, first=validation_rows)
     elif trained is None:
@@ -192,6 +194,7 @@ def train(
         recipe = _recipe(trainer, {"method": method or "not named", "start from": init or "least squares"}, rows)
         sections = {"Recipe": recipe} | ({"Numbers on held-out rows": found} if found else {})
         write_training_card(head, out, sections)
+        add_minutes(out, earlier + trainer.elapsed / 60)
         if logdir:
             draw_curves(logdir)
 

@@ -48,3 +48,10 @@ def write_manifest(folder: Path, rows: Sequence[Row], num_held_out: int, target:
         "held_out": [each[:16] for each in hashes[:num_held_out]],
     }
     write_atomically(folder / MANIFEST_NAME, json.dumps(manifest, indent=1) + "\n")
+
+
+def add_minutes(folder: Path, minutes: float) -> None:
+    """Notes in a head's manifest how long it was trained, the heads included that it went on from."""
+    path = folder / MANIFEST_NAME
+    manifest = json.loads(path.read_text(encoding="utf-8")) | {"minutes": round(minutes, 1)}
+    write_atomically(path, json.dumps(manifest, indent=1) + "\n")

@@ -12,7 +12,7 @@ import pytest
 from app.asking import read_asking
 from app.devices.local import answer_events
 from app.page import api, benchmark, build, form, web
-from app.page.offered import offered_methods
+from app.page.offered import offered_methods, titled_methods
 from app.page.picker import Picker
 from app.serving.worker import ModelService
 from app.tools.screenshots import NoModel
@@ -89,7 +89,8 @@ def choices(blocks, elem_id: str) -> list[tuple[str, str]]:
 
 def test_a_new_method_is_offered_in_the_settings_and_in_the_benchmark(another):
     blocks = build.build(NoModel())
-    drafting = [(method.title, method.name) for method in offered_methods()]
+    drafting = titled_methods()
+    assert [name for _, name in drafting] == [method.name for method in offered_methods()]
     assert choices(blocks, "method") == drafting
     assert choices(blocks, "further-lanes") == drafting and ("Mirror", "mirror") in drafting
     assert '"mirror"' in web.script() and '"mirror"' in benchmark.script()

@@ -1,7 +1,8 @@
 import json
 
 from jakiro.training.data.corpus import Row
-from jakiro.training.data.split import in_order_of_content, row_hash, write_manifest
+from jakiro.training.data.split import add_minutes, in_order_of_content, row_hash, write_manifest
+from jakiro.zoo.table import trained_minutes
 
 ROWS = [Row([number, number + 1, 7], "magpie", number % 2 / 2, 2, 1) for number in range(40)]
 
@@ -21,4 +22,8 @@ def test_a_manifest_counts_rows_and_names_those_held_out(tmp_path):
     assert manifest["held_out"] == [row_hash(row)[:16] for row in rows[:5]]
     assert manifest["counts"] == {"rows": 41, "tokens": 124, "learned_tokens": 81}
     assert manifest["kinds"]["gsm8k"] == {"rows": 1, "tokens": 4, "learned_tokens": 1}
+    assert trained_minutes(tmp_path) is None
+    add_minutes(tmp_path, 18.04)
+    assert trained_minutes(tmp_path) == 18.0 and trained_minutes(tmp_path / "none") is None
+    assert json.loads((tmp_path / "manifest.json").read_text()) == manifest | {"minutes": 18.0}
     assert manifest["temperatures"] == {"0.0": 20, "0.5": 20, "1.0": 1}
