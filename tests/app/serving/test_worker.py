@@ -1,5 +1,6 @@
 """The model serves one answer at a time, in order, and is free soon after Stop or a closed tab."""
 
+import io
 import json
 import threading
 import time
@@ -217,18 +218,21 @@ def test_measuring_waits_for_a_calm_moment():
         assert calm
 
 
-def test_measuring_that_fails_stops_no_answer(capsys, monkeypatch):
+def test_measuring_that_fails_stops_no_answer(monkeypatch):
     monkeypatch.setattr(worker, "CALM_SECONDS", 0.0)
+    # Unlike capsys, which empties what it reads and may lose what another thread says meanwhile
+    said = io.StringIO()
+    monkeypatch.setattr("sys.stderr", said)
     generator = MeasuredInPieces()
     generator.go_on_measuring = lambda: (_ for _ in ()).throw(RuntimeError("no clock"))
     service = ready_service(generator)
     run = AnswerRun(service, asking())
     run.start()
     assert events_of(run)[-1][0] == "done"
-    said, deadline = "", time.monotonic() + 5
-    while not said and time.monotonic() < deadline:
-        said = capsys.readouterr().err
-    assert words.MEASURING_FAILED.format(reason="no clock") in said
+    sentence, deadline = words.MEASURING_FAILED.format(reason="no clock"), time.monotonic() + 5
+    while sentence not in said.getvalue() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert sentence in said.getvalue()
 
 
 def test_a_model_that_cannot_be_loaded_is_an_error_in_words():
