@@ -15,6 +15,7 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.sampling import DeviceSampling, tempered
 from jakiro.drafting.base import HeadEvidence, Proposal
 from jakiro.drafting.candidates import Candidates, Chain, best_tree, forecast
+from jakiro.heads.calibration import Calibration
 from jakiro.heads.jakiro import JakiroHead, mixture
 from jakiro.heads.layers import HeadOutput
 from jakiro.kernels.compiled import sampling as native
@@ -61,15 +62,15 @@ def mixed(logits: Tensor, weights: Tensor) -> tuple[Tensor, Shares]:
 
 
 class Ranking:
-    """Chooses the children of nodes, by softmax(a · log q + b · g), the chance that the target chooses them.
+    """Chooses the children of nodes, by kept · softmax(a · log q + b · g), the chance that the target chooses them.
 
     Args:
-        calibration: the head's. greedy: whether the target chooses without noise.
+        calibration: the head's, at the temperature of the target's choices.
         noise: (depth, draft vocabulary), the target's own at the positions after the root; None ranks without.
     """
 
-    def __init__(self, calibration: dict, greedy: bool, noise: Tensor | None) -> None:
-        self.calibration, self.regime, self.noise = calibration, "greedy" if greedy else "sampled", noise
+    def __init__(self, calibration: Calibration, noise: Tensor | None) -> None:
+        self.calibration, self.noise = calibration, noise
 
     def best(self, log_q: Tensor, width: int, depth: int, contrastive: bool = False) -> tuple[Tensor, Tensor, Tensor]:
         """The best children of rows at this depth, (rows, width) each.
@@ -77,19 +78,25 @@ class Ranking:
         Returns:
             places in the draft vocabulary, log chances, and draft probabilities.
         """
-        name = f"{'contrastive' if contrastive else 'main'}/{depth}"
-        weight = self.calibration.get(f"{name}/{self.regime}", 1.0)
+        weights = self.calibration.at(f"{'contrastive' if contrastive else 'main'}/{depth}")
         noise = None if self.noise is None else self.noise[depth - 1]
-        noise_weight = self.calibration.get(f"{name}/noise", weight)
-        if native.works_on(log_q) and native.ranks_up_to(width):
-            return native.best_tokens(log_q, weight, noise, noise_weight, width)
-        ranked = log_q if weight == 1 and noise is None else log_q * weight
-        if noise is not None:
-            ranked.add_(noise, alpha=noise_weight)
-        indices = ranked.topk(width, dim=-1).indices
-        # One fused kernel where a sum of exponentials would be four passes over the vocabulary
-        estimates = ranked.log_softmax(-1).gather(-1, indices)
-        return indices, estimates, log_q.softmax(-1).gather(-1, indices)
+        on_host = not any(isinstance(weight, Tensor) for weight in weights)
+        if on_host and native.works_on(log_q) and native.ranks_up_to(width):
+            indices, estimates, draft_probs = native.best_tokens(log_q, weights.log_q, noise, weights.noise, width)
+        else:
+            as_they_are = on_host and weights.log_q == 1 and noise is None
+            ranked = log_q if as_they_are else log_q * weights.log_q
+            if isinstance(weights.noise, Tensor) and noise is not None:
+                ranked.addcmul_(noise, weights.noise)
+            elif noise is not None:
+                ranked.add_(noise, alpha=weights.noise)
+            indices = ranked.topk(width, dim=-1).indices
+            # One fused kernel where a sum of exponentials would be four passes over the vocabulary
+            estimates = ranked.log_softmax(-1).gather(-1, indices)
+            draft_probs = log_q.softmax(-1).gather(-1, indices)
+        if not on_host or weights.log_kept:
+            estimates = estimates + weights.log_kept
+        return indices, estimates, draft_probs
 
 
 class TreeGrower:
@@ -133,7 +140,7 @@ class TreeGrower:
         self.chain, self.evidence, self.noise = chain, evidence, noise
         self.contrastive = head.config.contrastive and tree_config.contrastive and self.depth >= 2
         self.width = min(tree_config.width, self.nodes - 1, head.draft_token_ids.shape[0])
-        self.ranking = Ranking(head.config.calibration, sampling.greedy, noise)
+        self.ranking = Ranking(Calibration(head.config.calibration, sampling), noise)
         self.root_position = cache.length
         self.device = root_token.device
         # All candidates of each depth from 1 on, in the order (parent, rank)

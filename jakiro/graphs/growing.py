@@ -15,6 +15,7 @@ from jakiro.drafting.candidates import Candidates
 from jakiro.drafting.growing import Ranking, Shares, mixed
 from jakiro.graphs.cache import StaticCache
 from jakiro.graphs.head import JointHead
+from jakiro.heads.calibration import Calibration
 
 # Committed rows that one pass takes in; several root-only steps may leave more, which are read aside.
 PENDING_ROWS = 32
@@ -114,7 +115,8 @@ class FixedGrower:
         self, joint: JointHead, cache: StaticCache, form: TreeForm, sampling: DeviceSampling, noise: Tensor | None
     ) -> None:
         self.joint, self.head, self.cache, self.form = joint, joint.head, cache, form
-        self.sampling, self.ranking = sampling, Ranking(joint.config.calibration, sampling.greedy, noise)
+        self.sampling = sampling
+        self.ranking = Ranking(Calibration(joint.config.calibration, sampling), noise)
         self.decoupled = joint.config.fusion == "decoupled"
         self.token_ids: list[Tensor] = []
         self.scores: list[Tensor] = []

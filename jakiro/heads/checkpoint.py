@@ -40,7 +40,12 @@ def save_head(head: DraftHead, folder: Path, bits: int = 16) -> None:
     tensors |= {name: tensor for name, tensor in rounded.items() if tensor.dtype == torch.int8 or name not in tensors}
     with atomic_file(folder / WEIGHTS_NAME) as unfinished:
         write_tensors(tensors, unfinished)
-    write_atomically(folder / CONFIG_NAME, json.dumps(asdict(head.config), indent=2) + "\n")
+    write_config(head.config, folder)
+
+
+def write_config(config: DraftConfig, folder: Path) -> None:
+    """Writes config.json, whole or not at all."""
+    write_atomically(folder / CONFIG_NAME, json.dumps(asdict(config), indent=2) + "\n")
 
 
 def write_tensors(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:

@@ -37,8 +37,8 @@ class DraftConfig:
         feature_layers: layers of the target that are read beside its last hidden state, ascending; see
             `jakiro.target.features`.
         rope_parameters: the target family's rotary settings as transformers writes them.
-        calibration: weights of log q, by key "main/<depth>/greedy", "contrastive/<depth>/sampled", …, 1 if a key is
-            missing; and weights of the shared noise when sampling, by "main/<depth>/noise", …, else that of log q.
+        calibration: numbers by key such as "main/<depth>/greedy" and "contrastive/<depth>/noise", which turn log
+            probabilities into chances; see `jakiro.heads.calibration`.
         target_name, target_sha256: what the head was trained for; the hash is of the target's weights.
     """
 

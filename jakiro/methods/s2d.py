@@ -14,6 +14,7 @@ import torch
 
 from jakiro.drafting.base import Needs, Proposal, Proposer
 from jakiro.drafting.growing import Children, TreeGrower
+from jakiro.heads.calibration import Calibration
 from jakiro.heads.exit import NestedHead
 from jakiro.heads.layers import row_output
 from jakiro.methods.exit import LAYERS_BELOW
@@ -58,13 +59,11 @@ class NestedGrower(TreeGrower):
         super().__init__(head, cache, root, root_token, sampling, tree_config, *more)
         self.last_expanded = 0 if chosen is None else self.last_expanded
         # Fitted for each exit in the place of a level
-        prefix, kinds = f"main/{self.exit + 1}/", ("greedy", "sampled", "noise")
-        fitted = {
-            kind: self.ranking.calibration[prefix + kind] for kind in kinds if prefix + kind in self.ranking.calibration
-        }
-        self.ranking.calibration = {
-            f"main/{depth}/{kind}": weight for depth in range(1, self.depth + 1) for kind, weight in fitted.items()
-        }
+        prefix, numbers = f"main/{self.exit + 1}/", self.ranking.calibration.numbers
+        fitted = {name.removeprefix(prefix): number for name, number in numbers.items() if name.startswith(prefix)}
+        levels = range(1, self.depth + 1)
+        numbers = {f"main/{depth}/{kind}": number for depth in levels for kind, number in fitted.items()}
+        self.ranking.calibration = Calibration(numbers, sampling)
 
     def _run(self, embeddings, features, positions, mask):
         return self.head.leave_at(self.exit, embeddings, positions, mask, self.cache)

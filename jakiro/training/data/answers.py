@@ -9,7 +9,7 @@ import json
 import logging
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -35,13 +35,13 @@ class Answer:
     """One written answer.
 
     Attributes:
-        question: only its first turn was asked.
+        question: only its first turn was asked; None where the prompt was given as ids.
         ids: (length,) int64, prompt, answer and `OVERHANG` more tokens.
         features: (length, feature_size), the target's, in its own dtype.
         start, end: indices of the answer's first and last token.
     """
 
-    question: Question
+    question: Question | None
     ids: Tensor
     features: Tensor
     start: int
@@ -70,6 +70,11 @@ class AnswerFolder:
     def answers(self, questions: Sequence[Question], sampling: SamplingParams) -> list[Answer]:
         """The answers to the questions' first turns; missing ones are written first."""
         prompts = [encode_messages(self.tokenizer, question.turns[0]) for question in questions]
+        found = self.answers_to_ids(prompts, sampling)
+        return [replace(answer, question=question) for answer, question in zip(found, questions, strict=True)]
+
+    def answers_to_ids(self, prompts: Sequence[list[int]], sampling: SamplingParams) -> list[Answer]:
+        """The same for prompts as token ids, the start of the answer included."""
         paths = [self._path(prompt, sampling) for prompt in prompts]
         missing = [number for number, path in enumerate(paths) if not path.is_file()]
         settings = sampling.seed, sampling.temperature, sampling.max_new_tokens
@@ -78,7 +83,7 @@ class AnswerFolder:
         for done, (request, ids, _) in enumerate(texts, start=1):
             self._store(paths[request.number], request.ids + ids, len(request.ids), sampling)
             log.info("Answer %d of %d at temperature %g written.", done, len(missing), sampling.temperature)
-        return [_read(question, path) for question, path in zip(questions, paths, strict=True)]
+        return [_read(path) for path in paths]
 
     @torch.inference_mode()
     def _store(self, path: Path, ids: list[int], start: int, sampling: SamplingParams) -> None:
@@ -99,7 +104,7 @@ class AnswerFolder:
         return self.folder / f"{hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:24]}.safetensors"
 
 
-def _read(question: Question, path: Path) -> Answer:
+def _read(path: Path) -> Answer:
     tensors = load_file(path)
     start, end = tensors["span"].tolist()
-    return Answer(question, tensors["ids"].long(), tensors["features"], start, end)
+    return Answer(None, tensors["ids"].long(), tensors["features"], start, end)

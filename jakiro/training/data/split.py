@@ -32,6 +32,23 @@ def row_hash(row: Row) -> str:
     return hashlib.sha256(np.asarray(row.ids, dtype="<i4").tobytes()).hexdigest()
 
 
+def held_out_rows(folder: Path, rows: Sequence[Row], most: int) -> list[Row]:
+    """Rows that a head hasn't learned from: those that its manifest names, at most so many.
+
+    Raises:
+        ValueError: the manifest names none of the rows.
+    """
+    path = folder / MANIFEST_NAME
+    named = json.loads(path.read_text(encoding="utf-8")).get("held_out", ()) if path.is_file() else ()
+    found = [row for row in in_order_of_content(rows) if row_hash(row)[:16] in set(named)]
+    if not found:
+        raise ValueError(
+            f"None of these {len(rows)} rows is among the {len(named)} that {path} holds out; give the corpus that the "
+            "head was trained on, or with --unread one that it has never read."
+        )
+    return found[:most]
+
+
 def write_manifest(folder: Path, rows: Sequence[Row], num_held_out: int, target: str) -> None:
     """What a head learns from: rows and tokens by kind, answers by temperature, and which rows are held out."""
     hashes, kinds = [row_hash(row) for row in rows], {}

@@ -1,9 +1,9 @@
 """Calibration: weights a and b that make softmax(a · log q + b · g) the chance that the target chooses a child.
 
-Greedy decoding has no noise, so only a is fitted. For sampling at temperature 1, g is the target's own Gumbel noise: a
-head that cannot tell several sharp distributions apart predicts their flatter mean, so log q deserves more weight than
-the noise. Keys name branch, depth and regime, as in `DraftConfig.calibration`; "contrastive/3/greedy" was predicted
-from the row of a node at depth 1.
+Greedy decoding has no noise, so only a is fitted. For sampling, at temperatures 0.7 and 1, g is the target's own Gumbel
+noise: a head that cannot tell several sharp distributions apart predicts their flatter mean, so log q deserves more
+weight than the noise, the more the warmer. Keys are those of `jakiro.heads.calibration`; "contrastive/3/greedy" was
+predicted from the row of a node at depth 1.
 """
 
 from collections.abc import Sequence
@@ -12,12 +12,15 @@ import torch
 from torch import Tensor
 
 from jakiro.heads.base import DraftHead
+from jakiro.heads.calibration import HIGH, LOW
 from jakiro.training.data.features import Batch
 from jakiro.training.measure.validation import HeldOut, branch_rows, log_q
 from jakiro.training.recipe.losses import LossWeights, draft_index, learnable_positions
 from jakiro.training.recipe.parallel import objective_for
 
 MAX_DEPTH = 6
+# By temperature, the keys of a and b
+REGIMES = {0.0: ("greedy",), HIGH: ("sampled", "noise"), LOW: (f"sampled-{LOW}", f"noise-{LOW}")}
 # Each takes 4 bytes of memory per draft token.
 MAX_POSITIONS = 2000
 BOUNDS = (0.25, 6.0)
@@ -35,13 +38,15 @@ def calibrate(head: DraftHead, data: HeldOut, seed: int, max_depth: int = MAX_DE
     """
     generator = torch.Generator().manual_seed(seed)
     picked = _pick_positions(data.batches, max_depth, generator)
-    greedy, sampled, noise = _choices(head, data, picked, generator)
+    choices, noise = _choices(head, data, picked, generator)
     fits: dict[str, float] = {}
     features = _features_by_key(head, data.batches, picked, max_depth)
     start: dict[str, Sequence[float]] = {}
     for name, rows in features.items():
-        said, branch = log_q(head, *rows), name.split("/")[0]
-        for chosen, terms, keys in ((greedy, (said,), ("greedy",)), (sampled, (said, noise), ("sampled", "noise"))):
+        branch = name.split("/")[0]
+        for (temperature, keys), chosen in zip(REGIMES.items(), choices, strict=True):
+            said = log_q(head, *rows, temperature or 1.0)
+            terms = (said, noise) if temperature else (said,)
             kind = f"{branch}/{keys[0]}"
             start[kind] = fit_weights(terms, chosen, start.get(kind))
             fits.update({f"{name}/{key}": weight for key, weight in zip(keys, start[kind], strict=True)})
@@ -102,18 +107,20 @@ def _pick_positions(batches: list[Batch], max_depth: int, generator: torch.Gener
 
 def _choices(
     head: DraftHead, data: HeldOut, picked: list[tuple[Tensor, Tensor]], generator: torch.Generator
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Draft indices of the target's greedy and sampled choices (−1 outside the draft vocabulary), and the noise."""
+) -> tuple[list[Tensor], Tensor]:
+    """By regime, draft indices of the target's choices (−1 outside the draft vocabulary); and the noise of all."""
     index = draft_index(head)
     features = torch.cat([batch.features[where] for batch, where in zip(data.batches, picked, strict=True)])
-    greedy = torch.cat([choice[where] for choice, where in zip(data.choices, picked, strict=True)])
-    sampled, kept_noise = [], []
+    choices = {0.0: [torch.cat([choice[where] for choice, where in zip(data.choices, picked, strict=True)])]}
+    kept_noise = []
     for rows in features.split(128):
         logits = rows @ data.output_weight.T
         noise = -torch.empty(logits.shape).exponential_(generator=generator).log_().to(logits)
-        sampled.append((logits + noise).argmax(-1))
+        for temperature in REGIMES:
+            if temperature:
+                choices.setdefault(temperature, []).append((logits / temperature + noise).argmax(-1))
         kept_noise.append(noise[:, head.draft_token_ids])
-    return index[greedy], index[torch.cat(sampled)], torch.cat(kept_noise)
+    return [index[torch.cat(choices[temperature])] for temperature in REGIMES], torch.cat(kept_noise)
 
 
 def _features_by_key(

@@ -5,6 +5,7 @@ features are stored, the target is no longer needed: the steps are those of `jak
 tokens in place of the target's choices.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -25,12 +26,14 @@ class ReplayedStep:
         accepted_path: node indices from depth 1 on, before any cut at the end of the answer.
         tested_depth: levels that had a candidate under a kept node.
         proposers: who proposed each accepted node, as in traces.
+        chances: for each of these levels, the estimated chance that one of the candidates there is kept.
     """
 
     token_ids: tuple[int, ...]
     accepted_path: tuple[int, ...]
     tested_depth: int
     proposers: tuple[str, ...]
+    chances: tuple[float, ...]
 
 
 def replay(
@@ -84,10 +87,12 @@ def written(ids: Tensor, features: Tensor, before: int, root: int) -> Kept:
 def _compare(tree: DraftTree, following: Sequence[int], names: Sequence[str]) -> ReplayedStep:
     token_ids, parents = tree.token_ids.tolist(), tree.parents.tolist()
     path = accepted_path(token_ids, parents, following)
-    kept = {0, *path}
-    depths, proposers = tree.depths.tolist(), tree.proposers.tolist()
-    tested = max((depths[node] for node in range(1, len(parents)) if parents[node] in kept), default=0)
-    return ReplayedStep(tuple(token_ids), path, tested, tuple(names[proposers[node]] for node in path))
+    kept, scores, proposers = (0, *path), tree.scores.tolist(), tree.proposers.tolist()
+    below = [[scores[node] for node in range(1, len(parents)) if parents[node] == parent] for parent in kept]
+    chances = tuple(
+        sum(math.exp(score - scores[parent]) for score in own) for parent, own in zip(kept, below, strict=True) if own
+    )
+    return ReplayedStep(tuple(token_ids), path, len(chances), tuple(names[proposers[node]] for node in path), chances)
 
 
 def accepted_path(token_ids: Sequence[int], parents: Sequence[int], following: Sequence[int]) -> tuple[int, ...]:

@@ -120,9 +120,9 @@ def branch_rows(
             yield "contrastive", step, output.contrastive[sequence, position - 2], None
 
 
-def log_q(head: DraftHead, features: Tensor, router_log: Tensor | None) -> Tensor:
-    """(rows, draft vocabulary) log probabilities of the draft, from what `branch_rows` gives."""
-    log_probs = head.logits(features).log_softmax(-1)
+def log_q(head: DraftHead, features: Tensor, router_log: Tensor | None, temperature: float = 1.0) -> Tensor:
+    """(rows, draft vocabulary) log probabilities of the draft at a temperature, from what `branch_rows` gives."""
+    log_probs = (head.logits(features) / temperature).log_softmax(-1)
     return log_probs if router_log is None else mixture(log_probs + router_log.T[..., None])
 
 

@@ -100,6 +100,29 @@ def test_a_head_for_a_method_is_trained_exported_measured_and_drafts(method, tar
     assert "needs a draft head of its own, and there is none" in str(refused.exception)
 
 
+def test_a_head_is_calibrated_anew_on_rows_that_it_has_not_read(target_folder, corpus_folder, tmp_path, monkeypatch):
+    calibrate = import_module("jakiro.training.commands.calibrate").calibrate
+    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
+    out = tmp_path / "head"
+    arguments = ["train", corpus_folder, "--target", target_folder, "--out", out, "--work", tmp_path / "work", *TRAIN]
+    result = invoke(*arguments, "--no-report")
+    assert result.exit_code == 0, result.exception
+    trained, weights = json.loads((out / "config.json").read_text()), (out / "head.safetensors").read_bytes()
+    few = {"target": str(target_folder), "texts": 3, "max_new_tokens": 6}
+    calibrate(out, [corpus_folder], **few)
+    fitted = json.loads((out / "config.json").read_text())
+    added = set(fitted["calibration"]) - set(trained["calibration"])
+    assert {"main/1/greedy-kept", "main/1/sampled-0.7-kept", "contrastive/2/sampled-kept"} <= added
+    assert all(name.endswith("-kept") and 0 < fitted["calibration"][name] <= 1 for name in added)
+    assert fitted | {"calibration": 0} == trained | {"calibration": 0}
+    assert (out / "head.safetensors").read_bytes() == weights
+    manifest = json.loads((out / "manifest.json").read_text())
+    (out / "manifest.json").write_text(json.dumps(manifest | {"held_out": []}))
+    with pytest.raises(ValueError, match="is among the 0 that"):
+        calibrate(out, [corpus_folder], **few)
+    calibrate(out, [corpus_folder], **few, unread=True)
+
+
 def test_a_card_of_somebody_s_own_words_stays(target_folder, corpus_folder, tmp_path):
     folders = ("--out", tmp_path / "head", "--work", tmp_path / "work", "--target", target_folder)
     for words, stays in (("Mine.", True), (f"Old. {WRITTEN_BY_TRAINING}", False)):

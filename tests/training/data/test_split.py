@@ -1,7 +1,9 @@
 import json
 
+import pytest
+
 from jakiro.training.data.corpus import Row
-from jakiro.training.data.split import add_minutes, in_order_of_content, row_hash, write_manifest
+from jakiro.training.data.split import add_minutes, held_out_rows, in_order_of_content, row_hash, write_manifest
 from jakiro.zoo.table import trained_minutes
 
 ROWS = [Row([number, number + 1, 7], "magpie", number % 2 / 2, 2, 1) for number in range(40)]
@@ -27,3 +29,13 @@ def test_a_manifest_counts_rows_and_names_those_held_out(tmp_path):
     assert trained_minutes(tmp_path) == 18.0 and trained_minutes(tmp_path / "none") is None
     assert json.loads((tmp_path / "manifest.json").read_text()) == manifest | {"minutes": 18.0}
     assert manifest["temperatures"] == {"0.0": 20, "0.5": 20, "1.0": 1}
+
+
+def test_held_out_rows_are_those_that_a_head_s_manifest_names(tmp_path):
+    rows = in_order_of_content(ROWS)
+    write_manifest(tmp_path, rows, 5, "tiny")
+    assert held_out_rows(tmp_path, ROWS, 100) == rows[:5] and held_out_rows(tmp_path, ROWS, 2) == rows[:2]
+    with pytest.raises(ValueError, match=r"None of these 35 rows is among the 5 that .* give the corpus"):
+        held_out_rows(tmp_path, rows[5:], 100)
+    with pytest.raises(ValueError, match="among the 0 that"):
+        held_out_rows(tmp_path / "no-manifest", rows, 100)

@@ -60,10 +60,9 @@ def test_every_depth_branch_and_regime_gets_its_weights(tmp_path, fusion):
     cache = tiny_cache(tmp_path, target)
     head = tiny_head(target, fusion, draft_vocab=30)
     fitted = calibrate(head, held_out(cache, range(4), target.lm_head.weight), seed=0)
-    expected = {f"main/{depth}/{regime}" for depth in range(1, 7) for regime in ("greedy", "sampled", "noise")}
+    regimes = ("greedy", "sampled", "noise", "sampled-0.7", "noise-0.7")
+    expected = {f"main/{depth}/{regime}" for depth in range(1, 7) for regime in regimes}
     if fusion == "summed":
-        expected |= {
-            f"contrastive/{depth}/{regime}" for depth in range(2, 7) for regime in ("greedy", "sampled", "noise")
-        }
+        expected |= {f"contrastive/{depth}/{regime}" for depth in range(2, 7) for regime in regimes}
     assert set(fitted) == expected
     assert all(BOUNDS[0] <= weight <= BOUNDS[1] for weight in fitted.values())
