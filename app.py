@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from app.stubs import without_stub_files
+from jakiro.imports.trimmed import without_compiler_and_distribution
 from jakiro.starting import importing
 
 with importing(), without_stub_files():
@@ -42,17 +43,18 @@ def main() -> None:
 
     def loader_of(target: str | None, head: str | None):
         def load():
-            with importing():
-                from jakiro import JakiroGenerator
+            with without_compiler_and_distribution():
+                with importing():
+                    from jakiro import JakiroGenerator
 
-            return JakiroGenerator.from_pretrained(
-                target=target,
-                head=head,
-                device=arguments.device,
-                dtype=arguments.dtype,
-                numerics=arguments.numerics,
-                side_by_side=2,
-            )
+                return JakiroGenerator.from_pretrained(
+                    target=target,
+                    head=head,
+                    device=arguments.device,
+                    dtype=arguments.dtype,
+                    numerics=arguments.numerics,
+                    side_by_side=2,
+                )
 
         return load
 

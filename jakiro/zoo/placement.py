@@ -71,9 +71,12 @@ def bytes_per_weight(bits: int) -> float:
 def memory_needed(config, dtype: torch.dtype, bits: int | None = None) -> MemoryNeeded:
     """The estimate for a transformers config; counts the parameters of a model without storage."""
     from transformers import AutoModelForCausalLM
+    from transformers.initialization import no_init_weights
 
-    with torch.device("meta"):
+    # Drawing numbers that have no storage would import torch's compiler, which takes seconds
+    with torch.device("meta"), no_init_weights():
         model = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    model.tie_weights()
     tables = {
         id(module.weight): module.weight for module in (model.get_input_embeddings(), model.get_output_embeddings())
     }

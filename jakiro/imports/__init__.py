@@ -1,0 +1,1 @@
+"""How programs import large packages: without what they never run. Nothing is imported by importing this."""
