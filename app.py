@@ -5,11 +5,11 @@ import os
 import sys
 from pathlib import Path
 
-from app.stubs import without_stub_files
+from app.slim import slim_gradio
 from jakiro.imports.trimmed import without_compiler_and_distribution
 from jakiro.starting import importing
 
-with importing(), without_stub_files():
+with importing(), slim_gradio():
     from app.devices.choose import device_for
     from app.page import build as page
     from app.serving.limits import Limits

@@ -1,6 +1,7 @@
 """The page: question row and settings as Gradio components around one view that the browser draws itself."""
 
 import os
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from app.serving import server as serving
 from app.serving.limits import Limits
 from app.serving.runs import Runs
 from app.serving.worker import ModelService
+from app.slim import without_reloader
 from app.words import page as words
 from jakiro.plots import LIBRARY
 from jakiro.starting import process_seconds
@@ -41,6 +43,8 @@ def build(
         numerics: what the settings start with.
     """
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+    # Else Gradio sums up all answers after each one, with pandas, for a dashboard that is switched off
+    os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", str(sys.maxsize))
     # Read from the environment long before this line, when Gradio was imported
     constants.HF_HUB_DISABLE_TELEMETRY = True
     service = ModelService(device, limits)
@@ -148,20 +152,21 @@ def launch(
     page's address at once.
     """
     name, packed = benchmark.packed_script()
-    _, address, _ = page.launch(
-        server_name=host,
-        server_port=port,
-        share=share,
-        ssr_mode=False,
-        run_history=False,
-        footer_links=[],
-        head=web.head() + lesson.head() + benchmark.head(),
-        theme=gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
-        prevent_thread_lock=True,
-        auth=logins,
-        **serving.launch_options(page.service, {name: packed, LIBRARY.name: LIBRARY.read_bytes()}),
-        **options,
-    )
+    with without_reloader():
+        _, address, _ = page.launch(
+            server_name=host,
+            server_port=port,
+            share=share,
+            ssr_mode=False,
+            run_history=False,
+            footer_links=[],
+            head=web.head() + lesson.head() + benchmark.head(),
+            theme=gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
+            prevent_thread_lock=True,
+            auth=logins,
+            **serving.launch_options(page.service, {name: packed, LIBRARY.name: LIBRARY.read_bytes()}),
+            **options,
+        )
     page.service.seconds["page"] = process_seconds()
     page.service.start()
     if wait:
