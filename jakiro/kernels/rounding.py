@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+_ROWS = 512
+
 
 def balanced(weight: Tensor) -> tuple[Tensor, Tensor]:
     """Moves the sizes of a matrix' columns into what it reads (SmoothQuant, arXiv 2211.10438, with weights alone).
@@ -18,7 +20,9 @@ def balanced(weight: Tensor) -> tuple[Tensor, Tensor]:
         of two, so that moving them rounds nothing.
     """
     num_rows = (weight != 0).any(1).sum().clamp_min(1)
-    sizes = (weight.double().square().sum(0) / num_rows).sqrt()
+    # A few rows at a time: the squares of a whole vocabulary would leave the processor's cache
+    squares = sum(rows.double().square().sum(0) for rows in weight.split(_ROWS))
+    sizes = (squares / num_rows).sqrt()
     factors = torch.where(sizes > 0, sizes, 1.0).log2().round().exp2().to(weight.dtype)
     return weight / factors, factors
 

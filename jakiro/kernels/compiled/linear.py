@@ -14,6 +14,8 @@ from jakiro.kernels.compiled.library import Matrix, address, library, num_thread
 from jakiro.kernels.rounding import rounded_to_8_bits
 
 _LARGEST_HALF = 65504.0
+# Numbers of a matrix that are looked at together: too few for torch to wake a second thread
+_PART = 2**15
 
 
 class NativeLinear(nn.Module):
@@ -92,19 +94,27 @@ def _in_tiles(weight: Tensor) -> Tensor:
 
 def lossless_exponent(weight: Tensor) -> int | None:
     """The power of two by which a weight is to be multiplied so that float16 holds it exactly; None where none does."""
-    largest = float(weight.abs().amax())
+    largest = _largest(weight)
     if not math.isfinite(largest):
         return None
-    if largest == 0 or _survives_half(weight):
+    if largest == 0 or _survives_half(weight, 0):
         return 0
     exponent = largest_exponent(weight)
-    return exponent if _survives_half(weight * 2.0**exponent) else None
+    return exponent if _survives_half(weight, exponent) else None
 
 
 def largest_exponent(weight: Tensor) -> int:
     """The largest power of two by which a finite weight may be multiplied without leaving float16's range."""
-    return math.floor(math.log2(_LARGEST_HALF / float(weight.abs().amax().clamp_min(2.0**-60))))
+    return math.floor(math.log2(_LARGEST_HALF / max(_largest(weight), 2.0**-60)))
 
 
-def _survives_half(weight: Tensor) -> bool:
-    return torch.equal(weight.half().float(), weight)
+def _largest(weight: Tensor) -> float:
+    smallest, largest = weight.aminmax()
+    return float(torch.maximum(-smallest, largest))
+
+
+def _survives_half(weight: Tensor, exponent: int) -> bool:
+    """Looks at one row, which mostly settles it, and then at parts that stay in the processor's cache."""
+    parts = (weight[:1], *weight.split(max(_PART // weight.shape[1], 1)))
+    scaled = (part * 2.0**exponent for part in parts)
+    return all(torch.equal(part.half().float(), part) for part in scaled)
