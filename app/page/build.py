@@ -152,6 +152,7 @@ def launch(
     page's address at once.
     """
     name, packed = benchmark.packed_script()
+    files = {name: packed, LIBRARY.name: LIBRARY.read_bytes()}
     with without_reloader():
         _, address, _ = page.launch(
             server_name=host,
@@ -164,7 +165,7 @@ def launch(
             theme=gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
             prevent_thread_lock=True,
             auth=logins,
-            **serving.launch_options(page.service, {name: packed, LIBRARY.name: LIBRARY.read_bytes()}),
+            **serving.launch_options(page.service, files, web.early_script()),
             **options,
         )
     page.service.seconds["page"] = process_seconds()

@@ -98,6 +98,11 @@ def script() -> str:
     return f"window.Jakiro = {for_script(given)};\n{joined(SCRIPTS)}"
 
 
+def early_script() -> str:
+    """What has to run before Gradio's own scripts."""
+    return joined(["base/frames.js"])
+
+
 def plotly_element() -> str:
     """Plotly as a saved page carries it, see `assets/web/plots/library.js`."""
     return f'<script type="text/plain" id="jakiro-plotly">{packed_library()}</script>'

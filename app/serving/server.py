@@ -10,6 +10,7 @@ import gradio as gr
 from starlette.middleware import Middleware
 
 from app.serving.benchmark_run import MOST_SESSIONS, Benchmarks
+from app.serving.early import EarlyScript
 from app.serving.guard import Guard
 from app.serving.runs import Runs
 from app.serving.worker import ModelService
@@ -25,11 +26,12 @@ _HANDLER_THREADS = 48
 _HUB_FRAMES = "https://huggingface.co https://*.hf.space"
 
 
-def launch_options(service: ModelService, files: dict[str, bytes]) -> dict:
+def launch_options(service: ModelService, files: dict[str, bytes], early: str) -> dict:
     """What Gradio's `launch` takes so that limits, headers and closed addresses hold.
 
     Args:
         files: the page's own compressed files by name.
+        early: a script that runs before Gradio's.
     """
     limits = service.limits
     guard = Middleware(
@@ -41,7 +43,7 @@ def launch_options(service: ModelService, files: dict[str, bytes]) -> dict:
         frame_ancestors=frame_ancestors(),
     )
     return {
-        "app_kwargs": {"middleware": [guard]},
+        "app_kwargs": {"middleware": [guard, Middleware(EarlyScript, script=early)]},
         "max_file_size": 1,
         "show_error": False,
         "enable_monitoring": False,
