@@ -21,8 +21,9 @@ from jakiro.methods import PLAIN
 
 UPDATE_SECONDS = 0.085
 # Where the model computes on a processor, server and browser mostly run on the same one: fewer updates, quicker answers
-UPDATE_SECONDS_BESIDE_MODEL = 0.17
-KEPT_TICKS = 8
+UPDATE_SECONDS_BESIDE_MODEL = 0.185
+# Gradio's page copies the whole value and compares it as text a few times with each update
+KEPT_TICKS = 3
 
 
 def begin(service: ModelService, runs: Runs, visitor: Visitor, asking: Asking, replace: bool = True) -> AnswerRun:

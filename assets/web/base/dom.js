@@ -86,11 +86,15 @@
     },
   };
 
+  // Tells whether any of an element is on screen: at once, and whenever that changes
+  const watchSeen = (element, told) => new IntersectionObserver((changes) => told(changes[changes.length - 1].isIntersecting))
+    .observe(element);
+
   // How much larger than usual the page's text stands, as in a hall
   const pageScale = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;
 
   const reducedMotion = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
   Object.assign(Jakiro, { h, s, filledBar, say, counted, number, percent, wholePercent, rate, milliseconds, apart, shares, memory,
-    pageScale, reducedMotion });
+    watchSeen, pageScale, reducedMotion });
 })();

@@ -104,7 +104,7 @@
       redraw();
       return;
     }
-    redraw("text", "plot", "numbers", ...(moved ? ["tree"] : []));
+    redraw("text", "bar", "plot", "numbers", ...(moved ? ["tree"] : []));
     requestAnimationFrame(tick);
   }
 

@@ -134,6 +134,11 @@
     parts.panels = h("div", { class: "panels", hidden: true }, panel("mask", mask, tableToggle(mask, () => on.redraw("tree"))),
       panel("router", parts.router),
       panel("budget", parts.budget));
+    parts.panelsSeen = false;
+    Jakiro.watchSeen(parts.panels, (seen) => {
+      parts.panelsSeen = seen;
+      if (seen) on.redrawNow("tree");
+    });
     return parts.panels;
   }
 

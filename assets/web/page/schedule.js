@@ -4,8 +4,9 @@
   const { say, counted, metrics, depthOf, screen } = Jakiro;
   const { state, lane, live, guessing, stepsShown, raceTime } = screen;
 
-  // Milliseconds between drawings of a part while an answer is being written
-  const EVERY = { text: 80, plot: 1500, numbers: 250, tree: 500 }; // Plotly takes longer than the page's own drawings
+  // Milliseconds between drawings of a part while an answer is being written, mostly by a model on the same cores: tree and
+  // plot cost the most, Plotly more than the page's own drawings
+  const EVERY = { tree: 1000, plot: 3000, text: 80, bar: 250, numbers: 250 };
   const PLAYED_PLOT_MS = 160;
   const IN_TIME_MS = 30;
   const SLOWEST = 8;
@@ -13,9 +14,11 @@
   // A frame costs more than what is drawn in it, so numbers and tree wait this long for a frame that draws text
   const TOGETHER_MS = 300;
 
-  const pending = { text: false, plot: false, numbers: false, tree: false };
-  const last = { text: 0, plot: 0, numbers: 0, tree: 0 };
-  const cost = { text: 0, plot: 0, numbers: 0, tree: 0 };
+  // In the order in which they are drawn: what measures the page comes first, before others have changed it
+  const pending = { tree: false, plot: false, text: false, bar: false, numbers: false };
+  const last = { tree: 0, plot: 0, text: 0, bar: 0, numbers: 0 };
+  const cost = { tree: 0, plot: 0, text: 0, bar: 0, numbers: 0 };
+  let drawnRun = null; // a new one is drawn at once, whole
   let asked = null; // when the pending frame was asked for
   let alarm = null; // wakes drawing when the first part's turn comes, so that no frame is asked for in vain
   let delay = 0; // how long frames keep drawing waiting, in milliseconds, on average
@@ -51,8 +54,8 @@
   // A part waits for its turn while the answer is being written, and longer where drawing it is slow or frames are late
   function wait(name) {
     const unhurried = (live() && state.follow) || state.playing;
-    if (!unhurried) return 0;
-    const played = state.playing && { tree: EVERY.text, plot: PLAYED_PLOT_MS }[name];
+    if (!unhurried || state.run !== drawnRun) return 0;
+    const played = state.playing && { tree: EVERY.text, bar: EVERY.text, plot: PLAYED_PLOT_MS }[name];
     const every = name === "tree" && state.everyStep ? EVERY.text : played || EVERY[name];
     const slower = Math.min(SLOWEST, Math.max(1, delay / IN_TIME_MS));
     return Math.max(every * slower, 4 * cost[name]);
@@ -63,16 +66,22 @@
     delay += 0.2 * (Math.min(now - asked, SLOWEST * IN_TIME_MS) - delay);
     asked = null;
     if (!screen.parts) return;
-    for (const name of Object.keys(pending)) {
-      if (!pending[name] || now - last[name] < wait(name)) continue;
+    const due = Object.keys(pending).filter((name) => pending[name] && now - last[name] >= wait(name));
+    for (const name of due) {
       pending[name] = false;
       last[name] = now;
-      const start = performance.now();
-      DRAW[name](screen.parts);
-      cost[name] = performance.now() - start;
+      cost[name] = timed(() => DRAW[name](screen.parts));
     }
+    drawnRun = state.run;
+    if (due.includes("text") && state.tab === "watch") cost.text += timed(() => scrollAnswer(screen.parts));
     const waiting = Object.keys(pending).filter((name) => pending[name]);
     if (waiting.length) redraw(...waiting);
+  }
+
+  function timed(draw) {
+    const start = performance.now();
+    draw();
+    return performance.now() - start;
   }
 
   const DRAW = {
@@ -87,9 +96,11 @@
       parts.keysHint.textContent = say(keysNow(main));
       if (state.tab === "watch") drawAnswer(parts, main, steps);
       parts.race.draw(state, raceTime());
-      parts.scrubber.draw(main, { index: state.index, live: live(), follow: state.follow, playing: state.playing });
     },
     plot: drawPlot,
+    bar(parts) {
+      parts.scrubber.draw(lane(), { index: state.index, live: live(), follow: state.follow, playing: state.playing });
+    },
     numbers(parts) {
       const limited = state.time !== null || guessing() ? stepsShown() : undefined;
       parts.strip.draw(state.run, limited);
@@ -119,16 +130,24 @@
       return;
     }
     const count = steps ? main.countAfter(steps - 1) : 1;
-    const everything = steps === main.steps.length;
+    const everything = allShown(main, steps);
     const growing = !everything || !main.endReason;
     const folded = parts.answer.foldedBefore(count);
     if (state.markdown) {
       Jakiro.drawMarkdown(parts.markdown, Jakiro.textOf(main, count, folded), folded && parts.answer.unfoldButton(folded));
     } else parts.answer.draw(main, count, { live: growing, selected: state.index, tail: everything ? tail(main) : "" });
     parts.legend.draw(main, main.steps.slice(0, steps));
+  }
+
+  const allShown = (main, steps) => steps === main.steps.length;
+
+  // After all drawing, since it makes the browser lay out what has changed
+  function scrollAnswer(parts) {
+    const main = lane();
+    if (!main) return;
     if ((live() && state.follow) || state.playing) parts.answerScroll.scrollTop = parts.answerScroll.scrollHeight;
     else {
-      const ended = everything && state.index === main.steps.length - 1 && !state.markdown;
+      const ended = allShown(main, stepsShown()) && state.index === main.steps.length - 1 && !state.markdown;
       bringIntoView(parts.answerScroll, ended ? parts.answer.tail : parts.answerText.querySelector(".selected"));
     }
   }
@@ -197,6 +216,7 @@
       parts.tree.draw({ lane: main, index: state.index, phase: state.phase, choices: state.choices, showAll: state.showAll,
         sentence: Jakiro.stepSentence(main, state.index, state.phase) });
     }
+    if (live() && state.follow && !parts.panelsSeen) return;
     parts.mask.draw(main, state.index);
     Jakiro.drawRouter(parts.router, main, state.index);
     Jakiro.drawBudget(parts.budget, main, state.index);

@@ -174,11 +174,17 @@
       const counts = metrics.acceptedByProposer(steps);
       const whole = shares(proposers.map(({ id }) => counts[id] || 0));
       if (![...proposers, TARGET].some(({ place }) => place === this.chosen)) this.choose(null);
-      const key = JSON.stringify([proposers, whole, this.chosen]);
-      if (key === this.key) return;
-      this.key = key;
-      this.host.replaceChildren(...[...proposers, TARGET].map((proposer, i) => this.entry(proposer,
-        i < proposers.length && steps.length ? `${whole[i]} %` : "")));
+      const key = JSON.stringify([proposers, this.chosen]);
+      if (key !== this.key) {
+        this.key = key;
+        this.shares = proposers.map(() => h("b", { hidden: true }));
+        this.host.replaceChildren(...[...proposers, TARGET].map((proposer, i) => this.entry(proposer, this.shares[i])));
+      }
+      this.shares.forEach((share, i) => {
+        const words = steps.length ? `${whole[i]} %` : "";
+        if (share.textContent !== words) share.textContent = words;
+        share.hidden = !words;
+      });
     }
 
     choose(place) {
@@ -191,7 +197,7 @@
       const { id, place, label, sentence, classes } = proposer;
       return h("button", { class: "legend-entry", "aria-pressed": String(this.chosen === place), "data-place": place,
         "data-proposer": id, title: sentence, onclick: () => this.choose(this.chosen === place ? null : place) },
-      markerSample(proposer), h("span", { class: `token ${classes}` }, label), share ? h("b", null, share) : null);
+      markerSample(proposer), h("span", { class: `token ${classes}` }, label), share);
     }
   }
 

@@ -42,11 +42,11 @@
       this.seek = seek;
       this.figure = new Jakiro.Figure(host, () => Jakiro.redrawNow("plot"));
       this.seen = true; // whether any of it is on screen
-      new IntersectionObserver((changes) => {
+      Jakiro.watchSeen(host, (seen) => {
         const before = this.seen;
-        this.seen = changes[changes.length - 1].isIntersecting;
-        if (this.seen && !before) Jakiro.redrawNow("plot");
-      }).observe(host);
+        this.seen = seen;
+        if (seen && !before) Jakiro.redrawNow("plot");
+      });
     }
 
     // `shown`: {time: only what was there at this own-clock time, or null; playhead: seconds or null; mode; bracket;

@@ -11,7 +11,9 @@
         onclick: action, "data-action": key }, sign);
       this.range = h("input", { type: "range", min: 0, max: 0, value: 0, step: 1, "aria-label": say("step_slider"),
         id: "jk-step", oninput: () => on.seek(Number(this.range.value)) });
-      this.bars = s("svg", { class: "bars", preserveAspectRatio: "none", "aria-hidden": "true" });
+      this.steps = s("path");
+      this.current = s("path", { class: "current" });
+      this.bars = s("svg", { class: "bars", preserveAspectRatio: "none", "aria-hidden": "true" }, this.steps, this.current);
       this.where = h("span", { class: "where tabular" });
       this.live = h("button", { class: "live-button", onclick: () => on.follow() });
       this.playButton = button("play", "▶", () => on.play());
@@ -49,20 +51,18 @@
       this.drawBars(lane, state);
     }
 
+    // One path for all bars: a browser lays out an element for each of many once more whenever one is added
     drawBars(lane, state) {
       const most = lane ? Math.max(2, lane.deepest + 1) : 2;
-      const width = Math.max(this.count, 1);
-      this.bars.setAttribute("viewBox", `0 0 ${width} ${most}`);
-      if (this.lane !== lane || this.most !== most) this.bars.replaceChildren();
-      Object.assign(this, { lane, most });
-      while (this.bars.childNodes.length > this.count) this.bars.lastChild.remove();
-      for (let i = this.bars.childNodes.length; i < this.count; i += 1) {
+      const bar = (i) => {
         const kept = Math.min(most, lane.steps[i].committed_ids.length);
-        this.bars.append(s("rect", { x: i + 0.08, y: most - kept, width: 0.84, height: kept }));
-      }
-      if (this.marked && this.marked !== this.bars.childNodes[state.index]) this.marked.classList.remove("current");
-      this.marked = this.bars.childNodes[state.index];
-      if (this.marked) this.marked.classList.add("current");
+        return `M${i + 0.08},${most}v${-kept}h0.84v${kept}z`;
+      };
+      if (this.lane !== lane || this.most !== most) Object.assign(this, { lane, most, outline: "", numDrawn: 0 });
+      for (; this.numDrawn < this.count; this.numDrawn += 1) this.outline += bar(this.numDrawn);
+      this.steps.setAttribute("d", this.outline);
+      this.bars.setAttribute("viewBox", `0 0 ${Math.max(this.count, 1)} ${most}`);
+      this.current.setAttribute("d", state.index < this.count ? bar(state.index) : "");
     }
   }
 
