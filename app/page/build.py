@@ -99,6 +99,8 @@ def build(
             view,
             js=form.calling("beforeAsk", asked),
             show_progress="hidden",
+            # Else Gradio's page copies everything that a component knows, to tell it of each update
+            show_progress_on=[],
             concurrency_limit=None,
             concurrency_id="answers",
             api_name="ask",
