@@ -23,7 +23,7 @@ from jakiro.plots import LIBRARY
 from jakiro.starting import process_seconds
 
 # By itself Gradio looks a thousand times a second whether somebody asks, which takes a part of a core from the model
-QUEUE_LOOK_SECONDS = 0.02
+QUEUE_LOOK_SECONDS = 0.05
 
 
 def build(

@@ -10,6 +10,7 @@ import gradio as gr
 from starlette.middleware import Middleware
 
 from app.serving.benchmark_run import MOST_SESSIONS, Benchmarks
+from app.serving.compressed import CompressedUpdates
 from app.serving.early import EarlyScript
 from app.serving.guard import Guard
 from app.serving.runs import Runs
@@ -43,7 +44,8 @@ def launch_options(service: ModelService, files: dict[str, bytes], early: str) -
         frame_ancestors=frame_ancestors(),
     )
     return {
-        "app_kwargs": {"middleware": [guard, Middleware(EarlyScript, script=early)]},
+        # The outermost first: the guard reads what is sent, and writes into it
+        "app_kwargs": {"middleware": [Middleware(CompressedUpdates), guard, Middleware(EarlyScript, script=early)]},
         "max_file_size": 1,
         "show_error": False,
         "enable_monitoring": False,

@@ -1,0 +1,38 @@
+"""Compresses the stream of updates, each as soon as it is there: consecutive steps have most of their names in common."""
+
+import zlib
+
+UPDATES = "/queue/data"
+# The quickest level: the model computes beside it
+_LEVEL = 1
+_GZIP = 31
+
+
+class CompressedUpdates:
+    """ASGI middleware; who does not accept gzip gets the stream as it is."""
+
+    def __init__(self, app) -> None:
+        self._app = app
+
+    async def __call__(self, scope, receive, send) -> None:
+        if scope["type"] != "http" or not scope["path"].endswith(UPDATES) or not _accepts_gzip(scope):
+            await self._app(scope, receive, send)
+            return
+        packer = zlib.compressobj(_LEVEL, wbits=_GZIP)
+
+        async def send_on(message) -> None:
+            if message["type"] == "http.response.start":
+                headers = [header for header in message.get("headers", ()) if header[0].lower() != b"content-length"]
+                more = [(b"content-encoding", b"gzip"), (b"vary", b"accept-encoding")]
+                message = message | {"headers": [*headers, *more]}
+            elif message["type"] == "http.response.body":
+                body, last = message.get("body", b""), not message.get("more_body")
+                packed = packer.compress(body) + packer.flush(zlib.Z_FINISH if last else zlib.Z_SYNC_FLUSH)
+                message = message | {"body": packed}
+            await send(message)
+
+        await self._app(scope, receive, send_on)
+
+
+def _accepts_gzip(scope) -> bool:
+    return any(name == b"accept-encoding" and b"gzip" in value for name, value in scope["headers"])

@@ -1,0 +1,58 @@
+"""What the middleware around the page does to answers: a script before Gradio's, and updates that travel compressed."""
+
+import asyncio
+import zlib
+
+import pytest
+
+from app.serving.compressed import CompressedUpdates
+from app.serving.early import EarlyScript
+
+UPDATES = [b'data: {"index": 0}\n\n', b'data: {"index": 1}\n\n', b""]
+
+
+def answered(middleware, kind: bytes, bodies: list[bytes], path="/", **headers: bytes) -> list[dict]:
+    """The messages that come out for an answer in these parts."""
+    sent = []
+
+    async def app(scope, receive, send):
+        about = [(b"content-type", kind), (b"content-length", str(sum(map(len, bodies))).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": about})
+        for number, body in enumerate(bodies, 1):
+            await send({"type": "http.response.body", "body": body, "more_body": number < len(bodies)})
+
+    async def send(message):
+        sent.append(message)
+
+    asked = [(name.replace("_", "-").encode(), value) for name, value in headers.items()]
+    asyncio.run(middleware(app)({"type": "http", "path": path, "headers": asked}, None, send))
+    return sent
+
+
+def test_the_script_comes_first_in_a_page_whose_length_is_right():
+    page = b"<html><head><script>theirs</script></head><body><head></body></html>"
+    start, body = answered(lambda app: EarlyScript(app, "ours"), b"text/html; charset=utf-8", [page[:20], page[20:]])
+    assert body["body"] == page.replace(b"<head>", b"<head><script>ours</script>", 1)
+    assert dict(start["headers"])[b"content-length"] == str(len(body["body"])).encode()
+
+
+def test_answers_that_are_no_page_stay_as_they_are():
+    sent = answered(lambda app: EarlyScript(app, "ours"), b"text/event-stream", [b"<head>", b"more"])
+    assert [message["body"] for message in sent[1:]] == [b"<head>", b"more"]
+
+
+def test_every_update_can_be_read_as_soon_as_it_was_sent():
+    start, *parts = answered(
+        CompressedUpdates, b"text/event-stream", UPDATES, "/gradio_api/queue/data", accept_encoding=b"gzip, br"
+    )
+    headers = dict(start["headers"])
+    assert headers[b"content-encoding"] == b"gzip" and b"content-length" not in headers
+    reader = zlib.decompressobj(wbits=31)
+    assert [reader.decompress(part["body"]) for part in parts] == UPDATES
+    assert reader.eof
+
+
+@pytest.mark.parametrize(("path", "accepts"), [("/gradio_api/queue/data", b"br"), ("/config", b"gzip")])
+def test_who_takes_no_gzip_and_what_is_no_update_is_answered_plainly(path, accepts):
+    sent = answered(CompressedUpdates, b"text/event-stream", UPDATES, path, accept_encoding=accepts)
+    assert [message["body"] for message in sent[1:]] == UPDATES
