@@ -86,9 +86,9 @@
     },
   };
 
-  // Tells whether any of an element is on screen: at once, and whenever that changes
-  const watchSeen = (element, told) => new IntersectionObserver((changes) => told(changes[changes.length - 1].isIntersecting))
-    .observe(element);
+  // Tells whether an element is on screen, with more than its first pixels: at once, and whenever that changes
+  const watchSeen = (element, told, first = 0) => new IntersectionObserver((changes) => told(changes.at(-1).isIntersecting),
+    { rootMargin: `0px 0px ${-first}px` }).observe(element);
 
   // How much larger than usual the page's text stands, as in a hall
   const pageScale = () => parseFloat(getComputedStyle(document.documentElement).fontSize) / 16;

@@ -5,6 +5,8 @@
   // Dims all but one proposer. A lane may have any number of them, so the rule is written when it is needed
   const ALL_BUT = ".jk-view :is(.answer-text .token, .tree .node:not(.root)):not(.by-PLACE):not(:has(.by-PLACE)) { opacity: 0.25; }";
 
+  const HEAD_PIXELS = 40; // of a panel, which say nothing of a step
+
   const toggle = (key, pressed, action) => h("button", { class: "toggle", "data-toggle": key, "aria-pressed": String(pressed),
     onclick: (event) => {
       const on = event.currentTarget.getAttribute("aria-pressed") !== "true";
@@ -138,7 +140,7 @@
     Jakiro.watchSeen(parts.panels, (seen) => {
       parts.panelsSeen = seen;
       if (seen) on.redrawNow("tree");
-    });
+    }, HEAD_PIXELS);
     return parts.panels;
   }
 

@@ -2,12 +2,13 @@
 // slow down by themselves where frames come late; they never slow the model.
 (() => {
   const { say, counted, metrics, depthOf, screen } = Jakiro;
-  const { state, lane, live, guessing, stepsShown, raceTime } = screen;
+  const { state, lane, live, guessing, lastClock, stepsShown, raceTime } = screen;
 
   // Milliseconds between drawings of a part while an answer is being written, mostly by a model on the same cores: tree and
   // plot cost the most, Plotly more than the page's own drawings
   const EVERY = { tree: 1000, plot: 3000, text: 80, bar: 250, numbers: 250 };
-  const PLAYED_PLOT_MS = 160;
+  const EVERY_PLAYED = { tree: 80, plot: 160, bar: 80 };
+  const YOUNG_PLOT_MS = 1000; // a line that has just begun changes the most: drawn after one second, two more, then three
   const IN_TIME_MS = 30;
   const SLOWEST = 8;
   const SOON_MS = 20;
@@ -55,10 +56,14 @@
   function wait(name) {
     const unhurried = (live() && state.follow) || state.playing;
     if (!unhurried || state.run !== drawnRun) return 0;
-    const played = state.playing && { tree: EVERY.text, bar: EVERY.text, plot: PLAYED_PLOT_MS }[name];
-    const every = name === "tree" && state.everyStep ? EVERY.text : played || EVERY[name];
     const slower = Math.min(SLOWEST, Math.max(1, delay / IN_TIME_MS));
-    return Math.max(every * slower, 4 * cost[name]);
+    return Math.max(every(name) * slower, 4 * cost[name]);
+  }
+
+  function every(name) {
+    if (state.playing && name in EVERY_PLAYED) return EVERY_PLAYED[name];
+    if (name === "tree" && state.everyStep) return EVERY.text;
+    return name === "plot" ? Math.min(EVERY.plot, YOUNG_PLOT_MS * (1 + lastClock(state.run))) : EVERY[name];
   }
 
   function frame() {
