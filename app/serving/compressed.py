@@ -1,4 +1,4 @@
-"""Compresses the stream of updates, each as soon as it is there: consecutive steps have most of their names in common."""
+"""Compresses the stream of updates, each as soon as it is there: steps have most of their text in common."""
 
 import zlib
 
