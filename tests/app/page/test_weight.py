@@ -79,7 +79,7 @@ def test_the_page_is_no_heavier_than_it_was():
     assert len((web.head() + lesson.head() + benchmark.head()).encode()) <= PAGE_BYTES
 
 
-def test_an_idle_page_looks_for_questions_fifty_times_a_second(monkeypatch):
+def test_an_idle_page_looks_for_questions_twenty_times_a_second(monkeypatch):
     blocks = page.build(LocalDevice(FakeGenerator))
     queue, waits, real, loops = blocks._queue, [], asyncio.sleep, []
 
@@ -96,7 +96,7 @@ def test_an_idle_page_looks_for_questions_fifty_times_a_second(monkeypatch):
 
     monkeypatch.setattr(asyncio, "sleep", sleep)
     run_apart(look())
-    assert waits == [page.QUEUE_LOOK_SECONDS] * 5 == [0.02] * 5
+    assert waits == [page.QUEUE_LOOK_SECONDS] * 5 == [0.05] * 5
 
 
 class Arrivals:

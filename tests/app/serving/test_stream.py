@@ -1,12 +1,12 @@
 """What the middleware around the page does to answers: a script before Gradio's, and updates that travel compressed."""
 
-import asyncio
 import zlib
 
 import pytest
 
 from app.serving.compressed import CompressedUpdates
 from app.serving.early import EarlyScript
+from tests.app.conftest import run_apart
 
 UPDATES = [b'data: {"index": 0}\n\n', b'data: {"index": 1}\n\n', b""]
 
@@ -25,7 +25,7 @@ def answered(middleware, kind: bytes, bodies: list[bytes], path="/", **headers: 
         sent.append(message)
 
     asked = [(name.replace("_", "-").encode(), value) for name, value in headers.items()]
-    asyncio.run(middleware(app)({"type": "http", "path": path, "headers": asked}, None, send))
+    run_apart(middleware(app)({"type": "http", "path": path, "headers": asked}, None, send))
     return sent
 
 
