@@ -73,6 +73,9 @@ class Recorded:
     def load(self, told) -> None:
         return None
 
+    def go_on_measuring(self) -> bool:
+        return False
+
     def answer(self, asking, halt: threading.Event, prefixes=None) -> Iterator[Event]:
         for event in self.events:
             time.sleep(RECORDED_STEP_SECONDS if event[0] == "step" else 0)
