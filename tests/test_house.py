@@ -50,7 +50,7 @@ def test_every_package_says_what_it_holds():
 
 
 def test_the_page_joins_every_script_and_style_once():
-    joined = web.head() + lesson.head() + benchmark.head() + benchmark.script()
+    joined = web.early_script() + web.head() + lesson.head() + benchmark.head() + benchmark.script()
     folder = ROOT / "assets" / "web"
     counts = {path: joined.count(web.joined([path.relative_to(folder)])) for path in sources("assets/web")}
     assert not {str(path.relative_to(ROOT)): count for path, count in counts.items() if count != 1}

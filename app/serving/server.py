@@ -10,9 +10,9 @@ import gradio as gr
 from starlette.middleware import Middleware
 
 from app.serving.benchmark_run import MOST_SESSIONS, Benchmarks
-from app.serving.compressed import CompressedUpdates
-from app.serving.early import EarlyScript
 from app.serving.guard import Guard
+from app.serving.middleware.compressed import CompressedUpdates
+from app.serving.middleware.early import EarlyScript
 from app.serving.runs import Runs
 from app.serving.worker import ModelService
 from app.words import page as words

@@ -35,7 +35,7 @@ class TreeBudget:
         drafts: whether the method drafts trees; if not, only chains that cost no draft pass are considered.
 
     For each number of levels and each tree size, the expected number of accepted draft tokens is kept as a running mean
-    over steps, in which the first ones weigh alike. It is scaled by accepted ÷ expected tokens, a running ratio too.
+    over steps, in which the first ones weigh alike. It is scaled by accepted ÷ planned tokens, a running ratio too.
     """
 
     def __init__(self, profile: DeviceProfile, bounds: TreeConfig, drafts: bool = True) -> None:
@@ -154,8 +154,12 @@ class TreeBudget:
                 before, self._seen[key] = self._expected.get(key, value), self._seen.get(key, 0) + 1
                 # A plain mean at first: how an answer begins is easier to guess than what follows
                 self._expected[key] = before + max(1 - MEMORY, 1 / self._seen[key]) * (value - before)
-        predicted = expected[plan.levels - 1]
-        self._predicted = 0.95 * self._predicted + predicted[min(self._bucket_index(plan.nodes), len(predicted) - 1)]
+        # What was planned, not what the tree then promised: of several uncertain means the highest was chosen, which is
+        # too high on average. The first tree was planned without a mean.
+        planned = (plan.expected_tokens - 1) / self.calibration
+        promised = expected[plan.levels - 1]
+        promised = promised[min(self._bucket_index(plan.nodes), len(promised) - 1)]
+        self._predicted = 0.95 * self._predicted + (planned or promised)
         self._accepted = 0.95 * self._accepted + accepted
         self._judge()
 
@@ -177,7 +181,7 @@ class TreeBudget:
 
     @property
     def calibration(self) -> float:
-        """Accepted over expected tokens of drafts, a running ratio clipped to [1/4, 2]."""
+        """Accepted over planned tokens of drafts, a running ratio clipped to [1/4, 2]."""
         return _ratio(self._accepted, self._predicted)
 
     @property

@@ -7,7 +7,7 @@ import pytest
 
 from jakiro.config import TreeConfig
 from jakiro.core.verify import Outcome
-from jakiro.engine.budget import LOSING_STEPS, TreeBudget, accepted_within
+from jakiro.engine.budget import LOSING_STEPS, START_EXPECTATION, TreeBudget, accepted_within
 from jakiro.engine.costs import DeviceProfile, interpolate
 
 FREE_ROWS = DeviceProfile(verify_ms=((1, 40.0), (64, 40.0)), draft_ms=((1, 1.0), (8, 2.0)), width=8)
@@ -88,7 +88,10 @@ def test_estimates_are_means_over_this_answer_s_steps():
         budget.observe(budget.choose(), [[accepted] * sizes], accepted, draft_ms, verify_ms, other_ms)
     best = budget.choose()
     assert (best.levels, best.nodes) == (1, 2)
-    assert best.expected_tokens == pytest.approx(1 + (1 + 2) / 2)
+    # The second tree was planned with the first one's single token, and brought two
+    before = 0.95 * (0.95 * START_EXPECTATION + 1)
+    assert budget.calibration == pytest.approx((before + 2) / (before + 1))
+    assert best.expected_tokens == pytest.approx(1 + budget.calibration * (1 + 2) / 2)
     pace = 0.9 * (0.9 + 0.1 * 2) + 0.1
     assert best.expected_ms == pytest.approx((0.9 + 0.1 * 2) * 1 + pace * 40 + (0.9 * 5 + 0.1 * 15))
     # One level more brings one token more: each number of levels has its own estimate
@@ -120,10 +123,18 @@ def test_tokens_that_were_expected_and_not_accepted_shrink_the_estimate():
 
 def test_an_answer_s_first_steps_weigh_alike_in_what_is_expected():
     budget = TreeBudget(FREE_ROWS, TreeConfig(nodes=8, depth=1, policy="auto"))
-    # A first tree that promises much, as answers begin; what was accepted is what was expected
+    # A first tree that promises much, as answers begin; what was accepted is what each tree promised
     for promised in (3.0, 1.0, 1.0, 1.0):
         budget.observe(budget.choose(), [[promised] * len(budget.buckets)], round(promised), 1.0, 40.0, 1.0)
-    assert budget.choose().expected_tokens == pytest.approx(1 + 1.5)
+    assert budget.choose().expected_tokens == pytest.approx(1 + budget.calibration * 1.5)
+
+
+def test_plans_that_promised_too_much_shrink_the_estimate_though_their_trees_were_right():
+    budget = TreeBudget(FREE_ROWS, TreeConfig(nodes=8, depth=1, policy="auto"))
+    for promised in (3.0, 1.0):
+        budget.observe(budget.choose(), [[promised] * len(budget.buckets)], round(promised), 1.0, 40.0, 1.0)
+    before = 0.95 * (0.95 * START_EXPECTATION + 3)
+    assert budget.calibration == pytest.approx((before + 1) / (before + 3))
 
 
 def test_a_copied_chain_goes_alone_where_that_is_faster():

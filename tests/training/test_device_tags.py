@@ -13,7 +13,7 @@ from jakiro.methods import DEFAULT
 from jakiro.methods.jakiro import HeadDrafter
 from jakiro.training.data.answers import AnswerFolder
 from jakiro.training.data.corpus import Row
-from jakiro.training.measure.calibration import calibrate
+from jakiro.training.measure.calibration.weights import calibrate
 from jakiro.training.measure.evaluation import experts_on, scores
 from jakiro.training.measure.validation import agreement, held_out, report
 from jakiro.training.recipe import trainer

@@ -25,8 +25,8 @@ from jakiro.training.data.corpus import read_corpus, with_starts
 from jakiro.training.data.features import FeatureCache
 from jakiro.training.data.kept_features import KeptFeatures
 from jakiro.training.data.split import held_out_rows, in_order_of_content
-from jakiro.training.measure.calibration import calibrate as fit_weights
-from jakiro.training.measure.tree_calibration import kept_shares
+from jakiro.training.measure.calibration.shares import kept_shares
+from jakiro.training.measure.calibration.weights import calibrate as fit_weights
 from jakiro.training.measure.validation import held_out
 from jakiro.zoo import weights
 

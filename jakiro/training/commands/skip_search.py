@@ -23,7 +23,7 @@ from jakiro.target.model import TargetModel
 from jakiro.training.commands.options import CorpusPaths, Target, Threads, option, set_up
 from jakiro.training.data.corpus import Row, read_corpus
 from jakiro.training.data.split import in_order_of_content
-from jakiro.training.measure.calibration import fit_weights
+from jakiro.training.measure.calibration.weights import fit_weights
 from jakiro.training.measure.layer_search import LayerStack, Subset, best_speed, break_even, leave_out
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
@@ -76,7 +76,7 @@ def _ids(rows: Sequence[Row]) -> torch.Tensor:
 
 @torch.inference_mode()
 def _calibration(stack: LayerStack, kept: Subset) -> dict[str, float]:
-    """Weights of the draft's log q, and of the noise, for all levels; see `training.measure.calibration`."""
+    """Weights of the draft's log q, and of the noise, for all levels; see `training.measure.calibration.weights`."""
     log_q = stack.log_probs(stack.run(stack.first, kept.layers))
     generator = torch.Generator().manual_seed(0)
     noise = -torch.empty(log_q.shape).exponential_(generator=generator).log_()

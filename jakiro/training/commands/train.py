@@ -25,7 +25,7 @@ from jakiro.training.data.corpus import Row, read_corpus, with_starts
 from jakiro.training.data.features import FeatureCache, write_features
 from jakiro.training.data.kept_features import KeptFeatures
 from jakiro.training.data.split import add_minutes, in_order_of_content, write_manifest
-from jakiro.training.measure.calibration import calibrate
+from jakiro.training.measure.calibration.weights import calibrate
 from jakiro.training.measure.curves import write_curves
 from jakiro.training.measure.validation import agreement, held_out, report
 from jakiro.training.recipe.divergences import DIVERGENCES

@@ -4,8 +4,8 @@ import zlib
 
 import pytest
 
-from app.serving.compressed import CompressedUpdates
-from app.serving.early import EarlyScript
+from app.serving.middleware.compressed import CompressedUpdates
+from app.serving.middleware.early import EarlyScript
 from tests.app.conftest import run_apart
 
 UPDATES = [b'data: {"index": 0}\n\n', b'data: {"index": 1}\n\n', b""]

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from jakiro.training.measure.calibration import BOUNDS, calibrate, fit_weights
+from jakiro.training.measure.calibration.weights import BOUNDS, calibrate, fit_weights
 from jakiro.training.measure.validation import held_out
 from tests.training.tiny import tiny_cache, tiny_head, tiny_target
 

@@ -9,8 +9,8 @@ from jakiro.config import SamplingParams
 from jakiro.heads.base import DraftHead
 from jakiro.methods import HEAD_DRAFTERS
 from jakiro.training.data.answers import Answer
+from jakiro.training.measure.calibration.shares import PRIOR, kept_shares, shares_by_level
 from jakiro.training.measure.replay import ReplayedStep
-from jakiro.training.measure.tree_calibration import PRIOR, kept_shares, shares_by_level
 from tests.training.tiny import features_of, tiny_head, tiny_target
 
 

@@ -13,7 +13,7 @@ from jakiro.heads.base import DraftHead
 from jakiro.heads.calibration import LOW
 from jakiro.methods.jakiro import HeadDrafter
 from jakiro.training.data.answers import Answer
-from jakiro.training.measure.calibration import MAX_DEPTH
+from jakiro.training.measure.calibration.weights import MAX_DEPTH
 from jakiro.training.measure.replay import ReplayedStep, replay
 
 TREE_NODES = 14
