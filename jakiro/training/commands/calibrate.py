@@ -14,7 +14,6 @@ from typing import Annotated
 import typer
 
 from jakiro.config import SamplingParams
-from jakiro.heads.calibration import HIGH, LOW
 from jakiro.heads.checkpoint import load_head, write_config
 from jakiro.methods import HEAD_DRAFTERS
 from jakiro.system import cache_folder, errors_as_one_sentence
@@ -26,6 +25,7 @@ from jakiro.training.data.features import FeatureCache
 from jakiro.training.data.kept_features import KeptFeatures
 from jakiro.training.data.split import held_out_rows, in_order_of_content
 from jakiro.training.measure.calibration.shares import kept_shares
+from jakiro.training.measure.calibration.weights import REGIMES
 from jakiro.training.measure.calibration.weights import calibrate as fit_weights
 from jakiro.training.measure.validation import held_out
 from jakiro.zoo import weights
@@ -66,9 +66,9 @@ def calibrate(
     layers = draft_head.config.feature_layers
     answers = AnswerFolder(model, tokenizer, sha256 or target, cache_folder() / "answers", texts, layers)
     written = {}
-    for temperature in (0.0, LOW, HIGH):
+    prompts = [row.ids[: row.a0] for row in chosen[:texts]]
+    for temperature in REGIMES:
         sampling = SamplingParams(temperature=temperature, seed=seed, max_new_tokens=max_new_tokens)
-        prompts = [row.ids[: row.a0] for row in chosen[:texts]]
         written[temperature] = [(sampling, answer) for answer in answers.answers_to_ids(prompts, sampling)]
     # As heads run on a CPU
     draft_head.pack("int8")

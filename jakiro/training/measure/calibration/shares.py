@@ -10,10 +10,9 @@ from dataclasses import replace
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.heads.base import DraftHead
-from jakiro.heads.calibration import LOW
 from jakiro.methods.jakiro import HeadDrafter
 from jakiro.training.data.answers import Answer
-from jakiro.training.measure.calibration.weights import MAX_DEPTH
+from jakiro.training.measure.calibration.weights import MAX_DEPTH, REGIMES
 from jakiro.training.measure.replay import ReplayedStep, replay
 
 TREE_NODES = 14
@@ -28,14 +27,14 @@ def kept_shares(
 
     Args:
         head: of the drafter, with its weights fitted; its calibration is left as it was.
-        answers: by temperature 0, 0.7 and 1.
+        answers: by temperature, those of `REGIMES`.
     """
     before, found = head.config, {}
     head.config = replace(before, calibration=weights_alone(before.calibration))
     # A contrastive branch gives the deepest level alone, so trees of every depth are grown
     depths = range(2, MAX_DEPTH + 1) if before.contrastive else (MAX_DEPTH,)
     for temperature, written in answers.items():
-        kind = _KINDS[temperature]
+        kind = REGIMES[temperature][0]
         for depth in depths:
             tree = TreeConfig(nodes=TREE_NODES, depth=depth)
             shares = shares_by_level(_steps(drafter, written, tree))
@@ -44,9 +43,6 @@ def kept_shares(
                 found[f"{branch}/{level}/{kind}-kept"] = round(share, 4)
     head.config = before
     return found
-
-
-_KINDS = {0.0: "greedy", LOW: f"sampled-{LOW}", 1.0: "sampled"}
 
 
 def weights_alone(calibration: Mapping[str, float]) -> dict[str, float]:
