@@ -94,8 +94,8 @@ class NativeHeadLayer(nn.Module):
         widths = [hidden, (self.heads + 2 * self.kv_heads) * self.head_dim, self.heads * self.head_dim]
         widths += [experts * self.inner_size, experts * hidden, router_rows, hidden, hidden]
         threads = num_threads()
-        own = threads * library().jakiro_own_floats(rows, hidden, start + rows, self.head_dim)
-        buffers = inputs.new_empty(rows * sum(widths) + own).split([*(rows * width for width in widths), own])
+        memory = threads * library().jakiro_head_floats(ctypes.byref(structure), rows, start + rows)
+        buffers = inputs.new_empty(rows * sum(widths) + memory).split([*(rows * width for width in widths), memory])
         stream, _, _, _, outputs, router, mixed, contrast, _ = buffers
         mask = mask.reshape(rows, start + rows).contiguous()
         read = (inputs, cos, sin, mask, keys, values, *buffers)

@@ -70,10 +70,10 @@ class NativeDecoder:
         """
         rows, threads = hidden.shape[0], num_threads()
         length = cache.extend(rows)
-        own = library().jakiro_own_floats(rows, self.hidden_size, length + rows, self.head_dim)
+        memory = threads * library().jakiro_decoder_floats(ctypes.byref(self._decoder), rows, length + rows)
         widths = [(self.heads + 2 * self.kv_heads) * self.head_dim, self.heads * self.head_dim, self.inner_size]
-        joint, attended, gated, scratch = hidden.new_empty(rows * sum(widths) + threads * own).split(
-            [*(rows * width for width in widths), threads * own]
+        joint, attended, gated, scratch = hidden.new_empty(rows * sum(widths) + memory).split(
+            [*(rows * width for width in widths), memory]
         )
         outputs = {layer: torch.empty_like(hidden) for layer in kept}
         places = (ctypes.c_void_p * len(self._layers))()

@@ -72,7 +72,7 @@ class Pass(ctypes.Structure):
         ("decoder", ctypes.POINTER(Decoder)),
         *((name, _Long) for name in ("rows", "length", "capacity")),
         *((name, _Pointer) for name in ("hidden", "cos", "sin", "visible", "cache")),
-        *((name, _Pointer) for name in ("joint", "attended", "gated", "own")),
+        *((name, _Pointer) for name in ("joint", "attended", "gated", "memory")),
         ("kept", ctypes.POINTER(_Pointer)),
     ]
 
@@ -99,7 +99,7 @@ class HeadPass(ctypes.Structure):
         *((name, _Long) for name in ("rows", "length", "capacity")),
         *((name, _Pointer) for name in ("input", "cos", "sin", "visible", "keys", "values")),
         *((name, _Pointer) for name in ("stream", "joint", "attended", "activity", "outputs", "router")),
-        *((name, _Pointer) for name in ("features", "contrast", "own")),
+        *((name, _Pointer) for name in ("features", "contrast", "memory")),
     ]
 
 
@@ -188,9 +188,10 @@ def _loaded(path: Path) -> ctypes.CDLL:
     library = ctypes.CDLL(str(path))
     openmp = _openmp()
     library.jakiro_threads(*(ctypes.cast(getattr(openmp, name), _Pointer) for name in _OPENMP))
-    for name in ("panel", "own_floats", "most_candidates", "tiles"):
+    for name in ("panel", "decoder_floats", "head_floats", "most_candidates", "tiles"):
         getattr(library, f"jakiro_{name}").restype = _Long
-    library.jakiro_own_floats.argtypes = [_Long] * 4
+    library.jakiro_decoder_floats.argtypes = [ctypes.POINTER(Decoder), _Long, _Long]
+    library.jakiro_head_floats.argtypes = [ctypes.POINTER(Head), _Long, _Long]
     library.jakiro_linear.argtypes = [ctypes.POINTER(Matrix), _Pointer, _Pointer, _Long, _Long]
     library.jakiro_noise.argtypes = [ctypes.c_uint64, _Long, _Long, _Pointer, _Long, _Pointer, _Long]
     library.jakiro_choose.argtypes = [_Pointer, _Long, _Long, ctypes.c_float, *[_Pointer] * 5, _Long]

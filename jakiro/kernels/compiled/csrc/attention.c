@@ -3,6 +3,8 @@
 #define _GNU_SOURCE /* memrchr */
 #include "attention.h"
 
+#include "sections.h"
+
 /* Queries of one batch; queries whose scores, and whose sums over values, fit into registers together. */
 #define BATCH 24
 #if LANES == 16
@@ -22,22 +24,41 @@
 
 static const float unseen = -3e38f;
 
-void rotate_and_store(const Attention *at, int thread_id, int num_threads) {
+int64_t head_chunks(int64_t heads, int64_t rows, int64_t num_threads) {
+    const int64_t tasks = heads * rows, fewest = at_least((tasks + BATCH - 1) / BATCH, num_threads);
+    return at_most(at_most(fewest, tasks), MOST_CHUNKS);
+}
+
+int64_t head_chunk_floats(int64_t heads, int64_t rows, int64_t head_dim) {
+    const int64_t chunks = head_chunks(heads, rows, 1);
+    return (heads * rows + chunks - 1) / chunks * head_dim;
+}
+
+void rotate(const Attention *at, int64_t chunk, int64_t chunks, float *result) {
     const int64_t width = at->head_dim, half = width / 2, rotated = at->heads + at->kv_heads;
-    const int64_t heads = rotated + at->kv_heads, tasks = at->rows * heads;
-    for (int64_t task = tasks * thread_id / num_threads; task < tasks * (thread_id + 1) / num_threads; task++) {
-        const int64_t row = task / heads, head = task % heads;
-        float *x = at->joint + (row * heads + head) * width;
-        const float *cos = at->cos + row * width, *sin = at->sin + row * width;
-        for (int64_t i = 0; i < half && head < rotated; i++) {
-            const float first = x[i], second = x[i + half];
-            x[i] = first * cos[i] + second * sin[i];
-            x[i + half] = second * cos[i + half] + first * sin[i + half];
-        }
-        if (head < at->heads) continue;
-        const int64_t place = head - (head < rotated ? at->heads : rotated);
-        float *rows = head < rotated ? at->keys : at->values;
-        memcpy(rows + (place * at->capacity + at->length + row) * width, x, width * sizeof(float));
+    const int64_t heads = rotated + at->kv_heads, tasks = at->rows * heads, end = tasks * (chunk + 1) / chunks;
+    for (int64_t task = tasks * chunk / chunks; task < end; task++, result += width) {
+        const float *x = at->joint + task * width;
+        const float *cos = at->cos + task / heads * width, *sin = at->sin + task / heads * width;
+        if (task % heads >= rotated) memcpy(result, x, width * sizeof(float));
+        else
+            for (int64_t i = 0; i < half; i++) {
+                result[i] = x[i] * cos[i] + x[i + half] * sin[i];
+                result[i + half] = x[i + half] * cos[i + half] + x[i] * sin[i + half];
+            }
+    }
+}
+
+void publish_rotated(const Attention *at, int64_t chunk, int64_t chunks, const float *result) {
+    const int64_t width = at->head_dim, rotated = at->heads + at->kv_heads, heads = rotated + at->kv_heads;
+    const int64_t tasks = at->rows * heads, end = tasks * (chunk + 1) / chunks;
+    for (int64_t task = tasks * chunk / chunks; task < end; task++, result += width) {
+        const int64_t row = task / heads, head = task % heads, is_key = head < rotated;
+        float *target = at->joint + task * width;
+        if (head >= at->heads)
+            target = (is_key ? at->keys : at->values) +
+                     ((head - (is_key ? at->heads : rotated)) * at->capacity + at->length + row) * width;
+        memcpy(target, result, width * sizeof(float));
     }
 }
 
@@ -215,23 +236,21 @@ int64_t attention_floats(int64_t keys, int64_t head_dim) {
     return BATCH * padded_keys(keys) + head_dim * COLUMNS + 2 * (BATCH + VALUES) * head_dim + 16;
 }
 
-void attend(const Attention *at, float *own, int thread_id, int num_threads) {
+void attend(const Attention *at, float *own, int64_t chunk, int64_t chunks, float *result) {
     const int64_t keys = at->length + at->rows, padded = padded_keys(keys), width = at->head_dim;
     const int64_t shared = at->heads / at->kv_heads * at->rows, tasks = at->kv_heads * shared;
-    const int64_t end = tasks * (thread_id + 1) / num_threads;
+    const int64_t end = tasks * (chunk + 1) / chunks;
     /* Vectors that cross the cache's lines take twice as long */
     double *sums = (double *)(((uintptr_t)own + 63) & ~(uintptr_t)63), *wide = sums + BATCH * width;
     float *scores = (float *)(wide + VALUES * width), *tile = scores + BATCH * padded;
-    for (int64_t task = tasks * thread_id / num_threads, count; task < end; task += count) {
+    for (int64_t task = tasks * chunk / chunks, count; task < end; task += count) {
         const int64_t kv_head = task / shared;
         count = at_most(at_most((kv_head + 1) * shared, end) - task, BATCH);
         Batch batch = {at, 0, keys, 0, kv_head, count, {0}, {0}, scores, tile, sums, wide};
-        float *results[BATCH];
         for (int64_t query = 0; query < count; query++) {
             const int64_t head = (task + query) / at->rows, row = (task + query) % at->rows;
             batch.queries[query] = at->joint + (row * (at->heads + 2 * at->kv_heads) + head) * width;
             batch.visible[query] = at->visible + row * keys;
-            results[query] = at->attended + (row * at->heads + head) * width;
             const uint8_t *last = memrchr(batch.visible[query], 1, keys);
             if (last && last - batch.visible[query] >= batch.keys) batch.keys = last - batch.visible[query] + 1;
             const uint8_t *unseen_key = memchr(batch.visible[query], 0, batch.open);
@@ -243,7 +262,13 @@ void attend(const Attention *at, float *own, int thread_id, int num_threads) {
         for (int64_t query = 0; query < count; query++)
             totals[query] = weigh(scores + query * batch.padded, batch.padded);
         sum_values(&batch);
-        for (int64_t query = 0; query < count; query++)
-            for (int64_t i = 0; i < width; i++) results[query][i] = (float)(sums[query * width + i] / totals[query]);
+        for (int64_t query = 0; query < count; query++, result += width)
+            for (int64_t i = 0; i < width; i++) result[i] = (float)(sums[query * width + i] / totals[query]);
     }
+}
+
+void publish_attended(const Attention *at, int64_t chunk, int64_t chunks, const float *result) {
+    const int64_t width = at->head_dim, tasks = at->heads * at->rows, end = tasks * (chunk + 1) / chunks;
+    for (int64_t task = tasks * chunk / chunks; task < end; task++, result += width)
+        memcpy(at->attended + (task % at->rows * at->heads + task / at->rows) * width, result, width * sizeof(float));
 }

@@ -18,8 +18,15 @@ typedef struct {
 /* Floats of its own that a thread of `attend` needs. */
 int64_t attention_floats(int64_t keys, int64_t head_dim);
 
-/* Applies rotary positions to queries and keys, and writes keys and values into the cache: this thread's heads. */
-void rotate_and_store(const Attention *attention, int thread_id, int num_threads);
+/* Chunks of so many heads of each row, and floats of the largest chunk's numbers. */
+int64_t head_chunks(int64_t heads, int64_t rows, int64_t num_threads);
+int64_t head_chunk_floats(int64_t heads, int64_t rows, int64_t head_dim);
 
-/* This thread's rows and heads: float32 scores and weights, each from its own key alone; float64 sums over keys. */
-void attend(const Attention *attention, float *own, int thread_id, int num_threads);
+/* A chunk of queries, keys and values, the first two at their rotary positions; and where they belong, keys and values
+ * in the cache too. */
+void rotate(const Attention *attention, int64_t chunk, int64_t chunks, float *result);
+void publish_rotated(const Attention *attention, int64_t chunk, int64_t chunks, const float *result);
+
+/* What a chunk of queries attends to: float32 scores and weights, each from its own key alone; float64 sums over keys. */
+void attend(const Attention *attention, float *own, int64_t chunk, int64_t chunks, float *result);
+void publish_attended(const Attention *attention, int64_t chunk, int64_t chunks, const float *result);

@@ -1,7 +1,5 @@
 #include "blocks.h"
 
-#include "threads.h"
-
 void normalize(const float *rows_in, float *rows_out, const float *weight, float eps, int64_t rows, int64_t width) {
     for (int64_t row = 0; row < rows; row++) {
         const float *source = rows_in + row * width;
@@ -20,43 +18,66 @@ void normalize(const float *rows_in, float *rows_out, const float *weight, float
     }
 }
 
-void gate(const Matrix *matrix, const float *input, float *result, int64_t rows, int64_t inner, int thread_id,
-          int num_threads) {
-    float gates[MOST_ROWS * PANEL], ups[MOST_ROWS * PANEL];
-    const int64_t panels = inner / PANEL;
-    const Factor factor = prepare(matrix, input, rows);
-    const int64_t end = panels * (thread_id + 1) / num_threads;
-    for (int64_t panel = panels * thread_id / num_threads, group; panel < end; panel += group) {
-        group = at_most(end - panel, panels_together(factor));
-        for (int64_t done = 0, count; done < rows; done += count) {
-            count = together(matrix, rows - done);
-            for (int64_t member = panel; member < panel + group; member++) {
-                product(factor, member, end, done, count, gates);
-                product(factor, member + panels, end + panels, done, count, ups);
-                for (int64_t row = 0; row < count; row++)
-                    for (int64_t column = 0; column < PANEL; column += LANES) {
-                        const vec x = *(vec *)(gates + row * PANEL + column), up = *(vec *)(ups + row * PANEL + column);
-                        *(vec *)(result + (done + row) * inner + member * PANEL + column) =
-                            x / (1.0f + exponential(-x)) * up;
-                    }
-            }
-        }
+static void use(const Matrix *matrix, const float *input, Room *room) {
+    if (room->factor.matrix == matrix) return;
+    if (room->factor.matrix) finish(room->factor);
+    room->factor = prepare(matrix, input, room->attention.rows);
+}
+
+void leave(const void *pass, int64_t section, void *room) {
+    Factor *factor = &((Room *)room)->factor;
+    if (factor->matrix) finish(*factor);
+    factor->matrix = 0;
+}
+
+void multiply(const Matrix *matrix, const float *input, Cut cut, int64_t chunk, Room *room) {
+    use(matrix, input, room);
+    multiply_chunk(&room->factor, cut, chunk, 0, room->results);
+}
+
+void gate(const Matrix *matrix, const float *input, Cut cut, int64_t chunk, Room *room) {
+    const int64_t count = room->attention.rows * cut.together * PANEL;
+    float *gates = room->results, *ups = gates + count;
+    use(matrix, input, room);
+    multiply_chunk(&room->factor, cut, chunk, 0, gates);
+    multiply_chunk(&room->factor, cut, chunk, cut.panels, ups);
+    for (int64_t i = 0; i < count; i += LANES) {
+        const vec x = from_float(gates + i), up = from_float(ups + i);
+        *(vec *)(gates + i) = x / (1.0f + exponential(-x)) * up;
     }
-    finish(factor);
 }
 
-int64_t jakiro_own_floats(int64_t rows, int64_t hidden, int64_t keys, int64_t head_dim) {
-    return rows * hidden + attention_floats(keys, head_dim);
+Cut cut_half(Half half, int64_t section, const Room *room) {
+    const Attention *at = &room->attention;
+    switch (section) {
+    case ROTATE: return in_chunks(head_chunks(at->heads + 2 * at->kv_heads, at->rows, room->num_threads));
+    case ATTEND: return in_chunks(head_chunks(at->heads, at->rows, room->num_threads));
+    }
+    const Matrix *matrix = section == OUTPUT ? half.output : half.query_key_value;
+    return cut(matrix, panels_of(matrix), at->rows, room->num_threads, MOST_CHUNKS);
 }
 
-void add_attended(const Matrix *query_key_value, const Matrix *output, const Attention *attention, const float *input,
-                  float *stream, float *own, int thread_id, int num_threads) {
-    multiply(query_key_value, input, attention->joint, attention->rows, 0, thread_id, num_threads);
-    barrier(num_threads);
-    rotate_and_store(attention, thread_id, num_threads);
-    barrier(num_threads);
-    attend(attention, own, thread_id, num_threads);
-    barrier(num_threads);
-    multiply(output, attention->attended, stream, attention->rows, 1, thread_id, num_threads);
-    barrier(num_threads);
+void compute_half(Half half, int64_t section, int64_t chunk, const float *input, Room *room) {
+    const Attention *at = &room->attention;
+    switch (section) {
+    case QUERY_KEY_VALUE: multiply(half.query_key_value, input, room->cut, chunk, room); break;
+    case ROTATE: rotate(at, chunk, room->cut.chunks, room->results); break;
+    case ATTEND: attend(at, room->own, chunk, room->cut.chunks, room->results); break;
+    case OUTPUT: multiply(half.output, at->attended, room->cut, chunk, room); break;
+    }
+}
+
+void publish_half(int64_t section, int64_t chunk, float *stream, const Room *room) {
+    const Attention *at = &room->attention;
+    if (section == ROTATE) publish_rotated(at, chunk, room->cut.chunks, room->results);
+    else if (section == ATTEND) publish_attended(at, chunk, room->cut.chunks, room->results);
+    else
+        publish_chunk(room->cut, chunk, at->rows, room->factor.matrix->outputs, room->results,
+                      section == OUTPUT ? stream : at->joint, section == OUTPUT);
+}
+
+int64_t half_chunk_floats(Half half, int64_t rows, int64_t heads, int64_t kv_heads, int64_t head_dim) {
+    const int64_t joint = chunk_floats(half.query_key_value, rows, MOST_CHUNKS);
+    const int64_t products = at_least(joint, chunk_floats(half.output, rows, MOST_CHUNKS));
+    return at_least(products, head_chunk_floats(heads + 2 * kv_heads, rows, head_dim));
 }

@@ -1,20 +1,48 @@
-/* What lies between a layer's products, for one thread's part of the rows or columns. */
+/* What passes of a decoder and of a draft head have in common. */
 
 #pragma once
 
 #include "attention.h"
 #include "products.h"
+#include "sections.h"
 
-/* RMSNorm of all rows, computed by every thread for itself, which costs less than a barrier. */
+/* Room of one thread in a pass. */
+typedef struct {
+    int num_threads;
+    float *normed;  /* (rows, hidden) */
+    float *results; /* a chunk's */
+    float *own;     /* what `attend` needs */
+    Attention attention;
+    /* Of the section that this thread is in */
+    Cut cut;
+    Factor factor; /* the matrix is null before the first product */
+} Room;
+
+/* RMSNorm of all rows, computed by every thread for itself, which costs less than waiting for another. */
 void normalize(const float *rows_in, float *rows_out, const float *weight, float eps, int64_t rows, int64_t width);
 
-/* Gate and up side by side in one matrix, silu(gate) * up: this thread's panels of (rows, inner). */
-void gate(const Matrix *matrix, const float *input, float *result, int64_t rows, int64_t inner, int thread_id,
-          int num_threads);
+/* Sections whose chunks are no panels. */
+static inline Cut in_chunks(int64_t chunks) { return (Cut){.chunks = chunks}; }
 
-/* Floats of its own that a thread of a pass needs: `normalize`d rows, followed by those of `attend`. */
-int64_t jakiro_own_floats(int64_t rows, int64_t hidden, int64_t keys, int64_t head_dim);
+/* A chunk of input times matrix, of so many of this pass' rows. */
+void multiply(const Matrix *matrix, const float *input, Cut cut, int64_t chunk, Room *room);
 
-/* The attention half of a layer: queries, keys and values of the input, and what was attended added to the stream. */
-void add_attended(const Matrix *query_key_value, const Matrix *output, const Attention *attention, const float *input,
-                  float *stream, float *own, int thread_id, int num_threads);
+/* silu(gate) * up, gates and ups side by side in one matrix: a chunk of the first half of its panels. */
+void gate(const Matrix *matrix, const float *input, Cut cut, int64_t chunk, Room *room);
+
+/* After a thread's last chunk of a section. */
+void leave(const void *pass, int64_t section, void *room);
+
+/* The attention half of a layer as sections; its cache and the rest are in the room's attention. */
+enum { QUERY_KEY_VALUE, ROTATE, ATTEND, OUTPUT, HALF_SECTIONS };
+
+typedef struct {
+    const Matrix *query_key_value, *output;
+} Half;
+Cut cut_half(Half half, int64_t section, const Room *room);
+/* The input is read by QUERY_KEY_VALUE. */
+void compute_half(Half half, int64_t section, int64_t chunk, const float *input, Room *room);
+/* OUTPUT is added to the stream. */
+void publish_half(int64_t section, int64_t chunk, float *stream, const Room *room);
+/* Floats of the largest chunk's numbers. */
+int64_t half_chunk_floats(Half half, int64_t rows, int64_t heads, int64_t kv_heads, int64_t head_dim);

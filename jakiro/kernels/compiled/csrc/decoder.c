@@ -2,7 +2,7 @@
  *
  * A pass of plain decoding has one row, a pass over a draft tree a dozen; both read every weight once. The floor is the
  * memory's speed, and what keeps general libraries above it are matrix products made for many rows, and a dispatch for
- * each of a thousand small operations. Here all layers are one call; threads wait for each other at barriers.
+ * each of a thousand small operations. Here all layers are one call.
  *
  * Exactness: every output of a product adds its terms in the order of the inputs, whatever the number of rows, and what
  * depends on the order of keys (the sums of attention) is added in float64. So a row comes out the same alone, in a tree
@@ -10,7 +10,6 @@
  */
 
 #include "blocks.h"
-#include "threads.h"
 
 typedef struct {
     Matrix query_key_value, output, gate_up, down;
@@ -35,34 +34,104 @@ typedef struct {
     float *joint;           /* (rows, (heads + 2 kv_heads) head_dim) */
     float *attended;        /* (rows, heads head_dim) */
     float *gated;           /* (rows, inner) */
-    float *own;             /* (threads, what jakiro_own_floats says) */
+    float *memory;          /* (threads, what jakiro_decoder_floats says) */
     float **kept;           /* (layers,) where a layer's output is copied to, (rows, hidden) or null */
 } Pass;
 
-static void decode(const void *context, int thread_id, int num_threads) {
+/* A layer's sections: the attention half, then these two. */
+enum { GATE = HALF_SECTIONS, DOWN, LAYER_SECTIONS };
+
+static Half half_of(const Layer *layer) { return (Half){&layer->query_key_value, &layer->output}; }
+
+/* Floats of the largest chunk's numbers. Layers are of one shape. */
+static int64_t largest_chunk(const Decoder *decoder, int64_t rows) {
+    const Layer *layer = decoder->layers;
+    const int64_t gates = 2 * chunk_floats(&layer->gate_up, rows, MOST_CHUNKS);
+    const int64_t down = chunk_floats(&layer->down, rows, MOST_CHUNKS);
+    return at_least(at_least(gates, down), half_chunk_floats(half_of(layer), rows, decoder->heads, decoder->kv_heads, decoder->head_dim));
+}
+
+/* Floats of its own that a thread of a pass needs. */
+int64_t jakiro_decoder_floats(const Decoder *decoder, int64_t rows, int64_t keys) {
+    return rows * decoder->hidden + largest_chunk(decoder, rows) + attention_floats(keys, decoder->head_dim);
+}
+
+static const Layer *layer_of(const Pass *pass, int64_t section) {
+    return pass->decoder->layers + section / LAYER_SECTIONS;
+}
+
+static int64_t cut_pass(const void *context, int64_t section, void *room) {
+    const Pass *pass = context;
+    const Layer *layer = layer_of(pass, section);
+    const int64_t kind = section % LAYER_SECTIONS;
+    Room *own = room;
+    if (kind == GATE || kind == DOWN) {
+        const Matrix *matrix = kind == GATE ? &layer->gate_up : &layer->down;
+        const int64_t panels = kind == GATE ? pass->decoder->inner / PANEL : panels_of(matrix);
+        own->cut = cut(matrix, panels, pass->rows, own->num_threads, MOST_CHUNKS);
+    } else own->cut = cut_half(half_of(layer), kind, own);
+    return own->cut.chunks;
+}
+
+static void enter(const void *context, int64_t section, void *room) {
     const Pass *pass = context;
     const Decoder *decoder = pass->decoder;
-    const int64_t rows = pass->rows, hidden = decoder->hidden, keys = pass->length + rows;
+    const Layer *layer = layer_of(pass, section);
+    const int64_t kind = section % LAYER_SECTIONS, rows = pass->rows, hidden = decoder->hidden;
     const int64_t cached = decoder->kv_heads * pass->capacity * decoder->head_dim;
-    float *normed = pass->own + thread_id * jakiro_own_floats(rows, hidden, keys, decoder->head_dim);
-    Attention attention = {decoder->heads, decoder->kv_heads, decoder->head_dim, rows, pass->length, pass->capacity,
-                           decoder->scaling, pass->cos, pass->sin, pass->visible, pass->joint, 0, 0, pass->attended};
-    for (int64_t number = 0; number < decoder->num_layers; number++) {
-        const Layer *layer = decoder->layers + number;
-        attention.keys = pass->cache + 2 * number * cached;
-        attention.values = attention.keys + cached;
-        normalize(pass->hidden, normed, layer->input_norm, layer->input_eps, rows, hidden);
-        add_attended(&layer->query_key_value, &layer->output, &attention, normed, pass->hidden, normed + rows * hidden,
-                     thread_id, num_threads);
-        normalize(pass->hidden, normed, layer->middle_norm, layer->middle_eps, rows, hidden);
-        gate(&layer->gate_up, normed, pass->gated, rows, decoder->inner, thread_id, num_threads);
-        barrier(num_threads);
-        multiply(&layer->down, pass->gated, pass->hidden, rows, 1, thread_id, num_threads);
-        barrier(num_threads);
-        if (pass->kept[number] && thread_id == 0)
-            memcpy(pass->kept[number], pass->hidden, rows * hidden * sizeof(float));
+    Room *own = room;
+    own->attention.keys = pass->cache + section / LAYER_SECTIONS * 2 * cached;
+    own->attention.values = own->attention.keys + cached;
+    if (kind == QUERY_KEY_VALUE) normalize(pass->hidden, own->normed, layer->input_norm, layer->input_eps, rows, hidden);
+    else if (kind == GATE) normalize(pass->hidden, own->normed, layer->middle_norm, layer->middle_eps, rows, hidden);
+}
+
+static void compute(const void *context, int64_t section, int64_t chunk, void *room) {
+    const Pass *pass = context;
+    const Layer *layer = layer_of(pass, section);
+    const int64_t kind = section % LAYER_SECTIONS;
+    Room *own = room;
+    if (kind == GATE) gate(&layer->gate_up, own->normed, own->cut, chunk, own);
+    else if (kind == DOWN) multiply(&layer->down, pass->gated, own->cut, chunk, own);
+    else compute_half(half_of(layer), kind, chunk, own->normed, own);
+}
+
+static void publish(const void *context, int64_t section, int64_t chunk, const void *room) {
+    const Pass *pass = context;
+    const int64_t kind = section % LAYER_SECTIONS, rows = pass->rows, hidden = pass->decoder->hidden;
+    const Room *own = room;
+    if (kind == GATE) publish_chunk(own->cut, chunk, rows, pass->decoder->inner, own->results, pass->gated, 0);
+    else if (kind == DOWN) publish_chunk(own->cut, chunk, rows, hidden, own->results, pass->hidden, 1);
+    else publish_half(kind, chunk, pass->hidden, own);
+    float *kept = pass->kept[section / LAYER_SECTIONS];
+    if (kind == DOWN && kept) {
+        const int64_t first = chunk * own->cut.together * PANEL, count = at_most(hidden - first, own->cut.together * PANEL);
+        for (int64_t row = 0; row < rows; row++)
+            memcpy(kept + row * hidden + first, pass->hidden + row * hidden + first, count * sizeof(float));
     }
 }
 
+typedef struct {
+    const Pass *pass;
+    Progress *progress;
+} Shared;
+
+static void decode(const void *context, int thread_id, int num_threads) {
+    const Shared *shared = context;
+    const Pass *pass = shared->pass;
+    const Decoder *decoder = pass->decoder;
+    const int64_t rows = pass->rows;
+    float *normed = pass->memory + thread_id * jakiro_decoder_floats(decoder, rows, pass->length + rows);
+    float *results = normed + rows * decoder->hidden;
+    Room room = {num_threads, normed, results, results + largest_chunk(decoder, rows)};
+    room.attention = (Attention){decoder->heads, decoder->kv_heads, decoder->head_dim, rows, pass->length, pass->capacity,
+                                 decoder->scaling, pass->cos, pass->sin, pass->visible, pass->joint, 0, 0, pass->attended};
+    const Sections sections = {decoder->num_layers * LAYER_SECTIONS, cut_pass, enter, leave, compute, publish};
+    go_through(&sections, pass, shared->progress, &room, thread_id, num_threads);
+}
+
 /* All layers, without the final norm. */
-void jakiro_decode(const Pass *pass, int64_t threads) { run_in_threads(decode, pass, threads); }
+void jakiro_decode(const Pass *pass, int64_t threads) {
+    Progress progress = {{0}};
+    run_in_threads(decode, &(Shared){pass, &progress}, threads);
+}

@@ -1,7 +1,6 @@
 /* One pass of a draft head: input projection, attention without a norm before it, and a mixture of experts. */
 
 #include "blocks.h"
-#include "threads.h"
 
 typedef struct {
     Matrix projection, query_key_value, output, router;
@@ -26,13 +25,13 @@ typedef struct {
     float *outputs;  /* (experts, rows, hidden) */
     float *router;   /* (rows, outputs of the router), logits, then weights */
     float *features, *contrast; /* (rows, hidden), what the weights make of experts that add up */
-    float *own;      /* (threads, what jakiro_own_floats says) */
+    float *memory;   /* (threads, what jakiro_head_floats says) */
 } HeadPass;
 
-/* x Phi(x) of this thread's part. */
-static void gelu(float *values, int64_t count, int thread_id, int num_threads) {
-    for (int64_t i = count * thread_id / num_threads; i < count * (thread_id + 1) / num_threads; i++)
-        values[i] *= 0.5f * (1.0f + __builtin_erff(values[i] * 0.707106781f));
+enum { PROJECTION, READ = PROJECTION + 1 + HALF_SECTIONS, WRITE, MIX, HEAD_SECTIONS };
+
+static void gelu(float *values, int64_t count) {
+    for (int64_t i = 0; i < count; i++) values[i] *= 0.5f * (1.0f + __builtin_erff(values[i] * 0.707106781f));
 }
 
 /* The router's logits to weights: a softmax over the experts, and one over the pair, minus for the weaker of the two. */
@@ -51,51 +50,188 @@ static void weigh_experts(const Head *head, float *logits) {
     pair[1] = first_is_stronger ? stronger - 1.0f : stronger;
 }
 
-/* This thread's part of the rows' numbers: the stream plus the weighed experts. */
-static void mix(const Head *head, const HeadPass *pass, const float *weights, float *result, int thread_id,
-                int num_threads) {
+/* Some of the rows' numbers: the stream plus the weighed experts. */
+static void mix(const HeadPass *pass, const float *weights, int64_t first, int64_t end, float *result) {
+    const Head *head = pass->head;
     const int64_t hidden = head->hidden, count = pass->rows * hidden;
-    for (int64_t i = count * thread_id / num_threads; i < count * (thread_id + 1) / num_threads; i++) {
+    for (int64_t i = first; i < end; i++) {
         const float *own = weights + i / hidden * head->router.outputs;
         float sum = pass->stream[i];
         for (int64_t expert = 0; expert < head->experts; expert++) sum += own[expert] * pass->outputs[expert * count + i];
-        result[i] = sum;
+        result[i - first] = sum;
     }
 }
 
-static void draft(const void *context, int thread_id, int num_threads) {
+static Half half_of(const Head *head) { return (Half){&head->query_key_value, &head->output}; }
+
+/* Chunks at most of one expert, or of the router, in a section that they share. */
+static int64_t chunks_of_one(const Head *head) { return MOST_CHUNKS / (head->experts + 1); }
+
+/* Floats of the largest chunk's numbers. */
+static int64_t largest_chunk(const Head *head, int64_t rows) {
+    const int64_t attention = half_chunk_floats(half_of(head), rows, head->heads, head->kv_heads, head->head_dim);
+    const int64_t most = chunks_of_one(head);
+    const int64_t experts = at_least(2 * chunk_floats(head->read, rows, most), chunk_floats(head->write, rows, most));
+    const int64_t router = chunk_floats(&head->router, rows, most);
+    const int64_t others = at_least(chunk_floats(&head->projection, rows, MOST_CHUNKS), router);
+    return at_least(at_least(attention, experts), at_least(others, 2 * rows * at_least(head->hidden, head->router.outputs)));
+}
+
+/* Floats of its own that a thread of a pass needs. */
+int64_t jakiro_head_floats(const Head *head, int64_t rows, int64_t keys) {
+    return rows * head->hidden + largest_chunk(head, rows) + attention_floats(keys, head->head_dim);
+}
+
+static Cut cut_router(const HeadPass *pass, const Room *room) {
+    const Matrix *router = &pass->head->router;
+    return cut(router, panels_of(router), pass->rows, room->num_threads, chunks_of_one(pass->head));
+}
+
+/* Of one expert's matrix: those that add up have gates in the first half of their panels. */
+static Cut cut_expert(const HeadPass *pass, int64_t section, const Room *room) {
+    const Head *head = pass->head;
+    const Matrix *matrix = section == WRITE ? head->write : head->read;
+    const int64_t panels = section == READ && head->summed ? head->inner / PANEL : panels_of(matrix);
+    return cut(matrix, panels, pass->rows, room->num_threads, chunks_of_one(head));
+}
+
+/* A chunk of a section in which experts follow `before` other chunks. */
+typedef struct {
+    int64_t expert, chunk;
+    Cut cut;
+} Part;
+static Part part_of(const HeadPass *pass, int64_t section, int64_t chunk, int64_t before, const Room *room) {
+    const Cut cut = cut_expert(pass, section, room);
+    return (Part){(chunk - before) / cut.chunks, (chunk - before) % cut.chunks, cut};
+}
+
+static int64_t cut_draft(const void *context, int64_t section, void *room) {
     const HeadPass *pass = context;
     const Head *head = pass->head;
-    const int64_t rows = pass->rows, hidden = head->hidden, inner = head->inner;
-    float *normed = pass->own + thread_id * jakiro_own_floats(rows, hidden, pass->length + rows, head->head_dim);
-    const Attention attention = {head->heads, head->kv_heads, head->head_dim, rows, pass->length, pass->capacity,
-                                 head->scaling, pass->cos, pass->sin, pass->visible, pass->joint, pass->keys,
-                                 pass->values, pass->attended};
-    multiply(&head->projection, pass->input, pass->stream, rows, 0, thread_id, num_threads);
-    barrier(num_threads);
-    add_attended(&head->query_key_value, &head->output, &attention, pass->stream, pass->stream, normed + rows * hidden,
-                 thread_id, num_threads);
-    normalize(pass->stream, normed, head->norm, head->eps, rows, hidden);
-    multiply(&head->router, normed, pass->router, rows, 0, thread_id, num_threads);
-    for (int64_t expert = 0; expert < head->experts; expert++) {
-        float *activity = pass->activity + expert * rows * inner;
-        if (head->summed) gate(head->read + expert, normed, activity, rows, inner, thread_id, num_threads);
-        else multiply(head->read + expert, normed, activity, rows, 0, thread_id, num_threads);
+    Room *own = room;
+    switch (section) {
+    case PROJECTION:
+        own->cut = cut(&head->projection, panels_of(&head->projection), pass->rows, own->num_threads, MOST_CHUNKS);
+        break;
+    /* The router, then the experts; after them the router's weights */
+    case READ: own->cut = in_chunks(cut_router(pass, own).chunks + head->experts * cut_expert(pass, READ, own).chunks); break;
+    case WRITE: own->cut = in_chunks(head->experts * cut_expert(pass, WRITE, own).chunks + 1); break;
+    case MIX: own->cut = in_chunks(at_most(own->num_threads, MOST_CHUNKS)); break;
+    default: own->cut = cut_half(half_of(head), section - 1, own);
     }
-    barrier(num_threads);
-    if (!head->summed) {
-        gelu(pass->activity, head->experts * rows * inner, thread_id, num_threads);
-        barrier(num_threads);
-    }
-    for (int64_t expert = 0; expert < head->experts; expert++)
-        multiply(head->write + expert, pass->activity + expert * rows * inner, pass->outputs + expert * rows * hidden,
-                 rows, 0, thread_id, num_threads);
-    for (int64_t row = rows * thread_id / num_threads; row < rows * (thread_id + 1) / num_threads; row++)
-        weigh_experts(head, pass->router + row * head->router.outputs);
-    if (!head->summed) return;
-    barrier(num_threads);
-    mix(head, pass, pass->router, pass->features, thread_id, num_threads);
-    if (head->contrastive) mix(head, pass, pass->router + head->experts, pass->contrast, thread_id, num_threads);
+    return own->cut.chunks;
 }
 
-void jakiro_draft(const HeadPass *pass, int64_t threads) { run_in_threads(draft, pass, threads); }
+static void enter(const void *context, int64_t section, void *room) {
+    const HeadPass *pass = context;
+    const Head *head = pass->head;
+    if (section == READ) normalize(pass->stream, ((Room *)room)->normed, head->norm, head->eps, pass->rows, head->hidden);
+}
+
+static void compute_read(const HeadPass *pass, int64_t chunk, Room *room) {
+    const Head *head = pass->head;
+    const Cut router = cut_router(pass, room);
+    const Part part = part_of(pass, READ, chunk, router.chunks, room);
+    if (chunk < router.chunks) multiply(&head->router, room->normed, router, chunk, room);
+    else if (head->summed) gate(head->read + part.expert, room->normed, part.cut, part.chunk, room);
+    else {
+        multiply(head->read + part.expert, room->normed, part.cut, part.chunk, room);
+        gelu(room->results, pass->rows * part.cut.together * PANEL);
+    }
+}
+
+static void compute_write(const HeadPass *pass, int64_t chunk, Room *room) {
+    const Head *head = pass->head;
+    const int64_t width = head->router.outputs;
+    if (chunk < room->cut.chunks - 1) {
+        const Part part = part_of(pass, WRITE, chunk, 0, room);
+        multiply(head->write + part.expert, pass->activity + part.expert * pass->rows * head->inner, part.cut, part.chunk,
+                 room);
+        return;
+    }
+    memcpy(room->results, pass->router, pass->rows * width * sizeof(float));
+    for (int64_t row = 0; row < pass->rows; row++) weigh_experts(head, room->results + row * width);
+}
+
+/* Numbers of a chunk of MIX. */
+static int64_t mixed_before(const HeadPass *pass, int64_t chunk, const Room *room) {
+    return pass->rows * pass->head->hidden * chunk / room->cut.chunks;
+}
+
+static void compute_mix(const HeadPass *pass, int64_t chunk, Room *room) {
+    const int64_t first = mixed_before(pass, chunk, room), end = mixed_before(pass, chunk + 1, room);
+    mix(pass, pass->router, first, end, room->results);
+    if (pass->head->contrastive) mix(pass, pass->router + pass->head->experts, first, end, room->results + end - first);
+}
+
+static void compute(const void *context, int64_t section, int64_t chunk, void *room) {
+    const HeadPass *pass = context;
+    const Head *head = pass->head;
+    Room *own = room;
+    switch (section) {
+    case PROJECTION: multiply(&head->projection, pass->input, own->cut, chunk, own); break;
+    case READ: compute_read(pass, chunk, own); break;
+    case WRITE: compute_write(pass, chunk, own); break;
+    case MIX: compute_mix(pass, chunk, own); break;
+    default: compute_half(half_of(head), section - 1, chunk, pass->stream, own);
+    }
+}
+
+static void publish_read(const HeadPass *pass, int64_t chunk, const Room *room) {
+    const int64_t rows = pass->rows, inner = pass->head->inner;
+    const Cut router = cut_router(pass, room);
+    const Part part = part_of(pass, READ, chunk, router.chunks, room);
+    if (chunk < router.chunks)
+        publish_chunk(router, chunk, rows, pass->head->router.outputs, room->results, pass->router, 0);
+    else
+        publish_chunk(part.cut, part.chunk, rows, inner, room->results, pass->activity + part.expert * rows * inner, 0);
+}
+
+static void publish_write(const HeadPass *pass, int64_t chunk, const Room *room) {
+    const int64_t rows = pass->rows, hidden = pass->head->hidden;
+    if (chunk == room->cut.chunks - 1) {
+        memcpy(pass->router, room->results, rows * pass->head->router.outputs * sizeof(float));
+        return;
+    }
+    const Part part = part_of(pass, WRITE, chunk, 0, room);
+    publish_chunk(part.cut, part.chunk, rows, hidden, room->results, pass->outputs + part.expert * rows * hidden, 0);
+}
+
+static void publish(const void *context, int64_t section, int64_t chunk, const void *room) {
+    const HeadPass *pass = context;
+    const Room *own = room;
+    if (section == PROJECTION)
+        publish_chunk(own->cut, chunk, pass->rows, pass->head->hidden, own->results, pass->stream, 0);
+    else if (section == READ) publish_read(pass, chunk, own);
+    else if (section == WRITE) publish_write(pass, chunk, own);
+    else if (section == MIX) {
+        const int64_t first = mixed_before(pass, chunk, own), count = mixed_before(pass, chunk + 1, own) - first;
+        memcpy(pass->features + first, own->results, count * sizeof(float));
+        if (pass->head->contrastive) memcpy(pass->contrast + first, own->results + count, count * sizeof(float));
+    } else publish_half(section - 1, chunk, pass->stream, own);
+}
+
+typedef struct {
+    const HeadPass *pass;
+    Progress *progress;
+} Shared;
+
+static void draft(const void *context, int thread_id, int num_threads) {
+    const Shared *shared = context;
+    const HeadPass *pass = shared->pass;
+    const Head *head = pass->head;
+    const int64_t rows = pass->rows;
+    float *normed = pass->memory + thread_id * jakiro_head_floats(head, rows, pass->length + rows);
+    float *results = normed + rows * head->hidden;
+    Room room = {num_threads, normed, results, results + largest_chunk(head, rows)};
+    room.attention = (Attention){head->heads, head->kv_heads, head->head_dim, rows, pass->length, pass->capacity,
+                                 head->scaling, pass->cos, pass->sin, pass->visible, pass->joint, pass->keys,
+                                 pass->values, pass->attended};
+    const Sections sections = {head->summed ? HEAD_SECTIONS : MIX, cut_draft, enter, leave, compute, publish};
+    go_through(&sections, pass, shared->progress, &room, thread_id, num_threads);
+}
+
+void jakiro_draft(const HeadPass *pass, int64_t threads) {
+    Progress progress = {{0}};
+    run_in_threads(draft, &(Shared){pass, &progress}, threads);
+}

@@ -1,6 +1,6 @@
 #include "products.h"
 
-#include "threads.h"
+#include "sections.h"
 
 /* Bytes by which reading runs ahead of what is multiplied; one core alone wants more than two that share the memory. */
 #define AHEAD 6144
@@ -57,30 +57,46 @@ static void rows_product(const Matrix *matrix, int64_t panel, const float *input
 
 Factor prepare(const Matrix *matrix, const float *input, int64_t rows) {
     if (matrix->tiled) open_tiles(rows);
-    return (Factor){matrix, input, matrix->tiled ? split(input, rows, matrix->inputs) : (Parts){0}};
+    return (Factor){matrix, input, rows, matrix->tiled ? split(input, rows, matrix->inputs) : (Parts){0}};
 }
 
 void finish(Factor factor) {
     if (factor.matrix->tiled) close_tiles();
 }
 
-int64_t together(const Matrix *matrix, int64_t left) {
+int64_t panels_of(const Matrix *matrix) { return (matrix->outputs + PANEL - 1) / PANEL; }
+
+/* Panels that each block of rows is multiplied by before the next block's turn. */
+static int64_t wanted_together(const Matrix *matrix, int64_t rows) {
+    return matrix->tiled ? tiled_panels_together(rows, matrix->inputs) : 1;
+}
+
+Cut cut(const Matrix *matrix, int64_t panels, int64_t rows, int64_t num_threads, int64_t most_chunks) {
+    const int64_t most = at_least(panels / (2 * num_threads), 1), least = (panels + most_chunks - 1) / most_chunks;
+    const int64_t together = at_least(at_most(wanted_together(matrix, rows), most), least);
+    return (Cut){panels, together, (panels + together - 1) / together};
+}
+
+int64_t chunk_floats(const Matrix *matrix, int64_t rows, int64_t most_chunks) {
+    const int64_t least = (panels_of(matrix) + most_chunks - 1) / most_chunks;
+    return rows * PANEL * at_least(wanted_together(matrix, rows), least);
+}
+
+/* How many of the rows left to do run together: as many as registers hold, and no short rest at the end. */
+static int64_t rows_together(const Matrix *matrix, int64_t left) {
     if (matrix->tiled) return at_most(left, TILED_ROWS);
     if (left <= MOST_ROWS) return left;
     return left < 2 * MOST_ROWS ? (left + 1) / 2 : MOST_ROWS;
 }
 
-int64_t panels_together(Factor factor) {
-    return factor.matrix->tiled ? tiled_panels_together(factor.parts.rows, factor.parts.inputs) : 1;
-}
-
-void product(Factor factor, int64_t panel, int64_t end, int64_t first, int64_t count, float *tile) {
-    const Matrix *matrix = factor.matrix;
+/* The factor's `count` rows from `first` on times one panel, into (count, PANEL). */
+static void product(const Factor *factor, int64_t panel, int64_t end, int64_t first, int64_t count, float *tile) {
+    const Matrix *matrix = factor->matrix;
     if (matrix->tiled) {
         const int64_t size = PANEL * ((matrix->inputs + 31) / 32 * 32);
         const uint16_t *weights = matrix->weights;
-        tiled_product(weights + panel * size, weights + end * size, factor.parts, first, count, tile);
-    } else rows_product(matrix, panel, factor.input + first * matrix->inputs, count, tile);
+        tiled_product(weights + panel * size, weights + end * size, factor->parts, first, count, tile);
+    } else rows_product(matrix, panel, factor->input + first * matrix->inputs, count, tile);
     if (!matrix->scales && !matrix->bias && matrix->unscale == 1) return;
     const int64_t output = panel * PANEL, width = at_most(matrix->outputs - output, PANEL);
     for (int64_t row = 0; row < count; row++)
@@ -91,48 +107,84 @@ void product(Factor factor, int64_t panel, int64_t end, int64_t first, int64_t c
         }
 }
 
-void multiply(const Matrix *matrix, const float *input, float *result, int64_t rows, int add, int thread_id,
-              int num_threads) {
+/* A chunk's products into rows of so many floats, no more than `width` of them. */
+static void multiply_into(const Factor *factor, Cut cut, int64_t chunk, int64_t shift, float *result, int64_t stride,
+                          int64_t width) {
     float tile[MOST_ROWS * PANEL];
-    const int64_t outputs = matrix->outputs, panels = (outputs + PANEL - 1) / PANEL;
-    const Factor factor = prepare(matrix, input, rows);
-    const int64_t end = panels * (thread_id + 1) / num_threads;
-    for (int64_t panel = panels * thread_id / num_threads, group; panel < end; panel += group) {
-        group = at_most(end - panel, panels_together(factor));
-        for (int64_t done = 0, count; done < rows; done += count) {
-            count = together(matrix, rows - done);
-            for (int64_t member = panel; member < panel + group; member++) {
-                const int64_t first = member * PANEL, width = at_most(outputs - first, PANEL);
-                product(factor, member, end, done, count, tile);
-                for (int64_t row = 0; row < count; row++) {
-                    float *target = result + (done + row) * outputs + first;
-                    const float *source = tile + row * PANEL;
-                    if (add)
-                        for (int64_t column = 0; column < width; column++) target[column] += source[column];
-                    else
-                        memcpy(target, source, width * sizeof(float));
-                }
-            }
+    const int64_t first = chunk * cut.together, panels = at_most(cut.panels - first, cut.together);
+    for (int64_t done = 0, count; done < factor->rows; done += count) {
+        count = rows_together(factor->matrix, factor->rows - done);
+        for (int64_t panel = 0; panel < panels; panel++) {
+            product(factor, shift + first + panel, shift + cut.panels, done, count, tile);
+            const int64_t columns = at_most(width - panel * PANEL, PANEL);
+            for (int64_t row = 0; row < count; row++)
+                memcpy(result + (done + row) * stride + panel * PANEL, tile + row * PANEL, columns * sizeof(float));
         }
     }
-    finish(factor);
+}
+
+void multiply_chunk(const Factor *factor, Cut cut, int64_t chunk, int64_t shift, float *result) {
+    multiply_into(factor, cut, chunk, shift, result, cut.together * PANEL, cut.together * PANEL);
+}
+
+void publish_chunk(Cut cut, int64_t chunk, int64_t rows, int64_t width, const float *result, float *target, int add) {
+    const int64_t first = chunk * cut.together * PANEL, count = at_most(width - first, cut.together * PANEL);
+    for (int64_t row = 0; row < rows; row++) {
+        const float *source = result + row * cut.together * PANEL;
+        float *place = target + row * width + first;
+        if (add)
+            for (int64_t column = 0; column < count; column++) place[column] += source[column];
+        else memcpy(place, source, count * sizeof(float));
+    }
 }
 
 int64_t jakiro_panel(void) { return PANEL; }
 
+/* (rows, inputs) to (rows, outputs), chunk by chunk. */
 typedef struct {
     const Matrix *matrix;
     const float *input;
     float *result;
     int64_t rows;
+    Progress *progress;
 } Linear;
 
+typedef struct {
+    int num_threads;
+    Cut cut;
+    Factor factor;
+} LinearRoom;
+
+static int64_t cut_linear(const void *pass, int64_t section, void *room) {
+    const Linear *linear = pass;
+    LinearRoom *own = room;
+    own->cut = cut(linear->matrix, panels_of(linear->matrix), linear->rows, own->num_threads, MOST_CHUNKS);
+    return own->cut.chunks;
+}
+
+static void enter_linear(const void *pass, int64_t section, void *room) {
+    const Linear *linear = pass;
+    ((LinearRoom *)room)->factor = prepare(linear->matrix, linear->input, linear->rows);
+}
+
+static void leave_linear(const void *pass, int64_t section, void *room) { finish(((LinearRoom *)room)->factor); }
+
+static void multiply_in_place(const void *pass, int64_t section, int64_t chunk, void *room) {
+    const Linear *linear = pass;
+    const LinearRoom *own = room;
+    const int64_t outputs = linear->matrix->outputs, first = chunk * own->cut.together * PANEL;
+    multiply_into(&own->factor, own->cut, chunk, 0, linear->result + first, outputs, outputs - first);
+}
+
+static const Sections linear_section = {1, cut_linear, enter_linear, leave_linear, multiply_in_place, 0};
+
 static void linear(const void *context, int thread_id, int num_threads) {
-    const Linear *work = context;
-    multiply(work->matrix, work->input, work->result, work->rows, 0, thread_id, num_threads);
+    LinearRoom room = {.num_threads = num_threads};
+    go_through(&linear_section, context, ((const Linear *)context)->progress, &room, thread_id, num_threads);
 }
 
 /* (rows, inputs) to (rows, outputs). */
 void jakiro_linear(const Matrix *matrix, const float *input, float *result, int64_t rows, int64_t threads) {
-    run_in_threads(linear, &(Linear){matrix, input, result, rows}, threads);
+    Progress progress = {0};
+    run_in_threads(linear, &(Linear){matrix, input, result, rows, &progress}, threads);
 }

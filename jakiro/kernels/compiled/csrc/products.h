@@ -27,25 +27,29 @@ typedef struct {
     const float *factors; /* int8: (inputs,), what each column's weights are multiplied by */
 } Matrix;
 
-/* What `product` reads of (rows, inputs); the parts stay until this thread prepares the next. */
+/* (rows, inputs) that products read; the parts stay until this thread prepares the next. */
 typedef struct {
     const Matrix *matrix;
     const float *input;
+    int64_t rows;
     Parts parts; /* empty unless tiled */
 } Factor;
 Factor prepare(const Matrix *matrix, const float *input, int64_t rows);
 void finish(Factor factor);
 
-/* How many of the rows left to do run together: as many as registers hold, and no short rest at the end. */
-int64_t together(const Matrix *matrix, int64_t left);
+/* How a matrix' panels, or the first half of them, are cut into chunks. */
+typedef struct {
+    int64_t panels, together, chunks; /* `together` panels are a chunk, the last one may be shorter */
+} Cut;
+Cut cut(const Matrix *matrix, int64_t panels, int64_t rows, int64_t num_threads, int64_t most_chunks);
 
-/* How many neighbouring panels each block of rows is multiplied by before the next block's turn. */
-int64_t panels_together(Factor factor);
+/* Floats of a chunk's products, however many threads there are. */
+int64_t chunk_floats(const Matrix *matrix, int64_t rows, int64_t most_chunks);
 
-/* The factor's `count` rows from `first` on, as many as `together` says, times one panel, into (count, PANEL).
- * This thread's panels end before `end`. */
-void product(Factor factor, int64_t panel, int64_t end, int64_t first, int64_t count, float *tile);
+/* The products of `shift` panels after a chunk's, (rows, together * PANEL). */
+void multiply_chunk(const Factor *factor, Cut cut, int64_t chunk, int64_t shift, float *result);
 
-/* This thread's panels of input times matrix, stored or added to what is there. */
-void multiply(const Matrix *matrix, const float *input, float *result, int64_t rows, int add, int thread_id,
-              int num_threads);
+/* A chunk's columns of (rows, width), stored or added to what is there. */
+void publish_chunk(Cut cut, int64_t chunk, int64_t rows, int64_t width, const float *result, float *target, int add);
+
+int64_t panels_of(const Matrix *matrix);

@@ -24,8 +24,6 @@
 #define CAUTIOUS_SPIN 2000
 #define FEWEST_CAUTIOUS 8
 #define MOST_CAUTIOUS 2048
-/* Looks at the barrier between two looks at the clock. */
-#define LOOKS 32
 
 static void (*start)(void (*)(void *), void *, unsigned, unsigned);
 static int (*thread_number)(void);
@@ -38,12 +36,6 @@ void jakiro_threads(void *parallel, void *number, void *count) {
     thread_count = (int (*)(void))count;
 }
 
-typedef struct {
-    int arrived, round, sleeping;
-} Barrier;
-
-static __thread Barrier *joined;
-
 /* What waits have taught, shared by all threads. Lost updates do no harm. */
 static int64_t usual_wait = LEAST_SPIN / SPIN_FACTOR, cautious_waits, next_caution = FEWEST_CAUTIOUS;
 
@@ -51,18 +43,10 @@ static int64_t get(int64_t *value) { return __atomic_load_n(value, __ATOMIC_RELA
 
 static void set(int64_t *value, int64_t to) { __atomic_store_n(value, to, __ATOMIC_RELAXED); }
 
-static int64_t now(void) {
+int64_t now(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
     return time.tv_sec * 1000000000ll + time.tv_nsec;
-}
-
-static inline void relax(void) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
 }
 
 static int is_cautious(void) {
@@ -88,56 +72,53 @@ static void learn(int64_t waited, int slept) {
     }
 }
 
-static int finished(const Barrier *at, int round) { return __atomic_load_n(&at->round, __ATOMIC_ACQUIRE) != round; }
+int round_of(const Meeting *meeting) { return __atomic_load_n(&meeting->round, __ATOMIC_ACQUIRE); }
+
+void begin_round(Meeting *meeting, int round) {
+    __atomic_store_n(&meeting->round, round, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&meeting->sleeping, __ATOMIC_SEQ_CST))
+        syscall(SYS_futex, &meeting->round, FUTEX_WAKE_PRIVATE, INT_MAX, 0, 0, 0);
+}
 
 /* Returns whether the thread slept. */
-static int wait_for(Barrier *at, int round, int64_t began, int64_t limit) {
+static int spin_then_sleep(Meeting *at, int round, int64_t began, int64_t limit) {
     do
         for (int look = 0; look < LOOKS; look++) {
-            if (finished(at, round)) return 0;
+            if (round_of(at) != round) return 0;
             relax();
         }
     while (now() - began < limit);
     __atomic_add_fetch(&at->sleeping, 1, __ATOMIC_SEQ_CST);
-    while (!finished(at, round)) syscall(SYS_futex, &at->round, FUTEX_WAIT_PRIVATE, round, 0, 0, 0);
+    while (round_of(at) == round) syscall(SYS_futex, &at->round, FUTEX_WAIT_PRIVATE, round, 0, 0, 0);
     __atomic_sub_fetch(&at->sleeping, 1, __ATOMIC_SEQ_CST);
     return 1;
 }
 
-void barrier(int num_threads) {
-    if (num_threads < 2) return;
-    Barrier *at = joined;
-    const int round = __atomic_load_n(&at->round, __ATOMIC_ACQUIRE);
-    if (__atomic_add_fetch(&at->arrived, 1, __ATOMIC_ACQ_REL) < num_threads) {
-        const int64_t began = now();
-        const int cautious = is_cautious();
-        const int slept = wait_for(at, round, began, cautious ? CAUTIOUS_SPIN : spin_limit());
-        if (!cautious) learn(now() - began, slept);
-        return;
-    }
-    __atomic_store_n(&at->arrived, 0, __ATOMIC_RELAXED);
-    __atomic_store_n(&at->round, round + 1, __ATOMIC_SEQ_CST);
-    if (__atomic_load_n(&at->sleeping, __ATOMIC_SEQ_CST))
-        syscall(SYS_futex, &at->round, FUTEX_WAKE_PRIVATE, INT_MAX, 0, 0, 0);
+void wait_for_end_of(Meeting *meeting, int round) {
+    const int64_t began = now();
+    const int cautious = is_cautious();
+    const int slept = spin_then_sleep(meeting, round, began, cautious ? CAUTIOUS_SPIN : spin_limit());
+    if (!cautious) learn(now() - began, slept);
 }
 
 typedef struct {
     void (*work)(const void *, int, int);
     const void *context;
-    Barrier barrier;
+    int arrived;
+    Meeting end;
 } Call;
 
 static void run_one(void *context) {
     Call *call = context;
     const int num_threads = thread_count();
-    joined = &call->barrier;
     call->work(call->context, thread_number(), num_threads);
     /* Here rather than where OpenMP joins its threads, which may spin for milliseconds */
-    barrier(num_threads);
+    if (__atomic_add_fetch(&call->arrived, 1, __ATOMIC_ACQ_REL) < num_threads) wait_for_end_of(&call->end, 0);
+    else begin_round(&call->end, 1);
 }
 
 void run_in_threads(void (*work)(const void *, int, int), const void *context, int64_t threads) {
-    Call call = {work, context, {0}};
+    Call call = {work, context, 0, {0}};
     if (threads > 1) start(run_one, &call, (unsigned)threads, 0);
     else work(context, 0, 1);
 }

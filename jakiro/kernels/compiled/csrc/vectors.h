@@ -63,6 +63,8 @@ static inline vec from_float(const float *source) { return *(const vec *)source;
 
 static inline int64_t at_most(int64_t count, int64_t most) { return count < most ? count : most; }
 
+static inline int64_t at_least(int64_t count, int64_t least) { return count > least ? count : least; }
+
 /* The same number in every lane; 0 + x would have to be computed, because of x = -0. */
 static inline vec all_lanes(float x) { return x - (vec){0}; }
 
