@@ -37,6 +37,7 @@ MEASURING, PROFILED = "jakiro/engine/measuring.py", "tests/engine/test_profile.p
 REPORT, REPORTED = "jakiro/bench/report.py", "tests/bench/test_report.py"
 RECORDER, RECORDED = "jakiro/engine/recorder.py", "tests/engine/test_recorder.py"
 PREFIX, PREFIXED = "jakiro/engine/prefix.py", "tests/engine/test_prefix.py"
+SECTIONS, LATE = "jakiro/kernels/compiled/csrc/sections.c", "tests/kernels/test_sections.py"
 MEANS = f"{BUDGETED}::test_estimates_are_means_over_this_answer_s_steps"
 MEDIANS = f"{REPORTED}::test_the_median_shown_is_that_of_the_runs_and_the_speed_that_of_all_their_tokens"
 CONTRASTIVE = f"{GROWN}::test_contrastive_candidates_have_the_noise_and_the_calibration_of_their_own_depth_and_branch"
@@ -251,5 +252,19 @@ FAULTS = (
         "PREFILL_CHUNK - start % PREFILL_CHUNK",
         "PREFILL_CHUNK",
         (f"{PREFIXED}::test_only_the_first_rows_of_a_long_text_are_taken_over",),
+    ),
+    Fault(
+        "late-threads-publish-too",
+        SECTIONS,
+        "if (!move(visit, chunk, STATES * section + TAKEN, STATES * section + PUBLISHED)) return;",
+        "if (!move(visit, chunk, STATES * section + TAKEN, STATES * section + PUBLISHED) && chunk) return;",
+        (LATE,),
+    ),
+    Fault(
+        "nobody-helps",
+        SECTIONS,
+        "if (visit->sections->publish && !is_over_soon(visit))",
+        "if (!visit->sections->publish && !is_over_soon(visit))",
+        (LATE,),
     ),
 )

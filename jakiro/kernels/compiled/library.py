@@ -186,8 +186,7 @@ def _loaded(path: Path) -> ctypes.CDLL:
         AttributeError: torch computes with another kind of threads.
     """
     library = ctypes.CDLL(str(path))
-    openmp = _openmp()
-    library.jakiro_threads(*(ctypes.cast(getattr(openmp, name), _Pointer) for name in _OPENMP))
+    give_threads(library)
     for name in ("panel", "decoder_floats", "head_floats", "most_candidates", "tiles"):
         getattr(library, f"jakiro_{name}").restype = _Long
     library.jakiro_decoder_floats.argtypes = [ctypes.POINTER(Decoder), _Long, _Long]
@@ -204,6 +203,15 @@ def _loaded(path: Path) -> ctypes.CDLL:
     library.jakiro_draft.argtypes = [ctypes.POINTER(HeadPass), _Long]
     library.jakiro_attend_texts.argtypes = [ctypes.POINTER(Texts), _Long]
     return library
+
+
+def give_threads(library: ctypes.CDLL) -> None:
+    """Has functions of `threads.c` run in torch's OpenMP threads.
+
+    Raises:
+        AttributeError: torch computes with another kind of threads.
+    """
+    library.jakiro_threads(*(ctypes.cast(getattr(_openmp(), name), _Pointer) for name in _OPENMP))
 
 
 @functools.cache
