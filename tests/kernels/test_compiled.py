@@ -149,7 +149,7 @@ def test_the_number_of_threads_does_not_show(target_of, monkeypatch):
     assert all(torch.equal(results[0], each) for each in results[1:])
 
 
-def test_far_more_threads_than_cores_meet_at_every_barrier(target_of, monkeypatch):
+def test_far_more_threads_than_cores_give_the_same_numbers(target_of, monkeypatch):
     monkeypatch.setattr("jakiro.target.compiled.num_threads", lambda: 24)
     target, tree = target_of(True, num_hidden_layers=12), bushy_tree()
     crowded = [scores(target, tree)[0].logits for _ in range(3)]
