@@ -256,8 +256,8 @@ FAULTS = (
     Fault(
         "late-threads-publish-too",
         SECTIONS,
-        "if (!move(visit, chunk, STATES * section + TAKEN, STATES * section + PUBLISHED)) return;",
-        "if (!move(visit, chunk, STATES * section + TAKEN, STATES * section + PUBLISHED) && chunk) return;",
+        "if (!move(visit, chunk, number_of(visit, TAKEN), number_of(visit, PUBLISHING))) return;",
+        "if (!move(visit, chunk, number_of(visit, TAKEN), number_of(visit, PUBLISHING)) && chunk) return;",
         (LATE,),
     ),
     Fault(

@@ -25,8 +25,9 @@
 static const float unseen = -3e38f;
 
 int64_t head_chunks(int64_t heads, int64_t rows, int64_t num_threads) {
-    const int64_t tasks = heads * rows, fewest = at_least((tasks + BATCH - 1) / BATCH, num_threads);
-    return at_most(at_most(fewest, tasks), MOST_CHUNKS);
+    const int64_t tasks = heads * rows, fewest = (tasks + BATCH - 1) / BATCH;
+    /* As many for each thread */
+    return at_most(at_most((fewest + num_threads - 1) / num_threads * num_threads, tasks), MOST_CHUNKS);
 }
 
 int64_t head_chunk_floats(int64_t heads, int64_t rows, int64_t head_dim) {

@@ -107,18 +107,33 @@ static void product(const Factor *factor, int64_t panel, int64_t end, int64_t fi
         }
 }
 
+/* Mostly a whole panel's; a length that the compiler knows makes it a few instructions. */
+static inline void copy(float *target, const float *source, int64_t count) {
+    if (count == PANEL) memcpy(target, source, PANEL * sizeof(float));
+    else memcpy(target, source, count * sizeof(float));
+}
+
+static inline void add(float *target, const float *source, int64_t count) {
+    int64_t i = 0;
+    for (; i + LANES <= count; i += LANES) *(vec *)(target + i) += from_float(source + i);
+    for (; i < count; i++) target[i] += source[i];
+}
+
 /* A chunk's products into rows of so many floats, no more than `width` of them. */
 static void multiply_into(const Factor *factor, Cut cut, int64_t chunk, int64_t shift, float *result, int64_t stride,
                           int64_t width) {
-    float tile[MOST_ROWS * PANEL];
+    float room[MOST_ROWS * PANEL];
     const int64_t first = chunk * cut.together, panels = at_most(cut.panels - first, cut.together);
     for (int64_t done = 0, count; done < factor->rows; done += count) {
         count = rows_together(factor->matrix, factor->rows - done);
         for (int64_t panel = 0; panel < panels; panel++) {
+            /* Where rows are as wide as a panel, the products of a block of rows already lie as they should */
+            float *tile = stride == PANEL ? result + done * PANEL : room;
             product(factor, shift + first + panel, shift + cut.panels, done, count, tile);
+            if (tile != room) continue;
             const int64_t columns = at_most(width - panel * PANEL, PANEL);
             for (int64_t row = 0; row < count; row++)
-                memcpy(result + (done + row) * stride + panel * PANEL, tile + row * PANEL, columns * sizeof(float));
+                copy(result + (done + row) * stride + panel * PANEL, tile + row * PANEL, columns);
         }
     }
 }
@@ -127,14 +142,13 @@ void multiply_chunk(const Factor *factor, Cut cut, int64_t chunk, int64_t shift,
     multiply_into(factor, cut, chunk, shift, result, cut.together * PANEL, cut.together * PANEL);
 }
 
-void publish_chunk(Cut cut, int64_t chunk, int64_t rows, int64_t width, const float *result, float *target, int add) {
+void publish_chunk(Cut cut, int64_t chunk, int64_t rows, int64_t width, const float *result, float *target, int added) {
     const int64_t first = chunk * cut.together * PANEL, count = at_most(width - first, cut.together * PANEL);
     for (int64_t row = 0; row < rows; row++) {
         const float *source = result + row * cut.together * PANEL;
         float *place = target + row * width + first;
-        if (add)
-            for (int64_t column = 0; column < count; column++) place[column] += source[column];
-        else memcpy(place, source, count * sizeof(float));
+        if (added) add(place, source, count);
+        else copy(place, source, count);
     }
 }
 

@@ -50,6 +50,6 @@ int64_t chunk_floats(const Matrix *matrix, int64_t rows, int64_t most_chunks);
 void multiply_chunk(const Factor *factor, Cut cut, int64_t chunk, int64_t shift, float *result);
 
 /* A chunk's columns of (rows, width), stored or added to what is there. */
-void publish_chunk(Cut cut, int64_t chunk, int64_t rows, int64_t width, const float *result, float *target, int add);
+void publish_chunk(Cut cut, int64_t chunk, int64_t rows, int64_t width, const float *result, float *target, int added);
 
 int64_t panels_of(const Matrix *matrix);

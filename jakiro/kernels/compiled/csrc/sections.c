@@ -1,11 +1,11 @@
 #include "sections.h"
 
-/* Nanoseconds to wait for a chunk at least, and how many times as long as this thread's slowest one took. */
+/* Nanoseconds to wait for others' chunks at least, and how many times as long as this thread's own took, in the mean. */
 #define LEAST_PATIENCE 20000
 #define PATIENCE 2
 
 /* States of a chunk; with its section they make a number that only grows. */
-enum { TAKEN = 1, PUBLISHED = 2, STATES = 4 };
+enum { TAKEN = 1, PUBLISHING, PUBLISHED, STATES };
 
 /* One thread in one section. */
 typedef struct {
@@ -13,45 +13,52 @@ typedef struct {
     const void *pass;
     Progress *progress;
     void *room;
-    int64_t section, chunks, slowest;
-    int entered;
+    int64_t section, chunks;
+    int64_t began, computed; /* when its first chunk began, and how many it computed */
 } Visit;
 
 static int is_over(const Visit *visit) { return round_of(&visit->progress->section) != visit->section; }
+
+static int64_t number_of(const Visit *visit, int state) { return STATES * visit->section + state; }
+
+static int64_t now_at(const Visit *visit, int64_t chunk) {
+    return __atomic_load_n(visit->progress->chunks + chunk, __ATOMIC_SEQ_CST);
+}
 
 static int move(Visit *visit, int64_t chunk, int64_t from, int64_t to) {
     return __atomic_compare_exchange_n(visit->progress->chunks + chunk, &from, to, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 
-static int64_t state_of(const Visit *visit, int64_t chunk) {
-    return __atomic_load_n(visit->progress->chunks + chunk, __ATOMIC_RELAXED);
-}
-
 static int take(Visit *visit, int64_t chunk) {
-    const int64_t state = state_of(visit, chunk), taken = STATES * visit->section + TAKEN;
-    return state < taken && move(visit, chunk, state, taken);
+    const int64_t number = now_at(visit, chunk), taken = number_of(visit, TAKEN);
+    return number < taken && move(visit, chunk, number, taken);
 }
 
 static void compute(Visit *visit, int64_t chunk) {
     const Sections *sections = visit->sections;
-    Progress *progress = visit->progress;
-    const int64_t section = visit->section, began = now();
-    if (!visit->entered) sections->enter(visit->pass, section, visit->room);
-    visit->entered = 1;
+    const int64_t section = visit->section;
+    if (!visit->computed++) {
+        visit->began = now();
+        sections->enter(visit->pass, section, visit->room);
+    }
     sections->compute(visit->pass, section, chunk, visit->room);
-    const int64_t took = now() - began;
-    if (took > visit->slowest) visit->slowest = took;
-    if (!move(visit, chunk, STATES * section + TAKEN, STATES * section + PUBLISHED)) return;
+    if (!move(visit, chunk, number_of(visit, TAKEN), number_of(visit, PUBLISHING))) return;
     if (sections->publish) sections->publish(visit->pass, section, chunk, visit->room);
-    if (__atomic_add_fetch(&progress->published, 1, __ATOMIC_ACQ_REL) < visit->chunks) return;
-    __atomic_store_n(&progress->published, 0, __ATOMIC_RELAXED);
-    begin_round(&progress->section, (int)section + 1);
+    __atomic_store_n(visit->progress->chunks + chunk, number_of(visit, PUBLISHED), __ATOMIC_SEQ_CST);
+}
+
+/* Begins the next section if all chunks of this one are published: of two threads that publish the last ones, at least
+ * one sees both. */
+static void end_if_published(Visit *visit) {
+    for (int64_t chunk = 0; chunk < visit->chunks; chunk++)
+        if (now_at(visit, chunk) != number_of(visit, PUBLISHED)) return;
+    if (!is_over(visit)) begin_round_after(&visit->progress->section, (int)visit->section);
 }
 
 /* Whether the section was over before patience ended. */
 static int is_over_soon(const Visit *visit) {
-    const int64_t began = now(), longest = PATIENCE * visit->slowest;
-    const int64_t patience = longest > LEAST_PATIENCE ? longest : LEAST_PATIENCE;
+    const int64_t began = now(), usual = visit->computed ? (began - visit->began) / visit->computed : 0;
+    const int64_t patience = PATIENCE * usual > LEAST_PATIENCE ? PATIENCE * usual : LEAST_PATIENCE;
     do
         for (int look = 0; look < LOOKS; look++) {
             if (is_over(visit)) return 1;
@@ -71,10 +78,13 @@ static void visit_section(Visit *visit, int thread_id, int num_threads) {
         const int64_t chunk = (first - 1 - i + chunks) % chunks;
         if (take(visit, chunk)) compute(visit, chunk);
     }
-    if (visit->sections->publish && !is_over_soon(visit))
+    end_if_published(visit);
+    if (visit->sections->publish && !is_over_soon(visit)) {
         for (int64_t chunk = 0; chunk < chunks && !is_over(visit); chunk++)
-            if (state_of(visit, chunk) == STATES * visit->section + TAKEN) compute(visit, chunk);
-    if (visit->entered) visit->sections->leave(visit->pass, visit->section, visit->room);
+            if (now_at(visit, chunk) == number_of(visit, TAKEN)) compute(visit, chunk);
+        end_if_published(visit);
+    }
+    if (visit->computed) visit->sections->leave(visit->pass, visit->section, visit->room);
     if (!is_over(visit)) wait_for_end_of(&visit->progress->section, (int)visit->section);
 }
 

@@ -15,7 +15,6 @@
 /* What the threads of a pass have done; begins with zeros. */
 typedef struct {
     Meeting section __attribute__((aligned(64))); /* its round: the section under way */
-    int published __attribute__((aligned(64)));   /* chunks of that section */
     int64_t chunks[MOST_CHUNKS] __attribute__((aligned(64)));
 } Progress;
 

@@ -74,8 +74,8 @@ static void learn(int64_t waited, int slept) {
 
 int round_of(const Meeting *meeting) { return __atomic_load_n(&meeting->round, __ATOMIC_ACQUIRE); }
 
-void begin_round(Meeting *meeting, int round) {
-    __atomic_store_n(&meeting->round, round, __ATOMIC_SEQ_CST);
+void begin_round_after(Meeting *meeting, int round) {
+    if (!__atomic_compare_exchange_n(&meeting->round, &round, round + 1, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) return;
     if (__atomic_load_n(&meeting->sleeping, __ATOMIC_SEQ_CST))
         syscall(SYS_futex, &meeting->round, FUTEX_WAKE_PRIVATE, INT_MAX, 0, 0, 0);
 }
@@ -114,7 +114,7 @@ static void run_one(void *context) {
     call->work(call->context, thread_number(), num_threads);
     /* Here rather than where OpenMP joins its threads, which may spin for milliseconds */
     if (__atomic_add_fetch(&call->arrived, 1, __ATOMIC_ACQ_REL) < num_threads) wait_for_end_of(&call->end, 0);
-    else begin_round(&call->end, 1);
+    else begin_round_after(&call->end, 0);
 }
 
 void run_in_threads(void (*work)(const void *, int, int), const void *context, int64_t threads) {

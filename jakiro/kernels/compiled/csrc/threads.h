@@ -17,8 +17,8 @@ void run_in_threads(void (*work)(const void *, int, int), const void *context, i
 
 int round_of(const Meeting *meeting);
 
-/* Begins a round and wakes who waits for it. */
-void begin_round(Meeting *meeting, int round);
+/* Begins the round after this one, unless another thread has, and wakes who waits for it. */
+void begin_round_after(Meeting *meeting, int round);
 
 /* Waits until a round is over. */
 void wait_for_end_of(Meeting *meeting, int round);
