@@ -4,7 +4,6 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from jakiro.cores import Cores
 from tests.support import scripted_generator, tiny_generator
 
 settings.register_profile(
@@ -38,14 +37,6 @@ def tags(tmp_path, monkeypatch, without_compiled_functions):
     from tests.device_tags import with_a_pair
 
     return with_a_pair(tmp_path, monkeypatch)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _steady_threads():
-    """Files are tested side by side; no test shall compute otherwise because another takes a core."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("jakiro.kernels.compiled.threads._cores", lambda: Cores(64, lambda: None))
-        yield
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,6 @@ from jakiro.engine.costs import ROUNDS, DeviceProfile
 from jakiro.engine.measuring import CONTEXT_TOKENS, FAR_TOKENS, Measuring
 from jakiro.graphs.pool import Lanes
 from jakiro.kernels.compiled.library import build_name
-from jakiro.kernels.compiled.threads import fitting_threads, so_many_threads
 from jakiro.system import num_cores, one_process_at_a_time, processor_name, write_atomically
 from jakiro.target.model import TargetModel
 
@@ -37,8 +36,8 @@ class Profiler:
     """The costs of a target's passes and of the drafts of its methods, kept in a folder.
 
     A first piece is measured when costs are asked for; further ones make them better (`go_on`). How many rounds were
-    measured is kept too, so that another process goes on where this one ended. Fewer threads, while other programs take
-    cores, have costs of their own: rows beyond the first few then cost more than the first.
+    measured is kept too, so that another process goes on where this one ended. Each number of threads has costs of its
+    own.
 
     Args:
         lanes: where passes run at fixed addresses, these are timed, see `Measuring`.
@@ -51,11 +50,8 @@ class Profiler:
         self._drafts: dict[tuple[int, str], _CostFile] = {}
 
     def profile(self, method: Method, drafter: Drafter) -> DeviceProfile:
-        """This device's costs under a method with the threads that have a core now, as far as they are measured."""
-        with fitting_threads():
-            return self._of_threads(torch.get_num_threads(), method, drafter)
-
-    def _of_threads(self, threads: int, method: Method, drafter: Drafter) -> DeviceProfile:
+        """This device's costs under a method with torch's present number of threads, as far as they are measured."""
+        threads = torch.get_num_threads()
         key = self._key(threads)
         if threads not in self._passes:
             self._passes[threads] = self._kept(key, drafter, False)
@@ -78,8 +74,13 @@ class Profiler:
         )
 
     def go_on(self) -> bool:
-        """Measures one more piece of what was asked for so far, the least known first; False if nothing was left."""
-        parts = [part for part in (*self._passes.values(), *self._drafts.values()) if not part.is_done]
+        """Measures one more piece of what was asked for so far, the least known first; False if nothing was left.
+
+        What was asked for with another number of threads waits for it.
+        """
+        threads = torch.get_num_threads()
+        drafts = [part for (of_threads, _), part in self._drafts.items() if of_threads == threads]
+        parts = [part for part in (*filter(None, [self._passes.get(threads)]), *drafts) if not part.is_done]
         if not parts:
             return False
         min(parts, key=lambda part: part.rounds).advance()
@@ -144,8 +145,7 @@ class _CostFile:
                 if self.is_done:
                     return
                 self._measuring = self._begin(self._costs)
-            with so_many_threads(self._key["threads"]):
-                self._costs = self._measuring.advance(self._key)
+            self._costs = self._measuring.advance(self._key)
             write_atomically(self._path, json.dumps(self._costs.to_dict(), indent=1))
         if self._measuring.is_done:
             # With it go the caches of its texts

@@ -23,7 +23,6 @@ from jakiro.engine.costs import DeviceProfile
 from jakiro.engine.prefix import OwnPrefixes, Prefix
 from jakiro.engine.recorder import nodes_from
 from jakiro.engine.runner import Runner
-from jakiro.kernels.compiled.threads import fitting_threads
 from jakiro.system import package_versions
 from jakiro.target.model import TargetModel
 from jakiro.text import IncrementalDecoder, TokenText, as_messages, encode_messages
@@ -104,8 +103,7 @@ class Stream:
         clock = StepClock(self._target.device)
         self._prefixes = setup.prefixes if self._runner.resumable else None
         earlier = self._prefixes and self._prefixes.find(self._target, prompt)
-        with fitting_threads():
-            features, logits = self._read(prompt_ids, earlier)
+        features, logits = self._read(prompt_ids, earlier)
         first = self._choose_first(logits, len(prompt))
         first_token_id = int(first)
         clock.end("other")
@@ -115,8 +113,7 @@ class Stream:
         if not tree.root_only:
             head_rows = earlier.head_rows if earlier else {}
             whole = Prompt([*prompt, first_token_id], torch.cat([prompt_ids, first]), features, head_rows)
-            with fitting_threads():
-                self._session = self._runner.session(self._drafter, whole)
+            self._session = self._runner.session(self._drafter, whole)
             clock.end("draft")
         self.alone, self._begun = True, None
         # Drafting time before the first step counts as that step's
@@ -166,8 +163,7 @@ class Stream:
     def __next__(self) -> Step:
         if self.finished:
             raise StopIteration
-        with fitting_threads():
-            step = self._step()
+        step = self._step()
         self.trace.steps.append(step)
         if self.finished:
             self._end()

@@ -3,7 +3,6 @@
 import json
 import logging
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -24,9 +23,8 @@ from jakiro.engine.measuring import (
 )
 from jakiro.engine.profile import Profiler
 from jakiro.engine.runner import SlicedRunner
-from jakiro.kernels.compiled.library import library, why_not
 from jakiro.methods import DEFAULT, METHODS, PLAIN
-from tests.support import DEVICE, TREE, tiny_generator
+from tests.support import TREE, tiny_generator
 
 PASSES = DeviceProfile(((1, 2.0), (8, 3.0)), (), 8, {"target": "tiny"})
 DRAFTS = DeviceProfile((), ((1, 0.5),), 6, {"target": "tiny"}, draft_slopes=((1, 0.1),))
@@ -180,15 +178,10 @@ def test_costs_are_there_after_a_first_piece_and_get_better_until_all_rounds_are
     assert len(counted) == 6
 
 
-@pytest.mark.skipif(DEVICE.type == "cuda" or library() is None, reason=f"no compiled functions: {why_not()}")
-def test_fewer_threads_have_costs_of_their_own_measured_with_so_many(folder, counted, monkeypatch):
-    monkeypatch.setattr("jakiro.kernels.compiled.library.usable_threads", lambda wanted: wanted)
+def test_each_number_of_threads_has_costs_of_its_own_measured_with_so_many(folder, counted, monkeypatch):
     before = torch.get_num_threads()
-    torch.set_num_threads(3)
     try:
-        generator, free = tiny_generator(), [3]
-        cores = SimpleNamespace(threads=lambda wanted: min(wanted, free[0]))
-        monkeypatch.setattr("jakiro.kernels.compiled.threads._cores", lambda: cores)
+        generator = tiny_generator()
         used, scripted = [], profile.Measuring.advance
 
         def advance(measuring, key):
@@ -197,9 +190,10 @@ def test_fewer_threads_have_costs_of_their_own_measured_with_so_many(folder, cou
 
         monkeypatch.setattr(profile.Measuring, "advance", advance)
         profiler, drafter = Profiler(generator.target, folder), generator.drafter(DEFAULT)
-        for free[0] in (3, 1, 3, 1):
-            assert profiler.profile(DEFAULT, drafter).key["threads"] == free[0]
-        free[0] = 3
+        for threads in (3, 1, 3, 1):
+            torch.set_num_threads(threads)
+            assert profiler.profile(DEFAULT, drafter).key["threads"] == threads
+        torch.set_num_threads(3)
         while profiler.go_on():
             pass
     finally:

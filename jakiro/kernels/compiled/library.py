@@ -118,11 +118,6 @@ def num_threads() -> int:
     return usable_threads(torch.get_num_threads())
 
 
-def set_num_threads(number: int) -> None:
-    """Sets torch's number of threads for the calling thread alone, where there are compiled functions."""
-    _openmp().omp_set_num_threads(number)
-
-
 def address(tensor: torch.Tensor | None) -> int | None:
     """Where a tensor's numbers lie; None for none."""
     return None if tensor is None else tensor.data_ptr()
