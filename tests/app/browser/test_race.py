@@ -1,5 +1,6 @@
 """Races, texts that part, plain decoding measured earlier, and the way out of the queue."""
 
+import copy
 import json
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from app.serving.limits import Limits
 from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
+from jakiro.zoo.table import DEFAULT_HEAD
 from tests.app.conftest import ask, serve, wait_until_finished
 from tests.app.fake import FakeGenerator, default_answer
 
@@ -43,6 +45,26 @@ def test_texts_that_part_say_where_and_the_link_shows_that_step(modules):
     assert modules.inner_text(".race .verdict").startswith("The texts part at token 31; up to there ")
     modules.click(".metric-same .link-button")
     modules.wait_for_selector(f'svg.tree[data-step="{step}"]')
+
+
+def test_a_race_of_heads_that_were_not_trained_equally_long_says_so(modules):
+    traces = traces_of()
+    minutes = modules.evaluate("Jakiro.headMinutes")
+    short = next(name for name, each in minutes.items() if round(each) == 20)
+    for name, head in (("jakiro", DEFAULT_HEAD), ("eagle2", short), ("aded", None)):
+        traces[name] = copy.deepcopy(traces["jakiro"])
+        traces[name]["header"] |= {"method": name, "drafter": head and {"name": head}}
+    modules.evaluate(SHOW, [traces, "opened"])
+    modules.evaluate("Jakiro.setTab('race')")
+    modules.wait_for_selector(".unequal-heads")
+    heads = f"Jakiro {round(minutes[DEFAULT_HEAD])} min, EAGLE-2 20 min"
+    assert modules.inner_text(".unequal-heads") == words.BROWSER["unequal_heads"].format(heads=heads)
+    assert heads in modules.evaluate("Jakiro.resultPicture(Jakiro.moves.state.run)")
+    del traces["eagle2"]
+    modules.evaluate(SHOW, [traces, "opened"])
+    modules.evaluate("Jakiro.setTab('race')")
+    modules.wait_for_selector(".lanes[data-count='3']")
+    assert not modules.is_visible(".unequal-heads")
 
 
 def test_speedup_counts_only_to_where_texts_part(modules):
