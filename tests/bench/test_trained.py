@@ -52,7 +52,7 @@ def test_drafts_are_timed_and_stand_beside_the_passes(measured):
     blocks = trained.blocks()
     assert blocks["equal-minutes"] == trained.taus(trained.read())
     assert blocks["serial-passes"] == blocks["equal-minutes-speed"] == trained.UNMEASURED
-    assert "| `jakiro` | 4.50 | 80 % | 0 % |" in blocks["by-depth"]
+    assert "| `jakiro` | 4.50 | 80 % | 0 % | – | – | – |" in blocks["by-depth"]
     trained.time_drafts(tiny_generator("decoupled"))
     times = json.loads((measured / trained.TIMES).read_text(encoding="utf-8"))
     assert {name for name, _ in times["draft_ms"]} >= {"jakiro"}

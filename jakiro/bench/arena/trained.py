@@ -53,7 +53,7 @@ class Replayed:
 
     @property
     def kept(self) -> list[float]:
-        """The share of steps that keep a draft token at each depth."""
+        """The share of steps that keep a draft token at each depth, as deep as any step had one to try."""
         return [kept / self.acceptance_by_depth[0][1] for kept, _ in self.acceptance_by_depth[:LEVELS]]
 
 
@@ -107,6 +107,7 @@ def by_depth(rows: Sequence[Replayed]) -> str:
     """Passes a step, and how many of the steps keep a draft token at each depth."""
     lines = [
         [f"`{row.method}`", f"{row.passes:.2f}", *(f"{100 * share:.0f} %" for share in row.kept)]
+        + ["–"] * (LEVELS - len(row.kept))
         for row in _of_one_tree(rows)
     ]
     titles = [f"depth {depth}" for depth in range(1, LEVELS + 1)]
