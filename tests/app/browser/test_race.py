@@ -47,23 +47,29 @@ def test_texts_that_part_say_where_and_the_link_shows_that_step(modules):
     modules.wait_for_selector(f'svg.tree[data-step="{step}"]')
 
 
-def test_a_race_of_heads_that_were_not_trained_equally_long_says_so(modules):
+def race_with(modules, heads: dict) -> None:
+    """Shows a race whose lanes drafted with these heads, by method."""
     traces = traces_of()
+    drafted = traces.pop("jakiro")
+    for method, head in heads.items():
+        traces[method] = copy.deepcopy(drafted)
+        traces[method]["header"] |= {"method": method, "drafter": head and {"name": head}}
+    modules.evaluate(SHOW, [traces, "opened"])
+    modules.evaluate("Jakiro.setTab('race')")
+    modules.wait_for_selector(f".lanes[data-count='{len(traces)}']")
+
+
+def test_a_race_of_heads_that_were_not_trained_equally_long_says_so(modules):
     minutes = modules.evaluate("Jakiro.headMinutes")
     short = next(name for name, each in minutes.items() if round(each) == 20)
-    for name, head in (("jakiro", DEFAULT_HEAD), ("eagle2", short), ("aded", None)):
-        traces[name] = copy.deepcopy(traces["jakiro"])
-        traces[name]["header"] |= {"method": name, "drafter": head and {"name": head}}
-    modules.evaluate(SHOW, [traces, "opened"])
-    modules.evaluate("Jakiro.setTab('race')")
-    modules.wait_for_selector(".unequal-heads")
-    heads = f"Jakiro {round(minutes[DEFAULT_HEAD])} min, EAGLE-2 20 min"
-    assert modules.inner_text(".unequal-heads") == words.BROWSER["unequal_heads"].format(heads=heads)
-    assert heads in modules.evaluate("Jakiro.resultPicture(Jakiro.moves.state.run)")
-    del traces["eagle2"]
-    modules.evaluate(SHOW, [traces, "opened"])
-    modules.evaluate("Jakiro.setTab('race')")
-    modules.wait_for_selector(".lanes[data-count='3']")
+    race_with(modules, {"jakiro": DEFAULT_HEAD, "eagle2": short, "aded": None})
+    listed = f"Jakiro {round(minutes[DEFAULT_HEAD])} min, EAGLE-2 20 min"
+    assert modules.inner_text(".unequal-heads") == words.BROWSER["unequal_heads"].format(heads=listed)
+    assert listed in modules.evaluate("Jakiro.resultPicture(Jakiro.moves.state.run)")
+
+
+def test_a_race_of_equal_heads_and_of_unknown_ones_says_nothing(modules):
+    race_with(modules, {"jakiro": DEFAULT_HEAD, "mcsd": DEFAULT_HEAD, "eagle2": "__proto__"})
     assert not modules.is_visible(".unequal-heads")
 
 
