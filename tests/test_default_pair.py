@@ -202,6 +202,16 @@ def test_every_shipped_head_writes_the_target_s_text(float32):
         assert {"expert_0", "expert_1"} <= proposers or head.config.num_experts != 2
 
 
+def test_the_shipped_heads_of_other_methods_draft_beside_the_default_one(float32):
+    sampling = settings_of(SAMPLINGS["sampled"], 16)
+    plain = float32.run(PROMPTS[2], sampling, method="autoregressive")
+    for name in ("eagle2", "parallelspec", "gumiho", "medusa"):
+        drafted = float32.run(PROMPTS[2], sampling, name, SMALL_TREE)
+        assert drafted.token_ids == plain.token_ids
+        assert drafted.header.drafter["name"] == f"{zoo.DEFAULT_TARGET}-{name}"
+        assert_drafting_took_part(drafted.steps)
+
+
 def test_an_answer_ends_with_the_model_s_own_end_of_turn(float32):
     trace = float32.run("Reply with the single word: yes", SamplingParams(max_new_tokens=200), tree=TREE)
     assert trace.end_reason == "eos"

@@ -8,16 +8,20 @@ from jakiro.zoo import table as zoo
 
 def titled_methods() -> list[tuple[str, str]]:
     """What people read of each offered method, with the minutes that its own head was trained, and its name."""
-    minutes = {}
-    for folder, config in zoo.heads_of(zoo.DEFAULT_TARGET).values():
-        minutes.setdefault(config.kind, zoo.trained_minutes(folder))
-    titled = []
-    for method in offered_methods():
-        known = minutes.get(method.needs.head[0]) if method.trains is not None else None
-        titled.append(
-            (method.title if known is None else words.TRAINED.format(title=method.title, minutes=known), method.name)
-        )
-    return titled
+    minutes = trained_methods()
+    return [
+        (words.TRAINED.format(title=method.title, minutes=minutes[method.name]), method.name)
+        if method.name in minutes
+        else (method.title, method.name)
+        for method in offered_methods()
+    ]
+
+
+def trained_methods() -> dict[str, float]:
+    """By name of each offered method with a head of its own, the minutes that this was trained."""
+    minutes = zoo.minutes_by_kind(zoo.DEFAULT_TARGET)
+    own = [method for method in offered_methods() if method.trains is not None]
+    return {method.name: minutes[method.needs.head[0]] for method in own if method.needs.head[0] in minutes}
 
 
 def offered_methods() -> list[Method]:

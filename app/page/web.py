@@ -12,6 +12,7 @@ from app.words import page as words
 from jakiro.methods import METHODS
 from jakiro.plots import LIBRARY, packed_library
 from jakiro.trace import Trace
+from jakiro.zoo import table as zoo
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 TRACES = ASSETS / "traces"
@@ -92,6 +93,7 @@ def script() -> str:
     given = {
         "words": words.BROWSER,
         "methods": [{name: method.to_dict()[name] for name in SHOWN_OF_METHODS} for method in METHODS.values()],
+        "headMinutes": zoo.minutes_of_heads(),
         "plotTemplate": json.loads(PLOT_TEMPLATE.read_text(encoding="utf-8")),
         "plotlyFile": LIBRARY.name,
     }

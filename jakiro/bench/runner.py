@@ -219,6 +219,12 @@ def loadable(generator, settings: BenchSettings) -> tuple[BenchSettings, list[st
     return replace(settings, methods=tuple(kept)), sentences
 
 
+def head_names(generator, settings: BenchSettings) -> dict[str, str | None]:
+    """By the title of each method of the settings, the name of the head that it drafts with here; None without one."""
+    own = [METHODS[name] for name in settings.methods if name in METHODS]
+    return {method.title: (generator.drafter(method).info or {}).get("name") for method in own}
+
+
 def _drafts(method: str) -> bool:
     return method in METHODS and METHODS[method].drafts
 

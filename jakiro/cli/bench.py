@@ -62,9 +62,10 @@ def bench(
     """Measure speed, tau and acceptance on this machine, or check that texts are identical."""
     from jakiro.bench.command import compare, measure
     from jakiro.bench.questions import load_questions
-    from jakiro.bench.runner import OTHER_HEAD, PEER_METHODS, BenchSettings, loadable
+    from jakiro.bench.runner import OTHER_HEAD, PEER_METHODS, BenchSettings, head_names, loadable
     from jakiro.bench.scaling import scaler
     from jakiro.zoo.loading import LoadOptions
+    from jakiro.zoo.table import unequal_training
 
     settings = BenchSettings(
         **({} if methods is None else {"methods": tuple(comma_list("--methods", methods, str))}),
@@ -94,7 +95,8 @@ def bench(
     other_generator = None if other_head is None else loading.load(replace(options, head=other_head))
     loading.say_notices(generator)
     settings, left_out = loadable(generator, settings)
-    for sentence in left_out:
+    unequal = unequal_training(head_names(generator, settings))
+    for sentence in (*left_out, *([unequal] if unequal else [])):
         loading.notes.print(sentence, style="yellow", markup=False, highlight=False, soft_wrap=True)
     console = loading.table_console()
     if widener is not None:

@@ -146,11 +146,16 @@ def methods() -> None:
     """List the ways to draft, and what else the benchmark can run."""
     from jakiro.bench.runner import OTHER_HEAD, PEER_METHODS, PLAIN_FAST
     from jakiro.methods import METHODS
+    from jakiro.zoo.table import DEFAULT_TARGET, minutes_by_kind
 
+    minutes = minutes_by_kind(DEFAULT_TARGET)
     table = Table("name", "what it does", "needs", "paper", box=box.SIMPLE_HEAD)
     for method in METHODS.values():
         name = "\n".join((method.name, *(f"or {alias}" for alias in method.aliases)))
         needs = "a draft head" if method.needs.head else ""
+        if method.trains is not None:
+            trained = minutes.get(method.needs.head[0])
+            needs += " of its own" if trained is None else f" of its own; the shipped one was trained {trained:.0f} min"
         table.add_row(name, f"{method.title}. {method.sentence}", needs, method.paper and f"arXiv {method.paper}")
     loading.table_console().print(table)
     further = ", ".join((PLAIN_FAST, OTHER_HEAD, *PEER_METHODS))

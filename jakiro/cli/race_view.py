@@ -12,6 +12,7 @@ from rich.text import Text
 
 from jakiro.methods import method_named
 from jakiro.trace import Trace, first_difference
+from jakiro.zoo.table import unequal_training
 
 REDRAW_SECONDS = 0.15
 
@@ -27,7 +28,7 @@ class RaceView:
         self._traces, self._console = traces, console or Console()
 
     def show(self, race) -> None:
-        """Runs a race to its end, or until it is interrupted, and prints the table."""
+        """Runs a race to its end, or until it is interrupted, and prints the table and what makes it unfair."""
         drawn = 0.0
         with Live(self._lanes(), console=self._console, auto_refresh=False, vertical_overflow="crop") as live:
             try:
@@ -39,6 +40,10 @@ class RaceView:
                 race.close()
             live.update(self._lanes(whole=True), refresh=True)
         self._console.print(race_table(self._traces))
+        heads = {_title(method): (trace.header.drafter or {}).get("name") for method, trace in self._traces.items()}
+        unequal = unequal_training(heads)
+        if unequal is not None:
+            self._console.print(unequal, style="yellow", highlight=False, soft_wrap=True)
 
     def _lanes(self, whole: bool = False) -> Columns:
         width = max(24, self._console.width // len(self._traces) - 1)

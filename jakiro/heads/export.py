@@ -8,13 +8,13 @@ import torch
 
 from jakiro.heads.base import DraftHead
 from jakiro.heads.card import CARD_NAME, kind_of_head, model_card
-from jakiro.heads.checkpoint import CONFIG_NAME, WEIGHTS_NAME, load_head, save_head, write_tensors
+from jakiro.heads.checkpoint import CONFIG_NAME, WEIGHTS_NAME, file_sha256, load_head, save_head, write_tensors
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.foreign import to_eagle
 
 FORMATS = ("eagle", "hub", "int8")
 EAGLE_WEIGHTS_NAME = "model.safetensors"
-# What a head learned from, which training writes beside it
+# What a head learned from, which training writes beside it; an exported one also has the hash of its weights
 MANIFEST_NAME = "manifest.json"
 
 
@@ -114,7 +114,9 @@ def _write_hub(head: DraftHead, head_folder: Path, out: Path, bits: int) -> list
     else:
         (out / CARD_NAME).write_text(model_card(head), encoding="utf-8")
     written = [out / CONFIG_NAME, out / WEIGHTS_NAME, out / CARD_NAME]
-    if (head_folder / MANIFEST_NAME).is_file():
-        shutil.copyfile(head_folder / MANIFEST_NAME, out / MANIFEST_NAME)
+    manifest = head_folder / MANIFEST_NAME
+    if manifest.is_file():
+        values = json.loads(manifest.read_text(encoding="utf-8")) | {"sha256": file_sha256(out / WEIGHTS_NAME)}
+        (out / MANIFEST_NAME).write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
         written.append(out / MANIFEST_NAME)
     return written

@@ -6,6 +6,7 @@ module loads neither torch nor transformers, so a page can list names before a m
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -157,6 +158,37 @@ def trained_minutes(folder: Path) -> float | None:
     """How long a head was trained, from its manifest; None where that does not say."""
     path = folder / "manifest.json"
     return json.loads(path.read_text(encoding="utf-8")).get("minutes") if path.is_file() else None
+
+
+def minutes_by_kind(target: str) -> dict[str, float]:
+    """How long the shipped head of each kind for a target was trained, of several the first one of `heads_of`."""
+    found = {}
+    for folder, config in heads_of(target).values():
+        found.setdefault(config.kind, trained_minutes(folder))
+    return {kind: minutes for kind, minutes in found.items() if minutes is not None}
+
+
+def minutes_of_heads() -> dict[str, float]:
+    """How long the shipped heads were trained, by name, where their manifests say so."""
+    found = {name: trained_minutes(assets_folder() / "heads" / name) for name in head_names()}
+    return {name: minutes for name, minutes in found.items() if minutes is not None}
+
+
+def unequal_training(heads: Mapping[str, str | None]) -> str | None:
+    """One sentence where shipped heads that are compared were not trained equally long; None where all were.
+
+    Args:
+        heads: by what is compared, the name of its head; None where it has none.
+    """
+    known = minutes_of_heads()
+    minutes = {title: round(known[name]) for title, name in heads.items() if name in known}
+    if len(set(minutes.values())) < 2:
+        return None
+    listed = ", ".join(f"{title} {each} min" for title, each in minutes.items())
+    return (
+        f"The heads were not trained equally long ({listed}), so this does not say which method is better; "
+        "docs/fair-play.md compares heads of equal minutes."
+    )
 
 
 def is_embedded(target: str) -> bool:

@@ -1,5 +1,7 @@
 """A generator without a model: every run is written out beforehand, so that its numbers can be counted by hand."""
 
+from types import SimpleNamespace
+
 from jakiro.trace import Header, Node, Plan, Step, Trace
 
 
@@ -90,7 +92,7 @@ class ScriptedGenerator:
         }
 
     def drafter(self, method):
-        return None
+        return SimpleNamespace(info=None)
 
     def go_on_measuring(self):
         return False

@@ -4,10 +4,15 @@ import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from jakiro.bench.arena import trained
+from jakiro.bench.command import measure
+from jakiro.bench.questions import Question
+from jakiro.bench.runner import BenchSettings
 from jakiro.bench.tables import between
 from jakiro.plots import Look
+from tests.bench.scripted import ScriptedGenerator
 from tests.support import tiny_generator
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "fair-play.md"
@@ -44,7 +49,10 @@ def test_differences_are_of_the_same_prompts(measured):
 
 
 def test_drafts_are_timed_and_stand_beside_the_passes(measured):
-    assert trained.blocks() == {"equal-minutes": trained.taus(trained.read()), "serial-passes": trained.UNMEASURED}
+    blocks = trained.blocks()
+    assert blocks["equal-minutes"] == trained.taus(trained.read())
+    assert blocks["serial-passes"] == blocks["equal-minutes-speed"] == trained.UNMEASURED
+    assert "| `jakiro` | 4.50 | 80 % | 0 % | – | – | – |" in blocks["by-depth"]
     trained.time_drafts(tiny_generator("decoupled"))
     times = json.loads((measured / trained.TIMES).read_text(encoding="utf-8"))
     assert {name for name, _ in times["draft_ms"]} >= {"jakiro"}
@@ -55,6 +63,16 @@ def test_drafts_are_timed_and_stand_beside_the_passes(measured):
     passes, drafts, depth = trained.figures(trained.read(), times, Look("light"))
     assert list(passes.data[0].x) == [4.5, 4.5] and list(drafts.data[1].y) == [1.5, 3.0, 4.5, 6.0, 7.5]
     assert list(depth.data[0].y) == [0.8, 0.0]
+
+
+def test_a_benchmark_of_heads_of_equal_minutes_becomes_a_table_of_speeds(measured):
+    scripted = ScriptedGenerator()
+    questions = [Question(str(number), "math", ("hi",)) for number in range(8)]
+    settings = BenchSettings(methods=("autoregressive", "jakiro"), temperatures=(0.0,), nodes=("auto",))
+    measure(scripted, settings, questions, measured / "bench", Console(quiet=True))
+    trained.take_speeds(measured / "bench")
+    text = trained.blocks()["equal-minutes-speed"]
+    assert "| T = 0 | tokens/s |" in text and "| `jakiro` | 250.0 | 2.50× [2.50, 2.50] | 1× |" in text
 
 
 @pytest.mark.parametrize("name", trained.blocks())

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from jakiro.bench.runner import LANE_METHODS
-from jakiro.cli import doctor, loading
+from jakiro.cli import doctor, loading, race_view
 from jakiro.cli import main as cli
 from jakiro.cli.race_view import race_table
 from jakiro.methods import METHODS
@@ -81,6 +81,15 @@ def test_a_race_runs_the_methods_that_are_named(generator, capsys):
     assert code == 0
     assert [call[2] for call in generator.calls] == ["plain", "jakiro", "context"]
     assert all(title in out for title in ("Plain decoding", "Jakiro", "Copied from context"))
+
+
+def test_a_race_of_heads_that_were_not_trained_equally_long_says_so(generator, capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(race_view, "unequal_training", lambda heads: f"Not equally long: {sorted(heads)}.")
+    code, out, _ = run(capsys, "race", "--prompt", "hi")
+    assert code == 0 and "Not equally long: ['Jakiro', 'Plain decoding']." in out
+    monkeypatch.setattr(zoo, "unequal_training", lambda heads: f"Not equally long: {heads}.")
+    _, _, err = run(capsys, "bench", "--methods", "jakiro", "--limit", "1", "--nodes", "8", "--out", str(tmp_path))
+    assert "Not equally long: {'Jakiro': None}." in err
 
 
 def test_every_way_to_draft_is_listed_with_its_other_names(capsys):

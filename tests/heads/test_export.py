@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from jakiro.config import SamplingParams
 from jakiro.drafting.base import Resources
 from jakiro.generator import JakiroGenerator
-from jakiro.heads.checkpoint import load_head, save_head
+from jakiro.heads.checkpoint import file_sha256, load_head, save_head
 from jakiro.heads.export import export_head
 from tests.support import HEADS, TREE, tiny_head, tiny_target
 
@@ -88,6 +88,14 @@ def test_a_hub_folder_holds_the_head_and_a_card(target, head, tmp_path):
     assert all(torch.equal(tensor, after.state_dict()[name]) for name, tensor in before.state_dict().items())
     card = (tmp_path / "hub" / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: jakiro\n") and "inner width 64" in card
+
+
+def test_an_exported_manifest_names_the_exported_weights(target, tmp_path):
+    folder = saved(target, tmp_path)
+    (folder / "manifest.json").write_text(json.dumps({"minutes": 20.0, "sha256": "of other weights"}))
+    files = export_head(folder, tmp_path / "small", "int8")
+    sha256 = file_sha256(tmp_path / "small" / "head.safetensors")
+    assert json.loads(files[-1].read_text()) == {"minutes": 20.0, "sha256": sha256}
 
 
 def test_a_card_that_is_there_is_kept(target, tmp_path):

@@ -70,3 +70,16 @@ def test_a_head_for_other_weights_gets_a_notice():
     assert zoo.head_warning("h", "a" * 64, "t", None) is None
     warning = zoo.head_warning("h", "a" * 64, "t", "b" * 64)
     assert "a" * 12 in warning and "b" * 12 in warning
+
+
+def test_heads_that_were_not_trained_equally_long_are_named_with_their_minutes(heads):
+    for name, minutes in (("long", 203.0), ("short", 20.0), ("as short", 20.04), ("untold", None)):
+        folder = heads(name, target_name=zoo.DEFAULT_TARGET)
+        (folder / "manifest.json").write_text(json.dumps({} if minutes is None else {"minutes": minutes}))
+    assert zoo.minutes_of_heads() == {"long": 203.0, "short": 20.0, "as short": 20.04}
+    found = zoo.unequal_training({"Plain": None, "A": "long", "B": "short", "C": "untold", "D": "unknown"})
+    assert found.startswith(
+        "The heads were not trained equally long (A 203 min, B 20 min), so this does not say which "
+    )
+    for equal in ({"A": "long", "B": "long", "C": "untold", "Plain": None}, {"B": "short", "E": "as short"}):
+        assert zoo.unequal_training(equal) is None

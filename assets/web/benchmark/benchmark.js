@@ -36,7 +36,7 @@
       oninput: on.changed });
     const temperatures = several("bench-temperature", say("bench_temperatures"),
       form.known_temperatures.map((value) => [value, String(value)]), form.temperatures, on.changed);
-    const methods = several("bench-method", say("bench_methods"), form.known_methods.map((value) => [value, rows.laneWords(value)]),
+    const methods = several("bench-method", say("bench_methods"), form.known_methods.map((value) => [value, form.titles[value]]),
       form.methods, on.changed);
     const estimate = h("p", { class: "bench-estimate", role: "status" });
     const problem = h("p", { class: "bench-problem", role: "alert", hidden: true });
@@ -229,7 +229,8 @@
       plotHost.hidden = !plot.draw(results, state.temperature);
       below.replaceChildren(h("div", { class: "bench-scroll", tabindex: 0, role: "region", "aria-label": say("bench_results") },
           Jakiro.benchmarkTable(results, state.temperature)),
-        h("p", { class: "muted small" }, say("bench_definitions")));
+        h("p", { class: "muted small" }, say("bench_definitions")),
+        h("p", { class: "unequal-heads" }, rows.unequalHeads(results.groups.map((group) => group.lane.split(" · ")[0]))));
     }
 
     const visible = () => document.body.dataset.jakiroTab === "benchmark";

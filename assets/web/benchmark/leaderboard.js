@@ -2,7 +2,7 @@
 // acceptance, by temperature and category, in any order; chosen methods fill the form.
 (() => {
   const { h, say, number, rate, milliseconds, methodTitle, isPlain, usualMethod, lessonControls: controls, benchmarkRows } = Jakiro;
-  const { OVERALL, categoryWords, times, shareWords, spread, cell, tableOf } = benchmarkRows;
+  const { OVERALL, categoryWords, times, shareWords, spread, cell, tableOf, unequalHeads } = benchmarkRows;
 
   const DISCIPLINES = ["own_size", "same_nodes"];
   const two = (value) => number(value, 2);
@@ -117,6 +117,7 @@
         h("div", { class: "bench-scroll", tabindex: 0, role: "region", "aria-label": say("board") }, this.table(rows)),
         h("div", { class: "lesson-buttons" }, run),
         h("p", { class: "muted small" }, say(`board_about_${this.shown.discipline}`, { method: usualMethod.title })),
+        h("p", { class: "unequal-heads" }, unequalHeads(rows.map((row) => row.method))),
       ];
     }
 

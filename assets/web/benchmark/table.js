@@ -13,6 +13,10 @@
     return size && size !== "auto" ? `${words} · ${size}` : words;
   }
 
+  // As for a race, of the methods with heads of their own among these
+  const unequalHeads = (methods) => Jakiro.unequalHeads([...new Set(methods)].map((method) =>
+    [methodTitle(method), Jakiro.benchmarkForm.minutes[method]]));
+
   const categoryWords = (category) => (category === OVERALL ? say("bench_overall") : category.replaceAll("_", " "));
   const temperaturesOf = (results) => [...new Set(results.groups.map((group) => group.temperature))];
 
@@ -72,6 +76,6 @@
     return tableOf("", say("bench_table", { temperature }), heads, rows);
   }
 
-  Object.assign(Jakiro, { benchmarkTable, benchmarkRows: { rowsOf, intervalOf, laneWords, categoryWords, temperaturesOf, times, shareWords,
+  Object.assign(Jakiro, { benchmarkTable, benchmarkRows: { rowsOf, intervalOf, laneWords, unequalHeads, categoryWords, temperaturesOf, times, shareWords,
     spread, cell, tableOf, OVERALL } });
 })();

@@ -1,7 +1,7 @@
 // What the page knows: runs made of lanes, lanes made of a header and steps in the schema of a saved trace. Live
 // updates, shipped recordings and opened files all end up here and look the same afterwards.
 (() => {
-  const { fromHex, isPlain, methodTitle, Proposers, StepReader, TARGET, upgraded } = Jakiro;
+  const { fromHex, isPlain, methodTitle, Proposers, StepReader, TARGET, unequalHeads, upgraded } = Jakiro;
 
   const OTHER_LOOKS = 3;
 
@@ -41,6 +41,12 @@
       this.counts = []; // tokens in the answer after each step, the first one included
       this.addToken({ id: header.first_token_id, piece: header.first_piece, step: -1, level: 0, node: -1,
         proposer: TARGET });
+    }
+
+    // Minutes that the lane's head was trained; undefined for heads that did not ship and for lanes without one
+    get headMinutes() {
+      const { drafter } = this.header;
+      return drafter ? new Map(Object.entries(Jakiro.headMinutes)).get(drafter.name) : undefined;
     }
 
     addToken(token) {
@@ -128,6 +134,11 @@
       if (lane === this.plain) return "plain";
       if (lane === this.main) return "main";
       return `other-${this.ordered.filter((one) => one !== this.plain && one !== this.main).indexOf(lane) % OTHER_LOOKS}`;
+    }
+
+    // One sentence where the lanes' heads were not trained equally long, else nothing
+    get unequalHeads() {
+      return unequalHeads(this.ordered.map((lane) => [lane.title, lane.headMinutes]));
     }
 
     get question() {

@@ -10,6 +10,13 @@
   // What people read; a method that this page has never heard of keeps its own name
   const methodTitle = (name) => (methodNamed(name) || { title: name }).title;
 
+  // One sentence where heads that stand side by side were not trained equally long, else nothing; from [title, minutes]
+  function unequalHeads(pairs) {
+    const known = pairs.filter(([, minutes]) => minutes !== undefined).map(([title, minutes]) => [title, Math.round(minutes)]);
+    if (new Set(known.map(([, minutes]) => minutes)).size < 2) return "";
+    return say("unequal_heads", { heads: known.map(([title, minutes]) => say("head_minutes", { title, minutes })).join(", ") });
+  }
+
   const marked = (id, label, sentence, hue, shape, place, number) => ({ id, label, sentence, shape, place, number,
     hue: String(hue), classes: `hue-${hue} by-${place}` });
   // After the last hue the first one comes again, with a number beside the shape
@@ -52,5 +59,5 @@
   const usualProposers = new Proposers(drafting[0].proposers);
 
   Object.assign(Jakiro, { methodNamed, methodTitle, isPlain, plainMethod, usualMethod: drafting[0], usualProposers, Proposers,
-    TARGET });
+    TARGET, unequalHeads });
 })();

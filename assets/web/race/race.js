@@ -56,10 +56,12 @@
       this.empty = h("p", { class: "muted empty" }, say("race_empty"));
       this.card = h("section", { class: "pane result-card", "aria-label": say("card_title") });
       this.table = h("div", { class: "lanes-table-host" });
+      this.unequal = h("p", { class: "unequal-heads" });
       this.replay = h("button", { class: "plain-button start-race", onclick: () => on.play(true) });
       this.element = h("div", { class: "race race-only" }, this.empty, waiting, this.lanes,
         h("div", { class: "lead-line" }, this.lead, h("p", { class: "muted race-note" }, say("race_note")),
           this.replay),
+        this.unequal,
         this.table, h("div", { class: "race-below" }, plotPane, this.card));
       this.views = [];
     }
@@ -77,6 +79,8 @@
         this.views = present.map((lane) => new LaneView(lane, run.roleOf(lane)));
         this.lanes.replaceChildren(...this.views.map((view) => view.element));
         this.lanes.dataset.count = present.length;
+        this.unequal.textContent = run ? run.unequalHeads : "";
+        this.unequal.hidden = !this.unequal.textContent;
         this.key = key;
       }
       const plain = run && run.plain;

@@ -50,7 +50,8 @@
   function foot(run, result) {
     const [, settings, versions] = result.small;
     const style = { size: 21, look: "muted", room: WIDTH - 2 * MARGIN };
-    return [line(`${Jakiro.madeOn(run.main.header)} · ${settings}`, MARGIN, 1016, style), line(versions, MARGIN, 1048, style)];
+    return [line(`${Jakiro.madeOn(run.main.header)} · ${settings}`, MARGIN, 1016, style),
+      line(run.unequalHeads || versions, MARGIN, 1048, style)];
   }
 
   // The text of an svg file

@@ -33,8 +33,12 @@ def path_of(discipline: str) -> Path:
 
 
 def speeds() -> str:
+    """Of all methods."""
+    return speed_tables(raw.read(path_of(OWN_SIZE)))
+
+
+def speed_tables(data: raw.Raw) -> str:
     """A table for each temperature, the fastest first, and who is fastest."""
-    data = raw.read(path_of(OWN_SIZE))
     standings = [each for each in speed_standings(data.runs) if each.category == OVERALL]
     parts = [where(data)]
     for temperature in dict.fromkeys(each.temperature for each in standings):

@@ -1,8 +1,9 @@
 """Trained drafters side by side: the tables of docs/fair-play.md and their plots, from the raw data that ships.
 
 `python -m jakiro.bench.arena.trained` prints the tables. `--scores FILE …` first makes the raw data of what `evaluate`
-wrote, one file a head; `--time` measures what drafts of so many levels cost on this machine, which should be quiet.
-`--write docs/fair-play.md` puts the tables into their places, `--chart FILE` draws the plots. A test compares them.
+wrote, one file a head, `--speeds FOLDER` of what `bench` measured with heads of equal minutes; `--time` measures what
+drafts of so many levels cost on this machine, which should be quiet. `--write docs/fair-play.md` puts the tables into
+their places, `--chart FILE` draws the plots. A test compares them.
 """
 
 import argparse
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jakiro.bench import raw
+from jakiro.bench.arena.tables import speed_tables
 from jakiro.bench.machine.environment import environment
 from jakiro.bench.report import resampled_interval
 from jakiro.bench.tables import brackets, folder, markdown, show, write
@@ -21,7 +23,7 @@ from jakiro.methods import DEFAULT
 from jakiro.plots import Look, plain, share_lines, write_report
 from jakiro.system import write_atomically
 
-SCORES, TIMES = "heads-equal-minutes.json", "heads-draft-ms.json"
+SCORES, TIMES, SPEEDS = "heads-equal-minutes.json", "heads-draft-ms.json", "heads-equal-minutes-speed.json"
 UNMEASURED = "Not measured yet."
 # The tree that plots and tables of passes are about: nodes, temperature, levels
 NODES, TEMPERATURE, LEVELS = 14, 0.0, 5
@@ -49,6 +51,11 @@ class Replayed:
     def tau(self) -> float:
         return _tau(*map(sum, zip(*self.prompts, strict=True)))
 
+    @property
+    def kept(self) -> list[float]:
+        """The share of steps that keep a draft token at each depth, as deep as any step had one to try."""
+        return [kept / self.acceptance_by_depth[0][1] for kept, _ in self.acceptance_by_depth[:LEVELS]]
+
 
 def take(files: Sequence[Path]) -> None:
     """Makes the raw data of what `evaluate --out` wrote; heads keep the order of the files."""
@@ -59,6 +66,12 @@ def take(files: Sequence[Path]) -> None:
     heads = {values["scores"][0]["method"]: values["head"] for values in given}
     head = {"target": given[0]["target"], "settings": given[0]["settings"], "heads": heads, "columns": _KEPT}
     write_atomically(folder() / SCORES, raw.lines(head, "scores", rows))
+
+
+def take_speeds(bench: Path) -> None:
+    """Makes the raw data of what `bench` wrote into a folder."""
+    values = json.loads((bench / "bench.json").read_text(encoding="utf-8"))
+    write_atomically(folder() / SPEEDS, raw.compact(values))
 
 
 def read() -> list[Replayed]:
@@ -90,13 +103,31 @@ def taus(rows: Sequence[Replayed]) -> str:
     return f"{markdown(['τ', *titles], lines)}\n\n{note}"
 
 
+def by_depth(rows: Sequence[Replayed]) -> str:
+    """Passes a step, and how many of the steps keep a draft token at each depth."""
+    lines = [
+        [f"`{row.method}`", f"{row.passes:.2f}", *(f"{100 * share:.0f} %" for share in row.kept)]
+        + ["–"] * (LEVELS - len(row.kept))
+        for row in _of_one_tree(rows)
+    ]
+    titles = [f"depth {depth}" for depth in range(1, LEVELS + 1)]
+    note = (
+        "Passes one after the other in the mean step, and the share of steps that keep a draft token at each depth; "
+        f"temperature {TEMPERATURE:g}, {NODES} nodes."
+    )
+    return f"{markdown(['', 'passes', *titles], lines)}\n\n{note}"
+
+
+def _of_one_tree(rows: Sequence[Replayed]) -> list[Replayed]:
+    return [row for row in rows if (row.temperature, row.nodes) == (TEMPERATURE, NODES)]
+
+
 def steps(rows: Sequence[Replayed], times: Mapping) -> str:
     """Passes a step and milliseconds by levels."""
-    here = {row.method: row for row in rows if (row.temperature, row.nodes) == (TEMPERATURE, NODES)}
     costs = {name: dict(map(tuple, curve)) for name, curve in times["draft_ms"]}
     lines = [
-        [f"`{name}`", f"{row.passes:.2f}", *(f"{costs[name][level]:.1f}" for level in range(1, LEVELS + 1))]
-        for name, row in here.items()
+        [f"`{row.method}`", f"{row.passes:.2f}", *(f"{costs[row.method][level]:.1f}" for level in range(1, LEVELS + 1))]
+        for row in _of_one_tree(rows)
     ]
     levels = [f"{level} level{'s' * (level > 1)}" for level in range(1, LEVELS + 1)]
     stamp = times["environment"]
@@ -111,10 +142,12 @@ def steps(rows: Sequence[Replayed], times: Mapping) -> str:
 def blocks() -> dict[str, str]:
     """The tables by name, each from its raw data, whether that was measured or not."""
     rows = read() if (folder() / SCORES).is_file() else []
-    timed = rows and (folder() / TIMES).is_file()
+    timed, speeds = rows and (folder() / TIMES).is_file(), folder() / SPEEDS
     return {
         "equal-minutes": taus(rows) if rows else UNMEASURED,
+        "by-depth": by_depth(rows) if rows else UNMEASURED,
         "serial-passes": steps(rows, _times()) if timed else UNMEASURED,
+        "equal-minutes-speed": speed_tables(raw.read(speeds)) if speeds.is_file() else UNMEASURED,
     }
 
 
@@ -122,7 +155,7 @@ def figures(rows: Sequence[Replayed], times: Mapping, look: Look) -> list:
     """Passes a step, milliseconds by levels, and kept levels by depth."""
     from plotly.graph_objects import Bar, Figure, Scatter
 
-    here = [row for row in rows if (row.temperature, row.nodes) == (TEMPERATURE, NODES)]
+    here = _of_one_tree(rows)
     names = [plain(row.method) for row in here]
     about = f"temperature {TEMPERATURE:g}, {NODES} nodes"
     passes = Figure(
@@ -140,12 +173,13 @@ def figures(rows: Sequence[Replayed], times: Mapping, look: Look) -> list:
         ],
         look.layout("Milliseconds of a draft", "levels", "ms"),
     ).update_yaxes(rangemode="tozero")  # fmt: skip
-    shares = {
-        row.method: [kept / row.acceptance_by_depth[0][1] for kept, _ in row.acceptance_by_depth[:LEVELS]]
-        for row in here
-    }
     depth = share_lines(
-        look, "Steps that keep a draft token at each depth", f"depth, {about}", "share", [*range(1, LEVELS + 1)], shares
+        look,
+        "Steps that keep a draft token at each depth",
+        f"depth, {about}",
+        "share",
+        [*range(1, LEVELS + 1)],
+        {row.method: row.kept for row in here},
     )
     return [passes, drafts, depth]
 
@@ -170,12 +204,15 @@ def _difference(own: Replayed, other: Replayed) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Trained drafters side by side, from the raw data that ships.")
     parser.add_argument("--scores", type=Path, nargs="+", metavar="FILE", help="take what evaluate --out wrote")
+    parser.add_argument("--speeds", type=Path, metavar="FOLDER", help="take what bench wrote")
     parser.add_argument("--time", action="store_true", help="measure drafts by levels on this machine")
     parser.add_argument("--chart", type=Path, metavar="FILE", help="draw the plots to this html file")
     parser.add_argument("--write", type=Path, metavar="PAGE", help="put the tables into this file, print none")
     chosen = parser.parse_args()
     if chosen.scores:
         take(chosen.scores)
+    if chosen.speeds:
+        take_speeds(chosen.speeds)
     if chosen.time:
         time_drafts(JakiroGenerator.from_pretrained())
     if chosen.chart is not None:

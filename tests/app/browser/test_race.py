@@ -1,5 +1,6 @@
 """Races, texts that part, plain decoding measured earlier, and the way out of the queue."""
 
+import copy
 import json
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from app.serving.limits import Limits
 from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
+from jakiro.zoo.table import DEFAULT_HEAD
 from tests.app.conftest import ask, serve, wait_until_finished
 from tests.app.fake import FakeGenerator, default_answer
 
@@ -43,6 +45,32 @@ def test_texts_that_part_say_where_and_the_link_shows_that_step(modules):
     assert modules.inner_text(".race .verdict").startswith("The texts part at token 31; up to there ")
     modules.click(".metric-same .link-button")
     modules.wait_for_selector(f'svg.tree[data-step="{step}"]')
+
+
+def race_with(modules, heads: dict) -> None:
+    """Shows a race whose lanes drafted with these heads, by method."""
+    traces = traces_of()
+    drafted = traces.pop("jakiro")
+    for method, head in heads.items():
+        traces[method] = copy.deepcopy(drafted)
+        traces[method]["header"] |= {"method": method, "drafter": head and {"name": head}}
+    modules.evaluate(SHOW, [traces, "opened"])
+    modules.evaluate("Jakiro.setTab('race')")
+    modules.wait_for_selector(f".lanes[data-count='{len(traces)}']")
+
+
+def test_a_race_of_heads_that_were_not_trained_equally_long_says_so(modules):
+    minutes = modules.evaluate("Jakiro.headMinutes")
+    short = next(name for name, each in minutes.items() if round(each) == 20)
+    race_with(modules, {"jakiro": DEFAULT_HEAD, "eagle2": short, "aded": None})
+    listed = f"Jakiro {round(minutes[DEFAULT_HEAD])} min, EAGLE-2 20 min"
+    assert modules.inner_text(".unequal-heads") == words.BROWSER["unequal_heads"].format(heads=listed)
+    assert listed in modules.evaluate("Jakiro.resultPicture(Jakiro.moves.state.run)")
+
+
+def test_a_race_of_equal_heads_and_of_unknown_ones_says_nothing(modules):
+    race_with(modules, {"jakiro": DEFAULT_HEAD, "mcsd": DEFAULT_HEAD, "eagle2": "__proto__"})
+    assert not modules.is_visible(".unequal-heads")
 
 
 def test_speedup_counts_only_to_where_texts_part(modules):

@@ -12,7 +12,7 @@ import pytest
 from app.asking import read_asking
 from app.devices.local import answer_events
 from app.page import api, benchmark, build, form, web
-from app.page.offered import offered_methods, titled_methods
+from app.page.offered import offered_methods, titled_methods, trained_methods
 from app.page.picker import Picker
 from app.serving.worker import ModelService
 from app.tools.screenshots import NoModel
@@ -106,6 +106,24 @@ def test_a_method_with_a_head_of_its_own_is_offered_once_there_is_one(monkeypatc
     assert not {method.name for method in own} & set(offered("mixture"))
     assert offered("mixture", *(method.needs.head[0] for method in own)) == [*METHODS][1:]
     assert offered() == [name for name, method in METHODS.items() if method is not PLAIN and not method.needs.head]
+
+
+def test_people_read_how_long_a_method_s_own_head_was_trained(tmp_path, monkeypatch):
+    (tmp_path / "manifest.json").write_text(json.dumps({"minutes": 20.04}))
+    mixture = {"default": (tmp_path / "untold", SimpleNamespace(kind="mixture"))}
+    heads = mixture | {"dense": (tmp_path, SimpleNamespace(kind="dense"))}
+    monkeypatch.setattr(zoo, "heads_of", lambda target: heads)
+    titled = dict((name, title) for title, name in titled_methods())
+    assert titled["eagle2"] == "EAGLE-2, head trained 20 min"
+    # A head whose minutes are not known, and a method that drafts with another one's head
+    assert (titled["jakiro"], titled["mcsd"]) == (METHODS["jakiro"].title, METHODS["mcsd"].title)
+    assert '"eagle2": "EAGLE-2, head trained 20 min"' in benchmark.script()
+    assert trained_methods() == {"eagle2": 20.04}
+
+
+def test_the_browser_knows_how_long_the_shipped_heads_were_trained():
+    sent = json.loads(web.script().splitlines()[0].removeprefix("window.Jakiro = ").removesuffix(";"))
+    assert sent["headMinutes"] == zoo.minutes_of_heads() and zoo.DEFAULT_HEAD in sent["headMinutes"]
 
 
 def test_a_new_method_is_asked_for_by_name_and_refusals_name_it(another):

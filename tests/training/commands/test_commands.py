@@ -64,7 +64,10 @@ def test_a_head_trained_by_the_command_drafts_for_its_target(target_folder, corp
 
 
 @pytest.mark.parametrize("method", [name for name, method in METHODS.items() if method.trains])
-def test_a_head_for_a_method_is_trained_exported_measured_and_drafts(method, target_folder, corpus_folder, tmp_path):
+def test_a_head_for_a_method_is_trained_calibrated_exported_measured_and_drafts(
+    method, target_folder, corpus_folder, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
     start = ["train", corpus_folder, "--target", target_folder, "--out", tmp_path / "first", *TRAIN[:4], *TRAIN[6:]]
     result = invoke(*start, "--work", tmp_path / "work", "--expert-width", 16)
     assert result.exit_code == 0, result.exception
@@ -79,6 +82,10 @@ def test_a_head_for_a_method_is_trained_exported_measured_and_drafts(method, tar
     assert torch.equal(head.draft_token_ids, first.draft_token_ids)
     if head.config.num_layers:
         assert head.config.expert_intermediate_size == 32, "as many parameters as two experts of 16"
+    if not alone:
+        calibrate = import_module("jakiro.training.commands.calibrate").calibrate
+        calibrate(tmp_path / "head", [corpus_folder], target=str(target_folder), texts=3, max_new_tokens=6)
+        assert "main/1/sampled-0.7-kept" in load_head(tmp_path / "head").config.calibration
     card = (tmp_path / "head" / "README.md").read_text()
     assert f"| method | {method} |" in card and "| minutes, steps | 0.0, 3 |" in card and "| main_1/top1 | " in card
     assert f"| Parameters | {sum(parameter.numel() for parameter in head.parameters()):,} |" in card
