@@ -219,10 +219,14 @@ def loadable(generator, settings: BenchSettings) -> tuple[BenchSettings, list[st
     return replace(settings, methods=tuple(kept)), sentences
 
 
-def head_names(generator, settings: BenchSettings) -> dict[str, str | None]:
-    """By the title of each method of the settings, the name of the head that it drafts with here; None without one."""
-    own = [METHODS[name] for name in settings.methods if name in METHODS]
-    return {method.title: (generator.drafter(method).info or {}).get("name") for method in own}
+def head_names(generator, settings: BenchSettings) -> dict[str, str]:
+    """The heads that the methods of the settings draft with here, each by the title of the first method that has it."""
+    found = {}
+    for method in (METHODS[name] for name in settings.methods if name in METHODS):
+        info = generator.drafter(method).info
+        if info is not None:
+            found.setdefault(info["name"], method.title)
+    return {title: name for name, title in found.items()}
 
 
 def _drafts(method: str) -> bool:

@@ -88,8 +88,21 @@ def test_a_race_of_heads_that_were_not_trained_equally_long_says_so(generator, c
     code, out, _ = run(capsys, "race", "--prompt", "hi")
     assert code == 0 and "Not equally long: ['Jakiro', 'Plain decoding']." in out
     monkeypatch.setattr(zoo, "unequal_training", lambda heads: f"Not equally long: {heads}.")
-    _, _, err = run(capsys, "bench", "--methods", "jakiro", "--limit", "1", "--nodes", "8", "--out", str(tmp_path))
-    assert "Not equally long: {'Jakiro': None}." in err
+    infos = {"jakiro": {"name": "long"}, "mcsd": {"name": "long"}, "prompt_lookup": None}
+    monkeypatch.setattr(generator, "drafter", lambda method: SimpleNamespace(info=infos[method.name]))
+    _, _, err = run(
+        capsys,
+        "bench",
+        "--methods",
+        "jakiro,mcsd,prompt_lookup",
+        "--limit",
+        "1",
+        "--nodes",
+        "8",
+        "--out",
+        str(tmp_path),
+    )
+    assert "Not equally long: {'Jakiro': 'long'}." in err
 
 
 def test_every_way_to_draft_is_listed_with_its_other_names(capsys):
