@@ -228,8 +228,11 @@ def _locate_head(name: str) -> Path | None:
         return _fetch_head(name)
     if any(entry.head == name for entry in ENTRIES.values()):
         return None
-    known = [*head_names(), *sorted({entry.head for entry in ENTRIES.values() if entry.head and "/" in entry.head})]
-    raise ValueError(f"Unknown draft head “{name}”: it is no folder and no Hub id; known names are {', '.join(known)}.")
+    published = next(entry.head for entry in ENTRIES.values() if entry.head and "/" in entry.head)
+    raise ValueError(
+        f"Unknown draft head “{name}”: it is no folder and no Hub id such as {published}; known names are "
+        f"{', '.join(head_names())}."
+    )
 
 
 def _fetch_head(hub_id: str) -> Path:

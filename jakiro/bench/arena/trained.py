@@ -162,7 +162,7 @@ def figures(rows: Sequence[Replayed], times: Mapping, look: Look) -> list:
         [Bar(x=[row.passes for row in here], y=names, orientation="h", marker={"color": look.marker(0)["color"]})],
         look.layout("Passes one after the other in a step", f"passes, {about}", height=110 + 30 * len(names)),
     ).update_yaxes(autorange="reversed")
-    curves = [(name, curve) for name, curve in times["draft_ms"] if name in {row.method for row in here}]
+    curves = [(row.method, dict(times["draft_ms"])[row.method]) for row in here]
     drafts = Figure(
         [
             Scatter(
@@ -172,7 +172,7 @@ def figures(rows: Sequence[Replayed], times: Mapping, look: Look) -> list:
             for place, (name, curve) in enumerate(curves)
         ],
         look.layout("Milliseconds of a draft", "levels", "ms"),
-    ).update_yaxes(rangemode="tozero")  # fmt: skip
+    ).update_yaxes(rangemode="tozero").update_xaxes(dtick=1)  # fmt: skip
     depth = share_lines(
         look,
         "Steps that keep a draft token at each depth",
@@ -180,7 +180,7 @@ def figures(rows: Sequence[Replayed], times: Mapping, look: Look) -> list:
         "share",
         [*range(1, LEVELS + 1)],
         {row.method: row.kept for row in here},
-    )
+    ).update_xaxes(dtick=1)
     return [passes, drafts, depth]
 
 
