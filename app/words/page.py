@@ -4,6 +4,7 @@
 """
 
 from app.words import plots, sharing
+from jakiro.zoo.table import HEAD_MINUTES, UNEQUAL_HEADS
 
 TITLE = "Jakiro"
 TAGLINE = "The same text, sooner: a small head guesses, the model checks."
@@ -322,9 +323,8 @@ BROWSER = {
         "The methods share this device and take turns, so the screen runs slower than each alone. "
         "Each clock counts only its own work."
     ),
-    "head_minutes": "{title} {minutes} min",
-    "unequal_heads": "The heads were not trained equally long ({heads}), so this does not say which method is better; "
-    "docs/fair-play.md compares heads of equal minutes.",
+    "head_minutes": HEAD_MINUTES,
+    "unequal_heads": UNEQUAL_HEADS,
     "race_empty": "Ask a question: both methods start together on one clock.",
     "race_alone": "Plain decoding was switched off for this answer; switch it on in Settings to race.",
     "start_race": "Start race",

@@ -160,6 +160,13 @@ def trained_minutes(folder: Path) -> float | None:
     return json.loads(path.read_text(encoding="utf-8")).get("minutes") if path.is_file() else None
 
 
+HEAD_MINUTES = "{title} {minutes} min"
+UNEQUAL_HEADS = (
+    "The heads were not trained equally long ({heads}), so this does not say which method is better; "
+    "docs/fair-play.md compares heads of equal minutes."
+)
+
+
 def minutes_by_kind(target: str) -> dict[str, float]:
     """How long the shipped head of each kind for a target was trained, of several the first one of `heads_of`."""
     found = {}
@@ -184,11 +191,8 @@ def unequal_training(heads: Mapping[str, str | None]) -> str | None:
     minutes = {title: round(known[name]) for title, name in heads.items() if name in known}
     if len(set(minutes.values())) < 2:
         return None
-    listed = ", ".join(f"{title} {each} min" for title, each in minutes.items())
-    return (
-        f"The heads were not trained equally long ({listed}), so this does not say which method is better; "
-        "docs/fair-play.md compares heads of equal minutes."
-    )
+    listed = (HEAD_MINUTES.format(title=title, minutes=each) for title, each in minutes.items())
+    return UNEQUAL_HEADS.format(heads=", ".join(listed))
 
 
 def is_embedded(target: str) -> bool:

@@ -18,6 +18,16 @@ void normalize(const float *rows_in, float *rows_out, const float *weight, float
     }
 }
 
+int64_t room_floats(int64_t rows, int64_t hidden, int64_t chunk, int64_t keys, int64_t head_dim) {
+    return rows * hidden + chunk + attention_floats(keys, head_dim);
+}
+
+Room room_of(float *memory, int64_t hidden, int64_t chunk, Attention at, int thread_id, int num_threads) {
+    float *normed = memory + thread_id * room_floats(at.rows, hidden, chunk, at.length + at.rows, at.head_dim);
+    float *results = normed + at.rows * hidden;
+    return (Room){num_threads, normed, results, results + chunk, at};
+}
+
 static void use(const Matrix *matrix, const float *input, Room *room) {
     if (room->factor.matrix == matrix) return;
     if (room->factor.matrix) finish(room->factor);

@@ -18,6 +18,12 @@ typedef struct {
     Factor factor; /* the matrix is null before the first product */
 } Room;
 
+/* Floats of one thread's room, whose largest chunk has so many numbers. */
+int64_t room_floats(int64_t rows, int64_t hidden, int64_t chunk, int64_t keys, int64_t head_dim);
+
+/* A thread's room in memory for all threads. */
+Room room_of(float *memory, int64_t hidden, int64_t chunk, Attention attention, int thread_id, int num_threads);
+
 /* RMSNorm of all rows, computed by every thread for itself, which costs less than waiting for another. */
 void normalize(const float *rows_in, float *rows_out, const float *weight, float eps, int64_t rows, int64_t width);
 

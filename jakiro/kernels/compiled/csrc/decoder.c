@@ -53,7 +53,7 @@ static int64_t largest_chunk(const Decoder *decoder, int64_t rows) {
 
 /* Floats of its own that a thread of a pass needs. */
 int64_t jakiro_decoder_floats(const Decoder *decoder, int64_t rows, int64_t keys) {
-    return rows * decoder->hidden + largest_chunk(decoder, rows) + attention_floats(keys, decoder->head_dim);
+    return room_floats(rows, decoder->hidden, largest_chunk(decoder, rows), keys, decoder->head_dim);
 }
 
 static const Layer *layer_of(const Pass *pass, int64_t section) {
@@ -120,12 +120,11 @@ static void decode(const void *context, int thread_id, int num_threads) {
     const Shared *shared = context;
     const Pass *pass = shared->pass;
     const Decoder *decoder = pass->decoder;
-    const int64_t rows = pass->rows;
-    float *normed = pass->memory + thread_id * jakiro_decoder_floats(decoder, rows, pass->length + rows);
-    float *results = normed + rows * decoder->hidden;
-    Room room = {num_threads, normed, results, results + largest_chunk(decoder, rows)};
-    room.attention = (Attention){decoder->heads, decoder->kv_heads, decoder->head_dim, rows, pass->length, pass->capacity,
-                                 decoder->scaling, pass->cos, pass->sin, pass->visible, pass->joint, 0, 0, pass->attended};
+    const Attention attention = {decoder->heads, decoder->kv_heads, decoder->head_dim, pass->rows, pass->length,
+                                 pass->capacity, decoder->scaling, pass->cos, pass->sin, pass->visible, pass->joint, 0, 0,
+                                 pass->attended};
+    const int64_t chunk = largest_chunk(decoder, pass->rows);
+    Room room = room_of(pass->memory, decoder->hidden, chunk, attention, thread_id, num_threads);
     const Sections sections = {decoder->num_layers * LAYER_SECTIONS, cut_pass, enter, leave, compute, publish};
     go_through(&sections, pass, shared->progress, &room, thread_id, num_threads);
 }

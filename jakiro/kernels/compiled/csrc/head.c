@@ -79,7 +79,7 @@ static int64_t largest_chunk(const Head *head, int64_t rows) {
 
 /* Floats of its own that a thread of a pass needs. */
 int64_t jakiro_head_floats(const Head *head, int64_t rows, int64_t keys) {
-    return rows * head->hidden + largest_chunk(head, rows) + attention_floats(keys, head->head_dim);
+    return room_floats(rows, head->hidden, largest_chunk(head, rows), keys, head->head_dim);
 }
 
 static Cut cut_router(const HeadPass *pass, const Room *room) {
@@ -220,13 +220,10 @@ static void draft(const void *context, int thread_id, int num_threads) {
     const Shared *shared = context;
     const HeadPass *pass = shared->pass;
     const Head *head = pass->head;
-    const int64_t rows = pass->rows;
-    float *normed = pass->memory + thread_id * jakiro_head_floats(head, rows, pass->length + rows);
-    float *results = normed + rows * head->hidden;
-    Room room = {num_threads, normed, results, results + largest_chunk(head, rows)};
-    room.attention = (Attention){head->heads, head->kv_heads, head->head_dim, rows, pass->length, pass->capacity,
+    const Attention attention = {head->heads, head->kv_heads, head->head_dim, pass->rows, pass->length, pass->capacity,
                                  head->scaling, pass->cos, pass->sin, pass->visible, pass->joint, pass->keys,
                                  pass->values, pass->attended};
+    Room room = room_of(pass->memory, head->hidden, largest_chunk(head, pass->rows), attention, thread_id, num_threads);
     const Sections sections = {head->summed ? HEAD_SECTIONS : MIX, cut_draft, enter, leave, compute, publish};
     go_through(&sections, pass, shared->progress, &room, thread_id, num_threads);
 }
