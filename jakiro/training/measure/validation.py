@@ -110,7 +110,7 @@ def branch_rows(
         for depth, features in zip(range(1, num_steps + 1), objective.levels(batch, None), strict=False):
             yield "main", depth, features[sequence, position - 1], None
         return
-    for step, output in enumerate(objective.unroll(batch, num_steps, None, None), start=1):
+    for step, output in enumerate(objective.unroll(batch, num_steps, None), start=1):
         if objective.head.config.fusion == "decoupled":
             router_log = output.router_weights[sequence, position - 1].log()
             yield "main", step, output.features[:, sequence, position - 1], router_log
@@ -139,7 +139,7 @@ def expert_facts(head: JakiroHead, data: HeldOut) -> dict[str, float]:
     objective = Objective(head, LossWeights())
     for batch, choice in zip(data.batches, data.choices, strict=True):
         sequence, position = learnable_positions(batch, 1).nonzero(as_tuple=True)
-        output = next(objective.unroll(batch, 1, None, None))
+        output = next(objective.unroll(batch, 1, None))
         alone = output.residual[sequence, position - 1] + output.expert_outputs[:, sequence, position - 1]
         guesses = head.draft_token_ids[head.logits(alone).argmax(-1)]
         right = guesses == choice[sequence, position]

@@ -5,9 +5,8 @@ those one position further (Jakiro, arXiv 2502.06282). Decoupled fusion: the mix
 the responsible expert. Unrolled steps read the head's own features (the training-time test of EAGLE-3, 2503.01840).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,11 +16,17 @@ from jakiro.heads.base import DraftHead
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.heads.layers import HeadOutput
 from jakiro.training.data.features import Batch
+from jakiro.training.recipe.cross_entropy import (
+    CHUNK_ROWS,
+    MixtureCrossEntropy,
+    SoftCrossEntropy,
+    VocabularySlice,
+    dot,
+    logits_of,
+    normalisers_of,
+)
 from jakiro.training.recipe.divergences import total_variation
 
-# Rows computed at once: their logits stay in a processor's cache, and memory is used again instead of asked for anew
-CHUNK_ROWS = 128
-_LEAST_PROBABILITY = 1e-37
 OVERLAP_TOKENS = 16
 
 
@@ -48,20 +53,6 @@ class LossWeights:
     balance: float = 0.0
     diversity: float = 0.0
     divergence: str = "forward-kl"
-
-
-class VocabularySlice(NamedTuple):
-    """The output rows a step computes with.
-
-    Attributes:
-        rows: (kept, hidden) output rows.
-        log_weights: (kept,) −log of each row's chance to be kept, or None when all rows are there.
-        kept: (kept,) int64, places of the rows in the draft vocabulary, or None when all rows are there.
-    """
-
-    rows: Tensor
-    log_weights: Tensor | None
-    kept: Tensor | None = None
 
 
 class UnrolledRows:
@@ -93,87 +84,6 @@ def unrolled_mask(length: int, step: int, device: torch.device) -> Tensor:
     return torch.cat(blocks, dim=1)
 
 
-def _logits(features: Tensor, output_rows: Tensor, log_weights: Tensor | None) -> Tensor:
-    """(…, kept) float32; the product is computed in the features' dtype."""
-    # Rows as one list: over a batch of lists, PyTorch would copy the weights for each
-    flat = functional.linear(features.reshape(-1, features.shape[-1]), output_rows.to(features.dtype))
-    logits = flat.view(*features.shape[:-1], -1).float()
-    return logits if log_weights is None else logits.add_(log_weights)
-
-
-def _dot(first: Tensor, second: Tensor) -> Tensor:
-    """Σ first · second over all entries, () float64; `einsum` over rows takes four times as long on a CPU."""
-    return torch.dot(first.flatten(), second.flatten()).double()
-
-
-def _normalisers(features: Tensor, vocabulary: VocabularySlice) -> Tensor:
-    """(…,) float32, log Σ exp of the logits of (…, hidden) features, computed in chunks."""
-    rows = vocabulary.rows.to(features.dtype)
-    chunks = features.flatten(0, -2).split(CHUNK_ROWS)
-    found = [_logits(chunk, rows, vocabulary.log_weights).logsumexp(-1) for chunk in chunks]
-    return torch.cat(found).view(features.shape[:-1])
-
-
-class SoftCrossEntropy(torch.autograd.Function):
-    """Mean over rows of −Σ_x p(x) log softmax(W f)(x); its gradient comes with it, so no (rows, V) tensor is kept."""
-
-    @staticmethod
-    def forward(ctx, features: Tensor, output_rows: Tensor, log_weights: Tensor | None, target: Tensor) -> Tensor:
-        gradient, output_rows = torch.empty_like(features), output_rows.to(features.dtype)
-        total = torch.zeros((), dtype=torch.float64, device=features.device)
-        for start in range(0, len(features), CHUNK_ROWS):
-            chunk, probabilities = features[start : start + CHUNK_ROWS], target[start : start + CHUNK_ROWS]
-            logits = _logits(chunk, output_rows, log_weights)
-            normaliser = logits.logsumexp(dim=-1, keepdim=True)
-            total += normaliser.sum(dtype=torch.float64)
-            total -= _dot(logits, probabilities)
-            error = logits.sub_(normaliser).exp_().sub_(probabilities)
-            gradient[start : start + CHUNK_ROWS] = error.to(chunk.dtype) @ output_rows
-        ctx.save_for_backward(gradient)
-        return (total / len(features)).float()
-
-    @staticmethod
-    def backward(ctx, grad_output: Tensor) -> tuple[Tensor, None, None, None]:
-        (gradient,) = ctx.saved_tensors
-        return gradient * (grad_output / len(gradient)).to(gradient), None, None, None
-
-
-class MixtureCrossEntropy(torch.autograd.Function):
-    """Mean over rows of −Σ_x p(x) log Σ_e w_e q_e(x), and each expert's share of it, Σ_x p(x) w_e q_e(x) / q(x)."""
-
-    @staticmethod
-    def forward(
-        ctx, features: Tensor, router_log: Tensor, output_rows: Tensor, log_weights: Tensor | None, target: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """`features` is (experts, rows, hidden), `router_log` (rows, experts) the log of w."""
-        gradient, shares = torch.empty_like(features), torch.empty_like(router_log)
-        total, output_rows = features.new_zeros((), dtype=torch.float64), output_rows.to(features.dtype)
-        kept = features.new_empty(len(features), CHUNK_ROWS, len(output_rows), dtype=torch.float32)
-        for start in range(0, features.shape[1], CHUNK_ROWS):
-            part = slice(start, start + CHUNK_ROWS)
-            probabilities = target[part]
-            logits = _logits(features[:, part], output_rows, log_weights)
-            probs = logits.sub_(logits.amax(-1, keepdim=True)).exp_()
-            probs /= probs.sum(-1, keepdim=True)
-            joint = torch.mul(probs, router_log[part].T.exp()[..., None], out=kept[:, : len(probabilities)])
-            mixed = joint.sum(0).clamp_(min=_LEAST_PROBABILITY)
-            responsible = joint.mul_(probabilities / mixed)
-            total -= _dot(mixed.log_(), probabilities)
-            share = responsible.sum(dim=-1)
-            shares[part] = share.T
-            error = probs.mul_(share[..., None]).sub_(responsible)
-            gradient[:, part] = error.to(features.dtype) @ output_rows
-        ctx.save_for_backward(gradient, shares)
-        ctx.mark_non_differentiable(shares)
-        return (total / features.shape[1]).float(), shares
-
-    @staticmethod
-    def backward(ctx, grad_output: Tensor, _) -> tuple[Tensor, Tensor, None, None, None]:
-        gradient, shares = ctx.saved_tensors
-        scale = grad_output / len(shares)
-        return gradient * scale.to(gradient), -shares * scale, None, None, None
-
-
 class Objective(nn.Module):
     """A head and its loss over a batch as one module, so that distributed wrappers see a single forward."""
 
@@ -193,12 +103,23 @@ class Objective(nn.Module):
             num_steps: 1 reads only the target's features; k also unrolls k − 1 steps on the head's own.
             noise: added to the features that the true rows read, None for none.
         """
-        sequence, position = learnable_positions(batch, num_steps).nonzero(as_tuple=True)
+        learned = learnable_positions(batch, num_steps)
+        sequence, position = learned.nonzero(as_tuple=True)
         true_features, target, entropy = target_of(batch, sequence, position, vocabulary)
         parts = {"positions": float(len(position)), "target_entropy": float(entropy)}
         total = batch.features.new_zeros(())
-        for step, output in enumerate(self.unroll(batch, num_steps, noise, vocabulary), start=1):
-            branches = [("main", self._main_loss(output, sequence, position - 1, target, true_features, vocabulary))]
+        before, known = rows_before(learned, num_steps), None
+
+        def normalisers(output: HeadOutput) -> Tensor:
+            """Those that the loss of this step has computed, and those of the few rows before that lead to them."""
+            result = output.features.new_zeros(output.features.shape[:-1], dtype=torch.float32)
+            result[:, before] = normalisers_of(output.features[:, before], vocabulary)
+            result[:, sequence, position - 1] = known
+            return result
+
+        for step, output in enumerate(self.unroll(batch, num_steps, noise, normalisers), start=1):
+            *main, known = self._main_loss(output, sequence, position - 1, target, true_features, vocabulary)
+            branches = [("main", main)]
             if output.contrastive is not None and self.weights.contrastive > 0:
                 ahead = output.contrastive[sequence, position - 2]
                 branches.append(("contrastive", token_and_feature_loss(ahead, target, true_features, vocabulary)))
@@ -228,12 +149,20 @@ class Objective(nn.Module):
             yield "diversity", self.weights.diversity, ((1 - likeliest.values[:, 0]) * overlap).mean()
 
     def unroll(
-        self, batch: Batch, num_steps: int, noise: Tensor | None, vocabulary: VocabularySlice | None
+        self,
+        batch: Batch,
+        num_steps: int,
+        noise: Tensor | None,
+        normalisers: Callable[[HeadOutput], Tensor] | None = None,
     ) -> Iterator[HeadOutput]:
         """Yields the head's output of each step; row s of every step has position s and predicts feature s + 1.
 
         Row s of step k reads token s + 1 and the feature that step k − 1 predicted for s; rows s < k − 1 have none
-        and are never learned from. `vocabulary` None means all output rows.
+        and are never learned from.
+
+        Args:
+            normalisers: from a step's output to (experts, batch, length − 1) float32, log Σ exp of the logits of each
+                decoupled expert; None computes them over all output rows.
         """
         embeddings = self.head.embed(batch.ids[:, 1:])
         features = batch.inputs[:, :-1] if noise is None else batch.inputs[:, :-1] + noise[:, :-1]
@@ -245,19 +174,21 @@ class Objective(nn.Module):
             output = self.head(embeddings, features, positions, mask, rows)
             yield output
             if step < num_steps:
-                own = self._continued(output, batch.ids, vocabulary)
+                own = self._continued(output, batch.ids, normalisers)
                 features = torch.cat([batch.features[:, :1], own[:, :-1]], dim=1)
 
-    def _continued(self, output: HeadOutput, ids: Tensor, vocabulary: VocabularySlice | None) -> Tensor:
+    def _continued(self, output: HeadOutput, ids: Tensor, normalisers: Callable[[HeadOutput], Tensor] | None) -> Tensor:
         """The features that the next step's rows read; of decoupled experts, those of the token's proposer."""
         if self.head.config.fusion == "summed":
             return output.features
-        vocabulary = vocabulary or VocabularySlice(self.head.output_weight, None)
         following = torch.cat([ids[:, 2:], ids[:, -1:]], dim=1)
         with torch.no_grad():
             index = torch.searchsorted(self.head.draft_token_ids, following).clamp(max=len(self.head.output_weight) - 1)
             logit = (output.features * self.head.output_weight[index]).sum(-1)
-            joint = logit - _normalisers(output.features, vocabulary)
+            if normalisers is None:
+                joint = logit - normalisers_of(output.features, VocabularySlice(self.head.output_weight, None))
+            else:
+                joint = logit - normalisers(output)
             proposer = (joint + output.router_weights.log().movedim(-1, 0)).argmax(0)
         index = proposer[None, ..., None].expand(1, *output.features.shape[1:])
         return output.features.gather(0, index)[0]
@@ -270,16 +201,19 @@ class Objective(nn.Module):
         target: Tensor,
         true: Tensor,
         vocabulary: VocabularySlice,
-    ) -> tuple[Tensor, Tensor]:
-        """Token and feature loss of the main branch; of decoupled experts, the one with the larger share regresses."""
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Token and feature loss of the main branch; of decoupled experts, the one with the larger share regresses.
+
+        Decoupled, the third result is what normalises each expert's logits, (experts, rows).
+        """
         if self.head.config.fusion == "summed":
-            return token_and_feature_loss(output.features[sequence, row], target, true, vocabulary)
+            return *token_and_feature_loss(output.features[sequence, row], target, true, vocabulary), None
         predicted, router_log = output.features[:, sequence, row], output.router_weights[sequence, row].log()
-        token, shares = MixtureCrossEntropy.apply(
+        token, shares, normalisers = MixtureCrossEntropy.apply(
             predicted, router_log, vocabulary.rows, vocabulary.log_weights, target
         )
         responsible = predicted[shares.argmax(-1), torch.arange(len(shares), device=shares.device)]
-        return token, functional.smooth_l1_loss(responsible, true)
+        return token, functional.smooth_l1_loss(responsible, true), normalisers
 
 
 def token_and_feature_loss(
@@ -301,10 +235,10 @@ def target_of(
     with torch.autocast(features.device.type, enabled=False):
         for start in range(0, len(features), CHUNK_ROWS):
             part = slice(start, start + CHUNK_ROWS)
-            logits = _logits(features[part], vocabulary.rows, vocabulary.log_weights)
+            logits = logits_of(features[part], vocabulary.rows, vocabulary.log_weights)
             logits -= logits.logsumexp(dim=-1, keepdim=True)
             probs[part] = logits.exp()
-            entropy -= _dot(logits, probs[part])
+            entropy -= dot(logits, probs[part])
     return features, probs, entropy / max(len(features), 1)
 
 
@@ -325,6 +259,22 @@ def learnable_positions(batch: Batch, num_steps: int) -> Tensor:
     predicted = torch.arange(batch.ids.shape[1], device=batch.ids.device)[None] + 1
     first = batch.loss_start.clamp(min=num_steps + 2)
     return (predicted >= first[:, None]) & (predicted < batch.lengths[:, None])
+
+
+def rows_before(learned: Tensor, num_steps: int) -> Tensor:
+    """Rows that are not learned from, but whose features some row of a later unrolled step reads.
+
+    Args:
+        learned: (batch, length) bool, see `learnable_positions`.
+
+    Returns:
+        (batch, length − 1) bool; the row of the feature at u is u − 1.
+    """
+    rows = learned[:, 1:]
+    read = torch.zeros_like(rows)
+    for back in range(1, num_steps):
+        read[:, :-back] |= rows[:, back:]
+    return read & ~rows
 
 
 def sample_vocabulary(

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from jakiro.heads.base import DraftHead
 from jakiro.training.data.features import Batch
+from jakiro.training.recipe.cross_entropy import VocabularySlice
 from jakiro.training.recipe.divergences import labels_at
 from jakiro.training.recipe.losses import (
     LossWeights,
     Objective,
     UnrolledRows,
-    VocabularySlice,
     draft_index,
     learnable_positions,
     target_of,

@@ -33,7 +33,7 @@ def inner_activations(head: JakiroHead, cache: FeatureCache, num_sequences: int 
     read: list[Tensor] = []
     watch = mixture.register_forward_hook(lambda _, inputs, __: read.append(inputs[0][0]))
     for index in range(min(num_sequences, cache.num_ready())):
-        output = next(objective.unroll(cache.batch([index]), 1, None, None))
+        output = next(objective.unroll(cache.batch([index]), 1, None))
         rows.append(torch.stack([mixture.inner(expert.fc(read[-1])) for expert in mixture.experts]))
         shares.append(output.router_weights[0])
     watch.remove()

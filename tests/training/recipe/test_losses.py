@@ -3,12 +3,10 @@ import torch
 from torch import nn
 
 from jakiro.heads.jakiro import HeadOutput
+from jakiro.training.recipe.cross_entropy import MixtureCrossEntropy, SoftCrossEntropy, VocabularySlice
 from jakiro.training.recipe.losses import (
     LossWeights,
-    MixtureCrossEntropy,
     Objective,
-    SoftCrossEntropy,
-    VocabularySlice,
     learnable_positions,
     sample_vocabulary,
     unrolled_mask,
@@ -43,10 +41,11 @@ def test_mixture_cross_entropy_and_its_gradients_equal_the_plain_formula(experts
         return -(target * log_probs.logsumexp(0)).sum(-1).mean()
 
     wanted = torch.autograd.grad(plain(), (features, router))
-    loss, shares = MixtureCrossEntropy.apply(features, router.log_softmax(-1), rows, None, target)
+    loss, shares, normalisers = MixtureCrossEntropy.apply(features, router.log_softmax(-1), rows, None, target)
     got = torch.autograd.grad(loss, (features, router))
     torch.testing.assert_close(loss, plain())
     torch.testing.assert_close(shares.sum(-1), torch.ones(7))
+    torch.testing.assert_close(normalisers, (features @ rows.T).logsumexp(-1))
     for ours, theirs in zip(got, wanted, strict=True):
         torch.testing.assert_close(ours, theirs)
 
@@ -103,7 +102,7 @@ def test_unrolled_rows_equal_step_by_step_drafting(tmp_path, fusion):
     objective = Objective(head, LossWeights())
     embeddings = head.embed(batch.ids)
     with torch.no_grad():
-        unrolled = list(objective.unroll(batch, 4, None, None))
+        unrolled = list(objective.unroll(batch, 4, None))
         for start in (2, 5):
             cache = head.new_cache(32)
             positions = torch.arange(start + 1)[None]
@@ -115,6 +114,19 @@ def test_unrolled_rows_equal_step_by_step_drafting(tmp_path, fusion):
                 output = head(embeddings[:, row + 1 : row + 2], own, torch.tensor([[row]]), mask, cache)
                 expected = unrolled[step - 1].features[..., row : row + 1, :]
                 torch.testing.assert_close(output.features, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_a_loss_unrolls_from_what_it_has_computed_as_from_all_rows(tmp_path, monkeypatch):
+    """Normalisers are computed where no loss needed them, and the loss is the one that computes all of them again."""
+    target = tiny_target()
+    batch = tiny_cache(tmp_path, target).batch([0, 1])
+    head = tiny_head(target, "decoupled")
+    objective, rows = Objective(head, LossWeights()), VocabularySlice(head.output_weight, None)
+    loss, _ = objective(batch, rows, 3)
+    stock = objective.unroll
+    monkeypatch.setattr(objective, "unroll", lambda batch, steps, noise, _: stock(batch, steps, noise))
+    expected, _ = objective(batch, rows, 3)
+    torch.testing.assert_close(loss, expected)
 
 
 def last_own_feature(objective, output, next_id):
@@ -172,7 +184,7 @@ def test_balance_and_diversity_by_hand(tmp_path):
     loss, parts = objective(batch, everything(head), 1)
     position = learnable_positions(batch, 1)[0].nonzero()[:, 0]
     with torch.no_grad():
-        output = next(objective.unroll(batch, 1, None, None))
+        output = next(objective.unroll(batch, 1, None))
         mean = output.router_weights[0, position - 1].mean(0)
         balance = ((mean - 0.5) ** 2).sum()
         target_probs = (batch.features[0, position] @ head.output_weight.T).softmax(-1)
