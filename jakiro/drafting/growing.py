@@ -15,7 +15,7 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.sampling import DeviceSampling, tempered
 from jakiro.drafting.base import HeadEvidence, Proposal
 from jakiro.drafting.candidates import Candidates, Chain, best_tree, forecast
-from jakiro.heads.calibration import Calibration
+from jakiro.heads.calibration import Calibration, Weights
 from jakiro.heads.jakiro import JakiroHead, mixture
 from jakiro.heads.layers import HeadOutput
 from jakiro.kernels.compiled import sampling as native
@@ -46,19 +46,34 @@ class Shares(NamedTuple):
         return (own + self.offsets[..., None]).argmax(0)
 
 
-def mixed(logits: Tensor, weights: Tensor) -> tuple[Tensor, Shares]:
-    """The mixture of decoupled experts: (rows, draft vocabulary) log q up to a constant.
+class Experts(NamedTuple):
+    """Decoupled experts, which are mixed.
 
-    Args:
-        logits: (experts, rows, draft vocabulary), tempered. weights: (rows, experts) of the router.
+    Attributes:
+        logits: (experts, rows, draft vocabulary) float32, tempered.
+        log_weights: (experts, rows) float32, of the router's weights.
     """
-    log_weights = weights.float().log().T
-    if native.works_on(logits):
-        log_q, offsets = native.mix_rows(logits, log_weights)
-    else:
-        offsets = log_weights - logits.logsumexp(-1)
-        log_q = mixture(logits + offsets[..., None])
-    return log_q, Shares(logits, offsets)
+
+    logits: Tensor
+    log_weights: Tensor
+
+    @classmethod
+    def of(cls, logits: Tensor, weights: Tensor) -> "Experts":
+        """Takes the router's weights as they are, (rows, experts)."""
+        return cls(logits, weights.float().log().T)
+
+    def mixed(self) -> tuple[Tensor, Shares]:
+        """The mixture, (rows, draft vocabulary) log q up to a constant, and each expert's part."""
+        if native.works_on(self.logits):
+            log_q, offsets = native.mix_rows(*self)
+        else:
+            offsets = self.log_weights - self.logits.logsumexp(-1)
+            log_q = mixture(self.logits + offsets[..., None])
+        return log_q, Shares(self.logits, offsets)
+
+
+# What children are chosen by: (rows, draft vocabulary) log q up to a constant, or experts
+Scores = Tensor | Experts
 
 
 class Ranking:
@@ -78,9 +93,7 @@ class Ranking:
         Returns:
             places in the draft vocabulary, log chances, and draft probabilities.
         """
-        weights = self.calibration.at(f"{'contrastive' if contrastive else 'main'}/{depth}")
-        noise = None if self.noise is None else self.noise[depth - 1]
-        on_host = not any(isinstance(weight, Tensor) for weight in weights)
+        weights, noise, on_host = self._at(depth, contrastive)
         if on_host and native.works_on(log_q) and native.ranks_up_to(width):
             indices, estimates, draft_probs = native.best_tokens(log_q, weights.log_q, noise, weights.noise, width)
         else:
@@ -97,6 +110,22 @@ class Ranking:
         if not on_host or weights.log_kept:
             estimates = estimates + weights.log_kept
         return indices, estimates, draft_probs
+
+    def best_of(self, experts: Experts, width: int, depth: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """As `best` of the mixture, and which expert proposes each of them."""
+        weights, noise, on_host = self._at(depth)
+        if on_host and native.works_on(experts.logits) and native.ranks_up_to(width):
+            indices, estimates, *rest = native.best_of_mixture(*experts, weights.log_q, noise, weights.noise, width)
+            return indices, estimates + weights.log_kept if weights.log_kept else estimates, *rest
+        log_q, shares = experts.mixed()
+        indices, *rest = self.best(log_q, width, depth)
+        return indices, *rest, shares.proposers(indices)
+
+    def _at(self, depth: int, contrastive: bool = False) -> tuple[Weights, Tensor | None, bool]:
+        """Weights and noise of a level, and whether the weights are known on the host."""
+        weights = self.calibration.at(f"{'contrastive' if contrastive else 'main'}/{depth}")
+        noise = None if self.noise is None else self.noise[depth - 1]
+        return weights, noise, not any(isinstance(weight, Tensor) for weight in weights)
 
 
 class TreeGrower:
@@ -232,7 +261,7 @@ class TreeGrower:
     def _add_contrastive(self, frontier: Tensor) -> None:
         """The deepest level: each best node of the level above gets its own row's contrastive candidates."""
         above = self.levels[-1]
-        children = self._children((self.ahead, None), self.depth, contrastive=True)
+        children = self._children(self.ahead, self.depth, contrastive=True)
         own = self._rows_in_pass(frontier)
         children = Children(*(column[own] for column in children))
         self._add(children, self._nodes(frontier), above.scores[frontier], above.rows[frontier])
@@ -257,27 +286,26 @@ class TreeGrower:
     def _scaled(self, features: Tensor) -> Tensor:
         return tempered(self.head.logits(features), self.sampling)
 
-    def _main_scores(self, output: HeadOutput) -> tuple[Tensor, Shares | None]:
-        """(rows, draft vocabulary) log q up to a constant; decoupled: also what each expert has of it.
+    def _main_scores(self, output: HeadOutput) -> Scores:
+        """What the children of a pass' rows are chosen by.
 
         The last pass gives its contrastive branch's too: the output rows are read once for both.
         """
         if self.contrastive and len(self.outputs) > self.last_expanded:
             both = self._scaled(torch.cat([output.features[0], output.contrastive[0]]))
             scores, self.ahead = both.split(output.features.shape[1])
-            return scores, None
+            return scores
         if self.head.config.fusion == "summed":
-            return self._scaled(output.features[0]), None
-        return mixed(self._scaled(output.features[:, 0]), output.router_weights[0])
+            return self._scaled(output.features[0])
+        return Experts.of(self._scaled(output.features[:, 0]), output.router_weights[0])
 
-    def _children(self, scores: tuple[Tensor, Shares | None], depth: int, contrastive: bool = False) -> Children:
+    def _children(self, scores: Scores, depth: int, contrastive: bool = False) -> Children:
         """The best K children of each row."""
-        log_q, shares = scores
-        indices, estimates, draft_probs = self.ranking.best(log_q, self.width, depth, contrastive)
-        if shares is None:
-            proposers = torch.full_like(indices, self.head.config.num_experts if contrastive else 0)
+        if isinstance(scores, Experts):
+            indices, estimates, draft_probs, proposers = self.ranking.best_of(scores, self.width, depth)
         else:
-            proposers = shares.proposers(indices)
+            indices, estimates, draft_probs = self.ranking.best(scores, self.width, depth, contrastive)
+            proposers = torch.full_like(indices, self.head.config.num_experts if contrastive else 0)
         return Children(self.head.draft_token_ids[indices], estimates, draft_probs, proposers)
 
     def _select(self) -> Proposal:

@@ -41,5 +41,5 @@ class ProductGrower(TreeGrower):
 
     def _of_level(self, row: torch.Tensor, depth: int) -> Children:
         """The children that all nodes above this depth have; `row` is (1, draft vocabulary)."""
-        children = self._children((row, None), depth)
+        children = self._children(row, depth)
         return children._replace(proposers=torch.full_like(children.proposers, depth - 1))

@@ -12,7 +12,7 @@ from torch import Tensor
 from jakiro.config import TreeConfig
 from jakiro.core.sampling import DeviceSampling, tempered
 from jakiro.drafting.candidates import Candidates
-from jakiro.drafting.growing import Ranking, Shares, mixed
+from jakiro.drafting.growing import Experts, Ranking, Shares
 from jakiro.graphs.cache import StaticCache
 from jakiro.graphs.head import JointHead
 from jakiro.heads.calibration import Calibration
@@ -211,7 +211,7 @@ class FixedGrower:
         """Adds a level from the main branch; returns log q of the contrastive one where that is the next level."""
         shares = ahead = None
         if self.decoupled:
-            log_q, shares = mixed(self._scaled(features), weights)
+            log_q, shares = Experts.of(self._scaled(features), weights).mixed()
         elif self.form.contrastive and depth == self.form.passes:
             # The output rows are read once for both branches
             log_q, ahead = self._scaled(features.transpose(0, 1).flatten(0, 1)).chunk(2)

@@ -5,9 +5,10 @@ import ctypes
 import torch
 from torch import Tensor, nn
 
+from jakiro.heads.base import packing_for
 from jakiro.heads.layers import HeadLayer, HeadOutput, joined
 from jakiro.kernels.compiled.library import Head, HeadPass, Matrix, library, num_threads
-from jakiro.kernels.compiled.linear import NativeLinear, RoundedNativeLinear, lossless_exponent
+from jakiro.kernels.compiled.linear import NativeLinear, lossless_exponent
 from jakiro.kernels.rotary import AngleTable
 from jakiro.target.cache import PassCache, RowCache
 
@@ -30,7 +31,7 @@ class NativeHeadLayer(nn.Module):
 
         def pack(weight: Tensor, bias: Tensor | None = None) -> NativeLinear:
             if rounded:
-                return RoundedNativeLinear(weight, bias)
+                return packing_for("int8")(weight, bias)
             return NativeLinear(weight, bias, lossless_exponent(weight))
 
         attention, mixture = layer.self_attn, layer.mlp_moe

@@ -53,7 +53,7 @@ class StagedGrower(TreeGrower):
         self.first_rows.append(self.first_rows[-1] + outputs.shape[0])
         self.outputs.append(row_output(features[:1]))
         for depth, scores in enumerate(self._scaled(features), SERIAL + 1):
-            lists = self._children((scores, None), depth)
+            lists = self._children(scores, depth)
             children = type(lists)(*(column.index_select(0, rows) for column in lists))
             level = self.levels[-1]
             self._add(children, self._nodes(frontier), level.scores[frontier], rows + self.first_rows[-1])

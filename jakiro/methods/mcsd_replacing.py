@@ -14,7 +14,7 @@ from torch import Tensor
 from jakiro.core.noise import KeyedNoise
 from jakiro.drafting.base import Needs
 from jakiro.drafting.candidates import Candidates
-from jakiro.drafting.growing import Children, Shares
+from jakiro.drafting.growing import Children, Experts, Scores
 from jakiro.methods.jakiro import LAYERS, head_method
 from jakiro.methods.mcsd import SAMPLES, StaticGrower, static_drafter
 
@@ -36,8 +36,8 @@ def split_times(noise: Tensor, seed: int, position: int, draws: int) -> Tensor:
 class ReplacingGrower(StaticGrower):
     """Grows static trees of independent draws."""
 
-    def _children(self, scores: tuple[Tensor, Shares | None], depth: int, contrastive: bool = False) -> Children:
-        log_q, shares = scores
+    def _children(self, scores: Scores, depth: int, contrastive: bool = False) -> Children:
+        log_q, shares = scores.mixed() if isinstance(scores, Experts) else (scores, None)
         if self.noise is None:
             indices = log_q.argmax(-1, keepdim=True).repeat(1, self.width)
         else:

@@ -1,5 +1,6 @@
 """Compiled functions: the numbers torch's own operations give, whatever the rows, slots and threads; or a reason."""
 
+import math
 import os
 import subprocess
 import sys
@@ -14,8 +15,8 @@ from jakiro.core.noise import KeyedNoise, NoiseRows
 from jakiro.core.sampling import choose
 from jakiro.core.tree import DraftTree
 from jakiro.kernels.compiled.library import library, why_not
-from jakiro.kernels.compiled.linear import RoundedNativeLinear
-from jakiro.kernels.compiled.sampling import best_tokens, mix_rows
+from jakiro.kernels.compiled.linear import RoundedBothLinear, RoundedNativeLinear
+from jakiro.kernels.compiled.sampling import best_of_mixture, best_tokens, mix_rows
 from jakiro.kernels.rounding import rounded_to_8_bits
 from jakiro.target.model import TargetModel
 from jakiro.target.probes import root_and_copies
@@ -64,6 +65,26 @@ def test_8_bit_weights_give_the_product_with_their_rounded_numbers(rows):
     assert torch.equal(layer(hidden[-1:]), result[-1:])
 
 
+@pytest.mark.skipif(library() is None or not library().jakiro_dots(), reason="this processor has no such instructions")
+@pytest.mark.parametrize("row_bytes", [1, 2])
+@pytest.mark.parametrize("rows", [1, 3, 9, 40])
+def test_a_layer_that_rounds_its_rows_too_is_as_near_as_they_are_rounded(rows, row_bytes):
+    """Outputs and inputs that fill no panel and no vector; a row is computed alike however many run together."""
+    generator = torch.Generator().manual_seed(rows)
+    weight = torch.randn((77, 90), generator=generator) * torch.logspace(-2, 2, 90)
+    hidden, bias = torch.randn((rows, 90), generator=generator) / torch.logspace(-2, 2, 90), torch.randn(77)
+    rounded, scales, factors = rounded_to_8_bits(weight)
+    read = (hidden * factors).double()
+    steps = read.abs().amax(1, keepdim=True) / (127 if row_bytes == 1 else 32767)
+    kept = rounded.double() * scales.double()[:, None]
+    result = RoundedBothLinear(weight, bias, row_bytes)(hidden)
+    # Each number that is read is off by half a step at most
+    allowed = 0.505 * steps * kept.abs().sum(1) + 1e-5
+    assert ((result - (read @ kept.T + bias)).abs() <= allowed).all()
+    alone = torch.cat([RoundedBothLinear(weight, bias, row_bytes)(row[None]) for row in hidden])
+    assert torch.equal(result, alone)
+
+
 @pytest.mark.parametrize(("experts", "rows", "tokens"), [(2, 1, 333), (2, 5, 64), (3, 2, 17), (1, 2, 40)])
 def test_mixed_rows_are_the_log_of_what_experts_give_together(experts, rows, tokens):
     generator = torch.Generator().manual_seed(experts)
@@ -72,7 +93,7 @@ def test_mixed_rows_are_the_log_of_what_experts_give_together(experts, rows, tok
     log_weights = torch.randn((experts, rows), generator=generator).log_softmax(0)
     log_q, offsets = mix_rows(logits, log_weights)
     joint = logits.double().log_softmax(-1) + log_weights.double()[..., None]
-    torch.testing.assert_close(log_q.double(), joint.logsumexp(0), rtol=1e-6, atol=1e-4)
+    torch.testing.assert_close(log_q.double(), joint.logsumexp(0).clamp(min=math.log(1e-30)), rtol=1e-6, atol=1e-4)
     torch.testing.assert_close((logits + offsets[..., None]).double(), joint, rtol=1e-6, atol=1e-4)
 
 
@@ -212,6 +233,22 @@ def test_the_best_tokens_and_their_chances_are_those_of_torchs_operations(tokens
     assert torch.equal(places, ranked.sort(dim=-1, descending=True, stable=True).indices[:, :width])
     torch.testing.assert_close(estimates, ranked.log_softmax(-1).gather(-1, places), atol=5e-6, rtol=1e-5)
     torch.testing.assert_close(chances, scores.softmax(-1).gather(-1, places), atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("experts", "rows", "tokens", "width"), [(2, 1, 333, 8), (2, 5, 5003, 8), (3, 2, 37, 37)])
+@pytest.mark.parametrize("noisy", [False, True])
+def test_the_best_of_a_mixture_are_the_best_of_its_rows(experts, rows, tokens, width, noisy):
+    generator = torch.Generator().manual_seed(tokens)
+    logits = 3 * torch.randn((experts, rows, tokens), generator=generator)
+    log_weights = (0.1 * torch.randn((experts, rows), generator=generator)).log_softmax(0)
+    noise = torch.randn(tokens, generator=generator) if noisy else None
+    places, estimates, chances, proposers = best_of_mixture(logits, log_weights, 0.8, noise, 1.3, width)
+    log_q, offsets = mix_rows(logits, log_weights)
+    expected = best_tokens(log_q, 0.8, noise, 1.3, width)
+    assert torch.equal(places, expected[0]) and torch.equal(estimates, expected[1])
+    torch.testing.assert_close(chances, expected[2], atol=1e-6, rtol=1e-5)
+    shares = logits.gather(-1, places.expand(experts, -1, -1)) + offsets[..., None]
+    assert torch.equal(proposers, shares.argmax(0)) and len(proposers.unique()) > 1
 
 
 def test_among_equals_the_lower_place_comes_first():

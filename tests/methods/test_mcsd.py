@@ -29,7 +29,7 @@ def drawn(kind, seed):
     sampling, tree = SamplingParams(1.0, seed=seed), TreeConfig(width=2, depth=1, nodes=3)
     grower = kind(head, SimpleNamespace(length=7), None, torch.zeros(1).long(), sampling, tree, noise)
     grower.width = 2
-    return grower._children((Q.log()[None], None), 1).token_ids[0].tolist()
+    return grower._children(Q.log()[None], 1).token_ids[0].tolist()
 
 
 def chi_square(pairs, expected):

@@ -37,6 +37,8 @@ class Matrix(ctypes.Structure):
         ("unscale", ctypes.c_float),
         ("scales", _Pointer),
         ("factors", _Pointer),
+        ("added", _Pointer),
+        ("row_bytes", _Long),
     ]
 
 
@@ -182,17 +184,22 @@ def _loaded(path: Path) -> ctypes.CDLL:
     """
     library = ctypes.CDLL(str(path))
     give_threads(library)
-    for name in ("panel", "decoder_floats", "head_floats", "most_candidates", "tiles"):
+    for name in ("panel", "decoder_floats", "head_floats", "most_candidates", "tiles", "dots"):
         getattr(library, f"jakiro_{name}").restype = _Long
     library.jakiro_decoder_floats.argtypes = [ctypes.POINTER(Decoder), _Long, _Long]
     library.jakiro_head_floats.argtypes = [ctypes.POINTER(Head), _Long, _Long]
     library.jakiro_linear.argtypes = [ctypes.POINTER(Matrix), _Pointer, _Pointer, _Long, _Long]
     library.jakiro_noise.argtypes = [ctypes.c_uint64, _Long, _Long, _Pointer, _Long, _Pointer, _Long]
     library.jakiro_choose.argtypes = [_Pointer, _Long, _Long, ctypes.c_float, *[_Pointer] * 5, _Long]
-    library.jakiro_mix.argtypes = [_Pointer, _Pointer, _Long, _Long, _Long, _Pointer, _Pointer, _Long]
+    library.jakiro_mix.argtypes = [_Pointer, _Pointer, _Long, _Long, _Long, _Pointer, _Pointer, _Pointer, _Long]
     library.jakiro_best.argtypes = [
         *[_Pointer, _Long, _Long, ctypes.c_float, _Pointer, ctypes.c_float, _Long],
         *[_Pointer, _Pointer, _Pointer, _Long],
+    ]
+    library.jakiro_best_of_mixture.argtypes = [
+        *[_Pointer, _Pointer, _Long, _Long, _Long, ctypes.c_float, _Pointer, ctypes.c_float, _Long],
+        *[_Pointer] * 6,
+        _Long,
     ]
     library.jakiro_decode.argtypes = [ctypes.POINTER(Pass), _Long]
     library.jakiro_draft.argtypes = [ctypes.POINTER(HeadPass), _Long]

@@ -69,11 +69,12 @@ def mix_rows(logits: Tensor, log_weights: Tensor) -> tuple[Tensor, Tensor]:
         logits: (experts, rows, tokens) float32. log_weights: (experts, rows), of the experts.
 
     Returns:
-        (rows, tokens) log Σ w q, and (experts, rows) what makes an expert's logits log w q.
+        (rows, tokens) log Σ w q, not below log 1e-30, and (experts, rows) what makes an expert's logits log w q.
     """
     logits, log_weights = logits.contiguous(), log_weights.contiguous()
     experts, rows, tokens = logits.shape
-    offsets, result = torch.empty_like(log_weights), logits.new_empty((rows, tokens))
+    offsets, result, threads = torch.empty_like(log_weights), logits.new_empty((rows, tokens)), num_threads()
+    memory = logits.new_empty(threads * (experts + 1) * tokens)
     library().jakiro_mix(
         logits.data_ptr(),
         log_weights.data_ptr(),
@@ -81,8 +82,9 @@ def mix_rows(logits: Tensor, log_weights: Tensor) -> tuple[Tensor, Tensor]:
         rows,
         tokens,
         offsets.data_ptr(),
+        memory.data_ptr(),
         result.data_ptr(),
-        num_threads(),
+        threads,
     )
     return result, offsets
 
@@ -123,3 +125,39 @@ def best_tokens(
         num_threads(),
     )
     return places, estimates, chances
+
+
+def best_of_mixture(
+    logits: Tensor, log_weights: Tensor, weight: float, noise: Tensor | None, noise_weight: float, width: int
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """`best_tokens` over what `mix_rows` gives, without writing it down: of weights that add up to 1.
+
+    Returns:
+        what `best_tokens` returns, and (rows, width) int64, which expert's w q is largest at each of the places.
+    """
+    logits, log_weights = logits.contiguous(), log_weights.contiguous()
+    experts, rows, tokens = logits.shape
+    threads = num_threads()
+    places, proposers = torch.empty((2, rows, width), dtype=torch.int64, device=logits.device)
+    estimates, chances = logits.new_empty(2, rows, width)
+    offsets, memory = torch.empty_like(log_weights), logits.new_empty(threads * (experts + 1) * tokens)
+    noise = None if noise is None else noise.contiguous()
+    library().jakiro_best_of_mixture(
+        logits.data_ptr(),
+        log_weights.data_ptr(),
+        experts,
+        rows,
+        tokens,
+        weight,
+        address(noise),
+        noise_weight,
+        width,
+        offsets.data_ptr(),
+        memory.data_ptr(),
+        places.data_ptr(),
+        estimates.data_ptr(),
+        chances.data_ptr(),
+        proposers.data_ptr(),
+        threads,
+    )
+    return places, estimates, chances, proposers

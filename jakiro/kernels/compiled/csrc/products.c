@@ -34,13 +34,6 @@
     }
 #define ALL(ROWS) \
     PRODUCT(ROWS, byte, int8_t, BYTE) PRODUCT(ROWS, half, uint16_t, HALF) PRODUCT(ROWS, float, float, FLOAT)
-#if MOST_ROWS == 14
-#define FOR_EVERY_COUNT(DO) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11) DO(12) DO(13) DO(14)
-#elif MOST_ROWS == 8
-#define FOR_EVERY_COUNT(DO) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8)
-#else
-#define FOR_EVERY_COUNT(DO) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6)
-#endif
 FOR_EVERY_COUNT(ALL)
 
 static void rows_product(const Matrix *matrix, int64_t panel, const float *input, int64_t rows, float *tile) {
@@ -56,8 +49,12 @@ static void rows_product(const Matrix *matrix, int64_t panel, const float *input
 }
 
 Factor prepare(const Matrix *matrix, const float *input, int64_t rows) {
-    if (matrix->tiled) open_tiles(rows);
-    return (Factor){matrix, input, rows, matrix->tiled ? split(input, rows, matrix->inputs) : (Parts){0}};
+    Factor factor = {matrix, input, rows, {0}, {0}};
+    if (matrix->tiled) {
+        open_tiles(rows);
+        factor.parts = split(input, rows, matrix->inputs);
+    } else if (matrix->added) factor.rounded = round_rows(input, matrix->factors, rows, matrix->inputs, matrix->row_bytes);
+    return factor;
 }
 
 void finish(Factor factor) {
@@ -85,8 +82,9 @@ int64_t chunk_floats(const Matrix *matrix, int64_t rows, int64_t most_chunks) {
 /* How many of the rows left to do run together: as many as registers hold, and no short rest at the end. */
 static int64_t rows_together(const Matrix *matrix, int64_t left) {
     if (matrix->tiled) return at_most(left, TILED_ROWS);
-    if (left <= MOST_ROWS) return left;
-    return left < 2 * MOST_ROWS ? (left + 1) / 2 : MOST_ROWS;
+    const int64_t most = matrix->added ? MOST_ROWS / matrix->row_bytes : MOST_ROWS;
+    if (left <= most) return left;
+    return left < 2 * most ? (left + 1) / 2 : most;
 }
 
 /* The factor's `count` rows from `first` on times one panel, into (count, PANEL). */
@@ -96,6 +94,9 @@ static void product(const Factor *factor, int64_t panel, int64_t end, int64_t fi
         const int64_t size = PANEL * ((matrix->inputs + 31) / 32 * 32);
         const uint16_t *weights = matrix->weights;
         tiled_product(weights + panel * size, weights + end * size, factor->parts, first, count, tile);
+    } else if (matrix->added) {
+        const int8_t *weights = (const int8_t *)matrix->weights + panel * PANEL * factor->rounded.inputs;
+        dot_product(weights, matrix->added + panel * PANEL, factor->rounded, first, count, tile);
     } else rows_product(matrix, panel, factor->input + first * matrix->inputs, count, tile);
     if (!matrix->scales && !matrix->bias && matrix->unscale == 1) return;
     const int64_t output = panel * PANEL, width = at_most(matrix->outputs - output, PANEL);

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include "dots.h"
 #include "tiles.h"
 #include "vectors.h"
 
@@ -14,6 +15,13 @@
 #define MOST_ROWS 8
 #endif
 #define PANEL (2 * LANES)
+#if MOST_ROWS == 14
+#define FOR_EVERY_COUNT(DO) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11) DO(12) DO(13) DO(14)
+#elif MOST_ROWS == 8
+#define FOR_EVERY_COUNT(DO) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8)
+#else
+#define FOR_EVERY_COUNT(DO) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6)
+#endif
 
 /* A weight of (outputs, inputs) in panels of PANEL outputs: (panels, inputs, PANEL), the last one padded with zeros. */
 typedef struct {
@@ -25,6 +33,8 @@ typedef struct {
     float unscale; /* what products are multiplied by; a power of two */
     const float *scales;  /* int8: (outputs,), what products are multiplied by instead */
     const float *factors; /* int8: (inputs,), what each column's weights are multiplied by */
+    const int32_t *added; /* int8 as dots.h orders it: (panels * PANEL,), see `dot_product`; else null */
+    int64_t row_bytes;    /* … and the bytes that a row's numbers are rounded to */
 } Matrix;
 
 /* (rows, inputs) that products read; the parts stay until this thread prepares the next. */
@@ -32,7 +42,8 @@ typedef struct {
     const Matrix *matrix;
     const float *input;
     int64_t rows;
-    Parts parts; /* empty unless tiled */
+    Parts parts;     /* empty unless tiled */
+    Rounded rounded; /* empty unless rows are rounded, too */
 } Factor;
 Factor prepare(const Matrix *matrix, const float *input, int64_t rows);
 void finish(Factor factor);

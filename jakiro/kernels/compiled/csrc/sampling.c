@@ -76,6 +76,11 @@ static inline vec loaded(const float *row, int64_t place, int64_t count, float m
     return x;
 }
 
+static inline void stored(float *row, int64_t place, int64_t count, vec x) {
+    if (place + LANES <= count) *(vec *)(row + place) = x;
+    else memcpy(row + place, &x, (count - place) * sizeof(float));
+}
+
 static inline doubles halves_sum(vec x) {
     float values[LANES] __attribute__((aligned(64)));
     *(vec *)values = x;
@@ -137,57 +142,75 @@ void jakiro_choose(const float *logits, int64_t rows, int64_t vocabulary, float 
 
 /* ---- Mixtures ---- */
 
+/* Vectors whose sum is taken in 32 bits before it joins one in 64. */
+#define SUMMED (16 * LANES)
+/* What stands for chances too small for a logarithm. */
+#define LEAST_CHANCE 1e-30f
+
 typedef struct {
     const float *logits;      /* (experts, rows, vocabulary) */
-    const float *log_weights; /* (experts, rows) */
+    const float *log_weights; /* (experts, rows), the weights add up to 1 */
     int64_t experts, rows, vocabulary;
-    float *offsets; /* (experts, rows) */
-    float *result;  /* (rows, vocabulary) */
+    float *offsets; /* (experts, rows), what makes an expert's logits log(w_e q_e) */
+    float *memory;  /* (threads, experts + 1, vocabulary) */
 } Mixture;
 
-static void mix_row(const Mixture *work, int64_t row) {
-    const int64_t count = work->vocabulary, experts = work->experts;
+/* Writes e to the logits less the largest one of them; returns the log of the sum of e to the logits. */
+static float write_chances(const float *logits, int64_t count, float *chances, float *most) {
     const float nothing = -__builtin_inff();
-    const float *logits = work->logits + row * count;
-    for (int64_t expert = 0; expert < experts; expert++) {
-        const float *own = logits + expert * work->rows * count;
-        vec top = (vec){0} + nothing;
-        for (int64_t place = 0; place < count; place += LANES) top = larger(top, loaded(own, place, count, nothing));
-        const float most = highest_of(top);
-        doubles sums = {0};
-        for (int64_t place = 0; place < count; place += LANES)
-            sums += halves_sum(weight_of(loaded(own, place, count, nothing), most, nothing));
-        const int64_t at = expert * work->rows + row;
-        work->offsets[at] = work->log_weights[at] - (most + log_of_sum(sums));
+    vec top = (vec){0} + nothing;
+    for (int64_t place = 0; place < count; place += LANES) top = larger(top, loaded(logits, place, count, nothing));
+    *most = highest_of(top);
+    doubles sums = {0};
+    for (int64_t block = 0; block < count; block += SUMMED) {
+        const int64_t end = at_most(block + SUMMED, count);
+        vec sum = {0};
+        for (int64_t place = block; place < end; place += LANES) {
+            const vec chance = weight_of(loaded(logits, place, count, nothing), *most, nothing);
+            stored(chances, place, count, chance);
+            sum += chance;
+        }
+        sums += halves_sum(sum);
     }
-    for (int64_t place = 0; place < count; place += LANES) {
-        vec most = (vec){0} + nothing, sum = {0};
-        for (int64_t expert = 0; expert < experts; expert++)
-            most = larger(most, loaded(logits + expert * work->rows * count, place, count, 0) +
-                                    work->offsets[expert * work->rows + row]);
-        for (int64_t expert = 0; expert < experts; expert++)
-            sum += exponential(loaded(logits + expert * work->rows * count, place, count, 0) +
-                               work->offsets[expert * work->rows + row] - most);
-        float sums[LANES] __attribute__((aligned(64))), logs[LANES] __attribute__((aligned(64)));
-        *(vec *)sums = sum;
-        for (int half = 0; half < LANES; half += DOUBLES)
-            *(half_vec *)(logs + half) = __builtin_convertvector(
-                natural_log(__builtin_convertvector(*(half_vec *)(sums + half), doubles)), half_vec);
-        most += *(vec *)logs;
-        memcpy(work->result + row * count + place, &most, at_most(count - place, LANES) * sizeof(float));
-    }
+    return *most + log_of_sum(sums);
 }
 
+/* A row's log of the mixture, (vocabulary,), at the end of the thread's memory. */
+static const float *mix_row(const Mixture *work, int64_t row, int thread_id) {
+    const int64_t count = work->vocabulary, experts = work->experts;
+    float *chances = work->memory + thread_id * (experts + 1) * count, *result = chances + experts * count;
+    for (int64_t expert = 0; expert < experts; expert++) {
+        const int64_t at = expert * work->rows + row;
+        float most;
+        const float total = write_chances(work->logits + at * count, count, chances + expert * count, &most);
+        work->offsets[at] = work->log_weights[at] - total;
+        const vec factor = exponential((vec){0} + (work->offsets[at] + most));
+        for (int64_t place = 0; place < count; place += LANES) {
+            vec sum = loaded(chances + expert * count, place, count, 0) * factor;
+            if (expert) sum += loaded(result, place, count, 0);
+            stored(result, place, count, expert < experts - 1 ? sum : short_log(larger(sum, all_lanes(LEAST_CHANCE))));
+        }
+    }
+    return result;
+}
+
+typedef struct {
+    Mixture mixture;
+    float *result; /* (rows, vocabulary) */
+} Mixing;
+
 static void mix(const void *context, int thread_id, int num_threads) {
-    const Mixture *work = context;
-    for (int64_t row = thread_id; row < work->rows; row += num_threads) mix_row(work, row);
+    const Mixing *work = context;
+    const int64_t count = work->mixture.vocabulary;
+    for (int64_t row = thread_id; row < work->mixture.rows; row += num_threads)
+        memcpy(work->result + row * count, mix_row(&work->mixture, row, thread_id), count * sizeof(float));
 }
 
 /* The log of the experts' mixture, the sum of w_e times the softmax of their logits; and for each expert the
  * number that makes its logits log(w_e q_e). */
 void jakiro_mix(const float *logits, const float *log_weights, int64_t experts, int64_t rows, int64_t vocabulary,
-                float *offsets, float *result, int64_t threads) {
-    Mixture work = {logits, log_weights, experts, rows, vocabulary, offsets, result};
+                float *offsets, float *memory, float *result, int64_t threads) {
+    Mixing work = {{logits, log_weights, experts, rows, vocabulary, offsets, memory}, result};
     run_in_threads(mix, &work, at_most(threads, rows));
 }
 
@@ -197,7 +220,7 @@ void jakiro_mix(const float *logits, const float *log_weights, int64_t experts, 
 #define MOST_CANDIDATES 64
 
 typedef struct {
-    const float *scores; /* (rows, vocabulary) log probabilities up to a constant */
+    const float *scores; /* (rows, vocabulary) log probabilities up to a constant; of a mixture there are none yet */
     int64_t rows, vocabulary;
     float weight;
     const float *noise; /* (vocabulary,) or null */
@@ -219,22 +242,18 @@ static void insert(float *values, int64_t *places, int64_t width, float value, i
     values[at] = value, places[at] = place;
 }
 
-static void best_of_row(const Candidates *work, int64_t row) {
+/* Of a row's scores; `total` is the log of the sum of e to them. */
+static void best_of_row(const Candidates *work, int64_t row, const float *scores, float total) {
     const int64_t count = work->vocabulary, width = work->width;
-    const float *scores = work->scores + row * count;
     const float nothing = -__builtin_inff();
     int64_t *places = work->places + row * width;
     float *estimates = work->estimates + row * width, *chances = work->chances + row * width;
     float best[MOST_CANDIDATES];
     for (int64_t rank = 0; rank < width; rank++) best[rank] = nothing, places[rank] = rank;
-    vec top = (vec){0} + nothing;
     for (int64_t block = 0; block < count; block += BLOCK) {
         const int64_t end = at_most(block + BLOCK, count);
         vec highest = (vec){0} + nothing;
-        for (int64_t place = block; place < end; place += LANES) {
-            highest = larger(highest, ranked(work, scores, place));
-            top = larger(top, loaded(scores, place, count, nothing));
-        }
+        for (int64_t place = block; place < end; place += LANES) highest = larger(highest, ranked(work, scores, place));
         if (highest_of(highest) <= best[width - 1]) continue;
         for (int64_t place = block; place < end; place += LANES) {
             const vec rank = ranked(work, scores, place);
@@ -242,23 +261,39 @@ static void best_of_row(const Candidates *work, int64_t row) {
                 if (rank[lane] > best[width - 1]) insert(best, places, width, rank[lane], place + lane);
         }
     }
-    const float highest = best[0], most = highest_of(top);
-    doubles rank_sums = {0}, score_sums = {0};
-    for (int64_t place = 0; place < count; place += LANES) {
-        const vec rank = ranked(work, scores, place), score = loaded(scores, place, count, nothing);
-        rank_sums += halves_sum(weight_of(rank, highest, nothing));
-        score_sums += halves_sum(weight_of(score, most, nothing));
+    const float highest = best[0];
+    doubles sums = {0};
+    for (int64_t block = 0; block < count; block += BLOCK) {
+        vec sum = {0};
+        for (int64_t place = block; place < at_most(block + BLOCK, count); place += LANES)
+            sum += weight_of(ranked(work, scores, place), highest, nothing);
+        sums += halves_sum(sum);
     }
-    const float rank_total = highest + log_of_sum(rank_sums), score_total = most + log_of_sum(score_sums);
+    const float rank_total = highest + log_of_sum(sums);
     for (int64_t rank = 0; rank < width; rank++) {
         estimates[rank] = best[rank] - rank_total;
-        chances[rank] = exponential((vec){0} + (scores[places[rank]] - score_total))[0];
+        chances[rank] = exponential((vec){0} + (scores[places[rank]] - total))[0];
     }
+}
+
+/* The log of the sum of e to a row's scores. */
+static float total_of(const float *scores, int64_t count) {
+    const float nothing = -__builtin_inff();
+    vec top = (vec){0} + nothing;
+    for (int64_t place = 0; place < count; place += LANES) top = larger(top, loaded(scores, place, count, nothing));
+    const float most = highest_of(top);
+    doubles sums = {0};
+    for (int64_t place = 0; place < count; place += LANES)
+        sums += halves_sum(weight_of(loaded(scores, place, count, nothing), most, nothing));
+    return most + log_of_sum(sums);
 }
 
 static void best(const void *context, int thread_id, int num_threads) {
     const Candidates *work = context;
-    for (int64_t row = thread_id; row < work->rows; row += num_threads) best_of_row(work, row);
+    for (int64_t row = thread_id; row < work->rows; row += num_threads) {
+        const float *scores = work->scores + row * work->vocabulary;
+        best_of_row(work, row, scores, total_of(scores, work->vocabulary));
+    }
 }
 
 int64_t jakiro_most_candidates(void) { return MOST_CANDIDATES; }
@@ -269,4 +304,43 @@ void jakiro_best(const float *scores, int64_t rows, int64_t vocabulary, float we
                  float noise_weight, int64_t width, int64_t *places, float *estimates, float *chances, int64_t threads) {
     Candidates work = {scores, rows, vocabulary, weight, noise, noise_weight, width, places, estimates, chances};
     run_in_threads(best, &work, at_most(threads, rows));
+}
+
+typedef struct {
+    Candidates candidates;
+    Mixture mixture;
+    int64_t *proposers; /* (rows, width) */
+} MixedCandidates;
+
+/* The expert with the largest part of a token. */
+static int64_t proposer_of(const Mixture *mixture, int64_t row, int64_t token) {
+    float largest = -__builtin_inff();
+    int64_t found = 0;
+    for (int64_t expert = 0; expert < mixture->experts; expert++) {
+        const int64_t at = expert * mixture->rows + row;
+        const float part = mixture->logits[at * mixture->vocabulary + token] + mixture->offsets[at];
+        if (part > largest) largest = part, found = expert;
+    }
+    return found;
+}
+
+static void best_of_mixture(const void *context, int thread_id, int num_threads) {
+    const MixedCandidates *work = context;
+    const Candidates *candidates = &work->candidates;
+    const Mixture *mixture = &work->mixture;
+    for (int64_t row = thread_id; row < candidates->rows; row += num_threads) {
+        best_of_row(candidates, row, mix_row(mixture, row, thread_id), 0);
+        for (int64_t at = row * candidates->width; at < (row + 1) * candidates->width; at++)
+            work->proposers[at] = proposer_of(mixture, row, candidates->places[at]);
+    }
+}
+
+/* `jakiro_best` over the log of the experts' mixture, and which expert has the largest part of each token. */
+void jakiro_best_of_mixture(const float *logits, const float *log_weights, int64_t experts, int64_t rows, int64_t vocabulary,
+                            float weight, const float *noise, float noise_weight, int64_t width, float *offsets,
+                            float *memory, int64_t *places, float *estimates, float *chances, int64_t *proposers,
+                            int64_t threads) {
+    MixedCandidates work = {{0, rows, vocabulary, weight, noise, noise_weight, width, places, estimates, chances},
+                            {logits, log_weights, experts, rows, vocabulary, offsets, memory}, proposers};
+    run_in_threads(best_of_mixture, &work, at_most(threads, rows));
 }

@@ -1,11 +1,10 @@
 #define _GNU_SOURCE
 #include "tiles.h"
 
+#include "threads.h"
 #include "vectors.h"
 
 #if defined(__AMX_TILE__) && defined(__AMX_BF16__) && LANES == 16
-#include <pthread.h>
-#include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -28,31 +27,6 @@
 #define REQUEST_PERMISSION 0x1023
 #define TILE_DATA 18
 
-static pthread_key_t own_room;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-typedef struct {
-    int64_t room;
-    uint16_t numbers[] __attribute__((aligned(64)));
-} Room;
-
-static void make_key(void) { pthread_key_create(&own_room, free); }
-
-/* Room for so many numbers that this thread keeps until it ends. */
-static uint16_t *room_of_this_thread(int64_t needed) {
-    pthread_once(&once, make_key);
-    Room *kept = pthread_getspecific(own_room);
-    if (!kept || kept->room < needed) {
-        free(kept);
-        const size_t size = sizeof(Room) + needed * sizeof(uint16_t);
-        kept = aligned_alloc(64, (size + 63) / 64 * 64);
-        if (!kept) abort();
-        kept->room = needed;
-        pthread_setspecific(own_room, kept);
-    }
-    return kept->numbers;
-}
-
 /* The upper half of a float is a bfloat16: the number cut off after eight digits. */
 static inline ints upper(vec x) { return (ints)x & (int32_t)0xFFFF0000; }
 
@@ -72,7 +46,7 @@ static inline int64_t parts_together(int64_t rows) {
 Parts split(const float *input, int64_t rows, int64_t inputs) {
     const int64_t steps = (inputs + STEP - 1) / STEP, blocks = (rows + TILED_ROWS - 1) / TILED_ROWS;
     const int64_t size = parts_together(rows) * STEP;
-    uint16_t *numbers = room_of_this_thread(blocks * steps * size);
+    uint16_t *numbers = memory_of_this_thread(blocks * steps * size * sizeof(uint16_t));
     for (int64_t row = 0; row < rows; row++) {
         const int64_t block = row / TILED_ROWS, count = at_most(rows - block * TILED_ROWS, TILED_ROWS);
         for (int64_t done = 0; done < inputs; done += LANES) {

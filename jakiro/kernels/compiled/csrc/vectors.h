@@ -130,6 +130,20 @@ static inline doubles natural_log(doubles x) {
     return small + fused_doubles(exponent, all_doubles(0.693147180369123816490), t * 2.0);
 }
 
+/* As `natural_log`, in 32 bits: log m = z + z^2 times a polynomial in z = m - 1, fitted by least squares. */
+static inline vec short_log(vec x) {
+    const ints bits = (ints)x;
+    const vec scaled = (vec)((bits & 0x7FFFFF) | 0x3F800000);
+    const ints large = scaled > 1.41421356f;
+    const vec z = either(large, scaled * 0.5f, scaled) - 1.0f;
+    const vec exponent = __builtin_convertvector((bits >> 23) - 127 - large, vec);
+    vec sum = all_lanes(0.0851866081f);
+    const float terms[] = {-0.142039523f, 0.149493694f, -0.165868118f, 0.199606553f, -0.250010312f, 0.333339721f, -0.5f};
+#pragma GCC unroll 7
+    for (int term = 0; term < 7; term++) sum = fused(sum, z, all_lanes(terms[term]));
+    return fused(exponent, all_lanes(0.693147182f), fused(z * z, sum, z));
+}
+
 static inline float highest_of(vec x) {
     float highest = x[0];
     for (int lane = 1; lane < LANES; lane++)
