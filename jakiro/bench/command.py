@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from jakiro.bench.identical import Comparison, check_identical, read_log, setup_of
-from jakiro.bench.machine.environment import environment
+from jakiro.bench.machine.environment import environment, short_name
 from jakiro.bench.machine.neighbours import busy_neighbours
 from jakiro.bench.plots import figures
 from jakiro.bench.questions import Question
@@ -69,7 +69,7 @@ def measure(
         environment(generator.status)
         | {"neighbours": neighbours}
         | ({"widened": asdict(widening)} if widening else {})
-        | ({"other_head": other_generator.status["head"]} if other_generator else {})
+        | ({"other_head": short_name(other_generator.status["head"])} if other_generator else {})
     )
     (folder / "bench.json").write_text(as_json(stamp, settings, groups, runs), encoding="utf-8")
     written = ["bench.json"]

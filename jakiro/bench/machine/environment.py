@@ -40,7 +40,13 @@ def environment(status: dict) -> dict:
         **package_versions("torch", "transformers"),
         "commit": _git_commit(),
         **{name: status.get(name) for name in _OF_THE_PAIR},
+        **{part: short_name(status.get(part)) for part in ("target", "head")},
     }
+
+
+def short_name(name: str | None) -> str | None:
+    """What a model or head is called where others read it: of a folder its last part alone."""
+    return Path(name).resolve().name if name and Path(name).is_dir() else name
 
 
 def _git_commit() -> str | None:

@@ -220,7 +220,7 @@ void jakiro_mix(const float *logits, const float *log_weights, int64_t experts, 
 #define MOST_CANDIDATES 64
 
 typedef struct {
-    const float *scores; /* (rows, vocabulary) log probabilities up to a constant; of a mixture there are none yet */
+    const float *scores; /* (rows, vocabulary) log probabilities up to a constant; null for a mixture's */
     int64_t rows, vocabulary;
     float weight;
     const float *noise; /* (vocabulary,) or null */
