@@ -1,14 +1,14 @@
 """Calls the C draft head (`csrc/head.c`): a head's layer in one call, on a CPU."""
 
 import ctypes
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from jakiro.heads.base import packing_for
 from jakiro.heads.layers import HeadLayer, HeadOutput, joined
 from jakiro.kernels.compiled.library import Head, HeadPass, Matrix, library, num_threads
-from jakiro.kernels.compiled.linear import NativeLinear, lossless_exponent
+from jakiro.kernels.linear import Packing
 from jakiro.kernels.rotary import AngleTable
 from jakiro.target.cache import PassCache, RowCache
 
@@ -21,26 +21,22 @@ class NativeHeadLayer(nn.Module):
     Args:
         projection: the input projection; deeper: that of features from further layers, or None.
         angles: of the head's rotary embedding.
-        rounded: keep weights in 8 bits; else in 16 where that loses nothing.
+        packing: packs matrices for compiled products, see `packing_for`.
     """
 
     def __init__(
-        self, projection: nn.Linear, deeper: nn.Linear | None, layer: HeadLayer, angles: AngleTable, rounded: bool
+        self, projection: nn.Linear, deeper: nn.Linear | None, layer: HeadLayer, angles: AngleTable, packing: Packing
     ) -> None:
         super().__init__()
 
-        def pack(weight: Tensor, bias: Tensor | None = None) -> NativeLinear:
-            if rounded:
-                return packing_for("int8")(weight, bias)
-            return NativeLinear(weight, bias, lossless_exponent(weight))
-
+        pack = partial(packing, bias=None)
         attention, mixture = layer.self_attn, layer.mlp_moe
         self._angles = angles
         self.norm = layer.post_attention_layernorm.weight.detach().float().contiguous()
-        self.projection, self.wide_projection = pack(projection.weight, projection.bias), None
+        self.projection, self.wide_projection = packing(projection.weight, projection.bias), None
         if deeper is not None:
             # Rows of the target's, read by both projections at once
-            self.wide_projection = pack(torch.cat([projection.weight, deeper.weight], dim=1), projection.bias)
+            self.wide_projection = packing(torch.cat([projection.weight, deeper.weight], dim=1), projection.bias)
         self.query_key_value = pack(joined([attention.q_proj, attention.k_proj, attention.v_proj]))
         self.output, self.router = pack(attention.o_proj.weight), pack(mixture.gate.weight)
         experts = [list(expert.children()) for expert in mixture.experts]

@@ -9,7 +9,7 @@ from functools import reduce
 import torch
 from torch import Tensor, nn
 
-from jakiro.heads.base import DraftHead, output_packing
+from jakiro.heads.base import DraftHead, output_packing, packing_for
 from jakiro.heads.compiled import NativeHeadLayer
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import Angles, HeadLayer, HeadOutput
@@ -59,7 +59,7 @@ class JakiroHead(DraftHead):
         layer, deeper = self.layers[0], self.fc_layers if self.config.feature_layers else None
         self._table = AngleTable(self.rotary)
         if len(self.layers) == 1 and native_works() and NativeHeadLayer.fits(layer):
-            self._native = NativeHeadLayer(self.fc, deeper, layer, self._table, rounded=self.precision == "int8")
+            self._native = NativeHeadLayer(self.fc, deeper, layer, self._table, packing_for(self.precision))
         for layer in self.layers:
             layer.pack(rounded)
         # Never rounded: embeddings and features are of very different sizes

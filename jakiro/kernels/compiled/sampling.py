@@ -62,6 +62,12 @@ def choose_rows(
     return choices, leads, log_totals
 
 
+def _mixture_room(logits: Tensor, threads: int) -> tuple[Tensor, Tensor]:
+    """What `Mixture` in sampling.c writes for (experts, rows, tokens) logits: offsets, and the threads' memory."""
+    experts, rows, tokens = logits.shape
+    return logits.new_empty((experts, rows)), logits.new_empty(threads * (experts + 1) * tokens)
+
+
 def mix_rows(logits: Tensor, log_weights: Tensor) -> tuple[Tensor, Tensor]:
     """The log of the experts' mixture.
 
@@ -73,8 +79,8 @@ def mix_rows(logits: Tensor, log_weights: Tensor) -> tuple[Tensor, Tensor]:
     """
     logits, log_weights = logits.contiguous(), log_weights.contiguous()
     experts, rows, tokens = logits.shape
-    offsets, result, threads = torch.empty_like(log_weights), logits.new_empty((rows, tokens)), num_threads()
-    memory = logits.new_empty(threads * (experts + 1) * tokens)
+    result, threads = logits.new_empty((rows, tokens)), num_threads()
+    offsets, memory = _mixture_room(logits, threads)
     library().jakiro_mix(
         logits.data_ptr(),
         log_weights.data_ptr(),
@@ -140,7 +146,7 @@ def best_of_mixture(
     threads = num_threads()
     places, proposers = torch.empty((2, rows, width), dtype=torch.int64, device=logits.device)
     estimates, chances = logits.new_empty(2, rows, width)
-    offsets, memory = torch.empty_like(log_weights), logits.new_empty(threads * (experts + 1) * tokens)
+    offsets, memory = _mixture_room(logits, threads)
     noise = None if noise is None else noise.contiguous()
     library().jakiro_best_of_mixture(
         logits.data_ptr(),

@@ -174,10 +174,14 @@ class Objective(nn.Module):
             output = self.head(embeddings, features, positions, mask, rows)
             yield output
             if step < num_steps:
-                own = self._continued(output, batch.ids, normalisers)
+                own = self._continued(output, batch.ids, normalisers or self._all_normalisers)
                 features = torch.cat([batch.features[:, :1], own[:, :-1]], dim=1)
 
-    def _continued(self, output: HeadOutput, ids: Tensor, normalisers: Callable[[HeadOutput], Tensor] | None) -> Tensor:
+    def _all_normalisers(self, output: HeadOutput) -> Tensor:
+        """Over all output rows."""
+        return normalisers_of(output.features, VocabularySlice(self.head.output_weight, None))
+
+    def _continued(self, output: HeadOutput, ids: Tensor, normalisers: Callable[[HeadOutput], Tensor]) -> Tensor:
         """The features that the next step's rows read; of decoupled experts, those of the token's proposer."""
         if self.head.config.fusion == "summed":
             return output.features
@@ -185,10 +189,7 @@ class Objective(nn.Module):
         with torch.no_grad():
             index = torch.searchsorted(self.head.draft_token_ids, following).clamp(max=len(self.head.output_weight) - 1)
             logit = (output.features * self.head.output_weight[index]).sum(-1)
-            if normalisers is None:
-                joint = logit - normalisers_of(output.features, VocabularySlice(self.head.output_weight, None))
-            else:
-                joint = logit - normalisers(output)
+            joint = logit - normalisers(output)
             proposer = (joint + output.router_weights.log().movedim(-1, 0)).argmax(0)
         index = proposer[None, ..., None].expand(1, *output.features.shape[1:])
         return output.features.gather(0, index)[0]

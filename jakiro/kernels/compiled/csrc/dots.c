@@ -10,8 +10,6 @@
 #endif
 
 #ifdef DOT
-#define AHEAD 6144
-
 /* Numbers of a row that one instruction reads. */
 #define STEP 4
 
@@ -19,11 +17,7 @@ typedef uint8_t row_bytes __attribute__((vector_size(LANES), aligned(1)));
 
 /* LANES numbers of a row times their factors, those past its end being 0. */
 static inline vec factored(const float *row, const float *factors, int64_t place, int64_t inputs) {
-    if (place + LANES <= inputs) return from_float(row + place) * from_float(factors + place);
-    vec numbers = {0}, own = {0};
-    memcpy(&numbers, row + place, (inputs - place) * sizeof(float));
-    memcpy(&own, factors + place, (inputs - place) * sizeof(float));
-    return numbers * own;
+    return loaded(row, place, inputs, 0) * loaded(factors, place, inputs, 0);
 }
 
 Rounded round_rows(const float *input, const float *factors, int64_t rows, int64_t inputs, int64_t bytes) {

@@ -2,9 +2,6 @@
 
 #include "sections.h"
 
-/* Bytes by which reading runs ahead of what is multiplied; one core alone wants more than two that share the memory. */
-#define AHEAD 6144
-
 /* Weights of one column as they are multiplied. */
 #define HALF(source) from_half(source)
 #define FLOAT(source) from_float(source)

@@ -15,6 +15,10 @@
 #define MOST_ROWS 8
 #endif
 #define PANEL (2 * LANES)
+
+/* Bytes by which reading runs ahead of what is multiplied; one core alone wants more than two that share the memory. */
+#define AHEAD 6144
+
 #if MOST_ROWS == 14
 #define FOR_EVERY_COUNT(DO) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11) DO(12) DO(13) DO(14)
 #elif MOST_ROWS == 8

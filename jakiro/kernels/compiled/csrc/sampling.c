@@ -68,19 +68,6 @@ typedef struct {
 
 static inline vec divided(vec x, float temperature) { return temperature == 1.0f ? x : x / temperature; }
 
-/* LANES numbers from a row, those past its end being `missing`. */
-static inline vec loaded(const float *row, int64_t place, int64_t count, float missing) {
-    if (place + LANES <= count) return *(const vec *)(row + place);
-    vec x = (vec){0} + missing;
-    memcpy(&x, row + place, (count - place) * sizeof(float));
-    return x;
-}
-
-static inline void stored(float *row, int64_t place, int64_t count, vec x) {
-    if (place + LANES <= count) *(vec *)(row + place) = x;
-    else memcpy(row + place, &x, (count - place) * sizeof(float));
-}
-
 static inline doubles halves_sum(vec x) {
     float values[LANES] __attribute__((aligned(64)));
     *(vec *)values = x;
@@ -142,8 +129,8 @@ void jakiro_choose(const float *logits, int64_t rows, int64_t vocabulary, float 
 
 /* ---- Mixtures ---- */
 
-/* Vectors whose sum is taken in 32 bits before it joins one in 64. */
-#define SUMMED (16 * LANES)
+/* Numbers that are looked at together; their sum is taken in 32 bits before it joins one in 64. */
+#define BLOCK (16 * LANES)
 /* What stands for chances too small for a logarithm. */
 #define LEAST_CHANCE 1e-30f
 
@@ -162,8 +149,8 @@ static float write_chances(const float *logits, int64_t count, float *chances, f
     for (int64_t place = 0; place < count; place += LANES) top = larger(top, loaded(logits, place, count, nothing));
     *most = highest_of(top);
     doubles sums = {0};
-    for (int64_t block = 0; block < count; block += SUMMED) {
-        const int64_t end = at_most(block + SUMMED, count);
+    for (int64_t block = 0; block < count; block += BLOCK) {
+        const int64_t end = at_most(block + BLOCK, count);
         vec sum = {0};
         for (int64_t place = block; place < end; place += LANES) {
             const vec chance = weight_of(loaded(logits, place, count, nothing), *most, nothing);
@@ -216,7 +203,6 @@ void jakiro_mix(const float *logits, const float *log_weights, int64_t experts, 
 
 /* ---- Candidates ---- */
 
-#define BLOCK (16 * LANES)
 #define MOST_CANDIDATES 64
 
 typedef struct {

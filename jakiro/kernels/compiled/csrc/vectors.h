@@ -162,6 +162,19 @@ static inline vec weight_of(vec x, float highest, float nothing) {
     return (vec)((ints)exponential(x - highest) & (x > nothing));
 }
 
+/* LANES numbers from a row, those past its end being `missing`. */
+static inline vec loaded(const float *row, int64_t place, int64_t count, float missing) {
+    if (place + LANES <= count) return *(const vec *)(row + place);
+    vec x = (vec){0} + missing;
+    memcpy(&x, row + place, (count - place) * sizeof(float));
+    return x;
+}
+
+static inline void stored(float *row, int64_t place, int64_t count, vec x) {
+    if (place + LANES <= count) *(vec *)(row + place) = x;
+    else memcpy(row + place, &x, (count - place) * sizeof(float));
+}
+
 /* Rows become columns. Lanes of two rows change places at distances 1, 2, 4, …; indices from LANES on are the second's. */
 static inline void exchange(vec rows[LANES]) {
 #if defined(__GNUC__) && !defined(__clang__)
