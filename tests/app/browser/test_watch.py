@@ -276,6 +276,9 @@ def test_further_lanes_race_when_they_are_chosen(open_tab, fake_address):
     assert int(tab.get_attribute("dialog .tree", "data-nodes")) == last
     tab.keyboard.press("Escape")
     assert tab.locator("dialog.lane-tree-dialog").count() == 0
+    tab.set_viewport_size({"width": 390, "height": 844})
+    second = tab.locator(".lane").nth(1).bounding_box()
+    assert second["x"] < 366 and second["width"] > 300, "a lane to swipe to shows its edge"
 
 
 def test_a_lost_connection_is_said_and_what_was_written_is_kept(open_tab):
