@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from jakiro.bench.identical import Comparison, check_identical, read_log, setup_of
-from jakiro.bench.machine.environment import environment, short_name
+from jakiro.bench.machine.environment import environment
 from jakiro.bench.machine.neighbours import busy_neighbours
 from jakiro.bench.plots import figures
 from jakiro.bench.questions import Question
@@ -19,6 +19,7 @@ from jakiro.bench.runner import LLAMA_METHODS, PLAIN_FAST, STOCK_METHODS, Bench,
 from jakiro.bench.scaling import Widening
 from jakiro.engine.costs import DeviceProfile
 from jakiro.plots import MISSING, write_report
+from jakiro.zoo.table import short_name
 
 
 def measure(

@@ -126,6 +126,11 @@ def resolve(target: str | None = None, head: str | None = None) -> Pair:
     return Pair(target, source, sha256, name, path)
 
 
+def short_name(name: str | None) -> str | None:
+    """What a model or head is called where others read it: of a folder its last part alone."""
+    return Path(name).resolve().name if name and Path(name).is_dir() else name
+
+
 def head_warning(head_name: str, head_target_sha256: str, target_name: str, target_sha256: str | None) -> str | None:
     """One sentence when a head was trained for other weights than those loaded; None when all is well or unknown."""
     if not head_target_sha256 or not target_sha256 or head_target_sha256 == target_sha256:

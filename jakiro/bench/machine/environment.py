@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from jakiro.system import num_cores, package_versions, processor_name
+from jakiro.zoo.table import short_name
 
 _OF_THE_PAIR = (
     "target",
@@ -42,11 +43,6 @@ def environment(status: dict) -> dict:
         **{name: status.get(name) for name in _OF_THE_PAIR},
         **{part: short_name(status.get(part)) for part in ("target", "head")},
     }
-
-
-def short_name(name: str | None) -> str | None:
-    """What a model or head is called where others read it: of a folder its last part alone."""
-    return Path(name).resolve().name if name and Path(name).is_dir() else name
 
 
 def _git_commit() -> str | None:

@@ -92,8 +92,8 @@ def evaluate(
     _show(found, experts)
     if out is not None:
         numbers = {
-            "target": {"name": pair.target_name, "sha256": sha256},
-            "head": info,
+            "target": {"name": zoo.short_name(pair.target_name), "sha256": sha256},
+            "head": info | {"name": zoo.short_name(pair.head_name)},
             "settings": {
                 "prompts": len(questions), "max_new_tokens": max_new_tokens, "width": width, "depth": depth,
                 "contrastive": contrastive, "seed": seed, "dtype": dtype,

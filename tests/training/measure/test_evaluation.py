@@ -197,6 +197,8 @@ def test_the_command_writes_its_numbers(stock, target, tmp_path):
     assert "T 1, 20 nodes" in result.output and "router entropy" in result.output
     numbers = json.loads((tmp_path / "numbers.json").read_text())
     assert len(numbers["scores"]) == 2 * 2 * 3 and numbers["settings"]["prompts"] == 3
+    # Folders are called by their last part: the numbers may be published
+    assert numbers["head"]["name"] == "head" and numbers["target"]["name"] == stock.name
     refused = CliRunner().invoke(app, [*map(str, arguments), "--nodes", "8,x"])
     assert "--nodes takes a comma list of whole numbers" in str(refused.exception)
     several = CliRunner().invoke(app, [*map(str, arguments), "--methods", "jakiro,context,gsd", "--nodes", "8"])
