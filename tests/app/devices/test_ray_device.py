@@ -54,6 +54,8 @@ def cluster():
     environment = os.environ | {"PYTHONPATH": str(ROOT), "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
     # A busy machine starts processes slowly, and Ray's own are nice to all others
     environment |= {"RAY_worker_niceness": "0", "RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S": str(OUTSIDE_SECONDS)}
+    # At the end nobody is left to wait for: Ray would drain the node for half a minute
+    environment |= {"RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0"}
     start = (
         f"start --head --block --port {port} --ray-client-server-port {client_port} --num-cpus 2 "
         f"--object-store-memory {STORE_BYTES} --include-dashboard=false"
