@@ -31,7 +31,7 @@ def corpus(
     out: Annotated[Path, argument("Folder for the corpus; an unfinished one is continued.")],
     rows: Annotated[int | None, option(f"How many texts to write; {DEFAULT_ROWS} if not given.")] = None,
     recipe: Annotated[
-        str | None, option("“default”: how the shipped head's self-written text was sampled; leave out what sets this.")
+        str | None, option("“default”: how the shipped heads' self-written text was sampled; leave out what sets this.")
     ] = None,
     target: Target = None,
     prompts: Annotated[Path | None, option("Spec-Bench prompts to answer; else the target writes its own.")] = None,

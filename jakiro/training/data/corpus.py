@@ -50,7 +50,7 @@ class CorpusOptions:
     min_distinct: float = 0.4
 
 
-# Rows and options by the names that `corpus --recipe` takes; "default" wrote the shipped head's own text.
+# Rows and options by the names that `corpus --recipe` takes; "default" wrote the shipped heads' own text.
 RECIPES = {"default": (5000, CorpusOptions())}
 
 
