@@ -18,7 +18,7 @@ help:
 	@echo "make bench              measure on this machine        (ARGS=\"--limit 10 --temperatures 0\")"
 	@echo "make bench-gpu          what is to be known about a GPU, one command after another; ends with runs/gpu/summary.md"
 	@echo "make bench-recorded     measure what the tab Benchmark opens on, on a quiet machine"
-	@echo "make figures            measure everything that README's tables show and write them, on a quiet machine"
+	@echo "make figures            measure all that README's tables show and write them, on a quiet machine"
 	@echo "make recordings         make the shipped recordings anew, on a quiet machine"
 	@echo "make handouts           the shipped recordings as pages of one file each, into runs/handouts"
 	@echo "make check-requirements install requirements.txt alone into a new environment, start the page, ask one question"
@@ -62,7 +62,7 @@ figures: $(VENV)/.requirements-dev
 	$(FIGURES) autoregressive,jakiro --nodes auto --prompts assets/prompts/adversarial.jsonl \
 		--max-new-tokens 48 --out runs/figures/adversarial
 	$(RUN) -m jakiro evaluate --limit 80 --out runs/figures/tau.json
-	$(RUN) -m jakiro.bench.tables --take runs/figures --write README.md
+	$(RUN) -m jakiro.bench.tables --take runs/figures --write README.md docs/performance.md
 
 recordings: $(VENV)/.requirements
 	$(RUN) -m app.tools.record

@@ -1,7 +1,8 @@
-"""README's tables of figures, computed from the raw data that ships: `python -m jakiro.bench.tables` prints them.
+"""Tables of figures in README and docs/performance.md, computed from the raw data that ships.
 
-`--take runs/figures` first makes the raw data of what was measured there (`make figures` measures all), `--write` puts
-the tables into README, between their marks. Nothing in them is written by hand, and a test compares them.
+`python -m jakiro.bench.tables` prints them. `--take runs/figures` first makes the raw data of what was measured there
+(`make figures` measures all), `--write README.md docs/performance.md` puts each table between its marks. Nothing in
+them is written by hand, and a test compares them.
 """
 
 import argparse
@@ -24,7 +25,7 @@ NAMES = {
     "llama-cpp-16bit": "llama.cpp, the same weights in 16 bits",
 }
 START, END = "<!-- figures: {name} -->\n", "\n<!-- end of figures -->"
-TAUS = "tau"
+TAUS, SPEED, STEP = "tau", "speed", "step"
 
 
 def folder() -> Path:
@@ -76,6 +77,29 @@ def peer_sentences(data: raw.Raw) -> str:
     )
 
 
+def step_table(data: raw.Raw) -> str:
+    """Where a step's milliseconds go in every lane that has steps of ours, and how near its speedup is to what they
+    promise."""
+    columns = ["", "T", "draft", "check", "other", "a step", "τ", "speedup promised", "measured"]
+    rows = []
+    for group in summarise(data.runs):
+        if group.category == OVERALL and group.draft_ms is not None:
+            parts = (group.draft_ms, group.verify_ms, group.other_ms)
+            promised = group.predicted if group.tau > 1 else None
+            rows.append(
+                [
+                    NAMES.get(Lane.named(group.lane).method, group.lane),
+                    f"{group.temperature:g}",
+                    *(f"{value:.1f}" for value in (*parts, sum(parts))),
+                    f"{group.tau:.2f}",
+                    f"{promised:.2f}×" if promised else "–",
+                    f"{group.speedup:.2f}×",
+                ]
+            )
+    note = "Milliseconds are means over steps. Promised: τ · plain step ÷ step."
+    return f"{measured_on(data)}\n\n{markdown(columns, rows)}\n\n{note}"
+
+
 def tau_table(values: dict) -> str:
     """τ by number of nodes and temperature."""
     scores, settings = values["scores"], values["settings"]
@@ -94,18 +118,18 @@ def tau_table(values: dict) -> str:
 
 
 BLOCKS: dict[str, Callable[[raw.Raw], str]] = {
-    "speed": speed_sentences,
+    SPEED: speed_sentences,
     "peers": peer_sentences,
     "adversarial": speed_table,
 }
 
 
 def block(name: str) -> str:
-    """A table as it stands in README, from its raw data."""
-    path = folder() / f"{name}.json"
+    """A table as it stands in its page, from its raw data."""
     if name == TAUS:
-        return tau_table(json.loads(path.read_text(encoding="utf-8")))
-    return BLOCKS[name](raw.read(path))
+        return tau_table(json.loads((folder() / f"{TAUS}.json").read_text(encoding="utf-8")))
+    table, measured = (step_table, SPEED) if name == STEP else (BLOCKS[name], name)
+    return table(raw.read(folder() / f"{measured}.json"))
 
 
 def between(text: str, name: str) -> tuple[int, int]:
@@ -135,13 +159,19 @@ def take(measured: Path) -> list[str]:
     return found
 
 
-def write(page: Path, blocks: Mapping[str, str]) -> None:
-    """Puts every table, by name, into its place."""
-    text = page.read_text(encoding="utf-8")
+def write(pages: Sequence[Path], blocks: Mapping[str, str]) -> None:
+    """Puts every table, by name, into its place in one of the pages.
+
+    Raises:
+        ValueError: no page has a place for a table; then none is changed.
+    """
+    texts = {page: page.read_text(encoding="utf-8") for page in pages}
     for name, table in blocks.items():
-        start, end = between(text, name)
-        text = text[:start] + table + text[end:]
-    write_atomically(page, text)
+        page = next((page for page, text in texts.items() if START.format(name=name) in text), pages[0])
+        start, end = between(texts[page], name)
+        texts[page] = texts[page][:start] + table + texts[page][end:]
+    for page, text in texts.items():
+        write_atomically(page, text)
 
 
 def show(blocks: Mapping[str, str]) -> None:
@@ -160,7 +190,12 @@ def _speed_cells(group: Group) -> tuple[str, str, str]:
 
 
 def where(data: raw.Raw) -> str:
-    """Machine, numerics, prompts and date of a benchmark, as they stand over its table."""
+    """What stands over a table with intervals."""
+    return f"{measured_on(data)} Brackets: 95 % bootstrap interval over prompts."
+
+
+def measured_on(data: raw.Raw) -> str:
+    """Machine, numerics, prompts and date of a benchmark."""
     stamp = data.environment
     device = stamp["gpu"] if str(stamp["device"]).startswith("cuda") else f"{stamp['cpu']}, {stamp['threads']} threads"
     compiled = "compiled code" if stamp["compiled"] else "torch's kernels"
@@ -169,7 +204,7 @@ def where(data: raw.Raw) -> str:
     return (
         f"{device}, torch {stamp['torch']}, {weights}, {compiled}.\n"
         f"{num_prompts} prompts, at most {data.settings['max_new_tokens']} new tokens, one interleaved run of "
-        f"{stamp['date'][:10]}. Brackets: 95 % bootstrap interval over prompts."
+        f"{stamp['date'][:10]}."
     )
 
 
@@ -180,15 +215,21 @@ def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="README's tables from the raw data that ships.")
+    parser = argparse.ArgumentParser(description="The tables of README and docs from the raw data that ships.")
     parser.add_argument(
         "--take", type=Path, metavar="FOLDER", help="make the raw data of what was measured there first"
     )
-    parser.add_argument("--write", type=Path, metavar="README", help="put the tables into this file, print none")
+    parser.add_argument(
+        "--write",
+        type=Path,
+        nargs="+",
+        metavar="PAGE",
+        help="put each table into the page that has its place, print none",
+    )
     chosen = parser.parse_args()
     if chosen.take is not None:
         take(chosen.take)
-    blocks = {name: block(name) for name in (*BLOCKS, TAUS)}
+    blocks = {name: block(name) for name in (*BLOCKS, TAUS, STEP)}
     show(blocks) if chosen.write is None else write(chosen.write, blocks)
 
 

@@ -1,4 +1,4 @@
-"""README's figures are those of the raw data that ships beside them, and whoever divides two of them gets the third."""
+"""Figures of README and docs are those of the raw data that ships, and whoever divides two of them gets the third."""
 
 import json
 import re
@@ -14,6 +14,7 @@ from jakiro.bench.runner import Bench, BenchSettings, Lane
 from tests.bench.scripted import ScriptedGenerator
 
 README = Path(__file__).resolve().parents[2] / "README.md"
+PERFORMANCE = README.parent / "docs" / "performance.md"
 NAMES = (*tables.BLOCKS, tables.TAUS)
 STAMP = {"cpu": "A processor", "threads": 2, "torch": "2.13.0", "device": "cpu", "dtype": "float32", "weight_bits": 16,
          "compiled": True, "date": "2026-11-23T10:00:00+00:00"}  # fmt: skip
@@ -30,8 +31,8 @@ TAU_NUMBERS = {
 }  # fmt: skip
 
 
-def readme_block(name):
-    text = README.read_text(encoding="utf-8")
+def readme_block(name, page=README):
+    text = page.read_text(encoding="utf-8")
     start, end = tables.between(text, name)
     return text[start:end]
 
@@ -49,6 +50,20 @@ def leading_number(cell):
 @pytest.mark.parametrize("name", NAMES)
 def test_readme_shows_what_its_raw_data_gives(name):
     assert readme_block(name) == tables.block(name)
+
+
+def test_a_step_s_milliseconds_are_those_of_the_speeds_raw_data():
+    block = readme_block(tables.STEP, PERFORMANCE)
+    assert block == tables.block(tables.STEP)
+    words, *rows = cells(block)
+    assert words[1:] == ["T", "draft", "check", "other", "a step", "τ", "speedup promised", "measured"]
+    for row in rows:
+        draft, check, other, step = map(float, row[2:6])
+        assert draft + check + other == pytest.approx(step, abs=0.16)
+        plain = float(next(each[5] for each in rows if each[1] == row[1] and each[8] == "1.00×" and each[6] == "1.00"))
+        if row[7] != "–":
+            assert float(row[6]) * plain / step == pytest.approx(leading_number(row[7]), rel=0.02)
+    assert any(row[7] != "–" for row in rows)
 
 
 def check_against_runs(block, values):
@@ -149,7 +164,14 @@ def test_tables_are_put_between_their_marks(measured, tmp_path):
     places = "\n".join(f"{name}:\n{tables.START.format(name=name)}old{tables.END}" for name in NAMES)
     readme.write_text(f"Before\n{places}\nAfter\n", encoding="utf-8")
     tables.take(folder)
-    tables.write(readme, {name: tables.block(name) for name in NAMES})
+    blocks = {name: tables.block(name) for name in (*NAMES, tables.STEP)}
+    with pytest.raises(ValueError, match="no place for “step”"):
+        tables.write([readme], blocks)
+    assert readme.read_text(encoding="utf-8") == f"Before\n{places}\nAfter\n", "one table without a place: none is put"
+    second = tmp_path / "second.md"
+    second.write_text(f"{tables.START.format(name=tables.STEP)}old{tables.END}\n", encoding="utf-8")
+    tables.write([readme, second], blocks)
+    assert "| Jakiro, automatic trees | 0 | " in second.read_text(encoding="utf-8")
     text = readme.read_text(encoding="utf-8")
     assert text.startswith("Before\nspeed:\n") and text.endswith("\nAfter\n") and "old" not in text
     assert (

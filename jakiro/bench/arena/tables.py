@@ -150,7 +150,7 @@ def main() -> None:
         if bench is not None:
             take(discipline, bench)
     blocks = {name: block(name) for name in BLOCKS}
-    show(blocks) if chosen.write is None else write(chosen.write, blocks)
+    show(blocks) if chosen.write is None else write([chosen.write], blocks)
 
 
 if __name__ == "__main__":

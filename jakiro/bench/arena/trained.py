@@ -217,7 +217,7 @@ def main() -> None:
         time_drafts(JakiroGenerator.from_pretrained())
     if chosen.chart is not None:
         write_report(chosen.chart, "Trained drafters", (), lambda look: figures(read(), _times(), look))
-    show(blocks()) if chosen.write is None else write(chosen.write, blocks())
+    show(blocks()) if chosen.write is None else write([chosen.write], blocks())
 
 
 if __name__ == "__main__":
