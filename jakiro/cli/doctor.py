@@ -7,7 +7,7 @@ named before a large target is read, and ends with a short run.
 import json
 import platform
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
 
 import torch
@@ -23,7 +23,7 @@ from jakiro.kernels.compiled.library import why_not
 from jakiro.methods import DEFAULT, PLAIN
 from jakiro.system import assets_folder, cache_folder, num_cores
 from jakiro.target.families import num_kv_heads, refuse_what_cannot_work
-from jakiro.trace import first_difference
+from jakiro.trace import Trace, first_difference
 from jakiro.zoo import placement, weights
 from jakiro.zoo import table as zoo
 from jakiro.zoo.embedded import embedded_folder, wheel_is_installed
@@ -97,7 +97,7 @@ def _prompts() -> Finding:
     return Finding("prompts", f"{len(load_questions())} of our own")
 
 
-SMOKE_PROMPT, SMOKE_TOKENS, SMOKE_SECONDS = "Why is the sky blue?", 32, 5.0
+SMOKE_PROMPT, SMOKE_TOKENS, SMOKE_SECONDS, SMOKE_TREE = "Why is the sky blue?", 32, 5.0, TreeConfig(nodes=16)
 
 
 def examine(options: LoadOptions, smoke_run: bool = True) -> Iterator[Finding]:
@@ -146,25 +146,46 @@ def _sizes(config) -> str:
 
 
 def _smoke_run(options: LoadOptions) -> Iterator[Finding]:
-    """Loads the pair, repeats its notices, and compares drafted with plain decoding."""
+    """Loads the pair, repeats its notices, and compares drafted with plain decoding.
+
+    A tree of fixed size always drafts, and costs what it costs; how fast answers are, one whose trees size themselves
+    says.
+    """
     generator = JakiroGenerator.load(options)
     yield from (Finding("notice", notice) for notice in generator.notices)
     yield Finding("start", _start(generator.status))
-    sampling, traces = SamplingParams(max_new_tokens=SMOKE_TOKENS), {}
-    for method in (PLAIN, DEFAULT) if generator.head else (PLAIN,):
-        stream = generator.stream(SMOKE_PROMPT, sampling, method=method.name, tree=TreeConfig(nodes=16))
-        deadline = time.monotonic() + SMOKE_SECONDS
-        for _ in stream:
-            if time.monotonic() > deadline:
-                stream.close()
-        trace = traces[method.name] = stream.trace
-        count = len(trace.token_ids)
-        tau = f", τ {trace.tau:.2f}" if method is not PLAIN and trace.steps else ""
-        speed = f", {trace.tokens_per_second:.1f} tokens/s" if trace.steps else ""
-        yield Finding("run", f"{method.title}: {count} token{'' if count == 1 else 's'}{speed}{tau}")
+    plain = _smoke(generator, PLAIN.name, None)
+    yield Finding("run", f"{PLAIN.title}: {_number_of_tokens(plain)}{_speed(plain)}")
+    drafted = []
+    if generator.head:
+        for title, tree in ((f"trees of {SMOKE_TREE.nodes} nodes", SMOKE_TREE), ("trees that size themselves", None)):
+            trace = _smoke(generator, DEFAULT.name, tree)
+            drafted.append(trace.token_ids)
+            tau = f", τ {trace.tau:.2f}" if trace.steps else ""
+            speed = _speed(trace) if tree is None else ""
+            yield Finding("run", f"{DEFAULT.title}, {title}: {_number_of_tokens(trace)}{speed}{tau}")
     yield Finding("memory", _most(generator.status))
-    if len(traces) == 2:
-        yield _same_text(*(trace.token_ids for trace in traces.values()))
+    if drafted:
+        yield _same_text(plain.token_ids, drafted)
+
+
+def _smoke(generator: JakiroGenerator, method: str, tree: TreeConfig | None) -> Trace:
+    """The beginning of an answer, stopped after some seconds."""
+    stream = generator.stream(SMOKE_PROMPT, SamplingParams(max_new_tokens=SMOKE_TOKENS), method=method, tree=tree)
+    deadline = time.monotonic() + SMOKE_SECONDS
+    for _ in stream:
+        if time.monotonic() > deadline:
+            stream.close()
+    return stream.trace
+
+
+def _number_of_tokens(trace: Trace) -> str:
+    count = len(trace.token_ids)
+    return f"{count} token{'' if count == 1 else 's'}"
+
+
+def _speed(trace: Trace) -> str:
+    return f", {trace.tokens_per_second:.1f} tokens/s" if trace.steps else ""
 
 
 def _start(status: dict) -> str:
@@ -187,9 +208,12 @@ def _most(status: dict) -> str:
     return ", ".join(found)
 
 
-def _same_text(plain: list[int], drafted: list[int]) -> Finding:
-    count = min(len(plain), len(drafted))
-    place = first_difference(plain[:count], drafted[:count])
-    if place is not None:
-        return Finding("text", f"differs from plain decoding at token {place}; rounding differs here", ok=False)
+def _same_text(plain: list[int], drafted: Sequence[list[int]]) -> Finding:
+    """Whether all begin alike, as far as both of two got."""
+    for token_ids in drafted:
+        count = min(len(plain), len(token_ids))
+        place = first_difference(plain[:count], token_ids[:count])
+        if place is not None:
+            return Finding("text", f"differs from plain decoding at token {place}; rounding differs here", ok=False)
+    count = min(len(plain), *map(len, drafted))
     return Finding("text", f"the same as plain decoding's over {count} token{'' if count == 1 else 's'}")

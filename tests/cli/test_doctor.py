@@ -40,7 +40,11 @@ def test_a_good_pair_is_described_and_run(pair):
     assert "target: llama, hidden size 64, 4 query and 2 key/value heads, vocabulary 260" in text
     assert "head: 2 experts, summed fusion" in text and "from head.safetensors" in text
     assert "pair: sizes, vocabulary and rotary embedding agree" in text and "free on cpu" in text
-    assert "Plain decoding: 32 tokens" in text and "Jakiro: 32 tokens" in text and "τ" in text
+    assert re.search(r"run: Plain decoding: 32 tokens, \d+\.\d tokens/s$", text, re.M)
+    assert re.search(r"run: Jakiro, trees of 16 nodes: 32 tokens, τ \d\.\d\d$", text, re.M), (
+        "what no answer does has no speed"
+    )
+    assert re.search(r"run: Jakiro, trees that size themselves: 32 tokens, \d+\.\d tokens/s, τ \d\.\d\d$", text, re.M)
     assert "the same as plain decoding's over 32 tokens" in text
     assert re.search(r"memory: first token after \d+\.\d s, \d+\.\d [GM]B of this process at most$", text, re.M)
 
