@@ -22,6 +22,11 @@ LOSING_STEPS = 12
 PROBE_TIME_SHARE = 0.02
 WINNING_PROBES = 2
 START_EXPECTATION = 1.6
+# A tree of another size must promise so many times the rate of the last one's: estimates are noisy, and of trees that
+# change at every step the mean costs more than one in between
+STAY = 1.04
+# Tokens by which a text may have grown for passes to cost the same
+SAME_COSTS = 32
 # Slope and weight of the trend of drafted tokens over those expected of free candidates
 FREE_TREND = (0.8, 2.0)
 
@@ -35,7 +40,9 @@ class TreeBudget:
         drafts: whether the method drafts trees; if not, only chains that cost no draft pass are considered.
 
     For each number of levels and each tree size, the expected number of accepted draft tokens is kept as a running mean
-    over steps, in which the first ones weigh alike. It is scaled by accepted ÷ planned tokens, a running ratio too.
+    over steps, in which the first ones weigh alike. What levels below the drafted ones would have brought in a step
+    follows from how much more they usually bring: else they kept the memory of harder steps, and trees stayed small.
+    All is scaled by accepted ÷ planned tokens, a running ratio too.
     """
 
     def __init__(self, profile: DeviceProfile, bounds: TreeConfig, drafts: bool = True) -> None:
@@ -44,8 +51,12 @@ class TreeBudget:
         # Looked up a hundred times a step, so computed once: the profiled cost, and what 1,000 further tokens add to it
         self._verify_costs = {nodes: _line(profile.verify, nodes, profile) for nodes in (1, *self.buckets)}
         self._draft_costs = {levels: _line(profile.draft, levels, profile) for levels in range(1, bounds.depth + 1)}
-        self._expected: dict[tuple[int, int], float] = {}
-        self._seen: dict[tuple[int, int], int] = {}
+        # By levels from 1 on, by bucket: expected accepted tokens, and in how many steps they were told
+        self._expected: list[list[float]] = []
+        self._seen: list[list[int]] = []
+        # What the last step was judged by, for the next one's choice; and the levels and nodes that seemed best last
+        self._best: Plan | None = None
+        self._last: tuple[int, int] | None = None
         self._predicted, self._accepted = START_EXPECTATION, START_EXPECTATION
         self._other_ms = 0.0
         # Measured over profiled time in this answer, of passes and, by levels, of drafts: nodes that cannot win are not
@@ -75,6 +86,8 @@ class TreeBudget:
             A plan with `expected_tokens` and `expected_ms`; its curve has the chosen number of levels, and starts with
             the root alone.
         """
+        if context > self._context + SAME_COSTS:
+            self._best = None
         self._context = context
         plan = self._choose_tree()
         self._free_tokens = 1 + sum(map(math.exp, free_scores))
@@ -105,7 +118,7 @@ class TreeBudget:
         plain = Plan(0, 1, "No draft this step: checking one token was faster here.", 1.0, plain_ms)
         if not self.drafts:
             return plain
-        best = self._best_tree()
+        best = self._best or self._best_tree()
         if best is None:
             levels = min(3, self.bounds.depth)
             nodes = next((nodes for nodes in self.buckets if nodes >= 8), self.bounds.nodes)
@@ -134,6 +147,7 @@ class TreeBudget:
             accepted: accepted draft tokens.
             draft_ms, verify_ms, other_ms: the step's time for the draft, for the target's pass, and for neither.
         """
+        self._best = None
         self._other_ms = _running_mean(self._other_ms, other_ms) if self._other_ms else other_ms
         self._verify_pace = _followed(self._verify_pace, verify_ms, self.profile.verify(plan.nodes, self._context))
         if plan.levels == 0 and plan.nodes > 1:
@@ -148,12 +162,7 @@ class TreeBudget:
         # The others move slowly towards it, so that one delay does not count against them for long
         self._draft_paces = {levels: old + 0.02 * (pace - old) for levels, old in self._draft_paces.items()}
         self._draft_paces[plan.levels] = pace
-        for levels, row in enumerate(expected, start=1):
-            for nodes, value in zip(self.buckets, row, strict=False):
-                key = levels, nodes
-                before, self._seen[key] = self._expected.get(key, value), self._seen.get(key, 0) + 1
-                # A plain mean at first: how an answer begins is easier to guess than what follows
-                self._expected[key] = before + max(1 - MEMORY, 1 / self._seen[key]) * (value - before)
+        self._remember(expected)
         # What was planned, not what the tree then promised: of several uncertain means the highest was chosen, which is
         # too high on average. The first tree was planned without a mean.
         planned = (plan.expected_tokens - 1) / self.calibration
@@ -163,9 +172,28 @@ class TreeBudget:
         self._accepted = 0.95 * self._accepted + accepted
         self._judge()
 
+    def _remember(self, expected: Sequence[Sequence[float]]) -> None:
+        """Adds a step's expectations to the running means."""
+        deepest = len(expected)
+        usual = list(self._expected[deepest - 1]) if deepest <= len(self._expected) else []
+        for told, means, seen in zip(expected, self._expected, self._seen, strict=False):
+            for place, value in enumerate(told[: len(means)]):
+                seen[place] += 1
+                # A plain mean at first: how an answer begins is easier to guess than what follows
+                means[place] += max(1 - MEMORY, 1 / seen[place]) * (value - means[place])
+            means += told[len(means) :]
+            seen += [1] * (len(means) - len(seen))
+        for told in expected[len(self._expected) :]:
+            self._expected.append(list(told))
+            self._seen.append([1] * len(told))
+        for means in self._expected[deepest:]:
+            for place, (before, after) in enumerate(zip(usual, self._expected[deepest - 1], strict=False)):
+                if before > 0 and place < len(means):
+                    means[place] *= after / before
+
     def _judge(self) -> None:
         """After a drafted step: does the best tree still beat plain decoding?"""
-        best = self._best_tree()
+        best = self._best = self._best_tree()
         plain_ms = self._verify_ms(1)
         pays = best is not None and best.expected_tokens * plain_ms > best.expected_ms
         if self._drafting:
@@ -212,45 +240,50 @@ class TreeBudget:
     def _bucket_index(self, nodes: int) -> int:
         return min(bisect_left(self.buckets, nodes), len(self.buckets) - 1)
 
-    def _expected_accepted(self, levels: int, nodes: int) -> float | None:
+    def _told(self, levels: int, place: int) -> float | None:
+        """The mean of these levels and this bucket; None where no step told one."""
+        row = self._expected[levels - 1] if 0 < levels <= len(self._expected) else ()
+        return row[place] if place < len(row) else None
+
+    def _expected_accepted(self, levels: int, place: int) -> float | None:
         """Expected accepted tokens; one level or size beyond those seen is extrapolated from the last two."""
-        known = self._expected.get((levels, nodes))
+        known = self._told(levels, place)
         if known is not None:
             return known
-        place = self.buckets.index(nodes)
-        smaller = [self._expected.get((levels, each)) for each in self.buckets[max(place - 2, 0) : place]]
+        smaller = [self._told(levels, each) for each in range(max(place - 2, 0), place)]
         if len(smaller) == 2 and None not in smaller:
             return smaller[1] + 0.9 * (smaller[1] - smaller[0])
-        above, further = self._expected.get((levels - 1, nodes)), self._expected.get((levels - 2, nodes))
+        above, further = self._told(levels - 1, place), self._told(levels - 2, place)
         if above is None:
             return None
-        before = further or 0.0
-        first = self._expected.get((1, nodes), above)
+        before, first = further or 0.0, self._told(1, place)
         ratio = (above - before) / before if before > 0 else first / (1 + first)
         return above + (above - before) * min(max(ratio, 0.0), 0.9)
 
     def _best_tree(self) -> Plan | None:
-        """The levels and nodes with most expected tokens per second."""
-        calibration, verify = self.calibration, [(nodes, self._verify_ms(nodes)) for nodes in self.buckets]
-        best, best_rate = None, 0.0
-        for levels in range(1, self.bounds.depth + 1):
-            draft_ms, choices = self._draft_ms(levels), []
-            for nodes, verify_ms in verify:
-                accepted = self._expected_accepted(levels, nodes)
-                if accepted is not None and nodes > levels:
-                    choices.append((nodes, 1 + calibration * accepted, draft_ms + verify_ms))
-            for nodes, tokens, ms in choices:
-                if tokens / ms > best_rate:
-                    best, best_rate = (levels, nodes, tokens, ms, choices), tokens / ms
-        if best is None:
+        """The levels and nodes with most expected tokens per second, or the last ones if they are nearly as good."""
+        calibration, verify = self.calibration, [self._verify_ms(nodes) for nodes in self.buckets]
+        rates: dict[tuple[int, int], tuple[float, float, float]] = {}
+        for levels in range(1, min(self.bounds.depth, len(self._expected) + 1) + 1):
+            draft_ms = self._draft_ms(levels)
+            for place, nodes in enumerate(self.buckets):
+                accepted = self._expected_accepted(levels, place) if nodes > levels else None
+                if accepted is not None:
+                    tokens, ms = 1 + calibration * accepted, draft_ms + verify[place]
+                    rates[levels, nodes] = tokens / ms, tokens, ms
+        if not rates:
             return None
-        levels, nodes, tokens, ms, choices = best
+        best = max(rates, key=lambda size: rates[size][0])
+        if self._last not in rates or rates[best][0] > STAY * rates[self._last][0]:
+            self._last = best
+        levels, nodes = self._last
+        _, tokens, ms = rates[self._last]
         why = (
             f"{nodes - 1} candidate{'s' if nodes > 2 else ''} over {levels} level{'s' if levels > 1 else ''}: "
             f"{tokens:.1f} tokens expected for {ms:.0f} ms."
         )
-        curve = [(nodes, 1000 * tokens / ms) for nodes, tokens, ms in [(1, 1.0, self._verify_ms(1)), *choices]]
-        return Plan(levels, nodes, why, tokens, ms, tuple(curve))
+        curve = [(size, 1000 * rate) for (deepest, size), (rate, *_) in rates.items() if deepest == levels]
+        return Plan(levels, nodes, why, tokens, ms, ((1, 1000 / self._verify_ms(1)), *curve))
 
 
 def _rate(plan: Plan) -> float:

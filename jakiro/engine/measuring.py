@@ -32,6 +32,9 @@ FAR_TOKENS, FAR_NODES, FAR_LEVELS = 1152, (1, 4, 14, 28), (1, 3)
 MAX_PREFILL_MS = 15_000
 
 _LEVELS = range(1, PROFILED_LEVELS + 1)
+# Drafts are timed for trees as answers mostly have them: what a tree can't hold is not expanded, and in wide ones each
+# level would seem to cost twice as much
+NODES_A_LEVEL = 3
 _SAMPLING = SamplingParams(max_new_tokens=64)
 _BOUNDS = TreeConfig(width=PROFILED_WIDTH, depth=PROFILED_LEVELS, nodes=max(PROFILED_NODES), policy="auto")
 
@@ -51,6 +54,7 @@ class Measuring:
         lanes: where passes run at fixed addresses, these are timed, one for each row bucket. Their attention costs the
             same up to the next step in columns, so one length is timed, and all in one piece.
         known: what earlier rounds found, in this process or another; of two times the smaller one counts.
+        nodes_a_level: of the trees that are drafted without lanes; None drafts full levels.
     """
 
     def __init__(
@@ -60,8 +64,10 @@ class Measuring:
         drafts: bool,
         lanes: Lanes | None = None,
         known: DeviceProfile | None = None,
+        nodes_a_level: int | None = NODES_A_LEVEL,
     ) -> None:
         self._target, self._drafter, self._drafts, self._lanes = target, drafter, drafts, lanes
+        self._nodes_a_level = nodes_a_level
         self._far_length = min(FAR_TOKENS, target.max_positions - self._rows)
         self._thousands = (self._far_length - CONTEXT_TOKENS) / 1000
         self._rounds = 0 if known is None else known.rounds
@@ -125,11 +131,18 @@ class Measuring:
 
     def _timings(self, length: int, known: dict[int, float]) -> "_Timings":
         runner = SlicedRunner(self._target, _SAMPLING, length + self._rows)
-        return self._timings_on(runner, length, known, NODE_BUCKETS)
+        return self._timings_on(runner, length, known, NODE_BUCKETS, self._nodes_a_level)
 
-    def _timings_on(self, runner: Runner, length: int, known: dict[int, float], sizes: tuple[int, ...]) -> "_Timings":
+    def _timings_on(
+        self,
+        runner: Runner,
+        length: int,
+        known: dict[int, float],
+        sizes: tuple[int, ...],
+        nodes_a_level: int | None = None,
+    ) -> "_Timings":
         drafter = self._drafter if self._drafts else None
-        return _Timings(self._target, runner, drafter, length, TreeLimits(_BOUNDS, sizes), known)
+        return _Timings(self._target, runner, drafter, length, TreeLimits(_BOUNDS, sizes), known, nodes_a_level)
 
     def _times_of(self, known: DeviceProfile) -> tuple[dict[int, float], dict[int, float]]:
         """Milliseconds by nodes or levels after the short and the long text, from what a profile keeps."""
@@ -156,9 +169,15 @@ def measure_passes(target: TargetModel, drafter: Drafter, key: dict, lanes: Lane
     return _measured(Measuring(target, drafter, False, lanes), key)
 
 
-def measure_drafts(target: TargetModel, drafter: Drafter, key: dict, lanes: Lanes | None = None) -> DeviceProfile:
+def measure_drafts(
+    target: TargetModel,
+    drafter: Drafter,
+    key: dict,
+    lanes: Lanes | None = None,
+    nodes_a_level: int | None = NODES_A_LEVEL,
+) -> DeviceProfile:
     """All rounds of a drafter's trees at once."""
-    return _measured(Measuring(target, drafter, True, lanes), key)
+    return _measured(Measuring(target, drafter, True, lanes, None, nodes_a_level), key)
 
 
 def _measured(measuring: Measuring, key: dict) -> DeviceProfile:
@@ -176,6 +195,7 @@ class _Timings:
         context: tokens of the text.
         limits: of the drafts.
         known: times of earlier rounds.
+        nodes_a_level: of drafted trees, beside the root; None drafts full levels, as lanes have captured them.
 
     Attributes:
         times: by nodes or levels, the least milliseconds.
@@ -191,7 +211,9 @@ class _Timings:
         context: int,
         limits: TreeLimits,
         known: dict[int, float],
+        nodes_a_level: int | None = None,
     ) -> None:
+        self._nodes_a_level = nodes_a_level
         self.runner, self.context, self.limits, self.device = runner, context, limits, target.device
         self.times, self.is_ready, self.prefill_ms = dict(known), False, 0.0
         self._ids = (torch.arange(context + 1, device=target.device) * 7 + 11) % target.vocab_size
@@ -232,7 +254,10 @@ class _Timings:
 
     def _propose(self, levels: int) -> None:
         self.session.observe(self.again)
-        self.session.propose(replace(self.limits, tree=replace(self.limits.tree, depth=levels)))
+        tree = replace(self.limits.tree, depth=levels)
+        if self._nodes_a_level is not None:
+            tree = replace(tree, nodes=1 + self._nodes_a_level * levels)
+        self.session.propose(replace(self.limits, tree=tree))
         self.session.rewind(self.context + 1)
 
 

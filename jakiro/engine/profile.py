@@ -16,7 +16,7 @@ import torch
 from jakiro import starting
 from jakiro.drafting.base import Drafter, Method
 from jakiro.engine.costs import ROUNDS, DeviceProfile
-from jakiro.engine.measuring import CONTEXT_TOKENS, FAR_TOKENS, Measuring
+from jakiro.engine.measuring import CONTEXT_TOKENS, FAR_TOKENS, NODES_A_LEVEL, Measuring
 from jakiro.graphs.pool import Lanes
 from jakiro.kernels.compiled.library import build_name
 from jakiro.system import num_cores, one_process_at_a_time, processor_name, write_atomically
@@ -60,6 +60,7 @@ class Profiler:
             return passes
         info = drafter.info or {}
         key = key | {"method": method.name, "head": info.get("sha256"), "draft_precision": info.get("precision")}
+        key |= {"nodes_a_level": NODES_A_LEVEL} if self.lanes is None else {}
         wanted = threads, method.name
         if wanted not in self._drafts:
             self._drafts[wanted] = self._kept(key, drafter, True)

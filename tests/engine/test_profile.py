@@ -103,6 +103,26 @@ def test_before_each_draft_a_pass_of_the_target_fills_the_processor_s_caches(sho
     assert log == ["pass", "timed"] * 3
 
 
+@pytest.mark.parametrize("nodes_a_level", [3, None])
+def test_drafts_are_timed_for_trees_as_answers_have_them(nodes_a_level, monkeypatch):
+    generator = tiny_generator()
+    drafter, drafted = generator.drafter(DEFAULT), []
+    propose = measuring._Timings._propose
+
+    def watched(timings, levels):
+        own = timings.session.propose
+        with monkeypatch.context() as patch:
+            patch.setattr(timings.session, "propose", lambda limits: (drafted.append(limits.tree), own(limits))[1])
+            propose(timings, levels)
+
+    monkeypatch.setattr(measuring._Timings, "_propose", watched)
+    measure_drafts(generator.target, drafter, {}, nodes_a_level=nodes_a_level)
+    assert {tree.depth for tree in drafted} == set(range(1, 9))
+    assert {(tree.depth, tree.nodes) for tree in drafted if tree.depth < 4} == {
+        (depth, 64 if nodes_a_level is None else 1 + 3 * depth) for depth in (1, 2, 3)
+    }
+
+
 def test_what_further_text_adds_is_timed_where_the_model_reads_so_much(monkeypatch):
     short, long = tiny_generator(), tiny_generator()
     long.target.max_positions = 1024

@@ -84,7 +84,10 @@ def time_drafts(generator: JakiroGenerator) -> None:
     """Measures passes of the target by nodes, and drafts by levels of every method with a head of its own."""
     drafters = {each.name: generator.drafter(each) for each in generator.methods if each.trains is not None}
     passes = measure_passes(generator.target, drafters[DEFAULT.name], {})
-    drafts = [[name, measure_drafts(generator.target, drafter, {}).draft_ms] for name, drafter in drafters.items()]
+    drafts = [
+        [name, measure_drafts(generator.target, drafter, {}, nodes_a_level=None).draft_ms]
+        for name, drafter in drafters.items()
+    ]
     head = {"environment": environment(generator.status), "width": PROFILED_WIDTH, "verify_ms": passes.verify_ms}
     write_atomically(folder() / TIMES, raw.lines(head, "draft_ms", drafts))
 
