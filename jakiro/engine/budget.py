@@ -40,9 +40,7 @@ class TreeBudget:
         drafts: whether the method drafts trees; if not, only chains that cost no draft pass are considered.
 
     For each number of levels and each tree size, the expected number of accepted draft tokens is kept as a running mean
-    over steps, in which the first ones weigh alike. What levels below the drafted ones would have brought in a step
-    follows from how much more they usually bring: else they kept the memory of harder steps, and trees stayed small.
-    All is scaled by accepted ÷ planned tokens, a running ratio too.
+    over steps, in which the first ones weigh alike. It is scaled by accepted ÷ planned tokens, a running ratio too.
     """
 
     def __init__(self, profile: DeviceProfile, bounds: TreeConfig, drafts: bool = True) -> None:
@@ -120,8 +118,8 @@ class TreeBudget:
             return plain
         best = self._best or self._best_tree()
         if best is None:
-            levels = min(3, self.bounds.depth)
-            nodes = next((nodes for nodes in self.buckets if nodes >= 8), self.bounds.nodes)
+            levels = min(2, self.bounds.depth)
+            nodes = next((nodes for nodes in self.buckets if nodes >= 6), self.bounds.nodes)
             return Plan(levels, nodes, "First step: a small tree, to see how well the draft does.", 1.0, plain_ms)
         if self._drafting:
             return best
@@ -174,8 +172,6 @@ class TreeBudget:
 
     def _remember(self, expected: Sequence[Sequence[float]]) -> None:
         """Adds a step's expectations to the running means."""
-        deepest = len(expected)
-        usual = list(self._expected[deepest - 1]) if deepest <= len(self._expected) else []
         for told, means, seen in zip(expected, self._expected, self._seen, strict=False):
             for place, value in enumerate(told[: len(means)]):
                 seen[place] += 1
@@ -186,10 +182,6 @@ class TreeBudget:
         for told in expected[len(self._expected) :]:
             self._expected.append(list(told))
             self._seen.append([1] * len(told))
-        for means in self._expected[deepest:]:
-            for place, (before, after) in enumerate(zip(usual, self._expected[deepest - 1], strict=False)):
-                if before > 0 and place < len(means):
-                    means[place] *= after / before
 
     def _judge(self) -> None:
         """After a drafted step: does the best tree still beat plain decoding?"""

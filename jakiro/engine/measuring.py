@@ -1,10 +1,10 @@
 """Times target passes by nodes and drafts by levels on this device, in pieces that answers fit between.
 
-Other programs on the machine only add time, so the least of several rounds is closest to what a pass costs alone. A few
-passes are timed after a longer text too, to learn what each further token adds.
+The mean of several rounds counts, not the least: a pass over few rows waits for the memory, which is now and then much
+quicker than mostly, one over many rows for the processor, which is not, so by their least times small trees look too
+cheap. A few passes are timed after a longer text too, to learn what each further token adds.
 """
 
-import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -21,11 +21,15 @@ from jakiro.engine.runner import Runner, SlicedRunner
 from jakiro.graphs.pool import Lanes
 from jakiro.target.model import TargetModel
 
-# Matrices are multiplied in blocks of 10 rows (tiles), 14 (AVX-512) or 6 (AVX2); a block begun costs almost a full one
-PROFILED_NODES = (1, 2, 4, 8, 10, 12, 14, 20, 24, 28, 42, 56, 64)
+# Matrices are multiplied in blocks of 10 rows (tiles), 14 (AVX-512) or 6 (AVX2); a block begun costs almost a full one.
+# Few rows cost what reading the weights costs, many what multiplying them does: on a line across that corner, from 4 to
+# 8 rows for instance, 6 would look much dearer than they are, so small sizes are all timed
+PROFILED_NODES = (1, 2, 4, 6, 8, 10, 12, 14, 20, 24, 28, 42, 56, 64)
 PROFILED_LEVELS = 8
 PROFILED_WIDTH = 8
 CONTEXT_TOKENS = 128
+# A time that was disturbed counts as no more than so many times the mean before it
+MOST_OVER_MEAN = 1.5
 # Some passes and drafts are timed again after a text of so many tokens
 FAR_TOKENS, FAR_NODES, FAR_LEVELS = 1152, (1, 4, 14, 28), (1, 3)
 # … unless the target would take longer than this to read it
@@ -53,7 +57,7 @@ class Measuring:
         drafts: time drafts; False times passes, and the drafter only says what lanes are to capture.
         lanes: where passes run at fixed addresses, these are timed, one for each row bucket. Their attention costs the
             same up to the next step in columns, so one length is timed, and all in one piece.
-        known: what earlier rounds found, in this process or another; of two times the smaller one counts.
+        known: what earlier rounds found, in this process or another.
         nodes_a_level: of the trees that are drafted without lanes; None drafts full levels.
     """
 
@@ -97,7 +101,7 @@ class Measuring:
             self._near.read_on()
             prefill_ms = self._near.prefill_ms * self._far_length / CONTEXT_TOKENS
             self._reads_far = self._far_length >= 2 * CONTEXT_TOKENS and prefill_ms <= MAX_PREFILL_MS
-        self._near.take(_LEVELS if self._drafts else PROFILED_NODES)
+        self._near.take(_LEVELS if self._drafts else PROFILED_NODES, self._rounds)
         self._far_is_next = self._reads_far
         self._rounds += not self._reads_far
 
@@ -107,7 +111,7 @@ class Measuring:
         if not self._far.is_ready:
             self._far.read_on()
             return
-        self._far.take(FAR_LEVELS if self._drafts else FAR_NODES)
+        self._far.take(FAR_LEVELS if self._drafts else FAR_NODES, self._rounds)
         self._far_is_next = False
         self._rounds += 1
 
@@ -118,8 +122,8 @@ class Measuring:
         try:
             self._near = self._timings_on(runner, CONTEXT_TOKENS, self._near_known, lanes.tree_sizes)
             self._near.read_on()
-            for _ in range(self._rounds, ROUNDS):
-                self._near.take(_LEVELS if self._drafts else (1, *lanes.tree_sizes))
+            for rounds in range(self._rounds, ROUNDS):
+                self._near.take(_LEVELS if self._drafts else (1, *lanes.tree_sizes), rounds)
         finally:
             release()
         self._rounds = ROUNDS
@@ -198,7 +202,7 @@ class _Timings:
         nodes_a_level: of drafted trees, beside the root; None drafts full levels, as lanes have captured them.
 
     Attributes:
-        times: by nodes or levels, the least milliseconds.
+        times: by nodes or levels, mean milliseconds.
         is_ready: whether the text is read.
         prefill_ms: what reading it took.
     """
@@ -240,8 +244,8 @@ class _Timings:
         if self._drafter is not None:
             self.session = self.runner.session(self._drafter, Prompt(self._ids.tolist(), self._ids, features))
 
-    def take(self, counts: Iterable[int]) -> None:
-        """One round over passes by nodes, or over drafts by levels."""
+    def take(self, counts: Iterable[int], rounds: int) -> None:
+        """One round over passes by nodes, or over drafts by levels, after so many."""
         between = self.runner.place(_bush(self.root, 1))
         for count in counts:
             if self.session is None:
@@ -250,7 +254,9 @@ class _Timings:
                 # As in decoding, where the target's weights have just pushed the head's out of the processor's caches
                 self.runner.score(between)
                 work = partial(self._propose, count)
-            self.times[count] = min(self.times.get(count, math.inf), _timed(self.device, work)[1])
+            milliseconds = _timed(self.device, work)[1]
+            mean = self.times.setdefault(count, milliseconds)
+            self.times[count] += (min(milliseconds, MOST_OVER_MEAN * mean) - mean) / (rounds + 1)
 
     def _propose(self, levels: int) -> None:
         self.session.observe(self.again)

@@ -16,7 +16,7 @@ import torch
 from jakiro import starting
 from jakiro.drafting.base import Drafter, Method
 from jakiro.engine.costs import ROUNDS, DeviceProfile
-from jakiro.engine.measuring import CONTEXT_TOKENS, FAR_TOKENS, NODES_A_LEVEL, Measuring
+from jakiro.engine.measuring import CONTEXT_TOKENS, FAR_TOKENS, NODES_A_LEVEL, PROFILED_NODES, Measuring
 from jakiro.graphs.pool import Lanes
 from jakiro.kernels.compiled.library import build_name
 from jakiro.system import num_cores, one_process_at_a_time, processor_name, write_atomically
@@ -108,6 +108,7 @@ class Profiler:
             "compiled": build_name() if target.compiled else None,
             "torch": str(torch.__version__),
             "contexts": [CONTEXT_TOKENS, FAR_TOKENS],
+            "nodes": [*PROFILED_NODES],
         } | ({} if lanes is None else {"graphs": lanes.graphs.enabled})
 
 

@@ -58,17 +58,17 @@ def test_winning_probes_resume_drafting():
 
 
 def test_drafts_that_take_longer_than_the_profile_says_make_trees_shallower():
-    profile = DeviceProfile(verify_ms=((1, 10.0), (64, 10.0)), draft_ms=((1, 3.0), (8, 24.0)), width=8)
+    profile = DeviceProfile(verify_ms=((1, 10.0), (64, 10.0)), draft_ms=((1, 4.0), (8, 32.0)), width=8)
 
     def levels(pace: float) -> int:
         budget = TreeBudget(profile, BOUNDS)
         for _ in range(60):
             choice = budget.choose()
-            expected = [[accepted] * len(budget.buckets) for accepted in (1.0, 1.3, 2.05, 2.1)[: choice.levels]]
+            expected = [[accepted] * len(budget.buckets) for accepted in (1.0, 1.65, 1.8, 1.85)[: choice.levels]]
             budget.observe(choice, expected, expected[-1][0], pace * profile.draft(choice.levels), 10.0, 1.0)
         return choice.levels
 
-    assert (levels(1.0), levels(1.9)) == (3, 1)
+    assert (levels(1.0), levels(1.9)) == (2, 1)
 
 
 def test_a_tree_that_promises_hardly_more_than_the_last_one_does_not_take_its_place():
@@ -86,17 +86,6 @@ def test_a_tree_that_promises_hardly_more_than_the_last_one_does_not_take_its_pl
     assert sizes((1.0, 1.5)) == [4] and sizes((1.0, 1.0)) == [2]
     # Now two nodes promise 1.5 % more tokens a second than four, then 13 %
     assert sizes((1.0, 1.5), (1.0, 0.85), (1.0, 0.6)) == [4, 4, 2]
-
-
-def test_levels_that_are_not_drafted_follow_how_easy_a_step_was():
-    profile = DeviceProfile(verify_ms=((1, 10.0), (64, 10.0)), draft_ms=((1, 0.1), (2, 9.0)), width=8)
-    budget = TreeBudget(profile, TreeConfig(nodes=4, depth=2, policy="auto"))
-    sizes = len(budget.buckets)
-    budget.observe(replace(budget.choose(), levels=2), [[0.5] * sizes, [0.75] * sizes], 1, 9.0, 10.0, 0.0)
-    for _ in range(60):
-        assert budget.choose().levels == 1
-        budget.observe(budget.choose(), [[1.0] * sizes], 1, 0.1, 10.0, 0.0)
-    assert budget._told(2, 0) / budget._told(1, 0) == pytest.approx(1.5, rel=0.01)
 
 
 def test_one_hold_up_does_not_end_drafting():
