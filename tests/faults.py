@@ -197,7 +197,7 @@ FAULTS = (
     Fault(
         "drafts-timed-with-warm-caches",
         MEASURING,
-        "                self.runner.score(between)\n",
+        "        self.runner.score(self.runner.place(_bush(self.root, 1)))\n",
         "",
         (f"{PROFILED}::test_before_each_draft_a_pass_of_the_target_fills_the_processor_s_caches",),
     ),

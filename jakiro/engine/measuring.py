@@ -30,6 +30,8 @@ PROFILED_WIDTH = 8
 CONTEXT_TOKENS = 128
 # A time that was disturbed counts as no more than so many times the mean before it
 MOST_OVER_MEAN = 1.5
+# The first one of its size takes some milliseconds longer; where it is shorter than this, the second one counts
+COLD_MS = 30.0
 # Some passes and drafts are timed again after a text of so many tokens
 FAR_TOKENS, FAR_NODES, FAR_LEVELS = 1152, (1, 4, 14, 28), (1, 3)
 # … unless the target would take longer than this to read it
@@ -246,17 +248,20 @@ class _Timings:
 
     def take(self, counts: Iterable[int], rounds: int) -> None:
         """One round over passes by nodes, or over drafts by levels, after so many."""
-        between = self.runner.place(_bush(self.root, 1))
         for count in counts:
-            if self.session is None:
-                work = partial(self.runner.score, self.runner.place(_bush(self.root, count)))
-            else:
-                # As in decoding, where the target's weights have just pushed the head's out of the processor's caches
-                self.runner.score(between)
-                work = partial(self._propose, count)
-            milliseconds = _timed(self.device, work)[1]
+            milliseconds = self._time(count)
+            if count not in self.times and milliseconds < COLD_MS:
+                milliseconds = self._time(count)
             mean = self.times.setdefault(count, milliseconds)
             self.times[count] += (min(milliseconds, MOST_OVER_MEAN * mean) - mean) / (rounds + 1)
+
+    def _time(self, count: int) -> float:
+        """Milliseconds of a pass over so many nodes, or of a draft of so many levels."""
+        if self.session is None:
+            return _timed(self.device, partial(self.runner.score, self.runner.place(_bush(self.root, count))))[1]
+        # As in decoding, where the target's weights have just pushed the head's out of the processor's caches
+        self.runner.score(self.runner.place(_bush(self.root, 1)))
+        return _timed(self.device, partial(self._propose, count))[1]
 
     def _propose(self, levels: int) -> None:
         self.session.observe(self.again)
