@@ -128,6 +128,10 @@ def test_after_a_long_text_rows_cost_more_and_trees_shrink():
         drive(TreeBudget(dear_far, BOUNDS), 40, top=3.0, accepted=3, context=context)[-1] for context in (100, 3_000)
     )
     assert near == 32 and 1 < far < 8
+    # Within an answer too, although the last step was judged before its text grew
+    budget = TreeBudget(dear_far, BOUNDS)
+    drive(budget, 40, top=3.0, accepted=3, context=100)
+    assert budget.choose(context=3_000).nodes < 8
     # A far text after which no tree pays is left to plain decoding
     steep = replace(dear_far, verify_slopes=((1, 0.0), (2, 1000.0)))
     assert drive(TreeBudget(steep, BOUNDS), 40, top=3.0, accepted=3, context=20_000)[-1] == 1
