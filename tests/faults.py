@@ -153,13 +153,6 @@ FAULTS = (
         ("tests/engine/test_budget.py::test_an_answer_s_first_steps_weigh_alike_in_what_is_expected",),
     ),
     Fault(
-        "trees-change-for-the-least-promise",
-        BUDGET,
-        "STAY = 1.04",
-        "STAY = 1.0",
-        (f"{BUDGETED}::test_a_tree_that_promises_hardly_more_than_the_last_one_does_not_take_its_place",),
-    ),
-    Fault(
         "costs-without-this-answer-s-pace",
         BUDGET,
         "return self._verify_pace * ms + self._other_ms",

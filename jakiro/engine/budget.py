@@ -22,9 +22,6 @@ LOSING_STEPS = 12
 PROBE_TIME_SHARE = 0.02
 WINNING_PROBES = 2
 START_EXPECTATION = 1.6
-# A tree of another size must promise so many times the rate of the last one's: estimates are noisy, and of trees that
-# change at every step the mean costs more than one in between
-STAY = 1.04
 # Tokens by which a text may have grown for passes to cost the same
 SAME_COSTS = 32
 # Slope and weight of the trend of drafted tokens over those expected of free candidates
@@ -52,9 +49,8 @@ class TreeBudget:
         # By levels from 1 on, by bucket: expected accepted tokens, and in how many steps they were told
         self._expected: list[list[float]] = []
         self._seen: list[list[int]] = []
-        # What the last step was judged by, for the next one's choice; and the levels and nodes that seemed best last
+        # What the last step was judged by, for the next one's choice
         self._best: Plan | None = None
-        self._last: tuple[int, int] | None = None
         self._predicted, self._accepted = START_EXPECTATION, START_EXPECTATION
         self._other_ms = 0.0
         # Measured over profiled time in this answer, of passes and, by levels, of drafts: nodes that cannot win are not
@@ -253,7 +249,7 @@ class TreeBudget:
         return above + (above - before) * min(max(ratio, 0.0), 0.9)
 
     def _best_tree(self) -> Plan | None:
-        """The levels and nodes with most expected tokens per second, or the last ones if they are nearly as good."""
+        """The levels and nodes with most expected tokens per second."""
         calibration, verify = self.calibration, [self._verify_ms(nodes) for nodes in self.buckets]
         rates: dict[tuple[int, int], tuple[float, float, float]] = {}
         for levels in range(1, min(self.bounds.depth, len(self._expected) + 1) + 1):
@@ -265,11 +261,8 @@ class TreeBudget:
                     rates[levels, nodes] = tokens / ms, tokens, ms
         if not rates:
             return None
-        best = max(rates, key=lambda size: rates[size][0])
-        if self._last not in rates or rates[best][0] > STAY * rates[self._last][0]:
-            self._last = best
-        levels, nodes = self._last
-        _, tokens, ms = rates[self._last]
+        levels, nodes = max(rates, key=lambda size: rates[size][0])
+        _, tokens, ms = rates[levels, nodes]
         why = (
             f"{nodes - 1} candidate{'s' if nodes > 2 else ''} over {levels} level{'s' if levels > 1 else ''}: "
             f"{tokens:.1f} tokens expected for {ms:.0f} ms."

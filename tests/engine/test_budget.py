@@ -71,23 +71,6 @@ def test_drafts_that_take_longer_than_the_profile_says_make_trees_shallower():
     assert (levels(1.0), levels(1.9)) == (2, 1)
 
 
-def test_a_tree_that_promises_hardly_more_than_the_last_one_does_not_take_its_place():
-    profile = DeviceProfile(verify_ms=((1, 10.0), (2, 10.0), (4, 11.0), (64, 100.0)), draft_ms=((1, 1.0),), width=8)
-    bounds = TreeConfig(nodes=4, depth=1, policy="auto")
-
-    def sizes(*promises: tuple[float, float]) -> list[int]:
-        """The trees after steps that promise so many tokens of two and of four nodes."""
-        budget, chosen = TreeBudget(profile, bounds), []
-        for promise in promises:
-            budget.observe(replace(budget.choose(), levels=1), [list(promise)], 1, 1.0, 10.0, 0.0)
-            chosen.append(budget.choose().nodes)
-        return chosen
-
-    assert sizes((1.0, 1.5)) == [4] and sizes((1.0, 1.0)) == [2]
-    # Now two nodes promise 1.5 % more tokens a second than four, then 13 %
-    assert sizes((1.0, 1.5), (1.0, 0.85), (1.0, 0.6)) == [4, 4, 2]
-
-
 def test_one_hold_up_does_not_end_drafting():
     budget = TreeBudget(FREE_ROWS, BOUNDS)
     drive(budget, 20, top=3.0, accepted=3)
