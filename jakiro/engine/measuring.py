@@ -1,8 +1,8 @@
 """Times target passes by nodes and drafts by levels on this device, in pieces that answers fit between.
 
-The mean of several rounds counts, not the least: a pass over few rows waits for the memory, which is now and then much
-quicker than mostly, one over many rows for the processor, which is not, so by their least times small trees look too
-cheap. A few passes are timed after a longer text too, to learn what each further token adds.
+The mean of several rounds counts, not the least. A pass over few rows waits for the memory, which now and then is much
+quicker than usual; one over many rows waits for the processor, which never is. So by their least times larger trees
+look too dear. A few passes are timed after a longer text too, to learn what each further token adds.
 """
 
 import time
