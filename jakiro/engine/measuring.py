@@ -6,7 +6,7 @@ look too dear. A few passes are timed after a longer text too, to learn what eac
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeVar
@@ -246,8 +246,11 @@ class _Timings:
         if self._drafter is not None:
             self.session = self.runner.session(self._drafter, Prompt(self._ids.tolist(), self._ids, features))
 
-    def take(self, counts: Iterable[int], rounds: int) -> None:
+    def take(self, counts: Sequence[int], rounds: int) -> None:
         """One round over passes by nodes, or over drafts by levels, after so many."""
+        if not self.times:
+            # The very first one may take several times as long as any other
+            self._time(counts[0])
         for count in counts:
             milliseconds = self._time(count)
             if count not in self.times and milliseconds < COLD_MS:
