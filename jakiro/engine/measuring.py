@@ -248,9 +248,8 @@ class _Timings:
 
     def take(self, counts: Sequence[int], rounds: int) -> None:
         """One round over passes by nodes, or over drafts by levels, after so many."""
-        if not self.times:
-            # The very first one may take several times as long as any other
-            self._time(counts[0])
+        # The very first one may take several times as long as any other, and one after the largest is slower, too
+        self._time(counts[0])
         for count in counts:
             milliseconds = self._time(count)
             if count not in self.times and milliseconds < COLD_MS:

@@ -73,7 +73,7 @@ def test_every_size_and_depth_is_timed_and_more_work_never_takes_less():
 @pytest.fixture
 def short(monkeypatch):
     """Timings after a short text, with and without a drafter, and a log of what was done for them."""
-    generator, log, milliseconds = tiny_generator(), [], iter([100.0, 90.0, 9.0, 5.0, 3.0, 40.0, 4.0, 4.0])
+    generator, log, milliseconds = tiny_generator(), [], iter([100.0, 90.0, 9.0, 5.0, 90.0, 3.0, 90.0, 40.0])
     monkeypatch.setattr(measuring, "_timed", lambda device, work: (log.append("timed"), work(), next(milliseconds))[1:])
 
     def timings(drafter):
@@ -95,14 +95,14 @@ def test_the_mean_of_a_pass_s_timings_is_kept(short):
         passes.take([1], rounds)
     # 5, 3, and a disturbed 40, which counts as no more than half as much again as the mean before it
     assert passes.times == {1: pytest.approx((5 + 3 + 1.5 * 4) / 3)}
-    # The very first one does not count, and of the next two the second one does
-    assert log == ["timed", "pass"] * 5
+    # One before each round does not count, and of the first two of a size the second one does
+    assert log == ["timed", "pass"] * 7
 
 
 def test_before_each_draft_a_pass_of_the_target_fills_the_processor_s_caches(short):
     timings, log, drafter = short
     timings(drafter).take([1, 2, 3], 0)
-    assert log == ["pass", "timed"] * 7, "twice each, and once before"
+    assert log == ["pass", "timed"] * 6, "one before, and two of those below 30 ms"
 
 
 @pytest.mark.parametrize("nodes_a_level", [3, None])
