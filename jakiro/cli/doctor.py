@@ -155,7 +155,7 @@ def _smoke_run(options: LoadOptions) -> Iterator[Finding]:
     yield from (Finding("notice", notice) for notice in generator.notices)
     yield Finding("start", _start(generator.status))
     plain = _smoke(generator, PLAIN.name, None)
-    yield Finding("run", f"{PLAIN.title}: {_number_of_tokens(plain)}{_speed(plain)}")
+    yield Finding("run", f"{PLAIN.title}: {_tokens(len(plain.token_ids))}{_speed(plain)}")
     drafted = []
     if generator.head:
         for title, tree in ((f"trees of {SMOKE_TREE.nodes} nodes", SMOKE_TREE), ("trees that size themselves", None)):
@@ -163,7 +163,7 @@ def _smoke_run(options: LoadOptions) -> Iterator[Finding]:
             drafted.append(trace.token_ids)
             tau = f", τ {trace.tau:.2f}" if trace.steps else ""
             speed = _speed(trace) if tree is None else ""
-            yield Finding("run", f"{DEFAULT.title}, {title}: {_number_of_tokens(trace)}{speed}{tau}")
+            yield Finding("run", f"{DEFAULT.title}, {title}: {_tokens(len(trace.token_ids))}{speed}{tau}")
     yield Finding("memory", _most(generator.status))
     if drafted:
         yield _same_text(plain.token_ids, drafted)
@@ -179,8 +179,7 @@ def _smoke(generator: JakiroGenerator, method: str, tree: TreeConfig | None) -> 
     return stream.trace
 
 
-def _number_of_tokens(trace: Trace) -> str:
-    count = len(trace.token_ids)
+def _tokens(count: int) -> str:
     return f"{count} token{'' if count == 1 else 's'}"
 
 
@@ -215,5 +214,4 @@ def _same_text(plain: list[int], drafted: Sequence[list[int]]) -> Finding:
         place = first_difference(plain[:count], token_ids[:count])
         if place is not None:
             return Finding("text", f"differs from plain decoding at token {place}; rounding differs here", ok=False)
-    count = min(len(plain), *map(len, drafted))
-    return Finding("text", f"the same as plain decoding's over {count} token{'' if count == 1 else 's'}")
+    return Finding("text", f"the same as plain decoding's over {_tokens(min(len(plain), *map(len, drafted)))}")

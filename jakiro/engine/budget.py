@@ -168,6 +168,9 @@ class TreeBudget:
 
     def _remember(self, expected: Sequence[Sequence[float]]) -> None:
         """Adds a step's expectations to the running means."""
+        for _ in expected[len(self._expected) :]:
+            self._expected.append([])
+            self._seen.append([])
         for told, means, seen in zip(expected, self._expected, self._seen, strict=False):
             for place, value in enumerate(told[: len(means)]):
                 seen[place] += 1
@@ -175,9 +178,6 @@ class TreeBudget:
                 means[place] += max(1 - MEMORY, 1 / seen[place]) * (value - means[place])
             means += told[len(means) :]
             seen += [1] * (len(means) - len(seen))
-        for told in expected[len(self._expected) :]:
-            self._expected.append(list(told))
-            self._seen.append([1] * len(told))
 
     def _judge(self) -> None:
         """After a drafted step: does the best tree still beat plain decoding?"""

@@ -58,17 +58,17 @@ def test_winning_probes_resume_drafting():
 
 
 def test_drafts_that_take_longer_than_the_profile_says_make_trees_shallower():
-    profile = DeviceProfile(verify_ms=((1, 10.0), (64, 10.0)), draft_ms=((1, 4.0), (8, 32.0)), width=8)
+    profile = DeviceProfile(verify_ms=((1, 10.0), (64, 10.0)), draft_ms=((1, 1.0), (8, 8.0)), width=8)
 
     def levels(pace: float) -> int:
         budget = TreeBudget(profile, BOUNDS)
         for _ in range(60):
             choice = budget.choose()
-            expected = [[accepted] * len(budget.buckets) for accepted in (1.0, 1.65, 1.8, 1.85)[: choice.levels]]
+            expected = [[accepted] * len(budget.buckets) for accepted in (1.0, 1.6, 1.9, 2.0)[: choice.levels]]
             budget.observe(choice, expected, expected[-1][0], pace * profile.draft(choice.levels), 10.0, 1.0)
         return choice.levels
 
-    assert (levels(1.0), levels(1.9)) == (2, 1)
+    assert (levels(1.0), levels(1.9)) == (3, 2)
 
 
 def test_one_hold_up_does_not_end_drafting():
@@ -107,9 +107,8 @@ def test_after_a_long_text_rows_cost_more_and_trees_shrink():
     assert dear_far.verify(32, 100) == dear_far.verify(32) == FREE_ROWS.verify(32)
     assert dear_far.verify(2, 1100) == pytest.approx(60.0) and dear_far.draft(1, 1100) == pytest.approx(3.0)
     assert FREE_ROWS.verify(32, 5000) == FREE_ROWS.verify(32)
-    near, far = (
-        drive(TreeBudget(dear_far, BOUNDS), 40, top=3.0, accepted=3, context=context)[-1] for context in (100, 3_000)
-    )
+    budget = TreeBudget(dear_far, BOUNDS)
+    near, far = (drive(budget, 40, top=3.0, accepted=3, context=context)[-1] for context in (100, 3_000))
     assert near == 32 and 1 < far < 8
     # Within an answer too, although the last step was judged before its text grew
     budget = TreeBudget(dear_far, BOUNDS)
