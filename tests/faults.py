@@ -134,8 +134,8 @@ FAULTS = (
     Fault(
         "one-estimate-for-all-levels",
         BUDGET,
-        "known = self._told(levels, place)",
-        "known = self._told(1, place)",
+        "told = self._told(levels)",
+        "told = self._told(1)",
         (MEANS,),
     ),
     Fault(

@@ -157,12 +157,14 @@ class TreeLimits:
         sizes: tree sizes for which the proposal is to forecast how many tokens would be accepted.
         chains_only: no node may have two children, because the target scores no trees.
         chain: tokens from another source to merge into the tree at its root.
+        further: whether to forecast more nodes than the tree has, where that costs further rows of a draft.
     """
 
     tree: TreeConfig
     sizes: tuple[int, ...] = ()
     chains_only: bool = False
     chain: Chain | None = None
+    further: bool = True
 
 
 @dataclass(frozen=True, slots=True)

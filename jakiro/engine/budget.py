@@ -22,6 +22,8 @@ LOSING_STEPS = 12
 PROBE_TIME_SHARE = 0.02
 WINNING_PROBES = 2
 START_EXPECTATION = 1.6
+# Larger trees than the step's own are looked at every so many drafted steps: that costs further rows of a draft
+LOOK_EVERY = 3
 # Tokens by which a text may have grown for passes to cost the same
 SAME_COSTS = 32
 # Slope and weight of the trend of drafted tokens over those expected of free candidates
@@ -57,6 +59,7 @@ class TreeBudget:
         # expanded, which saves more the deeper a tree is
         self._verify_pace = 1.0
         self._draft_paces: dict[int, float] = {}
+        self._drafted = 0
         self._losing = 0
         self._winning_probes = 0
         self._drafting = True
@@ -150,6 +153,7 @@ class TreeBudget:
         if plan.levels == 0 or not expected:
             self._ms_since_probe += plan.expected_ms
             return
+        self._drafted += 1
         self._with_free.observe(self._free_tokens, 1.0 + accepted)
         profiled = self.profile.draft(plan.levels, self._context)
         pace = _followed(self._draft_pace(plan.levels), draft_ms, profiled)
@@ -196,6 +200,11 @@ class TreeBudget:
                 self._drafting, self._losing = True, 0
 
     @property
+    def looks_further(self) -> bool:
+        """Whether the next draft should tell of larger trees than its own, too."""
+        return self._drafted % LOOK_EVERY == 0
+
+    @property
     def calibration(self) -> float:
         """Accepted over planned tokens of drafts, a running ratio clipped to [1/4, 2]."""
         return _ratio(self._accepted, self._predicted)
@@ -228,46 +237,43 @@ class TreeBudget:
     def _bucket_index(self, nodes: int) -> int:
         return min(bisect_left(self.buckets, nodes), len(self.buckets) - 1)
 
-    def _told(self, levels: int, place: int) -> float | None:
-        """The mean of these levels and this bucket; None where no step told one."""
-        row = self._expected[levels - 1] if 0 < levels <= len(self._expected) else ()
-        return row[place] if place < len(row) else None
+    def _expected_accepted(self, levels: int) -> list[float]:
+        """Expected accepted tokens by bucket, as far as they are known; one level or size beyond is extrapolated."""
+        told = self._told(levels)
+        above, further = self._told(levels - 1), self._told(levels - 2)
+        row = list(told)
+        if len(told) >= 2:
+            row.append(told[-1] + 0.9 * (told[-1] - told[-2]))
+        for place in range(len(row), len(above)):
+            before, first = further[place] if place < len(further) else 0.0, self._told(1)[place]
+            ratio = (above[place] - before) / before if before > 0 else first / (1 + first)
+            row.append(above[place] + (above[place] - before) * min(max(ratio, 0.0), 0.9))
+        return row
 
-    def _expected_accepted(self, levels: int, place: int) -> float | None:
-        """Expected accepted tokens; one level or size beyond those seen is extrapolated from the last two."""
-        known = self._told(levels, place)
-        if known is not None:
-            return known
-        smaller = [self._told(levels, each) for each in range(max(place - 2, 0), place)]
-        if len(smaller) == 2 and None not in smaller:
-            return smaller[1] + 0.9 * (smaller[1] - smaller[0])
-        above, further = self._told(levels - 1, place), self._told(levels - 2, place)
-        if above is None:
-            return None
-        before, first = further or 0.0, self._told(1, place)
-        ratio = (above - before) / before if before > 0 else first / (1 + first)
-        return above + (above - before) * min(max(ratio, 0.0), 0.9)
+    def _told(self, levels: int) -> list[float]:
+        """By bucket: the means of trees of so many levels, as far as steps told them."""
+        return self._expected[levels - 1] if 0 < levels <= len(self._expected) else []
 
     def _best_tree(self) -> Plan | None:
         """The levels and nodes with most expected tokens per second."""
         calibration, verify = self.calibration, [self._verify_ms(nodes) for nodes in self.buckets]
-        rates: dict[tuple[int, int], tuple[float, float, float]] = {}
+        best_rate, best, rates = 0.0, None, {}
         for levels in range(1, min(self.bounds.depth, len(self._expected) + 1) + 1):
             draft_ms = self._draft_ms(levels)
-            for place, nodes in enumerate(self.buckets):
-                accepted = self._expected_accepted(levels, place) if nodes > levels else None
-                if accepted is not None:
-                    tokens, ms = 1 + calibration * accepted, draft_ms + verify[place]
-                    rates[levels, nodes] = tokens / ms, tokens, ms
-        if not rates:
+            for nodes, ms, accepted in zip(self.buckets, verify, self._expected_accepted(levels), strict=False):
+                if nodes > levels:
+                    tokens = 1 + calibration * accepted
+                    rate = rates[levels, nodes] = tokens / (draft_ms + ms)
+                    if rate > best_rate:
+                        best_rate, best = rate, (levels, nodes, tokens, draft_ms + ms)
+        if best is None:
             return None
-        levels, nodes = max(rates, key=lambda size: rates[size][0])
-        _, tokens, ms = rates[levels, nodes]
+        levels, nodes, tokens, ms = best
         why = (
             f"{nodes - 1} candidate{'s' if nodes > 2 else ''} over {levels} level{'s' if levels > 1 else ''}: "
             f"{tokens:.1f} tokens expected for {ms:.0f} ms."
         )
-        curve = [(size, 1000 * rate) for (deepest, size), (rate, *_) in rates.items() if deepest == levels]
+        curve = [(size, 1000 * rate) for (deepest, size), rate in rates.items() if deepest == levels]
         return Plan(levels, nodes, why, tokens, ms, ((1, 1000 / self._verify_ms(1)), *curve))
 
 

@@ -293,7 +293,8 @@ class Stream:
         if self._session is None or (plan is not None and plan.nodes == 1):
             return Proposal(self._runner.root_tree())
         tree = self._tree if plan is None else replace(self._tree, depth=plan.levels, nodes=plan.nodes)
-        proposal = self._session.propose(TreeLimits(tree, self._sizes, self._target.chains_only))
+        further = self._budget is None or self._budget.looks_further
+        proposal = self._session.propose(TreeLimits(tree, self._sizes, self._target.chains_only, further=further))
         return proposal if proposal.tree is not None else replace(proposal, tree=self._runner.root_tree())
 
     def _room_for(self, num_prompt_tokens: int) -> int:

@@ -182,14 +182,14 @@ class HeadSession(DraftSession):
         return proposal
 
     def _explored(self, limits: TreeLimits) -> tuple[int | None, tuple[int, ...]]:
-        """Nodes of the largest tree to look at, and the sizes to forecast: up to the next one above the tree's own.
+        """Nodes of the largest tree to look at, and the sizes to forecast: its own, or up to the next one above.
 
         On a GPU everything: reading scores on the host would cost more than the rows it saves.
         """
         if self.device.type != "cpu":
             return None, limits.sizes
         own = limits.tree.nodes
-        explored = min((size for size in limits.sizes if size > own), default=own)
+        explored = min((size for size in limits.sizes if size > own and limits.further), default=own)
         return explored, tuple(size for size in limits.sizes if size <= explored)
 
     def _reserve(self, rows: int) -> None:

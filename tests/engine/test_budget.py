@@ -141,6 +141,19 @@ def test_plans_that_promised_too_much_shrink_the_estimate_though_their_trees_wer
     assert budget.calibration == pytest.approx((before + 1) / (before + 3))
 
 
+def test_larger_trees_are_looked_at_in_the_first_draft_and_every_third_and_still_found():
+    budget, looked, nodes = TreeBudget(FREE_ROWS, BOUNDS), [], []
+    for _ in range(40):
+        choice, further = budget.choose(), budget.looks_further
+        largest = budget.buckets.index(choice.nodes) + 1 + further
+        expected = [row[:largest] for row in promise(budget, choice.levels, 3.0)]
+        budget.observe(choice, expected, 3, budget.profile.draft(choice.levels), 40.0, 1.0)
+        looked.append(further)
+        nodes.append(choice.nodes)
+    assert looked[:7] == [True, False, False, True, False, False, True]
+    assert nodes[-1] == 32
+
+
 def test_a_copied_chain_goes_alone_where_that_is_faster():
     budget = TreeBudget(DEAR_ROWS, BOUNDS)
     drive(budget, 5, top=0.5, accepted=0)
