@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -265,20 +266,26 @@ def reason(tmp_path, **environment) -> str:
     return run.stdout.strip()
 
 
+def broken_compiler(folder: Path) -> Path:
+    """A `cc` that builds nothing."""
+    broken = folder / "cc"
+    broken.write_text("#!/bin/sh\necho 'no such option' >&2\nexit 1\n")
+    broken.chmod(0o755)
+    return broken
+
+
 def test_without_compiled_functions_there_is_a_reason(tmp_path):
     assert reason(tmp_path, JAKIRO_NATIVE="0") == "True JAKIRO_NATIVE is 0"
     assert reason(tmp_path, PATH=str(tmp_path), CC="") == "True no C compiler was found; install gcc, or name one in CC"
-    broken = tmp_path / "cc"
-    broken.write_text("#!/bin/sh\necho 'no such option' >&2\nexit 1\n")
-    broken.chmod(0o755)
-    said = reason(tmp_path, PATH=f"{tmp_path}:/bin:/usr/bin", CC="")
-    assert said == "False None", "another compiler takes over"
+    broken = broken_compiler(tmp_path)
     assert reason(tmp_path / "else", PATH=str(tmp_path), CC="") == f"True {broken} did not build it (no such option)"
 
 
-def test_what_was_built_once_is_loaded_from_the_cache(tmp_path):
-    assert reason(tmp_path) == "False None"
+def test_after_a_broken_compiler_another_one_takes_over_and_what_it_built_once_is_loaded_from_the_cache(tmp_path):
+    broken_compiler(tmp_path)
+    compilers = {"PATH": f"{tmp_path}:/bin:/usr/bin", "CC": ""}
+    assert reason(tmp_path, **compilers) == "False None"
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "native").iterdir()}
     assert sorted(path.suffix for path in kept) == [".sha256", ".so"]
-    assert reason(tmp_path) == "False None"
+    assert reason(tmp_path, **compilers) == "False None"
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "native").iterdir()} == kept
