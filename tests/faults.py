@@ -132,6 +132,13 @@ FAULTS = (
         ("tests/test_generator.py::test_a_drafter_that_forecasts_nothing_works_under_automatic_trees",),
     ),
     Fault(
+        "every-draft-looks-at-larger-trees",
+        STREAM,
+        "self._budget is None or self._budget.looks_further",
+        "True",
+        ("tests/test_generator.py::test_trees_that_size_themselves_look_at_larger_ones_in_every_third_draft",),
+    ),
+    Fault(
         "one-estimate-for-all-levels",
         BUDGET,
         "told = self._told(levels)",

@@ -11,6 +11,7 @@ from jakiro.engine.budget import TreeBudget
 from jakiro.engine.costs import DeviceProfile
 from jakiro.generator import JakiroGenerator
 from jakiro.methods import DEFAULT
+from jakiro.methods.jakiro import HeadSession
 from jakiro.text import IncrementalDecoder
 from jakiro.trace import Trace
 from tests.support import (
@@ -297,3 +298,17 @@ def test_a_drafter_that_forecasts_nothing_works_under_automatic_trees(monkeypatc
     assert trace.tau > 3 and max(step.plan.levels for step in trace.steps) > 3
     # A step tells of the levels it had and of no others
     assert learned and all(levels == told for levels, told in learned)
+
+
+def test_trees_that_size_themselves_look_at_larger_ones_in_every_third_draft(monkeypatch):
+    looked, propose = [], HeadSession.propose
+    monkeypatch.setattr(
+        HeadSession, "propose", lambda self, limits: looked.append(limits.further) or propose(self, limits)
+    )
+    generator = tiny_generator("summed")
+    generator.profile = DeviceProfile(((1, 10.0), (64, 10.1)), ((1, 0.01), (8, 0.08)), width=8)
+    generator.run(QUESTION, SamplingParams(max_new_tokens=24), tree=TreeConfig(width=4, depth=3, policy="auto"))
+    assert looked[:5] == [True, False, False, True, False]
+    looked.clear()
+    generator.run(QUESTION, SamplingParams(max_new_tokens=8), tree=TREE)
+    assert looked and all(looked)
