@@ -257,23 +257,22 @@ class TreeBudget:
     def _best_tree(self) -> Plan | None:
         """The levels and nodes with most expected tokens per second."""
         calibration, verify = self.calibration, [self._verify_ms(nodes) for nodes in self.buckets]
-        best_rate, best, rates = 0.0, None, {}
+        rates: dict[tuple[int, int], tuple[float, float, float]] = {}
         for levels in range(1, min(self.bounds.depth, len(self._expected) + 1) + 1):
             draft_ms = self._draft_ms(levels)
-            for nodes, ms, accepted in zip(self.buckets, verify, self._expected_accepted(levels), strict=False):
+            for nodes, verify_ms, accepted in zip(self.buckets, verify, self._expected_accepted(levels), strict=False):
                 if nodes > levels:
-                    tokens = 1 + calibration * accepted
-                    rate = rates[levels, nodes] = tokens / (draft_ms + ms)
-                    if rate > best_rate:
-                        best_rate, best = rate, (levels, nodes, tokens, draft_ms + ms)
-        if best is None:
+                    tokens, ms = 1 + calibration * accepted, draft_ms + verify_ms
+                    rates[levels, nodes] = tokens / ms, tokens, ms
+        if not rates:
             return None
-        levels, nodes, tokens, ms = best
+        levels, nodes = max(rates, key=lambda size: rates[size][0])
+        _, tokens, ms = rates[levels, nodes]
         why = (
             f"{nodes - 1} candidate{'s' if nodes > 2 else ''} over {levels} level{'s' if levels > 1 else ''}: "
             f"{tokens:.1f} tokens expected for {ms:.0f} ms."
         )
-        curve = [(size, 1000 * rate) for (deepest, size), rate in rates.items() if deepest == levels]
+        curve = [(size, 1000 * rate) for (deepest, size), (rate, *_) in rates.items() if deepest == levels]
         return Plan(levels, nodes, why, tokens, ms, ((1, 1000 / self._verify_ms(1)), *curve))
 
 
