@@ -24,6 +24,8 @@ from jakiro.plots import Look, plain, share_lines, write_report
 from jakiro.system import write_atomically
 
 SCORES, TIMES, SPEEDS = "heads-equal-minutes.json", "heads-draft-ms.json", "heads-equal-minutes-speed.json"
+# What the same five were worth when each had had 20 minutes
+EARLY_SCORES = "heads-20-minutes.json"
 UNMEASURED = "Not measured yet."
 # The tree that plots and tables of passes are about: nodes, temperature, levels
 NODES, TEMPERATURE, LEVELS = 14, 0.0, 5
@@ -74,9 +76,9 @@ def take_speeds(bench: Path) -> None:
     write_atomically(folder() / SPEEDS, raw.compact(values))
 
 
-def read() -> list[Replayed]:
+def read(scores: str = SCORES) -> list[Replayed]:
     """What `take` wrote."""
-    values = json.loads((folder() / SCORES).read_text(encoding="utf-8"))
+    values = json.loads((folder() / scores).read_text(encoding="utf-8"))
     return [Replayed(**dict(zip(values["columns"], row, strict=True))) for row in values["scores"]]
 
 
@@ -144,10 +146,11 @@ def steps(rows: Sequence[Replayed], times: Mapping) -> str:
 
 def blocks() -> dict[str, str]:
     """The tables by name, each from its raw data, whether that was measured or not."""
-    rows = read() if (folder() / SCORES).is_file() else []
+    rows, early = (read(name) if (folder() / name).is_file() else [] for name in (SCORES, EARLY_SCORES))
     timed, speeds = rows and (folder() / TIMES).is_file(), folder() / SPEEDS
     return {
         "equal-minutes": taus(rows) if rows else UNMEASURED,
+        "after-20-minutes": taus(early) if early else UNMEASURED,
         "by-depth": by_depth(rows) if rows else UNMEASURED,
         "serial-passes": steps(rows, _times()) if timed else UNMEASURED,
         "equal-minutes-speed": speed_tables(raw.read(speeds)) if speeds.is_file() else UNMEASURED,
@@ -201,7 +204,8 @@ def _difference(own: Replayed, other: Replayed) -> str:
     interval = resampled_interval(
         pairs, lambda steps, accepted, others, theirs: _tau(steps, accepted) - _tau(others, theirs)
     )
-    return f"{own.tau - other.tau:+.2f}{brackets(interval)}"
+    # Adding 0 turns a rounded -0.0 into 0.0
+    return f"{round(own.tau - other.tau, 2) + 0:+.2f}{brackets(interval)}"
 
 
 def main() -> None:

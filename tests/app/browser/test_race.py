@@ -8,7 +8,7 @@ import pytest
 from app.serving.limits import Limits
 from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.zoo.table import DEFAULT_HEAD
+from jakiro.zoo.table import DEFAULT_HEAD, DEFAULT_TARGET
 from tests.app.conftest import ask, serve, wait_until_finished
 from tests.app.fake import FakeGenerator, default_answer
 
@@ -61,9 +61,9 @@ def race_with(modules, heads: dict) -> None:
 
 def test_a_race_of_heads_that_were_not_trained_equally_long_says_so(modules):
     minutes = modules.evaluate("Jakiro.headMinutes")
-    short = next(name for name, each in minutes.items() if round(each) == 20)
-    race_with(modules, {"jakiro": DEFAULT_HEAD, "eagle2": short, "aded": None})
-    listed = f"Jakiro {round(minutes[DEFAULT_HEAD])} min, EAGLE-2 20 min"
+    other = f"{DEFAULT_TARGET}-eagle2"
+    race_with(modules, {"jakiro": DEFAULT_HEAD, "eagle2": other, "aded": None})
+    listed = f"Jakiro {round(minutes[DEFAULT_HEAD])} min, EAGLE-2 {round(minutes[other])} min"
     assert modules.inner_text(".unequal-heads") == words.BROWSER["unequal_heads"].format(heads=listed)
     assert listed in modules.evaluate("Jakiro.resultPicture(Jakiro.moves.state.run)")
 
