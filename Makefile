@@ -2,8 +2,7 @@
 
 VENV ?= .venv
 DEVICE ?=
-# One more than cores, because browsers and servers that start are waited for
-JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n < 3 ? n + 1 : 4)))
+JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n < 4 ? n : 4)))
 ARGS ?=
 TORCH := torch==2.13.0
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
