@@ -204,8 +204,7 @@ def _difference(own: Replayed, other: Replayed) -> str:
     interval = resampled_interval(
         pairs, lambda steps, accepted, others, theirs: _tau(steps, accepted) - _tau(others, theirs)
     )
-    # Adding 0 turns a rounded -0.0 into 0.0
-    return f"{round(own.tau - other.tau, 2) + 0:+.2f}{brackets(interval)}"
+    return f"{own.tau - other.tau:+z.2f}{brackets(interval)}"
 
 
 def main() -> None:
