@@ -336,8 +336,6 @@ BROWSER = {
     "speed_recorded": "Recorded steps",
     "speed_from_recorded": "Means over {n} recorded steps.",
     "speed_from_profile": "Passes as profiled: plain 1 row, draft {levels} levels, check {nodes} rows; τ recorded.",
-    "one_candidate": "1 candidate",
-    "many_candidates": "{n} candidates",
     "family_method": "Method",
     "family_place": "Place",
     "family_place_value": "{n} of {of}",

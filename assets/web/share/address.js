@@ -89,7 +89,7 @@
       return;
     }
     linked = values;
-    if (link.asking.numerics) Jakiro.numericsChosen();
+    Jakiro.fieldsChosen(Object.keys(link.asking));
     document.querySelector("#open-link").click();
     Jakiro.freshChat();
     Jakiro.notify("notice", say("link_ready"));
