@@ -79,7 +79,7 @@ def cache_folder() -> Path:
     from platformdirs import user_cache_path
 
     try:
-        return user_cache_path("jakiro", appauthor=False)
+        return user_cache_path(__package__, appauthor=False)
     except RuntimeError as error:
         raise OSError("This user has no home for a cache; name a folder for it in JAKIRO_CACHE.") from error
 
