@@ -84,10 +84,5 @@
     drawLine(state);
   }
 
-  function example(text) {
-    startFrom(Jakiro.screen.state.turns[0] || null);
-    return text;
-  }
-
-  Object.assign(Jakiro, { conversation, sentWith, drawChat, example, clear, freshChat: () => startFrom(Jakiro.screen.state.turns[0] || null) });
+  Object.assign(Jakiro, { conversation, sentWith, drawChat, clear, freshChat: () => startFrom(Jakiro.screen.state.turns[0] || null) });
 })();

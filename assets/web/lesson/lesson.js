@@ -9,7 +9,7 @@
   function treeBox({ onPick } = {}) {
     const host = h("div", { class: "tree-host lesson-tree", tabindex: 0 });
     const box = h("div", { class: "tree-pane lesson-tree-pane" },
-      h("div", { class: "tree-room" }, h("span", { class: "order-hint" }, say("order_hint")), host));
+      h("div", { class: "tree-room" }, host));
     const card = new Jakiro.Card(box);
     if (onPick) card.pin = (id) => onPick(id);
     const view = new Jakiro.TreeView(host, card);

@@ -17,7 +17,7 @@
 
   function tabStrip(tabs) {
     const buttons = tabs.map((tab) => h("button", { role: "tab", "data-tab": tab, "aria-selected": String(tab === "watch"),
-      onclick: () => Jakiro.setTab(tab) }, say(`tab_${tab}`)));
+      onclick: () => Jakiro.setTab(tab, true) }, say(`tab_${tab}`)));
     const strip = h("div", { class: "tabs", role: "tablist" }, buttons);
     strip.addEventListener("keydown", (event) => {
       const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];

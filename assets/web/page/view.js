@@ -94,12 +94,14 @@
     }
   }
 
-  function setTab(tab) {
+  // `step`: somebody chose it, and Back returns to the tab of before
+  function setTab(tab, step) {
+    const left = state.tab !== tab;
     state.tab = tab;
     document.body.dataset.jakiroTab = tab;
     if (screen.parts) {
       screen.parts.root.dataset.tab = tab;
-      if (screen.parts.live) Jakiro.setAddress(Jakiro.tabHash(tab));
+      if (screen.parts.live) Jakiro.setAddress(Jakiro.tabHash(tab), step && left);
       screen.parts.placeScrubber(tab);
       if (tab === "recordings") screen.parts.recordings.draw();
       if (tab === "race") Jakiro.toTheStart();

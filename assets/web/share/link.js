@@ -95,6 +95,12 @@
     return /^[1-9]\d?$/.test(text) && Number(text) <= Jakiro.lessonTexts.length ? Number(text) - 1 : null;
   }
 
+  // The tab that an address names, Watch where it names none that there is
+  function tabOf({ hash }) {
+    const tab = new URLSearchParams(hash.slice(1)).get("tab");
+    return TABS.includes(tab) ? tab : "watch";
+  }
+
   // {tab, recording, step, asking, target, dtype} of an address, each undefined or null where it does not say
   function readLink({ search, hash }) {
     const query = new URLSearchParams(search);
@@ -114,5 +120,5 @@
     return { ...found, tab, asking: askingOf(given), target: given.get("target"), dtype: given.get("dtype") };
   }
 
-  Object.assign(Jakiro, { LinkError, linkTo, recordingLink, readLink, linkedStop, quoted, tabHash });
+  Object.assign(Jakiro, { LinkError, linkTo, tabOf, isStop: (address) => stopText(address) !== null, recordingLink, readLink, linkedStop, quoted, tabHash });
 })();

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.browser
 MOST_TABS = 90
 FOCUS = """() => {
   const focused = document.activeElement, style = getComputedStyle(focused), box = focused.getBoundingClientRect();
-  const places = { question: "#question", numbers: ".strip", answer: ".answer-pane", steps: ".scrubber",
+  const places = { question: "#question", numbers: ".headline", answer: ".answer-pane", steps: ".scrubber",
     tree: ".tree-pane", panels: ".panels" };
   return { place: Object.keys(places).find(name => focused.closest(places[name])) || "",
     name: `${focused.tagName} ${focused.className} ${focused.textContent.slice(0, 30)}`,

@@ -77,7 +77,7 @@ def test_a_copied_link_fills_the_same_form_elsewhere_and_asks_nothing_by_itself(
     tab.fill("#levels input", "3")
     tab.get_by_label(words.FAST, exact=True).check()
     tab.fill("#system-prompt textarea", "Be brief.\nBe kind.")
-    tab.click("#settings .toggle-button")
+    tab.click("#close-settings")
     ask(tab, QUESTION)
     wait_until_finished(tab)
     tab.click('[data-tab="race"]')
