@@ -119,12 +119,19 @@ def errors_as_one_sentence() -> Iterator[None]:
 def one_process_at_a_time(work: str) -> Iterator[bool]:
     """Of all processes and threads that use this cache, one at a time runs such a block for the same work.
 
-    A process that dies lets the others go on. Without file locks nobody waits, and False is yielded: the work is then
-    done twice, and the last writer wins.
+    A process that dies lets the others go on. Without file locks, or in a cache where nothing can be written, nobody
+    waits, and False is yielded: the work is then done twice, and the last writer wins.
     """
     path = cache_folder() / "locks" / work
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = path.open("a", encoding="utf-8")
+    except OSError:
+        lock = None
+    if lock is None:
+        yield False
+        return
+    with lock as file:
         try:
             import fcntl
 

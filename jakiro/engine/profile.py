@@ -8,6 +8,7 @@ import json
 import logging
 import platform
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -148,10 +149,17 @@ class _CostFile:
                     return
                 self._measuring = self._begin(self._costs)
             self._costs = self._measuring.advance(self._key)
-            write_atomically(self._path, json.dumps(self._costs.to_dict(), indent=1))
+            self._write()
         if self._measuring.is_done:
             # With it go the caches of its texts
             self._measuring = None
+
+    def _write(self) -> None:
+        """Keeps what is known for other processes; where nothing can be written, this one goes on with it alone."""
+        try:
+            write_atomically(self._path, json.dumps(self._costs.to_dict(), indent=1))
+        except OSError as error:
+            log.warning("The measured costs can't be kept (%s); every process measures them anew.", error)
 
     def _read(self) -> DeviceProfile | None:
         """What the file keeps; None where there is none, or no whole one."""
@@ -159,7 +167,11 @@ class _CostFile:
             return DeviceProfile.from_dict(json.loads(self._path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError):
+        except OSError as error:
+            log.warning("The measured costs can't be read (%s); they are measured anew.", error)
+            return None
+        except (ValueError, KeyError, TypeError):
             log.warning("The measured costs in %s are damaged or half written; they are measured anew.", self._path)
-            self._path.unlink(missing_ok=True)
+            with suppress(OSError):
+                self._path.unlink(missing_ok=True)
             return None
