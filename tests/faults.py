@@ -307,9 +307,9 @@ FAULTS = (
     ),
     Fault(
         "no-answer-where-nothing-can-be-locked",
-        "jakiro/system.py",
-        "except OSError:\n        lock = None",
-        "except ImportError:\n        lock = None",
+        "jakiro/engine/profile.py",
+        "except OSError as error:\n            log.info(",
+        "except ImportError as error:\n            log.info(",
         (UNKEPT,),
     ),
     Fault(
@@ -368,5 +368,12 @@ FAULTS = (
         "#define UNIT 0x1p-44",
         "#define UNIT 0x1p-43",
         (f"{COMPILED}::test_the_sum_of_weights_does_not_depend_on_where_keys_stand",),
+    ),
+    Fault(
+        "code-beside-a-model-may-run",
+        "jakiro/zoo/weights.py",
+        "trust_remote_code=False, ",
+        "",
+        ("tests/zoo/test_foreign_code.py",),
     ),
 )

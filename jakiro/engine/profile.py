@@ -7,8 +7,8 @@ import hashlib
 import json
 import logging
 import platform
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -113,6 +113,17 @@ class Profiler:
         } | ({} if lanes is None else {"graphs": lanes.graphs.enabled})
 
 
+@contextmanager
+def _alone_where_possible() -> Iterator[None]:
+    """Nobody else measures meanwhile; in a cache that can't be written nobody can tell."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(one_process_at_a_time("profile"))
+        except OSError as error:
+            log.info("Other processes may measure at the same time (%s)", error)
+        yield
+
+
 class _CostFile:
     """The costs of passes or of one method's drafts: a file, and what measures them further.
 
@@ -141,7 +152,7 @@ class _CostFile:
 
     def advance(self) -> None:
         """Measures a piece, while no other process does, and keeps what is known then."""
-        with starting.step(starting.MEASURE), one_process_at_a_time("profile"):
+        with starting.step(starting.MEASURE), _alone_where_possible():
             if self._measuring is None:
                 # Another process may have measured since this one looked
                 self._costs = self._read() or self._costs
