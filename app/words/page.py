@@ -232,7 +232,7 @@ BROWSER = {
     "markdown_hint": "Colours are in Token view.",
     "no_draft": "No draft this step: checking one token was faster here.",
     "tree_line": "{candidates}, up to {tokens} ahead. {kept} in a row were right; the model adds one of its own.",
-    "tree_line_cut": "{candidates}, up to {tokens} ahead. {kept} in a row were right; the answer ends here and cuts {cut}.",
+    "tree_line_cut": "{candidates}, up to {tokens} ahead. {kept} in a row were right; the answer ends, {cut} are cut.",
     "tree_line_hidden": "{candidates}, up to {tokens} ahead; the higher one stands, the surer the draft.",
     "tree_sentence": (
         "Step {step} of {steps}: {candidates}, {levels}. {accepted} The target added {bonus}. "
@@ -288,10 +288,12 @@ BROWSER = {
     "speed_label": "Playing pace",
     "step_by_step": "Step by step",
     "metric_speedup": "Speedup",
-    "metric_speedup_note": "times as fast as one token at a time: seconds of plain decoding ÷ seconds with guessing, for the same tokens",
+    "metric_speedup_note": "times as fast as one token at a time: plain seconds ÷ seconds with guessing, same tokens",
     "metric_tau": "Tokens a step (τ)",
     "metric_tau_note": "a step is one round of guessing and checking: tokens added ÷ steps",
-    "metric_tau_note_cut": "a step is one round of guessing and checking: tokens added ÷ steps; {drafted} before the end cut some off",
+    "metric_tau_note_cut": (
+        "a step is one round of guessing and checking: tokens added ÷ steps; {drafted} before the end cut some off"
+    ),
     "metric_same": "Same text",
     "metric_same_note": "every token compared with plain decoding, which writes one at a time: {characters}",
     "metric_rate": "Tokens a second",
@@ -392,13 +394,9 @@ BROWSER = {
     "spoken_start": "Answering.",
     "spoken_end": "Finished. {tokens} tokens{speedup}",
     "keys_hint": "Keys: ← → or a clicker: step · Space plays · 1 2 3 phase · G guess first",
-    "keys_playing": "Keys: Space pauses · ← → stop at a step",
-    "keys_live": "Keys: Space or ← holds this step, the answer goes on · G guess first",
-    "keys_paused": "Keys: ← → or a clicker: step · Space or L: back to live · 1 2 3 phase",
     "keys_reveal": "Keys: Space or → on a clicker: reveal · ← → other steps · G ends guessing",
     "keys_next": "Keys: Space or → on a clicker: next step · 1 hides the verdict · G ends guessing",
     "keys_ask": "Keys: Space or → on a clicker: ask the question in the box",
-    "keys_none": "Keys: Tab to the question, Enter asks",
     "earlier_tokens": "Show {n} earlier tokens",
 }
 BROWSER |= plots.BROWSER | sharing.BROWSER

@@ -193,7 +193,7 @@
       const interval = rows.intervalOf(group);
       return [say("bench_headline", { method: rows.laneWords(total.lane), times: rows.times(group.speedup), prompts: Jakiro.counted("bench_prompt", group.num_runs) }),
         interval && say("bench_headline_interval", { low: Jakiro.number(interval[0], 2), high: Jakiro.number(interval[1], 2) }),
-        say("bench_headline_same", { share: rows.shareWords(group.identical) })].filter(Boolean).join(", ");
+        group.identical === 1 ? say("bench_headline_all_same") : say("bench_headline_same", { share: rows.shareWords(group.identical) })].filter(Boolean).join(", ");
     }
 
     function drawHead(results) {

@@ -96,7 +96,7 @@
         finished: String(Boolean(state.run && state.run.finished)), drawn: Number(parts.root.dataset.drawn || 0) + 1 });
       document.body.dataset.answering = state.waiting || live() ? "1" : "";
       parts.waiting.forEach((box) => box.draw(state.waiting));
-      parts.keysHint.textContent = say(keysNow(main));
+      parts.keysHint.textContent = say(keysNow());
       if (state.tab === "watch") drawAnswer(parts, main, steps);
       parts.race.draw(state, raceTime());
     },
@@ -115,11 +115,10 @@
   };
 
   // What the keys do now
-  function keysNow(main) {
+  function keysNow() {
     if (state.armed) return "keys_ask";
-    if (!main) return "keys_none";
     if (state.guess) return guessing() ? "keys_reveal" : "keys_next";
-    return live() ? (state.follow ? "keys_live" : "keys_paused") : state.playing ? "keys_playing" : "keys_hint";
+    return "keys_hint";
   }
 
   function drawAnswer(parts, main, steps) {

@@ -33,7 +33,7 @@
         "data-node": "bonus", onclick: (event) => card.pin("bonus", event.currentTarget) }, markerSample(TARGET),
       h("bdi", null, shown(nameOf(lane, step.bonus_token_id, step.bonus_piece)))), h("span", { class: "muted small" }, say("target"))));
     }
-    return h("ol", { class: "ladder", "aria-label": say("draft_tree") }, rows);
+    return h("ol", { class: "ladder", "data-step": index, "aria-label": say("draft_tree") }, rows);
   }
 
   Object.assign(Jakiro, { ladder });

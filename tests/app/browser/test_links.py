@@ -41,6 +41,7 @@ def other_address():
 def copied(tab) -> str:
     """The link that Copy link of the tab on screen hands out, and what it says."""
     tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    tab.evaluate("document.querySelector('.page-menu').open = true")
     tab.locator('[data-action="copy_link"]:visible').click()
     tab.wait_for_function("() => [...document.querySelectorAll('.copy-status')].some(line => line.textContent)")
     return tab.evaluate("navigator.clipboard.readText()")
@@ -132,11 +133,11 @@ def test_tabs_stops_and_steps_of_recordings_have_links(open_tab, fake_address):
         again, _ = opened(open_tab, fake_address, tab.url)
         again.wait_for_function("name => document.body.dataset.jakiroTab === name", arg=name)
     tab.click('[role="tab"][data-tab="lesson"]')
-    tab.click('.dot[data-stop="4"]')
+    tab.click('.stop-title[data-stop="5"]')
     link = copied(tab)
-    assert urlsplit(link).fragment == "stop-4" and said(tab) == words.BROWSER["link_copied_stop"].format(n=4)
+    assert urlsplit(link).fragment == "stop-5" and said(tab) == words.BROWSER["link_copied_stop"].format(n=5)
     again, _ = opened(open_tab, fake_address, link)
-    again.wait_for_selector('.stop[data-stop="4"]')
+    again.wait_for_selector('.stop[data-stop="5"]')
 
     name = web.recording_names()[1]
     tab.click('[role="tab"][data-tab="recordings"]')

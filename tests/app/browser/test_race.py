@@ -105,7 +105,10 @@ def test_a_recording_waits_at_the_start_line_of_the_race_and_ends_with_its_resul
     modules.wait_for_selector(".result-card .verdict")
     assert modules.inner_text(".start-race") == words.BROWSER["replay_race"]
     assert modules.inner_text(".result-card .verdict").startswith("Jakiro finished ")
-    assert modules.evaluate("[...document.querySelectorAll('.lane .answer-scroll')].map(lane => lane.scrollTop)") == [0, 0]
+    assert modules.evaluate("[...document.querySelectorAll('.lane .answer-scroll')].map(lane => lane.scrollTop)") == [
+        0,
+        0,
+    ]
 
 
 @pytest.mark.parametrize(

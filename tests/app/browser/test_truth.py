@@ -142,8 +142,10 @@ def test_a_question_leaves_the_box_and_any_turn_can_be_asked_again(tab):
 
 def test_a_cut_answer_says_so_and_goes_on_with_the_same_words(tab):
     tab.evaluate("document.querySelector('#clear').click()")
+    tab.evaluate("Jakiro.fill(document.querySelector('#length input'), 20)")
     ask(tab, "Long?")
     wait_until_finished(tab)
+    tab.evaluate("Jakiro.fill(document.querySelector('#length input'), 128)")
     first = tab.evaluate("document.querySelector('.answer-text').textContent")
     length = tab.evaluate("Jakiro.screen.lane().header.sampling.max_new_tokens")
     assert tab.inner_text(".answer-end") == words.BROWSER["ended_length"].format(n=length)

@@ -44,7 +44,9 @@ def test_what_is_drawn_equals_the_trace_of_that_request(open_tab, fake_address, 
 
 
 @pytest.mark.parametrize("width", [1440, 390])
-def test_the_last_line_of_an_ended_answer_is_in_sight_and_the_model_s_own_tokens_have_no_mark(open_tab, fake_address, width):
+def test_the_last_line_of_an_ended_answer_is_in_sight_and_the_model_s_own_tokens_have_no_mark(
+    open_tab, fake_address, width
+):
     tab = open_tab(fake_address, viewport={"width": width, "height": 844})
     ask(tab, "Why is the sky blue?")
     wait_until_finished(tab)
@@ -60,6 +62,28 @@ def test_the_last_line_of_an_ended_answer_is_in_sight_and_the_model_s_own_tokens
           .map(style => [style.textDecorationLine, style.boxShadow, style.backgroundColor].join(' '))"""
     )
     assert len(marks) > 3 and set(marks) == {"none none rgba(0, 0, 0, 0)"}
+
+
+CONTROLS = "button, input, textarea, select, a[href], summary, [role=tab], [role=slider], [tabindex='0']"
+
+
+def test_the_first_screen_has_few_controls_and_most_of_it_is_the_answer(open_tab, fake_address):
+    tab = open_tab(fake_address, reduced_motion="reduce")
+    tab.wait_for_selector("svg.tree")
+    tab.wait_for_selector(".columns .plot .main-svg")
+    seen = tab.evaluate(
+        """selector => [...document.querySelectorAll(selector)]
+          .filter(one => one.checkVisibility({ visibilityProperty: true, opacityProperty: true }) && one.offsetWidth)
+          .map(one => one.id || one.className || one.textContent)""",
+        CONTROLS,
+    )
+    assert len(seen) <= 25, seen
+    lines = tab.evaluate(
+        """() => { const text = document.querySelector('.columns .answer-text');
+          const [box, top] = [document.querySelector('#jk-answer'), text.getBoundingClientRect().top];
+          return (box.getBoundingClientRect().bottom - top) / parseFloat(getComputedStyle(text).lineHeight); }"""
+    )
+    assert lines >= 16
 
 
 def test_updates_that_were_lost_come_from_the_server_once_more(open_tab, fake_address):
