@@ -88,7 +88,7 @@ def test_numerics_are_read_by_their_names():
         ({"method": "magic"}, f"The method must be one of {', '.join(METHODS)}; you gave magic."),
         ({"method": None}, f"The method must be one of {', '.join(METHODS)}; you gave nothing."),
         ({"further_lanes": [["context"]]}, f"The method must be one of {', '.join(METHODS)}; you gave ['context']."),
-        ({"further_lanes": ["aded", "gsd", "mcsd"]}, "At most 4 methods race at once; you chose 5."),
+        ({"further_lanes": ["aded", "eagle2", "mcsd"]}, "At most 4 methods race at once; you chose 5."),
         ({"history": "hello"}, words.HISTORY_NOT_MESSAGES),
         ({"history": [{"role": "user"}]}, words.HISTORY_NOT_MESSAGES),
     ],
@@ -116,7 +116,7 @@ def test_a_link_is_checked_as_the_form_is(values, sentence):
 
 
 def test_a_link_with_a_method_that_this_page_does_not_offer_says_which_it_offers(monkeypatch):
-    monkeypatch.setattr("app.page.handlers.offered_methods", lambda: [METHODS["recycling"]])
+    monkeypatch.setattr("app.page.handlers.offered_methods", lambda known: [METHODS["recycling"]])
     service = SimpleNamespace(limits=Limits())
     good = {name.replace("_", "-"): value for name, value in GOOD.items() if name != "history"}
     assert link_trouble(service, good) == "The method must be one of recycling; you gave jakiro."
