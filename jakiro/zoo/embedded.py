@@ -137,8 +137,9 @@ def _convert(gguf: Path, folder: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 
-    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
-    quantised = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+    source = {"gguf_file": gguf.name, "trust_remote_code": False}
+    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, **source)
+    quantised = AutoModelForCausalLM.from_pretrained(gguf.parent, **source, dtype=torch.float32)
     values = quantised.config.to_dict()
     # A model that still says it is quantised refuses to be saved.
     for name in ("quantization_config", "model_type", "transformers_version", "_name_or_path", "_model_name_or_path"):
