@@ -38,17 +38,10 @@ def device_for(
         from jakiro.zoo import loading
 
         dtype = arguments.dtype or zero_device.DTYPE
-        return loading.read_pair(
-            loading.LoadOptions(
-                arguments.target,
-                arguments.head,
-                "cpu",
-                dtype,
-                arguments.numerics,
-                "full",
-                capture_at_load=False,
-                methods=methods,
-            )
+        pair = (arguments.target, arguments.head)
+        options = loading.LoadOptions(
+            *pair, "cpu", dtype, arguments.numerics, "full", capture_at_load=False, methods=methods
         )
+        return loading.read_pair(options)
 
     return zero_device.ZeroDevice(read_pair, spaces.GPU)
