@@ -5,13 +5,16 @@ A method from outside is asked the same: a module of tests that imports everythi
 """
 
 import json
+import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.drafting.base import TreeLimits
+from jakiro.drafting.base import Drafter, TreeLimits
 from jakiro.engine.costs import DeviceProfile
+from jakiro.heads.base import DraftHead
 from jakiro.methods import METHODS, PLAIN
 from jakiro.trace import Trace
 from tests.engine.test_meta_device import meta_by_default, reads_of_steps
@@ -32,7 +35,8 @@ SUBJECTS = tuple(METHODS.values())
 
 
 def pytest_generate_tests(metafunc):
-    """A case for each method, as "subject" in words and as "method" with a head, or "drafting" but for plain decoding.
+    """A case for each method, as "subject", as "headed" where it needs a head, as the name "method" with a head, or
+    "drafting" but for plain decoding.
 
     Methods that draft with any layer do so with both fusions; the others bring their own head.
     """
@@ -47,6 +51,9 @@ def pytest_generate_tests(metafunc):
         metafunc.parametrize(("drafting", "head"), [case for case in cases if case.values[0] != PLAIN.name])
     if "subject" in metafunc.fixturenames:
         metafunc.parametrize("subject", metafunc.module.SUBJECTS, ids=lambda method: method.name)
+    if "headed" in metafunc.fixturenames:
+        headed = [method for method in metafunc.module.SUBJECTS if method.needs.head]
+        metafunc.parametrize("headed", headed, ids=lambda method: method.name)
 
 
 @pytest.fixture(scope="module")
@@ -165,3 +172,48 @@ def test_it_says_what_it_is(subject, known):
     for name in (subject.name, *subject.aliases):
         assert known.named(name) is subject
     json.dumps(subject.to_dict())
+
+
+def test_an_unknown_name_is_refused_with_all_that_there_are(known):
+    with pytest.raises(ValueError, match=r"Unknown method 'nope'; choose one of autoregressive, "):
+        known.named("nope")
+
+
+def test_no_two_methods_share_a_name_a_kind_of_head_or_a_network(subject, known):
+    with pytest.raises(ValueError, match="Two drafting methods are called"):
+        known.with_further([subject])
+    if subject.trains is not None:
+        other = replace(subject, name="another", aliases=())
+        with pytest.raises(ValueError, match=f"another and {subject.name} both bring draft heads of kind "):
+            known.with_further([other])
+
+
+def test_an_answer_without_an_end_in_sight_takes_no_more_room_than_the_target_can_fill(subject, known):
+    generator = tiny_generator(methods=known)
+    sampling = SamplingParams(max_new_tokens=10**9)
+    stream = generator.stream("Go on for ever.", sampling, subject.name, FIXED)
+    next(stream)
+    assert stream.trace.header.sampling["max_new_tokens"] == 10**9
+    stream.close()
+
+
+def head_of(drafter: Drafter) -> DraftHead:
+    """The first head that a drafter, or one of those that it is made of, drafts with."""
+    parts = [part for each in vars(drafter).values() for part in (each if isinstance(each, tuple) else [each])]
+    found = [part for part in parts if isinstance(part, DraftHead)]
+    return found[0] if found else next(head_of(part) for part in parts if isinstance(part, Drafter))
+
+
+def test_a_head_with_damaged_weights_changes_no_text_and_leaves_traces_that_can_be_read(headed, known, generators):
+    """A row of its first matrix or of its last one, in trees of a fixed size and in those that choose it."""
+    damaged, sampling = tiny_generator(methods=known), SamplingParams(1.0, seed=3, max_new_tokens=9)
+    damaged.profile = COSTS
+    text = generators["summed"].run(QUESTION, sampling, PLAIN.name).token_ids
+    own = [weight for weight in head_of(damaged.drafter(headed)).parameters() if weight.ndim == 2]
+    for weight, number in ((own[0], math.inf), (own[-1], 3e38)):
+        kept, weight[0] = weight[0].clone(), number
+        for tree in (FIXED, TreeConfig(policy="auto", nodes=16, depth=4)):
+            trace = damaged.run(QUESTION, sampling, headed.name, tree)
+            assert trace.token_ids == text
+            assert Trace.from_json(trace.to_json()) == trace
+        weight[0] = kept
