@@ -133,7 +133,7 @@
       return begun.map(({ lane, role, steps }) => {
         const speed = metrics.speed(lane, steps);
         const above = lane.seconds[steps - 1] === first;
-        const at = above ? steps - 1 : Math.floor(0.6 * (steps - 1));
+        const at = above ? steps - 1 : Math.floor((this.figure.host.clientWidth < 500 ? 0.25 : 0.6) * (steps - 1));
         return { text: plotStyle.plotText(`${lane.title}${speed === null ? "" : `  ${rate(speed)} tokens/s`}`), showarrow: false,
           x: lane.seconds[at], y: mode === "tokens" ? lane.counts[at] : metrics.smoothSpeed(lane, at),
           xanchor: above ? "right" : "left", yanchor: above ? "bottom" : "top", yshift: above ? 4 : -4,

@@ -200,12 +200,12 @@ def test_a_saved_page_has_the_race_and_its_result(modules, open_tab, tmp_path):
     tab.click(".start-race")
     tab.wait_for_function("() => document.querySelectorAll('.lane-main [data-token]').length > 8")
     tab.evaluate("Jakiro.moves.state.time = 1e9")
-    tab.wait_for_selector(".result-card .verdict")
+    tab.wait_for_selector(".result-card .verdict", state="attached")
     lanes = tab.evaluate("[...document.querySelectorAll('.lane .answer-text')].map(lane => lane.textContent)")
     assert lanes[0] == lanes[1]
     plain, drafted = (made.traces[method] for method in ("autoregressive", "jakiro"))
     speedup = plain.decode_seconds / drafted.decode_seconds
-    assert tab.inner_text(".result-speedup") == f"{speedup:.2f}×"
+    assert tab.text_content(".result-speedup") == f"{speedup:.2f}×"
     assert len(plotted(tab, ".race")) == 2
     assert json.loads(tab.text_content("#jakiro-recording"))["traces"]["jakiro"] == drafted.to_dict()
 

@@ -72,7 +72,7 @@ def walk_through(tab) -> None:
     shown_as_text(tab)
     set_option(tab, "markdown_view", "choices", "show_all", "read_as_list", "show_spaces")
     tab.evaluate("Jakiro.setTab('race'); Jakiro.moves.seek(Infinity)")
-    tab.wait_for_selector(".result-card .verdict")
+    tab.wait_for_selector(".result-card .verdict", state="attached")
     shown_as_text(tab)
 
 
