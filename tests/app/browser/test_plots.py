@@ -307,7 +307,8 @@ def test_an_idle_plot_asks_for_nothing(open_tab):
 def test_in_a_hall_every_word_of_a_plot_is_larger(modules):
     lesson_tab.mount(modules)
     plotted(modules, ".chart-host")
-    sizes = "[...document.querySelectorAll('.chart-host .plot text')].map(one => parseFloat(getComputedStyle(one).fontSize))"
+    text = "[...document.querySelectorAll('.chart-host .plot text')]"
+    sizes = f"{text}.map(one => parseFloat(getComputedStyle(one).fontSize))"
     assert set(modules.evaluate(sizes)) == {12}
     modules.evaluate("document.documentElement.classList.add('projector')")
     lesson_tab.go(modules, 1)
