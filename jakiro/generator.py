@@ -268,14 +268,14 @@ class JakiroGenerator:
         return stream
 
     def _borrow(
-        self, drafter: Drafter, request: Request, sizes: tuple[int, ...], num_prompt_tokens: int, limit: int
+        self, drafter: Drafter, request: Request, sizes: tuple[int, ...], num_prompt_tokens: int
     ) -> tuple[Runner, Callable[[], object]]:
         """The device's side of one answer, and what to call when it ends; see `Lanes.borrow`."""
         tree, sampling = request.tree, request.sampling
         if self.lanes is not None:
-            return self.lanes.borrow(drafter, sampling, tree, sizes, num_prompt_tokens, limit)
+            return self.lanes.borrow(drafter, sampling, tree, sizes, num_prompt_tokens, sampling.max_new_tokens)
         nodes = 1 if tree.root_only else max(tree.nodes, *sizes, MAX_CHAIN + 1)
-        capacity = num_prompt_tokens + limit + self.target.row_bucket(nodes)
+        capacity = num_prompt_tokens + sampling.max_new_tokens + self.target.row_bucket(nodes)
         return SlicedRunner(self.target, sampling, capacity), lambda: None
 
     def run(

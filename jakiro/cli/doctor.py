@@ -15,7 +15,6 @@ import torch
 from jakiro.bench.questions import load_questions, own_prompts
 from jakiro.cli.finding import Finding
 from jakiro.cli.plan import planned
-from jakiro.cli.starts import starts
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.checkpoint import load_head, misfits, weights_file
@@ -30,12 +29,8 @@ from jakiro.zoo.embedded import embedded_folder, wheel_is_installed
 from jakiro.zoo.loading import LoadOptions, choose_dtype, device_and_dtype, place_target
 
 
-def report(
-    options: LoadOptions, smoke_run: bool, plan: str | None, card: str | None, start: bool = False
-) -> Iterable[Finding]:
-    """What the command prints: of starts, of a planned target, of a pair where one is named, else of the machine."""
-    if start:
-        return starts()
+def report(options: LoadOptions, smoke_run: bool, plan: str | None, card: str | None) -> Iterable[Finding]:
+    """What the command prints: of a planned target, of a pair where one is named, else of the machine."""
     if plan is not None:
         return planned(plan, card)
     return findings() if options.target is None and options.head is None else examine(options, smoke_run)
@@ -113,6 +108,8 @@ def examine(options: LoadOptions, smoke_run: bool = True) -> Iterator[Finding]:
         asking = "target"
         config = weights.load_config(pair.target_name)
         refuse_what_cannot_work(config)
+        weights.check_target(pair.target_name)
+        weights.load_tokenizer(pair.target_name)
         yield Finding(asking, _sizes(config.get_text_config()))
         if pair.head_path is not None:
             asking = "head"
