@@ -126,16 +126,18 @@ def read_part(file: Path) -> list[Row]:
     Raises:
         DamagedPart: it is empty or cut off, or a line is no corpus row.
     """
-    rows, number = [], 0
+    rows = []
     try:
         with gzip.open(file, "rt", encoding="utf-8") as lines:
-            for number, line in enumerate(lines, start=1):
+            for line in lines:
                 values = json.loads(line)
                 rows.append(Row(values["ids"], values["kind"], values["temp"], values["a0"], values.get("l0")))
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DamagedPart(f"{file} is damaged ({error}); run corpus again, which writes it again.") from error
     except (ValueError, KeyError, TypeError) as error:
-        raise DamagedPart(f"{file}, line {number}: not a corpus row ({error}); run corpus again.") from error
+        raise DamagedPart(
+            f"{file}, line {len(rows) + 1}: not a corpus row ({error}); run corpus again, which writes it again."
+        ) from error
     # A part of which no row was kept has gzip's header at least
     if not file.stat().st_size:
         raise DamagedPart(f"{file} is empty; run corpus again, which writes it again.")
@@ -199,9 +201,13 @@ class CorpusWriter:
         self.before, self.after = turn_ids(tokenizer)
         asked = prompts and hashlib.sha256("\0".join(prompts).encode()).hexdigest()
         settings = {
-            "target": target, "target_sha256": target_sha256, "kind": self.kind, "num_prompts": prompts and len(prompts),
-            "prompts_sha256": asked, **asdict(options),
-        }  # fmt: skip
+            "target": target,
+            "target_sha256": target_sha256,
+            "kind": self.kind,
+            "num_prompts": prompts and len(prompts),
+            "prompts_sha256": asked,
+            **asdict(options),
+        }
         self.settings = json.loads(json.dumps(settings))
         self.counts = {"rows": 0, "tokens": 0, "learned_tokens": 0, "dropped_as_evaluation": 0}
         self.seen: set[tuple[int, ...]] = set()
@@ -217,7 +223,7 @@ class CorpusWriter:
         for part in sorted(folder.glob("*.jsonl.gz")):
             try:
                 rows = read_part(part)
-            except DamagedPart as error:
+            except DamagedPart:
                 if not part.name.startswith("part-"):
                     raise
                 log.warning("%s is damaged and is written again.", part)
