@@ -120,6 +120,7 @@ def text_of(device: LocalDevice) -> list[str]:
     return [payload.text for kind, _, payload in device.answer(ASKING, threading.Event()) if kind == "step"]
 
 
+@pytest.mark.rare
 def test_memory_that_runs_out_anywhere_in_an_answer_is_a_sentence_and_the_next_answer_works(no_collection):
     device = LocalDevice(loaded)
     device.load(lambda *_: None)
@@ -133,6 +134,7 @@ def test_memory_that_runs_out_anywhere_in_an_answer_is_a_sentence_and_the_next_a
     assert device.status["graphs"]["lanes"] <= 2
 
 
+@pytest.mark.rare
 def test_memory_that_runs_out_anywhere_in_making_lanes_is_told_and_loading_again_works(no_collection):
     device = LocalDevice(loaded)
     # What tests share is made once
@@ -150,6 +152,7 @@ def test_memory_that_runs_out_anywhere_in_making_lanes_is_told_and_loading_again
     assert text_of(device) == expected
 
 
+@pytest.mark.rare
 def test_memory_that_runs_out_anywhere_in_loading_is_a_sentence_and_leaves_nothing_behind(tags, frozen):
     """On a pretended GPU: reading, moving, trying, binding and checking the pair, and its first lanes."""
 
@@ -172,6 +175,7 @@ def test_memory_that_runs_out_anywhere_in_loading_is_a_sentence_and_leaves_nothi
         assert load() == expected
 
 
+@pytest.mark.rare
 def test_memory_that_runs_out_anywhere_in_a_borrowed_process_leaves_the_pair_it_was_forked_with_whole(tags):
     """Spaces may keep the process, and then the next answer starts from the same pair."""
     options = loading.LoadOptions(*tags.pair, "cpu", "float32", "exact", "full", capture_at_load=False)
