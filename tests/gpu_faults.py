@@ -7,8 +7,19 @@ CAPTURE, MEMORY = "jakiro/graphs/capture.py", "tests/graphs/test_memory.py"
 CAPTURED, TAGGED = "tests/graphs/test_capture.py", "tests/engine/test_device_tags.py"
 LOADING, SCARCE = "jakiro/zoo/loading.py", "tests/graphs/test_out_of_memory.py"
 TRAINED = "tests/training/test_device_tags.py"
+REHEARSED = "tests/graphs/test_fake_cuda.py"
 
 GPU_FAULTS = (
+    Fault(
+        "gpu-a-number-is-copied-within-a-capture",
+        "jakiro/core/tree.py",
+        "    wrong[:1].fill_(False)\n",
+        "    wrong[0] = False\n",
+        (
+            f"{REHEARSED}::test_fake_cuda_no_captured_pass_and_no_step_crosses_to_the_host",
+            f"{TAGGED}::test_device_tag_loading_and_steps_wait_for_the_device_once",
+        ),
+    ),
     Fault(
         "gpu-spans-counted-twice",
         "jakiro/engine/clock.py",

@@ -59,12 +59,14 @@ def test_device_tag_mode_notices_waits_in_a_step(tags, monkeypatch):
         ours, pinned = torch.ones(3, device=PRETENDED), torch.ones(3, pin_memory=True)
         with tags.without_waiting():
             ours.copy_(pinned, non_blocking=True)
+            ours[:2] = 1.0
             for wait in (
                 lambda: ours.sum().item(),
                 lambda: ours[ours > 0],
                 lambda: torch.tensor([1], device=PRETENDED),
                 lambda: ours.copy_(torch.ones(3)),
                 lambda: ours.cpu(),
+                lambda: ours.__setitem__(0, 1.0),
             ):
                 with pytest.raises(RuntimeError, match=r"host reads|not pinned"):
                     wait()

@@ -6,6 +6,7 @@ Graphs share one pool of memory, as ours do: before each replay, whatever tensor
 
 import gc
 import os
+import sys
 from contextlib import contextmanager
 
 import torch
@@ -47,6 +48,14 @@ def storage_of(value) -> int | None:
     if not isinstance(value, torch.Tensor) or value.is_mkldnn:
         return None
     return value.untyped_storage()._cdata
+
+
+def library_place() -> str:
+    """File and line of the library's code that runs at the moment; empty where none does."""
+    frame = sys._getframe(1)
+    while frame is not None and "/jakiro/" not in frame.f_code.co_filename:
+        frame = frame.f_back
+    return "" if frame is None else f"{frame.f_code.co_filename.rpartition('/jakiro/')[2]}:{frame.f_lineno}"
 
 
 class FakeGraph:

@@ -5,7 +5,6 @@ places that take more than a megabyte.
 """
 
 import gc
-import sys
 import threading
 from collections import Counter
 
@@ -22,7 +21,7 @@ from jakiro.config import SamplingParams
 from jakiro.generator import JakiroGenerator
 from jakiro.zoo import loading
 from tests.device_tags import PRETENDED
-from tests.graphs.fake_graphs import storage_of
+from tests.graphs.fake_graphs import library_place, storage_of
 from tests.graphs.static import static_generator, usual_drafters
 from tests.support import TREE, tiny_generator
 
@@ -65,19 +64,12 @@ class Scarce(TorchDispatchMode):
         if any(each.nbytes >= LIMIT for each in new):
             given = {storage_of(each) for each in tree_leaves((args, kwargs))}
             if any(each.nbytes >= LIMIT and storage_of(each) not in given for each in new):
-                place = _place()
+                place = library_place()
                 self.places[place] += 1
                 if place == self.refused and self.places[place] > self.granted:
                     # A new one, because a raised one holds all frames that it went through
                     raise type(self.error)(*self.error.args)
         return result
-
-
-def _place() -> str:
-    frame = sys._getframe(2)
-    while frame is not None and "/jakiro/" not in frame.f_code.co_filename:
-        frame = frame.f_back
-    return "" if frame is None else f"{frame.f_code.co_filename.rpartition('/jakiro/')[2]}:{frame.f_lineno}"
 
 
 @pytest.fixture
