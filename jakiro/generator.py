@@ -150,7 +150,7 @@ class JakiroGenerator:
             "seconds": dict(self._seconds),
             "most_memory": most_memory(),
             "most_gpu_memory": most_gpu_memory(self.target.device),
-            "notices": list(self.notices),
+            "notices": [*self.notices, *(self.lanes.notices if self.lanes is not None else ())],
         }
 
     @property
@@ -190,11 +190,12 @@ class JakiroGenerator:
         self._known_profile = known
 
     def profile_of(self, method: Method) -> DeviceProfile | None:
-        """This device's costs under a method; None where nothing is measured, or trees cannot be scored.
+        """This device's costs under a method; None where nothing is measured, trees cannot be scored, or a GPU's passes
+        run kernel by kernel, which costs the same for any tree.
 
         What has no figures yet is timed once, in about a second on a small CPU; `go_on_measuring` makes them better.
         """
-        if self._known_profile is not None or self._profiler is None:
+        if self._known_profile is not None or not self._measures:
             return self._known_profile
         start = time.perf_counter()
         found = self._profiler.profile(method, self.drafter(method))
@@ -206,7 +207,11 @@ class JakiroGenerator:
 
         Answers may run between two calls, not during one. What is found is kept for later processes.
         """
-        return any(each._profiler is not None and each._profiler.go_on() for each in self._under.values())
+        return any(each._measures and each._profiler.go_on() for each in self._under.values())
+
+    @property
+    def _measures(self) -> bool:
+        return self._profiler is not None and (self.lanes is None or self.lanes.replays)
 
     def _new_profiler(self) -> Profiler | None:
         if self._folder is None or self.target.chains_only:
@@ -272,8 +277,9 @@ class JakiroGenerator:
     ) -> tuple[Runner, Callable[[], object]]:
         """The device's side of one answer, and what to call when it ends; see `Lanes.borrow`."""
         tree, sampling = request.tree, request.sampling
-        if self.lanes is not None:
-            return self.lanes.borrow(drafter, sampling, tree, sizes, num_prompt_tokens, limit)
+        lane = self.lanes and self.lanes.borrow(drafter, sampling, tree, sizes, num_prompt_tokens, limit)
+        if lane is not None:
+            return lane
         nodes = 1 if tree.root_only else max(tree.nodes, *sizes, MAX_CHAIN + 1)
         capacity = num_prompt_tokens + limit + self.target.row_bucket(nodes)
         return SlicedRunner(self.target, sampling, capacity), lambda: None

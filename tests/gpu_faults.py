@@ -35,11 +35,70 @@ GPU_FAULTS = (
         (f"{CLOCK}::test_of_a_draft_that_began_ahead_only_what_the_step_waits_for_is_taken_off_its_time",),
     ),
     Fault(
+        "gpu-text-is-decoded-before-the-next-draft",
+        STREAM,
+        "        if ahead:\n            self._learn",
+        "        self._decoder.push([])\n        if ahead:\n            self._learn",
+        ("tests/engine/test_ahead.py::test_the_next_draft_begins_before_a_step_s_text_is_decoded",),
+    ),
+    Fault(
         "gpu-graphs-are-never-dropped",
         CAPTURE,
-        "        while self.num_bytes > self.budget:\n",
-        "        while False:\n",
-        (f"{MEMORY}::test_graphs_of_older_answers_make_room_and_the_text_stays_the_same",),
+        "        if self.num_bytes > self._graphs.budget:\n            torch",
+        "        if False:\n            torch",
+        (f"{MEMORY}::test_a_lane_s_graphs_are_dropped_together_where_they_fill_their_budget",),
+    ),
+    Fault(
+        "gpu-lanes-share-a-stream",
+        CAPTURE,
+        "self._stream = self._stream or torch.cuda.Stream(device)",
+        "self._stream = self._graphs.__dict__.setdefault('stream', torch.cuda.Stream(device))",
+        (f"{MEMORY}::test_a_lane_s_graphs_are_dropped_together_where_they_fill_their_budget",),
+    ),
+    Fault(
+        "gpu-graphs-are-dropped-one-by-one",
+        CAPTURE,
+        "        for graphed in self._passes.values():\n",
+        "        for graphed in list(self._passes.values())[:1]:\n",
+        (f"{MEMORY}::test_a_lane_s_graphs_are_dropped_together_where_they_fill_their_budget",),
+    ),
+    Fault(
+        "gpu-memory-is-given-back-after-a-refused-capture",
+        CAPTURE,
+        "                capture_was_refused()\n",
+        "",
+        (f"{MEMORY}::test_after_a_refused_capture_old_torch_is_not_asked_for_memory_again",),
+    ),
+    Fault(
+        "gpu-two-threads-capture-at-once",
+        CAPTURE,
+        "        with _capturing:\n",
+        "        if True:\n",
+        (f"{CAPTURED}::test_two_threads_never_capture_at_once",),
+    ),
+    Fault(
+        "gpu-costs-of-eager-passes",
+        "jakiro/generator.py",
+        "self._profiler is not None and (self.lanes is None or self.lanes.replays)",
+        "self._profiler is not None",
+        (f"{CAPTURED}::test_nothing_is_measured_where_passes_run_eagerly",),
+    ),
+    Fault(
+        "gpu-an-answer-without-graphs-is-not-told",
+        "jakiro/graphs/pool.py",
+        "            self.turned_away += 1\n",
+        "",
+        (
+            "tests/graphs/test_lane.py"
+            "::test_an_answer_that_no_lane_holds_runs_without_graphs_says_so_and_the_text_stays_the_same",
+        ),
+    ),
+    Fault(
+        "gpu-a-refused-capture-is-told-at-load-alone",
+        "jakiro/generator.py",
+        "[*self.notices, *(self.lanes.notices if self.lanes is not None else ())]",
+        "list(self.notices)",
+        (f"{CAPTURED}::test_a_planted_host_read_makes_capturing_fail_and_passes_run_eagerly",),
     ),
     Fault(
         "gpu-a-refused-capture-leaves-the-thread-aside",
@@ -61,13 +120,6 @@ GPU_FAULTS = (
         "min(side_by_side, len(drafters))",
         "1",
         (f"{MEMORY}::test_the_page_s_first_answer_captures_nothing_more",),
-    ),
-    Fault(
-        "gpu-a-lane-that-did-not-fit-stays-the-size",
-        "jakiro/graphs/pool.py",
-        "            larger = self._room.joined(room)\n",
-        "            larger = self._room = self._room.joined(room)\n",
-        (f"{MEMORY}::test_a_lane_too_large_for_the_memory_does_not_raise_the_size_of_the_next",),
     ),
     Fault(
         "gpu-rotary-frequencies-are-rounded",
@@ -93,8 +145,8 @@ GPU_FAULTS = (
     Fault(
         "gpu-borrowed-captures-what-it-hardly-runs",
         CAPTURE,
-        "self.enabled and runs >= self.fewest_runs and",
-        "self.enabled and",
+        "not graphs.enabled or runs < graphs.fewest_runs or",
+        "not graphs.enabled or",
         (f"{CAPTURED}::test_a_borrowed_gpu_captures_only_what_an_answer_runs_often_enough",),
     ),
     Fault(
@@ -149,7 +201,7 @@ GPU_FAULTS = (
     Fault(
         "gpu-bytes-without-graphs",
         "jakiro/graphs/pool.py",
-        "sum(lane.num_bytes for lane in self._all) + self.graphs.num_bytes",
+        "sum(lane.num_bytes for lane in self._all) + graph_bytes",
         "sum(lane.num_bytes for lane in self._all)",
         (f"{MEMORY}::test_bytes_count_the_captures_of_answers_too",),
     ),

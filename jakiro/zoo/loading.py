@@ -256,14 +256,15 @@ def lanes_for(
     if target.device.type != "cuda":
         return None
     if target.lean is None or not target.lean.is_static:
-        notices.append(f"CUDA graphs are for layers of Llama's shape; {target.config.model_type} runs without them.")
+        notices.append(
+            f"{target.name} runs without graphs, one kernel at a time: they are for layers of Llama's shape, not "
+            "quantized, whose rotary embedding does not change with the length."
+        )
         return None
     lanes = Lanes(target, options.graphs, fewest_runs=0 if options.capture_at_load else PAYS_FROM)
     if options.capture_at_load:
         lanes.prepare(drafters, progress, options.side_by_side)
     lanes.check(drafters[-1])
-    if lanes.graphs.failure:
-        notices.append(f"CUDA graphs could not be captured ({lanes.graphs.failure}); passes run one kernel at a time.")
     return lanes
 
 

@@ -114,11 +114,10 @@ def test_device_tag_answers_in_zerogpu_s_way(tags, tmp_path, monkeypatch):
 
     zero = ZeroDevice(lambda: loading.read_pair(options), gpu, "cuda")
     zero.load(lambda *_: None)
-    zero._facts["costs"] = COSTS.to_dict()
     expected = tiny_generator().run("Why?", LONG, "autoregressive")
     for _ in range(2):
         events = list(zero.answer(asking, threading.Event()))
-        assert zero.status["device"].startswith("cuda") and zero.status["graphs"]["captured"] == 0
+        assert zero.status["device"].startswith("cuda") and zero.status["graphs"]["captured"] > 8
         for method in asking.methods:
             texts = [payload.text for kind, name, payload in events if kind == "step" and name == method]
             assert expected.text.endswith("".join(texts))

@@ -26,19 +26,19 @@ def static_generator(
     numerics: str = "exact",
     graphs: bool = DEVICE.type == "cuda",
     measured: bool = False,
-    start_tokens: int = 128,
+    tokens: int = 257,
     fewest_runs: int = 0,
 ) -> JakiroGenerator:
     """As `tiny_generator`, in lanes; `measured` lets trees size themselves."""
     target = bucketed_target(numerics)
     if head is None:
-        return in_lanes(Resources(target), None, graphs, measured, start_tokens, fewest_runs)
+        return in_lanes(Resources(target), None, graphs, measured, tokens, fewest_runs)
     target = target.with_feature_layers(HEADS[head].get("feature_layers", ()))
     info = {"name": "tiny", "sha256": None}
     head = tiny_head(target, **HEADS[head])
     head.join()
     resources = Resources(target, head, info, further_heads(target))
-    return in_lanes(resources, None, graphs, measured, start_tokens, fewest_runs)
+    return in_lanes(resources, None, graphs, measured, tokens, fewest_runs)
 
 
 def static_scripted_generator(error_rate: float = 0.3, numerics: str = "exact", vocab_size: int = 260):
@@ -53,10 +53,10 @@ def in_lanes(
     drafters: dict | None = None,
     graphs: bool = False,
     measured: bool = False,
-    start_tokens: int = 128,
+    tokens: int = 257,
     fewest_runs: int = 0,
 ) -> JakiroGenerator:
-    lanes = Lanes(resources.target, graphs, SMALL_COLUMNS, start_tokens, fewest_runs=fewest_runs)
+    lanes = Lanes(resources.target, graphs, SMALL_COLUMNS, tokens, fewest_runs=fewest_runs)
     generator = JakiroGenerator(resources, drafters, lanes=lanes)
     if measured:
         generator.profile = COSTS

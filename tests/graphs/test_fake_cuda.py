@@ -11,7 +11,8 @@ from jakiro.config import AUTOMATIC_TREE, ROOT_ONLY, SamplingParams, TreeConfig
 from jakiro.drafting.base import Kept, Prompt, Proposal, TreeLimits
 from jakiro.drafting.merged import MergedDrafter
 from jakiro.graphs.capture import Graphs
-from jakiro.graphs.lane import Lane, Room
+from jakiro.graphs.lane import Lane
+from jakiro.graphs.pool import LANE_TOKENS
 from jakiro.methods.jakiro import HeadDrafter
 from jakiro.methods.plain import PlainDrafter
 from jakiro.methods.prompt_lookup import PromptLookupDrafter
@@ -64,7 +65,7 @@ def rehearse(config, name, numerics, device, monkeypatch, trees, fusions=(None, 
     target, crossings, known = target_on(CUDA, config, name, numerics, monkeypatch), {}, {}
     assert target.device == CUDA and target.lean.is_static
     for fusion in fusions:
-        lane = Lane(target, Graphs(CUDA, False), Room(2048 - 64, 64, 64))
+        lane = Lane(target, Graphs(CUDA, False), LANE_TOKENS)
         drafter = PlainDrafter()
         if fusion is not None:
             drafter = MergedDrafter(HeadDrafter(head_of(target, fusion)), PromptLookupDrafter())

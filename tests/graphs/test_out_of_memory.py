@@ -86,7 +86,7 @@ def frozen():
 
 
 def loaded():
-    generator = static_generator(start_tokens=48)
+    generator = static_generator(tokens=48)
     generator.lanes.prepare(usual_drafters(generator), side_by_side=2)
     generator.lanes.check(usual_drafters(generator)[-1])
     return generator

@@ -18,7 +18,8 @@ from transformers.initialization import no_init_weights
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.graphs.capture import Graphs
-from jakiro.graphs.lane import Lane, Room
+from jakiro.graphs.lane import Lane
+from jakiro.graphs.pool import LANE_TOKENS
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.methods.jakiro import HeadDrafter
 from jakiro.methods.plain import PlainDrafter
@@ -182,7 +183,7 @@ def step_counts(
     target = target_on(META, config_of(name), name, numerics, monkeypatch)
     drafter = PlainDrafter() if fusion is None else HeadDrafter(head_of(target, fusion))
     tree = TreeConfig(depth=0, nodes=1) if fusion is None else TREE
-    lane = Lane(target, Graphs(META, False), Room(2048 - 64, 64, 64))
+    lane = Lane(target, Graphs(META, False), LANE_TOKENS)
     lane.open(drafter, sampling, tree, (), CONTEXT, CONTEXT)
     counts = {}
     for each in lane.needed(drafter, sampling, tree, (), CONTEXT, CONTEXT):
