@@ -9,14 +9,18 @@ import gc
 import os
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+import jakiro
 from jakiro.graphs.capture import GraphedPass
 from tests.engine.test_meta_device import READING_OPERATIONS, ReadCounter
 
+# Where the library's own code lies: an environment may lie in a folder of the library's name
+LIBRARY = f"{Path(jakiro.__file__).parent}{os.sep}"
 GRAPH_BYTES = 1000
 TOTAL_BYTES = 1 << 40
 
@@ -54,9 +58,9 @@ def storage_of(value) -> int | None:
 def library_place() -> str:
     """File and line of the library's code that runs at the moment; empty where none does."""
     frame = sys._getframe(1)
-    while frame is not None and "/jakiro/" not in frame.f_code.co_filename:
+    while frame is not None and not frame.f_code.co_filename.startswith(LIBRARY):
         frame = frame.f_back
-    return "" if frame is None else f"{frame.f_code.co_filename.rpartition('/jakiro/')[2]}:{frame.f_lineno}"
+    return "" if frame is None else f"{frame.f_code.co_filename.removeprefix(LIBRARY)}:{frame.f_lineno}"
 
 
 class FakeGraph:
