@@ -21,10 +21,15 @@ from jakiro.engine.stream import Messages, Request, Setup, Stream
 from jakiro.graphs.pool import Lanes
 from jakiro.methods import DEFAULT, METHODS, PLAIN, method_named
 from jakiro.starting import MEASURE, most_memory, process_seconds
+from jakiro.target.model import ROW_BUCKETS
 from jakiro.text import TokenText, encode_messages
 from jakiro.trace import Step, Trace
 from jakiro.zoo.loading import LoadOptions, Parts, Progress, ReadPair, load_parts
 from jakiro.zoo.placement import most_gpu_memory
+from jakiro.zoo.table import head_warning
+
+# On a GPU, a pass over more rows that takes no more than so many times as long
+COSTS_NOTHING = 1.02
 
 
 class JakiroGenerator:
@@ -150,8 +155,15 @@ class JakiroGenerator:
             "seconds": dict(self._seconds),
             "most_memory": most_memory(),
             "most_gpu_memory": most_gpu_memory(self.target.device),
-            "notices": [*self.notices, *(self.lanes.notices if self.lanes is not None else ())],
+            "notices": [*self.notices, *self._later_notices()],
         }
+
+    def _later_notices(self) -> list[str]:
+        """Of what is known some time after loading: the hash of large weights, and what runs without graphs."""
+        head, found = self._resources.head, [] if self.lanes is None else self.lanes.notices
+        trained_for = "" if head is None or self.head is None else head.config.target_sha256
+        warning = head_warning((self.head or {}).get("name"), trained_for, self.target.name, self.target.sha256)
+        return [*found, *([warning] if warning else [])]
 
     @property
     def resumable_tokens(self) -> int:
@@ -199,6 +211,9 @@ class JakiroGenerator:
             return self._known_profile
         start = time.perf_counter()
         found = self._profiler.profile(method, self.drafter(method))
+        if self.lanes is not None and found.verify(ROW_BUCKETS[-1]) <= COSTS_NOTHING * found.verify(1):
+            # The fewer numbers of rows there are, the less texts differ in fast numerics
+            self.target.plain_rows = ROW_BUCKETS[-1]
         self._seconds.setdefault(MEASURE, time.perf_counter() - start)
         return found
 

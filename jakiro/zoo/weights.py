@@ -36,16 +36,17 @@ def load_tokenizer(name: str | None = None):
     return _fetched(pair, AutoTokenizer, _prepared(pair))
 
 
-def load_target(name: str | None = None, device="cpu", dtype="bfloat16", **options):
+def load_target(name: str | None = None, device="cpu", dtype="bfloat16", hashing=weights_sha256, **options):
     """A target ready for inference.
 
     Args:
         name: as in `resolve`.
         device, dtype: torch's, or their names.
+        hashing: hashes a folder's weights; `hashed_aside` does not hold up what comes next.
         options: for transformers' `from_pretrained`; with a `device_map` the model stays where that puts it.
 
     Returns:
-        (model, tokenizer, sha256 of the weights or None where they are no safetensors files).
+        (model, tokenizer, sha256 of the weights or None where they are no safetensors files: what `hashing` returns).
 
     Raises:
         ValueError: unknown name, or it can't be fetched.
@@ -59,7 +60,7 @@ def load_target(name: str | None = None, device="cpu", dtype="bfloat16", **optio
     with counted():
         model = _fetched(pair, AutoModelForCausalLM, source, dtype=dtype, **options)
     model = (model if "device_map" in options else model.to(device)).eval().requires_grad_(False)
-    return model, load_tokenizer(name), weights_sha256(_local_folder(source))
+    return model, load_tokenizer(name), hashing(_local_folder(source))
 
 
 def _fetched(pair: Pair, kind, source: str, **options):

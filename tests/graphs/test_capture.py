@@ -200,6 +200,18 @@ def test_nothing_is_measured_where_passes_run_eagerly(cuda, tmp_path):
     assert generator.profile is None and not generator.go_on_measuring()
 
 
+@pytest.mark.parametrize(("most", "rows"), [(10.1, 64), (12.0, 1)])
+def test_in_fast_numerics_plain_decoding_has_a_tree_s_rows_where_they_cost_nothing(most, rows, cuda, tmp_path):
+    generator = static_generator(numerics="fast", graphs=True)
+    generator._profiler = Profiler(generator.target, tmp_path, generator.lanes)
+    generator._profiler.profile = lambda *_: replace(COSTS, verify_ms=((1, 10.0), (64, most)))
+    assert generator.profile is not None and generator.target.row_bucket(1) == rows
+    assert generator.target.row_bucket(2) == 8 and generator.target.row_bucket(40) == 64
+    plain = tiny_generator(numerics="fast").run("Why?", SamplingParams(max_new_tokens=6), "autoregressive")
+    trace = generator.run("Why?", SamplingParams(max_new_tokens=6), "autoregressive")
+    assert trace.token_ids == plain.token_ids and not cuda.eager
+
+
 def test_costs_are_measured_once_a_bucket_and_trees_choose_between_buckets(tmp_path):
     generator = static_generator(numerics="fast", graphs=False, tokens=200)
     profiler = Profiler(generator.target, tmp_path, generator.lanes)
