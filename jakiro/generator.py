@@ -288,10 +288,11 @@ class JakiroGenerator:
         return stream
 
     def _borrow(
-        self, drafter: Drafter, request: Request, sizes: tuple[int, ...], num_prompt_tokens: int, limit: int
+        self, drafter: Drafter, request: Request, sizes: tuple[int, ...], num_prompt_tokens: int
     ) -> tuple[Runner, Callable[[], object]]:
         """The device's side of one answer, and what to call when it ends; see `Lanes.borrow`."""
         tree, sampling = request.tree, request.sampling
+        limit = sampling.max_new_tokens
         lane = self.lanes and self.lanes.borrow(drafter, sampling, tree, sizes, num_prompt_tokens, limit)
         if lane is not None:
             return lane

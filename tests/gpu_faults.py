@@ -44,8 +44,8 @@ GPU_FAULTS = (
     Fault(
         "gpu-ready-waits-for-13-gigabytes",
         LOADING,
-        "hashing=hashed_aside, ",
-        "",
+        "dtype, hashing=hashed_aside, ",
+        "dtype, ",
         ("tests/zoo/test_loading.py::test_large_weights_are_hashed_while_the_model_is_ready_already",),
     ),
     Fault(

@@ -1,7 +1,8 @@
 """The command line: reads options, calls the library, shows the result; it computes nothing itself. The text goes to
-stdout, everything about it to stderr. Errors of the library are one red sentence and exit code 2.
+stdout, everything about it to stderr. Errors are one red sentence: exit code 2 for bad input, 1 for a fault of ours.
 """
 
+import io
 import logging
 import os
 import sys
@@ -15,12 +16,15 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from jakiro.cli import loading, options
+from jakiro.cli import errors, loading, options
 from jakiro.cli.bench import bench
 from jakiro.config import SamplingParams
-from jakiro.system import bound_waiting, comma_list
+from jakiro.system import bound_waiting, comma_list, write_atomically
 from jakiro.text import as_messages
 from jakiro.trace import Trace
+
+# Taken from the line by `main`, wherever it stands
+DEBUG = "--debug"
 
 app = typer.Typer(
     help="Speculative decoding with a Jakiro draft head, every step recorded.",
@@ -34,15 +38,26 @@ def main(arguments: list[str] | None = None) -> None:
     """Runs the command line and leaves the process with its exit code."""
     bound_waiting()
     _say_what_the_library_says()
+    _replace_what_a_terminal_lacks()
+    arguments = sys.argv[1:] if arguments is None else arguments
+    debug = DEBUG in arguments
     try:
-        app(args=arguments, prog_name="jakiro")
+        app(args=[each for each in arguments if each != DEBUG], prog_name="jakiro")
     except BrokenPipeError:
         # The reader of our output has gone; Python would complain once more while flushing at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except (ValueError, OSError) as error:
-        loading.notes.print(str(error), style="red", markup=False, highlight=False, soft_wrap=True)
-        sys.exit(2)
+    except Exception as error:  # noqa: BLE001 - whatever it is, a person reads a sentence, and --debug shows the rest
+        sys.exit(errors.tell(error, debug))
+
+
+@app.callback()
+def every_command(
+    debug: Annotated[
+        bool, typer.Option(DEBUG, help="Also show the traceback of an error; may stand anywhere.")
+    ] = False,
+) -> None:
+    pass
 
 
 @app.command()
@@ -92,7 +107,7 @@ def generate(
     _write("\n")
     loading.notes.print(_numbers(stream.trace), style="dim", highlight=False, soft_wrap=True)
     if trace is not None:
-        trace.write_text(stream.trace.to_json(), encoding="utf-8")
+        write_atomically(trace, stream.trace.to_json())
         loading.notes.print(f"Trace written to {trace}.", style="dim", highlight=False, soft_wrap=True)
     if interrupted:
         raise typer.Exit(130)
@@ -231,6 +246,13 @@ def _say_what_the_library_says() -> None:
     if not logger.handlers:
         logger.addHandler(logging.StreamHandler())
         logger.setLevel(logging.INFO)
+
+
+def _replace_what_a_terminal_lacks() -> None:
+    """Writes a question mark for a character that the terminal's encoding lacks, in place of ending the answer."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _write(text: str) -> None:

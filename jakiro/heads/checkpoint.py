@@ -63,12 +63,12 @@ def load_head(folder: str | Path, device: torch.device | str = "cpu", dtype: tor
             or a tensor is missing, unexpected or of another shape.
     """
     folder = Path(folder)
-    values = _read_config(folder)
-    tensors = restored(_read_tensors(weights_file(folder)))
+    values, path = _read_config(folder), weights_file(folder)
     try:
-        if _is_own(values):
-            config = DraftConfig.from_dict(values)
-        else:
+        # Foreign configs say less than they seem to, so their tensors are read first
+        config = DraftConfig.from_dict(values) if _is_own(values) else None
+        tensors = restored(_read_tensors(path))
+        if config is None:
             config, tensors = from_official(values, tensors)
         head = make_head(config)
     except KeyError as error:

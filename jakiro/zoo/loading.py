@@ -1,6 +1,7 @@
 """Names to the parts of a generator: resolves a pair, loads both models, checks that they belong together.
 
-What can be refused is refused before the target's weights are read: from its config, the head, and the free memory.
+What is small and can fail comes first: names, the target's config, a look at its files, its tokenizer, the head, the
+free memory, and only then the target's weights.
 """
 
 import copy
@@ -65,7 +66,7 @@ class ReadPair:
 
     Attributes:
         names: what the zoo calls target and head.
-        model, tokenizer, sha256: as `weights.load_target` gives them.
+        model, tokenizer, sha256: as `weights` reads them.
         head: the draft head, or None.
         options: as they were given, draft precision filled in.
         seconds: what reading took, as a whole ("load") and by step.
@@ -162,6 +163,8 @@ def _read_pair(options: LoadOptions) -> ReadPair:
     pair = zoo.resolve(options.target, options.head)
     config = weights.load_config(pair.target_name)
     refuse_what_cannot_work(config)
+    weights.check_target(pair.target_name)
+    tokenizer = weights.load_tokenizer(pair.target_name)
     draft_head = None
     if pair.head_path is not None:
         # Rounded matrices are read in a quarter of float32's bytes; the rest of the head is small
@@ -169,9 +172,7 @@ def _read_pair(options: LoadOptions) -> ReadPair:
         draft_head = load_head(pair.head_path, dtype=torch.float32 if rounds else dtype)
         refuse_another_targets_head(draft_head, config)
     place = place_target(options, pair.target_name, config, device, dtype)
-    model, tokenizer, sha256 = weights.load_target(
-        pair.target_name, place.device, dtype, hashing=hashed_aside, **place.options
-    )
+    model, sha256 = weights.load_model(pair.target_name, place.device, dtype, hashing=hashed_aside, **place.options)
     options = replace(options, draft_precision=draft_precision)
     head_sha256 = None if draft_head is None else file_sha256(weights_file(pair.head_path))
     return ReadPair(pair, model, tokenizer, sha256, draft_head, options, head_sha256=head_sha256)

@@ -1,13 +1,15 @@
 """What every drafting method keeps to, asked of all that are registered: a new one is tested the moment it is there."""
 
 import json
+import math
 
 import pytest
 import torch
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.drafting.base import TreeLimits
+from jakiro.drafting.base import Drafter, TreeLimits
 from jakiro.engine.costs import DeviceProfile
+from jakiro.heads.base import DraftHead
 from jakiro.methods import METHODS, PLAIN, method_named
 from jakiro.trace import Trace
 from tests.engine.test_meta_device import meta_by_default, reads_of_steps
@@ -150,3 +152,36 @@ def test_names_and_aliases_are_distinct():
     assert len(set(names)) == len(names)
     with pytest.raises(ValueError, match=r"Unknown method 'nope'; choose one of autoregressive, "):
         method_named("nope")
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_an_answer_without_an_end_in_sight_takes_no_more_room_than_the_target_can_fill(method):
+    generator = tiny_generator()
+    sampling = SamplingParams(max_new_tokens=10**9)
+    stream = generator.stream("Go on for ever.", sampling, method, FIXED)
+    next(stream)
+    assert stream.trace.header.sampling["max_new_tokens"] == 10**9
+    stream.close()
+
+
+def head_of(drafter: Drafter) -> DraftHead:
+    """The first head that a drafter, or one of those that it is made of, drafts with."""
+    parts = [part for each in vars(drafter).values() for part in (each if isinstance(each, tuple) else [each])]
+    found = [part for part in parts if isinstance(part, DraftHead)]
+    return found[0] if found else next(head_of(part) for part in parts if isinstance(part, Drafter))
+
+
+@pytest.mark.parametrize("method", [method.name for method in METHODS.values() if method.needs.head])
+def test_a_head_with_damaged_weights_changes_no_text_and_leaves_traces_that_can_be_read(method, generators):
+    """A row of its first matrix or of its last one, in trees of a fixed size and in those that choose it."""
+    damaged, sampling = tiny_generator(), SamplingParams(1.0, seed=3, max_new_tokens=9)
+    damaged.profile = COSTS
+    text = generators["summed"].run(QUESTION, sampling, PLAIN.name).token_ids
+    own = [weight for weight in head_of(damaged.drafter(METHODS[method])).parameters() if weight.ndim == 2]
+    for weight, number in ((own[0], math.inf), (own[-1], 3e38)):
+        kept, weight[0] = weight[0].clone(), number
+        for tree in (FIXED, TreeConfig(policy="auto", nodes=16, depth=4)):
+            trace = damaged.run(QUESTION, sampling, method, tree)
+            assert trace.token_ids == text
+            assert Trace.from_json(trace.to_json()) == trace
+        weight[0] = kept

@@ -13,6 +13,7 @@ from jakiro.methods import mcsd_improved
 from jakiro.methods.mcsd import StaticGrower, drafted_mask, shape_for, static_drafter
 from jakiro.methods.mcsd_improved import stopping_drafter
 from jakiro.methods.mcsd_replacing import ReplacingGrower, replacing_drafter, split_times
+from jakiro.methods.recycling import rank_tree
 from tests.support import DEVICE, HEADS, HIDDEN_SIZE, assert_is_a_tree, prompt_of, tiny_head, tiny_target
 
 Q = torch.tensor([0.4, 0.25, 0.2, 0.1, 0.05])
@@ -118,3 +119,14 @@ def test_drafting_stops_where_nothing_is_likely_to_be_kept(heads, monkeypatch):
     best = whole.scores.exp()
     monkeypatch.setattr(mcsd_improved, "THRESHOLD", float(best[5:13].max()) * 1.01)
     assert tree().num_nodes == (13 if best[1:5].max() > best[5:13].max() * 1.01 else 5)
+
+
+def test_of_the_shapes_that_visitors_ask_for_few_are_remembered():
+    for nodes in range(2, 256):
+        shape = shape_for(8, 4, nodes)
+        if shape:
+            drafted_mask(shape, torch.device("cpu"))
+    for width in range(1, 9):
+        for depth in range(1, 17):
+            rank_tree(depth, width, torch.device("cpu"))
+    assert all(each.cache_info().currsize <= 64 for each in (shape_for, drafted_mask, rank_tree))

@@ -74,6 +74,7 @@ def test_numerics_are_read_by_their_names():
         ({"question": 5}, "The question must be text."),
         ({"temperature": -1}, "Temperature must be between 0 and 2; you gave -1."),
         ({"temperature": math.nan}, "Temperature must be between 0 and 2; you gave nan."),
+        ({"temperature": 1e-9}, "Temperature must be 0, which is greedy, or at least 0.0001; you gave 1e-09."),
         ({"temperature": None}, "Temperature must be between 0 and 2; you gave nothing."),
         ({"temperature": "hot"}, "Temperature must be between 0 and 2; you gave hot."),
         ({"length": 0}, "Length must be at least 1 token; you gave 0."),
