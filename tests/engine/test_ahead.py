@@ -49,8 +49,9 @@ def test_the_next_draft_begins_before_a_step_s_text_is_decoded(log, monkeypatch)
         streams.IncrementalDecoder, "push", lambda decoder, ids: (log.append("text"), push(decoder, ids))[1]
     )
     static_generator().run("Why?", SAMPLED, tree=TREE)
-    assert log[:3] == ["text", "draft", "score"] and log[-3:] == ["score", "text", "describe"]
-    assert log[3:-3] == ["draft", "text", "describe", "score"] * (len(log[3:-3]) // 4) and len(log) > 12
+    steps = log.count("describe")
+    assert steps > 2
+    assert log == ["text", "draft", "score", *["draft", "text", "describe", "score"] * (steps - 1), "text", "describe"]
 
 
 def test_nothing_is_drafted_after_the_last_token_and_a_stop_drops_what_was(log):
