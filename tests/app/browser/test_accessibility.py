@@ -97,12 +97,11 @@ def test_targets_of_a_stop_are_large_enough_on_a_phone(phone_lesson, stop):
 
 
 @pytest.fixture(scope="module")
-def phone_lesson(browser):
-    context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True)
-    tab = context.new_page()
+def phone_lesson(tabs):
+    tab = tabs.open(None, [], viewport={"width": 390, "height": 844}, has_touch=True)
     of.mount(tab, dark=True)
     yield tab
-    context.close()
+    tab.close()
 
 
 def test_at_double_zoom_no_tab_and_no_stop_scrolls_sideways(open_tab, fake_address):

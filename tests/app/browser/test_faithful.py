@@ -171,8 +171,7 @@ def test_an_opened_file_and_the_page_saved_from_it_draw_what_the_trace_says(modu
 
     replay = tmp_path / "replay.html"
     replay.write_text(modules.evaluate("async () => Jakiro.asReplay(await Jakiro.asJson(Jakiro.moves.state.run), 'x')"))
-    tab = open_tab(None)
-    tab.context.set_offline(True)
+    tab = open_tab(None, offline=True)
     tab.goto(replay.as_uri())
     tab.wait_for_selector("svg.tree")
     check_all(tab, trace, every=3)
@@ -187,8 +186,7 @@ def test_a_saved_page_has_the_race_and_its_result(modules, open_tab, tmp_path):
     )
     replay = tmp_path / "replay.html"
     replay.write_text(modules.evaluate("text => Jakiro.asReplay(text, 'Why?')", web.recording_text(made.traces)))
-    tab = open_tab(None)
-    tab.context.set_offline(True)
+    tab = open_tab(None, offline=True)
     tab.goto(replay.as_uri())
     assert tab.evaluate("[...document.querySelectorAll('[role=\"tab\"]')].map(tab => tab.dataset.tab)") == [
         "watch",

@@ -178,11 +178,11 @@ BAD = [
 
 
 @pytest.fixture(scope="module")
-def one_page(browser, other_address):
+def one_page(tabs, other_address):
     """One tab for all bad links, loaded anew for each."""
-    context = browser.new_context(reduced_motion="reduce")
-    yield context.new_page()
-    context.close()
+    tab = tabs.open(None, [], reduced_motion="reduce")
+    yield tab
+    tab.close()
 
 
 @pytest.mark.parametrize(("link", "sentence"), BAD, ids=[link[:60] for link, _ in BAD])

@@ -258,8 +258,7 @@ def test_a_handout_draws_its_plots_from_disk_and_is_small(open_tab, tmp_path, si
     assert len(text.encode()) <= 2_000_000
     page = tmp_path / "handout.html"
     page.write_text(text, encoding="utf-8")
-    tab = open_tab(None, viewport={"width": size[0], "height": size[1]})
-    tab.context.set_offline(True)
+    tab = open_tab(None, viewport={"width": size[0], "height": size[1]}, offline=True)
     asked = []
     tab.on("request", lambda request: asked.append(request.url))
     tab.goto(page.as_uri())

@@ -12,7 +12,7 @@ from app.page import web
 from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.trace import Trace
-from tests.app.conftest import ask, new_tab, seek, wait_until_finished
+from tests.app.conftest import ask, seek, wait_until_finished
 from tests.app.fake import FakeGenerator
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("no_problems")]
@@ -41,12 +41,11 @@ def as_data(traces: dict[str, Trace]) -> dict:
 
 
 @pytest.fixture(scope="module")
-def tab(browser, fake_address):
-    tab = new_tab(browser, [], reduced_motion="reduce")
-    tab.goto(fake_address)
+def tab(tabs, fake_address):
+    tab = tabs.open(fake_address, [], reduced_motion="reduce")
     tab.wait_for_selector("#jk-chip.ready")
     yield tab
-    tab.context.close()
+    tab.close()
 
 
 @pytest.mark.parametrize("by", [1, 2])
