@@ -1,14 +1,13 @@
 """What a browser can check of accessibility by itself: axe, targets for fingers, zoom, forced colours, motion."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.app import lesson_tab as of
 from tests.app.conftest import ask, wait_until_finished
+from tests.faults import ROOT
 
 pytestmark = pytest.mark.browser
-AXE = Path(__file__).parents[1] / "vendor" / "axe.min.js"
+AXE = ROOT / "tests" / "app" / "vendor" / "axe.min.js"
 TABS = {"watch": "#view", "race": "#view", "lesson": "#lesson", "recordings": "#view", "benchmark": "#benchmark"}
 CONTROLS = (
     ":is(#top, #question-row, #view, #lesson, #benchmark) :is(button, select, summary, input, label.plain-button)"

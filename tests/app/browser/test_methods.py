@@ -4,7 +4,6 @@ import copy
 import itertools
 import json
 import re
-from pathlib import Path
 
 import pytest
 
@@ -14,6 +13,7 @@ from jakiro.methods import DEFAULT, METHODS, PLAIN
 from jakiro.older_traces import upgraded
 from tests.app.conftest import plotted
 from tests.app.fake import FakeGenerator
+from tests.faults import ROOT
 
 pytestmark = pytest.mark.browser
 QUESTION = [{"role": "user", "content": "Why is the sky blue?"}]
@@ -218,7 +218,7 @@ def test_before_the_first_answer_the_legend_shows_the_usual_methods_proposers(mo
 
 
 # The first steps of recordings that were made when traces had schema 1
-OLDER = json.loads((Path(__file__).parents[2] / "data" / "traces_of_schema_1.json").read_text(encoding="utf-8"))
+OLDER = json.loads((ROOT / "tests" / "data" / "traces_of_schema_1.json").read_text(encoding="utf-8"))
 
 
 def older_traces() -> list:
