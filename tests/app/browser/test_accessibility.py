@@ -9,6 +9,7 @@ from tests.faults import ROOT
 pytestmark = pytest.mark.browser
 AXE = ROOT / "tests" / "app" / "vendor" / "axe.min.js"
 TABS = {"watch": "#view", "race": "#view", "lesson": "#lesson", "recordings": "#view", "benchmark": "#benchmark"}
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 CONTROLS = (
     ":is(#top, #question-row, #view, #lesson, #benchmark) :is(button, select, summary, input, label.plain-button)"
 )
@@ -72,8 +73,9 @@ def test_no_tab_has_a_serious_finding(open_tab, fake_address, scheme):
 
 @pytest.mark.parametrize(
     ("least", "options"),
-    [(44, {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}),
-     (44, {"viewport": {"width": 1180, "height": 820}, "has_touch": True, "is_mobile": True}),
+    [(44, PHONE),
+     pytest.param(44, {"viewport": {"width": 1180, "height": 820}, "has_touch": True, "is_mobile": True},
+                  marks=pytest.mark.rare),
      (24, {})],
     ids=["phone", "tablet", "desktop"],
 )  # fmt: skip
@@ -88,21 +90,16 @@ def test_targets_are_large_enough_on_every_tab(open_tab, fake_address, least, op
     assert not any(small.values()), small
 
 
-@pytest.mark.parametrize("stop", range(1, 11))
-def test_targets_of_a_stop_are_large_enough_on_a_phone(phone_lesson, stop):
-    of.go(phone_lesson, stop)
-    assert phone_lesson.evaluate("document.documentElement.scrollWidth") <= 390
-    assert not phone_lesson.evaluate(SMALL_CONTROLS, [CONTROLS, 44])
-
-
-@pytest.fixture(scope="module")
-def phone_lesson(tabs):
-    tab = tabs.open(None, [], viewport={"width": 390, "height": 844}, has_touch=True)
+def test_targets_of_the_stops_are_large_enough_on_a_phone(open_tab):
+    tab = open_tab(None, **PHONE | {"is_mobile": False})
     of.mount(tab, dark=True)
-    yield tab
-    tab.close()
+    for stop in range(1, 11):
+        of.go(tab, stop)
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 390, stop
+        assert not tab.evaluate(SMALL_CONTROLS, [CONTROLS, 44]), stop
 
 
+@pytest.mark.rare
 def test_at_double_zoom_no_tab_and_no_stop_scrolls_sideways(open_tab, fake_address):
     tab = answered(open_tab, fake_address, viewport={"width": 720, "height": 450})
     for name in TABS:

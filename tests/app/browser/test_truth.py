@@ -174,9 +174,9 @@ def test_files_that_lie_are_refused_in_one_sentence_and_the_view_stays(tab):
     ("asked", "said"),
     [("999999", "; the recording has "), *((each, "A step is a whole number") for each in ("-3", "NaN", "1e400"))],
 )
-def test_the_step_of_an_address_is_one_of_the_recordings(open_tab, fake_address, asked, said):
+def test_the_step_of_an_address_is_one_of_the_recordings(tab, fake_address, asked, said):
     name = web.recording_names()[0]
-    tab = open_tab(f"{fake_address}?recording={name}&step={asked}", reduced_motion="reduce")
+    tab.goto(f"{fake_address}?recording={name}&step={asked}")
     tab.wait_for_selector("svg.tree")
     where = tab.inner_text(".where").split()
     assert where[0] == "step" and where[1].isdigit()
