@@ -5,11 +5,9 @@ import os
 import sys
 from pathlib import Path
 
-from app.slim import slim_gradio
-from jakiro.imports.trimmed import without_compiler_and_distribution
 from jakiro.starting import importing
 
-with importing(), slim_gradio():
+with importing():
     from app.devices.choose import device_for
     from app.page import build as page
     from app.serving.limits import Limits
@@ -43,18 +41,17 @@ def main() -> None:
 
     def loader_of(target: str | None, head: str | None):
         def load():
-            with without_compiler_and_distribution():
-                with importing():
-                    from jakiro import JakiroGenerator
+            with importing():
+                from jakiro import JakiroGenerator
 
-                return JakiroGenerator.from_pretrained(
-                    target=target,
-                    head=head,
-                    device=arguments.device,
-                    dtype=arguments.dtype,
-                    numerics=arguments.numerics,
-                    side_by_side=2,
-                )
+            return JakiroGenerator.from_pretrained(
+                target=target,
+                head=head,
+                device=arguments.device,
+                dtype=arguments.dtype,
+                numerics=arguments.numerics,
+                side_by_side=2,
+            )
 
         return load
 

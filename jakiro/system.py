@@ -1,15 +1,18 @@
 """What is around a program: memory, folders, whole files, the processor, versions, comma lists. Imports no torch."""
 
 import ctypes
+import errno
 import functools
 import gc
+import glob
 import math
 import os
 import platform
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TypeVar
@@ -65,11 +68,20 @@ def assets_folder() -> Path:
 
 
 def cache_folder() -> Path:
-    """Where converted models, wheels and measured profiles live: JAKIRO_CACHE, else the user's cache."""
+    """Where converted models, wheels and measured profiles live: JAKIRO_CACHE, else the user's cache.
+
+    Raises:
+        OSError: this user has no home.
+    """
     own = os.environ.get("JAKIRO_CACHE")
     if own:
         return Path(own).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache").expanduser() / "jakiro"
+    from platformdirs import user_cache_path
+
+    try:
+        return user_cache_path(__package__, appauthor=False)
+    except RuntimeError as error:
+        raise OSError("This user has no home for a cache; name a folder for it in JAKIRO_CACHE.") from error
 
 
 def own_path(folder: str, target_name: str, ending: str) -> Path:
@@ -84,20 +96,67 @@ def own_or_shipped(own: Path) -> Path | None:
     return next((path for path in places if path.is_file()), None)
 
 
+# Why the system refuses to write; what else fails is no matter of the place
+_REFUSALS = {
+    errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST,
+}  # fmt: skip
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+# A file that nobody has written to for so long belongs to a process that was killed
+_ABANDONED_SECONDS = 3600
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Around whatever writes a file or folder: a place that takes nothing is said in one sentence.
+
+    Raises:
+        OSError: the disk is full, or the place may not be written: which, why, what to do.
+    """
+    try:
+        yield
+    except Exception as error:
+        number = _refusal(error, path)
+        if number is None:
+            raise
+        cure = "free space there" if number in _FULL else "allow this user to write there"
+        if path.is_relative_to(cache_folder()):
+            cure += ", or name another folder for the cache in JAKIRO_CACHE"
+        raise OSError(f"{path} cannot be written: {os.strerror(number)}; {cure}.") from error
+
+
+def _refusal(error: Exception, path: Path) -> int | None:
+    """The system's number for a place that takes nothing; None for every other error."""
+    if not isinstance(error, OSError):
+        # Writers in other languages, as safetensors', raise errors of their own
+        return errno.ENOSPC if os.strerror(errno.ENOSPC) in str(error) else None
+    named = Path(error.filename) if isinstance(error.filename, str) else path
+    here = named in path.parents or path.parent in named.parents
+    return error.errno if error.errno in _REFUSALS and here else None
+
+
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
     """A path to write to that becomes `path` when the block ends, so that nobody ever reads half a file.
 
     It lies in the same folder, which is made if missing. Several processes and threads may write the same file; the
-    last writer wins. A block that fails leaves `path` as it was.
+    last writer wins. A block that fails leaves `path` as it was; what a killed process left goes after an hour.
+
+    Raises:
+        OSError: as `writing`.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_native_id()}")
-    try:
-        yield unfinished
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for left in path.parent.glob(f".{glob.escape(path.name)}.*.*"):
+            # Another writer may tidy up at the same moment
+            with suppress(OSError):
+                if time.time() - left.stat().st_mtime > _ABANDONED_SECONDS:
+                    left.unlink()
+        try:
+            yield unfinished
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
 
 
 def write_atomically(path: Path, data: bytes | str) -> None:
@@ -116,23 +175,25 @@ def errors_as_one_sentence() -> Iterator[None]:
 
 
 @contextmanager
-def one_process_at_a_time(work: str) -> Iterator[bool]:
+def one_process_at_a_time(work: str) -> Iterator[None]:
     """Of all processes and threads that use this cache, one at a time runs such a block for the same work.
 
-    A process that dies lets the others go on. Without file locks nobody waits, and False is yielded: the work is then
-    done twice, and the last writer wins.
-    """
-    path = cache_folder() / "locks" / work
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as file:
-        try:
-            import fcntl
+    A process that dies lets the others go on.
 
-            fcntl.flock(file, fcntl.LOCK_EX)
-            alone = True
-        except (ImportError, OSError):
-            alone = False
-        yield alone
+    Raises:
+        OSError: the cache cannot be written.
+    """
+    from filelock import FileLock
+
+    path = cache_folder() / "locks" / work
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def give_back_memory() -> None:

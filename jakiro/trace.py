@@ -10,9 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 
-from jakiro.older_traces import upgraded
-
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 1
 
 
 class TraceError(ValueError):
@@ -235,11 +233,9 @@ class Trace:
                 raise TraceError(f"This file is not a trace: the field “{name}” is missing.")
         header = values["header"]
         version = header.get("schema_version") if isinstance(header, dict) else None
-        if version not in (1, SCHEMA_VERSION):
-            raise TraceError(f"This trace uses format {version}; this version reads 1 to {SCHEMA_VERSION}.")
+        if version != SCHEMA_VERSION:
+            raise TraceError(f"This trace uses format {version}; this version reads {SCHEMA_VERSION}.")
         try:
-            if version == 1:
-                values = upgraded(values)
             trace = cls(
                 header=_read(Header, values["header"]),
                 steps=[_read(Step, step) for step in values["steps"]],
@@ -277,8 +273,6 @@ def first_difference(left: Sequence[int], right: Sequence[int]) -> int | None:
     return None if len(left) == len(right) else min(len(left), len(right))
 
 
-# Fields that older traces of this schema lack; they have defaults
-_LATER = {"num_reused_tokens", "queue_ms"}
 _TUPLES = {"also_proposed_by", "accepted_path", "committed_ids", "messages", "proposers"}
 _BYTES = {"piece", "target_choice_piece", "bonus_piece", "first_piece"}
 
@@ -298,7 +292,7 @@ def _plain(value):
 
 def _read(kind, values: dict):
     names = {f.name for f in fields(kind)}
-    missing = sorted(names - _LATER - set(values))
+    missing = sorted(names - set(values))
     if missing:
         raise TraceError(f"This file is not a trace: a {kind.__name__.lower()} lacks the field “{missing[0]}”.")
     return kind(**{name: _read_field(name, values[name]) for name in names & set(values)})

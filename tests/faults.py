@@ -281,4 +281,11 @@ FAULTS = (
         "if (!visit->sections->publish && !is_over_soon(visit))",
         (LATE,),
     ),
+    Fault(
+        "code-beside-a-model-may-run",
+        "jakiro/zoo/weights.py",
+        "trust_remote_code=False, ",
+        "",
+        ("tests/zoo/test_foreign_code.py",),
+    ),
 )

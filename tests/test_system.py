@@ -1,10 +1,12 @@
 """Folders, files that are never read half written, and what packages are installed."""
 
+import errno
 import os
 import platform
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from jakiro.system import (
     cpu_quota,
     is_out_of_memory,
     num_cores,
+    one_process_at_a_time,
     package_versions,
     usable_threads,
     write_atomically,
@@ -49,6 +52,65 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
         raise RuntimeError("disk full")
     assert path.read_bytes() == b"old"
     assert [each.name for each in tmp_path.iterdir()] == ["numbers.bin"]
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(errno.ENOSPC, "full"), "No space left on device; free space there"),
+        (OSError(errno.EROFS, "read-only"), "Read-only file system; allow this user to write there"),
+        (RuntimeError("I/O error: No space left on device (os error 28)"), "No space left on device; free space there"),
+    ],
+)
+@pytest.mark.parametrize("cached", [False, True])
+def test_a_place_that_takes_nothing_is_named_with_what_to_do(error, words, cached, tmp_path, monkeypatch):
+    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path if cached else "/elsewhere"))
+    path = tmp_path / "kept" / "numbers.bin"
+    with pytest.raises(OSError) as caught, atomic_file(path) as unfinished:
+        unfinished.write_bytes(b"ha")
+        raise error
+    cache = ", or name another folder for the cache in JAKIRO_CACHE" if cached else ""
+    assert str(caught.value) == f"{path} cannot be written: {words}{cache}."
+    assert not list(path.parent.iterdir())
+
+
+def test_a_file_that_cannot_be_read_is_not_called_one_that_cannot_be_written(tmp_path):
+    unreadable = PermissionError(errno.EACCES, "denied", "/elsewhere/secret")
+    with pytest.raises(PermissionError) as caught, atomic_file(tmp_path / "copy"):
+        raise unreadable
+    assert caught.value is unreadable
+
+
+def test_a_home_that_cannot_be_written_says_how_to_name_another_cache(tmp_path, monkeypatch):
+    """A home that is a file takes nothing even from root."""
+    (tmp_path / "home").write_text("")
+    for name in ("JAKIRO_CACHE", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    with pytest.raises(OSError, match=r"jakiro/locks/work cannot be written: .*JAKIRO_CACHE\.$"):  # noqa: SIM117
+        with one_process_at_a_time("work"):
+            pytest.fail("there is no lock")
+    with pytest.raises(OSError, match=r"jakiro/kept cannot be written: .*JAKIRO_CACHE\.$"):
+        write_atomically(cache_folder() / "kept", b"")
+
+
+def test_a_user_without_a_home_is_told_to_name_a_cache(monkeypatch):
+    def no_home(*arguments, **options):
+        raise RuntimeError("could not determine the home directory")
+
+    monkeypatch.delenv("JAKIRO_CACHE", raising=False)
+    monkeypatch.setattr("platformdirs.user_cache_path", no_home)
+    with pytest.raises(OSError, match=r"no home for a cache; name a folder for it in JAKIRO_CACHE\.$"):
+        cache_folder()
+
+
+def test_what_a_killed_writer_left_goes_after_an_hour(tmp_path):
+    killed, writing, other = (tmp_path / name for name in (".a.7.7", ".a.8.8", ".b.7.7"))
+    for path, age in ((killed, 7200), (writing, 60), (other, 7200)):
+        path.write_bytes(b"half")
+        os.utime(path, (time.time() - age,) * 2)
+    write_atomically(tmp_path / "a", b"whole")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".a.8.8", ".b.7.7", "a"]
 
 
 def test_of_threads_that_write_the_same_file_the_last_one_wins(tmp_path):

@@ -194,9 +194,9 @@ def drop(*path):
     [
         (drop("header"), "the field “header” is missing."),
         (drop("steps"), "the field “steps” is missing."),
-        (put("header", value=3), "This trace uses format None; this version reads 1 to 2."),
-        (put("header", "schema_version", value=99), "This trace uses format 99; this version reads 1 to 2."),
-        (drop("header", "schema_version"), "This trace uses format None; this version reads 1 to 2."),
+        (put("header", value=3), "This trace uses format None; this version reads 1."),
+        (put("header", "schema_version", value=99), "This trace uses format 99; this version reads 1."),
+        (drop("header", "schema_version"), "This trace uses format None; this version reads 1."),
         (drop("header", "dtype"), "a header lacks the field “dtype”."),
         (drop("steps", 1, "bonus_token_id"), "a step lacks the field “bonus_token_id”."),
         (drop("steps", 1, "nodes", 2, "margin"), "a node lacks the field “margin”."),
@@ -253,59 +253,10 @@ RECORDINGS = sorted((assets_folder() / "traces").glob("*.json"))
 
 
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
-def test_recordings_of_schema_1_open_in_today_s_words(path):
-    recorded = json.loads(path.read_text(encoding="utf-8"))["traces"]
-    for name, old in recorded.items():
-        before = copy.deepcopy(old)
-        new = Trace.from_dict(old)
-        assert old == before, "what is read stays as it is"
-        assert (new.header.method, new.header.schema_version) == (name, SCHEMA_VERSION)
-        assert Trace.from_json(new.to_json()) == new
-        proposers = {proposer["id"] for proposer in new.header.proposers}
-        assert new.header.drafter == old["header"].get("head", new.header.drafter)
-        for step, old_step in zip(new.steps, old["steps"], strict=True):
-            for node, old_node in zip(step.nodes, old_step["nodes"], strict=True):
-                assert node.proposer in proposers | {"root"}
-                if "router_weights" in old_node:
-                    assert list(node.evidence.get("router_weights", ())) == old_node["router_weights"]
-                    residual = node.evidence.get("residual_contribution")
-                    assert (residual and residual[0]) == old_node["residual_contribution"]
-
-
-def schema_1(values):
-    """Today's dictionary as schema 1 would have written it."""
-    values = copy.deepcopy(values)
-    header = values["header"]
-    header |= {"schema_version": 1, "head": header.pop("drafter")}
-    del header["proposers"]
-    words = {"copied": "context"}
-    for each in (node for step in values["steps"] for node in step["nodes"]):
-        evidence = each.pop("evidence")
-        residual = evidence.get("residual_contribution")
-        each["router_weights"] = evidence.get("router_weights", [])
-        each["expert_contributions"] = evidence.get("expert_contributions")
-        each["residual_contribution"] = residual and residual[0]
-        each["proposer"] = words.get(each["proposer"], each["proposer"])
-        each["also_proposed_by"] = [words.get(name, name) for name in each["also_proposed_by"]]
-    return values
-
-
-def test_what_schema_1_called_context_is_copied_now():
-    original = trace()
-    old = schema_1(original.to_dict())
-    old["header"] |= {"method": "jakiro", "tree": {"context": True}}
-    new = Trace.from_dict(old)
-    assert new.steps == original.steps
-    assert new.header.method == "jakiro+prompt_lookup"
-    assert [proposer["id"] for proposer in new.header.proposers] == list(PROPOSERS)
-    assert Trace.from_dict(schema_1(original.to_dict()) | {"header": old["header"] | {"method": "context"}})
-    old["header"]["method"] = "context"
-    assert Trace.from_dict(old).header.method == "prompt_lookup"
-
-
-@pytest.mark.parametrize("missing", ["head", "method", "tree"])
-def test_a_broken_trace_of_schema_1_is_refused_in_one_sentence(missing):
-    old = schema_1(trace().to_dict())
-    del old["header"][missing]
-    with pytest.raises(TraceError, match=rf"^This file is not a trace: the field '{missing}' is missing\.$"):
-        Trace.from_dict(old)
+def test_shipped_recordings_are_read_and_written_alike(path):
+    for name, values in json.loads(path.read_text(encoding="utf-8"))["traces"].items():
+        read = Trace.from_dict(values)
+        assert read.header.method == name
+        assert read.to_dict() == values
+        proposers = {proposer["id"] for proposer in read.header.proposers}
+        assert {node.proposer for step in read.steps for node in step.nodes} <= proposers | {"root"}

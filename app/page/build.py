@@ -17,13 +17,9 @@ from app.serving import server as serving
 from app.serving.limits import Limits
 from app.serving.runs import Runs
 from app.serving.worker import ModelService
-from app.slim import without_reloader
 from app.words import page as words
 from jakiro.plots import LIBRARY
 from jakiro.starting import process_seconds
-
-# By itself Gradio looks a thousand times a second whether somebody asks, which takes a part of a core from the model
-QUEUE_LOOK_SECONDS = 0.05
 
 
 def build(
@@ -117,7 +113,6 @@ def build(
         api.register(service, runs)
         page.unload(forget)
     page.queue(max_size=None, api_open=False)
-    page._queue.sleep_when_free = QUEUE_LOOK_SECONDS
     page.service, page.runs, page.benchmarks = service, runs, benchmarks
     return page
 
@@ -155,21 +150,20 @@ def launch(
     """
     name, packed = benchmark.packed_script()
     files = {name: packed, LIBRARY.name: LIBRARY.read_bytes()}
-    with without_reloader():
-        _, address, _ = page.launch(
-            server_name=host,
-            server_port=port,
-            share=share,
-            ssr_mode=False,
-            run_history=False,
-            footer_links=[],
-            head=web.head() + lesson.head() + benchmark.head(),
-            theme=gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
-            prevent_thread_lock=True,
-            auth=logins,
-            **serving.launch_options(page.service, files, web.early_script()),
-            **options,
-        )
+    _, address, _ = page.launch(
+        server_name=host,
+        server_port=port,
+        share=share,
+        ssr_mode=False,
+        run_history=False,
+        footer_links=[],
+        head=web.head() + lesson.head() + benchmark.head(),
+        theme=gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
+        prevent_thread_lock=True,
+        auth=logins,
+        **serving.launch_options(page.service, files),
+        **options,
+    )
     page.service.seconds["page"] = process_seconds()
     page.service.start()
     if wait:

@@ -23,7 +23,6 @@ SCRIPTS = (
     "base/dom.js",
     "base/pieces.js",
     "data/methods.js",
-    "data/older_traces.js",
     "data/packed.js",
     "data/history.js",
     "data/metrics.js",
@@ -98,11 +97,6 @@ def script() -> str:
         "plotlyFile": LIBRARY.name,
     }
     return f"window.Jakiro = {for_script(given)};\n{joined(SCRIPTS)}"
-
-
-def early_script() -> str:
-    """What has to run before Gradio's own scripts."""
-    return joined(["base/frames.js"])
 
 
 def plotly_element() -> str:

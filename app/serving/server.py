@@ -10,9 +10,8 @@ import gradio as gr
 from starlette.middleware import Middleware
 
 from app.serving.benchmark_run import MOST_SESSIONS, Benchmarks
+from app.serving.compressed import CompressedUpdates
 from app.serving.guard import Guard
-from app.serving.middleware.compressed import CompressedUpdates
-from app.serving.middleware.early import EarlyScript
 from app.serving.runs import Runs
 from app.serving.worker import ModelService
 from app.words import page as words
@@ -27,12 +26,11 @@ _HANDLER_THREADS = 48
 _HUB_FRAMES = "https://huggingface.co https://*.hf.space"
 
 
-def launch_options(service: ModelService, files: dict[str, bytes], early: str) -> dict:
+def launch_options(service: ModelService, files: dict[str, bytes]) -> dict:
     """What Gradio's `launch` takes so that limits, headers and closed addresses hold.
 
     Args:
         files: the page's own compressed files by name.
-        early: a script that runs before Gradio's.
     """
     limits = service.limits
     guard = Middleware(
@@ -45,7 +43,7 @@ def launch_options(service: ModelService, files: dict[str, bytes], early: str) -
     )
     return {
         # The outermost first: the guard reads what is sent, and writes into it
-        "app_kwargs": {"middleware": [Middleware(CompressedUpdates), guard, Middleware(EarlyScript, script=early)]},
+        "app_kwargs": {"middleware": [Middleware(CompressedUpdates), guard]},
         "max_file_size": 1,
         "show_error": False,
         "enable_monitoring": False,

@@ -27,10 +27,10 @@ STOPS = (
     {
         "title": "Guess ahead, then check",
         "idea": "A small head reads the target’s own last state and guesses the next tokens, one after the other. "
-        "The target then checks all guesses in a single pass.",
+        "The target then checks all guesses in a single pass: the head only proposes, the target decides each token.",
         "try": "Press “Guess one more” up to five times, then let the target check.",
         "notice": "Each guess is cheap, but the chance that all of them are right shrinks with every one.",
-        "belief": "A weaker model writes part of my answer. It only proposes; the target decides each token.",
+        "belief": "A weaker model writes part of my answer.",
         "question": "Four guesses, each right with 80 %, independent of each other. What is the chance that all "
         "four hold?",
         "options": (

@@ -28,7 +28,7 @@ BROWSER = {
     "not_trace_json": "This file is not a trace: it is not JSON.",
     "not_trace_field": "This file is not a trace: the field “{field}” is missing.",
     "not_trace_shape": "This file is not a trace: {reason}.",
-    "trace_version": "This trace uses format {found}; this page reads 1 and 2.",
+    "trace_version": "This trace uses format {found}; this page reads 1.",
     "file_too_large": "The file has {size} MB; the limit is 20 MB.",
     "copy_link": "Copy link",
     "link_copied": "Link copied.",

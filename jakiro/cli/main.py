@@ -171,16 +171,13 @@ def doctor(
     run: Annotated[bool, typer.Option(help="End with a short run of both; --no-run loads no weights.")] = True,
     plan: Annotated[str | None, typer.Option(help="Estimate a target on a GPU that is not here.")] = None,
     card: Annotated[str | None, typer.Option(help="For --plan: t4, l4, a10g, a100 or h100; else all.")] = None,
-    start: Annotated[
-        bool, typer.Option("--start", help="Time starts of the page: cold, warm, no compiler, two.")
-    ] = False,
 ) -> None:
     """Say what is installed and found; with --target or --head, whether the two belong together."""
     from jakiro.cli.doctor import report
     from jakiro.zoo.loading import LoadOptions
 
     healthy = True
-    for finding in report(LoadOptions(target, head, device, dtype), run, plan, card, start):
+    for finding in report(LoadOptions(target, head, device, dtype), run, plan, card):
         healthy = healthy and finding.ok
         mark = "[green]ok[/]     " if finding.ok else "[red]problem[/]"
         Console().print(f"{mark} {finding.what}: ", end="")

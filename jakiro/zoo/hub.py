@@ -9,18 +9,24 @@ def why_not_fetched(what: str, source: str, error: BaseException) -> str:
         source: its Hub id or folder.
         error: what was raised; transformers wraps the Hub's own errors, so its causes count too.
     """
+    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+
     causes = list(_causes(error))
-    kinds = {type(cause).__name__ for cause in causes}
-    texts = " ".join(str(cause) for cause in causes).lower()
-    if "GatedRepoError" in kinds or "gated repo" in texts:
+    if any(isinstance(cause, GatedRepoError) for cause in causes):
         return (
             f"The {what} {source} could not be loaded: it is gated; ask for access on https://huggingface.co/{source}, "
             "then run “hf auth login” here with an account that has it."
         )
-    if "RepositoryNotFoundError" in kinds or "is not a valid model identifier" in texts:
+    if any(isinstance(cause, RepositoryNotFoundError) for cause in causes):
         return (
             f"The {what} {source} could not be loaded: the Hugging Face Hub has no such model, or it is private; check "
             "the name, and for a private one run “hf auth login” here."
+        )
+    # An ordinary ValueError: its advice is to pass this argument
+    if "trust_remote_code" in str(error):
+        return (
+            f"The {what} {source} could not be loaded: it needs Python code of its own, which Jakiro never runs; "
+            "choose a model whose architecture and tokenizer transformers has."
         )
     reason = " ".join(str(error).split()).split(". ")[0].rstrip(".")
     if "connect" in reason.lower():

@@ -21,7 +21,7 @@ def load_config(name: str | None = None):
     from transformers import AutoConfig
 
     pair = resolve(name, NO_HEAD)
-    return _fetched(pair, lambda: AutoConfig.from_pretrained(_prepared(pair)))
+    return _fetched(pair, AutoConfig, _prepared(pair))
 
 
 def load_tokenizer(name: str | None = None):
@@ -33,7 +33,7 @@ def load_tokenizer(name: str | None = None):
     from transformers import AutoTokenizer
 
     pair = resolve(name, NO_HEAD)
-    return _fetched(pair, lambda: AutoTokenizer.from_pretrained(_prepared(pair)))
+    return _fetched(pair, AutoTokenizer, _prepared(pair))
 
 
 def load_target(name: str | None = None, device="cpu", dtype="bfloat16", **options):
@@ -57,14 +57,18 @@ def load_target(name: str | None = None, device="cpu", dtype="bfloat16", **optio
     source = _prepared(pair)
     disable_progress_bar()
     with counted():
-        model = _fetched(pair, lambda: AutoModelForCausalLM.from_pretrained(source, dtype=dtype, **options))
+        model = _fetched(pair, AutoModelForCausalLM, source, dtype=dtype, **options)
     model = (model if "device_map" in options else model.to(device)).eval().requires_grad_(False)
     return model, load_tokenizer(name), weights_sha256(_local_folder(source))
 
 
-def _fetched(pair: Pair, load):
+def _fetched(pair: Pair, kind, source: str, **options):
+    """What one of transformers' auto classes reads from a target's folder or Hub id.
+
+    Code that lies beside the files never runs, and nobody is asked on standard input whether it may.
+    """
     try:
-        return load()
+        return kind.from_pretrained(source, trust_remote_code=False, **options)
     except (OSError, ValueError) as error:
         raise ValueError(why_not_fetched("target model", pair.target_path_or_hub_id, error)) from error
 

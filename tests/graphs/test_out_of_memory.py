@@ -5,9 +5,11 @@ places that take more than a megabyte.
 """
 
 import gc
+import os
 import sys
 import threading
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +17,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+import jakiro
 from app.asking import Asking
 from app.devices.local import LocalDevice
 from app.words import page as words
@@ -31,6 +34,8 @@ pytestmark = [
     pytest.mark.usefixtures("without_compiled_functions"),
 ]
 
+# Where the library's own code lies: an environment may lie in a folder of the library's name
+LIBRARY = f"{Path(jakiro.__file__).parent}{os.sep}"
 # Of tiny models; what a 7B target has over a megabyte of, they have over so many bytes of
 LIMIT = 8000
 ON_A_GPU = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
@@ -75,9 +80,20 @@ class Scarce(TorchDispatchMode):
 
 def _place() -> str:
     frame = sys._getframe(2)
-    while frame is not None and "/jakiro/" not in frame.f_code.co_filename:
+    while frame is not None and not frame.f_code.co_filename.startswith(LIBRARY):
         frame = frame.f_back
-    return "" if frame is None else f"{frame.f_code.co_filename.rpartition('/jakiro/')[2]}:{frame.f_lineno}"
+    return "" if frame is None else f"{frame.f_code.co_filename.removeprefix(LIBRARY)}:{frame.f_lineno}"
+
+
+def test_places_are_the_library_s_own_wherever_it_lies():
+    """An environment may lie in a folder of the library's name, as `.venv` does in a clone."""
+    for file, expected in (
+        ("/of/jakiro/.venv/torch/nn.py", ""),
+        (f"{LIBRARY}graphs{os.sep}lane.py", "graphs/lane.py:1"),
+    ):
+        found = {"place": lambda: _place()}
+        exec(compile("place = place()", file, "exec"), found)
+        assert found["place"] == expected
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from jakiro.kernels.compiled import building
+from jakiro.kernels.compiled import library as compiled
 
 # Writes its own arguments where `-o` says, and counts its calls
 COMPILER = """#!/bin/sh
@@ -89,6 +90,27 @@ def test_a_folder_that_is_a_link_or_another_user_s_is_refused(compiler, tmp_path
     with pytest.raises(OSError, match="belongs to another user"):
         building.built(compiler)
     assert not list(folder.iterdir())
+
+
+def test_what_a_killed_compiler_left_is_removed(compiler, tmp_path):
+    folder = tmp_path / "cache" / "native"
+    folder.mkdir(parents=True)
+    (folder / ".0123456789abcdef.so.77.77").write_bytes(b"half a lib")
+    made = building.built(compiler)
+    assert sorted(path.name for path in folder.iterdir()) == sorted((made.name, f"{made.stem}.sha256"))
+
+
+def test_a_compiler_that_is_there_and_does_not_work_is_said(compiler, tmp_path, monkeypatch, caplog):
+    """Passes run slower then, which nobody would see."""
+    folder = tmp_path / "cache" / "native"
+    folder.parent.mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    folder.symlink_to(tmp_path / "elsewhere")
+    monkeypatch.delenv("JAKIRO_NATIVE", raising=False)
+    monkeypatch.setattr(compiled, "compilers", lambda: iter([compiler]))
+    found, why = compiled._found_once.__wrapped__()
+    assert found is None and f"{folder} is a link or belongs to another user; remove it" in why
+    assert caplog.messages == [f"Passes run on torch's own kernels, slower by two fifths: {why}."]
 
 
 BUILD = """

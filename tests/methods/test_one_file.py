@@ -9,8 +9,7 @@ import pytest
 from jakiro.methods import METHODS
 
 ROOT = Path(__file__).resolve().parents[2]
-# Where names may stand: a method's own file, their registration, the words people read, and the words of old traces
-EXEMPT = {"jakiro/older_traces.py", "assets/web/data/older_traces.js"}
+# Where names may stand: a method's own file, their registration, and the words people read
 WORDS = ("app/words/",)
 # The package, its logger and its folder in the user's cache are called like its method
 PACKAGE = re.compile(
@@ -24,7 +23,7 @@ def sources():
     for top, ending in (("jakiro", "py"), ("app", "py"), ("assets/web", "js"), ("assets/web", "css")):
         for path in sorted((ROOT / top).rglob(f"*.{ending}")):
             name = path.relative_to(ROOT).as_posix()
-            if not name.startswith(("jakiro/methods/", *WORDS)) and name not in EXEMPT:
+            if not name.startswith(("jakiro/methods/", *WORDS)):
                 yield name, path.read_text(encoding="utf-8")
 
 

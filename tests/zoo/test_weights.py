@@ -1,7 +1,10 @@
 """A target's weights by its name: the expected ones, their hash, and one clear sentence where nothing is found."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
+from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 from safetensors.torch import save_file
 
 from jakiro.zoo import table as zoo
@@ -67,32 +70,35 @@ def test_the_hash_does_not_depend_on_how_tensors_are_spread_over_files(monkeypat
     assert weights.weights_sha256(tmp_path) is None
 
 
-@pytest.mark.parametrize("damage", ["", "5fdc", "z" * 64])
+@pytest.mark.parametrize("damage", ["", '{"sha256": "5f', "[]", "{}"])
 def test_a_half_written_hash_is_computed_anew_with_a_sentence(damage, monkeypatch, tmp_path, caplog):
     monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
     save_file({"a": torch.ones(4)}, tmp_path / "model.safetensors")
     digest = weights.weights_sha256(tmp_path)
     (kept,) = (tmp_path / "cache" / "hashes").iterdir()
+    whole = kept.read_text()
     kept.write_text(damage)
-    assert weights.weights_sha256(tmp_path) == digest == kept.read_text()
+    assert weights.weights_sha256(tmp_path) == digest and kept.read_text() == whole
     assert caplog.messages == [f"The hash of weights in {kept} is damaged or half written; it is computed anew."]
     assert weights.weights_sha256(tmp_path) == digest and len(caplog.messages) == 1
 
 
-class GatedRepoError(OSError):
-    """Named as the Hub's own."""
-
-
-class RepositoryNotFoundError(OSError):
-    """Named as the Hub's own."""
+def refused_by_the_hub(kind, status):
+    """The Hub's own error, as its client raises it for an answer with this status."""
+    response = SimpleNamespace(headers={}, status_code=status, request=None)
+    return kind(f"{status} Client Error.", response=response)
 
 
 @pytest.mark.parametrize(
     ("cause", "words"),
     [
-        (GatedRepoError("403"), "it is gated; ask for access on https://huggingface.co/meta-llama/Llama-2-7b-chat-hf"),
-        (RepositoryNotFoundError("404"), "the Hugging Face Hub has no such model, or it is private"),
+        (
+            refused_by_the_hub(GatedRepoError, 403),
+            "it is gated; ask for access on https://huggingface.co/meta-llama/Llama-2-7b-chat-hf",
+        ),
+        (refused_by_the_hub(RepositoryNotFoundError, 404), "the Hugging Face Hub has no such model, or it is private"),
     ],
+    ids=["gated", "missing"],
 )
 def test_gated_and_missing_models_say_how_to_obtain_them(cause, words, monkeypatch):
     def unreachable(*arguments, **options):

@@ -1,7 +1,7 @@
 // What the page knows: runs made of lanes, lanes made of a header and steps in the schema of a saved trace. Live
 // updates, shipped recordings and opened files all end up here and look the same afterwards.
 (() => {
-  const { fromHex, isPlain, methodTitle, Proposers, StepReader, TARGET, unequalHeads, upgraded } = Jakiro;
+  const { fromHex, isPlain, methodTitle, Proposers, StepReader, TARGET, unequalHeads } = Jakiro;
 
   const OTHER_LOOKS = 3;
 
@@ -168,7 +168,7 @@
   function runFromTraces(id, source, traces, title) {
     const run = new Run(id, source);
     for (const [name, trace] of Object.entries(traces)) {
-      const { header, steps, end_reason: reason } = upgraded(trace);
+      const { header, steps, end_reason: reason } = trace;
       const lane = new Lane(header, name);
       steps.forEach((step) => lane.add(step));
       lane.endReason = reason || "stopped";

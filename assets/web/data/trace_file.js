@@ -1,8 +1,8 @@
 // Files people open: a trace, or a recording of several; checked field by field before anything is drawn.
 (() => {
-  const { say, upgraded } = Jakiro;
+  const { say } = Jakiro;
 
-  const VERSION = 2;
+  const VERSION = 1;
   const LARGEST_BYTES = 20 * 1024 * 1024;
   const LONGEST_NAME = 80;
   const HEX = /^([0-9a-f]{2})*$/;
@@ -31,8 +31,6 @@
     versions: isObject, sampling: isObject, tree: isObject, first_token_id: isNumber, first_piece: isHex, prefill_ms: isTime,
     special_tokens: (value) => isObject(value) && isTexts(Object.values(value)),
     num_reused_tokens: isNumber, queue_ms: (value) => value === null || isTime(value) };
-  // Fields that older files of this schema lack
-  const LATER = { num_reused_tokens: 0, queue_ms: null };
   const STEP = { index: isNumber, nodes: Array.isArray, accepted_path: isNumbers, bonus_token_id: isNumber, bonus_piece: isHex,
     committed_ids: isNumbers, draft_ms: isTime, verify_ms: isTime, other_ms: isTime, plan: isObject };
   const NODE = { token_id: isNumber, piece: isHex, parent: isNumber, depth: isNumber, draft_pass: isNumber, score: isNumber,
@@ -89,24 +87,14 @@
     check(step.plan, { levels: isNumber, nodes: isNumber, why: isText, curve: isCurve }, `the plan of ${where}`);
   }
 
-  // A trace of an older schema that lacks something makes the conversion fail
-  function inTodaysSchema(trace) {
-    try {
-      return upgraded(trace);
-    } catch {
-      return unfit("it says that it is of format 1, and lacks what that has");
-    }
-  }
-
-  // The trace in today's schema
   function checkedTrace(trace) {
     if (!isObject(trace)) unfit("expected an object");
     for (const field of ["header", "steps"]) if (!(field in trace)) fail("not_trace_field", { field });
     const found = isObject(trace.header) ? trace.header.schema_version : undefined;
-    if (found !== 1 && found !== VERSION) fail("trace_version", { found });
+    if (found !== VERSION) fail("trace_version", { found });
     if (!Array.isArray(trace.steps)) unfit("“steps” is not a list");
-    const { header, steps, end_reason } = inTodaysSchema(trace);
-    check(isObject(header) ? { ...LATER, ...header } : header, HEADER, "the header");
+    const { header, steps, end_reason } = trace;
+    check(header, HEADER, "the header");
     steps.forEach(checkStep);
     return { header, steps, end_reason };
   }

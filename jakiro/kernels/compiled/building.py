@@ -18,6 +18,7 @@ from jakiro.system import (
     processor_features,
     processor_name,
     write_atomically,
+    writing,
 )
 
 _FOLDER = Path(__file__).parent / "csrc"
@@ -40,7 +41,7 @@ def built(compiler: list[str]) -> Path:
     """The shared library for this source, compiler and processor, built unless the cache holds it unchanged.
 
     Raises:
-        OSError: the cache's folder is a link or another user's.
+        OSError: the cache's folder is a link or another user's, or cannot be written.
         subprocess.SubprocessError: the compiler failed.
     """
     native = "-march=native" if platform.machine() in {"x86_64", "AMD64"} else "-mcpu=native"
@@ -64,6 +65,9 @@ def built(compiler: list[str]) -> Path:
 def _build(command: list[str], path: Path) -> None:
     if path.exists() or path.is_symlink():
         log.warning("The compiled functions in %s are not those that were built here; they are built anew.", path)
+    # Nobody else compiles now: these are of processes that were killed
+    for left in path.parent.glob(".*.so.*"):
+        left.unlink()
     with atomic_file(path) as unfinished:
         subprocess.run(
             [*command, "-o", str(unfinished)], check=True, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS
@@ -78,7 +82,8 @@ def _private_folder() -> Path:
         OSError: it is a link, or another user's.
     """
     folder = cache_folder() / "native"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with writing(folder):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     about = folder.lstat()
     if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.getuid():
         raise OSError(f"{folder} is a link or belongs to another user; remove it")

@@ -1,11 +1,13 @@
 """Loads the C functions of `csrc/`, which `building.py` builds, and says how they are called.
 
 The system's C compiler makes them once, in a second or two. Where there is none, or anything about it does not work,
-passes run on torch's own kernels, slower by two fifths; `why_not` says why. JAKIRO_NATIVE=0 asks for that.
+passes run on torch's own kernels, slower by two fifths; `why_not` says why, and a compiler that is there and failed is
+a warning. JAKIRO_NATIVE=0 asks for that.
 """
 
 import ctypes
 import functools
+import logging
 import os
 import platform
 import subprocess
@@ -22,6 +24,7 @@ _OPENMP = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 
 _Pointer, _Long = ctypes.c_void_p, ctypes.c_int64
 _BUILDING = threading.Lock()
+log = logging.getLogger(__name__)
 
 
 class Matrix(ctypes.Structure):
@@ -172,7 +175,8 @@ def _found_once() -> tuple[ctypes.CDLL | None, str | None]:
             return _loaded(built(compiler)), None
         except (OSError, AttributeError, subprocess.SubprocessError) as error:
             detail = getattr(error, "stderr", None) or str(error)
-            failure = f"{' '.join(compiler)} did not build it ({' '.join(detail.split())[:200]})"
+            failure = f"{' '.join(compiler)} did not build it ({' '.join(detail.split())[:300]})"
+    log.warning("Passes run on torch's own kernels, slower by two fifths: %s.", failure)
     return None, failure
 
 

@@ -3,17 +3,14 @@
 import copy
 import itertools
 import json
-import re
 
 import pytest
 
 from app.page import lesson
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.methods import DEFAULT, METHODS, PLAIN
-from jakiro.older_traces import upgraded
 from tests.app.conftest import plotted
 from tests.app.fake import FakeGenerator
-from tests.faults import ROOT
 
 pytestmark = pytest.mark.browser
 QUESTION = [{"role": "user", "content": "Why is the sky blue?"}]
@@ -217,57 +214,6 @@ def test_before_the_first_answer_the_legend_shows_the_usual_methods_proposers(mo
     ]
 
 
-# The first steps of recordings that were made when traces had schema 1
-OLDER = json.loads((ROOT / "tests" / "data" / "traces_of_schema_1.json").read_text(encoding="utf-8"))
-
-
-def older_traces() -> list:
-    recorded = [pytest.param(trace, id=name) for name, trace in OLDER.items()]
-    made = OLDER["summed-jakiro"]
-    copies, alone = copy.deepcopy(made), copy.deepcopy(made)
-    copies["header"]["tree"]["context"] = True
-    alone["header"] |= {"method": "context", "head": None}
-    for trace, chosen in ((copies, slice(1, 3)), (alone, slice(1, None))):
-        for step in trace["steps"]:
-            for node in step["nodes"][chosen]:
-                node |= {"proposer": "context", "router_weights": [], "expert_contributions": None}
-                node["residual_contribution"] = None
-            step["nodes"][-1]["also_proposed_by"] = ["context"]
-    return [*recorded, pytest.param(copies, id="with-copies"), pytest.param(alone, id="copies-alone")]
-
-
-@pytest.mark.parametrize("trace", older_traces())
-def test_a_trace_of_schema_1_becomes_what_the_library_makes_of_it(functions, trace):
-    assert trace["header"]["schema_version"] == 1
-    wanted = json.loads(json.dumps(upgraded(trace)))
-    assert functions.evaluate("text => Jakiro.upgraded(JSON.parse(text))", json.dumps(trace)) == wanted
-    read = functions.evaluate("text => Object.values(Jakiro.readTraceFile(text).traces)[0]", json.dumps(trace))
-    assert read["header"] == wanted["header"] and read["steps"] == wanted["steps"]
-    found = functions.evaluate("trace => Jakiro.upgraded(trace) === trace", wanted)
-    assert found is True
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda trace: trace["header"].pop("tree"),
-        lambda trace: trace["steps"][0]["nodes"][1].pop("also_proposed_by"),
-        lambda trace: trace["steps"][0].pop("nodes"),
-        lambda trace: trace["steps"].insert(0, None),
-        lambda trace: trace["steps"][0]["nodes"][1].update(router_weights="ab"),
-        lambda trace: trace["steps"][0]["nodes"][1].update(residual_contribution="much"),
-    ],
-)
-def test_a_broken_trace_of_schema_1_is_refused_in_words(functions, spoil):
-    trace = copy.deepcopy(OLDER["summed-jakiro"])
-    spoil(trace)
-    said = functions.evaluate(
-        "text => { try { Jakiro.readTraceFile(text); return 'read'; } catch (error) { return error.message; } }",
-        json.dumps(trace),
-    )
-    assert re.match(r"This file is not a trace: .+\.$", said), said
-
-
 def test_the_lessons_recordings_are_read_with_the_proposers_of_their_nodes(modules):
     modules.add_script_tag(content=lesson.script())
     found = modules.evaluate(
@@ -276,6 +222,6 @@ def test_the_lessons_recordings_are_read_with_the_proposers_of_their_nodes(modul
         lesson.RECORDINGS.read_text(encoding="utf-8"),
     )
     experts = ["expert_0", "expert_1"]
-    assert all([schema, method] == [2, DEFAULT.name] for schema, _, method in found)
+    assert all([schema, method] == [1, DEFAULT.name] for schema, _, method in found)
     # One recording is of a head with the contrastive branch
     assert sorted(ids for _, ids, _ in found) == [experts] * (len(found) - 1) + [[*experts, "contrastive"]]

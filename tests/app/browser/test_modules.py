@@ -283,7 +283,7 @@ def test_a_saved_trace_reads_back_the_same_and_tables_hold_one_row_per_candidate
     ("spoil", "sentence"),
     [
         (lambda trace: trace.pop("steps"), "This file is not a trace: the field “steps” is missing."),
-        (lambda trace: trace["header"].update(schema_version=9), "This trace uses format 9; this page reads 1 and 2."),
+        (lambda trace: trace["header"].update(schema_version=9), "This trace uses format 9; this page reads 1."),
         (lambda trace: trace["steps"][1]["nodes"][2].update(parent=7), "does not fit its parent"),
         (lambda trace: trace["steps"][0]["nodes"][0].update(piece="zz"), "“piece” of node 0 of step 0"),
         (lambda trace: trace["header"].pop("device"), "the field “device” is missing"),

@@ -1,23 +1,12 @@
-"""What the page leaves undone, so that the model has the cores: frames that nobody needs, and what is out of sight."""
+"""What the page leaves undone, so that the model has the cores: what is out of sight."""
 
 from tests.app.conftest import ask, serve, wait_until_finished
 from tests.app.fake import FakeGenerator, default_answer
 
-WATCH_FRAMES = """window.askedFrame = 0; const ask = requestAnimationFrame;
-  window.requestAnimationFrame = (callback) => { window.askedFrame = performance.now(); return ask(callback); };"""
 SMALL = {"width": 1440, "height": 700}  # the panels for one step are below it
 NEW_ANSWER = """() => { const view = document.querySelector('.jk-view');
   if (!/^[0-9a-f]{32}$/.test(view.dataset.run)) return null;
   return [Number(document.querySelector('#jk-step').max), Jakiro.moves.state.run.main.steps.length]; }"""
-
-
-def test_a_page_on_which_nothing_moves_asks_for_no_frames(open_tab, fake_address):
-    """Gradio's loading screen would go on asking; this also fails where its timer is no longer recognised."""
-    tab = open_tab(None, reduced_motion="reduce")
-    tab.add_init_script(WATCH_FRAMES)
-    tab.goto(fake_address)
-    tab.wait_for_selector("#jk-chip.ready", timeout=30_000)
-    tab.wait_for_function("() => performance.now() - askedFrame > 1500", timeout=30_000, polling=200)
 
 
 def test_with_a_new_answer_s_first_words_the_bar_is_its_own(open_tab, fake_address):

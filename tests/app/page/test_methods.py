@@ -26,8 +26,8 @@ from tests.app.fake import FakeGenerator
 from tests.app.page.test_asking import asking
 from tests.faults import ROOT
 
-# Words are told apart by language, and files of schema 1 by the names they have
-SPARED = ("app/words/", "assets/web/data/older_traces.js")
+# Words are told apart by language
+SPARED = ("app/words/",)
 # The package and the application that serves it are called like the method that they began with
 NAMESAKES = {(f"app/{place}.py", "jakiro") for place in ("serving/server", "devices/ray_device", "devices/ray_workers")}
 # "context" is also why an answer ended, "plain" how a lane looks, "best" the first of several, "skip" a link past what

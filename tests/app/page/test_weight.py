@@ -1,6 +1,5 @@
 """What a live answer weighs on its way to the browser, and when it goes, without a clock: 500 steps of 24 nodes."""
 
-import asyncio
 import itertools
 import queue
 from types import SimpleNamespace
@@ -10,12 +9,9 @@ import pytest
 from gradio.server_messages import ProcessCompletedMessage, ProcessGeneratingMessage
 from gradio.utils import diff
 
-from app.devices.local import LocalDevice
 from app.page import benchmark, handlers, lesson, web
-from app.page import build as page
 from app.serving import worker
 from jakiro.config import SamplingParams, TreeConfig
-from tests.app.conftest import run_apart
 from tests.app.fake import FakeGenerator
 
 QUESTION = [{"role": "user", "content": "Why is the sky blue?"}]
@@ -77,26 +73,6 @@ def test_updates_weigh_six_kilobytes_or_less(monkeypatch, steps_at_once):
 
 def test_the_page_is_no_heavier_than_it_was():
     assert len((web.head() + lesson.head() + benchmark.head()).encode()) <= PAGE_BYTES
-
-
-def test_an_idle_page_looks_for_questions_twenty_times_a_second(monkeypatch):
-    blocks = page.build(LocalDevice(FakeGenerator))
-    queue, waits, real, loops = blocks._queue, [], asyncio.sleep, []
-
-    async def sleep(seconds):
-        # Other pages of this process look for questions, too
-        if asyncio.get_running_loop() not in loops:
-            return await real(seconds)
-        waits.append(seconds)
-        queue.stopped = len(waits) == 5
-
-    async def look():
-        loops.append(asyncio.get_running_loop())
-        await queue.start_processing()
-
-    monkeypatch.setattr(asyncio, "sleep", sleep)
-    run_apart(look())
-    assert waits == [page.QUEUE_LOOK_SECONDS] * 5 == [0.05] * 5
 
 
 class Arrivals:

@@ -1,11 +1,10 @@
-"""What the middleware around the page does to answers: a script before Gradio's, and updates that travel compressed."""
+"""Updates travel compressed, each as soon as it is there."""
 
 import zlib
 
 import pytest
 
-from app.serving.middleware.compressed import CompressedUpdates
-from app.serving.middleware.early import EarlyScript
+from app.serving.compressed import CompressedUpdates
 from tests.app.conftest import run_apart
 
 UPDATES = [b'data: {"index": 0}\n\n', b'data: {"index": 1}\n\n', b""]
@@ -27,18 +26,6 @@ def answered(middleware, kind: bytes, bodies: list[bytes], path="/", **headers: 
     asked = [(name.replace("_", "-").encode(), value) for name, value in headers.items()]
     run_apart(middleware(app)({"type": "http", "path": path, "headers": asked}, None, send))
     return sent
-
-
-def test_the_script_comes_first_in_a_page_whose_length_is_right():
-    page = b"<html><head><script>theirs</script></head><body><head></body></html>"
-    start, body = answered(lambda app: EarlyScript(app, "ours"), b"text/html; charset=utf-8", [page[:20], page[20:]])
-    assert body["body"] == page.replace(b"<head>", b"<head><script>ours</script>", 1)
-    assert dict(start["headers"])[b"content-length"] == str(len(body["body"])).encode()
-
-
-def test_answers_that_are_no_page_stay_as_they_are():
-    sent = answered(lambda app: EarlyScript(app, "ours"), b"text/event-stream", [b"<head>", b"more"])
-    assert [message["body"] for message in sent[1:]] == [b"<head>", b"more"]
 
 
 def test_every_update_can_be_read_as_soon_as_it_was_sent():

@@ -1,6 +1,7 @@
 """How long the page takes to start here: from an empty cache, from a warm one, without a compiler, and two at once.
 
-Asked over HTTP as a visitor would, so nothing of the page is imported here.
+`python -m tests.measure_starts` starts the page of this checkout with caches of their own and asks it over HTTP as a
+visitor would, so nothing of the page is imported here.
 """
 
 import json
@@ -12,23 +13,20 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from jakiro.cli.finding import Finding
 from jakiro.methods import DEFAULT
 from jakiro.starting import CAPTURE, STEPS
-from jakiro.system import assets_folder
 from jakiro.zoo.embedded import wheel_path
 
+ROOT = Path(__file__).resolve().parent.parent
 QUESTION = "Why is the sky blue?"
 MOST_SECONDS = 900
 _LOOK_SECONDS = 0.05
-# How the sentences end that say what of a cache was damaged or half written
-_ANEW = " anew."
 
 T = TypeVar("T")
 
@@ -41,7 +39,6 @@ class Start:
         first_token: seconds from a question to its first token, of the first answer after the start.
         steps: seconds by step of the model's start.
         most_memory: bytes.
-        damage: what the page said of damaged files in its cache; there are none where only starts have written to it.
     """
 
     page: float
@@ -49,7 +46,6 @@ class Start:
     first_token: float
     steps: dict[str, float]
     most_memory: int | None
-    damage: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         memory = "" if self.most_memory is None else f", at most {self.most_memory / 1e9:.2f} GB"
@@ -58,35 +54,6 @@ class Start:
             f"page answers after {self.page:.1f} s, model ready after {self.ready:.1f} s, first token "
             f"{self.first_token:.2f} s after the question{memory}" + (f" ({steps} s)" if steps else "")
         )
-
-
-def starts() -> Iterator[Finding]:
-    """Starts of the page of this checkout, with caches of their own."""
-    program = assets_folder().parent / "app.py"
-    if not program.is_file():
-        yield Finding("start", f"There is no page to start: {program} is missing; run this in a checkout.", ok=False)
-        return
-    page = (sys.executable, str(program), "--fixed-model")
-    fetched = "the model's file is here already" if wheel_path().is_file() else "the model's file is fetched"
-    with tempfile.TemporaryDirectory(prefix="jakiro-start-") as folder:
-        nothing = Path(folder) / "nothing"
-        nothing.mkdir()
-        without_compiler = {"PATH": str(nothing), "CC": ""}
-        for name, about, cache, environment, pages in (
-            ("cold start", f"empty cache, {fetched}", "first", {}, 1),
-            ("warm start", "the same cache again", "first", {}, 1),
-            ("no compiler", "empty cache, no C compiler on the path", "second", without_compiler, 1),
-            ("two at once", "one empty cache for both", "third", {}, 2),
-        ):
-            path = Path(folder) / cache
-            _provide(path)
-            try:
-                for start in _together(pages, page, environment | {"JAKIRO_CACHE": str(path)}):
-                    found = "; ".join((f"{about}: {start}", *start.damage))
-                    yield Finding(name, found, ok=not start.damage)
-            except OSError as error:
-                yield Finding(name, str(error), ok=False)
-                return
 
 
 def _provide(cache: Path) -> None:
@@ -124,13 +91,11 @@ def started(command: Sequence[str], environment: dict[str, str]) -> Start:
             env=os.environ | environment, stdout=said, stderr=subprocess.STDOUT,
         )  # fmt: skip
 
-        def lines() -> list[str]:
-            said.seek(0)
-            return said.read().decode(errors="replace").strip().splitlines()
-
         def alive() -> None:
             if process.poll() is not None or time.perf_counter() - begin > MOST_SECONDS:
-                raise ConnectionError(f"the page did not start: {' '.join(lines()[-1:]) or 'it said nothing'}")
+                said.seek(0)
+                last = said.read().decode(errors="replace").strip().splitlines()[-1:]
+                raise ConnectionError(f"the page did not start: {' '.join(last) or 'it said nothing'}")
 
         try:
             _until(lambda: _get(f"{address}/"), alive)
@@ -144,9 +109,8 @@ def started(command: Sequence[str], environment: dict[str, str]) -> Start:
         finally:
             process.terminate()
             process.wait()
-        damage = tuple(line for line in lines() if line.endswith(_ANEW))
     steps = {name: seconds for name, seconds in status["seconds"].items() if name in STEPS and name != CAPTURE}
-    return Start(page, ready, first_token, steps, status["most_memory"], damage)
+    return Start(page, ready, first_token, steps, status["most_memory"])
 
 
 def _until(work: Callable[[], T | None], alive: Callable[[], None]) -> T:
@@ -184,3 +148,25 @@ def _first_token(address: str) -> float:
 def _get(address: str) -> bytes:
     with urllib.request.urlopen(address, timeout=10) as reply:
         return reply.read()
+
+
+def main() -> None:
+    page = (sys.executable, str(ROOT / "app.py"), "--fixed-model")
+    with tempfile.TemporaryDirectory(prefix="jakiro-start-") as folder:
+        nothing = Path(folder) / "nothing"
+        nothing.mkdir()
+        without_compiler = {"PATH": str(nothing), "CC": ""}
+        for about, cache, environment, pages in (
+            ("empty cache", "first", {}, 1),
+            ("the same cache again", "first", {}, 1),
+            ("empty cache, no C compiler on the path", "second", without_compiler, 1),
+            ("two at once, one empty cache", "third", {}, 2),
+        ):
+            path = Path(folder) / cache
+            _provide(path)
+            for start in _together(pages, page, environment | {"JAKIRO_CACHE": str(path)}):
+                print(f"{about}: {start}", flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -1,1 +1,0 @@
-"""How programs import large packages: without what they never run. Nothing is imported by importing this."""

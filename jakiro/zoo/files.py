@@ -1,0 +1,60 @@
+"""A folder's weight files, checked before any weights are read: all shards are there, and none was cut."""
+
+import json
+from pathlib import Path
+
+_INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+_SINGLE = ("model.safetensors", "pytorch_model.bin")
+_AGAIN = "fetch or copy it again"
+
+
+def check_weight_files(folder: Path) -> None:
+    """Reads names, sizes and headers, a few kilobytes of each file.
+
+    Raises:
+        ValueError: the folder has no weights, a shard is missing, or a file was cut or damaged at its beginning.
+    """
+    index = next((folder / name for name in _INDEXES if (folder / name).is_file()), None)
+    single = [folder / name for name in _SINGLE if (folder / name).is_file()]
+    if index is None and not single:
+        raise ValueError(f"{folder} holds no weights; expected {' or '.join(_SINGLE)}, or shards with their index.")
+    for path in single or _shards(index):
+        if not path.is_file():
+            raise ValueError(f"{path.name}, which {index.name} names, is missing in {folder}; {_AGAIN}.")
+        if path.suffix == ".safetensors":
+            tensor_table(path)
+
+
+def _shards(index: Path) -> list[Path]:
+    """The files of a sharded model."""
+    try:
+        named = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        return [index.parent / name for name in sorted(named)]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{index} is no index of shards ({error}); {_AGAIN}.") from error
+
+
+def tensor_table(path: Path) -> dict[str, tuple[str, list[int], int, int]]:
+    """What a safetensors file holds: by name dtype, shape, and where in the file its bytes begin and end.
+
+    Raises:
+        ValueError: it was cut, or is no safetensors file.
+    """
+    size = path.stat().st_size
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if size < 8 or 8 + length > size:
+                raise ValueError("its header ends after its last byte")
+            header = json.loads(file.read(length))
+        header.pop("__metadata__", None)
+        found = {
+            name: (entry["dtype"], entry["shape"], *(8 + length + int(offset) for offset in entry["data_offsets"]))
+            for name, entry in header.items()
+        }
+        end = max((last for _, _, _, last in found.values()), default=8 + length)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is damaged ({error}); {_AGAIN}.") from error
+    if end != size:
+        raise ValueError(f"{path} is damaged: it has {size:,} bytes, its header means {end:,}; {_AGAIN}.")
+    return found
