@@ -134,7 +134,7 @@ class Tabs:
         tab.set_viewport_size(viewport)
         tab.emulate_media(**look)
         tab.problems = problems
-        tab.set_default_timeout(15_000)
+        tab.set_default_timeout(30_000)
         tab.on("pageerror", lambda error: problems.append(f"script error: {error}"))
         tab.on("request", lambda request: problems.extend(outside(request.url)))
         tab.on("websocket", lambda connection: problems.extend(outside(connection.url)))
@@ -195,25 +195,12 @@ def load_scripts(tab) -> None:
     tab.add_script_tag(content=web.script())
 
 
-@pytest.fixture(scope="session")
-def _modules_tab(tabs):
-    tab = tabs.open(None, [])
-    yield tab
-    tab.close()
-
-
 @pytest.fixture
-def modules(_modules_tab):
-    """A tab with nothing but the page's scripts, loaded anew, for views by themselves."""
-    tab = _modules_tab
-    tab.goto("about:blank")
-    tab.set_viewport_size({"width": 1440, "height": 900})
-    tab.mouse.move(0, 0)
+def modules(open_tab):
+    """A fresh tab with the page's scripts, for views by themselves."""
+    tab = open_tab(None)
     load_scripts(tab)
-    yield tab
-    found = tab.problems[:]
-    tab.problems.clear()
-    assert not found, found
+    return tab
 
 
 @pytest.fixture(scope="session")

@@ -187,7 +187,7 @@ def test_the_page_opens_playing_a_recording_before_any_model_is_loaded(open_tab,
     blocks, address = serve(lambda: time.sleep(60))
     try:
         tab = open_tab(address)
-        tab.wait_for_selector(".badge:visible", timeout=10_000)
+        tab.wait_for_selector(".badge:visible")
         assert tab.inner_text(".badge") == "Recording · 2-core CPU · 2026-01-02"
         tab.wait_for_selector("svg.tree.phase-1")
         tab.wait_for_selector("svg.tree.phase-3[data-accepted]")
@@ -283,15 +283,16 @@ def test_further_lanes_race_when_they_are_chosen(open_tab, fake_address):
 
 def test_a_lost_connection_is_said_and_what_was_written_is_kept(open_tab):
     blocks, address = serve(lambda: FakeGenerator(default_answer() * 4, pace=3))
+    tab = open_tab(address)
     try:
-        tab = open_tab(address)
         ask(tab, "Why?")
         tab.wait_for_function("() => Number(document.querySelector('#jk-step').max) >= 2")
         tab.context.set_offline(True)
         blocks.close()
-        tab.wait_for_selector("#jk-notice.error", timeout=20_000)
+        tab.wait_for_selector("#jk-notice.error")
         count = tab.evaluate("Jakiro.moves.state.run.main.tokens.length")
         assert tab.inner_text("#jk-notice").endswith(words.BROWSER["connection_lost"].format(n=count))
         assert tab.locator(".answer-text .token").count() > 2
     finally:
+        tab.context.set_offline(False)
         blocks.close()

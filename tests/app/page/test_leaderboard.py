@@ -36,6 +36,7 @@ MOUNT = """board => {
 
 def mounted(tab, boards: dict | None):
     """The leaderboard of these results, chosen in the tab "Benchmark"."""
+    tab.add_style_tag(content=benchmark.style())
     tab.add_script_tag(content=lesson.script())
     tab.add_script_tag(content=benchmark.script())
     tab.evaluate(MOUNT, boards and json.dumps(boards))
