@@ -15,7 +15,7 @@ from app.page import web
 from app.tools import replay
 from jakiro.plots import LIBRARY
 from tests.app.browser.test_modules import traces_of
-from tests.app.conftest import load_scripts, outside, plotted
+from tests.app.conftest import given, load_scripts, outside, plotted
 
 pytestmark = pytest.mark.browser
 WATCH = ".columns .plot-host"
@@ -25,7 +25,7 @@ HOSTILE = "<a href='javascript:window.ran=1'>x</a><b>&lt;img src=x onerror='wind
 
 
 def opened(tab, traces: dict) -> None:
-    tab.evaluate(OPEN, traces)
+    given(tab, OPEN, traces)
     tab.wait_for_function("() => document.querySelector('.columns .plot')?.data?.length")
 
 

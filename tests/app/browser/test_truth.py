@@ -12,7 +12,7 @@ from app.page import web
 from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.trace import Trace
-from tests.app.conftest import ask, seek, wait_until_finished
+from tests.app.conftest import ask, given, seek, wait_until_finished
 from tests.app.fake import FakeGenerator
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("no_problems")]
@@ -54,7 +54,7 @@ def test_the_last_step_shows_what_came_into_the_answer(tab, by):
     drafted = traces["jakiro"]
     last = drafted.steps[-1]
     kept = len(last.committed_ids)
-    tab.evaluate(SHOW, as_data(traces))
+    given(tab, SHOW, as_data(traces))
     seek(tab, len(drafted.steps) - 1)
     drawn = "state => [...document.querySelectorAll(`svg.tree .node.${state}`)].map(node => node.dataset.node)"
     assert tab.evaluate(drawn, "accepted") == [str(node) for node in last.accepted_path[:kept]]
@@ -140,7 +140,7 @@ def opened(tab, traces: dict) -> str:
 
 def test_files_that_lie_are_refused_in_one_sentence_and_the_view_stays(tab):
     traces = as_data(race(40))
-    tab.evaluate(SHOW, traces)
+    given(tab, SHOW, traces)
     tab.evaluate("Jakiro.notify(null)")
     chain = copy.deepcopy(traces)
     node = chain["jakiro"]["steps"][0]["nodes"][0]
