@@ -96,6 +96,17 @@ def test_places_are_the_library_s_own_wherever_it_lies():
         assert found["place"] == expected
 
 
+def one_of_each_file(places):
+    """The first place of each file."""
+    return list({place.partition(":")[0]: place for place in reversed(list(places))}.values())
+
+
+EXTENTS = pytest.mark.parametrize(
+    "extent",
+    [pytest.param(one_of_each_file, id="each file"), pytest.param(list, id="each place", marks=pytest.mark.rare)],
+)
+
+
 @pytest.fixture
 def no_collection(monkeypatch):
     """Looking for what could be freed, after each refusal, would take most of the time."""
@@ -120,20 +131,22 @@ def text_of(device: LocalDevice) -> list[str]:
     return [payload.text for kind, _, payload in device.answer(ASKING, threading.Event()) if kind == "step"]
 
 
-def test_memory_that_runs_out_anywhere_in_an_answer_is_a_sentence_and_the_next_answer_works(no_collection):
+@EXTENTS
+def test_memory_that_runs_out_anywhere_in_an_answer_is_a_sentence_and_the_next_answer_works(no_collection, extent):
     device = LocalDevice(loaded)
     device.load(lambda *_: None)
     with Scarce() as watching:
         expected = text_of(device)
     assert len(watching.places) > 40 and any(place.startswith("graphs/growing.py") for place in watching.places)
-    for place in watching.places:
+    for place in extent(watching.places):
         with Scarce(place), pytest.raises(ValueError, match=words.OUT_OF_MEMORY.partition(".")[0]):
             text_of(device)
         assert text_of(device) == expected, place
     assert device.status["graphs"]["lanes"] <= 2
 
 
-def test_memory_that_runs_out_anywhere_in_making_lanes_is_told_and_loading_again_works(no_collection):
+@EXTENTS
+def test_memory_that_runs_out_anywhere_in_making_lanes_is_told_and_loading_again_works(no_collection, extent):
     device = LocalDevice(loaded)
     # What tests share is made once
     device.load(lambda *_: None)
@@ -142,7 +155,7 @@ def test_memory_that_runs_out_anywhere_in_making_lanes_is_told_and_loading_again
     expected = text_of(device)
     places = [place for place in watching.places if place]
     assert len(places) > 10 and any(place.startswith("graphs/lane.py") for place in places)
-    for place in places:
+    for place in extent(places):
         with Scarce(place), pytest.raises(ValueError, match="Memory ran out"):
             device.load(lambda *_: None)
         assert text_of(device) == expected, "what was loaded before goes on"
@@ -150,7 +163,8 @@ def test_memory_that_runs_out_anywhere_in_making_lanes_is_told_and_loading_again
     assert text_of(device) == expected
 
 
-def test_memory_that_runs_out_anywhere_in_loading_is_a_sentence_and_leaves_nothing_behind(tags, frozen):
+@EXTENTS
+def test_memory_that_runs_out_anywhere_in_loading_is_a_sentence_and_leaves_nothing_behind(tags, frozen, extent):
     """On a pretended GPU: reading, moving, trying, binding and checking the pair, and its first lanes."""
 
     def load():
@@ -163,7 +177,7 @@ def test_memory_that_runs_out_anywhere_in_loading_is_a_sentence_and_leaves_nothi
         frozen()
         places = [place for place in watching.places if place]
         assert len(places) > 40 and {"heads", "target", "graphs"} <= {place.partition("/")[0] for place in places}
-        for place in places:
+        for place in extent(places):
             # Trial passes take torch's other errors for those of a model that cannot be a target
             error = ON_A_CPU if place.startswith("target/") else ON_A_GPU
             with Scarce(place, error=error), pytest.raises(ValueError, match=r"^Memory ran out while .* was loaded;"):
