@@ -337,6 +337,17 @@ def place_target(
     return placement.place(name, config, None if options.device == placement.AUTO else device, dtype, bits, offload)
 
 
+def read_target(name: str | None, device: torch.device, dtype: torch.dtype):
+    """A target alone, its weights read straight onto one device: model, tokenizer, hash as `weights.load_target` gives.
+
+    Raises:
+        ValueError: unknown name, it can't be fetched, or it does not fit there.
+    """
+    name = zoo.resolve(name, zoo.NO_HEAD).target_name
+    place = placement.place(name, weights.load_config(name), device, dtype, None, cache_folder() / "offload")
+    return weights.load_target(name, place.device, dtype, **place.options)
+
+
 _DEVICES = ("cpu", "cuda")
 
 
