@@ -110,7 +110,10 @@
       : requestAnimationFrame(begin));
     begin();
     addEventListener("hashchange", () => open(addressed(), server));
-    addEventListener("popstate", () => Jakiro.isStop(location) || Jakiro.setTab(Jakiro.tabOf(location)));
+    addEventListener("popstate", () => {
+      const tab = Jakiro.tabOf(location);
+      if (location.hash === Jakiro.tabHash(tab)) Jakiro.setTab(tab); // other addresses are links and stops
+    });
   }
 
   // The form as a link fills it
