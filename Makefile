@@ -17,7 +17,7 @@ help:
 	@echo "make test-all           the same, with the tests that are slow and catch what seldom breaks"
 	@echo "make mutants            make known faults in a copy, one after another: the tests must notice each (some minutes)"
 	@echo "make bench              measure on this machine        (ARGS=\"--limit 10 --temperatures 0\")"
-	@echo "make bench-gpu          what is to be known about a GPU, one command after another; ends with runs/gpu/summary.md"
+	@echo "make bench-gpu          what is to be known about a GPU, one command after another; ends with runs/gpu/summary.md (ARGS=--offline)"
 	@echo "make bench-recorded     measure what the tab Benchmark opens on, on a quiet machine"
 	@echo "make figures            measure all that README's tables show and write them, on a quiet machine"
 	@echo "make recordings         make the shipped recordings anew, on a quiet machine"

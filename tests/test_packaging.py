@@ -24,7 +24,7 @@ SPACE_COLOURS = {"red", "yellow", "green", "blue", "indigo", "purple", "pink", "
 def requirements(name):
     lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
     named = [line for line in lines if line and line[0] not in "#-"]
-    found = [re.fullmatch(r"([\w-]+)(?:\[\w+\])?(==|>=)([\w.]+)", line) for line in named]
+    found = [re.fullmatch(r"([\w-]+)(?:\[\w+\])?(==|>=)([\w.]+)(?:,<[\w.]+)?", line) for line in named]
     assert all(found), lines
     return {match[1]: (match[2], match[3]) for match in found}
 
@@ -127,6 +127,15 @@ page.build(local_device.LocalDevice(object))
 """
     result = subprocess.run([sys.executable, "-I", "-S", "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
+
+
+def test_torch_has_the_same_bounds_everywhere_and_the_makefile_s_version_is_within(project):
+    (wanted,) = (line for line in project["project"]["dependencies"] if line.startswith("torch"))
+    assert wanted in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    bounds = Requirement(wanted).specifier
+    assert {each.operator for each in bounds} == {">=", "<"}
+    (made,) = re.findall(r"^TORCH := torch==(\S+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert made in bounds
 
 
 def test_everything_but_torch_is_pinned_exactly():

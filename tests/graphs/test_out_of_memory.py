@@ -6,10 +6,8 @@ places that take more than a megabyte.
 
 import gc
 import os
-import sys
 import threading
 from collections import Counter
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,7 +15,6 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-import jakiro
 from app.asking import Asking
 from app.devices.local import LocalDevice
 from app.words import page as words
@@ -25,7 +22,7 @@ from jakiro.config import SamplingParams
 from jakiro.generator import JakiroGenerator
 from jakiro.zoo import loading
 from tests.device_tags import PRETENDED
-from tests.graphs.fake_graphs import storage_of
+from tests.graphs.fake_graphs import LIBRARY, library_place, storage_of
 from tests.graphs.static import static_generator, usual_drafters
 from tests.support import TREE, tiny_generator
 
@@ -34,8 +31,6 @@ pytestmark = [
     pytest.mark.usefixtures("without_compiled_functions"),
 ]
 
-# Where the library's own code lies: an environment may lie in a folder of the library's name
-LIBRARY = f"{Path(jakiro.__file__).parent}{os.sep}"
 # Of tiny models; what a 7B target has over a megabyte of, they have over so many bytes of
 LIMIT = 8000
 ON_A_GPU = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
@@ -70,19 +65,12 @@ class Scarce(TorchDispatchMode):
         if any(each.nbytes >= LIMIT for each in new):
             given = {storage_of(each) for each in tree_leaves((args, kwargs))}
             if any(each.nbytes >= LIMIT and storage_of(each) not in given for each in new):
-                place = _place()
+                place = library_place()
                 self.places[place] += 1
                 if place == self.refused and self.places[place] > self.granted:
                     # A new one, because a raised one holds all frames that it went through
                     raise type(self.error)(*self.error.args)
         return result
-
-
-def _place() -> str:
-    frame = sys._getframe(2)
-    while frame is not None and not frame.f_code.co_filename.startswith(LIBRARY):
-        frame = frame.f_back
-    return "" if frame is None else f"{frame.f_code.co_filename.removeprefix(LIBRARY)}:{frame.f_lineno}"
 
 
 def test_places_are_the_library_s_own_wherever_it_lies():
@@ -91,7 +79,7 @@ def test_places_are_the_library_s_own_wherever_it_lies():
         ("/of/jakiro/.venv/torch/nn.py", ""),
         (f"{LIBRARY}graphs{os.sep}lane.py", "graphs/lane.py:1"),
     ):
-        found = {"place": lambda: _place()}
+        found = {"place": library_place}
         exec(compile("place = place()", file, "exec"), found)
         assert found["place"] == expected
 
@@ -121,7 +109,7 @@ def frozen():
 
 
 def loaded():
-    generator = static_generator(start_tokens=48)
+    generator = static_generator(tokens=48)
     generator.lanes.prepare(usual_drafters(generator), side_by_side=2)
     generator.lanes.check(usual_drafters(generator)[-1])
     return generator
