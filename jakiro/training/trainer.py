@@ -212,8 +212,8 @@ class Trainer:
         """One optimizer step; returns the loss' parts, averaged over this process' batches."""
         options, accelerator = self.options, self.accelerator
         rate = learning_rate_at(self.progress, self.step, options)
-        for group in (group for optimizer in self.optimizers for group in optimizer.param_groups):
-            group["lr"] = rate * group.get("rate", 1.0)
+        for parameters in (each for optimizer in self.optimizers for each in optimizer.param_groups):
+            parameters["lr"] = rate * parameters.get("rate", 1.0)
         num_steps = unroll_steps_at(self.progress, options)
         self.prepared.train()
         found = []
