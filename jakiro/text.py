@@ -43,7 +43,8 @@ class TokenText:
 
     def __init__(self, tokenizer):
         self._tokenizer = tokenizer
-        self.byte_level = _decodes_by_bytes(tokenizer)
+        decoder = _decoder_of(tokenizer)
+        self.byte_level, self.decodes_locally = decoder.get("type") == "ByteLevel", _decodes_locally(decoder)
         added = getattr(tokenizer, "added_tokens_decoder", {})
         self.special_tokens = {int(token_id): str(token) for token_id, token in added.items() if token.special}
         for token_id, name in zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True):
@@ -85,17 +86,34 @@ class TokenText:
         return name.replace("▁", " ").encode() if byte is None else bytes([byte])
 
 
-def _decodes_by_bytes(tokenizer) -> bool:
-    """Whether the text of ids is exactly their bytes, joined and read as UTF-8."""
+def _decoder_of(tokenizer) -> dict:
+    """The settings of a fast tokenizer's decoder; empty where it has none. With "ByteLevel" alone, text is the ids'
+    bytes, joined and read as UTF-8.
+    """
     decoder = getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None)
-    return decoder is not None and json.loads(decoder.__getstate__()).get("type") == "ByteLevel"
+    return json.loads(decoder.__getstate__()) if decoder is not None else {}
+
+
+def _decodes_locally(decoder: dict) -> bool:
+    """Whether a token's text depends on no others but the run of bytes it is in, and whether it is the first one.
+
+    So it is with SentencePiece's decoders: a sign stands for a space, bytes are joined, the first space is dropped.
+    """
+    steps = decoder.get("decoders", [decoder])
+    return all(
+        step.get("type") in ("ByteFallback", "Fuse", "Metaspace")
+        or (step.get("type") == "Replace" and len(step["pattern"].get("String", "")) == 1)
+        or (step.get("type") == "Strip" and step["start"] <= 1 and step["stop"] == 0)
+        for step in steps
+    )
 
 
 class IncrementalDecoder:
     """Text that grows with the ids: all pushes and `finish` joined are `decode` of all ids.
 
-    An unfinished UTF-8 character waits for the token that completes it. Byte-level vocabularies cost time in proportion
-    to the new ids; the others decode everything again, because there a run of byte tokens is decoded as a whole.
+    An unfinished UTF-8 character waits for the token that completes it. Where the tokenizer decodes locally, as
+    byte-level and SentencePiece vocabularies do, that costs time in proportion to the new ids; others decode everything
+    again.
     """
 
     def __init__(self, token_text: TokenText):
@@ -112,7 +130,10 @@ class IncrementalDecoder:
         settled = len(self._ids)
         while settled and self._text.is_byte(self._ids[settled - 1]):
             settled -= 1
-        return self._newly(self._text.decode(self._ids[:settled]))
+        new = self._newly(self._text.decode(self._ids[:settled]))
+        if self._text.decodes_locally:
+            self._forget_before_last(settled)
+        return new
 
     def finish(self) -> str:
         """The text that still waits, with U+FFFD for bytes that never became a character."""
@@ -123,6 +144,15 @@ class IncrementalDecoder:
     def _joined(self, token_ids: Iterable[int]) -> bytes:
         return b"".join(self._text.piece(token) for token in token_ids if self._text.special_name(token) is None)
 
+    def _forget_before_last(self, settled: int) -> None:
+        """Forgets what stands before the last settled token with a text: what follows reads the same after it alone."""
+        last = settled - 1
+        while last > 0 and (self._text.is_byte(self._ids[last]) or not self._text.piece(self._ids[last])):
+            last -= 1
+        if last > 0:
+            del self._ids[:last]
+            self._num_characters = len(self._text.decode(self._ids[: settled - last]))
+
     def _newly(self, text: str) -> str:
         new = text[self._num_characters :]
         self._num_characters = max(self._num_characters, len(text))
@@ -132,11 +162,13 @@ class IncrementalDecoder:
 def encode_messages(tokenizer, messages: str | Sequence[dict] | None, raw_prompt: str | None = None) -> list[int]:
     """The token ids of a conversation that ends where the model's answer begins.
 
-    Where the tokenizer has no chat template, a plain dialogue stands in for it.
+    Where the tokenizer has no chat template, a plain dialogue stands in for it. In messages the names of special tokens
+    are plain characters, with a template and without: nobody ends a turn by typing `<|im_end|>`. A raw prompt is read
+    as it is, special tokens included.
 
     Args:
         tokenizer: a transformers tokenizer.
-        messages: one user message, or dictionaries with "role" and "content".
+        messages: one user message, or dictionaries with "role" and "content", see `as_messages`.
         raw_prompt: a bare text to continue instead, without any template.
 
     Raises:
@@ -149,7 +181,7 @@ def encode_messages(tokenizer, messages: str | Sequence[dict] | None, raw_prompt
         return token_ids
     messages = as_messages(messages)
     if not getattr(tokenizer, "chat_template", None):
-        return list(tokenizer(_plain_dialogue(messages))["input_ids"])
+        return list(tokenizer(_plain_dialogue(messages), split_special_tokens=True)["input_ids"])
     from jinja2.exceptions import TemplateError
 
     special = [str(token) for token in getattr(tokenizer, "added_tokens_decoder", {}).values() if token.special]
@@ -184,24 +216,53 @@ def _encode_around(tokenizer, text: str, contents: dict[str, str]) -> list[int]:
 def as_messages(messages: str | Sequence[dict] | None) -> list[dict]:
     """Messages as a checked list of {"role", "content"}; a string is one user message.
 
+    A content may be a list of parts {"type": "text", "text"}, as Gradio's chats pass it; the texts are joined.
+
     Raises:
         ValueError: nothing was asked, or a message is not a known role with text.
     """
     if messages is None or isinstance(messages, str):
         return [{"role": "user", "content": _checked_text(messages or "")}]
+    if not isinstance(messages, Sequence) or isinstance(messages, (bytes, bytearray)):
+        raise ValueError(
+            "Messages must be a text, or a list of dictionaries with a role and a content; you gave "
+            f"{_short(messages)}."
+        )
     checked = []
     for message in messages:
         role = message.get("role") if isinstance(message, dict) else None
-        content = message.get("content") if isinstance(message, dict) else None
+        content = joined_parts(message.get("content")) if isinstance(message, dict) else None
         if role not in ROLES or not isinstance(content, str):
             raise ValueError(
-                f"A message needs a role ({', '.join(ROLES)}) and its content as text; you gave {message!r}."
+                f"A message needs a role ({', '.join(ROLES)}) and its content as text; you gave {_short(message)}."
             )
         checked.append({"role": role, "content": _encodable(content)})
     if not checked:
         raise ValueError("Type a question first.")
     _checked_text(checked[-1]["content"])
     return checked
+
+
+def joined_parts(content: object) -> object:
+    """A content's text, of one that is a list of text parts; everything else as it is.
+
+    Raises:
+        ValueError: a part is no text.
+    """
+    if not isinstance(content, list) or not content:
+        return content
+    for part in content:
+        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+            kind = part.get("type") if isinstance(part, dict) else None
+            named = f"one of type {_short(kind)}" if kind != "text" and kind is not None else _short(part)
+            raise ValueError(f"A content's parts must be texts, which is all that the model reads; you gave {named}.")
+    return "".join(part["text"] for part in content)
+
+
+def _short(value: object) -> str:
+    """A value that came from outside, fit for a sentence."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}…"
 
 
 def _checked_text(text: str) -> str:

@@ -24,10 +24,11 @@ from jakiro.heads.networks import NETWORKS
 from jakiro.kernels.compiled.library import begin_building
 from jakiro.methods import DEFAULT, METHODS, PLAIN, Methods
 from jakiro.system import cache_folder, within_memory
-from jakiro.target.families import refuse_what_cannot_work
+from jakiro.target.families import refuse_what_cannot_work, unapplied
 from jakiro.target.model import NUMERICS, TargetModel
 from jakiro.zoo import placement, weights
 from jakiro.zoo import table as zoo
+from jakiro.zoo.hashes import hashed_aside
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -83,7 +84,7 @@ class ReadPair:
     names: zoo.Pair
     model: nn.Module
     tokenizer: object
-    sha256: str | None
+    sha256: str | Callable[[], str | None] | None
     head: DraftHead | None
     options: LoadOptions
     seconds: dict[str, float] = field(default_factory=dict)
@@ -182,7 +183,7 @@ def _read_pair(options: LoadOptions) -> ReadPair:
         draft_head = load_head(pair.head_path, dtype=torch.float32 if rounds else dtype, networks=networks)
         refuse_another_targets_head(draft_head, config)
     place = place_target(options, pair.target_name, config, device, dtype)
-    model, sha256 = weights.load_model(pair.target_name, place.device, dtype, **place.options)
+    model, sha256 = weights.load_model(pair.target_name, place.device, dtype, hashing=hashed_aside, **place.options)
     options = replace(options, draft_precision=draft_precision)
     head_sha256 = None if draft_head is None else file_sha256(weights_file(pair.head_path))
     return ReadPair(pair, model, tokenizer, sha256, draft_head, options, head_sha256=head_sha256)
@@ -213,9 +214,7 @@ def _start_pair(read: ReadPair, device: torch.device | None, progress: Progress 
     else:
         target_model = target_model.with_feature_layers(draft_head.config.feature_layers)
         info = _bound(draft_head.to(target_model.device), pair.head_name, read.head_sha256, target_model, precision)
-        trained_for = draft_head.config.target_sha256
-        warning = zoo.head_warning(pair.head_name, trained_for, pair.target_name, target_model.sha256)
-        notices += [each for each in (warning, _shorter(draft_head, target_model)) if each]
+        notices += [each for each in (_shorter(draft_head, target_model),) if each]
         further = further_heads(pair, target_model, precision, known.networks)
         resources = Resources(target_model, draft_head, info, further)
     usual = [method for method in (PLAIN, DEFAULT) if why_not(method, resources) is None]
@@ -271,14 +270,15 @@ def lanes_for(
     if target.device.type != "cuda":
         return None
     if target.lean is None or not target.lean.is_static:
-        notices.append(f"CUDA graphs are for layers of Llama's shape; {target.config.model_type} runs without them.")
+        notices.append(
+            f"{target.name} runs without graphs, one kernel at a time: they are for layers of Llama's shape, not "
+            "quantized, whose rotary embedding does not change with the length."
+        )
         return None
     lanes = Lanes(target, options.graphs, fewest_runs=0 if options.capture_at_load else PAYS_FROM)
     if options.capture_at_load:
         lanes.prepare(drafters, progress, options.side_by_side)
     lanes.check(drafters[-1])
-    if lanes.graphs.failure:
-        notices.append(f"CUDA graphs could not be captured ({lanes.graphs.failure}); passes run one kernel at a time.")
     return lanes
 
 
@@ -306,6 +306,14 @@ def _target_of(read: ReadPair, model: nn.Module, numerics: str) -> tuple[TargetM
     spread = placement.where_layers_lie(getattr(model, "hf_device_map", None))
     if spread:
         notices.append(spread)
+    if len(read.tokenizer) > target.vocab_size:
+        notices.append(
+            f"The tokenizer has {len(read.tokenizer):,} tokens, the model knows {target.vocab_size:,}: prompts that "
+            "hold one of the others are refused. Resize the model's embedding to its tokenizer."
+        )
+    ignored = unapplied(getattr(model, "generation_config", None))
+    if ignored:
+        notices.append(f"The model's generation_config.json asks for {', '.join(ignored)}; none of this is applied.")
     if not getattr(read.tokenizer, "chat_template", None):
         notices.append("This model has no chat template; a plain dialogue form is used.")
     return target, notices
@@ -340,6 +348,9 @@ def read_target(name: str | None, device: torch.device, dtype: torch.dtype):
     return weights.load_target(name, place.device, dtype, **place.options)
 
 
+_DEVICES = ("cpu", "cuda")
+
+
 def choose_device(device: str | None) -> torch.device:
     """The asked device, or a GPU where there is one.
 
@@ -352,6 +363,11 @@ def choose_device(device: str | None) -> torch.device:
         chosen = torch.device(device)
     except RuntimeError as error:
         raise ValueError(f"Unknown device {device!r}; use “cpu”, “cuda” or “auto”.") from error
+    if chosen.type not in _DEVICES:
+        raise ValueError(
+            f"Device “{device}” is not supported: passes that round alike need float64 and kernels that were tried on "
+            "CPUs and CUDA alone; use “cpu” or “cuda”."
+        )
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise ValueError("Device “cuda” was asked for, but no GPU is visible here; use “cpu”.")
     return chosen

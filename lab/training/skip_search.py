@@ -76,7 +76,7 @@ def _ids(rows: Sequence[Row]) -> torch.Tensor:
 
 @torch.inference_mode()
 def _calibration(stack: LayerStack, kept: Subset) -> dict[str, float]:
-    """Weights of the draft's log q, and of the noise, for all levels; see `training.measure.calibration.weights`."""
+    """Weights of the draft's log q, and of the noise, for all levels; see `jakiro.training.calibrate`."""
     log_q = stack.log_probs(stack.run(stack.first, kept.layers))
     generator = torch.Generator().manual_seed(0)
     noise = -torch.empty(log_q.shape).exponential_(generator=generator).log_()

@@ -47,6 +47,7 @@ def alone(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.rare
 def test_a_run_killed_with_signal_nine_ends_with_the_same_weights(alone, tmp_path):
     killed = run(tmp_path, "--max-steps", 8, "--accumulate", 2, "--die-at", 6)
     assert killed.returncode == -9
