@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from jakiro.bench.runner import LANE_METHODS
+from jakiro.bench.runner import FURTHER_LANES
 from jakiro.cli import doctor, loading, race_view
 from jakiro.cli import main as cli
 from jakiro.cli.race_view import race_table
@@ -112,7 +112,7 @@ def test_every_way_to_draft_is_listed_with_its_other_names(capsys):
     words = out.split()
     for method in METHODS.values():
         assert {method.name, *method.aliases} <= set(words) and (method.paper is None or method.paper in words)
-    assert all(name in out for name in LANE_METHODS)
+    assert all(name in out for name in FURTHER_LANES)
 
 
 def test_a_race_table_compares_with_the_first_lane():
@@ -161,9 +161,12 @@ def test_bench_check_identical_says_how_many_texts_differ(generator, capsys, tmp
     [
         (["generate", "--prompt", ""], "Type a question first."),
         (["generate", "--prompt", "x", "--temperature", "-1"], "Temperature must be between 0 and 2; you gave -1.0."),
-        (["generate", "--prompt", "x", "--temperature", "1e-38"], "greedy, or at least 0.0001; you gave 1e-38."),
+        (["generate", "--prompt", "x", "--temperature", "1e-38"], "Temperature must be 0, which is greedy, or at "),
         (["generate", "--prompt", "x", "--temperature", "nan"], "Temperature must be between 0 and 2; you gave nan."),
-        (["generate", "--prompt", "x", "--max-new-tokens", "0"], "Length must be at least 1 token; you gave 0."),
+        (
+            ["generate", "--prompt", "x", "--max-new-tokens", "0"],
+            "Length must be a whole number of tokens, 1 or more; you gave 0.",
+        ),
         (["generate", "--prompt", "x", "--method", "magic"], "Unknown method 'magic'; choose one of autoregressive, "),
         (
             ["race", "--prompt", "x", "--methods", "jakiro,magic"],
@@ -173,9 +176,10 @@ def test_bench_check_identical_says_how_many_texts_differ(generator, capsys, tmp
         (["race", "--prompt", "x", "--nodes", "0"], "Tree nodes must be 1 to 256; you gave 0."),
         (["bench", "--methods", "jakiro-other-head"], "The method jakiro-other-head needs a second head; "),
         (
-            ["bench", "--methods", "jakiro", "--other-head", "x", "--scale-target", "7b"],
-            "--scale-target widens one head; leave --other-head out.",
+            ["generate", "--prompt", "x", "--methods-from", "no.such.module"],
+            "--methods-from no.such.module: No module named 'no'; give a module that Python finds from here",
         ),
+        (["methods", "--methods-from", "json"], "--methods-from json: the module has no METHODS; expected a list of"),
         (["bench", "--temperatures", "warm"], "--temperatures takes a comma list of numbers; “warm” is none."),
         (["bench", "--prompts", "nothing.jsonl"], "There is no prompt file nothing.jsonl."),
         (["generate", "--prompt", "x", "--trace", "/no/such/folder/t.json"], "There is no folder /no/such/folder"),

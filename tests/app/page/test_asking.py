@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.asking import read_asking
+from app.asking import read_asking, read_messages
 from app.page.handlers import link_trouble
 from app.serving.limits import Limits
 from app.words import lesson as lesson_words
@@ -76,9 +76,9 @@ def test_numerics_are_read_by_their_names():
         ({"temperature": math.nan}, "Temperature must be between 0 and 2; you gave nan."),
         ({"temperature": 1e-9}, "Temperature must be 0, which is greedy, or at least 0.0001; you gave 1e-09."),
         ({"temperature": None}, "Temperature must be between 0 and 2; you gave nothing."),
-        ({"temperature": "hot"}, "Temperature must be between 0 and 2; you gave hot."),
-        ({"length": 0}, "Length must be at least 1 token; you gave 0."),
-        ({"length": 2.5}, "Length must be at least 1 token; you gave 2.5."),
+        ({"temperature": "hot"}, "Temperature must be between 0 and 2; you gave 'hot'."),
+        ({"length": 0}, "Length must be a whole number of tokens, 1 or more; you gave 0."),
+        ({"length": 2.5}, "Length must be a whole number of tokens, 1 or more; you gave 2.5."),
         ({"seed": -1}, "Seed must be a whole number from 0 to 2^63 - 1; you gave -1."),
         ({"top_p": 0}, "Top-p must be above 0 and at most 1; you gave 0."),
         ({"top_k": -3}, "Top-k must be a whole number, 0 or more; you gave -3."),
@@ -89,9 +89,13 @@ def test_numerics_are_read_by_their_names():
         ({"method": "magic"}, f"The method must be one of {', '.join(METHODS)}; you gave magic."),
         ({"method": None}, f"The method must be one of {', '.join(METHODS)}; you gave nothing."),
         ({"further_lanes": [["context"]]}, f"The method must be one of {', '.join(METHODS)}; you gave ['context']."),
-        ({"further_lanes": ["aded", "gsd", "mcsd"]}, "At most 4 methods race at once; you chose 5."),
+        ({"further_lanes": ["aded", "eagle2", "mcsd"]}, "At most 4 methods race at once; you chose 5."),
         ({"history": "hello"}, words.HISTORY_NOT_MESSAGES),
         ({"history": [{"role": "user"}]}, words.HISTORY_NOT_MESSAGES),
+        (
+            {"history": [{"role": "user", "content": [{"type": "file", "file": {"path": "x"}}]}]},
+            "A content's parts must be texts, which is all that the model reads; you gave one of type 'file'.",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_sentence(changes, sentence):
@@ -104,21 +108,21 @@ def test_what_does_not_fit_is_refused_in_one_sentence(changes, sentence):
     ("values", "sentence"),
     [
         ({}, None),
-        ({"temperature": "hot"}, "Temperature must be between 0 and 2; you gave hot."),
+        ({"temperature": "hot"}, "Temperature must be between 0 and 2; you gave 'hot'."),
         ({"length": 301}, words.LENGTH_TOO_LONG.format(limit=300)),
         ({"history": []}, words.UNEXPECTED.format(kind="TypeError")),
         ({"nonsense": 1}, words.UNEXPECTED.format(kind="TypeError")),
     ],
 )
 def test_a_link_is_checked_as_the_form_is(values, sentence):
-    service = SimpleNamespace(limits=Limits(max_new_tokens=300))
+    service = SimpleNamespace(limits=Limits(max_new_tokens=300), methods=METHODS)
     good = {name.replace("_", "-"): value for name, value in GOOD.items() if name != "history"}
     assert link_trouble(service, good | values) == sentence
 
 
 def test_a_link_with_a_method_that_this_page_does_not_offer_says_which_it_offers(monkeypatch):
-    monkeypatch.setattr("app.page.handlers.offered_methods", lambda: [METHODS["recycling"]])
-    service = SimpleNamespace(limits=Limits())
+    monkeypatch.setattr("app.page.handlers.offered_methods", lambda known: [METHODS["recycling"]])
+    service = SimpleNamespace(limits=Limits(), methods=METHODS)
     good = {name.replace("_", "-"): value for name, value in GOOD.items() if name != "history"}
     assert link_trouble(service, good) == "The method must be one of recycling; you gave jakiro."
     assert link_trouble(service, good | {"method": "recycling"}) is None
@@ -126,7 +130,7 @@ def test_a_link_with_a_method_that_this_page_does_not_offer_says_which_it_offers
 
 @pytest.mark.parametrize("values", [None, "text", [], {1: 2}])
 def test_what_is_no_form_is_refused_with_a_sentence(values):
-    assert link_trouble(SimpleNamespace(limits=Limits()), values).endswith(".")
+    assert link_trouble(SimpleNamespace(limits=Limits(), methods=METHODS), values).endswith(".")
 
 
 def test_every_word_the_scripts_use_exists_and_every_word_is_used():
@@ -154,3 +158,15 @@ def test_every_word_the_scripts_use_exists_and_every_word_is_used():
     assert not {name for name in words.BROWSER if name not in used and not name.startswith(families)}
     known = set(words.BROWSER) | set(lesson_words.BROWSER)
     assert set(re.findall(r"say\(\"(\w+)\"", code)) <= known
+
+
+def test_a_history_as_gradio_s_own_chats_keep_it_is_read():
+    parts = [{"type": "text", "text": "Hi"}]
+    kept = [
+        {"role": "user", "content": parts, "metadata": None, "options": None},
+        {"role": "assistant", "content": "Hello"},
+    ]
+    assert read_messages("Why?", "", kept)[:2] == (
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Hello"},
+    )
