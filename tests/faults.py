@@ -254,6 +254,20 @@ FAULTS = (
         ("tests/bench/test_stock.py::test_the_clock_starts_at_the_first_token",),
     ),
     Fault(
+        "sentencepiece-text-is-decoded-from-its-start",
+        "jakiro/text.py",
+        "        if self._text.decodes_locally:\n",
+        "        if False:\n",
+        ("tests/test_text.py::test_only_the_newest_tokens_of_a_sentencepiece_text_are_decoded",),
+    ),
+    Fault(
+        "a-window-of-text-begins-within-bytes",
+        "jakiro/text.py",
+        "while last > 0 and (self._text.is_byte(self._ids[last]) or not self._text.piece(self._ids[last])):",
+        "while False:",
+        ("tests/test_text.py::test_pushes_joined_equal_the_decoding_whatever_happens_to_spaces_and_bytes",),
+    ),
+    Fault(
         "prefix-of-another-visitor",
         PREFIX,
         "each.owner == owner and each.target is target",
@@ -424,5 +438,26 @@ FAULTS = (
         "after_in_child=partial(torch.set_num_threads, 1)",
         "after_in_child=torch.get_num_threads",
         ("tests/test_errors.py::test_a_process_that_was_forked_after_an_answer_answers_alike",),
+    ),
+    Fault(
+        "top-p-keeps-one-token-more",
+        "jakiro/core/sampling.py",
+        "before < sampling.top_p",
+        "before <= sampling.top_p",
+        ("tests/core/test_sampling.py::test_a_token_before_which_top_p_lies_to_the_last_bit_is_dropped",),
+    ),
+    Fault(
+        "merged-sessions-forget-to-rewind-chains",
+        "jakiro/drafting/merged.py",
+        "        self.chains.rewind(length)\n",
+        "",
+        ("tests/methods/test_prompt_lookup.py::test_chains_beside_a_head_s_tree_go_back_with_it",),
+    ),
+    Fault(
+        "the-first-step-s-loss-decays-too",
+        "jakiro/training/recipe/losses.py",
+        "self.weights.unroll_decay ** (step - 1)",
+        "self.weights.unroll_decay**step",
+        ("tests/training/recipe/test_losses.py::test_a_loss_of_several_steps_is_their_sum_with_the_first_in_full",),
     ),
 )

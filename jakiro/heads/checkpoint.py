@@ -12,6 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from jakiro.heads.base import DraftHead
@@ -49,8 +50,15 @@ def write_config(config: DraftConfig, folder: Path) -> None:
 
 
 def write_tensors(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
-    """safetensors' `save_file`, but readable for all users: a server often runs as another one than the owner."""
-    save_file(tensors, path, metadata)
+    """safetensors' `save_file`, but readable for all users: a server often runs as another one than the owner.
+
+    Raises:
+        OSError: it cannot be written, for which safetensors has an error of its own.
+    """
+    try:
+        save_file(tensors, path, metadata)
+    except SafetensorError as error:
+        raise OSError(f"No tensors could be written to {path.parent} ({error}); is the disk full?") from error
     path.chmod(0o644)
 
 
