@@ -343,7 +343,8 @@ def test_an_answer_that_is_not_kept_is_said_to_be_gone():
 @pytest.mark.parametrize("run_id", ["x" * 32, "a" * 31, "a" * 33, "used"])
 def test_an_answers_id_is_new_and_reads_as_one(run_id):
     service, runs = ready_service(FakeGenerator()), Runs(Limits())
-    used = list(handlers.generate(service, runs, Visitor("tab"), VALUES | {"length": 4}))[0]["run"]
+    *_, last = handlers.generate(service, runs, Visitor("tab"), VALUES | {"length": 4})
+    used = last["run"]
     asked = used if run_id == "used" else run_id
     refused = list(handlers.generate(service, runs, Visitor("tab"), VALUES | {"run_id": asked}))
     assert refused == [{"run": asked, "error": words.BAD_RUN_ID}]
