@@ -249,7 +249,7 @@ def seek(tab, step: int) -> None:
         " range.dispatchEvent(new Event('input', { bubbles: true })); }",
         step,
     )
-    tab.wait_for_selector(f':is(svg.tree, .ladder)[data-step="{step}"]')
+    tab.wait_for_selector(f':is(svg.tree, .ladder)[data-step="{step}"]:visible')
 
 
 def set_option(tab, *keys: str) -> None:

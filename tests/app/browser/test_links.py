@@ -154,7 +154,7 @@ def test_tabs_stops_and_steps_of_recordings_have_links(open_tab, fake_address):
 
 
 BAD = [
-    ("#" + urlencode({"question": "Why?", "temperature": "hot"}), "you gave hot."),
+    ("#" + urlencode({"question": "Why?", "temperature": "hot"}), "you gave 'hot'."),
     ("#" + urlencode({"question": "Why?", "temperature": "3"}), "Temperature must be between 0 and 2; you gave 3."),
     ("#" + urlencode({"question": "Why?", "length": "301"}), "300"),
     ("#" + urlencode({"question": "Why?", "seed": "-1"}), "Seed must be"),
