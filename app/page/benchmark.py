@@ -23,9 +23,9 @@ from app.serving.runs import Visitor, paces_of
 from app.serving.worker import ModelService, batches
 from app.words import benchmark as words
 from jakiro.bench import standings
-from jakiro.bench.questions import load_questions
 from jakiro.bench.runner import AUTO, BenchSettings
 from jakiro.methods import DEFAULT, METHODS, PLAIN, Methods
+from jakiro.prompts import load_questions
 
 RECORDED = web.ASSETS / "benchmark" / "bench.json"
 SCRIPTS = ("benchmark/table.js", "benchmark/plot.js", "benchmark/leaderboard.js", "benchmark/benchmark.js")
@@ -117,9 +117,7 @@ def component(page: gr.Blocks, service: ModelService, pace: Pace) -> Benchmarks:
 @functools.cache
 def leaderboard(known: Methods = METHODS) -> str | None:
     """The shipped leaderboard of these methods as JSON, by discipline; None where this copy has none."""
-    boards = standings.boards(web.ASSETS / "benchmark")
-    for board in boards.values():
-        board["rows"] = [row for row in board["rows"] if row["method"] in known]
+    boards = standings.boards(web.ASSETS / "benchmark", known)
     return json.dumps(boards, ensure_ascii=False) if boards else None
 
 
