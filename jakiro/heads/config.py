@@ -10,8 +10,8 @@ WEIGHTS_NAMES = (
 )  # fmt: skip
 FUSIONS = ("summed", "decoupled")
 # One or more layers that read their own features; a layer with mask tokens; layers, then MLPs; MLPs alone; a layer on
-# top of the target's first ones; the same, and a matrix for each of them that drafts without it
-NETWORKS = ("layers", "masks", "staged", "mlps", "stacked", "nested")
+# top of the target's first ones; the same, and a matrix for each of them that drafts without it; EAGLE-3's layers
+NETWORKS = ("layers", "masks", "staged", "mlps", "stacked", "nested", "eagle3")
 PARALLEL, EXITS = ("masks", "staged", "mlps"), ("stacked", "nested")
 
 
@@ -128,7 +128,11 @@ class DraftConfig:
         which go on with their own features.
         """
         serial = {"masks": 1, "staged": 2, "mlps": 0, "stacked": 1, "nested": 1 + len(self.exit_layers)}
-        return None if self.network == "layers" else serial[self.network] + self.num_parallel
+        return serial[self.network] + self.num_parallel if self.network in serial else None
+
+    def layers_of(self, num_layers: int) -> tuple[int, ...]:
+        """Layers that it reads of a target with so many, beside the last hidden state."""
+        return self.feature_layers
 
     @property
     def read_layers(self) -> tuple[int, ...]:
@@ -139,6 +143,16 @@ class DraftConfig:
     def contrastive(self) -> bool:
         """Whether one pass also predicts one position further (CEPD)."""
         return self.fusion == "summed" and self.num_experts == 2
+
+    @property
+    def reads_raw_states(self) -> bool:
+        """Whether it reads the target's further layers as they are, not scaled."""
+        return self.network == "eagle3"
+
+    @property
+    def target_hidden_size(self) -> int:
+        """Width of the target's hidden states."""
+        return self.hidden_size
 
     @property
     def feature_size(self) -> int:
@@ -160,3 +174,12 @@ class DraftConfig:
         missing = sorted(required - set(values))
         require(not missing, f"Draft head config lacks the fields: {', '.join(missing)}.")
         return cls(**values)
+
+
+def rope_of(values: dict) -> dict:
+    """Rotary settings of a config.json, old form or new, as transformers 5 writes them; without a base it is 10,000."""
+    given = values.get("rope_parameters") or values.get("rope_scaling") or {}
+    parameters = {name: value for name, value in given.items() if value is not None and name != "type"}
+    parameters.setdefault("rope_type", given.get("type", "default"))
+    parameters.setdefault("rope_theta", float(values.get("rope_theta") or 10000.0))
+    return parameters

@@ -2,6 +2,7 @@
 
 from jakiro.heads.base import DraftHead
 from jakiro.heads.config import DraftConfig
+from jakiro.heads.eagle3 import Eagle3Config, Eagle3Head
 from jakiro.heads.exit import ExitHead, NestedHead
 from jakiro.heads.gumiho import StagedHead
 from jakiro.heads.jakiro import JakiroHead
@@ -15,7 +16,14 @@ NETWORKS = {
     "mlps": MedusaHead,
     "stacked": ExitHead,
     "nested": NestedHead,
+    "eagle3": Eagle3Head,
 }
+
+
+def config_from(values: dict) -> DraftConfig:
+    """The config of a config.json in our own form; errors are `DraftConfig.from_dict`'s."""
+    kind = Eagle3Config if isinstance(values, dict) and values.get("network") == "eagle3" else DraftConfig
+    return kind.from_dict(values)
 
 
 def make_head(config: DraftConfig) -> DraftHead:

@@ -10,6 +10,7 @@ from jakiro.methods import (
     best,
     distillspec,
     eagle2,
+    eagle3,
     exit,
     gsd,
     gumiho,
@@ -48,6 +49,7 @@ METHODS: dict[str, Method] = {
         mcsd_replacing.METHOD,
         gsd.METHOD,
         eagle2.METHOD,
+        eagle3.METHOD,
         parallelspec.METHOD,
         gumiho.METHOD,
         medusa.METHOD,
@@ -63,6 +65,7 @@ METHODS: dict[str, Method] = {
 HEAD_DRAFTERS = {
     "mixture": jakiro.HeadDrafter,
     "dense": eagle2.dense_drafter,
+    "eagle3": eagle3.fused_drafter,
     "masks": parallelspec.masked_drafter,
     "staged": gumiho.staged_drafter,
     "mlps": medusa.parallel_drafter,

@@ -197,7 +197,8 @@ def _start_pair(read: ReadPair, device: torch.device | None, progress: Progress 
         notices.append("No draft head fits this model; plain decoding and methods without a head are available.")
         resources = Resources(target_model)
     else:
-        target_model = target_model.with_feature_layers(draft_head.config.feature_layers)
+        layers = draft_head.config.layers_of(target_model.config.num_hidden_layers)
+        target_model = target_model.with_feature_layers(layers, draft_head.config.reads_raw_states)
         info = _bound(draft_head.to(target_model.device), pair.head_name, read.head_sha256, target_model, precision)
         trained_for = draft_head.config.target_sha256
         warning = zoo.head_warning(pair.head_name, trained_for, pair.target_name, target_model.sha256)
@@ -235,7 +236,7 @@ def further_heads(
     return {
         config.kind: reader(name, path)
         for name, (path, config) in reversed(known.items())
-        if config.feature_layers == target.feature_layers
+        if config.feature_layers == target.feature_layers and not target.raw_features
     }
 
 

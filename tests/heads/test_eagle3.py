@@ -1,0 +1,85 @@
+"""EAGLE-3: trees of the published code over three rounds, in both published forms; what is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.core.noise import KeyedNoise
+from jakiro.core.tree import ancestor_mask
+from jakiro.drafting.base import TreeLimits
+from jakiro.heads.checkpoint import load_head
+from jakiro.methods.eagle3 import fused_drafter
+from tests.heads.test_foreign import write_folder
+from tests.heads.test_golden import paths
+from tests.support import kept, prompt_of
+
+DATA = Path(__file__).parents[1] / "data"
+CASES = json.loads((DATA / "eagle3_cases.json").read_text(encoding="utf-8"))
+
+
+def official_config(case: dict) -> dict:
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": case["hidden"],
+        "intermediate_size": case["inter"],
+        "num_attention_heads": case["heads"],
+        "num_key_value_heads": case["kv"],
+        "num_hidden_layers": 1,
+        "vocab_size": case["vocab"],
+        "draft_vocab_size": case["draft_vocab"],
+        "rms_norm_eps": case.get("eps", 1e-6),
+        "rope_theta": case["theta"],
+    }
+
+
+def as_speculators(values: dict, tensors: dict) -> tuple[dict, dict]:
+    """The same head in speculators' format."""
+    given = {name: value for name, value in values.items() if name not in ("architectures", "draft_vocab_size")}
+    layers = {name.replace("midlayer.", "layers.0."): tensor for name, tensor in tensors.items()}
+    about = {
+        "architectures": ["Eagle3Speculator"],
+        "speculators_model_type": "eagle3",
+        "transformer_layer_config": given,
+        "draft_vocab_size": values["draft_vocab_size"],
+    }
+    return about, layers
+
+
+def with_last_state(features: torch.Tensor, size: int) -> torch.Tensor:
+    """Features as a target gives them: its last hidden state, which these heads do not read, comes first."""
+    return torch.cat([torch.full_like(features[:, :size], torch.nan), features], dim=-1)
+
+
+@pytest.mark.parametrize("form", ["official", "speculators"])
+@pytest.mark.parametrize("case", CASES)
+def test_trees_equal_the_published_ones_over_three_rounds(case, form, tmp_path):
+    about = CASES[case]
+    values, tensors = official_config(about), load_file(DATA / f"{case}_weights.safetensors")
+    if form == "speculators":
+        values, tensors = as_speculators(values, tensors)
+    head = load_head(write_folder(tmp_path / "head", tensors, values, "model.safetensors"))
+    embedding = load_file(DATA / f"{case}_target.safetensors")["model.embed_tokens.weight"]
+    head.bind(embedding, embedding)
+    assert list(head.config.layers_of(about["layers"])) == about["taps"]
+    golden = load_file(DATA / f"{case}_golden.safetensors")
+    tree_config = TreeConfig(width=about["top_k"], depth=about["depth"] + 1, nodes=about["total"])
+    session, known = None, 0
+    for number in range(3):
+        features = with_last_state(golden[f"r{number}.hidden_states"][0], about["hidden"])
+        ids = golden[f"r{number}.input_ids"].flatten()
+        if session is None:
+            session = fused_drafter(head).start(prompt_of(ids, features), SamplingParams(), KeyedNoise(0))
+        else:
+            session.observe(kept(ids[known + 1 :], features))
+        known += features.shape[0]
+        tree = session.propose(TreeLimits(tree_config)).tree
+        expected = golden[f"r{number}.draft_tokens"].flatten().tolist()
+        depths = golden[f"r{number}.tree_position_ids"].flatten().tolist()
+        mask = golden[f"r{number}.tree_mask"].squeeze().bool()
+        ours = paths(tree.token_ids.tolist(), ancestor_mask(tree.parents, tree.max_depth), tree.depths.tolist())
+        assert ours == paths(expected, mask, depths)
