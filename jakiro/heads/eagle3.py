@@ -145,6 +145,8 @@ class Eagle3Head(DraftHead):
 
     def pack(self, precision: str = "int8") -> "Eagle3Head":
         weight = self.fc.weight
+        if weight.device.type == "cuda":
+            self.join()
         if not packing_works(weight.device, weight.dtype):
             return self
         self.precision = "int8" if precision == "int8" and quantizing_works(weight.device) else "full"
@@ -153,6 +155,11 @@ class Eagle3Head(DraftHead):
         self.fc = packed_linear(weight, None)
         self.lm_head = output_packing(self.precision)(self.output_weight, None)
         return self
+
+    def join(self) -> None:
+        """Joins matrices that read the same rows, as on a GPU."""
+        for layer in self.layers:
+            layer.self_attn.join()
 
     def read(self, token_ids: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
         """Reads committed tokens into the cache: (rows,) int64, and the target's features one position before each."""

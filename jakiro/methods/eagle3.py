@@ -1,4 +1,4 @@
-"""EAGLE-3 (arXiv 2503.01840): layers that read three of the target's hidden states draft over a vocabulary of their own.
+"""EAGLE-3 (arXiv 2503.01840): layers that read three of the target's hidden states, and a vocabulary of their own.
 
 Trees grow by EAGLE-2's rule, as Jakiro's do; the head is all that differs. Heads of others are loaded as published.
 """
@@ -16,7 +16,7 @@ METHOD = head_method(
     Needs(head=("eagle3",)),
     name="eagle3",
     title="EAGLE-3",
-    sentence="A small layer reads three hidden states of the target and drafts a tree; the target checks it in one pass.",
+    sentence="A small layer reads three hidden states of the target and drafts a tree; the target checks it.",
     paper="2503.01840",
     proposers=PROPOSERS,
 )

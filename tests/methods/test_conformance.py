@@ -22,18 +22,26 @@ SAMPLINGS = {
 }
 FIXED = TreeConfig(width=5, depth=4, nodes=18)
 COSTS = DeviceProfile(((1, 10.0), (64, 12.0)), ((1, 0.1), (8, 0.4)), width=8)
-# Methods that draft with any layer do so with both fusions; the others bring their own head
+
+
+def heads_of(method) -> tuple[str, ...]:
+    """Methods that draft with any layer do so with both fusions; the others bring their own head."""
+    if "mixture" in method.needs.head:
+        return "summed", "decoupled"
+    return ("eagle3",) if "eagle3" in method.needs.head else ("summed",)
+
+
 CASES = [
     pytest.param(method.name, head, id=f"{method.name}, {head}")
     for method in METHODS.values()
-    for head in (("summed", "decoupled") if "mixture" in method.needs.head else ("summed",))
+    for head in heads_of(method)
 ]
 DRAFTING = [case for case in CASES if case.values[0] != PLAIN.name]
 
 
 @pytest.fixture(scope="module")
 def generators():
-    return {head: tiny_generator(head) for head in ("summed", "decoupled")}
+    return {head: tiny_generator(head) for head in ("summed", "decoupled", "eagle3")}
 
 
 @pytest.fixture(scope="module")
