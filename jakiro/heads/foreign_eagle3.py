@@ -41,9 +41,7 @@ def from_official_eagle3(values: dict, tensors: dict[str, Tensor]) -> tuple[Eagl
     """
     layers = values.get("num_hidden_layers") or 1
     if layers != 1:
-        raise ValueError(
-            f"The EAGLE-3 head has {layers} decoder layers, official ones have 1; use another."
-        )
+        raise ValueError(f"The EAGLE-3 head has {layers} decoder layers, official ones have 1; use another.")
     fields = {name: values[name] for name in _SIZES if values.get(name)}
     fields.setdefault("num_key_value_heads", values["num_attention_heads"])
     fields |= {

@@ -9,7 +9,7 @@ from jakiro.zoo.embedded import embedded_target
 from jakiro.zoo.hashes import weights_sha256
 from jakiro.zoo.hub import why_not_fetched
 from jakiro.zoo.progress import counted
-from jakiro.zoo.table import NO_HEAD, Pair, is_embedded, resolve
+from jakiro.zoo.table import NO_HEAD, Pair, chat_template_of, is_embedded, resolve
 
 
 def load_config(name: str | None = None):
@@ -33,7 +33,10 @@ def load_tokenizer(name: str | None = None):
     from transformers import AutoTokenizer
 
     pair = resolve(name, NO_HEAD)
-    return _fetched(pair, AutoTokenizer, _prepared(pair))
+    tokenizer = _fetched(pair, AutoTokenizer, _prepared(pair))
+    if not tokenizer.chat_template:
+        tokenizer.chat_template = chat_template_of(pair.target_name)
+    return tokenizer
 
 
 def load_target(name: str | None = None, device="cpu", dtype="bfloat16", **options):
