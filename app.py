@@ -12,6 +12,7 @@ with importing():
     from app.page import build as page
     from app.serving.limits import Limits
     from app.serving.server import read_logins
+    from jakiro.methods import METHODS, methods_from
 
 
 def read_arguments() -> argparse.Namespace:
@@ -27,6 +28,10 @@ def read_arguments() -> argparse.Namespace:
         action="store_true",
         help="visitors cannot load another pair; always so with --share, --workers and on Spaces",
     )
+    parser.add_argument(
+        "--methods-from", action="append", default=[], metavar="MODULE",
+        help="also the drafting methods that this module gives as METHODS; may be repeated",
+    )  # fmt: skip
     parser.add_argument("--workers", help="let a Ray cluster answer: ray://host:port, or auto on one of its machines")
     parser.add_argument("--host", help="address to listen on (GRADIO_SERVER_NAME, else 127.0.0.1)")
     parser.add_argument("--port", type=int, help="port to listen on (GRADIO_SERVER_PORT, else a free one from 7860)")
@@ -51,6 +56,7 @@ def main() -> None:
                 dtype=arguments.dtype,
                 numerics=arguments.numerics,
                 side_by_side=2,
+                methods=further,
             )
 
         return load
@@ -61,7 +67,8 @@ def main() -> None:
         sys.exit(f"The page could not start: there is no folder {arguments.pairs}; give --pairs a folder of models.")
     try:
         logins = read_logins(arguments.auth or os.environ.get("JAKIRO_AUTH"))
-        device = device_for(arguments, loader_of(*given))
+        further = methods_from(arguments.methods_from)
+        device = device_for(arguments, loader_of(*given), further)
         blocks = page.build(
             device,
             Limits.read(arguments),
@@ -69,6 +76,7 @@ def main() -> None:
             pairs_folder=arguments.pairs,
             given=given,
             numerics=arguments.numerics,
+            methods=METHODS.with_further(further),
         )
         page.launch(blocks, host=arguments.host, port=arguments.port, share=arguments.share, logins=logins)
     except (OSError, ValueError) as error:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from app.words import page as words
 from jakiro.config import AUTOMATIC_TREE, MOST_DEPTH, MOST_NODES, SamplingParams, TreeConfig
-from jakiro.methods import METHODS, PLAIN, method_named
+from jakiro.methods import METHODS, PLAIN, Methods
 from jakiro.text import ROLES
 
 # Methods that race at once, plain decoding among them
@@ -16,7 +16,7 @@ class Asking:
     """One checked request: the conversation, how tokens are chosen and trees grown, which methods run, how exactly.
 
     Attributes:
-        methods: names or aliases of `jakiro.methods`.
+        methods: names or aliases of drafting methods.
         numerics: "exact" or "fast"; None takes what the model was loaded with.
         max_prompt_tokens: what this server reads at most; None leaves it to the model.
     """
@@ -31,14 +31,17 @@ class Asking:
     @property
     def num_answers(self) -> int:
         """How many answers it counts as: one for each method that drafts, and one for plain decoding alone."""
-        return max(1, sum(method_named(name) is not PLAIN for name in self.methods))
+        return max(1, sum(name not in (PLAIN.name, *PLAIN.aliases) for name in self.methods))
 
 
 def read_asking(
     *, question, temperature, top_p, top_k, seed, length, tree, candidates, levels, method, alongside,
-    further_lanes, numerics, system_prompt, history,
+    further_lanes, numerics, system_prompt, history, known: Methods = METHODS,
 ) -> Asking:  # fmt: skip
     """Checks raw form values.
+
+    Args:
+        known: the drafting methods that there are.
 
     Raises:
         ValueError: one clear sentence about the first value that does not fit.
@@ -46,8 +49,9 @@ def read_asking(
     messages = read_messages(question, system_prompt, history)
     params = read_params(temperature, top_p, top_k, seed, length)
     tree_config = _read_tree(tree, _whole(candidates), _whole(levels))
-    methods = [PLAIN.name] * bool(alongside) + [read_method(method)]
-    methods += map(read_method, further_lanes if isinstance(further_lanes, list) else filter(None, [further_lanes]))
+    methods = [PLAIN.name] * bool(alongside) + [read_method(method, known)]
+    further = further_lanes if isinstance(further_lanes, list) else filter(None, [further_lanes])
+    methods += [read_method(name, known) for name in further]
     lanes = tuple(dict.fromkeys(methods))
     if len(lanes) > MOST_LANES:
         raise ValueError(words.TOO_MANY_LANES.format(most=MOST_LANES, came=len(lanes)))
@@ -63,16 +67,16 @@ def read_params(temperature, top_p, top_k, seed, length) -> SamplingParams:
     return SamplingParams(_given(temperature), _given(top_p), _whole(top_k), _whole(seed), _whole(length))
 
 
-def read_method(name) -> str:
+def read_method(name, known: Methods = METHODS) -> str:
     """The method's own name.
 
     Raises:
         ValueError: no method has this name or alias.
     """
     try:
-        return method_named(name if isinstance(name, str) else "").name
+        return known.named(name if isinstance(name, str) else "").name
     except ValueError:
-        raise ValueError(words.UNKNOWN_METHOD.format(known=", ".join(METHODS), came=shortened(_given(name)))) from None
+        raise ValueError(words.UNKNOWN_METHOD.format(known=", ".join(known), came=shortened(_given(name)))) from None
 
 
 def _read_numerics(numerics) -> str:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 POLICIES = ("auto", "fixed")
 MOST_NODES, MOST_DEPTH = 256, 16
 MAX_SEED = 2**63
+# Below it, logits over the temperature leave float32's range
+LEAST_TEMPERATURE = 1e-4
 
 
 def require(condition: bool, sentence: str) -> None:
@@ -40,7 +42,7 @@ class SamplingParams:
     """How the next token is chosen; the same values give the same text for every decoding method.
 
     Attributes:
-        temperature: 0 means greedy; otherwise logits are divided by it.
+        temperature: 0 means greedy; otherwise logits are divided by it, from `LEAST_TEMPERATURE` to 2.
         top_p: nucleus mass in (0, 1]; 1 keeps everything.
         top_k: keep the k likeliest tokens; 0 keeps everything.
         seed: 0 <= seed < 2**63; keys the noise together with the absolute position.
@@ -57,6 +59,10 @@ class SamplingParams:
         require(
             is_number(self.temperature) and 0 <= self.temperature <= 2,
             f"Temperature must be between 0 and 2; you gave {self.temperature}.",
+        )
+        require(
+            self.temperature == 0 or self.temperature >= LEAST_TEMPERATURE,
+            f"Temperature must be 0, which is greedy, or at least {LEAST_TEMPERATURE:g}; you gave {self.temperature}.",
         )
         require(
             is_number(self.top_p) and 0 < self.top_p <= 1,

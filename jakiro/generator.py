@@ -5,7 +5,7 @@ Text enters and leaves here; below there are only token ids. The step itself is 
 
 import copy
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from jakiro.engine.profile import Profiler, device_name
 from jakiro.engine.runner import Runner, SlicedRunner
 from jakiro.engine.stream import Messages, Request, Setup, Stream
 from jakiro.graphs.pool import Lanes
-from jakiro.methods import DEFAULT, METHODS, PLAIN, method_named
+from jakiro.methods import DEFAULT, METHODS, PLAIN, Methods
 from jakiro.starting import MEASURE, most_memory, process_seconds
 from jakiro.text import TokenText, encode_messages
 from jakiro.trace import Step, Trace
@@ -40,6 +40,7 @@ class JakiroGenerator:
             size; None measures nothing, and trees have the size of their bounds.
         lanes: run passes at fixed addresses, as CUDA graphs need; None runs passes that grow with the context.
         seconds: what loading took, as `Parts.seconds` says; for `status`.
+        methods: the drafting methods that there are.
     """
 
     def __init__(
@@ -50,11 +51,13 @@ class JakiroGenerator:
         profiles: Path | None = None,
         lanes: Lanes | None = None,
         seconds: dict[str, float] | None = None,
+        methods: Methods = METHODS,
     ) -> None:
         self._seconds = {**(seconds or {}), "ready": process_seconds(), "first_prompt": None}
         self.target, self.head, self.lanes = resources.target, resources.head_info, lanes
         self.notices = list(notices)
         self._resources, self._drafters = resources, dict(drafters or {})
+        self.known_methods = methods
         self._folder, self._known_profile = profiles, None
         self._profiler = self._new_profiler()
         self._under = {self.target.numerics: self}
@@ -73,6 +76,7 @@ class JakiroGenerator:
         progress: Progress | None = None,
         draft_precision: str | None = None,
         side_by_side: int = 1,
+        methods: Iterable[Method] = (),
     ) -> "JakiroGenerator":
         """Loads a pair by name, folder or Hub id; without arguments the embedded default.
 
@@ -86,11 +90,14 @@ class JakiroGenerator:
             draft_precision: "int8" (default) rounds the head's large matrices on a CPU, which is faster and changes
                 guesses, never the text; "full" keeps them.
             side_by_side: answers that will run at once, as in a race: on a GPU, as many are prepared for at load.
+            methods: further drafting methods, beside `jakiro.methods.METHODS`; see docs/architecture.md.
 
         Raises:
             ValueError, FileNotFoundError: one sentence that says what came, what was expected, what to do.
         """
-        options = LoadOptions(target, head, device, dtype, numerics, draft_precision, graphs, side_by_side)
+        options = LoadOptions(
+            target, head, device, dtype, numerics, draft_precision, graphs, side_by_side, methods=tuple(methods)
+        )
         return cls.load(options, progress=progress)
 
     @classmethod
@@ -105,7 +112,9 @@ class JakiroGenerator:
 
     @classmethod
     def from_parts(cls, parts: Parts) -> "JakiroGenerator":
-        return cls(parts.resources, parts.drafters, parts.notices, parts.profiles, parts.lanes, parts.seconds)
+        return cls(
+            parts.resources, parts.drafters, parts.notices, parts.profiles, parts.lanes, parts.seconds, parts.methods
+        )
 
     def with_numerics(self, numerics: str) -> "JakiroGenerator":
         """The same pair under other numerics, made once; no weights are loaded, passes are measured anew.
@@ -161,7 +170,7 @@ class JakiroGenerator:
     @property
     def methods(self) -> tuple[Method, ...]:
         """The methods that work with what was loaded."""
-        return tuple(method for method in METHODS.values() if self._works(method))
+        return tuple(method for method in self.known_methods.values() if self._works(method))
 
     def _works(self, method: Method) -> bool:
         return method.name in self._drafters or why_not(method, self._resources) is None
@@ -239,7 +248,7 @@ class JakiroGenerator:
 
         Args:
             messages: a user message, or role/content dictionaries; with `raw` a bare text to continue.
-            method: a name of `jakiro.methods.METHODS`, or an alias of one.
+            method: a name of `known_methods`, or an alias of one.
             tree: how trees are grown; ignored by plain decoding. With `context=True` the default method also copies.
             prefixes: keeps what is read, so that a prompt that begins like an earlier text of its owner is read from
                 where they part, with the same answer. See `resumable_tokens` for where that can be promised.
@@ -247,7 +256,7 @@ class JakiroGenerator:
         Raises:
             ValueError: an empty or too long prompt, an unknown method, or no draft head for a method that needs one.
         """
-        wanted = method_named(method, tree)
+        wanted = self.known_methods.named(method, tree)
         drafter = self.drafter(wanted)
         tree = ROOT_ONLY if wanted is PLAIN else tree or AUTOMATIC_TREE
         sizes_itself = tree.policy == "auto" and not tree.root_only
@@ -268,14 +277,14 @@ class JakiroGenerator:
         return stream
 
     def _borrow(
-        self, drafter: Drafter, request: Request, sizes: tuple[int, ...], num_prompt_tokens: int, limit: int
+        self, drafter: Drafter, request: Request, sizes: tuple[int, ...], num_prompt_tokens: int
     ) -> tuple[Runner, Callable[[], object]]:
         """The device's side of one answer, and what to call when it ends; see `Lanes.borrow`."""
         tree, sampling = request.tree, request.sampling
         if self.lanes is not None:
-            return self.lanes.borrow(drafter, sampling, tree, sizes, num_prompt_tokens, limit)
+            return self.lanes.borrow(drafter, sampling, tree, sizes, num_prompt_tokens, sampling.max_new_tokens)
         nodes = 1 if tree.root_only else max(tree.nodes, *sizes, MAX_CHAIN + 1)
-        capacity = num_prompt_tokens + limit + self.target.row_bucket(nodes)
+        capacity = num_prompt_tokens + sampling.max_new_tokens + self.target.row_bucket(nodes)
         return SlicedRunner(self.target, sampling, capacity), lambda: None
 
     def run(

@@ -44,12 +44,16 @@ def steps(python: str = sys.executable) -> list[Step]:
     bench = (*jakiro, "bench", "--device", "cuda", "--limit", "40", "--max-new-tokens", "128", "--methods")
     plain, both = "autoregressive,autoregressive-fast", "autoregressive,jakiro"
     tests = (python, "-m", "pytest", "-q", "tests/graphs", "tests/target", "tests/engine", "tests/heads")
-    widened = ("--nodes", "auto", "--scale-target", "7b")
+    scaled = (python, "-m", "lab.scaling")
+    on_gpu = ("--device", "cuda", "--limit", "40", "--methods")
     compared = ("--target-tokens", "100000", "--state", str(FOLDER / "identical.jsonl"))
     train = ("--device", "cuda", "--max-steps", "30", "--checkpoint-minutes", "0.1")
 
     def measured(name: str, says: str, methods: str, *more: str) -> Step:
         return Step(name, says, (*bench, methods, *more, "--out", str(FOLDER / name)))
+
+    def with_costs_of(scale: str, name: str, says: str, methods: str, *more: str) -> Step:
+        return Step(name, says, (*scaled, scale, *on_gpu, methods, *more, "--out", str(FOLDER / name)))
 
     found = [
         Step("tests", "Lanes, graphs, target and head on the GPU.", ("env", "JAKIRO_TEST_DEVICE=cuda", *tests)),
@@ -58,9 +62,9 @@ def steps(python: str = sys.executable) -> list[Step]:
             "Drafted text is plain decoding's, over 100,000 tokens.",
             (*jakiro, "bench", "--device", "cuda", "--check-identical", *compared),
         ),
-        measured("7b-exact", "The costs of a 7B pair, exact.", f"{plain},jakiro,hf-generate", *widened),
-        measured("7b-fast", "The same, fast.", f"{both},hf-generate", *widened, "--numerics", "fast"),
-        measured("7b-true", "Passes of a 7B pair's true shape.", both, "--nodes", "24", "--scale-target", "7b-random"),
+        with_costs_of("7b", "7b-exact", "The costs of a 7B pair, exact.", f"{plain},jakiro"),
+        with_costs_of("7b", "7b-fast", "The same, fast.", both, "--numerics", "fast"),
+        with_costs_of("7b-random", "7b-true", "Passes of a 7B pair's true shape.", both, "--nodes", "24"),
         measured("exact", "The default pair, exact.", f"{plain},jakiro,hf-generate", "--nodes", "auto,24"),
         measured("fast", "The same, fast.", both, "--nodes", "auto,24", "--numerics", "fast"),
         measured("no-graphs", "The same without graphs.", f"{plain},jakiro", "--nodes", "auto", "--no-graphs"),

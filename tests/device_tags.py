@@ -182,17 +182,17 @@ def with_a_pair(folder: Path, monkeypatch) -> DeviceTags:
     tiny_model().save_pretrained(folder / "target")
     byte_tokenizer().save_pretrained(folder / "target")
     # Read before: what transformers leaves out of files is not made anew inside of the mode
-    model, *others = weights.load_target(str(folder / "target"), "cpu", torch.float32)
+    model, sha256 = weights.load_model(str(folder / "target"), "cpu", torch.float32)
     mode, to_host = DeviceTags(), Lane._to_host
 
     def read_onto_device(name, device, dtype, **options):
-        return copy.deepcopy(model).to(device), *others
+        return copy.deepcopy(model).to(device), sha256
 
     def the_read(lane, rows):
         with mode.the_read():
             return to_host(lane, rows)
 
-    monkeypatch.setattr(weights, "load_target", read_onto_device)
+    monkeypatch.setattr(weights, "load_model", read_onto_device)
     monkeypatch.setattr(Lane, "_to_host", the_read)
     mode.pair = (str(folder / "target"), str(folder / "head"))
     return mode

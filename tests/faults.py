@@ -37,6 +37,9 @@ MEASURING, PROFILED = "jakiro/engine/measuring.py", "tests/engine/test_profile.p
 REPORT, REPORTED = "jakiro/bench/report.py", "tests/bench/test_report.py"
 RECORDER, RECORDED = "jakiro/engine/recorder.py", "tests/engine/test_recorder.py"
 PREFIX, PREFIXED = "jakiro/engine/prefix.py", "tests/engine/test_prefix.py"
+CONFORMING, COMPILED = "tests/methods/test_conformance.py", "tests/kernels/test_compiled.py"
+DAMAGED = f"{CONFORMING}::test_a_head_with_damaged_weights_changes_no_text_and_leaves_traces_that_can_be_read"
+UNKEPT = f"{PROFILED}::test_where_nothing_can_be_kept_costs_are_measured_and_remembered"
 SECTIONS, LATE = "jakiro/kernels/compiled/csrc/sections.c", "tests/kernels/test_sections.py"
 MEANS = f"{BUDGETED}::test_estimates_are_means_over_this_answer_s_steps"
 MEDIANS = f"{REPORTED}::test_the_median_shown_is_that_of_the_runs_and_the_speed_that_of_all_their_tokens"
@@ -280,6 +283,91 @@ FAULTS = (
         "if (visit->sections->publish && !is_over_soon(visit))",
         "if (!visit->sections->publish && !is_over_soon(visit))",
         (LATE,),
+    ),
+    Fault(
+        "room-for-all-that-is-asked-for",
+        STREAM,
+        "sampling=replace(request.sampling, max_new_tokens=self._limit)",
+        "sampling=request.sampling",
+        (f"{CONFORMING}::test_an_answer_without_an_end_in_sight_takes_no_more_room_than_the_target_can_fill",),
+    ),
+    Fault(
+        "free-candidates-beyond-the-bound",
+        BUDGET,
+        "within = scores[: self.bounds.nodes - 1]",
+        "within = scores",
+        (f"{BUDGETED}::test_free_candidates_keep_to_the_bound_on_nodes",),
+    ),
+    Fault(
+        "no-answer-where-costs-cannot-be-kept",
+        "jakiro/engine/profile.py",
+        "except OSError as error:\n            log.warning(\"The measured costs can't be kept",
+        "except ImportError as error:\n            log.warning(\"The measured costs can't be kept",
+        (UNKEPT,),
+    ),
+    Fault(
+        "no-answer-where-nothing-can-be-locked",
+        "jakiro/engine/profile.py",
+        "except OSError as error:\n            log.info(",
+        "except ImportError as error:\n            log.info(",
+        (UNKEPT,),
+    ),
+    Fault(
+        "chains-end-with-the-head-s-length",
+        "jakiro/drafting/merged.py",
+        "if proposal.tree is None and token_ids else proposal",
+        "if proposal.tree is None and not token_ids else proposal",
+        ("tests/drafting/test_merged.py",),
+    ),
+    Fault(
+        "every-visitor-s-shape-remembered",
+        "jakiro/methods/mcsd.py",
+        "@functools.lru_cache(KNOWN_SHAPES)\ndef shape_for",
+        "@functools.lru_cache(None)\ndef shape_for",
+        ("tests/methods/test_mcsd.py::test_of_the_shapes_that_visitors_ask_for_few_are_remembered",),
+    ),
+    Fault(
+        "temperatures-that-overflow",
+        "jakiro/config.py",
+        "LEAST_TEMPERATURE = 1e-4",
+        "LEAST_TEMPERATURE = 1e-38",
+        ("tests/test_config.py",),
+    ),
+    Fault("scores-that-json-has-not", RECORDER, "unknown if math.isnan(value) else min(", "min(", (RECORDED,)),
+    Fault(
+        "children-without-parents",
+        "jakiro/drafting/candidates.py",
+        "scores.nan_to_num(nan=-torch.inf, neginf=-torch.inf)",
+        "scores.clone()",
+        ("tests/drafting/test_candidates.py",),
+    ),
+    Fault(
+        "learning-from-forecasts-that-are-no-numbers",
+        STREAM,
+        "outcome.forecast if all(map(math.isfinite, chain.from_iterable(outcome.forecast))) else []",
+        "outcome.forecast",
+        (DAMAGED,),
+    ),
+    Fault(
+        "rows-kept-that-were-never-filled",
+        "jakiro/target/cache.py",
+        "if needed > self.length:",
+        "if needed > self.capacity:",
+        ("tests/target/test_cache.py::test_rows_that_were_never_filled_cannot_be_kept",),
+    ),
+    Fault(
+        "bytes-of-any-dtype-read-as-float32",
+        "jakiro/kernels/compiled/linear.py",
+        "if hidden.dtype != torch.float32:",
+        "if hidden.dtype == torch.int64:",
+        (f"{COMPILED}::test_numbers_of_another_dtype_are_refused_instead_of_read_as_float32",),
+    ),
+    Fault(
+        "weights-summed-in-other-units",
+        "jakiro/kernels/compiled/csrc/attention.c",
+        "#define UNIT 0x1p-44",
+        "#define UNIT 0x1p-43",
+        (f"{COMPILED}::test_the_sum_of_weights_does_not_depend_on_where_keys_stand",),
     ),
     Fault(
         "code-beside-a-model-may-run",

@@ -32,7 +32,7 @@ from jakiro.heads.base import DraftHead
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.eagle3 import Eagle3Config
 from jakiro.heads.networks import make_head
-from jakiro.methods import DEFAULT, METHODS, WITH_COPIES
+from jakiro.methods import DEFAULT, METHODS, WITH_COPIES, Methods
 from jakiro.methods.prompt_lookup import PromptLookupDrafter
 from jakiro.target.model import TargetModel
 from jakiro.trace import Step, pooled_tau
@@ -121,11 +121,13 @@ def tiny_head(
     num_experts: int = 2,
     bind: bool = True,
     feature_layers: tuple[int, ...] = (),
+    known: Methods = METHODS,
     **network,
 ) -> DraftHead:
     """A random seeded head for a tiny target; a reduced vocabulary is a random one.
 
     Args:
+        known: methods, whose networks it may be one of.
         network: further fields of its config.
     """
     torch.manual_seed(seed)
@@ -144,7 +146,8 @@ def tiny_head(
             feature_layers=feature_layers,
             rope_parameters=dict(config.rope_parameters),
             **network,
-        )
+        ),
+        known.networks,
     )
     if draft_vocab_size is not None:
         head.draft_token_ids.copy_(torch.randperm(target.vocab_size)[:draft_vocab_size].sort().values)
@@ -163,13 +166,14 @@ HEADS = {
 }
 
 
-def further_heads(target: TargetModel) -> dict:
+def further_heads(target: TargetModel, known: Methods = METHODS) -> dict:
     """What reads a random head of each kind that a method has of its own."""
 
     def reader(fields: dict):
-        return lambda: (tiny_head(target, draft_vocab_size=90, **fields), {"name": "tiny", "sha256": "2" * 64})
+        head = functools.partial(tiny_head, target, draft_vocab_size=90, known=known, **fields)
+        return lambda: (head(), {"name": "tiny", "sha256": "2" * 64})
 
-    trained = (method for method in METHODS.values() if method.trains)
+    trained = (method for method in known.values() if method.trains)
     return {method.needs.head[0]: reader(shallow(method.trains)) for method in trained}
 
 
@@ -180,15 +184,20 @@ def shallow(trains: dict) -> dict:
 
 
 def tiny_generator(
-    head: str | None = "summed", seed: int = 0, dtype: torch.dtype = torch.float32, numerics: str = "exact"
+    head: str | None = "summed",
+    seed: int = 0,
+    dtype: torch.dtype = torch.float32,
+    numerics: str = "exact",
+    methods: Methods = METHODS,
 ) -> JakiroGenerator:
-    """A tiny target with one of `HEADS`, or without a head."""
+    """A tiny target with one of `HEADS`, or without a head, and these methods."""
     target = tiny_target(seed, dtype, numerics)
     if head is None:
-        return JakiroGenerator(Resources(target))
+        return JakiroGenerator(Resources(target), methods=methods)
     target = target.with_feature_layers(HEADS[head].get("feature_layers", ()), raw=head == "eagle3")
     info = {"name": f"tiny {head}", "sha256": "1" * 64}
-    return JakiroGenerator(Resources(target, tiny_head(target, **HEADS[head]), info, further_heads(target)))
+    resources = Resources(target, tiny_head(target, **HEADS[head]), info, further_heads(target, methods))
+    return JakiroGenerator(resources, methods=methods)
 
 
 def scripted_generator(

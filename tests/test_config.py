@@ -14,6 +14,10 @@ from jakiro.config import SamplingParams, TreeConfig
         *(("temperature", value, "Temperature must be between 0 and 2") for value in (-1, -0.1, 2.5)),
         *(("temperature", value, "Temperature must be between 0 and 2") for value in (math.nan, math.inf, -math.inf)),
         *(("temperature", value, "Temperature must be between 0 and 2") for value in (True, False, "1", None)),
+        *(
+            ("temperature", value, "Temperature must be 0, which is greedy, or at least")
+            for value in (9e-5, 1e-38, 5e-324)
+        ),
         *(("top_p", value, "Top-p must be above 0 and at most 1") for value in (0, -0.5, 1.01, math.nan, True, "1")),
         *(("top_k", value, "Top-k must be a whole number, 0 or more") for value in (-1, 1.5, True, "5", None)),
         *(("seed", value, "Seed must be a whole number from 0 to") for value in (-1, 2**63, 2**64, 1.0, True, None)),
@@ -29,6 +33,7 @@ def test_a_sampling_setting_out_of_range_is_refused_with_its_value(name, value, 
 
 def test_the_ends_of_every_range_are_allowed():
     SamplingParams(temperature=0, top_p=1, top_k=0, seed=0, max_new_tokens=1)
+    SamplingParams(temperature=1e-4, top_p=1e-9)
     SamplingParams(temperature=2, top_p=1e-9, top_k=10**6, seed=2**63 - 1, max_new_tokens=10**6)
     TreeConfig(width=1, depth=0, nodes=1)
     TreeConfig(width=64, depth=16, nodes=256, policy="auto")
@@ -36,7 +41,7 @@ def test_the_ends_of_every_range_are_allowed():
 
 def test_temperature_zero_is_greedy_and_nothing_else_is():
     assert SamplingParams().greedy and SamplingParams(temperature=0.0).greedy
-    assert not SamplingParams(temperature=1e-6).greedy
+    assert not SamplingParams(temperature=1e-4).greedy
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,17 @@ from app.devices import zero as zero_device
 from app.devices.base import Device
 from app.devices.local import LocalDevice
 from app.words import page as words
+from jakiro.drafting.base import Method
 
 
-def device_for(arguments: argparse.Namespace, load_generator: Callable[[], object]) -> Device:
+def device_for(
+    arguments: argparse.Namespace, load_generator: Callable[[], object], methods: tuple[Method, ...] = ()
+) -> Device:
     """The device that the command line asks for, or that this machine is; nothing is loaded yet.
 
     Args:
         load_generator: loads the pair into this process, for the device that is here.
+        methods: further drafting methods; workers of a cluster have been started with theirs.
 
     Raises:
         ValueError: workers asked for without Ray.
@@ -34,10 +38,10 @@ def device_for(arguments: argparse.Namespace, load_generator: Callable[[], objec
         from jakiro.zoo import loading
 
         dtype = arguments.dtype or zero_device.DTYPE
-        return loading.read_pair(
-            loading.LoadOptions(
-                arguments.target, arguments.head, "cpu", dtype, arguments.numerics, "full", capture_at_load=False
-            )
+        pair = (arguments.target, arguments.head)
+        options = loading.LoadOptions(
+            *pair, "cpu", dtype, arguments.numerics, "full", capture_at_load=False, methods=methods
         )
+        return loading.read_pair(options)
 
     return zero_device.ZeroDevice(read_pair, spaces.GPU)

@@ -7,7 +7,7 @@ from app.asking import Asking, chat_counts
 from app.devices.base import LOADING, Event
 from app.words import page as words
 from jakiro.engine.prefix import OwnPrefixes
-from jakiro.methods import PLAIN, method_named
+from jakiro.methods import PLAIN
 from jakiro.starting import MEASURE, step, told_to
 from jakiro.system import free_memory, is_out_of_memory, within_memory
 
@@ -95,7 +95,7 @@ def answer_events(
     if asking.max_prompt_tokens is not None:
         _check_length(asking, generator.num_prompt_tokens(messages))
     if not generator.status["head"]:
-        methods = tuple(name for name in methods if not method_named(name).needs.head) or (PLAIN.name,)
+        methods = tuple(name for name in methods if not generator.known_methods.named(name).needs.head) or (PLAIN.name,)
     race = generator.race(messages, asking.params, methods=methods, tree=asking.tree, prefixes=prefixes)
     steps = iter(race)
     try:

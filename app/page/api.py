@@ -14,7 +14,7 @@ from app.serving.worker import AnswerRun, ModelService, batches
 from app.words import page as words
 from app.words.errors import sentence_of
 from jakiro.config import AUTOMATIC_TREE
-from jakiro.methods import DEFAULT, METHODS, PLAIN, method_named
+from jakiro.methods import DEFAULT, METHODS, PLAIN, Methods
 from jakiro.trace import Trace
 
 UPDATE_SECONDS = 0.25
@@ -30,7 +30,7 @@ def register(service: ModelService, runs: Runs) -> None:
         def asking() -> Asking:
             messages = read_messages(question, system_prompt, history)
             params = read_params(temperature, top_p, top_k, seed, max_new_tokens)
-            return Asking(messages, params, AUTOMATIC_TREE, (read_method(method),))
+            return Asking(messages, params, AUTOMATIC_TREE, (read_method(method, service.methods),))
 
         for run, state, message in _answer(service, runs, request, asking):
             lanes = [_lane(trace) for trace in run.traces.values()]
@@ -45,7 +45,7 @@ def register(service: ModelService, runs: Runs) -> None:
             messages = read_messages(question, system_prompt, history)
             params = read_params(temperature, top_p, top_k, seed, max_new_tokens)
             asked = [PLAIN.name, DEFAULT.name] if methods is None else methods
-            return Asking(messages, params, AUTOMATIC_TREE, _methods(asked))
+            return Asking(messages, params, AUTOMATIC_TREE, _methods(asked, service.methods))
 
         for run, state, message in _answer(service, runs, request, asking):
             lanes = {method: _lane(trace) for method, trace in run.traces.items()}
@@ -88,18 +88,18 @@ def _answer(service: ModelService, runs: Runs, request: gr.Request, asking) -> I
         runs.drop_surplus()
 
 
-def _methods(methods) -> tuple[str, ...]:
+def _methods(methods, known: Methods = METHODS) -> tuple[str, ...]:
     """The names as they came, so that answers come back under them; each means another method.
 
     Raises:
         ValueError: no list, an empty one, a name that no method has, or one method twice.
     """
     try:
-        meant = [method_named(name).name for name in methods]
+        meant = [known.named(name).name for name in methods]
         if not isinstance(methods, list) or not meant or len(set(meant)) < len(meant):
             raise ValueError
     except (TypeError, ValueError):
-        raise ValueError(words.UNKNOWN_METHODS.format(known=", ".join(METHODS))) from None
+        raise ValueError(words.UNKNOWN_METHODS.format(known=", ".join(known))) from None
     return tuple(methods)
 
 

@@ -22,10 +22,10 @@ from app.serving.pace import Pace
 from app.serving.runs import Visitor, paces_of
 from app.serving.worker import ModelService, batches
 from app.words import benchmark as words
-from jakiro.bench.arena import standings
+from jakiro.bench import standings
 from jakiro.bench.questions import load_questions
 from jakiro.bench.runner import AUTO, BenchSettings
-from jakiro.methods import DEFAULT, METHODS, PLAIN
+from jakiro.methods import DEFAULT, METHODS, PLAIN, Methods
 
 RECORDED = web.ASSETS / "benchmark" / "bench.json"
 SCRIPTS = ("benchmark/table.js", "benchmark/plot.js", "benchmark/leaderboard.js", "benchmark/benchmark.js")
@@ -35,9 +35,9 @@ MOST_TOKENS = 64
 _UPDATE_SECONDS = 0.25
 
 
-def head() -> str:
+def head(known: Methods = METHODS) -> str:
     """The block for the page's <head>, after the page's own and the lesson's: what the tab is until its code comes."""
-    name, _ = packed_script()
+    name, _ = packed_script(known)
     given = (
         f"Object.assign(Jakiro.words, {web.for_script(words.FIRST)}); Jakiro.benchmarkFile = {web.for_script(name)};"
     )
@@ -48,17 +48,17 @@ def style() -> str:
     return web.joined(["benchmark/benchmark.css"])
 
 
-def packed_script() -> tuple[str, bytes]:
+def packed_script(known: Methods = METHODS) -> tuple[str, bytes]:
     """The tab's code as the browser fetches it after the first paint: a name that changes with it, and gzip bytes."""
-    packed = gzip.compress(script().encode(), mtime=0)
+    packed = gzip.compress(script(known).encode(), mtime=0)
     return f"benchmark-{hashlib.sha256(packed).hexdigest()[:12]}.js.gz", packed
 
 
-def script() -> str:
+def script(known: Methods = METHODS) -> str:
     """The tab's modules in order, its words and choices first."""
     questions = load_questions()
-    form = DEFAULTS | {"known_temperatures": TEMPERATURES, "known_methods": _drafting(), "tokens": MOST_TOKENS}
-    form |= {"titles": {name: title for title, name in titled_methods()}, "minutes": trained_methods()}
+    form = DEFAULTS | {"known_temperatures": TEMPERATURES, "known_methods": _drafting(known), "tokens": MOST_TOKENS}
+    form |= {"titles": {name: title for title, name in titled_methods(known)}, "minutes": trained_methods(known)}
     form |= {"most": len(questions), "categories": len({question.category for question in questions})}
     values = f"Object.assign(Jakiro.words, {web.for_script(words.FIRST | words.BROWSER)});"
     return f"{values} Jakiro.benchmarkForm = {web.for_script(form)};\n{web.joined(SCRIPTS)}"
@@ -72,7 +72,7 @@ def component(page: gr.Blocks, service: ModelService, pace: Pace) -> Benchmarks:
         return RECORDED.read_text(encoding="utf-8") if RECORDED.is_file() else None
 
     def board() -> str | None:
-        return leaderboard()
+        return leaderboard(service.methods)
 
     def benchmark_results(run_id: str) -> str:
         return results(benchmarks, run_id)
@@ -115,18 +115,21 @@ def component(page: gr.Blocks, service: ModelService, pace: Pace) -> Benchmarks:
 
 
 @functools.cache
-def leaderboard() -> str | None:
-    """The shipped leaderboard as JSON, by discipline; None where this copy has none."""
+def leaderboard(known: Methods = METHODS) -> str | None:
+    """The shipped leaderboard of these methods as JSON, by discipline; None where this copy has none."""
     boards = standings.boards(web.ASSETS / "benchmark")
+    for board in boards.values():
+        board["rows"] = [row for row in board["rows"] if row["method"] in known]
     return json.dumps(boards, ensure_ascii=False) if boards else None
 
 
-def read_request(wanted, most_tokens: int = MOST_TOKENS) -> tuple[BenchSettings, list]:
+def read_request(wanted, most_tokens: int = MOST_TOKENS, known: Methods = METHODS) -> tuple[BenchSettings, list]:
     """Checks what a visitor asked for.
 
     Args:
         wanted: {"count": prompts, "temperatures": [...], "methods": [...]}; what is missing has its default.
         most_tokens: the limit of one answer here; the benchmark's own may be lower.
+        known: the drafting methods that there are.
 
     Returns:
         The library's settings and the questions to ask.
@@ -144,24 +147,26 @@ def read_request(wanted, most_tokens: int = MOST_TOKENS) -> tuple[BenchSettings,
     temperatures = _chosen(
         wanted["temperatures"], TEMPERATURES, words.CHOOSE_TEMPERATURE, words.UNKNOWN_TEMPERATURE, "{:g}".format
     )
-    methods = _chosen(_named(wanted["methods"]), _drafting(), words.CHOOSE_METHOD, words.UNKNOWN_METHOD, str)
+    named = _named(wanted["methods"], known)
+    methods = _chosen(named, _drafting(known), words.CHOOSE_METHOD, words.UNKNOWN_METHOD, str)
     settings = BenchSettings(
         methods=(PLAIN.name, *methods),
         temperatures=temperatures,
         nodes=(AUTO,),
         max_new_tokens=min(MOST_TOKENS, most_tokens),
+        known=known,
     )
     return settings, load_questions(limit=int(count))
 
 
-def _drafting() -> tuple[str, ...]:
+def _drafting(known: Methods) -> tuple[str, ...]:
     """The methods that plain decoding is set against."""
-    return tuple(method.name for method in offered_methods())
+    return tuple(method.name for method in offered_methods(known))
 
 
-def _named(values) -> list:
+def _named(values, known: Methods) -> list:
     """Aliases by the name of their method; what names none stays for `_chosen` to refuse."""
-    aliases = {alias: name for name, method in METHODS.items() for alias in method.aliases}
+    aliases = {alias: name for name, method in known.items() for alias in method.aliases}
     values = values if isinstance(values, list) else [values]
     return [aliases.get(value, value) if isinstance(value, str) else value for value in values]
 
@@ -185,7 +190,8 @@ def measure(service: ModelService, benchmarks: Benchmarks, pace: Pace, visitor: 
     """Runs a benchmark: yields what the tab shows a few times a second, or {"error": sentence}."""
     limits = service.limits
     try:
-        run = BenchmarkRun(service, *read_request(wanted, limits.max_new_tokens), group=visitor.address)
+        request = read_request(wanted, limits.max_new_tokens, service.methods)
+        run = BenchmarkRun(service, *request, group=visitor.address)
         pace.admit(paces_of(visitor, limits))
         benchmarks.start(visitor.session, run, limits.benchmarks_address)
     except ValueError as error:
@@ -215,7 +221,8 @@ def results(benchmarks: Benchmarks, run_id: str) -> str:
 def estimate(service: ModelService, benchmarks: Benchmarks, wanted) -> str:
     """How long that would take, from the speeds of the last run here or else from the measured passes."""
     try:
-        settings, questions = read_request({} if wanted is None else wanted, service.limits.max_new_tokens)
+        wanted = {} if wanted is None else wanted
+        settings, questions = read_request(wanted, service.limits.max_new_tokens, service.methods)
     except ValueError as error:
         return str(error)
     source, seconds = words.FROM_LAST_RUN, benchmarks.seconds_per_answer()

@@ -18,6 +18,7 @@ from app.serving.limits import Limits
 from app.serving.runs import Runs
 from app.serving.worker import ModelService
 from app.words import page as words
+from jakiro.methods import METHODS, Methods
 from jakiro.plots import LIBRARY
 from jakiro.starting import process_seconds
 
@@ -29,6 +30,7 @@ def build(
     pairs_folder: Path | None = None,
     given: tuple[str | None, str | None] = (None, None),
     numerics: str | None = None,
+    methods: Methods = METHODS,
 ) -> gr.Blocks:
     """Builds the page around a device; `launch` starts loading it.
 
@@ -37,13 +39,14 @@ def build(
     Args:
         loader_of, pairs_folder, given: how visitors choose another pair, and which; see `Picker`.
         numerics: what the settings start with.
+        methods: the drafting methods that there are.
     """
     os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
     # Else Gradio sums up all answers after each one, with pandas, for a dashboard that is switched off
     os.environ.setdefault("GRADIO_ANALYTICS_CACHE_FREQUENCY", str(sys.maxsize))
     # Read from the environment long before this line, when Gradio was imported
     constants.HF_HUB_DISABLE_TELEMETRY = True
-    service = ModelService(device, limits)
+    service = ModelService(device, limits, methods)
     runs = Runs(service.limits)
     picker = Picker(service, loader_of, pairs_folder, given)
     service.pair = picker.first_name
@@ -74,7 +77,7 @@ def build(
         view = drawn("view", "mountView(element, props, watch, server)", _server_functions(service, runs))
         lesson.component(service)
         benchmarks = benchmark.component(page, service, runs.pace)
-        settings = form.build(picker, words.FAST if numerics == "fast" else words.EXACT)
+        settings = form.build(picker, words.FAST if numerics == "fast" else words.EXACT, methods)
         history = gr.JSON(value=[], visible="hidden", label="History", elem_id="history")
 
         asked = [question, *settings, history]
@@ -148,7 +151,8 @@ def launch(
     Host and port fall back to Gradio's variables. With `wait` this call ends with the server; otherwise it returns the
     page's address at once.
     """
-    name, packed = benchmark.packed_script()
+    known = page.service.methods
+    name, packed = benchmark.packed_script(known)
     files = {name: packed, LIBRARY.name: LIBRARY.read_bytes()}
     _, address, _ = page.launch(
         server_name=host,
@@ -157,7 +161,7 @@ def launch(
         ssr_mode=False,
         run_history=False,
         footer_links=[],
-        head=web.head() + lesson.head() + benchmark.head(),
+        head=web.head(known) + lesson.head() + benchmark.head(known),
         theme=gr.themes.Base(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
         prevent_thread_lock=True,
         auth=logins,

@@ -9,10 +9,10 @@ from app.page.drawn import drawn
 from app.page.offered import titled_methods
 from app.page.picker import Picker
 from app.words import page as words
-from jakiro.methods import DEFAULT
+from jakiro.methods import DEFAULT, METHODS, Methods
 
 
-def build(picker: Picker, numerics: str = words.EXACT) -> list:
+def build(picker: Picker, numerics: str = words.EXACT, known: Methods = METHODS) -> list:
     """The sidebar; returns its fields. Which of them differ from the answer on screen, the browser marks."""
     with gr.Sidebar(open=False, position="right", label=words.SETTINGS, elem_id="settings"):
         with gr.Row():
@@ -32,7 +32,7 @@ def build(picker: Picker, numerics: str = words.EXACT) -> list:
         with gr.Row():
             candidates = _number(23, words.CANDIDATES, words.CANDIDATES_INFO, "candidates", interactive=False)
             levels = _number(5, words.LEVELS, words.LEVELS_INFO, "levels", interactive=False)
-        drafting = titled_methods()
+        drafting = titled_methods(known)
         method = _choice(drafting, DEFAULT.name, words.METHOD, words.METHOD_INFO, "method")
         alongside = gr.Checkbox(True, label=words.ALONGSIDE, info=words.ALONGSIDE_INFO, elem_id="alongside")
         further_lanes = gr.Dropdown(

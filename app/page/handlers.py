@@ -53,7 +53,7 @@ def generate(service: ModelService, runs: Runs, visitor: Visitor, values: dict) 
         values: the form's, by name, see `read_asking`.
     """
     try:
-        run = begin(service, runs, visitor, read_asking(**values))
+        run = begin(service, runs, visitor, read_asking(**values, known=service.methods))
     except Exception as error:  # noqa: BLE001 - programs may send anything; each gets a sentence
         yield {"run": uuid.uuid4().hex, "error": sentence_of(error)}
         return
@@ -119,8 +119,8 @@ def link_trouble(service: ModelService, values: dict) -> str | None:
     """
     try:
         asked = {name.replace("-", "_"): value for name, value in values.items()}
-        asking = service.limits.check(read_asking(**asked, history=[]))
-        known = [method.name for method in offered_methods()]
+        asking = service.limits.check(read_asking(**asked, history=[], known=service.methods))
+        known = [method.name for method in offered_methods(service.methods)]
         for name in asking.methods:
             if name not in known and name != PLAIN.name:
                 raise ValueError(words.UNKNOWN_METHOD.format(known=", ".join(known), came=name))

@@ -2,33 +2,33 @@
 
 from app.words import page as words
 from jakiro.drafting.base import Method
-from jakiro.methods import METHODS, PLAIN
+from jakiro.methods import METHODS, PLAIN, Methods
 from jakiro.zoo import table as zoo
 
 
-def titled_methods() -> list[tuple[str, str]]:
+def titled_methods(known: Methods = METHODS) -> list[tuple[str, str]]:
     """What people read of each offered method, with the minutes that its own head was trained, and its name."""
-    minutes = trained_methods()
+    minutes = trained_methods(known)
     return [
         (words.TRAINED.format(title=method.title, minutes=minutes[method.name]), method.name)
         if method.name in minutes
         else (method.title, method.name)
-        for method in offered_methods()
+        for method in offered_methods(known)
     ]
 
 
-def trained_methods() -> dict[str, float]:
+def trained_methods(known: Methods = METHODS) -> dict[str, float]:
     """By name of each offered method with a head of its own, the minutes that this was trained."""
     minutes = zoo.minutes_by_kind(zoo.DEFAULT_TARGET)
-    own = [method for method in offered_methods() if method.trains is not None]
+    own = [method for method in offered_methods(known) if method.trains is not None]
     return {method.name: minutes[method.needs.head[0]] for method in own if method.needs.head[0] in minutes}
 
 
-def offered_methods() -> list[Method]:
+def offered_methods(known: Methods = METHODS) -> list[Method]:
     """All that draft, but those whose heads nobody has trained for the default target."""
     kinds = {config.kind for _, config in zoo.heads_of(zoo.DEFAULT_TARGET).values()}
     return [
         method
-        for method in METHODS.values()
+        for method in known.values()
         if method is not PLAIN and (not method.needs.head or kinds.intersection(method.needs.head))
     ]

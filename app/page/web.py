@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from app.words import page as words
-from jakiro.methods import METHODS
+from jakiro.methods import METHODS, Methods
 from jakiro.plots import LIBRARY, packed_library
 from jakiro.trace import Trace
 from jakiro.zoo import table as zoo
@@ -87,11 +87,11 @@ STYLES = (
 )
 
 
-def script() -> str:
+def script(known: Methods = METHODS) -> str:
     """All modules in order; words, drafting methods and how plots look first."""
     given = {
         "words": words.BROWSER,
-        "methods": [{name: method.to_dict()[name] for name in SHOWN_OF_METHODS} for method in METHODS.values()],
+        "methods": [{name: method.to_dict()[name] for name in SHOWN_OF_METHODS} for method in known.values()],
         "headMinutes": zoo.minutes_of_heads(),
         "plotTemplate": json.loads(PLOT_TEMPLATE.read_text(encoding="utf-8")),
         "plotlyFile": LIBRARY.name,
@@ -120,9 +120,9 @@ def for_script(value) -> str:
     return json.dumps(value, ensure_ascii=False).replace("<", "\\u003c")
 
 
-def head() -> str:
-    """The block for the page's <head>."""
-    return f'<style id="jakiro-style">\n{style()}</style>\n<script id="jakiro-code">\n{script()}</script>'
+def head(known: Methods = METHODS) -> str:
+    """The block for the page's <head>, which tells the browser of the drafting methods that there are."""
+    return f'<style id="jakiro-style">\n{style()}</style>\n<script id="jakiro-code">\n{script(known)}</script>'
 
 
 def recording_text(traces: dict[str, Trace]) -> str:

@@ -15,13 +15,12 @@ from app.devices.base import Device, keep
 from app.serving.worker import ModelService, Stoppable
 from app.words import benchmark as benchmark_words
 from app.words.errors import sentence_of
-from jakiro.bench.machine.environment import environment
+from jakiro.bench.environment import environment
 from jakiro.bench.questions import Question
 from jakiro.bench.render import as_json
 from jakiro.bench.report import summarise
 from jakiro.bench.runner import Bench, BenchSettings, Run
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.methods import method_named
 from jakiro.trace import Trace
 
 MOST_SESSIONS = 32
@@ -135,7 +134,7 @@ class BenchmarkRun(Stoppable):
 
     def _bench(self, device: Device, temperature: float, question: Question) -> Bench:
         if not self._environment:
-            if not device.status["head"] and any(method_named(name).needs.head for name in self.settings.methods):
+            if not device.status["head"] and any(each.needs.head for each in self.settings.drafting_methods):
                 raise ValueError(benchmark_words.NO_HEAD)
             self._environment = environment(device.status)
         if any(self._environment[name] != device.status[name] for name in ("target", "head")):

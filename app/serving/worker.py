@@ -20,6 +20,7 @@ from app.serving.turns import Turns
 from app.words import page as words
 from app.words.errors import for_visitors, sentence_of
 from jakiro.engine.prefix import OwnPrefixes, PrefixStore
+from jakiro.methods import METHODS, Methods
 from jakiro.starting import process_seconds
 from jakiro.trace import Trace
 
@@ -30,10 +31,14 @@ CALM_SECONDS = 2.0
 
 
 class ModelService:
-    """Loads a device in a background thread and gives each of its places to one answer at a time."""
+    """Loads a device in a background thread and gives each of its places to one answer at a time.
 
-    def __init__(self, device: Device, limits: Limits | None = None) -> None:
-        self.device, self.limits = device, limits or Limits()
+    Args:
+        methods: the drafting methods that there are, of which visitors choose.
+    """
+
+    def __init__(self, device: Device, limits: Limits | None = None, methods: Methods = METHODS) -> None:
+        self.device, self.limits, self.methods = device, limits or Limits(), methods
         self.turns = Turns(
             lambda: self.device,
             lambda: self.refusal,

@@ -1,23 +1,20 @@
 """What `python -m jakiro bench` does once its options are read: measure or compare, and write it down."""
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import Progress
 
+from jakiro.bench.environment import environment
 from jakiro.bench.identical import Comparison, check_identical, read_log, setup_of
-from jakiro.bench.machine.environment import environment
-from jakiro.bench.machine.neighbours import busy_neighbours
+from jakiro.bench.neighbours import busy_neighbours
 from jakiro.bench.plots import figures
 from jakiro.bench.questions import Question
 from jakiro.bench.render import DEFINITIONS, as_json, head_verdicts, tables, verdicts
 from jakiro.bench.report import summarise
 from jakiro.bench.runner import LLAMA_METHODS, PLAIN_FAST, STOCK_METHODS, Bench, BenchSettings
-from jakiro.bench.scaling import Widening
-from jakiro.engine.costs import DeviceProfile
 from jakiro.plots import MISSING, write_report
 from jakiro.zoo.table import short_name
 
@@ -28,16 +25,16 @@ def measure(
     questions: Sequence[Question],
     folder: Path,
     console: Console,
-    widening: Widening | None = None,
     neighbours: int = 0,
     other_generator=None,
+    further_stamp: Mapping[str, object] | None = None,
 ) -> None:
     """Runs the benchmark, prints its tables and writes bench.json and bench.html, after an interruption too.
 
     Args:
-        widening: what was done to the pair, where its inner widths are another pair's.
         neighbours: processes that compute meanwhile, see `busy_neighbours`; costs are profiled before they start.
         other_generator: the same target with another head, which takes part as `OTHER_HEAD`.
+        further_stamp: what else is to be written down about this run.
     """
     # Plain decoding on the same weights with fast numerics, where it takes part
     fast = generator.with_numerics("fast") if PLAIN_FAST in settings.methods else None
@@ -64,12 +61,10 @@ def measure(
     for sentence in (*verdicts(groups), *head_verdicts(runs)):
         console.print(sentence, highlight=False)
     console.print(DEFINITIONS, style="dim")
-    if widening is not None:
-        console.print(f"{widening.sentence} {_measured_passes(generator.profile)}")
     stamp = (
         environment(generator.status)
         | {"neighbours": neighbours}
-        | ({"widened": asdict(widening)} if widening else {})
+        | dict(further_stamp or {})
         | ({"other_head": short_name(other_generator.status["head"])} if other_generator else {})
     )
     (folder / "bench.json").write_text(as_json(stamp, settings, groups, runs), encoding="utf-8")
@@ -93,14 +88,6 @@ def _measured_on(stamp: dict) -> str:
         "date",
     )
     return " · ".join(str(stamp[name]) for name in shown if stamp.get(name))
-
-
-def _measured_passes(profile: DeviceProfile) -> str:
-    target, draft = profile.verify(1), profile.draft(1)
-    return (
-        f"Measured here: {target:.1f} ms a target pass over one node, {draft:.1f} ms the draft of one level "
-        f"({100 * draft / target:.0f} %)."
-    )
 
 
 def compare(

@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from jakiro.bench import raw
-from jakiro.bench.machine.environment import environment
+from jakiro.bench.environment import environment
 from jakiro.bench.peers.llama import WIDENED, LlamaCppRunner
 from jakiro.bench.questions import load_questions
 from jakiro.system import assets_folder, comma_list, write_atomically

@@ -70,7 +70,7 @@ def as_json(environment: dict, settings: BenchSettings, groups: Sequence[Group],
         "schema_version": SCHEMA_VERSION,
         "definitions": DEFINITIONS,
         "environment": environment,
-        "settings": asdict(settings),
+        "settings": settings.to_dict(),
         "groups": [asdict(group) for group in groups],
         "runs": [run.to_dict() for run in runs],
     }

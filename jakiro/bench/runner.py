@@ -4,11 +4,12 @@ The generator chooses tokens; `report.py` sums runs up.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 
 from jakiro.bench.questions import Question
 from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
-from jakiro.methods import DEFAULT, METHODS, PLAIN, method_named
+from jakiro.drafting.base import Method
+from jakiro.methods import DEFAULT, METHODS, PLAIN, Methods
 from jakiro.trace import Trace, acceptance_by_depth
 
 PLAIN_FAST = f"{PLAIN.name}-fast"
@@ -18,7 +19,8 @@ STOCK_METHODS = ("hf-generate", "hf-prompt-lookup")
 LLAMA_METHODS = ("llama-cpp", "llama-cpp-16bit")
 # Other programs: their steps have no parts, and their runs come from runners of their own
 PEER_METHODS = (*STOCK_METHODS, *LLAMA_METHODS)
-LANE_METHODS = (*METHODS, PLAIN_FAST, OTHER_HEAD, *PEER_METHODS)
+# What takes part beside the drafting methods
+FURTHER_LANES = (PLAIN_FAST, OTHER_HEAD, *PEER_METHODS)
 WARM_UP_TOKENS = 16
 AUTO = "auto"
 # Stands for every registered method
@@ -50,9 +52,10 @@ class BenchSettings:
     """What is measured.
 
     Attributes:
-        methods: names or aliases of drafting methods, "all" of them, or one of `LANE_METHODS`.
+        methods: names or aliases of drafting methods, "all" of them, or of `FURTHER_LANES`.
         nodes: node budgets that every tree method runs with, one lane each; "auto" lets measured costs choose.
         tree: width and depth of the trees with a fixed budget; its own node budget is not used.
+        known: the drafting methods that there are.
     """
 
     methods: tuple[str, ...] = (PLAIN.name, DEFAULT.name, STOCK_METHODS[0])
@@ -63,9 +66,10 @@ class BenchSettings:
     top_p: float = 1.0
     top_k: int = 0
     tree: TreeConfig = field(default_factory=TreeConfig)
+    known: Methods = field(default=METHODS, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        named = [each for name in self.methods for each in (METHODS if name == ALL else (_lane_method(name),))]
+        named = [each for name in self.methods for each in (self.known if name == ALL else (self._lane_method(name),))]
         object.__setattr__(self, "methods", tuple(named))
         for name in ("methods", "temperatures", "seeds", "nodes"):
             values = getattr(self, name)
@@ -85,8 +89,35 @@ class BenchSettings:
         return tuple(
             Lane(method, nodes)
             for method in self.methods
-            for nodes in (self.nodes if method == OTHER_HEAD or _drafts(method) else (None,))
+            for nodes in (self.nodes if method == OTHER_HEAD or self._drafts(method) else (None,))
         )
+
+    @property
+    def drafting_methods(self) -> list[Method]:
+        """Those of the methods that are drafting methods."""
+        return [self.known[name] for name in self.methods if name in self.known]
+
+    def to_dict(self) -> dict:
+        """What was asked for, in JSON's types."""
+        given = {each.name: getattr(self, each.name) for each in fields(self) if each.name != "known"}
+        return given | {"tree": asdict(self.tree)}
+
+    def _drafts(self, method: str) -> bool:
+        return method in self.known and self.known[method].drafts
+
+    def _lane_method(self, name: str) -> str:
+        """A method's own name, from its name or an alias.
+
+        Raises:
+            ValueError: there is none of this name.
+        """
+        if name in FURTHER_LANES:
+            return name
+        try:
+            return self.known.named(name).name
+        except ValueError:
+            known = ", ".join((*self.known, *FURTHER_LANES))
+            raise ValueError(f"Unknown method “{name}”; known are {known}.") from None
 
     def tree_for(self, nodes: int | str) -> TreeConfig:
         """The tree of a lane with this node budget."""
@@ -209,8 +240,8 @@ def loadable(generator, settings: BenchSettings) -> tuple[BenchSettings, list[st
     kept, sentences = [], []
     for name in settings.methods:
         try:
-            if name in METHODS:
-                generator.drafter(METHODS[name])
+            if name in settings.known:
+                generator.drafter(settings.known[name])
             kept.append(name)
         except (ValueError, OSError) as error:
             sentences.append(f"{name} takes no part: {error}")
@@ -222,29 +253,11 @@ def loadable(generator, settings: BenchSettings) -> tuple[BenchSettings, list[st
 def head_names(generator, settings: BenchSettings) -> dict[str, str]:
     """The heads that the methods of the settings draft with here, each by the title of the first method that has it."""
     found = {}
-    for method in (METHODS[name] for name in settings.methods if name in METHODS):
+    for method in settings.drafting_methods:
         info = generator.drafter(method).info
         if info is not None:
             found.setdefault(info["name"], method.title)
     return {title: name for name, title in found.items()}
-
-
-def _drafts(method: str) -> bool:
-    return method in METHODS and METHODS[method].drafts
-
-
-def _lane_method(name: str) -> str:
-    """A method's own name, from its name or an alias.
-
-    Raises:
-        ValueError: there is none of this name.
-    """
-    if name in LANE_METHODS:
-        return name
-    try:
-        return method_named(name).name
-    except ValueError:
-        raise ValueError(f"Unknown method “{name}”; known are {', '.join(LANE_METHODS)}.") from None
 
 
 class Bench:

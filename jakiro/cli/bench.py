@@ -50,23 +50,22 @@ def bench(
         int | None,
         typer.Option(min=1, help="With --check-identical: go on with further seeds until so many are compared."),
     ] = None,
-    scale_target: Annotated[
-        str | None,
-        typer.Option(help="7b: widen with zeros to a 7B pair's costs; same text. 7b-random: its true shape, no text."),
-    ] = None,
     neighbours: Annotated[int, typer.Option(min=0, help="Programs that compute beside the benchmark.")] = 0,
     other_head: Annotated[
         str | None, typer.Option(help="A second head for the same target; takes part as the lane jakiro-other-head.")
     ] = None,
+    methods_from: options.MethodsFrom = None,
 ) -> None:
     """Measure speed, tau and acceptance on this machine, or check that texts are identical."""
     from jakiro.bench.command import compare, measure
     from jakiro.bench.questions import load_questions
-    from jakiro.bench.runner import OTHER_HEAD, PEER_METHODS, BenchSettings, head_names, loadable
-    from jakiro.bench.scaling import scaler
+    from jakiro.bench.runner import OTHER_HEAD, BenchSettings, head_names, loadable
+    from jakiro.methods import METHODS
+    from jakiro.methods import methods_from as read_methods
     from jakiro.zoo.loading import LoadOptions
     from jakiro.zoo.table import unequal_training
 
+    further = read_methods(methods_from or ())
     settings = BenchSettings(
         **({} if methods is None else {"methods": tuple(comma_list("--methods", methods, str))}),
         temperatures=tuple(comma_list("--temperatures", temperatures, float)),
@@ -76,22 +75,15 @@ def bench(
         top_p=top_p,
         top_k=top_k,
         tree=loading.tree(None, depth, width) or TreeConfig(),
+        known=METHODS.with_further(further),
     )
-    if scale_target is not None and set(PEER_METHODS) & set(settings.methods):
-        raise ValueError("--scale-target widens our copy of the target only; leave hf-… and llama-… out of --methods.")
-    if scale_target is not None and other_head is not None:
-        raise ValueError("--scale-target widens one head; leave --other-head out.")
     if other_head is None and OTHER_HEAD in settings.methods:
         raise ValueError(f"The method {OTHER_HEAD} needs a second head; name one with --other-head.")
     if other_head is not None and OTHER_HEAD not in settings.methods:
         settings = replace(settings, methods=(*settings.methods, OTHER_HEAD))
-    if scale_target is not None and draft_precision is None:
-        # The official pair's head is as wide as its numbers are
-        draft_precision = "full"
     questions = load_questions(prompts, limit)
-    widener = None if scale_target is None else scaler(scale_target)
-    options = LoadOptions(target, head, device, dtype, numerics, draft_precision, graphs)
-    generator = loading.load(options, widener)
+    options = LoadOptions(target, head, device, dtype, numerics, draft_precision, graphs, methods=further)
+    generator = loading.load(options)
     other_generator = None if other_head is None else loading.load(replace(options, head=other_head))
     loading.say_notices(generator)
     settings, left_out = loadable(generator, settings)
@@ -99,13 +91,10 @@ def bench(
     for sentence in (*left_out, *([unequal] if unequal else [])):
         loading.notes.print(sentence, style="yellow", markup=False, highlight=False, soft_wrap=True)
     console = loading.table_console()
-    if widener is not None:
-        console.print(widener.widening.sentence)
     if check_identical:
         log = state or (out or Path("runs") / "identical") / "comparisons.jsonl"
         if not compare(generator, settings, questions, log, console, target_tokens):
             raise typer.Exit(1)
     else:
         folder = out or Path("runs") / "bench" / f"{datetime.now():%Y%m%d-%H%M%S}"
-        widening = widener and widener.widening
-        measure(generator, settings, questions, folder, console, widening, neighbours, other_generator)
+        measure(generator, settings, questions, folder, console, neighbours, other_generator)

@@ -108,6 +108,8 @@ def examine(options: LoadOptions, smoke_run: bool = True) -> Iterator[Finding]:
         asking = "target"
         config = weights.load_config(pair.target_name)
         refuse_what_cannot_work(config)
+        weights.check_target(pair.target_name)
+        weights.load_tokenizer(pair.target_name)
         yield Finding(asking, _sizes(config.get_text_config()))
         if pair.head_path is not None:
             asking = "head"

@@ -7,7 +7,7 @@ from jakiro.config import TreeConfig
 notes = Console(stderr=True)
 
 
-def load(options, prepare=None):
+def load(options):
     from transformers.utils import logging as transformers_logging
 
     from jakiro.generator import JakiroGenerator
@@ -18,7 +18,7 @@ def load(options, prepare=None):
         def captured(done: int, total: int) -> None:
             status.update(f"Capturing passes: {done} of {total}…")
 
-        return JakiroGenerator.load(options, prepare, captured)
+        return JakiroGenerator.load(options, progress=captured)
 
 
 def table_console() -> Console:

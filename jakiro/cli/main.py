@@ -1,7 +1,8 @@
 """The command line: reads options, calls the library, shows the result; it computes nothing itself. The text goes to
-stdout, everything about it to stderr. Errors of the library are one red sentence and exit code 2.
+stdout, everything about it to stderr. Errors are one red sentence: exit code 2 for bad input, 1 for a fault of ours.
 """
 
+import io
 import logging
 import os
 import sys
@@ -15,12 +16,15 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from jakiro.cli import loading, options
+from jakiro.cli import errors, loading, options
 from jakiro.cli.bench import bench
 from jakiro.config import SamplingParams
-from jakiro.system import bound_waiting, comma_list
+from jakiro.system import bound_waiting, comma_list, write_atomically
 from jakiro.text import as_messages
 from jakiro.trace import Trace
+
+# Taken from the line by `main`, wherever it stands
+DEBUG = "--debug"
 
 app = typer.Typer(
     help="Speculative decoding with a Jakiro draft head, every step recorded.",
@@ -34,15 +38,26 @@ def main(arguments: list[str] | None = None) -> None:
     """Runs the command line and leaves the process with its exit code."""
     bound_waiting()
     _say_what_the_library_says()
+    _replace_what_a_terminal_lacks()
+    arguments = sys.argv[1:] if arguments is None else arguments
+    debug = DEBUG in arguments
     try:
-        app(args=arguments, prog_name="jakiro")
+        app(args=[each for each in arguments if each != DEBUG], prog_name="jakiro")
     except BrokenPipeError:
         # The reader of our output has gone; Python would complain once more while flushing at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
-    except (ValueError, OSError) as error:
-        loading.notes.print(str(error), style="red", markup=False, highlight=False, soft_wrap=True)
-        sys.exit(2)
+    except Exception as error:  # noqa: BLE001 - whatever it is, a person reads a sentence, and --debug shows the rest
+        sys.exit(errors.tell(error, debug))
+
+
+@app.callback()
+def every_command(
+    debug: Annotated[
+        bool, typer.Option(DEBUG, help="Also show the traceback of an error; may stand anywhere.")
+    ] = False,
+) -> None:
+    pass
 
 
 @app.command()
@@ -65,19 +80,23 @@ def generate(
     numerics: options.Numerics = None,
     graphs: options.Graphs = True,
     draft_precision: options.DraftPrecision = None,
+    methods_from: options.MethodsFrom = None,
     trace: Annotated[Path | None, typer.Option(help="Write every step to this JSON file.")] = None,
 ) -> None:
     """Answer one prompt: the text to stdout as it comes, the numbers to stderr."""
-    from jakiro.methods import DEFAULT, method_named
+    from jakiro.methods import DEFAULT
     from jakiro.zoo.loading import LoadOptions
 
-    method = method_named(method or DEFAULT.name).name
+    load_options = LoadOptions(
+        target, head, device, dtype, numerics, draft_precision, graphs, methods=_further(methods_from)
+    )
+    method = load_options.known_methods.named(method or DEFAULT.name).name
     sampling = SamplingParams(temperature, top_p, top_k, seed, max_new_tokens)
     tree = loading.tree(nodes, depth, width)
     as_messages(prompt)  # an empty prompt is refused before a model is loaded for it
     if trace is not None and not trace.absolute().parent.is_dir():
         raise FileNotFoundError(f"There is no folder {trace.absolute().parent} for the trace.")
-    generator = loading.load(LoadOptions(target, head, device, dtype, numerics, draft_precision, graphs))
+    generator = loading.load(load_options)
     stream = generator.stream(prompt, sampling, method=method, tree=tree, raw=raw)
     loading.say_notices(generator)
     interrupted = False
@@ -92,7 +111,7 @@ def generate(
     _write("\n")
     loading.notes.print(_numbers(stream.trace), style="dim", highlight=False, soft_wrap=True)
     if trace is not None:
-        trace.write_text(stream.trace.to_json(), encoding="utf-8")
+        write_atomically(trace, stream.trace.to_json())
         loading.notes.print(f"Trace written to {trace}.", style="dim", highlight=False, soft_wrap=True)
     if interrupted:
         raise typer.Exit(130)
@@ -120,37 +139,41 @@ def race(
     numerics: options.Numerics = None,
     graphs: options.Graphs = True,
     draft_precision: options.DraftPrecision = None,
+    methods_from: options.MethodsFrom = None,
 ) -> None:
     """Several methods side by side on one prompt, with a table at the end."""
     from jakiro.cli.race_view import RaceView
-    from jakiro.methods import DEFAULT, PLAIN, method_named
+    from jakiro.methods import DEFAULT, PLAIN
     from jakiro.zoo.loading import LoadOptions
 
     raced = (PLAIN.name, DEFAULT.name) if methods is None else tuple(comma_list("--methods", methods, str))
+    load_options = LoadOptions(
+        target, head, device, dtype, numerics, draft_precision, graphs, len(raced), methods=_further(methods_from)
+    )
     for name in raced:
-        method_named(name)
+        load_options.known_methods.named(name)
     sampling = SamplingParams(temperature, top_p, top_k, seed, max_new_tokens)
     tree = loading.tree(nodes, depth, width)
     as_messages(prompt)  # an empty prompt is refused before a model is loaded for it
-    generator = loading.load(LoadOptions(target, head, device, dtype, numerics, draft_precision, graphs, len(raced)))
+    generator = loading.load(load_options)
     running = generator.race(prompt, sampling, methods=raced, tree=tree, raw=raw)
     loading.say_notices(generator)
-    RaceView(running.traces).show(running)
+    RaceView(running.traces, load_options.known_methods).show(running)
 
 
 app.command()(bench)
 
 
 @app.command()
-def methods() -> None:
+def methods(methods_from: options.MethodsFrom = None) -> None:
     """List the ways to draft, and what else the benchmark can run."""
-    from jakiro.bench.runner import OTHER_HEAD, PEER_METHODS, PLAIN_FAST
+    from jakiro.bench.runner import FURTHER_LANES
     from jakiro.methods import METHODS
     from jakiro.zoo.table import DEFAULT_TARGET, minutes_by_kind
 
     minutes = minutes_by_kind(DEFAULT_TARGET)
     table = Table("name", "what it does", "needs", "paper", box=box.SIMPLE_HEAD)
-    for method in METHODS.values():
+    for method in METHODS.with_further(_further(methods_from)).values():
         name = "\n".join((method.name, *(f"or {alias}" for alias in method.aliases)))
         needs = "a draft head" if method.needs.head else ""
         if method.trains is not None:
@@ -158,7 +181,7 @@ def methods() -> None:
             needs += " of its own" if trained is None else f" of its own; the shipped one was trained {trained:.0f} min"
         table.add_row(name, f"{method.title}. {method.sentence}", needs, method.paper and f"arXiv {method.paper}")
     loading.table_console().print(table)
-    further = ", ".join((PLAIN_FAST, OTHER_HEAD, *PEER_METHODS))
+    further = ", ".join(FURTHER_LANES)
     loading.table_console().print(f"In benchmarks also: {further}.", highlight=False, soft_wrap=True)
 
 
@@ -225,12 +248,26 @@ for _name, _sentence in (
     app.command(_name, help=_sentence, context_settings=_forward, add_help_option=False)(_training_command(_name))
 
 
+def _further(modules: list[str] | None) -> tuple:
+    """The methods of `--methods-from`."""
+    from jakiro.methods import methods_from
+
+    return methods_from(modules or ())
+
+
 def _say_what_the_library_says() -> None:
     """Shows the library's own messages, such as a download, on stderr."""
     logger = logging.getLogger("jakiro")
     if not logger.handlers:
         logger.addHandler(logging.StreamHandler())
         logger.setLevel(logging.INFO)
+
+
+def _replace_what_a_terminal_lacks() -> None:
+    """Writes a question mark for a character that the terminal's encoding lacks, in place of ending the answer."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def _write(text: str) -> None:

@@ -24,6 +24,10 @@ Numerics = Annotated[str | None, typer.Option(help="exact (plain and drafted pas
 DraftPrecision = Annotated[
     str | None, typer.Option(help="On a CPU: int8 rounds the head's matrices, faster and the same text; or full.")
 ]
+MethodsFrom = Annotated[
+    list[str] | None,
+    typer.Option(metavar="MODULE", help="Also the drafting methods that this module gives as METHODS; repeatable."),
+]
 Graphs = Annotated[
     bool, typer.Option("--graphs/--no-graphs", help="On a GPU: replay captured passes, or run kernel by kernel.")
 ]

@@ -10,7 +10,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from jakiro.methods import method_named
+from jakiro.methods import METHODS, Methods
 from jakiro.trace import Trace, first_difference
 from jakiro.zoo.table import unequal_training
 
@@ -22,10 +22,11 @@ class RaceView:
 
     Args:
         traces: by method, growing while the race runs.
+        known: the drafting methods that there are.
     """
 
-    def __init__(self, traces: dict[str, Trace], console: Console | None = None):
-        self._traces, self._console = traces, console or Console()
+    def __init__(self, traces: dict[str, Trace], known: Methods = METHODS, console: Console | None = None):
+        self._traces, self._known, self._console = traces, known, console or Console()
 
     def show(self, race) -> None:
         """Runs a race to its end, or until it is interrupted, and prints the table and what makes it unfair."""
@@ -39,8 +40,9 @@ class RaceView:
             except KeyboardInterrupt:
                 race.close()
             live.update(self._lanes(whole=True), refresh=True)
-        self._console.print(race_table(self._traces))
-        heads = {_title(method): (trace.header.drafter or {}).get("name") for method, trace in self._traces.items()}
+        self._console.print(race_table(self._traces, self._known))
+        drafters = {method: trace.header.drafter or {} for method, trace in self._traces.items()}
+        heads = {self._known.named(method).title: drafter.get("name") for method, drafter in drafters.items()}
         unequal = unequal_training(heads)
         if unequal is not None:
             self._console.print(unequal, style="yellow", highlight=False, soft_wrap=True)
@@ -55,11 +57,11 @@ class RaceView:
                 text = text[-(width - 4) * max(4, self._console.height - 6) :]
             speed = trace.tokens_per_second
             subtitle = f"{speed:.1f} tokens/s · τ {trace.tau:.2f}" if speed else "…"
-            panels.append(Panel(Text(text), title=_title(method), subtitle=subtitle, width=width))
+            panels.append(Panel(Text(text), title=self._known.named(method).title, subtitle=subtitle, width=width))
         return Columns(panels, padding=(0, 1))
 
 
-def race_table(traces: dict[str, Trace]) -> Table:
+def race_table(traces: dict[str, Trace], known: Methods = METHODS) -> Table:
     """Speed, tau, a step's parts, the speedup of each lane over the first, and whether the texts are equal."""
     table = Table(
         box=box.SIMPLE_HEAD,
@@ -73,7 +75,7 @@ def race_table(traces: dict[str, Trace]) -> Table:
     for method, trace in traces.items():
         steps = len(trace.steps)
         table.add_row(
-            _title(method),
+            known.named(method).title,
             str(len(trace.token_ids)),
             f"{trace.tokens_per_second:.1f}" if steps else "–",
             f"{trace.tau:.2f}" if steps else "–",
@@ -82,10 +84,6 @@ def race_table(traces: dict[str, Trace]) -> Table:
             _same_text(reference, trace),
         )
     return table
-
-
-def _title(method: str) -> str:
-    return method_named(method).title
 
 
 def _speedup(reference: Trace, trace: Trace) -> float | None:

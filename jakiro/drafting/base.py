@@ -20,7 +20,6 @@ from jakiro.heads.base import DraftHead
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.heads.layers import HeadOutput
 from jakiro.target.model import TargetModel
-from jakiro.target.subset import why_no_layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,10 @@ class Method:
         proposers: those it usually has; a loaded drafter has its own.
         load: makes the drafter.
         drafts: whether it drafts trees; if not, it offers only the free candidates of `DraftSession.free_scores`.
-        trains: fields of the `DraftConfig` of heads that are trained for it; None where it has none of its own.
+        trains: fields of the `DraftConfig` of heads that are trained for it; None where it has none of its own. Their
+            kind is the first one that it needs.
+        drafter: from a head of that kind, bound to its target, and the head's info: the drafter.
+        network: what such heads are, where `heads.networks` lacks the name in `trains`.
     """
 
     name: str
@@ -108,6 +110,8 @@ class Method:
     aliases: tuple[str, ...] = ()
     drafts: bool = True
     trains: dict | None = None
+    drafter: "Callable[..., Drafter] | None" = None
+    network: type[DraftHead] | None = None
 
     def to_dict(self) -> dict:
         """Everything but the function, in JSON's types."""
@@ -115,6 +119,11 @@ class Method:
         proposers = [asdict(proposer) for proposer in self.proposers]
         needs = asdict(self.needs) | {"head": list(self.needs.head)}
         return plain | {"aliases": list(self.aliases), "proposers": proposers, "needs": needs}
+
+
+def why_no_layers(target: TargetModel) -> str:
+    """Why nothing can run some of this target's layers."""
+    return f"Only layers of Llama's shape can run by themselves, and {target.name} has others"
 
 
 def why_not(method: Method, resources: Resources) -> str | None:

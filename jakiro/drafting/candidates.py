@@ -82,7 +82,7 @@ class Candidates(NodeColumns):
         A chain node that is not needed stays as a candidate with score −inf, so that shapes are fixed.
         """
         added, count = chain.candidates, self.count
-        scores, also = self.scores.clone(), self.also.clone()
+        scores, also = known_scores(self.scores), self.also.clone()
         parent = torch.zeros((), dtype=torch.int64, device=scores.device)
         parents, own_scores = [], []
         for index in range(added.count):
@@ -95,6 +95,14 @@ class Candidates(NodeColumns):
             parent = torch.where(found, match.to(torch.int8).argmax() + 1, count + index + 1)
         added = replace(added, parents=torch.stack(parents), scores=torch.stack(own_scores))
         return Candidates.joined([replace(self, scores=scores, also=also), added])
+
+
+def known_scores(scores: Tensor) -> Tensor:
+    """A copy in which what is no number, as damaged weights give it, is the least score of all.
+
+    A sort puts such numbers first, and a child would be chosen without its parent.
+    """
+    return scores.nan_to_num(nan=-torch.inf, neginf=-torch.inf)
 
 
 # From the chosen candidates: their evidence by name, (chosen, width) each, and their proposers
@@ -112,6 +120,7 @@ def best_tree(
         evidence: computed for the chosen candidates only.
     """
     device = root_token.device
+    candidates = replace(candidates, scores=known_scores(candidates.scores))
     kept = candidates.scores.sort(descending=True, stable=True).indices[:most].sort().values
     place = torch.zeros(candidates.count + 1, dtype=torch.int64, device=device)
     place[kept + 1] = torch.arange(1, kept.shape[0] + 1, device=device)
@@ -151,6 +160,7 @@ def forecast(
     return torch.where(within, chances, 0.0).sort(descending=True).values.cumsum(1)[:, last]
 
 
+# Kept for good, because captured passes read it where it lies; a config's bound on nodes tells one from another
 @functools.cache
 def _last_places(sizes: tuple[int, ...], device: torch.device) -> Tensor:
     """(sizes,) int64: where the best candidates of a tree of each size end; made before its pass is captured."""

@@ -104,10 +104,12 @@ class MergedSession(DraftSession):
         if limits.tree.depth == 0:
             return self.chains.propose(limits)
         token_ids, log_estimates = self.chains.chain()
-        if not token_ids or limits.chains_only:
-            return self.first.propose(limits)
-        chain = self._place_chain(token_ids, log_estimates, self.chains.proposer)
-        return self.first.propose(replace(limits, chain=chain))
+        if token_ids and not limits.chains_only:
+            chain = self._place_chain(token_ids, log_estimates, self.chains.proposer)
+            limits = replace(limits, chain=chain)
+        proposal = self.first.propose(limits)
+        # A drafter that has nothing to say, as one beyond the length it was trained for, leaves the chain
+        return self.chains.propose(limits) if proposal.tree is None and token_ids else proposal
 
     def observe(self, kept: Kept) -> None:
         self.first.observe(kept)

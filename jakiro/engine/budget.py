@@ -98,9 +98,12 @@ class TreeBudget:
         return free if _rate(free) > drafted / plan.expected_ms else plan
 
     def _free_alone(self, scores: Sequence[float]) -> Plan | None:
-        """The best tree of candidates that need no draft pass; None where none is faster than plain decoding."""
+        """The best tree of candidates that need no draft pass, within the bound on nodes; None where none is faster
+        than plain decoding.
+        """
         nodes, tokens, ms = 1, 1.0, self._verify_ms(1)
-        for count, expected in enumerate(accumulate(map(math.exp, scores), initial=0.0), start=1):
+        within = scores[: self.bounds.nodes - 1]
+        for count, expected in enumerate(accumulate(map(math.exp, within), initial=0.0), start=1):
             total, cost = 1.0 + self._free_calibration * expected, self._verify_ms(count)
             if total / cost > tokens / ms:
                 nodes, tokens, ms = count, total, cost

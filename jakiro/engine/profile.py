@@ -7,7 +7,8 @@ import hashlib
 import json
 import logging
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -112,6 +113,17 @@ class Profiler:
         } | ({} if lanes is None else {"graphs": lanes.graphs.enabled})
 
 
+@contextmanager
+def _alone_where_possible() -> Iterator[None]:
+    """Nobody else measures meanwhile; in a cache that can't be written nobody can tell."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(one_process_at_a_time("profile"))
+        except OSError as error:
+            log.info("Other processes may measure at the same time (%s)", error)
+        yield
+
+
 class _CostFile:
     """The costs of passes or of one method's drafts: a file, and what measures them further.
 
@@ -140,7 +152,7 @@ class _CostFile:
 
     def advance(self) -> None:
         """Measures a piece, while no other process does, and keeps what is known then."""
-        with starting.step(starting.MEASURE), one_process_at_a_time("profile"):
+        with starting.step(starting.MEASURE), _alone_where_possible():
             if self._measuring is None:
                 # Another process may have measured since this one looked
                 self._costs = self._read() or self._costs
@@ -148,10 +160,17 @@ class _CostFile:
                     return
                 self._measuring = self._begin(self._costs)
             self._costs = self._measuring.advance(self._key)
-            write_atomically(self._path, json.dumps(self._costs.to_dict(), indent=1))
+            self._write()
         if self._measuring.is_done:
             # With it go the caches of its texts
             self._measuring = None
+
+    def _write(self) -> None:
+        """Keeps what is known for other processes; where nothing can be written, this one goes on with it alone."""
+        try:
+            write_atomically(self._path, json.dumps(self._costs.to_dict(), indent=1))
+        except OSError as error:
+            log.warning("The measured costs can't be kept (%s); every process measures them anew.", error)
 
     def _read(self) -> DeviceProfile | None:
         """What the file keeps; None where there is none, or no whole one."""
@@ -159,7 +178,11 @@ class _CostFile:
             return DeviceProfile.from_dict(json.loads(self._path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError):
+        except OSError as error:
+            log.warning("The measured costs can't be read (%s); they are measured anew.", error)
+            return None
+        except (ValueError, KeyError, TypeError):
             log.warning("The measured costs in %s are damaged or half written; they are measured anew.", self._path)
-            self._path.unlink(missing_ok=True)
+            with suppress(OSError):
+                self._path.unlink(missing_ok=True)
             return None

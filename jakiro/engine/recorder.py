@@ -8,12 +8,16 @@ from jakiro.text import TokenText
 from jakiro.trace import Node
 
 ROOT = "root"
-# A row with one possible token has an infinite margin, which JSON cannot write
-_LARGEST_MARGIN = 1e9
+# What stands for an infinite number, which JSON cannot write: the margin of a row with one possible token, the score of
+# a candidate that cannot be accepted
+_LARGEST = 1e9
 
 
 def nodes_from(outcome: Outcome, token_text: TokenText, proposers: Sequence[str]) -> tuple[Node, ...]:
     """The nodes of one step, root first.
+
+    All their numbers are finite, whatever a damaged head made of them: what is unknown is None or left out; a score
+    that is no number is the least one, a margin that is none is 0.
 
     Args:
         proposers: ids of the drafter's proposers, in its order.
@@ -25,17 +29,19 @@ def nodes_from(outcome: Outcome, token_text: TokenText, proposers: Sequence[str]
             parent=outcome.parents[index],
             depth=outcome.depths[index],
             draft_pass=outcome.draft_passes[index],
-            score=outcome.scores[index],
+            score=_bounded(outcome.scores[index], -_LARGEST),
             draft_prob=_number(outcome.draft_probs[index]),
             target_prob=_number(outcome.target_probs[index]),
             proposer=proposers[outcome.proposers[index]] if index else ROOT,
             also_proposed_by=names_in(outcome.also[index], proposers),
             evidence={
-                name: tuple(rows[index]) for name, rows in outcome.evidence.items() if not math.isnan(rows[index][0])
+                name: tuple(rows[index])
+                for name, rows in outcome.evidence.items()
+                if all(map(math.isfinite, rows[index]))
             },
             target_choice=outcome.choices[index],
             target_choice_piece=token_text.piece(outcome.choices[index]),
-            margin=min(outcome.margins[index], _LARGEST_MARGIN),
+            margin=_bounded(outcome.margins[index], 0.0),
         )
         for index in range(len(outcome.token_ids))
     )
@@ -47,4 +53,9 @@ def names_in(bits: int, proposers: Sequence[str]) -> tuple[str, ...]:
 
 
 def _number(value: float) -> float | None:
-    return None if math.isnan(value) else value
+    return value if math.isfinite(value) else None
+
+
+def _bounded(value: float, unknown: float) -> float:
+    """The value within ±`_LARGEST`; `unknown` stands for what is no number."""
+    return unknown if math.isnan(value) else min(max(value, -_LARGEST), _LARGEST)

@@ -3,10 +3,12 @@
 The step is the same for every method; plain decoding is the loop whose tree is only its root.
 """
 
+import math
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from itertools import chain
 from typing import NamedTuple
 
 import torch
@@ -48,8 +50,8 @@ class Setup:
     Attributes:
         profile: this device's costs under the method; None where trees do not choose their own size.
         device_name: in words.
-        borrow: (request, tree sizes to choose from, prompt tokens, answer tokens at most) to a runner for this answer,
-            and the function that gives it back.
+        borrow: (request, tree sizes to choose from, prompt tokens) to a runner for this answer, and the function that
+            gives it back. The request asks for no more tokens than the target has positions for.
         prefixes: where to look for what the prompt begins with, and where to keep what is read; None for neither.
     """
 
@@ -59,7 +61,7 @@ class Setup:
     drafter: Drafter
     profile: DeviceProfile | None
     device_name: str
-    borrow: Callable[[Request, tuple[int, ...], int, int], tuple[Runner, Callable[[], object]]]
+    borrow: Callable[[Request, tuple[int, ...], int], tuple[Runner, Callable[[], object]]]
     prefixes: OwnPrefixes | None = None
 
 
@@ -96,7 +98,9 @@ class Stream:
         self._limit_reason = "length" if self._limit == self._sampling.max_new_tokens else "context"
         self._decoder = IncrementalDecoder(self._text)
         prompt_ids = torch.tensor(prompt, device=self._target.device)
-        self._runner, release = setup.borrow(request, self._sizes, len(prompt), self._limit)
+        # Whoever makes room for the answer is told of its limit, not of a wish that may be far longer
+        within = replace(request, sampling=replace(request.sampling, max_new_tokens=self._limit))
+        self._runner, release = setup.borrow(within, self._sizes, len(prompt))
         self._release = weakref.finalize(self, release)
         self._release.atexit = False
 
@@ -283,9 +287,13 @@ class Stream:
         return self._budget.choose(self._session.free_scores(), context)
 
     def _expected(self, plan: Plan, outcome: Outcome) -> list[list[float]]:
-        """Accepted tokens by levels and tree size: the drafter's forecast, or counted from this step."""
-        if outcome.forecast or len(outcome.token_ids) == 1:
-            return outcome.forecast
+        """Accepted tokens by levels and tree size: the drafter's forecast, or counted from this step.
+
+        A forecast that is no number, as damaged weights give it, is none.
+        """
+        forecast = outcome.forecast if all(map(math.isfinite, chain.from_iterable(outcome.forecast))) else []
+        if forecast or len(outcome.token_ids) == 1:
+            return forecast
         return accepted_within(outcome, plan.levels, self._sizes)
 
     def _propose(self, plan: Plan | None) -> Proposal:
@@ -348,7 +356,7 @@ class Stream:
     def _shown_plan(self, outcome: Outcome, plan: Plan | None, note: str | None, reread: bool) -> Plan:
         """The plan with the tree that was really grown, as the step records it."""
         nodes, levels = len(outcome.token_ids), max(outcome.depths)
-        if plan is not None and (note is None or nodes > 1):
+        if plan is not None and (note is None or (plan.levels == 0 and nodes > 1)):
             return replace(plan, levels=levels, nodes=nodes, reread=reread)
         if note is None and self._session is None:
             note = "Plain decoding: one token is checked at a time."

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from jakiro.config import TreeConfig
 from jakiro.core.sampling import DeviceSampling, tempered
-from jakiro.drafting.candidates import Candidates
+from jakiro.drafting.candidates import Candidates, known_scores
 from jakiro.drafting.growing import Experts, Ranking, Shares
 from jakiro.graphs.cache import StaticCache
 from jakiro.graphs.head import JointHead
@@ -167,7 +167,7 @@ class FixedGrower:
             block_rows.append(last.expand(width))
         root_token = pending_ids.index_select(0, last)
         return Grown(
-            torch.cat([form.zero, *self.scores, form.unknown, *self.draft_probs]).view(2, -1),
+            torch.cat([form.zero, known_scores(torch.cat(self.scores)), form.unknown, *self.draft_probs]).view(2, -1),
             torch.cat([root_token, *self.token_ids]),
             torch.cat([form.no_proposer, *self.proposers]) if self.decoupled else None,
             torch.cat([form.root_block, *parents]) + form.offsets,

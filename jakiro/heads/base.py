@@ -43,6 +43,13 @@ class DraftHead(nn.Module):
 
     lag = 1
 
+    @property
+    def levels(self) -> int | None:
+        """What it predicts along a text in one pass: levels of its deepest tree; None where it goes on with its own
+        features.
+        """
+        return None
+
     def __init__(self, config: DraftConfig) -> None:
         super().__init__()
         self.config = config

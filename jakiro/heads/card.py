@@ -13,18 +13,15 @@ WRITTEN_BY_TRAINING = "<!-- Written by train; remove this line to keep your own 
 
 def kind_of_head(config: DraftConfig) -> str:
     """What the network is, in words."""
-    parallel, exits = config.num_parallel, config.exit_layers
-    on_top = f"one dense layer on top of the target's first {max(exits, default=0)}"
-    return {
+    parallel = config.num_parallel
+    known = {
         "mixture": f"Jakiro, {config.fusion} fusion",
         "dense": "one dense layer, as EAGLE's",
         "masks": f"one dense layer with {parallel} mask tokens, as ParallelSpec's",
         "staged": f"{config.num_layers} dense layers and {parallel} MLPs for further levels, as Gumiho's",
         "mlps": f"{parallel} MLPs that read the target's feature, as Medusa's",
-        "stacked": on_top,
-        "distilled": f"{on_top}, taught on its own text as DistillSpec's",
-        "nested": f"{on_top}, with exits after layers {', '.join(map(str, exits))}, as S2D's",
-    }[config.kind]
+    }
+    return known.get(config.kind, f"a network of the kind “{config.kind}”")
 
 
 def model_card(head: DraftHead, sections: Mapping[str, Mapping[str, object]] | None = None) -> str:

@@ -7,6 +7,7 @@ people's checkpoints are read by `foreign.py`; `misfits` tells from the configs 
 import hashlib
 import json
 import pickle
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from jakiro.heads.base import DraftHead
 from jakiro.heads.config import WEIGHTS_NAMES, DraftConfig, rope_of
 from jakiro.heads.foreign import from_official
-from jakiro.heads.networks import config_from, make_head
+from jakiro.heads.networks import NETWORKS, config_from, make_head
 from jakiro.heads.rounded import restored, rounded_to_int8
 from jakiro.system import atomic_file, write_atomically
 from jakiro.target.families import num_kv_heads
@@ -54,8 +55,16 @@ def write_tensors(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[s
     path.chmod(0o644)
 
 
-def load_head(folder: str | Path, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32) -> DraftHead:
+def load_head(
+    folder: str | Path,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+    networks: Mapping[str, type[DraftHead]] = NETWORKS,
+) -> DraftHead:
     """Reads a head of our own format, or a published Jakiro, Jakiro*, EAGLE, Gumiho or Medusa-1 head.
+
+    Args:
+        networks: see `make_head`.
 
     Raises:
         FileNotFoundError: no such folder, or a file is missing in it.
@@ -63,14 +72,14 @@ def load_head(folder: str | Path, device: torch.device | str = "cpu", dtype: tor
             or a tensor is missing, unexpected or of another shape.
     """
     folder = Path(folder)
-    values = _read_config(folder)
-    tensors = restored(_read_tensors(weights_file(folder)))
+    values, path = _read_config(folder), weights_file(folder)
     try:
-        if _is_own(values):
-            config = config_from(values)
-        else:
+        # Foreign configs say less than they seem to, so their tensors are read first
+        config = config_from(values) if _is_own(values) else None
+        tensors = restored(_read_tensors(path))
+        if config is None:
             config, tensors = from_official(values, tensors)
-        head = make_head(config)
+        head = make_head(config, networks)
     except KeyError as error:
         # transformers looks a rotary embedding's kind and numbers up as it builds it.
         raise ValueError(

@@ -9,10 +9,10 @@ WEIGHTS_NAMES = (
     "head.safetensors", "model.safetensors", "pytorch_model.bin", "medusa_lm_head.safetensors", "medusa_lm_head.pt",
 )  # fmt: skip
 FUSIONS = ("summed", "decoupled")
-# One or more layers that read their own features; a layer with mask tokens; layers, then MLPs; MLPs alone; a layer on
-# top of the target's first ones; the same, and a matrix for each of them that drafts without it; EAGLE-3's layers
-NETWORKS = ("layers", "masks", "staged", "mlps", "stacked", "nested", "eagle3")
-PARALLEL, EXITS = ("masks", "staged", "mlps"), ("stacked", "nested")
+# One or more layers that read their own features; a layer with mask tokens; layers, then MLPs; MLPs alone; EAGLE-3's
+# layers. A method from outside may bring a network under another name, which then checks its own fields
+NETWORKS = ("layers", "masks", "staged", "mlps", "eagle3")
+PARALLEL = ("masks", "staged", "mlps")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +26,12 @@ class DraftConfig:
         expert_intermediate_size: inner width of one expert.
         fusion: "summed" (two experts summed, contrastive branch) or "decoupled" (each expert its own distribution).
         num_experts: 2 for Jakiro, 1 for an EAGLE head.
-        network: one of `NETWORKS`.
+        network: one of `NETWORKS`, or the name of one that a method from outside brings.
         num_layers: decoder layers; only layers of one expert can be several.
         num_parallel: mask tokens, or MLPs, that predict a level each without waiting for the level above.
         published_blocks: residual blocks of MLPs in the form their papers publish, to draft with alone; 0 for ours.
         exit_layers: the target's first so many layers run as a part of the draft; each number is one of them whose
-            output is read, ascending; none but for `EXITS`.
+            output is read, ascending; none for `NETWORKS`.
         own_text: learned from text that the draft wrote, as the target judges it.
         fc_bias: whether the input projection has a bias.
         feature_layers: layers of the target that are read beside its last hidden state, ascending; see
@@ -77,7 +77,7 @@ class DraftConfig:
         fits = drafted is None or (is_count(drafted, 1) and drafted <= self.vocab_size)
         need(fits, f"draft_vocab_size must be 1 to vocab_size {self.vocab_size}, not {drafted}")
         need(self.fusion in FUSIONS, f"fusion must be one of {FUSIONS}, not {self.fusion!r}")
-        need(self.network in NETWORKS, f"network must be one of {NETWORKS}, not {self.network!r}")
+        need(isinstance(self.network, str), f"network must be a name, not {self.network!r}")
         need(
             is_count(self.num_parallel, 0) and (self.num_parallel > 0) == (self.network in PARALLEL),
             f"num_parallel must be 0 for layers alone and else 1 or more, not {self.num_parallel}",
@@ -102,9 +102,9 @@ class DraftConfig:
         need(is_ascending(layers, 1), f"feature_layers must be ascending layer numbers from 1 on, not {layers}")
         need(not layers or self.network != "mlps", "MLPs alone read no further feature_layers")
         need(
-            is_ascending(exits, 1) and (len(exits) > 0) == (self.network in EXITS) and not (exits and layers),
-            f"exit_layers must be ascending layer numbers from 1 on for networks {EXITS}, which read no "
-            f"feature_layers, and none for others, not {exits}",
+            is_ascending(exits, 1) and not (exits and (layers or self.network in NETWORKS)),
+            f"exit_layers must be ascending layer numbers from 1 on, and none for networks {NETWORKS} or beside "
+            f"feature_layers, not {exits}",
         )
         object.__setattr__(self, "feature_layers", tuple(layers))
         object.__setattr__(self, "exit_layers", tuple(exits))
@@ -123,13 +123,6 @@ class DraftConfig:
         return "dense" if self.num_experts == 1 else "mixture"
 
     @property
-    def levels(self) -> int | None:
-        """What it predicts along a text in one pass: levels of its deepest tree, or exits; None for layers alone,
-        which go on with their own features.
-        """
-        serial = {"masks": 1, "staged": 2, "mlps": 0, "stacked": 1, "nested": 1 + len(self.exit_layers)}
-        return serial[self.network] + self.num_parallel if self.network in serial else None
-
     def layers_of(self, num_layers: int) -> tuple[int, ...]:
         """Layers that it reads of a target with so many, beside the last hidden state."""
         return self.feature_layers

@@ -73,7 +73,7 @@ def eagle_config(config: DraftConfig) -> dict:
 
 
 def _refuse_what_eagle_cannot_hold(config: DraftConfig) -> None:
-    if config.levels is not None or config.num_layers > 1:
+    if config.network != "layers" or config.num_layers > 1:
         raise ValueError(
             f"This head is {kind_of_head(config)}: EAGLE's format holds one layer alone. Export it with --format hub."
         )

@@ -14,6 +14,9 @@ from jakiro.heads.config import DraftConfig
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.heads.layers import ResidualBlock, pack_linears
 
+# Levels that the layers draft, one after the other
+SERIAL = 2
+
 
 class ParallelMLP(nn.Module):
     """second + write(silu(read([first; second]))), the feature of one level."""
@@ -52,6 +55,10 @@ class StagedHead(JakiroHead):
         super().__init__(config)
         mlp = PublishedGumihoMLP if config.published_blocks else ParallelMLP
         self.mlps = nn.ModuleList(mlp(config) for _ in range(config.num_parallel))
+
+    @property
+    def levels(self) -> int:
+        return SERIAL + self.config.num_parallel
 
     def pack(self, precision: str = "int8") -> "StagedHead":
         super().pack(precision)

@@ -59,6 +59,10 @@ class MedusaHead(DraftHead):
         self.mlps = nn.ModuleList(mlp(config) for _ in range(config.num_parallel))
         self.root_rows = config.num_parallel
 
+    @property
+    def levels(self) -> int:
+        return self.config.num_parallel
+
     def forward(self, features: Tensor) -> Tensor:
         """The target's features, (…, hidden), to (levels, …, hidden) of what each level's MLP predicts."""
         return torch.stack([mlp(features) for mlp in self.mlps])

@@ -1,9 +1,10 @@
 """Which network a head's config means."""
 
+from collections.abc import Mapping
+
 from jakiro.heads.base import DraftHead
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.eagle3 import Eagle3Config, Eagle3Head
-from jakiro.heads.exit import ExitHead, NestedHead
 from jakiro.heads.gumiho import StagedHead
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.heads.medusa import MedusaHead
@@ -14,8 +15,6 @@ NETWORKS = {
     "masks": MaskedHead,
     "staged": StagedHead,
     "mlps": MedusaHead,
-    "stacked": ExitHead,
-    "nested": NestedHead,
     "eagle3": Eagle3Head,
 }
 
@@ -26,6 +25,18 @@ def config_from(values: dict) -> DraftConfig:
     return kind.from_dict(values)
 
 
-def make_head(config: DraftConfig) -> DraftHead:
-    """A head with random weights."""
-    return NETWORKS[config.network](config)
+def make_head(config: DraftConfig, networks: Mapping[str, type[DraftHead]] = NETWORKS) -> DraftHead:
+    """A head with random weights.
+
+    Args:
+        networks: those that there are, by name; methods from outside bring further ones, see `Methods.networks`.
+
+    Raises:
+        ValueError: there is none of the config's name.
+    """
+    if config.network not in networks:
+        raise ValueError(
+            f"This draft head is a network {config.network!r}, known are {', '.join(networks)}; name the module that "
+            "brings it with --methods-from."
+        )
+    return networks[config.network](config)

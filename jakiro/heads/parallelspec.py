@@ -22,6 +22,10 @@ class MaskedHead(JakiroHead):
         self.mask_features = nn.Parameter(torch.zeros(config.num_parallel, config.feature_size))
         self.root_rows = 1 + config.num_parallel
 
+    @property
+    def levels(self) -> int:
+        return 1 + self.config.num_parallel
+
     def read(self, token_ids: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
         """As `JakiroHead.read`, with the masks' rows after the tokens'; the caller drops them from the cache."""
         embeddings = torch.cat([self.embed(token_ids), self.mask_embeddings])

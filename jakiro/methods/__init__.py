@@ -1,30 +1,31 @@
 """The drafting methods, one file each. To add one, implement `jakiro/drafting/base.py` in a new file here (the shortest
-example is `plain.py`) and register it in `METHODS` below; that is all it takes to have it everywhere.
+example is `plain.py`) and register it in `METHODS` below; that is all it takes to have it everywhere. A method outside
+the package comes in by the door `METHODS.with_further`: `docs/echo.py` is one, and `--methods-from` registers it.
 """
 
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import import_module
+
 from jakiro.config import TreeConfig
-from jakiro.drafting.base import Method
+from jakiro.drafting.base import Drafter, Method
 from jakiro.drafting.merged import merged
+from jakiro.heads.base import DraftHead
+from jakiro.heads.networks import NETWORKS
 from jakiro.methods import (
     aded,
-    best,
-    distillspec,
     eagle2,
     eagle3,
-    exit,
-    gsd,
     gumiho,
     jakiro,
     mcsd,
     mcsd_improved,
-    mcsd_replacing,
     medusa,
     parallelspec,
     plain,
     prompt_lookup,
     recycling,
-    s2d,
-    skip,
 )
 
 PLAIN, DEFAULT = plain.METHOD, jakiro.METHOD
@@ -35,9 +36,79 @@ WITH_COPIES = merged(
     aliases=(f"{DEFAULT.name}+{prompt_lookup.METHOD.aliases[0]}",),
 )
 
-METHODS: dict[str, Method] = {
-    method.name: method
-    for method in (
+
+class Methods(Mapping[str, Method]):
+    """Drafting methods by name, and the kinds of draft heads that they bring.
+
+    Raises:
+        ValueError: two share a name or an alias, a kind of head, or the name of a network.
+    """
+
+    # Never changed once made, so that it may be the default of a frozen dataclass
+    __eq__, __hash__ = object.__eq__, object.__hash__
+
+    def __init__(self, methods: Iterable[Method]) -> None:
+        self._by_name: dict[str, Method] = {}
+        self._by_alias: dict[str, Method] = {}
+        self._by_kind: dict[str, Method] = {}
+        self.networks: dict[str, type[DraftHead]] = dict(NETWORKS)
+        for method in methods:
+            self._add(method)
+
+    def _add(self, method: Method) -> None:
+        if not isinstance(method, Method):
+            raise ValueError(f"A method must be a Method, not {type(method).__name__}; see docs/architecture.md.")
+        for name in (method.name, *method.aliases):
+            if name in self._by_alias:
+                raise ValueError(f"Two drafting methods are called {name!r}; give one of them another name.")
+            self._by_alias[name] = method
+        self._by_name[method.name] = method
+        if method.drafter is None:
+            return
+        kind = method.needs.head[0]
+        if method.trains is None:
+            # It draws on another method's heads, or on published ones, which nobody trains here
+            self._by_kind.setdefault(kind, method)
+            return
+        if kind in self._by_kind:
+            raise ValueError(f"{method.name} and {self._by_kind[kind].name} both bring draft heads of kind {kind!r}.")
+        self._by_kind[kind] = method
+        if method.network is not None:
+            name = method.trains["network"]
+            if self.networks.setdefault(name, method.network) is not method.network:
+                raise ValueError(f"{method.name} brings a network {name!r}, but another one is called so already.")
+
+    def __getitem__(self, name: str) -> Method:
+        return self._by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name)
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def with_further(self, further: Iterable[Method]) -> "Methods":
+        """These and further ones; see the constructor."""
+        return Methods((*self.values(), *further))
+
+    def named(self, name: str, tree: TreeConfig | None = None) -> Method:
+        """The method of this name or alias; the default one with `TreeConfig(context=True)` also copies.
+
+        Raises:
+            ValueError: there is none of this name.
+        """
+        method = self._by_alias.get(name)
+        if method is None:
+            raise ValueError(f"Unknown method {name!r}; choose one of {', '.join(self)}.")
+        return WITH_COPIES if method is DEFAULT and tree is not None and tree.context else method
+
+    def drafter_of(self, head: DraftHead, info: dict | None = None) -> Drafter:
+        """What drafts with a head of this kind where nothing else is asked for."""
+        return self._by_kind[head.config.kind].drafter(head, info)
+
+
+METHODS = Methods(
+    (
         PLAIN,
         DEFAULT,
         WITH_COPIES,
@@ -46,43 +117,38 @@ METHODS: dict[str, Method] = {
         aded.METHOD,
         mcsd.METHOD,
         mcsd_improved.METHOD,
-        mcsd_replacing.METHOD,
-        gsd.METHOD,
         eagle2.METHOD,
         eagle3.METHOD,
         parallelspec.METHOD,
         gumiho.METHOD,
         medusa.METHOD,
-        skip.METHOD,
-        exit.METHOD,
-        distillspec.METHOD,
-        s2d.METHOD,
-        best.METHOD,
     )
-}
-
-# What drafts with a head of each kind where nothing else is asked for
-HEAD_DRAFTERS = {
-    "mixture": jakiro.HeadDrafter,
-    "dense": eagle2.dense_drafter,
-    "eagle3": eagle3.fused_drafter,
-    "masks": parallelspec.masked_drafter,
-    "staged": gumiho.staged_drafter,
-    "mlps": medusa.parallel_drafter,
-    "stacked": exit.exit_drafter,
-    "distilled": distillspec.distilled_drafter,
-    "nested": s2d.nested_drafter,
-}
-_BY_ALIAS = {alias: method for method in METHODS.values() for alias in method.aliases}
+)
+method_named = METHODS.named
 
 
-def method_named(name: str, tree: TreeConfig | None = None) -> Method:
-    """The method of this name or alias; the default one with `TreeConfig(context=True)` also copies.
+def methods_from(modules: Iterable[str]) -> tuple[Method, ...]:
+    """The methods that modules outside the package give as `METHODS`; modules of the working folder are found, too.
 
     Raises:
-        ValueError: there is none of this name.
+        ValueError: no such module, or it has no `METHODS`.
     """
-    method = METHODS.get(name) or _BY_ALIAS.get(name)
-    if method is None:
-        raise ValueError(f"Unknown method {name!r}; choose one of {', '.join(METHODS)}.")
-    return WITH_COPIES if method is DEFAULT and tree is not None and tree.context else method
+    found: list[Method] = []
+    if os.getcwd() not in sys.path:
+        # An installed command does not look there by itself
+        sys.path.append(os.getcwd())
+    for name in modules:
+        try:
+            module = import_module(name)
+        except ModuleNotFoundError as error:
+            raise ValueError(
+                f"--methods-from {name}: {error}; give a module that Python finds from here, such as lab."
+            ) from error
+        try:
+            found += module.METHODS
+        except (AttributeError, TypeError):
+            raise ValueError(
+                f"--methods-from {name}: the module has no METHODS; expected a list of Method, see "
+                "docs/architecture.md."
+            ) from None
+    return tuple(found)

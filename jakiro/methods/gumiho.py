@@ -12,11 +12,11 @@ from torch import Tensor
 from jakiro.drafting.base import Needs, Proposal, Proposer
 from jakiro.drafting.growing import TreeGrower
 from jakiro.drafting.parallel import row_proposers
+from jakiro.heads.gumiho import SERIAL
 from jakiro.heads.layers import row_output
 from jakiro.methods.jakiro import HeadDrafter, head_method
 
 MLPS = 3
-SERIAL = 2
 
 
 def proposers_of(count: int) -> tuple[Proposer, ...]:

@@ -257,7 +257,7 @@ def head_method(drafter: Callable[[DraftHead, dict | None], HeadDrafter], needs:
         loaded, head_positions = drafter(head, info), head.config.max_position_embeddings
         return LimitedDrafter(loaded, head_positions) if head_positions < resources.target.max_positions else loaded
 
-    return Method(needs=needs, load=load, **fields)
+    return Method(needs=needs, load=load, drafter=drafter, **fields)
 
 
 METHOD = head_method(

@@ -3,8 +3,7 @@
 How many children each node has is settled by its depth before anything is drafted; nothing is ranked again. At a
 temperature, the k best of log q + g have exactly the law of k draws from q without replacement, g being the noise that
 the target's own choice meets. Which of them is kept is one comparison with that choice; the paper's test by p ÷ q is
-not needed. The paper drafts with a small model; this drafts with the target's head, or with an early exit if that is
-the head it is given.
+not needed. The paper drafts with a small model; this drafts with the target's head.
 """
 
 import functools
@@ -16,20 +15,22 @@ import torch
 from torch import Tensor
 
 from jakiro.core.tree import ancestor_mask
-from jakiro.drafting.base import Needs, Proposal, Proposer
+from jakiro.drafting.base import Proposal, Proposer
 from jakiro.drafting.candidates import Candidates, best_tree
 from jakiro.drafting.growing import TreeGrower
-from jakiro.methods.jakiro import LAYERS, HeadDrafter, head_method
+from jakiro.methods.jakiro import HeadDrafter, head_method
 
 # How often the target's choice is assumed to be among so many children, to settle a tree's shape
 HIT_RATES = (0.6, 0.75, 0.83, 0.88, 0.91, 0.93, 0.945, 0.955)
+# Bounds of trees are visitors' settings, of which there are hundreds of thousands: so many are remembered
+KNOWN_SHAPES = 64
 SAMPLES = tuple(
     Proposer(f"sample_{place}", f"Sample {place}", f"Draw {place} of the draft, without replacement, at its place.")
     for place in range(1, len(HIT_RATES) + 1)
 )
 
 
-@functools.cache
+@functools.lru_cache(KNOWN_SHAPES)
 def shape_for(width: int, depth: int, nodes: int) -> tuple[int, ...]:
     """Children per node by depth, never more further down: the static tree that should accept most.
 
@@ -48,7 +49,7 @@ def shape_for(width: int, depth: int, nodes: int) -> tuple[int, ...]:
     return max(shapes(min(width, len(HIT_RATES)), depth, 1, nodes - 1))[1]
 
 
-@functools.cache
+@functools.lru_cache(KNOWN_SHAPES)
 def drafted_mask(shape: tuple[int, ...], device: torch.device) -> Tensor:
     """(candidates, candidates) bool, which see themselves and their ancestors; a tree of fewer levels has a corner."""
     parents, first = [-1], 0
@@ -108,7 +109,6 @@ static_drafter = partial(HeadDrafter, grower=StaticGrower, proposers=SAMPLES, te
 
 METHOD = head_method(
     static_drafter,
-    Needs(head=(*LAYERS.head, "stacked")),
     name="mcsd",
     title="MCSD",
     sentence="Drafts a tree of a fixed shape, several candidates at each place, and has all of them checked at once.",

@@ -3,8 +3,8 @@
 The paper trains a small network that says how likely each drafted token is accepted. The estimates of a calibrated head
 say that already, so the rule reads them: no further level where no node of the newest one has a chance above the
 threshold. The paper also begins a tree with several tokens of the target and keeps the branch that lasts longest: that
-changes the text, because only one of them is the target's choice. Here the tree begins with that one, the root;
-`python -m jakiro.training.commands.family` counts what the others would have changed.
+changes the text, because only one of them is the target's choice. Here the tree begins with that one, the root; what
+the others would have changed is counted in docs/arena.md.
 """
 
 import math

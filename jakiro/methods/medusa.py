@@ -18,7 +18,7 @@ def proposers_of(count: int) -> tuple[Proposer, ...]:
 
 
 parallel_drafter = partial(
-    HeadDrafter, grower=ProductGrower, proposers=lambda config: proposers_of(config.levels), tells=False
+    HeadDrafter, grower=ProductGrower, proposers=lambda config: proposers_of(config.num_parallel), tells=False
 )
 
 METHOD = head_method(

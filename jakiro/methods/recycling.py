@@ -59,7 +59,8 @@ def rank_paths(depth: int, width: int) -> tuple[tuple[int, int, int], ...]:
     return tuple((places[path[:-1]], path[-1], len(path)) for path in found)
 
 
-@functools.cache
+# Depth and width are visitors' settings
+@functools.lru_cache(64)
 def rank_tree(depth: int, width: int, device: torch.device) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[int, ...]]:
     """`rank_paths` as parents, ranks and depths, (candidates,) int64 each, and where its levels begin and end."""
     paths = rank_paths(depth, width)

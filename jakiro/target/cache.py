@@ -187,8 +187,14 @@ class RowCache(Cache):
         self.first(rows.shape[-2]).copy_(rows)
 
     def keep(self, base: int, rows: Sequence[int] = ()) -> None:
-        """Keeps the first `base` rows, and after them base + rows[0], base + rows[1], … in this order; no others."""
-        end = base + len(rows)
+        """Keeps the first `base` rows, and after them base + rows[0], base + rows[1], … in this order; no others.
+
+        Raises:
+            ValueError: fewer rows are filled.
+        """
+        end, needed = base + len(rows), base + max(rows, default=-1) + 1
+        if needed > self.length:
+            raise ValueError(f"the cache has {self.length} rows filled, {needed} are to be kept")
         if any(row != place for place, row in enumerate(rows)):
             apart = [layer for layer in self.layers if layer.by_itself]
             shared = [] if self.store.rows is None else [self.store.rows]

@@ -1,4 +1,4 @@
-"""A folder's weight files, checked before any weights are read: all shards are there, and none was cut."""
+"""A model's folder, looked at before any weights are read: all shards are there, and no file was cut."""
 
 import json
 from pathlib import Path
@@ -8,12 +8,19 @@ _SINGLE = ("model.safetensors", "pytorch_model.bin")
 _AGAIN = "fetch or copy it again"
 
 
-def check_weight_files(folder: Path) -> None:
-    """Reads names, sizes and headers, a few kilobytes of each file.
+def check_files(folder: Path) -> None:
+    """Reads what is small, and of weights names, sizes and headers.
 
     Raises:
         ValueError: the folder has no weights, a shard is missing, or a file was cut or damaged at its beginning.
     """
+    # transformers goes on without it, and answers would not end where they should
+    generation = folder / "generation_config.json"
+    if generation.is_file():
+        try:
+            json.loads(generation.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise ValueError(f"{generation} is not JSON ({error}); correct it, or {_AGAIN}.") from error
     index = next((folder / name for name in _INDEXES if (folder / name).is_file()), None)
     single = [folder / name for name in _SINGLE if (folder / name).is_file()]
     if index is None and not single:

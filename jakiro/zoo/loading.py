@@ -1,12 +1,13 @@
 """Names to the parts of a generator: resolves a pair, loads both models, checks that they belong together.
 
-What can be refused is refused before the target's weights are read: from its config, the head, and the free memory.
+What is small and can fail comes first: names, the target's config, a look at its files, its tokenizer, the head, the
+free memory, and only then the target's weights.
 """
 
 import copy
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,13 +15,14 @@ import torch
 from torch import nn
 
 from jakiro import starting
-from jakiro.drafting.base import Drafter, Resources, why_not
+from jakiro.drafting.base import Drafter, Method, Resources, why_not
 from jakiro.graphs.capture import PAYS_FROM
 from jakiro.graphs.pool import Lanes
 from jakiro.heads.base import DraftHead, known_precision
 from jakiro.heads.checkpoint import file_sha256, load_head, misfits, weights_file
+from jakiro.heads.networks import NETWORKS
 from jakiro.kernels.compiled.library import begin_building
-from jakiro.methods import DEFAULT, PLAIN
+from jakiro.methods import DEFAULT, METHODS, PLAIN, Methods
 from jakiro.system import cache_folder, within_memory
 from jakiro.target.families import refuse_what_cannot_work
 from jakiro.target.model import NUMERICS, TargetModel
@@ -45,6 +47,7 @@ class LoadOptions:
         side_by_side: answers that run at once, as in a race; on a GPU so many are prepared for.
         capture_at_load: what answers usually need; False leaves it to answers, which then capture only passes that
             they run often enough: for a process that has its GPU for seconds.
+        methods: further drafting methods beside the package's.
     """
 
     target: str | None = None
@@ -56,6 +59,12 @@ class LoadOptions:
     graphs: bool = True
     side_by_side: int = 1
     capture_at_load: bool = True
+    methods: tuple[Method, ...] = ()
+
+    @property
+    def known_methods(self) -> Methods:
+        """The package's methods and the further ones."""
+        return METHODS.with_further(self.methods) if self.methods else METHODS
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +73,7 @@ class ReadPair:
 
     Attributes:
         names: what the zoo calls target and head.
-        model, tokenizer, sha256: as `weights.load_target` gives them.
+        model, tokenizer, sha256: as `weights` reads them.
         head: the draft head, or None.
         options: as they were given, draft precision filled in.
         seconds: what reading took, as a whole ("load") and by step.
@@ -91,6 +100,7 @@ class Parts:
         profiles: the folder that keeps what passes cost here.
         lanes: run at fixed addresses, as CUDA graphs need it; None runs passes as long as the context.
         seconds: what reading and starting took, as a whole ("load") and by step.
+        methods: the drafting methods that there are.
     """
 
     resources: Resources
@@ -99,6 +109,7 @@ class Parts:
     profiles: Path
     lanes: Lanes | None
     seconds: dict[str, float] = field(default_factory=dict)
+    methods: Methods = METHODS
 
 
 def load_parts(
@@ -154,21 +165,24 @@ def _read(options: LoadOptions) -> ReadPair:
 def _read_pair(options: LoadOptions) -> ReadPair:
     if options.numerics is not None and options.numerics not in NUMERICS:
         raise ValueError(f"Numerics must be one of {', '.join(NUMERICS)}; you gave {options.numerics!r}.")
-    draft_precision = known_precision(options.draft_precision or "int8")
+    draft_precision, known = known_precision(options.draft_precision or "int8"), options.known_methods
     device, dtype = device_and_dtype(options)
     if device.type == "cpu":
         begin_building()
     pair = zoo.resolve(options.target, options.head)
     config = weights.load_config(pair.target_name)
     refuse_what_cannot_work(config)
+    weights.check_target(pair.target_name)
+    tokenizer = weights.load_tokenizer(pair.target_name)
     draft_head = None
     if pair.head_path is not None:
         # Rounded matrices are read in a quarter of float32's bytes; the rest of the head is small
         rounds = draft_precision == "int8" and device.type == "cpu"
-        draft_head = load_head(pair.head_path, dtype=torch.float32 if rounds else dtype)
+        networks = known.networks
+        draft_head = load_head(pair.head_path, dtype=torch.float32 if rounds else dtype, networks=networks)
         refuse_another_targets_head(draft_head, config)
     place = place_target(options, pair.target_name, config, device, dtype)
-    model, tokenizer, sha256 = weights.load_target(pair.target_name, place.device, dtype, **place.options)
+    model, sha256 = weights.load_model(pair.target_name, place.device, dtype, **place.options)
     options = replace(options, draft_precision=draft_precision)
     head_sha256 = None if draft_head is None else file_sha256(weights_file(pair.head_path))
     return ReadPair(pair, model, tokenizer, sha256, draft_head, options, head_sha256=head_sha256)
@@ -192,7 +206,7 @@ def _start_pair(read: ReadPair, device: torch.device | None, progress: Progress 
     numerics, notice = choose_numerics(read.options.numerics, model.get_output_embeddings().weight.device)
     target_model, notices = _target_of(read, model, numerics)
     notices += [notice] if notice else []
-    precision = read.options.draft_precision
+    precision, known = read.options.draft_precision, read.options.known_methods
     if draft_head is None:
         notices.append("No draft head fits this model; plain decoding and methods without a head are available.")
         resources = Resources(target_model)
@@ -203,12 +217,13 @@ def _start_pair(read: ReadPair, device: torch.device | None, progress: Progress 
         trained_for = draft_head.config.target_sha256
         warning = zoo.head_warning(pair.head_name, trained_for, pair.target_name, target_model.sha256)
         notices += [each for each in (warning, _shorter(draft_head, target_model)) if each]
-        resources = Resources(target_model, draft_head, info, further_heads(pair, target_model, precision))
+        further = further_heads(pair, target_model, precision, known.networks)
+        resources = Resources(target_model, draft_head, info, further)
     usual = [method for method in (PLAIN, DEFAULT) if why_not(method, resources) is None]
     drafters = {method.name: method.load(resources) for method in usual}
     with starting.step(starting.CAPTURE):
         lanes = lanes_for(target_model, list(drafters.values()), read.options, progress, notices)
-    return Parts(resources, drafters, notices, cache_folder() / "profiles", lanes)
+    return Parts(resources, drafters, notices, cache_folder() / "profiles", lanes, methods=known)
 
 
 def _copied(module: nn.Module, device: torch.device) -> nn.Module:
@@ -219,14 +234,14 @@ def _copied(module: nn.Module, device: torch.device) -> nn.Module:
 
 
 def further_heads(
-    pair: zoo.Pair, target: TargetModel, precision: str
+    pair: zoo.Pair, target: TargetModel, precision: str, networks: Mapping[str, type[DraftHead]] = NETWORKS
 ) -> dict[str, Callable[[], tuple[DraftHead, dict]]]:
-    """By kind, a reader of each shipped head that was trained for the pair's target and reads the same features."""
+    """By kind, a reader of each known head that was trained for the pair's target and reads the same features."""
 
     def reader(name: str, path: Path) -> Callable[[], tuple[DraftHead, dict]]:
         @functools.cache
         def read() -> tuple[DraftHead, dict]:
-            head = load_head(path, target.device, target.dtype)
+            head = load_head(path, target.device, target.dtype, networks)
             refuse_another_targets_head(head, target.config)
             return head, _bound(head, name, file_sha256(weights_file(path)), target, precision)
 

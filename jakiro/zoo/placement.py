@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from jakiro.target.families import num_kv_heads
+from jakiro.zoo.refusals import one_sentence
 
 BITS = {"4bit": 4, "8bit": 8}
 AUTO = "auto"
@@ -69,12 +70,16 @@ def bytes_per_weight(bits: int) -> float:
 
 
 def memory_needed(config, dtype: torch.dtype, bits: int | None = None) -> MemoryNeeded:
-    """The estimate for a transformers config; counts the parameters of a model without storage."""
+    """The estimate for a transformers config; counts the parameters of a model without storage.
+
+    Raises:
+        ValueError: transformers cannot build such a model.
+    """
     from transformers import AutoModelForCausalLM
     from transformers.initialization import no_init_weights
 
     # Drawing numbers that have no storage would import torch's compiler, which takes seconds
-    with torch.device("meta"), no_init_weights():
+    with torch.device("meta"), no_init_weights(), one_sentence("target model", config.name_or_path, "config"):
         model = AutoModelForCausalLM.from_config(config, dtype=dtype)
     model.tie_weights()
     tables = {

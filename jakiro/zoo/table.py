@@ -13,13 +13,15 @@ from pathlib import Path
 from jakiro.heads.config import DraftConfig
 from jakiro.system import assets_folder
 from jakiro.zoo.embedded import EMBEDDED_SHA256, EMBEDDED_TARGET, embedded_folder
-from jakiro.zoo.hub import why_not_fetched
+from jakiro.zoo.refusals import one_sentence
 from jakiro.zoo.templates import TEMPLATES
 
 DEFAULT_TARGET = EMBEDDED_TARGET
 DEFAULT_HEAD = f"{DEFAULT_TARGET}-decoupled"
 NO_HEAD = "none"
 
+# Of what a folder holds so much is named
+_SHOWN = 5
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
@@ -113,12 +115,14 @@ def resolve(target: str | None = None, head: str | None = None) -> Pair:
         source = entry.source or str(embedded_folder())
     elif Path(target).is_dir():
         source = str(Path(target).resolve())
-    elif _HUB_ID.fullmatch(target):
-        source = target
     else:
-        raise ValueError(
-            f"Unknown target model “{target}”: it is no folder and no Hub id; known names are {', '.join(ENTRIES)}."
-        )
+        _refuse_missing_path(target, "target model")
+        if not _HUB_ID.fullmatch(target):
+            known = ", ".join(ENTRIES)
+            raise ValueError(
+                f"Unknown target model “{target}”: it is no folder and no Hub id; known names are {known}."
+            )
+        source = target
     sha256 = entry.target_sha256 if entry else None
     if head == NO_HEAD:
         return Pair(target, source, sha256, None, None)
@@ -242,6 +246,7 @@ def _locate_head(name: str) -> Path | None:
     here = head_here(name)
     if here is not None:
         return here
+    _refuse_missing_path(name, "draft head")
     if _HUB_ID.fullmatch(name):
         return _fetch_head(name)
     if any(entry.head == name for entry in ENTRIES.values()):
@@ -253,12 +258,29 @@ def _locate_head(name: str) -> Path | None:
     )
 
 
+def _refuse_missing_path(name: str, what: str) -> None:
+    """A mistyped path is not looked for on the Hub.
+
+    Raises:
+        ValueError: the name begins like a path, has more parts than a Hub id, is a file, or lies in a folder that is
+            here, and is no name of the table.
+    """
+    path = Path(name).expanduser()
+    if any(name in (entry.source, entry.head) for entry in ENTRIES.values()):
+        return
+    if path.is_file():
+        raise ValueError(f"The {what} {name} is a file; give the folder that holds config.json and weights.")
+    beside = path.parent if "/" in name and path.parent.is_dir() else None
+    if beside is None and not name.startswith((".", "/", "~")) and "\\" not in name and name.count("/") < 2:
+        return
+    found = sorted(each.name for each in beside.iterdir() if each.is_dir()) if beside else []
+    there = f"{beside} holds {', '.join(found[:_SHOWN])}{', …' if len(found) > _SHOWN else ''}" if found else ""
+    raise ValueError(f"There is no folder {name} with a {what}; {there or 'correct the path'}.")
+
+
 def _fetch_head(hub_id: str) -> Path:
     from huggingface_hub import snapshot_download
 
-    try:
-        return Path(
-            snapshot_download(hub_id, allow_patterns=["config.json", "*.safetensors", "*.bin", "medusa_lm_head.pt"])
-        )
-    except OSError as error:
-        raise ValueError(why_not_fetched("draft head", hub_id, error)) from error
+    wanted = ["config.json", "*.safetensors", "*.bin", "medusa_lm_head.pt"]
+    with one_sentence("draft head", hub_id, "files"):
+        return Path(snapshot_download(hub_id, allow_patterns=wanted))

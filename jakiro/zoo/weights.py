@@ -1,46 +1,61 @@
 """A target's config, tokenizer and weights by its name, fetched where they are missing, and the hash of the weights.
 
-Importing this module loads nothing: torch and transformers are imported by the functions that need them.
+Each is read by itself, so that a loader can begin with what is small. Importing this module loads nothing: torch and
+transformers are imported by the functions that need them.
 """
 
 from pathlib import Path
 
 from jakiro.zoo.embedded import embedded_target
+from jakiro.zoo.files import check_files
 from jakiro.zoo.hashes import weights_sha256
-from jakiro.zoo.hub import why_not_fetched
 from jakiro.zoo.progress import counted
+from jakiro.zoo.refusals import one_sentence
 from jakiro.zoo.table import NO_HEAD, Pair, chat_template_of, is_embedded, resolve
+
+# Of a long list so many are named
+_SHOWN = 3
 
 
 def load_config(name: str | None = None):
     """The transformers config of a target, without its weights.
 
     Raises:
-        ValueError: unknown name, or it can't be fetched.
+        ValueError: unknown name, it can't be fetched, or it is damaged.
     """
     from transformers import AutoConfig
 
-    pair = resolve(name, NO_HEAD)
-    return _fetched(pair, AutoConfig, _prepared(pair))
+    return _read(resolve(name, NO_HEAD), "config", AutoConfig)
 
 
 def load_tokenizer(name: str | None = None):
     """The tokenizer of a target.
 
     Raises:
-        ValueError: unknown name, or it can't be fetched.
+        ValueError: unknown name, it can't be fetched, or it is damaged.
     """
     from transformers import AutoTokenizer
 
     pair = resolve(name, NO_HEAD)
-    tokenizer = _fetched(pair, AutoTokenizer, _prepared(pair))
+    tokenizer = _read(pair, "tokenizer", AutoTokenizer)
     if not tokenizer.chat_template:
         tokenizer.chat_template = chat_template_of(pair.target_name)
     return tokenizer
 
 
-def load_target(name: str | None = None, device="cpu", dtype="bfloat16", **options):
-    """A target ready for inference.
+def check_target(name: str | None = None) -> None:
+    """Looks at the files of a target that is a folder here, before any weights are read.
+
+    Raises:
+        ValueError: one is missing or damaged.
+    """
+    source = Path(_prepared(resolve(name, NO_HEAD)))
+    if source.is_dir():
+        check_files(source)
+
+
+def load_model(name: str | None = None, device="cpu", dtype="bfloat16", **options):
+    """A target's weights, ready for inference.
 
     Args:
         name: as in `resolve`.
@@ -48,32 +63,58 @@ def load_target(name: str | None = None, device="cpu", dtype="bfloat16", **optio
         options: for transformers' `from_pretrained`; with a `device_map` the model stays where that puts it.
 
     Returns:
-        (model, tokenizer, sha256 of the weights or None where they are no safetensors files).
+        (model, sha256 of the weights or None where they are no safetensors files).
 
     Raises:
-        ValueError: unknown name, or it can't be fetched.
+        ValueError: unknown name, it can't be fetched or is damaged, or the weights are others than the config means.
     """
     from transformers import AutoModelForCausalLM
     from transformers.utils.logging import disable_progress_bar
 
     pair = resolve(name, NO_HEAD)
-    source = _prepared(pair)
+    check_target(name)
     disable_progress_bar()
     with counted():
-        model = _fetched(pair, AutoModelForCausalLM, source, dtype=dtype, **options)
+        model, found = _read(
+            pair, "weights", AutoModelForCausalLM, dtype=dtype, output_loading_info=True,
+            ignore_mismatched_sizes=True, **options,
+        )  # fmt: skip
+    _refuse_what_was_made_up(pair, found)
     model = (model if "device_map" in options else model.to(device)).eval().requires_grad_(False)
-    return model, load_tokenizer(name), weights_sha256(_local_folder(source))
+    return model, weights_sha256(_local_folder(_prepared(pair)))
 
 
-def _fetched(pair: Pair, kind, source: str, **options):
+def load_target(name: str | None = None, device="cpu", dtype="bfloat16", **options):
+    """A target ready for inference: (model, tokenizer, sha256 of the weights), the tokenizer read first.
+
+    Arguments and errors are `load_model`'s.
+    """
+    tokenizer = load_tokenizer(name)
+    model, sha256 = load_model(name, device, dtype, **options)
+    return model, tokenizer, sha256
+
+
+def _refuse_what_was_made_up(pair: Pair, found: dict) -> None:
+    """Where a tensor is missing or of another shape, transformers draws random numbers and goes on."""
+    missing = sorted(found.get("missing_keys", ()))
+    others = [f"{name} {tuple(came)} for {tuple(meant)}" for name, came, meant in found.get("mismatched_keys", ())]
+    for what, names in (("lack", missing), ("have other shapes than its config means in", sorted(others))):
+        if names:
+            more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+            raise ValueError(
+                f"The target model {pair.target_path_or_hub_id} could not be loaded: its weights {what} "
+                f"{', '.join(names[:_SHOWN])}{more}; use the config.json that belongs to them, or fetch both again."
+            )
+
+
+def _read(pair: Pair, part: str, kind, **options):
     """What one of transformers' auto classes reads from a target's folder or Hub id.
 
     Code that lies beside the files never runs, and nobody is asked on standard input whether it may.
     """
-    try:
+    source = _prepared(pair)
+    with one_sentence("target model", pair.target_path_or_hub_id, part):
         return kind.from_pretrained(source, trust_remote_code=False, **options)
-    except (OSError, ValueError) as error:
-        raise ValueError(why_not_fetched("target model", pair.target_path_or_hub_id, error)) from error
 
 
 def _local_folder(source: str) -> Path:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 
 from jakiro.config import TreeConfig
-from jakiro.methods import DEFAULT, PLAIN, method_named
+from jakiro.methods import DEFAULT, METHODS, PLAIN
 from jakiro.trace import Header, Node, Plan, Step, Trace
 
 ANSWER = (
@@ -92,6 +92,7 @@ class FakeGenerator:
     """
 
     max_prompt_tokens = 500
+    known_methods = METHODS
 
     def __init__(
         self, pieces: list[bytes] | None = None, pace: float = 0.0, ending: str = "eos", numerics: str = "exact"
@@ -132,7 +133,7 @@ class FakeGenerator:
                 f"Your prompt has {len(asked.split()):,} tokens; this model reads {self.max_prompt_tokens}. "
                 f"Shorten it by {len(asked.split()) - self.max_prompt_tokens:,}."
             )
-        method = method_named(method, tree)
+        method = self.known_methods.named(method, tree)
         if method is not PLAIN and not method.needs.head:
             tree = TreeConfig(width=1, depth=6, nodes=7)
         pieces = [asked.encode() if piece == b"{question}" else piece for piece in self.pieces]

@@ -21,8 +21,8 @@ from gradio_client import Client
 
 from app.page import build as page
 from app.serving.limits import Limits
-from jakiro.bench.machine.environment import environment
-from jakiro.bench.machine.neighbours import busy_neighbours
+from jakiro.bench.environment import environment
+from jakiro.bench.neighbours import busy_neighbours
 from jakiro.bench.peers.llama import WIDENED, LlamaCppRunner
 from jakiro.bench.questions import load_questions
 from jakiro.bench.runner import Lane

@@ -4,8 +4,8 @@ import subprocess
 
 import pytest
 
-from jakiro.bench.machine import neighbours
-from jakiro.bench.machine.neighbours import busy_neighbours
+from jakiro.bench import neighbours
+from jakiro.bench.neighbours import busy_neighbours
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from jakiro.bench.machine.environment import environment
+from jakiro.bench.environment import environment
 from jakiro.bench.questions import Question
 from jakiro.bench.render import as_json, tables, verdicts
 from jakiro.bench.report import OVERALL, bootstrap_interval, fastest_plain, summarise

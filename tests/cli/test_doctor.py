@@ -135,7 +135,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_the_cause_of_a_broken_pair_is_named_without_reading_the_target(name, pair, monkeypatch):
-    monkeypatch.setattr(weights, "load_target", lambda *a, **k: pytest.fail("the target's weights were read"))
+    monkeypatch.setattr(weights, "load_model", lambda *a, **k: pytest.fail("the target's weights were read"))
     break_it, what, words = BROKEN[name]
     break_it(pair)
     last = report(pair)[-1]

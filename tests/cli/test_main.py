@@ -1,5 +1,6 @@
 """The command line: text to stdout, numbers to stderr, one sentence for what goes wrong."""
 
+import io
 import json
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from jakiro.bench.runner import LANE_METHODS
+from jakiro.bench.runner import FURTHER_LANES
 from jakiro.cli import doctor, loading, race_view
 from jakiro.cli import main as cli
 from jakiro.cli.race_view import race_table
@@ -111,7 +112,7 @@ def test_every_way_to_draft_is_listed_with_its_other_names(capsys):
     words = out.split()
     for method in METHODS.values():
         assert {method.name, *method.aliases} <= set(words) and (method.paper is None or method.paper in words)
-    assert all(name in out for name in LANE_METHODS)
+    assert all(name in out for name in FURTHER_LANES)
 
 
 def test_a_race_table_compares_with_the_first_lane():
@@ -160,6 +161,7 @@ def test_bench_check_identical_says_how_many_texts_differ(generator, capsys, tmp
     [
         (["generate", "--prompt", ""], "Type a question first."),
         (["generate", "--prompt", "x", "--temperature", "-1"], "Temperature must be between 0 and 2; you gave -1.0."),
+        (["generate", "--prompt", "x", "--temperature", "1e-38"], "greedy, or at least 0.0001; you gave 1e-38."),
         (["generate", "--prompt", "x", "--temperature", "nan"], "Temperature must be between 0 and 2; you gave nan."),
         (["generate", "--prompt", "x", "--max-new-tokens", "0"], "Length must be at least 1 token; you gave 0."),
         (["generate", "--prompt", "x", "--method", "magic"], "Unknown method 'magic'; choose one of autoregressive, "),
@@ -171,9 +173,10 @@ def test_bench_check_identical_says_how_many_texts_differ(generator, capsys, tmp
         (["race", "--prompt", "x", "--nodes", "0"], "Tree nodes must be 1 to 256; you gave 0."),
         (["bench", "--methods", "jakiro-other-head"], "The method jakiro-other-head needs a second head; "),
         (
-            ["bench", "--methods", "jakiro", "--other-head", "x", "--scale-target", "7b"],
-            "--scale-target widens one head; leave --other-head out.",
+            ["generate", "--prompt", "x", "--methods-from", "no.such.module"],
+            "--methods-from no.such.module: No module named 'no'; give a module that Python finds from here",
         ),
+        (["methods", "--methods-from", "json"], "--methods-from json: the module has no METHODS; expected a list of"),
         (["bench", "--temperatures", "warm"], "--temperatures takes a comma list of numbers; “warm” is none."),
         (["bench", "--prompts", "nothing.jsonl"], "There is no prompt file nothing.jsonl."),
         (["generate", "--prompt", "x", "--trace", "/no/such/folder/t.json"], "There is no folder /no/such/folder"),
@@ -201,6 +204,61 @@ def test_unknown_models_and_settings_are_one_sentence(arguments, sentence, capsy
     assert sentence in err and "Traceback" not in err
 
 
+def failing(error):
+    def load(*arguments):
+        raise error
+
+    return load
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (
+            KeyError("x"),
+            1,
+            "This is a fault of Jakiro, not of your input (KeyError: 'x'). Please report it in the issues",
+        ),
+        (RuntimeError("shape"), 1, "This is a fault of Jakiro, not of your input (RuntimeError: shape)."),
+        (ModuleNotFoundError("No module", name="bits"), 2, "This needs the package bits, which is not installed; run "),
+        (MemoryError(), 2, "Memory ran out; choose a smaller model"),
+        (ValueError("Too long."), 2, "Too long."),
+        (FileNotFoundError(2, "No such file or directory", "x.json"), 2, "x.json: No such file or directory."),
+    ],
+)
+@pytest.mark.parametrize("debug", [(), ("--debug",)])
+def test_whatever_goes_wrong_is_one_sentence_and_debug_shows_the_traceback(
+    error, code, words, debug, capsys, monkeypatch
+):
+    monkeypatch.setattr(loading, "load", failing(error))
+    for arguments in (("generate", "--prompt", "x", *debug), (*debug, "generate", "--prompt", "x")):
+        found, out, err = run(capsys, *arguments)
+        *before, sentence = err.strip().splitlines()
+        assert (found, out) == (code, "") and sentence.startswith(words)
+        assert ("Traceback (most recent call last):" in before) == bool(debug) == bool(before)
+
+
+def test_a_terminal_that_lacks_a_character_shows_the_rest_of_the_answer(generator, monkeypatch, capsys):
+    monkeypatch.setattr(generator, "run", lambda *arguments: trace("jakiro", 9, []))
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="cp1252"))
+    monkeypatch.setattr(Trace, "text", property(lambda trace: "a 🙂 τ b"))
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["generate", "--prompt", "hi"])
+    assert not ended.value.code and written.getvalue().strip() == b"a ? ? b"
+
+
+def test_a_trace_that_cannot_be_written_is_named(generator, capsys, monkeypatch, tmp_path):
+    def full(path, data):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(Path, "write_text", full)
+    code, out, err = run(capsys, "generate", "--prompt", "hi", "--trace", str(tmp_path / "t.json"))
+    assert code == 2 and out == "xxxxx\n"
+    assert f"{tmp_path / 't.json'} cannot be written: No space left on device; free space there." in err
+
+
 def test_a_missing_option_is_a_usage_error(capsys):
     code, _, err = run(capsys, "generate")
     assert code == 2 and "--prompt" in err
@@ -225,7 +283,7 @@ def test_stopping_keeps_what_was_decoded(generator, capsys, monkeypatch, tmp_pat
 
 
 def test_doctor_reports_without_loading_a_model(capsys, monkeypatch):
-    monkeypatch.setattr(weights, "load_target", lambda *arguments: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(weights, "load_model", lambda *arguments: pytest.fail("a model was loaded"))
     code, out, _ = run(capsys, "doctor")
     assert code in (0, 1)
     assert "target smollm2-135m-instruct" in out and "96 of our own" in out

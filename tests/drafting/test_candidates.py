@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from jakiro.drafting.candidates import Candidates, Chain, chain_tree
+from jakiro.drafting.candidates import Candidates, Chain, best_tree, chain_tree
 from tests.support import assert_is_a_tree
 
 
@@ -29,3 +29,14 @@ def test_a_chain_alone_is_a_tree():
     assert_is_a_tree(tree)
     assert tree.parents.tolist() == [-1, 0, 1, 2] and tree.max_depth == 3
     assert tree.proposers.tolist() == [-1, 2, 2, 2]
+
+
+def test_scores_that_are_no_numbers_are_the_least_and_no_node_loses_its_parent():
+    nan = math.nan
+    tokens, parents, depths = [10, 11, 20, 21, 30, 31], [0, 0, 1, 2, 3, 4], [1, 1, 2, 2, 3, 3]
+    head = candidates(tokens, parents, depths, [nan, -1.0, nan, -2.0, nan, -3.0])
+    tree = best_tree(torch.tensor([7]), head, 4, 3)
+    assert_is_a_tree(tree)
+    assert tree.token_ids.tolist() == [7, 10, 11, 21, 31] and not tree.scores.isnan().any()
+    chain = Chain(torch.tensor([10, 20, 40]), torch.full((3,), -0.1), proposer=2)
+    assert_is_a_tree(best_tree(torch.tensor([7]), head.merged_with(chain), 3, 3))

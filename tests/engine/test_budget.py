@@ -244,3 +244,10 @@ def test_a_method_without_trees_to_draft_is_only_asked_for_its_chains():
     assert (budget.choose().levels, budget.choose().nodes) == (0, 1)
     chained = budget.choose([math.log(0.9) * depth for depth in (1, 2, 3)])
     assert (chained.levels, chained.nodes) == (0, 4)
+
+
+@pytest.mark.parametrize("nodes", [2, 4, 9])
+def test_free_candidates_keep_to_the_bound_on_nodes(nodes):
+    budget = TreeBudget(FREE_ROWS, replace(BOUNDS, nodes=nodes), drafts=False)
+    plan = budget.choose([-0.001 * place for place in range(1, 25)])
+    assert (plan.levels, plan.nodes) == (0, nodes)

@@ -304,3 +304,35 @@ def test_a_lane_comes_back_although_measuring_failed(monkeypatch):
     with pytest.raises(RuntimeError, match="out of memory"):
         measure_passes(generator.target, generator.drafter(DEFAULT), {}, lanes)
     assert lanes.given_back == 2
+
+
+@pytest.mark.parametrize("place", ["where nothing is a folder", "on a disk that is full"])
+def test_where_nothing_can_be_kept_costs_are_measured_and_remembered(place, folder, counted, monkeypatch, caplog):
+    if place == "on a disk that is full":
+
+        def full(path, data):
+            raise OSError(28, "No space left on device", str(path))
+
+        monkeypatch.setattr(profile, "write_atomically", full)
+    else:
+        folder.write_text("a file where the cache should be")
+        monkeypatch.setenv("JAKIRO_CACHE", str(folder))
+    generator = tiny_generator()
+    profiler = Profiler(generator.target, folder)
+    for _ in range(3):
+        assert profiler.profile(CHAINS, generator.drafter(CHAINS)).verify_ms == PASSES.verify_ms
+    assert len(counted) == 1
+    while profiler.go_on():
+        pass
+    assert counted[-1][1] == ROUNDS and profiler.profile(CHAINS, generator.drafter(CHAINS)).rounds == ROUNDS
+    assert any("can't be kept" in message for message in caplog.messages)
+
+
+def test_costs_that_nobody_may_read_are_measured_anew(folder, counted, caplog):
+    generator = tiny_generator()
+    Profiler(generator.target, folder).profile(CHAINS, generator.drafter(CHAINS))
+    (kept,) = folder.iterdir()
+    kept.unlink()
+    kept.mkdir()
+    assert Profiler(generator.target, folder).profile(CHAINS, generator.drafter(CHAINS)).verify_ms == PASSES.verify_ms
+    assert "can't be read" in caplog.messages[0] and len(counted) == 2

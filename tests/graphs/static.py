@@ -6,7 +6,7 @@ from jakiro.drafting.base import Resources
 from jakiro.engine.costs import DeviceProfile
 from jakiro.generator import JakiroGenerator
 from jakiro.graphs.pool import Lanes
-from jakiro.methods import DEFAULT, PLAIN
+from jakiro.methods import DEFAULT, METHODS, PLAIN, Methods
 from tests.support import DEVICE, HEADS, ScriptedDrafter, further_heads, tiny_head, tiny_model, tiny_target
 
 SMALL_COLUMNS = 64
@@ -28,17 +28,18 @@ def static_generator(
     measured: bool = False,
     start_tokens: int = 128,
     fewest_runs: int = 0,
+    methods: Methods = METHODS,
 ) -> JakiroGenerator:
     """As `tiny_generator`, in lanes; `measured` lets trees size themselves."""
     target = bucketed_target(numerics)
     if head is None:
-        return in_lanes(Resources(target), None, graphs, measured, start_tokens, fewest_runs)
+        return in_lanes(Resources(target), None, graphs, measured, start_tokens, fewest_runs, methods)
     target = target.with_feature_layers(HEADS[head].get("feature_layers", ()))
     info = {"name": "tiny", "sha256": None}
     head = tiny_head(target, **HEADS[head])
     head.join()
-    resources = Resources(target, head, info, further_heads(target))
-    return in_lanes(resources, None, graphs, measured, start_tokens, fewest_runs)
+    resources = Resources(target, head, info, further_heads(target, methods))
+    return in_lanes(resources, None, graphs, measured, start_tokens, fewest_runs, methods)
 
 
 def static_scripted_generator(error_rate: float = 0.3, numerics: str = "exact", vocab_size: int = 260):
@@ -55,9 +56,10 @@ def in_lanes(
     measured: bool = False,
     start_tokens: int = 128,
     fewest_runs: int = 0,
+    methods: Methods = METHODS,
 ) -> JakiroGenerator:
     lanes = Lanes(resources.target, graphs, SMALL_COLUMNS, start_tokens, fewest_runs=fewest_runs)
-    generator = JakiroGenerator(resources, drafters, lanes=lanes)
+    generator = JakiroGenerator(resources, drafters, lanes=lanes, methods=methods)
     if measured:
         generator.profile = COSTS
     return generator

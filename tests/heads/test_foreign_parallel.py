@@ -12,7 +12,7 @@ from jakiro.core.noise import KeyedNoise
 from jakiro.drafting.base import Resources, TreeLimits
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.checkpoint import load_head, misfits
-from jakiro.methods import HEAD_DRAFTERS, PLAIN
+from jakiro.methods import METHODS, PLAIN
 from jakiro.training.recipe.losses import LossWeights
 from jakiro.training.recipe.parallel import objective_for
 from tests.support import HIDDEN_SIZE, TOKENIZER_SIZE, prompt_of, tiny_target
@@ -99,7 +99,7 @@ def target():
 def chain_of(head, target, ids, features, levels):
     """Tokens and probabilities of the best chain that the head drafts after a text."""
     head.bind(target.embedding, target.output_weight)
-    session = HEAD_DRAFTERS[head.config.kind](head).start(prompt_of(ids, features), SamplingParams(), KeyedNoise(0))
+    session = METHODS.drafter_of(head).start(prompt_of(ids, features), SamplingParams(), KeyedNoise(0))
     tree = session.propose(TreeLimits(TreeConfig(width=1, depth=levels, nodes=levels + 1))).tree
     return tree.token_ids[1:], tree.draft_probs[1:]
 

@@ -16,9 +16,10 @@ from jakiro.core.noise import KeyedNoise, NoiseRows
 from jakiro.core.sampling import choose
 from jakiro.core.tree import DraftTree
 from jakiro.kernels.compiled.library import library, why_not
-from jakiro.kernels.compiled.linear import RoundedBothLinear, RoundedNativeLinear
+from jakiro.kernels.compiled.linear import NativeLinear, RoundedBothLinear, RoundedNativeLinear
 from jakiro.kernels.compiled.sampling import best_of_mixture, best_tokens, mix_rows
 from jakiro.kernels.rounding import rounded_to_8_bits
+from jakiro.system import is_out_of_memory
 from jakiro.target.model import TargetModel
 from jakiro.target.probes import root_and_copies
 from tests.support import DEVICE, TREE, byte_tokenizer, tiny_generator
@@ -289,3 +290,49 @@ def test_after_a_broken_compiler_another_one_takes_over_and_what_it_built_once_i
     assert sorted(path.suffix for path in kept) == [".sha256", ".so"]
     assert reason(tmp_path, **compilers) == "False None"
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "native").iterdir()} == kept
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_numbers_of_another_dtype_are_refused_instead_of_read_as_float32(dtype):
+    weight = torch.randn(40, 24)
+    for layer in (NativeLinear(weight, None, None), RoundedNativeLinear(weight, None)):
+        with pytest.raises(ValueError, match=f"multiply float32; these numbers are {dtype}"):
+            layer(torch.randn(2, 24).to(dtype))
+
+
+def test_the_sum_of_weights_does_not_depend_on_where_keys_stand():
+    """Visible keys in other slots, with hidden ones between them."""
+    generator, slots, keys = torch.Generator().manual_seed(7), 640, 211
+    seen = 3 * torch.randn(keys, generator=generator)
+    exact = (seen.double() - seen.double().max()).exp().sum()
+    sums, weights = set(), []
+    for _ in range(20):
+        scores, places = torch.full((slots,), -3e38), torch.randperm(slots, generator=generator)[:keys]
+        scores[places] = seen
+        sums.add(library().jakiro_weigh(scores.data_ptr(), slots))
+        weights.append(scores[places])
+        assert scores.count_nonzero() == keys
+    assert len(sums) == 1 and sums.pop() == pytest.approx(float(exact), rel=1e-7)
+    assert all(torch.equal(each, weights[0]) for each in weights)
+
+
+OUT_OF_MEMORY = """
+import resource, torch
+from pathlib import Path
+from jakiro.kernels.compiled.linear import RoundedBothLinear
+layer, rows = RoundedBothLinear(torch.randn(32, 4096), None), torch.zeros(6400, 4096)
+layer(rows[:2])
+pages = int(Path("/proc/self/statm").read_text().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + 2**25, -1))
+try:
+    layer(rows)
+except RuntimeError as error:
+    print(str(error))
+"""
+
+
+@pytest.mark.skipif(library() is None or not library().jakiro_dots(), reason="this processor has no such instructions")
+def test_where_memory_runs_out_there_is_an_error_and_the_process_goes_on():
+    run = subprocess.run([sys.executable, "-c", OUT_OF_MEMORY], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert is_out_of_memory(RuntimeError(run.stdout)), run.stdout

@@ -1,14 +1,21 @@
-"""What every drafting method keeps to, asked of all that are registered: a new one is tested the moment it is there."""
+"""What every drafting method keeps to, asked of all that are registered: a new one is tested the moment it is there.
+
+A method from outside is asked the same: a module of tests that imports everything from here and sets `KNOWN` and
+`SUBJECTS` to its own.
+"""
 
 import json
+import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.drafting.base import TreeLimits
+from jakiro.drafting.base import Drafter, TreeLimits
 from jakiro.engine.costs import DeviceProfile
-from jakiro.methods import METHODS, PLAIN, method_named
+from jakiro.heads.base import DraftHead
+from jakiro.methods import METHODS, PLAIN
 from jakiro.trace import Trace
 from tests.engine.test_meta_device import meta_by_default, reads_of_steps
 from tests.graphs.static import static_generator
@@ -22,6 +29,9 @@ SAMPLINGS = {
 }
 FIXED = TreeConfig(width=5, depth=4, nodes=18)
 COSTS = DeviceProfile(((1, 10.0), (64, 12.0)), ((1, 0.1), (8, 0.4)), width=8)
+# The methods that there are, and those of them that are asked
+KNOWN = METHODS
+SUBJECTS = tuple(METHODS.values())
 
 
 def heads_of(method) -> tuple[str, ...]:
@@ -31,17 +41,34 @@ def heads_of(method) -> tuple[str, ...]:
     return ("eagle3",) if "eagle3" in method.needs.head else ("summed",)
 
 
-CASES = [
-    pytest.param(method.name, head, id=f"{method.name}, {head}")
-    for method in METHODS.values()
-    for head in heads_of(method)
-]
-DRAFTING = [case for case in CASES if case.values[0] != PLAIN.name]
+def pytest_generate_tests(metafunc):
+    """A case for each method, as "subject", as "headed" where it needs a head, as the name "method" with a head, or
+    "drafting" but for plain decoding.
+    """
+    cases = [
+        pytest.param(method.name, head, id=f"{method.name}, {head}")
+        for method in metafunc.module.SUBJECTS
+        for head in heads_of(method)
+    ]
+    if {"method", "head"} <= set(metafunc.fixturenames):
+        metafunc.parametrize(("method", "head"), cases)
+    if {"drafting", "head"} <= set(metafunc.fixturenames):
+        metafunc.parametrize(("drafting", "head"), [case for case in cases if case.values[0] != PLAIN.name])
+    if "subject" in metafunc.fixturenames:
+        metafunc.parametrize("subject", metafunc.module.SUBJECTS, ids=lambda method: method.name)
+    if "headed" in metafunc.fixturenames:
+        headed = [method for method in metafunc.module.SUBJECTS if method.needs.head]
+        metafunc.parametrize("headed", headed, ids=lambda method: method.name)
 
 
 @pytest.fixture(scope="module")
-def generators():
-    return {head: tiny_generator(head) for head in ("summed", "decoupled", "eagle3")}
+def known(request):
+    return request.module.KNOWN
+
+
+@pytest.fixture(scope="module")
+def generators(known):
+    return {head: tiny_generator(head, methods=known) for head in ("summed", "decoupled", "eagle3")}
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +79,9 @@ def plain(generators):
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
-@pytest.mark.parametrize(("method", "head"), CASES)
-def test_it_writes_plain_decoding_s_text_in_trees_that_name_their_proposers(method, head, sampling, generators, plain):
+def test_it_writes_plain_decoding_s_text_in_trees_that_name_their_proposers(
+    method, head, sampling, generators, plain, known
+):  # fmt: skip
     trace = generators[head].run(QUESTION, SAMPLINGS[sampling], method, FIXED)
     assert trace.token_ids == plain[sampling]
     assert trace.header.method == method
@@ -70,14 +98,13 @@ def test_it_writes_plain_decoding_s_text_in_trees_that_name_their_proposers(meth
         assert all(node.score <= step.nodes[node.parent].score + 1e-6 for node in step.nodes[1:])
     assert Trace.from_json(trace.to_json()) == trace
     json.dumps(trace.to_dict(), allow_nan=False)
-    if METHODS[method] is not PLAIN:
+    if known[method] is not PLAIN:
         assert any(len(step.nodes) > 1 for step in trace.steps), "drafting took part"
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
-@pytest.mark.parametrize(("method", "head"), CASES)
-def test_trees_that_size_themselves_write_it_too(method, head, sampling, plain):
-    generator = tiny_generator(head)
+def test_trees_that_size_themselves_write_it_too(method, head, sampling, plain, known):
+    generator = tiny_generator(head, methods=known)
     generator.profile = COSTS
     trace = generator.run(QUESTION, SAMPLINGS[sampling], method, TreeConfig(nodes=32, depth=6, policy="auto"))
     assert trace.token_ids == plain[sampling]
@@ -85,17 +112,17 @@ def test_trees_that_size_themselves_write_it_too(method, head, sampling, plain):
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
-@pytest.mark.parametrize(("method", "head"), CASES)
-def test_it_runs_beside_or_inside_passes_of_fixed_shape(method, head, sampling, plain, without_compiled_functions):
-    generator = static_generator(head)
+def test_it_runs_beside_or_inside_passes_of_fixed_shape(
+    method, head, sampling, plain, known, without_compiled_functions
+):
+    generator = static_generator(head, methods=known)
     for tree in (FIXED, TreeConfig(nodes=32, depth=6, policy="auto")):
         assert generator.run(QUESTION, SAMPLINGS[sampling], method, tree).token_ids == plain[sampling]
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
-@pytest.mark.parametrize(("method", "head"), DRAFTING)
-def test_a_draft_touches_neither_the_noise_nor_the_target_s_committed_rows(method, head, sampling, generators):
-    stream = generators[head].stream(QUESTION, SAMPLINGS[sampling], method, FIXED)
+def test_a_draft_touches_neither_the_noise_nor_the_target_s_committed_rows(drafting, head, sampling, generators):
+    stream = generators[head].stream(QUESTION, SAMPLINGS[sampling], drafting, FIXED)
     for _ in range(3):
         next(stream)
         runner = stream._runner
@@ -121,11 +148,12 @@ def test_a_draft_touches_neither_the_noise_nor_the_target_s_committed_rows(metho
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
-@pytest.mark.parametrize(("method", "head"), CASES)
-def test_a_step_reads_from_the_device_once_and_assumes_no_device(method, head, sampling, generators, monkeypatch):
+def test_a_step_reads_from_the_device_once_and_assumes_no_device(
+    method, head, sampling, generators, known, monkeypatch
+):
     stream = generators[head].stream(QUESTION, SAMPLINGS[sampling], method, FIXED)
     reads = reads_of_steps(stream, 4, monkeypatch)
-    if METHODS[method].needs.host:
+    if known[method].needs.host:
         assert all({"tolist"} == set(each) and each["tolist"] <= 2 + FIXED.depth for each in reads)
     else:
         assert reads == [{"tolist": 1}] * 4
@@ -133,7 +161,6 @@ def test_a_step_reads_from_the_device_once_and_assumes_no_device(method, head, s
         next(stream)
 
 
-@pytest.mark.parametrize(("method", "head"), CASES)
 def test_chains_only_is_kept_to(method, head, generators, monkeypatch):
     generator = generators[head]
     expected = generator.run(QUESTION, SAMPLINGS["sampled"], PLAIN.name).token_ids
@@ -144,17 +171,54 @@ def test_chains_only_is_kept_to(method, head, generators, monkeypatch):
         assert [node.parent for node in step.nodes] == list(range(-1, len(step.nodes) - 1))
 
 
-@pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
-def test_it_says_what_it_is(method):
-    assert method.title and method.sentence.endswith(".")
-    assert method is PLAIN or method.proposers
-    for name in (method.name, *method.aliases):
-        assert method_named(name) is method
-    json.dumps(method.to_dict())
+def test_it_says_what_it_is(subject, known):
+    assert subject.title and subject.sentence.endswith(".")
+    assert subject is PLAIN or subject.proposers
+    for name in (subject.name, *subject.aliases):
+        assert known.named(name) is subject
+    json.dumps(subject.to_dict())
 
 
-def test_names_and_aliases_are_distinct():
-    names = [name for method in METHODS.values() for name in (method.name, *method.aliases)]
-    assert len(set(names)) == len(names)
+def test_an_unknown_name_is_refused_with_all_that_there_are(known):
     with pytest.raises(ValueError, match=r"Unknown method 'nope'; choose one of autoregressive, "):
-        method_named("nope")
+        known.named("nope")
+
+
+def test_no_two_methods_share_a_name_a_kind_of_head_or_a_network(subject, known):
+    with pytest.raises(ValueError, match="Two drafting methods are called"):
+        known.with_further([subject])
+    if subject.trains is not None:
+        other = replace(subject, name="another", aliases=())
+        with pytest.raises(ValueError, match=f"another and {subject.name} both bring draft heads of kind "):
+            known.with_further([other])
+
+
+def test_an_answer_without_an_end_in_sight_takes_no_more_room_than_the_target_can_fill(subject, known):
+    generator = tiny_generator(methods=known)
+    sampling = SamplingParams(max_new_tokens=10**9)
+    stream = generator.stream("Go on for ever.", sampling, subject.name, FIXED)
+    next(stream)
+    assert stream.trace.header.sampling["max_new_tokens"] == 10**9
+    stream.close()
+
+
+def head_of(drafter: Drafter) -> DraftHead:
+    """The first head that a drafter, or one of those that it is made of, drafts with."""
+    parts = [part for each in vars(drafter).values() for part in (each if isinstance(each, tuple) else [each])]
+    found = [part for part in parts if isinstance(part, DraftHead)]
+    return found[0] if found else next(head_of(part) for part in parts if isinstance(part, Drafter))
+
+
+def test_a_head_with_damaged_weights_changes_no_text_and_leaves_traces_that_can_be_read(headed, known, generators):
+    """A row of its first matrix or of its last one, in trees of a fixed size and in those that choose it."""
+    damaged, sampling = tiny_generator(methods=known), SamplingParams(1.0, seed=3, max_new_tokens=9)
+    damaged.profile = COSTS
+    text = generators["summed"].run(QUESTION, sampling, PLAIN.name).token_ids
+    own = [weight for weight in head_of(damaged.drafter(headed)).parameters() if weight.ndim == 2]
+    for weight, number in ((own[0], math.inf), (own[-1], 3e38)):
+        kept, weight[0] = weight[0].clone(), number
+        for tree in (FIXED, TreeConfig(policy="auto", nodes=16, depth=4)):
+            trace = damaged.run(QUESTION, sampling, headed.name, tree)
+            assert trace.token_ids == text
+            assert Trace.from_json(trace.to_json()) == trace
+        weight[0] = kept

@@ -12,7 +12,7 @@ from jakiro.drafting.base import TreeLimits
 from jakiro.methods import mcsd_improved
 from jakiro.methods.mcsd import StaticGrower, drafted_mask, shape_for, static_drafter
 from jakiro.methods.mcsd_improved import stopping_drafter
-from jakiro.methods.mcsd_replacing import ReplacingGrower, replacing_drafter, split_times
+from jakiro.methods.recycling import rank_tree
 from tests.support import DEVICE, HEADS, HIDDEN_SIZE, assert_is_a_tree, prompt_of, tiny_head, tiny_target
 
 Q = torch.tensor([0.4, 0.25, 0.2, 0.1, 0.05])
@@ -49,18 +49,6 @@ def test_the_best_of_log_q_plus_noise_are_draws_without_replacement():
     assert chi_square([drawn(StaticGrower, seed) for seed in range(SEEDS)], expected) < 43.8
 
 
-def test_split_times_give_independent_draws():
-    # 51.2 is exceeded by one in a thousand at 24 degrees of freedom
-    assert chi_square([drawn(ReplacingGrower, seed) for seed in range(SEEDS)], Q[:, None] * Q[None]) < 51.2
-
-
-def test_split_times_are_made_of_the_target_s_own():
-    noise = KeyedNoise(3).at(torch.tensor(8), torch.arange(50))
-    times = split_times(noise, 3, 8, 4)
-    torch.testing.assert_close(times.amin(0) * 4, (-noise).exp())
-    assert times.argmin(0).bincount(minlength=4).min() > 4
-
-
 @pytest.mark.parametrize(
     ("width", "depth", "nodes", "shape"),
     [(8, 3, 21, (4, 2, 1)), (8, 3, 11, (2, 2, 1)), (1, 5, 24, (1,) * 5), (8, 5, 2, (1,)), (2, 5, 8, (2, 1, 1))],
@@ -80,7 +68,7 @@ def heads():
 
 
 @pytest.mark.parametrize("name", HEADS)
-@pytest.mark.parametrize("kind", [static_drafter, stopping_drafter, replacing_drafter])
+@pytest.mark.parametrize("kind", [static_drafter, stopping_drafter])
 def test_trees_are_trees_and_name_places_among_siblings(heads, name, kind):
     for sampling in (SamplingParams(), SamplingParams(1.0, seed=4)):
         tree = started(kind, heads[name], sampling).propose(TreeLimits(TreeConfig(8, 3, 21))).tree
@@ -97,13 +85,6 @@ def test_the_mask_of_the_whole_shape_has_every_smaller_tree_s_in_its_corner(head
     assert torch.equal(drafted_mask((4, 2), DEVICE), whole[:12, :12])
 
 
-def test_independent_draws_are_one_chain_at_temperature_zero(heads):
-    tree = (
-        started(replacing_drafter, heads["decoupled"], SamplingParams()).propose(TreeLimits(TreeConfig(8, 3, 21))).tree
-    )
-    assert tree.parents.tolist() == [-1, 0, 1, 2]
-
-
 def test_drafting_stops_where_nothing_is_likely_to_be_kept(heads, monkeypatch):
     limits = TreeLimits(TreeConfig(8, 3, 21))
 
@@ -118,3 +99,14 @@ def test_drafting_stops_where_nothing_is_likely_to_be_kept(heads, monkeypatch):
     best = whole.scores.exp()
     monkeypatch.setattr(mcsd_improved, "THRESHOLD", float(best[5:13].max()) * 1.01)
     assert tree().num_nodes == (13 if best[1:5].max() > best[5:13].max() * 1.01 else 5)
+
+
+def test_of_the_shapes_that_visitors_ask_for_few_are_remembered():
+    for nodes in range(2, 256):
+        shape = shape_for(8, 4, nodes)
+        if shape:
+            drafted_mask(shape, torch.device("cpu"))
+    for width in range(1, 9):
+        for depth in range(1, 17):
+            rank_tree(depth, width, torch.device("cpu"))
+    assert all(each.cache_info().currsize <= 64 for each in (shape_for, drafted_mask, rank_tree))

@@ -110,3 +110,11 @@ def test_rows_move_alike_in_one_tensor_and_apart(shapes, together, shared):
     for layer, (keys, values) in zip(cache.layers, written, strict=True):
         assert torch.equal(layer.keys[:, :, : cache.length], keys[:, :, rows])
         assert torch.equal(layer.values[:, :, : cache.length], values[:, :, rows])
+
+
+@pytest.mark.parametrize(("base", "rows"), [(13, []), (12, [0]), (5, [0, 7]), (5, [9, 0])])
+def test_rows_that_were_never_filled_cannot_be_kept(base, rows):
+    cache = filled(12)
+    with pytest.raises(ValueError, match=r"12 rows filled, 1[345] are to be kept"):
+        cache.keep(base, rows)
+    assert rows_of(cache) == list(range(12))

@@ -49,7 +49,7 @@ def test_a_model_split_between_memory_and_disk_writes_the_same_text(saved, free,
 
 def test_a_model_too_large_for_its_device_is_refused_with_both_numbers(saved, own_cache, monkeypatch):
     monkeypatch.setattr(placement, "free_memory", lambda device: 500_000)
-    monkeypatch.setattr(weights, "load_target", lambda *a, **k: pytest.fail("weights were read"))
+    monkeypatch.setattr(weights, "load_model", lambda *a, **k: pytest.fail("weights were read"))
     with pytest.raises(ValueError, match=r"needs about 2\.\d MB in float32 .* cpu has 0\.5 MB free; choose a smaller"):
         load_parts(LoadOptions(str(saved[1] / "target"), "none", "cpu", "float32"))
 

@@ -64,6 +64,45 @@ def test_an_unknown_head_is_refused_with_the_known_names():
         zoo.resolve(head="nobody")
 
 
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A working folder with runs/head and runs/old; nothing may be asked of the Hub."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("head", "old"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+    monkeypatch.setattr(zoo, "_fetch_head", lambda hub_id: pytest.fail("the Hub was asked"))
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("runs/hed", "There is no folder runs/hed with a {what}; runs holds head, old."),
+        ("./runs/hed", "There is no folder ./runs/hed with a {what}; runs holds head, old."),
+        ("./hed", "There is no folder ./hed with a {what}; . holds runs."),
+        ("../nowhere/hed", "There is no folder ../nowhere/hed with a {what}; correct the path."),
+        ("~/no/such", "There is no folder ~/no/such with a {what}; correct the path."),
+        ("/no/such", "There is no folder /no/such with a {what}; correct the path."),
+        ("runs/more/hed", "There is no folder runs/more/hed with a {what}; correct the path."),
+        ("runs/hed.gguf", "The {what} runs/hed.gguf is a file; give the folder that holds config.json and weights."),
+    ],
+)
+def test_what_looks_like_a_path_is_not_looked_for_on_the_hub(name, words, here):
+    if name.endswith(".gguf"):
+        open(name, "w").close()
+    for call, what in ((lambda: zoo.resolve(head=name), "draft head"), (lambda: zoo.resolve(name), "target model")):
+        with pytest.raises(ValueError) as caught:
+            call()
+        assert str(caught.value) == words.format(what=what)
+
+
+def test_names_of_the_table_are_no_paths_beside_a_folder_of_that_name(tmp_path, monkeypatch):
+    (tmp_path / "Hhaiduo").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(zoo, "_fetch_head", lambda hub_id: tmp_path / hub_id)
+    head = "Hhaiduo/Jakiro-Vicuna-7B-v1.3"
+    assert zoo.resolve(head=head).head_path == tmp_path / head
+
+
 def test_a_head_for_other_weights_gets_a_notice():
     assert zoo.head_warning("h", "a" * 64, "t", "a" * 64) is None
     assert zoo.head_warning("h", "", "t", "a" * 64) is None

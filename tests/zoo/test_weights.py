@@ -1,5 +1,7 @@
 """A target's weights by its name: the expected ones, their hash, and one clear sentence where nothing is found."""
 
+import errno
+import os
 from types import SimpleNamespace
 
 import pytest
@@ -41,11 +43,23 @@ def test_a_model_that_cannot_be_fetched_is_one_sentence(monkeypatch):
 
     monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", offline)
     monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)
-    with pytest.raises(
-        ValueError, match=r"^The target model a/b could not be loaded: the Hugging Face Hub can't .*\.$"
-    ):
+    unreachable = "could not be loaded: there is no such folder here, the Hugging Face Hub can't be reached, .*\\.$"
+    with pytest.raises(ValueError, match=f"^The target model a/b {unreachable}"):
         weights.load_tokenizer("a/b")
-    with pytest.raises(ValueError, match=r"^The draft head a/b could not be loaded: the Hugging Face Hub can't .*\.$"):
+    with pytest.raises(ValueError, match=f"^The draft head a/b {unreachable}"):
+        zoo.resolve(head="a/b")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
+def test_a_hub_s_cache_that_takes_nothing_is_said(number, monkeypatch):
+    import huggingface_hub
+
+    def refused(*args, **kwargs):
+        raise OSError(number, os.strerror(number), "/models/hub")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", refused)
+    words = f"cannot be written to /models/hub: {os.strerror(number)}; .* or name another folder in HF_HOME\\.$"
+    with pytest.raises(ValueError, match=words):
         zoo.resolve(head="a/b")
 
 

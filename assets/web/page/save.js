@@ -43,7 +43,8 @@
   const COLUMNS = ["method", "step", "node", "parent", "depth", "pass", "token_id", "token", "proposer", "score", "draft_prob",
     "target_prob", "state", "target_choice"];
 
-  const csvOf = (rows) => rows.map((row) => row.map(cell).join(",")).join("\r\n");
+  // Spreadsheets read UTF-8 only behind a byte order mark
+  const csvOf = (rows) => "\uFEFF" + rows.map((row) => row.map(cell).join(",")).join("\r\n");
 
   function asCsv(run) {
     const rows = [COLUMNS];

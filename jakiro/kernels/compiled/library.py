@@ -188,11 +188,13 @@ def _loaded(path: Path) -> ctypes.CDLL:
     """
     library = ctypes.CDLL(str(path))
     give_threads(library)
-    for name in ("panel", "decoder_floats", "head_floats", "most_candidates", "tiles", "dots"):
+    for name in ("panel", "linear_floats", "decoder_floats", "head_floats", "most_candidates", "tiles", "dots"):
         getattr(library, f"jakiro_{name}").restype = _Long
     library.jakiro_decoder_floats.argtypes = [ctypes.POINTER(Decoder), _Long, _Long]
     library.jakiro_head_floats.argtypes = [ctypes.POINTER(Head), _Long, _Long]
-    library.jakiro_linear.argtypes = [ctypes.POINTER(Matrix), _Pointer, _Pointer, _Long, _Long]
+    library.jakiro_linear_floats.argtypes = [ctypes.POINTER(Matrix), _Long]
+    library.jakiro_linear.argtypes = [ctypes.POINTER(Matrix), *[_Pointer] * 3, _Long, _Long]
+    library.jakiro_weigh.argtypes, library.jakiro_weigh.restype = [_Pointer, _Long], ctypes.c_double
     library.jakiro_noise.argtypes = [ctypes.c_uint64, _Long, _Long, _Pointer, _Long, _Pointer, _Long]
     library.jakiro_choose.argtypes = [_Pointer, _Long, _Long, ctypes.c_float, *[_Pointer] * 5, _Long]
     library.jakiro_mix.argtypes = [_Pointer, _Pointer, _Long, _Long, _Long, _Pointer, _Pointer, _Pointer, _Long]

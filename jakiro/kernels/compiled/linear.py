@@ -58,10 +58,14 @@ class NativeLinear(nn.Module):
         return self.packed.element_size()
 
     def forward(self, hidden: Tensor) -> Tensor:
+        if hidden.dtype != torch.float32:
+            raise ValueError(f"compiled layers multiply float32; these numbers are {hidden.dtype}")
         rows = hidden.reshape(-1, self.in_features).contiguous()
-        result = rows.new_empty((rows.shape[0], self.out_features))
+        count, threads = rows.shape[0], num_threads()
+        memory = rows.new_empty(threads * library().jakiro_linear_floats(ctypes.byref(self.matrix), count))
+        result = rows.new_empty((count, self.out_features))
         library().jakiro_linear(
-            ctypes.byref(self.matrix), rows.data_ptr(), result.data_ptr(), rows.shape[0], num_threads()
+            ctypes.byref(self.matrix), rows.data_ptr(), result.data_ptr(), memory.data_ptr(), count, threads
         )
         return result.view(*hidden.shape[:-1], self.out_features)
 

@@ -15,7 +15,7 @@ import typer
 
 from jakiro.config import SamplingParams
 from jakiro.heads.checkpoint import load_head, write_config
-from jakiro.methods import HEAD_DRAFTERS
+from jakiro.methods import METHODS
 from jakiro.system import cache_folder, errors_as_one_sentence
 from jakiro.training.commands.options import CorpusPaths, Target, Threads, argument, option, set_up
 from jakiro.training.commands.train import extract
@@ -72,7 +72,7 @@ def calibrate(
         written[temperature] = [(sampling, answer) for answer in answers.answers_to_ids(prompts, sampling)]
     # As heads run on a CPU
     draft_head.pack("int8")
-    drafter = HEAD_DRAFTERS[draft_head.config.kind](draft_head)
+    drafter = METHODS.drafter_of(draft_head)
     shares = kept_shares(draft_head, drafter, written)
     config = replace(draft_head.config, calibration=draft_head.config.calibration | shares)
     write_config(config, head)

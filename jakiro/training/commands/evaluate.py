@@ -14,10 +14,11 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import Method, Resources, why_not
 from jakiro.heads.base import known_precision
 from jakiro.heads.checkpoint import file_sha256, load_head, weights_file
-from jakiro.methods import METHODS, method_named
+from jakiro.methods import METHODS, Methods
+from jakiro.methods import methods_from as methods_of
 from jakiro.system import cache_folder, comma_list
 from jakiro.target.model import TargetModel
-from jakiro.training.commands.options import Device, Prompts, Target, Threads, option, set_up
+from jakiro.training.commands.options import Device, MethodsFrom, Prompts, Target, Threads, option, set_up
 from jakiro.training.data.answers import AnswerFolder
 from jakiro.training.measure.evaluation import ALL, Score, experts_on, scores
 from jakiro.zoo import table as zoo
@@ -52,10 +53,12 @@ def evaluate(
     dtype: Annotated[str, option("float32, bfloat16 or float16.")] = "float32",
     draft_precision: Annotated[str, option("On a CPU: int8, as heads run there, or full.")] = "int8",
     threads: Threads = None,
+    methods_from: MethodsFrom = None,
 ) -> None:
     """Measure tau on prompts: the target writes each answer once, every head, method and tree replays it."""
     set_up(threads)
-    replayed = [] if methods is None else _replayed(methods)
+    known = METHODS.with_further(methods_of(methods_from or ()))
+    replayed = [] if methods is None else _replayed(methods, known)
     if out is not None and not out.absolute().parent.is_dir():
         raise FileNotFoundError(f"There is no folder {out.absolute().parent} for the numbers.")
     known_precision(draft_precision)
@@ -68,7 +71,7 @@ def evaluate(
     precision = choose_dtype(dtype, choose_device(device))
     questions = load_questions(prompts, limit)
     pair = zoo.resolve(target, head)
-    draft_head = load_head(pair.head_folder(), device, precision)
+    draft_head = load_head(pair.head_folder(), device, precision, known.networks)
     model, tokenizer, sha256 = weights.load_target(pair.target_name, device, precision)
     answers, layers = answers or cache_folder() / "answers", draft_head.config.feature_layers
     folder = AnswerFolder(model, tokenizer, sha256 or pair.target_name, answers, batch_size, layers)
@@ -81,8 +84,9 @@ def evaluate(
     draft_head.pack(draft_precision)
     target_model = TargetModel(model, tokenizer, pair.target_name, sha256, "fast").with_feature_layers(layers)
     info = {"name": pair.head_name, "sha256": file_sha256(weights_file(pair.head_path))}
-    resources = Resources(target_model, draft_head, info, further_heads(pair, target_model, draft_precision))
-    drafters = {method.name: method.load(resources) for method in _suited(methods, replayed, resources)}
+    further = further_heads(pair, target_model, draft_precision, known.networks)
+    resources = Resources(target_model, draft_head, info, further)
+    drafters = {method.name: method.load(resources) for method in _suited(methods, replayed, resources, known)}
     found = [
         score
         for name, drafter in drafters.items()
@@ -105,22 +109,22 @@ def evaluate(
         out.write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
 
 
-def _replayed(names: str) -> list[Method]:
+def _replayed(names: str, known: Methods) -> list[Method]:
     """The methods of a comma list, or all that written answers can be replayed with.
 
     Raises:
         ValueError: an unknown method, or one that written answers do not suffice for.
     """
     if names == "all":
-        return [method for method in METHODS.values() if not method.needs.logits]
-    found = [method_named(name) for name in comma_list("--methods", names, str)]
+        return [method for method in known.values() if not method.needs.logits]
+    found = [known.named(name) for name in comma_list("--methods", names, str)]
     for method in found:
         if method.needs.logits:
             raise ValueError(f"{method.name} learns from the target's logits, which written answers do not hold.")
     return found
 
 
-def _suited(names: str | None, replayed: list[Method], resources: Resources) -> list[Method]:
+def _suited(names: str | None, replayed: list[Method], resources: Resources, known: Methods) -> list[Method]:
     """Those of the methods that the heads at hand suit; where none is named, the one that the head is trained for.
 
     Raises:
@@ -128,7 +132,7 @@ def _suited(names: str | None, replayed: list[Method], resources: Resources) -> 
     """
     if names is None:
         kind = resources.head.config.kind
-        return [method for method in METHODS.values() if method.trains is not None and method.needs.head[0] == kind]
+        return [method for method in known.values() if method.trains is not None and method.needs.head[0] == kind]
     refused = {method.name: why_not(method, resources) for method in replayed}
     for sentence in refused.values() if names != "all" else ():
         if sentence is not None:

@@ -24,6 +24,10 @@ Device = Annotated[str, option("cpu or cuda.")]
 Threads = Annotated[int | None, option("CPU threads; all if not given.")]
 CorpusPaths = Annotated[list[Path], argument("Corpus files (*.jsonl.gz) or folders that hold them.")]
 Prompts = Annotated[Path | None, option("Prompts in Spec-Bench form; our own if not given.")]
+MethodsFrom = Annotated[
+    list[str] | None,
+    option("Also the drafting methods that this module gives as METHODS; repeatable.", metavar="MODULE"),
+]
 
 
 def set_up(threads: int | None) -> None:

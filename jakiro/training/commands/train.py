@@ -16,11 +16,12 @@ from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.networks import make_head
 from jakiro.kernels.linear import packs_bfloat16
-from jakiro.methods import METHODS, method_named
+from jakiro.methods import METHODS, Methods
+from jakiro.methods import methods_from as methods_of
 from jakiro.plots import MISSING
 from jakiro.system import comma_list
 from jakiro.target.features import check_feature_layers, features_of
-from jakiro.training.commands.options import CorpusPaths, Device, Target, Threads, option, set_up
+from jakiro.training.commands.options import CorpusPaths, Device, MethodsFrom, Target, Threads, option, set_up
 from jakiro.training.data.corpus import Row, read_corpus, with_starts
 from jakiro.training.data.features import FeatureCache, write_features
 from jakiro.training.data.kept_features import KeptFeatures
@@ -119,9 +120,11 @@ def train(
     logdir: Annotated[Path | None, option("Folder for tensorboard and training.html.")] = None,
     device: Device = "cpu",
     threads: Threads = None,
+    methods_from: MethodsFrom = None,
 ) -> None:
     """Train a draft head for a target: features, training, calibration, report."""
     set_up(threads)
+    known = METHODS.with_further(methods_of(methods_from or ()))
     options = TrainingOptions(
         seed=seed, batch_tokens=batch_tokens, accumulate=accumulate, precision=precision, feature_noise=noise,
         unroll=unroll, unroll_from=unroll_from, frequent_rows=frequent_rows, sampled_rows=sampled_rows,
@@ -135,7 +138,7 @@ def train(
         raise ValueError(
             f"The corpus has {len(rows)} rows and {validation_rows} are held out; write more or hold out fewer."
         )
-    trained = load_head(zoo.resolve(target, init).head_folder()) if init else None
+    trained = load_head(zoo.resolve(target, init).head_folder(), networks=known.networks) if init else None
     # The others wait while the main process extracts features; NCCL alone gives up after ten minutes
     process = PartialState(cpu=device == "cpu", timeout=LONGEST_WAIT)
     device = process.device if device == "cuda" else device
@@ -143,7 +146,7 @@ def train(
     check_output_function(model)
     rows, target = with_starts(rows, tokenizer), target or zoo.DEFAULT_TARGET
     target_config = model.config.get_text_config()
-    shape = {"fusion": fusion, "num_experts": experts} | _shape_of(method)
+    shape = {"fusion": fusion, "num_experts": experts} | _shape_of(method, known)
     layers = _feature_layers(feature_layers, trained, target_config.num_hidden_layers)
     check_feature_layers(shape.get("exit_layers", ()), target_config.num_hidden_layers)
     kept_ids = None
@@ -165,7 +168,7 @@ def train(
     # Only its embedding and output rows are needed from here on
     del model
     cache = FeatureCache(features, config.read_layers)
-    head = make_head(config)
+    head = make_head(config, known.networks)
     if config.draft_vocab_size:
         if kept_ids is None:
             kept_ids = frequent_token_ids(cache.ids, config.vocab_size, config.draft_vocab_size)
@@ -175,7 +178,7 @@ def train(
     if trained is not None and _shape(trained.config) == _shape(config):
         continue_weights(head, trained)
         earlier = zoo.trained_minutes(zoo.resolve(target, init).head_folder()) or 0.0
-    elif config.levels is not None:
+    elif head.levels is not None:
         start_parallel(head, trained, cache, seed, start, first=validation_rows)
     elif trained is None:
         start_weights(head, cache, seed, start, first=validation_rows)
@@ -220,7 +223,7 @@ def draw_curves(logdir: Path) -> None:
         log.info(MISSING)
 
 
-def _shape_of(method: str | None) -> dict:
+def _shape_of(method: str | None, known: Methods) -> dict:
     """The fields of a head's config that its method sets.
 
     Raises:
@@ -228,10 +231,10 @@ def _shape_of(method: str | None) -> dict:
     """
     if method is None:
         return {}
-    shape = method_named(method).trains
+    shape = known.named(method).trains
     if shape is None:
-        known = ", ".join(name for name, each in METHODS.items() if each.trains is not None)
-        raise ValueError(f"No heads are trained for {method}; choose one of {known}.")
+        names = ", ".join(name for name, each in known.items() if each.trains is not None)
+        raise ValueError(f"No heads are trained for {method}; choose one of {names}.")
     return shape
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.heads.base import DraftHead
-from jakiro.methods import HEAD_DRAFTERS
+from jakiro.methods import METHODS
 from jakiro.trace import pooled_tau
 from jakiro.training.measure.replay import replay
 
@@ -67,7 +67,7 @@ def simulated_tau(
         texts: (ids, features as the head reads them, index of the first answer token), each written greedily or
             sampled at temperature 1.
     """
-    drafter, steps = HEAD_DRAFTERS[head.config.kind](head), []
+    drafter, steps = METHODS.drafter_of(head), []
     sampling = SamplingParams(temperature=0.0 if greedy else 1.0, seed=seed)
     for ids, features, start in texts:
         last = features[:, : head.config.hidden_size]

@@ -32,7 +32,7 @@ class ParallelObjective(Objective):
         self, batch: Batch, vocabulary: VocabularySlice, num_steps: int, noise: Tensor | None = None
     ) -> tuple[Tensor, dict[str, float]]:
         """The loss and its parts by name, see `Objective.forward`; all levels count whatever `num_steps` is."""
-        sequence, position = learnable_positions(batch, self.head.config.levels).nonzero(as_tuple=True)
+        sequence, position = learnable_positions(batch, self.head.levels).nonzero(as_tuple=True)
         labels = None
         if self.weights.divergence == "labels":
             known, labels = labels_at(batch, sequence, position, self._places(vocabulary), len(vocabulary.rows))
@@ -85,7 +85,7 @@ def objective_for(head: DraftHead, weights: LossWeights) -> Objective:
         raise ValueError(
             f"Divergence {weights.divergence} is for heads on top of the target's first layers; leave --divergence out."
         )
-    return Objective(head, weights) if head.config.levels is None else ParallelObjective(head, weights)
+    return Objective(head, weights) if head.levels is None else ParallelObjective(head, weights)
 
 
 def _of_masks(head: DraftHead, ids: Tensor, features: Tensor) -> Iterator[Tensor]:

@@ -3,6 +3,7 @@
 Each piece, if it ran, would set `window.ran` or send a request; tabs fail on any request that leaves the machine.
 """
 
+import codecs
 import csv
 import io
 import json
@@ -117,7 +118,9 @@ def test_hostile_questions_and_answers_are_text_on_every_tab_and_in_every_file(o
 
     tab.evaluate("Jakiro.setTab('watch')")
     trace = json.loads(saved(tab, "save_json").path().read_text())["traces"]["jakiro"]
-    rows = list(csv.reader(io.StringIO(saved(tab, "save_csv").path().read_text())))
+    table = saved(tab, "save_csv").path()
+    assert table.read_bytes().startswith(codecs.BOM_UTF8), "a spreadsheet would read ␣ as three letters"
+    rows = list(csv.reader(io.StringIO(table.read_text(encoding="utf-8-sig"))))
     assert len(rows) > 20 and len({len(row) for row in rows}) == 1
     assert not [cell for row in rows for cell in row if cell.lstrip()[:1] in ("=", "@", "+")]
     assert any(cell.startswith("'=cmd") for row in rows for cell in row)

@@ -203,7 +203,7 @@ def test_a_hidden_line_leaves_plot_readout_and_files(shown):
     over(shown, 0.5)
     shown.wait_for_selector(".columns .plot-readout:not([hidden])")
     assert "Plain" not in shown.inner_text(".columns .plot-readout")
-    rows = list(csv.reader(io.StringIO(saved(shown, "csv").read_text())))
+    rows = list(csv.reader(io.StringIO(saved(shown, "csv").read_text(encoding="utf-8-sig"))))
     assert {row[0] for row in rows[1:]} == {"jakiro"}
 
 
@@ -228,7 +228,7 @@ def test_the_plot_is_saved_as_drawing_picture_and_numbers(shown, traces):
     assert "Jakiro" in words and "Plain decoding" in words and "seconds of its own work" in words
     picture = saved(shown, "png").read_bytes()
     assert picture.startswith(b"\x89PNG") and struct.unpack(">II", picture[16:24]) == (1920, 1080)
-    rows = list(csv.DictReader(io.StringIO(saved(shown, "csv").read_text())))
+    rows = list(csv.DictReader(io.StringIO(saved(shown, "csv").read_text(encoding="utf-8-sig"))))
     mine = [row for row in rows if row["method"] == "jakiro"]
     assert [float(row["seconds"]) for row in mine] == pytest.approx(ends(traces["jakiro"]))
 

@@ -74,6 +74,7 @@ def test_numerics_are_read_by_their_names():
         ({"question": 5}, "The question must be text."),
         ({"temperature": -1}, "Temperature must be between 0 and 2; you gave -1."),
         ({"temperature": math.nan}, "Temperature must be between 0 and 2; you gave nan."),
+        ({"temperature": 1e-9}, "Temperature must be 0, which is greedy, or at least 0.0001; you gave 1e-09."),
         ({"temperature": None}, "Temperature must be between 0 and 2; you gave nothing."),
         ({"temperature": "hot"}, "Temperature must be between 0 and 2; you gave hot."),
         ({"length": 0}, "Length must be at least 1 token; you gave 0."),
@@ -88,7 +89,7 @@ def test_numerics_are_read_by_their_names():
         ({"method": "magic"}, f"The method must be one of {', '.join(METHODS)}; you gave magic."),
         ({"method": None}, f"The method must be one of {', '.join(METHODS)}; you gave nothing."),
         ({"further_lanes": [["context"]]}, f"The method must be one of {', '.join(METHODS)}; you gave ['context']."),
-        ({"further_lanes": ["aded", "gsd", "mcsd"]}, "At most 4 methods race at once; you chose 5."),
+        ({"further_lanes": ["aded", "eagle2", "mcsd"]}, "At most 4 methods race at once; you chose 5."),
         ({"history": "hello"}, words.HISTORY_NOT_MESSAGES),
         ({"history": [{"role": "user"}]}, words.HISTORY_NOT_MESSAGES),
     ],
@@ -110,14 +111,14 @@ def test_what_does_not_fit_is_refused_in_one_sentence(changes, sentence):
     ],
 )
 def test_a_link_is_checked_as_the_form_is(values, sentence):
-    service = SimpleNamespace(limits=Limits(max_new_tokens=300))
+    service = SimpleNamespace(limits=Limits(max_new_tokens=300), methods=METHODS)
     good = {name.replace("_", "-"): value for name, value in GOOD.items() if name != "history"}
     assert link_trouble(service, good | values) == sentence
 
 
 def test_a_link_with_a_method_that_this_page_does_not_offer_says_which_it_offers(monkeypatch):
-    monkeypatch.setattr("app.page.handlers.offered_methods", lambda: [METHODS["recycling"]])
-    service = SimpleNamespace(limits=Limits())
+    monkeypatch.setattr("app.page.handlers.offered_methods", lambda known: [METHODS["recycling"]])
+    service = SimpleNamespace(limits=Limits(), methods=METHODS)
     good = {name.replace("_", "-"): value for name, value in GOOD.items() if name != "history"}
     assert link_trouble(service, good) == "The method must be one of recycling; you gave jakiro."
     assert link_trouble(service, good | {"method": "recycling"}) is None
@@ -125,7 +126,7 @@ def test_a_link_with_a_method_that_this_page_does_not_offer_says_which_it_offers
 
 @pytest.mark.parametrize("values", [None, "text", [], {1: 2}])
 def test_what_is_no_form_is_refused_with_a_sentence(values):
-    assert link_trouble(SimpleNamespace(limits=Limits()), values).endswith(".")
+    assert link_trouble(SimpleNamespace(limits=Limits(), methods=METHODS), values).endswith(".")
 
 
 def test_every_word_the_scripts_use_exists_and_every_word_is_used():

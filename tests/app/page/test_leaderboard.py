@@ -6,11 +6,10 @@ import pytest
 
 from app.page import benchmark
 from app.words import benchmark as words
-from jakiro.bench import raw
-from jakiro.bench.arena import counts, standings
+from jakiro.bench import counts, raw, standings
 from jakiro.methods import METHODS
 from tests.app.browser.test_accessibility import SMALL_CONTROLS, serious
-from tests.bench.test_arena import bench_of
+from tests.bench.test_standings import bench_of
 
 pytestmark = pytest.mark.browser
 
@@ -27,7 +26,7 @@ def boards(tmp_path_factory):
 @pytest.fixture
 def board(open_tab, fake_address, boards, monkeypatch):
     """A function that opens the leaderboard in a tab of its own."""
-    monkeypatch.setattr(benchmark, "leaderboard", lambda: json.dumps(boards))
+    monkeypatch.setattr(benchmark, "leaderboard", lambda known: json.dumps(boards))
 
     def opened(**options):
         tab = open_tab(fake_address, **options)
@@ -53,13 +52,13 @@ def cells(tab, method: str) -> dict[str, str]:
 
 def test_speeds_are_those_of_the_raw_data_the_fastest_first(board):
     tab = board()
-    assert methods(tab) == ["gsd", "jakiro", "autoregressive"]
-    assert cells(tab, "gsd") == {
+    assert methods(tab) == ["mcsd", "jakiro", "autoregressive"]
+    assert cells(tab, "mcsd") == {
         "speed": "313", "speedup": "3.13× 3.13–3.13", "against": "1.25× 1.25–1.25", "tau": "2.00 2.00–2.00",
         "draft_ms": "2.0", "verify_ms": "5.0", "other_ms": "1.0", "same": "100 %",
     }  # fmt: skip
     verdict = words.BROWSER["board_ahead"].format(
-        temperature=0, method="GSD", usual="Jakiro", times="1.25", interval="1.25–1.25"
+        temperature=0, method="MCSD", usual="Jakiro", times="1.25", interval="1.25–1.25"
     )
     assert tab.inner_text('[data-result="verdict"]') == verdict
     assert "2026-11-23" in tab.inner_text("#benchmark .badge")
@@ -72,7 +71,7 @@ def test_columns_sort_with_keys_and_say_how(board):
     tab.focus('[data-sort="speed"]')
     tab.keyboard.press("Enter")
     assert tab.get_attribute(first, "aria-sort") == "ascending"
-    assert methods(tab) == ["autoregressive", "jakiro", "gsd"]
+    assert methods(tab) == ["autoregressive", "jakiro", "mcsd"]
     assert tab.evaluate("document.activeElement.dataset.sort") == "speed"
     tab.focus('[data-sort="method"]')
     tab.keyboard.press("Space")
@@ -85,7 +84,7 @@ def test_columns_sort_with_keys_and_say_how(board):
 def test_equal_trees_have_a_pair_of_columns_for_each_size(board):
     tab = board()
     tab.click('[data-control="board-discipline"][data-value="same_nodes"]')
-    assert sorted(methods(tab)) == ["gsd", "jakiro"]
+    assert sorted(methods(tab)) == ["jakiro", "mcsd"]
     found = cells(tab, "jakiro")
     assert found == {
         "tau_8": "2.00 2.00–2.00", "kept_8": "50.0 %", "tau_14": "2.00 2.00–2.00", "kept_14": "50.0 %", "same": "100 %",
@@ -102,14 +101,14 @@ def test_a_category_has_its_own_rows(board):
 
 def test_chosen_methods_fill_the_form(board):
     tab = board()
-    tab.click('[data-choose="gsd"]')
+    tab.click('[data-choose="mcsd"]')
     tab.click('[data-choose="jakiro"]')
     tab.click('[data-control="board-run"]')
     pressed = "[...document.querySelectorAll('[data-control=\"{}\"][aria-pressed=true]')].map(one => one.dataset.value)"
-    assert tab.evaluate(pressed.format("bench-method")) == ["gsd"]
+    assert tab.evaluate(pressed.format("bench-method")) == ["mcsd"]
     assert tab.evaluate(pressed.format("bench-temperature")) == ["0"]
     assert tab.evaluate("document.activeElement.dataset.control") == "bench-run"
-    assert tab.evaluate("Jakiro.benchmarkRequest().methods") == ["gsd"]
+    assert tab.evaluate("Jakiro.benchmarkRequest().methods") == ["mcsd"]
 
 
 def test_a_file_can_be_saved(board, boards):
@@ -121,7 +120,7 @@ def test_a_file_can_be_saved(board, boards):
 
 
 def test_a_copy_without_a_leaderboard_says_so(open_tab, fake_address, monkeypatch):
-    monkeypatch.setattr(benchmark, "leaderboard", lambda: None)
+    monkeypatch.setattr(benchmark, "leaderboard", lambda known: None)
     tab = open_tab(fake_address)
     tab.click('[role="tab"][data-tab="benchmark"]')
     tab.click('[data-control="bench-which"][data-value="board"]')
@@ -132,8 +131,10 @@ def test_a_copy_without_a_leaderboard_says_so(open_tab, fake_address, monkeypatc
 
 def test_names_of_methods_stay_text(board, boards, monkeypatch):
     hostile = "<img src=x onerror='window.ran=1'>"
-    rows = [row | {"method": hostile} if row["method"] == "gsd" else row for row in boards["own_size"]["rows"]]
-    monkeypatch.setattr(benchmark, "leaderboard", lambda: json.dumps({"own_size": boards["own_size"] | {"rows": rows}}))
+    rows = [row | {"method": hostile} if row["method"] == "mcsd" else row for row in boards["own_size"]["rows"]]
+    monkeypatch.setattr(
+        benchmark, "leaderboard", lambda known: json.dumps({"own_size": boards["own_size"] | {"rows": rows}})
+    )
     tab = board()
     assert hostile in tab.inner_text(".board-table")
     assert tab.locator("#benchmark img").count() == 0 and tab.evaluate("window.ran") is None

@@ -68,9 +68,9 @@ def test_the_browser_gets_every_method_as_data():
 
 
 @pytest.fixture
-def another(monkeypatch):
-    """One more method that needs no head, registered as a new one would be."""
-    method = replace(
+def known():
+    """The package's methods and one from outside that needs no head."""
+    mirror = replace(
         prompt_lookup.METHOD,
         name="mirror",
         title="Mirror",
@@ -79,21 +79,20 @@ def another(monkeypatch):
         proposers=(Proposer("mirror", "Mirrored", "What was said before."),),
         needs=Needs(),
     )
-    monkeypatch.setitem(METHODS, method.name, method)
-    return method
+    return METHODS.with_further([mirror])
 
 
 def choices(blocks, elem_id: str) -> list[tuple[str, str]]:
     return next(block.choices for block in blocks.blocks.values() if getattr(block, "elem_id", None) == elem_id)
 
 
-def test_a_new_method_is_offered_in_the_settings_and_in_the_benchmark(another):
-    blocks = build.build(NoModel())
-    drafting = titled_methods()
-    assert [name for _, name in drafting] == [method.name for method in offered_methods()]
+def test_a_new_method_is_offered_in_the_settings_and_in_the_benchmark(known):
+    blocks = build.build(NoModel(), methods=known)
+    drafting = titled_methods(known)
+    assert [name for _, name in drafting] == [method.name for method in offered_methods(known)]
     assert choices(blocks, "method") == drafting
     assert choices(blocks, "further-lanes") == drafting and ("Mirror", "mirror") in drafting
-    assert '"mirror"' in web.script() and '"mirror"' in benchmark.script()
+    assert '"mirror"' in web.script(known) and '"mirror"' in benchmark.script(known)
 
 
 def test_a_method_with_a_head_of_its_own_is_offered_once_there_is_one(monkeypatch):
@@ -126,19 +125,19 @@ def test_the_browser_knows_how_long_the_shipped_heads_were_trained():
     assert sent["headMinutes"] == zoo.minutes_of_heads() and zoo.DEFAULT_HEAD in sent["headMinutes"]
 
 
-def test_a_new_method_is_asked_for_by_name_and_refusals_name_it(another):
-    assert asking(further_lanes=["mirror"]).methods == (PLAIN.name, DEFAULT.name, "mirror")
-    assert api._methods(["mirror", PLAIN.name]) == ("mirror", PLAIN.name)
+def test_a_new_method_is_asked_for_by_name_and_refusals_name_it(known):
+    assert asking(further_lanes=["mirror"], known=known).methods == (PLAIN.name, DEFAULT.name, "mirror")
+    assert api._methods(["mirror", PLAIN.name], known) == ("mirror", PLAIN.name)
     with pytest.raises(ValueError, match="mirror"):
-        api._methods(["magic"])
+        api._methods(["magic"], known)
     with pytest.raises(ValueError, match=r"one of .*mirror; you gave magic"):
-        asking(method="magic")
-    settings, _ = benchmark.read_request({"methods": ["mirror"]})
+        asking(method="magic", known=known)
+    settings, _ = benchmark.read_request({"methods": ["mirror"]}, known=known)
     assert settings.methods == (PLAIN.name, "mirror")
     with pytest.raises(ValueError, match="mirror") as refusal:
-        benchmark.read_request({"methods": ["magic"]})
-    known = ", ".join(method.name for method in offered_methods())
-    assert str(refusal.value) == benchmark_words.UNKNOWN_METHOD.format(known=known, came="'magic'")
+        benchmark.read_request({"methods": ["magic"]}, known=known)
+    names = ", ".join(method.name for method in offered_methods(known))
+    assert str(refusal.value) == benchmark_words.UNKNOWN_METHOD.format(known=names, came="'magic'")
 
 
 @pytest.mark.parametrize("name", [name for method in METHODS.values() for name in (method.name, *method.aliases)])
@@ -164,4 +163,4 @@ def test_the_settings_are_named_as_they_are_read():
     with gr.Blocks():
         fields = form.build(Picker(ModelService(NoModel())))
     read = inspect.signature(read_asking).parameters
-    assert set(form.by_name(fields, range(len(fields)))) == set(read) - {"question", "history"}
+    assert set(form.by_name(fields, range(len(fields)))) == set(read) - {"question", "history", "known"}

@@ -15,7 +15,6 @@ from jakiro.heads.checkpoint import load_head
 from jakiro.kernels.linear import packing_works
 from jakiro.methods import METHODS
 from jakiro.training.commands.train import _optimizer, _weights
-from jakiro.training.data.corpus import read_corpus
 from jakiro.training.recipe.losses import LossWeights
 from jakiro.training.recipe.schedule import TrainingOptions
 from jakiro.training.recipe.trainer import TrainingError
@@ -72,9 +71,7 @@ def test_a_head_for_a_method_is_trained_calibrated_exported_measured_and_drafts(
     result = invoke(*start, "--work", tmp_path / "work", "--expert-width", 16)
     assert result.exit_code == 0, result.exception
     arguments = ["train", corpus_folder, "--target", target_folder, "--out", tmp_path / "head", *TRAIN[:4], *TRAIN[6:8]]
-    # Heads that stand on the target's first layers learn from these layers' states too
-    alone = "exit_layers" in METHODS[method].trains
-    folders = ("--work", tmp_path / "own", *(() if alone else ("--features", tmp_path / "work" / "features")))
+    folders = ("--work", tmp_path / "own", "--features", tmp_path / "work" / "features")
     result = invoke(*arguments, *folders, "--method", method, "--init", tmp_path / "first")
     assert result.exit_code == 0, result.exception
     head, first = load_head(tmp_path / "head"), load_head(tmp_path / "first")
@@ -82,10 +79,9 @@ def test_a_head_for_a_method_is_trained_calibrated_exported_measured_and_drafts(
     assert torch.equal(head.draft_token_ids, first.draft_token_ids)
     if head.config.num_layers:
         assert head.config.expert_intermediate_size == 32, "as many parameters as two experts of 16"
-    if not alone:
-        calibrate = import_module("jakiro.training.commands.calibrate").calibrate
-        calibrate(tmp_path / "head", [corpus_folder], target=str(target_folder), texts=3, max_new_tokens=6)
-        assert "main/1/sampled-0.7-kept" in load_head(tmp_path / "head").config.calibration
+    calibrate = import_module("jakiro.training.commands.calibrate").calibrate
+    calibrate(tmp_path / "head", [corpus_folder], target=str(target_folder), texts=3, max_new_tokens=6)
+    assert "main/1/sampled-0.7-kept" in load_head(tmp_path / "head").config.calibration
     card = (tmp_path / "head" / "README.md").read_text()
     assert f"| method | {method} |" in card and "| minutes, steps | 0.0, 3 |" in card and "| main_1/top1 | " in card
     assert f"| Parameters | {sum(parameter.numel() for parameter in head.parameters()):,} |" in card
@@ -142,10 +138,9 @@ def test_a_card_of_somebody_s_own_words_stays(target_folder, corpus_folder, tmp_
 
 def test_only_methods_with_a_head_of_their_own_are_trained_for(target_folder, corpus_folder, tmp_path):
     folders = ("--out", tmp_path / "head", "--work", tmp_path / "work", "--target", target_folder)
-    result = invoke("train", corpus_folder, *folders, *TRAIN, "--method", "gsd")
+    result = invoke("train", corpus_folder, *folders, *TRAIN, "--method", "mcsd")
     assert str(result.exception) == (
-        "No heads are trained for gsd; choose one of jakiro, eagle2, parallelspec, gumiho, medusa, exit, distillspec, "
-        "s2d."
+        "No heads are trained for mcsd; choose one of jakiro, eagle2, parallelspec, gumiho, medusa."
     )
 
 
@@ -301,37 +296,3 @@ def test_official_presets_hold_what_is_not_given():
     options = TrainingOptions(max_steps=1, **_optimizer("official", None, 50))
     assert (options.optimizer, options.learning_rate, options.warmup_steps) == ("adamw", 9e-5, 50)
     assert (options.clip_value, options.weight_decay) == (0.5, 1e-3)
-
-
-def test_a_draft_writes_text_and_is_taught_on_it(target_folder, corpus_folder, tmp_path):
-    arguments = ["train", corpus_folder, "--target", target_folder, *TRAIN[:4], *TRAIN[6:]]
-    first, own, second = (tmp_path / name for name in ("first", "own", "second"))
-    labels = ("--divergence", "labels", "--feature-weight", 0, "--method", "exit", "--expert-width", 16)
-    result = invoke(*arguments, "--out", first, "--work", tmp_path / "work", *labels)
-    assert result.exit_code == 0, result.exception
-    own_text = import_module("jakiro.training.commands.own_text")
-    own_text.own_text([corpus_folder], own, str(first), str(target_folder), first=2, rows=8, max_new_tokens=24)
-    rows = read_corpus([own])
-    assert len(rows) == 8 and {row.kind for row in rows} == {"drafted"}
-    assert all(row.loss_start == row.a0 < len(row.ids) <= row.a0 + 24 for row in rows)
-    taught = ("--method", "distillspec", "--divergence", "total-variation", "--init", first, "--expert-width", 16)
-    arguments[1] = own
-    result = invoke(*arguments, "--out", second, "--work", tmp_path / "again", *taught)
-    assert result.exit_code == 0, result.exception
-    assert load_head(second).config.kind == "distilled"
-    with pytest.raises(ValueError, match="reads the target's last feature; give a head for exit"):
-        own_text.own_text([corpus_folder], own, "smollm2-135m-instruct-summed", str(target_folder))
-    result = invoke(*arguments, "--out", second, "--work", tmp_path / "third", "--divergence", "half")
-    assert str(result.exception).startswith("Divergence must be one of forward-kl, total-variation, labels;")
-
-
-def test_features_with_more_layers_serve_a_head_that_reads_fewer(target_folder, corpus_folder, tmp_path):
-    heads = []
-    for method, features in (("s2d", "shared"), ("exit", "shared"), ("exit", "own")):
-        out = tmp_path / f"{method}-{features}"
-        arguments = ["train", corpus_folder, "--target", target_folder, "--out", out, *TRAIN, "--method", method]
-        result = invoke(*arguments, "--work", tmp_path / "work", "--features", tmp_path / features)
-        assert result.exit_code == 0, result.exception
-        heads.append(load_head(out))
-    _, shared, own = heads
-    assert all(torch.equal(tensor, own.state_dict()[name]) for name, tensor in shared.state_dict().items())

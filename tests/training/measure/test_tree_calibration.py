@@ -7,7 +7,7 @@ import torch
 
 from jakiro.config import SamplingParams
 from jakiro.heads.base import DraftHead
-from jakiro.methods import HEAD_DRAFTERS
+from jakiro.methods import METHODS
 from jakiro.training.data.answers import Answer
 from jakiro.training.measure.calibration.shares import PRIOR, kept_shares, shares_by_level
 from jakiro.training.measure.replay import ReplayedStep
@@ -46,7 +46,7 @@ def test_every_branch_and_level_gets_its_share_and_trees_then_promise_less(fusio
     head = tiny_head(target, fusion, draft_vocab=30)
     weights = {f"main/{depth}/sampled": 4.0 for depth in range(1, 7)}
     head.config.calibration.update(weights | {"main/1/sampled-kept": 0.5})
-    drafter = HEAD_DRAFTERS[head.config.kind](head)
+    drafter = METHODS.drafter_of(head)
     before = dict(head.config.calibration)
     found = kept_shares(head, drafter, {1.0: answered(head, target, 1.0, 3)})
     assert head.config.calibration == before

@@ -7,7 +7,7 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.drafting.base import TreeLimits
 from jakiro.heads.networks import make_head
-from jakiro.methods import HEAD_DRAFTERS, METHODS
+from jakiro.methods import METHODS
 from jakiro.training.data.features import Batch
 from jakiro.training.recipe.losses import LossWeights
 from jakiro.training.recipe.parallel import ParallelObjective
@@ -51,8 +51,8 @@ def test_drafting_gives_each_level_the_probabilities_that_training_teaches_along
     for parameter in head.parameters():
         parameter.data.add_(0.05 * torch.randn_like(parameter))
     head.eval().requires_grad_(False)
-    levels, ids, features = head.config.levels, torch.tensor([5, 7, 9]), 0.5 * torch.randn(64, HIDDEN)
-    session = HEAD_DRAFTERS[head.config.kind](head).start(prompt_of(ids, features[:2]), SamplingParams(), KeyedNoise(0))
+    levels, ids, features = head.levels, torch.tensor([5, 7, 9]), 0.5 * torch.randn(64, HIDDEN)
+    session = METHODS.drafter_of(head).start(prompt_of(ids, features[:2]), SamplingParams(), KeyedNoise(0))
     drafted = []
     for _ in range(6):
         # The text goes on along a chain of the best tokens, so that all levels can be compared
@@ -73,7 +73,7 @@ def test_drafting_gives_each_level_the_probabilities_that_training_teaches_along
 def test_levels_are_learned(method, tmp_path):
     subject = trainer(tmp_path, method, max_steps=150, learning_rate=1e-2)
     gaps = []
-    deepest = f"main_{subject.head.config.levels}/token"
+    deepest = f"main_{subject.head.levels}/token"
     subject._report_step = lambda parts: gaps.append(parts[deepest] - parts["target_entropy"])
     subject.run()
     assert sum(gaps[-10:]) < 0.92 * sum(gaps[:10])

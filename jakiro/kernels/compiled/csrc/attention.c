@@ -155,18 +155,27 @@ static void score(const Batch *batch) {
     }
 }
 
-/* Scores to weights before they are divided by their sum, which is returned. */
-static double weigh(float *scores, int64_t padded) {
+/* A weight, from 0 to 1, as a whole number of UNITs: added to this, it is rounded to one by where a float64 ends. Whole
+ * numbers add up to the same sum in any order; those of 2^19 keys fit into 64 bits. */
+#define ROUNDING (1.5 * 256)
+#define UNIT 0x1p-44
+
+static inline longs units(const float *weights) {
+    return (longs)(__builtin_convertvector(*(const half_vec *)weights, doubles) + ROUNDING) - (longs)all_doubles(ROUNDING);
+}
+
+double jakiro_weigh(float *scores, int64_t padded) {
     vec top = (vec){0} + unseen;
     for (int64_t key = 0; key < padded; key += LANES) top = larger(top, *(vec *)(scores + key));
     const float highest = highest_of(top);
-    doubles sums = {0};
+    longs sums = {0};
     for (int64_t key = 0; key < padded; key += LANES) {
         *(vec *)(scores + key) = weight_of(*(vec *)(scores + key), highest, unseen);
-        sums += __builtin_convertvector(*(half_vec *)(scores + key), doubles);
-        sums += __builtin_convertvector(*(half_vec *)(scores + key + DOUBLES), doubles);
+        sums += units(scores + key) + units(scores + key + DOUBLES);
     }
-    return sum_of(sums);
+    int64_t sum = 0;
+    for (int lane = 0; lane < DOUBLES; lane++) sum += sums[lane];
+    return sum * UNIT;
 }
 
 #define SUMS(QUERIES)                                                                                      \
@@ -261,7 +270,7 @@ void attend(const Attention *at, float *own, int64_t chunk, int64_t chunks, floa
         score(&batch);
         double totals[BATCH];
         for (int64_t query = 0; query < count; query++)
-            totals[query] = weigh(scores + query * batch.padded, batch.padded);
+            totals[query] = jakiro_weigh(scores + query * batch.padded, batch.padded);
         sum_values(&batch);
         for (int64_t query = 0; query < count; query++, result += width)
             for (int64_t i = 0; i < width; i++) result[i] = (float)(sums[query * width + i] / totals[query]);

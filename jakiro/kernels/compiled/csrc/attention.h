@@ -27,6 +27,11 @@ int64_t head_chunk_floats(int64_t heads, int64_t rows, int64_t head_dim);
 void rotate(const Attention *attention, int64_t chunk, int64_t chunks, float *result);
 void publish_rotated(const Attention *attention, int64_t chunk, int64_t chunks, const float *result);
 
-/* What a chunk of queries attends to: float32 scores and weights, each from its own key alone; float64 sums over keys. */
+/* Scores to weights before they are divided by their sum, which is returned: the same sum wherever each score stands.
+ * A whole number of vectors; what is not seen has a score of -3e38. */
+double jakiro_weigh(float *scores, int64_t padded);
+
+/* What a chunk of queries attends to: float32 scores and weights, each from its own key alone. Their sum does not depend
+ * on where keys stand, that of values, in float64, on the order of those that are seen: hidden ones add nothing. */
 void attend(const Attention *attention, float *own, int64_t chunk, int64_t chunks, float *result);
 void publish_attended(const Attention *attention, int64_t chunk, int64_t chunks, const float *result);

@@ -18,20 +18,20 @@ void normalize(const float *rows_in, float *rows_out, const float *weight, float
     }
 }
 
-int64_t room_floats(int64_t rows, int64_t hidden, int64_t chunk, int64_t keys, int64_t head_dim) {
-    return rows * hidden + chunk + attention_floats(keys, head_dim);
+int64_t room_floats(int64_t rows, int64_t hidden, Largest largest, int64_t keys, int64_t head_dim) {
+    return rows * hidden + largest.chunk + largest.factor + attention_floats(keys, head_dim);
 }
 
-Room room_of(float *memory, int64_t hidden, int64_t chunk, Attention at, int thread_id, int num_threads) {
-    float *normed = memory + thread_id * room_floats(at.rows, hidden, chunk, at.length + at.rows, at.head_dim);
-    float *results = normed + at.rows * hidden;
-    return (Room){num_threads, normed, results, results + chunk, at};
+Room room_of(float *memory, int64_t hidden, Largest largest, Attention at, int thread_id, int num_threads) {
+    float *normed = memory + thread_id * room_floats(at.rows, hidden, largest, at.length + at.rows, at.head_dim);
+    float *results = normed + at.rows * hidden, *parts = results + largest.chunk;
+    return (Room){num_threads, normed, results, parts + largest.factor, parts, at};
 }
 
 static void use(const Matrix *matrix, const float *input, Room *room) {
     if (room->factor.matrix == matrix) return;
     if (room->factor.matrix) finish(room->factor);
-    room->factor = prepare(matrix, input, room->attention.rows);
+    room->factor = prepare(matrix, input, room->attention.rows, room->parts);
 }
 
 void leave(const void *pass, int64_t section, void *room) {
@@ -86,8 +86,12 @@ void publish_half(int64_t section, int64_t chunk, float *stream, const Room *roo
                       section == OUTPUT ? stream : at->joint, section == OUTPUT);
 }
 
-int64_t half_chunk_floats(Half half, int64_t rows, int64_t heads, int64_t kv_heads, int64_t head_dim) {
-    const int64_t joint = chunk_floats(half.query_key_value, rows, MOST_CHUNKS);
-    const int64_t products = at_least(joint, chunk_floats(half.output, rows, MOST_CHUNKS));
-    return at_least(products, head_chunk_floats(heads + 2 * kv_heads, rows, head_dim));
+Largest with_matrix(Largest largest, const Matrix *matrix, int64_t rows, int64_t halves, int64_t most_chunks) {
+    return (Largest){at_least(largest.chunk, halves * chunk_floats(matrix, rows, most_chunks)),
+                     at_least(largest.factor, factor_floats(matrix, rows))};
+}
+
+Largest largest_of_half(Half half, int64_t rows, int64_t heads, int64_t kv_heads, int64_t head_dim) {
+    const Largest attention = {head_chunk_floats(heads + 2 * kv_heads, rows, head_dim), 0};
+    return with_matrix(with_matrix(attention, half.query_key_value, rows, 1, MOST_CHUNKS), half.output, rows, 1, MOST_CHUNKS);
 }

@@ -12,17 +12,23 @@ typedef struct {
     float *normed;  /* (rows, hidden) */
     float *results; /* a chunk's */
     float *own;     /* what `attend` needs */
+    float *parts;   /* what a factor needs */
     Attention attention;
     /* Of the section that this thread is in */
     Cut cut;
     Factor factor; /* the matrix is null before the first product */
 } Room;
 
-/* Floats of one thread's room, whose largest chunk has so many numbers. */
-int64_t room_floats(int64_t rows, int64_t hidden, int64_t chunk, int64_t keys, int64_t head_dim);
+/* Floats of one thread's largest chunk's numbers, and of its largest factor. */
+typedef struct {
+    int64_t chunk, factor;
+} Largest;
+
+/* Floats of one thread's room. */
+int64_t room_floats(int64_t rows, int64_t hidden, Largest largest, int64_t keys, int64_t head_dim);
 
 /* A thread's room in memory for all threads. */
-Room room_of(float *memory, int64_t hidden, int64_t chunk, Attention attention, int thread_id, int num_threads);
+Room room_of(float *memory, int64_t hidden, Largest largest, Attention attention, int thread_id, int num_threads);
 
 /* RMSNorm of all rows, computed by every thread for itself, which costs less than waiting for another. */
 void normalize(const float *rows_in, float *rows_out, const float *weight, float eps, int64_t rows, int64_t width);
@@ -50,5 +56,7 @@ Cut cut_half(Half half, int64_t section, const Room *room);
 void compute_half(Half half, int64_t section, int64_t chunk, const float *input, Room *room);
 /* OUTPUT is added to the stream. */
 void publish_half(int64_t section, int64_t chunk, float *stream, const Room *room);
-/* Floats of the largest chunk's numbers. */
-int64_t half_chunk_floats(Half half, int64_t rows, int64_t heads, int64_t kv_heads, int64_t head_dim);
+Largest largest_of_half(Half half, int64_t rows, int64_t heads, int64_t kv_heads, int64_t head_dim);
+
+/* With a matrix whose chunks, at most so many, hold the products of `halves` of its panels side by side. */
+Largest with_matrix(Largest largest, const Matrix *matrix, int64_t rows, int64_t halves, int64_t most_chunks);

@@ -4,9 +4,9 @@
  * memory's speed, and what keeps general libraries above it are matrix products made for many rows, and a dispatch for
  * each of a thousand small operations. Here all layers are one call.
  *
- * Exactness: every output of a product adds its terms in the order of the inputs, whatever the number of rows, and what
- * depends on the order of keys (the sums of attention) is added in float64. So a row comes out the same alone, in a tree
- * and after any number of cached rows.
+ * Exactness: every output of a product adds its terms in the order of the inputs, whatever the number of rows. Attention
+ * adds values in the order of the keys that a row sees, its ancestors', and weights so that no order shows. So a row
+ * comes out the same alone, in a tree, and with any number of hidden rows between those that it sees.
  */
 
 #include "blocks.h"
@@ -43,17 +43,21 @@ enum { GATE = HALF_SECTIONS, DOWN, LAYER_SECTIONS };
 
 static Half half_of(const Layer *layer) { return (Half){&layer->query_key_value, &layer->output}; }
 
-/* Floats of the largest chunk's numbers. Layers are of one shape. */
-static int64_t largest_chunk(const Decoder *decoder, int64_t rows) {
-    const Layer *layer = decoder->layers;
-    const int64_t gates = 2 * chunk_floats(&layer->gate_up, rows, MOST_CHUNKS);
-    const int64_t down = chunk_floats(&layer->down, rows, MOST_CHUNKS);
-    return at_least(at_least(gates, down), half_chunk_floats(half_of(layer), rows, decoder->heads, decoder->kv_heads, decoder->head_dim));
+/* Layers are of one shape, but some may be tiled and others not. */
+static Largest largest_of(const Decoder *decoder, int64_t rows) {
+    Largest largest = {0, 0};
+    for (const Layer *layer = decoder->layers; layer < decoder->layers + decoder->num_layers; layer++) {
+        const Largest half = largest_of_half(half_of(layer), rows, decoder->heads, decoder->kv_heads, decoder->head_dim);
+        largest = (Largest){at_least(largest.chunk, half.chunk), at_least(largest.factor, half.factor)};
+        largest = with_matrix(largest, &layer->gate_up, rows, 2, MOST_CHUNKS);
+        largest = with_matrix(largest, &layer->down, rows, 1, MOST_CHUNKS);
+    }
+    return largest;
 }
 
 /* Floats of its own that a thread of a pass needs. */
 int64_t jakiro_decoder_floats(const Decoder *decoder, int64_t rows, int64_t keys) {
-    return room_floats(rows, decoder->hidden, largest_chunk(decoder, rows), keys, decoder->head_dim);
+    return room_floats(rows, decoder->hidden, largest_of(decoder, rows), keys, decoder->head_dim);
 }
 
 static const Layer *layer_of(const Pass *pass, int64_t section) {
@@ -123,8 +127,8 @@ static void decode(const void *context, int thread_id, int num_threads) {
     const Attention attention = {decoder->heads, decoder->kv_heads, decoder->head_dim, pass->rows, pass->length,
                                  pass->capacity, decoder->scaling, pass->cos, pass->sin, pass->visible, pass->joint, 0, 0,
                                  pass->attended};
-    const int64_t chunk = largest_chunk(decoder, pass->rows);
-    Room room = room_of(pass->memory, decoder->hidden, chunk, attention, thread_id, num_threads);
+    const Largest largest = largest_of(decoder, pass->rows);
+    Room room = room_of(pass->memory, decoder->hidden, largest, attention, thread_id, num_threads);
     const Sections sections = {decoder->num_layers * LAYER_SECTIONS, cut_pass, enter, leave, compute, publish};
     go_through(&sections, pass, shared->progress, &room, thread_id, num_threads);
 }

@@ -1,7 +1,6 @@
 #include "dots.h"
 
 #include "products.h"
-#include "threads.h"
 
 #if LANES == 16 && defined(__AVX512VNNI__)
 #define DOT(sums, row, weights) ((ints)_mm512_dpbusd_epi32((__m512i)(sums), (__m512i)(row), (__m512i)(weights)))
@@ -20,10 +19,15 @@ static inline vec factored(const float *row, const float *factors, int64_t place
     return loaded(row, place, inputs, 0) * loaded(factors, place, inputs, 0);
 }
 
-Rounded round_rows(const float *input, const float *factors, int64_t rows, int64_t inputs, int64_t bytes) {
-    const int64_t padded = (inputs + LANES - 1) / LANES * LANES;
+static int64_t padded_inputs(int64_t inputs) { return (inputs + LANES - 1) / LANES * LANES; }
+
+int64_t rounded_floats(int64_t rows, int64_t inputs, int64_t bytes) {
+    return rows * (1 + bytes * padded_inputs(inputs) / (int64_t)sizeof(float));
+}
+
+Rounded round_rows(const float *input, const float *factors, int64_t rows, int64_t inputs, int64_t bytes, float *scales) {
+    const int64_t padded = padded_inputs(inputs);
     const float half = bytes == 1 ? 128 : 32768;
-    float *scales = memory_of_this_thread(rows * (sizeof(float) + bytes * padded));
     uint8_t *numbers = (uint8_t *)(scales + rows);
     for (int64_t row = 0; row < rows; row++) {
         const float *source = input + row * inputs;
@@ -89,7 +93,8 @@ void dot_product(const int8_t *panel, const int32_t *added, Rounded rows, int64_
 
 int64_t jakiro_dots(void) { return 1; }
 #else
-Rounded round_rows(const float *input, const float *factors, int64_t rows, int64_t inputs, int64_t bytes) {
+int64_t rounded_floats(int64_t rows, int64_t inputs, int64_t bytes) { return 0; }
+Rounded round_rows(const float *input, const float *factors, int64_t rows, int64_t inputs, int64_t bytes, float *memory) {
     return (Rounded){0};
 }
 void dot_product(const int8_t *panel, const int32_t *added, Rounded rows, int64_t first, int64_t count, float *tile) {}

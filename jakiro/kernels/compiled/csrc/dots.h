@@ -16,8 +16,9 @@ typedef struct {
     int64_t inputs, bytes;  /* padded; of a number, 1 or 2 */
 } Rounded;
 
-/* Rounds (rows, inputs) times the columns' factors; they stay until this thread's next call. */
-Rounded round_rows(const float *input, const float *factors, int64_t rows, int64_t inputs, int64_t bytes);
+/* Rounds (rows, inputs) times the columns' factors, in memory of so many floats that begins at a cache line. */
+int64_t rounded_floats(int64_t rows, int64_t inputs, int64_t bytes);
+Rounded round_rows(const float *input, const float *factors, int64_t rows, int64_t inputs, int64_t bytes, float *memory);
 
 /* Rows `first` to `first` + `count` times one panel, into (count, PANEL); `added` is 128 times the sum of each output's
  * weights, and `count` times the bytes of a number at most MOST_ROWS. */

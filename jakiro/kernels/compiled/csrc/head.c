@@ -78,19 +78,21 @@ static Half half_of(const Head *head) { return (Half){&head->query_key_value, &h
 /* Chunks at most of one expert, or of the router, in a section that they share. */
 static int64_t chunks_of_one(const Head *head) { return MOST_CHUNKS / (head->experts + 1); }
 
-/* Floats of the largest chunk's numbers. */
-static int64_t largest_chunk(const Head *head, int64_t rows) {
-    const int64_t attention = half_chunk_floats(half_of(head), rows, head->heads, head->kv_heads, head->head_dim);
-    const int64_t most = chunks_of_one(head);
-    const int64_t experts = at_least(2 * chunk_floats(head->read, rows, most), chunk_floats(head->write, rows, most));
-    const int64_t router = chunk_floats(&head->router, rows, most);
-    const int64_t others = at_least(chunk_floats(&head->projection, rows, MOST_CHUNKS), router);
-    return at_least(at_least(attention, experts), at_least(others, 2 * rows * at_least(head->hidden, head->router.outputs)));
+static Largest largest_of(const Head *head, int64_t rows) {
+    const int64_t most = chunks_of_one(head), mixed = 2 * rows * at_least(head->hidden, head->router.outputs);
+    Largest largest = largest_of_half(half_of(head), rows, head->heads, head->kv_heads, head->head_dim);
+    largest = with_matrix((Largest){at_least(largest.chunk, mixed), largest.factor}, &head->router, rows, 1, most);
+    largest = with_matrix(largest, &head->projection, rows, 1, MOST_CHUNKS);
+    for (int64_t expert = 0; expert < head->experts; expert++) {
+        largest = with_matrix(largest, head->read + expert, rows, 2, most);
+        largest = with_matrix(largest, head->write + expert, rows, 1, most);
+    }
+    return largest;
 }
 
 /* Floats of its own that a thread of a pass needs. */
 int64_t jakiro_head_floats(const Head *head, int64_t rows, int64_t keys) {
-    return room_floats(rows, head->hidden, largest_chunk(head, rows), keys, head->head_dim);
+    return room_floats(rows, head->hidden, largest_of(head, rows), keys, head->head_dim);
 }
 
 static Cut cut_router(const HeadPass *pass, const Room *room) {
@@ -234,7 +236,7 @@ static void draft(const void *context, int thread_id, int num_threads) {
     const Attention attention = {head->heads, head->kv_heads, head->head_dim, pass->rows, pass->length, pass->capacity,
                                  head->scaling, pass->cos, pass->sin, pass->visible, pass->joint, pass->keys,
                                  pass->values, pass->attended};
-    Room room = room_of(pass->memory, head->hidden, largest_chunk(head, pass->rows), attention, thread_id, num_threads);
+    Room room = room_of(pass->memory, head->hidden, largest_of(head, pass->rows), attention, thread_id, num_threads);
     const Sections sections = {head->summed ? HEAD_SECTIONS : MIX, cut_draft, enter, leave, compute, publish};
     go_through(&sections, pass, shared->progress, &room, thread_id, num_threads);
 }

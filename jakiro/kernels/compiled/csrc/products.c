@@ -45,12 +45,24 @@ static void rows_product(const Matrix *matrix, int64_t panel, const float *input
     switch (rows) { FOR_EVERY_COUNT(CASE) }
 }
 
-Factor prepare(const Matrix *matrix, const float *input, int64_t rows) {
+/* A line of the cache more, so that the memory can begin at one. */
+#define LINE 64
+
+int64_t factor_floats(const Matrix *matrix, int64_t rows) {
+    const int64_t floats = matrix->tiled   ? parts_floats(rows, matrix->inputs)
+                           : matrix->added ? rounded_floats(rows, matrix->inputs, matrix->row_bytes)
+                                           : 0;
+    return floats ? floats + LINE / sizeof(float) : 0;
+}
+
+Factor prepare(const Matrix *matrix, const float *input, int64_t rows, float *memory) {
     Factor factor = {matrix, input, rows, {0}, {0}};
+    memory = (float *)(((uintptr_t)memory + LINE - 1) & ~(uintptr_t)(LINE - 1));
     if (matrix->tiled) {
         open_tiles(rows);
-        factor.parts = split(input, rows, matrix->inputs);
-    } else if (matrix->added) factor.rounded = round_rows(input, matrix->factors, rows, matrix->inputs, matrix->row_bytes);
+        factor.parts = split(input, rows, matrix->inputs, memory);
+    } else if (matrix->added)
+        factor.rounded = round_rows(input, matrix->factors, rows, matrix->inputs, matrix->row_bytes, memory);
     return factor;
 }
 
@@ -156,13 +168,14 @@ int64_t jakiro_panel(void) { return PANEL; }
 typedef struct {
     const Matrix *matrix;
     const float *input;
-    float *result;
+    float *result, *memory;
     int64_t rows;
     Progress *progress;
 } Linear;
 
 typedef struct {
     int num_threads;
+    float *memory;
     Cut cut;
     Factor factor;
 } LinearRoom;
@@ -176,7 +189,8 @@ static int64_t cut_linear(const void *pass, int64_t section, void *room) {
 
 static void enter_linear(const void *pass, int64_t section, void *room) {
     const Linear *linear = pass;
-    ((LinearRoom *)room)->factor = prepare(linear->matrix, linear->input, linear->rows);
+    LinearRoom *own = room;
+    own->factor = prepare(linear->matrix, linear->input, linear->rows, own->memory);
 }
 
 static void leave_linear(const void *pass, int64_t section, void *room) { finish(((LinearRoom *)room)->factor); }
@@ -191,12 +205,17 @@ static void multiply_in_place(const void *pass, int64_t section, int64_t chunk, 
 static const Sections linear_section = {1, cut_linear, enter_linear, leave_linear, multiply_in_place, 0};
 
 static void linear(const void *context, int thread_id, int num_threads) {
-    LinearRoom room = {.num_threads = num_threads};
-    go_through(&linear_section, context, ((const Linear *)context)->progress, &room, thread_id, num_threads);
+    const Linear *all = context;
+    float *memory = all->memory + thread_id * factor_floats(all->matrix, all->rows);
+    LinearRoom room = {.num_threads = num_threads, .memory = memory};
+    go_through(&linear_section, all, all->progress, &room, thread_id, num_threads);
 }
 
-/* (rows, inputs) to (rows, outputs). */
-void jakiro_linear(const Matrix *matrix, const float *input, float *result, int64_t rows, int64_t threads) {
+/* Floats of its own that a thread of `jakiro_linear` needs. */
+int64_t jakiro_linear_floats(const Matrix *matrix, int64_t rows) { return factor_floats(matrix, rows); }
+
+/* (rows, inputs) to (rows, outputs); memory is (threads, what jakiro_linear_floats says). */
+void jakiro_linear(const Matrix *matrix, const float *input, float *result, float *memory, int64_t rows, int64_t threads) {
     Progress progress = {0};
-    run_in_threads(linear, &(Linear){matrix, input, result, rows, &progress}, threads);
+    run_in_threads(linear, &(Linear){matrix, input, result, memory, rows, &progress}, threads);
 }

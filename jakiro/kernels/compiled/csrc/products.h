@@ -41,7 +41,7 @@ typedef struct {
     int64_t row_bytes;    /* … and the bytes that a row's numbers are rounded to */
 } Matrix;
 
-/* (rows, inputs) that products read; the parts stay until this thread prepares the next. */
+/* (rows, inputs) that products read. */
 typedef struct {
     const Matrix *matrix;
     const float *input;
@@ -49,7 +49,9 @@ typedef struct {
     Parts parts;     /* empty unless tiled */
     Rounded rounded; /* empty unless rows are rounded, too */
 } Factor;
-Factor prepare(const Matrix *matrix, const float *input, int64_t rows);
+/* In memory of so many floats, which the factor needs as long as it is used. */
+int64_t factor_floats(const Matrix *matrix, int64_t rows);
+Factor prepare(const Matrix *matrix, const float *input, int64_t rows, float *memory);
 void finish(Factor factor);
 
 /* How a matrix' panels, or the first half of them, are cut into chunks. */

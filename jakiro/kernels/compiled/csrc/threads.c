@@ -3,8 +3,6 @@
 
 #include <limits.h>
 #include <linux/futex.h>
-#include <pthread.h>
-#include <stdlib.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -26,8 +24,6 @@
 #define CAUTIOUS_SPIN 2000
 #define FEWEST_CAUTIOUS 8
 #define MOST_CAUTIOUS 2048
-
-#define LINE 64
 
 static void (*start)(void (*)(void *), void *, unsigned, unsigned);
 static int (*thread_number)(void);
@@ -125,27 +121,4 @@ void run_in_threads(void (*work)(const void *, int, int), const void *context, i
     Call call = {work, context, 0, {0}};
     if (threads > 1) start(run_one, &call, (unsigned)threads, 0);
     else work(context, 0, 1);
-}
-
-static pthread_key_t own_memory;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-typedef struct {
-    int64_t bytes;
-    char memory[] __attribute__((aligned(LINE)));
-} Kept;
-
-static void make_key(void) { pthread_key_create(&own_memory, free); }
-
-void *memory_of_this_thread(int64_t bytes) {
-    pthread_once(&once, make_key);
-    Kept *kept = pthread_getspecific(own_memory);
-    if (!kept || kept->bytes < bytes) {
-        free(kept);
-        kept = aligned_alloc(LINE, (sizeof(Kept) + bytes + LINE - 1) / LINE * LINE);
-        if (!kept) abort();
-        kept->bytes = bytes;
-        pthread_setspecific(own_memory, kept);
-    }
-    return kept->memory;
 }

@@ -15,9 +15,6 @@ typedef struct {
 /* Calls work(context, thread_id, num_threads) in so many threads at once and waits for them. */
 void run_in_threads(void (*work)(const void *, int, int), const void *context, int64_t threads);
 
-/* So many bytes, aligned to a cache line, that this thread keeps until it ends or asks again. */
-void *memory_of_this_thread(int64_t bytes);
-
 int round_of(const Meeting *meeting);
 
 /* Begins the round after this one, unless another thread has, and wakes who waits for it. */

@@ -1,7 +1,6 @@
 #define _GNU_SOURCE
 #include "tiles.h"
 
-#include "threads.h"
 #include "vectors.h"
 
 #if defined(__AMX_TILE__) && defined(__AMX_BF16__) && LANES == 16
@@ -42,11 +41,15 @@ static inline int64_t parts_together(int64_t rows) {
     return PARTS * rows <= TILE ? PARTS * rows : 2 * TILE;
 }
 
-/* Blocks of TILED_ROWS rows, each (steps, parts, STEP): the rows' upper parts, then the middle ones, then the lower. */
-Parts split(const float *input, int64_t rows, int64_t inputs) {
+int64_t parts_floats(int64_t rows, int64_t inputs) {
     const int64_t steps = (inputs + STEP - 1) / STEP, blocks = (rows + TILED_ROWS - 1) / TILED_ROWS;
-    const int64_t size = parts_together(rows) * STEP;
-    uint16_t *numbers = memory_of_this_thread(blocks * steps * size * sizeof(uint16_t));
+    return blocks * steps * parts_together(rows) * STEP * (int64_t)sizeof(uint16_t) / (int64_t)sizeof(float);
+}
+
+/* Blocks of TILED_ROWS rows, each (steps, parts, STEP): the rows' upper parts, then the middle ones, then the lower. */
+Parts split(const float *input, int64_t rows, int64_t inputs, float *memory) {
+    const int64_t steps = (inputs + STEP - 1) / STEP, size = parts_together(rows) * STEP;
+    uint16_t *numbers = (uint16_t *)memory;
     for (int64_t row = 0; row < rows; row++) {
         const int64_t block = row / TILED_ROWS, count = at_most(rows - block * TILED_ROWS, TILED_ROWS);
         for (int64_t done = 0; done < inputs; done += LANES) {
@@ -132,7 +135,8 @@ void close_tiles(void) { _tile_release(); }
 /* Whether this processor has tiles and the system lets this process use them. */
 int64_t jakiro_tiles(void) { return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0; }
 #else
-Parts split(const float *input, int64_t rows, int64_t inputs) { return (Parts){0, rows, inputs}; }
+int64_t parts_floats(int64_t rows, int64_t inputs) { return 0; }
+Parts split(const float *input, int64_t rows, int64_t inputs, float *memory) { return (Parts){0, rows, inputs}; }
 void tiled_product(const uint16_t *panel, const uint16_t *end, Parts parts, int64_t first, int64_t count, float *tile) {}
 int64_t tiled_panels_together(int64_t rows, int64_t inputs) { return 1; }
 void open_tiles(int64_t rows) {}

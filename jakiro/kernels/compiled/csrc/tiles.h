@@ -21,8 +21,9 @@ typedef struct {
     int64_t rows, inputs;
 } Parts;
 
-/* The parts of (rows, inputs); they stay until this thread's next call. */
-Parts split(const float *input, int64_t rows, int64_t inputs);
+/* The parts of (rows, inputs), in memory of so many floats that begins at a cache line. */
+int64_t parts_floats(int64_t rows, int64_t inputs);
+Parts split(const float *input, int64_t rows, int64_t inputs, float *memory);
 
 /* Rows `first` to `first` + `count` times one panel, into (count, 32); `first` is a multiple of TILED_ROWS, which
  * `count` does not exceed. Nothing is read ahead from `end` on, where another thread's panels begin. */

@@ -1,0 +1,42 @@
+"""Proposes what stood eight tokens before."""
+
+from jakiro.drafting.base import Drafter, Method, Needs, Proposer
+from jakiro.drafting.merged import ChainSession
+
+
+class EchoDrafter(Drafter):
+    proposers = (Proposer("echo", "Echo", "What stood eight tokens before."),)
+    chains = True
+
+    def start(self, prompt, sampling, noise):
+        return EchoSession(prompt)
+
+
+class EchoSession(ChainSession):
+    def __init__(self, prompt):
+        super().__init__(prompt.ids[-1:])
+        self.token_ids = list(prompt.token_ids)
+
+    def chain(self):
+        found = self.token_ids[-8:]
+        return found, [-1.0] * len(found)  # the log of each one's chance
+
+    def observe(self, kept):
+        super().observe(kept)
+        self.token_ids += kept.token_ids
+
+    def rewind(self, length):
+        del self.token_ids[length:]
+
+
+ECHO = Method(
+    name="echo",
+    title="Echo",
+    sentence="Repeats what stood eight tokens before.",
+    paper=None,
+    proposers=EchoDrafter.proposers,
+    needs=Needs(),
+    load=lambda resources: EchoDrafter(),
+    drafts=False,
+)
+METHODS = [ECHO]

@@ -1,0 +1,32 @@
+"""What goes wrong, told on stderr in one red sentence: whose matter it is, and what to do."""
+
+import traceback
+
+from jakiro.cli.loading import notes
+from jakiro.system import is_out_of_memory
+
+INPUT, OURS = 2, 1
+
+
+def tell(error: Exception, debug: bool) -> int:
+    """Prints the sentence, before it the traceback where that was asked for; returns the exit code."""
+    sentence, code = _sentence(error)
+    if debug:
+        traceback.print_exception(error)
+    notes.print(sentence, style="red", markup=False, highlight=False, soft_wrap=True)
+    return code
+
+
+def _sentence(error: Exception) -> tuple[str, int]:
+    if is_out_of_memory(error) and not isinstance(error, ValueError):
+        return "Memory ran out; choose a smaller model, another dtype, or a shorter answer.", INPUT
+    if isinstance(error, ModuleNotFoundError):
+        return f"This needs the package {error.name}, which is not installed; run “pip install {error.name}”.", INPUT
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename or 'A file'}: {error.strerror}.", INPUT
+    if isinstance(error, (ValueError, OSError)):
+        return str(error), INPUT
+    return (
+        f"This is a fault of Jakiro, not of your input ({type(error).__name__}: {error}). Please report it in the "
+        "issues of the repository that this copy comes from, with what the same command shows with --debug."
+    ), OURS

@@ -1,0 +1,157 @@
+"""The leaderboard's tables in docs/arena.md, computed from the raw data that ships.
+
+`python -m lab.arena.tables` prints them. `--own-size FOLDER` and `--same-nodes FOLDER` first make the raw data
+of what `bench` measured there, `--write docs/arena.md` puts the tables into their places. A test compares them.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from jakiro.bench import counts, raw
+from jakiro.bench.report import OVERALL
+from jakiro.bench.standings import (
+    OWN_SIZE,
+    SAME_NODES,
+    NodesStanding,
+    SpeedStanding,
+    nodes_standings,
+    speed_standings,
+)
+from jakiro.bench.tables import brackets, folder, markdown, show, where, write
+from jakiro.methods import DEFAULT, PLAIN
+from jakiro.system import write_atomically
+from lab.methods import best
+
+UNMEASURED = "Not measured yet."
+
+
+def path_of(discipline: str) -> Path:
+    """The raw data of a discipline, whether it was measured or not."""
+    return folder() / discipline
+
+
+def speeds() -> str:
+    """Of all methods."""
+    return speed_tables(raw.read(path_of(OWN_SIZE)))
+
+
+def speed_tables(data: raw.Raw) -> str:
+    """A table for each temperature, the fastest first, and who is fastest."""
+    standings = [each for each in speed_standings(data.runs) if each.category == OVERALL]
+    parts = [where(data)]
+    for temperature in dict.fromkeys(each.temperature for each in standings):
+        here = sorted((each for each in standings if each.temperature == temperature), key=lambda each: -each.speed)
+        columns = [f"T = {temperature:g}", "tokens/s", "against plain", "against `jakiro`", "τ"]
+        columns += ["draft", "check", "rest"]
+        parts += [markdown(columns, [_speed_cells(each) for each in here]), _fastest(here)]
+    return "\n\n".join(parts)
+
+
+def best_by_category() -> str:
+    """How many times as fast as the head alone the automatic choice of a source is."""
+    standings = [each for each in speed_standings(raw.read(path_of(OWN_SIZE)).runs) if each.method == best.METHOD.name]
+    temperatures = list(dict.fromkeys(each.temperature for each in standings))
+    found = {(each.category, each.temperature): each for each in standings}
+    rows = [
+        [
+            "all prompts" if category == OVERALL else category,
+            *(
+                f"{_times(each.against_default)}{brackets(each.against_default_interval)}, "
+                f"{each.ahead} of {each.group.num_runs}"
+                for each in (found[category, temperature] for temperature in temperatures)
+            ),
+        ]
+        for category in dict.fromkeys(each.category for each in standings)
+    ]
+    return markdown(["", *(f"T = {temperature:g}" for temperature in temperatures)], rows)
+
+
+def taus() -> str:
+    """τ and kept levels of every method at every size, the highest τ first."""
+    data = counts.read(path_of(SAME_NODES))
+    standings = [each for each in nodes_standings(data.answers) if each.category == OVERALL]
+    columns = list(dict.fromkeys((each.temperature, each.nodes) for each in standings))
+    found = {(each.method, each.temperature, each.nodes): each for each in standings}
+    methods = sorted(dict.fromkeys(each.method for each in standings), key=lambda name: -found[name, *columns[0]].tau)
+    rows = [[f"`{name}`", *(_tau_cell(found[name, *column]) for column in columns)] for name in methods]
+    stamp, settings = data.environment, data.settings
+    prompts = len({answer.question_id for answer in data.answers})
+    return (
+        f"{prompts} prompts, at most {settings['max_new_tokens']} new tokens, head `{stamp['head']}`, {stamp['dtype']} "
+        f"passes, run of {stamp['date'][:10]}. Brackets: 95 % bootstrap interval over prompts; then the share of tried "
+        f"levels that was kept.\n\n"
+        f"{markdown(['', *(f'τ, T = {temperature:g}, {nodes} nodes' for temperature, nodes in columns)], rows)}"
+    )
+
+
+BLOCKS: dict[str, tuple[str, Callable[[], str]]] = {
+    "own-size": (OWN_SIZE, speeds),
+    "best-source": (OWN_SIZE, best_by_category),
+    "same-nodes": (SAME_NODES, taus),
+}
+
+
+def block(name: str) -> str:
+    """A table as it stands in the page, or that there is none yet."""
+    discipline, make = BLOCKS[name]
+    return make() if path_of(discipline).is_file() else UNMEASURED
+
+
+def take(discipline: str, bench: Path) -> None:
+    """Makes a discipline's raw data from the folder of a `bench`."""
+    values = json.loads((bench / "bench.json").read_text(encoding="utf-8"))
+    compact = raw.compact if discipline == OWN_SIZE else counts.compact
+    write_atomically(path_of(discipline), compact(values))
+
+
+def _speed_cells(each: SpeedStanding) -> list[str]:
+    group = each.group
+    plain, default = each.method == PLAIN.name, each.method == DEFAULT.name
+    return [
+        f"`{each.method}`",
+        f"{each.speed:.1f}",
+        "1×" if plain else _times(group.speedup) + brackets(group.speedup_interval),
+        "1×" if default else _times(each.against_default) + brackets(each.against_default_interval),
+        f"{group.tau:.2f}",
+        *(f"{value:.1f} ms" for value in (group.draft_ms, group.verify_ms, group.other_ms)),
+    ]
+
+
+def _fastest(standings: Sequence[SpeedStanding]) -> str:
+    """Who is fastest, and whether that could be told from noise."""
+    first, temperature = standings[0], standings[0].temperature
+    if first.method == DEFAULT.name:
+        return f"Fastest at temperature {temperature:g}: `{first.method}`."
+    interval = first.against_default_interval
+    beyond = interval is not None and interval[0] > 1
+    verdict = "" if beyond else "; the interval holds 1, so the two cannot be told apart"
+    ratio = _times(first.against_default) + brackets(interval)
+    return f"Fastest at temperature {temperature:g}: `{first.method}`, {ratio} as fast as `{DEFAULT.name}`{verdict}."
+
+
+def _tau_cell(each: NodesStanding) -> str:
+    kept = "–" if each.acceptance is None else f"{100 * each.acceptance:.0f} %"
+    return f"{each.tau:.2f}{brackets(each.tau_interval)} · {kept}"
+
+
+def _times(value: float) -> str:
+    return f"{value:.2f}×"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="The leaderboard's tables from the raw data that ships.")
+    parser.add_argument("--own-size", type=Path, metavar="FOLDER", help="take a bench's runs")
+    parser.add_argument("--same-nodes", type=Path, metavar="FOLDER", help="take a bench's counts")
+    parser.add_argument("--write", type=Path, metavar="PAGE", help="put the tables into this file, print none")
+    chosen = parser.parse_args()
+    for discipline, bench in ((OWN_SIZE, chosen.own_size), (SAME_NODES, chosen.same_nodes)):
+        if bench is not None:
+            take(discipline, bench)
+    blocks = {name: block(name) for name in BLOCKS}
+    show(blocks) if chosen.write is None else write([chosen.write], blocks)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,13 @@
+"""The lab's drafting methods, one file each; none of them ships a head or is the fastest anywhere."""
+
+from lab.methods import best, distillspec, exit, gsd, mcsd_replacing, s2d, skip
+
+METHODS = (
+    mcsd_replacing.METHOD,
+    gsd.METHOD,
+    skip.METHOD,
+    exit.METHOD,
+    distillspec.METHOD,
+    s2d.METHOD,
+    best.METHOD,
+)

@@ -1,0 +1,29 @@
+"""DistillSpec: a draft that was taught by the target on text which the draft itself wrote (arXiv 2310.08461).
+
+The paper distils one small model into being a draft for a large one and compares texts and divergences. The draft is
+that of `exit.py`; `train --methods-from lab --method distillspec` teaches it on what `python -m lab.training.own_text`
+wrote.
+"""
+
+from functools import partial
+
+from jakiro.drafting.base import Needs, Proposer
+from jakiro.methods.jakiro import HeadDrafter, head_method
+from lab.methods import exit
+
+PROPOSERS = (
+    Proposer("distilled", "Distilled draft", "The target's first layers and one layer that learned from its own text."),
+)
+distilled_drafter = partial(HeadDrafter, proposers=PROPOSERS, tells=False)
+
+METHOD = head_method(
+    distilled_drafter,
+    Needs(head=("distilled",), layers=True),
+    name="distillspec",
+    title="DistillSpec",
+    sentence="Early exit whose trained layer was corrected by the target on text that the draft itself wrote.",
+    paper="2310.08461",
+    proposers=PROPOSERS,
+    network=exit.METHOD.network,
+    trains=exit.METHOD.trains | {"own_text": True},
+)

@@ -1,0 +1,27 @@
+"""Early exit: the target's first four layers and one trained layer draft, the whole target checks.
+
+The honest stand-in for a small draft model where none exists. Drafting by leaving early is Draft & Verify's and
+LayerSkip's (arXiv 2309.08168, 2404.16710); there nothing is added but an output function, here one layer is.
+"""
+
+from functools import partial
+
+from jakiro.drafting.base import Needs, Proposer
+from jakiro.methods.jakiro import HeadDrafter, head_method
+from lab.layers.exit_head import ExitHead
+
+LAYERS_BELOW = 4
+PROPOSERS = (Proposer("exit", "Early exit", "The target's own first layers and one trained layer on top of them."),)
+exit_drafter = partial(HeadDrafter, proposers=PROPOSERS, tells=False)
+
+METHOD = head_method(
+    exit_drafter,
+    Needs(head=("stacked",), layers=True),
+    name="exit",
+    title="Early exit",
+    sentence="The target's first four layers and one trained layer draft a tree; the whole target checks it.",
+    paper="2404.16710",
+    proposers=PROPOSERS,
+    network=ExitHead,
+    trains={"network": "stacked", "num_experts": 1, "fusion": "summed", "exit_layers": (LAYERS_BELOW,)},
+)

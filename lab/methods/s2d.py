@@ -1,0 +1,97 @@
+"""S2D: a draft with exits nested in one another; confidence decides how much of it a step runs (arXiv 2407.01955).
+
+The paper trains the sub-models of one draft together, sorted by size, and serves several targets with it, each with a
+depth of its own. Here the exits are the target's layers 2 and 4 and the layer of `exit.py`. What is committed is read
+to the end, since deeper keys would be missing later; the first exit that is sure of the root's row drafts all levels,
+and where none is, the deepest drafts one level only.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+import torch
+
+from jakiro.drafting.base import Needs, Proposal, Proposer
+from jakiro.drafting.growing import Children, TreeGrower
+from jakiro.heads.calibration import Calibration
+from jakiro.heads.layers import row_output
+from jakiro.methods.jakiro import HeadDrafter, head_method
+from lab.layers.exit_head import NestedHead
+from lab.methods.exit import LAYERS_BELOW
+
+EXITS = (2, LAYERS_BELOW)
+# An exit is sure where it gives its first guess at least this chance
+THRESHOLD = 0.5
+
+
+def proposers_of(exits: tuple[int, ...]) -> tuple[Proposer, ...]:
+    """An exit after each of these layers, and the own layer's."""
+    early = [
+        Proposer(f"exit_{layer}", f"Exit {layer}", f"Left after {layer} of the target's layers.") for layer in exits
+    ]
+    sentence = "The trained layer on top of the target's first ones."
+    return (*early, Proposer(f"exit_{exits[-1] + 1}", f"Exit {exits[-1] + 1}", sentence))
+
+
+def first_sure(chances: Sequence[float], threshold: float = THRESHOLD) -> int | None:
+    """The number of the first exit whose first guess has at least this chance; None where none has."""
+    return next((number for number, chance in enumerate(chances) if chance >= threshold), None)
+
+
+Choose = Callable[[Sequence[float]], int | None]
+
+
+class NestedGrower(TreeGrower):
+    """Grows a tree with one exit, chosen by the chance that each gives its first guess after the root's row.
+
+    Args:
+        choose: from the exits' chances the number of the exit, see `first_sure`.
+    """
+
+    def __init__(
+        self, head, cache, root, root_token, sampling, tree_config, *more, choose: Choose = first_sure
+    ) -> None:
+        chances = head.logits(root.expert_outputs[:, 0, 0]).softmax(-1).amax(-1).tolist()
+        chosen = choose(chances)
+        self.exit = len(chances) - 1 if chosen is None else chosen
+        root = row_output(root.expert_outputs[self.exit])
+        super().__init__(head, cache, root, root_token, sampling, tree_config, *more)
+        self.last_expanded = 0 if chosen is None else self.last_expanded
+        # Fitted for each exit in the place of a level
+        prefix, numbers = f"main/{self.exit + 1}/", self.ranking.calibration.numbers
+        fitted = {name.removeprefix(prefix): number for name, number in numbers.items() if name.startswith(prefix)}
+        levels = range(1, self.depth + 1)
+        numbers = {f"main/{depth}/{kind}": number for depth in levels for kind, number in fitted.items()}
+        self.ranking.calibration = Calibration(numbers, sampling)
+
+    def _run(self, embeddings, features, positions, mask):
+        return self.head.leave_at(self.exit, embeddings, positions, mask, self.cache)
+
+    def _select(self) -> Proposal:
+        """The tree says how deep it really is, so that one level is a chain where only chains are scored."""
+        proposal = super()._select()
+        return replace(proposal, tree=replace(proposal.tree, max_depth=len(self.levels)))
+
+    def _children(self, scores, depth: int, contrastive: bool = False) -> Children:
+        children = super()._children(scores, depth, contrastive)
+        return children._replace(proposers=torch.full_like(children.proposers, self.exit))
+
+
+def nested_drafter(head: NestedHead, info: dict | None = None, choose: Choose = first_sure) -> HeadDrafter:
+    """Drafts with nested exits; `choose` is `NestedGrower`'s."""
+    grower = partial(NestedGrower, choose=choose)
+    return HeadDrafter(head, info, grower, proposers_of(head.config.exit_layers), tells=False)
+
+
+METHOD = head_method(
+    nested_drafter,
+    Needs(head=("nested",), host=True, layers=True),
+    name="s2d",
+    title="S2D",
+    sentence="A draft of nested exits from the target's first layers; the first one that is sure drafts.",
+    paper="2407.01955",
+    proposers=proposers_of(EXITS),
+    network=NestedHead,
+    trains={"network": "nested", "num_experts": 1, "fusion": "summed", "exit_layers": EXITS},
+)

@@ -1,0 +1,75 @@
+"""The arena's tables: docs/arena.md shows what the raw data gives."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jakiro.bench import raw, standings
+from jakiro.bench.report import OVERALL
+from jakiro.bench.runner import Lane
+from jakiro.bench.tables import END, START, between
+from lab.arena import tables
+from tests.bench.test_standings import bench_of
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "arena.md"
+
+
+@pytest.fixture
+def measured(tmp_path, monkeypatch):
+    """Both disciplines, taken from the folders in which a benchmark left them."""
+    monkeypatch.setattr(tables, "folder", lambda: tmp_path)
+    benches = {standings.OWN_SIZE: bench_of(("auto",), faster=1.25), standings.SAME_NODES: bench_of((8, 14))}
+    for name, bench in benches.items():
+        (tmp_path / name.removesuffix(".json")).mkdir()
+        (tmp_path / name.removesuffix(".json") / "bench.json").write_text(json.dumps(bench), encoding="utf-8")
+        tables.take(name, tmp_path / name.removesuffix(".json"))
+    return tmp_path
+
+
+def test_tables_are_put_between_their_marks_and_name_the_fastest(measured, tmp_path, monkeypatch):
+    page = tmp_path / "page.md"
+    marks = "\n".join(f"{START.format(name=name)}old{END}" for name in ("own-size", "same-nodes"))
+    page.write_text(f"Before\n{marks}\nAfter\n", encoding="utf-8")
+    monkeypatch.delitem(tables.BLOCKS, "best-source")
+    tables.write([page], {name: tables.block(name) for name in tables.BLOCKS})
+    text = page.read_text(encoding="utf-8")
+    assert "old" not in text and text.startswith("Before\n") and text.endswith("\nAfter\n")
+    assert "| `mcsd` | 312.5 | 3.12× [3.12, 3.12] | 1.25× [1.25, 1.25] | 2.00 | 2.0 ms | 5.0 ms | 1.0 ms |" in text
+    assert "Fastest at temperature 0: `mcsd`, 1.25× [1.25, 1.25] as fast as `jakiro`." in text
+    assert "| `jakiro` | 2.00 [2.00, 2.00] · 50 % | 2.00 [2.00, 2.00] · 50 % |" in text
+
+
+def test_a_lead_that_noise_could_have_made_is_called_so():
+    bench = bench_of(("auto",))
+    values = {name: bench[name] for name in ("environment", "settings")} | json.loads(raw.compact(bench))
+    runs = [raw._run(dict(zip(values["columns"], row, strict=True))) for row in values["runs"]]
+    uneven = [
+        replace(run, seconds=run.seconds * (0.5 if int(run.question_id) % 3 else 1.5))
+        if run.lane == Lane("mcsd", "auto")
+        else run
+        for run in runs
+    ]
+    here = [each for each in standings.speed_standings(uneven) if each.category == OVERALL]
+    first = sorted(here, key=lambda each: -each.speed)
+    assert first[0].method == "mcsd" and first[0].against_default_interval[0] < 1
+    assert tables._fastest(first).endswith("the interval holds 1, so the two cannot be told apart.")
+
+
+@pytest.mark.parametrize("name", tables.BLOCKS)
+def test_the_arena_s_page_shows_what_its_raw_data_gives(name):
+    text = PAGE.read_text(encoding="utf-8")
+    start, end = between(text, name)
+    assert text[start:end] == tables.block(name)
+
+
+def test_the_page_has_a_place_for_every_table():
+    marked = re.findall(r"<!-- figures: ([\w-]+) -->", PAGE.read_text(encoding="utf-8"))
+    assert sorted(marked) == sorted(tables.BLOCKS)
+
+
+def test_the_raw_data_is_small():
+    files = [tables.path_of(name) for name in (standings.OWN_SIZE, standings.SAME_NODES)]
+    assert sum(path.stat().st_size for path in files if path.is_file()) < 300_000

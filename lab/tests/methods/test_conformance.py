@@ -1,0 +1,6 @@
+"""The lab's methods keep to what every drafting method keeps to."""
+
+import lab
+from tests.methods.test_conformance import *  # noqa: F403
+
+KNOWN, SUBJECTS = lab.KNOWN, lab.METHODS

@@ -1,0 +1,142 @@
+"""Drafts that run the target's own layers: what they propose is what these layers say of the text so far."""
+
+import json
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.core.noise import KeyedNoise
+from jakiro.drafting.base import Resources, TreeLimits
+from jakiro.generator import JakiroGenerator
+from jakiro.heads.jakiro import JakiroHead
+from jakiro.methods import PLAIN
+from jakiro.methods.jakiro import HeadDrafter
+from jakiro.methods.mcsd import METHOD as MCSD
+from jakiro.methods.mcsd import static_drafter
+from jakiro.target.features import scaled
+from jakiro.target.model import TargetModel
+from lab import KNOWN
+from lab.layers import plan as layer_plan
+from lab.layers.plan import LayerPlan
+from lab.methods import s2d
+from lab.methods.skip import SkippingHead
+from tests.support import byte_tokenizer, kept, prompt_of, shallow, tiny_head, tiny_model, tiny_target
+
+TEXT = torch.arange(30) * 11 % 250
+GREEDY, CHAIN = SamplingParams(), TreeConfig(width=1, depth=3, nodes=4)
+
+
+def proposed(drafter, chunks=(9, 4, 1, 6)):
+    """By the tokens that were committed: the chain that is proposed then, and its probabilities."""
+    end = chunks[0]
+    session = drafter.start(prompt_of(TEXT[:end], torch.zeros(end - 1, 64)), GREEDY, KeyedNoise(0))
+    for count in (*chunks[1:], 0):
+        tree = session.propose(TreeLimits(CHAIN)).tree
+        yield end, tree.token_ids.tolist()[1:], tree.draft_probs.tolist()[1:]
+        session.observe(kept(TEXT[end : end + count], torch.zeros(count, 64))) if count else None
+        end += count
+
+
+def assert_says(drafter, probs_after, most=1e-3):
+    """Every proposed token has the chance that `probs_after` gives it after the text and the tokens before it."""
+    for end, chain, probs in proposed(drafter):
+        for depth, (token, prob) in enumerate(zip(chain, probs, strict=True)):
+            expected = probs_after(torch.cat([TEXT[:end], torch.tensor(chain[:depth], dtype=torch.int64)]))
+            assert prob == pytest.approx(float(expected[token]), abs=most)
+            assert token == int(expected.argmax())
+
+
+@pytest.mark.parametrize("kept_layers", [(0, 2), (0, 1, 3)], ids=str)
+def test_skipped_layers_propose_what_a_model_of_the_others_says(kept_layers):
+    stock = tiny_model(layers=4)
+    layers = list(stock.model.layers)
+    for place, number in enumerate(kept_layers):
+        layers[number].self_attn.layer_idx = place
+    stock.model.layers = nn.ModuleList(layers[number] for number in kept_layers)
+    target = TargetModel(tiny_model(layers=4), byte_tokenizer(), "tiny")
+    drafter = HeadDrafter(SkippingHead(target, LayerPlan(kept_layers)), tells=False)
+    assert_says(drafter, lambda ids: stock(input_ids=ids[None], use_cache=False).logits[0, -1].softmax(-1))
+
+
+@pytest.mark.parametrize("name", ["exit", "distillspec"])
+def test_an_exit_proposes_what_its_layer_says_of_the_first_layers_states(name):
+    target, stock = tiny_target(), tiny_model()
+    head = tiny_head(target, known=KNOWN, **shallow(KNOWN[name].trains))
+    drafter = KNOWN[name].load(Resources(target, head, {"name": "tiny"}))
+
+    def probs_after(ids):
+        lower = scaled(stock.model(input_ids=ids[None], output_hidden_states=True).hidden_states[1])
+        places = torch.arange(len(ids))[None]
+        return head.logits(JakiroHead.forward(head, head.embed(ids)[None], lower, places).features[0, -1]).softmax(-1)
+
+    assert_says(drafter.drafter if hasattr(drafter, "drafter") else drafter, probs_after)
+
+
+@pytest.mark.parametrize(("threshold", "number"), [(0.0, 0), (2.0, 2)])
+def test_a_step_of_s2d_leaves_at_the_first_exit_that_is_sure(threshold, number):
+    target, stock = tiny_target(), tiny_model()
+    head = tiny_head(target, known=KNOWN, **shallow(KNOWN["s2d"].trains))
+    head.attach(target)
+
+    def probs_after(ids):
+        states = stock.model(input_ids=ids[None], output_hidden_states=True).hidden_states
+        # The last of transformers' states went through the final norm; the exit after that layer reads it before
+        before_norm = []
+        stock.model.norm.register_forward_pre_hook(lambda _, inputs: before_norm.append(inputs[0]))
+        stock.model(input_ids=ids[None])
+        stock.model.norm._forward_pre_hooks.clear()
+        lower = [scaled(states[1]), scaled(before_norm[0])]
+        found = head.all_exits(head.embed(ids)[None], lower, torch.arange(len(ids))[None])
+        return head.logits(found[number][0, -1]).softmax(-1)
+
+    drafter = s2d.nested_drafter(head, choose=partial(s2d.first_sure, threshold=threshold))
+    assert_says(drafter, probs_after)
+    lengths = {len(chain) for _, chain, _ in proposed(drafter)}
+    assert lengths == ({3} if threshold == 0 else {1}), "none is sure: one level"
+    names = {proposer.id for proposer in drafter.proposers}
+    assert names == {"exit_1", "exit_2", "exit_3"}
+
+
+def test_two_models_run_mcsd_over_an_exit():
+    target = tiny_target()
+    head = tiny_head(target, known=KNOWN, **shallow(KNOWN["exit"].trains))
+    head.attach(target)
+    generator = JakiroGenerator(Resources(target), {MCSD.name: static_drafter(head, {"name": "tiny exit"})})
+    sampling = SamplingParams(1.0, seed=3, max_new_tokens=24)
+    trace = generator.run("Why?", sampling, MCSD.name, TreeConfig(width=4, depth=3, nodes=12))
+    assert trace.header.drafter["name"] == "tiny exit"
+    assert trace.token_ids == generator.run("Why?", sampling, PLAIN.name).token_ids
+
+
+def test_a_plan_is_found_by_its_target_and_refused_where_it_does_not_fit(tmp_path, monkeypatch):
+    monkeypatch.setattr("jakiro.system.cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(layer_plan, "SHIPPED", tmp_path / "shipped")
+    assert layer_plan.find_plan("tiny") is None
+    drafter = KNOWN["skip"].load(Resources(tiny_target()))
+    assert drafter.info["name"] == "layers 0" and drafter.proposers[0].label == "1 of 2 layers"
+    plan = LayerPlan((0, 1), {"main/1/greedy": 0.5}, {"target": "tiny"})
+    plan.save(tmp_path / "shipped" / "tiny.json")
+    assert LayerPlan.load(layer_plan.find_plan("tiny"), 2) == plan
+    assert KNOWN["skip"].load(Resources(tiny_target())).head.config.calibration == plan.calibration
+    LayerPlan((1,)).save(layer_plan.plan_path("tiny"))
+    assert KNOWN["skip"].load(Resources(tiny_target())).info["name"] == "layers 1", "the user's own comes first"
+    for text, words in (
+        (
+            json.dumps({"kept": [0, 2], "calibration": {}, "manifest": {}}),
+            r"keeps layers \[0, 2\], the target has 0 to 1",
+        ),
+        (json.dumps({"kept": []}), "is no plan of layers"),
+        ("[", "is no plan of layers"),
+    ):
+        layer_plan.plan_path("tiny").write_text(text)
+        with pytest.raises(ValueError, match=words):
+            KNOWN["skip"].load(Resources(tiny_target()))
+
+
+def test_a_head_on_more_layers_than_the_target_has_is_refused():
+    head = tiny_head(tiny_target(), known=KNOWN, **KNOWN["exit"].trains)
+    with pytest.raises(ValueError, match="The draft head stands on 4 layers, the target has 2; take another"):
+        KNOWN["exit"].load(Resources(tiny_target(), head))

@@ -1,0 +1,63 @@
+"""Some layers of a target by themselves give what a stock model with these layers alone gives."""
+
+import pytest
+import torch
+from torch import nn
+
+from jakiro.drafting.base import Resources, why_not
+from jakiro.target.model import TargetModel
+from lab.layers.subset import LayerSubset
+from lab.methods import skip
+from tests.support import DEVICE, byte_tokenizer, tiny_model, tiny_target
+
+NUMBERS = ((0, 1, 2, 3), (0, 2), (1,), (0, 1, 3))
+
+
+def causal(cache, rows):
+    order = torch.arange(rows, device=DEVICE)
+    return cache.visible(order <= order[:, None])
+
+
+@pytest.mark.parametrize("numbers", NUMBERS, ids=str)
+@pytest.mark.parametrize("together", [6, 80], ids=["few rows", "many rows"])
+def test_a_subset_gives_what_a_stock_model_of_these_layers_gives(numbers, together):
+    stock = tiny_model(layers=4)
+    layers = list(stock.model.layers)
+    for place, number in enumerate(numbers):
+        layers[number].self_attn.layer_idx = place
+    stock.model.layers = nn.ModuleList(layers[number] for number in numbers)
+    ids = torch.arange(2 * together, device=DEVICE) * 7 % 250
+    expected = stock.model(input_ids=ids[None], use_cache=False).last_hidden_state[0]
+    target = TargetModel(tiny_model(layers=4), byte_tokenizer(), "tiny")
+    subset = LayerSubset(target, numbers)
+    cache, found = subset.new_cache(len(ids)), []
+    for part in ids.split(together):
+        embeddings = target.embedding[part]
+        before = embeddings.clone()
+        positions = torch.arange(cache.length, cache.length + together, device=DEVICE)
+        found.append(subset.normed(subset(embeddings, positions, causal(cache, together), cache)))
+        assert torch.equal(embeddings, before)
+    torch.testing.assert_close(torch.cat(found), expected, rtol=1e-3, atol=1e-3)
+    assert cache.length == len(ids)
+
+
+def test_a_cache_that_has_grown_holds_the_same_rows():
+    subset = LayerSubset(tiny_target(), (0, 1))
+    hidden, places = torch.randn(7, 64, device=DEVICE), torch.arange(7, device=DEVICE)
+    whole, small = subset.new_cache(7), subset.new_cache(5)
+    expected = subset(hidden, places, causal(whole, 7), whole)
+    subset(hidden[:5], places[:5], causal(small, 5), small)
+    larger = subset.new_cache(20)
+    larger.begin_with(small.first(5))
+    assert (larger.length, larger.capacity) == (5, 20)
+    torch.testing.assert_close(subset(hidden[5:], places[5:], causal(larger, 2), larger), expected[5:])
+
+
+def test_layers_of_another_shape_are_refused_in_one_sentence():
+    target = tiny_target()
+    target.lean = None
+    with pytest.raises(ValueError, match="Only layers of Llama's shape can run by themselves, and tiny has others"):
+        LayerSubset(target, (0,))
+    assert why_not(skip.METHOD, Resources(target)) == (
+        "Only layers of Llama's shape can run by themselves, and tiny has others, so skip cannot run"
+    )

@@ -1,0 +1,157 @@
+"""Heads on top of the target's first layers: starts, divergences, resumed runs, and text of their own to learn from."""
+
+from importlib import import_module
+
+import pytest
+import torch
+
+from jakiro.drafting.base import Resources
+from jakiro.heads.checkpoint import load_head, save_head
+from jakiro.heads.networks import make_head
+from jakiro.target.features import features_of
+from jakiro.training.data.features import FeatureCache, write_features
+from jakiro.training.measure.validation import distances, held_out
+from jakiro.training.recipe.divergences import DIVERGENCES, labels_at, total_variation
+from jakiro.training.recipe.losses import LossWeights
+from jakiro.training.recipe.parallel import objective_for
+from jakiro.training.recipe.schedule import TrainingOptions
+from jakiro.training.recipe.start import head_config
+from jakiro.training.recipe.start_parallel import start_parallel
+from jakiro.training.recipe.trainer import Trainer, TrainingError
+from lab import KNOWN, METHODS
+from tests.support import shallow
+from tests.support import tiny_head as bound_head
+from tests.support import tiny_target as whole_target
+from tests.training.recipe.test_trainer import OPTIONS
+from tests.training.resuming import assert_resumed_equals_whole
+from tests.training.tiny import HIDDEN, tiny_cache, tiny_head, tiny_sequences, tiny_target
+
+own_text = import_module("lab.training.own_text")
+EXITS = [method.name for method in METHODS if method.trains]
+
+
+def layered_cache(folder, target, layers) -> FeatureCache:
+    def run(ids):
+        with torch.inference_mode():
+            return features_of(target.model, layers, input_ids=ids, use_cache=False)
+
+    for _ in write_features(folder, tiny_sequences(), HIDDEN, run, layers, batch_tokens=64, group=8):
+        pass
+    return FeatureCache(folder)
+
+
+def trainer(folder, method: str, divergence: str = "forward-kl", **options) -> Trainer:
+    target = tiny_target()
+    torch.manual_seed(2)
+    config = head_config(target.config, 12, 30, **shallow(KNOWN[method].trains))
+    head = make_head(config, KNOWN.networks)
+    head.draft_token_ids.copy_(torch.arange(30) + 2)
+    head.bind(target.get_input_embeddings().weight, target.lm_head.weight)
+    cache = layered_cache(folder / "features", target, config.read_layers)
+    start_parallel(head, None, cache, seed=0, start="least-squares", first=4)
+    options = TrainingOptions(**OPTIONS | options, weights=LossWeights(divergence=divergence))
+    return Trainer(head, cache, options, folder / "head", folder / "state", clock=lambda: 0.0)
+
+
+@pytest.mark.parametrize("method", EXITS)
+def test_a_killed_run_that_is_resumed_equals_an_uninterrupted_one(method, tmp_path):
+    options = {"max_steps": 12, "average_from": 0.5}
+    assert_resumed_equals_whole(lambda folder: trainer(folder, method, **options), tmp_path, 5, 8)
+
+
+@pytest.mark.parametrize("divergence", DIVERGENCES)
+@pytest.mark.parametrize("method", ["exit", "s2d"])
+def test_every_exit_comes_closer_by_every_measure(method, divergence, tmp_path):
+    subject = trainer(tmp_path, method, divergence, max_steps=120, learning_rate=1e-2)
+    found: dict[int, list[float]] = {}
+
+    def keep(parts):
+        for depth in range(1, subject.head.levels + 1):
+            found.setdefault(depth, []).append(parts[f"main_{depth}/token"])
+
+    subject._report_step = keep
+    subject.run()
+    for losses in found.values():
+        assert sum(losses[-15:]) < sum(losses[:15])
+
+
+def test_every_matrix_learns(tmp_path):
+    subject = trainer(tmp_path, "s2d", max_steps=3)
+    before = {name: tensor.clone() for name, tensor in subject.head.named_parameters()}
+    subject.run()
+    still = [name for name, tensor in subject.head.named_parameters() if torch.equal(tensor, before[name])]
+    assert all(name.endswith("mlp_moe.gate.weight") for name in still)
+
+
+def test_the_own_layer_s_start_is_closer_than_chance(tmp_path):
+    subject = trainer(tmp_path, "s2d", max_steps=1)
+    batch = subject.cache.batch(range(4, 12))
+    wanted = batch.features[:, 1:-1]
+    for features in subject.objective.levels(batch, None):
+        error, spread = (features[:, :-1] - wanted).square().mean(), wanted.square().mean()
+        assert error < 0.9 * spread
+
+
+def test_features_of_other_layers_are_refused(tmp_path):
+    subject = trainer(tmp_path, "exit", max_steps=1)
+    cache = tiny_cache(tmp_path / "plain", tiny_target())
+    with pytest.raises(TrainingError, match=r"hold layers \[\] beside the last, the head reads \[1\]"):
+        Trainer(subject.head, cache, subject.options, tmp_path / "head")
+
+
+def test_total_variation_is_half_the_sum_of_differences():
+    rows, features = torch.eye(3), torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]]).log()
+    target = torch.tensor([[0.5, 0.4, 0.1], [0.1, 0.1, 0.8]])
+    assert float(total_variation(features, rows, None, target)) == pytest.approx(0.2 / 2)
+    # A row that stands for two others counts as two
+    both = total_variation(torch.zeros(1, 3), torch.eye(2, 3), torch.tensor([0.0, 2.0]).log1p(), torch.eye(2)[:1])
+    assert float(both) == pytest.approx(0.75)
+
+
+def test_labels_are_the_text_s_next_tokens_where_they_have_a_row(tmp_path):
+    batch = trainer(tmp_path, "exit", max_steps=1).cache.batch([5])
+    ids = batch.ids[0].tolist()
+    places = torch.full((40,), -1)
+    places[ids[3]], places[ids[5]] = 1, 0
+    position = torch.tensor([2, 3, 4])
+    known, target = labels_at(batch, torch.zeros_like(position), position, places, 2)
+    assert known.tolist() == [token in (ids[3], ids[5]) for token in ids[3:6]]
+    assert target[0].tolist() == [0.0, 1.0] and target[-1].tolist() == [1.0, 0.0]
+
+
+def test_another_head_takes_the_usual_divergence_only():
+    with pytest.raises(ValueError, match="Divergence labels is for heads on top of the target's first layers"):
+        objective_for(tiny_head(tiny_target()), LossWeights(divergence="labels"))
+
+
+def test_a_draft_writes_what_it_would_sample():
+    target = whole_target()
+    head = bound_head(target, known=KNOWN, **shallow(KNOWN["exit"].trains))
+    KNOWN["exit"].load(Resources(target, head))
+    prompt = [5, 9, 40, 41]
+    whole = own_text.drafted(head, prompt, set(), 12, seed=3)
+    assert len(whole) == 12 and whole != own_text.drafted(head, prompt, set(), 12, seed=4)
+    # Read again in one pass, every token is the best after the noise at its place
+    cache = head.new_cache(16)
+    features = head.read(torch.tensor(prompt + whole[:-1]), torch.zeros(0), cache).features[0, 3:]
+    noise = own_text.KeyedNoise(3).over(head.draft_token_ids).rows(4, 12)
+    assert head.draft_token_ids[(head.logits(features) + noise).argmax(-1)].tolist() == whole
+    stopped = own_text.drafted(head, prompt, {whole[5]}, 12, seed=3)
+    assert stopped == whole[: whole.index(whole[5]) + 1]
+
+
+def test_distances_of_several_heads_are_those_on_the_same_rows(tmp_path, monkeypatch, capsys):
+    command = import_module("lab.training.distance")
+    target, subject = tiny_target(), trainer(tmp_path, "s2d", max_steps=1)
+    save_head(subject.head, tmp_path / "saved")
+    monkeypatch.setattr(command.weights, "load_target", lambda *_: (target, None, None))
+    command.distance(tmp_path / "features", [str(tmp_path / "saved")] * 2, rows=3)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 6 and lines[:3] == lines[3:]
+    saved = load_head(tmp_path / "saved", networks=KNOWN.networks).bind(
+        target.get_input_embeddings().weight, target.lm_head.weight
+    )
+    expected = distances(saved, held_out(subject.cache, range(3), target.lm_head.weight))
+    assert [float(line.split("variation ")[1].split(",")[0]) for line in lines[:3]] == pytest.approx(
+        list(expected.values()), abs=6e-4
+    )

@@ -1,0 +1,1 @@
+"""What trained and measured the lab's drafts, on written answers."""

@@ -1,0 +1,154 @@
+"""Which of a target's layers draft best for it: `python -m lab.training.skip_search CORPUS`.
+
+Leaves layers out one after another on some text, measures every subset on other text, times drafts and passes by turns
+on this machine, and keeps the subset whose chains should be the fastest.
+"""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Annotated
+
+import torch
+import typer
+
+from jakiro.core.tree import DraftTree
+from jakiro.kernels.linear import packs_bfloat16
+from jakiro.plots import Look, share_lines, write_report
+from jakiro.system import errors_as_one_sentence
+from jakiro.target.model import TargetModel
+from jakiro.training.commands.options import CorpusPaths, Target, Threads, option, set_up
+from jakiro.training.data.corpus import Row, read_corpus
+from jakiro.training.data.split import in_order_of_content
+from jakiro.training.measure.calibration.weights import fit_weights
+from jakiro.training.measure.layer_search import LayerStack, Subset, best_speed, break_even, leave_out
+from jakiro.zoo import table as zoo
+from jakiro.zoo import weights
+from lab.layers.plan import LayerPlan, plan_path
+from lab.methods.skip import DRAFT_VOCABULARY, SkippingHead
+
+# Tokens of each text; the first ones of every text are a template's, which any draft knows
+LENGTH, TEMPLATE = 160, 32
+LONGEST_CHAIN, TIMED_CONTEXT, ROUNDS = 4, 128, 40
+
+
+def skip_search(
+    corpora: CorpusPaths,
+    target: Target = None,
+    out: Annotated[Path | None, option("File to write; without it, where the target's drafts look for it.")] = None,
+    texts: Annotated[int, option("Texts to search on; as many again are measured on.")] = 5,
+    measured: Annotated[int, option("Texts to measure on.")] = 16,
+    fewest: Annotated[int, option("Layers of the smallest subset.", min=2)] = 6,
+    chart: Annotated[Path | None, option("Draw agreement and break-even to this html file.")] = None,
+    threads: Threads = None,
+) -> None:
+    """Search layers to leave out of a target, so that it drafts for itself."""
+    set_up(threads)
+    name = target or zoo.DEFAULT_TARGET
+    rows = [row for row in in_order_of_content(read_corpus(corpora)) if len(row.ids) >= LENGTH]
+    if len(rows) < texts + measured:
+        raise ValueError(f"{texts + measured} texts of {LENGTH} tokens are needed, the corpus has {len(rows)}.")
+    model, tokenizer, sha256 = weights.load_target(target, "cpu", "float32")
+    half = packs_bfloat16(model.device, torch.bfloat16)
+    with torch.inference_mode():
+        searched = LayerStack(model, _ids(rows[:texts]), TEMPLATE, DRAFT_VOCABULARY, half)
+        held_out = LayerStack(model, _ids(rows[texts : texts + measured]), TEMPLATE, DRAFT_VOCABULARY, half)
+        found = []
+        for each in leave_out(searched, fewest):
+            found.append(held_out.compared(held_out.run(held_out.first, each.layers), each.layers))
+            typer.echo(f"{len(each.layers)} layers: agreement {found[-1].agreement:.3f}, left {list(each.layers)}")
+    costs = timed(TargetModel(model, tokenizer, name, sha256), found)
+    lines, best = _table(found, *costs)
+    typer.echo("\n".join(lines))
+    if chart is not None:
+        write_chart(chart, found, *costs)
+    manifest = {"target": name, "sha256": sha256, "agreement": best.agreement, "searched_texts": texts}
+    plan = LayerPlan(best.layers, _calibration(held_out, best), manifest)
+    path = out or plan_path(name)
+    plan.save(path)
+    typer.echo(f"Keeps {len(best.layers)} layers; wrote {path}.")
+
+
+def _ids(rows: Sequence[Row]) -> torch.Tensor:
+    return torch.tensor([row.ids[:LENGTH] for row in rows])
+
+
+@torch.inference_mode()
+def _calibration(stack: LayerStack, kept: Subset) -> dict[str, float]:
+    """Weights of the draft's log q, and of the noise, for all levels; see `training.measure.calibration.weights`."""
+    log_q = stack.log_probs(stack.run(stack.first, kept.layers))
+    generator = torch.Generator().manual_seed(0)
+    noise = -torch.empty(log_q.shape).exponential_(generator=generator).log_()
+    (greedy,) = fit_weights((log_q,), stack.choices)
+    sampled, of_noise = fit_weights((log_q, noise), (stack.wanted + noise).argmax(-1))
+    fitted = {"greedy": greedy, "sampled": sampled, "noise": of_noise}
+    return {f"main/{depth}/{kind}": round(value, 4) for depth in range(1, 7) for kind, value in fitted.items()}
+
+
+@torch.inference_mode()
+def timed(target: TargetModel, found: Sequence[Subset]) -> tuple[list[float], list[float]]:
+    """Milliseconds of a drafted token by subset, and of the target's passes over 1, 2, … rows, timed by turns."""
+    ids = (torch.arange(TIMED_CONTEXT) * 7 + 11) % target.vocab_size
+    cache = target.new_cache(TIMED_CONTEXT + target.row_bucket(LONGEST_CHAIN + 1))
+    target.prefill(ids, cache)
+    chains = [_chain(ids, rows) for rows in range(1, LONGEST_CHAIN + 2)]
+    heads = [SkippingHead(target, LayerPlan(each.layers)).pack() for each in found]
+    caches = [head.new_cache(TIMED_CONTEXT + 1) for head in heads]
+    for head, rows in zip(heads, caches, strict=True):
+        head.read(ids, ids, rows)
+    times: list[list[float]] = [[] for _ in range(len(heads) + len(chains))]
+    for _ in range(ROUNDS):
+        for place, chain in enumerate(chains):
+            begun = time.perf_counter()
+            target.score(chain, cache)
+            times[place].append(1000 * (time.perf_counter() - begun))
+            cache.keep(TIMED_CONTEXT)
+        for place, (head, rows) in enumerate(zip(heads, caches, strict=True), len(chains)):
+            begun = time.perf_counter()
+            head.logits(head.read(ids[:1], ids, rows).features[0]).topk(8)
+            times[place].append(1000 * (time.perf_counter() - begun))
+            rows.keep(TIMED_CONTEXT)
+    middle = [median(each) for each in times]
+    return middle[len(chains) :], middle[: len(chains)]
+
+
+def _chain(ids: torch.Tensor, rows: int) -> DraftTree:
+    depths = torch.arange(rows)
+    return DraftTree.unscored(ids[:rows], depths - 1, depths, rows - 1)
+
+
+def _table(found: Sequence[Subset], drafts: Sequence[float], passes: Sequence[float]) -> tuple[list[str], Subset]:
+    """A Markdown table of all subsets, and the one whose chains should be the fastest."""
+    lines = ["| layers | agreement | total variation | draft, ms | break-even | best speed | chain |"]
+    lines.append("| --- " * 7 + "|")
+    speeds = []
+    for kept, draft in zip(found, drafts, strict=True):
+        speed, length = best_speed(kept.agreement, draft, passes)
+        speeds.append(speed)
+        even = break_even(draft, passes[0], passes[1])
+        lines.append(
+            f"| {len(kept.layers)} | {kept.agreement:.2f} | {kept.total_variation:.2f} | {draft:.2f} | {even:.2f} | "
+            f"{speed:.2f} | {length} |"
+        )
+    lines.append(f"Passes over 1, 2, … rows: {', '.join(f'{each:.2f}' for each in passes)} ms.")
+    return lines, found[speeds.index(max(speeds))]
+
+
+def write_chart(path: Path, found: Sequence[Subset], drafts: Sequence[float], passes: Sequence[float]) -> None:
+    """Agreement against the number of layers, with the line above which drafting one token pays."""
+    counts = [len(each.layers) for each in found]
+    lines = {
+        "agreement with the whole target": [each.agreement for each in found],
+        "break-even": [break_even(draft, passes[0], passes[1]) for draft in drafts],
+    }
+
+    def figures(look: Look) -> list:
+        return [share_lines(look, "Skipped layers", "layers kept", "share of tokens", counts, lines)]
+
+    write_report(path, "Agreement against layers kept", (), figures)
+
+
+if __name__ == "__main__":
+    with errors_as_one_sentence():
+        typer.run(skip_search)

@@ -1,0 +1,82 @@
+"""The leaderboard: counted by hand on scripted runs."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from jakiro.bench import counts, raw, standings
+from jakiro.bench.questions import Question
+from jakiro.bench.report import OVERALL
+from jakiro.bench.runner import Bench, BenchSettings
+from tests.bench.scripted import ScriptedGenerator
+from tests.bench.test_tables import STAMP
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "arena.md"
+QUESTIONS = [Question(str(number), "math" if number % 2 else "coding", ("x",)) for number in range(16)]
+
+
+def bench_of(nodes, faster: float = 1.0) -> dict:
+    """A bench.json of plain decoding, `jakiro`, and a `mcsd` that takes so much less time."""
+    settings = BenchSettings(methods=("autoregressive", "jakiro", "mcsd"), temperatures=(0.0,), nodes=nodes)
+    runs = list(Bench(ScriptedGenerator(), settings).runs(QUESTIONS))
+    runs = [replace(run, seconds=run.seconds / faster) if run.lane.method == "mcsd" else run for run in runs]
+    stamp = STAMP | {"head": "small"}
+    return {"environment": stamp, "settings": {"max_new_tokens": 5}, "runs": [run.to_dict() for run in runs]}
+
+
+@pytest.fixture
+def measured(tmp_path):
+    """Both disciplines' raw data."""
+    benches = {standings.OWN_SIZE: bench_of(("auto",), faster=1.25), standings.SAME_NODES: bench_of((8, 14))}
+    for (name, bench), compact in zip(benches.items(), (raw.compact, counts.compact), strict=True):
+        (tmp_path / name).write_text(compact(bench), encoding="utf-8")
+    return tmp_path
+
+
+def test_speeds_stand_against_plain_decoding_and_jakiro(measured):
+    found = {
+        each.method: each
+        for each in standings.speed_standings(raw.read(measured / standings.OWN_SIZE).runs)
+        if each.category == OVERALL
+    }
+    assert found["mcsd"].speed == pytest.approx(312.5) and found["mcsd"].group.speedup == pytest.approx(3.125)
+    assert found["mcsd"].against_default == pytest.approx(1.25) and found["mcsd"].ahead == 16
+    assert found["mcsd"].against_default_interval == pytest.approx((1.25, 1.25))
+    assert (found["jakiro"].against_default, found["jakiro"].ahead) == (1.0, 0)
+    assert found["autoregressive"].against_default == pytest.approx(0.4)
+    assert found["jakiro"].tau_interval == (2.0, 2.0)
+
+
+def test_equal_trees_are_counted_by_size_and_category(measured):
+    found = {
+        (each.method, each.nodes, each.category): each
+        for each in standings.nodes_standings(counts.read(measured / standings.SAME_NODES).answers)
+    }
+    assert set(found) == {
+        (method, nodes, category)
+        for method in ("jakiro", "mcsd")
+        for nodes in (8, 14)
+        for category in (OVERALL, "math", "coding")
+    }
+    drafted = found["jakiro", 14, "math"]
+    # Two steps keep 2 of 3 tried levels and none of 1
+    assert (drafted.prompts, drafted.tau, drafted.acceptance, drafted.identical) == (8, 2.0, 0.5, 1.0)
+
+
+def test_the_counts_of_equal_trees_hold_no_seconds(measured):
+    text = (measured / standings.SAME_NODES).read_text(encoding="utf-8")
+    assert "second" not in text and "_ms" not in text
+
+
+def test_an_answer_that_differs_from_plain_decoding_s_is_seen():
+    bench = bench_of((8,))
+    for run in bench["runs"]:
+        if run["lane"] == "mcsd · 8 nodes" and run["question_id"] == "3":
+            run["token_ids"] = [*run["token_ids"][:-1], 7]
+    answers = json.loads(counts.compact(bench))["answers"]
+    assert [row[-1] for row in answers if row[2] == "mcsd"].count(False) == 1
+    assert [row[-1] for row in answers if row[2] == "jakiro"].count(False) == 0
+    without_plain = bench | {"runs": [run for run in bench["runs"] if run["lane"] != "autoregressive"]}
+    assert {row[-1] for row in json.loads(counts.compact(without_plain))["answers"]} == {None}

@@ -1,0 +1,147 @@
+"""Damaged, unfinished and quantised folders of targets: one sentence each, where possible before weights are read."""
+
+import json
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from jakiro.cli import main as cli
+from jakiro.heads import checkpoint
+from jakiro.heads.checkpoint import save_head
+from jakiro.zoo import weights
+from jakiro.zoo.loading import LoadOptions, load_parts
+from tests.support import byte_tokenizer, tiny_head, tiny_model, tiny_target
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A tiny target in several shards."""
+    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
+    tiny_model().save_pretrained(tmp_path / "target", max_shard_size="100KB")
+    byte_tokenizer().save_pretrained(tmp_path / "target")
+    return tmp_path / "target"
+
+
+def first_shard(folder):
+    return sorted(folder.glob("model-*.safetensors"))[0]
+
+
+def text(name, content):
+    return lambda folder: (folder / name).write_text(content)
+
+
+def config(**values):
+    def change(folder):
+        path = folder / "config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+    return change
+
+
+def quantised(**values):
+    return config(quantization_config=values)
+
+
+def cut(size):
+    return lambda folder: first_shard(folder).write_bytes(first_shard(folder).read_bytes()[:size])
+
+
+def without_weights(folder):
+    for path in folder.glob("model*"):
+        path.unlink()
+
+
+EARLY = {
+    "a cut shard": (cut(5000), "is damaged: it has 5,000 bytes, its header means", "fetch or copy it again"),
+    "a shard cut in its header": (cut(20), "is damaged (its header ends after its last byte)"),
+    "an empty shard": (cut(0), "is damaged (its header ends after its last byte)"),
+    "no header": (lambda folder: first_shard(folder).write_bytes(b"\4" + bytes(7) + b"text" * 9), "is damaged ("),
+    "a missing shard": (lambda folder: first_shard(folder).unlink(), "model-00001-of-", "is missing in"),
+    "an index that is none": (text("model.safetensors.index.json", "{"), "is no index of shards"),
+    "an index of nothing": (text("model.safetensors.index.json", "[]"), "is no index of shards"),
+    "no weights": (without_weights, "holds no weights; expected model.safetensors or pytorch_model.bin"),
+    "a config that is no JSON": (text("config.json", '{"a'), "its config cannot be read", "not a valid JSON file"),
+    "a config that is a list": (text("config.json", "[]"), "its config cannot be read"),
+    "an unknown architecture": (config(model_type="wizard"), "model type `wizard`"),
+    "a config of wrong kinds": (config(hidden_size="many"), "its config cannot be read", "many"),
+    "heads that do not divide": (config(num_attention_heads=5), "its config cannot be read"),
+    "an unknown activation": (config(hidden_act="magic"), "its config cannot be read (KeyError: 'magic')"),
+    "a tokenizer that is no JSON": (text("tokenizer.json", '{"a'), "its tokenizer cannot be read"),
+    "a tokenizer of nothing": (text("tokenizer.json", "{}"), "its tokenizer cannot be read (KeyError"),
+    "no tokenizer": (lambda folder: (folder / "tokenizer.json").unlink(), "its tokenizer cannot be read"),
+    "a tokenizer's config that is no JSON": (text("tokenizer_config.json", "{"), "its tokenizer cannot be read"),
+    "a generation config that is no JSON": (text("generation_config.json", "{"), "generation_config.json is not JSON"),
+}
+LATE = {
+    "other sizes": (config(intermediate_size=96), "have other shapes than its config means in model.layers.0.mlp."),
+    "more layers": (config(num_hidden_layers=3), "its weights lack model.layers.2.", "and 6 more"),
+    "AWQ without its package": (
+        quantised(quant_method="awq", bits=4, group_size=128, version="gemm", zero_point=True),
+        "it needs a package that is not installed",
+        "run “pip install gptqmodel”",
+    ),
+    "GPTQ without its package": (quantised(quant_method="gptq", bits=4, group_size=128), "run “pip install optimum”"),
+    "bitsandbytes without it": (quantised(quant_method="bitsandbytes", load_in_4bit=True), "run “pip install -U bitsa"),
+    "compressed tensors": (quantised(quant_method="compressed-tensors"), "run “pip install compressed-tensors"),
+}
+
+
+def refused(folder, head="none"):
+    with pytest.raises(ValueError) as caught:
+        load_parts(LoadOptions(str(folder), str(head), "cpu", "float32"))
+    sentence = str(caught.value)
+    assert "\n" not in sentence and sentence.endswith(".") and len(sentence) < 500, sentence
+    return sentence
+
+
+@pytest.mark.parametrize("name", EARLY)
+def test_what_is_small_is_refused_before_weights_are_read(name, folder, monkeypatch):
+    damage, *words = EARLY[name]
+    damage(folder)
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *a, **k: pytest.fail("weights were read"))
+    sentence = refused(folder)
+    assert all(each in sentence for each in words), sentence
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_weights_that_transformers_refuses_or_would_make_up_are_one_sentence(name, folder):
+    damage, *words = LATE[name]
+    damage(folder)
+    sentence = refused(folder)
+    assert all(each in sentence for each in words), sentence
+
+
+def test_a_broken_tokenizer_is_found_before_the_head_and_the_head_before_the_weights(folder, tmp_path, monkeypatch):
+    save_head(tiny_head(tiny_target()), tmp_path / "head")
+    (tmp_path / "head" / "head.safetensors").write_bytes(b"")
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", lambda *a, **k: pytest.fail("weights were read"))
+    assert "head.safetensors is broken" in refused(folder, tmp_path / "head")
+    (folder / "tokenizer.json").write_text("{")
+    assert "its tokenizer cannot be read" in refused(folder, tmp_path / "head")
+
+
+def test_a_head_s_config_is_checked_before_its_weights(tmp_path, monkeypatch):
+    save_head(tiny_head(tiny_target()), tmp_path)
+    config(num_experts=7)(tmp_path)
+    monkeypatch.setattr(checkpoint, "load_file", lambda path: pytest.fail("weights were read"))
+    with pytest.raises(ValueError, match="num_experts must be 1 or 2, not 7"):
+        checkpoint.load_head(tmp_path)
+
+
+def test_memory_that_runs_out_is_not_called_damage(folder, monkeypatch):
+    def out_of_memory(*arguments, **options):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_pretrained", out_of_memory)
+    with pytest.raises(torch.OutOfMemoryError):
+        weights.load_model(str(folder))
+
+
+def test_a_damaged_folder_ends_the_command_with_two(folder, capsys):
+    cut(5000)(folder)
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["generate", "--prompt", "x", "--target", str(folder), "--head", "none"])
+    out, err = capsys.readouterr()
+    assert (ended.value.code, out) == (2, "") and "is damaged: it has 5,000 bytes" in err
+    assert len(err.strip().splitlines()) == 1
