@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from app.words import page as words
 from jakiro.config import AUTOMATIC_TREE, MOST_DEPTH, MOST_NODES, SamplingParams, TreeConfig
 from jakiro.methods import METHODS, PLAIN, Methods
-from jakiro.text import ROLES
+from jakiro.text import ROLES, joined_parts
 
 # Methods that race at once, plain decoding among them
 MOST_LANES = 4
@@ -64,7 +64,7 @@ def read_params(temperature, top_p, top_k, seed, length) -> SamplingParams:
     Raises:
         ValueError: the library's own sentence about the first value that does not fit.
     """
-    return SamplingParams(_given(temperature), _given(top_p), _whole(top_k), _whole(seed), _whole(length))
+    return SamplingParams(temperature, top_p, _whole(top_k), _whole(seed), _whole(length))
 
 
 def read_method(name, known: Methods = METHODS) -> str:
@@ -122,7 +122,7 @@ def _read_tree(tree, candidates, levels) -> TreeConfig:
         (levels, MOST_DEPTH, words.LEVELS_RANGE),
     ):
         if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-            raise ValueError(sentence.format(most=most, came=shortened(value)))
+            raise ValueError(sentence.format(most=most, came=shortened(_given(value))))
     return TreeConfig(nodes=candidates + 1, depth=levels, policy="fixed")
 
 
@@ -133,15 +133,18 @@ def _given(value):
 
 def _whole(value):
     """Forms and JSON hold floats; whole ones become integers, everything else is left for the settings to refuse."""
-    return int(value) if isinstance(value, float) and value.is_integer() else _given(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _read_history(history) -> list[dict]:
     messages = history or []
     if not isinstance(messages, list):
         raise ValueError(words.HISTORY_NOT_MESSAGES)
+    found = []
     for message in messages:
-        fits = isinstance(message, dict) and message.get("role") in ROLES and isinstance(message.get("content"), str)
-        if not fits:
+        role, content = (message.get("role"), message.get("content")) if isinstance(message, dict) else (None, None)
+        text = joined_parts(content)
+        if role not in ROLES or not isinstance(text, str):
             raise ValueError(words.HISTORY_NOT_MESSAGES)
-    return [{"role": message["role"], "content": message["content"]} for message in messages]
+        found.append({"role": role, "content": text})
+    return found

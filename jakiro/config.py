@@ -30,6 +30,11 @@ def is_count(value: object, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
+def _came(value: object) -> str:
+    """A value in a sentence: a text in quotes, so that “6” is not taken for a number."""
+    return "nothing" if value is None else repr(value) if isinstance(value, str) else str(value)
+
+
 def is_ascending(values: object, least: int) -> bool:
     """Whether it is a list or tuple of different whole numbers, `least` or more, in order; it may be empty."""
     if not isinstance(values, (list, tuple)) or not all(is_count(value, least) for value in values):
@@ -58,7 +63,7 @@ class SamplingParams:
     def __post_init__(self) -> None:
         require(
             is_number(self.temperature) and 0 <= self.temperature <= 2,
-            f"Temperature must be between 0 and 2; you gave {self.temperature}.",
+            f"Temperature must be between 0 and 2; you gave {_came(self.temperature)}.",
         )
         require(
             self.temperature == 0 or self.temperature >= LEAST_TEMPERATURE,
@@ -66,14 +71,17 @@ class SamplingParams:
         )
         require(
             is_number(self.top_p) and 0 < self.top_p <= 1,
-            f"Top-p must be above 0 and at most 1; you gave {self.top_p}.",
+            f"Top-p must be above 0 and at most 1; you gave {_came(self.top_p)}.",
         )
-        require(is_count(self.top_k, 0), f"Top-k must be a whole number, 0 or more; you gave {self.top_k}.")
+        require(is_count(self.top_k, 0), f"Top-k must be a whole number, 0 or more; you gave {_came(self.top_k)}.")
         require(
             is_count(self.seed, 0) and self.seed < MAX_SEED,
-            f"Seed must be a whole number from 0 to 2^63 - 1; you gave {self.seed}.",
+            f"Seed must be a whole number from 0 to 2^63 - 1; you gave {_came(self.seed)}.",
         )
-        require(is_count(self.max_new_tokens, 1), f"Length must be at least 1 token; you gave {self.max_new_tokens}.")
+        require(
+            is_count(self.max_new_tokens, 1),
+            f"Length must be a whole number of tokens, 1 or more; you gave {_came(self.max_new_tokens)}.",
+        )
 
     @property
     def greedy(self) -> bool:
@@ -104,14 +112,16 @@ class TreeConfig:
     contrastive: bool = True
 
     def __post_init__(self) -> None:
-        require(is_count(self.width, 1) and self.width <= 64, f"Tree width must be 1 to 64; you gave {self.width}.")
+        require(
+            is_count(self.width, 1) and self.width <= 64, f"Tree width must be 1 to 64; you gave {_came(self.width)}."
+        )
         require(
             is_count(self.depth, 0) and self.depth <= MOST_DEPTH,
-            f"Tree depth must be 0 to {MOST_DEPTH}; you gave {self.depth}.",
+            f"Tree depth must be 0 to {MOST_DEPTH}; you gave {_came(self.depth)}.",
         )
         require(
             is_count(self.nodes, 1) and self.nodes <= MOST_NODES,
-            f"Tree nodes must be 1 to {MOST_NODES}; you gave {self.nodes}.",
+            f"Tree nodes must be 1 to {MOST_NODES}; you gave {_came(self.nodes)}.",
         )
         require(self.policy in POLICIES, f"Tree policy must be one of {POLICIES}; you gave {self.policy!r}.")
 

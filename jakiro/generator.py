@@ -4,11 +4,15 @@ Text enters and leaves here; below there are only token ids. The step itself is 
 """
 
 import copy
+import functools
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+
+import torch
 
 from jakiro.config import AUTOMATIC_TREE, ROOT_ONLY, SamplingParams, TreeConfig
 from jakiro.drafting.base import Drafter, Method, Resources, why_not
@@ -53,6 +57,7 @@ class JakiroGenerator:
         seconds: dict[str, float] | None = None,
         methods: Methods = METHODS,
     ) -> None:
+        _live_on_after_forks()
         self._seconds = {**(seconds or {}), "ready": process_seconds(), "first_prompt": None}
         self.target, self.head, self.lanes = resources.target, resources.head_info, lanes
         self.notices = list(notices)
@@ -321,6 +326,13 @@ class JakiroGenerator:
                 first.keep_prefix()
             streams[method] = self.stream(messages, sampling, method, tree, raw, prefixes)
         return Race(streams)
+
+
+@functools.cache
+def _live_on_after_forks() -> None:
+    """Lets forked processes compute with one thread: OpenMP's others stay behind, and a pass would wait for them."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
 
 
 class Race:

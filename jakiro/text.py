@@ -132,11 +132,13 @@ class IncrementalDecoder:
 def encode_messages(tokenizer, messages: str | Sequence[dict] | None, raw_prompt: str | None = None) -> list[int]:
     """The token ids of a conversation that ends where the model's answer begins.
 
-    Where the tokenizer has no chat template, a plain dialogue stands in for it.
+    Where the tokenizer has no chat template, a plain dialogue stands in for it. In messages the names of special tokens
+    are plain characters, with a template and without: nobody ends a turn by typing `<|im_end|>`. A raw prompt is read
+    as it is, special tokens included.
 
     Args:
         tokenizer: a transformers tokenizer.
-        messages: one user message, or dictionaries with "role" and "content".
+        messages: one user message, or dictionaries with "role" and "content", see `as_messages`.
         raw_prompt: a bare text to continue instead, without any template.
 
     Raises:
@@ -149,7 +151,7 @@ def encode_messages(tokenizer, messages: str | Sequence[dict] | None, raw_prompt
         return token_ids
     messages = as_messages(messages)
     if not getattr(tokenizer, "chat_template", None):
-        return list(tokenizer(_plain_dialogue(messages))["input_ids"])
+        return list(tokenizer(_plain_dialogue(messages), split_special_tokens=True)["input_ids"])
     from jinja2.exceptions import TemplateError
 
     special = [str(token) for token in getattr(tokenizer, "added_tokens_decoder", {}).values() if token.special]
@@ -184,24 +186,53 @@ def _encode_around(tokenizer, text: str, contents: dict[str, str]) -> list[int]:
 def as_messages(messages: str | Sequence[dict] | None) -> list[dict]:
     """Messages as a checked list of {"role", "content"}; a string is one user message.
 
+    A content may be a list of parts {"type": "text", "text"}, as Gradio's chats pass it; the texts are joined.
+
     Raises:
         ValueError: nothing was asked, or a message is not a known role with text.
     """
     if messages is None or isinstance(messages, str):
         return [{"role": "user", "content": _checked_text(messages or "")}]
+    if not isinstance(messages, Sequence) or isinstance(messages, (bytes, bytearray)):
+        raise ValueError(
+            "Messages must be a text, or a list of dictionaries with a role and a content; you gave "
+            f"{_short(messages)}."
+        )
     checked = []
     for message in messages:
         role = message.get("role") if isinstance(message, dict) else None
-        content = message.get("content") if isinstance(message, dict) else None
+        content = joined_parts(message.get("content")) if isinstance(message, dict) else None
         if role not in ROLES or not isinstance(content, str):
             raise ValueError(
-                f"A message needs a role ({', '.join(ROLES)}) and its content as text; you gave {message!r}."
+                f"A message needs a role ({', '.join(ROLES)}) and its content as text; you gave {_short(message)}."
             )
         checked.append({"role": role, "content": _encodable(content)})
     if not checked:
         raise ValueError("Type a question first.")
     _checked_text(checked[-1]["content"])
     return checked
+
+
+def joined_parts(content: object) -> object:
+    """A content's text, of one that is a list of text parts; everything else as it is.
+
+    Raises:
+        ValueError: a part is no text.
+    """
+    if not isinstance(content, list) or not content:
+        return content
+    for part in content:
+        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+            kind = part.get("type") if isinstance(part, dict) else None
+            named = f"one of type {_short(kind)}" if kind != "text" and kind is not None else _short(part)
+            raise ValueError(f"A content's parts must be texts, which is all that the model reads; you gave {named}.")
+    return "".join(part["text"] for part in content)
+
+
+def _short(value: object) -> str:
+    """A value that came from outside, fit for a sentence."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:80]}…"
 
 
 def _checked_text(text: str) -> str:

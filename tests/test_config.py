@@ -21,14 +21,18 @@ from jakiro.config import SamplingParams, TreeConfig
         *(("top_p", value, "Top-p must be above 0 and at most 1") for value in (0, -0.5, 1.01, math.nan, True, "1")),
         *(("top_k", value, "Top-k must be a whole number, 0 or more") for value in (-1, 1.5, True, "5", None)),
         *(("seed", value, "Seed must be a whole number from 0 to") for value in (-1, 2**63, 2**64, 1.0, True, None)),
-        *(("max_new_tokens", value, "Length must be at least 1 token") for value in (0, -5, 1.5, True, None)),
+        *(
+            ("max_new_tokens", value, "Length must be a whole number of tokens")
+            for value in (0, -5, 1.5, True, None, "6")
+        ),
     ],
 )
 def test_a_sampling_setting_out_of_range_is_refused_with_its_value(name, value, sentence):
     with pytest.raises(ValueError) as caught:
         SamplingParams(**{name: value})
     message = str(caught.value)
-    assert message.startswith(sentence) and message.endswith(f"you gave {value}.") and "\n" not in message
+    came = "nothing" if value is None else repr(value) if isinstance(value, str) else str(value)
+    assert message.startswith(sentence) and message.endswith(f"you gave {came}.") and "\n" not in message
 
 
 def test_the_ends_of_every_range_are_allowed():

@@ -1,11 +1,18 @@
 """Bad requests get one clear sentence that holds what came and what was expected; the next request works."""
 
+import copy
+import os
+import signal
+import subprocess
+import sys
+
 import pytest
 import torch
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.checkpoint import save_head
+from jakiro.target.families import unapplied
 from jakiro.target.model import TargetModel
 from tests.support import TREE, byte_tokenizer, prompt_ids, tiny_generator, tiny_head, tiny_model, tiny_target
 
@@ -129,6 +136,7 @@ def tiny_folder(tmp_path):
         ({"dtype": "float8"}, ["'float8'", "float32", "bfloat16"]),
         ({"numerics": "quick"}, ["'quick'", "exact", "fast"]),
         ({"device": "abacus"}, ["'abacus'", "cpu"]),
+        *(({"device": name}, [f"“{name}” is not supported", "float64", "“cpu”"]) for name in ("mps", "xpu:0", "meta")),
         ({"target": "no such/model at all"}, ["no such/model at all"]),
     ],
     ids=str,
@@ -171,3 +179,60 @@ def test_a_folder_of_a_target_loads_with_its_head_and_each_broken_head_is_refuse
         "No draft head fits this model; plain decoding and methods without a head are available."
     ]
     assert plain.run(QUESTION, SAMPLING, method="autoregressive").token_ids == expected
+
+
+def test_a_tokenizer_larger_than_its_model_is_told_at_load_and_such_prompts_are_refused(tmp_path):
+    tokenizer = copy.deepcopy(byte_tokenizer())
+    tokenizer.add_tokens(["<new>"], special_tokens=False)
+    tiny_model().save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    generator = JakiroGenerator.from_pretrained(str(tmp_path), "none", device="cpu", dtype="float32")
+    assert any("has 261 tokens, the model knows 260" in notice for notice in generator.notices)
+    assert_refused(
+        lambda: generator.run("What is <new> here?", SAMPLING, "autoregressive"), "“<new>”, token 260", "260 tokens"
+    )
+    assert generator.run("What is new here?", SamplingParams(max_new_tokens=2), "autoregressive").token_ids
+
+
+def test_penalties_of_a_generation_config_are_named_as_not_applied(tmp_path):
+    model = tiny_model()
+    model.generation_config.repetition_penalty, model.generation_config.no_repeat_ngram_size = 1.1, 3
+    model.save_pretrained(tmp_path)
+    byte_tokenizer().save_pretrained(tmp_path)
+    generator = JakiroGenerator.from_pretrained(str(tmp_path), "none", device="cpu", dtype="float32")
+    told = [notice for notice in generator.notices if "generation_config.json" in notice]
+    assert len(told) == 1 and "repetition_penalty 1.1, no_repeat_ngram_size 3; none" in told[0]
+    assert unapplied(tiny_model().generation_config) == []
+
+
+def test_numbers_too_large_for_float16_are_no_fault_of_the_model():
+    model = tiny_model(dtype=torch.float16)
+    model.model.layers[0].mlp.down_proj.weight.fill_(60000.0)
+    model.model.layers[0].mlp.up_proj.weight.fill_(60000.0)
+    assert_refused(
+        lambda: TargetModel(model, byte_tokenizer()), "float16 cannot hold", "choose dtype bfloat16 or float32"
+    )
+
+
+FORKED = """
+import os, torch
+from tests.support import TREE, tiny_generator
+from jakiro.config import SamplingParams
+torch.set_num_threads(2)
+generator, sampling = tiny_generator(), SamplingParams(max_new_tokens=8)
+text = generator.run("Fork.", sampling, tree=TREE).token_ids
+child = os.fork()
+if not child:
+    os._exit(int(generator.run("Fork.", sampling, tree=TREE).token_ids != text))
+print(os.waitpid(child, 0)[1])
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_process_that_was_forked_after_an_answer_answers_alike():
+    run = subprocess.Popen([sys.executable, "-c", FORKED], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        assert run.communicate(timeout=100)[0].strip() == "0"
+    finally:
+        if run.poll() is None:
+            os.killpg(run.pid, signal.SIGKILL)

@@ -94,6 +94,7 @@ class Stream:
         prompt = encode_messages(
             self._target.tokenizer, request.messages, raw_prompt=request.messages if request.raw else None
         )
+        self._refuse_unknown(prompt)
         self._limit = self._room_for(len(prompt))
         self._limit_reason = "length" if self._limit == self._sampling.max_new_tokens else "context"
         self._decoder = IncrementalDecoder(self._text)
@@ -304,6 +305,17 @@ class Stream:
         further = self._budget is None or self._budget.looks_further
         proposal = self._session.propose(TreeLimits(tree, self._sizes, self._target.chains_only, further=further))
         return proposal if proposal.tree is not None else replace(proposal, tree=self._runner.root_tree())
+
+    def _refuse_unknown(self, prompt: list[int]) -> None:
+        """Raises ValueError where the tokenizer gave a token that the model has no embedding for."""
+        known = self._target.vocab_size
+        unknown = next((token_id for token_id in prompt if token_id >= known), None)
+        if unknown is not None:
+            name = self._text.piece(unknown).decode(errors="replace")
+            raise ValueError(
+                f"Your prompt holds “{name}”, token {unknown:,} of the tokenizer; this model knows {known:,} tokens. "
+                "Leave it out, or resize the model's embedding to its tokenizer."
+            )
 
     def _room_for(self, num_prompt_tokens: int) -> int:
         """The most tokens the answer may have.

@@ -108,6 +108,23 @@ def stop_ids(model: nn.Module, tokenizer) -> frozenset[int]:
     return frozenset(int(token_id) for token_id in found)
 
 
+# What a generation config may change about the choice of a token, beside the settings that are asked for here, and the
+# value that changes nothing
+_UNAPPLIED = {
+    "repetition_penalty": 1.0, "encoder_repetition_penalty": 1.0, "no_repeat_ngram_size": 0, "bad_words_ids": None,
+    "sequence_bias": None, "suppress_tokens": None, "begin_suppress_tokens": None, "forced_bos_token_id": None,
+    "forced_eos_token_id": None, "min_length": 0, "min_new_tokens": None, "exponential_decay_length_penalty": None,
+    "min_p": None, "top_h": None, "typical_p": 1.0, "epsilon_cutoff": 0.0, "eta_cutoff": 0.0, "guidance_scale": None,
+    "penalty_alpha": None, "num_beams": 1,
+}  # fmt: skip
+
+
+def unapplied(generation_config) -> list[str]:
+    """What a generation config asks for that decoding here leaves out, each as its name and value."""
+    found = {name: getattr(generation_config, name, None) for name in _UNAPPLIED}
+    return [f"{name} {value}" for name, value in found.items() if value is not None and value != _UNAPPLIED[name]]
+
+
 def is_split(model: nn.Module) -> bool:
     """Whether accelerate spread the model over devices, or keeps some of it in memory or on disk between passes."""
     return len({str(device) for device in (getattr(model, "hf_device_map", None) or {}).values()}) > 1

@@ -31,7 +31,7 @@ from jakiro.target.families import (
 )
 from jakiro.target.features import check_feature_layers, features_of, with_scaled_layers
 from jakiro.target.llama import LeanDecoder
-from jakiro.target.probes import FULL_PRECISION, Trial, chain_among_siblings, random_ids, root_and_copies
+from jakiro.target.probes import FULL_PRECISION, OVERFLOW, Trial, chain_among_siblings, random_ids, root_and_copies
 
 NUMERICS = ("exact", "fast")
 PREFILL_CHUNK = 512
@@ -172,6 +172,11 @@ class TargetModel:
             if failure is None:
                 break
         else:
+            if failure == OVERFLOW and self.dtype == torch.float16:
+                raise ValueError(
+                    f"{self.config.model_type} computes numbers that float16 cannot hold; choose dtype bfloat16 or "
+                    "float32"
+                )
             raise ValueError(
                 f"{self.config.model_type} cannot be a target: a pass over a tree does not give what the model "
                 f"computes for each path alone ({failure}); choose another model"

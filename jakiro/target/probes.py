@@ -12,6 +12,8 @@ from jakiro.system import is_out_of_memory
 from jakiro.target.families import TRIAL_ERRORS, text_config
 
 TRIAL_PROMPT, TRIAL_CHAIN = 12, 4
+# Why a trial fails whose numbers are too large for the dtype
+OVERFLOW = "numbers that are not finite"
 FULL_PRECISION = (torch.float32, torch.float64)
 # Relative to the spread of a row of logits. Half precision rounds by a few per cent, experts that a rounded router
 # chooses otherwise cost more in single rows; a wrong mask or position costs tens of per cent in every row.
@@ -50,6 +52,8 @@ class Trial:
                 raise
             return " ".join(str(error).split())[:120] or type(error).__name__
         logits = torch.cat([last, logits if only_chain else logits[::2]])
+        if not (logits.isfinite().all() and self._reference.isfinite().all()):
+            return OVERFLOW
         return None if agrees(logits, self._reference, target.dtype) else "other logits"
 
 

@@ -24,7 +24,7 @@ from jakiro.heads.networks import NETWORKS
 from jakiro.kernels.compiled.library import begin_building
 from jakiro.methods import DEFAULT, METHODS, PLAIN, Methods
 from jakiro.system import cache_folder, within_memory
-from jakiro.target.families import refuse_what_cannot_work
+from jakiro.target.families import refuse_what_cannot_work, unapplied
 from jakiro.target.model import NUMERICS, TargetModel
 from jakiro.zoo import placement, weights
 from jakiro.zoo import table as zoo
@@ -307,6 +307,14 @@ def _target_of(read: ReadPair, model: nn.Module, numerics: str) -> tuple[TargetM
     spread = placement.where_layers_lie(getattr(model, "hf_device_map", None))
     if spread:
         notices.append(spread)
+    if len(read.tokenizer) > target.vocab_size:
+        notices.append(
+            f"The tokenizer has {len(read.tokenizer):,} tokens, the model knows {target.vocab_size:,}: prompts that "
+            "hold one of the others are refused. Resize the model's embedding to its tokenizer."
+        )
+    ignored = unapplied(getattr(model, "generation_config", None))
+    if ignored:
+        notices.append(f"The model's generation_config.json asks for {', '.join(ignored)}; none of this is applied.")
     if not getattr(read.tokenizer, "chat_template", None):
         notices.append("This model has no chat template; a plain dialogue form is used.")
     return target, notices
@@ -330,6 +338,9 @@ def place_target(
     return placement.place(name, config, None if options.device == placement.AUTO else device, dtype, bits, offload)
 
 
+_DEVICES = ("cpu", "cuda")
+
+
 def choose_device(device: str | None) -> torch.device:
     """The asked device, or a GPU where there is one.
 
@@ -342,6 +353,11 @@ def choose_device(device: str | None) -> torch.device:
         chosen = torch.device(device)
     except RuntimeError as error:
         raise ValueError(f"Unknown device {device!r}; use “cpu”, “cuda” or “auto”.") from error
+    if chosen.type not in _DEVICES:
+        raise ValueError(
+            f"Device “{device}” is not supported: passes that round alike need float64 and kernels that were tried on "
+            "CPUs and CUDA alone; use “cpu” or “cuda”."
+        )
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise ValueError("Device “cuda” was asked for, but no GPU is visible here; use “cpu”.")
     return chosen

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from app.asking import read_asking
+from app.asking import read_asking, read_messages
 from app.page.handlers import link_trouble
 from app.serving.limits import Limits
 from app.words import lesson as lesson_words
@@ -76,9 +76,9 @@ def test_numerics_are_read_by_their_names():
         ({"temperature": math.nan}, "Temperature must be between 0 and 2; you gave nan."),
         ({"temperature": 1e-9}, "Temperature must be 0, which is greedy, or at least 0.0001; you gave 1e-09."),
         ({"temperature": None}, "Temperature must be between 0 and 2; you gave nothing."),
-        ({"temperature": "hot"}, "Temperature must be between 0 and 2; you gave hot."),
-        ({"length": 0}, "Length must be at least 1 token; you gave 0."),
-        ({"length": 2.5}, "Length must be at least 1 token; you gave 2.5."),
+        ({"temperature": "hot"}, "Temperature must be between 0 and 2; you gave 'hot'."),
+        ({"length": 0}, "Length must be a whole number of tokens, 1 or more; you gave 0."),
+        ({"length": 2.5}, "Length must be a whole number of tokens, 1 or more; you gave 2.5."),
         ({"seed": -1}, "Seed must be a whole number from 0 to 2^63 - 1; you gave -1."),
         ({"top_p": 0}, "Top-p must be above 0 and at most 1; you gave 0."),
         ({"top_k": -3}, "Top-k must be a whole number, 0 or more; you gave -3."),
@@ -92,6 +92,10 @@ def test_numerics_are_read_by_their_names():
         ({"further_lanes": ["aded", "eagle2", "mcsd"]}, "At most 4 methods race at once; you chose 5."),
         ({"history": "hello"}, words.HISTORY_NOT_MESSAGES),
         ({"history": [{"role": "user"}]}, words.HISTORY_NOT_MESSAGES),
+        (
+            {"history": [{"role": "user", "content": [{"type": "file", "file": {"path": "x"}}]}]},
+            "A content's parts must be texts, which is all that the model reads; you gave one of type 'file'.",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_sentence(changes, sentence):
@@ -104,7 +108,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence(changes, sentence):
     ("values", "sentence"),
     [
         ({}, None),
-        ({"temperature": "hot"}, "Temperature must be between 0 and 2; you gave hot."),
+        ({"temperature": "hot"}, "Temperature must be between 0 and 2; you gave 'hot'."),
         ({"length": 301}, words.LENGTH_TOO_LONG.format(limit=300)),
         ({"history": []}, words.UNEXPECTED.format(kind="TypeError")),
         ({"nonsense": 1}, words.UNEXPECTED.format(kind="TypeError")),
@@ -154,3 +158,15 @@ def test_every_word_the_scripts_use_exists_and_every_word_is_used():
     assert not {name for name in words.BROWSER if name not in used and not name.startswith(families)}
     known = set(words.BROWSER) | set(lesson_words.BROWSER)
     assert set(re.findall(r"say\(\"(\w+)\"", code)) <= known
+
+
+def test_a_history_as_gradio_s_own_chats_keep_it_is_read():
+    parts = [{"type": "text", "text": "Hi"}]
+    kept = [
+        {"role": "user", "content": parts, "metadata": None, "options": None},
+        {"role": "assistant", "content": "Hello"},
+    ]
+    assert read_messages("Why?", "", kept)[:2] == (
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Hello"},
+    )
