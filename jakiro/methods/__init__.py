@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 
 from jakiro.config import TreeConfig
-from jakiro.drafting.base import Drafter, Method
+from jakiro.drafting.base import Drafter, Method, Resources, why_not
 from jakiro.drafting.merged import merged
 from jakiro.heads.base import DraftHead
 from jakiro.heads.networks import NETWORKS
@@ -101,6 +101,12 @@ class Methods(Mapping[str, Method]):
         if method is None:
             raise ValueError(f"Unknown method {name!r}; choose one of {', '.join(self)}.")
         return WITH_COPIES if method is DEFAULT and tree is not None and tree.context else method
+
+    def usual(self, resources: Resources) -> Method:
+        """What an unnamed method means: the default one, unless the head at hand is of another kind."""
+        if resources.head is None or why_not(DEFAULT, resources) is None:
+            return DEFAULT
+        return self._by_kind[resources.head.config.kind]
 
     def drafter_of(self, head: DraftHead, info: dict | None = None) -> Drafter:
         """What drafts with a head of this kind where nothing else is asked for."""

@@ -22,7 +22,7 @@ from jakiro.heads.base import DraftHead, known_precision
 from jakiro.heads.checkpoint import file_sha256, load_head, misfits, weights_file
 from jakiro.heads.networks import NETWORKS
 from jakiro.kernels.compiled.library import begin_building
-from jakiro.methods import DEFAULT, METHODS, PLAIN, Methods
+from jakiro.methods import METHODS, PLAIN, Methods
 from jakiro.system import cache_folder, within_memory
 from jakiro.target.families import refuse_what_cannot_work, unapplied
 from jakiro.target.model import NUMERICS, TargetModel
@@ -219,7 +219,7 @@ def _start_pair(read: ReadPair, device: torch.device | None, progress: Progress 
         notices += [each for each in (warning, _shorter(draft_head, target_model)) if each]
         further = further_heads(pair, target_model, precision, known.networks)
         resources = Resources(target_model, draft_head, info, further)
-    usual = [method for method in (PLAIN, DEFAULT) if why_not(method, resources) is None]
+    usual = [method for method in (PLAIN, known.usual(resources)) if why_not(method, resources) is None]
     drafters = {method.name: method.load(resources) for method in usual}
     with starting.step(starting.CAPTURE):
         lanes = lanes_for(target_model, list(drafters.values()), read.options, progress, notices)

@@ -12,6 +12,7 @@ from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import ancestor_mask
 from jakiro.drafting.base import TreeLimits
 from jakiro.heads.checkpoint import load_head
+from jakiro.heads.foreign_eagle3 import verifier_of
 from jakiro.methods.eagle3 import fused_drafter
 from tests.heads.test_foreign import write_folder
 from tests.heads.test_golden import paths
@@ -83,3 +84,30 @@ def test_trees_equal_the_published_ones_over_three_rounds(case, form, tmp_path):
         mask = golden[f"r{number}.tree_mask"].squeeze().bool()
         ours = paths(tree.token_ids.tolist(), ancestor_mask(tree.parents, tree.max_depth), tree.depths.tolist())
         assert ours == paths(expected, mask, depths)
+
+
+SPECULATORS = sorted(path.name for path in (DATA / "speculators").iterdir())
+
+
+@pytest.mark.parametrize("name", SPECULATORS)
+def test_logits_are_those_of_speculators(name):
+    """For every row of a text, and for one that goes on with the head's own state."""
+    folder = DATA / "speculators" / name
+    head, golden = load_head(folder), load_file(folder / "golden.safetensors")
+    assert verifier_of(json.loads((folder / "config.json").read_text(encoding="utf-8"))) == "somebody/target"
+    head.bind(head.embed_tokens.weight, head.embed_tokens.weight)
+    ids = golden["input_ids"][0]
+    features = with_last_state(golden["hidden_states"][0], 16)
+    last = len(ids) - 2
+    cache = head.new_cache(len(ids) + 1)
+    with torch.no_grad():
+        read = head.read(ids[: last + 1], features[: last + 1], cache)
+        torch.testing.assert_close(
+            head.logits(read.features)[0], golden["logits_0"][0, : last + 1], atol=1e-4, rtol=1e-4
+        )
+        own = read.features[:, -1:]
+        alone = torch.ones((1, 1, 1, last + 2), dtype=torch.bool)
+        going_on = head(head.embed(ids[None, last + 1 :]), own, torch.tensor([[last + 1]]), alone, cache)
+        torch.testing.assert_close(
+            head.logits(going_on.features)[0, 0], golden["logits_1"][0, last], atol=1e-4, rtol=1e-4
+        )
