@@ -1,4 +1,4 @@
-# make demo · make test · make bench. Needs Python 3.11 or newer and make, nothing else.
+# make demo · make test · make test-all · make bench. Needs Python 3.11 or newer and make, nothing else.
 
 VENV ?= .venv
 DEVICE ?=
@@ -9,14 +9,15 @@ PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
 RUN := $(VENV)/bin/python
 
-.PHONY: help demo test bench bench-gpu figures recordings handouts check-requirements format clean bench-recorded mutants
+.PHONY: help demo test test-all lint bench bench-gpu figures recordings handouts check-requirements format clean bench-recorded mutants
 
 help:
 	@echo "make demo               install into $(VENV) and open the page"
 	@echo "make test               install, lint, pytest          (DEVICE=cuda: the exact suite on a GPU; JOBS=1: one test at a time)"
+	@echo "make test-all           the same, with the tests that are slow and catch what seldom breaks"
 	@echo "make mutants            make known faults in a copy, one after another: the tests must notice each (some minutes)"
 	@echo "make bench              measure on this machine        (ARGS=\"--limit 10 --temperatures 0\")"
-	@echo "make bench-gpu          what is to be known about a GPU, one command after another; ends with runs/gpu/summary.md"
+	@echo "make bench-gpu          what is to be known about a GPU, one command after another; ends with runs/gpu/summary.md (ARGS=--offline)"
 	@echo "make bench-recorded     measure what the tab Benchmark opens on, on a quiet machine"
 	@echo "make figures            measure all that README's tables show and write them, on a quiet machine"
 	@echo "make recordings         make the shipped recordings anew, on a quiet machine"
@@ -27,13 +28,20 @@ help:
 demo: $(VENV)/.requirements
 	$(RUN) app.py $(ARGS)
 
-# Files are tested side by side, and threads that spin at barriers would hold up the neighbours
-test: export OMP_WAIT_POLICY ?= PASSIVE
-test: $(VENV)/.requirements-dev
+PYTEST = $(if $(DEVICE),JAKIRO_TEST_DEVICE=$(DEVICE)) $(RUN) -m pytest --numprocesses $(JOBS) --dist worksteal
+
+# Tests run side by side, and threads that spin at barriers would hold up the neighbours
+test test-all: export OMP_WAIT_POLICY ?= PASSIVE
+test: lint
+	$(PYTEST) -m "not rare" $(ARGS)
+
+test-all: lint
+	$(PYTEST) $(ARGS)
+
+lint: $(VENV)/.requirements-dev
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(VENV)/bin/lint-imports --no-cache --no-logo
-	$(if $(DEVICE),JAKIRO_TEST_DEVICE=$(DEVICE)) $(RUN) -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 mutants: $(VENV)/.requirements-dev
 	$(RUN) -m tests.mutants $(ARGS)

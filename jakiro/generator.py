@@ -25,10 +25,15 @@ from jakiro.engine.stream import Messages, Request, Setup, Stream
 from jakiro.graphs.pool import Lanes
 from jakiro.methods import METHODS, PLAIN, Methods
 from jakiro.starting import MEASURE, most_memory, process_seconds
+from jakiro.target.model import ROW_BUCKETS
 from jakiro.text import TokenText, encode_messages
 from jakiro.trace import Step, Trace
 from jakiro.zoo.loading import LoadOptions, Parts, Progress, ReadPair, load_parts
 from jakiro.zoo.placement import most_gpu_memory
+from jakiro.zoo.table import head_warning
+
+# On a GPU, a pass over more rows that takes no more than so many times as long
+COSTS_NOTHING = 1.02
 
 
 class JakiroGenerator:
@@ -164,8 +169,15 @@ class JakiroGenerator:
             "seconds": dict(self._seconds),
             "most_memory": most_memory(),
             "most_gpu_memory": most_gpu_memory(self.target.device),
-            "notices": list(self.notices),
+            "notices": [*self.notices, *self._later_notices()],
         }
+
+    def _later_notices(self) -> list[str]:
+        """Of what is known some time after loading: the hash of large weights, and what runs without graphs."""
+        head, found = self._resources.head, [] if self.lanes is None else self.lanes.notices
+        trained_for = "" if head is None or self.head is None else head.config.target_sha256
+        warning = head_warning((self.head or {}).get("name"), trained_for, self.target.name, self.target.sha256)
+        return [*found, *([warning] if warning else [])]
 
     @property
     def resumable_tokens(self) -> int:
@@ -209,14 +221,18 @@ class JakiroGenerator:
         self._known_profile = known
 
     def profile_of(self, method: Method) -> DeviceProfile | None:
-        """This device's costs under a method; None where nothing is measured, or trees cannot be scored.
+        """This device's costs under a method; None where nothing is measured, trees cannot be scored, or a GPU's passes
+        run kernel by kernel, which costs the same for any tree.
 
         What has no figures yet is timed once, in about a second on a small CPU; `go_on_measuring` makes them better.
         """
-        if self._known_profile is not None or self._profiler is None:
+        if self._known_profile is not None or not self._measures:
             return self._known_profile
         start = time.perf_counter()
         found = self._profiler.profile(method, self.drafter(method))
+        if self.lanes is not None and found.verify(ROW_BUCKETS[-1]) <= COSTS_NOTHING * found.verify(1):
+            # The fewer numbers of rows there are, the less texts differ in fast numerics
+            self.target.plain_rows = ROW_BUCKETS[-1]
         self._seconds.setdefault(MEASURE, time.perf_counter() - start)
         return found
 
@@ -225,7 +241,11 @@ class JakiroGenerator:
 
         Answers may run between two calls, not during one. What is found is kept for later processes.
         """
-        return any(each._profiler is not None and each._profiler.go_on() for each in self._under.values())
+        return any(each._measures and each._profiler.go_on() for each in self._under.values())
+
+    @property
+    def _measures(self) -> bool:
+        return self._profiler is not None and (self.lanes is None or self.lanes.replays)
 
     def _new_profiler(self) -> Profiler | None:
         if self._folder is None or self.target.chains_only:
@@ -291,10 +311,12 @@ class JakiroGenerator:
     ) -> tuple[Runner, Callable[[], object]]:
         """The device's side of one answer, and what to call when it ends; see `Lanes.borrow`."""
         tree, sampling = request.tree, request.sampling
-        if self.lanes is not None:
-            return self.lanes.borrow(drafter, sampling, tree, sizes, num_prompt_tokens, sampling.max_new_tokens)
+        limit = sampling.max_new_tokens
+        lane = self.lanes and self.lanes.borrow(drafter, sampling, tree, sizes, num_prompt_tokens, limit)
+        if lane is not None:
+            return lane
         nodes = 1 if tree.root_only else max(tree.nodes, *sizes, MAX_CHAIN + 1)
-        capacity = num_prompt_tokens + sampling.max_new_tokens + self.target.row_bucket(nodes)
+        capacity = num_prompt_tokens + limit + self.target.row_bucket(nodes)
         return SlicedRunner(self.target, sampling, capacity), lambda: None
 
     def run(

@@ -36,12 +36,28 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text
 
 
+# Up to 2.12, torch takes a capture that failed for one that goes on, and giving back memory fails ever after
+_CAPTURES_END_FROM = (2, 13)
+_keeps_memory = threading.Event()
+
+
+def capture_was_refused() -> None:
+    """Lets `empty_cache` do nothing from now on, where torch would take that for part of the capture."""
+    if tuple(map(int, version("torch").split(".")[:2])) < _CAPTURES_END_FROM:
+        _keeps_memory.set()
+
+
+def empty_cache() -> None:
+    """Gives what torch only keeps for later back to a GPU, where it uses one."""
+    torch = sys.modules.get("torch")
+    if torch is not None and not _keeps_memory.is_set():
+        torch.cuda.empty_cache()
+
+
 def free_memory() -> None:
     """Gives memory that nobody holds any more back to the device."""
     gc.collect()
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        torch.cuda.empty_cache()
+    empty_cache()
 
 
 def within_memory(work: Callable[[], Value], sentence: str) -> Value:

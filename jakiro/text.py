@@ -43,7 +43,8 @@ class TokenText:
 
     def __init__(self, tokenizer):
         self._tokenizer = tokenizer
-        self.byte_level = _decodes_by_bytes(tokenizer)
+        decoder = _decoder_of(tokenizer)
+        self.byte_level, self.decodes_locally = decoder.get("type") == "ByteLevel", _decodes_locally(decoder)
         added = getattr(tokenizer, "added_tokens_decoder", {})
         self.special_tokens = {int(token_id): str(token) for token_id, token in added.items() if token.special}
         for token_id, name in zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True):
@@ -85,17 +86,34 @@ class TokenText:
         return name.replace("▁", " ").encode() if byte is None else bytes([byte])
 
 
-def _decodes_by_bytes(tokenizer) -> bool:
-    """Whether the text of ids is exactly their bytes, joined and read as UTF-8."""
+def _decoder_of(tokenizer) -> dict:
+    """The settings of a fast tokenizer's decoder; empty where it has none. With "ByteLevel" alone, text is the ids'
+    bytes, joined and read as UTF-8.
+    """
     decoder = getattr(getattr(tokenizer, "backend_tokenizer", None), "decoder", None)
-    return decoder is not None and json.loads(decoder.__getstate__()).get("type") == "ByteLevel"
+    return json.loads(decoder.__getstate__()) if decoder is not None else {}
+
+
+def _decodes_locally(decoder: dict) -> bool:
+    """Whether a token's text depends on no others but the run of bytes it is in, and whether it is the first one.
+
+    So it is with SentencePiece's decoders: a sign stands for a space, bytes are joined, the first space is dropped.
+    """
+    steps = decoder.get("decoders", [decoder])
+    return all(
+        step.get("type") in ("ByteFallback", "Fuse", "Metaspace")
+        or (step.get("type") == "Replace" and len(step["pattern"].get("String", "")) == 1)
+        or (step.get("type") == "Strip" and step["start"] <= 1 and step["stop"] == 0)
+        for step in steps
+    )
 
 
 class IncrementalDecoder:
     """Text that grows with the ids: all pushes and `finish` joined are `decode` of all ids.
 
-    An unfinished UTF-8 character waits for the token that completes it. Byte-level vocabularies cost time in proportion
-    to the new ids; the others decode everything again, because there a run of byte tokens is decoded as a whole.
+    An unfinished UTF-8 character waits for the token that completes it. Where the tokenizer decodes locally, as
+    byte-level and SentencePiece vocabularies do, that costs time in proportion to the new ids; others decode everything
+    again.
     """
 
     def __init__(self, token_text: TokenText):
@@ -112,7 +130,10 @@ class IncrementalDecoder:
         settled = len(self._ids)
         while settled and self._text.is_byte(self._ids[settled - 1]):
             settled -= 1
-        return self._newly(self._text.decode(self._ids[:settled]))
+        new = self._newly(self._text.decode(self._ids[:settled]))
+        if self._text.decodes_locally:
+            self._forget_before_last(settled)
+        return new
 
     def finish(self) -> str:
         """The text that still waits, with U+FFFD for bytes that never became a character."""
@@ -122,6 +143,15 @@ class IncrementalDecoder:
 
     def _joined(self, token_ids: Iterable[int]) -> bytes:
         return b"".join(self._text.piece(token) for token in token_ids if self._text.special_name(token) is None)
+
+    def _forget_before_last(self, settled: int) -> None:
+        """Forgets what stands before the last settled token with a text: what follows reads the same after it alone."""
+        last = settled - 1
+        while last > 0 and (self._text.is_byte(self._ids[last]) or not self._text.piece(self._ids[last])):
+            last -= 1
+        if last > 0:
+            del self._ids[:last]
+            self._num_characters = len(self._text.decode(self._ids[: settled - last]))
 
     def _newly(self, text: str) -> str:
         new = text[self._num_characters :]

@@ -1,11 +1,14 @@
 """Everything that is to be known about a GPU, one command after another: `make bench-gpu`.
 
-A command that fails or takes longer than its limit does not hold up the next one. What succeeded is not repeated, so an
-interrupted run goes on where it stopped. The end is one page, `summary.md`, beside the commands' own output.
+Those come first that find most. A command that fails or takes longer than its limit does not hold up the next one. What
+succeeded is not repeated, so an interrupted run goes on where it stopped. The end is one page, `summary.md`, beside the
+commands' own output. With `--offline` nothing is fetched or read: pairs are random weights of true shapes, each command
+ends within 9 minutes and all within 25.
 """
 
 import argparse
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -16,6 +19,8 @@ from pathlib import Path
 
 FOLDER = Path("runs/gpu")
 LIMIT_SECONDS = 600
+# Offline, for one command and for all of them
+OFFLINE_SECONDS, OFFLINE_IN_ALL = 540, 1500
 LAST_LINES = 12
 
 
@@ -30,7 +35,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """How a command ended: "done", "failed" or "took too long"; `last` are the last lines it wrote."""
+    """How a command ended: "done", "failed", "took too long" or "no time left"; `last` are the last lines it wrote."""
 
     name: str
     how: str
@@ -38,57 +43,48 @@ class Result:
     last: str
 
 
-def steps(python: str = sys.executable) -> list[Step]:
-    """The commands, most important first."""
-    jakiro = (python, "-m", "jakiro")
-    bench = (*jakiro, "bench", "--device", "cuda", "--limit", "40", "--max-new-tokens", "128", "--methods")
-    plain, both = "autoregressive,autoregressive-fast", "autoregressive,jakiro"
-    tests = (python, "-m", "pytest", "-q", "tests/graphs", "tests/target", "tests/engine", "tests/heads")
-    scaled = (python, "-m", "lab.scaling")
-    on_gpu = ("--device", "cuda", "--limit", "40", "--methods")
-    compared = ("--target-tokens", "100000", "--state", str(FOLDER / "identical.jsonl"))
-    train = ("--device", "cuda", "--max-steps", "30", "--checkpoint-minutes", "0.1")
+def steps(offline: bool = False, python: str = sys.executable) -> list[Step]:
+    """The commands, those first that find most."""
+    work, jakiro = (python, "-m", "tests.gpu_work"), (python, "-m", "jakiro")
+    large = ("--offline", "--shape", "vicuna-7b-v1.3") if offline else ("--target", "vicuna-7b-v1.3")
+    small = ("--offline",) if offline else ()
+    here = ("env", "JAKIRO_TEST_DEVICE=cuda")
 
-    def measured(name: str, says: str, methods: str, *more: str) -> Step:
-        return Step(name, says, (*bench, methods, *more, "--out", str(FOLDER / name)))
+    def tests(name: str, says: str, *arguments: str, before: tuple[str, ...] = ()) -> Step:
+        return Step(name, says, (*here, *before, python, "-m", "pytest", "-q", "-m", "not rare", *arguments))
 
-    def with_costs_of(scale: str, name: str, says: str, methods: str, *more: str) -> Step:
-        return Step(name, says, (*scaled, scale, *on_gpu, methods, *more, "--out", str(FOLDER / name)))
-
+    on_gpu = "tests/graphs/test_cuda.py"
     found = [
-        Step("tests", "Lanes, graphs, target and head on the GPU.", ("env", "JAKIRO_TEST_DEVICE=cuda", *tests)),
-        Step(
-            "identical",
-            "Drafted text is plain decoding's, over 100,000 tokens.",
-            (*jakiro, "bench", "--device", "cuda", "--check-identical", *compared),
-        ),
-        with_costs_of("7b", "7b-exact", "The costs of a 7B pair, exact.", f"{plain},jakiro"),
-        with_costs_of("7b", "7b-fast", "The same, fast.", both, "--numerics", "fast"),
-        with_costs_of("7b-random", "7b-true", "Passes of a 7B pair's true shape.", both, "--nodes", "24"),
-        measured("exact", "The default pair, exact.", f"{plain},jakiro,hf-generate", "--nodes", "auto,24"),
-        measured("fast", "The same, fast.", both, "--nodes", "auto,24", "--numerics", "fast"),
-        measured("no-graphs", "The same without graphs.", f"{plain},jakiro", "--nodes", "auto", "--no-graphs"),
+        Step("environment", "Which card, torch and memory.", (*work, "environment")),
+        tests("one-read", "A step waits for the device once, captured and not.", on_gpu, "-k", "waits_for or planted"),
+    ]
+    for folder in ("graphs", "target", "heads", "engine", "methods"):
+        found.append(tests(f"tests-{folder}", f"The suite's {folder} on the GPU.", f"tests/{folder}"))
+    if shutil.which("compute-sanitizer"):
+        sanitizer = ("compute-sanitizer", "--error-exitcode", "1")
+        says = "A lane that is dropped beside an answer leaves the answer's memory alone."
+        found.append(tests("dropped-lane", says, on_gpu, "-k", "dropped", before=sanitizer))
+    found += [
+        Step("identity", "Drafted text is plain decoding's, over 20,000 tokens.", (*work, "identity", *small)),
+        Step("7b-exact", "The costs of a 7B pair, exact.", (*work, "bench", *large, "--numerics", "exact")),
+        Step("7b-fast", "The same, fast.", (*work, "bench", *large, "--numerics", "fast")),
     ]
     if shutil.which("nsys"):
-        profile = (
-            "nsys",
-            "profile",
-            "--cuda-graph-trace=node",
-            "--force-overwrite=true",
-            "-o",
-            str(FOLDER / "profile"),
-        )
-        asked = ("generate", "--device", "cuda", "--prompt", "Why is the sky blue?", "--max-new-tokens", "64")
-        found.append(Step("profile", "Where a step's time goes, for Nsight Systems.", (*profile, *jakiro, *asked)))
-    corpus = str(FOLDER / "corpus")
+        nsys = ("nsys", "profile", "--cuda-graph-trace=node", "--force-overwrite=true", "-o", str(FOLDER / "profile"))
+        found.append(Step("profile", "Where a step's time goes, for Nsight Systems.", (*nsys, *work, "bench", *small)))
+    found.append(Step("page", "A race, the other numerics, a long prompt, Stop.", (*work, "page", *large)))
+    if offline:
+        return [*found, tests("training", "Training with checkpoints and resume.", "tests/training/recipe")]
+    corpus, state = str(FOLDER / "corpus"), ("--out", str(FOLDER / "head"), "--work", str(FOLDER / "work"))
+    train = (*jakiro, "train", corpus, *state, "--device", "cuda", "--checkpoint-minutes", "0.1", "--max-steps")
+    bench = (*jakiro, "bench", "--device", "cuda", "--limit", "40", "--nodes", "auto,24", "--methods")
+    measured = ("autoregressive,autoregressive-fast,jakiro,hf-generate", "--out", str(FOLDER / "bench"))
     return [
         *found,
+        Step("bench", "The default pair beside transformers' own decoding.", (*bench, *measured)),
         Step("corpus", "Text to train on.", (*jakiro, "corpus", corpus, "--rows", "64", "--device", "cuda")),
-        Step(
-            "train",
-            "30 steps of training with checkpoints.",
-            (*jakiro, "train", corpus, "--out", str(FOLDER / "head"), "--work", str(FOLDER / "work"), *train),
-        ),
+        Step("train", "30 steps of training with checkpoints.", (*train, "30")),
+        Step("resume", "30 more, from the last checkpoint.", (*train, "60")),
     ]
 
 
@@ -108,15 +104,28 @@ def run(step: Step, folder: Path, limit: float) -> Result:
     return Result(step.name, how, round(time.perf_counter() - start, 1), "\n".join(lines[-LAST_LINES:]))
 
 
-def run_all(wanted: Sequence[Step], folder: Path, limit: float = LIMIT_SECONDS) -> list[Result]:
-    """Runs what is not done yet, writes the page after each command, and returns all results."""
+def run_all(
+    wanted: Sequence[Step], folder: Path, limit: float = LIMIT_SECONDS, in_all: float = math.inf
+) -> list[Result]:
+    """Runs what is not done yet, writes the page after each command, and returns all results.
+
+    Args:
+        limit, in_all: seconds that one command, and all of them, may take.
+    """
+    until = time.perf_counter() + in_all
     folder.mkdir(parents=True, exist_ok=True)
     kept, results = folder / "results.json", []
     before = {each["name"]: Result(**each) for each in json.loads(kept.read_text())} if kept.is_file() else {}
     for number, step in enumerate(wanted, 1):
         known = before.get(step.name)
         print(f"{number} of {len(wanted)}: {step.name}", flush=True)  # noqa: T201
-        results.append(known if known is not None and known.how == "done" else run(step, folder, limit))
+        left = until - time.perf_counter()
+        if known is not None and known.how == "done":
+            results.append(known)
+        else:
+            results.append(
+                run(step, folder, min(limit, left)) if left > 0 else Result(step.name, "no time left", 0, "")
+            )
         later = [each for name, each in before.items() if name not in {result.name for result in results}]
         kept.write_text(json.dumps([asdict(each) for each in (*results, *later)], indent=1), encoding="utf-8")
         (folder / "summary.md").write_text(page(wanted, results), encoding="utf-8")
@@ -138,8 +147,20 @@ def page(wanted: Sequence[Step], results: Sequence[Result]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Measures a GPU, one command after another.")
-    parser.add_argument("--limit", type=float, default=LIMIT_SECONDS, help="seconds that one command may take")
-    results = run_all(steps(), FOLDER, parser.parse_args().limit)
+    parser.add_argument("--offline", action="store_true", help="no network, no files: random weights of true shapes")
+    parser.add_argument("--limit", type=float, help="seconds that one command may take")
+    arguments = parser.parse_args()
+    import torch
+
+    if not torch.cuda.is_available():
+        print(  # noqa: T201
+            f"There is no GPU here: torch {torch.__version__} finds no CUDA device, so nothing was run and nothing is "
+            "known about one. What can be rehearsed without: pytest -k 'fake_cuda or device_tag or poison'."
+        )
+        return 1
+    offline = arguments.offline
+    limit = arguments.limit or (OFFLINE_SECONDS if offline else LIMIT_SECONDS)
+    results = run_all(steps(offline), FOLDER, limit, OFFLINE_IN_ALL if offline else math.inf)
     print((FOLDER / "summary.md").read_text(encoding="utf-8"))  # noqa: T201
     return int(any(result.how != "done" for result in results))
 

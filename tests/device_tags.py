@@ -138,6 +138,10 @@ class DeviceTags(TorchFunctionMode):
         if tagged and (func in _READS or by_mask):
             raise RuntimeError(f"{func.__name__}: the host reads what lies on the device")
         made = func is torch.tensor and destination
+        if tagged and func is Tensor.__setitem__ and not isinstance(args[2], Tensor):
+            index = args[1] if isinstance(args[1], tuple) else (args[1],)
+            # More than one element is filled, one alone is copied to
+            made |= len(index) == args[0].ndim and all(type(each) is int for each in index)
         crossing = func in _MOVES and any(self.is_tagged(each) != destination for each in tensors)
         here = [each for each in tensors if not self.is_tagged(each)]
         if made or (crossing and not (here and all(map(self.is_pinned, here)))):

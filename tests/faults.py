@@ -254,6 +254,20 @@ FAULTS = (
         ("tests/bench/test_stock.py::test_the_clock_starts_at_the_first_token",),
     ),
     Fault(
+        "sentencepiece-text-is-decoded-from-its-start",
+        "jakiro/text.py",
+        "        if self._text.decodes_locally:\n",
+        "        if False:\n",
+        ("tests/test_text.py::test_only_the_newest_tokens_of_a_sentencepiece_text_are_decoded",),
+    ),
+    Fault(
+        "a-window-of-text-begins-within-bytes",
+        "jakiro/text.py",
+        "while last > 0 and (self._text.is_byte(self._ids[last]) or not self._text.piece(self._ids[last])):",
+        "while False:",
+        ("tests/test_text.py::test_pushes_joined_equal_the_decoding_whatever_happens_to_spaces_and_bytes",),
+    ),
+    Fault(
         "prefix-of-another-visitor",
         PREFIX,
         "each.owner == owner and each.target is target",

@@ -7,8 +7,19 @@ CAPTURE, MEMORY = "jakiro/graphs/capture.py", "tests/graphs/test_memory.py"
 CAPTURED, TAGGED = "tests/graphs/test_capture.py", "tests/engine/test_device_tags.py"
 LOADING, SCARCE = "jakiro/zoo/loading.py", "tests/graphs/test_out_of_memory.py"
 TRAINED = "tests/training/test_device_tags.py"
+REHEARSED = "tests/graphs/test_fake_cuda.py"
 
 GPU_FAULTS = (
+    Fault(
+        "gpu-a-number-is-copied-within-a-capture",
+        "jakiro/core/tree.py",
+        "    wrong[:1].fill_(False)\n",
+        "    wrong[0] = False\n",
+        (
+            f"{REHEARSED}::test_fake_cuda_no_captured_pass_and_no_step_crosses_to_the_host",
+            f"{TAGGED}::test_device_tag_loading_and_steps_wait_for_the_device_once",
+        ),
+    ),
     Fault(
         "gpu-spans-counted-twice",
         "jakiro/engine/clock.py",
@@ -24,11 +35,112 @@ GPU_FAULTS = (
         (f"{CLOCK}::test_of_a_draft_that_began_ahead_only_what_the_step_waits_for_is_taken_off_its_time",),
     ),
     Fault(
+        "gpu-text-is-decoded-before-the-next-draft",
+        STREAM,
+        "        if ahead:\n            self._learn",
+        "        self._decoder.push([])\n        if ahead:\n            self._learn",
+        ("tests/engine/test_ahead.py::test_the_next_draft_begins_before_a_step_s_text_is_decoded",),
+    ),
+    Fault(
+        "gpu-ready-waits-for-13-gigabytes",
+        LOADING,
+        "dtype, hashing=hashed_aside, ",
+        "dtype, ",
+        ("tests/zoo/test_loading.py::test_large_weights_are_hashed_while_the_model_is_ready_already",),
+    ),
+    Fault(
+        "gpu-attention-is-switched-for-all-threads",
+        "jakiro/kernels/attention.py",
+        "    attended = functional.scaled_dot_product_attention(\n",
+        "    torch.backends.cuda.enable_flash_sdp(False)\n    attended = functional.scaled_dot_product_attention(\n",
+        ("tests/heads/test_joined.py::test_attention_switches_nothing_that_other_threads_see",),
+    ),
+    Fault(
+        "gpu-two-pairs-or-none",
+        "app/devices/local.py",
+        "            if not self._loads_beside(told):\n",
+        "            if self.load(told):\n",
+        ("tests/app/devices/test_local.py::test_where_two_pairs_have_no_room_the_old_one_goes_first_and_that_is_said",),
+    ),
+    Fault(
+        "gpu-no-fewer-bits-are-named",
+        "jakiro/zoo/placement.py",
+        "        if needed.total <= USABLE_SHARE * free_memory(device):\n",
+        "        if False:\n",
+        ("tests/zoo/test_placement.py::test_a_gpu_that_holds_a_target_only_in_fewer_bits_names_that_dtype",),
+    ),
+    Fault(
+        "gpu-zerogpu-says-exact",
+        "app/devices/zero.py",
+        'self._pair.options.numerics or "fast"',
+        'self._pair.options.numerics or "exact"',
+        ("tests/app/devices/test_zero.py::test_the_status_is_what_the_card_computes_even_before_an_answer",),
+    ),
+    Fault(
+        "gpu-plain-decoding-keeps-its-one-row",
+        "jakiro/target/model.py",
+        "self.plain_rows if num_nodes == 1 else num_nodes",
+        "num_nodes",
+        (f"{CAPTURED}::test_in_fast_numerics_plain_decoding_has_a_tree_s_rows_where_they_cost_nothing",),
+    ),
+    Fault(
         "gpu-graphs-are-never-dropped",
         CAPTURE,
-        "        while self.num_bytes > self.budget:\n",
-        "        while False:\n",
-        (f"{MEMORY}::test_graphs_of_older_answers_make_room_and_the_text_stays_the_same",),
+        "        if self.num_bytes > self._graphs.budget:\n            torch",
+        "        if False:\n            torch",
+        (f"{MEMORY}::test_a_lane_s_graphs_are_dropped_together_where_they_fill_their_budget",),
+    ),
+    Fault(
+        "gpu-lanes-share-a-stream",
+        CAPTURE,
+        "self._stream = self._stream or torch.cuda.Stream(device)",
+        "self._stream = self._graphs.__dict__.setdefault('stream', torch.cuda.Stream(device))",
+        (f"{MEMORY}::test_a_lane_s_graphs_are_dropped_together_where_they_fill_their_budget",),
+    ),
+    Fault(
+        "gpu-graphs-are-dropped-one-by-one",
+        CAPTURE,
+        "        for graphed in self._passes.values():\n",
+        "        for graphed in list(self._passes.values())[:1]:\n",
+        (f"{MEMORY}::test_a_lane_s_graphs_are_dropped_together_where_they_fill_their_budget",),
+    ),
+    Fault(
+        "gpu-memory-is-given-back-after-a-refused-capture",
+        CAPTURE,
+        "                capture_was_refused()\n",
+        "",
+        (f"{MEMORY}::test_after_a_refused_capture_old_torch_is_not_asked_for_memory_again",),
+    ),
+    Fault(
+        "gpu-two-threads-capture-at-once",
+        CAPTURE,
+        "        with _capturing:\n",
+        "        if True:\n",
+        (f"{CAPTURED}::test_two_threads_never_capture_at_once",),
+    ),
+    Fault(
+        "gpu-costs-of-eager-passes",
+        "jakiro/generator.py",
+        "self._profiler is not None and (self.lanes is None or self.lanes.replays)",
+        "self._profiler is not None",
+        (f"{CAPTURED}::test_nothing_is_measured_where_passes_run_eagerly",),
+    ),
+    Fault(
+        "gpu-an-answer-without-graphs-is-not-told",
+        "jakiro/graphs/pool.py",
+        "            self.turned_away += 1\n",
+        "",
+        (
+            "tests/graphs/test_lane.py"
+            "::test_an_answer_that_no_lane_holds_runs_without_graphs_says_so_and_the_text_stays_the_same",
+        ),
+    ),
+    Fault(
+        "gpu-a-refused-capture-is-told-at-load-alone",
+        "jakiro/generator.py",
+        "[*self.notices, *self._later_notices()]",
+        "list(self.notices)",
+        (f"{CAPTURED}::test_a_planted_host_read_makes_capturing_fail_and_passes_run_eagerly",),
     ),
     Fault(
         "gpu-a-refused-capture-leaves-the-thread-aside",
@@ -50,13 +162,6 @@ GPU_FAULTS = (
         "min(side_by_side, len(drafters))",
         "1",
         (f"{MEMORY}::test_the_page_s_first_answer_captures_nothing_more",),
-    ),
-    Fault(
-        "gpu-a-lane-that-did-not-fit-stays-the-size",
-        "jakiro/graphs/pool.py",
-        "            larger = self._room.joined(room)\n",
-        "            larger = self._room = self._room.joined(room)\n",
-        (f"{MEMORY}::test_a_lane_too_large_for_the_memory_does_not_raise_the_size_of_the_next",),
     ),
     Fault(
         "gpu-rotary-frequencies-are-rounded",
@@ -82,8 +187,8 @@ GPU_FAULTS = (
     Fault(
         "gpu-borrowed-captures-what-it-hardly-runs",
         CAPTURE,
-        "self.enabled and runs >= self.fewest_runs and",
-        "self.enabled and",
+        "not graphs.enabled or runs < graphs.fewest_runs or",
+        "not graphs.enabled or",
         (f"{CAPTURED}::test_a_borrowed_gpu_captures_only_what_an_answer_runs_often_enough",),
     ),
     Fault(
@@ -138,7 +243,7 @@ GPU_FAULTS = (
     Fault(
         "gpu-bytes-without-graphs",
         "jakiro/graphs/pool.py",
-        "sum(lane.num_bytes for lane in self._all) + self.graphs.num_bytes",
+        "sum(lane.num_bytes for lane in self._all) + graph_bytes",
         "sum(lane.num_bytes for lane in self._all)",
         (f"{MEMORY}::test_bytes_count_the_captures_of_answers_too",),
     ),

@@ -132,7 +132,7 @@ def tiny_head(
     """
     torch.manual_seed(seed)
     config = target.config
-    make_config = Eagle3Config if network.get("network") == "eagle3" else DraftConfig
+    make_config = Eagle3Config if network.get("network") == "states" else DraftConfig
     head = make_head(
         make_config(
             hidden_size=config.hidden_size,
@@ -162,7 +162,7 @@ HEADS = {
     "decoupled, reduced vocabulary": {"fusion": "decoupled", "draft_vocab_size": 90},
     "one expert": {"fusion": "summed", "num_experts": 1},
     "summed, two layers read": {"fusion": "summed", "feature_layers": (1,)},
-    "eagle3": {"network": "eagle3", "num_experts": 1, "feature_layers": (1,), "num_states": 1, "draft_vocab_size": 90},
+    "eagle3": {"network": "states", "num_experts": 1, "feature_layers": (1,), "num_states": 1, "draft_vocab_size": 90},
 }
 
 

@@ -48,7 +48,7 @@ def settings_of(sampling, max_new_tokens):
 def loaded(dtype):
     generator = JakiroGenerator.from_pretrained(device=str(DEVICE), dtype=dtype)
     assert generator.head is not None, "the shipped head is missing"
-    assert not generator.notices, generator.notices
+    assert not generator.status["notices"], generator.status["notices"]
     return generator
 
 

@@ -19,6 +19,7 @@ from jakiro.system import processor_features
 from tests.support import DEVICE
 
 pytestmark = [
+    pytest.mark.rare,
     pytest.mark.skipif(platform.machine() not in {"x86_64", "AMD64"}, reason=f"{platform.machine()} is not x86-64"),
     pytest.mark.skipif(DEVICE.type == "cuda", reason="about processors, and the suite is on a GPU"),
 ]

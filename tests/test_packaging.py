@@ -1,11 +1,12 @@
 """What ships: pins, front matter, package data, and nothing that belongs to one machine."""
 
+import ast
 import re
 import subprocess
 import sys
 import tomllib
 import zipfile
-from importlib.metadata import distribution
+from importlib.metadata import distribution, packages_distributions
 from pathlib import Path
 
 import pytest
@@ -13,14 +14,17 @@ import yaml
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("benchmark", "heads", "plots", "prompts", "traces", "web")
+# Of assets/: what the page alone reads, which runs from a checkout or a Space
+PAGE_ROOMS = {"traces", "web"}
+# What transformers and accelerate bring, in the versions they choose; a Space brings its own huggingface_hub
+BROUGHT = {"huggingface_hub", "jinja2", "numpy", "psutil"}
 SPACE_COLOURS = {"red", "yellow", "green", "blue", "indigo", "purple", "pink", "gray"}
 
 
 def requirements(name):
     lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
     named = [line for line in lines if line and line[0] not in "#-"]
-    found = [re.fullmatch(r"([\w-]+)(?:\[\w+\])?(==|>=)([\w.]+)", line) for line in named]
+    found = [re.fullmatch(r"([\w-]+)(?:\[\w+\])?(==|>=)([\w.]+)(?:,<[\w.]+)?", line) for line in named]
     assert all(found), lines
     return {match[1]: (match[2], match[3]) for match in found}
 
@@ -42,7 +46,7 @@ def wheel(tmp_path_factory):
     import shutil
 
     folder = tmp_path_factory.mktemp("build")
-    for name in ("jakiro", "app", "assets"):
+    for name in ("jakiro", "assets"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
@@ -96,13 +100,18 @@ def needed_distributions(names):
     return {name for name, _ in found}
 
 
-def test_the_page_needs_nothing_that_only_tests_and_training_install(tmp_path):
-    """Every module is imported where only the files of requirements.txt's distributions are to be found."""
-    for name in needed_distributions(requirements("requirements.txt")):
+def link_distributions(names, folder):
+    """Puts links to the files of these distributions into a folder."""
+    for name in names:
         for entry in {file.parts[0] for file in distribution(name).files} - {".."}:
-            link = tmp_path / entry
+            link = folder / entry
             if not link.exists() and entry != "__pycache__":
                 link.symlink_to(distribution(name).locate_file(entry))
+
+
+def test_the_page_needs_nothing_that_only_tests_and_training_install(tmp_path):
+    """Every module is imported where only the files of requirements.txt's distributions are to be found."""
+    link_distributions(needed_distributions(requirements("requirements.txt")), tmp_path)
     assert (tmp_path / "gradio").exists() and not (tmp_path / "pytest").exists()
     code = f"""
 import importlib, pkgutil, sys
@@ -120,6 +129,15 @@ page.build(local_device.LocalDevice(object))
     assert result.returncode == 0, result.stderr
 
 
+def test_torch_has_the_same_bounds_everywhere_and_the_makefile_s_version_is_within(project):
+    (wanted,) = (line for line in project["project"]["dependencies"] if line.startswith("torch"))
+    assert wanted in (ROOT / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    bounds = Requirement(wanted).specifier
+    assert {each.operator for each in bounds} == {">=", "<"}
+    (made,) = re.findall(r"^TORCH := torch==(\S+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert made in bounds
+
+
 def test_everything_but_torch_is_pinned_exactly():
     pins = requirements("requirements.txt") | requirements("requirements-dev.txt")
     assert {name for name, (operator, _) in pins.items() if operator != "=="} == {"torch"}
@@ -129,13 +147,42 @@ def test_a_space_is_not_told_what_it_brings_itself():
     assert not {"spaces", "huggingface_hub", "huggingface-hub"} & set(requirements("requirements.txt"))
 
 
+def names_of(lines):
+    """The distributions that lines of pyproject.toml name."""
+    return {re.match(r"[\w-]+", line)[0] for line in lines}
+
+
 def test_requirements_and_project_name_the_same_packages(project):
     extras = project["project"]["optional-dependencies"]
-    needed = [*project["project"]["dependencies"], *extras["page"]]
-    assert {re.match(r"[\w-]+", line)[0] for line in needed} == set(requirements("requirements.txt"))
+    needed = names_of([*project["project"]["dependencies"], *extras["page"]])
+    assert needed == set(requirements("requirements.txt")) | BROUGHT
     assert set(extras["page"]) <= {f"{name}=={pin[1]}" for name, pin in requirements("requirements.txt").items()}
-    tested = {re.match(r"[\w-]+", line)[0] for name in ("train", "serve") for line in extras[name]}
-    assert tested <= set(requirements("requirements-dev.txt"))
+    pinned = set(requirements("requirements.txt")) | set(requirements("requirements-dev.txt"))
+    assert names_of([*extras["train"], *extras["serve"]]) <= pinned
+
+
+def test_what_the_library_imports_is_declared(project):
+    """Each package by itself: another one may stop bringing it."""
+    declared = names_of(project["project"]["dependencies"]).union(
+        *map(names_of, project["project"]["optional-dependencies"].values())
+    )
+    providers, found = packages_distributions(), set()
+    for path in (ROOT / "jakiro").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                found |= {each.name.partition(".")[0] for each in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                found.add(node.module.partition(".")[0])
+    others = found - {"jakiro"} - sys.stdlib_module_names
+    assert {"torch", "numpy", "huggingface_hub"} <= others
+    lower = {name.lower().replace("-", "_") for name in declared}
+    missing = {
+        name
+        for name in others
+        if not {each.lower().replace("-", "_") for each in (*providers.get(name, ()), name)} & lower
+    }
+    # Extra [peers] names a package by another name than its module's
+    assert not missing - {"llama_cpp"}
 
 
 def test_every_dependency_has_its_reason_in_the_readme():
@@ -145,23 +192,21 @@ def test_every_dependency_has_its_reason_in_the_readme():
 
 
 def test_every_package_on_disk_is_listed(project):
-    found = {
-        ".".join(path.parent.relative_to(ROOT).parts)
-        for top in ("jakiro", "app")
-        for path in ROOT.glob(f"{top}/**/*.py")
-    }
+    found = {".".join(path.parent.relative_to(ROOT).parts) for path in (ROOT / "jakiro").rglob("*.py")}
     assert set(project["tool"]["setuptools"]["packages"]) == found | {"jakiro.assets"}
 
 
-def test_a_wheel_carries_the_heads_and_the_prompts(wheel):
+def test_a_wheel_carries_the_library_and_what_it_reads(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
-    shipped = [path for room in ROOMS for path in (ROOT / "assets" / room).rglob("*")]
+    rooms = {path.name for path in (ROOT / "assets").iterdir() if path.is_dir()} - PAGE_ROOMS
+    assert {"heads", "prompts", "trigrams"} <= rooms
+    shipped = [path for room in rooms for path in (ROOT / "assets" / room).rglob("*")]
     missing = [
         path for path in shipped if path.is_file() and f"jakiro/{path.relative_to(ROOT).as_posix()}" not in names
     ]
     assert not missing
-    assert any(name.startswith("jakiro/assets/prompts/") for name in names)
-    assert not any(name.startswith("tests/") for name in names)
+    assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {"jakiro"}
+    assert not any(name.startswith(f"jakiro/assets/{room}/") for name in names for room in PAGE_ROOMS)
 
 
 def test_an_installed_package_finds_its_own_assets(wheel, tmp_path):

@@ -37,6 +37,27 @@ def sentencepiece_tokenizer():
     return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="</s>")
 
 
+EMOJI = [f"<0x{byte:02X}>" for byte in "🧪".encode()]
+
+
+def spaces_tokenizer(decoder):
+    """Words with and without a space before them, spaces alone, and the bytes of an emoji."""
+    names = ["<unk>", "▁", "▁▁", "▁hi", "there", "▁a▁b", *EMOJI, "<0xE2>", ""]
+    vocabulary = {name: index for index, name in enumerate(names)}
+    backend = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token="<unk>"))
+    backend.decoder = decoder
+    return PreTrainedTokenizerFast(tokenizer_object=backend, eos_token="</s>")
+
+
+STEPS = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+SPACES = {
+    "as Llama's": spaces_tokenizer(decoders.Sequence([*STEPS, decoders.Strip(" ", 1, 0)])),
+    "as Gemma's": spaces_tokenizer(decoders.Sequence(STEPS)),
+    "Metaspace": spaces_tokenizer(decoders.Metaspace()),
+    "WordPiece": spaces_tokenizer(decoders.WordPiece("▁")),
+}
+
+
 class WithoutTemplate:
     """A tokenizer that has no chat template and remembers what it was given."""
 
@@ -104,6 +125,37 @@ def test_pushes_joined_equal_the_decoding_of_all_ids(tokenizer):
     for _ in range(500):
         token_ids = [rng.randrange(len(tokenizer)) for _ in range(rng.randint(0, 12))]
         assert pushed(token_text, token_ids, rng) == token_text.decode(token_ids), token_ids
+
+
+@pytest.mark.parametrize("tokenizer", SPACES.values(), ids=SPACES)
+def test_pushes_joined_equal_the_decoding_whatever_happens_to_spaces_and_bytes(tokenizer):
+    token_text, rng = TokenText(tokenizer), random.Random(9)
+    ids = tokenizer.convert_tokens_to_ids
+    known = [["▁", "▁", "▁hi"], ["▁hi", "▁", *EMOJI, "▁hi"], ["▁▁", *EMOJI[:2], "there"], ["</s>", "▁hi", "", "▁"]]
+    drawn = [[rng.randrange(len(tokenizer)) for _ in range(rng.randint(1, 14))] for _ in range(400)]
+    for token_ids in (*map(ids, known * 5), *drawn):
+        one_by_one = IncrementalDecoder(token_text)
+        text = "".join(one_by_one.push([token_id]) for token_id in token_ids) + one_by_one.finish()
+        assert text == token_text.decode(token_ids), token_ids
+        assert pushed(token_text, token_ids, rng) == text
+
+
+@pytest.mark.parametrize(
+    "last", [decoders.Strip(" ", 2, 0), decoders.Strip(" ", 0, 1), decoders.Replace("hi there", "")]
+)
+def test_where_later_tokens_may_change_what_an_earlier_one_reads_all_are_decoded_again(last):
+    assert TokenText(SPACES["as Llama's"]).decodes_locally and not TokenText(SPACES["WordPiece"]).decodes_locally
+    assert not TokenText(spaces_tokenizer(decoders.Sequence([*STEPS, last]))).decodes_locally
+
+
+def test_only_the_newest_tokens_of_a_sentencepiece_text_are_decoded(monkeypatch):
+    token_text, lengths = TokenText(SPACES["as Llama's"]), []
+    decode = TokenText.decode
+    monkeypatch.setattr(TokenText, "decode", lambda text, ids: (lengths.append(len(ids)), decode(text, ids))[1])
+    decoder = IncrementalDecoder(token_text)
+    for _ in range(50):
+        decoder.push(token_text._tokenizer.convert_tokens_to_ids(["▁hi", "there"]))
+    assert max(lengths) <= 3
 
 
 def test_pushes_joined_equal_the_decoding_on_the_default_tokenizer(default_tokenizer):

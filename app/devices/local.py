@@ -20,10 +20,12 @@ class LocalDevice:
     def __init__(self, load_generator: Callable[[], object]) -> None:
         self._load_generator = load_generator
         self.generator = None
+        self._notices: list[str] = []
 
     @property
     def status(self) -> dict:
-        return self.generator.status
+        status = self.generator.status
+        return status | {"notices": [*status["notices"], *self._notices]}
 
     @property
     def costs(self) -> dict | None:
@@ -47,15 +49,35 @@ class LocalDevice:
         return self.generator.go_on_measuring()
 
     def swap(self, load_generator: Callable[[], object], told: Callable[[str, float | None], None]) -> None:
-        """Runs another pair from now on; if it cannot be loaded the old one stays, and the error is raised."""
+        """Runs another pair from now on; if it cannot be loaded the old one stays, and the error is raised.
+
+        Where both have no room at once, the old one is let go first, and loaded again if the other fails.
+        """
         before, self._load_generator = self._load_generator, load_generator
         try:
-            self.load(told)
+            if not self._loads_beside(told):
+                self.generator, self._notices = None, [words.SWAP_ONE_AT_A_TIME]
+                free_memory()
+                self.load(told)
         except Exception:
             self._load_generator = before
+            if self.generator is None:
+                free_memory()
+                self.load(told)
             raise
         finally:
             free_memory()
+
+    def _loads_beside(self, told: Callable[[str, float | None], None]) -> bool:
+        """Loads while the pair before is still there; False where there is no room for both, but for one."""
+        try:
+            self.load(told)
+        except ValueError as error:
+            if not getattr(error, "fits_alone", False):
+                raise
+            return False
+        self._notices = []
+        return True
 
     def answer(self, asking: Asking, halt: threading.Event, prefixes: OwnPrefixes | None = None) -> Iterator[Event]:
         num_tokens: dict[str, int] = {}

@@ -88,6 +88,9 @@ UNEXPECTED = "Something went wrong while answering ({kind}). Your question is ke
 MEASURING_FAILED = "What passes cost here could not be measured further: {reason}"
 LOAD_FAILED = "The model could not be loaded: {reason}"
 SWAP_FAILED = "{pair} could not be loaded; the previous model stays: {reason}"
+SWAP_ONE_AT_A_TIME = (
+    "The GPU has no room for two models: the one before was let go first, and going back to it loads it again."
+)
 UNKNOWN_RUN = "This answer is no longer kept on the server; ask again to get its trace."
 
 ZERO_GPU = "ZeroGPU"

@@ -149,7 +149,7 @@ def _smoke_run(options: LoadOptions) -> Iterator[Finding]:
     says.
     """
     generator = JakiroGenerator.load(options)
-    yield from (Finding("notice", notice) for notice in generator.notices)
+    yield from (Finding("notice", notice) for notice in generator.status["notices"])
     yield Finding("start", _start(generator.status))
     plain = _smoke(generator, PLAIN.name, None)
     yield Finding("run", f"{PLAIN.title}: {_tokens(len(plain.token_ids))}{_speed(plain)}")

@@ -22,7 +22,7 @@ TAU = 3.5
 WORKSPACE_BYTES = 1.5e9
 # Kernels of a pass: a layer's, and those around the layers; of a draft of five levels; of what else is in a step
 TARGET_KERNELS = {"fast": (15, 14), "exact": (16, 47)}
-DRAFT_KERNELS, STEP_KERNELS = 176, 108
+DRAFT_KERNELS, STEP_KERNELS = 176, 107
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,6 +117,7 @@ def accepted_node(mask: Tensor, depths: Tensor, right: Tensor) -> Tensor:
     With distinct siblings there is exactly one such node.
     """
     wrong = ~right
-    wrong[0] = False
+    # One element that is assigned a number would be copied from the host, which no capture allows
+    wrong[:1].fill_(False)
     all_right = ~(mask & wrong).any(-1)
     return torch.where(all_right, depths, -1).argmax()

@@ -242,16 +242,16 @@ class Stream:
             self._session.observe(kept)
             clock.end("draft")
         committed_ids = self._cut(kept.token_ids)
-        reason = self._end_reason_after(committed_ids)
-        text = self._waiting_text + self._decoder.push(committed_ids) + (self._decoder.finish() if reason else "")
-        self._waiting_text = ""
-        shown = self._shown_plan(outcome, plan, proposal.note, reread)
-        self.trace.end_reason = reason
+        reason = self.trace.end_reason = self._end_reason_after(committed_ids)
         clock.end("other")
         ahead = reason is None and self.alone and self._session is not None and self._runner.drafts_ahead
         if ahead:
             self._learn(plan, outcome, clock)
             self._begin_ahead(clock)
+        text = self._waiting_text + self._decoder.push(committed_ids) + (self._decoder.finish() if reason else "")
+        self._waiting_text = ""
+        shown = self._shown_plan(outcome, plan, proposal.note, reread)
+        clock.end("other")
         before = clock.ms["other"]
         nodes = nodes_from(outcome, self._text, self._proposers)
         clock.end("other")

@@ -6,120 +6,45 @@ the inputs before and reads the outputs after. Captured or eager, the same funct
 
 import gc
 import math
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
 import torch
 
+from jakiro.system import capture_was_refused, empty_cache
+
 WARM_UPS = 2
-# Of the device's memory, for all graphs together
-SHARE_FOR_GRAPHS = 0.1
+# Of the device's memory, for the graphs of one lane
+SHARE_FOR_GRAPHS = 0.05
 # From so many runs on, capturing is taken to pay: it takes about four eager runs, and a replay saves most of one
 PAYS_FROM = 6
+# Two threads' captures would meet in torch's allocator
+_capturing = threading.Lock()
 
 
 class Graphs:
-    """Where passes are captured: one side stream and one memory pool, shared because passes never run side by side.
-
-    Outputs lie in tensors that were allocated outside of captures, so the order of replays does not matter. When
-    graphs take more than the budget, those whose last answer is longest ago are dropped; their passes run eagerly until
-    they are captured again.
+    """What all lanes of a generator capture by.
 
     Args:
         device: a CUDA device.
         enabled: False runs every pass eagerly.
-        budget: bytes that graphs may take; None takes `SHARE_FOR_GRAPHS` of the device's memory.
+        budget: bytes that a lane's graphs may take; None takes `SHARE_FOR_GRAPHS` of the device's memory.
         fewest_runs: passes that an answer is expected to run less often are not captured for it.
 
     Attributes:
         failure: why capturing was given up, None where it was not.
-        num_captured, num_evicted: passes captured and dropped again so far.
-        num_bytes: what the graphs that are kept took from the device.
+        num_captured: passes captured so far.
     """
 
     def __init__(self, device: torch.device, enabled: bool, budget: int | None = None, fewest_runs: int = 0) -> None:
         self.device, self.enabled, self.fewest_runs = device, enabled, fewest_runs
         self.failure: str | None = None
-        self.num_captured = self.num_evicted = self.num_bytes = 0
-        self._stream = torch.cuda.Stream(device) if enabled else None
-        self._pool = torch.cuda.graph_pool_handle() if enabled else None
+        self.num_captured = 0
         if budget is None:
             budget = int(SHARE_FOR_GRAPHS * torch.cuda.mem_get_info(device)[1]) if enabled else 0
         self.budget = budget
-        # Bytes of captured passes, in the order of their last answers
-        self._kept: dict[GraphedPass, int] = {}
-        self._wanted: set[GraphedPass] = set()
-
-    def open(self) -> None:
-        """Begins another answer: passes that it does not prepare may make room for those that it does."""
-        self._wanted = set()
-
-    def keep(self, graphed: "GraphedPass", runs: float) -> None:
-        """Captures a pass that an answer needs, if it pays and there is room; what was captured is kept for longer."""
-        self._wanted.add(graphed)
-        if graphed in self._kept:
-            self._kept[graphed] = self._kept.pop(graphed)
-        elif self.enabled and runs >= self.fewest_runs and self._make_room():
-            before = self._bytes_in_use()
-            graphed.graph = self._capture(graphed.function)
-            if graphed.graph is not None:
-                self._kept[graphed] = max(self._bytes_in_use() - before, 0)
-                self.num_bytes += self._kept[graphed]
-                self.num_captured += 1
-
-    def drop(self, graphed: "GraphedPass") -> None:
-        """Forgets a pass' graph; the device must have finished with it."""
-        self.num_bytes -= self._kept.pop(graphed, 0)
-        self._wanted.discard(graphed)
-        if graphed.graph is not None:
-            graphed.graph.reset()
-            graphed.graph = None
-
-    def _make_room(self) -> bool:
-        """Drops graphs of earlier answers until the budget is kept; False where this answer's own fill it."""
-        while self.num_bytes > self.budget:
-            oldest = next((graphed for graphed in self._kept if graphed not in self._wanted), None)
-            if oldest is None:
-                return False
-            torch.cuda.synchronize(self.device)
-            self.drop(oldest)
-            self.num_evicted += 1
-        return True
-
-    def _capture(self, function: Callable[[], None]) -> "torch.cuda.CUDAGraph | None":
-        """Runs the function a few times on a side stream, so that nothing is left to set up, and captures it.
-
-        Returns None, and captures nothing more, where CUDA refuses.
-        """
-        with torch.cuda.device(self.device), _no_collection():
-            current = torch.cuda.current_stream(self.device)
-            self._stream.wait_stream(current)
-            with torch.cuda.stream(self._stream):
-                for _ in range(WARM_UPS):
-                    function()
-            current.wait_stream(self._stream)
-            graph = torch.cuda.CUDAGraph()
-            try:
-                # Other threads, such as a web page's, may go on using the device meanwhile.
-                with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
-                    function()
-            except RuntimeError as error:
-                # Where ending a capture fails, torch leaves the thread on the side stream
-                torch.cuda.set_stream(current)
-                cause = _first_cause(error)
-                if isinstance(cause, torch.OutOfMemoryError):
-                    raise cause from None
-                self.enabled = False
-                self.failure = str(cause).strip().splitlines()[0]
-                return None
-        return graph
-
-    def _bytes_in_use(self) -> int:
-        """Of the device's memory, without what torch only holds for later."""
-        torch.cuda.empty_cache()
-        free, total = torch.cuda.mem_get_info(self.device)
-        return total - free
 
 
 @contextmanager
@@ -152,8 +77,8 @@ class GraphedPass:
         graph: what replays it; None where it runs eagerly.
     """
 
-    def __init__(self, graphs: Graphs, function: Callable[[], None]) -> None:
-        self._graphs, self.function = graphs, function
+    def __init__(self, book: "PassBook", function: Callable[[], None]) -> None:
+        self._book, self.function = book, function
         self.graph: torch.cuda.CUDAGraph | None = None
 
     @property
@@ -167,7 +92,8 @@ class GraphedPass:
         Args:
             runs: how often it is expected to run in the answer that begins.
         """
-        self._graphs.keep(self, runs)
+        if self.graph is None:
+            self.graph = self._book.capture(self.function, runs)
 
     def __call__(self) -> None:
         if self.graph is None:
@@ -177,25 +103,88 @@ class GraphedPass:
 
 
 class PassBook:
-    """The passes of one set of buffers, each kept under its function, whose method it is, and its arguments."""
+    """The passes of one lane, each kept under its function, whose method it is, and its arguments; and their graphs.
+
+    The graphs have a stream and a pool of memory of their own and are dropped together: where one alone is dropped,
+    torch 2.13 clears the cuBLAS workspace of its stream, which the others captured there still point to. They share the
+    pool because a lane's passes never run side by side, and in any order, because outputs lie outside of it.
+
+    Attributes:
+        num_bytes: what the graphs took from the device.
+    """
 
     def __init__(self, graphs: Graphs) -> None:
-        self._graphs = graphs
+        self._graphs, self.num_bytes = graphs, 0
         self._passes: dict[tuple, GraphedPass] = {}
+        self._stream: torch.cuda.Stream | None = None
+        self._pool = None
 
     def get(self, function: Callable[..., None], *arguments) -> GraphedPass:
         """The pass that calls the function with these arguments, plain values that no step changes."""
         key = (getattr(function, "__self__", None), function.__qualname__, *arguments)
         if key not in self._passes:
-            self._passes[key] = GraphedPass(self._graphs, partial(function, *arguments))
+            self._passes[key] = GraphedPass(self, partial(function, *arguments))
         return self._passes[key]
 
     def open(self) -> None:
-        """Begins another answer, see `Graphs.open`."""
-        self._graphs.open()
+        """Begins another answer: where graphs of earlier ones have filled the budget, all are captured anew."""
+        if self.num_bytes > self._graphs.budget:
+            torch.cuda.synchronize(self._graphs.device)
+            self.clear()
 
     def clear(self) -> None:
-        """Forgets all passes and their graphs, and with them the buffers they hold."""
+        """Forgets all passes and their graphs, and with them the buffers they hold; the device is done with them."""
         for graphed in self._passes.values():
-            self._graphs.drop(graphed)
+            if graphed.graph is not None:
+                graphed.graph.reset()
         self._passes.clear()
+        # Graphs that are gone leave a pool that takes no others
+        self._pool, self.num_bytes = None, 0
+
+    def capture(self, function: Callable[[], None], runs: float) -> "torch.cuda.CUDAGraph | None":
+        """A graph of the function; None where it does not pay, there is no room, or CUDA refuses, now or before."""
+        graphs = self._graphs
+        if not graphs.enabled or runs < graphs.fewest_runs or self.num_bytes > graphs.budget:
+            return None
+        with _capturing:
+            before = self._bytes_in_use()
+            graph = self._captured(function)
+            if graph is not None:
+                self.num_bytes += max(self._bytes_in_use() - before, 0)
+                graphs.num_captured += 1
+        return graph
+
+    def _captured(self, function: Callable[[], None]) -> "torch.cuda.CUDAGraph | None":
+        """Runs the function a few times on the side stream, so that nothing is left to set up, and captures it."""
+        device = self._graphs.device
+        with torch.cuda.device(device), _no_collection():
+            self._stream = self._stream or torch.cuda.Stream(device)
+            self._pool = self._pool or torch.cuda.graph_pool_handle()
+            current = torch.cuda.current_stream(device)
+            self._stream.wait_stream(current)
+            with torch.cuda.stream(self._stream):
+                for _ in range(WARM_UPS):
+                    function()
+            current.wait_stream(self._stream)
+            graph = torch.cuda.CUDAGraph()
+            try:
+                # Other threads, such as a web page's, may go on using the device meanwhile.
+                with torch.cuda.graph(graph, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"):
+                    function()
+            except RuntimeError as error:
+                # Where ending a capture fails, torch leaves the thread on the side stream
+                torch.cuda.set_stream(current)
+                capture_was_refused()
+                cause = _first_cause(error)
+                if isinstance(cause, torch.OutOfMemoryError):
+                    raise cause from None
+                self._graphs.enabled = False
+                self._graphs.failure = str(cause).strip().splitlines()[0]
+                return None
+        return graph
+
+    def _bytes_in_use(self) -> int:
+        """Of the device's memory, without what torch only holds for later."""
+        empty_cache()
+        free, total = torch.cuda.mem_get_info(self._graphs.device)
+        return total - free

@@ -21,11 +21,12 @@ from jakiro.drafting.candidates import MAX_CHAIN, Chain
 from jakiro.graphs.cache import SMALLEST_COLUMNS, StaticCache, columns_for
 from jakiro.graphs.capture import Graphs, PassBook
 from jakiro.graphs.drafter import DraftBuffers, StaticHeadDrafter, tree_shapes
-from jakiro.graphs.room import Room
 from jakiro.graphs.tree import MAX_LEVELS, MAX_SIZES, Layout, StaticTree
 from jakiro.heads.jakiro import JakiroHead
-from jakiro.target.model import TargetModel
+from jakiro.target.model import ROW_BUCKETS, TargetModel
 
+# Of the largest tree, and levels × width of the widest draft
+MOST_NODES, MOST_DRAFT_ROWS = ROW_BUCKETS[-1], 256
 # What a drafted step is taken to bring, before there is one
 TOKENS_A_STEP = 3.5
 
@@ -52,6 +53,7 @@ class Lane(DraftBuffers):
 
     Args:
         target: one that runs lean, with passes in row buckets.
+        tokens: of prompt and answer, at most.
         smallest_columns: of attention, see `columns_for`.
     """
 
@@ -60,14 +62,14 @@ class Lane(DraftBuffers):
 
     @torch.inference_mode()
     def __init__(
-        self, target: TargetModel, graphs: Graphs, room: Room, smallest_columns: int = SMALLEST_COLUMNS
+        self, target: TargetModel, graphs: Graphs, tokens: int, smallest_columns: int = SMALLEST_COLUMNS
     ) -> None:
-        self.target, self.room, self.smallest_columns = target, room, smallest_columns
-        self.room_rows, self.draft_rows = room.tokens + room.draft_rows, room.draft_rows
+        self.target, self.smallest_columns = target, smallest_columns
+        self.room_rows, self.draft_rows = tokens + MOST_DRAFT_ROWS, MOST_DRAFT_ROWS
         self.device = device = target.device
-        widest = target.row_bucket(max(room.nodes, MAX_CHAIN + 1))
+        widest = target.row_bucket(MOST_NODES)
         self.cache = StaticCache(
-            target.lean.cache_shape, columns_for(room.tokens + widest, smallest_columns), target.cache_dtype, device
+            target.lean.cache_shape, columns_for(tokens + widest, smallest_columns), target.cache_dtype, device
         )
         self.rows = self.cache.rows
         self.tree = StaticTree(widest, device)

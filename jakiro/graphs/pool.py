@@ -1,4 +1,4 @@
-"""The lanes of one generator: borrowed by answers, made larger when an answer needs more, captured at load."""
+"""The lanes of one generator: all of one size, borrowed by answers, captured at load."""
 
 import gc
 import threading
@@ -13,14 +13,13 @@ from jakiro.config import AUTOMATIC_TREE, ROOT_ONLY, SamplingParams, TreeConfig
 from jakiro.drafting.base import Drafter
 from jakiro.graphs.cache import SMALLEST_COLUMNS
 from jakiro.graphs.capture import Graphs
-from jakiro.graphs.lane import Lane
+from jakiro.graphs.lane import MOST_DRAFT_ROWS, MOST_NODES, Lane
 from jakiro.graphs.probe import NUM_PROMPT, rounds_alike
-from jakiro.graphs.room import Room
-from jakiro.target.model import ROW_BUCKETS, TargetModel
+from jakiro.system import empty_cache
+from jakiro.target.model import TargetModel
 
-# Prompt and answer that a lane holds from the start; with the widest tree they fill a whole column step.
-START_TOKENS = 2048 - ROW_BUCKETS[-1]
-START_DRAFT_ROWS = 64
+# Prompt and answer that a lane holds; with the widest tree they fill a whole column step.
+LANE_TOKENS = 2048 - MOST_NODES
 
 
 class Lanes:
@@ -30,11 +29,12 @@ class Lanes:
         target: one that runs lean.
         graphs: capture passes as CUDA graphs; False runs the same passes eagerly.
         smallest_columns: of attention, see `columns_for`.
-        start_tokens: prompt and answer that a lane holds from the start; a longer one gets a larger lane.
-        budget, fewest_runs: bytes for graphs, and which passes are worth one, see `Graphs`.
+        tokens: prompt and answer that a lane holds.
+        budget, fewest_runs: bytes for a lane's graphs, and which passes are worth one, see `Graphs`.
 
     Attributes:
         capture_seconds: what making lanes and capturing took until loading was done.
+        turned_away: answers so far that were too long for a lane, or whose trees were too large.
     """
 
     def __init__(
@@ -42,15 +42,16 @@ class Lanes:
         target: TargetModel,
         graphs: bool,
         smallest_columns: int = SMALLEST_COLUMNS,
-        start_tokens: int = START_TOKENS,
+        tokens: int = LANE_TOKENS,
         budget: int | None = None,
         fewest_runs: int = 0,
     ) -> None:
         self.target, self.smallest_columns = target, smallest_columns
+        self.tokens = min(tokens, target.max_positions + 1)
         self.graphs = Graphs(target.device, graphs, budget, fewest_runs)
-        self._room = Room(min(start_tokens, target.max_positions + 1), ROW_BUCKETS[-1], START_DRAFT_ROWS)
+        self.turned_away = 0
         self._free: list[Lane] = []
-        # Lanes that are too small, freed by the next answer: a finaliser must not wait for the device
+        # Lanes that memory ran out for, freed by the next answer: here an error's traceback may hold their tensors
         self._retired: list[Lane] = []
         self._all: weakref.WeakSet[Lane] = weakref.WeakSet()
         # An answer that was dropped unfinished returns its lane when Python collects it, in whatever thread.
@@ -59,9 +60,9 @@ class Lanes:
 
     def for_target(self, target: TargetModel) -> "Lanes":
         """Lanes of the same kind for the same weights under other numerics; their passes are captured again."""
-        graphs, room = self.graphs, self._room
+        graphs = self.graphs
         wanted = graphs.enabled or graphs.failure is not None
-        return Lanes(target, wanted, self.smallest_columns, room.tokens, graphs.budget, graphs.fewest_runs)
+        return Lanes(target, wanted, self.smallest_columns, self.tokens, graphs.budget, graphs.fewest_runs)
 
     @property
     def tree_sizes(self) -> tuple[int, ...]:
@@ -76,15 +77,20 @@ class Lanes:
         sizes: tuple[int, ...],
         num_prompt_tokens: int,
         limit: int,
-    ) -> tuple[Lane, Callable[[], None]]:
+    ) -> tuple[Lane, Callable[[], None]] | None:
         """A lane prepared for one answer, and a function that returns it; calling that again does nothing.
+
+        None where no lane holds so long an answer, or trees so large.
 
         Args:
             sizes: those that a tree chooses from; empty for a fixed tree.
             limit: tokens the answer may have.
         """
         tokens = num_prompt_tokens + limit
-        lane = self._take(Room(tokens, max(tree.nodes, *sizes, 1), tree.depth * tree.width), drafter)
+        if tokens > self.tokens or max(tree.nodes, *sizes, 1) > MOST_NODES or tree.depth * tree.width > MOST_DRAFT_ROWS:
+            self.turned_away += 1
+            return None
+        lane = self._take(drafter)
         try:
             lane.open(drafter, sampling, tree, sizes, num_prompt_tokens, tokens)
         except BaseException:
@@ -105,10 +111,10 @@ class Lanes:
             side_by_side: answers that run at once, as in a race: each drafter gets a lane of its own as long as there
                 are so many, and as long as memory lasts; the last lane serves all others.
         """
-        start, span = time.perf_counter(), (1, self._room.tokens)
+        start, span = time.perf_counter(), (1, self.tokens)
         lanes: list[Lane] = []
         while len(lanes) < min(side_by_side, len(drafters)) and self._fits_another(lanes):
-            lanes.append(self._take(self._room))
+            lanes.append(self._take())
         wanted = [
             (lane, (drafter, sampling, *((AUTOMATIC_TREE, self.tree_sizes) if drafter.proposers else (ROOT_ONLY, ()))))
             for lane, own in zip(lanes, _shared_out(drafters, len(lanes)), strict=True)
@@ -145,62 +151,68 @@ class Lanes:
             give_back()
 
     @property
-    def num_bytes(self) -> int:
-        """Of the device's memory that lanes and graphs take."""
-        return sum(lane.num_bytes for lane in self._all) + self.graphs.num_bytes
+    def replays(self) -> bool:
+        """Whether whatever answers run is captured first; what passes cost is worth measuring only then."""
+        return self.graphs.enabled and self.graphs.fewest_runs == 0
+
+    @property
+    def notices(self) -> list[str]:
+        """Sentences about what runs without graphs."""
+        found = []
+        if self.graphs.failure:
+            found.append(
+                f"CUDA refused a graph ({self.graphs.failure}): passes run without graphs, one kernel at a time."
+            )
+        if self.turned_away:
+            found.append(
+                f"Graphs are for up to {self.tokens:,} tokens of prompt and answer and trees of {MOST_NODES} nodes; an "
+                "answer that asked for more ran without graphs, one kernel at a time."
+            )
+        return found
 
     @property
     def status(self) -> dict:
         """What is captured, and the memory that lanes and graphs take."""
+        graph_bytes = sum(lane.passes.num_bytes for lane in self._all)
         return {
             "graphs": self.graphs.enabled,
             "lanes": len(self._all),
             "captured": self.graphs.num_captured,
-            "evicted": self.graphs.num_evicted,
-            "bytes": self.num_bytes,
-            "graph_bytes": self.graphs.num_bytes,
+            "bytes": sum(lane.num_bytes for lane in self._all) + graph_bytes,
+            "graph_bytes": graph_bytes,
             "budget": self.graphs.budget,
             "capture_seconds": round(self.capture_seconds, 2),
             "failure": self.graphs.failure,
         }
 
-    def _take(self, room: Room, drafter: Drafter | None = None) -> Lane:
+    def _take(self, drafter: Drafter | None = None) -> Lane:
         """A free lane, if possible one that has served the drafter, and few others, before; else a new one."""
         with self._lock:
             self._free_retired()
-            fitting = [lane for lane in self._free if lane.room.holds(room)]
-            if fitting:
-                lane = min(fitting, key=lambda lane: (drafter not in lane.served, len(lane.served)))
+            if self._free:
+                lane = min(self._free, key=lambda lane: (drafter not in lane.served, len(lane.served)))
                 self._free.remove(lane)
                 return lane
-            # Smaller lanes make room for the larger one; from now on all are as large.
-            larger = self._room.joined(room)
-            self._retired += self._free
-            self._free.clear()
-            self._free_retired()
-            lane = Lane(self.target, self.graphs, larger, self.smallest_columns)
-            self._room = larger
+            lane = Lane(self.target, self.graphs, self.tokens, self.smallest_columns)
             self._all.add(lane)
             return lane
 
     def _give_back(self, lane: Lane) -> None:
         with self._lock:
             if lane not in self._free and lane not in self._retired:
-                (self._free if lane.room.holds(self._room) else self._retired).append(lane)
+                self._free.append(lane)
 
     def _free_retired(self) -> None:
         """Frees lanes after the device has finished their work."""
         if not self._retired:
             return
-        on_cuda = self.target.device.type == "cuda"
-        if on_cuda:
+        if self.target.device.type == "cuda":
             torch.cuda.synchronize(self.target.device)
         for lane in self._retired:
             lane.close()
         self._retired.clear()
         gc.collect()
-        if on_cuda:
-            torch.cuda.empty_cache()
+        empty_cache()
 
     def _fits_another(self, lanes: Sequence[Lane]) -> bool:
         """Whether there is room for one more lane besides these, and for as much again."""

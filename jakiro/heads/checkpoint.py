@@ -50,8 +50,15 @@ def write_config(config: DraftConfig, folder: Path) -> None:
 
 
 def write_tensors(tensors: dict[str, torch.Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
-    """safetensors' `save_file`, but readable for all users: a server often runs as another one than the owner."""
-    save_file(tensors, path, metadata)
+    """safetensors' `save_file`, but readable for all users: a server often runs as another one than the owner.
+
+    Raises:
+        OSError: it cannot be written, for which safetensors has an error of its own.
+    """
+    try:
+        save_file(tensors, path, metadata)
+    except SafetensorError as error:
+        raise OSError(f"No tensors could be written to {path.parent} ({error}); is the disk full?") from error
     path.chmod(0o644)
 
 
@@ -115,7 +122,7 @@ def misfits(head: DraftConfig, target_config, vocab_size: int | None = None) -> 
     target_config = target_config.get_text_config()
     found = []
     # EAGLE-3's layers are the head's own; others read and write what the target's last layer does
-    attends = head.num_layers > 0 and head.network != "eagle3"
+    attends = head.num_layers > 0 and head.network != "states"
     for what, ours, theirs in (
         ("hidden size", head.target_hidden_size, target_config.hidden_size),
         ("vocabulary", head.vocab_size, vocab_size or target_config.vocab_size),

@@ -11,7 +11,7 @@ WEIGHTS_NAMES = (
 FUSIONS = ("summed", "decoupled")
 # One or more layers that read their own features; a layer with mask tokens; layers, then MLPs; MLPs alone; EAGLE-3's
 # layers. A method from outside may bring a network under another name, which then checks its own fields
-NETWORKS = ("layers", "masks", "staged", "mlps", "eagle3")
+NETWORKS = ("layers", "masks", "staged", "mlps", "states")
 PARALLEL = ("masks", "staged", "mlps")
 
 
@@ -122,7 +122,6 @@ class DraftConfig:
             return "distilled" if self.own_text else self.network
         return "dense" if self.num_experts == 1 else "mixture"
 
-    @property
     def layers_of(self, num_layers: int) -> tuple[int, ...]:
         """Layers that it reads of a target with so many, beside the last hidden state."""
         return self.feature_layers
@@ -140,7 +139,7 @@ class DraftConfig:
     @property
     def reads_raw_states(self) -> bool:
         """Whether it reads the target's further layers as they are, not scaled."""
-        return self.network == "eagle3"
+        return self.network == "states"
 
     @property
     def target_hidden_size(self) -> int:

@@ -34,7 +34,7 @@ class Eagle3Config(DraftConfig):
         norm_output: the state that is fed back is the one after the last norm (EAGLE-3.1).
     """
 
-    network: str = "eagle3"
+    network: str = "states"
     num_experts: int = 1
     target_hidden_size: int | None = None
     num_states: int = 3

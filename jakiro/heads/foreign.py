@@ -47,7 +47,7 @@ def from_official(values: dict, tensors: dict[str, Tensor]) -> tuple[DraftConfig
     kind = recognise(tensors)
     if kind == "mlps":
         return from_medusa(tensors)
-    if kind == "eagle3":
+    if kind == "states":
         _require_sizes(values)
         return from_official_eagle3(values, tensors)
     fields, tensors = from_gumiho(tensors) if kind == "staged" else ({}, tensors)
@@ -84,7 +84,7 @@ def _require_sizes(values: dict) -> None:
 
 
 def recognise(tensors: dict[str, Tensor]) -> str:
-    """ "summed" (Jakiro), "decoupled" (Jakiro*), "dense" (EAGLE-1, 2), "eagle3", "staged" (Gumiho) or "mlps" (Medusa).
+    """ "summed" (Jakiro), "decoupled" (Jakiro*), "dense" (EAGLE-1, 2), "states" (EAGLE-3), "staged" (Gumiho) or "mlps" (Medusa).
 
     Raises:
         ValueError: none of them.
@@ -98,7 +98,7 @@ def recognise(tensors: dict[str, Tensor]) -> str:
     if is_medusa(tensors):
         return "mlps"
     if is_eagle3(tensors):
-        return "eagle3"
+        return "states"
     if is_gumiho(tensors):
         return "staged"
     experts = [name for name in tensors if ".mlp_moe.experts." in name]

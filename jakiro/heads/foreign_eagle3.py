@@ -63,7 +63,7 @@ def from_speculators(values: dict, tensors: dict[str, Tensor]) -> tuple[Eagle3Co
     from transformers import AutoConfig
 
     kind = speculators_kind(values)
-    if kind != "eagle3":
+    if values["speculators_model_type"] != "eagle3":
         known = f"a {kind} head" if kind in _OTHER_KINDS else f"a head of the unknown kind {kind!r}"
         raise ValueError(f"These weights are {known} in speculators' format, of which Jakiro runs eagle3; choose one.")
     given = dict(values.get("transformer_layer_config") or {})

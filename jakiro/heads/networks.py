@@ -15,13 +15,13 @@ NETWORKS = {
     "masks": MaskedHead,
     "staged": StagedHead,
     "mlps": MedusaHead,
-    "eagle3": Eagle3Head,
+    "states": Eagle3Head,
 }
 
 
 def config_from(values: dict) -> DraftConfig:
     """The config of a config.json in our own form; errors are `DraftConfig.from_dict`'s."""
-    kind = Eagle3Config if isinstance(values, dict) and values.get("network") == "eagle3" else DraftConfig
+    kind = Eagle3Config if isinstance(values, dict) and values.get("network") == "states" else DraftConfig
     return kind.from_dict(values)
 
 

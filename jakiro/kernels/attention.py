@@ -12,10 +12,6 @@ to import.
 import torch
 from torch import Tensor
 from torch.nn import functional
-from torch.nn.attention import SDPBackend, sdpa_kernel
-
-# Of torch's attention kernels those that take any mask and plan nothing for the shapes they meet.
-MASKED_KERNELS = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 def additive_mask(visible: Tensor, dtype: torch.dtype, num_groups: int) -> Tensor:
@@ -50,6 +46,7 @@ def attend_grouped(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, 
     """Stock attention with the queries that share a key/value head as its rows.
 
     On a GPU, torch's fused kernel that takes a mask knows no grouped queries; this way they need no copies of the keys.
+    Loading turns cuDNN's kernel off for good: switched for each call, kernels would change under other threads too.
 
     Args:
         queries: (heads, rows, head_dim); keys, values: (1, kv_heads, keys, head_dim).
@@ -59,8 +56,7 @@ def attend_grouped(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor, 
         (heads, rows, head_dim).
     """
     rows = queries.reshape(1, keys.shape[1], -1, queries.shape[-1])
-    with sdpa_kernel(MASKED_KERNELS):
-        attended = functional.scaled_dot_product_attention(
-            rows, keys.to(rows.dtype), values.to(rows.dtype), attn_mask=mask[None], scale=scaling
-        )
+    attended = functional.scaled_dot_product_attention(
+        rows, keys.to(rows.dtype), values.to(rows.dtype), attn_mask=mask[None], scale=scaling
+    )
     return attended.reshape(queries.shape)

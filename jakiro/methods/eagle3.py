@@ -13,7 +13,7 @@ fused_drafter = partial(HeadDrafter, proposers=PROPOSERS, tells=False)
 
 METHOD = head_method(
     fused_drafter,
-    Needs(head=("eagle3",)),
+    Needs(head=("states",)),
     name="eagle3",
     title="EAGLE-3",
     sentence="A small layer reads three hidden states of the target and drafts a tree; the target checks it.",

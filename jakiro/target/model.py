@@ -5,7 +5,7 @@ what a family asks for is in `families.py`, the trial passes are in `probes.py`.
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -68,7 +68,7 @@ class TargetModel:
         model: a transformers `AutoModelForCausalLM`, already on its device and in its dtype. It is taken over: layers
             of Llama's shape move into a `LeanDecoder`, linear layers are packed on a CPU in float32.
         tokenizer: its tokenizer.
-        name, sha256: what traces call it.
+        name, sha256: what traces call it; a function of the hash where it may not be known yet.
         numerics: "exact" makes plain and tree passes round alike, "fast" uses stock attention and single rows; where a
             family's attention cannot be computed exactly, "fast" is used and `notices` say so.
 
@@ -78,6 +78,7 @@ class TargetModel:
         chains_only: only chains can be scored, because the model counts positions inside its own attention.
         weight_itemsize: bytes that a weight takes as passes read it; packed weights may take fewer than `dtype` says.
         bucketed: passes run with one of `ROW_BUCKETS` rows; so it is on a GPU.
+        plain_rows: of buckets, what plain decoding runs with in fast numerics.
         feature_layers: layers whose hidden states features hold beside the last; none unless a head reads them.
         raw_features: these states as they are; else scaled, see `jakiro.target.features`.
         notices: sentences to show to people.
@@ -88,17 +89,23 @@ class TargetModel:
     """
 
     def __init__(
-        self, model: nn.Module, tokenizer, name: str = "", sha256: str | None = None, numerics: str = "exact"
+        self,
+        model: nn.Module,
+        tokenizer,
+        name: str = "",
+        sha256: str | Callable[[], str | None] | None = None,
+        numerics: str = "exact",
     ) -> None:
         if numerics not in NUMERICS:
             raise ValueError(f"numerics must be one of {', '.join(NUMERICS)}; you gave {numerics!r}")
         refuse_what_cannot_work(model.config, type(model))
-        self.model, self.tokenizer, self.name, self.sha256 = model, tokenizer, name, sha256
+        self.model, self.tokenizer, self.name, self._sha256 = model, tokenizer, name, sha256
         self.config = model.config.get_text_config()
         self.embedding = weight_of(model.get_input_embeddings())
         self.output_weight = weight_of(model.get_output_embeddings())
         self.device, self.dtype = self.output_weight.device, self.output_weight.dtype
         self.bucketed = self.device.type == "cuda"
+        self.plain_rows = 1
         self.quantized = getattr(model, "quantization_method", None) is not None
         self.feature_layers: tuple[int, ...] = ()
         self.raw_features = False
@@ -204,6 +211,11 @@ class TargetModel:
         return needed <= WIDE_SHARE * torch.cuda.mem_get_info(self.device)[1]
 
     @property
+    def sha256(self) -> str | None:
+        """Of the weights; None where it is unknown, or not known yet."""
+        return self._sha256() if callable(self._sha256) else self._sha256
+
+    @property
     def compiled(self) -> bool:
         """Whether passes over trees run in compiled code, see `jakiro.kernels.compiled`."""
         return self.lean is not None and self.lean.native is not None
@@ -254,7 +266,8 @@ class TargetModel:
         largest = ROW_BUCKETS[-1]
         if self.numerics == "exact" or num_nodes > largest:
             return -(-num_nodes // largest) * largest
-        return next(rows for rows in ROW_BUCKETS if rows >= num_nodes)
+        least = self.plain_rows if num_nodes == 1 else num_nodes
+        return next(rows for rows in ROW_BUCKETS if rows >= least)
 
     def live_rows(self, num_nodes: int) -> int:
         """Of the rows of a pass in buckets, those that attention computes: pads of exact numerics are left out."""

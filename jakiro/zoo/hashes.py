@@ -7,7 +7,8 @@ looks: `damaged_since` computes the hash again.
 import hashlib
 import json
 import logging
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from jakiro.system import cache_folder, write_atomically
 from jakiro.zoo.files import tensor_table
 
 log = logging.getLogger("jakiro")
+# Small weights are hashed within it; a 7B target's 13 GB take many seconds
+PATIENCE_SECONDS = 1.0
 
 
 def weights_sha256(folder: Path) -> str | None:
@@ -35,6 +38,22 @@ def weights_sha256(folder: Path) -> str | None:
     with suppress(OSError):
         write_atomically(kept, json.dumps({"folder": str(folder.resolve()), "files": stamp, "sha256": digest}))
     return digest
+
+
+def hashed_aside(folder: Path) -> Callable[[], str | None]:
+    """`weights_sha256`, waited for a moment only: what it returns gives the hash, None as long as it isn't known."""
+    found: list[str | None] = []
+
+    def work() -> None:
+        try:
+            found.append(weights_sha256(folder))
+        except (OSError, ValueError) as error:
+            log.warning("The weights in %s could not be hashed: %s", folder, error)
+
+    thread = threading.Thread(target=work, name="hash-weights", daemon=True)
+    thread.start()
+    thread.join(PATIENCE_SECONDS)
+    return lambda: found[0] if found else None
 
 
 def damaged_since(folder: Path) -> bool:

@@ -28,6 +28,7 @@ from jakiro.target.families import refuse_what_cannot_work, unapplied
 from jakiro.target.model import NUMERICS, TargetModel
 from jakiro.zoo import placement, weights
 from jakiro.zoo import table as zoo
+from jakiro.zoo.hashes import hashed_aside
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -83,7 +84,7 @@ class ReadPair:
     names: zoo.Pair
     model: nn.Module
     tokenizer: object
-    sha256: str | None
+    sha256: str | Callable[[], str | None] | None
     head: DraftHead | None
     options: LoadOptions
     seconds: dict[str, float] = field(default_factory=dict)
@@ -182,7 +183,7 @@ def _read_pair(options: LoadOptions) -> ReadPair:
         draft_head = load_head(pair.head_path, dtype=torch.float32 if rounds else dtype, networks=networks)
         refuse_another_targets_head(draft_head, config)
     place = place_target(options, pair.target_name, config, device, dtype)
-    model, sha256 = weights.load_model(pair.target_name, place.device, dtype, **place.options)
+    model, sha256 = weights.load_model(pair.target_name, place.device, dtype, hashing=hashed_aside, **place.options)
     options = replace(options, draft_precision=draft_precision)
     head_sha256 = None if draft_head is None else file_sha256(weights_file(pair.head_path))
     return ReadPair(pair, model, tokenizer, sha256, draft_head, options, head_sha256=head_sha256)
@@ -214,9 +215,7 @@ def _start_pair(read: ReadPair, device: torch.device | None, progress: Progress 
         layers = draft_head.config.layers_of(target_model.config.num_hidden_layers)
         target_model = target_model.with_feature_layers(layers, draft_head.config.reads_raw_states)
         info = _bound(draft_head.to(target_model.device), pair.head_name, read.head_sha256, target_model, precision)
-        trained_for = draft_head.config.target_sha256
-        warning = zoo.head_warning(pair.head_name, trained_for, pair.target_name, target_model.sha256)
-        notices += [each for each in (warning, _shorter(draft_head, target_model)) if each]
+        notices += [each for each in (_shorter(draft_head, target_model),) if each]
         further = further_heads(pair, target_model, precision, known.networks)
         resources = Resources(target_model, draft_head, info, further)
     usual = [method for method in (PLAIN, known.usual(resources)) if why_not(method, resources) is None]
@@ -272,14 +271,15 @@ def lanes_for(
     if target.device.type != "cuda":
         return None
     if target.lean is None or not target.lean.is_static:
-        notices.append(f"CUDA graphs are for layers of Llama's shape; {target.config.model_type} runs without them.")
+        notices.append(
+            f"{target.name} runs without graphs, one kernel at a time: they are for layers of Llama's shape, not "
+            "quantized, whose rotary embedding does not change with the length."
+        )
         return None
     lanes = Lanes(target, options.graphs, fewest_runs=0 if options.capture_at_load else PAYS_FROM)
     if options.capture_at_load:
         lanes.prepare(drafters, progress, options.side_by_side)
     lanes.check(drafters[-1])
-    if lanes.graphs.failure:
-        notices.append(f"CUDA graphs could not be captured ({lanes.graphs.failure}); passes run one kernel at a time.")
     return lanes
 
 
@@ -336,6 +336,17 @@ def place_target(
     """Where a target goes, by its transformers config; errors are `placement.place`'s."""
     bits, offload = placement.BITS.get(options.dtype), cache_folder() / "offload"
     return placement.place(name, config, None if options.device == placement.AUTO else device, dtype, bits, offload)
+
+
+def read_target(name: str | None, device: torch.device, dtype: torch.dtype):
+    """A target alone, its weights read straight onto one device: model, tokenizer, hash as `weights.load_target` gives.
+
+    Raises:
+        ValueError: unknown name, it can't be fetched, or it does not fit there.
+    """
+    name = zoo.resolve(name, zoo.NO_HEAD).target_name
+    place = placement.place(name, weights.load_config(name), device, dtype, None, cache_folder() / "offload")
+    return weights.load_target(name, place.device, dtype, **place.options)
 
 
 _DEVICES = ("cpu", "cuda")

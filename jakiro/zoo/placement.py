@@ -45,6 +45,18 @@ class MemoryNeeded:
         )
 
 
+class NoRoom(ValueError):
+    """A target needs more memory than is free.
+
+    Attributes:
+        fits_alone: whether it would fit if what this process holds on the device were let go.
+    """
+
+    def __init__(self, sentence: str, fits_alone: bool) -> None:
+        super().__init__(sentence)
+        self.fits_alone = fits_alone
+
+
 @dataclass(frozen=True, slots=True)
 class Placement:
     """What to hand to transformers.
@@ -129,7 +141,8 @@ def place(
         offload_folder: where accelerate may put what fits nowhere else.
 
     Raises:
-        ValueError: too large for the device, with both numbers; or bits without bitsandbytes.
+        NoRoom: too large for the device, with both numbers.
+        ValueError: bits without bitsandbytes.
     """
     options = {} if bits is None else {"quantization_config": _quantisation(bits, dtype)}
     needed = memory_needed(config, dtype, bits)
@@ -145,13 +158,27 @@ def place(
     if needed.total > USABLE_SHARE * free:
         if device.type == "cuda" and torch.cuda.device_count() > 1:
             return place(name, config, None, dtype, bits, offload_folder)
-        raise ValueError(
-            f"{name} needs about {needed}, and {device} has {gigabytes(free)} free; choose a smaller model or dtype, "
-            "or device “auto”, which also uses other devices and the disk."
+        held = torch.cuda.memory_reserved(device) if device.type == "cuda" else 0
+        raise NoRoom(
+            f"{name} needs about {needed}, and {device} has {gigabytes(free)} free; "
+            f"{_way_out(config, device, dtype, bits)}choose a smaller model or dtype, or device “auto”, which also "
+            "uses other devices and the disk.",
+            fits_alone=needed.total <= USABLE_SHARE * (free + held),
         )
     # Straight to a GPU, file by file: a machine with little memory of its own can load what the GPU holds
     straight = {"device_map": {"": str(device)}} if bits or device.type == "cuda" else {}
     return Placement(device, needed, options | straight)
+
+
+def _way_out(config, device: torch.device, dtype: torch.dtype, bits: int | None) -> str:
+    """On a GPU, the dtype of fewer bits in which a target fits, as the beginning of a list of choices."""
+    if device.type != "cuda" or bits is not None:
+        return ""
+    for name, fewer in sorted(BITS.items(), key=lambda each: -each[1]):
+        needed = memory_needed(config, dtype, fewer)
+        if needed.total <= USABLE_SHARE * free_memory(device):
+            return f"with --dtype {name} it needs {gigabytes(needed.total)} and fits; else "
+    return ""
 
 
 def where_layers_lie(device_map: dict | None) -> str | None:

@@ -54,16 +54,17 @@ def check_target(name: str | None = None) -> None:
         check_files(source)
 
 
-def load_model(name: str | None = None, device="cpu", dtype="bfloat16", **options):
+def load_model(name: str | None = None, device="cpu", dtype="bfloat16", hashing=weights_sha256, **options):
     """A target's weights, ready for inference.
 
     Args:
         name: as in `resolve`.
         device, dtype: torch's, or their names.
+        hashing: hashes a folder's weights; `hashed_aside` does not hold up what comes next.
         options: for transformers' `from_pretrained`; with a `device_map` the model stays where that puts it.
 
     Returns:
-        (model, sha256 of the weights or None where they are no safetensors files).
+        (model, sha256 of the weights or None where they are no safetensors files: what `hashing` returns).
 
     Raises:
         ValueError: unknown name, it can't be fetched or is damaged, or the weights are others than the config means.
@@ -81,7 +82,7 @@ def load_model(name: str | None = None, device="cpu", dtype="bfloat16", **option
         )  # fmt: skip
     _refuse_what_was_made_up(pair, found)
     model = (model if "device_map" in options else model.to(device)).eval().requires_grad_(False)
-    return model, weights_sha256(_local_folder(_prepared(pair)))
+    return model, hashing(_local_folder(_prepared(pair)))
 
 
 def load_target(name: str | None = None, device="cpu", dtype="bfloat16", **options):

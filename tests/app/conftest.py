@@ -2,10 +2,12 @@
 
 import asyncio
 import ipaddress
+import json
 import os
 import shutil
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urljoin, urlsplit
 
 import pytest
 
@@ -17,8 +19,10 @@ from tests.app.fake import FakeGenerator
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync"
+    "--disable-component-update --disable-sync --process-per-site"
 )  # fmt: skip
+# What each tab can be given by itself; other options are a context's
+LOOKS = ("color_scheme", "reduced_motion", "forced_colors")
 
 
 def is_loopback(host: str) -> bool:
@@ -89,7 +93,7 @@ def connect():
 
 @pytest.fixture(scope="session")
 def fake_generator() -> FakeGenerator:
-    return FakeGenerator(pace=0.3)
+    return FakeGenerator(pace=0.05)
 
 
 @pytest.fixture(scope="session")
@@ -114,31 +118,60 @@ def browser():
         browser.close()
 
 
-def new_tab(browser, problems: list[str], **options):
-    """A tab of a context of its own; script errors and requests outside this machine are added to `problems`."""
-    tab = browser.new_context(**({"viewport": {"width": 1440, "height": 900}} | options)).new_page()
-    tab.problems = problems
-    tab.set_default_timeout(15_000)
-    tab.on("pageerror", lambda error: problems.append(f"script error: {error}"))
-    tab.on("request", lambda request: problems.extend(outside(request.url)))
-    tab.on("websocket", lambda connection: problems.extend(outside(connection.url)))
-    return tab
+class Tabs:
+    """Tabs of one browser. Those of like options share a context, and pages one process: scripts are compiled once.
+
+    A tab has its own session storage, like a new visitor's; permissions, cookies and the connection are the context's.
+    """
+
+    def __init__(self, browser) -> None:
+        self._browser, self._contexts = browser, {}
+
+    def open(self, address: str | None, problems: list[str], **options):
+        """Script errors and requests outside this machine are added to `problems`."""
+        viewport = options.pop("viewport", {"width": 1440, "height": 900})
+        look = {name: options.pop(name) for name in LOOKS if name in options}
+        tab = self._context(address, options).new_page()
+        tab.set_viewport_size(viewport)
+        tab.emulate_media(**look)
+        tab.problems = problems
+        tab.set_default_timeout(30_000)
+        tab.on("pageerror", lambda error: problems.append(f"script error: {error}"))
+        tab.on("request", lambda request: problems.extend(outside(request.url)))
+        tab.on("websocket", lambda connection: problems.extend(outside(connection.url)))
+        if address is not None:
+            tab.goto(address)
+        return tab
+
+    def _context(self, address: str | None, options: dict):
+        key = tuple(sorted(options.items()))
+        if key not in self._contexts:
+            self._contexts[key] = self._browser.new_context(**options), []
+        context, kept = self._contexts[key]
+        if not kept and address is not None and address.startswith("http"):
+            # An open tab keeps the process of the site, and what it has compiled
+            kept.append(context.new_page())
+            kept[0].goto(urljoin(address, "/status"))
+        return context
+
+
+@pytest.fixture(scope="session")
+def tabs(browser) -> Tabs:
+    return Tabs(browser)
 
 
 @pytest.fixture
-def open_tab(browser):
-    """Opens tabs whose problems fail the test, see `new_tab`."""
-    tabs, problems = [], []
+def open_tab(tabs):
+    """Opens tabs whose problems fail the test, see `Tabs`."""
+    opened, problems = [], []
 
     def open_at(address: str | None, **options):
-        tabs.append(new_tab(browser, problems, **options))
-        if address is not None:
-            tabs[-1].goto(address)
-        return tabs[-1]
+        opened.append(tabs.open(address, problems, **options))
+        return opened[-1]
 
     yield open_at
-    for tab in tabs:
-        tab.context.close()
+    for tab in opened:
+        tab.close()
     assert not problems, problems
 
 
@@ -151,8 +184,6 @@ def no_problems(request):
 
 
 def outside(url: str) -> list[str]:
-    from urllib.parse import urlsplit
-
     parts = urlsplit(url)
     here = parts.scheme in ("data", "blob", "about", "file") or is_loopback(parts.hostname or "")
     return [] if here else [f"request outside this machine: {url}"]
@@ -173,14 +204,18 @@ def modules(open_tab):
     return tab
 
 
-@pytest.fixture(scope="module")
-def functions(browser):
+@pytest.fixture(scope="session")
+def functions(tabs):
     """One tab for all tests of functions that draw nothing."""
-    context = browser.new_context()
-    tab = context.new_page()
+    tab = tabs.open(None, [])
     load_scripts(tab)
     yield tab
-    context.close()
+    tab.close()
+
+
+def given(tab, function: str, value) -> object:
+    """What a function in the browser makes of a large value; as one text it travels many times faster."""
+    return tab.evaluate(f"text => ({function})(JSON.parse(text))", json.dumps(value))
 
 
 def ask(tab, question: str) -> None:

@@ -43,6 +43,17 @@ def test_the_next_draft_begins_before_a_step_is_described_and_the_text_stays_the
     assert all(log[place - 1 : place + 2] == ["score", "draft", "describe"] for place in drafts[1:])
 
 
+def test_the_next_draft_begins_before_a_step_s_text_is_decoded(log, monkeypatch):
+    push = streams.IncrementalDecoder.push
+    monkeypatch.setattr(
+        streams.IncrementalDecoder, "push", lambda decoder, ids: (log.append("text"), push(decoder, ids))[1]
+    )
+    static_generator().run("Why?", SAMPLED, tree=TREE)
+    steps = log.count("describe")
+    assert steps > 2
+    assert log == ["text", "draft", "score", *["draft", "text", "describe", "score"] * (steps - 1), "text", "describe"]
+
+
 def test_nothing_is_drafted_after_the_last_token_and_a_stop_drops_what_was(log):
     generator = static_generator()
     ended = generator.stream("Why?", SamplingParams(max_new_tokens=2), tree=TREE)

@@ -59,12 +59,14 @@ def test_device_tag_mode_notices_waits_in_a_step(tags, monkeypatch):
         ours, pinned = torch.ones(3, device=PRETENDED), torch.ones(3, pin_memory=True)
         with tags.without_waiting():
             ours.copy_(pinned, non_blocking=True)
+            ours[:2] = 1.0
             for wait in (
                 lambda: ours.sum().item(),
                 lambda: ours[ours > 0],
                 lambda: torch.tensor([1], device=PRETENDED),
                 lambda: ours.copy_(torch.ones(3)),
                 lambda: ours.cpu(),
+                lambda: ours.__setitem__(0, 1.0),
             ):
                 with pytest.raises(RuntimeError, match=r"host reads|not pinned"):
                     wait()
@@ -112,11 +114,10 @@ def test_device_tag_answers_in_zerogpu_s_way(tags, tmp_path, monkeypatch):
 
     zero = ZeroDevice(lambda: loading.read_pair(options), gpu, "cuda")
     zero.load(lambda *_: None)
-    zero._facts["costs"] = COSTS.to_dict()
     expected = tiny_generator().run("Why?", LONG, "autoregressive")
     for _ in range(2):
         events = list(zero.answer(asking, threading.Event()))
-        assert zero.status["device"].startswith("cuda") and zero.status["graphs"]["captured"] == 0
+        assert zero.status["device"].startswith("cuda") and zero.status["graphs"]["captured"] > 8
         for method in asking.methods:
             texts = [payload.text for kind, name, payload in events if kind == "step" and name == method]
             assert expected.text.endswith("".join(texts))

@@ -26,9 +26,10 @@ def generator():
     return tiny_generator("summed")
 
 
-@pytest.fixture(scope="module", params=["summed", "decoupled"])
-def either(request):
-    return tiny_generator(request.param)
+@pytest.fixture(scope="module")
+def mixing(generator):
+    """By fusion; the other methods bring their own head."""
+    return {"summed": generator, "decoupled": tiny_generator("decoupled")}
 
 
 def rows_of(stream) -> torch.Tensor:
@@ -93,9 +94,17 @@ def test_only_the_first_rows_of_a_long_text_are_taken_over(monkeypatch, generato
         assert torch.equal(whole.store.rows, parts.store.rows) and torch.equal(features, torch.cat(found))
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "sampled"])
-@pytest.mark.parametrize("method", METHODS)
-def test_a_chat_of_three_turns_is_the_same_and_reads_on(either, method, sampling):
+CHATS = [
+    pytest.param(head, name, sampling, id=f"{name}, {head}, {'greedy' if sampling.greedy else 'sampled'}")
+    for name, method in METHODS.items()
+    for head, sampling in (("summed", SAMPLINGS[0]), ("summed", SAMPLINGS[1]), ("decoupled", SAMPLINGS[1]))
+    if head == "summed" or "mixture" in method.needs.head
+]
+
+
+@pytest.mark.parametrize(("head", "method", "sampling"), CHATS)
+def test_a_chat_of_three_turns_is_the_same_and_reads_on(mixing, head, method, sampling):
+    either = mixing[head]
     prefixes, messages, before = PrefixStore().of(), asked("Why is it so?"), 0
     for turn in range(3):
         trace = assert_same_with_and_without(either, prefixes, messages, sampling, method)
@@ -178,10 +187,12 @@ def test_the_lanes_of_a_race_share_what_the_first_one_reads(generator):
         assert unread == (1 if generator.resumable_tokens and method != PLAIN.name else trace.header.num_prompt_tokens)
 
 
-@pytest.mark.parametrize("edited", [False, True])
-@pytest.mark.parametrize("sampling", SAMPLINGS, ids=["greedy", "sampled"])
-def test_every_lane_of_a_race_reads_on_in_a_chat(either, sampling, edited):
+@pytest.mark.parametrize(
+    ("head", "sampling", "edited"), [("summed", 0, True), ("summed", 1, False), ("decoupled", 1, True)]
+)
+def test_every_lane_of_a_race_reads_on_in_a_chat(mixing, head, sampling, edited):
     """So do the heads of lanes that have one, whichever lane read the prompt, also where an answer was edited since."""
+    either, sampling = mixing[head], SAMPLINGS[sampling]
     prefixes, messages, before = PrefixStore().of(), asked("Why is it so?"), 0
     methods = (PLAIN.name, "recycling", DEFAULT.name, "gumiho")
     for turn in range(3):

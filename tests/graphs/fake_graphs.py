@@ -1,20 +1,26 @@
 """CUDA graphs without CUDA: a capture records every operation, a replay runs the same ones on the same tensors.
 
 As with the real ones, nothing of Python runs again at replay: a value that was a number at capture stays what it was.
-Graphs share one pool of memory, as ours do: before each replay, whatever tensors were made in captures hold garbage.
+Before each replay, whatever tensors were made in captures of the same pool hold garbage. As on torch 2.13, dropping a
+graph clears the cuBLAS workspace that other graphs of its stream point to.
 """
 
 import gc
 import os
+import sys
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+import jakiro
 from jakiro.graphs.capture import GraphedPass
 from tests.engine.test_meta_device import READING_OPERATIONS, ReadCounter
 
+# Where the library's own code lies: an environment may lie in a folder of the library's name
+LIBRARY = f"{Path(jakiro.__file__).parent}{os.sep}"
 GRAPH_BYTES = 1000
 TOTAL_BYTES = 1 << 40
 
@@ -49,20 +55,31 @@ def storage_of(value) -> int | None:
     return value.untyped_storage()._cdata
 
 
+def library_place() -> str:
+    """File and line of the library's code that runs at the moment; empty where none does."""
+    frame = sys._getframe(1)
+    while frame is not None and not frame.f_code.co_filename.startswith(LIBRARY):
+        frame = frame.f_back
+    return "" if frame is None else f"{frame.f_code.co_filename.removeprefix(LIBRARY)}:{frame.f_lineno}"
+
+
 class FakeGraph:
     """What stands in for `torch.cuda.CUDAGraph`."""
 
     def __init__(self, cuda: "FakeCuda") -> None:
         self.cuda, self.recorder = cuda, Recorder()
         self.replays, self.process = 0, os.getpid()
+        self.pool = self.stream = None
+        self.has_workspace = True
 
     def replay(self) -> None:
         assert os.getpid() == self.process, "a graph of another process is replayed"
         assert self in self.cuda.graphs, "a graph that was reset is replayed"
+        assert self.has_workspace, "the workspace of a graph went with another one of its stream"
         self.replays += 1
         # Modes have seen the operations at the capture
         with torch._C.DisableTorchFunction():
-            self.cuda.poison_the_pool()
+            self.cuda.poison_the_pool(self.pool)
             for function, args, kwargs, before in self.recorder.operations:
                 again = function(*args, **kwargs)
                 for old, new in zip(tree_leaves(before), tree_leaves(again), strict=True):
@@ -73,6 +90,8 @@ class FakeGraph:
     def reset(self) -> None:
         self.cuda.log.append("reset")
         self.cuda.graphs.remove(self)
+        for graph in self.cuda.graphs:
+            graph.has_workspace &= graph.stream is not self.stream
 
 
 class FakeCuda:
@@ -85,6 +104,7 @@ class FakeCuda:
         stream: the name of the thread's current stream.
         collecting: whether Python's garbage collector ran during some capture.
         fail: called as a capture ends; may raise.
+        asserts: as up to torch 2.12, giving memory back fails once a capture was refused.
     """
 
     def __init__(self, monkeypatch) -> None:
@@ -94,6 +114,7 @@ class FakeCuda:
         self.eager: list[str] = []
         self.stream, self.collecting = "current", False
         self.fail = lambda: None
+        self.asserts, self._refused = False, False
         self._monkeypatch = monkeypatch
 
         class Stream:
@@ -107,25 +128,28 @@ class FakeCuda:
         monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: Stream(self.stream))
         monkeypatch.setattr(torch.cuda, "set_stream", lambda stream: setattr(self, "stream", stream.name))
         monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: self.log.append("synchronize"))
-        monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+        monkeypatch.setattr(torch.cuda, "empty_cache", self._empty_cache)
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device=None: (self._free_bytes(), TOTAL_BYTES))
-        monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "pool")
+        monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
         monkeypatch.setattr(torch.cuda, "device", self._nothing)
         monkeypatch.setattr(torch.cuda, "stream", self._aside)
         monkeypatch.setattr(torch.cuda, "CUDAGraph", self._new_graph)
         monkeypatch.setattr(torch.cuda, "graph", self._capture)
         monkeypatch.setattr(GraphedPass, "__call__", self._called(GraphedPass.__call__))
 
-    def poison_the_pool(self) -> None:
+    def poison_the_pool(self, pool: object) -> None:
         """Overwrites every tensor made in a capture, as another graph of the same pool may."""
         for graph in self.graphs:
-            for made in graph.recorder.made:
+            for made in graph.recorder.made if graph.pool is pool else ():
                 if made.is_floating_point():
                     made.fill_(torch.nan)
                 elif made.dtype == torch.bool:
                     made.logical_not_()
                 else:
                     made.fill_(2**40 + 7 if made.dtype == torch.int64 else 101)
+
+    def _empty_cache(self) -> None:
+        assert not (self.asserts and self._refused), "captures_underway.empty() INTERNAL ASSERT FAILED"
 
     def _free_bytes(self) -> int:
         return TOTAL_BYTES - GRAPH_BYTES * len(self.graphs)
@@ -147,7 +171,8 @@ class FakeCuda:
 
     @contextmanager
     def _capture(self, graph, pool, stream, capture_error_mode):
-        assert pool == "pool" and capture_error_mode == "thread_local"
+        assert capture_error_mode == "thread_local"
+        graph.pool, graph.stream = pool, stream
         self.log.append("capture")
         before, self.stream = self.stream, stream.name
         self.collecting |= gc.isenabled()
@@ -157,6 +182,7 @@ class FakeCuda:
                 self.fail()
         except RuntimeError as error:
             # The real one ends the capture first, which fails, and so never goes back to the stream before
+            self._refused = True
             raise RuntimeError("CUDA error: operation failed due to a previous error during capture") from error
         self.stream = before
         self.graphs.append(graph)

@@ -26,20 +26,20 @@ def static_generator(
     numerics: str = "exact",
     graphs: bool = DEVICE.type == "cuda",
     measured: bool = False,
-    start_tokens: int = 128,
+    tokens: int = 257,
     fewest_runs: int = 0,
     methods: Methods = METHODS,
 ) -> JakiroGenerator:
     """As `tiny_generator`, in lanes; `measured` lets trees size themselves."""
     target = bucketed_target(numerics)
     if head is None:
-        return in_lanes(Resources(target), None, graphs, measured, start_tokens, fewest_runs, methods)
+        return in_lanes(Resources(target), None, graphs, measured, tokens, fewest_runs, methods)
     target = target.with_feature_layers(HEADS[head].get("feature_layers", ()))
     info = {"name": "tiny", "sha256": None}
     head = tiny_head(target, **HEADS[head])
     head.join()
     resources = Resources(target, head, info, further_heads(target, methods))
-    return in_lanes(resources, None, graphs, measured, start_tokens, fewest_runs, methods)
+    return in_lanes(resources, None, graphs, measured, tokens, fewest_runs, methods)
 
 
 def static_scripted_generator(error_rate: float = 0.3, numerics: str = "exact", vocab_size: int = 260):
@@ -54,11 +54,11 @@ def in_lanes(
     drafters: dict | None = None,
     graphs: bool = False,
     measured: bool = False,
-    start_tokens: int = 128,
+    tokens: int = 257,
     fewest_runs: int = 0,
     methods: Methods = METHODS,
 ) -> JakiroGenerator:
-    lanes = Lanes(resources.target, graphs, SMALL_COLUMNS, start_tokens, fewest_runs=fewest_runs)
+    lanes = Lanes(resources.target, graphs, SMALL_COLUMNS, tokens, fewest_runs=fewest_runs)
     generator = JakiroGenerator(resources, drafters, lanes=lanes, methods=methods)
     if measured:
         generator.profile = COSTS

@@ -1,5 +1,7 @@
 """Capturing, rehearsed without a GPU: what is captured, in which order, and that replays alone give the same text."""
 
+import threading
+import time
 from dataclasses import replace
 
 import pytest
@@ -10,12 +12,12 @@ from jakiro.drafting.base import Resources
 from jakiro.engine.budget import TreeBudget
 from jakiro.engine.costs import DeviceProfile
 from jakiro.engine.profile import Profiler
-from jakiro.graphs.capture import WARM_UPS, GraphedPass, Graphs
+from jakiro.graphs.capture import WARM_UPS, GraphedPass, Graphs, PassBook
 from jakiro.methods import DEFAULT, PLAIN, WITH_COPIES
 from jakiro.zoo.loading import LoadOptions, lanes_for
 from tests.engine.test_meta_device import REPETITIVE, SAMPLINGS, meta_by_default
 from tests.graphs.fake_graphs import GRAPH_BYTES, FakeCuda
-from tests.graphs.static import bucketed_target, in_lanes, shape_of, static_generator, usual_drafters
+from tests.graphs.static import COSTS, bucketed_target, in_lanes, shape_of, static_generator, usual_drafters
 from tests.support import TREE, tiny_generator
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here; test_cuda.py captures on it")
@@ -38,7 +40,7 @@ def test_a_pass_is_warmed_up_aside_then_captured_and_then_only_replayed(cuda):
         counted.append(1)
         target.copy_(source * 2)
 
-    graphed = GraphedPass(Graphs(CPU, True), double)
+    graphed = GraphedPass(PassBook(Graphs(CPU, True)), double)
     graphed.prepare()
     assert cuda.log == ["wait", "aside", "back", "wait", "capture", "captured"]
     assert not cuda.collecting
@@ -53,7 +55,7 @@ def test_a_pass_is_warmed_up_aside_then_captured_and_then_only_replayed(cuda):
 
 def test_without_graphs_the_same_function_runs_at_every_call():
     counted = []
-    graphed = GraphedPass(Graphs(CPU, False), lambda: counted.append(1))
+    graphed = GraphedPass(PassBook(Graphs(CPU, False)), lambda: counted.append(1))
     graphed.prepare()
     graphed()
     graphed()
@@ -89,7 +91,7 @@ def test_one_capture_serves_every_seed_and_temperature(cuda):
 
 
 def test_trees_that_size_themselves_replay_what_was_captured_at_load(cuda):
-    generator = static_generator(numerics="fast", graphs=True, measured=True, start_tokens=40)
+    generator = static_generator(numerics="fast", graphs=True, measured=True, tokens=40)
     done = []
     generator.lanes.prepare(usual_drafters(generator), lambda count, total: done.append((count, total)))
     assert [count for count, _ in done] == list(range(1, done[-1][1] + 1))
@@ -108,7 +110,7 @@ def test_trees_that_size_themselves_replay_what_was_captured_at_load(cuda):
 
 def test_nothing_is_made_on_the_default_device_while_capturing(cuda):
     generator = static_generator(graphs=True)
-    lane = generator.lanes._take(generator.lanes._room)
+    lane = generator.lanes._take()
     with meta_by_default():
         lane.open(generator.drafter(WITH_COPIES), SamplingParams(0.7, top_p=0.9, top_k=50), CONTEXT_TREE, (), 10, 100)
     assert generator.lanes.graphs.num_captured > 8
@@ -137,11 +139,12 @@ def test_other_numerics_are_captured_anew(cuda):
 )
 def test_a_borrowed_gpu_captures_only_what_an_answer_runs_often_enough(method, tree, tokens, captured, cuda):
     """A drafted step is taken to bring 3.5 tokens; a tree that sizes itself shares its steps among many passes."""
-    generator = static_generator(graphs=True, measured=True, start_tokens=200, fewest_runs=4)
+    generator = static_generator(graphs=True, measured=True, tokens=200, fewest_runs=4)
     sampling = SamplingParams(max_new_tokens=tokens)
     trace = generator.run("Why?", sampling, method, tree)
     assert shape_of(trace)[1:] == shape_of(tiny_generator().run("Why?", sampling, method, tree))[1:]
-    assert {each.kind for each in generator.lanes.graphs._kept} == captured
+    (lane,) = generator.lanes._free
+    assert {each.kind for each in lane.passes._passes.values() if each.graph is not None} == captured
     assert not captured & set(cuda.eager)
 
 
@@ -161,11 +164,56 @@ def test_a_planted_host_read_makes_capturing_fail_and_passes_run_eagerly(read, c
     assert trace.token_ids == tiny_generator().run("Why?", sampling, "autoregressive").token_ids
     assert "not permitted when stream is capturing" in generator.status["graphs"]["failure"]
     assert generator.status["graphs"]["graphs"] is False
+    assert any("passes run without graphs" in notice for notice in generator.status["notices"])
     assert "score_rows" in cuda.eager
 
 
+def test_two_threads_never_capture_at_once(cuda):
+    inside, most, graphs = 0, 0, Graphs(CPU, True)
+
+    def watched() -> None:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        time.sleep(0.01)
+        inside -= 1
+
+    passes = [GraphedPass(PassBook(graphs), watched) for _ in range(3)]
+    threads = [threading.Thread(target=each.prepare) for each in passes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == 1 and len(cuda.graphs) == 3
+
+
+def test_nothing_is_measured_where_passes_run_eagerly(cuda, tmp_path):
+    """Kernel by kernel every pass costs its launches, whatever the tree."""
+    for graphs, fewest_runs in ((True, 0), (True, 6), (False, 0)):
+        generator = static_generator(graphs=graphs, fewest_runs=fewest_runs)
+        generator._folder, generator._profiler = tmp_path, Profiler(generator.target, tmp_path, generator.lanes)
+        generator._profiler.profile = lambda *_: COSTS
+        assert (generator.profile is COSTS) == (graphs and not fewest_runs)
+    generator = static_generator(graphs=True)
+    generator._profiler = Profiler(generator.target, tmp_path, generator.lanes)
+    generator.lanes.graphs.enabled = False
+    assert generator.profile is None and not generator.go_on_measuring()
+
+
+@pytest.mark.parametrize(("most", "rows"), [(10.1, 64), (12.0, 1)])
+def test_in_fast_numerics_plain_decoding_has_a_tree_s_rows_where_they_cost_nothing(most, rows, cuda, tmp_path):
+    generator = static_generator(numerics="fast", graphs=True)
+    generator._profiler = Profiler(generator.target, tmp_path, generator.lanes)
+    generator._profiler.profile = lambda *_: replace(COSTS, verify_ms=((1, 10.0), (64, most)))
+    assert generator.profile is not None and generator.target.row_bucket(1) == rows
+    assert generator.target.row_bucket(2) == 8 and generator.target.row_bucket(40) == 64
+    plain = tiny_generator(numerics="fast").run("Why?", SamplingParams(max_new_tokens=6), "autoregressive")
+    trace = generator.run("Why?", SamplingParams(max_new_tokens=6), "autoregressive")
+    assert trace.token_ids == plain.token_ids and not cuda.eager
+
+
 def test_costs_are_measured_once_a_bucket_and_trees_choose_between_buckets(tmp_path):
-    generator = static_generator(numerics="fast", graphs=False, start_tokens=200)
+    generator = static_generator(numerics="fast", graphs=False, tokens=200)
     profiler = Profiler(generator.target, tmp_path, generator.lanes)
     profile = profiler.profile(DEFAULT, generator.drafter(DEFAULT))
     assert [nodes for nodes, _ in profile.verify_ms] == [1, 8, 16, 32, 64]
@@ -184,7 +232,7 @@ def test_on_a_cpu_there_are_no_lanes_and_nothing_to_say():
 
 def test_what_lies_in_the_buffers_does_no_harm_to_the_next_captures(cuda):
     """Plain decoding is prepared after a drafted answer; the tree that lies there is deeper than its bound."""
-    generator = static_generator(graphs=True, start_tokens=40)
+    generator = static_generator(graphs=True, tokens=40)
     generator.lanes.prepare(usual_drafters(generator))
     for method in (PLAIN.name, DEFAULT.name, PLAIN.name):
         trace = generator.run("Tell me.", SAMPLINGS["sampled"], method, TREE)

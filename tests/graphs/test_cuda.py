@@ -151,7 +151,7 @@ def test_two_generators_in_one_process_and_races_do_not_disturb_one_another():
     assert race.traces["jakiro"].token_ids == race.traces["autoregressive"].token_ids
 
 
-def test_numerics_are_captured_anew_and_lanes_grow():
+def test_numerics_are_captured_anew_and_what_no_lane_holds_runs_without_graphs():
     exact = on_gpu()
     fast = exact.with_numerics("fast")
     sampling = SamplingParams(max_new_tokens=16)
@@ -161,6 +161,24 @@ def test_numerics_are_captured_anew_and_lanes_grow():
     wide = TreeConfig(width=12, depth=8, nodes=100)
     eager = on_gpu("fast", graphs=False)
     assert shape_of(fast.run("Why?", sampling, tree=wide)) == shape_of(eager.run("Why?", sampling, tree=wide))
+    assert fast.lanes.turned_away == 1
+
+
+def test_a_lane_dropped_beside_an_answer_leaves_the_answer_s_graphs_whole():
+    """On torch 2.13 a dropped graph takes its stream's cuBLAS workspace with it; run it under compute-sanitizer."""
+    generator, sampling = on_gpu(), SamplingParams(1.0, seed=3, max_new_tokens=24)
+    expected = generator.run("Why?", sampling, tree=TREE).token_ids
+    answer = generator.stream("Why?", sampling, tree=TREE)
+    next(answer)
+    generator.run("Why?", sampling, "autoregressive")
+    lanes = generator.lanes
+    lanes._retired, lanes._free = lanes._free, []
+    lanes._free_retired()
+    # Whatever was given back is taken by others
+    taken = torch.randn(64 << 20, device=CUDA)
+    for _ in answer:
+        taken.normal_()
+    assert answer.trace.token_ids == expected
 
 
 def test_everything_usual_is_captured_at_load_within_stated_memory(tmp_path):

@@ -169,14 +169,15 @@ def test_a_stream_that_is_stopped_or_forgotten_gives_its_lane_back():
     assert len(generator.lanes._free) == 1
 
 
-def test_an_answer_that_needs_more_room_gets_a_larger_lane_and_the_text_stays_the_same():
-    generator = static_generator(start_tokens=40)
-    short, wide = SamplingParams(max_new_tokens=4), TreeConfig(width=12, depth=8, nodes=100)
-    for sampling, tree in ((short, TREE), (SamplingParams(max_new_tokens=90), TREE), (short, wide), (short, TREE)):
+def test_an_answer_that_no_lane_holds_runs_without_graphs_says_so_and_the_text_stays_the_same():
+    generator = static_generator(tokens=60)
+    short, long, wide = SamplingParams(max_new_tokens=4), SamplingParams(max_new_tokens=90), TreeConfig(8, 8, nodes=100)
+    for sampling, tree, lanes in ((short, TREE, 1), (long, TREE, 1), (short, wide, 1), (short, TREE, 1)):
         expected = tiny_generator().run("Why?", sampling, tree=tree)
         assert shape_of(generator.run("Why?", sampling, tree=tree)) == shape_of(expected)
-    assert [lane.room.nodes for lane in generator.lanes._free] == [100]
-    assert generator.lanes._free[0].room.tokens >= 90
+        assert generator.status["graphs"]["lanes"] == lanes
+    assert generator.lanes.turned_away == 2
+    assert any("up to 60 tokens" in notice for notice in generator.status["notices"])
 
 
 def test_other_numerics_get_lanes_of_their_own():

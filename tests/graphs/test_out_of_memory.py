@@ -6,10 +6,8 @@ places that take more than a megabyte.
 
 import gc
 import os
-import sys
 import threading
 from collections import Counter
-from pathlib import Path
 
 import pytest
 import torch
@@ -17,7 +15,6 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-import jakiro
 from app.asking import Asking
 from app.devices.local import LocalDevice
 from app.words import page as words
@@ -25,7 +22,7 @@ from jakiro.config import SamplingParams
 from jakiro.generator import JakiroGenerator
 from jakiro.zoo import loading
 from tests.device_tags import PRETENDED
-from tests.graphs.fake_graphs import storage_of
+from tests.graphs.fake_graphs import LIBRARY, library_place, storage_of
 from tests.graphs.static import static_generator, usual_drafters
 from tests.support import TREE, tiny_generator
 
@@ -34,8 +31,6 @@ pytestmark = [
     pytest.mark.usefixtures("without_compiled_functions"),
 ]
 
-# Where the library's own code lies: an environment may lie in a folder of the library's name
-LIBRARY = f"{Path(jakiro.__file__).parent}{os.sep}"
 # Of tiny models; what a 7B target has over a megabyte of, they have over so many bytes of
 LIMIT = 8000
 ON_A_GPU = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
@@ -70,19 +65,12 @@ class Scarce(TorchDispatchMode):
         if any(each.nbytes >= LIMIT for each in new):
             given = {storage_of(each) for each in tree_leaves((args, kwargs))}
             if any(each.nbytes >= LIMIT and storage_of(each) not in given for each in new):
-                place = _place()
+                place = library_place()
                 self.places[place] += 1
                 if place == self.refused and self.places[place] > self.granted:
                     # A new one, because a raised one holds all frames that it went through
                     raise type(self.error)(*self.error.args)
         return result
-
-
-def _place() -> str:
-    frame = sys._getframe(2)
-    while frame is not None and not frame.f_code.co_filename.startswith(LIBRARY):
-        frame = frame.f_back
-    return "" if frame is None else f"{frame.f_code.co_filename.removeprefix(LIBRARY)}:{frame.f_lineno}"
 
 
 def test_places_are_the_library_s_own_wherever_it_lies():
@@ -91,9 +79,20 @@ def test_places_are_the_library_s_own_wherever_it_lies():
         ("/of/jakiro/.venv/torch/nn.py", ""),
         (f"{LIBRARY}graphs{os.sep}lane.py", "graphs/lane.py:1"),
     ):
-        found = {"place": lambda: _place()}
+        found = {"place": library_place}
         exec(compile("place = place()", file, "exec"), found)
         assert found["place"] == expected
+
+
+def one_of_each_file(places):
+    """The first place of each file."""
+    return list({place.partition(":")[0]: place for place in reversed(list(places))}.values())
+
+
+EXTENTS = pytest.mark.parametrize(
+    "extent",
+    [pytest.param(one_of_each_file, id="each file"), pytest.param(list, id="each place", marks=pytest.mark.rare)],
+)
 
 
 @pytest.fixture
@@ -110,7 +109,7 @@ def frozen():
 
 
 def loaded():
-    generator = static_generator(start_tokens=48)
+    generator = static_generator(tokens=48)
     generator.lanes.prepare(usual_drafters(generator), side_by_side=2)
     generator.lanes.check(usual_drafters(generator)[-1])
     return generator
@@ -120,20 +119,22 @@ def text_of(device: LocalDevice) -> list[str]:
     return [payload.text for kind, _, payload in device.answer(ASKING, threading.Event()) if kind == "step"]
 
 
-def test_memory_that_runs_out_anywhere_in_an_answer_is_a_sentence_and_the_next_answer_works(no_collection):
+@EXTENTS
+def test_memory_that_runs_out_anywhere_in_an_answer_is_a_sentence_and_the_next_answer_works(no_collection, extent):
     device = LocalDevice(loaded)
     device.load(lambda *_: None)
     with Scarce() as watching:
         expected = text_of(device)
     assert len(watching.places) > 40 and any(place.startswith("graphs/growing.py") for place in watching.places)
-    for place in watching.places:
+    for place in extent(watching.places):
         with Scarce(place), pytest.raises(ValueError, match=words.OUT_OF_MEMORY.partition(".")[0]):
             text_of(device)
         assert text_of(device) == expected, place
     assert device.status["graphs"]["lanes"] <= 2
 
 
-def test_memory_that_runs_out_anywhere_in_making_lanes_is_told_and_loading_again_works(no_collection):
+@EXTENTS
+def test_memory_that_runs_out_anywhere_in_making_lanes_is_told_and_loading_again_works(no_collection, extent):
     device = LocalDevice(loaded)
     # What tests share is made once
     device.load(lambda *_: None)
@@ -142,7 +143,7 @@ def test_memory_that_runs_out_anywhere_in_making_lanes_is_told_and_loading_again
     expected = text_of(device)
     places = [place for place in watching.places if place]
     assert len(places) > 10 and any(place.startswith("graphs/lane.py") for place in places)
-    for place in places:
+    for place in extent(places):
         with Scarce(place), pytest.raises(ValueError, match="Memory ran out"):
             device.load(lambda *_: None)
         assert text_of(device) == expected, "what was loaded before goes on"
@@ -150,7 +151,8 @@ def test_memory_that_runs_out_anywhere_in_making_lanes_is_told_and_loading_again
     assert text_of(device) == expected
 
 
-def test_memory_that_runs_out_anywhere_in_loading_is_a_sentence_and_leaves_nothing_behind(tags, frozen):
+@EXTENTS
+def test_memory_that_runs_out_anywhere_in_loading_is_a_sentence_and_leaves_nothing_behind(tags, frozen, extent):
     """On a pretended GPU: reading, moving, trying, binding and checking the pair, and its first lanes."""
 
     def load():
@@ -163,7 +165,7 @@ def test_memory_that_runs_out_anywhere_in_loading_is_a_sentence_and_leaves_nothi
         frozen()
         places = [place for place in watching.places if place]
         assert len(places) > 40 and {"heads", "target", "graphs"} <= {place.partition("/")[0] for place in places}
-        for place in places:
+        for place in extent(places):
             # Trial passes take torch's other errors for those of a model that cannot be a target
             error = ON_A_CPU if place.startswith("target/") else ON_A_GPU
             with Scarce(place, error=error), pytest.raises(ValueError, match=r"^Memory ran out while .* was loaded;"):

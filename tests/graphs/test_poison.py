@@ -1,4 +1,4 @@
-"""Graphs share a pool of memory: each runs alone on what lies outside of it, in whatever order they are replayed."""
+"""A lane's graphs share a pool of memory: each runs on what lies outside of it, in whatever order they are replayed."""
 
 import random
 from dataclasses import replace
@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.graphs.capture import GraphedPass, Graphs
+from jakiro.graphs.capture import GraphedPass, Graphs, PassBook
 from tests.engine.test_meta_device import REPETITIVE, SAMPLINGS
 from tests.graphs.fake_graphs import FakeCuda
 from tests.graphs.static import shape_of, static_generator
@@ -29,9 +29,9 @@ def cuda(monkeypatch, without_compiled_functions):
 
 def test_poison_shows_a_pass_that_reads_what_another_capture_made(cuda):
     source, target, made = torch.ones(3), torch.zeros(3), []
-    graphs = Graphs(torch.device("cpu"), True)
-    first = GraphedPass(graphs, lambda: made.append(source * 2))
-    second = GraphedPass(graphs, lambda: target.copy_(made[-1] + 1))
+    book = PassBook(Graphs(torch.device("cpu"), True))
+    first = GraphedPass(book, lambda: made.append(source * 2))
+    second = GraphedPass(book, lambda: target.copy_(made[-1] + 1))
     for each in (first, second):
         each.prepare()
     first()

@@ -25,8 +25,13 @@ def counted(name, numerics, kind, monkeypatch):
     return step_counts(name, numerics, SAMPLINGS[regime], monkeypatch, fusion)
 
 
+def usual(*case):
+    """Of the three targets one is asked each time."""
+    return pytest.param(*case, marks=() if case[0] == "Llama-3-8B" else pytest.mark.rare)
+
+
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize(("name", "numerics"), BUDGETS)
+@pytest.mark.parametrize(("name", "numerics"), [usual(*case) for case in BUDGETS])
 def test_a_step_at_true_shapes_stays_within_its_budget(name, numerics, kind, monkeypatch):
     passes = counted(name, numerics, kind, monkeypatch).values()
     kernels, gigabytes = BUDGETS[name, numerics][kind]
@@ -35,13 +40,13 @@ def test_a_step_at_true_shapes_stays_within_its_budget(name, numerics, kind, mon
 
 
 @pytest.mark.parametrize("numerics", ["fast", "exact"])
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("name", map(usual, CONFIGS))
 def test_a_target_s_pass_at_true_shapes_has_560_kernels_at_most(name, numerics, monkeypatch):
     assert counted(name, numerics, "greedy", monkeypatch)["score_rows"].kernels <= 560
 
 
 @pytest.mark.parametrize("regime", SAMPLINGS)
-@pytest.mark.parametrize(("name", "fusion"), [("Vicuna-7B", "summed"), ("Llama-3-8B", "decoupled")])
+@pytest.mark.parametrize(("name", "fusion"), [usual("Vicuna-7B", "summed"), usual("Llama-3-8B", "decoupled")])
 def test_a_draft_of_five_levels_at_true_shapes_has_300_kernels_at_most(name, fusion, regime, monkeypatch):
     """With the evidence that the page shows of it."""
     passes = step_counts(name, "fast", SAMPLINGS[regime], monkeypatch, fusion)
@@ -51,10 +56,10 @@ def test_a_draft_of_five_levels_at_true_shapes_has_300_kernels_at_most(name, fus
 def test_the_counter_at_true_shapes_notices_one_more_kernel(monkeypatch):
     from torch.nn import functional
 
-    before = counted("Vicuna-7B", "fast", "plain", monkeypatch)["score_rows"]
+    before = counted("Llama-3-8B", "fast", "plain", monkeypatch)["score_rows"]
     norm = functional.rms_norm
     monkeypatch.setattr(functional, "rms_norm", lambda *given: norm(*given) * 1.0)
-    after = counted("Vicuna-7B", "fast", "plain", monkeypatch)["score_rows"]
+    after = counted("Llama-3-8B", "fast", "plain", monkeypatch)["score_rows"]
     assert after.kernels - before.kernels == 2 * 32 + 1 and after.num_bytes > before.num_bytes
 
 

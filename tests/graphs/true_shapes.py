@@ -14,10 +14,12 @@ from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.initialization import no_init_weights
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.graphs.capture import Graphs
-from jakiro.graphs.lane import Lane, Room
+from jakiro.graphs.lane import Lane
+from jakiro.graphs.pool import LANE_TOKENS
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.methods.jakiro import HeadDrafter
 from jakiro.methods.plain import PlainDrafter
@@ -143,8 +145,8 @@ def config_of(name: str):
     return AutoConfig.for_model(kind, max_position_embeddings=4096, tie_word_embeddings=False, **values)
 
 
-def target_of(name: str, numerics: str, monkeypatch) -> TargetModel:
-    """A target in bfloat16 on `meta` whose passes run as on a GPU."""
+def target_on(device: torch.device, config, name: str, numerics: str, monkeypatch) -> TargetModel:
+    """A target in bfloat16 whose passes run as on a GPU, on a device where nothing is computed."""
     monkeypatch.setattr(targets, "Trial", _NoTrial)
     monkeypatch.setattr(targets, "weight_of", lambda module: module.weight.detach())
     monkeypatch.setattr(targets, "output_function", lambda model, weight: model.get_output_embeddings())
@@ -152,8 +154,8 @@ def target_of(name: str, numerics: str, monkeypatch) -> TargetModel:
     monkeypatch.setattr(
         LeanDecoder, "build", classmethod(lambda cls, model, packed: cls(model.base_model, model.config, False))
     )
-    with META:
-        model = AutoModelForCausalLM.from_config(config_of(name), dtype=torch.bfloat16).eval().requires_grad_(False)
+    with device, no_init_weights():
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval().requires_grad_(False)
     target = TargetModel(model, nn.Module(), name, None, numerics)
     target.bucketed = target.lean.joint = True
     target._wide_storage = torch.float64
@@ -163,9 +165,13 @@ def target_of(name: str, numerics: str, monkeypatch) -> TargetModel:
 def head_of(target: TargetModel, fusion: str = "summed") -> JakiroHead:
     """A head of the official shape: two experts as wide as the target's hidden state."""
     config = target.config
-    with META:
-        head = JakiroHead(head_config(config, config.hidden_size, None, fusion))
-    head = head.to(dtype=torch.bfloat16).eval().requires_grad_(False)
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(target.dtype)
+    try:
+        with target.device:
+            head = JakiroHead(head_config(config, config.hidden_size, None, fusion)).eval().requires_grad_(False)
+    finally:
+        torch.set_default_dtype(before)
     head.bind(target.embedding, target.output_weight).join()
     return head
 
@@ -174,10 +180,10 @@ def step_counts(
     name: str, numerics: str, sampling: SamplingParams, monkeypatch, fusion: str | None = "summed"
 ) -> dict[str, Counted]:
     """The passes of one step by name; without a head those of plain decoding."""
-    target = target_of(name, numerics, monkeypatch)
+    target = target_on(META, config_of(name), name, numerics, monkeypatch)
     drafter = PlainDrafter() if fusion is None else HeadDrafter(head_of(target, fusion))
     tree = TreeConfig(depth=0, nodes=1) if fusion is None else TREE
-    lane = Lane(target, Graphs(META, False), Room(2048 - 64, 64, 64))
+    lane = Lane(target, Graphs(META, False), LANE_TOKENS)
     lane.open(drafter, sampling, tree, (), CONTEXT, CONTEXT)
     counts = {}
     for each in lane.needed(drafter, sampling, tree, (), CONTEXT, CONTEXT):

@@ -118,6 +118,24 @@ def test_device_tag_training_reaches_its_checkpoint(cache, fusion, tmp_path, mon
     assert len(seen) == 1 and 0 <= seen[0]["main_1/top1"] <= 1
 
 
+def test_device_tag_a_run_is_resumed_with_its_average_where_its_weights_are(cache, tmp_path, monkeypatch):
+    monkeypatch.setattr(Accelerator, "device", property(lambda self: PRETENDED))
+    options = TrainingOptions(max_steps=3, batch_tokens=64, num_validation=4, average_from=0.0)
+
+    def trainer():
+        head, _ = head_on(PRETENDED, "summed")
+        return Trainer(head, cache, options, tmp_path / "out", tmp_path / "state")
+
+    with DeviceTags():
+        first = trainer()
+        first._report_step = lambda parts: first.step == 2 and first.save()
+        first.run()
+        again = trainer()
+        again.resume()
+        again.step -= 1
+        again.run()
+
+
 @pytest.mark.parametrize(("in_hardware", "dtype"), [(True, torch.bfloat16), (False, torch.float16)])
 def test_device_tag_cards_that_emulate_bfloat16_get_float16(monkeypatch, in_hardware, dtype):
     """T4 and V100: `is_bf16_supported` alone is true there."""

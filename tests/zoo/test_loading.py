@@ -1,13 +1,17 @@
 """Which dtype a processor gets, and that half precision keeps the bits."""
 
+import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from jakiro.config import SamplingParams
+from jakiro.generator import JakiroGenerator
 from jakiro.heads.checkpoint import save_head
 from jakiro.target.model import TargetModel
-from jakiro.zoo import loading, placement
+from jakiro.zoo import hashes, loading, placement
 from tests.support import DEVICE, byte_tokenizer, tiny_head, tiny_model, tiny_target
 
 
@@ -57,6 +61,29 @@ def test_files_are_hashed_before_a_gpu_is_borrowed(tmp_path, monkeypatch):
     read = loading.read_pair(options)
     monkeypatch.setattr(loading, "file_sha256", lambda path: pytest.fail("a file was read while the GPU is held"))
     assert len(loading.start_pair(read).resources.head_info["sha256"]) == 64
+
+
+def test_large_weights_are_hashed_while_the_model_is_ready_already(tmp_path, monkeypatch):
+    head = tiny_head(tiny_target())
+    head.config = replace(head.config, target_sha256="f" * 64)
+    save_head(head, tmp_path / "head")
+    tiny_model().save_pretrained(tmp_path / "target")
+    byte_tokenizer().save_pretrained(tmp_path / "target")
+    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
+    read, hash_weights = threading.Event(), hashes.hash_weights
+    monkeypatch.setattr(hashes, "PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(hashes, "hash_weights", lambda folder: (read.wait(30), hash_weights(folder))[1])
+    options = loading.LoadOptions(str(tmp_path / "target"), str(tmp_path / "head"), "cpu", "float32")
+    generator = JakiroGenerator.load(options)
+    trace = generator.run("Why?", SamplingParams(max_new_tokens=2), "autoregressive")
+    assert trace.header.target["sha256"] is None and not any(
+        "trained for" in each for each in generator.status["notices"]
+    )
+    read.set()
+    (hashing,) = (thread for thread in threading.enumerate() if thread.name == "hash-weights")
+    hashing.join(30)
+    assert generator.target.sha256 == hashes.weights_sha256(tmp_path / "target")
+    assert any("was trained for weights ffffffffffff" in each for each in generator.status["notices"])
 
 
 def test_loading_turns_cudnn_s_attention_off(tmp_path, monkeypatch):

@@ -54,6 +54,20 @@ def test_a_model_too_large_for_its_device_is_refused_with_both_numbers(saved, ow
         load_parts(LoadOptions(str(saved[1] / "target"), "none", "cpu", "float32"))
 
 
+@pytest.mark.parametrize(("held", "fits_alone"), [(0, False), (10**7, True)])
+def test_a_gpu_that_holds_a_target_only_in_fewer_bits_names_that_dtype(saved, held, fits_alone, monkeypatch):
+    config, cuda = saved[0].config, torch.device("cuda", 0)
+    in_8_bits = placement.memory_needed(config, torch.float16, 8)
+    monkeypatch.setattr(placement, "free_memory", lambda device: in_8_bits.total / placement.USABLE_SHARE + 1)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: held)
+    with pytest.raises(
+        placement.NoRoom, match=r"free; with --dtype 8bit it needs [\d.]+ MB and fits; else choose"
+    ) as no:
+        placement.place("it", config, cuda, torch.float16, None, None)
+    assert no.value.fits_alone == fits_alone
+
+
 def test_the_estimate_counts_the_parameters_that_are_there(saved):
     model = saved[0]
     size = sum(parameter.numel() for parameter in model.parameters())

@@ -12,13 +12,14 @@ from jakiro.kernels.linear import packing_works, packs_bfloat16
 from jakiro.system import comma_list
 from jakiro.target.families import stop_ids
 from jakiro.target.llama import LeanDecoder
-from jakiro.training.commands.options import Device, Target, Threads, argument, option, set_up
+from jakiro.training.commands.options import Device, Dtype, Target, Threads, argument, option, set_up
 from jakiro.training.data.corpus import RECIPES, CorpusWriter, Row, read_corpus
 from jakiro.training.data.exclusion import RUN_WORDS, evaluation_runs
 from jakiro.training.data.messages import made_messages
 from jakiro.training.data.writing import write_texts
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
+from jakiro.zoo.loading import choose_device, choose_dtype, read_target
 
 DEFAULT_ROWS, _DEFAULTS = RECIPES["default"]
 _TEMPERATURES = ",".join(map(str, _DEFAULTS.temperatures))
@@ -65,8 +66,8 @@ def corpus(
     ] = _DEFAULTS.min_distinct,
     seed: Annotated[int, option("The same seed writes the same texts.")] = 0,
     endpoint: Annotated[str | None, option("URL of an OpenAI-compatible server that runs the target.")] = None,
-    device: Device = "cpu",
-    dtype: Annotated[str, option("float32, bfloat16 or float16.")] = "float32",
+    device: Device = None,
+    dtype: Dtype = None,
     threads: Threads = None,
 ) -> None:
     """Let a target write the text that its head is trained on."""
@@ -88,9 +89,10 @@ def corpus(
         raise ValueError("--made takes no --prompts, and --passages are texts for --made: leave one of them out.")
     messages = None if prompts is None else [question.turns[0] for question in load_questions(prompts)]
     excluded = evaluation_runs(exclude or ())
-    name, features_of = target or zoo.DEFAULT_TARGET, None
+    name, sha256, features_of = target or zoo.DEFAULT_TARGET, None, None
     if endpoint is None:
-        model, tokenizer, sha256 = weights.load_target(target, device, dtype)
+        place = choose_device(device)
+        model, tokenizer, sha256 = read_target(target, place, choose_dtype(dtype, place))
         ends = stop_ids(model, tokenizer)
         packed = packing_works(model.device, model.dtype) or packs_bfloat16(model.device, model.dtype)
         lean = LeanDecoder.build(model, packed=True) if packed else None
@@ -106,9 +108,7 @@ def corpus(
     if made:
         texts = [] if passages is None else _answers(read_corpus([passages]), tokenizer)
         messages = made_messages(rows, seed, texts)
-    writer = CorpusWriter(
-        write, ends, tokenizer, out, options, messages, target=name, excluded=excluded, features_of=features_of
-    )
+    writer = CorpusWriter(write, ends, tokenizer, out, options, messages, name, sha256, excluded, features_of)
     log.info("Wrote %d tokens to %s.", writer.write(rows), out)
 
 

@@ -18,12 +18,11 @@ from jakiro.methods import METHODS, Methods
 from jakiro.methods import methods_from as methods_of
 from jakiro.system import cache_folder, comma_list
 from jakiro.target.model import TargetModel
-from jakiro.training.commands.options import Device, MethodsFrom, Prompts, Target, Threads, option, set_up
+from jakiro.training.commands.options import Device, Dtype, MethodsFrom, Prompts, Target, Threads, option, set_up
 from jakiro.training.data.answers import AnswerFolder
 from jakiro.training.measure.evaluation import ALL, Score, experts_on, scores
 from jakiro.zoo import table as zoo
-from jakiro.zoo import weights
-from jakiro.zoo.loading import choose_device, choose_dtype, further_heads
+from jakiro.zoo.loading import choose_device, choose_dtype, further_heads, read_target
 
 DEFINITION = "τ = accepted draft tokens per step + 1 (the bonus token), pooled over steps, before any cut."
 
@@ -49,8 +48,8 @@ def evaluate(
     ] = None,
     batch_size: Annotated[int, option("Answers written at once.")] = 16,
     out: Annotated[Path | None, option("Write the numbers to this JSON file.")] = None,
-    device: Device = "cpu",
-    dtype: Annotated[str, option("float32, bfloat16 or float16.")] = "float32",
+    device: Device = None,
+    dtype: Dtype = None,
     draft_precision: Annotated[str, option("On a CPU: int8, as heads run there, or full.")] = "int8",
     threads: Threads = None,
     methods_from: MethodsFrom = None,
@@ -68,11 +67,12 @@ def evaluate(
         SamplingParams(temperature=temperature, seed=seed, max_new_tokens=max_new_tokens)
         for temperature in comma_list("--temperatures", temperatures, float)
     ]
-    precision = choose_dtype(dtype, choose_device(device))
+    place = choose_device(device)
+    precision = choose_dtype(dtype, place)
     questions = load_questions(prompts, limit)
     pair = zoo.resolve(target, head)
-    draft_head = load_head(pair.head_folder(), device, precision, known.networks)
-    model, tokenizer, sha256 = weights.load_target(pair.target_name, device, precision)
+    draft_head = load_head(pair.head_folder(), place, precision, known.networks)
+    model, tokenizer, sha256 = read_target(pair.target_name, place, precision)
     answers, layers = answers or cache_folder() / "answers", draft_head.config.feature_layers
     folder = AnswerFolder(model, tokenizer, sha256 or pair.target_name, answers, batch_size, layers)
     output_weight = model.get_output_embeddings().weight
@@ -100,7 +100,7 @@ def evaluate(
             "head": info | {"name": zoo.short_name(pair.head_name)},
             "settings": {
                 "prompts": len(questions), "max_new_tokens": max_new_tokens, "width": width, "depth": depth,
-                "contrastive": contrastive, "seed": seed, "dtype": dtype,
+                "contrastive": contrastive, "seed": seed, "dtype": str(precision).removeprefix("torch."),
                 "draft_precision": draft_head.precision,
             },
             "scores": [asdict(score) for score in found],

@@ -20,7 +20,8 @@ def argument(text: str):
 
 
 Target = Annotated[str | None, option("Target model: a known name, a folder, or a Hub id.")]
-Device = Annotated[str, option("cpu or cuda.")]
+Device = Annotated[str | None, option("cpu or cuda; a GPU is taken where there is one.")]
+Dtype = Annotated[str | None, option("float32, bfloat16 or float16; what suits the device.")]
 Threads = Annotated[int | None, option("CPU threads; all if not given.")]
 CorpusPaths = Annotated[list[Path], argument("Corpus files (*.jsonl.gz) or folders that hold them.")]
 Prompts = Annotated[Path | None, option("Prompts in Spec-Bench form; our own if not given.")]

@@ -25,10 +25,15 @@ from jakiro.training.commands.options import CorpusPaths, Device, MethodsFrom, T
 from jakiro.training.data.corpus import Row, read_corpus, with_starts
 from jakiro.training.data.features import FeatureCache, write_features
 from jakiro.training.data.kept_features import KeptFeatures
-from jakiro.training.data.split import add_minutes, in_order_of_content, write_manifest
-from jakiro.training.measure.calibration.weights import calibrate
+from jakiro.training.data.split import (
+    add_minutes,
+    in_order_of_content,
+    refuse_rows_that_were_learned,
+    write_manifest,
+)
+from jakiro.training.measure.calibration.weights import MAX_DEPTH, calibrate
 from jakiro.training.measure.curves import write_curves
-from jakiro.training.measure.validation import agreement, held_out, report
+from jakiro.training.measure.validation import NUM_STEPS, agreement, held_out, report
 from jakiro.training.recipe.divergences import DIVERGENCES
 from jakiro.training.recipe.losses import LossWeights
 from jakiro.training.recipe.schedule import TrainingOptions
@@ -44,13 +49,14 @@ from jakiro.training.recipe.start import (
 from jakiro.training.recipe.start_parallel import start_parallel
 from jakiro.training.recipe.trainer import Trainer, TrainingError
 from jakiro.zoo import table as zoo
-from jakiro.zoo import weights
-from jakiro.zoo.loading import gpu_computes_bfloat16
+from jakiro.zoo.loading import choose_device, gpu_computes_bfloat16, read_target
 
 # The named choices of `--loss` and `--optimizer`; "official" is the recipe that the paper's code published.
 LOSSES = {"ours": LossWeights(), "official": LossWeights(token=0.1, feature=1.0, contrastive=0.5)}
 OFFICIAL_OPTIMIZER = {"optimizer": "adamw", "learning_rate": 9e-5, "warmup_steps": 2000, "clip_value": 0.5}
 LONGEST_WAIT = timedelta(days=2)
+# Held-out texts that every checkpoint is judged on
+NUM_CHECKED = 16
 log = logging.getLogger("jakiro")
 _OURS = TrainingOptions(max_steps=1)
 
@@ -118,7 +124,7 @@ def train(
     final_report: Annotated[bool, option("End with numbers on held-out rows.", "--report/--no-report")] = True,
     seed: Annotated[int, option("The same seed gives the same first weights, order of data and noise.")] = 0,
     logdir: Annotated[Path | None, option("Folder for tensorboard and training.html.")] = None,
-    device: Device = "cpu",
+    device: Device = None,
     threads: Threads = None,
     methods_from: MethodsFrom = None,
 ) -> None:
@@ -138,11 +144,19 @@ def train(
         raise ValueError(
             f"The corpus has {len(rows)} rows and {validation_rows} are held out; write more or hold out fewer."
         )
-    trained = load_head(zoo.resolve(target, init).head_folder(), networks=known.networks) if init else None
+    _refuse_short_rows(rows[:validation_rows])
+    trained = None
+    if init:
+        folder = zoo.resolve(target, init).head_folder()
+        refuse_rows_that_were_learned(folder, rows, validation_rows)
+        trained = load_head(folder, networks=known.networks)
+    chosen = choose_device(device)
     # The others wait while the main process extracts features; NCCL alone gives up after ten minutes
-    process = PartialState(cpu=device == "cpu", timeout=LONGEST_WAIT)
-    device = process.device if device == "cuda" else device
-    model, tokenizer, sha256 = weights.load_target(target, device, target_dtype(device))
+    process = PartialState(cpu=chosen.type == "cpu", timeout=LONGEST_WAIT)
+    if device is not None and process.device.type != chosen.type:
+        raise ValueError(f"Device {device} was asked for, but accelerate is set to {process.device.type}; change one.")
+    device = process.device
+    model, tokenizer, sha256 = read_target(target, device, target_dtype(device))
     check_output_function(model)
     rows, target = with_starts(rows, tokenizer), target or zoo.DEFAULT_TARGET
     target_config = model.config.get_text_config()
@@ -171,7 +185,9 @@ def train(
     head = make_head(config, known.networks)
     if config.draft_vocab_size:
         if kept_ids is None:
-            kept_ids = frequent_token_ids(cache.ids, config.vocab_size, config.draft_vocab_size)
+            kept_ids = frequent_token_ids(
+                cache.learned_ids(validation_rows), config.vocab_size, config.draft_vocab_size
+            )
         head.draft_token_ids.copy_(kept_ids)
     head.to(device).bind(embedding, output_weight)
     earlier = 0.0
@@ -184,7 +200,7 @@ def train(
         start_weights(head, cache, seed, start, first=validation_rows)
     else:
         adopt_stream(head, trained, cache, seed, first=validation_rows)
-    checked = held_out(cache, list(range(min(validation_rows, 16))), output_weight)
+    checked = held_out(cache, list(range(min(validation_rows, NUM_CHECKED))), output_weight)
     try:
         trainer = Trainer(head, cache, options, out, work / "state", logdir, lambda head: agreement(head, checked))
         if resume:
@@ -207,13 +223,22 @@ def _shape(config: DraftConfig) -> tuple:
     return config.network, config.num_experts, config.fusion
 
 
-def target_dtype(device: str | torch.device) -> str:
+def target_dtype(device: torch.device) -> torch.dtype:
     """What the target computes features in: on a GPU what it will answer in, which takes half the memory and less time.
 
     Its distribution over the tokens is float32 everywhere.
     """
-    device = torch.device(device)
-    return "bfloat16" if device.type == "cuda" and gpu_computes_bfloat16(device) else "float32"
+    return torch.bfloat16 if device.type == "cuda" and gpu_computes_bfloat16(device) else torch.float32
+
+
+def _refuse_short_rows(held_out: Sequence[Row]) -> None:
+    """Raises ValueError where no held-out text is long enough to be judged on at every depth."""
+    checked, steps = held_out[:NUM_CHECKED], max(MAX_DEPTH, NUM_STEPS)
+    if not any(len(row.ids) > max(row.loss_start, steps + 2) for row in checked):
+        raise ValueError(
+            f"No more than {steps + 2} tokens, or none to learn from, are in each of the first {len(checked)} held-out "
+            "texts, on which a head is judged; hold out more rows, or write longer texts."
+        )
 
 
 def draw_curves(logdir: Path) -> None:
@@ -298,7 +323,7 @@ def extract(
 
     # Kept features are those of the last layer alone.
     known = (lambda ids: None) if feature_layers else kept.of
-    for done in write_features(folder, sequences, hidden_size, run, feature_layers, known):
+    for done in write_features(folder, sequences, hidden_size, run, feature_layers, known, target=kept.target):
         log.info("Features of %d of %d sequences.", done, len(sequences))
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -76,7 +77,7 @@ class AnswerFolder:
     def answers_to_ids(self, prompts: Sequence[list[int]], sampling: SamplingParams) -> list[Answer]:
         """The same for prompts as token ids, the start of the answer included."""
         paths = [self._path(prompt, sampling) for prompt in prompts]
-        missing = [number for number, path in enumerate(paths) if not path.is_file()]
+        missing = [number for number, path in enumerate(paths) if not _is_whole(path)]
         settings = sampling.seed, sampling.temperature, sampling.max_new_tokens
         queue = deque(TextRequest(number, prompts[number], *settings, overhang=OVERHANG) for number in missing)
         texts = write_texts(self.model, queue, self.batch_size, self.stop_ids)
@@ -102,6 +103,18 @@ class AnswerFolder:
         ]  # fmt: skip
         settings += [self.feature_layers] if self.feature_layers else []
         return self.folder / f"{hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:24]}.safetensors"
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether there is a file of an answer that can be read."""
+    try:
+        with safe_open(path, "numpy") as file:
+            return {"ids", "features", "span"} <= set(file.keys())
+    except FileNotFoundError:
+        return False
+    except (OSError, SafetensorError) as error:
+        log.warning("The answer in %s can't be read and is written again: %s", path, error)
+        return False
 
 
 def _read(path: Path) -> Answer:

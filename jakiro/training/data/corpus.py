@@ -6,9 +6,11 @@ Features that were computed on the way lie beside their part, see `kept_features
 """
 
 import gzip
+import hashlib
 import json
 import logging
 import time
+import zlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -24,6 +26,8 @@ from jakiro.training.data.writing import TextRequest, Written
 MANIFEST_NAME = "manifest.json"
 SELF_WRITTEN = "magpie"
 REPORT_SECONDS = 10.0
+# A text's seed is the corpus' seed in the upper bits and the text's number in the lower ones, 63 together
+MAX_SEED, _NUMBER_BITS = 2**23, 40
 Write = Callable[[deque[TextRequest]], Iterator[Written]]
 log = logging.getLogger(__name__)
 
@@ -48,6 +52,10 @@ class CorpusOptions:
     max_message_tokens: int = 200
     part_rows: int = 64
     min_distinct: float = 0.4
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < MAX_SEED:
+            raise ValueError(f"A corpus' seed must be from 0 to {MAX_SEED - 1:,}; you gave {self.seed}.")
 
 
 # Rows and options by the names that `corpus --recipe` takes; "default" wrote the shipped heads' own text.
@@ -90,7 +98,7 @@ def read_corpus(paths: Sequence[Path]) -> list[Row]:
 
     Raises:
         FileNotFoundError: a path does not exist, or no file was found.
-        ValueError: a line is no corpus row.
+        ValueError: a file is damaged, a line is no corpus row, or a folder lacks rows that its manifest counts.
     """
     files = []
     for path in paths:
@@ -100,17 +108,59 @@ def read_corpus(paths: Sequence[Path]) -> list[Row]:
     if not files:
         found = ", ".join(map(str, paths))
         raise FileNotFoundError(f"No *.jsonl.gz in {found}; write a corpus with the corpus command.")
+    parts = {file: read_part(file) for file in files}
+    for folder in filter(Path.is_dir, paths):
+        counted = read_manifest(folder).get("counts", {}).get("rows", 0)
+        found = sum(len(rows) for file, rows in parts.items() if file.parent == folder)
+        if found < counted:
+            raise ValueError(
+                f"{folder} holds {found} rows, its {MANIFEST_NAME} counts {counted}; run corpus again, which writes "
+                f"missing parts again, or remove {MANIFEST_NAME} if you took rows out."
+            )
+    return [row for rows in parts.values() for row in rows]
+
+
+def read_part(file: Path) -> list[Row]:
+    """The rows of one corpus file.
+
+    Raises:
+        DamagedPart: it is empty or cut off, or a line is no corpus row.
+    """
     rows = []
-    for file in files:
-        with gzip.open(file, "rt") as lines:
-            for number, line in enumerate(lines, start=1):
-                try:
-                    values = json.loads(line)
-                    row = Row(values["ids"], values["kind"], values["temp"], values["a0"], values.get("l0"))
-                except (ValueError, KeyError, TypeError) as error:
-                    raise ValueError(f"{file}, line {number}: not a corpus row ({error}).") from error
-                rows.append(row)
+    try:
+        with gzip.open(file, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                values = json.loads(line)
+                rows.append(Row(values["ids"], values["kind"], values["temp"], values["a0"], values.get("l0")))
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DamagedPart(f"{file} is damaged ({error}); run corpus again, which writes it again.") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedPart(
+            f"{file}, line {len(rows) + 1}: not a corpus row ({error}); run corpus again, which writes it again."
+        ) from error
+    # A part of which no row was kept has gzip's header at least
+    if not file.stat().st_size:
+        raise DamagedPart(f"{file} is empty; run corpus again, which writes it again.")
     return rows
+
+
+class DamagedPart(ValueError):
+    """A corpus file that cannot be read; the message is one sentence."""
+
+
+def read_manifest(folder: Path) -> dict:
+    """What a folder's manifest says; empty where there is none.
+
+    Raises:
+        ValueError: it is no manifest.
+    """
+    path = folder / MANIFEST_NAME
+    if not path.is_file():
+        return {}
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path} is damaged: it is no JSON object; remove it.") from error
 
 
 class CorpusWriter:
@@ -121,7 +171,7 @@ class CorpusWriter:
         stop_ids: ids that end a turn.
         folder: made if missing; an unfinished corpus with the same settings is continued.
         prompts: user messages to answer, or None to let the target write them too.
-        target: the target's name for the manifest.
+        target, target_sha256: the target's name and the hash of its weights, None where it is not known.
         excluded: runs of words that no row may contain, see `exclusion.py`; rows of an earlier call are checked too.
         features_of: hash of the target's weights under which its features are kept; None keeps none.
 
@@ -138,6 +188,7 @@ class CorpusWriter:
         options: CorpusOptions,
         prompts: Sequence[str] | None = None,
         target: str = "",
+        target_sha256: str | None = None,
         excluded: Collection[str] = (),
         features_of: str | None = None,
     ) -> None:
@@ -148,19 +199,36 @@ class CorpusWriter:
         self.prompts, self.kind = prompts, "prompts" if prompts else SELF_WRITTEN
         self.excluded, self.features_of = frozenset(excluded), features_of
         self.before, self.after = turn_ids(tokenizer)
-        settings = {"target": target, "kind": self.kind, "num_prompts": prompts and len(prompts), **asdict(options)}
+        asked = prompts and hashlib.sha256("\0".join(prompts).encode()).hexdigest()
+        settings = {
+            "target": target,
+            "target_sha256": target_sha256,
+            "kind": self.kind,
+            "num_prompts": prompts and len(prompts),
+            "prompts_sha256": asked,
+            **asdict(options),
+        }
         self.settings = json.loads(json.dumps(settings))
         self.counts = {"rows": 0, "tokens": 0, "learned_tokens": 0, "dropped_as_evaluation": 0}
         self.seen: set[tuple[int, ...]] = set()
-        manifest = folder / MANIFEST_NAME
-        if manifest.is_file():
-            stored = json.loads(manifest.read_text())
-            self.settings["part_rows"] = stored["settings"].get("part_rows")
-            if stored["settings"] != self.settings:
-                raise ValueError(f"{folder} holds a corpus made with other settings; name an empty folder.")
+        if stored := read_manifest(folder):
+            begun = stored.get("settings", {})
+            self.settings["part_rows"] = begun.get("part_rows")
+            different = sorted(name for name, value in self.settings.items() if begun.get(name) != value)
+            if different:
+                raise ValueError(
+                    f"{folder} holds a corpus made with other settings ({', '.join(different)}); name an empty folder."
+                )
             self.counts["dropped_as_evaluation"] = stored.get("counts", {}).get("dropped_as_evaluation", 0)
         for part in sorted(folder.glob("*.jsonl.gz")):
-            rows = read_corpus([part])
+            try:
+                rows = read_part(part)
+            except DamagedPart:
+                if not part.name.startswith("part-"):
+                    raise
+                log.warning("%s is damaged and is written again.", part)
+                part.unlink()
+                continue
             kept = [row for row in rows if not self._is_evaluation(row)]
             if len(kept) < len(rows):
                 write_part(part, kept)
@@ -212,13 +280,13 @@ class CorpusWriter:
             return self._answer_request(number, self.tokenizer.encode(self.prompts[number], add_special_tokens=False))
         options = self.options
         # The positions of message and answer overlap, so each has its own seed.
-        seed = (options.seed << 40) + 2 * number
+        seed = (options.seed << _NUMBER_BITS) + 2 * number
         return TextRequest(2 * number, self.before, seed, 1.0, options.max_message_tokens, options.top_k)
 
     def _answer_request(self, number: int, message: list[int]) -> TextRequest:
         options = self.options
         temperature = options.temperatures[number % len(options.temperatures)]
-        seed = (options.seed << 40) + 2 * number + 1
+        seed = (options.seed << _NUMBER_BITS) + 2 * number + 1
         ids = self.before + message + self.after
         limits = options.max_new_tokens, options.top_k
         return TextRequest(2 * number + 1, ids, seed, temperature, *limits, keep_features=self.features_of is not None)

@@ -13,6 +13,7 @@ import httpx
 from jakiro.training.data.writing import TextRequest, Written
 
 TRIES, FIRST_PAUSE = 5, 0.5
+_SEED_BITS, _GOLDEN = 31, 0x9E3779B97F4A7C15
 _BUSY = {408, 429, 500, 502, 503, 504}
 
 
@@ -68,7 +69,7 @@ class Endpoint:
             "prompt": request.ids,
             "max_tokens": request.max_new_tokens,
             "temperature": request.temperature,
-            "seed": request.seed % 2**31,
+            "seed": _short_seed(request.seed),
             "return_token_ids": True,
         }
         if request.top_k:
@@ -106,3 +107,9 @@ class Endpoint:
             except ValueError as error:
                 raise ValueError(f"The server at {self.url} answered {path} with something else than JSON.") from error
         raise ValueError(f"The server at {self.url} did not answer {path} in {TRIES} tries ({trouble}).")
+
+
+def _short_seed(seed: int) -> int:
+    """A seed in the 31 bits that every server takes: the lower ones, moved by what the upper ones say."""
+    upper = (seed >> _SEED_BITS) * _GOLDEN % 2**64 >> (64 - _SEED_BITS)
+    return (seed + upper) % 2**_SEED_BITS

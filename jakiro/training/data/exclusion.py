@@ -1,6 +1,7 @@
 """What a head is measured on stays out of what it learns from: no run of 13 words of an evaluation prompt in a row.
 
-Case and punctuation don't count, and code is split where its signs are. Shorter prompts have no such run.
+A shorter prompt is one run, which only the same text has. Case and punctuation don't count, and code is split where its
+signs are.
 """
 
 import re
@@ -14,9 +15,10 @@ _WORD = re.compile(r"[^\W_]+")
 
 
 def word_runs(text: str) -> set[str]:
-    """Every run of `RUN_WORDS` words in a text, in lower case with one space between the words."""
+    """Every run of `RUN_WORDS` words in a text, or all of a shorter one, in lower case with one space between words."""
     words = _WORD.findall(text.casefold())
-    return {" ".join(words[start : start + RUN_WORDS]) for start in range(len(words) - RUN_WORDS + 1)}
+    last = max(len(words) - RUN_WORDS, 0)
+    return {" ".join(words[start : start + RUN_WORDS]) for start in range(last + 1)} - {""}
 
 
 def evaluation_runs(files: Iterable[Path] = ()) -> set[str]:

@@ -1,10 +1,16 @@
 """A cache of the target's features of a corpus: one file, written front to back, readable while it still grows.
 
-Its folder holds `features.f16` (one float16 row per token), `feature_layers.npy` (layers whose hidden states a row
-holds after the last one's), `ids.npy`, `offsets.npy` (sequence i is ids[offsets[i]:offsets[i + 1]]), `loss_start.npy`
-(first index to learn from) and `progress`, whose first word counts the sequences that are finished.
+Its folder holds `features.f16` (one float16 row per token), `features.json` (whose features they are: the target's hash
+or name, its width, and the layers whose hidden states a row holds after the last one's), `ids.npy`, `offsets.npy`
+(sequence i is ids[offsets[i]:offsets[i + 1]]), `loss_start.npy` (first index to learn from) and `progress`, whose first
+word counts the sequences that are finished.
 """
 
+import errno
+import json
+import logging
+import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +21,11 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from jakiro.system import write_atomically
+from jakiro.zoo.placement import gigabytes
 
-FEATURES_NAME, LAYERS_NAME, PROGRESS_NAME = "features.f16", "feature_layers.npy", "progress"
+FEATURES_NAME, SOURCE_NAME, PROGRESS_NAME = "features.f16", "features.json", "progress"
+_IDS, _OFFSETS, _STARTS = "ids.npy", "offsets.npy", "loss_start.npy"
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,29 +69,28 @@ class FeatureCache:
 
     Raises:
         FileNotFoundError: a file of the cache is missing.
-        ValueError: the feature file does not hold a whole number of float16 rows.
+        ValueError: a file of the cache is damaged, or the feature file does not hold a row for each token.
     """
 
     def __init__(self, folder: Path, layers: Sequence[int] | None = None) -> None:
         self.folder = Path(folder)
-        for name in (FEATURES_NAME, LAYERS_NAME, "ids.npy", "offsets.npy", "loss_start.npy", PROGRESS_NAME):
+        for name in (FEATURES_NAME, SOURCE_NAME, _IDS, _OFFSETS, _STARTS, PROGRESS_NAME):
             if not (self.folder / name).is_file():
                 raise FileNotFoundError(
                     f"No feature cache in {self.folder}: {name} is missing; extract features first."
                 )
-        self.ids = np.load(self.folder / "ids.npy")
-        self.offsets = np.load(self.folder / "offsets.npy")
-        self.loss_start = np.load(self.folder / "loss_start.npy")
-        held = tuple(np.load(self.folder / LAYERS_NAME).tolist())
+        self.ids, self.offsets, self.loss_start = (_array(self.folder / name) for name in (_IDS, _OFFSETS, _STARTS))
+        source = _source(self.folder)
+        held, self.hidden_size = tuple(source["feature_layers"]), source["hidden_size"]
         self.feature_layers = held if layers is None or not set(layers) <= set(held) else tuple(layers)
         features = np.memmap(self.folder / FEATURES_NAME, dtype=np.float16, mode="r")
-        if features.size % len(self.ids):
+        width = (1 + len(held)) * self.hidden_size
+        if features.size != len(self.ids) * width:
             raise ValueError(
-                f"{self.folder / FEATURES_NAME} holds {features.size} numbers for {len(self.ids)} tokens, "
-                "which is no whole row; extract the features again."
+                f"{self.folder / FEATURES_NAME} holds {features.size} numbers, {len(self.ids)} tokens have {width} "
+                "each; extract the features again."
             )
-        self.features = features.reshape(len(self.ids), -1)
-        self.hidden_size = self.features.shape[1] // (1 + len(held))
+        self.features = features.reshape(len(self.ids), width)
         parts = [
             np.arange(self.hidden_size) + (1 + held.index(layer)) * self.hidden_size for layer in self.feature_layers
         ]
@@ -94,7 +102,11 @@ class FeatureCache:
 
     def num_ready(self) -> int:
         """How many sequences, counted from the first, have their features."""
-        return int((self.folder / PROGRESS_NAME).read_text().split()[0])
+        return _progress(self.folder, len(self.loss_start))
+
+    def learned_ids(self, num_held_out: int) -> np.ndarray:
+        """The ids of all sequences but the first ones, which are held out; with or without features."""
+        return self.ids[self.offsets[num_held_out] :]
 
     def rows(self, place: slice) -> Tensor:
         """Features of these tokens, (tokens, feature_size) float32."""
@@ -121,6 +133,7 @@ def write_features(
     feature_layers: Sequence[int] = (),
     kept: Callable[[Sequence[int]], np.ndarray | None] = lambda ids: None,
     *,
+    target: str = "",
     batch_tokens: int = 2048,
     group: int = 256,
 ) -> Iterator[int]:
@@ -134,52 +147,132 @@ def write_features(
         features_of: (batch, length) ids → (batch, length, feature_size) features, those after the final norm first.
         feature_layers: the further layers whose hidden states these features hold.
         kept: features of a sequence that are known already, (length, feature_size) float16, or None.
+        target: the hash of the target's weights, or its name where that is unknown.
         batch_tokens: padded tokens in one pass of the target.
         group: sequences between two updates of the progress file.
 
     Raises:
-        ValueError: the folder holds a cache of other sequences or layers.
+        ValueError: the folder holds a cache of other sequences, layers or weights, or a damaged one.
+        OSError: there is no room for the features.
     """
     folder.mkdir(parents=True, exist_ok=True)
     offsets = np.cumsum([0] + [len(ids) for ids, _ in sequences])
     all_ids = np.concatenate([np.asarray(ids, dtype=np.int32) for ids, _ in sequences])
-    progress, width = folder / PROGRESS_NAME, (1 + len(feature_layers)) * hidden_size
+    progress, path = folder / PROGRESS_NAME, folder / FEATURES_NAME
+    source = {"target": target, "hidden_size": hidden_size, "feature_layers": list(feature_layers)}
+    row_bytes = 2 * (1 + len(feature_layers)) * hidden_size
     if progress.is_file():
-        held = np.load(folder / LAYERS_NAME).tolist()
-        if not np.array_equal(np.load(folder / "ids.npy"), all_ids):
+        held = _source(folder)
+        if not all(np.array_equal(_array(folder / name), own) for name, own in ((_IDS, all_ids), (_OFFSETS, offsets))):
             raise ValueError(f"The feature cache in {folder} belongs to another corpus; name an empty folder.")
-        if set(held) > set(feature_layers) and int(progress.read_text().split()[0]) == len(sequences):
+        for name in ("target", "hidden_size"):
+            if held[name] != source[name]:
+                raise ValueError(
+                    f"The feature cache in {folder} belongs to another target ({name.replace('_', ' ')} {held[name]}, "
+                    f"this one's is {source[name]}); name an empty folder."
+                )
+        done = _progress(folder, len(sequences))
+        if set(held["feature_layers"]) > set(feature_layers) and done == len(sequences):
             return
-        if held != list(feature_layers):
+        if held["feature_layers"] != source["feature_layers"]:
             raise ValueError(
-                f"The feature cache in {folder} holds layers {held} beside the last, {list(feature_layers)} were asked "
-                "for; name an empty folder."
+                f"The feature cache in {folder} holds layers {held['feature_layers']} beside the last, "
+                f"{source['feature_layers']} were asked for; name an empty folder."
             )
+        held_bytes = path.stat().st_size if path.is_file() else 0
+        if held_bytes < len(all_ids) * row_bytes:
+            done = min(done, int(np.searchsorted(offsets, held_bytes // row_bytes, side="right")) - 1)
+            log.warning("%s is cut off after %d sequences; the others are computed again.", path, done)
     else:
-        np.save(folder / "ids.npy", all_ids)
-        np.save(folder / "offsets.npy", offsets)
-        np.save(folder / LAYERS_NAME, np.array(feature_layers, dtype=np.int64))
-        np.save(folder / "loss_start.npy", np.array([start for _, start in sequences]))
-        np.memmap(folder / FEATURES_NAME, np.float16, "w+", shape=(len(all_ids), width))
-        write_atomically(progress, "0\n")
-    features = np.memmap(folder / FEATURES_NAME, np.float16, "r+", shape=(len(all_ids), width))
-    for start in range(int(progress.read_text().split()[0]), len(sequences), group):
-        stop = min(start + group, len(sequences))
-        missing = []
-        for index in range(start, stop):
-            known = kept(sequences[index][0])
-            if known is None:
-                missing.append(index)
-            else:
-                features[offsets[index] : offsets[index + 1]] = known
-        for indices in length_buckets(np.diff(offsets), missing, batch_tokens):
-            ids = pad_sequence([torch.tensor(sequences[index][0]) for index in indices], batch_first=True)
-            rows = features_of(ids).to(device="cpu", dtype=torch.float16).numpy()
-            for index, own in zip(indices, rows, strict=True):
-                features[offsets[index] : offsets[index + 1]] = own[: len(sequences[index][0])]
-        features.flush()
-        write_atomically(progress, f"{stop}\n")
-        yield stop
+        np.save(folder / _IDS, all_ids)
+        np.save(folder / _OFFSETS, offsets)
+        write_atomically(folder / SOURCE_NAME, json.dumps(source) + "\n")
+        path.unlink(missing_ok=True)
+        done = 0
+    np.save(folder / _STARTS, np.array([start for _, start in sequences]))
+    size, missing_bytes = len(all_ids) * row_bytes, int(offsets[-1] - offsets[done]) * row_bytes
+    if shutil.disk_usage(folder).free < missing_bytes:
+        raise OSError(_no_room(folder, missing_bytes))
+    try:
+        # At its full length from the start, so that it can be read while it grows
+        with path.open("ab") as file:
+            file.truncate(size)
+        write_atomically(progress, f"{done}\n")
+        for start in range(done, len(sequences), group):
+            stop = min(start + group, len(sequences))
+            with path.open("r+b") as file:
+                for index, rows in _rows_of(sequences, range(start, stop), features_of, kept, batch_tokens):
+                    file.seek(int(offsets[index]) * row_bytes)
+                    file.write(np.ascontiguousarray(rows, np.float16).data)
+                file.flush()
+                os.fsync(file.fileno())
+            write_atomically(progress, f"{stop}\n")
+            yield stop
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise OSError(_no_room(folder, missing_bytes)) from error
+        raise
+
+
+def _rows_of(
+    sequences: Sequence[tuple[Sequence[int], int]],
+    indices: Sequence[int],
+    features_of: Callable[[Tensor], Tensor],
+    kept: Callable[[Sequence[int]], np.ndarray | None],
+    batch_tokens: int,
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Index and (length, feature_size) float16 features of these sequences, the known ones first."""
+    missing = []
+    for index in indices:
+        known = kept(sequences[index][0])
+        if known is None:
+            missing.append(index)
+        else:
+            yield index, known
+    for bucket in length_buckets(np.array([len(ids) for ids, _ in sequences]), missing, batch_tokens):
+        ids = pad_sequence([torch.tensor(sequences[index][0]) for index in bucket], batch_first=True)
+        rows = features_of(ids).to(device="cpu", dtype=torch.float16).numpy()
+        for index, own in zip(bucket, rows, strict=True):
+            yield index, own[: len(sequences[index][0])]
+
+
+def _no_room(folder: Path, num_bytes: int) -> str:
+    free = shutil.disk_usage(folder).free
+    return (
+        f"There is no room for the features in {folder}: {gigabytes(num_bytes)} are missing, {gigabytes(free)} are "
+        "free; free some, or name another folder with --features."
+    )
+
+
+def _array(path: Path) -> np.ndarray:
+    """Raises ValueError where the file is none of numpy's."""
+    try:
+        return np.load(path)
+    except (OSError, EOFError, ValueError) as error:
+        raise ValueError(f"{path} is damaged; remove the folder, and its features are computed again.") from error
+
+
+def _source(folder: Path) -> dict:
+    """Whose features a folder holds, see the module."""
+    try:
+        found = json.loads((folder / SOURCE_NAME).read_text(encoding="utf-8"))
+        return {name: found[name] for name in ("target", "hidden_size", "feature_layers")}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"{folder / SOURCE_NAME} is missing or damaged; remove the folder, and its features are computed again."
+        ) from error
+
+
+def _progress(folder: Path, num_sequences: int) -> int:
+    """How many sequences are finished."""
+    path = folder / PROGRESS_NAME
+    try:
+        found = int(path.read_text(encoding="utf-8").split()[0])
+    except (ValueError, IndexError):
+        found = -1
+    if not 0 <= found <= num_sequences:
+        raise ValueError(f"{path} is damaged; remove it, and the features are computed again.")
+    return found
 
 
 def length_buckets(lengths: np.ndarray, indices: Sequence[int], batch_tokens: int) -> list[list[int]]:

@@ -47,24 +47,28 @@ class KeptFeatures:
 
     Args:
         corpora: corpus files or folders; other files in the folders are not looked at.
-        target_sha256: features of other weights are left aside, as are files that can't be read.
+        target_sha256: of the target's weights, or its name where that is unknown; features of other weights are left
+            aside, as are files that can't be read.
     """
 
     def __init__(self, corpora: Sequence[Path], target_sha256: str) -> None:
+        self.target = target_sha256
         self._rows: dict[bytes, tuple[object, int, int]] = {}
         for corpus in corpora:
             parts = sorted(corpus.glob("*.jsonl.gz")) if corpus.is_dir() else [corpus]
             for path in filter(Path.is_file, map(features_path, parts)):
                 try:
                     self._add(safe_open(path, "numpy"), target_sha256)
-                except (OSError, SafetensorError) as error:
+                except (OSError, SafetensorError, ValueError) as error:
                     log.warning("The features in %s can't be read and are computed again: %s", path, error)
 
     def _add(self, file, target_sha256: str) -> None:
         if (file.metadata() or {}).get("target_sha256") != target_sha256:
             return
-        ids, start = file.get_tensor("ids"), 0
-        for length in file.get_tensor("lengths").tolist():
+        ids, lengths, start = file.get_tensor("ids"), file.get_tensor("lengths"), 0
+        if not len(ids) == lengths.sum() == file.get_slice("features").get_shape()[0]:
+            raise ValueError("its parts have different lengths")
+        for length in lengths.tolist():
             self._rows[ids[start : start + length].tobytes()] = (file, start, start + length)
             start += length
 

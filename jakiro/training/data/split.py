@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from jakiro.system import write_atomically
-from jakiro.training.data.corpus import MANIFEST_NAME, Row
+from jakiro.training.data.corpus import MANIFEST_NAME, Row, read_manifest
+
+log = logging.getLogger(__name__)
 
 
 def in_order_of_content(rows: Sequence[Row], max_tokens: int | None = None) -> list[Row]:
@@ -38,8 +41,7 @@ def held_out_rows(folder: Path, rows: Sequence[Row], most: int) -> list[Row]:
     Raises:
         ValueError: the manifest names none of the rows.
     """
-    path = folder / MANIFEST_NAME
-    named = json.loads(path.read_text(encoding="utf-8")).get("held_out", ()) if path.is_file() else ()
+    path, named = folder / MANIFEST_NAME, read_manifest(folder).get("held_out", ())
     found = [row for row in in_order_of_content(rows) if row_hash(row)[:16] in set(named)]
     if not found:
         raise ValueError(
@@ -47,6 +49,32 @@ def held_out_rows(folder: Path, rows: Sequence[Row], most: int) -> list[Row]:
             "head was trained on, or with --unread one that it has never read."
         )
     return found[:most]
+
+
+def refuse_rows_that_were_learned(folder: Path, rows: Sequence[Row], num_held_out: int) -> None:
+    """Makes sure that a head to start from has not read the rows that are to be held out, the first ones.
+
+    It has held out the first rows of its own text by their hash, so of any text it can only know those after them.
+
+    Args:
+        folder: of that head; one without a manifest is let pass with a warning.
+
+    Raises:
+        ValueError: it may have read some of them.
+    """
+    named = read_manifest(folder).get("held_out", ())
+    if not named:
+        log.warning(
+            "%s names no rows that it has held out; it may have read those on which this run is judged.", folder
+        )
+        return
+    unread = sum(row_hash(row)[:16] <= max(named) for row in rows[:num_held_out])
+    if unread < num_held_out:
+        raise ValueError(
+            f"The head to start from held out {len(named)} rows of its own text, so it may have learned "
+            f"{num_held_out - unread} of the {num_held_out} that are to be held out here; "
+            + (f"give --validation-rows {unread} or fewer." if unread else "give more text.")
+        )
 
 
 def write_manifest(folder: Path, rows: Sequence[Row], num_held_out: int, target: str) -> None:
@@ -69,6 +97,5 @@ def write_manifest(folder: Path, rows: Sequence[Row], num_held_out: int, target:
 
 def add_minutes(folder: Path, minutes: float) -> None:
     """Notes in a head's manifest how long it was trained, the heads included that it went on from."""
-    path = folder / MANIFEST_NAME
-    manifest = json.loads(path.read_text(encoding="utf-8")) | {"minutes": round(minutes, 1)}
-    write_atomically(path, json.dumps(manifest, indent=1) + "\n")
+    manifest = read_manifest(folder) | {"minutes": round(minutes, 1)}
+    write_atomically(folder / MANIFEST_NAME, json.dumps(manifest, indent=1) + "\n")

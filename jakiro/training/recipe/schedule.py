@@ -12,6 +12,13 @@ from jakiro.training.recipe.losses import LossWeights
 OPTIMIZERS = ("muon", "adamw")
 PRECISIONS = ("float32", "bfloat16")
 CLOCKS = ("wall", "processor")
+# Noise is seeded with a million times as much and the number of the batch, in 64 bits
+MAX_SEED = 2**40
+# Held-out texts among them: calibration is fitted on them when the run ends
+_ABOVE_ZERO = (
+    "batch_tokens", "accumulate", "learning_rate", "unroll", "time_budget", "max_steps", "sampled_rows",
+    "num_validation", "checkpoint_minutes", "clip_norm", "clip_value",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +85,19 @@ class TrainingOptions:
             raise ValueError(
                 f"The budget's clock must be one of {', '.join(CLOCKS)}; you gave {self.time_budget_clock!r}."
             )
-        for name in ("batch_tokens", "accumulate", "learning_rate", "unroll", "time_budget", "max_steps"):
+        for name in _ABOVE_ZERO:
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"Training option {name} must be above 0; you gave {value}.")
+        for name in ("warmup_steps", "feature_noise", "frequent_rows", "weight_decay"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"Training option {name} must be at least 0; you gave {getattr(self, name)}.")
+        for name in ("unroll_from", "average_from"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= 1:
+                raise ValueError(f"Training option {name} is a share of the run, from 0 to 1; you gave {value}.")
+        if not 0 <= self.seed <= MAX_SEED:
+            raise ValueError(f"Seed must be from 0 to {MAX_SEED:,}; you gave {self.seed}.")
 
 
 def clock_named(name: str) -> Callable[[], float]:

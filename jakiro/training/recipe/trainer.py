@@ -2,6 +2,7 @@
 
 import logging
 import math
+import pickle
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import broadcast_object_list
+from accelerate.utils import DistributedType, GradientAccumulationPlugin, broadcast_object_list
 from torch import Tensor
 
 from jakiro.heads.base import DraftHead
@@ -25,8 +26,11 @@ from jakiro.training.recipe.start import input_whitening
 from jakiro.zoo.loading import gpu_computes_bfloat16
 
 STATE_NAME = "training_state.pt"
+ROUTER = "mlp_moe.gate.weight"
 REPORT_STEPS = 20
 AVERAGE_DECAY = 0.99
+# What decides which texts a batch holds, so where a run stands among them, and what the optimizer remembers
+KEPT_OPTIONS = ("seed", "batch_tokens", "num_validation", "optimizer")
 log = logging.getLogger(__name__)
 
 
@@ -81,19 +85,24 @@ class Trainer:
         self.out, self.state_folder = Path(out), state_folder and Path(state_folder)
         self.validate, self.clock = validate, clock or clock_named(options.time_budget_clock)
         self.device = next(head.parameters()).device
-        self.accelerator = Accelerator(cpu=self.device.type == "cpu")
+        self.accelerator = _accelerator(self.device)
         self.uses_bfloat16 = options.precision == "bfloat16"
         if self.uses_bfloat16 and self.device.type == "cuda" and not gpu_computes_bfloat16(self.device):
             # Nor in float16, where small gradients become zero.
             log.warning("This GPU does not compute bfloat16 in hardware; the head's passes run in float32.")
             self.uses_bfloat16 = False
+        for name, parameter in head.named_parameters():
+            # A router over one expert always says 1; without a gradient, other processes would wait for it
+            if name.endswith(ROUTER) and len(parameter) == 1:
+                parameter.requires_grad_(False)
         self.objective = objective_for(head, options.weights)
         self.optimizer = self._optimizer()
         self.prepared, self.optimizer = self.accelerator.prepare(self.objective, self.optimizer)
         self.frequent, self.draft_index = self._vocabulary()
         self.noise_width = options.feature_noise * self._feature_deviation()
         self.writer = _summary_writer(logdir) if logdir and self.accelerator.is_main_process else None
-        self.step = self.epoch = self.next_batch = self.num_ready = 0
+        # Batches of the run, and of the epoch, counted over all processes
+        self.step = self.epoch = self.batches = self.next_batch = self.num_ready = 0
         self.elapsed = 0.0
         self.window: list[dict[str, float]] = []
         self.average: dict[str, Tensor] = {}
@@ -102,7 +111,7 @@ class Trainer:
         rate, decay = self.options.learning_rate, self.options.weight_decay
         if self.options.optimizer == "muon":
             whitening = input_whitening(self.head, self.cache, self.options.num_validation)
-            routers = [name for name, _ in self.head.named_parameters() if name.endswith("mlp_moe.gate.weight")]
+            routers = [name for name, _ in self.head.named_parameters() if name.endswith(ROUTER)]
             is_half = self.uses_bfloat16 and (self.device.type == "cuda" or packs_bfloat16(self.device, torch.bfloat16))
             return MuonAdamW(
                 self.head.named_parameters(), lr=rate, weight_decay=decay, whitening=whitening, routers=routers,
@@ -113,14 +122,16 @@ class Trainer:
     def _vocabulary(self) -> tuple[Tensor, Tensor]:
         """Which draft rows are frequent in the corpus, and the draft index of every target token (−1 without one)."""
         draft_ids, vocab_size = self.head.draft_token_ids, self.head.config.vocab_size
-        counts = torch.bincount(torch.from_numpy(self.cache.ids.astype("int64")), minlength=vocab_size).to(draft_ids)
+        ids = torch.from_numpy(self.cache.learned_ids(self.options.num_validation).astype("int64"))
+        counts = torch.bincount(ids, minlength=vocab_size).to(draft_ids)
         frequent = torch.zeros_like(draft_ids, dtype=torch.bool)
         frequent[counts[draft_ids].argsort(descending=True)[: self.options.frequent_rows]] = True
         return frequent, draft_index(self.head)
 
     def _feature_deviation(self) -> float:
-        rows = self.cache.offsets[min(self.cache.num_ready(), 16)]
-        return float(self.cache.rows(slice(rows)).std())
+        first = self.options.num_validation
+        start, stop = self.cache.offsets[[first, min(self.cache.num_ready(), first + 16)]]
+        return float(self.cache.rows(slice(start, stop)).std())
 
     @property
     def progress(self) -> float:
@@ -142,7 +153,7 @@ class Trainer:
             for group in self._remaining_groups():
                 parts = self._train_on(group)
                 self.step += 1
-                self.next_batch += 1
+                self.batches, self.next_batch = self.batches + self.step_batches, self.next_batch + self.step_batches
                 now = self.clock()
                 # The main process' clock alone decides, so that all end, and save, after the same step.
                 self.elapsed, last = self._agreed(self.elapsed + now - last), now
@@ -186,14 +197,19 @@ class Trainer:
         batches = epoch_batches(
             self.cache.lengths, options.num_validation, self.num_ready, options.batch_tokens, options.seed, self.epoch
         )
-        size, first = self.accelerator.num_processes * share, self.accelerator.process_index * share
+        size, first = self.step_batches, self.accelerator.process_index * share
         if len(batches) < size:
             raise TrainingError(
                 f"There are {len(batches)} batches and a step takes {size}; use fewer processes, a smaller "
                 "--batch-tokens or --accumulate, or more text."
             )
-        groups = [batches[start : start + size] for start in range(0, len(batches) // size * size, size)]
-        return [group[first : first + share] for group in groups[self.next_batch :]]
+        starts = range(self.next_batch, len(batches) - size + 1, size)
+        return [batches[start + first : start + first + share] for start in starts]
+
+    @property
+    def step_batches(self) -> int:
+        """Batches that one step learns from, over all processes."""
+        return self.accelerator.num_processes * self.options.accumulate
 
     def _train_on(self, group: list[list[int]]) -> dict[str, float]:
         """One optimizer step; returns the loss' parts, averaged over this process' batches."""
@@ -204,7 +220,7 @@ class Trainer:
         num_steps = unroll_steps_at(self.progress, options)
         self.prepared.train()
         found = []
-        first = (self.step * accelerator.num_processes + accelerator.process_index) * options.accumulate
+        first = self.batches + accelerator.process_index * options.accumulate
         for place, indices in enumerate(group):
             last = place == len(group) - 1
             with nullcontext() if last else accelerator.no_sync(self.prepared):
@@ -277,7 +293,7 @@ class Trainer:
         save_head(self.head, self.out)
         if self.state_folder:
             with atomic_file(self.state_folder / STATE_NAME) as unfinished:
-                torch.save(self.state_dict(), unfinished)
+                _write_state(self.state_dict(), unfinished)
         if self.validate:
             numbers = self.validate(self.head)
             log.info("step %d validation: %s", self.step, " ".join(f"{k} {v:.3f}" for k, v in numbers.items()))
@@ -292,30 +308,83 @@ class Trainer:
         return {
             "head": self.head.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            "options": asdict(self.options),
-            "position": [self.step, self.epoch, self.next_batch, self.num_ready],
+            "options": self._options(),
+            "position": [self.step, self.epoch, self.batches, self.next_batch, self.num_ready],
             "elapsed": self.elapsed,
             "average": self.average,
         }
+
+    def _options(self) -> dict:
+        return asdict(self.options) | {"processes": self.accelerator.num_processes}
 
     def resume(self) -> None:
         """Continues from the last checkpoint in `state_folder`; logs which options differ from those it started with.
 
         Raises:
             FileNotFoundError: there is none.
+            TrainingError: it cannot be read, is of another head, or its texts come in another order.
         """
         path = self.state_folder / STATE_NAME
         if not path.is_file():
             raise FileNotFoundError(f"Nothing to resume: {path} does not exist; start without --resume.")
-        state = torch.load(path, map_location="cpu", weights_only=True)
-        old, given = state["options"], asdict(self.options)
-        changed = [f"{name} {old.get(name)} → {value}" for name, value in given.items() if old.get(name) != value]
+        try:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+            old, position = state["options"], [int(number) for number in state["position"]]
+            self.step, self.epoch, self.batches, self.next_batch, self.num_ready = position
+            self.elapsed, average = float(state["elapsed"]), dict(state["average"])
+            tensors = dict(state["head"])
+        except (OSError, EOFError, pickle.UnpicklingError, RuntimeError, KeyError, TypeError, ValueError) as error:
+            raise TrainingError(
+                f"{path} is damaged or no training state; start without --resume, with --init and the head's folder to "
+                "go on from its weights."
+            ) from error
+        given = self._options()
+        changed = [name for name, value in given.items() if old.get(name) != value]
+        said = ", ".join(f"{name} {old.get(name)} → {given[name]}" for name in changed)
+        if set(changed) & set(KEPT_OPTIONS):
+            raise TrainingError(
+                f"The run started with other options, without which it cannot go on ({said}); resume with the same "
+                "ones, or start without --resume."
+            )
         if changed:
-            log.warning("Resumed with other options than the run started with: %s.", ", ".join(changed))
-        self.head.load_state_dict(state["head"])
+            log.warning("Resumed with other options than the run started with: %s.", said)
+        own = self.head.state_dict()
+        if {name: tensor.shape for name, tensor in tensors.items()} != {name: own[name].shape for name in own}:
+            raise TrainingError(
+                f"{path} belongs to a head of another shape; resume with the options that the run started with."
+            )
+        self.head.load_state_dict(tensors)
         self.optimizer.load_state_dict(state["optimizer"])
-        self.step, self.epoch, self.next_batch, self.num_ready = state["position"]
-        self.elapsed, self.average = state["elapsed"], state["average"]
+        self.average = {name: tensor.to(self.device) for name, tensor in average.items()}
+
+
+def _accelerator(device: torch.device) -> Accelerator:
+    """One with nothing from the user's `accelerate config`: precision, accumulation and compilation are options here.
+
+    Raises:
+        TrainingError: that asks for another kind of distribution than copies of the head.
+    """
+    accelerator = Accelerator(
+        cpu=device.type == "cpu",
+        mixed_precision="no",
+        gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
+        dynamo_backend="no",
+    )
+    kind = accelerator.distributed_type
+    if kind in (DistributedType.DEEPSPEED, DistributedType.FSDP, DistributedType.MEGATRON_LM):
+        raise TrainingError(
+            f"accelerate is set to {kind.value}, heads are trained with a whole copy in each process; leave it out of "
+            "`accelerate config`, or launch with --multi_gpu."
+        )
+    return accelerator
+
+
+def _write_state(state: dict, path: Path) -> None:
+    """Raises OSError where torch cannot write, for which it has another error."""
+    try:
+        torch.save(state, path)
+    except RuntimeError as error:
+        raise OSError(f"The training state could not be written to {path.parent}; is the disk full?") from error
 
 
 def _summary_writer(logdir: Path):

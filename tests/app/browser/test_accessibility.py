@@ -1,15 +1,15 @@
 """What a browser can check of accessibility by itself: axe, targets for fingers, zoom, forced colours, motion."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.app import lesson_tab as of
 from tests.app.conftest import ask, wait_until_finished
+from tests.faults import ROOT
 
 pytestmark = pytest.mark.browser
-AXE = Path(__file__).parents[1] / "vendor" / "axe.min.js"
+AXE = ROOT / "tests" / "app" / "vendor" / "axe.min.js"
 TABS = {"watch": "#view", "race": "#view", "lesson": "#lesson", "recordings": "#view", "benchmark": "#benchmark"}
+PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 CONTROLS = (
     ":is(#top, #question-row, #view, #lesson, #benchmark) :is(button, select, summary, input, label.plain-button)"
 )
@@ -22,11 +22,12 @@ SMALL_CONTROLS = """([selector, least]) => [...document.querySelectorAll(selecto
   .map(([e, box]) => `${e.tagName} ${e.className} “${e.textContent.slice(0, 20)}” ${box.width}×${box.height}`)"""
 
 
-def serious(tab, within: str) -> list[str]:
-    """Serious and critical findings of axe below a selector, as short lines."""
+def serious(tab, within: str, dark: bool = False) -> list[str]:
+    """Serious and critical findings of axe below a selector, as short lines; in the dark only colours are others."""
     if not tab.evaluate("Boolean(window.axe)"):
         tab.add_script_tag(path=AXE)
-    found = tab.evaluate("within => axe.run(within, { resultTypes: ['violations'] })", within)
+    options = {"resultTypes": ["violations"]} | ({"runOnly": ["color-contrast"]} if dark else {})
+    found = tab.evaluate("([within, options]) => axe.run(within, options)", [within, options])
     return [
         f"{finding['id']}: {node['target']} {node['failureSummary'].splitlines()[-1].strip()}"
         for finding in found["violations"]
@@ -42,7 +43,7 @@ def test_no_stop_has_a_serious_finding(open_tab, dark):
     findings = []
     for stop in range(1, 11):
         of.go(tab, stop)
-        findings += [f"stop {stop} {finding}" for finding in serious(tab, "#lesson")]
+        findings += [f"stop {stop} {finding}" for finding in serious(tab, "#lesson", dark)]
     assert not findings, "\n".join(findings)
 
 
@@ -64,17 +65,18 @@ def show(tab, name: str) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_tab_has_a_serious_finding(open_tab, fake_address, scheme):
     tab = answered(open_tab, fake_address, color_scheme=scheme)
-    findings = []
+    findings = serious(tab, "#top", scheme == "dark")
     for name, part in TABS.items():
         show(tab, name)
-        findings += [f"{name} {finding}" for within in ("#top", part) for finding in serious(tab, within)]
+        findings += [f"{name} {finding}" for finding in serious(tab, part, scheme == "dark")]
     assert not findings, "\n".join(findings)
 
 
 @pytest.mark.parametrize(
     ("least", "options"),
-    [(44, {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}),
-     (44, {"viewport": {"width": 1180, "height": 820}, "has_touch": True, "is_mobile": True}),
+    [(44, PHONE),
+     pytest.param(44, {"viewport": {"width": 1180, "height": 820}, "has_touch": True, "is_mobile": True},
+                  marks=pytest.mark.rare),
      (24, {})],
     ids=["phone", "tablet", "desktop"],
 )  # fmt: skip
@@ -89,22 +91,16 @@ def test_targets_are_large_enough_on_every_tab(open_tab, fake_address, least, op
     assert not any(small.values()), small
 
 
-@pytest.mark.parametrize("stop", range(1, 11))
-def test_targets_of_a_stop_are_large_enough_on_a_phone(phone_lesson, stop):
-    of.go(phone_lesson, stop)
-    assert phone_lesson.evaluate("document.documentElement.scrollWidth") <= 390
-    assert not phone_lesson.evaluate(SMALL_CONTROLS, [CONTROLS, 44])
-
-
-@pytest.fixture(scope="module")
-def phone_lesson(browser):
-    context = browser.new_context(viewport={"width": 390, "height": 844}, has_touch=True)
-    tab = context.new_page()
+def test_targets_of_the_stops_are_large_enough_on_a_phone(open_tab):
+    tab = open_tab(None, **PHONE | {"is_mobile": False})
     of.mount(tab, dark=True)
-    yield tab
-    context.close()
+    for stop in range(1, 11):
+        of.go(tab, stop)
+        assert tab.evaluate("document.documentElement.scrollWidth") <= 390, stop
+        assert not tab.evaluate(SMALL_CONTROLS, [CONTROLS, 44]), stop
 
 
+@pytest.mark.rare
 def test_at_double_zoom_no_tab_and_no_stop_scrolls_sideways(open_tab, fake_address):
     tab = answered(open_tab, fake_address, viewport={"width": 720, "height": 450})
     for name in TABS:

@@ -10,7 +10,8 @@ from tests.support import tiny_generator
 pytestmark = pytest.mark.browser
 
 
-@pytest.mark.parametrize(("method", "head"), DRAFTING)
+# One head for each method: the page is told proposers, not heads
+@pytest.mark.parametrize(("method", "head"), dict(case.values for case in DRAFTING).items())
 def test_a_method_s_trees_are_drawn_with_every_proposer_named(method, head, modules):
     generator = tiny_generator(head)
     traces = {name: generator.run(QUESTION, SAMPLINGS["nucleus"], name, FIXED) for name in (PLAIN.name, method)}

@@ -135,8 +135,7 @@ def test_hostile_questions_and_answers_are_text_on_every_tab_and_in_every_file(o
     assert tab.evaluate("window.ran") is None
     assert not [url for url in requests if outside(url)]
 
-    offline = open_tab(None)
-    offline.context.set_offline(True)
+    offline = open_tab(None, offline=True)
     loaded = []
     offline.on("request", lambda request: loaded.append(request.url))
     offline.goto(path.as_uri())

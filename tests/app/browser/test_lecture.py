@@ -3,7 +3,7 @@
 import pytest
 
 from app.words import page as words
-from tests.app.conftest import new_tab, wait_until_finished
+from tests.app.conftest import wait_until_finished
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("no_problems")]
 LOWEST = """selectors => Math.max(...[...document.querySelectorAll(selectors)]
@@ -11,13 +11,12 @@ LOWEST = """selectors => Math.max(...[...document.querySelectorAll(selectors)]
 
 
 @pytest.fixture(scope="module")
-def tab(browser, fake_address):
-    tab = new_tab(browser, [], viewport={"width": 1920, "height": 1080}, reduced_motion="reduce")
-    tab.goto(fake_address)
+def tab(tabs, fake_address):
+    tab = tabs.open(fake_address, [], viewport={"width": 1920, "height": 1080}, reduced_motion="reduce")
     tab.wait_for_selector("#jk-chip.ready")
     tab.get_by_role("button", name=words.BROWSER["projector"]).click()
     yield tab
-    tab.context.close()
+    tab.close()
 
 
 def test_a_projector_shows_a_step_on_one_screen_in_large_type(tab):

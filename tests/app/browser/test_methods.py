@@ -9,7 +9,7 @@ import pytest
 from app.page import lesson
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.methods import DEFAULT, METHODS, PLAIN
-from tests.app.conftest import plotted
+from tests.app.conftest import given, plotted
 from tests.app.fake import FakeGenerator
 
 pytestmark = pytest.mark.browser
@@ -53,7 +53,7 @@ def texts(tab, selector: str) -> list[str]:
 
 
 def show(modules, traces: dict, step: int = 0) -> None:
-    modules.evaluate(SHOW, [traces, step])
+    given(modules, SHOW, [traces, step])
     modules.wait_for_selector("svg.tree")
 
 

@@ -7,7 +7,7 @@ import pytest
 from app.serving.packing import Packer, to_json
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.trace import acceptance_by_depth
-from tests.app.conftest import plotted
+from tests.app.conftest import given, plotted
 from tests.app.fake import FakeGenerator
 
 pytestmark = pytest.mark.browser
@@ -23,7 +23,8 @@ def traces_of(pieces=None, nodes=24, length=256) -> dict:
 @pytest.fixture
 def shown(modules):
     """The view showing a finished fake race, without a server."""
-    modules.evaluate(
+    given(
+        modules,
         "traces => { Jakiro.mountView(document.querySelector('#host'), {}, null, null);"
         " Jakiro.showRecording('test', {title: 'Test', traces}, {playNow: false, step: 0}); }",
         traces_of(),
@@ -336,7 +337,8 @@ def test_the_tree_on_screen_becomes_a_picture(shown):
 
 def test_long_answers_fold_in_both_views(modules):
     traces = traces_of([b" word"] * 1600, nodes=8, length=1700)
-    modules.evaluate(
+    given(
+        modules,
         "traces => { Jakiro.mountView(document.querySelector('#host'), {}, null, null);"
         " Jakiro.showRecording('test', {title: 'Test', traces}, {playNow: false, step: 0}); }",
         traces,

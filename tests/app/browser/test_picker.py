@@ -29,7 +29,7 @@ class Another(FakeGenerator):
 def service_of(generator) -> ModelService:
     service = ModelService(LocalDevice(lambda: generator))
     service.start()
-    assert service.turns.wait_for(lambda: service.settled, 5)
+    assert service.turns.wait_for(lambda: service.settled, 30)
     return service
 
 
@@ -108,7 +108,7 @@ def test_another_pair_is_loaded_after_the_answer_that_runs_and_before_the_next()
 
     def load():
         assert not generator.active
-        may_load.wait(5)
+        may_load.wait(30)
         return Another()
 
     assert service.swap(load, "another")
@@ -116,9 +116,9 @@ def test_another_pair_is_loaded_after_the_answer_that_runs_and_before_the_next()
     assert not service.swap(load, "a third")
     second = AnswerRun(service, asking())
     second.start()
-    assert second.events.get(timeout=2) == ("wait", None, words.WAITING_FOR_MODEL)
+    assert second.events.get(timeout=30) == ("wait", None, words.WAITING_FOR_MODEL)
     wait_for(lambda: service.chip()["text"] == words.CHIP_LOADING)
-    assert first.finished.wait(5)
+    assert first.finished.wait(30)
     may_load.set()
     kinds = [event[0] for batch in batches(second.events, 0.01) for event in batch]
     assert kinds[-1] == "done" and "step" in kinds
@@ -150,7 +150,7 @@ def test_after_a_failed_start_another_pair_can_be_loaded():
 
     service = ModelService(LocalDevice(fail))
     service.start()
-    assert service.turns.wait_for(lambda: service.settled, 5) and service.chip()["state"] == "failed"
+    assert service.turns.wait_for(lambda: service.settled, 30) and service.chip()["state"] == "failed"
     assert service.swap(Another, "another")
     wait_for(lambda: service.stage is None)
     assert service.chip()["text"].startswith("Another-1B")

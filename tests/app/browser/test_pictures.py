@@ -8,6 +8,7 @@ import pytest
 from app.page import web
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.trace import Trace
+from tests.app.conftest import given
 from tests.app.fake import FakeGenerator
 
 pytestmark = pytest.mark.browser
@@ -35,7 +36,8 @@ PNG = """async file => { const canvas = await Jakiro.drawing.canvasOf(file);
 
 def shown(tab, recording: dict):
     """The tab with a recording on screen, without a server."""
-    tab.evaluate(
+    given(
+        tab,
         "recording => { Jakiro.mountView(document.querySelector('#host'), {}, null, null);"
         " Jakiro.showRecording('recording-x', recording, { playNow: false }); }",
         recording,

@@ -15,7 +15,7 @@ from app.page import web
 from app.tools import replay
 from jakiro.plots import LIBRARY
 from tests.app.browser.test_modules import traces_of
-from tests.app.conftest import load_scripts, outside, plotted
+from tests.app.conftest import given, load_scripts, outside, plotted
 
 pytestmark = pytest.mark.browser
 WATCH = ".columns .plot-host"
@@ -25,7 +25,7 @@ HOSTILE = "<a href='javascript:window.ran=1'>x</a><b>&lt;img src=x onerror='wind
 
 
 def opened(tab, traces: dict) -> None:
-    tab.evaluate(OPEN, traces)
+    given(tab, OPEN, traces)
     tab.wait_for_function("() => document.querySelector('.columns .plot')?.data?.length")
 
 
@@ -251,22 +251,24 @@ def test_hostile_names_stay_text_in_plot_readout_and_files(modules):
     assert modules.evaluate("window.ran") is None
 
 
-@pytest.mark.parametrize("size", [(390, 844), (1440, 900)], ids=["phone", "desktop"])
-def test_a_handout_draws_its_plots_from_disk_and_is_small(open_tab, tmp_path, size):
+def test_a_handout_draws_its_plots_from_disk_and_is_small(open_tab, tmp_path):
     name = web.recording_names()[0]
     text = replay.replay_page(web.recording(name), "Handout")
     assert len(text.encode()) <= 2_000_000
     page = tmp_path / "handout.html"
     page.write_text(text, encoding="utf-8")
-    tab = open_tab(None, viewport={"width": size[0], "height": size[1]})
-    tab.context.set_offline(True)
+    tab = open_tab(None, offline=True)
     asked = []
     tab.on("request", lambda request: asked.append(request.url))
     tab.goto(page.as_uri())
     assert len(plotted(tab, ".columns")) == 2
     tab.click('[data-tab="race"]')
     assert len(plotted(tab, ".race")) == 2
-    assert tab.evaluate("document.documentElement.scrollWidth") <= size[0]
+    for width in (1440, 390):
+        tab.set_viewport_size({"width": width, "height": 844})
+        fits = "width => document.querySelector('.race .plot').clientWidth <= width"
+        tab.wait_for_function(fits, arg=width)
+        assert tab.evaluate("document.documentElement.scrollWidth") <= width
     assert [url for url in asked if not url.startswith(("data:", "blob:"))] == [page.as_uri()]
     again = tab.evaluate("async () => await Jakiro.plotly.asElement()")
     assert again == web.plotly_element()

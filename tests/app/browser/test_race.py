@@ -9,7 +9,7 @@ from app.serving.limits import Limits
 from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.zoo.table import DEFAULT_HEAD, DEFAULT_TARGET
-from tests.app.conftest import ask, serve, wait_until_finished
+from tests.app.conftest import ask, given, serve, wait_until_finished
 from tests.app.fake import FakeGenerator, default_answer
 
 pytestmark = pytest.mark.browser
@@ -35,7 +35,7 @@ def parted(at: int) -> dict:
 
 
 def test_texts_that_part_say_where_and_the_link_shows_that_step(modules):
-    modules.evaluate(SHOW, [parted(30), "opened"])
+    given(modules, SHOW, [parted(30), "opened"])
     modules.wait_for_selector('[data-metric="same"][data-state="different"]')
     assert modules.inner_text('[data-metric="same"]') == words.BROWSER["same_no"].format(token=31)
     assert modules.inner_text(".metric-same .metric-note") == "a near tie, margin 0.0040"
@@ -54,7 +54,7 @@ def race_with(modules, heads: dict) -> None:
     for method, head in heads.items():
         traces[method] = copy.deepcopy(drafted)
         traces[method]["header"] |= {"method": method, "drafter": head and {"name": head}}
-    modules.evaluate(SHOW, [traces, "opened"])
+    given(modules, SHOW, [traces, "opened"])
     modules.evaluate("Jakiro.setTab('race')")
     modules.wait_for_selector(f".lanes[data-count='{len(traces)}']")
 
@@ -84,7 +84,7 @@ def test_speedup_counts_only_to_where_texts_part(modules):
 
 
 def test_a_recording_waits_at_the_start_line_of_the_race_and_ends_with_its_result(modules):
-    modules.evaluate(SHOW, [traces_of(), "recording"])
+    given(modules, SHOW, [traces_of(), "recording"])
     modules.wait_for_selector("svg.tree")
     modules.evaluate("Jakiro.setTab('race')")
     modules.wait_for_selector('.start-race:text-is("Start race")')
@@ -205,16 +205,19 @@ def test_a_saved_answer_is_the_trace_of_the_library_to_the_last_digit(open_tab, 
     assert again.value.path().read_text() == text
 
 
-@pytest.mark.parametrize("button", ["ask_again", "edit"])
-def test_an_answer_that_was_to_be_replaced_stays_when_the_new_question_is_refused(open_tab, button):
+def test_an_answer_that_was_to_be_replaced_stays_when_the_new_question_is_refused(open_tab):
     blocks, address = serve(lambda: FakeGenerator(), limits=Limits(answers_per_minute=1))
-    tab = open_tab(address)
-    ask(tab, "Why?")
-    wait_until_finished(tab)
-    tab.get_by_role("button", name=words.BROWSER[button]).last.click()
-    if button == "edit":
-        assert tab.evaluate("Jakiro.moves.state.turns.length") == 0
-        tab.click("#ask")
-    tab.wait_for_selector("#jk-notice:visible")
-    assert tab.evaluate("Jakiro.moves.state.turns.map(run => run.question)") == ["Why?"]
-    blocks.close()
+    try:
+        tab = open_tab(address)
+        ask(tab, "Why?")
+        wait_until_finished(tab)
+        for button in ("ask_again", "edit"):
+            tab.evaluate("Jakiro.notify(null)")
+            tab.get_by_role("button", name=words.BROWSER[button]).last.click()
+            if button == "edit":
+                assert tab.evaluate("Jakiro.moves.state.turns.length") == 0
+                tab.click("#ask")
+            tab.wait_for_selector("#jk-notice:visible")
+            assert tab.evaluate("Jakiro.moves.state.turns.map(run => run.question)") == ["Why?"]
+    finally:
+        blocks.close()

@@ -33,6 +33,7 @@ def set_up(tab, length: int) -> None:
     tab.click("#settings .toggle-button")
 
 
+@pytest.mark.rare
 def test_a_link_opened_elsewhere_writes_the_same_text_when_asked(open_tab, real_address):
     tab = open_tab(real_address)
     set_up(tab, 24)
@@ -88,6 +89,7 @@ def test_the_real_answer_tree_and_numbers_equal_the_trace_of_that_request(open_t
     assert len(lines) == 2 and lines[-1]["y"][-1] == len(drafted.token_ids)
 
 
+@pytest.mark.rare
 def test_stop_stops_the_real_model_and_the_next_question_is_answered(open_tab, real_address):
     tab = open_tab(real_address)
     set_up(tab, 200)

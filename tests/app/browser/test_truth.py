@@ -12,7 +12,7 @@ from app.page import web
 from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.trace import Trace
-from tests.app.conftest import ask, new_tab, seek, wait_until_finished
+from tests.app.conftest import ask, given, seek, wait_until_finished
 from tests.app.fake import FakeGenerator
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("no_problems")]
@@ -41,12 +41,11 @@ def as_data(traces: dict[str, Trace]) -> dict:
 
 
 @pytest.fixture(scope="module")
-def tab(browser, fake_address):
-    tab = new_tab(browser, [], reduced_motion="reduce")
-    tab.goto(fake_address)
+def tab(tabs, fake_address):
+    tab = tabs.open(fake_address, [], reduced_motion="reduce")
     tab.wait_for_selector("#jk-chip.ready")
     yield tab
-    tab.context.close()
+    tab.close()
 
 
 @pytest.mark.parametrize("by", [1, 2])
@@ -55,7 +54,7 @@ def test_the_last_step_shows_what_came_into_the_answer(tab, by):
     drafted = traces["jakiro"]
     last = drafted.steps[-1]
     kept = len(last.committed_ids)
-    tab.evaluate(SHOW, as_data(traces))
+    given(tab, SHOW, as_data(traces))
     seek(tab, len(drafted.steps) - 1)
     drawn = "state => [...document.querySelectorAll(`svg.tree .node.${state}`)].map(node => node.dataset.node)"
     assert tab.evaluate(drawn, "accepted") == [str(node) for node in last.accepted_path[:kept]]
@@ -141,7 +140,7 @@ def opened(tab, traces: dict) -> str:
 
 def test_files_that_lie_are_refused_in_one_sentence_and_the_view_stays(tab):
     traces = as_data(race(40))
-    tab.evaluate(SHOW, traces)
+    given(tab, SHOW, traces)
     tab.evaluate("Jakiro.notify(null)")
     chain = copy.deepcopy(traces)
     node = chain["jakiro"]["steps"][0]["nodes"][0]
@@ -171,17 +170,17 @@ def test_files_that_lie_are_refused_in_one_sentence_and_the_view_stays(tab):
     assert opened(tab, traces) == ""
 
 
-@pytest.mark.parametrize(
-    ("asked", "said"),
-    [("999999", "; the recording has "), *((each, "A step is a whole number") for each in ("-3", "NaN", "1e400"))],
-)
-def test_the_step_of_an_address_is_one_of_the_recordings(open_tab, fake_address, asked, said):
-    name = web.recording_names()[0]
-    tab = open_tab(f"{fake_address}?recording={name}&step={asked}", reduced_motion="reduce")
-    tab.wait_for_selector("svg.tree")
-    where = tab.inner_text(".where").split()
-    assert where[0] == "step" and where[1].isdigit()
-    tab.wait_for_function("said => document.body.innerText.includes(said)", arg=said)
+def test_the_step_of_an_address_is_one_of_the_recordings(open_tab, fake_address):
+    name, visit = web.recording_names()[0], open_tab(None, reduced_motion="reduce")
+    for asked, said in {
+        "999999": "; the recording has ",
+        **dict.fromkeys(("-3", "NaN", "1e400"), "A step is a whole number"),
+    }.items():
+        visit.goto(f"{fake_address}?recording={name}&step={asked}")
+        visit.wait_for_selector("svg.tree")
+        where = visit.inner_text(".where").split()
+        assert where[0] == "step" and where[1].isdigit()
+        visit.wait_for_function("said => document.body.innerText.includes(said)", arg=said)
 
 
 def test_a_reload_keeps_answers_question_and_settings(tab, fake_address):

@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -17,11 +16,12 @@ from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.trace import Trace
 from tests.app.devices.ray_tiny import STEP_SECONDS
+from tests.faults import ROOT
 from tests.support import tiny_generator
 
 ray = pytest.importorskip("ray", reason="Ray is not installed; it is the optional extra [serve]")
 
-ROOT = Path(__file__).resolve().parents[3]
+pytestmark = pytest.mark.rare
 STORE_BYTES = 100_000_000
 START_SECONDS = 240
 # A server for programs outside that Ray starts on a busy machine now and then never comes up; then it is asked again

@@ -52,7 +52,7 @@ def test_a_silent_other_side_is_not_waited_for_after_stop():
         if event[0] == "end" and not halt.is_set():
             halt.set()
             stopped_at = time.monotonic()
-    assert time.monotonic() - stopped_at < 1
+    assert time.monotonic() - stopped_at < 5  # of the thirty seconds' silence
     assert seen[-1] == ("end", "jakiro", "stopped")
     may_end.set()
     assert closed.wait(10)

@@ -3,7 +3,6 @@
 import re
 import threading
 import time
-from pathlib import Path
 
 import pytest
 from gradio_client.exceptions import AppError
@@ -16,8 +15,9 @@ from app.words import page as words
 from jakiro.methods import METHODS
 from jakiro.trace import Trace
 from tests.app.fake import FakeGenerator, default_answer
+from tests.faults import ROOT
 
-DOCUMENT = (Path(__file__).resolve().parents[3] / "docs" / "api.md").read_text(encoding="utf-8")
+DOCUMENT = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

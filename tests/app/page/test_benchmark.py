@@ -30,7 +30,7 @@ VISITOR = Visitor("tab", "127.0.0.1")
 def ready(generator, **limits) -> ModelService:
     service = ModelService(LocalDevice(lambda: generator), Limits(**limits))
     service.start()
-    assert service.turns.wait_for(lambda: service.settled, 5)
+    assert service.turns.wait_for(lambda: service.settled, 30)
     return service
 
 

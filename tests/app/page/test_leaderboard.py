@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from app.page import benchmark
+from app.page import benchmark, lesson
 from app.words import benchmark as words
 from jakiro.bench import counts, raw, standings
 from jakiro.methods import METHODS
-from tests.app.browser.test_accessibility import SMALL_CONTROLS, serious
+from tests.app.browser.test_accessibility import PHONE, SMALL_CONTROLS, serious
 from tests.bench.test_standings import bench_of
 
 pytestmark = pytest.mark.browser
@@ -23,19 +23,35 @@ def boards(tmp_path_factory):
     return standings.boards(folder)
 
 
+# The tab by itself: no run is recorded, and the leaderboard is what the server gives
+MOUNT = """board => {
+  document.querySelector("#host").innerHTML = '<main id="benchmark"><div class="jk-view jk-benchmark"></div></main>';
+  const server = { benchmark_recorded: async () => null, benchmark_estimate: async () => "",
+    benchmark_board: async () => board };
+  document.body.dataset.jakiroTab = "benchmark";
+  Jakiro.mountBenchmark(document.querySelector("#benchmark"), {}, null, server);
+}"""
+
+
+def mounted(tab, boards: dict | None):
+    """The leaderboard of these results, chosen in the tab "Benchmark"."""
+    tab.add_style_tag(content=benchmark.style())
+    tab.add_script_tag(content=lesson.script())
+    tab.add_script_tag(content=benchmark.script())
+    tab.evaluate(MOUNT, boards and json.dumps(boards))
+    tab.click('[data-control="bench-which"][data-value="board"]')
+    return tab
+
+
 @pytest.fixture
-def board(open_tab, fake_address, boards, monkeypatch):
-    """A function that opens the leaderboard in a tab of its own."""
-    monkeypatch.setattr(benchmark, "leaderboard", lambda known: json.dumps(boards))
+def board(modules, boards):
+    """A function that shows the leaderboard without a server."""
 
-    def opened(**options):
-        tab = open_tab(fake_address, **options)
-        tab.click('[role="tab"][data-tab="benchmark"]')
-        tab.click('[data-control="bench-which"][data-value="board"]')
-        tab.wait_for_selector(".board-table")
-        return tab
+    def shown():
+        mounted(modules, boards).wait_for_selector(".board-table")
+        return modules
 
-    return opened
+    return shown
 
 
 def methods(tab) -> list[str]:
@@ -119,30 +135,29 @@ def test_a_file_can_be_saved(board, boards):
     assert saved == json.loads(json.dumps(boards["own_size"]))
 
 
-def test_a_copy_without_a_leaderboard_says_so(open_tab, fake_address, monkeypatch):
-    monkeypatch.setattr(benchmark, "leaderboard", lambda known: None)
-    tab = open_tab(fake_address)
-    tab.click('[role="tab"][data-tab="benchmark"]')
-    tab.click('[data-control="bench-which"][data-value="board"]')
+def test_a_copy_without_a_leaderboard_says_so(modules):
+    tab = mounted(modules, None)
     tab.wait_for_selector(".bench-body .empty")
     assert tab.inner_text(".bench-body .empty") == words.BROWSER["board_missing"]
     tab.click('[data-control="bench-which"][data-value="recorded"]')
 
 
-def test_names_of_methods_stay_text(board, boards, monkeypatch):
+def test_names_of_methods_stay_text(modules, boards):
     hostile = "<img src=x onerror='window.ran=1'>"
     rows = [row | {"method": hostile} if row["method"] == "mcsd" else row for row in boards["own_size"]["rows"]]
-    monkeypatch.setattr(
-        benchmark, "leaderboard", lambda known: json.dumps({"own_size": boards["own_size"] | {"rows": rows}})
-    )
-    tab = board()
+    tab = mounted(modules, {"own_size": boards["own_size"] | {"rows": rows}})
+    tab.wait_for_selector(".board-table")
     assert hostile in tab.inner_text(".board-table")
     assert tab.locator("#benchmark img").count() == 0 and tab.evaluate("window.ran") is None
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_serious_is_found_and_fingers_find_room(board, scheme):
-    tab = board(color_scheme=scheme, viewport={"width": 390, "height": 844}, has_touch=True)
+def test_nothing_serious_is_found_and_fingers_find_room(open_tab, fake_address, boards, monkeypatch, scheme):
+    monkeypatch.setattr(benchmark, "leaderboard", lambda known: json.dumps(boards))
+    tab = open_tab(fake_address, color_scheme=scheme, **PHONE)
+    tab.click('[role="tab"][data-tab="benchmark"]')
+    tab.click('[data-control="bench-which"][data-value="board"]')
+    tab.wait_for_selector(".board-table")
     assert not serious(tab, "#benchmark")
     assert tab.evaluate(SMALL_CONTROLS, [".board-table button, .bench-head :is(button, select)", 44]) == []
     assert tab.evaluate("document.documentElement.scrollWidth") <= 390

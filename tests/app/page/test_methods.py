@@ -24,8 +24,8 @@ from jakiro.methods.jakiro import proposers_of
 from jakiro.zoo import table as zoo
 from tests.app.fake import FakeGenerator
 from tests.app.page.test_asking import asking
+from tests.faults import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 # Words are told apart by language
 SPARED = ("app/words/",)
 # The package and the application that serves it are called like the method that they began with

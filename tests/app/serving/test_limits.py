@@ -20,7 +20,9 @@ from app.serving.worker import AnswerRun, ModelService
 from app.words import page as words
 from app.words.errors import for_visitors, sentence_of
 from jakiro.config import SamplingParams, TreeConfig
-from tests.app.fake import FakeGenerator
+from tests.app.fake import FakeGenerator, default_answer
+
+LONG = default_answer() * 20  # at full pace some twenty seconds, so that what ends sooner was stopped
 
 
 def asking(text="Why?", length=8, methods=("jakiro",)) -> Asking:
@@ -30,14 +32,14 @@ def asking(text="Why?", length=8, methods=("jakiro",)) -> Asking:
 def ready_service(generator, **limits) -> ModelService:
     service = ModelService(LocalDevice(lambda: generator), Limits(**limits))
     service.start()
-    assert service.turns.wait_for(lambda: service.settled, 5)
+    assert service.turns.wait_for(lambda: service.settled, 30)
     return service
 
 
 def finished(service, text="Why?", **options) -> AnswerRun:
     run = AnswerRun(service, asking(text, **options))
     run.start()
-    assert run.finished.wait(10)
+    assert run.finished.wait(30)
     return run
 
 
@@ -88,7 +90,7 @@ def test_prompts_with_too_many_tokens_are_refused_with_both_numbers():
     service = ready_service(FakeGenerator(), max_prompt_tokens=5)
     run = AnswerRun(service, service.limits.check(asking("one two three four five six seven")))
     run.start()
-    run.finished.wait(5)
+    run.finished.wait(30)
     assert last_event(run) == ("error", None, "Your prompt has 7 tokens; this page reads 5. Shorten it by 2.")
 
 
@@ -147,7 +149,7 @@ def test_everybodys_first_answer_comes_before_anybodys_second():
         threads[-1].start()
     gate.__exit__()
     for thread in threads:
-        thread.join(5)
+        thread.join(30)
     assert order == ["a", "b", "c", "a", "b", "a"]
     assert turns.numbers()["waiting"] == turns.numbers()["running"] == 0
 
@@ -173,21 +175,22 @@ def test_who_waits_hears_place_and_time_from_the_mean_of_the_answers_before():
     halts = [threading.Event() for _ in range(2)]
     waiting = [turns.take(halt, said.append) for halt in halts]
     threads = [threading.Thread(target=turn.__enter__) for turn in waiting]
-    for thread in threads:
+    for number, thread in enumerate(threads, 1):
         thread.start()
-        time.sleep(0.05)
+        while len(said) < number:
+            time.sleep(0.01)
     for halt in halts:
         halt.set()
     turns.wake()
     for thread in threads:
-        thread.join(5)
+        thread.join(30)
     assert said[0] == "You are number 1. About 20 s. What you see stays here until then."
     assert said[1] == "You are number 2. About 40 s. What you see stays here until then."
 
 
 def test_a_full_queue_refuses_and_a_place_left_is_free_again():
-    service = ready_service(FakeGenerator(pace=1.0), queue_length=1)
-    first, second = AnswerRun(service, asking(length=200)), None
+    service = ready_service(FakeGenerator(LONG, pace=1.0), queue_length=1)
+    first, second = AnswerRun(service, asking(length=1000)), None
     first.start()
     while not service.turns.numbers()["running"]:
         time.sleep(0.01)
@@ -196,23 +199,23 @@ def test_a_full_queue_refuses_and_a_place_left_is_free_again():
     with pytest.raises(ValueError, match=words.QUEUE_FULL):
         AnswerRun(service, asking())
     second.stop()
-    assert second.finished.wait(1)
+    assert second.finished.wait(10)
     AnswerRun(service, asking()).stop()
     first.stop()
 
 
 def test_a_new_question_takes_the_place_of_the_old_one_and_a_program_is_told():
-    service = ready_service(FakeGenerator(pace=1.0))
+    service = ready_service(FakeGenerator(LONG, pace=1.0))
     runs, visitor = Runs(service.limits), Visitor("tab")
     runs.admit(visitor)
-    run = AnswerRun(service, asking(length=200))
+    run = AnswerRun(service, asking(length=1000))
     runs.add(visitor, run)
     run.start()
     with pytest.raises(ValueError, match="At most 1 of your questions"):
         runs.admit(visitor, replace=False)
     assert not run.finished.is_set()
     runs.admit(visitor)
-    assert run.finished.wait(2)
+    assert run.finished.wait(10)
 
 
 def test_finished_answers_are_forgotten_by_size_and_age_but_running_ones_stay():

@@ -127,9 +127,9 @@ def test_a_header_says_how_long_its_question_waited():
     asking = Asking(({"role": "user", "content": "Why?"},), SamplingParams(max_new_tokens=4), TreeConfig(), ("jakiro",))
     runs = Runs(service.limits)
     first, second = (handlers.begin(service, runs, visitor, asking) for visitor in (ADA, BOB))
-    assert second.events.get(timeout=5)[0] == "wait"
+    assert second.events.get(timeout=30)[0] == "wait"
     fake.gate.set()
     for run in (first, second):
-        assert run.finished.wait(5)
+        assert run.finished.wait(30)
     waited = [run.traces["jakiro"].header.queue_ms for run in (first, second)]
     assert 0 <= waited[0] < waited[1]

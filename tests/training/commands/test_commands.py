@@ -1,7 +1,9 @@
 import gc
 import json
 import weakref
+from contextlib import nullcontext
 from importlib import import_module
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,9 +17,12 @@ from jakiro.heads.checkpoint import load_head
 from jakiro.kernels.linear import packing_works
 from jakiro.methods import METHODS
 from jakiro.training.commands.train import _optimizer, _weights
+from jakiro.training.data.answers import AnswerFolder
+from jakiro.training.data.corpus import Row, write_part
 from jakiro.training.recipe.losses import LossWeights
 from jakiro.training.recipe.schedule import TrainingOptions
 from jakiro.training.recipe.trainer import TrainingError
+from jakiro.zoo import loading
 from tests.support import byte_tokenizer
 from tests.training.tiny import byte_target
 
@@ -146,10 +151,10 @@ def test_only_methods_with_a_head_of_their_own_are_trained_for(target_folder, co
 
 def test_processes_wait_for_the_features_and_none_keeps_the_target(target_folder, corpus_folder, tmp_path, monkeypatch):
     """NCCL alone gives up after ten minutes, and a float32 target would stay on every GPU."""
-    seen, read = {}, train_module.weights.load_target
+    seen, read = {}, loading.weights.load_target
 
-    def load_target(*given):
-        model, *others = read(*given)
+    def load_target(*given, **options):
+        model, *others = read(*given, **options)
         seen["target"], seen["dtype"] = weakref.ref(model), given[2]
         return model, *others
 
@@ -164,23 +169,86 @@ def test_processes_wait_for_the_features_and_none_keeps_the_target(target_folder
         raise TrainingError("far enough")
 
     # As on a GPU that computes it
-    monkeypatch.setattr(train_module, "target_dtype", lambda device: "bfloat16")
-    monkeypatch.setattr(train_module.weights, "load_target", load_target)
+    monkeypatch.setattr(train_module, "target_dtype", lambda device: torch.bfloat16)
+    monkeypatch.setattr(loading.weights, "load_target", load_target)
     monkeypatch.setattr(train_module, "PartialState", state)
     monkeypatch.setattr(train_module, "Trainer", trainer)
     folders = ("--out", tmp_path / "head", "--work", tmp_path / "work")
     result = invoke("train", corpus_folder, "--target", target_folder, *folders, *TRAIN)
     assert "far enough" in str(result.exception)
     assert seen["timeout"].total_seconds() > 24 * 3600 and not seen["kept"]
-    assert seen["dtype"] == "bfloat16" and seen["tables"] == {torch.float32}
+    assert seen["dtype"] == torch.bfloat16 and seen["tables"] == {torch.float32}
 
 
 @pytest.mark.parametrize(("device", "hardware", "dtype"), [
-    ("cuda", True, "bfloat16"), ("cuda", False, "float32"), ("cpu", True, "float32"),
+    ("cuda", True, torch.bfloat16), ("cuda", False, torch.float32), ("cpu", True, torch.float32),
 ])  # fmt: skip
 def test_features_are_computed_in_bfloat16_on_gpus_that_have_it_in_hardware(device, hardware, dtype, monkeypatch):
     monkeypatch.setattr(train_module, "gpu_computes_bfloat16", lambda device: hardware)
-    assert train_module.target_dtype(device) == dtype
+    assert train_module.target_dtype(torch.device(device)) == dtype
+
+
+@pytest.mark.parametrize("command", ["train", "corpus", "evaluate"])
+def test_a_gpu_that_is_not_there_is_refused_before_anything_is_read(
+    command, target_folder, corpus_folder, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(loading.weights, "load_target", None)
+    arguments = {
+        "train": [corpus_folder, "--out", tmp_path / "head", "--work", tmp_path / "work", *TRAIN],
+        "corpus": [tmp_path / "corpus"],
+        "evaluate": ["--head", "smollm2-135m-instruct-summed"],
+    }[command]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    result = invoke(command, *arguments, "--target", target_folder, "--device", "cuda")
+    assert "“cuda” was asked for, but no GPU is visible here" in str(result.exception)
+
+
+@pytest.mark.parametrize(("command", "dtype"), [("train", torch.float32), ("corpus", torch.float16)])
+def test_a_gpu_is_taken_where_there_is_one_and_gets_the_weights_straight(
+    command, dtype, target_folder, corpus_folder, tmp_path, monkeypatch
+):
+    """Else 7B would be read in float32 and go through the host's memory."""
+    seen = {}
+
+    class FarEnough(Exception):
+        pass
+
+    def load_target(name, device, dtype, **options):
+        seen.update(options, device=device, dtype=dtype)
+        raise FarEnough
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation)
+    monkeypatch.setattr(loading.placement, "free_memory", lambda device: 2**40)
+    monkeypatch.setattr(loading.weights, "load_target", load_target)
+    monkeypatch.setattr(train_module, "PartialState", lambda **given: SimpleNamespace(device=torch.device("cuda", 1)))
+    arguments = {
+        "train": [corpus_folder, "--out", tmp_path / "head", "--work", tmp_path / "work", *TRAIN],
+        "corpus": [tmp_path / "corpus"],
+    }[command]
+    assert isinstance(invoke(command, *arguments, "--target", target_folder).exception, FarEnough)
+    place = {"train": "cuda:1", "corpus": "cuda"}[command]
+    assert seen == {"device": torch.device(place), "dtype": dtype, "device_map": {"": place}}
+
+
+def test_held_out_texts_on_which_nothing_can_be_judged_are_refused_before_training(target_folder, tmp_path):
+    write_part(tmp_path / "part-00000.jsonl.gz", [Row([5, 6, 7 + n], "prompts", 0.0, 1) for n in range(9)])
+    folders = ("--out", tmp_path / "head", "--work", tmp_path / "work", "--target", target_folder)
+    result = invoke("train", tmp_path, *folders, *TRAIN)
+    assert "in each of the first 4 held-out texts, on which a head is judged; hold out more" in str(result.exception)
+
+
+def test_a_damaged_answer_is_written_again(tmp_path):
+    model, sampling = byte_target(num_layers=1), SamplingParams(max_new_tokens=4)
+    folder = AnswerFolder(model, byte_tokenizer(), "0", tmp_path, 2)
+    (before,) = folder.answers_to_ids([[5, 6]], sampling)
+    (path,) = tmp_path.iterdir()
+    cut = path.read_bytes()[:40]
+    path.unlink()
+    path.write_bytes(cut)
+    (after,) = folder.answers_to_ids([[5, 6]], sampling)
+    assert torch.equal(before.ids, after.ids) and torch.equal(before.features, after.features)
 
 
 @pytest.mark.skipif(not packing_works(torch.device("cpu"), torch.float32), reason="stock modules keep no features")
@@ -261,6 +329,7 @@ def test_a_head_learns_to_read_further_layers_from_its_start_or_from_a_head_that
         (("--max-steps", 3, "--time-budget", 1), "Give either a time budget"),
         (("--max-steps", 3, "--fusion", "other", "--validation-rows", 4), "fusion must be one of"),
         (("--max-steps", 3, "--init", "none", "--validation-rows", 4), "There is no draft head for"),
+        (("--max-steps", 3, "--validation-rows", 0), "num_validation must be above 0; you gave 0"),
         (("--max-steps", 3, "--optimizer", "sgd"), "Optimizer must be one of"),
         (("--max-steps", 3, "--loss", "hinge"), "Loss must be one of ours, official"),
         (("--max-steps", 3, "--precision", "int8"), "Precision must be one of"),

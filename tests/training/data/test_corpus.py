@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from jakiro.bench.questions import load_questions
+from jakiro.heads.checkpoint import write_tensors
 from jakiro.kernels.linear import packing_works
 from jakiro.target.families import stop_ids
 from jakiro.target.llama import LeanDecoder
@@ -136,15 +137,24 @@ def test_rows_that_share_thirteen_words_with_an_evaluation_prompt_are_dropped_an
     excluded = evaluation_runs([tmp_path / "prompts.jsonl"])
     for name, fields in {"old": {}, "new": {"excluded": excluded}}.items():
         writer(writer_of_text, tmp_path / name, OPTIONS, prompts, **fields).write(4)
-    assert [len(read_corpus([tmp_path / name])) for name in ("old", "new")] == [4, 2]
+    assert [len(read_corpus([tmp_path / name])) for name in ("old", "new")] == [4, 1]
     # A corpus that was written without the filter is checked when it is continued.
     writer(writer_of_text, tmp_path / "old", OPTIONS, prompts, excluded=excluded).write(4)
     assert read_corpus([tmp_path / "old"]) == read_corpus([tmp_path / "new"])
     for name in ("old", "new"):
         manifest = json.loads((tmp_path / name / "manifest.json").read_text())
-        assert manifest["counts"]["dropped_as_evaluation"] == 2
-        assert manifest["counts"]["rows"] == 2
+        # Two messages with thirteen of its words, and one that is all of a short prompt
+        assert manifest["counts"]["dropped_as_evaluation"] == 3
+        assert manifest["counts"]["rows"] == 1
         assert manifest["exclusion"] == {"words": 13, "runs": len(excluded)}
+
+
+def test_a_short_prompt_is_excluded_as_a_whole_alone():
+    assert word_runs("Why is the sky blue?") == word_runs("why is the SKY blue") == {"why is the sky blue"}
+    assert word_runs("So: why is the sky blue?").isdisjoint(word_runs("Why is the sky blue?"))
+    assert word_runs("?!") == set()
+    short = [turn for question in load_questions() for turn in question.turns if len(turn.split()) < 10]
+    assert short and all(not word_runs(turn).isdisjoint(evaluation_runs()) for turn in short)
 
 
 def test_the_template_around_a_message_is_no_part_of_a_run(writer_of_text, tmp_path):
@@ -190,3 +200,52 @@ def test_a_file_of_features_that_is_damaged_is_left_aside(writer_of_text, tmp_pa
     (tmp_path / "part-00000.safetensors").write_bytes(b"no features")
     assert len(KeptFeatures([tmp_path], "some weights")) == 0
     assert "part-00000.safetensors can't be read" in caplog.text
+
+
+@pytest.mark.parametrize("damage", [lambda data: b"", lambda data: data[: len(data) // 2], lambda data: b"rubbish"])
+def test_a_damaged_part_is_named_where_it_is_read_and_written_again_by_corpus(writer_of_text, tmp_path, damage):
+    writer(writer_of_text, tmp_path / "whole").write(12)
+    writer(writer_of_text, tmp_path / "cut").write(12)
+    part = tmp_path / "cut" / "part-00000.jsonl.gz"
+    part.write_bytes(damage(part.read_bytes()))
+    with pytest.raises(
+        ValueError, match=r"part-00000.jsonl.gz is (empty|damaged).*; run corpus again, which writes it"
+    ):
+        read_corpus([tmp_path / "cut"])
+    assert writer(writer_of_text, tmp_path / "cut").write(12) > 0
+    assert read_corpus([tmp_path / "cut"]) == read_corpus([tmp_path / "whole"])
+
+
+def test_rows_that_the_manifest_counts_and_nobody_finds_are_missed(writer_of_text, tmp_path):
+    writer(writer_of_text, tmp_path).write(12)
+    (tmp_path / "part-00001.jsonl.gz").unlink()
+    with pytest.raises(ValueError, match=r"holds \d+ rows, its manifest.json counts \d+; run corpus again"):
+        read_corpus([tmp_path])
+    (tmp_path / "manifest.json").write_text("{")
+    with pytest.raises(ValueError, match=r"manifest.json is damaged"):
+        read_corpus([tmp_path])
+
+
+@pytest.mark.parametrize(("prompts", "weights", "name"), [
+    (["hi", "why?"], "a", "prompts_sha256"), (["hi", "what?"], "b", "target_sha256"),
+])  # fmt: skip
+def test_other_prompts_and_other_weights_of_that_name_are_other_settings(
+    writer_of_text, tmp_path, prompts, weights, name
+):
+    writer(writer_of_text, tmp_path, prompts=["hi", "what?"], target_sha256="a")
+    with pytest.raises(ValueError, match=rf"other settings \({name}\)"):
+        writer(writer_of_text, tmp_path, prompts=prompts, target_sha256=weights)
+
+
+def test_a_seed_that_has_no_room_beside_a_text_s_number_is_refused():
+    assert CorpusOptions(seed=2**23 - 1)
+    for seed in (-1, 2**23):
+        with pytest.raises(ValueError, match=f"seed must be from 0 to 8,388,607; you gave {seed}"):
+            CorpusOptions(seed=seed)
+
+
+def test_kept_features_of_which_a_part_is_missing_are_left_aside(tmp_path, caplog):
+    path = tmp_path / "part-00000.safetensors"
+    tensors = {"ids": torch.zeros(5, dtype=torch.int32), "lengths": torch.tensor([5]), "features": torch.zeros(4, 2)}
+    write_tensors(tensors, path, {"target_sha256": "w"})
+    assert len(KeptFeatures([path.with_suffix(".jsonl.gz")], "w")) == 0 and "computed again" in caplog.text

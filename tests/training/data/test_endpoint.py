@@ -126,3 +126,20 @@ def test_a_corpus_written_by_a_server_is_that_of_the_model_it_runs(tmp_path):
 
     CorpusWriter(write, ends, tokenizer, tmp_path / "model", options).write(3)
     assert read_corpus([tmp_path / "server"]) == read_corpus([tmp_path / "model"])
+
+
+def test_a_server_is_given_other_seeds_for_another_seed(tmp_path):
+    tokenizer, seen = byte_tokenizer(), {}
+    for seed in (0, 1, 2**23 - 1):
+        bodies = []
+
+        def complete(body, bodies=bodies):
+            bodies.append(body["seed"])
+            return 200, {"choices": [{"token_ids": [5]}]}
+
+        options = CorpusOptions(seed=seed, min_distinct=0)
+        with server(complete) as url:
+            CorpusWriter(endpoint(url).write_texts, {1}, tokenizer, tmp_path / str(seed), options).write(4)
+        seen[seed] = set(bodies)
+        assert len(seen[seed]) == 8 and all(0 <= each < 2**31 for each in bodies)
+    assert len(set().union(*seen.values())) == 24

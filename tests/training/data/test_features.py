@@ -1,3 +1,8 @@
+import shutil
+import subprocess
+import sys
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -103,3 +108,55 @@ def test_an_epoch_is_a_pure_function_of_seed_and_number():
     assert first == epoch_batches(lengths, 5, 50, 128, seed=3, epoch=1)
     assert first != epoch_batches(lengths, 5, 50, 128, seed=3, epoch=2)
     assert sorted(index for batch in first for index in batch) == list(range(5, 50))
+
+
+@pytest.mark.parametrize(("hidden_size", "target", "sentence"), [
+    (HIDDEN, "other weights", r"another target \(target these weights, this one's is other weights\)"),
+    (2 * HIDDEN, "these weights", rf"another target \(hidden size {HIDDEN}, this one's is {2 * HIDDEN}\)"),
+])  # fmt: skip
+def test_a_cache_of_another_target_is_refused_and_left_as_it_is(tmp_path, hidden_size, target, sentence):
+    """Other weights of the same width, and a wider target whose rows would make the file longer."""
+    list(write_features(tmp_path, tiny_sequences(), HIDDEN, features_of(tiny_target()), target="these weights"))
+    before = (tmp_path / "features.f16").read_bytes()
+    with pytest.raises(ValueError, match=sentence):
+        next(write_features(tmp_path, tiny_sequences(), hidden_size, None, target=target))
+    assert (tmp_path / "features.f16").read_bytes() == before
+
+
+def test_features_that_are_cut_off_are_computed_again_from_there(tmp_path):
+    target, whole = tiny_target(), tiny_cache(tmp_path / "whole", tiny_target())
+    cut = tiny_cache(tmp_path / "cut", target)
+    path = tmp_path / "cut" / "features.f16"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(ValueError, match=r"features.f16 holds \d+ numbers, \d+ tokens have 16 each; extract"):
+        FeatureCache(tmp_path / "cut")
+    list(write_features(tmp_path / "cut", tiny_sequences(), HIDDEN, features_of(target)))
+    assert FeatureCache(tmp_path / "cut").num_ready() == len(tiny_sequences())
+    np.testing.assert_allclose(FeatureCache(cut.folder).features, whole.features, atol=2e-3)
+
+
+@pytest.mark.parametrize("name", ["ids.npy", "offsets.npy", "features.json", "progress"])
+@pytest.mark.parametrize("content", [b"", b"garbage"])
+def test_a_damaged_file_of_a_cache_is_named(tmp_path, name, content):
+    tiny_cache(tmp_path, tiny_target())
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ValueError, match=f"{name} is (missing or )?damaged"):
+        next(write_features(tmp_path, tiny_sequences(), HIDDEN, None))
+    with pytest.raises(ValueError, match=f"{name} is (missing or )?damaged"):
+        FeatureCache(tmp_path).num_ready()
+
+
+def test_features_for_which_there_is_no_room_are_one_sentence_before_any_is_computed(tmp_path, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=5000))
+    with pytest.raises(OSError, match=r"no room for the features in .* are missing, .* are free; free some, or name"):
+        next(write_features(tmp_path, tiny_sequences(), HIDDEN, None))
+
+
+def test_a_disk_that_fills_up_meanwhile_is_the_same_sentence(tmp_path):
+    """A limit on a file's size, which the system tells as a full disk is told; written through a map it is a signal."""
+    code = (
+        "import resource, sys; from pathlib import Path; from tests.training.tiny import tiny_cache, tiny_target\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)); tiny_cache(Path(sys.argv[1]), tiny_target())"
+    )
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "features"], capture_output=True, text=True)
+    assert "OSError: There is no room for the features in" in done.stderr.splitlines()[-1]

@@ -3,7 +3,14 @@ import json
 import pytest
 
 from jakiro.training.data.corpus import Row
-from jakiro.training.data.split import add_minutes, held_out_rows, in_order_of_content, row_hash, write_manifest
+from jakiro.training.data.split import (
+    add_minutes,
+    held_out_rows,
+    in_order_of_content,
+    refuse_rows_that_were_learned,
+    row_hash,
+    write_manifest,
+)
 from jakiro.zoo.table import trained_minutes
 
 ROWS = [Row([number, number + 1, 7], "magpie", number % 2 / 2, 2, 1) for number in range(40)]
@@ -39,3 +46,16 @@ def test_held_out_rows_are_those_that_a_head_s_manifest_names(tmp_path):
         held_out_rows(tmp_path, rows[5:], 100)
     with pytest.raises(ValueError, match="among the 0 that"):
         held_out_rows(tmp_path / "no-manifest", rows, 100)
+
+
+def test_rows_that_a_head_may_have_learned_are_not_held_out_when_a_run_starts_from_it(tmp_path, caplog):
+    rows = in_order_of_content(ROWS)
+    write_manifest(tmp_path, rows, 5, "tiny")
+    refuse_rows_that_were_learned(tmp_path, rows, 5)
+    with pytest.raises(ValueError, match=r"held out 5 .* learned 3 of the 8 .*; give --validation-rows 5 or fewer"):
+        refuse_rows_that_were_learned(tmp_path, rows, 8)
+    with pytest.raises(ValueError, match="give more text"):
+        refuse_rows_that_were_learned(tmp_path, rows[5:], 8)
+    assert not caplog.text
+    refuse_rows_that_were_learned(tmp_path / "foreign", rows, 8)
+    assert "names no rows that it has held out" in caplog.text

@@ -10,20 +10,23 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from jakiro.methods import METHODS
+
 SCRIPT = Path(__file__).with_name("run_tiny.py")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 
 
-def run(*arguments, launcher=()) -> subprocess.CompletedProcess:
+def run(*arguments, launcher=(), **environment) -> subprocess.CompletedProcess:
     command = [sys.executable, *launcher, SCRIPT, *arguments]
-    return subprocess.run([*map(str, command)], env=ENVIRONMENT, capture_output=True, text=True, timeout=600)
+    environment = ENVIRONMENT | environment
+    return subprocess.run([*map(str, command)], env=environment, capture_output=True, text=True, timeout=600)
 
 
 def launched(*arguments) -> subprocess.CompletedProcess:
     # With --cpu accelerate starts one process only; the script says itself that it stays on processors.
     launcher = ("-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", 2, "--num_machines", 1)
     # Port 0 lets the launcher find a free one.
-    return run(*arguments, launcher=(*launcher, "--mixed_precision", "no", "--main_process_port", 0))
+    return run(*arguments, launcher=(*launcher, "--main_process_port", 0))
 
 
 def said(result: subprocess.CompletedProcess, what: str) -> list[tuple[str, str]]:
@@ -44,6 +47,7 @@ def alone(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.mark.rare
 def test_a_run_killed_with_signal_nine_ends_with_the_same_weights(alone, tmp_path):
     killed = run(tmp_path, "--max-steps", 8, "--accumulate", 2, "--die-at", 6)
     assert killed.returncode == -9
@@ -60,3 +64,20 @@ def test_two_processes_learn_what_one_learns_and_end_together(alone, tmp_path):
         torch.testing.assert_close(tensor, weights(tmp_path)[name], atol=2e-3, rtol=2e-3, msg=name)
     (first, steps), (second, others) = said(result, "ended its time at")
     assert (first, second) == ("0", "1") and steps == others and int(steps) > 1
+
+
+def test_every_kind_of_head_learns_in_two_processes(tmp_path):
+    """A weight without a gradient stops the next step of all: a router over one expert has none."""
+    result = launched(tmp_path, "--every-kind")
+    trained = {name for name, method in METHODS.items() if method.trains} | {"decoupled", "further layers"}
+    assert result.returncode == 0, result.stderr[-3000:]
+    for process in "01":
+        assert set(re.findall(rf"process {process} trained (.+)\n", result.stdout)) == trained
+
+
+def test_precision_and_accumulation_are_not_those_of_the_users_accelerate_config(alone, tmp_path):
+    settings = {"MIXED_PRECISION": "bf16", "GRADIENT_ACCUMULATION_STEPS": "4", "DYNAMO_BACKEND": "eager"}
+    environment = {f"ACCELERATE_{name}": value for name, value in settings.items()}
+    assert said(run(tmp_path, "--max-steps", 8, "--accumulate", 2, **environment), "ended at") == [("0", "8")]
+    for name, tensor in weights(alone).items():
+        assert torch.equal(tensor, weights(tmp_path)[name]), name

@@ -7,10 +7,11 @@ import torch
 
 from jakiro.heads.checkpoint import load_head
 from jakiro.methods import METHODS
+from jakiro.training.data.features import epoch_batches
 from jakiro.training.recipe.losses import LossWeights
 from jakiro.training.recipe.schedule import TrainingOptions, learning_rate_at, unroll_steps_at
 from jakiro.training.recipe.start import start_weights
-from jakiro.training.recipe.trainer import Trainer, TrainingError
+from jakiro.training.recipe.trainer import STATE_NAME, Trainer, TrainingError
 from tests.training.resuming import Killed, assert_resumed_equals_whole
 from tests.training.tiny import tiny_cache, tiny_head, tiny_target
 
@@ -42,6 +43,62 @@ def trainer(folder, options, clock=Clock, **shape) -> Trainer:
     head = tiny_head(target, draft_vocab=30, **shape)
     start_weights(head, cache, 0, "identity")
     return Trainer(head, cache, options, folder / "head", folder / "state", clock=clock and clock())
+
+
+@pytest.mark.parametrize("options", [{"seed": 1}, {"batch_tokens": 80}, {"num_validation": 5}, {"optimizer": "adamw"}])
+def test_a_run_is_not_resumed_with_texts_in_another_order(tmp_path, options):
+    trainer(tmp_path, TrainingOptions(max_steps=2, **OPTIONS)).run()
+    ((name, value),) = options.items()
+    before = getattr(TrainingOptions(max_steps=2, **OPTIONS), name)
+    with pytest.raises(TrainingError, match=rf"other options, without .* \({name} {before} → {value}\); resume with"):
+        trainer(tmp_path, TrainingOptions(max_steps=2, **OPTIONS | options)).resume()
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", "half", "another head"])
+def test_a_state_that_cannot_be_resumed_from_is_one_sentence(tmp_path, content):
+    options = TrainingOptions(max_steps=1, **OPTIONS)
+    trainer(tmp_path, options).run()
+    state = tmp_path / "state" / STATE_NAME
+    if content == "another head":
+        with pytest.raises(TrainingError, match=r"state\.pt belongs to a head of another shape; resume with"):
+            trainer(tmp_path, options, num_experts=1).resume()
+        return
+    state.write_bytes(state.read_bytes()[: state.stat().st_size // 2] if content == "half" else content)
+    with pytest.raises(TrainingError, match=r"state\.pt is damaged or no training state; start") as told:
+        trainer(tmp_path, options).resume()
+    assert "\n" not in str(told.value)
+
+
+def test_another_number_of_processes_neither_skips_nor_repeats_texts(tmp_path, monkeypatch):
+    """Two processes stop in the middle of an epoch; the one that goes on reads what they have left."""
+
+    read: list[list[int]] = []
+
+    def begun(processes: int, index: int) -> Trainer:
+        subject = trainer(tmp_path, TrainingOptions(max_steps=100, **OPTIONS))
+        monkeypatch.setattr(type(subject.accelerator), "num_processes", processes)
+        monkeypatch.setattr(type(subject.accelerator), "process_index", index)
+        subject._agreed = lambda value: value
+        subject._train_on = lambda group: read.extend(group) or {}
+        return subject
+
+    def stops(subject: Trainer, after: int) -> None:
+        def report(parts):
+            if len(read) == after:
+                subject.save()
+                raise Killed
+
+        subject._report_step = report
+        with pytest.raises(Killed):
+            subject.run()
+
+    stops(begun(2, 1), after=1)
+    stops(begun(2, 0), after=2)
+    again = begun(1, 0)
+    again.resume()
+    epoch = epoch_batches(again.cache.lengths, 4, 24, OPTIONS["batch_tokens"], 0, 0)
+    stops(again, after=len(epoch))
+    assert len(epoch) > 3 and sorted(read) == sorted(epoch)
 
 
 def test_resuming_with_other_options_names_them(tmp_path, caplog):
@@ -151,6 +208,30 @@ def test_too_few_sequences_are_refused(tmp_path):
     options = TrainingOptions(max_steps=5, **{**OPTIONS, "num_validation": 24})
     with pytest.raises(TrainingError, match="24 are held out"):
         trainer(tmp_path, options).run()
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    ("num_validation", 0), ("sampled_rows", 0), ("checkpoint_minutes", 0), ("frequent_rows", -1), ("warmup_steps", -1),
+    ("average_from", 1.5), ("unroll_from", -0.1), ("seed", -1), ("seed", 2**60),
+])  # fmt: skip
+def test_options_under_which_a_run_would_fail_later_are_refused(name, value):
+    with pytest.raises(ValueError, match=rf"(?i){name} (must be|is a share).*you gave {value}"):
+        TrainingOptions(max_steps=1, **{name: value})
+
+
+def test_what_is_learned_and_counted_is_not_held_out(tmp_path):
+    """Ids 38 and 39 stand in no text that is learned from, and held-out features are a hundred times as large."""
+    target = tiny_target()
+    cache = tiny_cache(tmp_path, target)
+    start = cache.offsets[4]
+    cache.ids = np.concatenate([np.full(start, 39, cache.ids.dtype), np.clip(cache.ids[start:], 0, 37)])
+    cache.features = cache.features.copy()
+    cache.features[:start] *= 100
+    head = tiny_head(target)
+    subject = Trainer(head, cache, TrainingOptions(max_steps=1, **OPTIONS | {"frequent_rows": 36}), tmp_path)
+    assert not subject.frequent[38:].any() and subject.noise_width == pytest.approx(
+        0.25 * float(cache.rows(slice(start, cache.offsets[20])).std())
+    )
 
 
 def test_a_schedule_needs_exactly_one_length():
