@@ -425,4 +425,25 @@ FAULTS = (
         "after_in_child=torch.get_num_threads",
         ("tests/test_errors.py::test_a_process_that_was_forked_after_an_answer_answers_alike",),
     ),
+    Fault(
+        "top-p-keeps-one-token-more",
+        "jakiro/core/sampling.py",
+        "before < sampling.top_p",
+        "before <= sampling.top_p",
+        ("tests/core/test_sampling.py::test_a_token_before_which_top_p_lies_to_the_last_bit_is_dropped",),
+    ),
+    Fault(
+        "merged-sessions-forget-to-rewind-chains",
+        "jakiro/drafting/merged.py",
+        "        self.chains.rewind(length)\n",
+        "",
+        ("tests/methods/test_prompt_lookup.py::test_chains_beside_a_head_s_tree_go_back_with_it",),
+    ),
+    Fault(
+        "the-first-step-s-loss-decays-too",
+        "jakiro/training/recipe/losses.py",
+        "self.weights.unroll_decay ** (step - 1)",
+        "self.weights.unroll_decay**step",
+        ("tests/training/recipe/test_losses.py::test_a_loss_of_several_steps_is_their_sum_with_the_first_in_full",),
+    ),
 )

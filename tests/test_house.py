@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def test_every_package_says_what_it_holds():
-    packages = sorted(path for place in ("jakiro", "app") for path in (ROOT / place).rglob("__init__.py"))
+    packages = sorted(path for place in ("jakiro", "app", "lab") for path in (ROOT / place).rglob("__init__.py"))
     silent = [path for path in packages if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))]
     assert packages and not silent
 

@@ -134,23 +134,25 @@ def build(options: dict):
     """For `serve run --name jakiro app.devices.ray_workers:build …`: the default pair, or what the options name.
 
     Args:
-        options: `target`, `head`, `device`, `dtype`, `numerics` as on the page's command line; `min_replicas` and
-            `max_replicas` (1 and 1).
+        options: `target`, `head`, `device`, `dtype`, `numerics` as on the page's command line; `methods_from`, modules
+            with a comma between them; `min_replicas` and `max_replicas` (1 and 1).
 
     Raises:
         ValueError: an option with another name.
     """
     options = dict(options)
     least, most = (int(options.pop(name, 1)) for name in ("min_replicas", "max_replicas"))
+    modules = options.pop("methods_from", "")
     unknown = sorted(set(options) - set(_PAIR_OPTIONS))
     if unknown:
-        known = ", ".join([*_PAIR_OPTIONS, "min_replicas", "max_replicas"])
+        known = ", ".join([*_PAIR_OPTIONS, "methods_from", "min_replicas", "max_replicas"])
         raise ValueError(f"Unknown option {unknown[0]!r}; choose among {known}.")
 
     def load():
         from jakiro import JakiroGenerator
+        from jakiro.methods import methods_from
 
-        return JakiroGenerator.from_pretrained(**options)
+        return JakiroGenerator.from_pretrained(**options, methods=methods_from(filter(None, modules.split(","))))
 
     on_gpu = str(options.get("device", "")).startswith("cuda")
     return application(load, least, max(least, most), {"num_gpus": 1} if on_gpu else {"num_cpus": 1})

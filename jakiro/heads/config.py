@@ -78,13 +78,14 @@ class DraftConfig:
         need(fits, f"draft_vocab_size must be 1 to vocab_size {self.vocab_size}, not {drafted}")
         need(self.fusion in FUSIONS, f"fusion must be one of {FUSIONS}, not {self.fusion!r}")
         need(isinstance(self.network, str), f"network must be a name, not {self.network!r}")
+        outside = self.network not in NETWORKS
         need(
-            is_count(self.num_parallel, 0) and (self.num_parallel > 0) == (self.network in PARALLEL),
+            is_count(self.num_parallel, 0) and (outside or (self.num_parallel > 0) == (self.network in PARALLEL)),
             f"num_parallel must be 0 for layers alone and else 1 or more, not {self.num_parallel}",
         )
         need(
             is_count(self.num_layers, 0)
-            and (self.num_layers > 0) == (self.network != "mlps")
+            and (outside or (self.num_layers > 0) == (self.network != "mlps"))
             and (self.num_layers < 2 or self.num_experts == 1),
             f"num_layers must be 0 for MLPs alone, 1 for two experts, not {self.num_layers}",
         )
@@ -93,7 +94,7 @@ class DraftConfig:
             f"published_blocks must be 0, or more for MLPs, not {self.published_blocks}",
         )
         need(
-            self.network == "layers" or (self.num_experts, self.fusion) == (1, "summed"),
+            outside or self.network == "layers" or (self.num_experts, self.fusion) == (1, "summed"),
             f"network {self.network} needs one expert and summed fusion, not {self.num_experts} and {self.fusion}",
         )
         need(self.num_experts in (1, 2), f"num_experts must be 1 or 2, not {self.num_experts}")
@@ -102,7 +103,7 @@ class DraftConfig:
         need(is_ascending(layers, 1), f"feature_layers must be ascending layer numbers from 1 on, not {layers}")
         need(not layers or self.network != "mlps", "MLPs alone read no further feature_layers")
         need(
-            is_ascending(exits, 1) and not (exits and (layers or self.network in NETWORKS)),
+            is_ascending(exits, 1) and not (exits and (layers or not outside)),
             f"exit_layers must be ascending layer numbers from 1 on, and none for networks {NETWORKS} or beside "
             f"feature_layers, not {exits}",
         )

@@ -120,7 +120,7 @@ class FakeGenerator:
         return {
             "target": "Fake-135M", "head": "fake-head", "device": "cpu", "dtype": "float32",
             "numerics": self.loaded_numerics,
-            "bit_identical": True,
+            "bit_identical": True, "notices": [],
         }  # fmt: skip
 
     def num_prompt_tokens(self, messages) -> int:

@@ -32,6 +32,9 @@ def test_generate_counts_each_token_once():
     assert plain.seconds > 0 and plain.comparable
     lookup, same = runner(Lane("hf-prompt-lookup"), messages, SamplingParams(max_new_tokens=6), QUESTION, 0)
     assert lookup.token_ids == plain.token_ids and same == text
-    assert lookup.num_accepted >= 0
+    assert lookup.num_steps + lookup.num_accepted == lookup.decoded
+    again = [{"role": "user", "content": "Say it again: the cat sat on the mat, the cat sat on the mat, the cat sat."}]
+    copied, _ = runner(Lane("hf-prompt-lookup"), again, SamplingParams(max_new_tokens=16), QUESTION, 0)
+    assert copied.num_accepted > 0 and copied.num_steps < copied.decoded
     sampled, _ = runner(Lane("hf-generate"), messages, SamplingParams(1.0, max_new_tokens=3), QUESTION, 0)
     assert not sampled.comparable

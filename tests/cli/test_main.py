@@ -115,6 +115,18 @@ def test_every_way_to_draft_is_listed_with_its_other_names(capsys):
     assert all(name in out for name in FURTHER_LANES)
 
 
+def test_methods_from_a_module_of_this_folder_are_listed_and_run(generator, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT / "docs")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    code, out, _ = run(capsys, "methods", "--methods-from", "echo")
+    assert code == 0 and "Repeats what stood eight tokens before." in out
+    code, _, _ = run(capsys, "generate", "--prompt", "hi", "--methods-from", "echo", "--method", "echo")
+    assert code == 0 and generator.calls[-1][2] == "echo"
+    code, out, _ = run(capsys, "race", "--prompt", "hi", "--methods-from", "echo", "--methods", "autoregressive,echo")
+    assert code == 0 and "Echo" in out
+    sys.modules.pop("echo")
+
+
 def test_a_race_table_compares_with_the_first_lane():
     scripted = ScriptedGenerator()
     console = Console(width=160)

@@ -153,6 +153,18 @@ def test_with_ties_warping_keeps_what_transformers_keeps_and_all_that_ties_with_
         assert torch.equal(row[kept_by_them], expected[kept_by_them])
 
 
+def test_a_token_before_which_top_p_lies_to_the_last_bit_is_dropped():
+    """As transformers does: what stands before a kept token is less than top-p, not as much."""
+    logits = torch.tensor([[2.0, 1.0, 0.0, -3.0]], device=DEVICE)
+    probs = (logits.double() - logits.double().logsumexp(-1, keepdim=True)).exp()
+    before = probs.cumsum(-1) - probs
+    for kept in (1, 2, 3):
+        top_p = float(before[0, kept])
+        for asked, expected in ((top_p, kept), (math.nextafter(top_p, 1), kept + 1)):
+            row = scattered(warp(logits, SamplingParams(1.0, top_p=asked), 4), 4)
+            assert int(torch.isfinite(row).sum()) == expected
+
+
 @settings(max_examples=100)
 @given(WARPINGS, st.integers(0, 2**32), st.sampled_from([0.0, 0.3, 3.0]), st.integers(1, 30))
 def test_a_short_prefix_gives_the_full_sort_s_choice_or_says_that_it_is_too_short(sampling, seed, spread, prefix):

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.candidates import MAX_CHAIN
 from jakiro.engine.costs import DeviceProfile
+from jakiro.methods import WITH_COPIES
 from jakiro.methods.prompt_lookup import Copier, SuffixAutomaton
-from tests.support import tiny_generator
+from tests.support import TREE, tiny_generator
 
 REPEATING = "the cat sat on the mat; the cat sat on the mat; the cat sat on"
 
@@ -93,3 +94,16 @@ def test_trees_that_size_themselves_leave_the_text_alone(temperature, context, c
     assert trace.token_ids == generator.run(REPEATING, sampling, method="autoregressive").token_ids
     assert trace.header.device_profile == {"device": generator.device_name} | profile.to_dict()
     assert all(step.plan.why and step.plan.expected_ms for step in trace.steps)
+
+
+def test_chains_beside_a_head_s_tree_go_back_with_it(scripted):
+    stream = scripted.stream(REPEATING, SamplingParams(max_new_tokens=16), WITH_COPIES.name, TREE)
+    next(stream)
+    session = stream._session
+    known = list(session.first.known)
+    # Back into the question, at the last place after which something can be copied
+    length = next(count for count in range(len(known) - 1, 0, -1) if Copier(known[:count]).propose()[0])
+    expected = Copier(known[:length]).propose()
+    assert session.chains.chain() != expected
+    session.rewind(length)
+    assert session.chains.chain() == expected and session.first.known == known[:length]

@@ -91,7 +91,8 @@ def test_a_config_that_contradicts_itself_is_refused():
     config = asdict(tiny_head(tiny_target(), **MLPS.trains).config)
     json.dumps(config)
     for field, value, sentence in (
-        ("network", "chain", "network must be one of"),
+        ("network", 3, "network must be a name, not 3"),
+        ("exit_layers", [1], "exit_layers must be ascending layer numbers from 1 on, and none for networks"),
         ("num_parallel", 0, "num_parallel must be 0 for layers alone"),
         ("fusion", "decoupled", "network mlps needs one expert and summed fusion, not 1 and decoupled"),
         ("num_layers", 2, "num_layers must be 0 for MLPs alone"),
@@ -99,6 +100,17 @@ def test_a_config_that_contradicts_itself_is_refused():
     ):
         with pytest.raises(ValueError, match=sentence):
             type(tiny_head(tiny_target()).config).from_dict(config | {field: value})
+
+
+def test_a_head_of_an_unknown_network_is_refused_with_those_that_are_known(tmp_path):
+    save_head(tiny_head(tiny_target()), tmp_path)
+    values = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(values | {"network": "chain"}))
+    sentence = (
+        "This draft head is a network 'chain', known are layers, masks, staged, mlps; name the module that brings"
+    )
+    with pytest.raises(ValueError, match=sentence):
+        load_head(tmp_path)
 
 
 def test_only_heads_of_the_default_method_make_a_pair(assets):

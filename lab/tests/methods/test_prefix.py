@@ -7,7 +7,7 @@ from tests.engine import test_prefix as prefix
 from tests.support import tiny_generator
 
 # Drafts on top of the target's first layers read the prompt again
-AGAIN = {"exit", "distillspec", "s2d"}
+AGAIN = {"exit", "distillspec", "s2d", "mcsd_exit"}
 
 
 @pytest.fixture(scope="module")

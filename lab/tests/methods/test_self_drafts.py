@@ -14,8 +14,6 @@ from jakiro.generator import JakiroGenerator
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.methods import PLAIN
 from jakiro.methods.jakiro import HeadDrafter
-from jakiro.methods.mcsd import METHOD as MCSD
-from jakiro.methods.mcsd import static_drafter
 from jakiro.target.features import scaled
 from jakiro.target.model import TargetModel
 from lab import KNOWN
@@ -103,10 +101,9 @@ def test_a_step_of_s2d_leaves_at_the_first_exit_that_is_sure(threshold, number):
 def test_two_models_run_mcsd_over_an_exit():
     target = tiny_target()
     head = tiny_head(target, known=KNOWN, **shallow(KNOWN["exit"].trains))
-    head.attach(target)
-    generator = JakiroGenerator(Resources(target), {MCSD.name: static_drafter(head, {"name": "tiny exit"})})
+    generator = JakiroGenerator(Resources(target, head, {"name": "tiny exit"}), methods=KNOWN)
     sampling = SamplingParams(1.0, seed=3, max_new_tokens=24)
-    trace = generator.run("Why?", sampling, MCSD.name, TreeConfig(width=4, depth=3, nodes=12))
+    trace = generator.run("Why?", sampling, "mcsd_exit", TreeConfig(width=4, depth=3, nodes=12))
     assert trace.header.drafter["name"] == "tiny exit"
     assert trace.token_ids == generator.run("Why?", sampling, PLAIN.name).token_ids
 

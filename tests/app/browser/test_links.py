@@ -140,7 +140,9 @@ def test_tabs_stops_and_steps_of_recordings_have_links(open_tab, fake_address):
     name = web.recording_names()[1]
     tab.click('[role="tab"][data-tab="recordings"]')
     tab.locator(".recording-card").nth(1).get_by_role("button", name=words.BROWSER["play"]).click()
-    tab.wait_for_selector(f'.jk-view[data-run="recording-{name}"] svg.tree')  # before that there is nothing to seek in
+    # A recording begins to play a moment after it is shown, and would take over from an earlier seek
+    tab.wait_for_selector(f'.jk-view[data-run="recording-{name}"] svg.tree')
+    tab.wait_for_function("() => Jakiro.moves.state.playing")
     tab.evaluate("Jakiro.moves.seek(2)")
     tab.wait_for_selector('svg.tree[data-step="2"]')
     link = copied(tab)

@@ -129,6 +129,19 @@ def test_a_loss_unrolls_from_what_it_has_computed_as_from_all_rows(tmp_path, mon
     torch.testing.assert_close(loss, expected)
 
 
+def test_a_loss_of_several_steps_is_their_sum_with_the_first_in_full(tmp_path):
+    target = tiny_target()
+    head, batch = tiny_head(target, "decoupled"), tiny_cache(tmp_path, target).batch([0, 1])
+    weights = LossWeights(token=2.0, feature=3.0, contrastive=0.5, balance=0.0, diversity=0.0, unroll_decay=0.6)
+    loss, parts = Objective(head, weights)(batch, everything(head), 3)
+    expected = 0.0
+    for step, decay in ((1, 1.0), (2, 0.6), (3, 0.36)):
+        for branch, weight in (("main", 1.0), ("contrastive", 0.5)):
+            token, feature = (parts.get(f"{branch}_{step}/{name}", 0.0) for name in ("token", "feature"))
+            expected += decay * weight * (2 * token + 3 * feature)
+    assert loss.item() == pytest.approx(expected, rel=1e-5)
+
+
 def last_own_feature(objective, output, next_id):
     """The last row's feature; of a decoupled head that of the expert with the largest w q for the next token."""
     features = output.features[..., -1:, :]

@@ -1,0 +1,16 @@
+"""MCSD with a small draft model, as in its paper (arXiv 2401.06706): the early exit of `exit.py` stands in for one."""
+
+from jakiro.drafting.base import Needs
+from jakiro.methods.jakiro import head_method
+from jakiro.methods.mcsd import SAMPLES, static_drafter
+from lab.methods import exit
+
+METHOD = head_method(
+    static_drafter,
+    Needs(head=exit.METHOD.needs.head, layers=True),
+    name="mcsd_exit",
+    title="MCSD, early exit",
+    sentence="MCSD's tree of a fixed shape, drafted by the target's first layers instead of a head.",
+    paper="2401.06706",
+    proposers=SAMPLES,
+)

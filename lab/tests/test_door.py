@@ -1,0 +1,43 @@
+"""The lab comes in by the door for methods from outside, with the networks that its heads are."""
+
+import pytest
+
+from jakiro import JakiroGenerator, SamplingParams
+from jakiro.heads.checkpoint import save_head
+from lab import KNOWN, METHODS
+from tests.support import byte_tokenizer, shallow, tiny_head, tiny_target
+from tests.training.tiny import byte_target
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """A tiny target and an early exit for it, on disk."""
+    target, head = (tmp_path_factory.mktemp(name) for name in ("target", "head"))
+    byte_target(num_layers=2).save_pretrained(target)
+    byte_tokenizer().save_pretrained(target)
+    loaded = JakiroGenerator.from_pretrained(str(target), "none", "cpu", "float32").target
+    save_head(tiny_head(loaded, known=KNOWN, **shallow(KNOWN["exit"].trains)), head)
+    return str(target), str(head)
+
+
+def test_a_head_of_an_outside_network_is_read_where_its_methods_are_known(pair):
+    generator = JakiroGenerator.from_pretrained(*pair, "cpu", "float32", methods=METHODS)
+    names = {method.name for method in generator.methods}
+    assert {"exit", "mcsd_exit", "skip"} <= names and not {"jakiro", "s2d"} & names
+    sampling = SamplingParams(max_new_tokens=8)
+    drafted, plain = (generator.run("hi", sampling, method=name) for name in ("exit", "autoregressive"))
+    assert drafted.token_ids == plain.token_ids
+    assert any(node.proposer == "exit" for step in drafted.steps for node in step.nodes)
+
+
+def test_elsewhere_it_is_refused_with_the_way_to_bring_it(pair):
+    sentence = (
+        "This draft head is a network 'stacked', known are layers, masks, staged, mlps; name the module that brings"
+    )
+    with pytest.raises(ValueError, match=sentence):
+        JakiroGenerator.from_pretrained(*pair, "cpu", "float32")
+
+
+def test_an_exit_without_exits_is_refused():
+    with pytest.raises(ValueError, match="A stacked draft head stands on exit_layers; its config names none"):
+        tiny_head(tiny_target(), known=KNOWN, num_experts=1, fusion="summed", network="stacked")
