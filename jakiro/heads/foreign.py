@@ -84,7 +84,8 @@ def _require_sizes(values: dict) -> None:
 
 
 def recognise(tensors: dict[str, Tensor]) -> str:
-    """ "summed" (Jakiro), "decoupled" (Jakiro*), "dense" (EAGLE-1, 2), "states" (EAGLE-3), "staged" (Gumiho) or "mlps" (Medusa).
+    """What a head is, by the names of its tensors: "summed" (Jakiro), "decoupled" (Jakiro*), "dense" (EAGLE-1 and 2),
+    "states" (EAGLE-3), "staged" (Gumiho) or "mlps" (Medusa).
 
     Raises:
         ValueError: none of them.

@@ -210,7 +210,7 @@ def test_no_two_methods_share_a_name_a_kind_of_head_or_a_network(subject, known)
 
 
 def test_an_answer_without_an_end_in_sight_takes_no_more_room_than_the_target_can_fill(subject, known):
-    generator = tiny_generator(methods=known)
+    generator = tiny_generator(heads_of(subject)[0], methods=known)
     sampling = SamplingParams(max_new_tokens=10**9)
     stream = generator.stream("Go on for ever.", sampling, subject.name, FIXED)
     next(stream)
@@ -227,7 +227,10 @@ def head_of(drafter: Drafter) -> DraftHead:
 
 def test_a_head_with_damaged_weights_changes_no_text_and_leaves_traces_that_can_be_read(headed, known, generators):
     """A row of its first matrix or of its last one, in trees of a fixed size and in those that choose it."""
-    damaged, sampling = tiny_generator(methods=known), SamplingParams(1.0, seed=3, max_new_tokens=9)
+    damaged, sampling = (
+        tiny_generator(heads_of(headed)[0], methods=known),
+        SamplingParams(1.0, seed=3, max_new_tokens=9),
+    )
     damaged.profile = COSTS
     text = generators["summed"].run(QUESTION, sampling, PLAIN.name).token_ids
     own = [weight for weight in head_of(damaged.drafter(headed)).parameters() if weight.ndim == 2]
