@@ -441,9 +441,9 @@ FAULTS = (
     ),
     Fault(
         "the-first-step-s-loss-decays-too",
-        "jakiro/training/recipe/losses.py",
+        "jakiro/training/losses.py",
         "self.weights.unroll_decay ** (step - 1)",
         "self.weights.unroll_decay**step",
-        ("tests/training/recipe/test_losses.py::test_a_loss_of_several_steps_is_their_sum_with_the_first_in_full",),
+        ("tests/training/test_losses.py::test_a_loss_of_several_steps_is_their_sum_with_the_first_in_full",),
     ),
 )

@@ -11,11 +11,11 @@ from jakiro.bench.environment import environment
 from jakiro.bench.identical import Comparison, check_identical, read_log, setup_of
 from jakiro.bench.neighbours import busy_neighbours
 from jakiro.bench.plots import figures
-from jakiro.bench.questions import Question
 from jakiro.bench.render import DEFINITIONS, as_json, head_verdicts, tables, verdicts
 from jakiro.bench.report import summarise
 from jakiro.bench.runner import LLAMA_METHODS, PLAIN_FAST, STOCK_METHODS, Bench, BenchSettings
 from jakiro.plots import MISSING, write_report
+from jakiro.prompts import Question
 from jakiro.zoo.table import short_name
 
 

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from itertools import chain, count
 from pathlib import Path
 
-from jakiro.bench.questions import Question
 from jakiro.bench.runner import BenchSettings
 from jakiro.methods import PLAIN
+from jakiro.prompts import Question
 from jakiro.trace import Trace, first_difference
 
 

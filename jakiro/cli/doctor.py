@@ -12,7 +12,6 @@ from importlib.metadata import version
 
 import torch
 
-from jakiro.bench.questions import load_questions, own_prompts
 from jakiro.cli.finding import Finding
 from jakiro.cli.plan import planned
 from jakiro.config import SamplingParams, TreeConfig
@@ -20,6 +19,7 @@ from jakiro.generator import JakiroGenerator
 from jakiro.heads.checkpoint import load_head, misfits, weights_file
 from jakiro.kernels.compiled.library import why_not
 from jakiro.methods import PLAIN
+from jakiro.prompts import load_questions, own_prompts
 from jakiro.system import assets_folder, cache_folder, num_cores
 from jakiro.target.families import num_kv_heads, refuse_what_cannot_work
 from jakiro.trace import Trace, first_difference
