@@ -391,6 +391,20 @@ FAULTS = (
         ("tests/zoo/test_foreign_code.py",),
     ),
     Fault(
+        "a-file-that-cannot-be-read-is-damaged",
+        "jakiro/zoo/embedded.py",
+        "except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):",
+        "except (OSError, ValueError, KeyError, TypeError, AttributeError):",
+        ("tests/zoo/test_embedded.py::test_hashes_that_cannot_be_read_are_not_taken_for_damaged_ones",),
+    ),
+    Fault(
+        "tensors-that-are-missing-are-drawn",
+        "jakiro/zoo/weights.py",
+        "    _refuse_what_was_made_up(pair, found)\n",
+        "",
+        ("tests/zoo/test_damaged_folders.py",),
+    ),
+    Fault(
         "devices-whose-first-step-crashes",
         "jakiro/zoo/loading.py",
         "if chosen.type not in _DEVICES:",
@@ -424,6 +438,13 @@ FAULTS = (
         "after_in_child=partial(torch.set_num_threads, 1)",
         "after_in_child=torch.get_num_threads",
         ("tests/test_errors.py::test_a_process_that_was_forked_after_an_answer_answers_alike",),
+    ),
+    Fault(
+        "fastest-by-noise",
+        REPORT,
+        "round(interval[0], 2) <= 1",
+        "interval[1] <= 1",
+        ("tests/bench/test_standings.py::test_nobody_is_called_the_fastest_whose_lead_noise_could_have_made",),
     ),
     Fault(
         "top-p-keeps-one-token-more",

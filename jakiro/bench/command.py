@@ -16,6 +16,7 @@ from jakiro.bench.report import summarise
 from jakiro.bench.runner import LLAMA_METHODS, PLAIN_FAST, STOCK_METHODS, Bench, BenchSettings
 from jakiro.plots import MISSING, write_report
 from jakiro.prompts import Question
+from jakiro.system import write_atomically
 from jakiro.zoo.table import short_name
 
 
@@ -67,7 +68,7 @@ def measure(
         | dict(further_stamp or {})
         | ({"other_head": short_name(other_generator.status["head"])} if other_generator else {})
     )
-    (folder / "bench.json").write_text(as_json(stamp, settings, groups, runs), encoding="utf-8")
+    write_atomically(folder / "bench.json", as_json(stamp, settings, groups, runs))
     written = ["bench.json"]
     try:
         notes = (_measured_on(stamp), *verdicts(groups), *head_verdicts(runs), DEFINITIONS)

@@ -14,6 +14,7 @@ import torch
 
 from jakiro.cli.finding import Finding
 from jakiro.cli.plan import planned
+from jakiro.cli.verify import verified
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.checkpoint import load_head, misfits, weights_file
@@ -29,8 +30,12 @@ from jakiro.zoo.embedded import embedded_folder, wheel_is_installed
 from jakiro.zoo.loading import LoadOptions, choose_dtype, device_and_dtype, place_target
 
 
-def report(options: LoadOptions, smoke_run: bool, plan: str | None, card: str | None) -> Iterable[Finding]:
-    """What the command prints: of a planned target, of a pair where one is named, else of the machine."""
+def report(
+    options: LoadOptions, smoke_run: bool, plan: str | None, card: str | None, verify: bool
+) -> Iterable[Finding]:
+    """What the command prints: of a planned target, of files, of a pair where one is named, else of the machine."""
+    if verify:
+        return verified()
     if plan is not None:
         return planned(plan, card)
     return findings() if options.target is None and options.head is None else examine(options, smoke_run)

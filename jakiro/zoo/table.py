@@ -180,8 +180,8 @@ def trained_minutes(folder: Path) -> float | None:
 
 HEAD_MINUTES = "{title} {minutes} min"
 UNEQUAL_HEADS = (
-    "The heads were not trained equally long ({heads}), so this does not say which method is better; "
-    "docs/fair-play.md compares heads of equal minutes."
+    "The heads were not trained equally long ({heads}) or on the same text, so this does not say which method is "
+    "better; docs/fair-play.md compares heads of equal minutes."
 )
 
 

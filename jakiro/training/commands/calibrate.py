@@ -21,11 +21,11 @@ from jakiro.training.answers import AnswerFolder
 from jakiro.training.calibrate import REGIMES, kept_shares
 from jakiro.training.calibrate import calibrate as fit_weights
 from jakiro.training.commands.options import CorpusPaths, Target, Threads, argument, option, set_up
-from jakiro.training.commands.train import extract
 from jakiro.training.corpus import read_corpus, with_starts
 from jakiro.training.features import FeatureCache
 from jakiro.training.kept_features import KeptFeatures
 from jakiro.training.split import held_out_rows, in_order_of_content
+from jakiro.training.train import extract
 from jakiro.training.validation import held_out
 from jakiro.zoo import weights
 
