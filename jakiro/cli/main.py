@@ -247,6 +247,7 @@ for _name, _sentence in (
     ("corpus", "Let a target write the text that its head is trained on."),
     ("train", "Train a draft head for a target."),
     ("evaluate", "Measure a head's tau on prompts without running the target twice."),
+    ("calibrate", "Fit a head's calibration anew on text that it has not learned from."),
     ("trigrams", "Count what follows each pair of tokens in a corpus, to draft from."),
 ):
     _forward = {"allow_extra_args": True, "ignore_unknown_options": True}
