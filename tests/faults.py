@@ -467,4 +467,27 @@ FAULTS = (
         "self.weights.unroll_decay**step",
         ("tests/training/test_losses.py::test_a_loss_of_several_steps_is_their_sum_with_the_first_in_full",),
     ),
+    Fault(
+        "held-out-rows-decide-the-draft-vocabulary",
+        "jakiro/training/features.py",
+        "        return self.ids[self.offsets[num_held_out] :]\n",
+        "        return self.ids\n",
+        ("tests/training/test_trainer.py::test_what_is_learned_and_counted_is_not_held_out",),
+    ),
+    Fault(
+        "a-cache-of-other-weights-is-taken",
+        "jakiro/training/features.py",
+        'for name in ("target", "hidden_size"):',
+        'for name in ("hidden_size",):',
+        ("tests/training/test_features.py::test_a_cache_of_another_target_is_refused_and_left_as_it_is",),
+    ),
+    Fault(
+        "a-resumed-average-stays-on-the-cpu",
+        "jakiro/training/trainer.py",
+        "{name: tensor.to(self.device) for name, tensor in average.items()}",
+        "average",
+        (
+            "tests/training/test_device_tags.py::test_device_tag_a_run_is_resumed_with_its_average_where_its_weights_are",
+        ),
+    ),
 )

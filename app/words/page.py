@@ -294,7 +294,7 @@ BROWSER = {
     "speed_label": "Playing pace",
     "step_by_step": "Step by step",
     "metric_speedup": "Speedup",
-    "metric_speedup_note": "times as fast as one token at a time: plain seconds ÷ seconds with guessing, same tokens",
+    "metric_speedup_note": "times as fast as one token at a time, same tokens",
     "metric_tau": "Tokens a step (τ)",
     "metric_tau_note": "a step is one round of guessing and checking: tokens added ÷ steps",
     "metric_tau_note_cut": (

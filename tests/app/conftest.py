@@ -122,6 +122,7 @@ class Tabs:
     """Tabs of one browser. Those of like options share a context, and pages one process: scripts are compiled once.
 
     A tab has its own session storage, like a new visitor's; permissions, cookies and the connection are the context's.
+    A context has six connections to a server, of which each tab holds one or two: who opens many tabs closes some.
     """
 
     def __init__(self, browser) -> None:
@@ -249,7 +250,7 @@ def seek(tab, step: int) -> None:
         " range.dispatchEvent(new Event('input', { bubbles: true })); }",
         step,
     )
-    tab.wait_for_selector(f':is(svg.tree, .ladder)[data-step="{step}"]')
+    tab.wait_for_selector(f':is(svg.tree, .ladder)[data-step="{step}"]:visible')
 
 
 def set_option(tab, *keys: str) -> None:

@@ -131,12 +131,14 @@ def test_tabs_stops_and_steps_of_recordings_have_links(open_tab, fake_address):
         assert urlsplit(tab.url).fragment == f"tab={name}"
         again, _ = opened(open_tab, fake_address, tab.url)
         again.wait_for_function("name => document.body.dataset.jakiroTab === name", arg=name)
+        again.close()
     tab.click('[role="tab"][data-tab="lesson"]')
     tab.click('.stop-title[data-stop="5"]')
     link = copied(tab)
     assert urlsplit(link).fragment == "stop-5" and said(tab) == words.BROWSER["link_copied_stop"].format(n=5)
     again, _ = opened(open_tab, fake_address, link)
     again.wait_for_selector('.stop[data-stop="5"]')
+    again.close()
 
     name = web.recording_names()[1]
     tab.click('[role="tab"][data-tab="recordings"]')
@@ -154,7 +156,7 @@ def test_tabs_stops_and_steps_of_recordings_have_links(open_tab, fake_address):
 
 
 BAD = [
-    ("#" + urlencode({"question": "Why?", "temperature": "hot"}), "you gave hot."),
+    ("#" + urlencode({"question": "Why?", "temperature": "hot"}), "you gave 'hot'."),
     ("#" + urlencode({"question": "Why?", "temperature": "3"}), "Temperature must be between 0 and 2; you gave 3."),
     ("#" + urlencode({"question": "Why?", "length": "301"}), "300"),
     ("#" + urlencode({"question": "Why?", "seed": "-1"}), "Seed must be"),

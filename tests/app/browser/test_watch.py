@@ -189,7 +189,7 @@ def test_the_api_streams_and_gives_text_end_and_trace(api):
     ("changes", "sentence"),
     [
         ({"temperature": -1}, "Temperature must be between 0 and 2; you gave -1."),
-        ({"max_new_tokens": 0}, "Length must be at least 1 token; you gave 0."),
+        ({"max_new_tokens": 0}, "Length must be a whole number of tokens, 1 or more; you gave 0."),
         ({"question": ""}, words.EMPTY_QUESTION),
     ],
 )

@@ -368,14 +368,14 @@ def test_a_live_run_fills_the_table_and_a_stop_keeps_its_rows(open_tab, tiny_add
     tab.wait_for_function("() => document.querySelector('.bench-estimate').textContent.includes('the last run')")
     assert {group["identical"] for group in saved["groups"]} == {1.0}
 
-    tab.evaluate(ask_for, 40)
+    tab.evaluate(ask_for, 96)
     tab.click('[data-control="bench-run"]')
     # The fifth prompt is longer than the tiny model reads, and would end the run too
-    tab.wait_for_function("() => /^prompt [2-4] of 40/.test(document.querySelector('.bench-progress').textContent)")
+    tab.wait_for_function("() => /^prompt [2-4] of 96/.test(document.querySelector('.bench-progress').textContent)")
     tab.evaluate("document.querySelector('[data-control=bench-stop]').click()")
     tab.wait_for_function("() => /^Stopped after/.test(document.querySelector('.bench-progress').textContent)")
     done = int(tab.inner_text(".bench-progress").split()[2])
-    assert 1 <= done < 40
+    assert 1 <= done < 96
     assert table(tab)["overall"]["prompts"] == str(done)
     tab.click('[data-control="bench-which"][data-value="recorded"]')
     assert "Recorded on" in tab.inner_text("#benchmark .badge")
