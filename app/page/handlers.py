@@ -69,7 +69,7 @@ def generate(service: ModelService, runs: Runs, visitor: Visitor, values: dict) 
 
 
 def resume(service: ModelService, runs: Runs, visitor: Visitor, run_id: str) -> Iterator[dict]:
-    """Goes on with an answer whose connection broke, or whose page was loaded anew: all of it, and what is still to come.
+    """Goes on with an answer whose connection broke, or whose page was loaded anew: first what there is.
 
     Where it is not kept any more, `{"run": …, "gone": true}`.
     """

@@ -238,7 +238,7 @@ class AnswerRun(Stoppable):
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Somebody reads the events; when nobody does, the answer goes on for a minute unless others wait for its place."""
+        """Somebody reads the events; once nobody does, it goes on for a minute unless others wait for its place."""
         with self._entrance:
             self._readers += 1
         try:
