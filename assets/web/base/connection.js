@@ -5,7 +5,7 @@
   const SILENT_MS = 4000;
   const LOOK_MS = 2000;
 
-  // The page's functions on the server; Gradio's own give undefined where a call failed, and say nothing
+  // The server's functions; Gradio's own give undefined where a call failed
   function served(server) {
     return server && Object.fromEntries(Object.entries(server).map(([name, call]) => [name, async (...given) => {
       const value = await call(...given);
@@ -16,7 +16,7 @@
 
   class ServerError extends Error {}
 
-  // Does what needs the server; where that fails, one sentence with a button that tries it again
+  // Does what needs the server, or says that it failed, with a button that tries again
   async function orRetry(work) {
     try {
       return await work();
@@ -53,8 +53,8 @@
     return status && status.start;
   }
 
-  // `writing()` gives the run that still grows, or null; its `heard` is when its last update came. An answer that was lost goes on
-  // when the server that writes it is there again
+  // `writing()` gives the run that still grows, or null; `heard` is when its last update came. A lost one goes on when its
+  // server is there again
   async function watchConnection(writing) {
     const { state } = Jakiro.screen;
     let known = await startOf();

@@ -11,11 +11,10 @@
     box.dispatchEvent(new Event("input", { bubbles: true }));
   }
 
-  // An id that only this page knows, with which it also comes back to its answer
+  // Known to this page alone, which comes back with it to its answer
   const newId = () => Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
 
-  // What is sent: the form with `changes`, the conversation before the turn whose place it takes, and the new answer's id. An
-  // answer that is being written ends
+  // What is sent: the form with `changes`, the conversation before the turn `from`, and the new answer's id
   function send(names, values, from, changes) {
     const { state } = Jakiro.moves;
     Jakiro.notify(null);
@@ -78,7 +77,7 @@
 
   let returning = null; // the turn that the page goes on reading
 
-  // Goes on with an answer that was lost, where the server still has it, in place of what is known of it
+  // Goes on with an answer, where the server still has it, in place of what is known of it
   function resume(id, about) {
     returning = Jakiro.begin(id, about);
     if (questionBox() && questionBox().value === about.typed) fill(questionBox(), "");

@@ -27,9 +27,9 @@
     memory.set(FORM, JSON.stringify({ ...Jakiro.formNow(), question: (box && box.value) || "" }));
   }
 
-  // The answer is no longer kept where it was made: one sentence on what there is of it
+  // The server no longer keeps the answer: what there is of it
   function tellCut(run) {
-    const from = run.main || run.replaced.length ? run.main || run.replaced[0].main : null;
+    const from = run.main || (run.replaced[0] && run.replaced[0].main);
     Jakiro.notify("error", say(from ? "visit_cut" : "visit_cut_lost", { n: from ? from.tokens.length : 0 }));
   }
 

@@ -51,7 +51,7 @@
       this.ready = new Promise((tell) => (this.tellReady = tell)); // of {target, dtype}
     }
 
-    // A look at the server, and the next one later: sooner while a model is on its way, and ever later while nothing changes
+    // Looks again, ever later while nothing changes
     async look() {
       clearTimeout(this.timer);
       if (!document.hidden || !this.value) {

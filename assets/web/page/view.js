@@ -31,7 +31,7 @@
     }
   }
 
-  // A question that brought no answer: the answers that made room for it are there again, and the question in its box
+  // A question without an answer: what made room for it is there again, and it stands in its box
   function fail(run) {
     state.turns.splice(state.turns.indexOf(run), 1, ...(run.replaced || []));
     if (state.waiting === run) state.waiting = null;
@@ -40,7 +40,7 @@
     Jakiro.drawChat(screen.parts, state);
   }
 
-  // Answers that are still being written end here; a question that waits for its answer makes room
+  // Ends the answer that is being written, or waited for
   function endWriting() {
     for (const run of state.turns.filter((turn) => !turn.finished)) {
       run.stop();
@@ -49,7 +49,7 @@
     }
   }
 
-  // A run of which nothing has come yet; `from` is the turn whose place it takes, with those after it
+  // A new run, which takes the place of the turn `from` and of those after it
   function begin(id, { from, typed, form } = {}) {
     const run = new Run(id, "live");
     const at = state.turns.indexOf(from);
@@ -92,21 +92,15 @@
     redraw();
   }
 
-  // A browser that was too busy to see every value asks for what it missed: steps are read in order. What cannot be had now is
-  // asked for again when the next value comes, or none does
+  // A browser that was too busy to see every value asks for what it missed, now or later: steps are read in order
   async function fetchMissed(run) {
     if (run.fetching) return;
     run.fetching = true;
     const first = run.ticks;
-    try {
-      const missed = await server.missed({ run: run.id, first });
-      if (!missed) receive({ run: run.id, gone: true });
-      else if (missed.length) grow({ run: run.id, ticks: Object.fromEntries(missed.map((tick, i) => [first + i, tick])) });
-    } catch {
-      // no connection, which others notice
-    } finally {
-      run.fetching = false;
-    }
+    const missed = await server.missed({ run: run.id, first }).catch(() => []);
+    run.fetching = false;
+    if (!missed) receive({ run: run.id, gone: true });
+    else if (missed.length) grow({ run: run.id, ticks: Object.fromEntries(missed.map((tick, i) => [first + i, tick])) });
   }
 
   // `step`: somebody chose it, and Back returns to the tab of before
