@@ -242,8 +242,8 @@ FAULTS = (
     Fault(
         "any-difference-forgiven",
         "tests/test_default_pair.py",
-        "LARGEST_ROUNDED_MARGIN = 1.0",
-        'LARGEST_ROUNDED_MARGIN = float("inf")',
+        "MOST_ROUNDED = 0.5",
+        'MOST_ROUNDED = float("inf")',
         ("tests/test_default_pair.py::test_only_a_difference_that_rounding_explains_is_forgiven",),
     ),
     Fault(
