@@ -174,7 +174,8 @@ class JakiroGenerator:
 
     def _later_notices(self) -> list[str]:
         """Of what is known some time after loading: the hash of large weights, and what runs without graphs."""
-        head, found = self._resources.head, [] if self.lanes is None else self.lanes.notices
+        head, lanes = self._resources.head, [each.lanes for each in self._under.values() if each.lanes is not None]
+        found = dict.fromkeys(notice for each in lanes for notice in each.notices)
         trained_for = "" if head is None or self.head is None else head.config.target_sha256
         warning = head_warning((self.head or {}).get("name"), trained_for, self.target.name, self.target.sha256)
         return [*found, *([warning] if warning else [])]

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import TypeVar
 
 Value = TypeVar("Value")
+# Letters of what other people's code says, as a part of a sentence
+_LONGEST_REASON = 200
 
 
 def bound_waiting() -> None:
@@ -34,6 +36,14 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Python's own error, and torch's for GPUs and CPUs, of which some name it in their text only."""
     text = str(error).lower()
     return isinstance(error, MemoryError) or "out of memory" in text or "can't allocate memory" in text
+
+
+def reason_of(error: BaseException) -> str:
+    """The first sentence of an error, on one line; what only a program says is preceded by its kind."""
+    text = " ".join(str(error).split()).split(". ")[0].rstrip(".,:; ") or "no reason given"
+    if not isinstance(error, (OSError, ValueError, ImportError)):
+        text = f"{type(error).__name__}: {text}"
+    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]}…"
 
 
 # Up to 2.12, torch takes a capture that failed for one that goes on, and giving back memory fails ever after

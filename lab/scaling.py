@@ -17,12 +17,12 @@ from rich.console import Console
 from torch import Tensor, nn
 
 from jakiro.bench.command import measure
-from jakiro.bench.questions import load_questions
 from jakiro.bench.runner import PEER_METHODS, BenchSettings, loadable
 from jakiro.engine.costs import DeviceProfile
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.jakiro import JakiroHead
+from jakiro.prompts import load_questions
 from jakiro.system import comma_list, errors_as_one_sentence
 from jakiro.zoo.loading import LoadOptions, ReadPair
 from jakiro.zoo.placement import free_memory

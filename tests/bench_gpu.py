@@ -74,7 +74,7 @@ def steps(offline: bool = False, python: str = sys.executable) -> list[Step]:
         found.append(Step("profile", "Where a step's time goes, for Nsight Systems.", (*nsys, *work, "bench", *small)))
     found.append(Step("page", "A race, the other numerics, a long prompt, Stop.", (*work, "page", *large)))
     if offline:
-        return [*found, tests("training", "Training with checkpoints and resume.", "tests/training/recipe")]
+        return [*found, tests("training", "Training with checkpoints and resume.", "tests/training/test_trainer.py")]
     corpus, state = str(FOLDER / "corpus"), ("--out", str(FOLDER / "head"), "--work", str(FOLDER / "work"))
     train = (*jakiro, "train", corpus, *state, "--device", "cuda", "--checkpoint-minutes", "0.1", "--max-steps")
     bench = (*jakiro, "bench", "--device", "cuda", "--limit", "40", "--nodes", "auto,24", "--methods")

@@ -391,6 +391,20 @@ FAULTS = (
         ("tests/zoo/test_foreign_code.py",),
     ),
     Fault(
+        "a-file-that-cannot-be-read-is-damaged",
+        "jakiro/zoo/embedded.py",
+        "except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):",
+        "except (OSError, ValueError, KeyError, TypeError, AttributeError):",
+        ("tests/zoo/test_embedded.py::test_hashes_that_cannot_be_read_are_not_taken_for_damaged_ones",),
+    ),
+    Fault(
+        "tensors-that-are-missing-are-drawn",
+        "jakiro/zoo/weights.py",
+        "    _refuse_what_was_made_up(pair, found)\n",
+        "",
+        ("tests/zoo/test_damaged_folders.py",),
+    ),
+    Fault(
         "devices-whose-first-step-crashes",
         "jakiro/zoo/loading.py",
         "if chosen.type not in _DEVICES:",
@@ -441,9 +455,9 @@ FAULTS = (
     ),
     Fault(
         "the-first-step-s-loss-decays-too",
-        "jakiro/training/recipe/losses.py",
+        "jakiro/training/losses.py",
         "self.weights.unroll_decay ** (step - 1)",
         "self.weights.unroll_decay**step",
-        ("tests/training/recipe/test_losses.py::test_a_loss_of_several_steps_is_their_sum_with_the_first_in_full",),
+        ("tests/training/test_losses.py::test_a_loss_of_several_steps_is_their_sum_with_the_first_in_full",),
     ),
 )

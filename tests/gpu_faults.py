@@ -207,7 +207,7 @@ GPU_FAULTS = (
     ),
     Fault(
         "gpu-batches-stay-on-the-cpu",
-        "jakiro/training/measure/validation.py",
+        "jakiro/training/validation.py",
         "cache.batch(group).to(device)",
         "cache.batch(group)",
         (f"{TRAINED}::test_device_tag_training_reaches_its_checkpoint",),
@@ -231,7 +231,7 @@ GPU_FAULTS = (
         "jakiro/training/commands/train.py",
         "    del model\n",
         "",
-        ("tests/training/commands/test_commands.py::test_processes_wait_for_the_features_and_none_keeps_the_target",),
+        ("tests/training/test_commands.py::test_processes_wait_for_the_features_and_none_keeps_the_target",),
     ),
     Fault(
         "gpu-grouped-heads-meet-the-math-kernel",

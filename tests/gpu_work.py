@@ -22,7 +22,7 @@ from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.target.model import NUMERICS
-from jakiro.training.recipe.start import head_config
+from jakiro.training.start import head_config
 from jakiro.zoo import loading, placement
 from jakiro.zoo.shapes import SHAPES, Shape
 from jakiro.zoo.table import Pair

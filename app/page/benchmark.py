@@ -23,9 +23,9 @@ from app.serving.runs import Visitor, paces_of
 from app.serving.worker import ModelService, batches
 from app.words import benchmark as words
 from jakiro.bench import standings
-from jakiro.bench.questions import load_questions
 from jakiro.bench.runner import AUTO, BenchSettings
 from jakiro.methods import DEFAULT, METHODS, PLAIN, Methods
+from jakiro.prompts import load_questions
 
 RECORDED = web.ASSETS / "benchmark" / "bench.json"
 SCRIPTS = ("benchmark/table.js", "benchmark/plot.js", "benchmark/leaderboard.js", "benchmark/benchmark.js")

@@ -16,11 +16,11 @@ from app.serving.worker import ModelService, Stoppable
 from app.words import benchmark as benchmark_words
 from app.words.errors import sentence_of
 from jakiro.bench.environment import environment
-from jakiro.bench.questions import Question
 from jakiro.bench.render import as_json
 from jakiro.bench.report import summarise
 from jakiro.bench.runner import Bench, BenchSettings, Run
 from jakiro.config import SamplingParams, TreeConfig
+from jakiro.prompts import Question
 from jakiro.trace import Trace
 
 MOST_SESSIONS = 32

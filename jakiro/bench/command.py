@@ -11,11 +11,12 @@ from jakiro.bench.environment import environment
 from jakiro.bench.identical import Comparison, check_identical, read_log, setup_of
 from jakiro.bench.neighbours import busy_neighbours
 from jakiro.bench.plots import figures
-from jakiro.bench.questions import Question
 from jakiro.bench.render import DEFINITIONS, as_json, head_verdicts, tables, verdicts
 from jakiro.bench.report import summarise
 from jakiro.bench.runner import LLAMA_METHODS, PLAIN_FAST, STOCK_METHODS, Bench, BenchSettings
 from jakiro.plots import MISSING, write_report
+from jakiro.prompts import Question
+from jakiro.system import write_atomically
 from jakiro.zoo.table import short_name
 
 
@@ -67,7 +68,7 @@ def measure(
         | dict(further_stamp or {})
         | ({"other_head": short_name(other_generator.status["head"])} if other_generator else {})
     )
-    (folder / "bench.json").write_text(as_json(stamp, settings, groups, runs), encoding="utf-8")
+    write_atomically(folder / "bench.json", as_json(stamp, settings, groups, runs))
     written = ["bench.json"]
     try:
         notes = (_measured_on(stamp), *verdicts(groups), *head_verdicts(runs), DEFINITIONS)

@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass
 from itertools import chain, count
 from pathlib import Path
 
-from jakiro.bench.questions import Question
 from jakiro.bench.runner import BenchSettings
 from jakiro.methods import PLAIN
+from jakiro.prompts import Question
+from jakiro.system import write_atomically
 from jakiro.trace import Trace, first_difference
 
 
@@ -55,7 +56,7 @@ def read_log(path: Path) -> list[Comparison]:
     lines = text.splitlines()
     if text and not text.endswith("\n"):
         lines.pop()
-        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        write_atomically(path, "".join(f"{line}\n" for line in lines))
     try:
         return [Comparison(**json.loads(line)) for line in lines]
     except (ValueError, TypeError) as error:

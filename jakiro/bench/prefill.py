@@ -17,7 +17,7 @@ import torch
 from jakiro.bench import raw
 from jakiro.bench.environment import environment
 from jakiro.bench.peers.llama import WIDENED, LlamaCppRunner
-from jakiro.bench.questions import load_questions
+from jakiro.prompts import load_questions
 from jakiro.system import assets_folder, comma_list, write_atomically
 from jakiro.target.model import TargetModel
 from jakiro.zoo import weights

@@ -6,10 +6,10 @@ The generator chooses tokens; `report.py` sums runs up.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 
-from jakiro.bench.questions import Question
 from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
 from jakiro.drafting.base import Method
 from jakiro.methods import DEFAULT, METHODS, PLAIN, Methods
+from jakiro.prompts import Question
 from jakiro.trace import Trace, acceptance_by_depth
 
 PLAIN_FAST = f"{PLAIN.name}-fast"

@@ -58,10 +58,10 @@ def bench(
 ) -> None:
     """Measure speed, tau and acceptance on this machine, or check that texts are identical."""
     from jakiro.bench.command import compare, measure
-    from jakiro.bench.questions import load_questions
     from jakiro.bench.runner import OTHER_HEAD, BenchSettings, head_names, loadable
     from jakiro.methods import METHODS
     from jakiro.methods import methods_from as read_methods
+    from jakiro.prompts import load_questions
     from jakiro.zoo.loading import LoadOptions
     from jakiro.zoo.table import unequal_training
 

@@ -12,14 +12,15 @@ from importlib.metadata import version
 
 import torch
 
-from jakiro.bench.questions import load_questions, own_prompts
 from jakiro.cli.finding import Finding
 from jakiro.cli.plan import planned
+from jakiro.cli.verify import verified
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.checkpoint import load_head, misfits, weights_file
 from jakiro.kernels.compiled.library import why_not
 from jakiro.methods import DEFAULT, PLAIN
+from jakiro.prompts import load_questions, own_prompts
 from jakiro.system import assets_folder, cache_folder, num_cores
 from jakiro.target.families import num_kv_heads, refuse_what_cannot_work
 from jakiro.trace import Trace, first_difference
@@ -29,8 +30,12 @@ from jakiro.zoo.embedded import embedded_folder, wheel_is_installed
 from jakiro.zoo.loading import LoadOptions, choose_dtype, device_and_dtype, place_target
 
 
-def report(options: LoadOptions, smoke_run: bool, plan: str | None, card: str | None) -> Iterable[Finding]:
-    """What the command prints: of a planned target, of a pair where one is named, else of the machine."""
+def report(
+    options: LoadOptions, smoke_run: bool, plan: str | None, card: str | None, verify: bool
+) -> Iterable[Finding]:
+    """What the command prints: of a planned target, of files, of a pair where one is named, else of the machine."""
+    if verify:
+        return verified()
     if plan is not None:
         return planned(plan, card)
     return findings() if options.target is None and options.head is None else examine(options, smoke_run)

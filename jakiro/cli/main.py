@@ -19,7 +19,7 @@ from rich.table import Table
 from jakiro.cli import errors, loading, options
 from jakiro.cli.bench import bench
 from jakiro.config import SamplingParams
-from jakiro.system import bound_waiting, comma_list, write_atomically
+from jakiro.system import bound_waiting, comma_list, write_atomically, writing
 from jakiro.text import as_messages
 from jakiro.trace import Trace
 
@@ -194,17 +194,20 @@ def doctor(
     run: Annotated[bool, typer.Option(help="End with a short run of both; --no-run loads no weights.")] = True,
     plan: Annotated[str | None, typer.Option(help="Estimate a target on a GPU that is not here.")] = None,
     card: Annotated[str | None, typer.Option(help="For --plan: t4, l4, a10g, a100 or h100; else all.")] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read cached models and shipped heads whole and compare their hashes.")
+    ] = False,
 ) -> None:
     """Say what is installed and found; with --target or --head, whether the two belong together."""
     from jakiro.cli.doctor import report
     from jakiro.zoo.loading import LoadOptions
 
     healthy = True
-    for finding in report(LoadOptions(target, head, device, dtype), run, plan, card):
+    for finding in report(LoadOptions(target, head, device, dtype), run, plan, card, verify):
         healthy = healthy and finding.ok
         mark = "[green]ok[/]     " if finding.ok else "[red]problem[/]"
-        Console().print(f"{mark} {finding.what}: ", end="")
-        Console().print(finding.found, markup=False, highlight=False, soft_wrap=True)
+        Console().print(mark, end=" ")
+        Console().print(f"{finding.what}: {finding.found}", markup=False, highlight=False, soft_wrap=True)
     if not healthy:
         raise typer.Exit(1)
 
@@ -222,7 +225,9 @@ def export(
     from jakiro.heads.export import export_head
     from jakiro.zoo import table as zoo
 
-    for path in export_head(zoo.resolve(head=head).head_path, out, form):
+    with writing(out):
+        written = export_head(zoo.resolve(head=head).head_path, out, form)
+    for path in written:
         loading.notes.print(f"Written: {path}", markup=False, highlight=False, soft_wrap=True)
 
 

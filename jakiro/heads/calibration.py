@@ -10,7 +10,7 @@ and what a head without one uses instead:
     main/2/noise-0.7      b at temperature 0.7 (that of 1)
     main/2/…-kept         kept, after "greedy", "sampled" or "sampled-0.7" (1; for 0.7 that of 1)
 
-`jakiro/training/measure/calibration/` fits them: `weights.py` a and b, `shares.py` the shares that are kept.
+`jakiro/training/calibrate.py` fits them.
 """
 
 import math

@@ -20,7 +20,7 @@ from jakiro.heads.config import WEIGHTS_NAMES, DraftConfig
 from jakiro.heads.foreign import from_official, rope_of
 from jakiro.heads.networks import NETWORKS, make_head
 from jakiro.heads.rounded import restored, rounded_to_int8
-from jakiro.system import atomic_file, write_atomically
+from jakiro.system import atomic_file, is_out_of_memory, reason_of, write_atomically
 from jakiro.target.families import num_kv_heads
 from jakiro.target.features import check_feature_layers
 
@@ -91,6 +91,12 @@ def load_head(
         # transformers looks a rotary embedding's kind and numbers up as it builds it.
         raise ValueError(
             f"The draft head's RoPE settings lack or do not know {error}; correct them in its {CONFIG_NAME}."
+        ) from error
+    except Exception as error:
+        if isinstance(error, ValueError) or is_out_of_memory(error):
+            raise
+        raise ValueError(
+            f"The draft head's {CONFIG_NAME} describes no head that can be built ({reason_of(error)}); correct it."
         ) from error
     fill_head(head, tensors)
     return head.to(device=device, dtype=dtype).eval().requires_grad_(False)
@@ -184,8 +190,12 @@ def _read_tensors(path: Path) -> dict[str, torch.Tensor]:
         if path.suffix == ".safetensors":
             return load_file(path)
         tensors = torch.load(path, map_location="cpu", weights_only=True)
-    except (SafetensorError, pickle.UnpicklingError, RuntimeError, EOFError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        # torch's own advice is to run whatever the file says
+        unsafe = isinstance(error, pickle.UnpicklingError)
+        reason = "it holds something else than tensors, or is cut" if unsafe else reason_of(error)
         raise ValueError(f"The draft head's {path.name} is broken: {reason}; download or train it again.") from error
     if not isinstance(tensors, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in tensors.values()):
         raise ValueError(f"The draft head's {path.name} holds something else than tensors by name.")

@@ -2,7 +2,7 @@
 
 from dataclasses import MISSING, dataclass, field, fields
 
-from jakiro.config import is_ascending, is_count, require
+from jakiro.config import is_ascending, is_count, is_number, require
 
 # Files that may hold a head's weights: in our own form first, then in other people's
 WEIGHTS_NAMES = (
@@ -73,6 +73,12 @@ class DraftConfig:
         sizes = ["hidden_size", "num_attention_heads", "num_key_value_heads", "vocab_size", "expert_intermediate_size"]
         for name in sizes:
             need(is_count(getattr(self, name), 1), f"{name} must be a positive whole number")
+        need(is_count(self.max_position_embeddings, 1), "max_position_embeddings must be a positive whole number")
+        need(self.head_dim is None or is_count(self.head_dim, 1), "head_dim must be a positive whole number")
+        need(is_number(self.rms_norm_eps) and self.rms_norm_eps >= 0, "rms_norm_eps must be a number, not negative")
+        need(isinstance(self.rope_parameters, dict), "rope_parameters must be an object")
+        numbers = isinstance(self.calibration, dict) and all(map(is_number, self.calibration.values()))
+        need(numbers, "calibration must be an object of numbers")
         drafted, layers, exits = self.draft_vocab_size, self.feature_layers, self.exit_layers
         fits = drafted is None or (is_count(drafted, 1) and drafted <= self.vocab_size)
         need(fits, f"draft_vocab_size must be 1 to vocab_size {self.vocab_size}, not {drafted}")
@@ -97,7 +103,8 @@ class DraftConfig:
             outside or self.network == "layers" or (self.num_experts, self.fusion) == (1, "summed"),
             f"network {self.network} needs one expert and summed fusion, not {self.num_experts} and {self.fusion}",
         )
-        need(self.num_experts in (1, 2), f"num_experts must be 1 or 2, not {self.num_experts}")
+        experts = self.num_experts
+        need(is_count(experts, 1) and experts <= 2, f"num_experts must be 1 or 2, not {experts}")
         heads, kv_heads = self.num_attention_heads, self.num_key_value_heads
         need(heads % kv_heads == 0, f"{heads} query heads are no multiple of {kv_heads} key/value heads")
         need(is_ascending(layers, 1), f"feature_layers must be ascending layer numbers from 1 on, not {layers}")

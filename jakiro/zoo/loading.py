@@ -301,7 +301,12 @@ def _shorter(head: DraftHead, target: TargetModel) -> str | None:
 
 def _target_of(read: ReadPair, model: nn.Module, numerics: str) -> tuple[TargetModel, list[str]]:
     """The target model, and notices about it."""
-    target = TargetModel(model, read.tokenizer, read.names.target_name, read.sha256, numerics)
+    try:
+        target = TargetModel(model, read.tokenizer, read.names.target_name, read.sha256, numerics)
+    except ValueError:
+        # Damaged weights compute something, and then it is no matter of the model or the dtype
+        weights.refuse_damage(read.names.target_name)
+        raise
     notices = list(target.notices)
     spread = placement.where_layers_lie(getattr(model, "hf_device_map", None))
     if spread:

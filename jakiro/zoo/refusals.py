@@ -7,10 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from jakiro.system import is_out_of_memory
+from jakiro.system import is_out_of_memory, reason_of
 
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS}
-_LONGEST = 200
 
 
 @contextmanager
@@ -72,14 +71,6 @@ def _why(source: str, part: str, error: Exception) -> str:
         install = f"run “{command[0]}”" if command else "install it"
         return f"it needs a package that is not installed ({reason}); {install}, or choose weights that need none"
     return f"its {part} cannot be read ({reason}); fetch or copy its files again, or choose another model"
-
-
-def reason_of(error: BaseException) -> str:
-    """The first sentence of an error, on one line; what only a program says is preceded by its kind."""
-    text = " ".join(str(error).split()).split(". ")[0].rstrip(".,:; ") or "no reason given"
-    if not isinstance(error, (OSError, ValueError, ImportError)):
-        text = f"{type(error).__name__}: {text}"
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jakiro.zoo.embedded import embedded_target
 from jakiro.zoo.files import check_files
-from jakiro.zoo.hashes import weights_sha256
+from jakiro.zoo.hashes import damaged_since, weights_sha256
 from jakiro.zoo.progress import counted
 from jakiro.zoo.refusals import one_sentence
 from jakiro.zoo.table import NO_HEAD, Pair, is_embedded, resolve
@@ -79,6 +79,19 @@ def load_model(name: str | None = None, device="cpu", dtype="bfloat16", hashing=
     _refuse_what_was_made_up(pair, found)
     model = (model if "device_map" in options else model.to(device)).eval().requires_grad_(False)
     return model, hashing(_local_folder(_prepared(pair)))
+
+
+def refuse_damage(name: str | None = None) -> None:
+    """Reads all weights of a target once more, after something about them was wrong.
+
+    Raises:
+        ValueError: they changed on disk since they were hashed; the next start of the embedded default makes it anew.
+    """
+    pair = resolve(name, NO_HEAD)
+    folder = _local_folder(_prepared(pair))
+    if damaged_since(folder):
+        cure = "start again, and it is made anew" if is_embedded(pair.target_name) else "fetch or copy it again"
+        raise ValueError(f"{folder} is damaged: its weights changed under the same sizes and times; {cure}.")
 
 
 def load_target(name: str | None = None, device="cpu", dtype="bfloat16", **options):

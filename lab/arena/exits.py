@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
 
-from jakiro.bench.questions import Question, load_questions
 from jakiro.bench.tables import markdown
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import Method, Resources
 from jakiro.generator import JakiroGenerator
 from jakiro.methods import PLAIN
+from jakiro.prompts import Question, load_questions
 from jakiro.trace import Step, pooled_tau
 from jakiro.zoo.loading import LoadOptions, load_parts
 from lab import KNOWN, METHODS

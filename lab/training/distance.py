@@ -12,8 +12,8 @@ import typer
 from jakiro.heads.checkpoint import load_head
 from jakiro.system import errors_as_one_sentence
 from jakiro.training.commands.options import Target, Threads, argument, option, set_up
-from jakiro.training.data.features import FeatureCache
-from jakiro.training.measure.validation import agreement, distances, held_out
+from jakiro.training.features import FeatureCache
+from jakiro.training.validation import agreement, distances, held_out
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
 from lab import KNOWN

@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from jakiro.bench.questions import load_questions
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import Drafter
 from jakiro.drafting.trigrams import TrigramTable, find_table
@@ -20,19 +19,20 @@ from jakiro.heads.jakiro import JakiroHead
 from jakiro.methods.aded import TrigramDrafter
 from jakiro.methods.gumiho import SERIAL, staged_drafter
 from jakiro.methods.mcsd import static_drafter
+from jakiro.prompts import load_questions
 from jakiro.system import cache_folder, errors_as_one_sentence
 from jakiro.target.model import TargetModel
 from jakiro.trace import pooled_tau
+from jakiro.training.answers import Answer, AnswerFolder
 from jakiro.training.commands.options import Target, Threads, option, set_up
-from jakiro.training.data.answers import Answer, AnswerFolder
-from jakiro.training.measure.acceptance import COUNTS, accepted_shares, pair, write_chart
-from jakiro.training.measure.hits import hits_by_source
-from jakiro.training.measure.replay import replay
-from jakiro.training.measure.shared_nodes import SharedCounts, shared_nodes
-from jakiro.training.measure.what_if import what_if
+from jakiro.training.replay import replay
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
 from lab.methods.gsd import graph_drafter
+from lab.training.acceptance import COUNTS, accepted_shares, pair, write_chart
+from lab.training.hits import hits_by_source
+from lab.training.shared_nodes import SharedCounts, shared_nodes
+from lab.training.what_if import what_if
 
 # By the distance of q from p: sharpness of p, spread of q's logits around p's
 PAIRS = {"near": (3.0, 0.55), "far": (3.0, 1.2), "far and flat": (1.0, 1.2)}

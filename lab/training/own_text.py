@@ -16,8 +16,8 @@ from jakiro.heads.checkpoint import load_head
 from jakiro.system import errors_as_one_sentence
 from jakiro.target.model import TargetModel
 from jakiro.training.commands.options import CorpusPaths, Target, Threads, argument, option, set_up
-from jakiro.training.data.corpus import Row, read_corpus, write_part
-from jakiro.training.data.split import in_order_of_content
+from jakiro.training.corpus import Row, read_corpus, write_part
+from jakiro.training.split import in_order_of_content
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
 from lab import KNOWN

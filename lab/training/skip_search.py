@@ -18,15 +18,15 @@ from jakiro.kernels.linear import packs_bfloat16
 from jakiro.plots import Look, share_lines, write_report
 from jakiro.system import errors_as_one_sentence
 from jakiro.target.model import TargetModel
+from jakiro.training.calibrate import fit_weights
 from jakiro.training.commands.options import CorpusPaths, Target, Threads, option, set_up
-from jakiro.training.data.corpus import Row, read_corpus
-from jakiro.training.data.split import in_order_of_content
-from jakiro.training.measure.calibration.weights import fit_weights
-from jakiro.training.measure.layer_search import LayerStack, Subset, best_speed, break_even, leave_out
+from jakiro.training.corpus import Row, read_corpus
+from jakiro.training.split import in_order_of_content
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
 from lab.layers.plan import LayerPlan, plan_path
 from lab.methods.skip import DRAFT_VOCABULARY, SkippingHead
+from lab.training.layer_search import LayerStack, Subset, best_speed, break_even, leave_out
 
 # Tokens of each text; the first ones of every text are a template's, which any draft knows
 LENGTH, TEMPLATE = 160, 32
@@ -76,7 +76,7 @@ def _ids(rows: Sequence[Row]) -> torch.Tensor:
 
 @torch.inference_mode()
 def _calibration(stack: LayerStack, kept: Subset) -> dict[str, float]:
-    """Weights of the draft's log q, and of the noise, for all levels; see `training.measure.calibration.weights`."""
+    """Weights of the draft's log q, and of the noise, for all levels; see `jakiro.training.calibrate`."""
     log_q = stack.log_probs(stack.run(stack.first, kept.layers))
     generator = torch.Generator().manual_seed(0)
     noise = -torch.empty(log_q.shape).exponential_(generator=generator).log_()

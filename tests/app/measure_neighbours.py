@@ -24,9 +24,9 @@ from app.serving.limits import Limits
 from jakiro.bench.environment import environment
 from jakiro.bench.neighbours import busy_neighbours
 from jakiro.bench.peers.llama import WIDENED, LlamaCppRunner
-from jakiro.bench.questions import load_questions
 from jakiro.bench.runner import Lane
 from jakiro.config import SamplingParams
+from jakiro.prompts import load_questions
 from jakiro.system import num_cores, write_atomically
 from jakiro.zoo.embedded import EMBEDDED_TARGET
 from tests.app.measure_page import Watched, speed

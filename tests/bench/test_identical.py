@@ -3,8 +3,8 @@
 import pytest
 
 from jakiro.bench.identical import check_identical, margin_at, read_log
-from jakiro.bench.questions import Question
 from jakiro.bench.runner import BenchSettings
+from jakiro.prompts import Question
 from tests.bench.scripted import ScriptedGenerator, trace
 
 QUESTIONS = [Question(str(number), "math", ("ask",)) for number in range(3)]

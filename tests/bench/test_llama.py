@@ -12,9 +12,9 @@ from jakiro.bench.peers import llama, llama_worker
 from jakiro.bench.peers import widen as widening
 from jakiro.bench.peers.llama import AS_SHIPPED, LlamaCppRunner
 from jakiro.bench.peers.widen import widen
-from jakiro.bench.questions import Question
 from jakiro.bench.runner import Lane
 from jakiro.config import SamplingParams
+from jakiro.prompts import Question
 from jakiro.text import encode_messages
 from jakiro.zoo.embedded import EMBEDDED_TARGET
 from tests.support import byte_tokenizer

@@ -7,10 +7,10 @@ import pytest
 from rich.console import Console
 
 from jakiro.bench.environment import environment
-from jakiro.bench.questions import Question
 from jakiro.bench.render import as_json, tables, verdicts
 from jakiro.bench.report import OVERALL, bootstrap_interval, fastest_plain, summarise
 from jakiro.bench.runner import Bench, BenchSettings, Lane, run_of
+from jakiro.prompts import Question
 from tests.bench.scripted import ScriptedGenerator, trace
 
 QUESTIONS = [Question("1", "math", ("one",)), Question("2", "math", ("two",)), Question("3", "coding", ("three",))]

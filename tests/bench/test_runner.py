@@ -2,11 +2,11 @@
 
 import pytest
 
-from jakiro.bench.questions import Question, load_questions
 from jakiro.bench.render import head_verdicts
 from jakiro.bench.runner import WARM_UP_TOKENS, Bench, BenchSettings, Lane, Run, loadable
 from jakiro.config import TreeConfig
 from jakiro.methods import METHODS
+from jakiro.prompts import Question, load_questions
 from tests.bench.scripted import ScriptedGenerator
 from tests.support import tiny_generator
 

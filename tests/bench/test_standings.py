@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from jakiro.bench import counts, raw, standings
-from jakiro.bench.questions import Question
 from jakiro.bench.report import OVERALL
 from jakiro.bench.runner import Bench, BenchSettings
+from jakiro.prompts import Question
 from tests.bench.scripted import ScriptedGenerator
 from tests.bench.test_tables import STAMP
 

@@ -6,9 +6,9 @@ import torch
 
 from jakiro.bench.peers import stock
 from jakiro.bench.peers.stock import StockRunner
-from jakiro.bench.questions import Question
 from jakiro.bench.runner import Lane
 from jakiro.config import SamplingParams
+from jakiro.prompts import Question
 
 QUESTION = Question("1", "math", ("Count from 1 to 5.",))
 

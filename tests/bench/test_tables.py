@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from jakiro.bench import raw, tables
-from jakiro.bench.questions import Question
 from jakiro.bench.report import summarise
 from jakiro.bench.runner import Bench, BenchSettings, Lane
+from jakiro.prompts import Question
 from tests.bench.scripted import ScriptedGenerator
 
 README = Path(__file__).resolve().parents[2] / "README.md"

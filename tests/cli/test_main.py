@@ -175,11 +175,11 @@ def test_bench_check_identical_says_how_many_texts_differ(generator, capsys, tmp
     [
         (["generate", "--prompt", ""], "Type a question first."),
         (["generate", "--prompt", "x", "--temperature", "-1"], "Temperature must be between 0 and 2; you gave -1.0."),
-        (["generate", "--prompt", "x", "--temperature", "1e-38"], "greedy, or at least 0.0001; you gave 1e-38."),
+        (["generate", "--prompt", "x", "--temperature", "1e-38"], "Temperature must be 0, which is greedy, or at "),
         (["generate", "--prompt", "x", "--temperature", "nan"], "Temperature must be between 0 and 2; you gave nan."),
         (
             ["generate", "--prompt", "x", "--max-new-tokens", "0"],
-            "whole number of tokens, 1 or more; you gave 0.",
+            "Length must be a whole number of tokens, 1 or more; you gave 0.",
         ),
         (["generate", "--prompt", "x", "--method", "magic"], "Unknown method 'magic'; choose one of autoregressive, "),
         (

@@ -78,6 +78,10 @@ def rehearse(config, name, numerics, device, monkeypatch, trees, fusions=(None, 
                     if each not in known:
                         with device.watched() as watch:
                             each()
+                        if watch.found:
+                            # What a warm-up makes for good, a capture finds made
+                            with device.watched() as watch:
+                                each()
                         assert watch.operations
                         known[each] = each.kind
                         crossings |= {(fusion, sampling, each.kind): watch.found} if watch.found else {}

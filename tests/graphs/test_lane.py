@@ -178,6 +178,9 @@ def test_an_answer_that_no_lane_holds_runs_without_graphs_says_so_and_the_text_s
         assert generator.status["graphs"]["lanes"] == lanes
     assert generator.lanes.turned_away == 2
     assert any("up to 60 tokens" in notice for notice in generator.status["notices"])
+    told = static_generator(tokens=60)
+    told.with_numerics("fast").run("Why?", long, tree=TREE)
+    assert told.status["notices"] == generator.status["notices"], "whatever numerics an answer asked for"
 
 
 def test_other_numerics_get_lanes_of_their_own():

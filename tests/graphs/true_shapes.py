@@ -26,7 +26,7 @@ from jakiro.methods.plain import PlainDrafter
 from jakiro.target import model as targets
 from jakiro.target.llama import LeanDecoder
 from jakiro.target.model import TargetModel
-from jakiro.training.recipe.start import head_config
+from jakiro.training.start import head_config
 from tests.graphs.fake_graphs import storage_of
 
 META = torch.device("meta")

@@ -1,6 +1,8 @@
 """Heads on disk: there and back, and every way in which files do not fit is named."""
 
 import json
+import pickle
+from pathlib import Path
 
 import pytest
 import torch
@@ -152,3 +154,35 @@ def test_a_config_that_is_no_object_is_refused_by_its_kind(folder, values, kind)
     (folder / CONFIG_NAME).write_text(json.dumps(values))
     with pytest.raises(ValueError, match=f"Draft head config must be a JSON object, not {kind}"):
         load_head(folder)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("head_dim", "x"),
+        ("head_dim", -1),
+        ("num_experts", True),
+        ("max_position_embeddings", None),
+        ("max_position_embeddings", 1e9),
+        ("rms_norm_eps", "small"),
+        ("calibration", {"main/1/greedy": "x"}),
+        ("rope_parameters", [1]),
+        ("rope_parameters", {"rope_type": "default", "rope_theta": "x"}),
+        ("hidden_size", 3),
+    ],
+)
+def test_a_config_of_wrong_kinds_is_one_sentence(folder, field, value):
+    values = json.loads((folder / CONFIG_NAME).read_text())
+    (folder / CONFIG_NAME).write_text(json.dumps(values | {field: value}))
+    with pytest.raises(ValueError) as caught:
+        load_head(folder)
+    assert "\n" not in str(caught.value) and str(caught.value).endswith(".")
+
+
+@pytest.mark.parametrize("content", [b"", b"junk", b"\x80\x04junk", b"PK\x03\x04junk", pickle.dumps({"a": Path("x")})])
+def test_a_broken_file_of_another_program_is_one_sentence_and_never_advice_to_run_it(folder, content):
+    (folder / WEIGHTS_NAME).unlink()
+    (folder / "pytorch_model.bin").write_bytes(content)
+    with pytest.raises(ValueError, match=r"pytorch_model\.bin is broken: .*; download or train it again\.$") as caught:
+        load_head(folder)
+    assert "\n" not in str(caught.value) and "weights_only" not in str(caught.value)

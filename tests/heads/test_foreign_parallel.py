@@ -13,8 +13,8 @@ from jakiro.drafting.base import Resources, TreeLimits
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.checkpoint import load_head, misfits
 from jakiro.methods import METHODS, PLAIN
-from jakiro.training.recipe.losses import LossWeights
-from jakiro.training.recipe.parallel import objective_for
+from jakiro.training.losses import LossWeights
+from jakiro.training.parallel import objective_for
 from tests.support import HIDDEN_SIZE, TOKENIZER_SIZE, prompt_of, tiny_target
 
 HEADS, KV_HEADS, WIDTH, INNER = 4, 2, 16, 96

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from jakiro.training.recipe.trainer import Trainer
+from jakiro.training.trainer import Trainer
 
 
 class Killed(Exception):

@@ -6,19 +6,19 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from jakiro.bench.questions import Question
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.methods import DEFAULT
 from jakiro.methods.jakiro import HeadDrafter
-from jakiro.training.data.answers import AnswerFolder
-from jakiro.training.data.corpus import Row
-from jakiro.training.measure.calibration.weights import calibrate
-from jakiro.training.measure.evaluation import experts_on, scores
-from jakiro.training.measure.validation import agreement, held_out, report
-from jakiro.training.recipe import trainer
-from jakiro.training.recipe.schedule import TrainingOptions
-from jakiro.training.recipe.trainer import Trainer
+from jakiro.prompts import Question
+from jakiro.training import trainer
+from jakiro.training.answers import AnswerFolder
+from jakiro.training.calibrate import calibrate
+from jakiro.training.corpus import Row
+from jakiro.training.evaluate import experts_on, scores
+from jakiro.training.schedule import TrainingOptions
+from jakiro.training.trainer import Trainer
+from jakiro.training.validation import agreement, held_out, report
 from jakiro.zoo import loading
 from tests import support
 from tests.device_tags import PRETENDED, DeviceTags
@@ -166,7 +166,7 @@ def test_device_tag_newton_schulz_multiplies_in_bfloat16(cache, tmp_path, monkey
     options = TrainingOptions(max_steps=1, batch_tokens=64, num_validation=4, precision="bfloat16")
     with DeviceTags():
         head, _ = head_on(PRETENDED, "summed")
-        assert Trainer(head, cache, options, tmp_path).optimizer.optimizer.dtype == torch.bfloat16
+        assert Trainer(head, cache, options, tmp_path).optimizers[0].optimizer.dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])

@@ -6,8 +6,8 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from jakiro.heads.jakiro import JakiroHead
-from jakiro.training.data.features import FeatureCache, write_features
-from jakiro.training.recipe.start import head_config
+from jakiro.training.features import FeatureCache, write_features
+from jakiro.training.start import head_config
 from tests.support import byte_tokenizer
 
 VOCAB_SIZE, HIDDEN = 40, 16

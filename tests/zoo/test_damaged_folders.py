@@ -1,6 +1,7 @@
 """Damaged, unfinished and quantised folders of targets: one sentence each, where possible before weights are read."""
 
 import json
+import os
 
 import pytest
 import torch
@@ -145,3 +146,25 @@ def test_a_damaged_folder_ends_the_command_with_two(folder, capsys):
     out, err = capsys.readouterr()
     assert (ended.value.code, out) == (2, "") and "is damaged: it has 5,000 bytes" in err
     assert len(err.strip().splitlines()) == 1
+
+
+def with_a_broken_number(folder):
+    """Writes numbers that are none into the last shard, under the same size and time."""
+    path = sorted(folder.glob("model-*.safetensors"))[-1]
+    about, data = path.stat(), bytearray(path.read_bytes())
+    data[-4000:] = b"\xff" * 4000
+    path.write_bytes(bytes(data))
+    os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))
+
+
+def test_a_start_that_fails_for_damaged_weights_names_the_folder_and_no_other_model(folder):
+    load_parts(LoadOptions(str(folder), "none", "cpu", "float32"))
+    with_a_broken_number(folder)
+    words = f"{folder} is damaged: its weights changed under the same sizes and times; fetch or copy it again."
+    assert refused(folder) == words
+
+
+def test_a_model_that_fails_with_whole_weights_says_why_it_fails(folder):
+    with_a_broken_number(folder)
+    with pytest.raises(ValueError, match="llama cannot be a target"):
+        load_parts(LoadOptions(str(folder), "none", "cpu", "float32"))

@@ -15,9 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from jakiro.bench.peers.widen import widen, widened_kind
-from jakiro.bench.questions import Question
 from jakiro.bench.runner import Lane, run_of_peer
 from jakiro.config import SamplingParams
+from jakiro.prompts import Question
 from jakiro.system import cache_folder
 from jakiro.text import encode_messages
 from jakiro.zoo import weights

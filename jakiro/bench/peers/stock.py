@@ -5,9 +5,9 @@ A copy, because ours runs with another attention; the weights are the same.
 
 import time
 
-from jakiro.bench.questions import Question
 from jakiro.bench.runner import Lane, run_of_peer
 from jakiro.config import SamplingParams
+from jakiro.prompts import Question
 from jakiro.text import TokenText, encode_messages
 from jakiro.zoo import weights
 

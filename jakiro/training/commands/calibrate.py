@@ -17,17 +17,16 @@ from jakiro.config import SamplingParams
 from jakiro.heads.checkpoint import load_head, write_config
 from jakiro.methods import METHODS
 from jakiro.system import cache_folder, errors_as_one_sentence
+from jakiro.training.answers import AnswerFolder
+from jakiro.training.calibrate import REGIMES, kept_shares
+from jakiro.training.calibrate import calibrate as fit_weights
 from jakiro.training.commands.options import CorpusPaths, Target, Threads, argument, option, set_up
 from jakiro.training.commands.train import extract
-from jakiro.training.data.answers import AnswerFolder
-from jakiro.training.data.corpus import read_corpus, with_starts
-from jakiro.training.data.features import FeatureCache
-from jakiro.training.data.kept_features import KeptFeatures
-from jakiro.training.data.split import held_out_rows, in_order_of_content
-from jakiro.training.measure.calibration.shares import kept_shares
-from jakiro.training.measure.calibration.weights import REGIMES
-from jakiro.training.measure.calibration.weights import calibrate as fit_weights
-from jakiro.training.measure.validation import held_out
+from jakiro.training.corpus import read_corpus, with_starts
+from jakiro.training.features import FeatureCache
+from jakiro.training.kept_features import KeptFeatures
+from jakiro.training.split import held_out_rows, in_order_of_content
+from jakiro.training.validation import held_out
 from jakiro.zoo import weights
 
 log = logging.getLogger("jakiro")

@@ -7,16 +7,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated
 
-from jakiro.bench.questions import load_questions
 from jakiro.kernels.linear import packing_works, packs_bfloat16
+from jakiro.prompts import load_questions
 from jakiro.system import comma_list
 from jakiro.target.families import stop_ids
 from jakiro.target.llama import LeanDecoder
 from jakiro.training.commands.options import Device, Dtype, Target, Threads, argument, option, set_up
-from jakiro.training.data.corpus import RECIPES, CorpusWriter, Row, read_corpus
-from jakiro.training.data.exclusion import RUN_WORDS, evaluation_runs
-from jakiro.training.data.messages import made_messages
-from jakiro.training.data.writing import write_texts
+from jakiro.training.corpus import RECIPES, CorpusWriter, Row, read_corpus
+from jakiro.training.exclusion import RUN_WORDS, evaluation_runs
+from jakiro.training.messages import made_messages
+from jakiro.training.writing import write_texts
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
 from jakiro.zoo.loading import choose_device, choose_dtype, read_target
@@ -100,7 +100,7 @@ def corpus(
         features_of = (sha256 or name) if features and lean is not None else None
         write = partial(write_texts, model, batch_size=batch_size, stop_ids=ends, lean=lean)
     else:
-        from jakiro.training.data.endpoint import Endpoint
+        from jakiro.training.endpoint import Endpoint
 
         tokenizer = weights.load_tokenizer(target)
         ends = stop_ids(SimpleNamespace(config=weights.load_config(target)), tokenizer)

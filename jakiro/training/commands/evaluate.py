@@ -9,18 +9,18 @@ from typing import Annotated
 from rich.console import Console
 from rich.table import Table
 
-from jakiro.bench.questions import load_questions
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import Method, Resources, why_not
 from jakiro.heads.base import known_precision
 from jakiro.heads.checkpoint import file_sha256, load_head, weights_file
 from jakiro.methods import METHODS, Methods
 from jakiro.methods import methods_from as methods_of
+from jakiro.prompts import load_questions
 from jakiro.system import cache_folder, comma_list
 from jakiro.target.model import TargetModel
+from jakiro.training.answers import AnswerFolder
 from jakiro.training.commands.options import Device, Dtype, MethodsFrom, Prompts, Target, Threads, option, set_up
-from jakiro.training.data.answers import AnswerFolder
-from jakiro.training.measure.evaluation import ALL, Score, experts_on, scores
+from jakiro.training.evaluate import ALL, Score, experts_on, scores
 from jakiro.zoo import table as zoo
 from jakiro.zoo.loading import choose_device, choose_dtype, further_heads, read_target
 

@@ -21,23 +21,22 @@ from jakiro.methods import methods_from as methods_of
 from jakiro.plots import MISSING
 from jakiro.system import comma_list
 from jakiro.target.features import check_feature_layers, features_of
+from jakiro.training.calibrate import MAX_DEPTH, calibrate
 from jakiro.training.commands.options import CorpusPaths, Device, MethodsFrom, Target, Threads, option, set_up
-from jakiro.training.data.corpus import Row, read_corpus, with_starts
-from jakiro.training.data.features import FeatureCache, write_features
-from jakiro.training.data.kept_features import KeptFeatures
-from jakiro.training.data.split import (
+from jakiro.training.corpus import Row, read_corpus, with_starts
+from jakiro.training.curves import write_curves
+from jakiro.training.divergences import DIVERGENCES
+from jakiro.training.features import FeatureCache, write_features
+from jakiro.training.kept_features import KeptFeatures
+from jakiro.training.losses import LossWeights
+from jakiro.training.schedule import TrainingOptions
+from jakiro.training.split import (
     add_minutes,
     in_order_of_content,
     refuse_rows_that_were_learned,
     write_manifest,
 )
-from jakiro.training.measure.calibration.weights import MAX_DEPTH, calibrate
-from jakiro.training.measure.curves import write_curves
-from jakiro.training.measure.validation import NUM_STEPS, agreement, held_out, report
-from jakiro.training.recipe.divergences import DIVERGENCES
-from jakiro.training.recipe.losses import LossWeights
-from jakiro.training.recipe.schedule import TrainingOptions
-from jakiro.training.recipe.start import (
+from jakiro.training.start import (
     adopt_stream,
     check_output_function,
     continue_weights,
@@ -46,8 +45,9 @@ from jakiro.training.recipe.start import (
     head_config,
     start_weights,
 )
-from jakiro.training.recipe.start_parallel import start_parallel
-from jakiro.training.recipe.trainer import Trainer, TrainingError
+from jakiro.training.start_parallel import start_parallel
+from jakiro.training.trainer import Trainer, TrainingError
+from jakiro.training.validation import NUM_STEPS, agreement, held_out, report
 from jakiro.zoo import table as zoo
 from jakiro.zoo.loading import choose_device, gpu_computes_bfloat16, read_target
 

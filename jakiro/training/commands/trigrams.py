@@ -6,7 +6,7 @@ from typing import Annotated
 
 from jakiro.drafting.trigrams import LEAST_COUNT, MOST_SUCCESSORS, TrigramTable, fingerprint, table_path
 from jakiro.training.commands.options import CorpusPaths, Target, option, set_up
-from jakiro.training.data.corpus import read_corpus
+from jakiro.training.corpus import read_corpus
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
 

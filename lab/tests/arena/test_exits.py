@@ -2,10 +2,10 @@
 
 from functools import partial
 
-from jakiro.bench.questions import Question
 from jakiro.config import TreeConfig
 from jakiro.drafting.base import Resources
 from jakiro.methods import PLAIN
+from jakiro.prompts import Question
 from lab import KNOWN
 from lab.arena.exits import answered, rules_for, table
 from lab.methods.s2d import METHOD, first_sure, proposers_of

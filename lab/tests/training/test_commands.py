@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from jakiro.heads.checkpoint import load_head
-from jakiro.training.data.corpus import read_corpus
+from jakiro.training.corpus import read_corpus
 from lab import KNOWN
-from tests.training.commands.test_commands import TRAIN, corpus_folder, invoke, target_folder  # noqa: F401
+from tests.training.test_commands import TRAIN, corpus_folder, invoke, target_folder  # noqa: F401
 
 METHOD = ("--methods-from", "lab", "--method")
 

@@ -9,21 +9,21 @@ from jakiro.drafting.base import Resources
 from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.heads.networks import make_head
 from jakiro.target.features import features_of
-from jakiro.training.data.features import FeatureCache, write_features
-from jakiro.training.measure.validation import distances, held_out
-from jakiro.training.recipe.divergences import DIVERGENCES, labels_at, total_variation
-from jakiro.training.recipe.losses import LossWeights
-from jakiro.training.recipe.parallel import objective_for
-from jakiro.training.recipe.schedule import TrainingOptions
-from jakiro.training.recipe.start import head_config
-from jakiro.training.recipe.start_parallel import start_parallel
-from jakiro.training.recipe.trainer import Trainer, TrainingError
+from jakiro.training.divergences import DIVERGENCES, labels_at, total_variation
+from jakiro.training.features import FeatureCache, write_features
+from jakiro.training.losses import LossWeights
+from jakiro.training.parallel import objective_for
+from jakiro.training.schedule import TrainingOptions
+from jakiro.training.start import head_config
+from jakiro.training.start_parallel import start_parallel
+from jakiro.training.trainer import Trainer, TrainingError
+from jakiro.training.validation import distances, held_out
 from lab import KNOWN, METHODS
 from tests.support import shallow
 from tests.support import tiny_head as bound_head
 from tests.support import tiny_target as whole_target
-from tests.training.recipe.test_trainer import OPTIONS
 from tests.training.resuming import assert_resumed_equals_whole
+from tests.training.test_trainer import OPTIONS
 from tests.training.tiny import HIDDEN, tiny_cache, tiny_head, tiny_sequences, tiny_target
 
 own_text = import_module("lab.training.own_text")

@@ -10,14 +10,14 @@ from jakiro.core.tree import DraftTree
 from jakiro.methods.gumiho import METHOD as GUMIHO
 from jakiro.methods.gumiho import SERIAL, staged_drafter
 from jakiro.methods.mcsd import static_drafter
-from jakiro.training.data.answers import Answer
-from jakiro.training.measure.acceptance import COUNTS, RULES, accepted_shares, pair, write_chart
-from jakiro.training.measure.hits import Hits, hits_by_source
-from jakiro.training.measure.replay import replay
-from jakiro.training.measure.shared_nodes import shared_nodes, shared_tails, written_by
-from jakiro.training.measure.what_if import what_if
+from jakiro.training.answers import Answer
+from jakiro.training.replay import replay
+from lab.training.acceptance import COUNTS, RULES, accepted_shares, pair, write_chart
+from lab.training.hits import Hits, hits_by_source
+from lab.training.shared_nodes import shared_nodes, shared_tails, written_by
+from lab.training.what_if import what_if
 from tests.support import tiny_head, tiny_model, tiny_target
-from tests.training.measure.test_evaluation import answers_of, lucky
+from tests.training.test_evaluation import answers_of, lucky
 
 TREE = TreeConfig(width=6, depth=3, nodes=11)
 

@@ -1,0 +1,33 @@
+"""All files with a known hash, read whole and compared: what a start does not do, because it reads no file twice."""
+
+import json
+from collections.abc import Iterator
+
+from jakiro.cli.finding import Finding
+from jakiro.heads.checkpoint import file_sha256, weights_file
+from jakiro.system import assets_folder
+from jakiro.zoo import embedded
+from jakiro.zoo import table as zoo
+from jakiro.zoo.hashes import damaged_since, hashed_folders
+
+GOOD = "as it was written"
+
+
+def verified() -> Iterator[Finding]:
+    """The cached default with what it is made from, the weights of every folder that was loaded, the shipped heads."""
+    for path, damage in embedded.damages():
+        found = GOOD if damage is None else f"{damage} The next start that needs it makes it anew."
+        yield Finding(str(path), found, ok=damage is None)
+    for folder in hashed_folders():
+        if folder != embedded.embedded_folder().resolve():
+            damaged = damaged_since(folder)
+            changed = "changed on disk since it was first read, under the same sizes and times; fetch or copy it again"
+            yield Finding(str(folder), changed if damaged else "as when it was first read", ok=not damaged)
+    for name in zoo.head_names():
+        folder = assets_folder() / "heads" / name
+        manifest = folder / "manifest.json"
+        known = json.loads(manifest.read_text(encoding="utf-8")).get("sha256") if manifest.is_file() else None
+        if known is not None:
+            same = file_sha256(weights_file(folder)) == known
+            found = GOOD if same else "not the file that was shipped; install Jakiro again"
+            yield Finding(f"head {name}", found, ok=same)

@@ -1,0 +1,206 @@
+"""Calibration: weights a and b that make softmax(a · log q + b · g) the chance that the target chooses a child,
+and what share of these chances trees keep.
+
+Greedy decoding has no noise, so only a is fitted. For sampling, at temperatures 0.7 and 1, g is the target's own Gumbel
+noise: a head that cannot tell several sharp distributions apart predicts their flatter mean, so log q deserves more
+weight than the noise, the more the warmer. Keys are those of `jakiro.heads.calibration`; "contrastive/3/greedy" was
+predicted from the row of a node at depth 1.
+
+Weights fitted at random positions promise too much where trees really stand: a step begins where the one before went
+wrong, a tree keeps the candidates that look best, and a token outside the draft vocabulary is never found. So trees are
+grown along answers that the target wrote, and the share of the promise that was kept is counted.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.heads.base import DraftHead
+from jakiro.heads.calibration import HIGH, LOW
+from jakiro.methods.jakiro import HeadDrafter
+from jakiro.training.answers import Answer
+from jakiro.training.features import Batch
+from jakiro.training.losses import LossWeights, draft_index, learnable_positions
+from jakiro.training.parallel import objective_for
+from jakiro.training.replay import ReplayedStep, replay
+from jakiro.training.validation import HeldOut, branch_rows, log_q
+
+MAX_DEPTH = 6
+# By temperature, the keys of a and b
+REGIMES = {0.0: ("greedy",), HIGH: ("sampled", "noise"), LOW: (f"sampled-{LOW}", f"noise-{LOW}")}
+# Each takes 4 bytes of memory per draft token.
+MAX_POSITIONS = 2000
+BOUNDS = (0.25, 6.0)
+TREE_NODES = 14
+# So many candidates are taken as kept as expected before any is counted
+PRIOR = 10.0
+
+
+@torch.no_grad()
+def calibrate(head: DraftHead, data: HeldOut, seed: int, max_depth: int = MAX_DEPTH) -> dict[str, float]:
+    """Fits every weight by maximum likelihood on at most `MAX_POSITIONS` positions of held-out text.
+
+    Positions whose choice lies outside the draft vocabulary can't be drafted and are left out.
+
+    Args:
+        head: bound to its target.
+        seed: draws the positions and the noise.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    picked = _pick_positions(data.batches, max_depth, generator)
+    choices, noise = _choices(head, data, picked, generator)
+    fits: dict[str, float] = {}
+    features = _features_by_key(head, data.batches, picked, max_depth)
+    start: dict[str, Sequence[float]] = {}
+    for name, rows in features.items():
+        branch = name.split("/")[0]
+        for (temperature, keys), chosen in zip(REGIMES.items(), choices, strict=True):
+            said = log_q(head, *rows, temperature or 1.0)
+            terms = (said, noise) if temperature else (said,)
+            kind = f"{branch}/{keys[0]}"
+            start[kind] = fit_weights(terms, chosen, start.get(kind))
+            fits.update({f"{name}/{key}": weight for key, weight in zip(keys, start[kind], strict=True)})
+    if head.config.network == "stacked":
+        # A language model of its own: each level is guessed from the text's own tokens, as the first one is
+        depths = range(1, max_depth + 1)
+        fits = {name.replace("/1/", f"/{depth}/"): weight for name, weight in fits.items() for depth in depths}
+    return {name: round(weight, 4) for name, weight in fits.items()}
+
+
+def fit_weights(terms: Sequence[Tensor], chosen: Tensor, start: Sequence[float] | None = None) -> list[float]:
+    """The weights w in `BOUNDS` that maximise Σ log softmax(Σ_i w_i · terms_i)[chosen]; the sum is concave in w.
+
+    Args:
+        terms: each (rows, choices), finite.
+        chosen: (rows,) int64, −1 leaves a row out.
+        start: a first guess, 1 each if not given.
+    """
+    weights = torch.tensor(start or [1.0] * len(terms), dtype=torch.float64)
+    for _ in range(12):
+        slope, curvature = _derivatives(terms, chosen, weights.tolist())
+        ridge = 1e-9 * torch.eye(len(terms), dtype=torch.float64)
+        # Steps of at most one keep Newton from overshooting where the sum is nearly flat.
+        step = torch.linalg.solve(curvature + ridge, slope).clamp(-1.0, 1.0)
+        moved = (weights + step).clamp(*BOUNDS)
+        change, weights = (moved - weights).abs().max().item(), moved
+        if change < 1e-3:
+            break
+    return weights.tolist()
+
+
+def _derivatives(terms: Sequence[Tensor], chosen: Tensor, weights: Sequence[float]) -> tuple[Tensor, Tensor]:
+    """Slope and negative curvature of the sum that `fit_weights` maximises, (terms,) and (terms, terms) float64."""
+    slope = torch.zeros(len(terms), dtype=torch.float64)
+    curvature = torch.zeros(len(terms), len(terms), dtype=torch.float64)
+    for *parts, choices in zip(*(term.split(512) for term in terms), chosen.split(512), strict=True):
+        kept = choices >= 0
+        rows = torch.stack([part[kept] for part in parts])
+        probs = torch.einsum("i,irv->rv", rows.new_tensor(weights), rows).softmax(-1)
+        weighted = probs * rows
+        means = weighted.sum(-1)
+        wanted = rows.gather(-1, choices[kept].expand(len(parts), -1)[..., None])[..., 0]
+        slope += (wanted - means).double().sum(-1).to(slope)
+        products = torch.einsum("irv,jrv->ijr", weighted, rows)
+        curvature += (products - means[:, None] * means).double().sum(-1).to(curvature)
+    return slope, curvature
+
+
+def _pick_positions(batches: list[Batch], max_depth: int, generator: torch.Generator) -> list[tuple[Tensor, Tensor]]:
+    """Random learnable positions of each batch, as (sequence, position)."""
+    found = [learnable_positions(batch, max_depth).nonzero() for batch in batches]
+    total = sum(len(rows) for rows in found)
+    keep = torch.zeros(total, dtype=torch.bool)
+    keep[torch.randperm(total, generator=generator)[:MAX_POSITIONS]] = True
+    parts = keep.split([len(rows) for rows in found])
+    return [tuple(rows[part].unbind(1)) for rows, part in zip(found, parts, strict=True)]
+
+
+def _choices(
+    head: DraftHead, data: HeldOut, picked: list[tuple[Tensor, Tensor]], generator: torch.Generator
+) -> tuple[list[Tensor], Tensor]:
+    """By regime, draft indices of the target's choices (−1 outside the draft vocabulary); and the noise of all."""
+    index = draft_index(head)
+    features = torch.cat([batch.features[where] for batch, where in zip(data.batches, picked, strict=True)])
+    choices = {0.0: [torch.cat([choice[where] for choice, where in zip(data.choices, picked, strict=True)])]}
+    kept_noise = []
+    for rows in features.split(128):
+        logits = rows @ data.output_weight.T
+        noise = -torch.empty(logits.shape).exponential_(generator=generator).log_().to(logits)
+        for temperature in REGIMES:
+            if temperature:
+                choices.setdefault(temperature, []).append((logits / temperature + noise).argmax(-1))
+        kept_noise.append(noise[:, head.draft_token_ids])
+    return [index[torch.cat(choices[temperature])] for temperature in REGIMES], torch.cat(kept_noise)
+
+
+def _features_by_key(
+    head: DraftHead, batches: list[Batch], picked: list[tuple[Tensor, Tensor]], max_depth: int
+) -> dict[str, tuple[Tensor, Tensor | None]]:
+    """Features and log router weights at the picked positions, as `branch_rows` gives them, by "branch/depth"."""
+    parts: dict[str, list[tuple[Tensor, Tensor | None]]] = {}
+    objective = objective_for(head, LossWeights())
+    for batch, (sequence, position) in zip(batches, picked, strict=True):
+        for branch, step, *rows in branch_rows(objective, batch, sequence, position, max_depth):
+            # A contrastive feature lies one position further, that of the last step deeper than any tree.
+            depth = step + (branch == "contrastive")
+            if depth <= max_depth:
+                parts.setdefault(f"{branch}/{depth}", []).append(rows)
+    joined = {}
+    for name, pieces in parts.items():
+        features, router_log = zip(*pieces, strict=True)
+        joined[name] = torch.cat(features, dim=-2), None if router_log[0] is None else torch.cat(router_log)
+    return joined
+
+
+def kept_shares(
+    head: DraftHead, drafter: HeadDrafter, answers: Mapping[float, Sequence[tuple[SamplingParams, Answer]]]
+) -> dict[str, float]:
+    """The numbers "…-kept" of a calibration, from trees with `TREE_NODES` nodes.
+
+    Args:
+        head: of the drafter, with its weights fitted; its calibration is left as it was.
+        answers: by temperature, those of `REGIMES`.
+    """
+    before, found = head.config, {}
+    head.config = replace(before, calibration=weights_alone(before.calibration))
+    # A contrastive branch gives the deepest level alone, so trees of every depth are grown
+    depths = range(2, MAX_DEPTH + 1) if before.contrastive else (MAX_DEPTH,)
+    for temperature, written in answers.items():
+        kind = REGIMES[temperature][0]
+        for depth in depths:
+            tree = TreeConfig(nodes=TREE_NODES, depth=depth)
+            shares = shares_by_level(_steps(drafter, written, tree))
+            for level, share in shares.items():
+                branch = "contrastive" if before.contrastive and level == depth else "main"
+                found[f"{branch}/{level}/{kind}-kept"] = round(share, 4)
+    head.config = before
+    return found
+
+
+def weights_alone(calibration: Mapping[str, float]) -> dict[str, float]:
+    """A calibration without the shares."""
+    return {name: number for name, number in calibration.items() if not name.endswith("-kept")}
+
+
+def shares_by_level(steps: Iterable[ReplayedStep]) -> dict[int, float]:
+    """How often a level's candidates were kept over how often that was expected, where the level above was kept.
+
+    At most 1, since a child never has a better score than its parent; near 1 where there is little to go on.
+    """
+    kept, expected = Counter(), Counter()
+    for step in steps:
+        for level, chance in enumerate(step.chances, start=1):
+            kept[level] += level <= len(step.accepted_path)
+            expected[level] += chance
+    return {level: min((kept[level] + PRIOR) / (expected[level] + PRIOR), 1.0) for level in sorted(expected)}
+
+
+def _steps(
+    drafter: HeadDrafter, written: Sequence[tuple[SamplingParams, Answer]], tree: TreeConfig
+) -> Iterable[ReplayedStep]:
+    for sampling, answer in written:
+        yield from replay(drafter, answer.ids, answer.features, answer.start, answer.end, sampling, tree)

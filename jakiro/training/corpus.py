@@ -1,0 +1,358 @@
+"""A corpus that the target writes: answers to prompts, or to messages that it wrote too (Magpie, arXiv 2406.08464).
+
+Rows are JSON lines with the fields of `Row`, in numbered gzip files ("parts"); a manifest says how they were made.
+Features that were computed on the way lie beside their part, see `kept_features.py`. The text itself comes from
+`writing.py` or `endpoint.py`, here a function from requests to texts.
+"""
+
+import gzip
+import hashlib
+import json
+import logging
+import time
+import zlib
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from torch import Tensor
+
+from jakiro.system import atomic_file, write_atomically
+from jakiro.training.exclusion import RUN_WORDS, word_runs
+from jakiro.training.kept_features import features_path, write_kept
+from jakiro.training.writing import TextRequest, Written
+
+MANIFEST_NAME = "manifest.json"
+SELF_WRITTEN = "magpie"
+REPORT_SECONDS = 10.0
+# A text's seed is the corpus' seed in the upper bits and the text's number in the lower ones, 63 together
+MAX_SEED, _NUMBER_BITS = 2**23, 40
+Write = Callable[[deque[TextRequest]], Iterator[Written]]
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusOptions:
+    """How text is sampled.
+
+    Attributes:
+        seed: keys every row together with its number.
+        temperatures: of the answers, taken in turn.
+        top_k: tokens to sample from.
+        max_new_tokens, max_message_tokens: the longest answer, and the longest message of the target's own.
+        part_rows: rows in one part; a stopped run loses unfinished parts. A corpus keeps the size it began with.
+        min_distinct: smallest share of distinct 4-grams in an answer that is kept.
+    """
+
+    seed: int = 0
+    temperatures: tuple[float, ...] = (0.0, 0.0, 0.0, 0.6, 0.8, 1.0)
+    top_k: int = 64
+    max_new_tokens: int = 420
+    max_message_tokens: int = 200
+    part_rows: int = 64
+    min_distinct: float = 0.4
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seed < MAX_SEED:
+            raise ValueError(f"A corpus' seed must be from 0 to {MAX_SEED - 1:,}; you gave {self.seed}.")
+
+
+# Rows and options by the names that `corpus --recipe` takes; "default" wrote the shipped heads' own text.
+RECIPES = {"default": (5000, CorpusOptions())}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a corpus.
+
+    Attributes:
+        ids: the whole text.
+        kind: "magpie" where the target wrote the message too.
+        temp: temperature of the answer.
+        a0: index of the first answer token.
+        l0: first index to learn from; None in corpora without this field.
+    """
+
+    ids: list[int]
+    kind: str
+    temp: float
+    a0: int
+    l0: int | None = None
+
+    @property
+    def loss_start(self) -> int:
+        """First index to learn from: `l0`, else the answer's first."""
+        return self.a0 if self.l0 is None else self.l0
+
+
+def with_starts(rows: Sequence[Row], tokenizer) -> list[Row]:
+    """The rows; those that the target wrote whole get the `l0` they lack, so that learning starts at the message."""
+    lacking = [row.l0 is None and row.kind == SELF_WRITTEN for row in rows]
+    before = len(turn_ids(tokenizer)[0]) if any(lacking) else 0
+    return [replace(row, l0=min(before, row.a0)) if lacks else row for row, lacks in zip(rows, lacking, strict=True)]
+
+
+def read_corpus(paths: Sequence[Path]) -> list[Row]:
+    """The rows of corpus files, and of all parts in corpus folders.
+
+    Raises:
+        FileNotFoundError: a path does not exist, or no file was found.
+        ValueError: a file is damaged, a line is no corpus row, or a folder lacks rows that its manifest counts.
+    """
+    files = []
+    for path in paths:
+        if not path.exists():
+            raise FileNotFoundError(f"There is no corpus at {path}; write one with the corpus command.")
+        files += sorted(path.glob("*.jsonl.gz")) if path.is_dir() else [path]
+    if not files:
+        found = ", ".join(map(str, paths))
+        raise FileNotFoundError(f"No *.jsonl.gz in {found}; write a corpus with the corpus command.")
+    parts = {file: read_part(file) for file in files}
+    for folder in filter(Path.is_dir, paths):
+        counted = read_manifest(folder).get("counts", {}).get("rows", 0)
+        found = sum(len(rows) for file, rows in parts.items() if file.parent == folder)
+        if found < counted:
+            raise ValueError(
+                f"{folder} holds {found} rows, its {MANIFEST_NAME} counts {counted}; run corpus again, which writes "
+                f"missing parts again, or remove {MANIFEST_NAME} if you took rows out."
+            )
+    return [row for rows in parts.values() for row in rows]
+
+
+def read_part(file: Path) -> list[Row]:
+    """The rows of one corpus file.
+
+    Raises:
+        DamagedPart: it is empty or cut off, or a line is no corpus row.
+    """
+    rows = []
+    try:
+        with gzip.open(file, "rt", encoding="utf-8") as lines:
+            for line in lines:
+                values = json.loads(line)
+                rows.append(Row(values["ids"], values["kind"], values["temp"], values["a0"], values.get("l0")))
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DamagedPart(f"{file} is damaged ({error}); run corpus again, which writes it again.") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedPart(
+            f"{file}, line {len(rows) + 1}: not a corpus row ({error}); run corpus again, which writes it again."
+        ) from error
+    # A part of which no row was kept has gzip's header at least
+    if not file.stat().st_size:
+        raise DamagedPart(f"{file} is empty; run corpus again, which writes it again.")
+    return rows
+
+
+class DamagedPart(ValueError):
+    """A corpus file that cannot be read; the message is one sentence."""
+
+
+def read_manifest(folder: Path) -> dict:
+    """What a folder's manifest says; empty where there is none.
+
+    Raises:
+        ValueError: it is no manifest.
+    """
+    path = folder / MANIFEST_NAME
+    if not path.is_file():
+        return {}
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path} is damaged: it is no JSON object; remove it.") from error
+
+
+class CorpusWriter:
+    """Writes a corpus part by part.
+
+    Args:
+        write: continues requests, in any order.
+        stop_ids: ids that end a turn.
+        folder: made if missing; an unfinished corpus with the same settings is continued.
+        prompts: user messages to answer, or None to let the target write them too.
+        target, target_sha256: the target's name and the hash of its weights, None where it is not known.
+        excluded: runs of words that no row may contain, see `exclusion.py`; rows of an earlier call are checked too.
+        features_of: hash of the target's weights under which its features are kept; None keeps none.
+
+    Raises:
+        ValueError: the folder holds a corpus made with other settings, or the tokenizer has no chat template.
+    """
+
+    def __init__(
+        self,
+        write: Write,
+        stop_ids: Collection[int],
+        tokenizer,
+        folder: Path,
+        options: CorpusOptions,
+        prompts: Sequence[str] | None = None,
+        target: str = "",
+        target_sha256: str | None = None,
+        excluded: Collection[str] = (),
+        features_of: str | None = None,
+    ) -> None:
+        if not tokenizer.chat_template:
+            raise ValueError("The target's tokenizer has no chat template, so there is no user turn to write from.")
+        self._write, self.stop_ids, self.tokenizer = write, stop_ids, tokenizer
+        self.folder, self.options = folder, options
+        self.prompts, self.kind = prompts, "prompts" if prompts else SELF_WRITTEN
+        self.excluded, self.features_of = frozenset(excluded), features_of
+        self.before, self.after = turn_ids(tokenizer)
+        asked = prompts and hashlib.sha256("\0".join(prompts).encode()).hexdigest()
+        settings = {
+            "target": target,
+            "target_sha256": target_sha256,
+            "kind": self.kind,
+            "num_prompts": prompts and len(prompts),
+            "prompts_sha256": asked,
+            **asdict(options),
+        }
+        self.settings = json.loads(json.dumps(settings))
+        self.counts = {"rows": 0, "tokens": 0, "learned_tokens": 0, "dropped_as_evaluation": 0}
+        self.seen: set[tuple[int, ...]] = set()
+        if stored := read_manifest(folder):
+            begun = stored.get("settings", {})
+            self.settings["part_rows"] = begun.get("part_rows")
+            different = sorted(name for name, value in self.settings.items() if begun.get(name) != value)
+            if different:
+                raise ValueError(
+                    f"{folder} holds a corpus made with other settings ({', '.join(different)}); name an empty folder."
+                )
+            self.counts["dropped_as_evaluation"] = stored.get("counts", {}).get("dropped_as_evaluation", 0)
+        for part in sorted(folder.glob("*.jsonl.gz")):
+            try:
+                rows = read_part(part)
+            except DamagedPart:
+                if not part.name.startswith("part-"):
+                    raise
+                log.warning("%s is damaged and is written again.", part)
+                part.unlink()
+                continue
+            kept = [row for row in rows if not self._is_evaluation(row)]
+            if len(kept) < len(rows):
+                write_part(part, kept)
+            self._count(kept)
+        self._write_manifest()
+
+    def write(self, num_rows: int) -> int:
+        """Writes the missing ones of rows 0 … num_rows − 1; returns the number of tokens that this call kept."""
+        num_rows = min(num_rows, len(self.prompts)) if self.prompts else num_rows
+        size = self.settings["part_rows"]
+        missing = deque(
+            (path, range(first, min(first + size, num_rows)))
+            for first in range(0, num_rows, size)
+            if not (path := self.folder / f"part-{first // size:05d}.jsonl.gz").is_file()
+        )
+        queue = deque(self._first_request(number) for _, numbers in missing for number in numbers)
+        before, done = self.counts["tokens"], {}
+        progress = _Progress(len(queue))
+        for row_number, row, features in self._rows(queue):
+            done[row_number] = row, features
+            progress.add(len(row.ids) - row.loss_start)
+            # Parts are closed in order, so that the first of two equal rows stays, whichever was finished first.
+            while missing and all(number in done for number in missing[0][1]):
+                path, numbers = missing.popleft()
+                kept = [pair for number in numbers if self._worth_keeping((pair := done.pop(number))[0])]
+                with_features = [(row.ids, features) for row, features in kept if features is not None]
+                if with_features:
+                    write_kept(features_path(path), with_features, self.features_of)
+                write_part(path, [row for row, _ in kept])
+                self._count([row for row, _ in kept])
+                self._write_manifest()
+        return self.counts["tokens"] - before
+
+    def _rows(self, queue: deque[TextRequest]) -> Iterator[tuple[int, Row, Tensor | None]]:
+        """Finished rows with number and features. Text request 2n writes row n's message, 2n + 1 its answer."""
+        for request, written, features in self._write(queue):
+            number, is_answer = divmod(request.number, 2)
+            if is_answer:
+                start = len(self.before) if self.prompts is None else len(request.ids)
+                temperature = request.temperature
+                row = Row(request.ids + written, self.kind, temperature, len(request.ids), start)
+                yield number, row, features
+            else:
+                message = [token for token in written if token not in self.stop_ids]
+                queue.appendleft(self._answer_request(number, message))
+
+    def _first_request(self, number: int) -> TextRequest:
+        if self.prompts is not None:
+            return self._answer_request(number, self.tokenizer.encode(self.prompts[number], add_special_tokens=False))
+        options = self.options
+        # The positions of message and answer overlap, so each has its own seed.
+        seed = (options.seed << _NUMBER_BITS) + 2 * number
+        return TextRequest(2 * number, self.before, seed, 1.0, options.max_message_tokens, options.top_k)
+
+    def _answer_request(self, number: int, message: list[int]) -> TextRequest:
+        options = self.options
+        temperature = options.temperatures[number % len(options.temperatures)]
+        seed = (options.seed << _NUMBER_BITS) + 2 * number + 1
+        ids = self.before + message + self.after
+        limits = options.max_new_tokens, options.top_k
+        return TextRequest(2 * number + 1, ids, seed, temperature, *limits, keep_features=self.features_of is not None)
+
+    def _worth_keeping(self, row: Row) -> bool:
+        key = tuple(row.ids)
+        if key in self.seen or distinct_share(row.ids[row.a0 :]) < self.options.min_distinct:
+            return False
+        self.seen.add(key)
+        return not self._is_evaluation(row)
+
+    def _is_evaluation(self, row: Row) -> bool:
+        """Whether message or answer, without the template, contain an excluded run of words."""
+        spoken = row.ids[len(self.before) : row.a0 - len(self.after)], row.ids[row.a0 :]
+        texts = [self.tokenizer.decode(ids, skip_special_tokens=True) for ids in spoken] if self.excluded else []
+        found = any(not self.excluded.isdisjoint(word_runs(text)) for text in texts)
+        self.counts["dropped_as_evaluation"] += found
+        return found
+
+    def _count(self, rows: Sequence[Row]) -> None:
+        """Adds rows that are kept to the counts."""
+        self.seen.update(tuple(row.ids) for row in rows)
+        self.counts["rows"] += len(rows)
+        self.counts["tokens"] += sum(len(row.ids) for row in rows)
+        self.counts["learned_tokens"] += sum(len(row.ids) - row.loss_start for row in rows)
+
+    def _write_manifest(self) -> None:
+        """How the corpus was made, what is in it, and what was left out."""
+        exclusion = {"words": RUN_WORDS, "runs": len(self.excluded)}
+        manifest = {"settings": self.settings, "exclusion": exclusion, "counts": self.counts}
+        write_atomically(self.folder / MANIFEST_NAME, json.dumps(manifest, indent=2) + "\n")
+
+
+class _Progress:
+    """Logs the progress of writing from time to time."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.rows, self.tokens = total, 0, 0
+        self.begun = self.said = time.monotonic()
+
+    def add(self, tokens: int) -> None:
+        self.rows, self.tokens = self.rows + 1, self.tokens + tokens
+        now = time.monotonic()
+        if now - self.said < REPORT_SECONDS and self.rows < self.total:
+            return
+        self.said, seconds = now, max(now - self.begun, 1e-9)
+        speed, left = self.tokens / seconds, (self.total - self.rows) * seconds / self.rows / 60
+        log.info("%d of %d rows, %.0f tokens/s, about %.0f min left", self.rows, self.total, speed, left)
+
+
+def distinct_share(ids: Sequence[int]) -> float:
+    """Share of distinct 4-grams; 1 for texts too short to have two."""
+    grams = [tuple(ids[start : start + 4]) for start in range(len(ids) - 3)]
+    return len(set(grams)) / len(grams) if len(grams) > 1 else 1.0
+
+
+def turn_ids(tokenizer) -> tuple[list[int], list[int]]:
+    """The template's ids before a user's message, and those from its end to the start of the answer."""
+    marker = "\u2603MESSAGE\u2603"
+    message = [{"role": "user", "content": marker}]
+    before, after = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True).split(marker)
+    return tuple(tokenizer.encode(part, add_special_tokens=False) for part in (before, after))
+
+
+def write_part(part: Path, rows: Sequence[Row]) -> None:
+    """Writes a corpus file, whole or not at all."""
+    with atomic_file(part) as unfinished, gzip.open(unfinished, "wt") as file:
+        for row in rows:
+            file.write(json.dumps(asdict(row)) + "\n")

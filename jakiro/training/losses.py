@@ -1,0 +1,303 @@
+"""A draft head's losses: cross-entropy to the target's whole distribution, and feature regression.
+
+Summed fusion, per position: the main branch learns the target's next distribution and feature, the contrastive branch
+those one position further (Jakiro, arXiv 2502.06282). Decoupled fusion: the mixture's likelihood, regression only for
+the responsible expert. Unrolled steps read the head's own features (the training-time test of EAGLE-3, 2503.01840).
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from jakiro.heads.base import DraftHead
+from jakiro.heads.jakiro import JakiroHead
+from jakiro.heads.layers import HeadOutput
+from jakiro.training.cross_entropy import (
+    CHUNK_ROWS,
+    MixtureCrossEntropy,
+    SoftCrossEntropy,
+    VocabularySlice,
+    dot,
+    logits_of,
+    normalisers_of,
+)
+from jakiro.training.divergences import total_variation
+from jakiro.training.features import Batch
+
+OVERLAP_TOKENS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class LossWeights:
+    """How the terms add up.
+
+    Attributes:
+        token: cross-entropy to the target's distribution.
+        feature: SmoothL1 regression to the target's feature.
+        contrastive: factor of both terms for the contrastive branch.
+        unroll_decay: factor from one unrolled step to the next.
+        balance: of Σ_e (mean w_e − 1/E)² over a batch, so that every expert is used.
+        diversity: of the mean of (1 − max p) Σ √(q_0 q_1) over the target's likeliest tokens: how far the experts'
+            own predictions overlap where the target is unsure; where it is sure, they should agree.
+        divergence: what the token loss is, one of `DIVERGENCES`; only heads on top of the target's first layers take
+            another than the first.
+    """
+
+    token: float = 1.0
+    feature: float = 3.0
+    contrastive: float = 0.3
+    unroll_decay: float = 0.8
+    balance: float = 0.0
+    diversity: float = 0.0
+    divergence: str = "forward-kl"
+
+
+class UnrolledRows:
+    """Keys and values of the true rows and of every unrolled step so far: what a cache is in drafting."""
+
+    def __init__(self) -> None:
+        self.layers: dict[int, list[tuple[Tensor, Tensor]]] = {}
+
+    def update(self, keys: Tensor, values: Tensor, layer_idx: int = 0) -> tuple[Tensor, Tensor]:
+        rows = self.layers.setdefault(layer_idx, [])
+        rows.append((keys, values))
+        return tuple(torch.cat(each, dim=2) for each in zip(*rows, strict=True))
+
+
+def unrolled_mask(length: int, step: int, device: torch.device) -> Tensor:
+    """Which rows the rows of an unrolled step may see.
+
+    Args:
+        length: rows per step; row s of every step sits at position s.
+        step: 1 for the true rows, k for rows that read the feature of step k − 1.
+
+    Returns:
+        (length, step · length) bool: step 1 is causal; the row at s of step k sees the true rows up to s − k + 1, the
+        row of each step 2 … k that lies on its own path, and itself.
+    """
+    rows, columns = torch.arange(length, device=device)[:, None], torch.arange(length, device=device)[None, :]
+    blocks = [columns <= rows - step + 1]
+    blocks += [columns == rows - (step - earlier) for earlier in range(2, step + 1)]
+    return torch.cat(blocks, dim=1)
+
+
+class Objective(nn.Module):
+    """A head and its loss over a batch as one module, so that distributed wrappers see a single forward."""
+
+    def __init__(self, head: DraftHead, weights: LossWeights) -> None:
+        super().__init__()
+        self.head = head
+        self.weights = weights
+
+    def forward(
+        self, batch: Batch, vocabulary: VocabularySlice, num_steps: int, noise: Tensor | None = None
+    ) -> tuple[Tensor, dict[str, float]]:
+        """The loss and its parts by name.
+
+        Args:
+            batch: padded sequences with the target's features.
+            vocabulary: output rows to compute with.
+            num_steps: 1 reads only the target's features; k also unrolls k − 1 steps on the head's own.
+            noise: added to the features that the true rows read, None for none.
+        """
+        learned = learnable_positions(batch, num_steps)
+        sequence, position = learned.nonzero(as_tuple=True)
+        true_features, target, entropy = target_of(batch, sequence, position, vocabulary)
+        parts = {"positions": float(len(position)), "target_entropy": float(entropy)}
+        total = batch.features.new_zeros(())
+        before, known = rows_before(learned, num_steps), None
+
+        def normalisers(output: HeadOutput) -> Tensor:
+            """Those that the loss of this step has computed, and those of the few rows before that lead to them."""
+            result = output.features.new_zeros(output.features.shape[:-1], dtype=torch.float32)
+            result[:, before] = normalisers_of(output.features[:, before], vocabulary)
+            result[:, sequence, position - 1] = known
+            return result
+
+        for step, output in enumerate(self.unroll(batch, num_steps, noise, normalisers), start=1):
+            *main, known = self._main_loss(output, sequence, position - 1, target, true_features, vocabulary)
+            branches = [("main", main)]
+            if output.contrastive is not None and self.weights.contrastive > 0:
+                ahead = output.contrastive[sequence, position - 2]
+                branches.append(("contrastive", token_and_feature_loss(ahead, target, true_features, vocabulary)))
+            for name, (token, feature) in branches:
+                factor = self.weights.unroll_decay ** (step - 1)
+                factor *= self.weights.contrastive if name == "contrastive" else 1.0
+                total = total + factor * (self.weights.token * token + self.weights.feature * feature)
+                parts |= {f"{name}_{step}/token": token.item(), f"{name}_{step}/feature": feature.item()}
+            if step == 1:
+                for name, weight, value in self._expert_terms(output, sequence, position - 1, target, vocabulary):
+                    total = total + weight * value
+                    parts[f"experts/{name}"] = value.item()
+        return total, parts
+
+    def _expert_terms(
+        self, output: HeadOutput, sequence: Tensor, row: Tensor, target: Tensor, vocabulary: VocabularySlice
+    ) -> Iterator[tuple[str, float, Tensor]]:
+        """Name, weight and value of the expert terms that have a weight."""
+        if self.weights.balance > 0:
+            mean = output.router_weights[sequence, row].mean(0)
+            yield "balance", self.weights.balance, (mean - 1 / len(mean)).square().sum()
+        if self.weights.diversity > 0 and self.head.config.num_experts == 2:
+            alone = (output.residual + output.expert_outputs)[:, sequence, row]
+            likeliest = target.topk(min(OVERLAP_TOKENS, target.shape[-1]), dim=-1)
+            logits = torch.einsum("erh,rkh->erk", alone, vocabulary.rows[likeliest.indices].to(alone.dtype))
+            overlap = (logits.float().log_softmax(-1).sum(0) / 2).exp().sum(-1)
+            yield "diversity", self.weights.diversity, ((1 - likeliest.values[:, 0]) * overlap).mean()
+
+    def unroll(
+        self,
+        batch: Batch,
+        num_steps: int,
+        noise: Tensor | None,
+        normalisers: Callable[[HeadOutput], Tensor] | None = None,
+    ) -> Iterator[HeadOutput]:
+        """Yields the head's output of each step; row s of every step has position s and predicts feature s + 1.
+
+        Row s of step k reads token s + 1 and the feature that step k − 1 predicted for s; rows s < k − 1 have none
+        and are never learned from.
+
+        Args:
+            normalisers: from a step's output to (experts, batch, length − 1) float32, log Σ exp of the logits of each
+                decoupled expert; None computes them over all output rows.
+        """
+        embeddings = self.head.embed(batch.ids[:, 1:])
+        features = batch.inputs[:, :-1] if noise is None else batch.inputs[:, :-1] + noise[:, :-1]
+        length = embeddings.shape[1]
+        positions = torch.arange(length, device=embeddings.device)[None]
+        rows = UnrolledRows()
+        for step in range(1, num_steps + 1):
+            mask = None if step == 1 else unrolled_mask(length, step, embeddings.device)
+            output = self.head(embeddings, features, positions, mask, rows)
+            yield output
+            if step < num_steps:
+                own = self._continued(output, batch.ids, normalisers or self._all_normalisers)
+                features = torch.cat([batch.features[:, :1], own[:, :-1]], dim=1)
+
+    def _all_normalisers(self, output: HeadOutput) -> Tensor:
+        """Over all output rows."""
+        return normalisers_of(output.features, VocabularySlice(self.head.output_weight, None))
+
+    def _continued(self, output: HeadOutput, ids: Tensor, normalisers: Callable[[HeadOutput], Tensor]) -> Tensor:
+        """The features that the next step's rows read; of decoupled experts, those of the token's proposer."""
+        if self.head.config.fusion == "summed":
+            return output.features
+        following = torch.cat([ids[:, 2:], ids[:, -1:]], dim=1)
+        with torch.no_grad():
+            index = torch.searchsorted(self.head.draft_token_ids, following).clamp(max=len(self.head.output_weight) - 1)
+            logit = (output.features * self.head.output_weight[index]).sum(-1)
+            joint = logit - normalisers(output)
+            proposer = (joint + output.router_weights.log().movedim(-1, 0)).argmax(0)
+        index = proposer[None, ..., None].expand(1, *output.features.shape[1:])
+        return output.features.gather(0, index)[0]
+
+    def _main_loss(
+        self,
+        output: HeadOutput,
+        sequence: Tensor,
+        row: Tensor,
+        target: Tensor,
+        true: Tensor,
+        vocabulary: VocabularySlice,
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Token and feature loss of the main branch; of decoupled experts, the one with the larger share regresses.
+
+        Decoupled, the third result is what normalises each expert's logits, (experts, rows).
+        """
+        if self.head.config.fusion == "summed":
+            return *token_and_feature_loss(output.features[sequence, row], target, true, vocabulary), None
+        predicted, router_log = output.features[:, sequence, row], output.router_weights[sequence, row].log()
+        token, shares, normalisers = MixtureCrossEntropy.apply(
+            predicted, router_log, vocabulary.rows, vocabulary.log_weights, target
+        )
+        responsible = predicted[shares.argmax(-1), torch.arange(len(shares), device=shares.device)]
+        return token, functional.smooth_l1_loss(responsible, true), normalisers
+
+
+def token_and_feature_loss(
+    predicted: Tensor, target: Tensor, true: Tensor, vocabulary: VocabularySlice, divergence: str = "forward-kl"
+) -> tuple[Tensor, Tensor]:
+    """The distance to a target distribution, usually cross-entropy, and regression, of (rows, hidden) features."""
+    measure = total_variation if divergence == "total-variation" else SoftCrossEntropy.apply
+    token = measure(predicted, vocabulary.rows, vocabulary.log_weights, target)
+    return token, functional.smooth_l1_loss(predicted, true)
+
+
+def target_of(
+    batch: Batch, sequence: Tensor, position: Tensor, vocabulary: VocabularySlice
+) -> tuple[Tensor, Tensor, Tensor]:
+    """At these positions the target's features, its distribution in float32, and that one's mean entropy."""
+    features = batch.features[sequence, position]
+    probs = features.new_empty(len(features), len(vocabulary.rows))
+    entropy = torch.zeros((), dtype=torch.float64, device=features.device)
+    with torch.autocast(features.device.type, enabled=False):
+        for start in range(0, len(features), CHUNK_ROWS):
+            part = slice(start, start + CHUNK_ROWS)
+            logits = logits_of(features[part], vocabulary.rows, vocabulary.log_weights)
+            logits -= logits.logsumexp(dim=-1, keepdim=True)
+            probs[part] = logits.exp()
+            entropy -= dot(logits, probs[part])
+    return features, probs, entropy / max(len(features), 1)
+
+
+def draft_index(head: JakiroHead) -> Tensor:
+    """(vocab_size,) int64: the index in the draft vocabulary of every target token, −1 where it has none."""
+    draft_ids = head.draft_token_ids
+    index = torch.full((head.config.vocab_size,), -1, device=draft_ids.device)
+    index[draft_ids] = torch.arange(len(draft_ids), device=draft_ids.device)
+    return index
+
+
+def learnable_positions(batch: Batch, num_steps: int) -> Tensor:
+    """Which target features are learned: (batch, length) bool, True at u when the token at u + 1 may be learned.
+
+    The main row of feature u is u − 1 and the contrastive one u − 2; both must exist in every unrolled step, so that
+    all terms of a batch cover the same positions.
+    """
+    predicted = torch.arange(batch.ids.shape[1], device=batch.ids.device)[None] + 1
+    first = batch.loss_start.clamp(min=num_steps + 2)
+    return (predicted >= first[:, None]) & (predicted < batch.lengths[:, None])
+
+
+def rows_before(learned: Tensor, num_steps: int) -> Tensor:
+    """Rows that are not learned from, but whose features some row of a later unrolled step reads.
+
+    Args:
+        learned: (batch, length) bool, see `learnable_positions`.
+
+    Returns:
+        (batch, length − 1) bool; the row of the feature at u is u − 1.
+    """
+    rows = learned[:, 1:]
+    read = torch.zeros_like(rows)
+    for back in range(1, num_steps):
+        read[:, :-back] |= rows[:, back:]
+    return read & ~rows
+
+
+def sample_vocabulary(
+    output_rows: Tensor, frequent: Tensor, labels: Tensor, num_sampled: int, generator: torch.Generator
+) -> VocabularySlice:
+    """Output rows for one step: the frequent ones, this batch's own tokens, and a random sample of the others.
+
+    Sampled rows represent the rest: log weights make the normalisers of target and draft unbiased.
+
+    Args:
+        output_rows: (vocabulary, hidden).
+        frequent: (vocabulary,) bool, rows that are always kept.
+        labels: indices of further rows that this batch needs.
+        num_sampled: random rows; if there are no more others than that, all rows are kept.
+    """
+    kept = frequent.clone()
+    kept[labels] = True
+    rest = (~kept).nonzero().squeeze(-1)
+    if num_sampled >= len(rest):
+        return VocabularySlice(output_rows, None)
+    sampled = rest[torch.randperm(len(rest), generator=generator)[:num_sampled].to(rest.device)]
+    positions = torch.cat([kept.nonzero().squeeze(-1), sampled])
+    log_weights = output_rows.new_zeros(len(positions))
+    log_weights[len(positions) - num_sampled :] = torch.tensor(len(rest) / num_sampled).log()
+    return VocabularySlice(output_rows[positions], log_weights, positions)

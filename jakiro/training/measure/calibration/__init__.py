@@ -1,1 +1,0 @@
-"""Fits what turns a head's log probabilities into chances: `weights` at random positions, `shares` along trees."""

@@ -1,0 +1,126 @@
+"""How a head is trained: the options, the clock of a budget, and learning rate and unrolling over a run."""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+
+from jakiro.training.losses import LossWeights
+
+OPTIMIZERS = ("muon", "adamw")
+PRECISIONS = ("float32", "bfloat16")
+CLOCKS = ("wall", "processor")
+# Noise is seeded with a million times as much and the number of the batch, in 64 bits
+MAX_SEED = 2**40
+# Held-out texts among them: calibration is fitted on them when the run ends
+_ABOVE_ZERO = (
+    "batch_tokens", "accumulate", "learning_rate", "unroll", "time_budget", "max_steps", "sampled_rows",
+    "num_validation", "checkpoint_minutes", "clip_norm", "clip_value",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingOptions:
+    """How a head is trained.
+
+    Attributes:
+        seed: keys the order of the data, the noise and the sampled vocabulary.
+        batch_tokens: padded tokens per batch.
+        accumulate: batches per optimizer step and process; a step learns from processes × accumulate batches.
+        precision: "float32", or "bfloat16" for the head's passes; weights, the target's distribution and the losses
+            stay float32.
+        optimizer: "muon" (Muon for matrices, AdamW for the rest) or "adamw".
+        learning_rate: peak of a cosine that ends at zero, after `warmup_steps` of linear warm-up.
+        weight_decay: decoupled.
+        clip_norm: largest norm of the gradient.
+        clip_value: if given, every number of the gradient is clipped to ± this value instead.
+        weights: how the loss terms add up.
+        feature_noise: width of the uniform noise on the features read in single-step training, relative to their
+            standard deviation.
+        unroll: largest number of unrolled steps; 1 never unrolls.
+        unroll_from: share of the run after which unrolling starts; the number of steps then grows evenly to `unroll`.
+        frequent_rows, sampled_rows: output rows of one step: the most frequent ones and a random sample of the others.
+        num_validation: how many of the first sequences are held out.
+        time_budget: minutes after which the schedule ends, over all resumed parts; None when `max_steps` is given.
+        time_budget_clock: what a minute of the budget is, see `clock_named`.
+        max_steps: optimizer steps after which the schedule ends; None when `time_budget` is given.
+        checkpoint_minutes: time between two checkpoints.
+        average_from: share of the run after which an exponential moving average of the weights is kept; the run ends
+            with it as the head. None ends with the weights themselves.
+    """
+
+    seed: int = 0
+    batch_tokens: int = 2048
+    accumulate: int = 1
+    precision: str = "float32"
+    optimizer: str = "muon"
+    learning_rate: float = 1.2e-3
+    warmup_steps: int = 20
+    weight_decay: float = 1e-3
+    clip_norm: float = 1.0
+    clip_value: float | None = None
+    weights: LossWeights = field(default_factory=LossWeights)
+    feature_noise: float = 0.25
+    unroll: int = 2
+    unroll_from: float = 0.45
+    frequent_rows: int = 4096
+    sampled_rows: int = 2048
+    num_validation: int = 100
+    time_budget: float | None = None
+    time_budget_clock: str = "wall"
+    max_steps: int | None = None
+    checkpoint_minutes: float = 4.0
+    average_from: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.time_budget is None) == (self.max_steps is None):
+            raise ValueError("Give either a time budget in minutes or a number of steps, not both and not neither.")
+        if self.optimizer not in OPTIMIZERS:
+            raise ValueError(f"Optimizer must be one of {', '.join(OPTIMIZERS)}; you gave {self.optimizer!r}.")
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"Precision must be one of {', '.join(PRECISIONS)}; you gave {self.precision!r}.")
+        if self.time_budget_clock not in CLOCKS:
+            raise ValueError(
+                f"The budget's clock must be one of {', '.join(CLOCKS)}; you gave {self.time_budget_clock!r}."
+            )
+        for name in _ABOVE_ZERO:
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"Training option {name} must be above 0; you gave {value}.")
+        for name in ("warmup_steps", "feature_noise", "frequent_rows", "weight_decay"):
+            if not getattr(self, name) >= 0:
+                raise ValueError(f"Training option {name} must be at least 0; you gave {getattr(self, name)}.")
+        for name in ("unroll_from", "average_from"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value <= 1:
+                raise ValueError(f"Training option {name} is a share of the run, from 0 to 1; you gave {value}.")
+        if not 0 <= self.seed <= MAX_SEED:
+            raise ValueError(f"Seed must be from 0 to {MAX_SEED:,}; you gave {self.seed}.")
+
+
+def clock_named(name: str) -> Callable[[], float]:
+    """A clock in seconds: "wall" is what a person waits; "processor" is what this process computed, by thread.
+
+    The second stands still while the process is stopped or other programs have its cores, so runs on a shared machine
+    can be given equal shares. With one thread on a quiet machine both count the same; several threads that wait for
+    each other, or for a GPU, make it slower than the wall's.
+    """
+    if name == "wall":
+        return time.monotonic
+    return lambda: time.process_time() / torch.get_num_threads()
+
+
+def learning_rate_at(progress: float, step: int, options: TrainingOptions) -> float:
+    """Linear warm-up by steps, cosine to zero by progress (0 … 1)."""
+    warmup = min(1.0, (step + 1) / options.warmup_steps) if options.warmup_steps else 1.0
+    return options.learning_rate * warmup * 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))
+
+
+def unroll_steps_at(progress: float, options: TrainingOptions) -> int:
+    """1 until `unroll_from`, then 2, …, `unroll` for equal parts of the rest."""
+    if options.unroll == 1 or progress < options.unroll_from:
+        return 1
+    share = (progress - options.unroll_from) / max(1e-9, 1 - options.unroll_from)
+    return min(options.unroll, 2 + int(share * (options.unroll - 1)))

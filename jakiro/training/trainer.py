@@ -1,0 +1,395 @@
+"""The training loop: checkpoints, exact resume, progress. Schedule, features, losses and checks live elsewhere."""
+
+import logging
+import math
+import pickle
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import DistributedType, GradientAccumulationPlugin, broadcast_object_list
+from torch import Tensor
+
+from jakiro.heads.base import DraftHead
+from jakiro.heads.checkpoint import save_head
+from jakiro.kernels.linear import packs_bfloat16
+from jakiro.system import atomic_file
+from jakiro.training.features import Batch, FeatureCache, epoch_batches
+from jakiro.training.losses import draft_index, sample_vocabulary
+from jakiro.training.optimizer import adamw, muon_and_adamw
+from jakiro.training.parallel import objective_for
+from jakiro.training.schedule import TrainingOptions, clock_named, learning_rate_at, unroll_steps_at
+from jakiro.training.start import input_whitening
+from jakiro.zoo.loading import gpu_computes_bfloat16
+
+STATE_NAME = "training_state.pt"
+ROUTER = "mlp_moe.gate.weight"
+REPORT_STEPS = 20
+AVERAGE_DECAY = 0.99
+# What decides which texts a batch holds, so where a run stands among them, and what the optimizer remembers
+KEPT_OPTIONS = ("seed", "batch_tokens", "num_validation", "optimizer")
+log = logging.getLogger(__name__)
+
+
+class TrainingError(RuntimeError):
+    """Training cannot go on; the message is one sentence for the person who started it."""
+
+
+class Trainer:
+    """Trains a bound head on a feature cache.
+
+    Args:
+        head: bound to its target; trained in place.
+        cache: the target's features.
+        out: folder of the head.
+        state_folder: folder of the training state, for `resume`; None keeps none.
+        logdir: tensorboard folder, None for none.
+        validate: called with the head at every checkpoint; returns numbers to log.
+        clock: seconds, for tests; what the options name if not given.
+
+    Raises:
+        TrainingError: the features are of another width, or all sequences are held out.
+    """
+
+    def __init__(
+        self,
+        head: DraftHead,
+        cache: FeatureCache,
+        options: TrainingOptions,
+        out: Path,
+        state_folder: Path | None = None,
+        logdir: Path | None = None,
+        validate: Callable[[DraftHead], dict[str, float]] | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        config = head.config
+        if cache.hidden_size != config.hidden_size:
+            raise TrainingError(
+                f"The features are {cache.hidden_size} wide, the head {config.hidden_size}; "
+                "extract the features with the head's own target."
+            )
+        if cache.feature_layers != config.read_layers:
+            raise TrainingError(
+                f"The features hold layers {list(cache.feature_layers)} beside the last, the head reads "
+                f"{list(config.read_layers)}; extract the features with the head's own layers."
+            )
+        if cache.num_ready() <= options.num_validation:
+            raise TrainingError(
+                f"Only {cache.num_ready()} sequences are ready and {options.num_validation} are held out; "
+                "extract more features or hold out fewer."
+            )
+        self.head, self.cache, self.options = head, cache, options
+        self.out, self.state_folder = Path(out), state_folder and Path(state_folder)
+        self.validate, self.clock = validate, clock or clock_named(options.time_budget_clock)
+        self.device = next(head.parameters()).device
+        self.accelerator = _accelerator(self.device)
+        self.uses_bfloat16 = options.precision == "bfloat16"
+        if self.uses_bfloat16 and self.device.type == "cuda" and not gpu_computes_bfloat16(self.device):
+            # Nor in float16, where small gradients become zero.
+            log.warning("This GPU does not compute bfloat16 in hardware; the head's passes run in float32.")
+            self.uses_bfloat16 = False
+        for name, parameter in head.named_parameters():
+            # A router over one expert always says 1; without a gradient, other processes would wait for it
+            if name.endswith(ROUTER) and len(parameter) == 1:
+                parameter.requires_grad_(False)
+        self.objective = objective_for(head, options.weights)
+        self.prepared, *self.optimizers = self.accelerator.prepare(self.objective, *self._optimizers())
+        self.frequent, self.draft_index = self._vocabulary()
+        self.noise_width = options.feature_noise * self._feature_deviation()
+        self.writer = _summary_writer(logdir) if logdir and self.accelerator.is_main_process else None
+        # Batches of the run, and of the epoch, counted over all processes
+        self.step = self.epoch = self.batches = self.next_batch = self.num_ready = 0
+        self.elapsed = 0.0
+        self.window: list[dict[str, float]] = []
+        self.average: dict[str, Tensor] = {}
+
+    def _optimizers(self) -> list[torch.optim.Optimizer]:
+        rate, decay = self.options.learning_rate, self.options.weight_decay
+        if self.options.optimizer == "adamw":
+            return [adamw([each for each in self.head.parameters() if each.requires_grad], rate, decay)]
+        whitening = input_whitening(self.head, self.cache, self.options.num_validation)
+        routers = [name for name, _ in self.head.named_parameters() if name.endswith(ROUTER)]
+        is_half = self.uses_bfloat16 and (self.device.type == "cuda" or packs_bfloat16(self.device, torch.bfloat16))
+        dtype = torch.bfloat16 if is_half else torch.float32
+        return muon_and_adamw(self.head.named_parameters(), rate, decay, whitening, routers, dtype)
+
+    def _vocabulary(self) -> tuple[Tensor, Tensor]:
+        """Which draft rows are frequent in the corpus, and the draft index of every target token (−1 without one)."""
+        draft_ids, vocab_size = self.head.draft_token_ids, self.head.config.vocab_size
+        ids = torch.from_numpy(self.cache.learned_ids(self.options.num_validation).astype("int64"))
+        counts = torch.bincount(ids, minlength=vocab_size).to(draft_ids)
+        frequent = torch.zeros_like(draft_ids, dtype=torch.bool)
+        frequent[counts[draft_ids].argsort(descending=True)[: self.options.frequent_rows]] = True
+        return frequent, draft_index(self.head)
+
+    def _feature_deviation(self) -> float:
+        first = self.options.num_validation
+        start, stop = self.cache.offsets[[first, min(self.cache.num_ready(), first + 16)]]
+        return float(self.cache.rows(slice(start, stop)).std())
+
+    @property
+    def progress(self) -> float:
+        if self.options.max_steps is not None:
+            return self.step / self.options.max_steps
+        return self.elapsed / (60 * self.options.time_budget)
+
+    def run(self) -> None:
+        """Trains to the end of the schedule and saves the head.
+
+        Raises:
+            TrainingError: the loss is not finite, or there are fewer batches than a step takes.
+        """
+        last = self.clock()
+        last_checkpoint = self.elapsed
+        while self.progress < 1:
+            if self.next_batch == 0:
+                self.num_ready = self._agreed(self.cache.num_ready())
+            for group in self._remaining_groups():
+                parts = self._train_on(group)
+                self.step += 1
+                self.batches, self.next_batch = self.batches + self.step_batches, self.next_batch + self.step_batches
+                now = self.clock()
+                # The main process' clock alone decides, so that all end, and save, after the same step.
+                self.elapsed, last = self._agreed(self.elapsed + now - last), now
+                self._follow()
+                self._report_step(parts | {"seconds": self.elapsed})
+                if self.elapsed - last_checkpoint >= 60 * self.options.checkpoint_minutes:
+                    last_checkpoint = self.elapsed
+                    self.save()
+                if self.progress >= 1:
+                    break
+            else:
+                self.epoch, self.next_batch = self.epoch + 1, 0
+        self.head.load_state_dict(self.average, strict=False)
+        self.save()
+        if self.writer:
+            self.writer.close()
+
+    @torch.no_grad()
+    def _follow(self) -> None:
+        """Follows the weights in the last part of the run."""
+        if self.options.average_from is None or self.progress < self.options.average_from:
+            return
+        parameters = dict(self.head.named_parameters())
+        if self.average:
+            torch._foreach_lerp_(list(self.average.values()), list(parameters.values()), 1 - AVERAGE_DECAY)
+        else:
+            self.average = {name: parameter.clone() for name, parameter in parameters.items()}
+
+    def _agreed(self, value):
+        """The main process' value, for every process."""
+        if self.accelerator.num_processes == 1:
+            return value
+        return broadcast_object_list([value])[0]
+
+    def _remaining_groups(self) -> list[list[list[int]]]:
+        """This process' batches for every step that is left in the epoch.
+
+        A step takes the next processes × accumulate batches; a rest that fills no step is left out of this epoch.
+        """
+        options, share = self.options, self.options.accumulate
+        batches = epoch_batches(
+            self.cache.lengths, options.num_validation, self.num_ready, options.batch_tokens, options.seed, self.epoch
+        )
+        size, first = self.step_batches, self.accelerator.process_index * share
+        if len(batches) < size:
+            raise TrainingError(
+                f"There are {len(batches)} batches and a step takes {size}; use fewer processes, a smaller "
+                "--batch-tokens or --accumulate, or more text."
+            )
+        starts = range(self.next_batch, len(batches) - size + 1, size)
+        return [batches[start + first : start + first + share] for start in starts]
+
+    @property
+    def step_batches(self) -> int:
+        """Batches that one step learns from, over all processes."""
+        return self.accelerator.num_processes * self.options.accumulate
+
+    def _train_on(self, group: list[list[int]]) -> dict[str, float]:
+        """One optimizer step; returns the loss' parts, averaged over this process' batches."""
+        options, accelerator = self.options, self.accelerator
+        rate = learning_rate_at(self.progress, self.step, options)
+        for parameters in (each for optimizer in self.optimizers for each in optimizer.param_groups):
+            parameters["lr"] = rate * parameters.get("rate", 1.0)
+        num_steps = unroll_steps_at(self.progress, options)
+        self.prepared.train()
+        found = []
+        first = self.batches + accelerator.process_index * options.accumulate
+        for place, indices in enumerate(group):
+            last = place == len(group) - 1
+            with nullcontext() if last else accelerator.no_sync(self.prepared):
+                batch = self.cache.batch(indices).to(accelerator.device)
+                found.append(self._backward(batch, num_steps, first + place))
+        parameters = list(self.head.parameters())
+        if options.clip_value is None:
+            norm = float(accelerator.clip_grad_norm_(parameters, options.clip_norm))
+        else:
+            norm = float(torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
+            accelerator.clip_grad_value_(parameters, options.clip_value)
+        # Processes share their gradients, so each of them sees what is wrong in one.
+        if not math.isfinite(norm):
+            raise TrainingError(
+                f"Loss or gradient is not finite at step {self.step}; resume from the last checkpoint with a lower "
+                "learning rate, and check the features for values that are not finite."
+            )
+        for optimizer in self.optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        parts = {name: sum(own[name] for own in found) / len(found) for name in found[0]}
+        parts["positions"] *= len(found)
+        return parts | {"learning_rate": rate, "gradient_norm": norm, "unroll": num_steps}
+
+    def _backward(self, batch: Batch, num_steps: int, number: int) -> dict[str, float]:
+        """Adds a batch's gradient; noise and sampled vocabulary depend only on the batch's number in the run."""
+        options = self.options
+        generator = torch.Generator().manual_seed(options.seed * 1_000_003 + number)
+        labels = self.draft_index[batch.ids.flatten()].unique()
+        vocabulary = sample_vocabulary(
+            self.head.output_weight, self.frequent, labels[labels >= 0], options.sampled_rows, generator
+        )
+        noise = None
+        if num_steps == 1 and self.noise_width > 0:
+            noise = (torch.rand(batch.inputs.shape, generator=generator) - 0.5) * self.noise_width
+            noise = noise.to(batch.features.device)
+        with torch.autocast(batch.features.device.type, torch.bfloat16, enabled=self.uses_bfloat16):
+            loss, parts = self.prepared(batch, vocabulary, num_steps, noise)
+        self.accelerator.backward(loss / options.accumulate)
+        return parts | {"loss": loss.item()}
+
+    def _report_step(self, parts: dict[str, float]) -> None:
+        """Every 20 steps, logs the means since the last report and the speed in learned positions per second."""
+        self.window.append(parts)
+        if self.step % REPORT_STEPS:
+            return
+        seconds = self.window[-1]["seconds"] - self.window[0]["seconds"]
+        positions = sum(step["positions"] for step in self.window[1:])
+        names = parts.keys() - {"seconds"}
+        # Unrolling may have begun within the window: only steps that have all of these parts count.
+        window = [step for step in self.window if names <= step.keys()]
+        means = {name: sum(step[name] for step in window) / len(window) for name in names}
+        means["positions_per_second"] = positions / max(seconds, 1e-9)
+        self.window = []
+        losses = sorted(name for name in means if name.endswith("/token"))
+        gaps = (f"{name.removesuffix('/token')} {means[name] - means['target_entropy']:.3f}" for name in losses)
+        if self.accelerator.is_main_process:
+            log.info(
+                "step %d epoch %d.%d (%d sequences) %.1f min | gap to target: %s | feature %.4f | lr %.2e | norm %.2f "
+                "| %.0f positions/s",
+                self.step, self.epoch, self.next_batch, self.num_ready, self.elapsed / 60, " ".join(gaps),
+                means["main_1/feature"], means["learning_rate"], means["gradient_norm"],
+                means["positions_per_second"],
+            )  # fmt: skip
+        self._plot("", means)
+
+    def save(self) -> None:
+        """Writes the head and the training state, each file whole or not at all, and logs what `validate` returns."""
+        if not self.accelerator.is_main_process:
+            return
+        save_head(self.head, self.out)
+        if self.state_folder:
+            with atomic_file(self.state_folder / STATE_NAME) as unfinished:
+                _write_state(self.state_dict(), unfinished)
+        if self.validate:
+            numbers = self.validate(self.head)
+            log.info("step %d validation: %s", self.step, " ".join(f"{k} {v:.3f}" for k, v in numbers.items()))
+            self._plot("validation/", numbers)
+
+    def _plot(self, prefix: str, numbers: dict[str, float]) -> None:
+        for name, value in numbers.items() if self.writer else ():
+            self.writer.add_scalar(prefix + name, value, self.step)
+
+    def state_dict(self) -> dict:
+        """Everything that a resumed run needs to continue as if it had never stopped."""
+        return {
+            "head": self.head.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "options": self._options(),
+            "position": [self.step, self.epoch, self.batches, self.next_batch, self.num_ready],
+            "elapsed": self.elapsed,
+            "average": self.average,
+        }
+
+    def _options(self) -> dict:
+        return asdict(self.options) | {"processes": self.accelerator.num_processes}
+
+    def resume(self) -> None:
+        """Continues from the last checkpoint in `state_folder`; logs which options differ from those it started with.
+
+        Raises:
+            FileNotFoundError: there is none.
+            TrainingError: it cannot be read, is of another head, or its texts come in another order.
+        """
+        path = self.state_folder / STATE_NAME
+        if not path.is_file():
+            raise FileNotFoundError(f"Nothing to resume: {path} does not exist; start without --resume.")
+        try:
+            state = torch.load(path, map_location="cpu", weights_only=True)
+            old, position = state["options"], [int(number) for number in state["position"]]
+            self.step, self.epoch, self.batches, self.next_batch, self.num_ready = position
+            self.elapsed, average = float(state["elapsed"]), dict(state["average"])
+            tensors, kept = dict(state["head"]), list(state["optimizers"])
+        except (OSError, EOFError, pickle.UnpicklingError, RuntimeError, KeyError, TypeError, ValueError) as error:
+            raise TrainingError(
+                f"{path} is damaged or no training state; start without --resume, with --init and the head's folder to "
+                "go on from its weights."
+            ) from error
+        given = self._options()
+        changed = [name for name, value in given.items() if old.get(name) != value]
+        said = ", ".join(f"{name} {old.get(name)} → {given[name]}" for name in changed)
+        if set(changed) & set(KEPT_OPTIONS):
+            raise TrainingError(
+                f"The run started with other options, without which it cannot go on ({said}); resume with the same "
+                "ones, or start without --resume."
+            )
+        if changed:
+            log.warning("Resumed with other options than the run started with: %s.", said)
+        own = self.head.state_dict()
+        if {name: tensor.shape for name, tensor in tensors.items()} != {name: own[name].shape for name in own}:
+            raise TrainingError(
+                f"{path} belongs to a head of another shape; resume with the options that the run started with."
+            )
+        self.head.load_state_dict(tensors)
+        for optimizer, own in zip(self.optimizers, kept, strict=True):
+            optimizer.load_state_dict(own)
+        self.average = {name: tensor.to(self.device) for name, tensor in average.items()}
+
+
+def _accelerator(device: torch.device) -> Accelerator:
+    """One with nothing from the user's `accelerate config`: precision, accumulation and compilation are options here.
+
+    Raises:
+        TrainingError: that asks for another kind of distribution than copies of the head.
+    """
+    accelerator = Accelerator(
+        cpu=device.type == "cpu",
+        mixed_precision="no",
+        gradient_accumulation_plugin=GradientAccumulationPlugin(num_steps=1),
+        dynamo_backend="no",
+    )
+    kind = accelerator.distributed_type
+    if kind in (DistributedType.DEEPSPEED, DistributedType.FSDP, DistributedType.MEGATRON_LM):
+        raise TrainingError(
+            f"accelerate is set to {kind.value}, heads are trained with a whole copy in each process; leave it out of "
+            "`accelerate config`, or launch with --multi_gpu."
+        )
+    return accelerator
+
+
+def _write_state(state: dict, path: Path) -> None:
+    """Raises OSError where torch cannot write, for which it has another error."""
+    try:
+        torch.save(state, path)
+    except RuntimeError as error:
+        raise OSError(f"The training state could not be written to {path.parent}; is the disk full?") from error
+
+
+def _summary_writer(logdir: Path):
+    """Tensorboard's writer; only `--logdir` needs the package."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise TrainingError("Curves need tensorboard; install it, or leave --logdir out.") from error
+    return SummaryWriter(str(logdir))

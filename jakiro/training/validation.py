@@ -1,0 +1,179 @@
+"""A head's quality on held-out text: agreement with the target's choices, what its experts do, simulated τ."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from jakiro.config import TreeConfig
+from jakiro.heads.base import DraftHead
+from jakiro.heads.jakiro import JakiroHead, mixture
+from jakiro.training.corpus import Row
+from jakiro.training.features import Batch, FeatureCache, length_buckets
+from jakiro.training.losses import LossWeights, Objective, learnable_positions
+from jakiro.training.parallel import ParallelObjective, objective_for
+from jakiro.training.simulate import simulated_tau
+
+NUM_STEPS = 5
+NODE_BUDGETS = (8, 16, 24)
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """Held-out batches with the target's choices.
+
+    Attributes:
+        batches: padded sequences.
+        choices: per batch (batch, length) int64, the target's greedy choice after each position.
+        output_weight: (vocab_size, hidden), the target's output rows.
+    """
+
+    batches: list[Batch]
+    choices: list[Tensor]
+    output_weight: Tensor
+
+
+@torch.no_grad()
+def held_out(cache: FeatureCache, indices: Sequence[int], output_weight: Tensor, batch_tokens: int = 2048) -> HeldOut:
+    """Reads sequences onto the output rows' device; computes the target's greedy choices over its whole vocabulary."""
+    device = output_weight.device
+    batches = [cache.batch(group).to(device) for group in length_buckets(cache.lengths, indices, batch_tokens)]
+    choices = []
+    for batch in batches:
+        rows = [(row.to(output_weight) @ output_weight.T).argmax(-1) for row in batch.features]
+        choices.append(torch.stack(rows))
+    return HeldOut(batches, choices, output_weight)
+
+
+@torch.no_grad()
+def agreement(head: DraftHead, data: HeldOut, num_steps: int = NUM_STEPS) -> dict[str, float]:
+    """Shares of positions where the head's first guess, or one of its first three, is the target's choice.
+
+    `main_k` reads the head's own features k − 1 times; `contrastive_k` is predicted one position further from the same
+    pass.
+    """
+    totals: dict[str, float] = {}
+    count = 0
+    objective = objective_for(head, LossWeights())
+    for batch, choice in zip(data.batches, data.choices, strict=True):
+        sequence, position = learnable_positions(batch, num_steps).nonzero(as_tuple=True)
+        count += len(position)
+        wanted = choice[sequence, position].unsqueeze(-1)
+        for branch, step, *rows in branch_rows(objective, batch, sequence, position, num_steps):
+            hits = head.draft_token_ids[log_q(head, *rows).topk(3).indices] == wanted
+            for name, found in (("top1", hits[:, :1]), ("top3", hits)):
+                key = f"{branch}_{step}/{name}"
+                totals[key] = totals.get(key, 0) + found.sum().item()
+    return {name: total / count for name, total in totals.items()}
+
+
+@torch.no_grad()
+def distances(head: DraftHead, data: HeldOut, most: int = 4000) -> dict[int, float]:
+    """Mean total variation between draft and target at temperature 1, by level or exit; true tokens above each level.
+
+    What the draft vocabulary lacks counts as chance that the draft does not give.
+
+    Args:
+        most: positions at most.
+    """
+    objective = objective_for(head, LossWeights())
+    totals: dict[int, float] = {}
+    count = 0
+    for batch in data.batches:
+        sequence, position = learnable_positions(batch, NUM_STEPS).nonzero(as_tuple=True)
+        sequence, position = sequence[: most - count], position[: most - count]
+        count += len(position)
+        rows = list(branch_rows(objective, batch, sequence, position, NUM_STEPS))
+        for part in torch.arange(len(position)).split(256):
+            target = batch.features[sequence[part], position[part]].to(data.output_weight) @ data.output_weight.T
+            target = target.softmax(-1)[:, head.draft_token_ids]
+            for branch, step, features, router_log in rows:
+                if branch == "main":
+                    draft = log_q(head, features[..., part, :], router_log if router_log is None else router_log[part])
+                    # Of the two halves of |p − q|, that of p > q, to which all of p outside of the draft belongs
+                    overlap = torch.minimum(draft.exp(), target).sum(-1)
+                    totals[step] = totals.get(step, 0.0) + float((1 - overlap).sum())
+    return {step: total / count for step, total in totals.items()}
+
+
+def branch_rows(
+    objective: Objective, batch: Batch, sequence: Tensor, position: Tensor, num_steps: int
+) -> Iterator[tuple[str, int, Tensor, Tensor | None]]:
+    """What each branch predicts the target's choices at the given positions from.
+
+    Yields:
+        "main" or "contrastive", the unrolled step or the level, (rows, hidden) features ((experts, rows, hidden) with
+        decoupled fusion), and there the log of the (rows, experts) router weights.
+    """
+    if isinstance(objective, ParallelObjective):
+        for depth, features in zip(range(1, num_steps + 1), objective.levels(batch, None), strict=False):
+            yield "main", depth, features[sequence, position - 1], None
+        return
+    for step, output in enumerate(objective.unroll(batch, num_steps, None), start=1):
+        if objective.head.config.fusion == "decoupled":
+            router_log = output.router_weights[sequence, position - 1].log()
+            yield "main", step, output.features[:, sequence, position - 1], router_log
+        else:
+            yield "main", step, output.features[sequence, position - 1], None
+        if output.contrastive is not None:
+            yield "contrastive", step, output.contrastive[sequence, position - 2], None
+
+
+def log_q(head: DraftHead, features: Tensor, router_log: Tensor | None, temperature: float = 1.0) -> Tensor:
+    """(rows, draft vocabulary) log probabilities of the draft at a temperature, from what `branch_rows` gives."""
+    log_probs = (head.logits(features) / temperature).log_softmax(-1)
+    return log_probs if router_log is None else mixture(log_probs + router_log.T[..., None])
+
+
+@torch.no_grad()
+def expert_facts(head: JakiroHead, data: HeldOut) -> dict[str, float]:
+    """How the experts share the work, on the target's true features.
+
+    `differ`: share of positions where the experts, each alone on the residual stream, have different first guesses;
+    `best_expert_top1`, `union_top1`: how often the better expert's guess, or one of both, is the target's choice;
+    `gain`: their difference; `entropy`: of the routing weights, mean in bits; `mean_weight_0`: of the first expert.
+    """
+    totals = {"differ": 0.0, "union_top1": 0.0, "entropy": 0.0, "mean_weight_0": 0.0}
+    hits, count = torch.zeros(head.config.num_experts), 0
+    objective = Objective(head, LossWeights())
+    for batch, choice in zip(data.batches, data.choices, strict=True):
+        sequence, position = learnable_positions(batch, 1).nonzero(as_tuple=True)
+        output = next(objective.unroll(batch, 1, None))
+        alone = output.residual[sequence, position - 1] + output.expert_outputs[:, sequence, position - 1]
+        guesses = head.draft_token_ids[head.logits(alone).argmax(-1)]
+        right = guesses == choice[sequence, position]
+        weights = output.router_weights[sequence, position - 1]
+        hits += right.sum(-1).cpu()
+        count += len(position)
+        totals["differ"] += (guesses[0] != guesses[-1]).sum().item()
+        totals["union_top1"] += right.any(0).sum().item()
+        totals["entropy"] += -torch.special.xlogy(weights, weights).sum().item() / torch.log(torch.tensor(2.0)).item()
+        totals["mean_weight_0"] += weights[:, 0].sum().item()
+    facts = {name: total / count for name, total in totals.items()} | {"best_expert_top1": hits.max().item() / count}
+    facts["gain"] = facts["union_top1"] - facts["best_expert_top1"]
+    return {f"experts/{name}": value for name, value in facts.items()}
+
+
+def report(
+    head: DraftHead, cache: FeatureCache, rows: Sequence[Row], data: HeldOut, budgets: Sequence[int] = NODE_BUDGETS
+) -> dict[str, float]:
+    """Agreement, expert facts, and simulated τ by node budget at temperature 0 and 1, on up to 12 texts each.
+
+    Args:
+        rows: the held-out corpus rows, the first of the cache.
+    """
+    numbers = agreement(head, data) | (expert_facts(head, data) if head.config.network == "layers" else {})
+    numbers |= {f"total_variation_{step}": value for step, value in distances(head, data).items()}
+    if head.config.exit_layers:
+        # Drafting needs the target's first layers, which are gone by now; `evaluate` has them
+        return numbers
+    for name, temperature in (("greedy", 0.0), ("sampled", 1.0)):
+        chosen = [(index, row) for index, row in enumerate(rows) if row.temp == temperature]
+        batches = [(cache.batch([index]).to(data.output_weight.device), row) for index, row in chosen[:12]]
+        texts = [(batch.ids[0], batch.inputs[0], row.a0) for batch, row in batches]
+        for nodes in budgets if texts else ():
+            tree = TreeConfig(nodes=nodes)
+            tau = simulated_tau(head, texts, data.output_weight, temperature == 0, tree)
+            numbers[f"simulated_tau/{name}/{nodes}"] = tau
+    return numbers

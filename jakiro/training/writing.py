@@ -1,0 +1,208 @@
+"""A target continues many texts at once; the next texts soon take finished ones' places in the batch.
+
+Sampling is keyed by (seed, position) as everywhere else, so a text does not depend on the others in its batch. What the
+texts are for, and where they go, is decided elsewhere.
+"""
+
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from transformers import DynamicCache
+
+from jakiro.core.noise import KeyedNoise
+from jakiro.target.llama import LeanDecoder
+from jakiro.training.lean_batch import LeanBatch
+
+# A pass that reads texts waits until this part of a large batch is free, so that it reads several
+_JOINING_SHARE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class TextRequest:
+    """A text to continue.
+
+    Attributes:
+        number: the caller's name for it.
+        ids: token ids to continue, at least one.
+        seed: keys the noise together with the absolute position.
+        temperature: 0 is greedy.
+        max_new_tokens: longest continuation.
+        top_k: sample from so many tokens; 0 means all.
+        overhang: tokens to write after the end, which a stop id or the limit sets.
+        keep_features: return the target's features too; only a lean decoder does.
+    """
+
+    number: int
+    ids: list[int]
+    seed: int
+    temperature: float
+    max_new_tokens: int
+    top_k: int = 0
+    overhang: int = 0
+    keep_features: bool = False
+
+
+class Written(NamedTuple):
+    """A finished text.
+
+    Attributes:
+        ids: the new ids, stop id and overhang included.
+        features: (old and new ids, hidden) float16, the target's after the final norm; None where they are not kept.
+    """
+
+    request: TextRequest
+    ids: list[int]
+    features: Tensor | None = None
+
+
+@dataclass(slots=True)
+class _Row:
+    request: TextRequest
+    written: list[int] = field(default_factory=list)
+    end: int | None = None
+    features: list[Tensor] = field(default_factory=list)
+
+    def read(self, features: Tensor) -> None:
+        """Keeps, if asked to, the (rows, hidden) features of the ids that were read last."""
+        if self.request.keep_features:
+            self.features.append(features.half())
+
+    def take(self, token: int, stop_ids: Collection[int]) -> None:
+        self.written.append(token)
+        if self.end is None and (token in stop_ids or len(self.written) == self.request.max_new_tokens):
+            self.end = len(self.written)
+
+    @property
+    def finished(self) -> bool:
+        # The last token's features come with the pass that writes one more.
+        after = self.request.overhang + self.request.keep_features
+        return self.end is not None and len(self.written) == self.end + after
+
+    @property
+    def result(self) -> Written:
+        ids = self.written[: self.end + self.request.overhang]
+        return Written(self.request, ids, torch.cat(self.features) if self.features else None)
+
+
+@torch.inference_mode()
+def write_texts(
+    model, queue: deque[TextRequest], batch_size: int, stop_ids: Collection[int], lean: LeanDecoder | None = None
+) -> Iterator[Written]:
+    """Yields every text as soon as it has ended.
+
+    Args:
+        model: a transformers causal language model.
+        queue: emptied from the left; the caller may add requests between two results.
+        batch_size: texts written at once.
+        lean: the model's packed decoder, several times as fast on a CPU; None runs the stock modules.
+    """
+    batch = _StockBatch(model, stop_ids) if lean is None else LeanBatch(model, lean, stop_ids, _Row, _choices)
+    together = max(batch_size // _JOINING_SHARE, 1)
+    while queue or batch.rows:
+        joining = []
+        if not batch.rows or batch_size - len(batch.rows) >= together:
+            joining = [queue.popleft() for _ in range(min(len(queue), batch_size - len(batch.rows)))]
+        if joining:
+            batch.join(joining)
+        else:
+            batch.advance()
+        for row in batch.leave():
+            yield row.result
+
+
+class _StockBatch:
+    """Rows being written by the stock modules, padded on the left, with their keys and values."""
+
+    def __init__(self, model, stop_ids: Collection[int]) -> None:
+        self.model, self.stop_ids, self.device = model, stop_ids, model.device
+        self.rows: list[_Row] = []
+        self.mask = torch.zeros(0, 0, dtype=torch.int64, device=self.device)
+        self.cache = DynamicCache()
+
+    def join(self, requests: list[TextRequest]) -> None:
+        """Reads the requests' texts and writes the first token of each."""
+        longest = max(len(request.ids) for request in requests)
+        padding = [longest - len(request.ids) for request in requests]
+        padded = [[0] * count + request.ids for count, request in zip(padding, requests, strict=True)]
+        ids, counts = torch.tensor(padded, device=self.device), torch.tensor(padding, device=self.device)
+        mask = (torch.arange(longest, device=self.device) >= counts[:, None]).long()
+        cache, rows = DynamicCache(), [_Row(request) for request in requests]
+        self._run(rows, ids, mask, (mask.cumsum(-1) - 1).clamp(min=0), cache)
+        width = max(longest, self.mask.shape[1])
+        self.mask = torch.cat([functional.pad(each, (width - each.shape[1], 0)) for each in (self.mask, mask)])
+        self.cache = _stacked(self.cache, cache, width) if self.rows else cache
+        self.rows += rows
+
+    def advance(self) -> None:
+        """Writes one more token of every row."""
+        positions = self.mask.sum(-1, keepdim=True)
+        self.mask = torch.cat([self.mask, self.mask.new_ones(len(self.rows), 1)], dim=1)
+        ids = torch.tensor([[row.written[-1]] for row in self.rows], device=self.device)
+        self._run(self.rows, ids, self.mask, positions, self.cache)
+
+    def leave(self) -> list[_Row]:
+        """Removes and returns the finished rows, and removes padding that no other row needs."""
+        finished = [row for row in self.rows if row.finished]
+        if not finished:
+            return []
+        going = [place for place, row in enumerate(self.rows) if not row.finished]
+        self.rows = [self.rows[place] for place in going]
+        self.mask = self.mask[going]
+        if not going:
+            self.mask, self.cache = self.mask[:, :0], DynamicCache()
+            return finished
+        padding = int(self.mask.argmax(-1).min())
+        self.mask = self.mask[:, padding:]
+        pairs = [(layer.keys[going, :, padding:], layer.values[going, :, padding:]) for layer in self.cache.layers]
+        self.cache = DynamicCache(pairs)
+        return finished
+
+    def _run(self, rows: list[_Row], ids: Tensor, mask: Tensor, positions: Tensor, cache: DynamicCache) -> None:
+        logits = self.model(
+            input_ids=ids, attention_mask=mask, position_ids=positions, past_key_values=cache, logits_to_keep=1
+        ).logits[:, -1].float()  # fmt: skip
+        for row, token in zip(rows, _choices(rows, logits), strict=True):
+            row.take(token, self.stop_ids)
+
+
+def _choices(rows: Sequence[_Row], logits: Tensor) -> list[int]:
+    """The next token of every row; logits are (rows, vocab_size) float32."""
+    tokens = logits.argmax(-1)
+    sampled: dict[int, list[int]] = {}
+    for place, row in enumerate(rows):
+        if row.request.temperature > 0:
+            sampled.setdefault(row.request.top_k, []).append(place)
+    for top_k, places in sampled.items():
+        tokens[places] = _sample(logits[places], [rows[place] for place in places], top_k)
+    return tokens.tolist()
+
+
+def _sample(logits: Tensor, rows: Sequence[_Row], top_k: int) -> Tensor:
+    """(rows,) sampled tokens, each with the noise of its own seed and position."""
+
+    def column(values: list, dtype: torch.dtype) -> Tensor:
+        return torch.tensor(values, dtype=dtype, device=logits.device)[:, None]
+
+    candidates = torch.arange(logits.shape[1], device=logits.device).expand_as(logits)
+    if 0 < top_k < logits.shape[1]:
+        logits, candidates = logits.topk(top_k)
+    seeds = column([row.request.seed for row in rows], torch.int64)
+    positions = column([len(row.request.ids) + len(row.written) for row in rows], torch.int64)
+    temperatures = column([row.request.temperature for row in rows], torch.float32)
+    best = (logits / temperatures + KeyedNoise(seeds).at(positions, candidates)).argmax(-1, keepdim=True)
+    return candidates.gather(1, best)[:, 0]
+
+
+def _stacked(first: DynamicCache, second: DynamicCache, width: int) -> DynamicCache:
+    """Both caches' rows, padded on the left to `width` columns."""
+
+    def joined(*parts: Tensor) -> Tensor:
+        return torch.cat([functional.pad(part, (0, 0, width - part.shape[2], 0)) for part in parts])
+
+    pairs = zip(first.layers, second.layers, strict=True)
+    return DynamicCache([(joined(one.keys, other.keys), joined(one.values, other.values)) for one, other in pairs])

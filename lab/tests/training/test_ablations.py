@@ -1,0 +1,84 @@
+import gzip
+import inspect
+import json
+
+import pytest
+import torch
+
+from jakiro.heads.checkpoint import load_head
+from jakiro.training.commands.train import train
+from jakiro.training.features import FeatureCache
+from lab.training.ablations import BASE, ablate, merged, variants
+from tests.support import byte_tokenizer, tiny_head, tiny_model, tiny_target
+
+
+def test_every_variant_names_options_of_train():
+    options = set(inspect.signature(train).parameters)
+    assert all(set(arguments) <= options for arguments in variants(960, 16384, 1000, 30).values())
+
+
+def test_heads_of_equal_parameters_have_equal_parameters():
+    def count(arguments):
+        target = tiny_target()
+        head = tiny_head(target, arguments.get("fusion", "summed"), num_experts=arguments.get("experts", 2))
+        matrices = 2 if head.config.fusion == "decoupled" else 3
+        return matrices * head.config.num_experts * arguments["expert_width"]
+
+    known = variants(96, 100, None, 30)
+    names = (BASE, "decoupled", "one dense expert of equal parameters")
+    assert len({count(known[BASE] | known[name]) for name in names}) == 1
+
+
+def test_a_merged_head_computes_with_the_mean_of_its_experts():
+    target = tiny_target()
+    head = tiny_head(target)
+    single = merged(head).eval()
+    experts, one = head.layers[0].mlp_moe.experts, single.layers[0].mlp_moe.experts[0]
+    for name in ("gate_proj", "up_proj", "down_proj"):
+        mean = sum(expert.get_submodule(name).weight for expert in experts) / 2
+        torch.testing.assert_close(one.get_submodule(name).weight, mean)
+    assert torch.equal(single.fc.weight, head.fc.weight)
+    for expert in head.layers[0].mlp_moe.experts:
+        expert.load_state_dict(head.layers[0].mlp_moe.experts[0].state_dict())
+    same = merged(head).bind(target.embedding, target.output_weight)
+    rows = torch.randn(1, 3, 64), torch.randn(1, 3, 64), torch.arange(3)[None]
+    torch.testing.assert_close(same(*rows).features, head(*rows).features)
+
+
+@pytest.fixture(scope="module")
+def target_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("target")
+    tiny_model(layers=3).save_pretrained(folder)
+    byte_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def test_the_runner_measures_every_variant_once_and_tabulates(target_folder, tmp_path, monkeypatch):
+    corpus = tmp_path / "part-00000.jsonl.gz"
+    generator = torch.Generator().manual_seed(0)
+    with gzip.open(corpus, "wt") as file:
+        for _ in range(12):
+            ids = torch.randint(0, 250, (20,), generator=generator).tolist()
+            file.write(json.dumps({"ids": ids, "kind": "prompts", "temp": 0.0, "a0": 4}) + "\n")
+    settings = {
+        "max_steps": 1, "max_tokens": 240, "width": 8, "draft_vocab": 100, "validation_rows": 4, "batch_tokens": 128,
+        "limit": 1, "max_new_tokens": 4, "nodes": "4", "target": str(target_folder),
+    }  # fmt: skip
+    chosen = (
+        BASE, "cross-entropy only", "one dense expert of equal parameters", "two further layers read",
+        "half of the text",
+    )  # fmt: skip
+    ablate([corpus], tmp_path / "out", names=",".join(chosen), **settings)
+    table = (tmp_path / "out" / "ablations.md").read_text().splitlines()
+    assert table[0] == "| variant | τ, T 0, 4 nodes | τ, T 1, 4 nodes | experts differ |"
+    assert {line.split(" | ")[0].strip("| ") for line in table[2:]} == {
+        *chosen, "base, one more pass", "base, one more pass, experts merged",
+    }  # fmt: skip
+    assert load_head(tmp_path / "out" / "two-further-layers-read" / "head").config.feature_layers == (1, 2)
+    assert len(FeatureCache(tmp_path / "out" / "features").ids) == 240
+    assert len(FeatureCache(tmp_path / "out" / "half-of-the-text" / "work" / "features").ids) == 120
+    assert load_head(tmp_path / "out" / "one-dense-expert-of-equal-parameters" / "head").config.num_experts == 1
+    monkeypatch.setattr("lab.training.ablations.train", None)
+    ablate([corpus], tmp_path / "out", names=BASE, **settings)
+    with pytest.raises(ValueError, match="There is no variant 'other'; choose among: base, official loss"):
+        ablate([corpus], tmp_path / "out", names="other", **settings)

@@ -1,0 +1,315 @@
+import json
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from typer.testing import CliRunner
+
+from jakiro.heads.checkpoint import file_sha256, load_head, save_head
+from jakiro.heads.config import DraftConfig
+from jakiro.heads.jakiro import JakiroHead
+from lab.training import masks as module
+from lab.training.masks import app, elect, load_masks, masked_head, save_masks
+
+SQUARE = "layers.0.self_attn.q_proj.weight"
+
+
+def tiny_head(calibration=None, draft_vocab_size=None, seed=0, **sizes):
+    """A random head with float16 numbers, as one that comes from disk; queries are a 2 × 2 matrix."""
+    torch.manual_seed(seed)
+    sizes = {"hidden_size": 2, "vocab_size": 8, "expert_intermediate_size": 3} | sizes
+    head = JakiroHead(
+        DraftConfig(
+            num_attention_heads=1, num_key_value_heads=1, draft_vocab_size=draft_vocab_size,
+            calibration=calibration or {}, **sizes,
+        )
+    )  # fmt: skip
+    return head.half().float().requires_grad_(False)
+
+
+def tuned(base, domain, seed):
+    """A head that training took from the base, calibrated for itself; a third of the weights did not move."""
+    generator = torch.Generator().manual_seed(seed)
+    head = JakiroHead(replace(base.config, calibration={"main/1/greedy": float(seed), "of": domain}))
+    head.load_state_dict(base.state_dict())
+    for parameter in head.requires_grad_(False).parameters():
+        factor = 1 + 0.2 * torch.randn(parameter.shape, generator=generator).clamp(-2, 2)
+        factor[torch.rand(parameter.shape, generator=generator) < 1 / 3] = 1
+        parameter.copy_((parameter * factor).half())
+    return head
+
+
+def moved(base, rows):
+    head = JakiroHead(base.config).requires_grad_(False)
+    head.load_state_dict(base.state_dict())
+    head.state_dict()[SQUARE].add_(torch.tensor(rows))
+    return head
+
+
+def equal(one, other):
+    ours, theirs = one.state_dict(), other.state_dict()
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+@pytest.fixture
+def base():
+    return tiny_head({"main/1/greedy": 1.5})
+
+
+@pytest.fixture
+def heads(base):
+    return {"maths": tuned(base, "maths", 1), "tasks": tuned(base, "tasks", 2)}
+
+
+@pytest.fixture
+def by_hand():
+    base = tiny_head()
+    base.state_dict()[SQUARE].copy_(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    rows = {
+        "a": [[0.5, -0.25], [0.5, 0.0]],
+        "b": [[0.5, 0.75], [-0.5, -1.0]],
+        "c": [[-0.75, 0.0], [0.0, -0.25]],
+    }
+    return base, {domain: moved(base, values) for domain, values in rows.items()}
+
+
+def test_sign_magnitude_masks_and_scales_are_those_computed_by_hand(by_hand):
+    merged = elect(*by_hand)
+    # Upper left: 0.5 + 0.5 − 0.75 > 0, so that the largest magnitude, −0.75, does not count. Lower left: a tie.
+    assert merged.unified[SQUARE].tolist() == [[0.5, 0.75], [0.0, -1.0]]
+    assert merged.unified[SQUARE].dtype == torch.float16
+    assert merged.masks["a"][SQUARE].tolist() == [[True, False], [False, False]]
+    assert merged.masks["b"][SQUARE].tolist() == [[True, True], [False, True]]
+    assert merged.masks["c"][SQUARE].tolist() == [[False, False], [False, True]]
+    assert merged.scales == {"a": 1.25 / 0.5, "b": 2.75 / 2.25, "c": 1.0}
+
+
+def test_a_domains_head_is_the_base_and_what_its_mask_leaves_rescaled(by_hand):
+    base, heads = by_hand
+    merged = elect(base, heads)
+    head = masked_head(base, merged, "a")
+    assert head.state_dict()[SQUARE].tolist() == [[1 + 2.5 * 0.5, 2.0], [3.0, 4.0]]
+    assert masked_head(base, merged, "c").state_dict()[SQUARE].tolist() == [[1.0, 2.0], [3.0, 3.0]]
+    assert all(torch.equal(head.state_dict()[name], base.state_dict()[name]) for name in set(merged.unified) - {SQUARE})
+    assert base.state_dict()[SQUARE].tolist() == [[1.0, 2.0], [3.0, 4.0]]
+
+
+def test_one_domain_alone_gives_its_own_head_back(base, heads):
+    head = heads["maths"]
+    merged = elect(base, {"maths": head})
+    assert merged.scales == {"maths": 1.0}
+    start, end = base.state_dict(), head.state_dict()
+    for name, mask in merged.masks["maths"].items():
+        assert torch.equal(mask, start[name] != end[name])
+    assert any((~mask).any() for mask in merged.masks["maths"].values())
+    again = masked_head(base, merged, "maths")
+    assert equal(again, head)
+    assert again.config == head.config
+
+
+def test_a_head_that_never_moved_is_the_base(base, heads):
+    still = tiny_head()
+    merged = elect(base, {"still": still} | heads)
+    assert merged.scales["still"] == 1.0
+    assert equal(masked_head(base, merged, "still"), base)
+
+
+def test_of_two_domains_that_disagree_one_keeps_the_weight(base, heads):
+    merged = elect(base, heads)
+    disagreed = 0
+    for name, start in base.named_parameters():
+        first, second = (heads[domain].state_dict()[name] - start for domain in heads)
+        ours, theirs = (merged.masks[domain][name] for domain in heads)
+        against = (first * second < 0) & (first != -second)
+        disagreed += int(against.sum())
+        assert not (ours & theirs)[against].any()
+        assert (ours | theirs)[against].all()
+        assert torch.equal(ours[against], (first.abs() > second.abs())[against])
+        assert (ours & theirs)[first * second > 0].all()
+    assert disagreed > 5
+
+
+def test_a_delta_too_small_for_float16_is_in_no_mask():
+    base = tiny_head()
+    base.state_dict()[SQUARE].zero_()
+    smallest, smaller = 2.0**-24, 2.0**-26
+    merged = elect(base, {"a": moved(base, [[smallest, smaller], [0.0, 0.0]]), "b": moved(base, [[0.0] * 2] * 2)})
+    assert merged.unified[SQUARE].tolist() == [[smallest, 0.0], [0.0, 0.0]]
+    assert merged.masks["a"][SQUARE].tolist() == [[True, False], [False, False]]
+    assert merged.scales == {"a": (smallest + smaller) / smallest, "b": 1.0}
+
+
+@pytest.fixture
+def folders(base, heads, tmp_path):
+    save_head(base, tmp_path / "base")
+    for domain, head in heads.items():
+        save_head(head, tmp_path / domain)
+    save_masks(elect(base, heads), tmp_path / "masks", tmp_path / "base")
+    return tmp_path
+
+
+def test_masks_from_disk_give_the_same_heads(base, heads, folders):
+    # Deltas that float16 cannot hold are rounded before, not on the way to disk.
+    rough = {"maths": heads["maths"], "tasks": tiny_head(seed=3, calibration={"main/1/greedy": 1 / 3})}
+    rough["tasks"].state_dict()[SQUARE].mul_(1 + 2**-13)
+    for name, merged in (("exact", elect(base, heads)), ("rough", elect(base, rough))):
+        save_masks(merged, folders / name, folders / "base")
+        again = load_masks(folders / name, folders / "base")
+        assert again.scales == merged.scales and again.calibrations == merged.calibrations
+        for domain in merged.scales:
+            ours, theirs = masked_head(base, merged, domain), masked_head(base, again, domain)
+            assert equal(ours, theirs) and ours.config == theirs.config
+            assert not equal(ours, base)
+
+
+def test_a_mask_takes_a_bit_a_weight_on_disk(folders):
+    tensors = load_file(folders / "masks" / module.TENSORS_NAME)
+    num_weights = {key: tensor.numel() for key, tensor in tensors.items() if key.startswith("unified/")}
+    for key, count in num_weights.items():
+        assert tensors[key].dtype == torch.float16
+        packed = tensors[key.replace("unified/", "masks/maths/")]
+        assert packed.dtype == torch.uint8 and packed.numel() == -(-count // 8)
+    assert len(tensors) == 3 * len(num_weights)
+    assert not (folders / "masks.partial").exists()
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def test_the_commands_write_masks_and_an_ordinary_head(base, heads, folders):
+    out = folders / "merged"
+    domains = [f"--domain={domain}={folders / domain}" for domain in heads]
+    result = invoke("merge", folders / "base", out, *domains)
+    assert result.exit_code == 0, result.exception
+    merged = elect(base, heads)
+    count = sum(parameter.numel() for parameter in base.parameters())
+    packed = sum(-(-parameter.numel() // 8) for parameter in base.parameters())
+    whole = (folders / "base" / "head.safetensors").stat().st_size
+    lines = result.output.splitlines()
+    assert lines[0] == (
+        f"Deltas for all domains {2 * count:,} bytes, a mask {packed:,} bytes; a whole head {whole:,} bytes."
+    )
+    kept = sum(int(mask.sum()) for mask in merged.masks["maths"].values())
+    assert lines[1] == f"maths: λ {merged.scales['maths']:.4f}, {kept / count:.1%} of the deltas"
+    assert json.loads((out / "masks.json").read_text())["base_sha256"] == file_sha256(
+        folders / "base" / "head.safetensors"
+    )
+    result = invoke("head", folders / "base", out, "tasks", folders / "head")
+    assert result.exit_code == 0, result.exception
+    head = load_head(folders / "head")
+    assert equal(head, masked_head(base, merged, "tasks").half().float())
+    assert head.config == heads["tasks"].config
+
+
+def test_heads_that_were_not_trained_from_this_base_are_refused(base):
+    with pytest.raises(ValueError, match=r"^There are no heads to merge; give at least one domain\.$"):
+        elect(base, {})
+    other = tiny_head(expert_intermediate_size=4)
+    with pytest.raises(
+        ValueError,
+        match="^The head of maths has expert_intermediate_size 4, the base 3; merge heads that were trained from "
+        r"this base with --init\.$",
+    ):
+        elect(base, {"maths": other})
+    reduced, shifted = tiny_head(draft_vocab_size=3), tiny_head(draft_vocab_size=3)
+    shifted.draft_token_ids.add_(1)
+    sentence = r"^The head of maths drafts other 3 tokens than the base; train it from this base with --init and"
+    with pytest.raises(ValueError, match=sentence):
+        elect(reduced, {"maths": shifted})
+
+
+def test_a_name_of_the_target_may_differ_and_its_weights_not(base, heads):
+    heads["maths"].config = replace(heads["maths"].config, target_name="the same, from a folder")
+    assert elect(base, heads).scales
+    heads["maths"].config = replace(heads["maths"].config, target_sha256="1" * 64)
+    with pytest.raises(ValueError, match=r"The head of maths has target_sha256 1{64}, the base ;"):
+        elect(base, heads)
+
+
+def test_unknown_domains_and_other_shapes_are_refused(base, heads):
+    merged = elect(base, heads)
+    with pytest.raises(ValueError, match=r"^There is no domain 'law' in these masks; choose among: maths, tasks\.$"):
+        masked_head(base, merged, "law")
+    with pytest.raises(
+        ValueError, match=r"^The masks have .* of shape \(2, 3\), the base head \(2, 4\); give the base"
+    ):
+        masked_head(tiny_head(expert_intermediate_size=4), merged, "maths")
+
+
+def test_masks_of_another_base_are_refused(folders):
+    save_head(tiny_head(seed=5), folders / "other")
+    ours, theirs = (file_sha256(folders / name / "head.safetensors")[:12] for name in ("base", "other"))
+    with pytest.raises(
+        ValueError,
+        match=f"were made with a base of weights {ours}…, this one has {theirs}…; give the base head that they were",
+    ):
+        load_masks(folders / "masks", folders / "other")
+
+
+def spoil_tensors(folder, change):
+    path = folder / module.TENSORS_NAME
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path)
+
+
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-10])
+
+
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (lambda folder: (folder / "masks.json").unlink(), r"No such file or directory: '.*masks\.json'"),
+        (lambda folder: (folder / "masks.safetensors").unlink(), r"No such file or directory: .*masks\.safetensors"),
+        (lambda folder: (folder / "masks.json").write_text("[]"), "list indices must be integers"),
+        (lambda folder: (folder / "masks.json").write_text('{"base_sha256": ""}'), "'scales' is missing"),
+        (lambda folder: cut(folder / "masks.json"), "Expecting|Unterminated|delimiter"),
+        (lambda folder: cut(folder / "masks.safetensors"), "header"),
+        (lambda folder: spoil_tensors(folder, lambda t: t.pop(f"masks/tasks/{SQUARE}")), f"'masks/tasks/{SQUARE}' is"),
+        (
+            lambda folder: spoil_tensors(folder, lambda t: t.update({f"masks/tasks/{SQUARE}": torch.ones(2).byte()})),
+            "a mask has 2 bytes, its weights need 1",
+        ),
+        (
+            lambda folder: spoil_tensors(folder, lambda t: t.update({f"masks/tasks/{SQUARE}": torch.ones(1)})),
+            "unsigned byte",
+        ),
+    ],
+)
+def test_broken_files_are_one_sentence(folders, spoil, reason):
+    spoil(folders / "masks")
+    with pytest.raises(ValueError, match=rf"^The masks in .* cannot be read: .*{reason}.*; merge the heads again\.$"):
+        load_masks(folders / "masks", folders / "base")
+
+
+def test_what_is_there_is_not_overwritten(base, heads, folders):
+    with pytest.raises(ValueError, match=r"masks is not empty; give a folder that does not exist yet\.$"):
+        save_masks(elect(base, heads), folders / "masks", folders / "base")
+    result = invoke("head", folders / "base", folders / "masks", "maths", folders / "tasks")
+    assert str(result.exception).endswith("tasks is not empty; give a folder that does not exist yet.")
+    assert equal(load_head(folders / "tasks"), heads["tasks"])
+
+
+@pytest.mark.parametrize("given", ["maths", "=head", "maths="])
+def test_a_domain_without_a_name_or_a_head_is_refused(folders, given):
+    result = invoke("merge", folders / "base", folders / "out", "--domain", given)
+    assert str(result.exception) == f"--domain is NAME=HEAD with a name of its own for each head; you gave {given!r}."
+
+
+def test_the_command_line_says_what_is_wrong_in_one_sentence(folders, monkeypatch):
+    domain = f"maths={folders / 'maths'}"
+    monkeypatch.setattr(sys, "argv", ["masks", "merge", str(folders / "base"), "out", *("--domain", domain) * 2])
+    with pytest.raises(SystemExit, match="with a name of its own for each head; you gave 'maths="):
+        module.main()
+    monkeypatch.setattr(sys, "argv", ["masks", "merge", "none", str(folders / "out"), "--domain", domain])
+    with pytest.raises(SystemExit, match="There is no draft head for smollm2-135m-instruct here; give a known name"):
+        module.main()
+    monkeypatch.setattr(
+        sys, "argv", ["masks", "merge", "smollm2-135m-instruct-summed", str(folders / "out"), "--domain", domain]
+    )
+    with pytest.raises(SystemExit, match="The head of maths has hidden_size 2, the base 576; merge heads"):
+        module.main()

@@ -1,0 +1,160 @@
+"""Ablations: the same few steps on the same few tokens with one option changed, each head measured by `evaluate`.
+
+    python -m lab.training.ablations CORPUS OUT --max-steps 150 --max-tokens 120000
+
+Every variant has its own folder under OUT; a finished one is not repeated, a stopped one is resumed. Variants that read
+the same text share one folder of features, and all share one of written answers.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from jakiro.heads.checkpoint import load_head, save_head
+from jakiro.heads.jakiro import JakiroHead
+from jakiro.system import comma_list, errors_as_one_sentence
+from jakiro.training.commands.evaluate import evaluate
+from jakiro.training.commands.options import CorpusPaths, Prompts, Target, Threads, argument, option, set_up
+from jakiro.training.commands.train import train
+from jakiro.training.trainer import STATE_NAME
+from jakiro.zoo import weights
+
+BASE = "base"
+ONE_MORE_PASS, MERGED = "base, one more pass", "base, one more pass, experts merged"
+NUMBERS_NAME, TABLE_NAME = "tau.json", "ablations.md"
+ALL_ROWS = 10**9
+SHARES_OF_TEXT = {"half of the text": 1 / 2, "a quarter of the text": 1 / 4, "an eighth of the text": 1 / 8}
+
+
+def variants(width: int, vocabulary: int, tokens: int | None, num_layers: int) -> dict[str, dict]:
+    """Options of `train` by variant; an option that a variant does not name is the base's.
+
+    Args:
+        width, vocabulary: inner width of each of the base's two experts, and its draft vocabulary.
+        tokens: what the base learns from, None for the whole corpus.
+        num_layers: the target's.
+    """
+    return {
+        BASE: {"expert_width": width, "draft_vocab": vocabulary},
+        "official loss": {"loss": "official"},
+        "official loss and optimizer": {"loss": "official", "optimizer": "official"},
+        "cross-entropy only": {"feature_weight": 0.0},
+        "unroll 1": {"unroll": 1},
+        "unroll 3": {"unroll": 3},
+        "draft vocabulary 4096": {"draft_vocab": 4096},
+        "draft vocabulary 8192": {"draft_vocab": 8192},
+        "draft vocabulary all": {"draft_vocab": ALL_ROWS},
+        "no noise": {"noise": 0.0},
+        "noise doubled": {"noise": 0.5},
+        "balance": {"balance": 1.0},
+        "diversity": {"diversity": 0.3},
+        "half the width": {"expert_width": width // 2},
+        "double the width": {"expert_width": 2 * width},
+        # A GELU expert has two matrices where a SwiGLU expert has three.
+        "decoupled": {"fusion": "decoupled", "expert_width": width * 3 // 2},
+        "one dense expert of equal parameters": {"experts": 1, "expert_width": 2 * width},
+        "two further layers read": {"feature_layers": f"{num_layers // 3},{2 * num_layers // 3}"},
+        **{name: {"max_tokens": int(share * tokens)} for name, share in SHARES_OF_TEXT.items() if tokens},
+    }
+
+
+def merged(head: JakiroHead) -> JakiroHead:
+    """A dense head whose one expert is the mean of a summed head's two."""
+    single, tensors = JakiroHead(replace(head.config, num_experts=1)), head.state_dict()
+    for name, tensor in single.state_dict().items():
+        if ".experts.0." in name:
+            tensor.copy_((tensors[name] + tensors[name.replace(".experts.0.", ".experts.1.")]) / 2)
+        elif "mlp_moe.gate" not in name:
+            tensor.copy_(tensors[name])
+    return single
+
+
+def ablate(
+    data: CorpusPaths,
+    out: Annotated[Path, argument("Folder for heads, numbers and the table.")],
+    names: Annotated[str | None, option("Comma list of variants; all if not given.", "--only")] = None,
+    max_steps: Annotated[int, option("Optimizer steps of every variant.")] = 150,
+    max_tokens: Annotated[int | None, option("Tokens of the corpus that every variant learns from.")] = 120000,
+    width: Annotated[int, option("Inner width of the base's experts.")] = 960,
+    draft_vocab: Annotated[int, option("The base's draft vocabulary.")] = 16384,
+    validation_rows: Annotated[int, option("Corpus rows held out, for calibration.")] = 40,
+    prompts: Prompts = None,
+    limit: Annotated[int | None, option("At most this many prompts.")] = 16,
+    max_new_tokens: Annotated[int, option("Longest answer.")] = 64,
+    nodes: Annotated[str, option("Comma list of node budgets.")] = "8,24",
+    batch_tokens: Annotated[int, option("Tokens per batch.")] = 2048,
+    seed: Annotated[int, option("The same seed gives the same results; all variants share it.")] = 0,
+    target: Target = None,
+    threads: Threads = None,
+) -> None:
+    """Train every variant for the same steps on the same tokens, measure it and write a table."""
+    set_up(threads)
+    known = variants(width, draft_vocab, max_tokens, weights.load_config(target).get_text_config().num_hidden_layers)
+    chosen = list(known) if names is None else comma_list("--only", names, str)
+    unknown = [name for name in chosen if name not in known]
+    if unknown:
+        raise ValueError(f"There is no variant {unknown[0]!r}; choose among: {', '.join(known)}.")
+    shared = {"target": target, "seed": seed}
+    measured = shared | {"prompts": prompts, "limit": limit, "max_new_tokens": max_new_tokens, "nodes": nodes}
+    measured["answers"] = out / "answers"
+    learned = shared | {
+        "data": data, "max_steps": max_steps, "max_tokens": max_tokens, "validation_rows": validation_rows,
+        "batch_tokens": batch_tokens, "features": out / "features", "final_report": False,
+    }  # fmt: skip
+    for name in chosen:
+        folder = _folder(out, name)
+        if not (folder / NUMBERS_NAME).is_file():
+            options = learned | known[BASE] | known[name] | {"out": folder / "head", "work": folder / "work"}
+            if known[name].keys() & {"max_tokens", "feature_layers"}:
+                options["features"] = None
+            train(**options, resume=(folder / "work" / "state" / STATE_NAME).is_file())
+            evaluate(str(folder / "head"), **measured, out=folder / NUMBERS_NAME)
+        if name == BASE:
+            _measure_base_otherwise(out, folder / "head", measured)
+    (out / TABLE_NAME).write_text(table(out, (*known, ONE_MORE_PASS, MERGED)), encoding="utf-8")
+
+
+def _measure_base_otherwise(out: Path, head: Path, measured: dict) -> None:
+    """The base head with one more pass instead of the contrastive branch, as it is and with its experts merged."""
+    save_head(merged(load_head(head)), _folder(out, MERGED) / "head")
+    for name, own in ((ONE_MORE_PASS, head), (MERGED, _folder(out, MERGED) / "head")):
+        numbers = _folder(out, name) / NUMBERS_NAME
+        if not numbers.is_file():
+            numbers.parent.mkdir(parents=True, exist_ok=True)
+            evaluate(str(own), **measured, contrastive=False, out=numbers)
+
+
+def _folder(out: Path, name: str) -> Path:
+    return out / name.replace(" ", "-")
+
+
+def table(out: Path, names: Sequence[str]) -> str:
+    """Those variants that are measured as a Markdown table, ordered by the overall τ of the largest tree."""
+    found = {}
+    for name in names:
+        path = _folder(out, name) / NUMBERS_NAME
+        if path.is_file():
+            numbers = json.loads(path.read_text(encoding="utf-8"))
+            overall = [score for score in numbers["scores"] if score["category"] == "all"]
+            taus = {(score["temperature"], score["nodes"]): score["tau"] for score in overall}
+            found[name] = taus, numbers["experts"]
+    columns = sorted({column for taus, _ in found.values() for column in taus})
+    header = ["variant", *(f"τ, T {temperature:g}, {nodes} nodes" for temperature, nodes in columns), "experts differ"]
+    lines = [_line(header), _line(["---"] * len(header))]
+    for name, (taus, experts) in sorted(found.items(), key=lambda item: -(item[1][0].get(columns[-1]) or 0)):
+        values = [f"{taus[column]:.2f}" if taus.get(column) else "–" for column in columns]
+        lines.append(_line([name, *values, f"{experts['differ']:.0%}"]))
+    return "\n".join(lines) + "\n"
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    with errors_as_one_sentence():
+        typer.run(ablate)

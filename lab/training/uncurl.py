@@ -1,0 +1,111 @@
+"""Two decoupled experts merged into one: what that costs says whether they do different work.
+
+    python -m lab.training.uncurl HEAD FEATURES OUT --rule aligned
+
+As UNCURL (arXiv 2409.01483) merges a model's experts before they serve: inner neurons are paired by how alike their
+activations are on text, and experts are weighed by how much they are used. FEATURES is a folder that `train` filled.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from torch import Tensor
+
+from jakiro.heads.checkpoint import load_head, save_head
+from jakiro.heads.jakiro import JakiroHead
+from jakiro.system import errors_as_one_sentence
+from jakiro.training.features import FeatureCache
+from jakiro.training.losses import LossWeights, Objective
+from jakiro.zoo import table as zoo
+from jakiro.zoo import weights
+
+RULES = ("aligned", "mean", "first", "second")
+
+
+@torch.no_grad()
+def inner_activations(head: JakiroHead, cache: FeatureCache, num_sequences: int = 40) -> tuple[Tensor, Tensor]:
+    """(experts, rows, inner) activations along texts, and (experts,) mean router weights."""
+    mixture = head.layers[0].mlp_moe
+    objective, rows, shares = Objective(head, LossWeights()), [], []
+    read: list[Tensor] = []
+    watch = mixture.register_forward_hook(lambda _, inputs, __: read.append(inputs[0][0]))
+    for index in range(min(num_sequences, cache.num_ready())):
+        output = next(objective.unroll(cache.batch([index]), 1, None))
+        rows.append(torch.stack([mixture.inner(expert.fc(read[-1])) for expert in mixture.experts]))
+        shares.append(output.router_weights[0])
+    watch.remove()
+    return torch.cat(rows, dim=1), torch.cat(shares).mean(0)
+
+
+def paired(first: Tensor, second: Tensor) -> Tensor:
+    """(inner,) int64, the neuron of the second expert for each of the first: the most alike are paired first.
+
+    Args:
+        first, second: (rows, inner) activations; alike is their correlation over the rows.
+    """
+    rows = [(each - each.mean(0)) / each.std(0).clamp(min=1e-9) for each in (first, second)]
+    alike = rows[0].T @ rows[1]
+    partner = torch.full((alike.shape[0],), -1)
+    for _ in range(alike.shape[0]):
+        place = int(alike.argmax())
+        ours, theirs = divmod(place, alike.shape[1])
+        partner[ours] = theirs
+        alike[ours], alike[:, theirs] = -torch.inf, -torch.inf
+    return partner
+
+
+@torch.no_grad()
+def merged(head: JakiroHead, partner: Tensor, shares: Tensor) -> JakiroHead:
+    """A decoupled head with one expert in place of two.
+
+    Args:
+        partner: of `paired`. shares: (2,) weights of the experts, which add up to one.
+
+    Raises:
+        ValueError: the head is no decoupled head of two experts.
+    """
+    if head.config.fusion != "decoupled" or head.config.num_experts != 2:
+        raise ValueError("Only a decoupled head's two experts are merged; give another head.")
+    first, second = head.layers[0].mlp_moe.experts
+    one = JakiroHead(replace(head.config, num_experts=1))
+    tensors = head.state_dict()
+    for name, tensor in one.state_dict().items():
+        if "mlp_moe" not in name:
+            tensor.copy_(tensors[name])
+    expert = one.layers[0].mlp_moe.experts[0]
+    expert.fc.weight.copy_(shares[0] * first.fc.weight + shares[1] * second.fc.weight[partner])
+    expert.proj.weight.copy_(shares[0] * first.proj.weight + shares[1] * second.proj.weight[:, partner])
+    return one.eval().requires_grad_(False)
+
+
+def merge(
+    head: Annotated[str, typer.Argument(help="A decoupled head: a known name, a folder, or a Hub id.")],
+    features: Annotated[Path, typer.Argument(help="Folder of features that train filled.")],
+    out: Annotated[Path, typer.Argument(help="Folder for the head of one expert.")],
+    rule: Annotated[str, typer.Option(help="aligned, mean, first or second.")] = "aligned",
+) -> None:
+    """Merge a head's experts: aligned and weighed by use, plainly averaged, or one of them alone."""
+    if rule not in RULES:
+        raise ValueError(f"Rule must be one of {', '.join(RULES)}; you gave {rule!r}.")
+    pair = zoo.resolve(head=head)
+    source = load_head(pair.head_folder())
+    model, _, _ = weights.load_target(pair.target_name, "cpu", "float32")
+    source.bind(model.get_input_embeddings().weight, model.get_output_embeddings().weight)
+    inner, shares = inner_activations(source, FeatureCache(features, ()))
+    partner = torch.arange(inner.shape[-1])
+    if rule == "aligned":
+        partner = paired(*inner)
+    else:
+        shares = {"mean": torch.full((2,), 0.5), "first": torch.eye(2)[0], "second": torch.eye(2)[1]}[rule]
+    save_head(merged(source, partner, shares), out)
+    first, second = ((each - each.mean(0)) / each.std(0).clamp(min=1e-9) for each in inner)
+    alike = float((first * second[:, partner]).mean())
+    typer.echo(f"{rule}: shares {shares[0]:.3f} and {shares[1]:.3f}, paired neurons correlate by {alike:.3f}.")
+
+
+if __name__ == "__main__":
+    with errors_as_one_sentence():
+        typer.run(merge)

@@ -1,0 +1,68 @@
+import pytest
+import torch
+
+from jakiro.training.calibrate import BOUNDS, calibrate, fit_weights
+from jakiro.training.validation import held_out
+from tests.training.tiny import tiny_cache, tiny_head, tiny_target
+
+
+@pytest.mark.parametrize("planted", [0.5, 1.0, 2.5])
+def test_a_planted_weight_is_recovered(planted):
+    generator = torch.Generator().manual_seed(0)
+    log_q = torch.randn(6000, 30, generator=generator).mul(2).log_softmax(-1)
+    chosen = torch.multinomial((planted * log_q).softmax(-1), 1, generator=generator)[:, 0]
+    assert fit_weights([log_q], chosen) == pytest.approx([planted], rel=0.05)
+
+
+def test_planted_weights_of_log_q_and_noise_are_recovered():
+    generator = torch.Generator().manual_seed(0)
+    log_q = torch.randn(6000, 30, generator=generator).mul(2).log_softmax(-1)
+    noise = -torch.empty_like(log_q).exponential_(generator=generator).log_()
+    chosen = torch.multinomial((1.6 * log_q + 0.7 * noise).softmax(-1), 1, generator=generator)[:, 0]
+    assert fit_weights([log_q, noise], chosen) == pytest.approx([1.6, 0.7], rel=0.05)
+
+
+def test_rows_without_a_choice_are_left_out_and_bounds_hold():
+    generator = torch.Generator().manual_seed(0)
+    log_q = torch.randn(500, 10, generator=generator).log_softmax(-1)
+    best = log_q.argmax(-1)
+    assert fit_weights([log_q], best) == [BOUNDS[1]]
+    assert fit_weights([log_q], torch.where(torch.arange(500) < 250, best, -1)) == [BOUNDS[1]]
+    assert fit_weights([log_q], log_q.argmin(-1)) == [BOUNDS[0]]
+
+
+def test_a_head_that_says_what_the_target_says_gets_weights_of_certainty():
+    """With q = p and the same noise the first guess is always right."""
+    generator = torch.Generator().manual_seed(0)
+    log_probs = torch.randn(2000, 20, generator=generator).log_softmax(-1)
+    noise = -torch.empty_like(log_probs).exponential_(generator=generator).log_()
+    weights = fit_weights([log_probs, noise], (log_probs + noise).argmax(-1))
+    assert weights == [BOUNDS[1], BOUNDS[1]]
+
+
+def test_a_head_flatter_than_the_target_gets_more_weight_than_the_noise():
+    """Ranking by the fitted weights finds the target's choice more often than ranking by log q + g."""
+    generator = torch.Generator().manual_seed(0)
+    said = torch.randn(4000, 40, generator=generator).mul(2)
+    target = said + torch.randn(4000, 40, generator=generator).mul(2)
+    log_q = (said * 0.5).log_softmax(-1)
+    noise = -torch.empty_like(log_q).exponential_(generator=generator).log_()
+    chosen = (target.log_softmax(-1) + noise).argmax(-1)
+    on_log_q, on_noise = fit_weights([log_q, noise], chosen)
+    fitted = (on_log_q * log_q + on_noise * noise).argmax(-1)
+    assert on_log_q > 1.3 * on_noise
+    assert (fitted == chosen).sum() > 1.1 * ((log_q + noise).argmax(-1) == chosen).sum()
+
+
+@pytest.mark.parametrize("fusion", ["summed", "decoupled"])
+def test_every_depth_branch_and_regime_gets_its_weights(tmp_path, fusion):
+    target = tiny_target()
+    cache = tiny_cache(tmp_path, target)
+    head = tiny_head(target, fusion, draft_vocab=30)
+    fitted = calibrate(head, held_out(cache, range(4), target.lm_head.weight), seed=0)
+    regimes = ("greedy", "sampled", "noise", "sampled-0.7", "noise-0.7")
+    expected = {f"main/{depth}/{regime}" for depth in range(1, 7) for regime in regimes}
+    if fusion == "summed":
+        expected |= {f"contrastive/{depth}/{regime}" for depth in range(2, 7) for regime in regimes}
+    assert set(fitted) == expected
+    assert all(BOUNDS[0] <= weight <= BOUNDS[1] for weight in fitted.values())

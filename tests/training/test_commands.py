@@ -1,0 +1,371 @@
+import gc
+import json
+import shutil
+import weakref
+from contextlib import nullcontext
+from importlib import import_module
+from types import SimpleNamespace
+
+import pytest
+import torch
+from accelerate import PartialState
+from typer.testing import CliRunner
+
+from jakiro import JakiroGenerator, SamplingParams
+from jakiro.cli.main import app
+from jakiro.heads.card import WRITTEN_BY_TRAINING
+from jakiro.heads.checkpoint import load_head
+from jakiro.kernels.linear import packing_works
+from jakiro.methods import METHODS
+from jakiro.training.answers import AnswerFolder
+from jakiro.training.commands.train import _optimizer, _weights
+from jakiro.training.corpus import Row, write_part
+from jakiro.training.losses import LossWeights
+from jakiro.training.schedule import TrainingOptions
+from jakiro.training.trainer import TrainingError
+from jakiro.zoo import loading
+from tests.support import byte_tokenizer
+from tests.training.tiny import byte_target
+
+train_module = import_module("jakiro.training.commands.train")
+
+
+@pytest.fixture(scope="module")
+def target_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("target")
+    byte_target(num_layers=5).save_pretrained(folder)
+    byte_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture(scope="module")
+def corpus_folder(target_folder, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("corpus")
+    options = ("--rows", 12, "--max-new-tokens", 20, "--max-message-tokens", 8, "--min-distinct", 0)
+    result = invoke("corpus", folder, "--target", target_folder, *options)
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+TRAIN = ("--max-steps", 3, "--batch-tokens", 256, "--expert-width", 8, "--validation-rows", 4, "--draft-vocab", 100)
+
+
+@pytest.fixture(scope="module")
+def first(target_folder, corpus_folder, tmp_path_factory):
+    """A folder with a trained `head` and the features in `work`."""
+    folder = tmp_path_factory.mktemp("first")
+    arguments = ["train", corpus_folder, "--target", target_folder, "--out", folder / "head", *TRAIN[:4], *TRAIN[6:]]
+    result = invoke(*arguments, "--work", folder / "work", "--expert-width", 16)
+    assert result.exit_code == 0, result.exception
+    return folder
+
+
+def test_a_head_trained_by_the_command_drafts_for_its_target(first, target_folder):
+    config = json.loads((first / "head" / "config.json").read_text())
+    assert len(config["target_sha256"]) == 64
+    assert "main/1/greedy" in config["calibration"] and "contrastive/6/sampled" in config["calibration"]
+    generator = JakiroGenerator.from_pretrained(str(target_folder), str(first / "head"), "cpu", "float32")
+    sampling = SamplingParams(max_new_tokens=8, temperature=1.0)
+    assert generator.status["notices"] == []
+    drafted, plain = (generator.run("hi", sampling, method=method) for method in ("jakiro", "autoregressive"))
+    assert drafted.token_ids == plain.token_ids
+
+
+@pytest.mark.parametrize("method", [name for name, method in METHODS.items() if method.trains])
+def test_a_head_for_a_method_is_trained_calibrated_exported_measured_and_drafts(
+    method, first, target_folder, corpus_folder, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
+    arguments = ["train", corpus_folder, "--target", target_folder, "--out", tmp_path / "head", *TRAIN[:4], *TRAIN[6:8]]
+    folders = ("--work", tmp_path / "own", "--features", first / "work" / "features")
+    result = invoke(*arguments, *folders, "--method", method, "--init", first / "head")
+    assert result.exit_code == 0, result.exception
+    head, start = load_head(tmp_path / "head"), load_head(first / "head")
+    assert head.config.kind == METHODS[method].needs.head[0] and "main/1/greedy" in head.config.calibration
+    assert torch.equal(head.draft_token_ids, start.draft_token_ids)
+    if head.config.num_layers:
+        assert head.config.expert_intermediate_size == 32, "as many parameters as two experts of 16"
+    calibrate = import_module("jakiro.training.commands.calibrate").calibrate
+    calibrate(tmp_path / "head", [corpus_folder], target=str(target_folder), texts=3, max_new_tokens=6)
+    assert "main/1/sampled-0.7-kept" in load_head(tmp_path / "head").config.calibration
+    card = (tmp_path / "head" / "README.md").read_text()
+    assert f"| method | {method} |" in card and "| minutes, steps | 0.0, 3 |" in card and "| main_1/top1 | " in card
+    assert f"| Parameters | {sum(parameter.numel() for parameter in head.parameters()):,} |" in card
+    small = tmp_path / "small"
+    assert invoke("export", "--head", tmp_path / "head", "--format", "int8", "--out", small).exit_code == 0
+    assert (small / "README.md").read_text() == card and (small / "manifest.json").is_file()
+    numbers = tmp_path / "tau.json"
+    measured = ("--answers", tmp_path / "answers", "--limit", 1, "--max-new-tokens", 8, "--nodes", 8, "--out", numbers)
+    result = invoke("evaluate", "--head", small, "--target", target_folder, *measured)
+    assert result.exit_code == 0, result.exception
+    assert {score["method"] for score in json.loads(numbers.read_text())["scores"]} == {method}
+    generator = JakiroGenerator.from_pretrained(str(target_folder), str(small), "cpu", "float32")
+    sampling = SamplingParams(max_new_tokens=8, temperature=1.0)
+    drafted, plain = (generator.run("hi", sampling, method=name) for name in (method, "autoregressive"))
+    assert drafted.token_ids == plain.token_ids
+    # Other methods' heads are not there
+    other = next(name for name, each in METHODS.items() if each.trains and name != method and name != "eagle2")
+    refused = invoke("evaluate", "--head", small, "--target", target_folder, *measured, "--methods", other)
+    assert "needs a draft head of its own, and there is none" in str(refused.exception)
+
+
+def test_a_head_is_calibrated_anew_on_rows_that_it_has_not_read(
+    first, target_folder, corpus_folder, tmp_path, monkeypatch
+):
+    calibrate = import_module("jakiro.training.commands.calibrate").calibrate
+    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
+    out = shutil.copytree(first / "head", tmp_path / "head")
+    trained, weights = json.loads((out / "config.json").read_text()), (out / "head.safetensors").read_bytes()
+    few = {"target": str(target_folder), "texts": 3, "max_new_tokens": 6}
+    calibrate(out, [corpus_folder], **few)
+    fitted = json.loads((out / "config.json").read_text())
+    added = set(fitted["calibration"]) - set(trained["calibration"])
+    assert {"main/1/greedy-kept", "main/1/sampled-0.7-kept", "contrastive/2/sampled-kept"} <= added
+    assert all(name.endswith("-kept") and 0 < fitted["calibration"][name] <= 1 for name in added)
+    assert fitted | {"calibration": 0} == trained | {"calibration": 0}
+    assert (out / "head.safetensors").read_bytes() == weights
+    manifest = json.loads((out / "manifest.json").read_text())
+    (out / "manifest.json").write_text(json.dumps(manifest | {"held_out": []}))
+    with pytest.raises(ValueError, match="is among the 0 that"):
+        calibrate(out, [corpus_folder], **few)
+    calibrate(out, [corpus_folder], **few, unread=True)
+
+
+def test_a_card_of_somebody_s_own_words_stays(target_folder, corpus_folder, tmp_path):
+    folders = ("--out", tmp_path / "head", "--work", tmp_path / "work", "--target", target_folder)
+    for words, stays in (("Mine.", True), (f"Old. {WRITTEN_BY_TRAINING}", False)):
+        (tmp_path / "head").mkdir(exist_ok=True)
+        (tmp_path / "head" / "README.md").write_text(words)
+        result = invoke("train", corpus_folder, *folders, *TRAIN, "--no-report")
+        assert result.exit_code == 0, result.exception
+        assert ((tmp_path / "head" / "README.md").read_text() == words) is stays
+
+
+def test_only_methods_with_a_head_of_their_own_are_trained_for(target_folder, corpus_folder, tmp_path):
+    folders = ("--out", tmp_path / "head", "--work", tmp_path / "work", "--target", target_folder)
+    result = invoke("train", corpus_folder, *folders, *TRAIN, "--method", "mcsd")
+    assert str(result.exception) == (
+        "No heads are trained for mcsd; choose one of jakiro, eagle2, parallelspec, gumiho, medusa."
+    )
+
+
+def test_processes_wait_for_the_features_and_none_keeps_the_target(target_folder, corpus_folder, tmp_path, monkeypatch):
+    """NCCL alone gives up after ten minutes, and a float32 target would stay on every GPU."""
+    seen, read = {}, loading.weights.load_target
+
+    def load_target(*given, **options):
+        model, *others = read(*given, **options)
+        seen["target"], seen["dtype"] = weakref.ref(model), given[2]
+        return model, *others
+
+    def state(**given):
+        seen["timeout"] = given["timeout"]
+        return PartialState(cpu=True)
+
+    def trainer(head, *_):
+        gc.collect()
+        seen["kept"] = seen["target"]() is not None
+        seen["tables"] = {head.embedding.dtype, head.output_weight.dtype}
+        raise TrainingError("far enough")
+
+    # As on a GPU that computes it
+    monkeypatch.setattr(train_module, "target_dtype", lambda device: torch.bfloat16)
+    monkeypatch.setattr(loading.weights, "load_target", load_target)
+    monkeypatch.setattr(train_module, "PartialState", state)
+    monkeypatch.setattr(train_module, "Trainer", trainer)
+    folders = ("--out", tmp_path / "head", "--work", tmp_path / "work")
+    result = invoke("train", corpus_folder, "--target", target_folder, *folders, *TRAIN)
+    assert "far enough" in str(result.exception)
+    assert seen["timeout"].total_seconds() > 24 * 3600 and not seen["kept"]
+    assert seen["dtype"] == torch.bfloat16 and seen["tables"] == {torch.float32}
+
+
+@pytest.mark.parametrize(("device", "hardware", "dtype"), [
+    ("cuda", True, torch.bfloat16), ("cuda", False, torch.float32), ("cpu", True, torch.float32),
+])  # fmt: skip
+def test_features_are_computed_in_bfloat16_on_gpus_that_have_it_in_hardware(device, hardware, dtype, monkeypatch):
+    monkeypatch.setattr(train_module, "gpu_computes_bfloat16", lambda device: hardware)
+    assert train_module.target_dtype(torch.device(device)) == dtype
+
+
+@pytest.mark.parametrize("command", ["train", "corpus", "evaluate"])
+def test_a_gpu_that_is_not_there_is_refused_before_anything_is_read(
+    command, target_folder, corpus_folder, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(loading.weights, "load_target", None)
+    arguments = {
+        "train": [corpus_folder, "--out", tmp_path / "head", "--work", tmp_path / "work", *TRAIN],
+        "corpus": [tmp_path / "corpus"],
+        "evaluate": ["--head", "smollm2-135m-instruct-summed"],
+    }[command]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    result = invoke(command, *arguments, "--target", target_folder, "--device", "cuda")
+    assert "“cuda” was asked for, but no GPU is visible here" in str(result.exception)
+
+
+@pytest.mark.parametrize(("command", "dtype"), [("train", torch.float32), ("corpus", torch.float16)])
+def test_a_gpu_is_taken_where_there_is_one_and_gets_the_weights_straight(
+    command, dtype, target_folder, corpus_folder, tmp_path, monkeypatch
+):
+    """Else 7B would be read in float32 and go through the host's memory."""
+    seen = {}
+
+    class FarEnough(Exception):
+        pass
+
+    def load_target(name, device, dtype, **options):
+        seen.update(options, device=device, dtype=dtype)
+        raise FarEnough
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation)
+    monkeypatch.setattr(loading.placement, "free_memory", lambda device: 2**40)
+    monkeypatch.setattr(loading.weights, "load_target", load_target)
+    monkeypatch.setattr(train_module, "PartialState", lambda **given: SimpleNamespace(device=torch.device("cuda", 1)))
+    arguments = {
+        "train": [corpus_folder, "--out", tmp_path / "head", "--work", tmp_path / "work", *TRAIN],
+        "corpus": [tmp_path / "corpus"],
+    }[command]
+    assert isinstance(invoke(command, *arguments, "--target", target_folder).exception, FarEnough)
+    place = {"train": "cuda:1", "corpus": "cuda"}[command]
+    assert seen == {"device": torch.device(place), "dtype": dtype, "device_map": {"": place}}
+
+
+def test_held_out_texts_on_which_nothing_can_be_judged_are_refused_before_training(target_folder, tmp_path):
+    write_part(tmp_path / "part-00000.jsonl.gz", [Row([5, 6, 7 + n], "prompts", 0.0, 1) for n in range(9)])
+    folders = ("--out", tmp_path / "head", "--work", tmp_path / "work", "--target", target_folder)
+    result = invoke("train", tmp_path, *folders, *TRAIN)
+    assert "in each of the first 4 held-out texts, on which a head is judged; hold out more" in str(result.exception)
+
+
+def test_a_damaged_answer_is_written_again(tmp_path):
+    model, sampling = byte_target(num_layers=1), SamplingParams(max_new_tokens=4)
+    folder = AnswerFolder(model, byte_tokenizer(), "0", tmp_path, 2)
+    (before,) = folder.answers_to_ids([[5, 6]], sampling)
+    (path,) = tmp_path.iterdir()
+    cut = path.read_bytes()[:40]
+    path.unlink()
+    path.write_bytes(cut)
+    (after,) = folder.answers_to_ids([[5, 6]], sampling)
+    assert torch.equal(before.ids, after.ids) and torch.equal(before.features, after.features)
+
+
+@pytest.mark.skipif(not packing_works(torch.device("cpu"), torch.float32), reason="stock modules keep no features")
+def test_training_takes_the_features_that_corpus_kept(target_folder, corpus_folder, tmp_path, monkeypatch):
+    def trained(data):
+        folders = ("--out", tmp_path / "head", "--work", tmp_path / f"work of {data.name}")
+        return invoke("train", data, "--target", target_folder, *folders, *TRAIN)
+
+    def computed(*arguments, **inputs):
+        raise RuntimeError("the target was asked for features")
+
+    monkeypatch.setattr(import_module("jakiro.training.commands.train"), "features_of", computed)
+    result = trained(corpus_folder)
+    assert result.exit_code == 0, result.exception
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for part in corpus_folder.glob("*.gz"):
+        (bare / part.name).write_bytes(part.read_bytes())
+    assert str(trained(bare).exception) == "the target was asked for features"
+
+
+def test_a_run_can_start_from_a_trained_head(target_folder, corpus_folder, tmp_path):
+    def trained(name, *arguments):
+        fixed = ["train", corpus_folder, "--target", target_folder, "--out", tmp_path / name, "--seed", 3]
+        options = ["--work", tmp_path / "work", "--max-steps", 1, "--batch-tokens", 256, "--validation-rows", 4]
+        return invoke(*fixed, *options, *arguments)
+
+    first = trained("first", "--expert-width", 8, "--draft-vocab", 100, "--learning-rate", 1e-2)
+    assert first.exit_code == 0, first.exception
+    again = trained("again", "--init", tmp_path / "first", "--learning-rate", 1e-9)
+    assert again.exit_code == 0, again.exception
+    before, after = load_head(tmp_path / "first"), load_head(tmp_path / "again")
+    assert torch.equal(before.draft_token_ids, after.draft_token_ids)
+    for name, tensor in before.named_parameters():
+        torch.testing.assert_close(tensor, after.get_parameter(name), atol=1e-3, rtol=1e-3)
+    other = trained("other", "--init", tmp_path / "first", "--expert-width", 12)
+    assert "has layers.0.mlp_moe.experts.0.down_proj.weight of shape (16, 8), the options ask for (16, 12)" in str(
+        other.exception
+    )
+
+
+def test_a_head_learns_to_read_further_layers_from_its_start_or_from_a_head_that_reads_one(
+    target_folder, corpus_folder, tmp_path
+):
+    def trained(name, *arguments):
+        folders = ["--out", tmp_path / name, "--work", tmp_path / f"{name}-work"]
+        options = ["--max-steps", 2, "--batch-tokens", 256, "--validation-rows", 4]
+        return invoke("train", corpus_folder, "--target", target_folder, *folders, *options, *arguments)
+
+    shape = ("--expert-width", 8, "--draft-vocab", 100)
+    for name, arguments in {
+        "plain": (*shape, "--learning-rate", 1e-2),
+        "from the start": (*shape, "--feature-layers", "1,2"),
+        "extended": ("--init", tmp_path / "plain", "--feature-layers", "2,1", "--learning-rate", 1e-9),
+        "continued": ("--init", tmp_path / "from the start", "--learning-rate", 1e-9),
+    }.items():
+        result = trained(name, *arguments)
+        assert result.exit_code == 0, result.exception
+    plain, extended = load_head(tmp_path / "plain"), load_head(tmp_path / "extended")
+    assert extended.config.feature_layers == (1, 2) and extended.fc_layers.weight.abs().max() < 1e-6
+    torch.testing.assert_close(extended.fc.weight, plain.fc.weight, atol=1e-3, rtol=1e-3)
+    first, continued = load_head(tmp_path / "from the start"), load_head(tmp_path / "continued")
+    assert first.fc_layers.weight.abs().max() > 1e-3
+    torch.testing.assert_close(continued.fc_layers.weight, first.fc_layers.weight, atol=1e-3, rtol=1e-3)
+    generator = JakiroGenerator.from_pretrained(str(target_folder), str(tmp_path / "from the start"), "cpu", "float32")
+    for sampling in (SamplingParams(max_new_tokens=16), SamplingParams(max_new_tokens=16, temperature=1.0)):
+        drafted, alone = (generator.run("hi", sampling, method=method) for method in ("jakiro", "autoregressive"))
+        assert drafted.token_ids == alone.token_ids
+    other = trained("other", "--init", tmp_path / "from the start", "--feature-layers", "1")
+    assert "reads layers [1, 2] beside the last, [1] were asked for" in str(other.exception)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ((), "Give either a time budget"),
+        (("--max-steps", 3, "--feature-layers", "5", "--validation-rows", 4), "name layers from 1 to 4"),
+        (("--max-steps", 3, "--time-budget", 1), "Give either a time budget"),
+        (("--max-steps", 3, "--fusion", "other", "--validation-rows", 4), "fusion must be one of"),
+        (("--max-steps", 3, "--init", "none", "--validation-rows", 4), "There is no draft head for"),
+        (("--max-steps", 3, "--validation-rows", 0), "num_validation must be above 0; you gave 0"),
+        (("--max-steps", 3, "--optimizer", "sgd"), "Optimizer must be one of"),
+        (("--max-steps", 3, "--loss", "hinge"), "Loss must be one of ours, official"),
+        (("--max-steps", 3, "--precision", "int8"), "Precision must be one of"),
+        (("--max-steps", 3, "--start", "zero", "--validation-rows", 4), "Start must be one of"),
+        (("--max-steps", 3), "12 rows and 100 are held out"),
+        (("--max-steps", 3, "--resume", "--validation-rows", 4), "Nothing to resume"),
+    ],
+)
+def test_bad_options_are_one_sentence(target_folder, corpus_folder, tmp_path, arguments, sentence):
+    fixed = ("train", corpus_folder, "--target", target_folder, "--out", tmp_path / "head", "--work", tmp_path / "work")
+    result = invoke(*fixed, *arguments)
+    assert result.exit_code != 0
+    assert sentence in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--rows", 0), "must be at least 1"),
+        (("--temperatures", "0,warm"), "--temperatures takes a comma list of numbers; “warm” is none."),
+        (("--recipe", "mine"), "Recipe must be one of default; you gave 'mine'"),
+        (("--recipe", "default", "--top-k", 5), "has its own settings"),
+    ],
+)
+def test_bad_corpus_options_are_one_sentence(tmp_path, arguments, sentence):
+    result = invoke("corpus", tmp_path / "corpus", *arguments)
+    assert result.exit_code != 0
+    assert sentence in str(result.exception)
+
+
+def test_official_presets_hold_what_is_not_given():
+    assert _weights("official", None, None, 0.3, 0.1, 0.0) == LossWeights(0.1, 1.0, 0.3, balance=0.1)
+    options = TrainingOptions(max_steps=1, **_optimizer("official", None, 50))
+    assert (options.optimizer, options.learning_rate, options.warmup_steps) == ("adamw", 9e-5, 50)
+    assert (options.clip_value, options.weight_decay) == (0.5, 1e-3)

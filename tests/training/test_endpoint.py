@@ -1,0 +1,145 @@
+import json
+from collections import deque
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import pytest
+
+from jakiro.target.families import stop_ids
+from jakiro.training.corpus import CorpusOptions, CorpusWriter, read_corpus
+from jakiro.training.endpoint import TRIES, Endpoint
+from jakiro.training.writing import TextRequest, write_texts
+from tests.support import byte_tokenizer, tiny_model
+
+
+@contextmanager
+def server(complete):
+    """An OpenAI-compatible server; `complete` answers a completion's body with (status, JSON or text)."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.reply(200, {"data": [{"id": "tiny"}]})
+
+        def do_POST(self):
+            self.reply(*complete(json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+
+        def reply(self, status, body):
+            content = body.encode() if isinstance(body, str) else json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *arguments):
+            pass
+
+    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    Thread(target=httpd.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{httpd.server_port}"
+    finally:
+        httpd.shutdown()
+        httpd.server_close()
+
+
+def endpoint(url, concurrency=2) -> Endpoint:
+    return Endpoint(url, byte_tokenizer(), concurrency, first_pause=0.001)
+
+
+def requests(count):
+    return deque(TextRequest(number, [5, number], 7, 0.5, 4, top_k=3) for number in range(count))
+
+
+def test_a_server_that_returns_ids_is_taken_at_its_word():
+    bodies = []
+
+    def complete(body):
+        bodies.append(body)
+        return 200, {"choices": [{"text": "?", "token_ids": [body["prompt"][1], 9], "finish_reason": "stop"}]}
+
+    with server(complete) as url:
+        found = {request.number: ids for request, ids, _ in endpoint(url + "/v1/").write_texts(requests(5))}
+    assert found == {number: [number, 9] for number in range(5)}
+    wanted = {"model": "tiny", "max_tokens": 4, "temperature": 0.5, "seed": 7, "top_k": 3, "return_token_ids": True}
+    assert all(wanted.items() <= body.items() for body in bodies)
+
+
+@pytest.mark.parametrize(("reason", "closing"), [("stop", [byte_tokenizer().eos_token_id]), ("length", [])])
+def test_other_texts_are_tokenised_again(reason, closing):
+    with server(lambda body: (200, {"choices": [{"text": "hé", "finish_reason": reason}]})) as url:
+        ((_, ids, _),) = endpoint(url).write_texts(requests(1))
+    assert ids == byte_tokenizer().encode("hé") + closing
+
+
+def test_a_busy_server_is_asked_again_and_given_up_in_one_sentence():
+    asked = []
+
+    def busy_twice(body):
+        asked.append(body)
+        return (503, "busy") if len(asked) < 3 else (200, {"choices": [{"token_ids": [1]}]})
+
+    with server(busy_twice) as url:
+        assert [ids for _, ids, _ in endpoint(url).write_texts(requests(1))] == [[1]]
+    with (
+        server(lambda body: (503, "busy")) as url,
+        pytest.raises(ValueError, match=rf"/v1 did not answer /completions in {TRIES} tries \(status 503\)"),
+    ):
+        list(endpoint(url).write_texts(requests(1)))
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        ((400, "prompt too long"), r"refused /completions \(status 400\): prompt too long"),
+        ((200, "<html>"), "something else than JSON"),
+        ((200, {"choices": []}), "sent no completion"),
+    ],
+)
+def test_a_server_that_refuses_is_one_sentence(answer, sentence):
+    with server(lambda body: answer) as url, pytest.raises(ValueError, match=sentence):
+        list(endpoint(url).write_texts(requests(1)))
+
+
+def test_no_server_is_one_sentence():
+    with server(lambda body: (200, {})) as url:
+        pass
+    with pytest.raises(ValueError, match="did not answer /models in"):
+        endpoint(url)
+
+
+def test_a_corpus_written_by_a_server_is_that_of_the_model_it_runs(tmp_path):
+    model, tokenizer = tiny_model(), byte_tokenizer()
+    ends = stop_ids(model, tokenizer)
+    options = CorpusOptions(temperatures=(0.0,), max_new_tokens=6, max_message_tokens=4, min_distinct=0)
+
+    def complete(body):
+        request = TextRequest(0, body["prompt"], body["seed"], body["temperature"], body["max_tokens"], body["top_k"])
+        ((_, ids, _),) = write_texts(model, deque([request]), 1, ends)
+        return 200, {"choices": [{"token_ids": ids}]}
+
+    with server(complete) as url:
+        CorpusWriter(endpoint(url, 3).write_texts, ends, tokenizer, tmp_path / "server", options).write(3)
+
+    def write(queue):
+        return write_texts(model, queue, 2, ends)
+
+    CorpusWriter(write, ends, tokenizer, tmp_path / "model", options).write(3)
+    assert read_corpus([tmp_path / "server"]) == read_corpus([tmp_path / "model"])
+
+
+def test_a_server_is_given_other_seeds_for_another_seed(tmp_path):
+    tokenizer, seen = byte_tokenizer(), {}
+    for seed in (0, 1, 2**23 - 1):
+        bodies = []
+
+        def complete(body, bodies=bodies):
+            bodies.append(body["seed"])
+            return 200, {"choices": [{"token_ids": [5]}]}
+
+        options = CorpusOptions(seed=seed, min_distinct=0)
+        with server(complete) as url:
+            CorpusWriter(endpoint(url).write_texts, {1}, tokenizer, tmp_path / str(seed), options).write(4)
+        seen[seed] = set(bodies)
+        assert len(seen[seed]) == 8 and all(0 <= each < 2**31 for each in bodies)
+    assert len(set().union(*seen.values())) == 24

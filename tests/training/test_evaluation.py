@@ -1,0 +1,211 @@
+import json
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from jakiro.cli.main import app
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.drafting.base import Resources
+from jakiro.generator import JakiroGenerator
+from jakiro.heads.checkpoint import save_head
+from jakiro.methods import DEFAULT, METHODS
+from jakiro.methods.jakiro import HeadDrafter
+from jakiro.prompts import Question
+from jakiro.trace import acceptance_by_depth
+from jakiro.training.answers import AnswerFolder
+from jakiro.training.evaluate import ALL, experts_on, scores
+from jakiro.training.replay import accepted_path, replay
+from tests.support import HEADS, byte_tokenizer, tiny_head, tiny_model, tiny_target
+
+QUESTIONS = [Question(str(number), "ab"[number % 2], (text,)) for number, text in enumerate(["hi", "why?", "tell me"])]
+TREES = [TreeConfig(width=6, depth=5, nodes=20), TreeConfig(width=4, depth=3, nodes=8)]
+
+
+@pytest.fixture(scope="module")
+def model():
+    model = tiny_model()
+    model.generation_config.eos_token_id = [7]
+    return model
+
+
+@pytest.fixture(scope="module")
+def target():
+    target = tiny_target()
+    target.stop_ids |= {7}
+    return target
+
+
+@pytest.fixture(scope="module")
+def stock(model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("target")
+    model.save_pretrained(folder)
+    byte_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def lucky(head):
+    """Hands the target's feature on, so that a tree of guesses is right now and then."""
+    with torch.no_grad():
+        head.fc.weight[:, head.config.hidden_size :] = torch.eye(head.config.hidden_size)
+        if head.config.feature_layers:
+            head.fc_layers.weight.mul_(0.1)
+    return head
+
+
+def answers_of(model, folder, sampling, feature_layers=()):
+    answers = AnswerFolder(model, byte_tokenizer(), "0", folder, 2, feature_layers)
+    return answers.answers(QUESTIONS, sampling)
+
+
+@pytest.mark.parametrize(
+    ("name", "temperature"),
+    [
+        ("summed", 0.0),
+        ("summed, reduced vocabulary", 1.0),
+        ("decoupled", 0.7),
+        ("summed, two layers read", 1.0),
+    ],
+)
+def test_replayed_steps_are_those_of_the_real_generator(model, target, tmp_path, name, temperature):
+    sampling = SamplingParams(temperature=temperature, seed=5, max_new_tokens=24)
+    head = lucky(tiny_head(target, **HEADS[name]))
+    target = target.with_feature_layers(head.config.feature_layers)
+    answers = answers_of(model, tmp_path, sampling, head.config.feature_layers)
+    generator, drafter = JakiroGenerator(Resources(target, head)), HeadDrafter(head)
+    for tree in (TREES[0], replace(TREES[1], contrastive=False)):
+        traces = [generator.run(question.turns[0], sampling, tree=tree) for question in QUESTIONS]
+        for answer, trace in zip(answers, traces, strict=True):
+            assert answer.ids[answer.start : answer.end + 1].tolist() == trace.token_ids
+            steps = list(replay(drafter, answer.ids, answer.features, answer.start, answer.end, sampling, tree))
+            assert [step.token_ids for step in steps] == [
+                tuple(node.token_id for node in step.nodes) for step in trace.steps
+            ]
+            assert [step.accepted_path for step in steps] == [step.accepted_path for step in trace.steps]
+            assert [step.tested_depth for step in steps] == [step.tested_depth for step in trace.steps]
+            assert [step.proposers for step in steps] == [
+                tuple(step.nodes[index].proposer for index in step.accepted_path) for step in trace.steps
+            ]
+        pooled = [step for trace in traces for step in trace.steps]
+        found = next(scores(DEFAULT.name, drafter, answers, sampling, [tree]))
+        assert found.tau == pytest.approx(sum(len(step.accepted_path) for step in pooled) / len(pooled) + 1)
+        assert found.num_steps == len(pooled) and found.tau > 1
+        assert list(found.acceptance_by_depth) == acceptance_by_depth(pooled)
+        counts = Counter(step.nodes[index].proposer for step in pooled for index in step.accepted_path)
+        assert found.accepted_share == {
+            who: pytest.approx(count / sum(counts.values())) for who, count in counts.items()
+        }
+
+
+def test_one_more_pass_stands_in_for_the_contrastive_branch(target):
+    """In a chain only the last level tells the two apart."""
+    torch.manual_seed(0)
+    ids, features = torch.randint(0, target.vocab_size, (9,)), torch.randn(9, target.hidden_size)
+    chain = TreeConfig(width=1, depth=3, nodes=4)
+    with_branch, with_pass = (
+        next(replay(HeadDrafter(tiny_head(target)), ids, features, 4, 5, SamplingParams(), tree)).token_ids
+        for tree in (chain, replace(chain, contrastive=False))
+    )
+    assert with_branch[:3] == with_pass[:3] and with_branch[3] != with_pass[3]
+
+
+def test_written_answers_are_not_written_again(model, tmp_path, monkeypatch):
+    sampling = SamplingParams(max_new_tokens=6)
+    first = answers_of(model, tmp_path, sampling)
+    monkeypatch.setattr(AnswerFolder, "_store", None)
+    again = answers_of(model, tmp_path, sampling)
+    for before, after in zip(first, again, strict=True):
+        assert torch.equal(before.ids, after.ids) and torch.equal(before.features, after.features)
+    with pytest.raises(TypeError):
+        answers_of(model, tmp_path, replace(sampling, seed=1))
+    with pytest.raises(TypeError):
+        answers_of(model, tmp_path, sampling, (1,))
+
+
+def test_categories_are_pooled_apart_and_together(model, target, tmp_path):
+    sampling = SamplingParams(max_new_tokens=12)
+    drafter = HeadDrafter(tiny_head(target))
+    found = list(scores(DEFAULT.name, drafter, answers_of(model, tmp_path, sampling), sampling, TREES))
+    assert [(score.nodes, score.category) for score in found] == [
+        (nodes, category) for nodes in (20, 8) for category in (ALL, "a", "b")
+    ]
+    everything, *parts = found[:3]
+    assert everything.num_steps == sum(part.num_steps for part in parts)
+    accepted = sum((part.tau - 1) * part.num_steps for part in parts)
+    assert everything.tau == pytest.approx(accepted / everything.num_steps + 1)
+    assert len(everything.prompts) == 3 and sorted(everything.prompts) == sorted(parts[0].prompts + parts[1].prompts)
+    assert [sum(own) for own in zip(*everything.prompts, strict=True)] == [everything.num_steps, round(accepted)]
+
+
+@pytest.mark.parametrize(
+    ("trains", "passes"),
+    [
+        (HEADS["summed"], 3),
+        (HEADS["decoupled"], 4),
+        (METHODS["eagle2"].trains, 4),
+        (METHODS["gumiho"].trains, 3),
+        (METHODS["parallelspec"].trains, 1),
+        (METHODS["medusa"].trains, 1),
+    ],
+)
+def test_passes_that_follow_one_another_are_counted(model, target, tmp_path, trains, passes):
+    """A tree that holds all candidates of four levels; the contrastive branch gives the last one without a pass."""
+    head = tiny_head(target, **trains)
+    method = next(
+        each for each in METHODS.values() if each.trains is not None and each.needs.head[0] == head.config.kind
+    )
+    drafter, sampling = method.load(Resources(target, head, {})), SamplingParams(max_new_tokens=12)
+    whole = TreeConfig(width=2, depth=4, nodes=64)
+    for score in scores(method.name, drafter, answers_of(model, tmp_path, sampling), sampling, [whole]):
+        assert score.passes == passes
+
+
+def test_drafters_without_a_head_have_no_passes(model, target, tmp_path):
+    drafter, sampling = METHODS["aded"].load(Resources(target)), SamplingParams(max_new_tokens=12)
+    found = next(scores("aded", drafter, answers_of(model, tmp_path, sampling), sampling, TREES))
+    assert found.passes is None
+
+
+def test_expert_facts_count_the_answers_alone(model, target, tmp_path):
+    answers = answers_of(model, tmp_path, SamplingParams(max_new_tokens=12))
+    facts = experts_on(tiny_head(target), answers, model.lm_head.weight)
+    assert facts["gain"] == pytest.approx(facts["union_top1"] - facts["best_expert_top1"])
+    assert 0 <= facts["differ"] <= 1
+
+
+def test_the_accepted_path_spells_what_is_written():
+    token_ids, parents = [5, 7, 8, 9, 7], [-1, 0, 0, 1, 3]
+    assert accepted_path(token_ids, parents, [7, 9, 7, 1]) == (1, 3, 4)
+    assert accepted_path(token_ids, parents, [8, 9]) == (2,)
+    assert accepted_path(token_ids, parents, [9]) == ()
+
+
+def test_the_command_writes_its_numbers(stock, target, tmp_path):
+    save_head(tiny_head(target), tmp_path / "head")
+    prompts = tmp_path / "prompts.jsonl"
+    lines = [
+        json.dumps({"question_id": question.question_id, "category": question.category, "turns": question.turns})
+        for question in QUESTIONS
+    ]
+    prompts.write_text("\n".join(lines))
+    arguments = ["evaluate", "--target", stock, "--head", tmp_path / "head", "--prompts", prompts, "--nodes", "8,20"]
+    arguments += ["--max-new-tokens", 10, "--answers", tmp_path / "answers", "--out", tmp_path / "numbers.json"]
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == 0, result.exception
+    assert "T 1, 20 nodes" in result.output and "router entropy" in result.output
+    numbers = json.loads((tmp_path / "numbers.json").read_text())
+    assert len(numbers["scores"]) == 2 * 2 * 3 and numbers["settings"]["prompts"] == 3
+    # Folders are called by their last part: the numbers may be published
+    assert numbers["head"]["name"] == "head" and numbers["target"]["name"] == stock.name
+    refused = CliRunner().invoke(app, [*map(str, arguments), "--nodes", "8,x"])
+    assert "--nodes takes a comma list of whole numbers" in str(refused.exception)
+    several = CliRunner().invoke(app, [*map(str, arguments), "--methods", "jakiro,context,mcsd", "--nodes", "8"])
+    assert several.exit_code == 0, several.exception
+    found = json.loads((tmp_path / "numbers.json").read_text())["scores"]
+    assert {score["method"] for score in found} == {"jakiro", "prompt_lookup", "mcsd"} and len(found) == 3 * 2 * 3
+    same = [score for score in numbers["scores"] if score["nodes"] == 8]
+    assert [score for score in found if score["method"] == "jakiro"] == same
+    refused = CliRunner().invoke(app, [*map(str, arguments), "--methods", "recycling"])
+    assert str(refused.exception).startswith("recycling learns from the target's logits, ")

@@ -1,0 +1,228 @@
+import pytest
+import torch
+from torch import nn
+
+from jakiro.heads.jakiro import HeadOutput
+from jakiro.training.cross_entropy import MixtureCrossEntropy, SoftCrossEntropy, VocabularySlice
+from jakiro.training.losses import (
+    LossWeights,
+    Objective,
+    learnable_positions,
+    sample_vocabulary,
+    unrolled_mask,
+)
+from tests.training.tiny import HIDDEN, VOCAB_SIZE, tiny_cache, tiny_head, tiny_target
+
+
+def everything(head) -> VocabularySlice:
+    return VocabularySlice(head.output_weight, None)
+
+
+def test_soft_cross_entropy_and_its_gradient_equal_the_plain_formula():
+    torch.manual_seed(0)
+    features = torch.randn(7, 5, requires_grad=True)
+    rows, target = torch.randn(11, 5), torch.randn(7, 11).softmax(-1)
+    expected = -(target * (features @ rows.T).log_softmax(-1)).sum(-1).mean()
+    (wanted,) = torch.autograd.grad(3 * expected, features)
+    loss = SoftCrossEntropy.apply(features, rows, None, target)
+    (got,) = torch.autograd.grad(3 * loss, features)
+    torch.testing.assert_close(loss, expected)
+    torch.testing.assert_close(got, wanted)
+
+
+@pytest.mark.parametrize("experts", [1, 2])
+def test_mixture_cross_entropy_and_its_gradients_equal_the_plain_formula(experts):
+    torch.manual_seed(0)
+    features, router = torch.randn(experts, 7, 5, requires_grad=True), torch.randn(7, experts, requires_grad=True)
+    rows, target = torch.randn(11, 5), torch.randn(7, 11).softmax(-1)
+
+    def plain():
+        log_probs = (features @ rows.T).log_softmax(-1) + router.log_softmax(-1).T[..., None]
+        return -(target * log_probs.logsumexp(0)).sum(-1).mean()
+
+    wanted = torch.autograd.grad(plain(), (features, router))
+    loss, shares, normalisers = MixtureCrossEntropy.apply(features, router.log_softmax(-1), rows, None, target)
+    got = torch.autograd.grad(loss, (features, router))
+    torch.testing.assert_close(loss, plain())
+    torch.testing.assert_close(shares.sum(-1), torch.ones(7))
+    torch.testing.assert_close(normalisers, (features @ rows.T).logsumexp(-1))
+    for ours, theirs in zip(got, wanted, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_the_loss_of_a_tiny_example_by_hand():
+    """Two tokens, equal logits: cross-entropy is log 2 whatever the target says."""
+    target = torch.tensor([[0.25, 0.75]])
+    loss = SoftCrossEntropy.apply(torch.zeros(1, 3), torch.ones(2, 3), None, target)
+    assert loss.item() == pytest.approx(0.693147, abs=1e-6)
+
+
+class Oracle(nn.Module):
+    """Answers with the target's features, `shift` positions too late."""
+
+    def __init__(self, head, batch, shift: int) -> None:
+        super().__init__()
+        self.config, self.output_weight, self.draft_token_ids = head.config, head.output_weight, head.draft_token_ids
+        self.embed = head.embed
+        self.features, self.shift = batch.features, shift
+
+    def forward(self, embeddings, features, positions, mask, cache):
+        main = self.features.roll(-1 - self.shift, dims=1)[:, : embeddings.shape[1]]
+        ahead = self.features.roll(-2 - self.shift, dims=1)[:, : embeddings.shape[1]]
+        return HeadOutput(main, ahead, main, main[None], None, None)
+
+
+def test_an_oracle_has_no_gap_to_the_target_and_one_position_off_has(tmp_path):
+    target = tiny_target()
+    head, batch = tiny_head(target), tiny_cache(tmp_path, target).batch([0, 1, 2])
+    _, parts = Objective(Oracle(head, batch, 0), LossWeights())(batch, everything(head), 3)
+    for step in (1, 2, 3):
+        for branch in ("main", "contrastive"):
+            assert parts[f"{branch}_{step}/token"] == pytest.approx(parts["target_entropy"], abs=1e-5)
+            assert parts[f"{branch}_{step}/feature"] == pytest.approx(0, abs=1e-6)
+    _, parts = Objective(Oracle(head, batch, 1), LossWeights())(batch, everything(head), 1)
+    assert parts["main_1/token"] > parts["target_entropy"] + 1e-3
+    assert parts["contrastive_1/feature"] > 0.1
+
+
+def test_learned_positions_predict_only_tokens_of_the_answer(tmp_path):
+    batch = tiny_cache(tmp_path, tiny_target()).batch([0, 1])
+    learn = learnable_positions(batch, 1)
+    for row, length in enumerate(batch.lengths.tolist()):
+        assert learn[row].nonzero()[:, 0].tolist() == list(range(2, length - 1))
+    assert learnable_positions(batch, 4)[0].nonzero()[0].item() == 5
+
+
+@pytest.mark.parametrize("fusion", ["summed", "decoupled"])
+def test_unrolled_rows_equal_step_by_step_drafting(tmp_path, fusion):
+    """The chain of drafted rows that starts after a true row, one pass at a time with the head's own cache."""
+    target = tiny_target()
+    cached = tiny_cache(tmp_path, target)
+    head, batch = tiny_head(target, fusion), cached.batch([int(cached.lengths.argmax())])
+    objective = Objective(head, LossWeights())
+    embeddings = head.embed(batch.ids)
+    with torch.no_grad():
+        unrolled = list(objective.unroll(batch, 4, None))
+        for start in (2, 5):
+            cache = head.new_cache(32)
+            positions = torch.arange(start + 1)[None]
+            output = head(embeddings[:, 1 : start + 2], batch.features[:, : start + 1], positions, None, cache)
+            for step in (2, 3, 4):
+                row = start + step - 1
+                own = last_own_feature(objective, output, next_id=batch.ids[:, row + 1])
+                mask = torch.ones(1, 1, 1, cache.length + 1, dtype=torch.bool)
+                output = head(embeddings[:, row + 1 : row + 2], own, torch.tensor([[row]]), mask, cache)
+                expected = unrolled[step - 1].features[..., row : row + 1, :]
+                torch.testing.assert_close(output.features, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_a_loss_unrolls_from_what_it_has_computed_as_from_all_rows(tmp_path, monkeypatch):
+    """Normalisers are computed where no loss needed them, and the loss is the one that computes all of them again."""
+    target = tiny_target()
+    batch = tiny_cache(tmp_path, target).batch([0, 1])
+    head = tiny_head(target, "decoupled")
+    objective, rows = Objective(head, LossWeights()), VocabularySlice(head.output_weight, None)
+    loss, _ = objective(batch, rows, 3)
+    stock = objective.unroll
+    monkeypatch.setattr(objective, "unroll", lambda batch, steps, noise, _: stock(batch, steps, noise))
+    expected, _ = objective(batch, rows, 3)
+    torch.testing.assert_close(loss, expected)
+
+
+def test_a_loss_of_several_steps_is_their_sum_with_the_first_in_full(tmp_path):
+    target = tiny_target()
+    head, batch = tiny_head(target, "decoupled"), tiny_cache(tmp_path, target).batch([0, 1])
+    weights = LossWeights(token=2.0, feature=3.0, contrastive=0.5, balance=0.0, diversity=0.0, unroll_decay=0.6)
+    loss, parts = Objective(head, weights)(batch, everything(head), 3)
+    expected = 0.0
+    for step, decay in ((1, 1.0), (2, 0.6), (3, 0.36)):
+        for branch, weight in (("main", 1.0), ("contrastive", 0.5)):
+            token, feature = (parts.get(f"{branch}_{step}/{name}", 0.0) for name in ("token", "feature"))
+            expected += decay * weight * (2 * token + 3 * feature)
+    assert loss.item() == pytest.approx(expected, rel=1e-5)
+
+
+def last_own_feature(objective, output, next_id):
+    """The last row's feature; of a decoupled head that of the expert with the largest w q for the next token."""
+    features = output.features[..., -1:, :]
+    if features.ndim == 3:
+        return features
+    log_probs = objective.head.logits(features).log_softmax(-1)[..., next_id[0]]
+    proposer = (log_probs[:, 0, 0] + output.router_weights[0, -1].log()).argmax()
+    return features[proposer]
+
+
+def test_an_unrolled_row_sees_its_own_path_only():
+    mask = unrolled_mask(5, 3, torch.device("cpu"))
+    assert mask.shape == (5, 15)
+    assert mask[4].nonzero()[:, 0].tolist() == [0, 1, 2, 5 + 3, 10 + 4]
+
+
+def test_a_sampled_vocabulary_keeps_normalisers_unbiased():
+    torch.manual_seed(0)
+    rows, feature = torch.randn(200, 4), torch.randn(4)
+    frequent = torch.zeros(200, dtype=torch.bool)
+    frequent[:20] = True
+    generator = torch.Generator().manual_seed(1)
+    sums = []
+    for _ in range(600):
+        kept = sample_vocabulary(rows, frequent, torch.tensor([150]), 40, generator)
+        assert (kept.rows == rows[150]).all(-1).any()
+        sums.append((kept.rows @ feature + kept.log_weights).exp().sum())
+    assert float(torch.stack(sums).mean()) == pytest.approx(float((rows @ feature).exp().sum()), rel=0.05)
+
+
+def test_a_sample_as_large_as_the_vocabulary_is_the_vocabulary():
+    rows = torch.randn(VOCAB_SIZE, HIDDEN)
+    none = torch.zeros(VOCAB_SIZE, dtype=torch.bool)
+    kept = sample_vocabulary(rows, none, torch.tensor([3]), VOCAB_SIZE, torch.Generator())
+    assert kept.rows is rows and kept.log_weights is None
+
+
+def test_every_parameter_of_a_head_learns(tmp_path):
+    target = tiny_target()
+    batch = tiny_cache(tmp_path, target).batch([0, 1, 2])
+    for fusion in ("summed", "decoupled"):
+        head = tiny_head(target, fusion)
+        loss, _ = Objective(head, LossWeights())(batch, everything(head), 2)
+        loss.backward()
+        assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in head.parameters())
+
+
+def test_balance_and_diversity_by_hand(tmp_path):
+    target = tiny_target()
+    head, batch = tiny_head(target), tiny_cache(tmp_path, target).batch([0])
+    weights = LossWeights(token=0.0, feature=0.0, contrastive=0.0, balance=2.0, diversity=3.0)
+    objective = Objective(head, weights)
+    loss, parts = objective(batch, everything(head), 1)
+    position = learnable_positions(batch, 1)[0].nonzero()[:, 0]
+    with torch.no_grad():
+        output = next(objective.unroll(batch, 1, None))
+        mean = output.router_weights[0, position - 1].mean(0)
+        balance = ((mean - 0.5) ** 2).sum()
+        target_probs = (batch.features[0, position] @ head.output_weight.T).softmax(-1)
+        alone = (output.residual + output.expert_outputs)[:, 0, position - 1]
+        overlaps = []
+        for row, probs in enumerate(target_probs):
+            likeliest = probs.argsort(descending=True)[:16]
+            first, second = ((alone[e, row] @ head.output_weight[likeliest].T).softmax(-1) for e in (0, 1))
+            overlaps.append((1 - probs.max()) * (first * second).sqrt().sum())
+        diversity = torch.stack(overlaps).mean()
+    assert parts["experts/balance"] == pytest.approx(float(balance), rel=1e-4)
+    assert parts["experts/diversity"] == pytest.approx(float(diversity), rel=1e-4)
+    assert loss.item() == pytest.approx(float(2 * balance + 3 * diversity), rel=1e-4)
+
+
+def test_the_diversity_term_drives_the_experts_apart(tmp_path):
+    target = tiny_target()
+    head, batch = tiny_head(target), tiny_cache(tmp_path, target).batch([0, 1, 2])
+    weights = LossWeights(token=0.0, feature=0.0, contrastive=0.0, diversity=1.0)
+    objective, found = Objective(head, weights), []
+    optimizer = torch.optim.Adam(head.parameters(), lr=0.03)
+    for _ in range(20):
+        loss, parts = objective(batch, everything(head), 1)
+        found.append(parts["experts/diversity"])
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert found[-1] < 0.9 * found[0]

@@ -1,0 +1,95 @@
+"""Heads of parallel levels: what is learned at each level is what drafting computes there; training goes on exactly."""
+
+import pytest
+import torch
+
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.core.noise import KeyedNoise
+from jakiro.drafting.base import TreeLimits
+from jakiro.heads.networks import make_head
+from jakiro.methods import METHODS
+from jakiro.training.features import Batch
+from jakiro.training.losses import LossWeights
+from jakiro.training.parallel import ParallelObjective
+from jakiro.training.schedule import TrainingOptions
+from jakiro.training.start import head_config
+from jakiro.training.start_parallel import start_parallel
+from jakiro.training.trainer import Trainer
+from tests.support import kept, prompt_of
+from tests.training.resuming import assert_resumed_equals_whole
+from tests.training.test_trainer import OPTIONS
+from tests.training.tiny import HIDDEN, tiny_cache, tiny_head, tiny_target
+
+PARALLEL = [
+    name for name, method in METHODS.items() if method.trains and {"network", "num_parallel"} <= method.trains.keys()
+]
+
+
+def head_of(method: str, target, draft_vocab: int | None = None):
+    torch.manual_seed(2)
+    head = make_head(head_config(target.config, 12, draft_vocab, **METHODS[method].trains))
+    if draft_vocab:
+        head.draft_token_ids.copy_(torch.arange(draft_vocab) + 2)
+    return head.bind(target.get_input_embeddings().weight, target.lm_head.weight)
+
+
+def trainer(folder, method: str, **options) -> Trainer:
+    target = tiny_target()
+    cache = tiny_cache(folder / "features", target)
+    head = head_of(method, target, draft_vocab=30)
+    start_parallel(head, tiny_head(target), cache, seed=0, start="least-squares", first=4)
+    return Trainer(
+        head, cache, TrainingOptions(**OPTIONS | options), folder / "head", folder / "state", clock=lambda: 0.0
+    )
+
+
+@pytest.mark.parametrize("method", PARALLEL)
+def test_drafting_gives_each_level_the_probabilities_that_training_teaches_along_that_text(method, tmp_path):
+    target = tiny_target()
+    head = head_of(method, target)
+    start_parallel(head, None, tiny_cache(tmp_path, target), seed=0, start="least-squares")
+    for parameter in head.parameters():
+        parameter.data.add_(0.05 * torch.randn_like(parameter))
+    head.eval().requires_grad_(False)
+    levels, ids, features = head.levels, torch.tensor([5, 7, 9]), 0.5 * torch.randn(64, HIDDEN)
+    session = METHODS.drafter_of(head).start(prompt_of(ids, features[:2]), SamplingParams(), KeyedNoise(0))
+    drafted = []
+    for _ in range(6):
+        # The text goes on along a chain of the best tokens, so that all levels can be compared
+        tree = session.propose(TreeLimits(TreeConfig(width=1, depth=levels, nodes=levels + 1))).tree
+        path, probs = tree.token_ids.tolist()[1:], tree.draft_probs.tolist()[1:]
+        drafted += [(len(ids) - 2, *each) for each in zip(range(1, levels + 1), path, probs, strict=True)]
+        new = torch.tensor(path)
+        session.observe(kept(new, features[len(ids) - 1 : len(ids) - 1 + len(new)]))
+        ids = torch.cat([ids, new])
+    batch = Batch(ids[None], features[None, : len(ids)], torch.tensor([len(ids)]), torch.tensor([0]), HIDDEN)
+    learned = list(ParallelObjective(head, LossWeights()).levels(batch, None))
+    for row, depth, token_id, draft_prob in drafted:
+        probs = head.logits(learned[depth - 1][0, row + depth - 1]).softmax(-1)
+        assert draft_prob == pytest.approx(float(probs[token_id]), rel=1e-3)
+
+
+@pytest.mark.parametrize("method", PARALLEL)
+def test_levels_are_learned(method, tmp_path):
+    subject = trainer(tmp_path, method, max_steps=150, learning_rate=1e-2)
+    gaps = []
+    deepest = f"main_{subject.head.levels}/token"
+    subject._report_step = lambda parts: gaps.append(parts[deepest] - parts["target_entropy"])
+    subject.run()
+    assert sum(gaps[-10:]) < 0.92 * sum(gaps[:10])
+
+
+@pytest.mark.parametrize("method", PARALLEL)
+def test_a_killed_run_that_is_resumed_equals_an_uninterrupted_one(method, tmp_path):
+    options = {"max_steps": 12, "average_from": 0.5}
+    assert_resumed_equals_whole(lambda folder: trainer(folder, method, **options), tmp_path, 5, 8)
+
+
+@pytest.mark.parametrize("method", PARALLEL)
+def test_every_matrix_learns_and_none_has_the_start_of_another(method, tmp_path):
+    subject = trainer(tmp_path, method, max_steps=3)
+    before = {name: tensor.clone() for name, tensor in subject.head.named_parameters()}
+    subject.run()
+    still = [name for name, tensor in subject.head.named_parameters() if torch.equal(tensor, before[name])]
+    # A router over one expert always says 1
+    assert all(name.endswith("mlp_moe.gate.weight") for name in still)

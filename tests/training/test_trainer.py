@@ -1,0 +1,306 @@
+import math
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from jakiro.heads.checkpoint import load_head
+from jakiro.methods import METHODS
+from jakiro.training.features import epoch_batches
+from jakiro.training.losses import LossWeights
+from jakiro.training.schedule import TrainingOptions, learning_rate_at, unroll_steps_at
+from jakiro.training.start import start_weights
+from jakiro.training.trainer import STATE_NAME, Trainer, TrainingError
+from tests.training.resuming import Killed, assert_resumed_equals_whole
+from tests.training.tiny import tiny_cache, tiny_head, tiny_target
+
+OPTIONS = {
+    "batch_tokens": 64,
+    "warmup_steps": 3,
+    "unroll": 2,
+    "frequent_rows": 8,
+    "sampled_rows": 8,
+    "num_validation": 4,
+    "checkpoint_minutes": 1e9,
+}
+
+
+class Clock:
+    """A second per look."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+def trainer(folder, options, clock=Clock, **shape) -> Trainer:
+    target = tiny_target()
+    cache = tiny_cache(folder / "features", target)
+    head = tiny_head(target, draft_vocab=30, **shape)
+    start_weights(head, cache, 0, "identity")
+    return Trainer(head, cache, options, folder / "head", folder / "state", clock=clock and clock())
+
+
+@pytest.mark.parametrize("options", [{"seed": 1}, {"batch_tokens": 80}, {"num_validation": 5}, {"optimizer": "adamw"}])
+def test_a_run_is_not_resumed_with_texts_in_another_order(tmp_path, options):
+    trainer(tmp_path, TrainingOptions(max_steps=2, **OPTIONS)).run()
+    ((name, value),) = options.items()
+    before = getattr(TrainingOptions(max_steps=2, **OPTIONS), name)
+    with pytest.raises(TrainingError, match=rf"other options, without .* \({name} {before} → {value}\); resume with"):
+        trainer(tmp_path, TrainingOptions(max_steps=2, **OPTIONS | options)).resume()
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", "half", "another head"])
+def test_a_state_that_cannot_be_resumed_from_is_one_sentence(tmp_path, content):
+    options = TrainingOptions(max_steps=1, **OPTIONS)
+    trainer(tmp_path, options).run()
+    state = tmp_path / "state" / STATE_NAME
+    if content == "another head":
+        with pytest.raises(TrainingError, match=r"state\.pt belongs to a head of another shape; resume with"):
+            trainer(tmp_path, options, num_experts=1).resume()
+        return
+    state.write_bytes(state.read_bytes()[: state.stat().st_size // 2] if content == "half" else content)
+    with pytest.raises(TrainingError, match=r"state\.pt is damaged or no training state; start") as told:
+        trainer(tmp_path, options).resume()
+    assert "\n" not in str(told.value)
+
+
+def test_another_number_of_processes_neither_skips_nor_repeats_texts(tmp_path, monkeypatch):
+    """Two processes stop in the middle of an epoch; the one that goes on reads what they have left."""
+
+    read: list[list[int]] = []
+
+    def begun(processes: int, index: int) -> Trainer:
+        subject = trainer(tmp_path, TrainingOptions(max_steps=100, **OPTIONS))
+        monkeypatch.setattr(type(subject.accelerator), "num_processes", processes)
+        monkeypatch.setattr(type(subject.accelerator), "process_index", index)
+        subject._agreed = lambda value: value
+        subject._train_on = lambda group: read.extend(group) or {}
+        return subject
+
+    def stops(subject: Trainer, after: int) -> None:
+        def report(parts):
+            if len(read) == after:
+                subject.save()
+                raise Killed
+
+        subject._report_step = report
+        with pytest.raises(Killed):
+            subject.run()
+
+    stops(begun(2, 1), after=1)
+    stops(begun(2, 0), after=2)
+    again = begun(1, 0)
+    again.resume()
+    epoch = epoch_batches(again.cache.lengths, 4, 24, OPTIONS["batch_tokens"], 0, 0)
+    stops(again, after=len(epoch))
+    assert len(epoch) > 3 and sorted(read) == sorted(epoch)
+
+
+def test_resuming_with_other_options_names_them(tmp_path, caplog):
+    trainer(tmp_path, TrainingOptions(max_steps=2, **OPTIONS)).run()
+    for max_steps, sentences in ((2, []), (4, ["max_steps 2 → 4."])):
+        caplog.clear()
+        trainer(tmp_path, TrainingOptions(max_steps=max_steps, **OPTIONS)).resume()
+        assert [record.message.split(": ")[1] for record in caplog.records if "other options" in record.message] == (
+            sentences
+        )
+
+
+@pytest.mark.parametrize(("optimizer", "average_from"), [("muon", None), ("adamw", None), ("muon", 0.3)])
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, optimizer, average_from):
+    options = TrainingOptions(max_steps=14, optimizer=optimizer, average_from=average_from, **OPTIONS)
+    assert_resumed_equals_whole(lambda folder: trainer(folder, options), tmp_path, 6, 9)
+
+
+@pytest.mark.parametrize("shape", [{"fusion": "decoupled"}, METHODS["eagle2"].trains], ids=["decoupled", "eagle2"])
+def test_so_does_one_of_experts_that_speak_for_themselves_or_of_a_dense_head(tmp_path, shape):
+    options = TrainingOptions(max_steps=12, average_from=0.5, **OPTIONS)
+    assert_resumed_equals_whole(lambda folder: trainer(folder, options, **shape), tmp_path, 5, 8)
+
+
+def test_training_lowers_the_gap_to_the_target(tmp_path):
+    subject = trainer(tmp_path, TrainingOptions(max_steps=80, learning_rate=1e-2, **OPTIONS))
+    gaps = []
+    subject._report_step = lambda parts: gaps.append(parts["main_1/token"] - parts["target_entropy"])
+    subject.run()
+    assert sum(gaps[-10:]) < 0.75 * sum(gaps[:10])
+    assert load_head(tmp_path / "head").config.draft_vocab_size == 30
+
+
+def test_a_time_budget_ends_the_cosine_at_zero(tmp_path):
+    options = TrainingOptions(time_budget=0.5, **OPTIONS)
+    subject = trainer(tmp_path, options)
+    rates = []
+    subject._report_step = lambda parts: rates.append(parts["learning_rate"])
+    subject.run()
+    assert 28 <= len(rates) <= 31
+    assert rates[-1] < 0.01 * options.learning_rate
+    assert max(rates) > 0.8 * options.learning_rate
+    assert subject.elapsed >= 30
+
+
+def test_a_budget_of_processor_time_stands_still_with_the_process(tmp_path, monkeypatch):
+    """Each look at the clocks is 4 s of two threads' work; a process that starts again counts from zero again."""
+    looks = iter(range(1000))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(time, "process_time", lambda: 4.0 * next(looks))
+    monkeypatch.setattr(time, "monotonic", lambda: 1e9)
+    options = TrainingOptions(time_budget=0.5, time_budget_clock="processor", **OPTIONS)
+    whole = trainer(tmp_path / "whole", options, clock=None)
+    whole.run()
+    assert (whole.step, whole.elapsed) == (15, 30.0)
+
+    broken = trainer(tmp_path / "broken", options, clock=None)
+
+    def saves_and_dies(parts):
+        if broken.step == 6:
+            broken.save()
+            raise Killed
+
+    broken._report_step = saves_and_dies
+    with pytest.raises(Killed):
+        broken.run()
+    looks = iter(range(1000))
+    again = trainer(tmp_path / "broken", options, clock=None)
+    again.resume()
+    assert (again.step, again.elapsed) == (6, 12.0)
+    again.run()
+    assert (again.step, again.elapsed) == (15, 30.0)
+
+
+def test_the_schedule_by_hand():
+    options = TrainingOptions(max_steps=100, learning_rate=1.0, warmup_steps=4, unroll=3, unroll_from=0.5)
+    assert learning_rate_at(0.0, 0, options) == pytest.approx(0.25)
+    assert learning_rate_at(0.5, 50, options) == pytest.approx(0.5)
+    assert learning_rate_at(1.0, 99, options) == pytest.approx(0, abs=1e-12)
+    assert [unroll_steps_at(progress, options) for progress in (0, 0.49, 0.5, 0.74, 0.75, 1.0)] == [1, 1, 2, 2, 3, 3]
+
+
+def test_a_loss_that_is_not_finite_stops_with_one_sentence(tmp_path):
+    subject = trainer(tmp_path, TrainingOptions(max_steps=5, **OPTIONS))
+    subject.head.fc.bias.data.fill_(math.nan)
+    with pytest.raises(TrainingError, match="lower learning rate"):
+        subject.run()
+
+
+def test_features_of_another_width_are_refused(tmp_path):
+    options = TrainingOptions(max_steps=1, **OPTIONS)
+    subject = trainer(tmp_path, options)
+    subject.cache.features, subject.cache.hidden_size = subject.cache.features[:, :8], 8
+    with pytest.raises(TrainingError, match="8 wide, the head 16"):
+        Trainer(subject.head, subject.cache, options, tmp_path)
+
+
+def test_features_of_other_layers_are_refused(tmp_path):
+    options = TrainingOptions(max_steps=1, **OPTIONS)
+    subject = trainer(tmp_path, options)
+    subject.cache.feature_layers, subject.cache.features = (1,), np.tile(subject.cache.features, 2)
+    with pytest.raises(TrainingError, match=r"hold layers \[1\] beside the last, the head reads \[\]"):
+        Trainer(subject.head, subject.cache, options, tmp_path)
+
+
+def test_too_few_sequences_are_refused(tmp_path):
+    options = TrainingOptions(max_steps=5, **{**OPTIONS, "num_validation": 24})
+    with pytest.raises(TrainingError, match="24 are held out"):
+        trainer(tmp_path, options).run()
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    ("num_validation", 0), ("sampled_rows", 0), ("checkpoint_minutes", 0), ("frequent_rows", -1), ("warmup_steps", -1),
+    ("average_from", 1.5), ("unroll_from", -0.1), ("seed", -1), ("seed", 2**60),
+])  # fmt: skip
+def test_options_under_which_a_run_would_fail_later_are_refused(name, value):
+    with pytest.raises(ValueError, match=rf"(?i){name} (must be|is a share).*you gave {value}"):
+        TrainingOptions(max_steps=1, **{name: value})
+
+
+def test_what_is_learned_and_counted_is_not_held_out(tmp_path):
+    """Ids 38 and 39 stand in no text that is learned from, and held-out features are a hundred times as large."""
+    target = tiny_target()
+    cache = tiny_cache(tmp_path, target)
+    start = cache.offsets[4]
+    cache.ids = np.concatenate([np.full(start, 39, cache.ids.dtype), np.clip(cache.ids[start:], 0, 37)])
+    cache.features = cache.features.copy()
+    cache.features[:start] *= 100
+    head = tiny_head(target)
+    subject = Trainer(head, cache, TrainingOptions(max_steps=1, **OPTIONS | {"frequent_rows": 36}), tmp_path)
+    assert not subject.frequent[38:].any() and subject.noise_width == pytest.approx(
+        0.25 * float(cache.rows(slice(start, cache.offsets[20])).std())
+    )
+
+
+def test_a_schedule_needs_exactly_one_length():
+    for lengths in ({}, {"max_steps": 5, "time_budget": 1.0}):
+        with pytest.raises(ValueError, match="Give either"):
+            TrainingOptions(**lengths)
+    with pytest.raises(ValueError, match="clock must be one of wall, processor; you gave 'sun'"):
+        TrainingOptions(max_steps=1, time_budget_clock="sun")
+
+
+@pytest.mark.parametrize("fusion", ["summed", "decoupled"])
+def test_the_least_squares_start_is_better_than_chance(tmp_path, fusion):
+    target = tiny_target()
+    cache = tiny_cache(tmp_path, target)
+    head = tiny_head(target, fusion)
+    start_weights(head, cache, 0, "least-squares")
+    batch = cache.batch([0, 1, 2])
+    with torch.no_grad():
+        output = head(head.embed(batch.ids[:, 1:]), batch.features[:, :-1], torch.arange(batch.ids.shape[1] - 1)[None])
+    real = torch.arange(batch.ids.shape[1] - 1)[None] < (batch.lengths - 1)[:, None]
+    wanted = batch.features[:, 1:][real]
+    error = (output.features[..., real, :] - wanted).square().mean()
+    assert error < 0.9 * wanted.square().mean()
+
+
+@pytest.mark.parametrize("fusion", ["summed", "decoupled"])
+def test_bfloat16_learns_like_float32(tmp_path, fusion):
+    losses = {}
+    for precision in ("float32", "bfloat16"):
+        target = tiny_target()
+        cache = tiny_cache(tmp_path / "features", target)
+        head = tiny_head(target, fusion, draft_vocab=30)
+        start_weights(head, cache, 0, "identity")
+        weights = LossWeights(balance=0.1, diversity=0.1)
+        options = TrainingOptions(max_steps=12, precision=precision, weights=weights, **OPTIONS)
+        subject = Trainer(head, cache, options, tmp_path / precision)
+        losses[precision] = []
+        subject._report_step = lambda parts, precision=precision: losses[precision].append(parts["loss"])
+        subject.run()
+        assert all(parameter.dtype == torch.float32 for parameter in head.parameters())
+    assert losses["bfloat16"] == pytest.approx(losses["float32"], rel=0.03)
+    assert losses["bfloat16"] != losses["float32"]
+
+
+def test_clipping_by_value_bounds_every_number(tmp_path):
+    options = TrainingOptions(max_steps=1, optimizer="adamw", clip_value=1e-6, **OPTIONS)
+    subject = trainer(tmp_path, options)
+    seen = []
+    (optimizer,) = subject.optimizers
+    step = optimizer.step
+    optimizer.step = lambda: (seen.extend(p.grad.abs().max() for p in subject.head.parameters()), step())
+    subject.run()
+    assert float(max(seen)) == pytest.approx(1e-6)
+
+
+def test_a_step_that_takes_more_batches_than_there_are_is_refused(tmp_path):
+    subject = trainer(tmp_path, TrainingOptions(max_steps=5, accumulate=50, **OPTIONS))
+    with pytest.raises(TrainingError, match="a step takes 50; use fewer processes"):
+        subject.run()
+
+
+def test_a_run_ends_with_the_average_of_its_last_weights(tmp_path):
+    run = trainer(tmp_path, TrainingOptions(max_steps=6, average_from=0.5, **OPTIONS))
+    seen, follow = [], run._follow
+    run._follow = lambda: (follow(), seen.append(run.head.fc.weight.detach().clone()))
+    run.run()
+    expected = seen[2]
+    for weights in seen[3:]:
+        expected = 0.99 * expected + 0.01 * weights
+    torch.testing.assert_close(run.head.fc.weight, expected)
+    assert not torch.equal(expected, seen[-1])
+    assert torch.equal(load_head(tmp_path / "head").fc.weight, run.head.fc.weight.half().float())

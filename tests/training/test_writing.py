@@ -1,0 +1,136 @@
+from collections import deque
+from dataclasses import replace
+
+import pytest
+import torch
+from transformers import LlamaForCausalLM, MistralConfig, MistralForCausalLM
+
+from jakiro.config import SamplingParams
+from jakiro.kernels.linear import packing_works, packs_bfloat16
+from jakiro.target.llama import LeanDecoder
+from jakiro.training import lean_batch
+from jakiro.training.writing import TextRequest, write_texts
+from tests.support import reference_answer, tiny_model
+
+REQUESTS = [
+    TextRequest(0, [5, 6, 7], 11, 1.0, 12),
+    TextRequest(1, [9], 12, 0.0, 3),
+    TextRequest(2, [4, 4, 8, 20, 21, 22, 23], 13, 0.7, 9),
+    TextRequest(3, [30, 31], 14, 1.0, 1),
+    TextRequest(4, [3] * 12, 15, 1.0, 7),
+    TextRequest(5, [2, 50], 16, 0.0, 12),
+]
+
+
+@pytest.fixture(scope="module")
+def model() -> LlamaForCausalLM:
+    return tiny_model()
+
+
+def expected(model, request: TextRequest, stop_ids=()) -> list[int]:
+    sampling = SamplingParams(request.temperature, seed=request.seed, max_new_tokens=request.max_new_tokens)
+    return reference_answer(model, request.ids, sampling, stop_ids)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 4, 8])
+def test_texts_written_together_are_those_of_the_plain_reference(model, batch_size):
+    found = {request.number: ids for request, ids, _ in write_texts(model, deque(REQUESTS), batch_size, set())}
+    assert found == {request.number: expected(model, request) for request in REQUESTS}
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+def test_a_lean_batch_writes_the_plain_reference_too(model, batch_size, monkeypatch):
+    monkeypatch.setattr(lean_batch, "_FIRST_CAPACITY", 4)
+    monkeypatch.setattr(LlamaForCausalLM, "forward", None)
+    lean = LeanDecoder.build(model, packed=packing_works(model.device, model.dtype))
+    queue = deque(replace(request, keep_features=request.number % 2 == 0) for request in REQUESTS)
+    found = {text.request.number: text for text in write_texts(model, queue, batch_size, set(), lean)}
+    monkeypatch.undo()
+    for request in REQUESTS:
+        text = found[request.number]
+        assert text.ids == expected(model, request)
+        assert (text.features is not None) == text.request.keep_features
+        if text.request.keep_features:
+            assert len(text.features) == len(request.ids) + len(text.ids)
+
+
+def test_a_lean_batch_in_bfloat16_keeps_the_features_of_what_it_writes(monkeypatch):
+    monkeypatch.setattr(lean_batch, "_FIRST_CAPACITY", 4)
+    monkeypatch.setattr(lean_batch, "_PASS_ROWS", 12)
+    full, half = tiny_model(), tiny_model().bfloat16()
+    lean = LeanDecoder.build(half, packed=packs_bfloat16(half.device, half.dtype))
+    queue = deque(replace(request, keep_features=True) for request in REQUESTS)
+    texts = list(write_texts(half, queue, 4, set(), lean))
+    assert sorted(text.request.number for text in texts) == list(range(len(REQUESTS)))
+    for request, ids, features in texts:
+        assert len(ids) == request.max_new_tokens
+        with torch.inference_mode():
+            expected = full.base_model(torch.tensor([request.ids + ids])).last_hidden_state[0]
+        assert features.dtype == torch.float16
+        assert (features - expected).norm() < 0.03 * expected.norm()
+
+
+def test_in_a_large_batch_several_texts_join_together(model, monkeypatch):
+    sizes = []
+    join = lean_batch.LeanBatch.join
+    monkeypatch.setattr(
+        lean_batch.LeanBatch, "join", lambda self, requests: (sizes.append(len(requests)), join(self, requests))[1]
+    )
+    lean = LeanDecoder.build(model, packed=packing_works(model.device, model.dtype))
+    same = [replace(REQUESTS[0], number=number, max_new_tokens=1 + number) for number in range(36)]
+    assert len(list(write_texts(model, deque(same), 32, set(), lean))) == 36
+    assert sizes == [32, 2, 2]
+
+
+def test_a_place_that_gets_free_is_taken_at_once(model, monkeypatch):
+    sizes = []
+    forward = LlamaForCausalLM.forward
+
+    def watched(self, input_ids, **inputs):
+        sizes.append(tuple(input_ids.shape))
+        return forward(self, input_ids=input_ids, **inputs)
+
+    monkeypatch.setattr(LlamaForCausalLM, "forward", watched)
+    same = [replace(REQUESTS[0], number=number, max_new_tokens=2 + 2 * number) for number in range(3)]
+    done = [request.number for request, *_ in write_texts(model, deque(same), 2, set())]
+    assert done == [0, 1, 2]
+    assert sizes == [(2, 3), (2, 1), (1, 3), *[(2, 1)] * 2, *[(1, 1)] * 3]
+
+
+def test_what_the_caller_appends_takes_part(model):
+    queue, found = deque(REQUESTS[:1]), []
+    for request, ids, _ in write_texts(model, queue, 4, set()):
+        found.append(request.number)
+        if len(found) < 3:
+            queue.append(replace(request, number=request.number + 1, ids=request.ids + ids[:1]))
+    assert found == [0, 1, 2]
+
+
+def test_a_text_ends_with_its_stop_id_and_goes_on_for_its_overhang(model):
+    free = expected(model, REQUESTS[0])
+    request = replace(REQUESTS[0], max_new_tokens=8)
+    stop = free[4]
+    first = free.index(stop) + 1
+    ((_, stopped, _),) = write_texts(model, deque([request]), 1, {stop})
+    assert stopped == free[:first]
+    ((_, longer, _),) = write_texts(model, deque([replace(request, overhang=3)]), 1, {stop})
+    assert longer == free[: first + 3]
+    ((_, longer, _),) = write_texts(model, deque([replace(request, overhang=4)]), 1, set())
+    assert longer == free[:12]
+
+
+def test_sampling_from_few_tokens_takes_only_those(model):
+    request = replace(REQUESTS[0], top_k=1, temperature=2.0)
+    ((_, ids, _),) = write_texts(model, deque([request]), 1, set())
+    assert ids == expected(model, replace(request, temperature=0.0))
+
+
+def test_a_sliding_window_is_kept_in_a_shared_batch():
+    torch.manual_seed(0)
+    config = MistralConfig(
+        vocab_size=60, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+        num_key_value_heads=1, sliding_window=4, initializer_range=0.3, eos_token_id=None, bos_token_id=None,
+    )  # fmt: skip
+    model = MistralForCausalLM(config).eval()
+    found = {request.number: ids for request, ids, _ in write_texts(model, deque(REQUESTS), 3, set())}
+    assert found == {request.number: expected(model, request) for request in REQUESTS}
