@@ -13,7 +13,7 @@ from jakiro.trace import Trace
 from tests.graphs.static import static_generator
 from tests.support import DEVICE, TREE, prompt_ids, tiny_generator
 
-SAMPLINGS = [SamplingParams(max_new_tokens=12), SamplingParams(0.8, seed=3, max_new_tokens=12)]
+SAMPLINGS = [SamplingParams(max_new_tokens=8), SamplingParams(0.8, seed=3, max_new_tokens=8)]
 
 
 def asked(*texts: str) -> list[dict]:
@@ -97,7 +97,7 @@ def test_only_the_first_rows_of_a_long_text_are_taken_over(monkeypatch, generato
 CHATS = [
     pytest.param(head, name, sampling, id=f"{name}, {head}, {'greedy' if sampling.greedy else 'sampled'}")
     for name, method in METHODS.items()
-    for head, sampling in (("summed", SAMPLINGS[0]), ("summed", SAMPLINGS[1]), ("decoupled", SAMPLINGS[1]))
+    for head, sampling in (("summed", SAMPLINGS[0]), ("decoupled", SAMPLINGS[1]))
     if head == "summed" or "mixture" in method.needs.head
 ]
 
@@ -123,11 +123,11 @@ def test_whatever_is_asked_next_the_answer_is_the_same(generator):
         (chat, greedy, "jakiro", None),
         (chat, greedy, "jakiro", None),
         (chat, warm, "autoregressive", None),
-        (chat, SamplingParams(1.0, seed=9, max_new_tokens=12), "parallelspec", None),
+        (chat, SamplingParams(1.0, seed=9, max_new_tokens=8), "parallelspec", None),
         (asked("Tell me of the dog.", "It sat on the mat.", "And then it slept?"), greedy, "eagle2", None),
         (chat[:1], greedy, "gumiho", 2),
         (chat[:1], greedy, "gumiho", None),
-        (chat, SamplingParams(0.7, top_p=0.9, seed=1, max_new_tokens=12), "medusa", 0),
+        (chat, SamplingParams(0.7, top_p=0.9, seed=1, max_new_tokens=8), "medusa", 0),
         ([*chat[:2], {"role": "user", "content": "And"}], warm, "jakiro+prompt_lookup", 3),
         (chat, warm, "mcsd", None),
         (asked("x"), greedy, "recycling", None),
@@ -237,10 +237,10 @@ def test_other_numerics_and_other_targets_read_for_themselves(generator):
         assert trace.token_ids == each.run("Which one is it?", SAMPLINGS[0], tree=TREE).token_ids
 
 
-def test_a_hundred_conversations_take_no_more_than_they_may(generator):
+def test_many_conversations_take_no_more_than_they_may(generator):
     store = PrefixStore(max_bytes=300_000)
     most = []
-    for number in range(100):
+    for number in range(30):
         prefixes = store.of(number % 7)
         text = f"Conversation {number} begins."
         for messages in (asked(text), asked(text, "So it does.", "Go on.")):

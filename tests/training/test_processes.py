@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from jakiro.methods import METHODS
-from tests.training.recipe.run_tiny import trainer
+from tests.training.run_tiny import trainer
 
 SCRIPT = Path(__file__).with_name("run_tiny.py")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
