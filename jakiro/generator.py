@@ -23,7 +23,7 @@ from jakiro.engine.profile import Profiler, device_name
 from jakiro.engine.runner import Runner, SlicedRunner
 from jakiro.engine.stream import Messages, Request, Setup, Stream
 from jakiro.graphs.pool import Lanes
-from jakiro.methods import DEFAULT, METHODS, PLAIN, Methods
+from jakiro.methods import METHODS, PLAIN, Methods
 from jakiro.starting import MEASURE, most_memory, process_seconds
 from jakiro.target.model import ROW_BUCKETS
 from jakiro.text import TokenText, encode_messages
@@ -190,6 +190,11 @@ class JakiroGenerator:
         """The methods that work with what was loaded."""
         return tuple(method for method in self.known_methods.values() if self._works(method))
 
+    @property
+    def usual(self) -> Method:
+        """What an unnamed method means, see `Methods.usual`."""
+        return self.known_methods.usual(self._resources)
+
     def _works(self, method: Method) -> bool:
         return method.name in self._drafters or why_not(method, self._resources) is None
 
@@ -208,8 +213,8 @@ class JakiroGenerator:
 
     @property
     def profile(self) -> DeviceProfile | None:
-        """This device's costs under the default method, as far as they are measured; None without a head."""
-        return self.profile_of(DEFAULT) if self._works(DEFAULT) else None
+        """This device's costs under the usual method, as far as they are measured; None without a head."""
+        return self.profile_of(self.usual) if self._works(self.usual) else None
 
     @profile.setter
     def profile(self, known: DeviceProfile) -> None:
@@ -265,7 +270,7 @@ class JakiroGenerator:
         self,
         messages: Messages,
         sampling: SamplingParams | None = None,
-        method: str = DEFAULT.name,
+        method: str | None = None,
         tree: TreeConfig | None = None,
         raw: bool = False,
         prefixes: OwnPrefixes | None = None,
@@ -274,7 +279,7 @@ class JakiroGenerator:
 
         Args:
             messages: a user message, or role/content dictionaries; with `raw` a bare text to continue.
-            method: a name of `known_methods`, or an alias of one.
+            method: a name of `known_methods`, or an alias of one; None for `usual`.
             tree: how trees are grown; ignored by plain decoding. With `context=True` the default method also copies.
             prefixes: keeps what is read, so that a prompt that begins like an earlier text of its owner is read from
                 where they part, with the same answer. See `resumable_tokens` for where that can be promised.
@@ -282,7 +287,7 @@ class JakiroGenerator:
         Raises:
             ValueError: an empty or too long prompt, an unknown method, or no draft head for a method that needs one.
         """
-        wanted = self.known_methods.named(method, tree)
+        wanted = self.known_methods.named(method or self.usual.name, tree)
         drafter = self.drafter(wanted)
         tree = ROOT_ONLY if wanted is PLAIN else tree or AUTOMATIC_TREE
         sizes_itself = tree.policy == "auto" and not tree.root_only
@@ -319,7 +324,7 @@ class JakiroGenerator:
         self,
         messages: Messages,
         sampling: SamplingParams | None = None,
-        method: str = DEFAULT.name,
+        method: str | None = None,
         tree: TreeConfig | None = None,
         raw: bool = False,
         prefixes: OwnPrefixes | None = None,
@@ -334,17 +339,18 @@ class JakiroGenerator:
         self,
         messages: Messages,
         sampling: SamplingParams | None = None,
-        methods: Sequence[str] = (PLAIN.name, DEFAULT.name),
+        methods: Sequence[str] | None = None,
         tree: TreeConfig | None = None,
         raw: bool = False,
         prefixes: OwnPrefixes | None = None,
     ) -> "Race":
         """Answers one question by several methods; each step goes to the one that has used the least time so far.
 
-        With `prefixes` the first one reads the prompt, the others begin with its rows.
+        Without methods plain decoding and the usual one race. With `prefixes` the first one reads the prompt, the
+        others begin with its rows.
         """
         streams: dict[str, Stream] = {}
-        for method in methods:
+        for method in methods or (PLAIN.name, self.usual.name):
             for first in list(streams.values())[:1]:
                 first.keep_prefix()
             streams[method] = self.stream(messages, sampling, method, tree, raw, prefixes)

@@ -440,6 +440,13 @@ FAULTS = (
         ("tests/test_errors.py::test_a_process_that_was_forked_after_an_answer_answers_alike",),
     ),
     Fault(
+        "fastest-by-noise",
+        REPORT,
+        "round(interval[0], 2) <= 1",
+        "interval[1] <= 1",
+        ("tests/bench/test_standings.py::test_nobody_is_called_the_fastest_whose_lead_noise_could_have_made",),
+    ),
+    Fault(
         "top-p-keeps-one-token-more",
         "jakiro/core/sampling.py",
         "before < sampling.top_p",
@@ -459,5 +466,28 @@ FAULTS = (
         "self.weights.unroll_decay ** (step - 1)",
         "self.weights.unroll_decay**step",
         ("tests/training/test_losses.py::test_a_loss_of_several_steps_is_their_sum_with_the_first_in_full",),
+    ),
+    Fault(
+        "held-out-rows-decide-the-draft-vocabulary",
+        "jakiro/training/features.py",
+        "        return self.ids[self.offsets[num_held_out] :]\n",
+        "        return self.ids\n",
+        ("tests/training/test_trainer.py::test_what_is_learned_and_counted_is_not_held_out",),
+    ),
+    Fault(
+        "a-cache-of-other-weights-is-taken",
+        "jakiro/training/features.py",
+        'for name in ("target", "hidden_size"):',
+        'for name in ("hidden_size",):',
+        ("tests/training/test_features.py::test_a_cache_of_another_target_is_refused_and_left_as_it_is",),
+    ),
+    Fault(
+        "a-resumed-average-stays-on-the-cpu",
+        "jakiro/training/trainer.py",
+        "{name: tensor.to(self.device) for name, tensor in average.items()}",
+        "average",
+        (
+            "tests/training/test_device_tags.py::test_device_tag_a_run_is_resumed_with_its_average_where_its_weights_are",
+        ),
     ),
 )

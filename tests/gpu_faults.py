@@ -228,7 +228,7 @@ GPU_FAULTS = (
     ),
     Fault(
         "gpu-every-process-keeps-the-target",
-        "jakiro/training/commands/train.py",
+        "jakiro/training/train.py",
         "    del model\n",
         "",
         ("tests/training/test_commands.py::test_processes_wait_for_the_features_and_none_keeps_the_target",),

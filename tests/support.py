@@ -30,6 +30,7 @@ from jakiro.drafting.merged import MergedDrafter
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.base import DraftHead
 from jakiro.heads.config import DraftConfig
+from jakiro.heads.eagle3 import Eagle3Config
 from jakiro.heads.networks import make_head
 from jakiro.methods import DEFAULT, METHODS, WITH_COPIES, Methods
 from jakiro.methods.prompt_lookup import PromptLookupDrafter
@@ -131,8 +132,9 @@ def tiny_head(
     """
     torch.manual_seed(seed)
     config = target.config
+    make_config = Eagle3Config if network.get("network") == "states" else DraftConfig
     head = make_head(
-        DraftConfig(
+        make_config(
             hidden_size=config.hidden_size,
             num_attention_heads=config.num_attention_heads,
             num_key_value_heads=config.num_key_value_heads,
@@ -160,6 +162,7 @@ HEADS = {
     "decoupled, reduced vocabulary": {"fusion": "decoupled", "draft_vocab_size": 90},
     "one expert": {"fusion": "summed", "num_experts": 1},
     "summed, two layers read": {"fusion": "summed", "feature_layers": (1,)},
+    "eagle3": {"network": "states", "num_experts": 1, "feature_layers": (1,), "num_states": 1, "draft_vocab_size": 90},
 }
 
 
@@ -191,7 +194,7 @@ def tiny_generator(
     target = tiny_target(seed, dtype, numerics)
     if head is None:
         return JakiroGenerator(Resources(target), methods=methods)
-    target = target.with_feature_layers(HEADS[head].get("feature_layers", ()))
+    target = target.with_feature_layers(HEADS[head].get("feature_layers", ()), raw=head == "eagle3")
     info = {"name": f"tiny {head}", "sha256": "1" * 64}
     resources = Resources(target, tiny_head(target, **HEADS[head]), info, further_heads(target, methods))
     return JakiroGenerator(resources, methods=methods)

@@ -117,9 +117,7 @@ def component(page: gr.Blocks, service: ModelService, pace: Pace) -> Benchmarks:
 @functools.cache
 def leaderboard(known: Methods = METHODS) -> str | None:
     """The shipped leaderboard of these methods as JSON, by discipline; None where this copy has none."""
-    boards = standings.boards(web.ASSETS / "benchmark")
-    for board in boards.values():
-        board["rows"] = [row for row in board["rows"] if row["method"] in known]
+    boards = standings.boards(web.ASSETS / "benchmark", known)
     return json.dumps(boards, ensure_ascii=False) if boards else None
 
 

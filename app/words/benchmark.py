@@ -92,11 +92,10 @@ BROWSER = {
     "board_run": "Run the chosen ones here",
     "board_chosen": "Chosen in the form: {methods}.",
     "board_not_here": "This copy has no head for this method.",
-    "board_first": "Fastest over all prompts at temperature {temperature}: {method}.",
-    "board_ahead": "Fastest over all prompts at temperature {temperature}: {method}, {times} times as fast as {usual} "
+    "board_ahead": "Fastest over all prompts at temperature {temperature}: {method}, {times} times as fast as {others} "
     "({interval}). Choose it for speed.",
-    "board_level": "Fastest over all prompts at temperature {temperature}: {method}, {times} times as fast as {usual} "
-    "({interval}): no difference that could be told from noise.",
+    "board_level": "No method is the fastest over all prompts at temperature {temperature}: {method} cannot be told "
+    "from {others} ({times} times as fast as {against}, {interval}).",
     "board_no_speed": "Equal trees say who accepts most, not who is fastest: a method that accepts less can cost less.",
     "board_about_own_size": "Every method chose its tree’s size at each step by costs measured on this machine; all "
     "took turns on each prompt. Against plain and {method}: how many times as fast over the same prompts, below it the "

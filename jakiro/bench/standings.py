@@ -1,12 +1,12 @@
 """Who stands where: every method in one discipline, by temperature and category, with intervals. Pure arithmetic."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from jakiro.bench import counts, raw
 from jakiro.bench.counts import Counts
-from jakiro.bench.report import OVERALL, Group, resampled_interval, speed_ratio, summarise
+from jakiro.bench.report import OVERALL, Group, lead, resampled_interval, speed_ratio, summarise
 from jakiro.bench.runner import Run
 from jakiro.methods import DEFAULT
 
@@ -114,20 +114,43 @@ def nodes_standings(answers: Sequence[Counts]) -> list[NodesStanding]:
     return [_nodes_standing(*key, own) for key, own in groups.items()]
 
 
-def boards(folder: Path) -> dict:
-    """The disciplines whose raw data lies in a folder, as the page shows them."""
+def boards(folder: Path, known: Container[str] | None = None) -> dict:
+    """The disciplines whose raw data lies in a folder, as the page shows them: of these methods, by default of all."""
     found = {}
     if (path := folder / OWN_SIZE).is_file():
         data = raw.read(path)
-        rows = [standing.to_dict() for standing in speed_standings(data.runs)]
-        found["own_size"] = {"environment": data.environment, "settings": data.settings, "rows": rows}
+        runs = [run for run in data.runs if known is None or run.lane.method in known]
+        rows = [standing.to_dict() for standing in speed_standings(runs)]
+        found["own_size"] = {
+            "environment": data.environment, "settings": data.settings, "rows": rows, "leads": leads(runs),
+        }  # fmt: skip
     if (path := folder / SAME_NODES).is_file():
         data = counts.read(path)
-        rows = [standing.to_dict() for standing in nodes_standings(data.answers)]
+        answers = [answer for answer in data.answers if known is None or answer.method in known]
+        rows = [standing.to_dict() for standing in nodes_standings(answers)]
         sizes = list(dict.fromkeys(answer.nodes for answer in data.answers))
         found["same_nodes"] = {
             "environment": data.environment, "settings": data.settings, "sizes": sizes, "rows": rows,
         }  # fmt: skip
+    return found
+
+
+def leads(runs: Sequence[Run]) -> list[dict]:
+    """Who is first at each temperature, as the page says it."""
+    found = []
+    for temperature in dict.fromkeys(run.temperature for run in runs):
+        first = lead([run for run in runs if run.temperature == temperature])
+        if first is not None:
+            found.append(
+                {
+                    "temperature": temperature,
+                    "method": first.first.method,
+                    "level": [lane.method for lane in first.level],
+                    "against": first.against.method,
+                    "times": _short(first.ratio),
+                    "interval": _short(first.interval),
+                }
+            )
     return found
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from jakiro.bench import raw
-from jakiro.bench.report import OVERALL, Group, summarise
+from jakiro.bench.report import OVERALL, Group, lead, summarise
 from jakiro.bench.runner import Lane
 from jakiro.methods import DEFAULT, PLAIN
 from jakiro.system import assets_folder, write_atomically
@@ -69,11 +69,11 @@ def peer_sentences(data: raw.Raw) -> str:
     """The table, and below it who is fastest and what Jakiro is against the same weights elsewhere."""
     groups = [group for group in summarise(data.runs) if group.category == OVERALL]
     speeds = {Lane.named(group.lane).method: round(group.speed, 1) for group in groups}
-    fastest = max(speeds, key=speeds.get)
+    first = lead(data.runs).sentence(lambda lane: NAMES[lane.method], "on this machine")
     versus = speeds[DEFAULT.name] / speeds["llama-cpp-16bit"]
     return (
-        f"{speed_table(data)}\n\nFastest on this machine: {NAMES[fastest]}. Against llama.cpp on the same weights in "
-        f"16 bits Jakiro is {versus:.2f}× as fast."
+        f"{speed_table(data)}\n\n{first} Against llama.cpp on the same weights in 16 bits "
+        f"Jakiro is {versus:.2f}× as fast."
     )
 
 

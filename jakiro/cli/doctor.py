@@ -19,7 +19,7 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.checkpoint import load_head, misfits, weights_file
 from jakiro.kernels.compiled.library import why_not
-from jakiro.methods import DEFAULT, PLAIN
+from jakiro.methods import PLAIN
 from jakiro.prompts import load_questions, own_prompts
 from jakiro.system import assets_folder, cache_folder, num_cores
 from jakiro.target.families import num_kv_heads, refuse_what_cannot_work
@@ -161,11 +161,11 @@ def _smoke_run(options: LoadOptions) -> Iterator[Finding]:
     drafted = []
     if generator.head:
         for title, tree in ((f"trees of {SMOKE_TREE.nodes} nodes", SMOKE_TREE), ("trees that size themselves", None)):
-            trace = _smoke(generator, DEFAULT.name, tree)
+            trace = _smoke(generator, generator.usual.name, tree)
             drafted.append(trace.token_ids)
             tau = f", τ {trace.tau:.2f}" if trace.steps else ""
             speed = _speed(trace) if tree is None else ""
-            yield Finding("run", f"{DEFAULT.title}, {title}: {_tokens(len(trace.token_ids))}{speed}{tau}")
+            yield Finding("run", f"{generator.usual.title}, {title}: {_tokens(len(trace.token_ids))}{speed}{tau}")
     yield Finding("memory", _most(generator.status))
     if drafted:
         yield _same_text(plain.token_ids, drafted)

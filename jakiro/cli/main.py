@@ -84,13 +84,13 @@ def generate(
     trace: Annotated[Path | None, typer.Option(help="Write every step to this JSON file.")] = None,
 ) -> None:
     """Answer one prompt: the text to stdout as it comes, the numbers to stderr."""
-    from jakiro.methods import DEFAULT
     from jakiro.zoo.loading import LoadOptions
 
     load_options = LoadOptions(
         target, head, device, dtype, numerics, draft_precision, graphs, methods=_further(methods_from)
     )
-    method = load_options.known_methods.named(method or DEFAULT.name).name
+    if method is not None:
+        method = load_options.known_methods.named(method).name
     sampling = SamplingParams(temperature, top_p, top_k, seed, max_new_tokens)
     tree = loading.tree(nodes, depth, width)
     as_messages(prompt)  # an empty prompt is refused before a model is loaded for it
@@ -143,14 +143,14 @@ def race(
 ) -> None:
     """Several methods side by side on one prompt, with a table at the end."""
     from jakiro.cli.race_view import RaceView
-    from jakiro.methods import DEFAULT, PLAIN
     from jakiro.zoo.loading import LoadOptions
 
-    raced = (PLAIN.name, DEFAULT.name) if methods is None else tuple(comma_list("--methods", methods, str))
+    raced = None if methods is None else tuple(comma_list("--methods", methods, str))
+    side_by_side = len(raced) if raced else 2
     load_options = LoadOptions(
-        target, head, device, dtype, numerics, draft_precision, graphs, len(raced), methods=_further(methods_from)
+        target, head, device, dtype, numerics, draft_precision, graphs, side_by_side, methods=_further(methods_from)
     )
-    for name in raced:
+    for name in raced or ():
         load_options.known_methods.named(name)
     sampling = SamplingParams(temperature, top_p, top_k, seed, max_new_tokens)
     tree = loading.tree(nodes, depth, width)
@@ -247,6 +247,7 @@ for _name, _sentence in (
     ("corpus", "Let a target write the text that its head is trained on."),
     ("train", "Train a draft head for a target."),
     ("evaluate", "Measure a head's tau on prompts without running the target twice."),
+    ("calibrate", "Fit a head's calibration anew on text that it has not learned from."),
     ("trigrams", "Count what follows each pair of tokens in a corpus, to draft from."),
 ):
     _forward = {"allow_extra_args": True, "ignore_unknown_options": True}

@@ -134,10 +134,10 @@ def why_not(method: Method, resources: Resources) -> str | None:
         return None
     if resources.head is None:
         return f"No draft head fits this model, so {method.name} cannot run"
-    return (
-        f"{method.title} needs a draft head of its own, and there is none for {resources.target.name}: train one with "
-        f"`jakiro train --method {method.name}` and give it with --head"
-    )
+    lack = f"{method.title} needs a draft head of its own, and there is none for {resources.target.name}"
+    if method.trains is None:
+        return f"{lack}: give a published one with --head"
+    return f"{lack}: train one with `jakiro train --method {method.name}` and give it with --head"
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from jakiro.heads.base import DraftHead
-from jakiro.heads.config import WEIGHTS_NAMES, DraftConfig
-from jakiro.heads.foreign import from_official, rope_of
-from jakiro.heads.networks import NETWORKS, make_head
+from jakiro.heads.config import WEIGHTS_NAMES, DraftConfig, rope_of
+from jakiro.heads.foreign import from_official
+from jakiro.heads.networks import NETWORKS, config_from, make_head
 from jakiro.heads.rounded import restored, rounded_to_int8
 from jakiro.system import atomic_file, is_out_of_memory, reason_of, write_atomically
 from jakiro.target.families import num_kv_heads
@@ -68,7 +68,7 @@ def load_head(
     dtype: torch.dtype = torch.float32,
     networks: Mapping[str, type[DraftHead]] = NETWORKS,
 ) -> DraftHead:
-    """Reads a head of our own format, or an official Jakiro, Jakiro*, EAGLE-1/2, Gumiho or Medusa-1 head.
+    """Reads a head of our own format, or a published Jakiro, Jakiro*, EAGLE, Gumiho or Medusa-1 head.
 
     Args:
         networks: see `make_head`.
@@ -82,7 +82,7 @@ def load_head(
     values, path = _read_config(folder), weights_file(folder)
     try:
         # Foreign configs say less than they seem to, so their tensors are read first
-        config = DraftConfig.from_dict(values) if _is_own(values) else None
+        config = config_from(values) if _is_own(values) else None
         tensors = restored(_read_tensors(path))
         if config is None:
             config, tensors = from_official(values, tensors)
@@ -127,9 +127,10 @@ def misfits(head: DraftConfig, target_config, vocab_size: int | None = None) -> 
     """
     target_config = target_config.get_text_config()
     found = []
-    attends = head.num_layers > 0
+    # EAGLE-3's layers are the head's own; others read and write what the target's last layer does
+    attends = head.num_layers > 0 and head.network != "states"
     for what, ours, theirs in (
-        ("hidden size", head.hidden_size, target_config.hidden_size),
+        ("hidden size", head.target_hidden_size, target_config.hidden_size),
         ("vocabulary", head.vocab_size, vocab_size or target_config.vocab_size),
         ("number of attention heads", head.num_attention_heads, target_config.num_attention_heads),
         ("number of key/value heads", head.num_key_value_heads, num_kv_heads(target_config)),
@@ -139,7 +140,8 @@ def misfits(head: DraftConfig, target_config, vocab_size: int | None = None) -> 
                 f"The draft head has {what} {ours:,}, the target {theirs:,}; choose a head trained for this target."
             )
     try:
-        check_feature_layers(head.feature_layers, target_config.num_hidden_layers)
+        num_layers = target_config.num_hidden_layers
+        check_feature_layers(head.layers_of(num_layers), num_layers)
     except ValueError as error:
         found.append(str(error))
     return found + (_rope_misfits(head.rope_parameters, target_config) if attends else [])
@@ -171,7 +173,10 @@ def _rope_misfits(ours: dict, target_config) -> list[str]:
 
 def _is_own(values: dict) -> bool:
     """Whether a config.json is ours: it says how wide an expert is, or nothing that a transformers config says."""
-    foreign = {"architectures", "model_type", "intermediate_size", "num_local_experts", "medusa_num_heads"}
+    foreign = {
+        "architectures", "model_type", "intermediate_size", "num_local_experts", "medusa_num_heads",
+        "speculators_model_type",
+    }  # fmt: skip
     return not isinstance(values, dict) or "expert_intermediate_size" in values or not foreign & set(values)
 
 

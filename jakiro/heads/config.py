@@ -9,9 +9,9 @@ WEIGHTS_NAMES = (
     "head.safetensors", "model.safetensors", "pytorch_model.bin", "medusa_lm_head.safetensors", "medusa_lm_head.pt",
 )  # fmt: skip
 FUSIONS = ("summed", "decoupled")
-# One or more layers that read their own features; a layer with mask tokens; layers, then MLPs; MLPs alone. A method
-# from outside may bring a network under another name, which then checks its own fields
-NETWORKS = ("layers", "masks", "staged", "mlps")
+# One or more layers that read their own features; a layer with mask tokens; layers, then MLPs; MLPs alone; EAGLE-3's
+# layers. A method from outside may bring a network under another name, which then checks its own fields
+NETWORKS = ("layers", "masks", "staged", "mlps", "states")
 PARALLEL = ("masks", "staged", "mlps")
 
 
@@ -130,6 +130,10 @@ class DraftConfig:
             return "distilled" if self.own_text else self.network
         return "dense" if self.num_experts == 1 else "mixture"
 
+    def layers_of(self, num_layers: int) -> tuple[int, ...]:
+        """Layers that it reads of a target with so many, beside the last hidden state."""
+        return self.feature_layers
+
     @property
     def read_layers(self) -> tuple[int, ...]:
         """Layers of the target whose hidden states it learns from beside the last one's."""
@@ -139,6 +143,16 @@ class DraftConfig:
     def contrastive(self) -> bool:
         """Whether one pass also predicts one position further (CEPD)."""
         return self.fusion == "summed" and self.num_experts == 2
+
+    @property
+    def reads_raw_states(self) -> bool:
+        """Whether it reads the target's further layers as they are, not scaled."""
+        return self.network == "states"
+
+    @property
+    def target_hidden_size(self) -> int:
+        """Width of the target's hidden states."""
+        return self.hidden_size
 
     @property
     def feature_size(self) -> int:
@@ -160,3 +174,12 @@ class DraftConfig:
         missing = sorted(required - set(values))
         require(not missing, f"Draft head config lacks the fields: {', '.join(missing)}.")
         return cls(**values)
+
+
+def rope_of(values: dict) -> dict:
+    """Rotary settings of a config.json, old form or new, as transformers 5 writes them; without a base it is 10,000."""
+    given = values.get("rope_parameters") or values.get("rope_scaling") or {}
+    parameters = {name: value for name, value in given.items() if value is not None and name != "type"}
+    parameters.setdefault("rope_type", given.get("type", "default"))
+    parameters.setdefault("rope_theta", float(values.get("rope_theta") or 10000.0))
+    return parameters

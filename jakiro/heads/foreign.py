@@ -1,4 +1,4 @@
-"""Other people's draft heads: official Jakiro and Jakiro*, EAGLE-1 and EAGLE-2, Gumiho and Medusa-1, by their tensors.
+"""Other people's draft heads by their tensors: Jakiro, Jakiro*, EAGLE-1, 2 and 3, Gumiho, Medusa-1, as published.
 
 A foreign config.json says less than it seems to (its model_type is "llama" for all of them), so the tensors say what
 the head is and the config what its sizes are. Whatever is not understood is refused by name: the official loader reads
@@ -9,7 +9,8 @@ import re
 
 from torch import Tensor
 
-from jakiro.heads.config import DraftConfig
+from jakiro.heads.config import DraftConfig, rope_of
+from jakiro.heads.foreign_eagle3 import from_official_eagle3, from_speculators, is_eagle3, speculators_kind
 from jakiro.heads.foreign_parallel import from_gumiho, from_medusa, is_gumiho, is_medusa
 from jakiro.heads.rotary import rotary_embedding
 
@@ -26,9 +27,6 @@ _EAGLE_EXPERT = "layers.0.mlp_moe.experts.0."
 _ROTARY_BUFFERS = ("rotary_emb.inv_freq",)
 # First tensor names of heads that are known and not supported.
 _OTHER_HEADS = {
-    "midlayer.": "an EAGLE-3 head",
-    "d2t": "an EAGLE-3 head",
-    "t2d": "an EAGLE-3 head",
     "hydra_": "a Hydra head",
     "markov_": "a DSpark head",
 }
@@ -44,17 +42,17 @@ def from_official(values: dict, tensors: dict[str, Tensor]) -> tuple[DraftConfig
     Raises:
         ValueError: a head of an unknown kind, a feature that is not supported, or a config that is incomplete.
     """
+    if speculators_kind(values) is not None:
+        return from_speculators(values, tensors)
     kind = recognise(tensors)
     if kind == "mlps":
         return from_medusa(tensors)
+    if kind == "states":
+        _require_sizes(values)
+        return from_official_eagle3(values, tensors)
     fields, tensors = from_gumiho(tensors) if kind == "staged" else ({}, tensors)
     _refuse_what_is_not_supported(values, tensors, kind == "staged")
-    missing = [name for name in _REQUIRED if not isinstance(values.get(name), int) or isinstance(values[name], bool)]
-    if missing:
-        raise ValueError(
-            f"The draft head's config.json lacks {', '.join(missing)} as whole numbers; use the config.json that was "
-            "published with these weights."
-        )
+    _require_sizes(values)
     config = DraftConfig(
         hidden_size=values["hidden_size"],
         num_attention_heads=values["num_attention_heads"],
@@ -76,8 +74,18 @@ def from_official(values: dict, tensors: dict[str, Tensor]) -> tuple[DraftConfig
     return config, _as_one_expert(config, tensors) if config.num_experts == 1 else tensors
 
 
+def _require_sizes(values: dict) -> None:
+    missing = [name for name in _REQUIRED if not isinstance(values.get(name), int) or isinstance(values[name], bool)]
+    if missing:
+        raise ValueError(
+            f"The draft head's config.json lacks {', '.join(missing)} as whole numbers; use the config.json that was "
+            "published with these weights."
+        )
+
+
 def recognise(tensors: dict[str, Tensor]) -> str:
-    """ "summed" (Jakiro), "decoupled" (Jakiro*), "dense" (EAGLE), "staged" (Gumiho) or "mlps" (Medusa), by the names.
+    """What a head is, by the names of its tensors: "summed" (Jakiro), "decoupled" (Jakiro*), "dense" (EAGLE-1 and 2),
+    "states" (EAGLE-3), "staged" (Gumiho) or "mlps" (Medusa).
 
     Raises:
         ValueError: none of them.
@@ -85,11 +93,13 @@ def recognise(tensors: dict[str, Tensor]) -> str:
     for start, what in _OTHER_HEADS.items():
         if any(name.startswith(start) for name in tensors):
             raise ValueError(
-                f"These weights are {what}, which Jakiro does not run; choose a Jakiro, Jakiro*, EAGLE-1/2, Gumiho or "
+                f"These weights are {what}, which Jakiro does not run; choose a Jakiro, Jakiro*, EAGLE, Gumiho or "
                 "Medusa-1 head."
             )
     if is_medusa(tensors):
         return "mlps"
+    if is_eagle3(tensors):
+        return "states"
     if is_gumiho(tensors):
         return "staged"
     experts = [name for name in tensors if ".mlp_moe.experts." in name]
@@ -101,18 +111,9 @@ def recognise(tensors: dict[str, Tensor]) -> str:
         return "dense"
     shown = ", ".join(sorted(tensors)[:4]) or "none"
     raise ValueError(
-        f"These weights are no draft head that Jakiro knows (tensors: {shown}, …); expected a Jakiro, Jakiro*, EAGLE-1 "
-        "or EAGLE-2, Gumiho or Medusa-1 head."
+        f"These weights are no draft head that Jakiro knows (tensors: {shown}, …); expected a Jakiro, Jakiro*, "
+        "EAGLE, Gumiho or Medusa-1 head."
     )
-
-
-def rope_of(values: dict) -> dict:
-    """Rotary settings of a config.json, old form or new, as transformers 5 writes them; without a base it is 10,000."""
-    given = values.get("rope_parameters") or values.get("rope_scaling") or {}
-    parameters = {name: value for name, value in given.items() if value is not None and name != "type"}
-    parameters.setdefault("rope_type", given.get("type", "default"))
-    parameters.setdefault("rope_theta", float(values.get("rope_theta") or 10000.0))
-    return parameters
 
 
 def _num_layers(tensors: dict[str, Tensor]) -> int:

@@ -46,18 +46,32 @@ def row_output(features: Tensor) -> HeadOutput:
 
 
 class HeadAttention(nn.Module):
-    """Grouped-query self-attention with the target family's rotary embedding."""
+    """Grouped-query self-attention with the target family's rotary embedding.
 
-    def __init__(self, config: DraftConfig, index: int = 0) -> None:
+    Args:
+        input_size: width of what it reads; None for the hidden size.
+        norm_eps: normalises queries and keys per head with this epsilon; None leaves them as they are.
+    """
+
+    def __init__(
+        self,
+        config: DraftConfig,
+        index: int = 0,
+        input_size: int | None = None,
+        norm_eps: float | None = None,
+    ) -> None:
         super().__init__()
         self.index = index
         self.num_heads, self.num_kv_heads = config.num_attention_heads, config.num_key_value_heads
         self.head_dim = config.head_dim
         query_width, kv_width = self.num_heads * self.head_dim, self.num_kv_heads * self.head_dim
-        self.q_proj = nn.Linear(config.hidden_size, query_width, bias=False)
-        self.k_proj = nn.Linear(config.hidden_size, kv_width, bias=False)
-        self.v_proj = nn.Linear(config.hidden_size, kv_width, bias=False)
+        input_size = input_size or config.hidden_size
+        self.q_proj = nn.Linear(input_size, query_width, bias=False)
+        self.k_proj = nn.Linear(input_size, kv_width, bias=False)
+        self.v_proj = nn.Linear(input_size, kv_width, bias=False)
         self.o_proj = nn.Linear(query_width, config.hidden_size, bias=False)
+        self.q_norm = None if norm_eps is None else nn.RMSNorm(self.head_dim, eps=norm_eps)
+        self.k_norm = None if norm_eps is None else nn.RMSNorm(self.head_dim, eps=norm_eps)
         self.query_key_value: nn.Module | None = None
         self.grouped = False
 
@@ -81,6 +95,9 @@ class HeadAttention(nn.Module):
         joint = joint.unflatten(-1, (-1, self.head_dim))
         cos, signed_sin = (part[..., None, :] for part in angles)
         rotated, values = joint.tensor_split([self.num_heads + self.num_kv_heads], dim=-2)
+        if self.q_norm is not None:
+            queries, keys = rotated.tensor_split([self.num_heads], dim=-2)
+            rotated = torch.cat([self.q_norm(queries), self.k_norm(keys)], dim=-2)
         rotated, values = apply_rotary(rotated, cos, signed_sin).transpose(1, 2), values.transpose(1, 2)
         queries, keys = rotated.tensor_split([self.num_heads], dim=1)
         if cache is not None:
@@ -103,6 +120,10 @@ class SwiGLUExpert(nn.Module):
         self.gate_proj = nn.Linear(hidden_size, inner_size, bias=False)
         self.up_proj = nn.Linear(hidden_size, inner_size, bias=False)
         self.down_proj = nn.Linear(inner_size, hidden_size, bias=False)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """(…, hidden) → the same."""
+        return self.down_proj(self.inner(self.gate_proj(rows), self.up_proj(rows)))
 
     @staticmethod
     def inner(gate: Tensor, up: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from jakiro.heads.base import DraftHead
 from jakiro.heads.config import DraftConfig
+from jakiro.heads.eagle3 import Eagle3Config, Eagle3Head
 from jakiro.heads.gumiho import StagedHead
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.heads.medusa import MedusaHead
@@ -14,7 +15,14 @@ NETWORKS = {
     "masks": MaskedHead,
     "staged": StagedHead,
     "mlps": MedusaHead,
+    "states": Eagle3Head,
 }
+
+
+def config_from(values: dict) -> DraftConfig:
+    """The config of a config.json in our own form; errors are `DraftConfig.from_dict`'s."""
+    kind = Eagle3Config if isinstance(values, dict) and values.get("network") == "states" else DraftConfig
+    return kind.from_dict(values)
 
 
 def make_head(config: DraftConfig, networks: Mapping[str, type[DraftHead]] = NETWORKS) -> DraftHead:

@@ -9,13 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 
 from jakiro.config import TreeConfig
-from jakiro.drafting.base import Drafter, Method
+from jakiro.drafting.base import Drafter, Method, Resources, why_not
 from jakiro.drafting.merged import merged
 from jakiro.heads.base import DraftHead
 from jakiro.heads.networks import NETWORKS
 from jakiro.methods import (
     aded,
     eagle2,
+    eagle3,
     gumiho,
     jakiro,
     mcsd,
@@ -62,9 +63,13 @@ class Methods(Mapping[str, Method]):
                 raise ValueError(f"Two drafting methods are called {name!r}; give one of them another name.")
             self._by_alias[name] = method
         self._by_name[method.name] = method
-        if method.trains is None:
+        if method.drafter is None:
             return
         kind = method.needs.head[0]
+        if method.trains is None:
+            # It draws on another method's heads, or on published ones, which nobody trains here
+            self._by_kind.setdefault(kind, method)
+            return
         if kind in self._by_kind:
             raise ValueError(f"{method.name} and {self._by_kind[kind].name} both bring draft heads of kind {kind!r}.")
         self._by_kind[kind] = method
@@ -97,6 +102,12 @@ class Methods(Mapping[str, Method]):
             raise ValueError(f"Unknown method {name!r}; choose one of {', '.join(self)}.")
         return WITH_COPIES if method is DEFAULT and tree is not None and tree.context else method
 
+    def usual(self, resources: Resources) -> Method:
+        """What an unnamed method means: the default one, unless the head at hand is of another kind."""
+        if resources.head is None or why_not(DEFAULT, resources) is None:
+            return DEFAULT
+        return self._by_kind[resources.head.config.kind]
+
     def drafter_of(self, head: DraftHead, info: dict | None = None) -> Drafter:
         """What drafts with a head of this kind where nothing else is asked for."""
         return self._by_kind[head.config.kind].drafter(head, info)
@@ -113,6 +124,7 @@ METHODS = Methods(
         mcsd.METHOD,
         mcsd_improved.METHOD,
         eagle2.METHOD,
+        eagle3.METHOD,
         parallelspec.METHOD,
         gumiho.METHOD,
         medusa.METHOD,

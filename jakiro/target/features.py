@@ -1,8 +1,8 @@
 """Features from several layers of the target: the last hidden state, and beside it those of chosen layers.
 
-A head may read lower layers too, as EAGLE-3's heads do (arXiv 2503.01840, section 3). The last hidden state, after the
-final norm, comes first, because the output function reads it; the others follow in the order of the config, each row
-scaled to a root mean square of one, since the residual stream grows with depth.
+The last hidden state, after the final norm, comes first, because the output function reads it. The others follow in
+ascending order: as they are for EAGLE-3's heads (arXiv 2503.01840, section 3); for ours each row is scaled to a root
+mean square of one, since the residual stream grows with depth.
 """
 
 from collections.abc import Sequence
@@ -19,6 +19,12 @@ def scaled(hidden: Tensor) -> Tensor:
     return functional.rms_norm(hidden, hidden.shape[-1:], eps=_EPSILON)
 
 
+def with_scaled_layers(features: Tensor, hidden_size: int) -> Tensor:
+    """Features whose rows of further layers are scaled; the last hidden state stays as it is."""
+    last, *deeper = features.split(hidden_size, dim=-1)
+    return torch.cat([last, *map(scaled, deeper)], dim=-1) if deeper else features
+
+
 def features_of(base: nn.Module, feature_layers: Sequence[int], **inputs) -> Tensor:
     """One pass of a stock decoder.
 
@@ -31,7 +37,7 @@ def features_of(base: nn.Module, feature_layers: Sequence[int], **inputs) -> Ten
     """
     output = base(**inputs, output_hidden_states=bool(feature_layers))
     last = output.last_hidden_state
-    deeper = [scaled(output.hidden_states[layer]).to(last.device) for layer in feature_layers]
+    deeper = [output.hidden_states[layer].to(last.device) for layer in feature_layers]
     return torch.cat([last, *deeper], dim=-1) if deeper else last
 
 

@@ -13,7 +13,6 @@ from torch.nn import functional
 from jakiro.kernels.attention import additive_mask, attend_exactly, attend_grouped
 from jakiro.kernels.rotary import signed
 from jakiro.target.cache import PassCache
-from jakiro.target.features import scaled
 
 
 def run_joint(
@@ -58,7 +57,7 @@ def run_joint(
         gate, up = layer.gate_up(normed).tensor_split([layer.inner_size], dim=1)
         _add_product(hidden, functional.silu(gate).mul_(up), layer.down)
         if number + 1 in feature_layers:
-            deeper.append(scaled(hidden))
+            deeper.append(hidden.clone())
     return hidden, deeper
 
 

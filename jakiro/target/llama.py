@@ -20,7 +20,6 @@ from jakiro.kernels.linear import packed_linear
 from jakiro.kernels.rotary import AngleTable, apply_rotary, changes_with_length, signed
 from jakiro.target.cache import PassCache, RowCache
 from jakiro.target.compiled import NativeDecoder
-from jakiro.target.features import scaled
 from jakiro.target.joint import run_joint
 
 _LAYER_MODULES = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
@@ -174,7 +173,7 @@ class LeanDecoder:
         if exact and self.native is not None and self.native.runs_on(cache):
             cos, sin = self.angles.at(positions, cache.length + len(positions))
             deeper = self.native(hidden, cos, sin, visible, cache, feature_layers)
-            return hidden, [scaled(rows) for rows in deeper]
+            return hidden, deeper
         cos, sin = self.rotary(hidden, positions[None])
         cos, sin = cos[0, :, None], signed(sin[0])[:, None]
         # As numbers once a pass: the stock kernel would make them of flags in every layer
@@ -190,7 +189,7 @@ class LeanDecoder:
             gate, up = gate_up[:, : layer.inner_size], gate_up[:, layer.inner_size :]
             hidden = hidden + layer.down(functional.silu(gate).mul_(up))
             if number + 1 in feature_layers:
-                deeper.append(scaled(hidden))
+                deeper.append(hidden)
         return hidden, deeper
 
     def _attend(

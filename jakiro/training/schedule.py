@@ -12,6 +12,9 @@ from jakiro.training.losses import LossWeights
 OPTIMIZERS = ("muon", "adamw")
 PRECISIONS = ("float32", "bfloat16")
 CLOCKS = ("wall", "processor")
+# Named choices; "official" is the recipe that the paper's code published
+LOSSES = {"ours": LossWeights(), "official": LossWeights(token=0.1, feature=1.0, contrastive=0.5)}
+OFFICIAL_OPTIMIZER = {"optimizer": "adamw", "learning_rate": 9e-5, "warmup_steps": 2000, "clip_value": 0.5}
 # Noise is seeded with a million times as much and the number of the batch, in 64 bits
 MAX_SEED = 2**40
 # Held-out texts among them: calibration is fitted on them when the run ends

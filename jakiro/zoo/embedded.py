@@ -62,8 +62,14 @@ def embedded_target() -> Path:
         OSError: the cache cannot be written, or what it holds cannot be read.
     """
     folder = embedded_folder()
-    if damage(folder) is None:
-        return folder
+    try:
+        if damage(folder) is None:
+            return folder
+    except OSError as error:
+        raise OSError(
+            f"{error.filename or folder} cannot be read: {error.strerror}; allow this user to read it, or name another "
+            "folder for the cache in JAKIRO_CACHE."
+        ) from error
     with starting.step(starting.CONVERT), one_process_at_a_time("convert"):
         # Another process may have converted it meanwhile
         if damage(folder) is not None:

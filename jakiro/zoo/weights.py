@@ -11,7 +11,7 @@ from jakiro.zoo.files import check_files
 from jakiro.zoo.hashes import damaged_since, weights_sha256
 from jakiro.zoo.progress import counted
 from jakiro.zoo.refusals import one_sentence
-from jakiro.zoo.table import NO_HEAD, Pair, is_embedded, resolve
+from jakiro.zoo.table import NO_HEAD, Pair, chat_template_of, is_embedded, resolve
 
 # Of a long list so many are named
 _SHOWN = 3
@@ -36,7 +36,11 @@ def load_tokenizer(name: str | None = None):
     """
     from transformers import AutoTokenizer
 
-    return _read(resolve(name, NO_HEAD), "tokenizer", AutoTokenizer)
+    pair = resolve(name, NO_HEAD)
+    tokenizer = _read(pair, "tokenizer", AutoTokenizer)
+    if not tokenizer.chat_template:
+        tokenizer.chat_template = chat_template_of(pair.target_name)
+    return tokenizer
 
 
 def check_target(name: str | None = None) -> None:

@@ -6,11 +6,11 @@ of what `bench` measured there, `--write docs/arena.md` puts the tables into the
 
 import argparse
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from jakiro.bench import counts, raw
-from jakiro.bench.report import OVERALL
+from jakiro.bench.report import OVERALL, lead
 from jakiro.bench.standings import (
     OWN_SIZE,
     SAME_NODES,
@@ -45,7 +45,9 @@ def speed_tables(data: raw.Raw) -> str:
         here = sorted((each for each in standings if each.temperature == temperature), key=lambda each: -each.speed)
         columns = [f"T = {temperature:g}", "tokens/s", "against plain", "against `jakiro`", "τ"]
         columns += ["draft", "check", "rest"]
-        parts += [markdown(columns, [_speed_cells(each) for each in here]), _fastest(here)]
+        parts.append(markdown(columns, [_speed_cells(each) for each in here]))
+        first = lead([run for run in data.runs if run.temperature == temperature])
+        parts.append(first.sentence(lambda lane: f"`{lane.method}`", f"at temperature {temperature:g}"))
     return "\n\n".join(parts)
 
 
@@ -117,18 +119,6 @@ def _speed_cells(each: SpeedStanding) -> list[str]:
         f"{group.tau:.2f}",
         *(f"{value:.1f} ms" for value in (group.draft_ms, group.verify_ms, group.other_ms)),
     ]
-
-
-def _fastest(standings: Sequence[SpeedStanding]) -> str:
-    """Who is fastest, and whether that could be told from noise."""
-    first, temperature = standings[0], standings[0].temperature
-    if first.method == DEFAULT.name:
-        return f"Fastest at temperature {temperature:g}: `{first.method}`."
-    interval = first.against_default_interval
-    beyond = interval is not None and interval[0] > 1
-    verdict = "" if beyond else "; the interval holds 1, so the two cannot be told apart"
-    ratio = _times(first.against_default) + brackets(interval)
-    return f"Fastest at temperature {temperature:g}: `{first.method}`, {ratio} as fast as `{DEFAULT.name}`{verdict}."
 
 
 def _tau_cell(each: NodesStanding) -> str:

@@ -8,7 +8,7 @@ the same text share one folder of features, and all share one of written answers
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +19,9 @@ from jakiro.heads.jakiro import JakiroHead
 from jakiro.system import comma_list, errors_as_one_sentence
 from jakiro.training.commands.evaluate import evaluate
 from jakiro.training.commands.options import CorpusPaths, Prompts, Target, Threads, argument, option, set_up
-from jakiro.training.commands.train import train
+from jakiro.training.losses import LossWeights
+from jakiro.training.schedule import LOSSES, OFFICIAL_OPTIMIZER, TrainingOptions
+from jakiro.training.train import TrainConfig, train
 from jakiro.training.trainer import STATE_NAME
 from jakiro.zoo import weights
 
@@ -31,7 +33,7 @@ SHARES_OF_TEXT = {"half of the text": 1 / 2, "a quarter of the text": 1 / 4, "an
 
 
 def variants(width: int, vocabulary: int, tokens: int | None, num_layers: int) -> dict[str, dict]:
-    """Options of `train` by variant; an option that a variant does not name is the base's.
+    """Fields of `TrainConfig` and of its options by variant; what a variant does not name is the base's.
 
     Args:
         width, vocabulary: inner width of each of the base's two experts, and its draft vocabulary.
@@ -40,26 +42,33 @@ def variants(width: int, vocabulary: int, tokens: int | None, num_layers: int) -
     """
     return {
         BASE: {"expert_width": width, "draft_vocab": vocabulary},
-        "official loss": {"loss": "official"},
-        "official loss and optimizer": {"loss": "official", "optimizer": "official"},
-        "cross-entropy only": {"feature_weight": 0.0},
+        "official loss": {"weights": LOSSES["official"]},
+        "official loss and optimizer": {"weights": LOSSES["official"], **OFFICIAL_OPTIMIZER},
+        "cross-entropy only": {"weights": LossWeights(feature=0.0)},
         "unroll 1": {"unroll": 1},
         "unroll 3": {"unroll": 3},
         "draft vocabulary 4096": {"draft_vocab": 4096},
         "draft vocabulary 8192": {"draft_vocab": 8192},
         "draft vocabulary all": {"draft_vocab": ALL_ROWS},
-        "no noise": {"noise": 0.0},
-        "noise doubled": {"noise": 0.5},
-        "balance": {"balance": 1.0},
-        "diversity": {"diversity": 0.3},
+        "no noise": {"feature_noise": 0.0},
+        "noise doubled": {"feature_noise": 0.5},
+        "balance": {"weights": LossWeights(balance=1.0)},
+        "diversity": {"weights": LossWeights(diversity=0.3)},
         "half the width": {"expert_width": width // 2},
         "double the width": {"expert_width": 2 * width},
         # A GELU expert has two matrices where a SwiGLU expert has three.
         "decoupled": {"fusion": "decoupled", "expert_width": width * 3 // 2},
         "one dense expert of equal parameters": {"experts": 1, "expert_width": 2 * width},
-        "two further layers read": {"feature_layers": f"{num_layers // 3},{2 * num_layers // 3}"},
+        "two further layers read": {"feature_layers": (num_layers // 3, 2 * num_layers // 3)},
         **{name: {"max_tokens": int(share * tokens)} for name, share in SHARES_OF_TEXT.items() if tokens},
     }
+
+
+def configured(**values) -> TrainConfig:
+    """A config from its own fields and those of its options."""
+    names = {each.name for each in fields(TrainingOptions)}
+    options = TrainingOptions(**{name: value for name, value in values.items() if name in names})
+    return TrainConfig(options=options, **{name: value for name, value in values.items() if name not in names})
 
 
 def merged(head: JakiroHead) -> JakiroHead:
@@ -102,16 +111,17 @@ def ablate(
     measured = shared | {"prompts": prompts, "limit": limit, "max_new_tokens": max_new_tokens, "nodes": nodes}
     measured["answers"] = out / "answers"
     learned = shared | {
-        "data": data, "max_steps": max_steps, "max_tokens": max_tokens, "validation_rows": validation_rows,
-        "batch_tokens": batch_tokens, "features": out / "features", "final_report": False,
+        "corpora": tuple(map(str, data)), "max_steps": max_steps, "max_tokens": max_tokens,
+        "num_validation": validation_rows, "batch_tokens": batch_tokens, "features": str(out / "features"),
+        "final_report": False,
     }  # fmt: skip
     for name in chosen:
         folder = _folder(out, name)
         if not (folder / NUMBERS_NAME).is_file():
-            options = learned | known[BASE] | known[name] | {"out": folder / "head", "work": folder / "work"}
+            options = learned | known[BASE] | known[name] | {"out": str(folder / "head"), "work": str(folder / "work")}
             if known[name].keys() & {"max_tokens", "feature_layers"}:
                 options["features"] = None
-            train(**options, resume=(folder / "work" / "state" / STATE_NAME).is_file())
+            train(configured(**options, resume=(folder / "work" / "state" / STATE_NAME).is_file()))
             evaluate(str(folder / "head"), **measured, out=folder / NUMBERS_NAME)
         if name == BASE:
             _measure_base_otherwise(out, folder / "head", measured)

@@ -122,6 +122,7 @@ class Tabs:
     """Tabs of one browser. Those of like options share a context, and pages one process: scripts are compiled once.
 
     A tab has its own session storage, like a new visitor's; permissions, cookies and the connection are the context's.
+    A context has six connections to a server, of which each tab holds one or two: who opens many tabs closes some.
     """
 
     def __init__(self, browser) -> None:

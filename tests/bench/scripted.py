@@ -106,8 +106,9 @@ class ScriptedGenerator:
     def stream(self, messages, sampling=None, method="jakiro", tree=None, raw=False):
         return ScriptedStream(self.run(messages, sampling, method, tree, raw))
 
-    def race(self, messages, sampling=None, methods=("autoregressive", "jakiro"), tree=None, raw=False):
-        return ScriptedRace({method: self.stream(messages, sampling, method, tree, raw) for method in methods})
+    def race(self, messages, sampling=None, methods=None, tree=None, raw=False):
+        raced = methods or ("autoregressive", "jakiro")
+        return ScriptedRace({method: self.stream(messages, sampling, method, tree, raw) for method in raced})
 
 
 class ScriptedStream:

@@ -140,7 +140,7 @@ def test_transformers_runs_stand_beside_ours():
         ({"methods": ("llama-cpp",)}, "The methods llama-cpp run at temperature 0 only; you gave 1."),
         ({"seeds": ()}, "Seeds must name at least one value"),
         ({"seeds": (1, 1)}, "none of them twice"),
-        ({"max_new_tokens": 0}, "Length must be at least 1 token"),
+        ({"max_new_tokens": 0}, "Length must be a whole number of tokens, 1 or more"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(settings, message):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from jakiro.bench import counts, raw, standings
-from jakiro.bench.report import OVERALL
+from jakiro.bench.report import OVERALL, lead
 from jakiro.bench.runner import Bench, BenchSettings
 from jakiro.prompts import Question
 from tests.bench.scripted import ScriptedGenerator
@@ -80,3 +80,27 @@ def test_an_answer_that_differs_from_plain_decoding_s_is_seen():
     assert [row[-1] for row in answers if row[2] == "jakiro"].count(False) == 0
     without_plain = bench | {"runs": [run for run in bench["runs"] if run["lane"] != "autoregressive"]}
     assert {row[-1] for row in json.loads(counts.compact(without_plain))["answers"]} == {None}
+
+
+@pytest.mark.parametrize(
+    ("late", "called"), [((), "Fastest here: mcsd, 1.25×"), ((0, 3, 6, 9), "Nobody is the fastest here")]
+)
+def test_nobody_is_called_the_fastest_whose_lead_noise_could_have_made(measured, late, called):
+    runs = raw.read(measured / standings.OWN_SIZE).runs
+    uneven = [
+        replace(run, seconds=run.seconds * (1.9 if int(run.question_id) in late else 1.0))
+        if run.lane.method == "mcsd"
+        else run
+        for run in runs
+    ]
+    first = lead(uneven)
+    assert first.first.method == "mcsd" and first.against.method == "jakiro"
+    assert first.sentence(lambda lane: lane.method, "here").startswith(called)
+    assert bool(first.level) == bool(late)
+    assert standings.leads(uneven)[0]["level"] == (["jakiro"] if late else [])
+
+
+def test_the_first_of_a_few_prompts_is_not_called_the_fastest(measured):
+    few = [run for run in raw.read(measured / standings.OWN_SIZE).runs if int(run.question_id) < 5]
+    assert lead(few).interval is None and lead(few).level
+    assert lead([run for run in few if run.lane.method == "jakiro"]) is None

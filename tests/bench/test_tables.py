@@ -174,7 +174,10 @@ def test_tables_are_put_between_their_marks(measured, tmp_path):
         "| Jakiro, automatic trees | 250.0 | 2.50× [2.50, 2.50] | 2.14× | 250.0 | 2.50× [2.50, 2.50] | 2.14× |" in text
     )
     assert "| plain decoding, exact numerics | 100.0 | 1.00× | 1.00× | 100.0 | 1.00× | 1.00× |" in text
-    assert "Fastest on this machine: Jakiro, automatic trees." in text and "in 16 bits Jakiro is 1.25× as fast" in text
+    assert (
+        "Fastest on this machine: Jakiro, automatic trees, 1.25× [1.25, 1.25] as fast as " in text
+        and "in 16 bits Jakiro is 1.25× as fast" in text
+    )
     assert "A processor, 2 threads, torch 2.13.0" in text and "8 prompts, at most 64 new tokens" in text
     assert "| 8 | 2.34 |\n| 16 | 2.50 |\n\nHead `small`, 3 prompts" in text
 
@@ -182,3 +185,27 @@ def test_tables_are_put_between_their_marks(measured, tmp_path):
 def test_a_text_without_a_table_s_place_is_refused():
     with pytest.raises(ValueError, match="no place for “speed”: expected <!-- figures: speed -->"):
         tables.between("nothing", "speed")
+
+
+def test_people_per_device_follow_from_the_speeds_of_readme():
+    text = " ".join((PERFORMANCE.parent / "hosting.md").read_text(encoding="utf-8").split())
+    said = re.search(
+        r"README's (\d+) tokens a second an answer of 64 tokens takes ([\d.]+) s, and ([\d.]+) s with plain decoding "
+        r"at (\d+) beside it, so with one question a minute that is about (\d+) and (\d+) people",
+        text,
+    )
+    rows = {row[0]: leading_number(row[1]) for row in cells(readme_block(tables.SPEED))[1:]}
+    jakiro, plain = (
+        rows["Jakiro, automatic trees"],
+        max(rows[name] for name in rows if name.startswith("plain decoding")),
+    )
+    alone, both = 64 / jakiro, 64 / jakiro + 64 / plain
+    expected = (
+        round(jakiro),
+        round(alone, 2),
+        round(both, 2),
+        round(plain),
+        int(0.7 * 60 / alone),
+        int(0.7 * 60 / both),
+    )
+    assert tuple(float(each) for each in said.groups()) == expected

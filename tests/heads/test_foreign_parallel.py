@@ -237,7 +237,6 @@ def test_a_medusa_head_of_another_form_is_refused_with_what_it_holds(change, wor
         ({"layers.2.mlp.gate_proj.weight": torch.zeros(2, 2)}, {}, "has 3 decoder layers, Jakiro runs 2"),
         ({}, {"num_hidden_layers": 3}, "has 3 decoder layers, Jakiro runs 2"),
         ({"mlp.mlp.1.3.linear.weight": torch.zeros(2, 2)}, {}, "MLPs are of different lengths: 4 and 3 parts"),
-        ({"d2t": torch.zeros(2)}, {}, "an EAGLE-3 head"),
     ],
 )
 def test_a_gumiho_head_of_another_form_is_refused_with_what_it_holds(tensors, values, words, tmp_path):

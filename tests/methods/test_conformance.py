@@ -35,17 +35,23 @@ KNOWN = METHODS
 SUBJECTS = tuple(METHODS.values())
 
 
+def heads_of(method) -> tuple[str, ...]:
+    """Methods that draft with any layer do so with both fusions; the others bring their own head."""
+    if "mixture" in method.needs.head:
+        return "summed", "decoupled"
+    return ("eagle3",) if "states" in method.needs.head else ("summed",)
+
+
 def pytest_generate_tests(metafunc):
     """A case for each method, as "subject", as "headed" where it needs a head, as the name "method" with a head, or
     "drafting" but for plain decoding; with a "sampling" where one is asked for.
 
-    Methods that draft with any layer do so with both fusions; the others bring their own head. How the text is chosen
-    does not meet how a head mixes its experts, so the second fusion decodes in one way.
+    How the text is chosen does not meet how a head mixes its experts, so the second fusion decodes in one way.
     """
     cases = [
         pytest.param(method.name, head, id=f"{method.name}, {head}")
         for method in metafunc.module.SUBJECTS
-        for head in (("summed", "decoupled") if "mixture" in method.needs.head else ("summed",))
+        for head in heads_of(method)
     ]
     asked = set(metafunc.fixturenames)
     names = [name for name in ("method", "drafting") if {name, "head"} <= asked]
@@ -53,7 +59,7 @@ def pytest_generate_tests(metafunc):
         cases = [
             pytest.param(*case.values, sampling, id=f"{case.id}-{sampling}")
             for case in cases
-            for sampling in (SAMPLINGS if case.values[1] == "summed" else ("nucleus",))
+            for sampling in (("nucleus",) if case.values[1] == "decoupled" else SAMPLINGS)
         ]
     for name in names:
         drafting = [case for case in cases if name == "method" or case.values[0] != PLAIN.name]
@@ -72,13 +78,13 @@ def known(request):
 
 @pytest.fixture(scope="module")
 def generators(known):
-    return {head: tiny_generator(head, methods=known) for head in ("summed", "decoupled")}
+    return {head: tiny_generator(head, methods=known) for head in ("summed", "decoupled", "eagle3")}
 
 
 @pytest.fixture(scope="module")
 def measured(known):
     """Their costs are given, so that trees size themselves and nothing is timed."""
-    generators = {head: tiny_generator(head, methods=known) for head in ("summed", "decoupled")}
+    generators = {head: tiny_generator(head, methods=known) for head in ("summed", "decoupled", "eagle3")}
     for generator in generators.values():
         generator.profile = COSTS
     return generators
@@ -204,7 +210,7 @@ def test_no_two_methods_share_a_name_a_kind_of_head_or_a_network(subject, known)
 
 
 def test_an_answer_without_an_end_in_sight_takes_no_more_room_than_the_target_can_fill(subject, known):
-    generator = tiny_generator(methods=known)
+    generator = tiny_generator(heads_of(subject)[0], methods=known)
     sampling = SamplingParams(max_new_tokens=10**9)
     stream = generator.stream("Go on for ever.", sampling, subject.name, FIXED)
     next(stream)
@@ -221,7 +227,10 @@ def head_of(drafter: Drafter) -> DraftHead:
 
 def test_a_head_with_damaged_weights_changes_no_text_and_leaves_traces_that_can_be_read(headed, known, generators):
     """A row of its first matrix or of its last one, in trees of a fixed size and in those that choose it."""
-    damaged, sampling = tiny_generator(methods=known), SamplingParams(1.0, seed=3, max_new_tokens=9)
+    damaged, sampling = (
+        tiny_generator(heads_of(headed)[0], methods=known),
+        SamplingParams(1.0, seed=3, max_new_tokens=9),
+    )
     damaged.profile = COSTS
     text = generators["summed"].run(QUESTION, sampling, PLAIN.name).token_ids
     own = [weight for weight in head_of(damaged.drafter(headed)).parameters() if weight.ndim == 2]

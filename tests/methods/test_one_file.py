@@ -11,9 +11,9 @@ from jakiro.methods import METHODS
 ROOT = Path(__file__).resolve().parents[2]
 # Where names may stand: a method's own file, their registration, and the words people read
 WORDS = ("app/words/",)
-# The package, its logger and its folder in the user's cache are called like its method
+# The package, its logger and its folder in the user's cache are called like its method, a kind of files like another
 PACKAGE = re.compile(
-    r"package_versions|getLogger|prog_name|__version__|APPLICATION"
+    r"package_versions|getLogger|prog_name|__version__|APPLICATION|speculators_model_type"
     r'|"jakiro\.training"|package == "jakiro"|expanduser\(\) / "jakiro"'
 )
 NAMES = {name for method in METHODS.values() for name in (method.name, *method.aliases)}

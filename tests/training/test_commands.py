@@ -27,7 +27,7 @@ from jakiro.zoo import loading
 from tests.support import byte_tokenizer
 from tests.training.tiny import byte_target
 
-train_module = import_module("jakiro.training.commands.train")
+train_module = import_module("jakiro.training.train")
 
 
 @pytest.fixture(scope="module")
@@ -264,7 +264,7 @@ def test_training_takes_the_features_that_corpus_kept(target_folder, corpus_fold
     def computed(*arguments, **inputs):
         raise RuntimeError("the target was asked for features")
 
-    monkeypatch.setattr(import_module("jakiro.training.commands.train"), "features_of", computed)
+    monkeypatch.setattr(train_module, "features_of", computed)
     result = trained(corpus_folder)
     assert result.exit_code == 0, result.exception
     bare = tmp_path / "bare"
@@ -369,3 +369,24 @@ def test_official_presets_hold_what_is_not_given():
     options = TrainingOptions(max_steps=1, **_optimizer("official", None, 50))
     assert (options.optimizer, options.learning_rate, options.warmup_steps) == ("adamw", 9e-5, 50)
     assert (options.clip_value, options.weight_decay) == (0.5, 1e-3)
+
+
+def test_a_training_is_plain_data_that_makes_the_same_head(target_folder, corpus_folder, tmp_path):
+    options = TrainingOptions(max_steps=2, batch_tokens=256, num_validation=4, weights=LossWeights(balance=0.1))
+    config = train_module.TrainConfig(
+        (str(corpus_folder),), str(tmp_path / "config"), str(tmp_path / "work"), options, target=str(target_folder),
+        expert_width=8, draft_vocab=100, feature_layers=(1, 2), final_report=False,
+    )  # fmt: skip
+    assert train_module.TrainConfig.from_json(config.to_json()) == config
+    head = train_module.train(train_module.TrainConfig.from_json(config.to_json()))
+    folders = ("--out", tmp_path / "command", "--work", tmp_path / "work", "--target", target_folder, "--no-report")
+    shape = ("--max-steps", 2, *TRAIN[2:], "--feature-layers", "2,1", "--balance", 0.1)
+    assert invoke("train", corpus_folder, *folders, *shape).exit_code == 0
+    for name, tensor in load_head(tmp_path / "command").named_parameters():
+        assert torch.equal(tensor, head.get_parameter(name).half().float()), name
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"options": {"max_steps": 1, "speed": 3}}', "no JSON"])
+def test_a_config_that_is_none_is_one_sentence(text):
+    with pytest.raises(ValueError, match=r"no training's config|Expecting value"):
+        train_module.TrainConfig.from_json(text)

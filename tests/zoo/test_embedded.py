@@ -168,9 +168,17 @@ def test_a_file_that_cannot_be_read_is_not_taken_for_a_damaged_one(conversions, 
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
     monkeypatch.setattr(embedded, "_sha256", unreadable)
-    with pytest.raises(PermissionError):
+    with pytest.raises(OSError, match=r"cannot be read: Permission denied; .*JAKIRO_CACHE\.$"):
         embedded.embedded_target()
     assert (folder / "model.safetensors").is_file() and len(conversions) == 1
+
+
+def test_a_home_that_may_not_be_entered_says_how_to_name_another_cache(tmp_path, monkeypatch):
+    """A home that is a file may not be entered even by root."""
+    (tmp_path / "home").write_text("")
+    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "home" / "cache"))
+    with pytest.raises(OSError, match=r"cannot be read: Not a directory; .*JAKIRO_CACHE\.$"):
+        embedded.embedded_target()
 
 
 def test_hashes_that_cannot_be_read_are_not_taken_for_damaged_ones(conversions, monkeypatch):

@@ -118,7 +118,7 @@ def test_heads_that_were_not_trained_equally_long_are_named_with_their_minutes(h
     assert zoo.minutes_of_heads() == {"long": 203.0, "short": 20.0, "as short": 20.04}
     found = zoo.unequal_training({"Plain": None, "A": "long", "B": "short", "C": "untold", "D": "unknown"})
     assert found.startswith(
-        "The heads were not trained equally long (A 203 min, B 20 min), so this does not say which "
+        "The heads were not trained equally long (A 203 min, B 20 min) or on the same text, so this does not say which "
     )
     for equal in ({"A": "long", "B": "long", "C": "untold", "Plain": None}, {"B": "short", "E": "as short"}):
         assert zoo.unequal_training(equal) is None

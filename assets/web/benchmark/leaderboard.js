@@ -125,13 +125,11 @@
     verdict() {
       const { discipline, temperature } = this.shown;
       if (discipline !== "own_size") return say("board_no_speed");
-      const all = this.board.rows.filter((row) => row.temperature === temperature && row.category === OVERALL);
-      const first = all.reduce((best, row) => (row.speed > best.speed ? row : best));
-      const values = { method: methodTitle(first.method), usual: usualMethod.title, temperature };
-      if (first.method === usualMethod.name || first.against === null) return say("board_first", values);
-      const { against_interval: interval } = first;
-      return say(interval && interval[0] > 1 ? "board_ahead" : "board_level", { ...values, times: two(first.against),
-        interval: between(interval) || "–" });
+      const lead = this.board.leads.find((each) => each.temperature === temperature);
+      if (!lead) return "";
+      const [others, key] = lead.level.length ? [lead.level, "board_level"] : [[lead.against], "board_ahead"];
+      return say(key, { temperature, method: methodTitle(lead.method), others: others.map(methodTitle).join(", "),
+        times: two(lead.times), against: methodTitle(lead.against), interval: between(lead.interval) || "–" });
     }
 
     table(rows) {

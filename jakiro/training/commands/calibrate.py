@@ -1,4 +1,4 @@
-"""Fits a head's calibration anew: `python -m jakiro.training.commands.calibrate HEAD CORPUS…`.
+"""The command `calibrate`: fits a head's calibration anew.
 
 Weights are fitted on rows of the corpus, then the target answers their messages at temperatures 0, 0.7 and 1, and trees
 along these answers show what share of the promised chances is kept. `train` fits the weights alone, because the target
@@ -11,21 +11,19 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
 
-import typer
-
 from jakiro.config import SamplingParams
 from jakiro.heads.checkpoint import load_head, write_config
 from jakiro.methods import METHODS
-from jakiro.system import cache_folder, errors_as_one_sentence
+from jakiro.system import cache_folder
 from jakiro.training.answers import AnswerFolder
 from jakiro.training.calibrate import REGIMES, kept_shares
 from jakiro.training.calibrate import calibrate as fit_weights
 from jakiro.training.commands.options import CorpusPaths, Target, Threads, argument, option, set_up
-from jakiro.training.commands.train import extract
 from jakiro.training.corpus import read_corpus, with_starts
 from jakiro.training.features import FeatureCache
 from jakiro.training.kept_features import KeptFeatures
 from jakiro.training.split import held_out_rows, in_order_of_content
+from jakiro.training.train import extract
 from jakiro.training.validation import held_out
 from jakiro.zoo import weights
 
@@ -77,8 +75,3 @@ def calibrate(
     write_config(config, head)
     for level, share in shares.items():
         log.info("%s %.3f", level, share)
-
-
-if __name__ == "__main__":
-    with errors_as_one_sentence():
-        typer.run(calibrate)

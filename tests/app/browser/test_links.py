@@ -130,12 +130,14 @@ def test_tabs_stops_and_steps_of_recordings_have_links(open_tab, fake_address):
         assert urlsplit(tab.url).fragment == f"tab={name}"
         again, _ = opened(open_tab, fake_address, tab.url)
         again.wait_for_function("name => document.body.dataset.jakiroTab === name", arg=name)
+        again.close()
     tab.click('[role="tab"][data-tab="lesson"]')
     tab.click('.dot[data-stop="4"]')
     link = copied(tab)
     assert urlsplit(link).fragment == "stop-4" and said(tab) == words.BROWSER["link_copied_stop"].format(n=4)
     again, _ = opened(open_tab, fake_address, link)
     again.wait_for_selector('.stop[data-stop="4"]')
+    again.close()
 
     name = web.recording_names()[1]
     tab.click('[role="tab"][data-tab="recordings"]')

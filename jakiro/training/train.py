@@ -1,0 +1,337 @@
+"""Training a head for a target: `train(config)` reads features, learns, calibrates, and returns the head.
+
+`TrainConfig` is all of it as plain data, JSON both ways; the command `train` only fills it.
+"""
+
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+from accelerate import PartialState
+
+from jakiro.heads.base import DraftHead
+from jakiro.heads.card import write_training_card
+from jakiro.heads.checkpoint import load_head, save_head
+from jakiro.heads.config import DraftConfig
+from jakiro.heads.networks import make_head
+from jakiro.kernels.linear import packs_bfloat16
+from jakiro.methods import METHODS, Methods
+from jakiro.methods import methods_from as methods_of
+from jakiro.plots import MISSING
+from jakiro.target.features import check_feature_layers, features_of
+from jakiro.training.calibrate import MAX_DEPTH, calibrate
+from jakiro.training.corpus import Row, read_corpus, with_starts
+from jakiro.training.curves import write_curves
+from jakiro.training.features import FeatureCache, write_features
+from jakiro.training.kept_features import KeptFeatures
+from jakiro.training.losses import LossWeights
+from jakiro.training.schedule import TrainingOptions
+from jakiro.training.split import (
+    add_minutes,
+    in_order_of_content,
+    refuse_rows_that_were_learned,
+    write_manifest,
+)
+from jakiro.training.start import (
+    adopt_stream,
+    check_output_function,
+    continue_weights,
+    equal_width,
+    frequent_token_ids,
+    head_config,
+    start_weights,
+)
+from jakiro.training.start_parallel import start_parallel
+from jakiro.training.trainer import Trainer, TrainingError
+from jakiro.training.validation import NUM_STEPS, agreement, held_out, report
+from jakiro.zoo import table as zoo
+from jakiro.zoo.loading import choose_device, gpu_computes_bfloat16, read_target
+
+LONGEST_WAIT = timedelta(days=2)
+# Held-out texts that every checkpoint is judged on
+NUM_CHECKED = 16
+log = logging.getLogger("jakiro")
+
+
+@dataclass(frozen=True, slots=True)
+class TrainConfig:
+    """All that a training is, as plain data.
+
+    Attributes:
+        corpora: corpus files, or folders that hold them.
+        out: folder for the head.
+        work: folder for features and the training state; large, kept to resume.
+        options: how the head learns; its seed also draws the first weights, its held-out rows are the corpus' first.
+        target: a known name, a folder or a Hub id; None is the default.
+        init: a head to start from, named likewise.
+        method, methods_from: the drafting method that it is a head for, and modules that give further methods.
+        fusion, experts, expert_width, draft_vocab, feature_layers: the head's shape, see `DraftConfig`; None takes what
+            the head to start from has, else the hidden size, the whole vocabulary and no further layers.
+        start: of the first weights, see `start_weights`.
+        max_tokens: use at most so many of the corpus.
+        features: a folder of features that several runs share; None is in `work`.
+        final_report: end with numbers on held-out rows.
+        logdir: folder for tensorboard's files and training.html; None for none.
+        device: "cpu" or "cuda"; None takes a GPU where there is one.
+        resume: continue from the last checkpoint in `work`.
+    """
+
+    corpora: tuple[str, ...]
+    out: str
+    work: str
+    options: TrainingOptions
+    target: str | None = None
+    init: str | None = None
+    method: str | None = None
+    methods_from: tuple[str, ...] = ()
+    fusion: str = "summed"
+    experts: int = 2
+    expert_width: int | None = None
+    draft_vocab: int | None = None
+    feature_layers: tuple[int, ...] | None = None
+    start: str = "least-squares"
+    max_tokens: int | None = None
+    features: str | None = None
+    final_report: bool = True
+    logdir: str | None = None
+    device: str | None = None
+    resume: bool = False
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> "TrainConfig":
+        """Raises ValueError where the text is no such config."""
+        try:
+            values = json.loads(text)
+            options = dict(values["options"])
+            options["weights"] = LossWeights(**options.get("weights", {}))
+            for name in ("corpora", "methods_from", "feature_layers"):
+                if values.get(name) is not None:
+                    values[name] = tuple(values[name])
+            return cls(**values | {"options": TrainingOptions(**options)})
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"This is no training's config ({error}); expected the fields of TrainConfig.") from error
+
+
+def train(config: TrainConfig) -> DraftHead:
+    """Features, training, calibration and report; the head is saved with its card, too.
+
+    Raises:
+        ValueError, OSError: one sentence; what training itself cannot do is a `TrainingError`'s.
+    """
+    options, out, work = config.options, Path(config.out), Path(config.work)
+    data, target, init = [Path(path) for path in config.corpora], config.target, config.init
+    validation_rows, seed = options.num_validation, options.seed
+    known = METHODS.with_further(methods_of(config.methods_from))
+    rows = in_order_of_content(read_corpus(data), config.max_tokens)
+    if len(rows) <= validation_rows:
+        raise ValueError(
+            f"The corpus has {len(rows)} rows and {validation_rows} are held out; write more or hold out fewer."
+        )
+    _refuse_short_rows(rows[:validation_rows])
+    trained = None
+    if init:
+        folder = zoo.resolve(target, init).head_folder()
+        refuse_rows_that_were_learned(folder, rows, validation_rows)
+        trained = load_head(folder, networks=known.networks)
+    chosen = choose_device(config.device)
+    # The others wait while the main process extracts features; NCCL alone gives up after ten minutes
+    process = PartialState(cpu=chosen.type == "cpu", timeout=LONGEST_WAIT)
+    if config.device is not None and process.device.type != chosen.type:
+        raise ValueError(
+            f"Device {config.device} was asked for, but accelerate is set to {process.device.type}; change one."
+        )
+    device = process.device
+    model, tokenizer, sha256 = read_target(target, device, target_dtype(device))
+    check_output_function(model)
+    rows, target = with_starts(rows, tokenizer), target or zoo.DEFAULT_TARGET
+    target_config = model.config.get_text_config()
+    shape = {"fusion": config.fusion, "num_experts": config.experts} | _shape_of(config.method, known)
+    layers = _feature_layers(config.feature_layers, trained, target_config.num_hidden_layers)
+    check_feature_layers(shape.get("exit_layers", ()), target_config.num_hidden_layers)
+    kept_ids, expert_width, draft_vocab = None, config.expert_width, config.draft_vocab
+    if trained is not None:
+        expert_width = expert_width or equal_width(trained.config, shape["fusion"], shape["num_experts"])
+        if draft_vocab is None and trained.config.draft_vocab_size:
+            kept_ids, draft_vocab = trained.draft_token_ids, trained.config.draft_vocab_size
+    shaped = head_config(
+        target_config, expert_width or target_config.hidden_size, draft_vocab, **shape,
+        feature_layers=layers, target_name=target, target_sha256=sha256 or "",
+    )  # fmt: skip
+    tables = (model.get_input_embeddings(), model.get_output_embeddings())
+    embedding, output_weight = (each.weight.detach().float() for each in tables)
+    features = Path(config.features) if config.features else work / "features"
+    if process.is_main_process:
+        write_manifest(out, rows, validation_rows, target)
+    with process.main_process_first():
+        extract(model, rows, features, shaped.read_layers, KeptFeatures(data, sha256 or target), options.precision)
+    # Only its embedding and output rows are needed from here on
+    del model
+    cache = FeatureCache(features, shaped.read_layers)
+    head = make_head(shaped, known.networks)
+    if shaped.draft_vocab_size:
+        if kept_ids is None:
+            kept_ids = frequent_token_ids(
+                cache.learned_ids(validation_rows), shaped.vocab_size, shaped.draft_vocab_size
+            )
+        head.draft_token_ids.copy_(kept_ids)
+    head.to(device).bind(embedding, output_weight)
+    earlier = 0.0
+    if trained is not None and _shape(trained.config) == _shape(shaped):
+        continue_weights(head, trained)
+        earlier = zoo.trained_minutes(zoo.resolve(target, init).head_folder()) or 0.0
+    elif head.levels is not None:
+        start_parallel(head, trained, cache, seed, config.start, first=validation_rows)
+    elif trained is None:
+        start_weights(head, cache, seed, config.start, first=validation_rows)
+    else:
+        adopt_stream(head, trained, cache, seed, first=validation_rows)
+    logdir = config.logdir and Path(config.logdir)
+    checked = held_out(cache, list(range(min(validation_rows, NUM_CHECKED))), output_weight)
+    try:
+        trainer = Trainer(head, cache, options, out, work / "state", logdir, lambda head: agreement(head, checked))
+        if config.resume:
+            trainer.resume()
+        trainer.run()
+    except TrainingError as error:
+        raise ValueError(str(error)) from error
+    if trainer.accelerator.is_main_process:
+        found = finish(head, cache, rows[:validation_rows], output_weight, out, seed, config.final_report)
+        recipe = _recipe(trainer, {"method": config.method or "not named", "start from": init or "least squares"}, rows)
+        sections = {"Recipe": recipe} | ({"Numbers on held-out rows": found} if found else {})
+        write_training_card(head, out, sections)
+        add_minutes(out, earlier + trainer.elapsed / 60)
+        if logdir:
+            draw_curves(logdir)
+    return head
+
+
+def _shape(config: DraftConfig) -> tuple:
+    """Equal for heads whose weights are of one kind."""
+    return config.network, config.num_experts, config.fusion
+
+
+def target_dtype(device: torch.device) -> torch.dtype:
+    """What the target computes features in: on a GPU what it will answer in, which takes half the memory and less time.
+
+    Its distribution over the tokens is float32 everywhere.
+    """
+    return torch.bfloat16 if device.type == "cuda" and gpu_computes_bfloat16(device) else torch.float32
+
+
+def _refuse_short_rows(held_out: Sequence[Row]) -> None:
+    """Raises ValueError where no held-out text is long enough to be judged on at every depth."""
+    checked, steps = held_out[:NUM_CHECKED], max(MAX_DEPTH, NUM_STEPS)
+    if not any(len(row.ids) > max(row.loss_start, steps + 2) for row in checked):
+        raise ValueError(
+            f"No more than {steps + 2} tokens, or none to learn from, are in each of the first {len(checked)} held-out "
+            "texts, on which a head is judged; hold out more rows, or write longer texts."
+        )
+
+
+def draw_curves(logdir: Path) -> None:
+    try:
+        log.info("Curves in %s.", write_curves(logdir))
+    except ModuleNotFoundError:
+        log.info(MISSING)
+
+
+def _shape_of(method: str | None, known: Methods) -> dict:
+    """The fields of a head's config that its method sets.
+
+    Raises:
+        ValueError: an unknown method, or one that has no head of its own.
+    """
+    if method is None:
+        return {}
+    shape = known.named(method).trains
+    if shape is None:
+        names = ", ".join(name for name, each in known.items() if each.trains is not None)
+        raise ValueError(f"No heads are trained for {method}; choose one of {names}.")
+    return shape
+
+
+def _feature_layers(given: Sequence[int] | None, trained: DraftHead | None, num_layers: int) -> tuple[int, ...]:
+    """The layers that were asked for, else those of the head that is continued."""
+    kept = trained.config.feature_layers if trained else ()
+    if given is None:
+        return kept
+    layers = tuple(sorted(set(given)))
+    check_feature_layers(layers, num_layers)
+    if kept and layers != kept:
+        raise ValueError(
+            f"The head to start from reads layers {list(kept)} beside the last, {list(layers)} were asked for; leave "
+            "--feature-layers out, or start from a head that reads the last layer alone."
+        )
+    return layers
+
+
+def extract(
+    model, rows: Sequence[Row], folder: Path, feature_layers: Sequence[int], kept: KeptFeatures,
+    precision: str = "float32",
+) -> None:  # fmt: skip
+    """Fills a cache with features, those kept with the corpus and computed ones; continues where it stopped.
+
+    With precision "bfloat16" a CPU that multiplies it in hardware does so: for the default target the features then
+    differ by 0.7 % of their size, less than the noise that training adds to them.
+    """
+    sequences = [(row.ids, row.loss_start) for row in rows]
+    total = sum(len(ids) for ids, _ in sequences)
+    hidden_size = model.config.get_text_config().hidden_size
+    size = total * (1 + len(feature_layers)) * hidden_size * 2 / 1e9
+    log.info("Features of %d sequences, %d tokens, %.1f GB in %s.", len(sequences), total, size, folder)
+
+    is_half = precision == "bfloat16" and packs_bfloat16(model.device, torch.bfloat16)
+
+    @torch.inference_mode()
+    def run(ids: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(model.device.type, torch.bfloat16, enabled=is_half):
+            return features_of(model.get_decoder(), feature_layers, input_ids=ids.to(model.device), use_cache=False)
+
+    # Kept features are those of the last layer alone.
+    known = (lambda ids: None) if feature_layers else kept.of
+    for done in write_features(folder, sequences, hidden_size, run, feature_layers, known, target=kept.target):
+        log.info("Features of %d of %d sequences.", done, len(sequences))
+
+
+def finish(
+    head: DraftHead, cache: FeatureCache, rows: Sequence[Row], output_weight: torch.Tensor, out: Path, seed: int,
+    final_report: bool = True,
+) -> dict[str, str]:  # fmt: skip
+    """Fits the calibration on the held-out rows, the first of the cache, saves the head with it and logs a report.
+
+    Returns:
+        The report's numbers, none without one.
+    """
+    head.eval()
+    data = held_out(cache, range(len(rows)), output_weight)
+    head.config = replace(head.config, calibration=calibrate(head, data, seed))
+    save_head(head, out)
+    found = report(head, cache, rows, data) if final_report else {}
+    for name, value in found.items():
+        log.info("%s %.3f", name, value)
+    return {name: f"{value:.3f}" for name, value in found.items()}
+
+
+def _recipe(trainer: Trainer, given: dict, rows: Sequence[Row]) -> dict[str, object]:
+    """How a head was trained, for its card."""
+    options, learned = trainer.options, rows[trainer.options.num_validation :]
+    of_what = " of the processor" if options.time_budget_clock == "processor" else ""
+    return given | {
+        "minutes, steps": f"{trainer.elapsed / 60:.1f}{of_what}, {trainer.step:,}",
+        "text": f"{len(learned):,} texts, {sum(len(row.ids) for row in learned):,} tokens (manifest.json)",
+        "optimizer": f"{options.optimizer}, peak rate {options.learning_rate:g}",
+        "batches": f"{options.accumulate} × {options.batch_tokens:,} tokens",
+        "precision": options.precision,
+        "loss": f"{options.weights.divergence} × {options.weights.token:g} + feature × {options.weights.feature:g}",
+        "noise": options.feature_noise,
+        "unrolled steps": f"{options.unroll}, after {options.unroll_from:.0%}",
+        "average": "none" if options.average_from is None else f"of the weights after {options.average_from:.0%}",
+        "seed": options.seed,
+    }

@@ -1,0 +1,113 @@
+"""EAGLE-3: trees of the published code over three rounds, in both published forms; what is refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.core.noise import KeyedNoise
+from jakiro.core.tree import ancestor_mask
+from jakiro.drafting.base import TreeLimits
+from jakiro.heads.checkpoint import load_head
+from jakiro.heads.foreign_eagle3 import verifier_of
+from jakiro.methods.eagle3 import fused_drafter
+from tests.heads.test_foreign import write_folder
+from tests.heads.test_golden import paths
+from tests.support import kept, prompt_of
+
+DATA = Path(__file__).parents[1] / "data"
+CASES = json.loads((DATA / "eagle3_cases.json").read_text(encoding="utf-8"))
+
+
+def official_config(case: dict) -> dict:
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "hidden_size": case["hidden"],
+        "intermediate_size": case["inter"],
+        "num_attention_heads": case["heads"],
+        "num_key_value_heads": case["kv"],
+        "num_hidden_layers": 1,
+        "vocab_size": case["vocab"],
+        "draft_vocab_size": case["draft_vocab"],
+        "rms_norm_eps": case.get("eps", 1e-6),
+        "rope_theta": case["theta"],
+    }
+
+
+def as_speculators(values: dict, tensors: dict) -> tuple[dict, dict]:
+    """The same head in speculators' format."""
+    given = {name: value for name, value in values.items() if name not in ("architectures", "draft_vocab_size")}
+    layers = {name.replace("midlayer.", "layers.0."): tensor for name, tensor in tensors.items()}
+    about = {
+        "architectures": ["Eagle3Speculator"],
+        "speculators_model_type": "eagle3",
+        "transformer_layer_config": given,
+        "draft_vocab_size": values["draft_vocab_size"],
+    }
+    return about, layers
+
+
+def with_last_state(features: torch.Tensor, size: int) -> torch.Tensor:
+    """Features as a target gives them: its last hidden state, which these heads do not read, comes first."""
+    return torch.cat([torch.full_like(features[:, :size], torch.nan), features], dim=-1)
+
+
+@pytest.mark.parametrize("form", ["official", "speculators"])
+@pytest.mark.parametrize("case", CASES)
+def test_trees_equal_the_published_ones_over_three_rounds(case, form, tmp_path):
+    about = CASES[case]
+    values, tensors = official_config(about), load_file(DATA / f"{case}_weights.safetensors")
+    if form == "speculators":
+        values, tensors = as_speculators(values, tensors)
+    head = load_head(write_folder(tmp_path / "head", tensors, values, "model.safetensors"))
+    embedding = load_file(DATA / f"{case}_target.safetensors")["model.embed_tokens.weight"]
+    head.bind(embedding, embedding)
+    assert list(head.config.layers_of(about["layers"])) == about["taps"]
+    golden = load_file(DATA / f"{case}_golden.safetensors")
+    tree_config = TreeConfig(width=about["top_k"], depth=about["depth"] + 1, nodes=about["total"])
+    session, known = None, 0
+    for number in range(3):
+        features = with_last_state(golden[f"r{number}.hidden_states"][0], about["hidden"])
+        ids = golden[f"r{number}.input_ids"].flatten()
+        if session is None:
+            session = fused_drafter(head).start(prompt_of(ids, features), SamplingParams(), KeyedNoise(0))
+        else:
+            session.observe(kept(ids[known + 1 :], features))
+        known += features.shape[0]
+        tree = session.propose(TreeLimits(tree_config)).tree
+        expected = golden[f"r{number}.draft_tokens"].flatten().tolist()
+        depths = golden[f"r{number}.tree_position_ids"].flatten().tolist()
+        mask = golden[f"r{number}.tree_mask"].squeeze().bool()
+        ours = paths(tree.token_ids.tolist(), ancestor_mask(tree.parents, tree.max_depth), tree.depths.tolist())
+        assert ours == paths(expected, mask, depths)
+
+
+SPECULATORS = sorted(path.name for path in (DATA / "speculators").iterdir())
+
+
+@pytest.mark.parametrize("name", SPECULATORS)
+def test_logits_are_those_of_speculators(name):
+    """For every row of a text, and for one that goes on with the head's own state."""
+    folder = DATA / "speculators" / name
+    head, golden = load_head(folder), load_file(folder / "golden.safetensors")
+    assert verifier_of(json.loads((folder / "config.json").read_text(encoding="utf-8"))) == "somebody/target"
+    head.bind(head.embed_tokens.weight, head.embed_tokens.weight)
+    ids = golden["input_ids"][0]
+    features = with_last_state(golden["hidden_states"][0], 16)
+    last = len(ids) - 2
+    cache = head.new_cache(len(ids) + 1)
+    with torch.no_grad():
+        read = head.read(ids[: last + 1], features[: last + 1], cache)
+        torch.testing.assert_close(
+            head.logits(read.features)[0], golden["logits_0"][0, : last + 1], atol=1e-4, rtol=1e-4
+        )
+        own = read.features[:, -1:]
+        alone = torch.ones((1, 1, 1, last + 2), dtype=torch.bool)
+        going_on = head(head.embed(ids[None, last + 1 :]), own, torch.tensor([[last + 1]]), alone, cache)
+        torch.testing.assert_close(
+            head.logits(going_on.features)[0, 0], golden["logits_1"][0, last], atol=1e-4, rtol=1e-4
+        )
