@@ -351,7 +351,7 @@ FAULTS = (
     Fault(
         "children-without-parents",
         "jakiro/drafting/candidates.py",
-        "scores.nan_to_num(nan=-torch.inf, neginf=-torch.inf)",
+        "torch.nan_to_num(scores, nan=-torch.inf, neginf=-torch.inf, out=out)",
         "scores.clone()",
         ("tests/drafting/test_candidates.py",),
     ),

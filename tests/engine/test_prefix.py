@@ -11,7 +11,7 @@ from jakiro.methods.jakiro import HeadSession
 from jakiro.target import model
 from jakiro.trace import Trace
 from tests.graphs.static import static_generator
-from tests.support import DEVICE, TREE, prompt_ids, tiny_generator
+from tests.support import DEVICE, TREE, heads_of, prompt_ids, tiny_generator
 
 SAMPLINGS = [SamplingParams(max_new_tokens=8), SamplingParams(0.8, seed=3, max_new_tokens=8)]
 
@@ -28,8 +28,8 @@ def generator():
 
 @pytest.fixture(scope="module")
 def mixing(generator):
-    """By fusion; the other methods bring their own head."""
-    return {"summed": generator, "decoupled": tiny_generator("decoupled")}
+    """By head."""
+    return {"summed": generator, "decoupled": tiny_generator("decoupled"), "eagle3": tiny_generator("eagle3")}
 
 
 def rows_of(stream) -> torch.Tensor:
@@ -94,15 +94,11 @@ def test_only_the_first_rows_of_a_long_text_are_taken_over(monkeypatch, generato
         assert torch.equal(whole.store.rows, parts.store.rows) and torch.equal(features, torch.cat(found))
 
 
-CHATS = [
-    pytest.param(head, name, sampling, id=f"{name}, {head}, {'greedy' if sampling.greedy else 'sampled'}")
-    for name, method in METHODS.items()
-    for head, sampling in (("summed", SAMPLINGS[0]), ("decoupled", SAMPLINGS[1]))
-    if head == "summed" or "mixture" in method.needs.head
-]
+WITH_HEADS = [(head, method.name) for method in METHODS.values() for head in heads_of(method)]
+CHATS = [(*each, SAMPLINGS[each[0] == "decoupled"]) for each in WITH_HEADS]
 
 
-@pytest.mark.parametrize(("head", "method", "sampling"), CHATS)
+@pytest.mark.parametrize(("head", "method", "sampling"), CHATS, ids=lambda each: each if isinstance(each, str) else "")
 def test_a_chat_of_three_turns_is_the_same_and_reads_on(mixing, head, method, sampling):
     either = mixing[head]
     prefixes, messages, before = PrefixStore().of(), asked("Why is it so?"), 0
@@ -154,11 +150,14 @@ def head_of(session: DraftSession) -> HeadSession:
 
 
 # Medusa keeps no rows
-WITH_ROWS = [name for name, method in METHODS.items() if method.needs.head and name != "medusa"]
+WITH_ROWS = [
+    each for each in WITH_HEADS if METHODS[each[1]].needs.head and each[1] != "medusa" and each[0] != "decoupled"
+]
 
 
-@pytest.mark.parametrize("method", WITH_ROWS)
-def test_the_head_takes_over_its_rows(generator, method):
+@pytest.mark.parametrize(("head", "method"), WITH_ROWS)
+def test_the_head_takes_over_its_rows(mixing, head, method):
+    generator = mixing[head]
     if not generator.resumable_tokens:
         pytest.skip("only compiled code resumes")
     prefixes = PrefixStore().of()
