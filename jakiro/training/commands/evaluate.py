@@ -12,7 +12,7 @@ from rich.table import Table
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import Method, Resources, why_not
 from jakiro.heads.base import known_precision
-from jakiro.heads.checkpoint import file_sha256, load_head, weights_file
+from jakiro.heads.checkpoint import head_sha256, load_head
 from jakiro.methods import METHODS, Methods
 from jakiro.methods import methods_from as methods_of
 from jakiro.prompts import load_questions
@@ -83,7 +83,7 @@ def evaluate(
         experts = experts_on(draft_head, [answer for texts in written for answer in texts], output_weight)
     draft_head.pack(draft_precision)
     target_model = TargetModel(model, tokenizer, pair.target_name, sha256, "fast").with_feature_layers(layers)
-    info = {"name": pair.head_name, "sha256": file_sha256(weights_file(pair.head_path))}
+    info = {"name": pair.head_name, "sha256": head_sha256(pair.head_path)}
     further = further_heads(pair, target_model, draft_precision, known.networks)
     resources = Resources(target_model, draft_head, info, further)
     drafters = {method.name: method.load(resources) for method in _suited(methods, replayed, resources, known)}
