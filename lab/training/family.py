@@ -1,7 +1,8 @@
 """What sets the arena's methods apart, measured on written answers: `python -m lab.training.family`.
 
-Prints the tables of docs/arena.md: acceptance rules, GSD's saved rows, ADED over an answer's length and by source, and
-the texts that several beginnings of the target's would change; with a Gumiho head those that shared nodes would change.
+Prints the figures of *Methods* in lab/README.md: acceptance rules, GSD's saved rows, ADED over an answer's length and
+by source, and the texts that several beginnings of the target's would change; with a Gumiho head those that shared
+nodes would change.
 """
 
 from collections.abc import Sequence
@@ -122,7 +123,7 @@ def family(
     chart: Annotated[Path | None, option("Draw the acceptance rules to this html file.")] = None,
     threads: Threads = None,
 ) -> None:
-    """Print the tables of docs/arena.md."""
+    """Print the figures of *Methods* in lab/README.md."""
     set_up(threads)
     _print_rules(chart)
     names = zoo.resolve(target, head)
