@@ -73,7 +73,7 @@ def build(
             clear = gr.Button(words.CLEAR, elem_id="clear", scale=0, min_width=72)
             for number, example in enumerate(words.EXAMPLES):
                 button = gr.Button(example, size="sm", elem_classes="jk-chip", elem_id=f"example-{number}", scale=0)
-                button.click(None, None, question, js=f"() => Jakiro.example({example!r})", api_visibility="private")
+                button.click(None, None, question, js=f"() => {example!r}", api_visibility="private")
         view = drawn("view", "mountView(element, props, watch, server)", _server_functions(service, runs))
         lesson.component(service)
         benchmarks = benchmark.component(page, service, runs.pace)

@@ -1,4 +1,4 @@
-"""The settings sidebar: form fields, named as `read_asking` takes them, and the list of known pairs."""
+"""The settings drawer: form fields, named as `read_asking` takes them, and the list of known pairs."""
 
 import json
 
@@ -8,20 +8,23 @@ from app.asking import MOST_LANES
 from app.page.drawn import drawn
 from app.page.offered import titled_methods
 from app.page.picker import Picker
+from app.serving.worker import USUAL_LENGTH
 from app.words import page as words
 from jakiro.methods import DEFAULT, METHODS, Methods
 
 
 def build(picker: Picker, numerics: str = words.EXACT, known: Methods = METHODS) -> list:
-    """The sidebar; returns its fields. Which of them differ from the answer on screen, the browser marks."""
-    with gr.Sidebar(open=False, position="right", label=words.SETTINGS, elem_id="settings"):
+    """The drawer; returns its fields. Which of them differ from the answer on screen, the browser marks."""
+    with gr.Column(elem_id="settings"):
+        close = gr.Button(words.CLOSE_SETTINGS, elem_id="close-settings", size="sm")
+        close.click(None, None, None, js="() => { Jakiro.toggleSettings(false); return []; }", api_visibility="private")
         with gr.Row():
             temperature = _number(0, words.TEMPERATURE, words.TEMPERATURE_INFO, "temperature", step=0.1)
             seed = _number(0, words.SEED, words.SEED_INFO, "seed")
         with gr.Row():
             top_p = _number(1, words.TOP_P, words.TOP_P_INFO, "top-p", step=0.05)
             top_k = _number(0, words.TOP_K, words.TOP_K_INFO, "top-k")
-        length = _number(96, words.LENGTH, words.LENGTH_INFO, "length")
+        length = _number(USUAL_LENGTH, words.LENGTH, words.LENGTH_INFO, "length")
         tree = gr.Radio(
             [words.AUTOMATIC, words.FIXED],
             value=words.AUTOMATIC,

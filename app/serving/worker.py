@@ -29,6 +29,9 @@ WAITING = "waiting"  # another model is loaded when the running answers are done
 # Measuring holds up a question for a piece, so it waits until the first, or the next, has probably not come
 CALM_SECONDS = 2.0
 
+# Tokens an answer has where nobody says otherwise, and where a device writes one within `QUICK_MS`
+USUAL_LENGTH, QUICK_LENGTH, QUICK_MS = 128, 256, 20.0
+
 
 class ModelService:
     """Loads a device in a background thread and gives each of its places to one answer at a time.
@@ -156,8 +159,15 @@ class ModelService:
             "state": "ready", "text": text, "fast": words.CHIP_READY.format(**place, numerics="fast"), "title": title,
             "notice": " ".join(notices), "pair": self.pair,
             "target": status["target"], "dtype": status["dtype"], "trouble": self.trouble or "",
-            "numerics": words.FAST if status["numerics"] == "fast" else words.EXACT,
+            "numerics": words.FAST if status["numerics"] == "fast" else words.EXACT, "length": self.usual_length,
         }  # fmt: skip
+
+    @property
+    def usual_length(self) -> int:
+        """The length that the form opens with: longer where the target's pass over one token is quick."""
+        one_token = dict((self.device.costs or {}).get("verify_ms", ())).get(1)
+        length = QUICK_LENGTH if one_token is not None and one_token <= QUICK_MS else USUAL_LENGTH
+        return min(length, self.limits.max_new_tokens)
 
 
 def stage_words(stage: str, share: float | None) -> str:

@@ -24,7 +24,12 @@ FIRST = {
 }
 
 BROWSER = {
-    "bench_form": "Measure here",
+    "bench_form": "Measure this machine",
+    "bench_more_methods": "More methods",
+    "bench_headline": "{method}: {times} on {prompts}",
+    "bench_headline_interval": "{low} to {high}",
+    "bench_headline_all_same": "all texts identical",
+    "bench_headline_same": "{share} of the texts identical",
     "bench_set": "Our own prompts, {categories} kinds, taken in turn; at most {tokens} tokens an answer.",
     "bench_count": "Prompts",
     "bench_temperatures": "Temperature",

@@ -122,6 +122,7 @@ class Tabs:
     """Tabs of one browser. Those of like options share a context, and pages one process: scripts are compiled once.
 
     A tab has its own session storage, like a new visitor's; permissions, cookies and the connection are the context's.
+    A context has six connections to a server, of which each tab holds one or two: who opens many tabs closes some.
     """
 
     def __init__(self, browser) -> None:
@@ -249,4 +250,29 @@ def seek(tab, step: int) -> None:
         " range.dispatchEvent(new Event('input', { bubbles: true })); }",
         step,
     )
-    tab.wait_for_selector(f'svg.tree[data-step="{step}"]')
+    tab.wait_for_selector(f':is(svg.tree, .ladder)[data-step="{step}"]:visible')
+
+
+def set_option(tab, *keys: str) -> None:
+    """Presses switches of the page's menu."""
+    tab.evaluate("document.querySelector('.page-menu').open = true")
+    for key in keys:
+        tab.click(f'.page-menu [data-toggle="{key}"]')
+    tab.evaluate("document.querySelector('.page-menu').open = false")
+
+
+def open_save_menu(tab) -> None:
+    tab.evaluate("document.querySelectorAll('.page-menu, .save-menu').forEach((menu) => (menu.open = true))")
+
+
+def number_of(tab, name: str) -> tuple[str, str]:
+    """A number of the answer and its definition, as they stand under "Numbers"."""
+    tab.evaluate("document.querySelector('.panel-numbers').open = true")
+    tab.wait_for_selector(f'[data-metric="{name}"]')
+    return tuple(
+        tab.evaluate(
+            """name => { const value = document.querySelector(`[data-metric=${name}]`);
+               return [value, value.nextSibling].map((element) => element.textContent); }""",
+            name,
+        )
+    )

@@ -30,7 +30,9 @@ def mount(tab, dark: bool = False) -> None:
 
 
 def go(tab, stop: int) -> None:
-    tab.click(f'.dot[data-stop="{stop}"]')
+    if not tab.is_visible(f'.stop-title[data-stop="{stop}"]'):
+        tab.click(".more-stops summary")
+    tab.click(f'.stop-title[data-stop="{stop}"]')
     tab.wait_for_selector(f'.stop[data-stop="{stop}"]')
 
 

@@ -114,7 +114,7 @@ def watch(browser, address: str, device, length: int, frames: bool) -> dict:
     for name, value in TREE.items():
         tab.fill(f"#{name} input", str(value))
     tab.keyboard.press("Tab")
-    tab.click("#settings .toggle-button")
+    tab.click("#close-settings")
     tab.fill("#question textarea", QUESTION)
     tab.click("#ask")
     tab.wait_for_function("() => /^[0-9a-f]{32}$/.test(document.querySelector('.jk-view').dataset.run)", timeout=60_000)

@@ -14,7 +14,8 @@ from jakiro.prompts import Question
 from tests.bench.scripted import ScriptedGenerator
 
 README = Path(__file__).resolve().parents[2] / "README.md"
-PERFORMANCE = README.parent / "docs" / "performance.md"
+DOCS = README.parent / "docs"
+PAGES = (README, DOCS / "performance.md", DOCS / "training.md")
 NAMES = (*tables.BLOCKS, tables.TAUS)
 STAMP = {"cpu": "A processor", "threads": 2, "torch": "2.13.0", "device": "cpu", "dtype": "float32", "weight_bits": 16,
          "compiled": True, "date": "2026-11-23T10:00:00+00:00"}  # fmt: skip
@@ -31,8 +32,10 @@ TAU_NUMBERS = {
 }  # fmt: skip
 
 
-def readme_block(name, page=README):
-    text = page.read_text(encoding="utf-8")
+def shown(name):
+    """A table as it stands in README, or else in one of the docs."""
+    pages = [page.read_text(encoding="utf-8") for page in PAGES]
+    text = next((text for text in pages if tables.START.format(name=name) in text), pages[0])
     start, end = tables.between(text, name)
     return text[start:end]
 
@@ -48,12 +51,12 @@ def leading_number(cell):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_readme_shows_what_its_raw_data_gives(name):
-    assert readme_block(name) == tables.block(name)
+def test_pages_show_what_their_raw_data_gives(name):
+    assert shown(name) == tables.block(name)
 
 
 def test_a_step_s_milliseconds_are_those_of_the_speeds_raw_data():
-    block = readme_block(tables.STEP, PERFORMANCE)
+    block = shown(tables.STEP)
     assert block == tables.block(tables.STEP)
     words, *rows = cells(block)
     assert words[1:] == ["T", "draft", "check", "other", "a step", "τ", "speedup promised", "measured"]
@@ -99,8 +102,8 @@ def check_against_runs(block, values):
 
 
 @pytest.mark.parametrize("name", tables.BLOCKS)
-def test_speeds_and_speedups_in_readme_follow_from_seconds_and_tokens_of_the_runs(name):
-    check_against_runs(readme_block(name), json.loads((tables.folder() / f"{name}.json").read_text(encoding="utf-8")))
+def test_speeds_and_speedups_follow_from_seconds_and_tokens_of_the_runs(name):
+    check_against_runs(shown(name), json.loads((tables.folder() / f"{name}.json").read_text(encoding="utf-8")))
 
 
 @pytest.mark.parametrize("name", tables.BLOCKS)
@@ -111,11 +114,13 @@ def test_beside_the_speedup_of_decoding_stands_the_one_with_reading_the_prompts(
     check_against_runs(block, json.loads((tables.folder() / f"{name}.json").read_text(encoding="utf-8")))
 
 
-def test_readme_has_no_table_of_figures_without_raw_data():
-    marked = re.findall(r"<!-- figures: (\w+) -->", README.read_text(encoding="utf-8"))
-    assert sorted(marked) == sorted(NAMES)
-    numbers = README.read_text(encoding="utf-8").partition("## Numbers")[2].partition("## Dependencies")[0]
-    outside = re.sub(r"<!-- figures.*?<!-- end of figures -->", "", numbers, flags=re.S)
+def test_pages_have_no_figures_without_raw_data():
+    readme, *docs = (page.read_text(encoding="utf-8") for page in PAGES)
+    marked = re.findall(r"<!-- figures: (\w+) -->", "".join([readme, *docs]))
+    assert sorted(marked) == sorted((*NAMES, tables.STEP))
+    results = readme.partition("## Results")[2].partition("\n## ")[0]
+    assert "<!-- figures: speed -->" in results
+    outside = re.sub(r"<!-- figures.*?<!-- end of figures -->", "", results, flags=re.S)
     assert not re.search(r"\d[×]|\d tokens/s|^\|", outside, flags=re.M)
 
 
@@ -192,13 +197,13 @@ def test_a_text_without_a_table_s_place_is_refused():
 
 
 def test_people_per_device_follow_from_the_speeds_of_readme():
-    text = " ".join((PERFORMANCE.parent / "hosting.md").read_text(encoding="utf-8").split())
+    text = " ".join((DOCS / "hosting.md").read_text(encoding="utf-8").split())
     said = re.search(
         r"README's (\d+) tokens a second an answer of 64 tokens takes ([\d.]+) s, and ([\d.]+) s with plain decoding "
         r"at (\d+) beside it, so with one question a minute that is about (\d+) and (\d+) people",
         text,
     )
-    rows = {row[0]: leading_number(row[1]) for row in cells(readme_block(tables.SPEED))[1:]}
+    rows = {row[0]: leading_number(row[1]) for row in cells(shown(tables.SPEED))[1:]}
     jakiro, plain = (
         rows["Jakiro, automatic trees"],
         max(rows[name] for name in rows if name.startswith("plain decoding")),

@@ -13,9 +13,8 @@
       state.turns.splice(state.turns.indexOf(run), 1);
     }
     state.lost = run;
-    Object.values(run.lanes).forEach((lane) => (lane.endReason = lane.endReason || "stopped"));
-    run.finished = true;
-    run.waiting = null;
+    run.stop();
+    Jakiro.giveBack();
     Jakiro.notify("error", say(sentence, { n: main ? main.tokens.length : 0 }));
     Jakiro.redraw();
   }
@@ -65,7 +64,9 @@
   // A question was sent: whether the server is there to answer it
   async function lookAfterAsking() {
     await Jakiro.chip.look();
-    if (offline()) Jakiro.notify("error", say("offline_kept"));
+    if (!offline()) return;
+    Jakiro.notify("error", say("offline_kept"));
+    Jakiro.giveBack();
   }
 
   Object.assign(Jakiro, { watchConnection, guardAsking, lookAfterAsking });

@@ -19,6 +19,19 @@
   const h = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
   const s = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
 
+  // A menu that closes when focus or press go elsewhere, and with Escape
+  function popMenu(kind, summary, ...content) {
+    const menu = h("details", { class: `menu ${kind}` }, summary, h("div", { class: "menu-list" }, content));
+    const close = (event) => {
+      menu.open = false;
+      if (event) menu.firstChild.focus();
+    };
+    menu.addEventListener("focusout", ({ relatedTarget }) => relatedTarget && !menu.contains(relatedTarget) && close());
+    menu.addEventListener("keydown", (event) => event.key === "Escape" && menu.open && close(event));
+    document.addEventListener("pointerdown", ({ target }) => menu.isConnected && !menu.contains(target) && close());
+    return menu;
+  }
+
   // A horizontal bar filled to a share of its room
   const filledBar = (kind, share) =>
     h("span", { class: "bar-room" }, h("span", { class: `bar-fill ${kind}`, style: `width:${100 * share}%` }));
@@ -95,6 +108,6 @@
 
   const reducedMotion = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
-  Object.assign(Jakiro, { h, s, filledBar, say, counted, number, percent, wholePercent, rate, milliseconds, apart, shares, memory,
+  Object.assign(Jakiro, { h, s, popMenu, filledBar, say, counted, number, percent, wholePercent, rate, milliseconds, apart, shares, memory,
     watchSeen, pageScale, reducedMotion });
 })();

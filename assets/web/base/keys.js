@@ -1,4 +1,5 @@
-// Keys and clickers act wherever the focus is, except in text fields; inside the tree the arrows walk the tree.
+// Keys and clickers act while the focus is in the view, and in a hall wherever it is, except in text fields; inside the tree
+// the arrows walk the tree. Elsewhere keys are the page's own: it scrolls.
 (() => {
   // In the list the arrows walk its lines, and Enter pins the card of one
   function onListKey(event, parts) {
@@ -22,7 +23,7 @@
   // Where keys have a meaning of their own: a slider's arrows, a list of choices, tabs that are walked through
   const hasOwnKeys = ({ tagName, type, role, id }, key) => tagName === "SELECT" || (tagName === "INPUT" && type === "radio")
     || (tagName === "INPUT" && type === "range" && id !== "jk-step" && !key.startsWith("Page"))
-    || (role === "tab" && walking && key.startsWith("Arrow"));
+    || (["tab", "radio"].includes(role) && walking && key.startsWith("Arrow"));
 
   // The stops of the lesson are turned like pages
   function lessonMove(key) {
@@ -44,6 +45,7 @@
       parts.card.close();
       return;
     }
+    if (!Jakiro.inProjector() && !target.closest?.(".jk-view")) return;
     if ((event.target === parts.treeHost && parts.tree.onKey(event)) || onListKey(event, parts)) {
       event.preventDefault();
       return;
@@ -52,9 +54,9 @@
     if (key.length === 1 && key !== " " && event.repeat) return;
     const far = event.shiftKey ? 10 : 1;
     const shown = ["watch", "race"].includes(state.tab);
-    const moves = !shown ? { [key]: state.tab === "lesson" && lessonMove(key), n: null } : {
+    const moves = !shown ? { [key]: state.tab === "lesson" && lessonMove(key) } : {
       ArrowLeft: () => seek(state.index - far), ArrowRight: () => seek(state.index + far), PageUp: back, PageDown: ahead,
-      n: Jakiro.newChat, Home: () => seek(0), End: () => seek(Infinity), " ": advance,
+      Home: () => seek(0), End: () => seek(Infinity), " ": advance,
       1: () => setPhase(1), 2: () => setPhase(2), 3: () => setPhase(3), g: () => guessFirst(!state.guess), l: follow,
     };
     const move = moves[event.key] || moves[event.key.toLowerCase()];

@@ -1,5 +1,5 @@
-// The tab "Benchmark": a form on the left, results on the right. It opens on the recorded ones; a run of one's own fills in
-// as its prompts are done, and what is there stays when it is stopped.
+// The tab "Benchmark": results, and a form below them. It opens on the recorded ones; a run of one's own fills in as its prompts
+// are done, and what is there stays when it is stopped.
 (() => {
   const { h, say, lessonControls: controls, benchmarkRows: rows } = Jakiro;
 
@@ -10,8 +10,10 @@
   const deviceOf = ({ device, gpu, cpu, cores }) =>
     String(device).startsWith("cuda") && gpu ? gpu : `${cpu}, ${say(cores === 1 ? "bench_core" : "bench_cores", { n: cores })}`;
 
-  // A row of buttons of which several may be pressed; `values()` are the pressed ones
-  function several(name, label, options, chosen, onChange) {
+  const COUNTS = [8, 16, 40];
+
+  // A row of buttons of which several may be pressed; `values()` are the pressed ones, and those from `few` on are folded away
+  function several(name, label, options, chosen, onChange, few = options.length) {
     const buttons = options.map(([value, words]) =>
       h("button", { type: "button", class: "choice", "data-control": name, "data-value": value,
         "aria-pressed": String(chosen.includes(value)), onclick: (event) => {
@@ -21,7 +23,8 @@
         } }, words));
     return {
       element: h("div", { class: "bench-field", role: "group", "aria-label": label }, h("span", null, label),
-        h("div", { class: "bench-choices" }, buttons)),
+        h("div", { class: "bench-choices" }, buttons.slice(0, few)), few < buttons.length ? h("details", null, h("summary", null, say("bench_more_methods")),
+          h("div", { class: "bench-choices" }, buttons.slice(few))) : null),
       values: () => options.filter((_, i) => buttons[i].getAttribute("aria-pressed") === "true").map(([value]) => value),
       set(chosen) {
         options.forEach(([value], i) => buttons[i].setAttribute("aria-pressed", String(chosen.includes(value))));
@@ -32,12 +35,17 @@
 
   function buildForm(on) {
     const form = Jakiro.benchmarkForm;
-    const count = h("input", { type: "number", id: "bench-count", min: 1, max: form.most, step: 1, value: form.count,
-      oninput: on.changed });
+    let wanted = form.count;
+    const counts = [...new Set([...COUNTS.filter((n) => n <= form.most), form.count])].sort((a, b) => a - b);
+    const count = controls.choice({ name: "bench-count", label: say("bench_count"), options: Object.fromEntries(counts.map((n) => [`n${n}`, String(n)])),
+      value: `n${form.count}`, onPick: (value) => {
+        wanted = Number(value.slice(1));
+        on.changed();
+      } });
     const temperatures = several("bench-temperature", say("bench_temperatures"),
       form.known_temperatures.map((value) => [value, String(value)]), form.temperatures, on.changed);
     const methods = several("bench-method", say("bench_methods"), form.known_methods.map((value) => [value, form.titles[value]]),
-      form.methods, on.changed);
+      form.methods, on.changed, 1);
     const estimate = h("p", { class: "bench-estimate", role: "status" });
     const problem = h("p", { class: "bench-problem", role: "alert", hidden: true });
     const progress = h("p", { class: "bench-progress tabular", "data-result": "progress" });
@@ -47,15 +55,16 @@
     run.classList.add("primary");
     stop.disabled = true;
     return {
-      element: h("section", { class: "pane bench-form", "aria-label": say("bench_form") }, h("h2", null, say("bench_form")),
+      element: h("details", { class: "question-line bench-form" }, h("summary", null, say("bench_form")),
         h("p", { class: "muted small" }, say("bench_set", { categories: form.categories, tokens: form.tokens })),
-        h("div", { class: "bench-field" }, h("label", { for: "bench-count" }, say("bench_count")), count),
+        count.element,
         temperatures.element, methods.element, estimate, problem,
         h("div", { class: "lesson-buttons" }, run, stop), bar, progress,
         h("p", { class: "muted small" }, say("bench_turns"))),
-      values: () => ({ count: count.value === "" ? null : Number(count.value), temperatures: temperatures.values(),
+      values: () => ({ count: wanted, temperatures: temperatures.values(),
         methods: methods.values() }),
       choose(chosenMethods, temperature) {
+        run.closest("details").open = true;
         methods.set(chosenMethods);
         temperatures.set([temperature]);
         run.focus();
@@ -95,6 +104,7 @@
     const plotHost = h("div", { class: "plot-host bench-plot-host" });
     const plot = new Jakiro.BenchmarkPlot(plotHost, () => draw());
     const below = h("div", { class: "bench-body" });
+    const numbers = h("details", { class: "question-line" });
     const hidden = (id) => document.querySelector(`#${id}`);
     let asked = 0;
 
@@ -175,6 +185,17 @@
       if (state.which === "board") redraw('[data-control="bench-which"][data-value="board"]');
     }
 
+    // The whole in one sentence
+    function headlineOf(results) {
+      const total = rows.rowsOf(results, state.temperature).find(({ category }) => category === rows.OVERALL);
+      if (!total || total.group.speedup === null) return say("bench_results");
+      const { group } = total;
+      const interval = rows.intervalOf(group);
+      return [say("bench_headline", { method: rows.laneWords(total.lane), times: rows.times(group.speedup), prompts: Jakiro.counted("bench_prompt", group.num_runs) }),
+        interval && say("bench_headline_interval", { low: Jakiro.number(interval[0], 2), high: Jakiro.number(interval[1], 2) }),
+        group.identical === 1 ? say("bench_headline_all_same") : say("bench_headline_same", { share: rows.shareWords(group.identical) })].filter(Boolean).join(", ");
+    }
+
     function drawHead(results) {
       const pick = (name, label, options, value, onPick) =>
         controls.choice({ name, label, options, value, onPick: (chosen) => {
@@ -182,7 +203,7 @@
           draw();
           head.querySelector(`[data-control="${name}"][data-value="${chosen}"]`)?.focus();
         } }).element;
-      const parts = [h("h2", null, say("bench_results"))];
+      const parts = [h("h2", { class: "bench-headline" }, results && state.which !== "board" ? headlineOf(results) : say("bench_results"))];
       if (results) {
         const { environment: where, settings } = results;
         const values = { device: deviceOf(where), date: where.date.slice(0, 10) };
@@ -227,10 +248,9 @@
       }
       if (!body.contains(plotHost)) body.replaceChildren(plotHost, below);
       plotHost.hidden = !plot.draw(results, state.temperature);
-      below.replaceChildren(h("div", { class: "bench-scroll", tabindex: 0, role: "region", "aria-label": say("bench_results") },
-          Jakiro.benchmarkTable(results, state.temperature)),
-        h("p", { class: "muted small" }, say("bench_definitions")),
-        h("p", { class: "unequal-heads" }, rows.unequalHeads(results.groups.map((group) => group.lane.split(" · ")[0]))));
+      numbers.replaceChildren(h("summary", null, say("ask_numbers")), h("div", { class: "bench-scroll", tabindex: 0, role: "region",
+        "aria-label": say("bench_results") }, Jakiro.benchmarkTable(results, state.temperature)), h("p", { class: "muted" }, say("bench_definitions")));
+      below.replaceChildren(numbers, h("p", { class: "unequal-heads" }, rows.unequalHeads(results.groups.map((group) => group.lane.split(" · ")[0]))));
     }
 
     const visible = () => document.body.dataset.jakiroTab === "benchmark";
@@ -248,8 +268,7 @@
       draw();
     }
 
-    root.append(h("div", { class: "bench" }, form.element,
-      h("section", { class: "pane bench-results", "aria-label": say("bench_results") }, head, body)), voice);
+    root.append(h("section", { class: "bench-results", "aria-label": say("bench_results") }, head, body), form.element, voice);
     let width = 0;
     new ResizeObserver(() => {
       if (!visible() || Math.abs(body.clientWidth - width) < 2) return;

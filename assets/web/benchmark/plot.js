@@ -25,7 +25,9 @@
     draw(results, temperature) {
       const rows = benchmarkRows.rowsOf(results, temperature).filter((row) => row.group.speedup !== null);
       const lanes = [...new Set(rows.map((row) => row.lane))];
-      const categories = [...new Set(rows.map((row) => row.category))];
+      // All prompts first, then by how much the first method gains
+      const gain = (category) => (category === benchmarkRows.OVERALL ? Infinity : rows.find((row) => row.category === category).group.speedup);
+      const categories = [...new Set(rows.map((row) => row.category))].sort((a, b) => gain(b) - gain(a));
       if (!rows.length) return false;
       const scale = Jakiro.pageScale();
       const wide = this.figure.host.clientWidth;

@@ -1,11 +1,12 @@
-// The chat: earlier turns above the answer, what the next question is sent with, and how a new chat starts.
+// The chat: earlier turns above the answer, what can be done with each, and how a new chat starts.
 (() => {
   const { h, say, counted, questionsOf } = Jakiro;
 
-  const turns = (n) => counted("earlier_turn", n);
-
-  // Turns that go along with the next question; an example starts a new chat
-  const sentTurns = (state) => (state.fresh ? [] : state.turns.filter((run) => run.main && run.finished));
+  // Turns that go along with the next question: those before the one that it takes the place of
+  function sentTurns({ turns, from }) {
+    const at = from ? turns.indexOf(from) : -1;
+    return turns.slice(0, at < 0 ? undefined : at).filter((run) => run.main && run.finished);
+  }
 
   const conversation = (state) => sentTurns(state).flatMap((run) => [
     { role: "user", content: run.question },
@@ -15,53 +16,73 @@
   // What an answer was sent with, as its header tells
   function sentWith(run) {
     const asked = questionsOf(run.main.header).length;
-    return asked > 1 ? say("chat_sent", { turns: turns(asked - 1) }) : "";
+    return asked > 1 ? say("chat_sent", { turns: counted("earlier_turn", asked - 1) }) : "";
   }
 
-  // The line at the question box: what the next question is sent with
-  function drawLine(state) {
-    const line = document.querySelector("#jk-chat");
-    if (!line) return;
-    const count = sentTurns(state).length;
-    const fresh = state.fresh && state.turns.length > 0;
-    line.hidden = !fresh && !count;
-    const button = (key, action) => h("button", { class: "link-button", "data-action": key, onclick: action }, say(key));
-    line.replaceChildren(h("span", null, fresh ? say("chat_fresh") : say("chat_next", { turns: turns(count) })),
-      fresh ? button("chat_go_on", () => begin(false)) : button("new_chat", newChat));
-  }
-
+  const button = (key, action) => h("button", { class: "link-button", "data-action": key, onclick: action }, say(key));
   const newChat = () => document.querySelector("#clear").click();
 
-  // Whether the next question starts a new chat; the old one stays until its answer comes
-  function begin(fresh) {
+  function placeForLine() {
+    const row = document.querySelector("#question-row");
+    const line = h("div", { class: "chat-line", id: "jk-chat", role: "status" });
+    if (row) row.append(line);
+    return line;
+  }
+
+  // Beside the question box: what the next question is sent with, or takes the place of
+  function drawLine(state) {
+    const line = document.querySelector("#jk-chat") || placeForLine();
+    const count = sentTurns(state).length;
+    const said = state.from ? [say(count ? "chat_instead" : "chat_fresh"), button("chat_go_on", () => startFrom(null))]
+      : count ? [say("chat_next", { turns: counted("earlier_turn", count) }), button("new_chat", newChat)]
+        : state.putAway ? [say("chat_put_away"), button("chat_undo", undo)] : [];
+    line.replaceChildren(...said);
+  }
+
+  // From which turn on the next question replaces the chat; the old turns stay until its answer comes
+  function startFrom(run) {
     const { parts, state } = Jakiro.screen;
-    state.fresh = fresh;
+    state.from = run;
     drawChat(parts, state);
   }
 
-  function example(text) {
-    begin(true);
-    return text;
+  // Puts the chat away; until the next question it can be brought back
+  function clear() {
+    const { state } = Jakiro.screen;
+    state.turns.forEach((run) => run.stop());
+    const putAway = state.turns.length ? { turns: state.turns, run: state.run, index: state.index } : state.putAway;
+    Object.assign(state, { turns: [], waiting: null, replaced: [], from: null, putAway });
+    Jakiro.notify(null);
+    Jakiro.show(null);
   }
 
-  // Earlier turns stand above the answer, oldest first, a line each; under it what can be done with the last one
+  function undo() {
+    const { state } = Jakiro.screen;
+    const { turns, run, index } = state.putAway;
+    Object.assign(state, { turns, putAway: null });
+    Jakiro.show(run, index);
+  }
+
+  // What can be done with a finished turn
+  function actions(run) {
+    const cut = run.main.endReason === "length";
+    return h("div", { class: "turn-buttons" }, cut ? button("go_on", () => Jakiro.goOn(run)) : null,
+      button("ask_again", () => Jakiro.askAgain(run)), button("edit", () => Jakiro.edit(run)));
+  }
+
+  // Earlier turns stand above the answer, oldest first, a line each; under it what can be done with it
   function drawChat(parts, state) {
-    const { askAgain, edit, show } = parts.turnActions;
-    const { run } = state;
-    const last = state.turns[state.turns.length - 1];
-    const again = run && run === last && run.finished && run.source === "live";
-    parts.turns.replaceChildren(...(again ? [h("div", { class: "turn-actions" },
-      h("button", { class: "plain-button", onclick: askAgain }, say("ask_again")),
-      h("button", { class: "plain-button", onclick: edit }, say("edit")))] : []));
-    const at = state.turns.indexOf(run);
-    const earlier = state.turns.slice(0, at < 0 ? undefined : at).filter((turn) => turn.main);
-    parts.earlier.hidden = !earlier.length;
-    parts.earlier.replaceChildren(h("h3", null, say(at < 0 ? "your_chat" : "turns")), ...earlier.map((turn) => h("details", { class: "turn" },
-      h("summary", { dir: "auto" }, turn.question),
+    const { run, turns } = state;
+    const at = turns.indexOf(run);
+    document.body.dataset.asked = turns.length || (run && run.source !== "recording") ? "1" : "";
+    parts.turns.replaceChildren(...(at >= 0 && run.main && run.finished ? [actions(run)] : []));
+    const others = turns.filter((turn, i) => turn.main && i !== at);
+    parts.earlier.hidden = !others.length;
+    parts.earlier.replaceChildren(...others.map((turn) => h("details", { class: "turn" }, h("summary", { dir: "auto" }, turn.question),
       h("p", { class: "turn-text", dir: "auto" }, Jakiro.textOf(turn.main, turn.main.tokens.length)),
-      h("button", { class: "plain-button", onclick: () => show(turn, 0) }, say("play")))));
+      h("div", { class: "turn-buttons" }, button("show_turn", () => Jakiro.show(turn, Infinity)), turn.finished ? actions(turn) : null))));
     drawLine(state);
   }
 
-  Object.assign(Jakiro, { conversation, sentWith, drawChat, example, newChat, freshChat: () => begin(true) });
+  Object.assign(Jakiro, { conversation, sentWith, drawChat, clear, freshChat: () => startFrom(Jakiro.screen.state.turns[0] || null) });
 })();

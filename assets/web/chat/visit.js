@@ -64,7 +64,7 @@
     } catch {
       kept = {};
     }
-    if (kept.numerics) Jakiro.numericsChosen();
+    Jakiro.fieldsChosen(Object.keys(kept));
     return names.map((name, i) => (typeof kept[name] === typeof values[i] ? kept[name] : values[i]));
   }
 

@@ -146,6 +146,13 @@
       return header ? questionsOf(header).at(-1) ?? header.raw_prompt ?? "" : "";
     }
 
+    // Nothing more comes of it; lanes that were not done are stopped
+    stop() {
+      if (this.finished) return;
+      Object.values(this.lanes).forEach((lane) => (lane.endReason = lane.endReason || "stopped"));
+      Object.assign(this, { finished: true, waiting: null });
+    }
+
     // One event as app/serving/packing.py packs it
     take([kind, name, payload]) {
       if (kind === "wait") this.waiting = payload;

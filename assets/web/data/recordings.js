@@ -69,7 +69,7 @@
     }
 
     play(id, recording, source) {
-      this.on.setTab("watch");
+      this.on.setTab("watch", true);
       this.on.showRecording(id, recording, { playNow: source === "recording", source });
     }
 

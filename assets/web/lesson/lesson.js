@@ -1,15 +1,16 @@
-// "How it works": ten stops over shipped recordings. The frame: dots, texts on the left, one stop's screen on the
-// right, links to a stop, and what the stops share.
+// "How it works": an article of ten stops over shipped recordings. The frame: titles on top, the text, one stop's figure
+// beside it, links to a stop, and what the stops share.
 (() => {
   const { h, say, lessonData: data, lessonControls: controls } = Jakiro;
 
   const SMALLEST = 0.6; // of the size in a hall, at most so much smaller
+  const CORE = [0, 1, 2, 4, 6, 7]; // stops that are read in turn; the others are for who wants more
 
   // A draft tree with its card, arrow keys and a list of the same content; `onPick` takes the place of the card's pin
   function treeBox({ onPick } = {}) {
     const host = h("div", { class: "tree-host lesson-tree", tabindex: 0 });
     const box = h("div", { class: "tree-pane lesson-tree-pane" },
-      h("div", { class: "tree-room" }, h("span", { class: "order-hint" }, say("order_hint")), host));
+      h("div", { class: "tree-room" }, host));
     const card = new Jakiro.Card(box);
     if (onPick) card.pin = (id) => onPick(id);
     const view = new Jakiro.TreeView(host, card);
@@ -109,10 +110,9 @@
     const text = Jakiro.lessonTexts[n];
     const line = (key) => h("p", { class: `lesson-${key}` }, h("b", null, say(`lesson_${key}`)), " ", text[key]);
     return h("div", { class: "stop-text" },
-      h("p", { class: "muted small" }, say("lesson_of", { n: n + 1, stops: Jakiro.lessonTexts.length })),
       h("h2", { tabindex: -1 }, text.title),
       h("div", { class: "stop-words" }, h("p", null, text.idea), line("try"), line("notice"), line("belief")),
-      Jakiro.lessonFormula(n), text.footnote ? h("p", { class: "muted small footnote" }, text.footnote) : null,
+      h("details", { class: "lesson-table" }, h("summary", null, say("lesson_formula")), Jakiro.lessonFormula(n)), text.footnote ? h("p", { class: "muted small footnote" }, text.footnote) : null,
       controls.question(n, text));
   }
 
@@ -123,41 +123,23 @@
     const texts = Jakiro.lessonTexts;
     const voice = h("div", { class: "voice", role: "status" });
     const body = h("div", { class: "stop-body" }, h("p", { class: "muted empty" }, say("lesson_loading")));
-    const dots = texts.map((text, n) =>
-      h(
-        "button",
-        {
-          type: "button",
-          class: "dot",
-          "data-stop": n + 1,
-          title: text.title,
-          "aria-label": say("lesson_stop", { n: n + 1, title: text.title }),
-          onclick: () => go(n),
-        },
-        String(n + 1),
-      ),
-    );
-    const back = controls.button("back", say("lesson_back"), () => go(current - 1));
-    const next = controls.button("next", say("lesson_next"), () => go(current + 1));
-    // At the last stop forward leads to a question of one's own, which waits in the box
-    Object.assign(Jakiro, { lessonBack: () => go(current - 1),
-      lessonNext: () => (current < texts.length - 1 ? go(current + 1) : Jakiro.armQuestion()) });
-    const skip = controls.button("skip", say("lesson_skip"), () => go(texts.length - 1));
-    root.append(
-      h(
-        "nav",
-        { class: "lesson-nav", "aria-label": say("lesson_nav") },
-        h("div", { class: "dots" }, dots),
-        h("span", { class: "gap" }),
-        back,
-        next,
-        skip,
-        server ? Jakiro.copyButton(() => ({ link: location.href, note: say("link_copied_stop", { n: current + 1 }) })) : null,
-      ),
-      h("p", { class: "muted small keys-hint" }, say("lesson_keys")),
-      body,
-      voice,
-    );
+    const titles = texts.map((text, n) => h("button", { type: "button", class: "stop-title", "data-stop": n + 1, onclick: () => go(n) }, text.title));
+    const others = texts.map((_, n) => n).filter((n) => !CORE.includes(n));
+    const more = Jakiro.popMenu("more-stops", h("summary", { class: "plain-button" }, say("lesson_more")), others.map((n) => titles[n]));
+    const back = controls.button("back", say("lesson_back"), () => go(beside(-1)));
+    const next = controls.button("next", say("lesson_next"), () => forward());
+    root.append(h("nav", { class: "lesson-nav", "aria-label": say("lesson_nav") }, CORE.map((n) => titles[n]), more), body,
+      h("div", { class: "lesson-turn" }, back, next), voice);
+
+    // The stop before or after this one, among those of its kind; undefined at the ends
+    function beside(by) {
+      const kind = CORE.includes(current) ? CORE : others;
+      return kind[kind.indexOf(current) + by];
+    }
+
+    // After the last stop comes a question of one's own, which waits in the box
+    const forward = () => (beside(1) === undefined ? Jakiro.armQuestion() : go(beside(1)));
+    Object.assign(Jakiro, { lessonBack: () => beside(-1) !== undefined && go(beside(-1)), lessonNext: forward });
 
     const built = new Map();
     let current = linkedStop() ?? 0;
@@ -181,11 +163,9 @@
       }
       const { page, draw } = built.get(current);
       body.replaceChildren(page);
-      dots.forEach((dot, n) =>
-        n === current ? dot.setAttribute("aria-current", "step") : dot.removeAttribute("aria-current"),
-      );
-      back.disabled = current === 0;
-      next.disabled = skip.disabled = current === texts.length - 1;
+      titles.forEach((title, n) => (n === current ? title.setAttribute("aria-current", "step") : title.removeAttribute("aria-current")));
+      back.disabled = beside(-1) === undefined;
+      next.textContent = beside(1) === undefined ? say("lesson_race") : `${say("lesson_next")}: ${texts[beside(1)].title}`;
       draw();
       fit(page);
     }
@@ -202,13 +182,14 @@
 
     const visible = () => document.body.dataset.jakiroTab === "lesson";
     function go(n) {
-      const from = document.activeElement;
-      current = Math.max(0, Math.min(texts.length - 1, n));
+      current = n;
+      more.open = false;
       show();
       Jakiro.setAddress(`#stop-${current + 1}`);
       voice.textContent = say("lesson_stop", { n: current + 1, title: texts[current].title });
-      if (from && from.disabled) body.querySelector("h2")?.focus();
-      if (root.getBoundingClientRect().top < 0) root.scrollIntoView();
+      const heading = body.querySelector("h2");
+      heading?.focus({ preventScroll: true });
+      if (heading?.getBoundingClientRect().top < 0) heading.scrollIntoView();
     }
 
     async function load() {

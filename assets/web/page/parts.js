@@ -2,129 +2,101 @@
 (() => {
   const { h, say, counted, nameOf, milliseconds, depthOf, deliveredPath, bonusDelivered } = Jakiro;
 
-  // Dims all but one proposer. A lane may have any number of them, so the rule is written when it is needed
-  const ALL_BUT = ".jk-view :is(.answer-text .token, .tree .node:not(.root)):not(.by-PLACE):not(:has(.by-PLACE)) { opacity: 0.25; }";
-
-  const HEAD_PIXELS = 40; // of a panel, which say nothing of a step
-
-  const toggle = (key, pressed, action) => h("button", { class: "toggle", "data-toggle": key, "aria-pressed": String(pressed),
-    onclick: (event) => {
-      const on = event.currentTarget.getAttribute("aria-pressed") !== "true";
-      event.currentTarget.setAttribute("aria-pressed", String(on));
-      action(on);
-    } }, say(key));
-
   // Shows what is drawn in `host` as a table instead
-  const tableToggle = (host, redraw) => toggle("read_as_table", false, (on) => {
-    host.dataset.table = on ? "1" : "";
-    host.tabIndex = on ? 0 : -1; // a table may scroll inside its place
-    redraw();
-  });
+  function tableToggle(host, redraw) {
+    const button = h("button", { class: "toggle", "data-toggle": "read_as_table", "aria-pressed": "false", onclick: () => {
+      const on = !host.dataset.table;
+      button.setAttribute("aria-pressed", String(on));
+      host.dataset.table = on ? "1" : "";
+      host.tabIndex = on ? 0 : -1; // a table may scroll inside its place
+      redraw();
+    } }, say("read_as_table"));
+    return button;
+  }
 
   // What a question waits for, with a way out of the queue
   class WaitingBox {
     constructor() {
+      this.question = h("b", { dir: "auto" });
       this.words = h("span");
-      this.element = h("div", { class: "waiting", role: "status", hidden: true }, this.words, h("span", { class: "gap" }),
-        h("button", { class: "plain-button", "data-action": "leave", onclick: () => document.querySelector("#stop").click() },
+      this.element = h("div", { class: "waiting", role: "status", hidden: true }, this.question, this.words,
+        h("button", { class: "link-button", "data-action": "leave", onclick: () => document.querySelector("#stop").click() },
           say("leave_queue")));
     }
 
     draw(run) {
       this.element.hidden = !run || !run.waiting;
-      if (run && this.words.textContent !== run.waiting) this.words.textContent = run.waiting;
+      if (this.element.hidden || this.words.textContent === run.waiting) return;
+      this.words.textContent = run.waiting;
+      this.question.textContent = Jakiro.cut((run.form && run.form.question) || "", 80);
     }
   }
 
-  function answerPane(parts, state, on) {
+  function chatPane(parts, state, on) {
+    const headline = h("div", { class: "headline", role: "group", "aria-label": say("numbers"), hidden: true });
+    parts.headline = new Jakiro.Headline(headline, (step) => on.seek(step));
+    parts.earlier = h("div", { class: "earlier", hidden: true });
     parts.question = h("p", { class: "asked", dir: "auto" });
     parts.sentWith = h("p", { class: "sent-with muted" });
-    parts.earlier = h("div", { class: "earlier", hidden: true });
     parts.empty = h("p", { class: "muted empty" }, say("empty_answer"));
     parts.answerText = h("div", { class: "answer-host" });
     parts.markdown = h("div", { class: "markdown-host", hidden: true });
-    parts.answerScroll = h("div", { class: "answer-scroll", id: "jk-answer", tabindex: 0 }, parts.earlier, parts.question, parts.sentWith, parts.empty,
-      parts.answerText, parts.markdown);
-    parts.tokenLine = h("div", { class: "token-line muted" });
+    parts.turns = h("div", { class: "turn-actions" });
+    parts.answerScroll = h("div", { class: "answer-scroll", id: "jk-answer", tabindex: -1 }, parts.earlier, parts.question, parts.sentWith, parts.empty,
+      parts.answerText, parts.markdown, parts.turns);
+    parts.tokenLine = h("div", { class: "token-line" });
     const legend = h("div", { class: "legend" });
-    parts.badge = h("span", { class: "badge", hidden: true });
-    const pane = h("section", { class: "pane answer-pane", "aria-label": say("answer") },
-      h("div", { class: "pane-head" }, h("h2", null, say("answer")), parts.badge, h("span", { class: "gap" }),
-        toggle("show_spaces", false, (shown) => pane.classList.toggle("spaces", shown)),
-        toggle("markdown_view", false, (shown) => {
-          state.markdown = shown;
-          on.redraw("text");
-        })),
-      parts.waiting[0].element, parts.answerScroll, parts.tokenLine, legend);
+    const pane = h("section", { class: "pane answer-pane", "aria-label": say("answer") }, headline, parts.waiting[0].element,
+      parts.answerScroll, h("div", { class: "legend-line" }, legend, parts.tokenLine));
     parts.answer = new Jakiro.AnswerView(parts.answerText, {
       onPick: on.seek,
       onPreview: (token) => {
         parts.tokenLine.textContent = token && parts.answer.lane ? Jakiro.tokenLine(parts.answer.lane, token) : "";
       },
     });
-    const dimmed = new CSSStyleSheet();
-    document.adoptedStyleSheets.push(dimmed);
-    parts.legend = new Jakiro.Legend(legend, (place) => {
-      dimmed.replaceSync(place === null ? "" : ALL_BUT.replaceAll("PLACE", String(place)));
-      on.redraw("text");
-    });
+    parts.legend = new Jakiro.Legend(legend);
     return pane;
   }
 
-  // `plot` is drawn in `host`; its tools stand in the pane's head
+  // `plot` is drawn in `host`; its tools show themselves while pointer or focus are in the pane
   function plotPane(state, on, host, plot) {
     const mode = (name, key) => h("button", { class: "toggle", "data-plot-mode": name, onclick: () => {
       state.plotMode = name;
       on.redrawNow("plot");
     } }, say(key));
     return h("section", { class: "pane plot-pane", "aria-label": say("speed") },
-      h("div", { class: "pane-head" }, h("h2", null, say("speed")), h("span", { class: "gap" }), mode("tokens", "plot_tokens"),
-        mode("speed", "plot_speed"), tableToggle(host, () => on.redrawNow("plot")), plot.figure.tools), host);
+      h("div", { class: "pane-head" }, h("h2", null, say("speed")), h("span", { class: "gap" }), h("div", { class: "on-demand" },
+        mode("tokens", "plot_tokens"), mode("speed", "plot_speed"), tableToggle(host, () => on.redrawNow("plot")), plot.figure.tools)), host);
   }
 
   function treePane(parts, state, on) {
-    parts.treeLine = h("span", { class: "tree-line muted tabular" });
-    parts.phases = [1, 2, 3].map((phase) => h("button", { class: "phase", "data-phase": phase, onclick: () => on.setPhase(phase) },
-      say(`phase_${phase}`)));
-    parts.guess = h("button", { class: "toggle", id: "jk-guess", onclick: () => (state.guess && state.phase < 3
-      ? on.setPhase(3) : on.guessFirst(!state.guess)) });
+    parts.treeLine = h("p", { class: "tree-line muted tabular" });
+    parts.phases = [1, 2, 3].map((phase) => h("div", { class: "phase", role: "radio", "data-phase": phase, tabindex: -1,
+      onclick: () => on.setPhase(phase), onkeydown: (event) => {
+        if (!["Enter", " "].includes(event.key)) return;
+        event.preventDefault();
+        on.setPhase(phase);
+      } }, h("b", null, String(phase)), say(`phase_${phase}`)));
     parts.treeHost = h("div", { class: "tree-host", tabindex: 0 });
     parts.listHost = h("div", { class: "list-host", hidden: true });
+    parts.ladderHost = h("div", { class: "ladder-host", hidden: true });
+    parts.wholeTree = h("button", { class: "plain-button whole-tree", onclick: () => Jakiro.showLarge(state.run.main, state.index, state.phase) },
+      say("whole_tree"));
     parts.treeEmpty = h("p", { class: "muted empty" }, say("empty_tree"));
-    const set = (name) => (value) => {
-      state[name] = value;
-      on.redraw("tree");
-    };
-    const pace = () => h("div", { class: "segmented", role: "group" }, [["readable", false], ["every_step", true]].map(
-      ([key, every]) => h("button", { class: "phase", "data-pace": key, "aria-pressed": String(state.everyStep === every),
-        onclick: (event) => {
-          state.everyStep = every;
-          event.currentTarget.parentNode.childNodes.forEach((button) => button.setAttribute("aria-pressed",
-            String(button === event.currentTarget)));
-        } }, say(key))));
-    parts.smallTrees = h("p", { class: "muted small small-trees", hidden: true }, say("small_trees"), " ",
+    parts.smallTrees = h("p", { class: "muted small-trees", hidden: true }, say("small_trees"), " ",
       h("button", { class: "link-button", "data-action": "big_tree", onclick: () => Jakiro.bigTree(state) }, say("big_tree")));
-    parts.captions = h("ol", { class: "captions", hidden: true }, [1, 2, 3].map((phase) => h("li", null, say(`caption_${phase}`))));
     const pane = h("section", { class: "pane tree-pane", "aria-label": say("draft_tree") },
-      h("div", { class: "pane-head" }, h("h2", null, say("draft_tree")), parts.treeLine, h("span", { class: "gap" }),
-        h("div", { class: "segmented", role: "group" }, parts.phases), parts.guess),
-      parts.captions, h("div", { class: "tree-room" }, h("span", { class: "order-hint" }, say("order_hint")), parts.treeEmpty, parts.treeHost,
-        parts.listHost),
-      parts.smallTrees,
-      h("div", { class: "tree-options" }, toggle("choices", false, set("choices")), toggle("show_all", false, set("showAll")),
-        toggle("read_as_list", false, set("list")),
-        h("span", { class: "gap" }), h("span", { class: "muted small signs" }, say("signs")), pace()));
+      h("div", { class: "phases", role: "radiogroup", "aria-label": say("phases") }, parts.phases),
+      parts.treeLine, h("div", { class: "tree-room" }, parts.treeEmpty, parts.treeHost, parts.listHost, parts.ladderHost), parts.wholeTree,
+      parts.smallTrees);
     parts.card = new Jakiro.Card(pane);
     parts.tree = new Jakiro.TreeView(parts.treeHost, parts.card);
     return pane;
   }
 
-  function panels(parts, on) {
-    const panel = (name, host, extra) => h("section", { class: `pane panel-${name}` },
-      h("div", { class: "pane-head" }, h("h2", null, say(name)), h("span", { class: "gap" }), extra), host);
+  // Closed lines under the fold, each drawn only while it is open: {name: (host) => draws it for the step on screen}
+  function questions(parts, on) {
     const mask = h("div", { class: "mask-host" });
-    parts.router = h("div", { class: "router-host" });
-    parts.budget = h("div", { class: "budget-host" });
     parts.mask = new Jakiro.MaskPanel(mask, (row) => {
       const { tree } = parts;
       if (tree.step) tree.light(row === null ? [] : [0, ...Jakiro.pathTo(tree.step.nodes, row)]);
@@ -133,53 +105,37 @@
       const node = event.target.closest("[data-node]");
       parts.mask.mark(node && node.dataset.node !== "bonus" ? Number(node.dataset.node) : null);
     });
-    parts.panels = h("div", { class: "panels", hidden: true }, panel("mask", mask, tableToggle(mask, () => on.redraw("tree"))),
-      panel("router", parts.router),
-      panel("budget", parts.budget));
-    parts.panelsSeen = false;
-    Jakiro.watchSeen(parts.panels, (seen) => {
-      parts.panelsSeen = seen;
-      if (seen) on.redrawNow("tree");
-    }, HEAD_PIXELS);
+    parts.router = h("div", { class: "router-host" });
+    parts.budget = h("div", { class: "budget-host" });
+    parts.numbers = h("div", { class: "numbers-host" });
+    const line = (name, part, host, extra) => h("details", { class: `question-line panel-${name}`, ontoggle: () => on.redrawNow(part) },
+      h("summary", null, say(`ask_${name}`)), extra, host);
+    parts.panels = h("div", { class: "panels watch-only" }, line("mask", "tree", mask, tableToggle(mask, () => on.redraw("tree"))), line("router", "tree", parts.router),
+      line("budget", "tree", parts.budget), line("numbers", "numbers", parts.numbers));
     return parts.panels;
   }
 
   function buildParts(root, state, on) {
     const parts = { root, waiting: [new WaitingBox(), new WaitingBox()] };
-    const strip = h("div", { class: "strip", role: "group" });
     const scrubber = h("div", { class: "scrubber" });
-    parts.strip = new Jakiro.Strip(strip, (step) => {
-      on.setTab("watch");
-      on.seek(step);
-    });
-    parts.scrubber = new Jakiro.Scrubber(scrubber, { seek: on.seek, follow: on.follow, play: () => on.play(),
-      pace: (value) => (state.pace = value) });
+    parts.scrubber = new Jakiro.Scrubber(scrubber, { seek: on.seek, follow: on.follow, play: () => on.play() });
     parts.voice = h("div", { class: "voice", role: "status", "aria-live": "polite" });
-    parts.turns = h("div", { class: "turns" });
     const plotHost = h("div", { class: "plot-host" });
     const racePlotHost = h("div", { class: "plot-host" });
     parts.plot = new Jakiro.Plot(plotHost, on);
     parts.racePlot = new Jakiro.Plot(racePlotHost, on);
     parts.race = new Jakiro.RaceView(plotPane(state, on, racePlotHost, parts.racePlot), parts.waiting[1].element, on);
     parts.recordings = new Jakiro.RecordingsView(state, on);
-    parts.turnActions = { askAgain: on.askAgain, edit: on.edit, show: on.show };
-    parts.keysHint = h("span", { class: "muted keys-hint" });
+    parts.keysHint = h("p", { class: "muted keys-hint" });
     const tree = treePane(parts, state, on);
-    const columns = h("div", { class: "columns watch-only" },
-      h("div", { class: "left" }, answerPane(parts, state, on), plotPane(state, on, plotHost, parts.plot)), scrubber, tree);
+    const chat = chatPane(parts, state, on);
+    const columns = h("div", { class: "columns watch-only" }, chat, scrubber, tree, plotPane(state, on, plotHost, parts.plot));
     // Keys reach the scrubber after the answer or the lanes, and before the tree
     parts.placeScrubber = (tab) => (tab === "race" ? parts.race.element.after(scrubber) : tree.before(scrubber));
-    root.append(
-      strip,
-      columns,
-      parts.race.element,
-      h("div", { class: "under" }, parts.keysHint, h("span", { class: "gap" }),
-        on.server ? Jakiro.copyButton(() => Jakiro.linkTo(state)) : null,
-        Jakiro.saveMenu(state, on.server)),
-      panels(parts, on),
-      parts.turns,
-      parts.recordings.element,
-      parts.voice);
+    root.append(columns, parts.race.element, parts.keysHint, questions(parts, on), parts.recordings.element, parts.voice);
+    const menu = Jakiro.pageMenu(state, on, chat);
+    (document.querySelector(".jk-header") || root).append(menu);
+    parts.guess = menu.querySelector('[data-toggle="guess_first"]');
     root.tabIndex = -1;
     document.addEventListener("keydown", (event) => Jakiro.onKey(event, parts, state));
     return parts;

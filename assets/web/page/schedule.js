@@ -62,7 +62,6 @@
 
   function every(name) {
     if (state.playing && name in EVERY_PLAYED) return EVERY_PLAYED[name];
-    if (name === "tree" && state.everyStep) return EVERY.text;
     return name === "plot" ? Math.min(EVERY.plot, YOUNG_PLOT_MS * (1 + lastClock(state.run))) : EVERY[name];
   }
 
@@ -95,10 +94,9 @@
       const steps = stepsShown();
       Object.assign(parts.root.dataset, { tab: state.tab, run: state.run ? state.run.id : "",
         finished: String(Boolean(state.run && state.run.finished)), drawn: Number(parts.root.dataset.drawn || 0) + 1 });
-      parts.badge.textContent = Jakiro.badgeOf(state.run);
-      parts.badge.hidden = !parts.badge.textContent;
+      document.body.dataset.answering = state.waiting || live() ? "1" : "";
       parts.waiting.forEach((box) => box.draw(state.waiting));
-      parts.keysHint.textContent = say(keysNow(main));
+      parts.keysHint.textContent = say(keysNow());
       if (state.tab === "watch") drawAnswer(parts, main, steps);
       parts.race.draw(state, raceTime());
     },
@@ -108,7 +106,8 @@
     },
     numbers(parts) {
       const limited = state.time !== null || guessing() ? stepsShown() : undefined;
-      parts.strip.draw(state.run, limited);
+      parts.headline.draw(state.run, limited);
+      if (opened(parts.numbers)) Jakiro.drawNumbers(parts.numbers, state.run, limited);
       if (state.tab === "race") parts.race.drawResult(state.run, state.time === null ? Infinity : state.time);
       speak(parts);
     },
@@ -116,11 +115,10 @@
   };
 
   // What the keys do now
-  function keysNow(main) {
+  function keysNow() {
     if (state.armed) return "keys_ask";
-    if (!main) return "keys_none";
     if (state.guess) return guessing() ? "keys_reveal" : "keys_next";
-    return live() ? (state.follow ? "keys_live" : "keys_paused") : state.playing ? "keys_playing" : "keys_hint";
+    return "keys_hint";
   }
 
   function drawAnswer(parts, main, steps) {
@@ -128,12 +126,9 @@
     parts.answerText.hidden = !main || state.markdown;
     parts.markdown.hidden = !main || !state.markdown;
     parts.question.textContent = main ? state.run.question : "";
-    parts.sentWith.textContent = main ? Jakiro.sentWith(state.run) : "";
-    parts.sentWith.hidden = !parts.sentWith.textContent;
-    if (!main) {
-      parts.legend.draw(null, []);
-      return;
-    }
+    parts.sentWith.textContent = main ? Jakiro.badgeOf(state.run) || Jakiro.sentWith(state.run) : "";
+    parts.legend.draw(main, main ? main.steps.slice(0, steps) : []);
+    if (!main) return;
     const count = steps ? main.countAfter(steps - 1) : 1;
     const everything = allShown(main, steps);
     const growing = !everything || !main.endReason;
@@ -141,7 +136,7 @@
     if (state.markdown) {
       Jakiro.drawMarkdown(parts.markdown, Jakiro.textOf(main, count, folded), folded && parts.answer.unfoldButton(folded));
     } else parts.answer.draw(main, count, { live: growing, selected: state.index, tail: everything ? tail(main) : "" });
-    parts.legend.draw(main, main.steps.slice(0, steps));
+    parts.turns.hidden = !everything;
   }
 
   const allShown = (main, steps) => steps === main.steps.length;
@@ -192,39 +187,49 @@
     });
   }
 
+  const opened = (host) => host.closest("details").open;
+  const NARROW = 600; // pixels, below which the kept path stands in rows
+
   function drawTree(parts) {
     const main = lane();
-    const ready = Boolean(main && main.steps[state.index]);
+    const { index, phase } = state;
+    const ready = Boolean(main && main.steps[index]);
+    const narrow = parts.root.clientWidth < NARROW;
     parts.treeEmpty.hidden = ready;
-    parts.panels.hidden = !ready;
-    parts.treeHost.hidden = !ready || state.list;
+    parts.treeHost.hidden = !ready || state.list || narrow;
     parts.listHost.hidden = !ready || !state.list;
-    parts.phases.forEach((button, i) => button.setAttribute("aria-pressed", String(state.phase === i + 1)));
+    parts.ladderHost.hidden = !ready || state.list || !narrow;
+    parts.wholeTree.hidden = parts.ladderHost.hidden;
+    parts.phases.forEach((choice, i) => {
+      choice.setAttribute("aria-checked", String(phase === i + 1));
+      choice.tabIndex = phase === i + 1 ? 0 : -1;
+    });
     parts.smallTrees.hidden = !Jakiro.drewSmallTrees(state.run);
-    parts.captions.hidden = !state.run || !state.run.opening;
-    [...parts.captions.children].forEach((caption, i) => caption.classList.toggle("now", state.phase === i + 1));
-    parts.guess.setAttribute("aria-pressed", String(state.guess));
-    parts.guess.textContent = say(guessing() ? "reveal" : "guess_first");
+    parts.guess.checked = state.guess;
     if (!ready || state.tab !== "watch") {
       parts.treeLine.textContent = "";
       return;
     }
-    const step = main.steps[state.index];
-    const values = { candidates: counted("candidate", step.nodes.length - 1), levels: counted("level", depthOf(step)),
-      kept: Jakiro.deliveredPath(step).length, cut: step.accepted_path.length + 1 - step.committed_ids.length };
-    const drafted = step.nodes.length > 1;
-    parts.treeLine.textContent = drafted ? say(state.phase === 1 ? "tree_line_hidden" : values.cut ? "tree_line_cut" : "tree_line",
-      values) : say("no_draft");
-    parts.card.about(main, state.index, state.phase);
-    if (state.list) parts.listHost.replaceChildren(Jakiro.treeList(main, state.index, state.phase));
+    const step = main.steps[index];
+    parts.treeLine.textContent = stepWords(step, phase);
+    parts.card.about(main, index, phase);
+    if (state.list) parts.listHost.replaceChildren(Jakiro.treeList(main, index, phase));
+    else if (narrow) parts.ladderHost.replaceChildren(Jakiro.ladder(main, index, phase, parts.card));
     else {
-      parts.tree.draw({ lane: main, index: state.index, phase: state.phase, choices: state.choices, showAll: state.showAll,
-        sentence: Jakiro.stepSentence(main, state.index, state.phase) });
+      parts.tree.draw({ lane: main, index, phase, choices: state.choices, showAll: state.showAll, spaces: state.spaces,
+        sentence: Jakiro.stepSentence(main, index, phase) });
     }
-    if (live() && state.follow && !parts.panelsSeen) return;
-    parts.mask.draw(main, state.index);
-    Jakiro.drawRouter(parts.router, main, state.index);
-    Jakiro.drawBudget(parts.budget, main, state.index);
+    if (opened(parts.mask.host)) parts.mask.draw(main, index);
+    if (opened(parts.router)) Jakiro.drawRouter(parts.router, main, index);
+    if (opened(parts.budget)) Jakiro.drawBudget(parts.budget, main, index);
+  }
+
+  // The step in a few words; nothing of the verdict in phase 1
+  function stepWords(step, phase) {
+    if (step.nodes.length < 2) return say("no_draft");
+    const values = { candidates: counted("candidate", step.nodes.length - 1), tokens: counted("token", depthOf(step)),
+      kept: Jakiro.deliveredPath(step).length, cut: step.accepted_path.length + 1 - step.committed_ids.length };
+    return say(phase === 1 ? "tree_line_hidden" : values.cut ? "tree_line_cut" : "tree_line", values);
   }
 
   // One polite voice: at the start, every ten seconds, and at the end

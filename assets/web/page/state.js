@@ -4,8 +4,8 @@
     parts: null,
     state: {
       tab: "watch", run: null, waiting: null, index: 0, follow: true, phase: 3, guess: false, playing: false, time: null,
-      sought: false, pace: "1", choices: false, showAll: false, list: false, everyStep: false, markdown: false,
-      plotMode: "tokens", turns: [], fresh: false, armed: false, until: null, lost: null, seen: new Set(),
+      sought: false, pace: "1", choices: false, showAll: false, list: false, spaces: false, markdown: false,
+      plotMode: "tokens", turns: [], from: null, replaced: [], putAway: null, armed: false, until: null, lost: null, seen: new Set(),
     },
   };
   const { state } = screen;

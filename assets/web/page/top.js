@@ -1,6 +1,6 @@
 // The top of the page: name, one sentence, model status, tabs, and the one place where errors are shown.
 (() => {
-  const { h, say, memory } = Jakiro;
+  const { h, say } = Jakiro;
 
   const TABS = ["watch", "race", "lesson", "recordings", "benchmark"];
   let notice = null;
@@ -17,7 +17,7 @@
 
   function tabStrip(tabs) {
     const buttons = tabs.map((tab) => h("button", { role: "tab", "data-tab": tab, "aria-selected": String(tab === "watch"),
-      onclick: () => Jakiro.setTab(tab) }, say(`tab_${tab}`)));
+      onclick: () => Jakiro.setTab(tab, true) }, say(`tab_${tab}`)));
     const strip = h("div", { class: "tabs", role: "tablist" }, buttons);
     strip.addEventListener("keydown", (event) => {
       const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
@@ -32,22 +32,10 @@
     return strip;
   }
 
-  // Larger type for a hall, remembered for the visit
-  function projectorButton() {
-    const button = h("button", { class: "plain-button", "aria-pressed": "false", onclick: () => {
-      const on = document.documentElement.classList.toggle("projector");
-      button.setAttribute("aria-pressed", String(on));
-      memory.set("jakiro-projector", on ? "1" : "");
-      Jakiro.redraw();
-    } }, say("projector"));
-    if (memory.get("jakiro-projector")) button.click();
-    return button;
-  }
-
   // The top of a saved replay page: no model, no settings
   function mountReplayTop(element, tabs) {
     element.querySelector(".jk-top").append(h("header", { class: "jk-header" }, h("h1", null, say("title")),
-      h("p", { class: "muted" }, say("tagline")), h("span", { class: "gap" }), projectorButton()), tabStrip(tabs));
+      h("p", { class: "muted" }, say("tagline")), h("span", { class: "gap" })), tabStrip(tabs));
   }
 
   const LOADING_LOOK_MS = 700;
@@ -57,8 +45,7 @@
   class Chip {
     constructor(server) {
       this.server = server;
-      this.element = h("span", { class: "chip loading", role: "status", id: "jk-chip", tabindex: 0,
-        onclick: () => this.value && this.value.pair && notify("notice", this.element.title) }, say("loading"));
+      this.element = h("span", { class: "chip loading", role: "status", id: "jk-chip" }, say("loading"));
       this.told = "";
       this.ready = new Promise((tell) => (this.tellReady = tell)); // of {target, dtype}
     }
@@ -84,7 +71,7 @@
       this.value = value;
       if (value.state === "ready") {
         this.tellReady(value);
-        if (value.numerics) Jakiro.openWithNumerics(value.numerics);
+        Jakiro.openWith({ numerics: value.numerics, length: value.length });
       }
       this.element.className = `chip ${value.state}`;
       const text = Jakiro.asksFast() && value.fast ? value.fast : value.text;
@@ -98,23 +85,32 @@
     }
   }
 
+  // The drawer of settings, which closes with the same button, its own, and Escape
+  function toggleSettings(open) {
+    const drawer = document.querySelector("#settings");
+    const now = drawer.classList.toggle("open", open);
+    document.querySelector("#jk-settings").setAttribute("aria-expanded", String(now));
+    if (now) drawer.querySelector("input")?.focus();
+    else document.querySelector("#jk-settings").focus();
+  }
+
+  addEventListener("keydown", (event) => event.key === "Escape" && event.target.closest?.("#settings.open") && toggleSettings(false));
+
   function mountTop(element, server) {
     const root = element.querySelector(".jk-top");
     const chip = new Chip(server);
     Jakiro.chip = chip;
-    const settings = h("button", { class: "plain-button", id: "jk-settings", onclick: () => {
-      document.querySelector(".sidebar .toggle-button")?.click();
-    } }, say("settings"));
+    const settings = h("button", { class: "plain-button", id: "jk-settings", "aria-expanded": "false", onclick: () => toggleSettings() }, say("settings"));
     notice = h("div", { class: "notice", role: "alert", hidden: true, id: "jk-notice" });
     root.append(
       h("a", { class: "skip", href: "#jk-answer" }, say("skip")),
       h("header", { class: "jk-header" }, h("h1", null, say("title")), h("p", { class: "muted" }, say("tagline")),
-        h("span", { class: "gap" }), chip.element, settings, projectorButton()),
-      tabStrip(TABS), notice, h("div", { class: "chat-line", id: "jk-chat", hidden: true }));
+        h("span", { class: "gap" }), chip.element, settings),
+      tabStrip(TABS), notice);
     if (early) notify(...early);
     chip.look();
     Jakiro.guardAsking();
   }
 
-  Object.assign(Jakiro, { notify, mountTop, mountReplayTop });
+  Object.assign(Jakiro, { notify, mountTop, mountReplayTop, toggleSettings });
 })();

@@ -25,18 +25,19 @@
     if (value.error && !state.waiting) putBack();
   }
 
-  // An answer that should have made room for another one stays if no other came
+  // Answers that should have made room for another one stay if no other came, and the question stays in its box
   function putBack() {
-    if (!state.replaced) return;
-    state.turns.push(state.replaced);
-    state.replaced = null;
+    state.turns.push(...state.replaced);
+    state.replaced = [];
+    Jakiro.giveBack();
     Jakiro.drawChat(screen.parts, state);
   }
 
   function begin(id) {
     const run = new Run(id, "live");
-    Object.assign(run, { ticks: 0, newest: -1, form: Jakiro.formAsked(), fresh: state.fresh });
-    state.fresh = false;
+    Object.assign(run, { ticks: 0, newest: -1, form: Jakiro.formAsked() });
+    if (state.turns.includes(state.from)) state.replaced = state.turns.splice(state.turns.indexOf(state.from));
+    Object.assign(state, { from: null, putAway: null });
     state.seen.add(id);
     state.turns.push(run);
     state.waiting = run;
@@ -61,12 +62,10 @@
     if (run === state.waiting && (run.main || run.finished)) {
       state.waiting = null;
       if (run.main) {
-        state.replaced = null;
-        if (run.fresh) state.turns = [run];
+        state.replaced = [];
         show(run);
       } else {
         state.turns.splice(state.turns.indexOf(run), 1);
-        state.fresh = run.fresh;
         putBack();
       }
     }
@@ -95,18 +94,14 @@
     }
   }
 
-  function clear() {
-    Object.assign(state, { turns: [], waiting: null, replaced: null, fresh: false });
-    Jakiro.notify(null);
-    show(null);
-  }
-
-  function setTab(tab) {
+  // `step`: somebody chose it, and Back returns to the tab of before
+  function setTab(tab, step) {
+    const left = state.tab !== tab;
     state.tab = tab;
     document.body.dataset.jakiroTab = tab;
     if (screen.parts) {
       screen.parts.root.dataset.tab = tab;
-      if (screen.parts.live) Jakiro.setAddress(Jakiro.tabHash(tab));
+      if (screen.parts.live) Jakiro.setAddress(Jakiro.tabHash(tab), step && left);
       screen.parts.placeScrubber(tab);
       if (tab === "recordings") screen.parts.recordings.draw();
       if (tab === "race") Jakiro.toTheStart();
@@ -136,8 +131,7 @@
 
   function mountView(element, props, watch, functions) {
     server = functions;
-    const actions = { ...moves, redraw, redrawNow, setTab, showRecording, show, server, askAgain: () => Jakiro.askAgain(state),
-      edit: () => Jakiro.edit(state) };
+    const actions = { ...moves, redraw, redrawNow, setTab, showRecording, show, server };
     screen.parts = Jakiro.buildParts(element.querySelector(".jk-view"), state, actions);
     document.body.dataset.jakiroTab = state.tab;
     new ResizeObserver(() => redraw()).observe(screen.parts.root);
@@ -155,5 +149,5 @@
     return screen.parts;
   }
 
-  Object.assign(Jakiro, { mountView, receive, clear, setTab, showRecording, highlight });
+  Object.assign(Jakiro, { mountView, receive, show, setTab, showRecording, highlight });
 })();

@@ -1,7 +1,7 @@
 // One plot: Plotly draws lines and axes; what people read and press around them is ours, so that it takes keys and
 // fingers, and that no name a model or a file brought is read as markup.
 (() => {
-  const { h, say, pageScale, plotly, plotStyle } = Jakiro;
+  const { h, say, pageScale, plotly, plotStyle, popMenu } = Jakiro;
   const { template, plotText } = plotStyle;
 
   const CONFIG = { displayModeBar: false, doubleClick: false, responsive: false, showTips: false };
@@ -34,20 +34,12 @@
     toolButtons() {
       const tool = (key, sign, action) => h("button", { class: "toggle plot-tool", type: "button", "data-plot": key,
         "aria-label": say(key), title: say(key), onclick: action }, sign);
-      this.menu = h("details", { class: "plot-save" }, h("summary", { class: "toggle" }, say("plot_save")),
-        h("div", { class: "plot-save-list" }, ["plot_svg", "plot_png", "plot_csv"].map((key) => h("button", { type: "button",
-          class: "plain-button", "data-plot": key.slice(-3), onclick: () => {
-            this.menu.open = false;
-            this.menu.firstChild.focus();
-            this.save(key.slice(-3));
-          } }, say(key)))));
-      this.menu.addEventListener("focusout", ({ relatedTarget }) => relatedTarget && !this.menu.contains(relatedTarget)
-        && (this.menu.open = false));
-      this.menu.addEventListener("keydown", (event) => {
-        if (event.key !== "Escape" || !this.menu.open) return;
-        this.menu.open = false;
-        this.menu.firstChild.focus();
-      });
+      this.menu = popMenu("plot-save", h("summary", { class: "toggle" }, say("plot_save")), ["plot_svg", "plot_png", "plot_csv"].map(
+        (key) => h("button", { type: "button", class: "plain-button", "data-plot": key.slice(-3), onclick: () => {
+          this.menu.open = false;
+          this.menu.firstChild.focus();
+          this.save(key.slice(-3));
+        } }, say(key))));
       return [tool("plot_closer", "+", () => this.zoom(0.5)), tool("plot_farther", "−", () => this.zoom(2)),
         tool("plot_all", "↔", () => this.show(null)), this.menu];
     }
@@ -85,12 +77,13 @@
     //   title, fileName(ending), sentence, table(): element, rows(): cells of the csv file
     //   series: [{id, name, note, role, marks, traces(range)}], with Plotly's traces in the look of its role
     //   x, y: {title, full: [low, high], ticks}; y.fit(range): its ends for the part that is shown
-    //   over: series without a name, drawn last; saved: the size of saved pictures, where it is not the usual one
+    //   labelled: its notes name the lines, so that no legend does; over: series without a name, drawn last; saved: the size of saved pictures, where it is not the usual one
     //   at: where on the x axis the page stands, or null; notes, shapes: Plotly's annotations and shapes
     //   read(x, y): {at, title, rows: [[series, words]]}, shown below the lines with readBelow; pick(x, y): a click
     draw(view) {
       this.view = view;
       this.plot.setAttribute("aria-label", view.sentence);
+      this.legend.hidden = Boolean(view.labelled);
       this.drawLegend();
       const drawn = plotly.ready(this.redraw);
       const asTable = Boolean(this.host.dataset.table) || plotly.failed();
@@ -207,8 +200,8 @@
         annotations: [...(view.notes || []), view.y.title && note(view.y.title, { x: 0, xanchor: "left", xshift: -box.l + 4, y: 1,
           yanchor: "bottom", yshift: 4 })].filter(Boolean),
       };
+      layout.paper_bgcolor = layout.plot_bgcolor = style.colours.page;
       if (saved) {
-        layout.paper_bgcolor = layout.plot_bgcolor = style.colours.page;
         layout.title = { text: plotText(view.title), y: 1, yref: "container", yanchor: "top", pad: { t: 14 } };
         layout.legend = { orientation: "h", x: 0, xanchor: "left", y: 1, yanchor: "bottom", yref: "paper", xref: "paper" };
         layout.legend.y = 1 + 30 / (box.height - layout.margin.t - box.b);

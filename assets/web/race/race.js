@@ -1,41 +1,67 @@
-// The race: lanes side by side at one common race time, each with its own clock; a lane shows only tokens whose own
-// time has come, whichever lane's turn it is.
+// The race: bars on one time axis, and lanes side by side at one common race time; a lane shows only tokens whose own time
+// has come, whichever lane's turn it is.
 (() => {
-  const { h, say, rate, number, apart, metrics } = Jakiro;
+  const { h, say, counted, rate, number, apart, metrics } = Jakiro;
+
+  const BAR_SHARE = 72; // per cent of the axis that the longest bar takes; the clock stands after it
+
+  // A lane's bar on the time axis that all share: as long as its own clock has run
+  class Bar {
+    constructor({ name, title }, role) {
+      this.fill = h("span", { class: "race-fill" });
+      this.clock = h("b", { class: "own-clock tabular", "data-clock": name });
+      this.done = h("span", { class: "muted tabular" });
+      this.element = h("div", { class: `race-bar lane-${role}` }, h("span", { class: "race-name" }, title),
+        h("span", { class: "race-track" }, this.fill, this.clock, this.done));
+    }
+
+    draw(lane, time, axis) {
+      const seconds = Math.min(time, lane.clock);
+      const count = lane.countAt(time);
+      this.fill.style.width = `${(BAR_SHARE * seconds) / axis}%`;
+      this.clock.textContent = `${number(seconds, 1)} s`;
+      this.done.textContent = lane.endReason && count === lane.tokens.length ? counted("token", count)
+        : say("lane_progress", { done: count, length: lane.endReason ? lane.tokens.length : lane.header.sampling.max_new_tokens });
+    }
+  }
+
+  // How long a lane takes, or will take to its limit at its pace so far
+  const expectedSeconds = (lane) => (lane.endReason ? lane.clock
+    : (lane.clock * lane.header.sampling.max_new_tokens) / Math.max(1, lane.tokens.length));
+
+  // The result in one line: each lane's seconds, how many times as fast, and whether the texts are the same
+  function finalWords(run) {
+    const { main, plain } = run;
+    const speedup = Jakiro.speedupWords(metrics.speedup(main, plain));
+    const clocks = [...run.ordered.filter((lane) => lane !== plain), plain].map((lane) => say("race_clock", { lane: lane.title, seconds: number(lane.clock, 1) }));
+    const parts = metrics.partsAt(run);
+    return [...clocks, speedup, parts === null ? say("race_same") : say("same_no", { token: parts + 1 })].filter(Boolean).join(" · ");
+  }
 
   class LaneView {
-    constructor({ name, title }, role) {
-      this.name = h("b", null, title);
-      this.clock = h("span", { class: "own-clock tabular", "data-clock": name });
+    constructor(lane, role) {
+      this.bar = new Bar(lane, role);
       this.rate = h("span", { class: "muted tabular" });
-      this.progress = h("span", { class: "progress-fill" });
-      this.done = h("span", { class: "muted tabular" });
       this.host = h("div", { class: "answer-host" });
       this.scroll = h("div", { class: "answer-scroll", tabindex: 0 }, this.host);
       this.tree = new Jakiro.SmallTree();
-      this.element = h("section", { class: `pane lane lane-${role}`, "data-lane": name },
-        h("div", { class: "pane-head" }, this.name, this.clock, h("span", { class: "muted" }, say("own_clock")),
-          h("span", { class: "gap" }), this.rate),
-        h("div", { class: "progress-line" }, h("span", { class: "progress" }, this.progress), this.done),
+      this.element = h("section", { class: `pane lane lane-${role}`, "data-lane": lane.name },
+        h("div", { class: "pane-head" }, h("b", null, lane.title), this.rate),
         h("div", { class: "lane-body" }, this.scroll, this.tree.element));
       this.answer = new Jakiro.AnswerView(this.host, { onPick: () => {}, onPreview: () => {} });
     }
 
-    draw(lane, time, other, selected, withTree) {
+    draw(lane, time, other, { selected, withTree, axis, over }) {
       const steps = lane.stepsAt(time);
       const count = lane.countAfter(steps - 1);
-      const limit = lane.header.sampling.max_new_tokens;
-      const total = lane.endReason ? lane.tokens.length : limit;
-      this.clock.textContent = `${number(Math.min(time, lane.clock), 1)} s`;
+      this.bar.draw(lane, time, axis);
       const speed = metrics.speed(lane, steps);
       this.rate.textContent = speed === null ? say("measuring") : `${rate(speed)} tokens/s`;
-      this.progress.style.width = `${(100 * count) / total}%`;
-      this.done.textContent = say("lane_progress", { done: count, length: total });
       this.answer.draw(lane, count, { live: !lane.endReason || count < lane.tokens.length, selected, tail: "" });
-      this.mark(lane, count, other);
+      this.mark(lane, count, over ? count : other);
       this.tree.draw(lane, withTree && !lane.isPlain ? steps - 1 : -1);
-      if (count !== this.count) this.scroll.scrollTop = this.scroll.scrollHeight;
-      this.count = count;
+      if (over !== this.over || count !== this.count) this.scroll.scrollTop = over ? 0 : this.scroll.scrollHeight;
+      Object.assign(this, { count, over });
     }
 
     // In the leading lane: where the slower one is now
@@ -51,18 +77,19 @@
 
   class RaceView {
     constructor(plotPane, waiting, on) {
+      this.lead = h("p", { class: "lead tabular" });
+      this.replay = h("button", { class: "plain-button start-race", onclick: () => on.play(true) });
+      this.bars = h("div", { class: "race-bars", role: "img" });
+      this.choice = h("div", { class: "lane-choice", role: "group" });
       this.lanes = h("div", { class: "lanes" });
-      this.lead = h("div", { class: "lead tabular" });
       this.empty = h("p", { class: "muted empty" }, say("race_empty"));
-      this.card = h("section", { class: "pane result-card", "aria-label": say("card_title") });
+      this.card = h("section", { class: "result-card", "aria-label": say("card_title") });
       this.table = h("div", { class: "lanes-table-host" });
       this.unequal = h("p", { class: "unequal-heads" });
-      this.replay = h("button", { class: "plain-button start-race", onclick: () => on.play(true) });
-      this.element = h("div", { class: "race race-only" }, this.empty, waiting, this.lanes,
-        h("div", { class: "lead-line" }, this.lead, h("p", { class: "muted race-note" }, say("race_note")),
-          this.replay),
-        this.unequal,
-        this.table, h("div", { class: "race-below" }, plotPane, this.card));
+      this.more = h("details", { class: "question-line race-more" }, h("summary", null, say("race_more")), h("p", { class: "muted race-note" },
+        say("race_note")), this.table, this.card);
+      this.element = h("div", { class: "race race-only" }, this.empty, waiting, h("div", { class: "lead-line" }, this.lead, this.replay),
+        this.bars, this.unequal, this.choice, this.lanes, plotPane, this.more);
       this.views = [];
     }
 
@@ -70,6 +97,7 @@
       const { run } = state;
       if (state.tab !== "race") return;
       const present = run ? run.ordered : [];
+      this.element.dataset.lanes = present.length;
       this.empty.hidden = present.length > 1;
       this.empty.textContent = say(present.length === 1 && run.finished ? "race_alone" : "race_empty");
       this.replay.hidden = !run || !run.finished;
@@ -78,6 +106,10 @@
       if (key !== this.key) {
         this.views = present.map((lane) => new LaneView(lane, run.roleOf(lane)));
         this.lanes.replaceChildren(...this.views.map((view) => view.element));
+        this.bars.replaceChildren(...this.views.map((view) => view.bar.element));
+        this.choice.replaceChildren(...present.map((lane) => h("button", { class: "plain-button", "data-choose": lane.name,
+          onclick: () => this.choose(lane.name) }, lane.title)));
+        if (present.length) this.choose((run.main || present[0]).name);
         this.lanes.dataset.count = present.length;
         this.unequal.textContent = run ? run.unequalHeads : "";
         this.unequal.hidden = !this.unequal.textContent;
@@ -85,9 +117,18 @@
       }
       const plain = run && run.plain;
       const plainCount = plain ? plain.countAfter(plain.stepsAt(time) - 1) : null;
-      const arena = present.length > 2;
-      present.forEach((lane, i) => this.views[i].draw(lane, time, plainCount, lane === run.main ? state.index : -1, arena));
-      this.lead.textContent = this.leadWords(run, time);
+      const over = Boolean(run && run.finished && present.every((lane) => time >= lane.clock));
+      const axis = Math.max(0.1, ...present.map(expectedSeconds));
+      present.forEach((lane, i) => this.views[i].draw(lane, time, plainCount, { selected: lane === run.main ? state.index : -1,
+        withTree: present.length > 2, axis, over }));
+      this.lead.textContent = over && plain && plain !== run.main ? finalWords(run) : this.leadWords(run, time);
+      this.bars.setAttribute("aria-label", present.map((lane) => say("race_clock", { lane: lane.title, seconds: number(Math.min(time, lane.clock), 1) })).join(" · "));
+    }
+
+    // On narrow screens one text is shown: they are the same
+    choose(name) {
+      this.views.forEach(({ element }) => element.classList.toggle("chosen", element.dataset.lane === name));
+      this.choice.childNodes.forEach((button) => button.setAttribute("aria-pressed", String(button.dataset.choose === name)));
     }
 
     // Plain clock minus a drafting lane's at the last token both have, of the lane that leads by most

@@ -33,7 +33,7 @@
   }
 
   // The step's tree as the Watch tab draws it, in a dialog
-  function showLarge(lane, index) {
+  function showLarge(lane, index, phase = 3) {
     const host = h("div", { class: "tree-host" });
     const close = h("button", { class: "plain-button", onclick: () => dialog.close() }, say("close"));
     const legend = lane.proposers.all.map((one) => h("span", { class: "small-legend" }, Jakiro.markerSample(one), one.label));
@@ -42,9 +42,9 @@
     document.querySelector(".jk-view").append(dialog);
     dialog.showModal();
     const card = new Jakiro.Card(dialog);
-    card.about(lane, index, 3);
-    new Jakiro.TreeView(host, card).draw({ lane, index, phase: 3, choices: false, showAll: false,
-      sentence: Jakiro.stepSentence(lane, index, 3) });
+    card.about(lane, index, phase);
+    new Jakiro.TreeView(host, card).draw({ lane, index, phase, choices: false, showAll: false,
+      sentence: Jakiro.stepSentence(lane, index, phase) });
   }
 
   // Keeps a lane's small tree up to date
@@ -63,5 +63,5 @@
     }
   }
 
-  Object.assign(Jakiro, { SmallTree });
+  Object.assign(Jakiro, { SmallTree, showLarge });
 })();

@@ -7,13 +7,14 @@
   const STATUS_MS = 12000;
   let linked = null; // the form's values that a link brings, by name
 
-  // Puts the part after "#" into the address, and takes out the recording and the stop that it named before
-  function setAddress(hash) {
+  // Puts the part after "#" into the address, and takes out the recording and the stop that it named before; with `step`, Back
+  // returns to the address of before
+  function setAddress(hash, step) {
     const query = new URLSearchParams(location.search);
     OWN.forEach((name) => query.delete(name));
     const search = query.size ? `?${query}` : "";
     try {
-      history.replaceState(history.state, "", location.pathname + search + hash);
+      history[step ? "pushState" : "replaceState"](history.state, "", location.pathname + search + hash);
     } catch {
       // a host page may forbid it; everything works without links
     }
@@ -89,7 +90,7 @@
       return;
     }
     linked = values;
-    if (link.asking.numerics) Jakiro.numericsChosen();
+    Jakiro.fieldsChosen(Object.keys(link.asking));
     document.querySelector("#open-link").click();
     Jakiro.freshChat();
     Jakiro.notify("notice", say("link_ready"));
@@ -109,6 +110,10 @@
       : requestAnimationFrame(begin));
     begin();
     addEventListener("hashchange", () => open(addressed(), server));
+    addEventListener("popstate", () => {
+      const tab = Jakiro.tabOf(location);
+      if (location.hash === Jakiro.tabHash(tab)) Jakiro.setTab(tab); // other addresses are links and stops
+    });
   }
 
   // The form as a link fills it

@@ -57,6 +57,8 @@
 
   // What is on screen as {link, note}: a step of a recording, an answer's question, or a tab
   function linkTo({ tab, run, index }) {
+    const stop = tab === "lesson" && linkedStop(location);
+    if (Number.isInteger(stop)) return { link: location.href, note: say("link_copied_stop", { n: stop + 1 }) };
     if (!run || !run.main || !["watch", "race"].includes(tab)) return { link: base() + tabHash(tab), note: say("link_copied") };
     const recording = /^recording-(.+)$/.exec(run.id);
     if (run.source === "recording" && recording) {
@@ -95,6 +97,12 @@
     return /^[1-9]\d?$/.test(text) && Number(text) <= Jakiro.lessonTexts.length ? Number(text) - 1 : null;
   }
 
+  // The tab that an address names, Watch where it names none that there is
+  function tabOf({ hash }) {
+    const tab = new URLSearchParams(hash.slice(1)).get("tab");
+    return TABS.includes(tab) ? tab : "watch";
+  }
+
   // {tab, recording, step, asking, target, dtype} of an address, each undefined or null where it does not say
   function readLink({ search, hash }) {
     const query = new URLSearchParams(search);
@@ -114,5 +122,5 @@
     return { ...found, tab, asking: askingOf(given), target: given.get("target"), dtype: given.get("dtype") };
   }
 
-  Object.assign(Jakiro, { LinkError, linkTo, recordingLink, readLink, linkedStop, quoted, tabHash });
+  Object.assign(Jakiro, { LinkError, linkTo, tabOf, recordingLink, readLink, linkedStop, quoted, tabHash });
 })();

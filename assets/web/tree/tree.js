@@ -1,8 +1,9 @@
 // Draws the draft tree of one step, its nodes and edges, as SVG: hue and shape say who proposed, place says how much
 // the draft believed, and edges say what the target did. Nothing of the verdict is drawn in phase 1.
 (() => {
-  const { s, say, pageScale, label, cut, layoutTree, marker, markerNumber, stateOf, isFromPair, bonusDelivered, TARGET } = Jakiro;
+  const { s, say, pageScale, reducedMotion, label, cut, layoutTree, marker, markerNumber, stateOf, isFromPair, bonusDelivered, TARGET } = Jakiro;
 
+  const PHASE_MS = 250;
   const clamp = (low, value, high) => Math.max(low, Math.min(high, value));
   const measuring = document.createElement("canvas").getContext("2d");
 
@@ -13,11 +14,17 @@
     return label(typeof hexOrBytes === "string" ? Jakiro.fromHex(hexOrBytes) : hexOrBytes);
   }
 
+  // A name as a tree shows it: the space before a word is a gap
+  const shown = (name) => name.replace(/^␣(?!×)/, " ");
+
   // The root's name: the last kept tokens before a step
   function rootName(lane, index, count = 2) {
     const before = lane.countAfter(index - 1);
     return lane.tokens.slice(Math.max(0, before - count), before).map((token) => nameOf(lane, token.id, token.bytes)).join("");
   }
+
+  // Whether one pass of the draft made more than one level
+  const sharesPasses = ({ nodes }) => nodes.some((node) => node.depth > 1 && node.draft_pass && nodes[node.parent].draft_pass === node.draft_pass);
 
   class TreeView {
     constructor(host, card) {
@@ -27,29 +34,29 @@
       this.openedStep = null;
     }
 
-    // `shown`: {lane, index, phase, choices, showAll}
+    // `shown`: {lane, index, phase, choices, showAll, spaces}
     draw(shown) {
       const { lane, index } = shown;
       const step = lane.steps[index];
       const key = `${lane.name}/${index}/${lane.header.created}`;
       if (this.openedStep !== key) this.opened = new Set();
       this.openedStep = key;
+      const before = this.step === step && this.shown.phase !== shown.phase && !reducedMotion() ? this.heights() : null;
       if (this.step !== step) this.focused = 0;
       this.shown = shown;
       const scale = pageScale();
       const width = Math.max(this.host.clientWidth, 200);
       const height = Math.max(this.host.clientHeight - 4, 160);
-      const top = 52 * scale;
-      const hall = document.documentElement.classList.contains("projector") && width > 900;
-      const least = (hall ? 19 : 16) * scale;
-      const most = shown.showAll ? Infinity : Math.max(3, Math.floor((height - top - 18 * scale) / least));
+      const top = (sharesPasses(step) ? 30 : 6) * scale;
+      const least = 19 * scale;
+      const room = height - top - 20 * scale;
+      const most = shown.showAll ? Infinity : Math.max(3, Math.floor(room / least));
       const plan = layoutTree(step, { phase: shown.phase, most, opened: this.opened });
-      const column = clamp(64 * scale, (width - 40) / (plan.depth + 2), 128 * scale);
-      const row = clamp(least, (height - top - 18 * scale) / plan.rows, 28 * scale);
-      const small = step.nodes.length > 40 || width < 480;
-      this.font = (hall ? 15.25 : width < 480 ? 11 : small ? 12 : 13) * scale;
+      const column = clamp(76 * scale, (width - 40) / (plan.depth + 2), 190 * scale);
+      const row = clamp(least, room / plan.rows, 44 * scale);
+      this.font = (document.documentElement.classList.contains("projector") ? 16 : width < 480 ? 13 : 15) * scale;
       Object.assign(this, { step, plan, column, row, top, scale });
-      const total = { width: Math.max(width, column * (plan.depth + 2) + 24), height: top + plan.rows * row + 18 * scale };
+      const total = { width: Math.max(width, column * (plan.depth + 2) + 24), height: top + plan.rows * row + 20 * scale };
       const svg = s("svg", { width: total.width, height: Math.max(total.height, height), class: `tree phase-${shown.phase}`,
         role: plan.pills.length ? "group" : "img", "aria-label": shown.sentence, "data-step": index, "data-nodes": step.nodes.length,
         "data-accepted": shown.phase === 3 ? step.accepted_path.join(",") : null,
@@ -57,9 +64,28 @@
       this.labels = this.measureLabels();
       svg.append(this.columnHeads(), this.edges(), this.nodes());
       if (shown.phase > 1) svg.append(this.choices(shown.choices));
-      if (shown.phase === 3) svg.append(this.verdict(Math.max(total.height, height)));
+      if (shown.phase === 3 && !bonusDelivered(step)) svg.append(this.answerEnd(Math.max(total.height, height)));
       this.host.replaceChildren(svg);
       this.svg = svg;
+      if (before) this.move(before);
+    }
+
+    // Where each node stands, by its id
+    heights() {
+      const found = new Map([...this.plan.places].map(([i, spot]) => [String(i), this.place(spot).y]));
+      return this.plan.bonus ? found.set("bonus", this.place(this.plan.bonus).y) : found;
+    }
+
+    // From where the nodes stood in another phase to where they stand now; what is new appears
+    move(before) {
+      const now = this.heights();
+      const timing = { duration: PHASE_MS, easing: "ease-out" };
+      for (const group of this.svg.querySelectorAll(".node")) {
+        const from = before.get(group.dataset.node);
+        group.animate(from === undefined ? [{ opacity: 0, offset: 0 }]
+          : [{ opacity: 1, transform: `translateY(${from - now.get(group.dataset.node)}px)`, offset: 0 }], timing);
+      }
+      this.svg.querySelectorAll(".edges, .ghosts, .verdict").forEach((group) => group.animate([{ opacity: 0, offset: 0 }], timing));
     }
 
     place(spot) {
@@ -73,8 +99,12 @@
       return (7 + 11 * Math.sqrt(chance)) * this.scale * (this.row < 20 * this.scale ? 0.85 : 1);
     }
 
+    named(name) {
+      return this.shown.spaces ? name : shown(name);
+    }
+
     measure(text) {
-      measuring.font = `${this.font}px ${getComputedStyle(this.host).getPropertyValue("--mono") || "monospace"}`;
+      measuring.font = `600 ${this.font}px ${getComputedStyle(this.host).getPropertyValue("--sans") || "sans-serif"}`;
       return measuring.measureText(text).width;
     }
 
@@ -92,7 +122,7 @@
       const pills = new Map(this.plan.pills.map((pill) => [pill.parent, pill]));
       for (const [i, spot] of this.plan.places) {
         const node = this.step.nodes[i];
-        const name = i ? nameOf(lane, node.token_id, node.piece) : rootName(lane, index);
+        const name = this.named(i ? nameOf(lane, node.token_id, node.piece) : rootName(lane, index));
         const pill = pills.get(i);
         const number = lane.proposers.of(node).number.length * 6 * this.scale;
         const text = this.fit(name, room - number - (pill ? 24 * this.scale : 0));
@@ -102,6 +132,7 @@
       return labels;
     }
 
+    // A bracket over levels that one pass of the draft made
     columnHeads() {
       const group = s("g", { class: "heads" });
       const passes = [];
@@ -111,18 +142,14 @@
         pairs[node.depth] = pairs[node.depth] || isFromPair(node);
       });
       for (let depth = 1; depth <= this.plan.depth; depth += 1) {
-        const x = this.place({ column: depth, row: 0 }).x;
-        group.append(s("text", { x: x - 6, y: 36 * this.scale }, say("level", { n: depth })));
-        if (!passes[depth] || (depth > 1 && passes[depth] === passes[depth - 1])) continue;
         let levels = 1;
-        while (passes[depth + levels] === passes[depth]) levels += 1;
-        const right = x + levels * this.column - 22 * this.scale;
-        const words = levels === 1 ? say("pass", { n: passes[depth] })
-          : pairs[depth + 1] ? say("shared_pass_pair") : say("shared_pass", { n: passes[depth], levels });
-        const room = right - x;
-        const y = 18 * this.scale;
-        group.append(s("path", { class: "bracket", d: `M${x - 6},${y + 5}v-4H${right}v4` }),
-          s("text", { x: x - 6, y: y - 5, class: "pass" }, this.fit(words, (room + 16 * this.scale) * 1.3)));
+        while (passes[depth] && passes[depth + levels] === passes[depth]) levels += 1;
+        if (levels === 1 || passes[depth] === passes[depth - 1]) continue;
+        const x = this.place({ column: depth, row: 0 }).x - 6;
+        const words = pairs[depth + 1] ? say("shared_pass_pair") : say("shared_pass", { n: passes[depth], levels });
+        const y = 22 * this.scale;
+        group.append(s("path", { class: "bracket", d: `M${x},${y + 5}v-4H${x + levels * this.column - 16 * this.scale}v4` }),
+          s("text", { x, y: y - 5 * this.scale, class: "pass" }, words));
       }
       return group;
     }
@@ -192,7 +219,7 @@
       if (this.plan.bonus) {
         const { x } = this.place(this.plan.bonus);
         const start = x + 14 * this.scale;
-        const name = nameOf(this.shown.lane, this.step.bonus_token_id, this.step.bonus_piece);
+        const name = this.named(nameOf(this.shown.lane, this.step.bonus_token_id, this.step.bonus_piece));
         const text = this.fit(name, this.column - 28 * this.scale);
         const words = { text, start, end: start + this.measure(text) };
         group.append(this.node("bonus", this.plan.bonus, TARGET, 15 * this.scale, words, this.bonusState()));
@@ -212,7 +239,11 @@
         this.draw(this.shown);
       };
       group.addEventListener("click", open);
-      group.addEventListener("keydown", (event) => event.key === "Enter" && open());
+      group.addEventListener("keydown", (event) => {
+        if (!["Enter", " "].includes(event.key)) return;
+        event.preventDefault();
+        open();
+      });
       group.addEventListener("pointerenter", () => this.card.showFold(text.pill, group));
       group.addEventListener("pointerleave", () => this.card.leave());
       return group;
@@ -230,7 +261,7 @@
         const { y } = this.place(spot);
         if (child === undefined) {
           const first = this.plan.children[i].find((c) => this.plan.places.has(c));
-          const name = `→ ${nameOf(this.shown.lane, node.target_choice, node.target_choice_piece)}`;
+          const name = `→${this.named(nameOf(this.shown.lane, node.target_choice, node.target_choice_piece))}`;
           const below = first !== undefined;
           group.append(s("text", { x: this.labels.get(i).end - (below ? 4 : 0) * this.scale,
             y: y + this.font * (below ? -0.45 : 0.35), "data-choice-of": i }, this.fit(name, this.column)));
@@ -243,13 +274,13 @@
       return group;
     }
 
-    verdict(height) {
+    // Where the answer ended inside the accepted path
+    answerEnd(height) {
       const group = s("g", { class: "verdict" });
       const end = this.place({ column: this.plan.places.get(this.plan.last).column + 1, row: 0 });
       const x = end.x - 20 * this.scale;
       group.append(s("path", { class: "border", d: `M${x},${this.top - 8}V${height - 14 * this.scale}` }),
-        s("text", { x: x + 4, y: height - 4 * this.scale, class: "border-words" },
-          say(bonusDelivered(this.step) ? "accepted_to_here" : "cut_here")));
+        s("text", { x: x + 4, y: height - 4 * this.scale, class: "border-words" }, say("cut_here")));
       return group;
     }
 
@@ -297,5 +328,5 @@
     }
   }
 
-  Object.assign(Jakiro, { TreeView, nameOf, rootName });
+  Object.assign(Jakiro, { TreeView, nameOf, rootName, shown });
 })();

@@ -1,9 +1,11 @@
-// The answer as tokens: every character once, tinted and underlined by who proposed it, cut into equal underline
-// segments where a character is spread over several tokens.
+// The answer as tokens: every character once, underlined by who proposed it and tinted where it is of the step on screen;
+// the model's own tokens have no mark. A character that is spread over several tokens has as many segments of underline.
 (() => {
   const { h, say, unitsOf, spacedHex, markerSample, shares, metrics, usualProposers, TARGET } = Jakiro;
 
   const FOLD_OVER = 1500;
+  // Dims all but one proposer. A lane may have any number of them, so the rule is written when it is needed
+  const ALL_BUT = ".jk-view :is(.answer-text .token, .tree .node:not(.root)):not(.by-PLACE):not(:has(.by-PLACE)) { opacity: 0.25; }";
   const STACKED = /\p{M}{4}/u; // marks on marks, which would reach over the lines around them
 
   const ascii = (byte) => byte < 0x80;
@@ -120,13 +122,7 @@
         "data-step": unit.step });
       if (STACKED.test(unit.text)) token.classList.add("stacked");
       if (unit.state === "open") token.classList.add("unfinished");
-      else if (classes === TARGET.classes && /^ \S/.test(unit.text)) {
-        // The space may end a line, where it would be a frame around nothing
-        const framed = h("span", { class: "framed" });
-        this.addText(framed, unit.text.slice(1));
-        token.classList.add("led");
-        token.append(h("span", { class: "space" }, " "), framed);
-      } else this.addText(token, unit.text);
+      else this.addText(token, unit.text);
       return token;
     }
 
@@ -160,12 +156,18 @@
     }
   }
 
-  // One line: marker, underline sample, word and share of accepted tokens; clicking dims the others
+  // One line: marker, underline sample, word and share of accepted tokens; pointing at one dims what others proposed
   class Legend {
-    constructor(host, onDim) {
+    constructor(host) {
       this.host = host;
-      this.chosen = null;
-      this.onDim = onDim;
+      this.dimmed = new CSSStyleSheet();
+      document.adoptedStyleSheets.push(this.dimmed);
+      host.addEventListener("pointerover", ({ target }) => this.dim(target.closest("[data-place]")?.dataset.place));
+      host.addEventListener("pointerleave", () => this.dim());
+    }
+
+    dim(place) {
+      this.dimmed.replaceSync(place === undefined ? "" : ALL_BUT.replaceAll("PLACE", place));
     }
 
     // The lane's proposers with what they brought in these steps; without a lane those of the usual method
@@ -173,31 +175,17 @@
       const proposers = (lane ? lane.proposers : usualProposers).all;
       const counts = metrics.acceptedByProposer(steps);
       const whole = shares(proposers.map(({ id }) => counts[id] || 0));
-      if (![...proposers, TARGET].some(({ place }) => place === this.chosen)) this.choose(null);
-      const key = JSON.stringify([proposers, this.chosen]);
-      if (key !== this.key) {
-        this.key = key;
-        this.shares = proposers.map(() => h("b", { hidden: true }));
-        this.host.replaceChildren(...[...proposers, TARGET].map((proposer, i) => this.entry(proposer, this.shares[i])));
-      }
-      this.shares.forEach((share, i) => {
-        const words = steps.length ? `${whole[i]} %` : "";
-        if (share.textContent !== words) share.textContent = words;
-        share.hidden = !words;
-      });
-    }
-
-    choose(place) {
-      if (place === this.chosen) return;
-      this.chosen = place;
-      this.onDim(place);
+      const key = JSON.stringify([proposers, steps.length ? whole : null]);
+      if (key === this.key) return;
+      this.key = key;
+      this.host.replaceChildren(...proposers.map((proposer, i) => this.entry(proposer, steps.length ? `${whole[i]} %` : "")),
+        h("span", { class: "legend-entry", "data-place": TARGET.place, title: TARGET.sentence }, say("unmarked")));
     }
 
     entry(proposer, share) {
       const { id, place, label, sentence, classes } = proposer;
-      return h("button", { class: "legend-entry", "aria-pressed": String(this.chosen === place), "data-place": place,
-        "data-proposer": id, title: sentence, onclick: () => this.choose(this.chosen === place ? null : place) },
-      markerSample(proposer), h("span", { class: `token ${classes}` }, label), share);
+      return h("span", { class: "legend-entry", "data-place": place, "data-proposer": id, title: sentence }, markerSample(proposer),
+        h("span", { class: `token ${classes}` }, label), h("b", null, share));
     }
   }
 

@@ -1,10 +1,10 @@
 // The first seconds: the recording that the page opens on plays slowly up to a step in which both experts were right, and
-// waits there while three captions say what its phases are.
+// shows there one phase after the other.
 (() => {
   const { screen, moves, deliveredPath } = Jakiro;
   const { state } = screen;
 
-  const CAPTION_MS = 2500;
+  const PHASE_MS = 2500;
   const EARLY = 6;
 
   // By how many experts a step's accepted guesses were made
@@ -12,7 +12,6 @@
 
   // The step to wait at: the first early one in which two were right, else the one by which both had been
   function begin(run) {
-    run.opening = true;
     const early = run.main.steps.slice(0, EARLY);
     const both = early.findIndex((step) => speakers(step) > 1);
     if (both >= 0) return both;
@@ -32,7 +31,7 @@
       const untouched = state.run === run && state.index === run.rest && !state.playing && !state.guess;
       if (!untouched || (phase > 1 && state.phase !== phase - 1)) return;
       moves.setPhase(phase);
-      if (phase < 3) setTimeout(() => show(phase + 1), CAPTION_MS);
+      if (phase < 3) setTimeout(() => show(phase + 1), PHASE_MS);
     };
     show(1);
   }

@@ -66,6 +66,7 @@
         table: () => Jakiro.plotTable(lines, this.sentence(lines)),
         rows: () => this.rows(visible()),
         series: lines.map((line) => this.series(line, shown)),
+        labelled: lines.length < 3,
         margin: { left: 44 },
         x: { title: say("plot_x"), full },
         y: { title: say(MODES[mode]), fit: (range) => fit(visible(), shown, range, full) },
@@ -114,13 +115,30 @@
       const shapes = playhead === null ? [] : [{ type: "line", x0: playhead, x1: playhead, y0: 0, y1: 1, yref: "paper",
         line: { color: colours.ink, width: 1 } }];
       const gap = bracket && mode === "tokens" && run && this.gap(run, lines);
-      if (!gap) return { shapes, notes: [] };
+      const labels = lines.length < 3 ? this.labels(lines, mode) : [];
+      if (!gap) return { shapes, notes: labels };
       const line = { color: colours.ink, width: 1.5 };
       const ends = [gap.from, gap.to].map((x) => ({ type: "line", x0: x, x1: x, xref: "x", yref: "y", ysizemode: "pixel", yanchor: gap.at,
         y0: -5, y1: 5, line }));
       const words = { text: plotStyle.plotText(apart(gap.to - gap.from)), showarrow: false,
         x: (gap.from + gap.to) / 2, y: gap.at, yanchor: "bottom", yshift: 4, font: { color: colours.ink, size: 13 * scale } };
-      return { shapes: [...shapes, ...ends, { type: "line", x0: gap.from, x1: gap.to, y0: gap.at, y1: gap.at, line }], notes: [words] };
+      return { shapes: [...shapes, ...ends, { type: "line", x0: gap.from, x1: gap.to, y0: gap.at, y1: gap.at, line }], notes: [words, ...labels] };
+    }
+
+    // Two lines are named where no line runs: the one that ends first above its end, the other below its middle
+    labels(lines, mode) {
+      const { colours, scale } = plotStyle.template();
+      const begun = lines.filter(({ steps }) => steps > 0);
+      const first = begun.reduce((least, { lane, steps }) => Math.min(least, lane.seconds[steps - 1]), Infinity);
+      return begun.map(({ lane, role, steps }) => {
+        const speed = metrics.speed(lane, steps);
+        const above = lane.seconds[steps - 1] === first;
+        const at = above ? steps - 1 : Math.floor((this.figure.host.clientWidth < 500 ? 0.25 : 0.6) * (steps - 1));
+        return { text: plotStyle.plotText(`${lane.title}${speed === null ? "" : `  ${rate(speed)} tokens/s`}`), showarrow: false,
+          x: lane.seconds[at], y: mode === "tokens" ? lane.counts[at] : metrics.smoothSpeed(lane, at),
+          xanchor: above ? "right" : "left", yanchor: above ? "bottom" : "top", yshift: above ? 4 : -4,
+          font: { size: 14 * scale, color: colours[role === "main" ? "ink" : "muted"] } };
+      });
     }
 
     gap(run, lines) {

@@ -1,11 +1,9 @@
-// One bar under both columns: a strip with one bar per step (height = tokens kept), a handle over it, and playing.
+// One line under both columns: a strip with one bar per step (height = tokens kept), a handle over it, and playing.
 (() => {
   const { h, s, say } = Jakiro;
 
-  const PACES = ["1", "0.5", "0.25", "0.1", "step"];
-
   class Scrubber {
-    // `on`: {seek(step), follow(), play(), pace(value)}
+    // `on`: {seek(step), follow(), play()}
     constructor(host, on) {
       const button = (key, sign, action) => h("button", { class: "icon-button", title: say(key), "aria-label": say(key),
         onclick: action, "data-action": key }, sign);
@@ -17,15 +15,11 @@
       this.where = h("span", { class: "where tabular" });
       this.live = h("button", { class: "live-button", onclick: () => on.follow() });
       this.playButton = button("play", "▶", () => on.play());
-      this.pace = h("select", { "aria-label": say("speed_label"), onchange: () => on.pace(this.pace.value) },
-        PACES.map((pace) => h("option", { value: pace }, pace === "step" ? say("step_by_step") : `${pace}×`)));
       host.append(
-        h("div", { class: "scrub-buttons" }, button("first_step", "|◀", () => on.seek(0)),
-          button("previous_step", "◀", () => on.seek(this.index - 1)), this.playButton,
-          button("next_step", "▶︎|", () => on.seek(this.index + 1)),
-          button("last_step", "▶▶|", () => on.seek(this.count - 1))),
+        h("div", { class: "scrub-buttons" }, button("previous_step", "‹", () => on.seek(this.index - 1)), this.playButton,
+          button("next_step", "›", () => on.seek(this.index + 1))),
         h("div", { class: "track" }, this.bars, this.range),
-        h("div", { class: "scrub-words" }, this.where, this.live), this.pace);
+        h("div", { class: "scrub-words" }, this.where, this.live));
       this.count = 0;
       this.index = 0;
     }

@@ -22,7 +22,7 @@ def test_a_method_s_trees_are_drawn_with_every_proposer_named(method, generator,
     drawn = [step for step in traces[method].steps if len(step.nodes) > 1]
     show(modules, {name: trace.to_dict() for name, trace in traces.items()}, drawn[0].index)
     labels = [proposer["label"] for proposer in traces[method].header.proposers]
-    assert texts(modules, ".legend-entry .token") == [*labels, "Target’s own"]
+    assert texts(modules, ".legend-entry .token") == labels
     nodes = modules.evaluate("document.querySelectorAll('svg.tree .node:not(.root, .bonus)').length")
     assert 0 < nodes <= len(drawn[0].nodes) - 1
     said = modules.evaluate("document.querySelector('#host').innerText")

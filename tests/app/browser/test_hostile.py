@@ -14,7 +14,7 @@ from app.page import web
 from app.serving.limits import Limits
 from app.tools import record
 from tests.app.browser.test_pictures import stands_alone
-from tests.app.conftest import ask, outside, serve, wait_until_finished
+from tests.app.conftest import ask, open_save_menu, outside, serve, set_option, wait_until_finished
 from tests.app.fake import FakeGenerator
 
 pytestmark = pytest.mark.browser
@@ -61,24 +61,23 @@ def walk_through(tab) -> None:
     for node in tab.query_selector_all(".tree .node .reach")[:3]:
         node.hover(force=True)
         assert tab.locator(".jk-card *").count() > 2
-    for key in ("markdown_view", "choices", "show_all", "read_as_list", "show_spaces"):
-        tab.click(f'.watch-only [data-toggle="{key}"]')
+    set_option(tab, "markdown_view", "choices", "show_all", "read_as_list", "show_spaces")
     tab.wait_for_selector(".tree-list")
     tab.wait_for_selector(".markdown-host p")
     shown_as_text(tab)
-    for panel in (".panel-mask", ".plot-pane"):
+    tab.evaluate("document.querySelectorAll('.question-line').forEach((line) => (line.open = true))")
+    for panel in (".panel-mask", ".columns .plot-pane"):
         tab.click(f'{panel} [data-toggle="read_as_table"]')
     tab.wait_for_selector(".panel-mask table")
     shown_as_text(tab)
-    for key in ("markdown_view", "choices", "show_all", "read_as_list", "show_spaces"):
-        tab.click(f'.watch-only [data-toggle="{key}"]')
+    set_option(tab, "markdown_view", "choices", "show_all", "read_as_list", "show_spaces")
     tab.evaluate("Jakiro.setTab('race'); Jakiro.moves.seek(Infinity)")
-    tab.wait_for_selector(".result-card .verdict")
+    tab.wait_for_selector(".result-card .verdict", state="attached")
     shown_as_text(tab)
 
 
 def saved(tab, key: str):
-    tab.click(".save-menu summary")
+    open_save_menu(tab)
     with tab.expect_download() as download:
         tab.click(f'[data-save="{key}"]')
     return download.value
@@ -191,7 +190,7 @@ def test_hostile_files_are_refused_or_shown_as_text(open_tab, fake_address):
     tab.set_input_files(
         "#jk-open", {"name": f"{HOSTILE[2]}.json", "mimeType": "application/json", "buffer": text.encode()}
     )
-    tab.wait_for_function("() => document.querySelector('.badge')?.textContent.startsWith('Opened file')")
+    tab.wait_for_function("() => document.querySelector('.sent-with')?.textContent.startsWith('Opened file')")
     walk_through(tab)
     tab.click('[data-tab="recordings"]')
     tab.wait_for_selector(".recording-card")

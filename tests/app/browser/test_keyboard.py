@@ -10,7 +10,7 @@ pytestmark = pytest.mark.browser
 MOST_TABS = 90
 FOCUS = """() => {
   const focused = document.activeElement, style = getComputedStyle(focused), box = focused.getBoundingClientRect();
-  const places = { question: "#question", numbers: ".strip", answer: ".answer-pane", steps: ".scrubber",
+  const places = { question: "#question", numbers: ".headline", answer: ".answer-pane", steps: ".scrubber",
     tree: ".tree-pane", panels: ".panels" };
   return { place: Object.keys(places).find(name => focused.closest(places[name])) || "",
     name: `${focused.tagName} ${focused.className} ${focused.textContent.slice(0, 30)}`,
@@ -62,6 +62,8 @@ def test_from_question_to_export_without_a_mouse(open_tab, fake_address):
     card = tab.inner_text(".jk-card")
     tab.keyboard.press("Enter")
 
+    passed += tab_to(tab, ".page-menu > summary")
+    tab.keyboard.press("Enter")
     passed += tab_to(tab, '[data-toggle="read_as_list"]')
     assert tab.inner_text(".jk-card") == card, "a pinned card stays when the focus goes on"
     tab.keyboard.press("Space")
@@ -78,6 +80,8 @@ def test_from_question_to_export_without_a_mouse(open_tab, fake_address):
     tab.keyboard.press("Escape")
     assert tab.is_hidden(".jk-card")
 
+    passed += tab_to(tab, ".page-menu > summary")
+    tab.keyboard.press("Enter")
     passed += tab_to(tab, ".save-menu summary")
     tab.keyboard.press("Enter")
     passed += tab_to(tab, '[data-save="save_json"]')
@@ -87,7 +91,8 @@ def test_from_question_to_export_without_a_mouse(open_tab, fake_address):
     assert set(saved["traces"]) == {"autoregressive", "jakiro"}
 
     order = list(dict.fromkeys(one["place"] for one in passed if one["place"]))
-    assert order == ["question", "answer", "steps", "tree"]
+    assert order == ["question", "numbers", "answer", "steps", "tree", "panels"]
+    passed = [one for one in passed if not one["name"].startswith("BODY")]  # between the page's end and its beginning
     assert all(one["seen"] for one in passed), [one["name"] for one in passed if not one["seen"]]
     assert all(one["ring"] for one in passed), [one["name"] for one in passed if not one["ring"]]
 
@@ -103,7 +108,9 @@ def test_tabs_and_stops_are_walked_with_keys(open_tab, fake_address):
     assert names == ["watch", "race", "lesson", "recordings", "benchmark"]
     tab.keyboard.press("ArrowLeft")
     tab.wait_for_selector("#benchmark .bench-results h2")
-    passed = tab_to(tab, '[data-control="bench-run"]')
+    passed = tab_to(tab, ".bench-form > summary")
+    tab.keyboard.press("Enter")
+    passed += tab_to(tab, '[data-control="bench-run"]')
     tab.evaluate("document.querySelector('[role=tab][data-tab=lesson]').focus()")
     tab.keyboard.press("Enter")
     tab.wait_for_selector("#lesson .stop")

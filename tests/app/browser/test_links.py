@@ -41,6 +41,7 @@ def other_address():
 def copied(tab) -> str:
     """The link that Copy link of the tab on screen hands out, and what it says."""
     tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    tab.evaluate("document.querySelector('.page-menu').open = true")
     tab.locator('[data-action="copy_link"]:visible').click()
     tab.wait_for_function("() => [...document.querySelectorAll('.copy-status')].some(line => line.textContent)")
     return tab.evaluate("navigator.clipboard.readText()")
@@ -77,7 +78,7 @@ def test_a_copied_link_fills_the_same_form_elsewhere_and_asks_nothing_by_itself(
     tab.fill("#levels input", "3")
     tab.get_by_label(words.FAST, exact=True).check()
     tab.fill("#system-prompt textarea", "Be brief.\nBe kind.")
-    tab.click("#settings .toggle-button")
+    tab.click("#close-settings")
     ask(tab, QUESTION)
     wait_until_finished(tab)
     tab.click('[data-tab="race"]')
@@ -90,7 +91,7 @@ def test_a_copied_link_fills_the_same_form_elsewhere_and_asks_nothing_by_itself(
     filled = "question => document.querySelector('#question textarea')?.value === question"
     there.wait_for_function(filled, arg=QUESTION)
     there.wait_for_function("() => document.querySelector('#seed input')?.value === '7'")
-    assert there.evaluate(FORM) == form
+    assert there.evaluate(FORM) == form | {"question": QUESTION}
     there.wait_for_selector('.jk-view[data-tab="race"]')
     notice = there.inner_text("#jk-notice")
     assert words.BROWSER["link_ready"] in notice and "Other-1B" in notice and "Fake-135M" in notice
@@ -130,12 +131,14 @@ def test_tabs_stops_and_steps_of_recordings_have_links(open_tab, fake_address):
         assert urlsplit(tab.url).fragment == f"tab={name}"
         again, _ = opened(open_tab, fake_address, tab.url)
         again.wait_for_function("name => document.body.dataset.jakiroTab === name", arg=name)
+        again.close()
     tab.click('[role="tab"][data-tab="lesson"]')
-    tab.click('.dot[data-stop="4"]')
+    tab.click('.stop-title[data-stop="5"]')
     link = copied(tab)
-    assert urlsplit(link).fragment == "stop-4" and said(tab) == words.BROWSER["link_copied_stop"].format(n=4)
+    assert urlsplit(link).fragment == "stop-5" and said(tab) == words.BROWSER["link_copied_stop"].format(n=5)
     again, _ = opened(open_tab, fake_address, link)
-    again.wait_for_selector('.stop[data-stop="4"]')
+    again.wait_for_selector('.stop[data-stop="5"]')
+    again.close()
 
     name = web.recording_names()[1]
     tab.click('[role="tab"][data-tab="recordings"]')
@@ -153,7 +156,7 @@ def test_tabs_stops_and_steps_of_recordings_have_links(open_tab, fake_address):
 
 
 BAD = [
-    ("#" + urlencode({"question": "Why?", "temperature": "hot"}), "you gave hot."),
+    ("#" + urlencode({"question": "Why?", "temperature": "hot"}), "you gave 'hot'."),
     ("#" + urlencode({"question": "Why?", "temperature": "3"}), "Temperature must be between 0 and 2; you gave 3."),
     ("#" + urlencode({"question": "Why?", "length": "301"}), "300"),
     ("#" + urlencode({"question": "Why?", "seed": "-1"}), "Seed must be"),
@@ -226,6 +229,7 @@ def test_a_question_too_long_for_a_link_is_said_to_be(open_tab, fake_address):
     tab = open_tab(fake_address)
     ask(tab, "w" * 10_000)
     wait_until_finished(tab)
+    tab.evaluate("document.querySelector('.page-menu').open = true")
     tab.click('[data-action="copy_link"]:visible')
     tab.wait_for_selector(".copy-status:visible")
     assert said(tab).startswith("Too long for a link: 10,") and said(tab).endswith("Save… keeps the answer in a file.")
@@ -236,6 +240,7 @@ def test_without_a_clipboard_the_link_stands_in_a_box_with_the_focus_in_it(open_
     settle(tab)
     tab.evaluate("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
     tab.evaluate("Jakiro.setTab('race')")
+    tab.evaluate("document.querySelector('.page-menu').open = true")
     tab.click('[data-action="copy_link"]:visible')
     tab.wait_for_selector(".copy-box:focus")
     assert "step=" in tab.input_value(".copy-box") and "tab=race" in tab.input_value(".copy-box")

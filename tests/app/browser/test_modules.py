@@ -7,7 +7,7 @@ import pytest
 from app.serving.packing import Packer, to_json
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.trace import acceptance_by_depth
-from tests.app.conftest import given, plotted
+from tests.app.conftest import given, plotted, set_option
 from tests.app.fake import FakeGenerator
 
 pytestmark = pytest.mark.browser
@@ -245,8 +245,7 @@ def test_hostile_text_stays_text_in_every_view_and_in_the_saved_page(modules, op
     modules.wait_for_selector("svg.tree")
     text = b"".join(HOSTILE * 3).decode()
     assert modules.evaluate("document.querySelector('.answer-text').textContent") == text
-    for key in ("markdown_view", "read_as_list"):
-        modules.click(f'[data-toggle="{key}"]')
+    set_option(modules, "markdown_view", "read_as_list")
     modules.wait_for_selector(".tree-list")
     modules.evaluate("Jakiro.setTab('race')")
     modules.wait_for_selector(".lane .token")
@@ -309,18 +308,19 @@ def test_text_that_is_not_json_is_refused_in_words(functions):
 
 def test_mask_and_plot_read_as_tables(shown):
     steps = traces_of()["jakiro"]["steps"]
+    shown.click(".panel-mask summary")
     shown.click('.panel-mask [data-toggle="read_as_table"]')
     shown.wait_for_selector(".mask-host table")
     rows = shown.evaluate("[...document.querySelectorAll('.mask-host tbody tr')].map(r => r.lastChild.textContent)")
     assert len(rows) == len(steps[0]["nodes"]) - 1
     for node, row in zip(steps[0]["nodes"][1:], rows, strict=True):
         assert len(row.split(" ")) == node["depth"]
-    shown.click('.watch-only [data-toggle="read_as_table"]')
-    shown.wait_for_selector(".watch-only .plot-host table")
-    words_shown = shown.inner_text(".watch-only .plot-host table")
+    shown.click('.columns [data-toggle="read_as_table"]')
+    shown.wait_for_selector(".columns .plot-host table")
+    words_shown = shown.inner_text(".columns .plot-host table")
     assert "Jakiro" in words_shown and "Plain" in words_shown
-    shown.click('.watch-only [data-toggle="read_as_table"]')
-    assert len(plotted(shown, ".watch-only")) == 2
+    shown.click('.columns [data-toggle="read_as_table"]')
+    assert len(plotted(shown, ".columns")) == 2
 
 
 def test_the_tree_on_screen_becomes_a_picture(shown):
@@ -343,7 +343,7 @@ def test_long_answers_fold_in_both_views(modules):
         " Jakiro.showRecording('test', {title: 'Test', traces}, {playNow: false, step: 0}); }",
         traces,
     )
-    modules.click('[data-toggle="markdown_view"]')
+    set_option(modules, "markdown_view")
     modules.wait_for_selector(".markdown-host button")
     before = len(modules.inner_text(".markdown-host"))
     modules.click(".markdown-host button")

@@ -1,5 +1,6 @@
 """Plots: drawn by Plotly after the first paint, read with pointer and keys, zoomed, saved; text stays text in them."""
 
+import copy
 import csv
 import gzip
 import hashlib
@@ -14,6 +15,7 @@ import pytest
 from app.page import web
 from app.tools import replay
 from jakiro.plots import LIBRARY
+from tests.app import lesson_tab
 from tests.app.browser.test_modules import traces_of
 from tests.app.conftest import given, load_scripts, outside, plotted
 
@@ -145,8 +147,6 @@ def test_who_walks_with_keys_reads_the_step_on_screen(shown, traces):
     shown.focus('.watch-only [data-plot="plot_all"]')
     shown.keyboard.press("Tab")
     shown.keyboard.press("Tab")
-    for _ in plotted(shown, ".columns"):
-        shown.keyboard.press("Tab")
     assert shown.evaluate("document.activeElement.className") == "plot-room"
     shown.keyboard.press("ArrowRight")
     end = ends(traces["jakiro"])[1]
@@ -194,17 +194,26 @@ def test_zoom_follows_the_step_and_ends_at_the_whole_axis(shown):
     assert drawing(shown)["layout"]["xaxis"]["range"] == full
 
 
-def test_a_hidden_line_leaves_plot_readout_and_files(shown):
-    chip = shown.locator('.columns [data-series="autoregressive"]')
+def test_a_hidden_line_of_three_leaves_plot_readout_and_files(modules, traces):
+    third = copy.deepcopy(traces["jakiro"])
+    third["header"]["method"] = "mcsd"
+    opened(modules, traces | {"mcsd": third})
+    chip = modules.locator('.columns [data-series="autoregressive"]')
     chip.press("Enter")
-    shown.wait_for_function("() => document.querySelector('.columns .plot').data.length === 1")
-    assert shown.locator('.columns [data-series="autoregressive"]').get_attribute("aria-pressed") == "false"
-    assert shown.evaluate("document.activeElement.dataset.series") == "autoregressive"
-    over(shown, 0.5)
-    shown.wait_for_selector(".columns .plot-readout:not([hidden])")
-    assert "Plain" not in shown.inner_text(".columns .plot-readout")
-    rows = list(csv.reader(io.StringIO(saved(shown, "csv").read_text(encoding="utf-8-sig"))))
-    assert {row[0] for row in rows[1:]} == {"jakiro"}
+    modules.wait_for_function("() => document.querySelector('.columns .plot').data.length === 2")
+    assert modules.locator('.columns [data-series="autoregressive"]').get_attribute("aria-pressed") == "false"
+    assert modules.evaluate("document.activeElement.dataset.series") == "autoregressive"
+    over(modules, 0.5)
+    modules.wait_for_selector(".columns .plot-readout:not([hidden])")
+    assert "Plain" not in modules.inner_text(".columns .plot-readout")
+    rows = list(csv.reader(io.StringIO(saved(modules, "csv").read_text(encoding="utf-8-sig"))))
+    assert {row[0] for row in rows[1:]} == {"jakiro", "mcsd"}
+
+
+def test_two_lines_are_named_at_their_ends_and_need_no_legend(shown):
+    notes = " ".join(one["text"] for one in drawing(shown)["layout"]["annotations"])
+    assert "Plain decoding" in notes and "Jakiro" in notes and "tokens/s" in notes
+    assert shown.is_hidden(".columns .plot-legend")
 
 
 def test_tokens_or_speed_is_one_choice_for_both_tabs(shown):
@@ -297,10 +306,12 @@ def test_an_idle_plot_asks_for_nothing(open_tab):
     ]
 
 
-def test_in_a_hall_every_word_of_a_plot_is_larger(shown):
-    sizes = (
-        "[...document.querySelectorAll('.columns .plot text')].map(text => parseFloat(getComputedStyle(text).fontSize))"
-    )
-    assert set(shown.evaluate(sizes)) == {12}
-    shown.evaluate("document.documentElement.classList.add('projector'); Jakiro.redraw()")
-    shown.wait_for_function(f"() => {sizes}.every((size) => size > 19)")
+def test_in_a_hall_every_word_of_a_plot_is_larger(modules):
+    lesson_tab.mount(modules)
+    plotted(modules, ".chart-host")
+    text = "[...document.querySelectorAll('.chart-host .plot text')]"
+    sizes = f"{text}.map(one => parseFloat(getComputedStyle(one).fontSize))"
+    assert set(modules.evaluate(sizes)) == {12}
+    modules.evaluate("document.documentElement.classList.add('projector')")
+    lesson_tab.go(modules, 1)
+    modules.wait_for_function(f"() => {sizes}.every((size) => size >= 18)")

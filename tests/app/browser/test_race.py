@@ -9,7 +9,7 @@ from app.serving.limits import Limits
 from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.zoo.table import DEFAULT_HEAD, DEFAULT_TARGET
-from tests.app.conftest import ask, given, serve, wait_until_finished
+from tests.app.conftest import ask, given, number_of, open_save_menu, serve, wait_until_finished
 from tests.app.fake import FakeGenerator, default_answer
 
 pytestmark = pytest.mark.browser
@@ -36,14 +36,17 @@ def parted(at: int) -> dict:
 
 def test_texts_that_part_say_where_and_the_link_shows_that_step(modules):
     given(modules, SHOW, [parted(30), "opened"])
-    modules.wait_for_selector('[data-metric="same"][data-state="different"]')
-    assert modules.inner_text('[data-metric="same"]') == words.BROWSER["same_no"].format(token=31)
-    assert modules.inner_text(".metric-same .metric-note") == "a near tie, margin 0.0040"
+    modules.wait_for_selector('[data-fact="same"][data-state="different"]')
+    said = words.BROWSER["same_no"].format(token=31)
+    assert number_of(modules, "same") == (said, "a near tie, margin 0.0040")
+    assert modules.text_content('[data-fact="same"] span >> nth=0') == said
     step = modules.evaluate("Jakiro.screen.lane().tokens[30].step")
     modules.evaluate("Jakiro.setTab('race')")
-    modules.wait_for_selector(".race .verdict")
-    assert modules.inner_text(".race .verdict").startswith("The texts part at token 31; up to there ")
-    modules.click(".metric-same .link-button")
+    modules.wait_for_selector(".race .verdict", state="attached")
+    assert modules.text_content(".race .verdict").startswith("The texts part at token 31; up to there ")
+    assert modules.inner_text(".lead").endswith(said)
+    modules.evaluate("Jakiro.setTab('watch')")
+    modules.click(".headline .link-button")
     modules.wait_for_selector(f'svg.tree[data-step="{step}"]')
 
 
@@ -98,9 +101,14 @@ def test_a_recording_waits_at_the_start_line_of_the_race_and_ends_with_its_resul
     )
     assert dict(counts)["jakiro"] >= dict(counts)["autoregressive"]
     modules.evaluate("Jakiro.moves.state.time = 1e9")
+    modules.click(".race-more summary")
     modules.wait_for_selector(".result-card .verdict")
     assert modules.inner_text(".start-race") == words.BROWSER["replay_race"]
     assert modules.inner_text(".result-card .verdict").startswith("Jakiro finished ")
+    assert modules.evaluate("[...document.querySelectorAll('.lane .answer-scroll')].map(lane => lane.scrollTop)") == [
+        0,
+        0,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -152,14 +160,13 @@ def test_without_plain_beside_it_an_answer_is_set_against_plain_measured_earlier
     plain = tab.evaluate("Jakiro.metrics.speed(Jakiro.moves.state.run.plain)")
     tab.click("#jk-settings")
     tab.get_by_label(words.ALONGSIDE).uncheck()
-    tab.click("#settings .toggle-button")
+    tab.click("#close-settings")
     ask(tab, "Why again?")
     wait_until_finished(tab)
     speed = tab.evaluate("Jakiro.metrics.speed(Jakiro.screen.lane())")
-    tab.wait_for_function("() => document.querySelector('[data-metric=\"speedup\"]').textContent.startsWith('≈')")
-    assert tab.inner_text('[data-metric="speedup"]') == f"≈ {speed / plain:.1f}×"
-    assert tab.inner_text(".metric-speedup .metric-note") == "against plain measured 0 min ago"
-    assert tab.inner_text('[data-metric="same"]') == words.BROWSER["not_measured"]
+    tab.wait_for_function("() => document.querySelector('[data-fact=\"speedup\"]').textContent.startsWith('≈')")
+    assert number_of(tab, "speedup") == (f"≈ {speed / plain:.1f}×", "against plain measured 0 min ago")
+    assert number_of(tab, "same")[0] == words.BROWSER["not_measured"]
 
 
 def test_who_waits_keeps_what_is_on_screen_and_can_leave(open_tab):
@@ -189,7 +196,7 @@ def test_a_saved_answer_is_the_trace_of_the_library_to_the_last_digit(open_tab, 
     ask(tab, "Why is the sky blue?")
     wait_until_finished(tab)
     traces = connect(fake_address).predict(tab.get_attribute(".jk-view", "data-run"), api_name="/trace")
-    tab.click(".save-menu summary")
+    open_save_menu(tab)
     with tab.expect_download() as saved:
         tab.click('[data-save="save_json"]')
     text = saved.value.path().read_text()
@@ -198,8 +205,8 @@ def test_a_saved_answer_is_the_trace_of_the_library_to_the_last_digit(open_tab, 
     with tab.expect_file_chooser() as chooser:
         tab.evaluate("document.querySelector('#jk-open').click()")
     chooser.value.set_files({"name": "own.json", "mimeType": "application/json", "buffer": text.encode()})
-    tab.wait_for_function("() => document.querySelector('.badge')?.textContent.startsWith('Opened file')")
-    tab.click(".save-menu summary")
+    tab.wait_for_function("() => document.querySelector('.sent-with')?.textContent.startsWith('Opened file')")
+    open_save_menu(tab)
     with tab.expect_download() as again:
         tab.click('[data-save="save_json"]')
     assert again.value.path().read_text() == text
@@ -215,7 +222,7 @@ def test_an_answer_that_was_to_be_replaced_stays_when_the_new_question_is_refuse
             tab.evaluate("Jakiro.notify(null)")
             tab.get_by_role("button", name=words.BROWSER[button]).last.click()
             if button == "edit":
-                assert tab.evaluate("Jakiro.moves.state.turns.length") == 0
+                assert tab.input_value("#question textarea") == "Why?"
                 tab.click("#ask")
             tab.wait_for_selector("#jk-notice:visible")
             assert tab.evaluate("Jakiro.moves.state.turns.map(run => run.question)") == ["Why?"]

@@ -5,7 +5,7 @@ import secrets
 import pytest
 
 from jakiro.trace import Trace
-from tests.app.conftest import ask, plotted, seek, serve, wait_until_finished
+from tests.app.conftest import ask, number_of, plotted, seek, serve, wait_until_finished
 
 pytestmark = pytest.mark.browser
 
@@ -30,7 +30,7 @@ def set_up(tab, length: int) -> None:
     tab.get_by_label("Fixed").check()
     tab.fill("#candidates input", "15")
     tab.keyboard.press("Tab")
-    tab.click("#settings .toggle-button")
+    tab.click("#close-settings")
 
 
 @pytest.mark.rare
@@ -73,8 +73,8 @@ def test_the_real_answer_tree_and_numbers_equal_the_trace_of_that_request(open_t
     assert nonce in drafted.header.messages[-1]["content"]
     assert drafted.token_ids == plain.token_ids
     assert tab.evaluate("document.querySelector('.answer-text').textContent") == drafted.text
-    assert tab.inner_text('[data-metric="tau"]') == f"{drafted.delivered_tau:.2f}"
-    assert f"{len(plain.token_ids)} tokens" in tab.inner_text('[data-metric="same"]')
+    assert number_of(tab, "tau")[0] == f"{drafted.delivered_tau:.2f}"
+    assert f"{len(plain.token_ids)} tokens" in number_of(tab, "same")[0]
     for index in (0, len(drafted.steps) // 2, len(drafted.steps) - 1):
         seek(tab, index)
         step = drafted.steps[index]

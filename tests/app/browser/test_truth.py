@@ -12,7 +12,7 @@ from app.page import web
 from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.trace import Trace
-from tests.app.conftest import ask, given, seek, wait_until_finished
+from tests.app.conftest import ask, given, number_of, seek, wait_until_finished
 from tests.app.fake import FakeGenerator
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("no_problems")]
@@ -62,7 +62,7 @@ def test_the_last_step_shows_what_came_into_the_answer(tab, by):
     assert words.BROWSER["cut_here"] in tab.text_content("svg.tree .verdict")
     candidates = len(last.nodes) - 1
     line = words.BROWSER["tree_line_cut"].format(
-        candidates=f"{candidates} candidates", levels="5 levels", kept=kept, cut=by
+        candidates=f"{candidates} guesses", tokens="5 tokens", kept=kept, cut=by
     )
     assert tab.inner_text(".tree-line") == line
     assert "The answer ends there; cut off: “" in tab.get_attribute("svg.tree", "aria-label")
@@ -75,8 +75,8 @@ def test_the_last_step_shows_what_came_into_the_answer(tab, by):
     for proposer, count in counts.items():
         share = tab.inner_text(f'.legend-entry[data-proposer="{proposer}"] b')
         assert abs(int(share.split()[0]) - 100 * count / total) < 1
-    assert tab.inner_text('[data-metric="tau"]') == f"{drafted.delivered_tau:.2f}"
-    assert f"before the cut {drafted.tau:.2f}" in tab.inner_text(".metric-tau .metric-note")
+    assert number_of(tab, "tau")[0] == f"{drafted.delivered_tau:.2f}"
+    assert f"{drafted.tau:.2f} before the end" in number_of(tab, "tau")[1]
     # The card says so too
     tab.locator('svg.tree .node.bonus, svg.tree [data-node="bonus"]').locator(".reach").hover(force=True)
     assert words.BROWSER["state_cut"] in tab.inner_text(".jk-card")
@@ -89,11 +89,11 @@ def sent(tab) -> list[str]:
 
 
 def test_a_chat_is_remembered_in_sight(tab):
-    tab.click("#clear")
+    tab.evaluate("document.querySelector('#clear').click()")
     ask(tab, "First?")
     wait_until_finished(tab)
     assert tab.is_hidden(".earlier") and tab.is_hidden(".sent-with")
-    assert tab.inner_text("#jk-chat span") == "Your next question is sent with 1 earlier turn."
+    assert tab.inner_text("#jk-chat").startswith("Sent with 1 earlier turn.")
     ask(tab, "Second?")
     wait_until_finished(tab)
     ask(tab, "Third?")
@@ -110,20 +110,50 @@ def test_a_chat_is_remembered_in_sight(tab):
     assert tab.inner_text("#jk-notice").endswith(words.CHAT_COUNTS.strip())
 
 
-def test_an_example_and_new_chat_send_no_earlier_turns(tab):
+def test_new_chat_sends_no_earlier_turns_and_brings_the_examples_back(tab):
     ask(tab, "Before?")
     wait_until_finished(tab)
-    tab.click("#example-2")
+    assert tab.is_hidden("#example-1")
+    tab.click('[data-action="new_chat"]')
+    tab.click("#example-1")
     tab.wait_for_function("() => document.querySelector('#question textarea').value.startsWith('Count')")
-    assert tab.inner_text("#jk-chat span") == words.BROWSER["chat_fresh"]
     ask(tab, tab.input_value("#question textarea"))
     wait_until_finished(tab)
     assert sent(tab) == ["user"]
     assert tab.is_hidden(".earlier") and tab.evaluate("Jakiro.moves.state.turns.length") == 1
-    tab.click("#clear")
-    ask(tab, "Alone?")
+
+
+def test_a_question_leaves_the_box_and_any_turn_can_be_asked_again(tab):
+    tab.evaluate("document.querySelector('#clear').click()")
+    for question in ("One?", "Two?"):
+        ask(tab, question)
+        assert tab.input_value("#question textarea") == ""
+        wait_until_finished(tab)
+    tab.click(".turn summary")
+    tab.click('.turn [data-action="edit"]')
+    assert tab.input_value("#question textarea") == "One?"
+    assert words.BROWSER["chat_fresh"] in tab.inner_text("#jk-chat")
+    ask(tab, "Other?")
     wait_until_finished(tab)
     assert sent(tab) == ["user"]
+    assert tab.evaluate("Jakiro.moves.state.turns.map(run => run.question)") == ["Other?"]
+
+
+def test_a_cut_answer_says_so_and_goes_on_with_the_same_words(tab):
+    tab.evaluate("document.querySelector('#clear').click()")
+    tab.evaluate("Jakiro.fill(document.querySelector('#length input'), 20)")
+    ask(tab, "Long?")
+    wait_until_finished(tab)
+    tab.evaluate("Jakiro.fill(document.querySelector('#length input'), 128)")
+    first = tab.evaluate("document.querySelector('.answer-text').textContent")
+    length = tab.evaluate("Jakiro.screen.lane().header.sampling.max_new_tokens")
+    assert tab.inner_text(".answer-end") == words.BROWSER["ended_length"].format(n=length)
+    tab.click('[data-action="go_on"]')
+    tab.wait_for_function("most => Jakiro.screen.lane().header.sampling.max_new_tokens === most", arg=2 * length)
+    wait_until_finished(tab)
+    whole = tab.evaluate("document.querySelector('.answer-text').textContent")
+    assert whole.startswith(first) and len(whole) > len(first)
+    assert tab.evaluate("Jakiro.moves.state.turns.length") == 1
 
 
 def opened(tab, traces: dict) -> str:

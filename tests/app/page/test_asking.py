@@ -145,15 +145,13 @@ def test_every_word_the_scripts_use_exists_and_every_word_is_used():
         "many_",
         "metric_",
         "phase_",
-        "caption_",
         "why_",
         "state_",
         "tab_",
         "save_",
         "ended_",
-        "mask",
-        "router",
-        "budget",
+        "ask_",
+        "key_",
     )
     assert not {name for name in words.BROWSER if name not in used and not name.startswith(families)}
     known = set(words.BROWSER) | set(lesson_words.BROWSER)

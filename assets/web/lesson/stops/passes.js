@@ -1,4 +1,5 @@
-// Stop 1: what one pass costs. The least time that memory speed allows beside the measured pass, and the pass time by rows.
+// Stop 1: what one pass costs. Passes one by one beside one pass over as many rows, as blocks on one scale; the least time
+// that memory speed allows; and the pass time by rows.
 (() => {
   const { h, filledBar, say, number, milliseconds, lessonData: data, lessonControls: controls } = Jakiro;
 
@@ -20,8 +21,18 @@
       bar("pass", "fill-ink", say("bar_pass"), pass)];
   }
 
+  // Readings of the weights as blocks: `n` passes one after the other, and one pass over `n` rows
+  function blocks(n, one, together) {
+    const block = (ms, kind) => h("span", { class: `block ${kind}`, style: `width:${(100 * ms) / (n * one)}%` });
+    const line = (name, words, ms, parts) => h("div", { class: "pass-bar", "data-bar": name }, h("span", { class: "bar-words" }, words),
+      h("span", { class: "blocks" }, parts), h("span", { class: "tabular" }, say("speed_ms", { n: milliseconds(ms) })));
+    return [line("apart", say("pass_apart"), n * one, Array.from({ length: n }, () => block(one, "fill-muted"))),
+      line("together", say("pass_curve"), together, [block(together, "fill-ink")])];
+  }
+
   function passes(lesson) {
     const { weight_bytes: size, memory_bytes_per_second: recorded } = lesson.device;
+    const blockHost = h("div", { class: "pass-bars" });
     const barHost = h("div", { class: "pass-bars" });
     const chartHost = h("div", { class: "chart-host plot-host" });
     const chart = controls.chart(chartHost, "passes", (n) => {
@@ -54,9 +65,10 @@
       const profile = lesson.profile();
       const pass = (n) => data.checkMs(profile, n);
       const n = rows.value;
+      blockHost.replaceChildren(...blocks(n, pass(1), pass(n)));
       barHost.replaceChildren(...bars((1000 * size) / (toSpeed(memory.value) * 1e9), pass(1), size));
       const all = Array.from({ length: 64 }, (_, i) => i + 1);
-      const top = Math.max(pass(64) * 1.25, pass(1) * 4);
+      const top = pass(64) * 1.1;
       chart.draw({
         label: say("pass_chart"),
         xTicks: ROW_TICKS,
@@ -64,8 +76,7 @@
         yName: say("pass_ms"),
         top,
         mark: [n, pass(n)],
-        lines: [{ points: all.map((i) => [i, pass(1) * i]), name: say("pass_apart"), dashed: true },
-          { points: all.map((i) => [i, pass(i)]), name: say("pass_curve") }],
+        lines: [{ points: all.map((i) => [i, pass(i)]), name: say("pass_curve") }],
       });
       sentence.textContent =
         n === 1
@@ -83,8 +94,8 @@
     }
 
     return {
-      screen: [h("div", { class: "lesson-controls" }, rows.element, memory.element), barHost, chartHost, sentence,
-        tableHost, lesson.sourceLine(draw)],
+      screen: [h("div", { class: "lesson-controls" }, rows.element), blockHost, sentence, chartHost,
+        h("div", { class: "lesson-controls" }, memory.element), barHost, tableHost, lesson.sourceLine(draw)],
       draw,
     };
   }

@@ -1,0 +1,111 @@
+// What an answer's numbers say: three of them in one sentence above it, all of them with their definitions below the fold,
+// and a dash where something was not measured.
+(() => {
+  const { h, say, counted, number, rate, wholePercent, metrics, unitsOf } = Jakiro;
+
+  const NEAR_TIE = 0.5;
+
+  const characters = (lane, count) => unitsOf(lane.tokens.slice(0, count)).reduce((sum, unit) => sum + Array.from(unit.text).length, 0);
+
+  // What the same-text check says: {value, note, state: "same", "different" or "none", tokens, step: where they part}
+  function sameText(run, steps) {
+    const { main, plain } = run;
+    if (!plain || plain === main) return { value: say("not_measured"), note: say("same_alone"), state: "none" };
+    const different = metrics.partsAt(run);
+    if (different !== null && (steps === undefined || different < main.countAfter(steps - 1))) {
+      const margin = metrics.marginAt(plain, different);
+      const { step } = main.tokens[Math.min(different, main.tokens.length - 1)];
+      return { value: say("same_no", { token: different + 1 }), state: "different", step: Math.max(0, step),
+        note: margin === null ? ""
+          : say(margin < NEAR_TIE ? "same_no_note" : "same_no_wide", { margin: margin.toPrecision(2) }) };
+    }
+    const shown = steps === undefined ? main.tokens.length : main.countAfter(steps - 1);
+    const tokens = Math.min(shown, plain.tokens.length);
+    return { value: say("same_yes", { tokens: counted("token", tokens) }), state: "same", tokens,
+      note: say("metric_same_note", { characters: counted("character", characters(main, tokens)) }) };
+  }
+
+  function speedupWords(value) {
+    if (value === null) return null;
+    return `${number(value, 2)}×${value < 1 ? ` ${say("slower")}` : ""}`;
+  }
+
+  // What τ counts; where the answer's end cut something off, also what it was before
+  function tauNote(steps) {
+    const [delivered, drafted] = [metrics.tau(steps), metrics.tauDrafted(steps)];
+    return delivered === drafted ? say("metric_tau_note") : say("metric_tau_note_cut", { drafted: number(drafted, 2) });
+  }
+
+  // Against the plain lane beside it; without one, against the last plain decoding measured here
+  function speedupOf(run, steps, waiting) {
+    if (run.plain) {
+      const speedup = metrics.speedup(run.main, run.plain, steps);
+      return { value: speedupWords(speedup) || waiting, note: say("metric_speedup_note") };
+    }
+    const earlier = Jakiro.baseline.against(run, steps);
+    return earlier ? { value: `≈ ${number(earlier.speedup, 1)}×`, note: say("baseline_note", { minutes: earlier.minutes }) }
+      : { value: say("not_measured"), note: say("same_alone") };
+  }
+
+  // The five numbers as they stood after `steps` of the main lane, all of it when undefined: {name: {value, note}}
+  function numbersOf(run, steps) {
+    const { main, plain } = run;
+    const none = say("not_measured");
+    const taken = steps === undefined ? main.steps : main.steps.slice(0, steps);
+    const waiting = run.finished ? none : say("measuring");
+    const [tau, speed, acceptance] = [metrics.tau(taken), metrics.speed(main, steps), metrics.acceptance(taken)];
+    return {
+      speedup: speedupOf(run, steps, waiting),
+      tau: { value: tau === null ? none : number(tau, 2), note: tauNote(taken) },
+      same: sameText(run, steps),
+      rate: { value: speed === null ? waiting : rate(speed), note: say(plain ? "metric_rate_note" : "metric_rate_note_alone",
+        { lane: main.title, plain: rate(plain ? metrics.speed(plain) : null) }) },
+      acceptance: { value: acceptance === null ? none : wholePercent(acceptance), note: say("metric_acceptance_note") },
+    };
+  }
+
+  const setText = (element, text) => element.textContent !== text && (element.textContent = text);
+
+  // The sentence above the answer; each part says on hover, focus and tap what it is
+  class Headline {
+    // `onShow` is called with the step at which two texts part
+    constructor(host, onShow) {
+      this.host = host;
+      this.facts = Object.fromEntries(["same", "speedup", "tau"].map((name) => [name, { words: h("span"), note: h("span", { role: "tooltip",
+        class: "fact-note" }) }]));
+      this.show = h("button", { class: "link-button", hidden: true, onclick: () => onShow(this.partsAt) }, say("show"));
+      host.append(...Object.entries(this.facts).map(([name, fact]) => (fact.element = h("button", { class: "fact", "data-fact": name },
+        fact.words, fact.note))), this.show);
+    }
+
+    draw(run, steps) {
+      const numbers = run && run.main && numbersOf(run, steps);
+      this.host.hidden = !numbers;
+      if (!numbers) return;
+      const { same, speedup, tau } = numbers;
+      const tokens = counted("token", same.tokens || 0);
+      const words = {
+        same: same.state === "same" ? say("fact_same", { tokens }) : same.state === "different" ? same.value : "",
+        speedup: /\d/.test(speedup.value) ? say("fact_speedup", { times: speedup.value }) : "",
+        tau: /\d/.test(tau.value) ? say("fact_tau", { tau: number(Number(tau.value), 1) }) : say("measuring"),
+      };
+      for (const [name, fact] of Object.entries(this.facts)) {
+        setText(fact.words, words[name]);
+        setText(fact.note, numbers[name].note);
+        fact.element.hidden = !words[name];
+      }
+      this.facts.same.element.dataset.state = same.state;
+      this.show.hidden = same.state !== "different";
+      this.partsAt = same.step;
+    }
+  }
+
+  // All numbers with their definitions, as a list
+  function drawNumbers(host, run, steps) {
+    const numbers = run && run.main ? numbersOf(run, steps) : {};
+    host.replaceChildren(h("dl", { class: "numbers" }, Object.entries(numbers).map(([name, { value, note }]) => [h("dt", null, say(`metric_${name}`)),
+      h("dd", { class: "tabular", "data-metric": name }, value), h("dd", { class: "muted" }, note)])));
+  }
+
+  Object.assign(Jakiro, { Headline, drawNumbers, sameText, speedupWords, tauNote });
+})();
