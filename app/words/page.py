@@ -36,6 +36,7 @@ ALONGSIDE, ALONGSIDE_INFO = "Plain decoding alongside", "also decodes without gu
 PAIR_READY = "Ready here."
 PAIR_NO_HEAD = "No head is trained for it: plain decoding and methods that need no head."
 PAIR_ON_HUB = "Not on this machine: it is fetched from the Hub first, which can take a long time."
+PAIR_NOT_TRIED = "Its format is tested, these weights were not tried here."
 PAIR_EMBEDDED = "Not on this machine: 93 MB are fetched with pip first."
 PAIR_NO_TARGET = "Its target is not known: the head's config names none."
 PAIR_UNKNOWN_TARGET = "unknown target"
@@ -225,12 +226,11 @@ BROWSER = {
     "table_level": "level",
     "table_sees": "may look at",
     "table_lane": "method",
-    "connection_lost": "Connection lost at token {n}. What you see is kept; press Ask to start again.",
+    "connection_lost": "Connection lost at token {n}. The answer goes on when it is back.",
     "server_silent": "The server did not answer.",
     "retry": "Retry",
     "offline_kept": "No connection to the server. Your question is kept; press Ask when the connection is back.",
-    "visit_cut": "The page was reloaded: the answer being written ends at token {n}; its question is in the box.",
-    "visit_cut_lost": "The page was reloaded before the answer began; its question is in the box.",
+    "visit_cut": "This answer is no longer kept: {n} tokens of it are here, and its question is in the box.",
     "visit_lost": "This browser had no room for {turns}, which are lost.",
     "server_restarted": "The server was restarted at token {n}. What you see is kept; press Ask to start again.",
     "show_spaces": "Show spaces",

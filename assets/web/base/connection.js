@@ -47,22 +47,16 @@
     }
   }
 
-  // The name of the server's present start
-  async function startOf() {
-    const status = await statusOf();
-    return status && status.start;
-  }
-
   // `writing()` gives the run that still grows, or null; `heard` is when its last update came. A lost one goes on when its
   // server is there again
   async function watchConnection(writing) {
     const { state } = Jakiro.screen;
-    let known = await startOf();
+    let known = (await statusOf())?.start;
     setInterval(async () => {
       const run = writing();
       const silent = run && performance.now() - run.heard >= SILENT_MS;
       if (!silent && !state.lost) return;
-      const now = await startOf();
+      const now = (await statusOf())?.start;
       const { lost } = state;
       if (lost && now === known) {
         Jakiro.notify(null);
@@ -70,7 +64,7 @@
       } else if (lost && now) state.lost = null;
       else if (run && writing() === run && !lost) {
         if (now === known) Jakiro.fetchMissed(run);
-        else lose(run, now === null ? "connection_lost" : "server_restarted");
+        else lose(run, now ? "server_restarted" : "connection_lost");
       }
       known = now || known;
     }, LOOK_MS);
@@ -104,11 +98,7 @@
   // A question was sent: whether the server is there to answer it
   async function lookAfterAsking(run) {
     await Jakiro.chip.look();
-    if (!offline() || run.finished || run.main) return;
-    run.stop();
-    Jakiro.fail(run);
-    Jakiro.notify("error", say("offline_kept"));
-    Jakiro.redraw();
+    if (offline() && !run.finished && !run.main) lose(run, "offline_kept");
   }
 
   Object.assign(Jakiro, { served, orRetry, statusOf, watchConnection, guardAsking, refuseOffline, lookAfterAsking });

@@ -30,7 +30,7 @@
   // The server no longer keeps the answer: what there is of it
   function tellCut(run) {
     const from = run.main || (run.replaced[0] && run.replaced[0].main);
-    Jakiro.notify("error", say(from ? "visit_cut" : "visit_cut_lost", { n: from ? from.tokens.length : 0 }));
+    Jakiro.notify("error", say("visit_cut", { n: from ? from.tokens.length : 0 }));
   }
 
   // Puts the chat back as it was; what does not read as a chat is dropped

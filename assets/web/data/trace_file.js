@@ -114,9 +114,9 @@
     }
     if (!isObject(value)) unfit("expected an object");
     if (isObject(value.traces) && Object.keys(value.traces).length) {
-      const many = Object.keys(value.traces).length;
-      if (many > MOST_TRACES) unfit(`${many} traces, expected at most ${MOST_TRACES}`);
-      const traces = Object.entries(value.traces).map(([name, trace]) => [name, checkedTrace(trace)]);
+      const entries = Object.entries(value.traces);
+      if (entries.length > MOST_TRACES) unfit(`${entries.length} traces, expected at most ${MOST_TRACES}`);
+      const traces = entries.map(([name, trace]) => [name, checkedTrace(trace)]);
       return { title: isText(value.title) ? value.title : null, traces: Object.fromEntries(traces) };
     }
     const trace = checkedTrace(value);

@@ -148,7 +148,7 @@ def test_after_a_reload_an_answer_that_is_not_kept_leaves_what_there_was_and_its
     tab.evaluate("id => { Jakiro.moves.state.lost = Jakiro.moves.state.run; Jakiro.moves.state.run.id = id }", "c" * 32)
     tab.reload()
     tab.wait_for_selector("#jk-notice:visible")
-    assert "ends at token" in tab.inner_text("#jk-notice")
+    assert "is no longer kept" in tab.inner_text("#jk-notice")
     assert tab.input_value("#question textarea") == "Forgotten?"
     assert tab.evaluate(TURNS) == [["Forgotten?", True]]
 
