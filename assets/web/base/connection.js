@@ -58,9 +58,9 @@
       if (!silent && !state.lost) return;
       const now = (await statusOf())?.start;
       const { lost } = state;
-      if (lost && now === known) {
+      if (lost && now && now === known) {
         Jakiro.notify(null);
-        Jakiro.resume(lost.id, { from: lost, form: lost.form, typed: lost.question || lost.form.question });
+        Jakiro.resume(lost.id, { from: lost, form: lost.form, typed: lost.question || lost.form?.question });
       } else if (lost && now) state.lost = null;
       else if (run && writing() === run && !lost) {
         if (now === known) Jakiro.fetchMissed(run);

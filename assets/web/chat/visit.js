@@ -23,14 +23,14 @@
     const box = Jakiro.questionBox();
     const turns = state.turns.flatMap((run) => (run.main ? [run] : run.replaced || []));
     keepChat(turns, writing && { id: writing.id, form: writing.form, n: writing.main ? writing.main.tokens.length : 0,
-      question: writing.question || (writing.form && writing.form.question) || "" });
-    memory.set(FORM, JSON.stringify({ ...Jakiro.formNow(), question: (box && box.value) || "" }));
+      question: writing.question || writing.form?.question });
+    memory.set(FORM, JSON.stringify({ ...Jakiro.formNow(), question: box?.value }));
   }
 
   // The server no longer keeps the answer: what there is of it
   function tellCut(run) {
-    const from = run.main || (run.replaced[0] && run.replaced[0].main);
-    Jakiro.notify("error", say("visit_cut", { n: from ? from.tokens.length : 0 }));
+    const from = run.main || run.replaced[0]?.main;
+    Jakiro.notify("error", say("visit_cut", { n: from?.tokens.length || 0 }));
   }
 
   // Puts the chat back as it was; what does not read as a chat is dropped

@@ -65,7 +65,7 @@
         }
       }
       const text = this.element.textContent;
-      const settled = !this.lost && this.value && this.value.state !== "loading";
+      const settled = !this.lost && this.value?.state !== "loading";
       this.pause = settled ? IDLE_LOOK_MS : text === this.before ? Math.min(IDLE_LOOK_MS, this.pause * SLOWER) : LOADING_LOOK_MS;
       this.before = text;
       clearTimeout(this.timer);

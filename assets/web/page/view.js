@@ -33,7 +33,7 @@
 
   // A question without an answer: what made room for it is there again, and it stands in its box
   function fail(run) {
-    state.turns.splice(state.turns.indexOf(run), 1, ...(run.replaced || []));
+    state.turns.splice(state.turns.indexOf(run), 1, ...run.replaced);
     if (state.waiting === run) state.waiting = null;
     if (run.typed) state.from = run.from;
     Jakiro.giveBack(run);
