@@ -31,23 +31,23 @@ log = logging.getLogger("jakiro")
 
 
 def calibrate(
-    head: Annotated[Path, argument("Folder of the head; its config is written anew, its weights stay.")],
+    head: Annotated[Path, argument("Folder of the head; only its config is rewritten.")],
     data: CorpusPaths,
     target: Target = None,
     rows: Annotated[int, option("Held-out rows to fit weights on.")] = 100,
     texts: Annotated[int, option("Their messages that the target answers at each temperature.")] = 40,
     max_new_tokens: Annotated[int, option("Longest answer.")] = 96,
-    unread: Annotated[bool, option("Rows are taken though the head's manifest does not name them.")] = False,
+    unread: Annotated[bool, option("Use rows that the head's manifest does not list as held out.")] = False,
     seed: Annotated[int, option("The same seed gives the same positions, noise and answers.")] = 1,
     threads: Threads = None,
 ) -> None:
-    """Fit a head's calibration at temperatures 0, 0.7 and 1 on text that it has not learned from."""
+    """Calibrate a head again, at temperatures 0, 0.7 and 1, on text that it was not trained on."""
     set_up(threads)
     draft_head, corpus = load_head(head), read_corpus(data)
     if draft_head.config.exit_layers:
         raise ValueError(
-            f"{head} drafts with the target's first layers, with which no trees are replayed here; `train` has fitted "
-            "its weights."
+            f"{head} drafts with the target's own layers, which `calibrate` cannot replay; `train` has calibrated it "
+            "already."
         )
     target = target or draft_head.config.target_name
     model, tokenizer, sha256 = weights.load_target(target, "cpu", "float32")

@@ -27,7 +27,7 @@ CorpusPaths = Annotated[list[Path], argument("Corpus files (*.jsonl.gz) or folde
 Prompts = Annotated[Path | None, option("Prompts in Spec-Bench form; our own if not given.")]
 MethodsFrom = Annotated[
     list[str] | None,
-    option("Also the drafting methods that this module gives as METHODS; repeatable.", metavar="MODULE"),
+    option("Add the drafting methods in this module's METHODS; repeatable.", metavar="MODULE"),
 ]
 
 
