@@ -96,6 +96,10 @@ def generate(
     as_messages(prompt)  # an empty prompt is refused before a model is loaded for it
     if trace is not None and not trace.absolute().parent.is_dir():
         raise FileNotFoundError(f"There is no folder {trace.absolute().parent} for the trace.")
+    if trace is not None and trace.is_dir():
+        raise ValueError(
+            f"--trace takes a file; {trace} is a folder. Give a name in it, such as {trace / 'trace.json'}."
+        )
     generator = loading.load(load_options)
     stream = generator.stream(prompt, sampling, method=method, tree=tree, raw=raw)
     loading.say_notices(generator)
@@ -232,10 +236,10 @@ def export(
 
 
 def _training_command(name: str) -> Callable[[typer.Context], None]:
-    """Hands its arguments to a training command, whose options are its own; loaded only when asked for."""
+    """Hands its arguments to a training command; its options' defaults are the library's, which takes torch to read."""
 
     def run(context: typer.Context) -> None:
-        module = import_module(f"jakiro.training.commands.{name}")
+        module = import_module(f"jakiro.cli.{name}")
         command = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
         command.command(name)(getattr(module, name))
         command(args=context.args, prog_name=f"jakiro {name}")

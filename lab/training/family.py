@@ -11,6 +11,8 @@ from typing import Annotated
 
 import typer
 
+from jakiro.cli.loading import set_up
+from jakiro.cli.options import Target, Threads, option
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import Drafter
 from jakiro.drafting.trigrams import TrigramTable, find_table
@@ -25,7 +27,6 @@ from jakiro.system import cache_folder, errors_as_one_sentence
 from jakiro.target.model import TargetModel
 from jakiro.trace import pooled_tau
 from jakiro.training.answers import Answer, AnswerFolder
-from jakiro.training.commands.options import Target, Threads, option, set_up
 from jakiro.training.replay import replay
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
