@@ -1,4 +1,4 @@
-"""Known faults of what only a GPU meets, see `tests/faults.py`; `docs/performance.md` names the finding of each."""
+"""Known faults of what only a GPU meets, see `tests/faults.py`; `lab/README.md` says how they were found."""
 
 from tests.faults import Fault
 

@@ -66,6 +66,17 @@ def wheel(tmp_path_factory):
     return next((folder / "out").glob("*.whl"))
 
 
+def test_one_version_is_named_everywhere(project):
+    version = project["project"]["version"]
+    assert (
+        re.search(r'^__version__ = "(.+)"$', (ROOT / "jakiro" / "__init__.py").read_text(encoding="utf-8"), re.M)[1]
+        == version
+    )
+    released = re.search(r"^## \[(\d.+?)\] - (\S+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert (released[1], released[2]) == (version, citation["date-released"]) and citation["version"] == version
+
+
 def test_the_space_runs_the_pinned_gradio(front_matter):
     assert requirements("requirements.txt")["gradio"] == ("==", str(front_matter["sdk_version"]))
 

@@ -1,8 +1,8 @@
-"""Tables of figures in README and docs/performance.md, computed from the raw data that ships.
+"""Tables of figures in README, docs/performance.md and docs/training.md, computed from the raw data that ships.
 
 `python -m jakiro.bench.tables` prints them. `--take runs/figures` first makes the raw data of what was measured there
-(`make figures` measures all), `--write README.md docs/performance.md` puts each table between its marks. Nothing in
-them is written by hand, and a test compares them.
+(`make figures` measures all), `--write README.md docs/performance.md docs/training.md` puts each table between its
+marks. Nothing in them is written by hand, and a test compares them.
 """
 
 import argparse

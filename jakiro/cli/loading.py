@@ -1,4 +1,9 @@
-"""What several commands do first: load a pair, say what there is to know about it, and read a tree's options."""
+"""What several commands do first: load a pair, say what there is to know about it, and read a tree's options; those
+around training take their threads.
+"""
+
+import logging
+import sys
 
 from rich.console import Console
 
@@ -19,6 +24,20 @@ def load(options):
             status.update(f"Capturing passes: {done} of {total}…")
 
         return JakiroGenerator.load(options, progress=captured)
+
+
+def set_up(threads: int | None) -> None:
+    """Takes the number of threads and shows the library's messages on stderr."""
+    import torch
+
+    if threads is not None:
+        torch.set_num_threads(threads)
+    for name in ("jakiro", "jakiro.training"):
+        logging.getLogger(name).setLevel(logging.INFO)
+    if not logging.getLogger("jakiro").handlers:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        logging.getLogger("jakiro").addHandler(handler)
 
 
 def table_console() -> Console:

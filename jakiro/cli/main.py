@@ -232,10 +232,10 @@ def export(
 
 
 def _training_command(name: str) -> Callable[[typer.Context], None]:
-    """Hands its arguments to a training command, whose options are its own; loaded only when asked for."""
+    """Hands its arguments to a training command; its options' defaults are the library's, which takes torch to read."""
 
     def run(context: typer.Context) -> None:
-        module = import_module(f"jakiro.training.commands.{name}")
+        module = import_module(f"jakiro.cli.{name}")
         command = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
         command.command(name)(getattr(module, name))
         command(args=context.args, prog_name=f"jakiro {name}")

@@ -1,8 +1,20 @@
 """Options that several commands share; a command's own are declared there."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
+
+
+def option(text: str, *names: str, **settings):
+    """typer's option with its help text first; `names` replace the parameter's own name."""
+    return typer.Option(*names, help=text, **settings)
+
+
+def argument(text: str):
+    """typer's argument with its help text."""
+    return typer.Argument(help=text)
+
 
 Prompt = Annotated[str, typer.Option(help="The user's message, or with --raw the text to continue.")]
 Raw = Annotated[bool, typer.Option("--raw", help="Continue the prompt as it is, without the chat template.")]
@@ -31,3 +43,10 @@ MethodsFrom = Annotated[
 Graphs = Annotated[
     bool, typer.Option("--graphs/--no-graphs", help="On a GPU: replay captured passes, or run kernel by kernel.")
 ]
+
+# Of the commands around training, which take one device and compute with unrounded weights
+OneDevice = Annotated[str | None, option("cpu or cuda; a GPU is taken where there is one.")]
+OneDtype = Annotated[str | None, option("float32, bfloat16 or float16; what suits the device.")]
+Threads = Annotated[int | None, option("CPU threads; all if not given.")]
+CorpusPaths = Annotated[list[Path], argument("Corpus files (*.jsonl.gz) or folders that hold them.")]
+Prompts = Annotated[Path | None, option("Prompts in Spec-Bench form; our own if not given.")]

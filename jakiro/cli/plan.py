@@ -68,8 +68,6 @@ class Estimate:
     dtype: str
     numerics: str
     plain_ms: float
-    draft_ms: float
-    target_ms: float
     parts: dict[str, float]
 
     @property
@@ -142,10 +140,8 @@ def estimate(shape: Shape, card: Card) -> Estimate:
     others = 2 * shape.head_weights_read + tables + lane + WORKSPACE_BYTES
     needed = others + 2 * shape.layer_weights
     needed_in = {bits: others + placement.bytes_per_weight(bits) * shape.layer_weights for bits in (8, 4)}
-    draft_ms = parts["reading the head"] + KERNEL_US * DRAFT_KERNELS / 1000
-    target_ms = parts["reading the target"] + parts["float64 attention"] + KERNEL_US * kernels / 1000
     dtype = "bfloat16" if card.bfloat16 else "float16"
-    return Estimate(card, needed, needed_in, dtype, numerics, plain, draft_ms, target_ms, parts)
+    return Estimate(card, needed, needed_in, dtype, numerics, plain, parts)
 
 
 def planned(target: str, card: str | None) -> Iterator[Finding]:
@@ -182,30 +178,6 @@ def _way_out(found: Estimate) -> str:
         f"with --dtype {bits}bit it needs {placement.gigabytes(found.needed_in[bits])} and fits, at a speed that is "
         "not estimated, and drafted text may then differ from plain decoding's in near ties"
     )
-
-
-def table() -> list[str]:
-    """The estimates of the docs, as lines of Markdown."""
-    lines = [
-        "| Target (estimates) | Card | Memory | dtype, numerics | Plain ms | Draft + target ms | Plain tokens/s "
-        "| Drafted tokens/s | Most of a step |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    for target in PLANNED:
-        for card in CARDS.values():
-            found = estimate(SHAPES[target], card)
-            memory = placement.gigabytes(found.needed)
-            if not found.fits:
-                fewer = found.fewer_bits
-                in_bits = f", in {fewer} bits {placement.gigabytes(found.needed_in[fewer])}" if fewer else ""
-                lines.append(f"| {target} | {card.name} | {memory}{in_bits} | does not fit | – | – | – | – | – |")
-                continue
-            lines.append(
-                f"| {target} | {card.name} | {memory} | {found.dtype}, {found.numerics} | {found.plain_ms:.1f} | "
-                f"{found.draft_ms:.1f} + {found.target_ms:.1f} | {found.plain_speed:.0f} | "
-                f"{found.drafted_speed:.0f} | {found.dominant} |"
-            )
-    return lines
 
 
 def hardware() -> list[str]:

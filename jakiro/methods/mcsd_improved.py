@@ -4,7 +4,7 @@ The paper trains a small network that says how likely each drafted token is acce
 say that already, so the rule reads them: no further level where no node of the newest one has a chance above the
 threshold. The paper also begins a tree with several tokens of the target and keeps the branch that lasts longest: that
 changes the text, because only one of them is the target's choice. Here the tree begins with that one, the root; what
-the others would have changed is counted in docs/arena.md.
+the others would have changed is counted in lab/README.md.
 """
 
 import math

@@ -9,11 +9,16 @@ predicted from the row of a node at depth 1.
 Weights fitted at random positions promise too much where trees really stand: a step begins where the one before went
 wrong, a tree keeps the candidates that look best, and a token outside the draft vocabulary is never found. So trees are
 grown along answers that the target wrote, and the share of the promise that was kept is counted.
+
+`train` fits the weights alone, because the target is gone by then; `calibrate` fits both anew.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 from torch import Tensor
@@ -21,13 +26,21 @@ from torch import Tensor
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.heads.base import DraftHead
 from jakiro.heads.calibration import HIGH, LOW
+from jakiro.heads.checkpoint import load_head, write_config
+from jakiro.methods import METHODS
 from jakiro.methods.jakiro import HeadDrafter
-from jakiro.training.answers import Answer
-from jakiro.training.features import Batch
+from jakiro.system import cache_folder
+from jakiro.training.answers import Answer, AnswerFolder
+from jakiro.training.corpus import read_corpus, with_starts
+from jakiro.training.extract import extract, target_dtype
+from jakiro.training.features import Batch, FeatureCache
+from jakiro.training.kept_features import KeptFeatures
 from jakiro.training.losses import LossWeights, draft_index, learnable_positions
 from jakiro.training.parallel import objective_for
 from jakiro.training.replay import ReplayedStep, replay
-from jakiro.training.validation import HeldOut, branch_rows, log_q
+from jakiro.training.split import held_out_rows, in_order_of_content
+from jakiro.training.validation import HeldOut, branch_rows, held_out, log_q
+from jakiro.zoo.loading import choose_device, read_target
 
 MAX_DEPTH = 6
 # By temperature, the keys of a and b
@@ -38,10 +51,81 @@ BOUNDS = (0.25, 6.0)
 TREE_NODES = 14
 # So many candidates are taken as kept as expected before any is counted
 PRIOR = 10.0
+log = logging.getLogger("jakiro")
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrateConfig:
+    """What a head is calibrated anew on, as plain data.
+
+    Attributes:
+        head: its folder; the config there is written anew, the weights stay.
+        corpora: corpus files, or folders that hold them.
+        target: a known name, a folder or a Hub id; None is the head's.
+        rows: held-out rows to fit weights on.
+        texts: the first ones' messages, which the target answers at each temperature.
+        max_new_tokens: the longest answer.
+        unread: rows are taken though the head's manifest does not name them.
+        seed: of the positions, the noise and the answers.
+        device: "cpu" or "cuda"; None takes a GPU where there is one.
+    """
+
+    head: str
+    corpora: tuple[str, ...]
+    target: str | None = None
+    rows: int = 100
+    texts: int = 40
+    max_new_tokens: int = 96
+    unread: bool = False
+    seed: int = 1
+    device: str | None = None
+
+
+def calibrate(config: CalibrateConfig) -> dict[str, float]:
+    """Fits weights on rows of a corpus and shares on the target's answers, and writes both into the head's config.
+
+    Returns:
+        The shares.
+
+    Raises:
+        ValueError, OSError: one sentence.
+    """
+    folder, corpora = Path(config.head), [Path(path) for path in config.corpora]
+    device = choose_device(config.device)
+    head, corpus = load_head(folder, device), read_corpus(corpora)
+    if head.config.exit_layers:
+        raise ValueError(
+            f"{folder} drafts with the target's first layers, with which no trees are replayed here; `train` has "
+            "fitted its weights."
+        )
+    target = config.target or head.config.target_name
+    model, tokenizer, sha256 = read_target(target, device, target_dtype(device))
+    corpus = with_starts(corpus, tokenizer)
+    chosen = in_order_of_content(corpus)[: config.rows] if config.unread else held_out_rows(folder, corpus, config.rows)
+    tables = [each.weight.detach() for each in (model.get_input_embeddings(), model.get_output_embeddings())]
+    embedding, output = (table.float() for table in tables)
+    head.bind(embedding, output).eval()
+    with TemporaryDirectory() as work:
+        layers = head.config.read_layers
+        extract(model, chosen, Path(work), layers, KeptFeatures(corpora, sha256 or target))
+        read = held_out(FeatureCache(Path(work), layers), range(len(chosen)), output)
+        head.config = replace(head.config, calibration=fit_calibration(head, read, config.seed))
+    layers = head.config.feature_layers
+    answers = AnswerFolder(model, tokenizer, sha256 or target, cache_folder() / "answers", config.texts, layers)
+    written = {}
+    prompts = [row.ids[: row.a0] for row in chosen[: config.texts]]
+    for temperature in REGIMES:
+        sampling = SamplingParams(temperature=temperature, seed=config.seed, max_new_tokens=config.max_new_tokens)
+        written[temperature] = [(sampling, answer) for answer in answers.answers_to_ids(prompts, sampling)]
+    # As heads run: in the target's dtype, on a CPU with rounded matrices
+    head.to(model.dtype).bind(*tables).pack("int8")
+    shares = kept_shares(head, METHODS.drafter_of(head), written)
+    write_config(replace(head.config, calibration=head.config.calibration | shares), folder)
+    return shares
 
 
 @torch.no_grad()
-def calibrate(head: DraftHead, data: HeldOut, seed: int, max_depth: int = MAX_DEPTH) -> dict[str, float]:
+def fit_calibration(head: DraftHead, data: HeldOut, seed: int, max_depth: int = MAX_DEPTH) -> dict[str, float]:
     """Fits every weight by maximum likelihood on at most `MAX_POSITIONS` positions of held-out text.
 
     Positions whose choice lies outside the draft vocabulary can't be drafted and are left out.

@@ -2,7 +2,8 @@
 
 Rows are JSON lines with the fields of `Row`, in numbered gzip files ("parts"); a manifest says how they were made.
 Features that were computed on the way lie beside their part, see `kept_features.py`. The text itself comes from
-`writing.py` or `endpoint.py`, here a function from requests to texts.
+`writing.py` or `endpoint.py`, for `CorpusWriter` a function from requests to texts; `write_corpus(config)` brings both
+together.
 """
 
 import gzip
@@ -14,18 +15,30 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 from torch import Tensor
 
+from jakiro.kernels.linear import packing_works, packs_bfloat16
+from jakiro.prompts import load_questions
 from jakiro.system import atomic_file, write_atomically
-from jakiro.training.exclusion import RUN_WORDS, word_runs
+from jakiro.target.families import stop_ids
+from jakiro.target.llama import LeanDecoder
+from jakiro.training.exclusion import RUN_WORDS, evaluation_runs, word_runs
 from jakiro.training.kept_features import features_path, write_kept
-from jakiro.training.writing import TextRequest, Written
+from jakiro.training.messages import made_messages
+from jakiro.training.writing import TextRequest, Written, write_texts
+from jakiro.zoo import table as zoo
+from jakiro.zoo import weights
+from jakiro.zoo.loading import choose_device, choose_dtype, read_target
 
 MANIFEST_NAME = "manifest.json"
 SELF_WRITTEN = "magpie"
 REPORT_SECONDS = 10.0
+# Words of a text that is worth a summary
+_SHORTEST_PASSAGE = 40
 # A text's seed is the corpus' seed in the upper bits and the text's number in the lower ones, 63 together
 MAX_SEED, _NUMBER_BITS = 2**23, 40
 Write = Callable[[deque[TextRequest]], Iterator[Written]]
@@ -60,6 +73,46 @@ class CorpusOptions:
 
 # Rows and options by the names that `corpus --recipe` takes; "default" wrote the shipped heads' own text.
 RECIPES = {"default": (5000, CorpusOptions())}
+
+
+@dataclass(frozen=True, slots=True)
+class CorpusConfig:
+    """All that a corpus is, as plain data.
+
+    Attributes:
+        out: its folder; an unfinished corpus there is continued.
+        rows: texts to write.
+        options: how they are sampled.
+        target: a known name, a folder or a Hub id; None is the default.
+        prompts: a file in Spec-Bench form to answer.
+        made, passages: answer messages made from lists of words, and a corpus whose answers are the texts to summarise,
+            rewrite and ask about. Without `prompts` and `made` the target writes its own messages.
+        batch_size: texts written at once.
+        exclude: files in Spec-Bench form that heads are measured on, besides our own.
+        keep_features: on a CPU keep the target's features beside the rows.
+        endpoint: URL of an OpenAI-compatible server that runs the target.
+        device, dtype: None takes a GPU where there is one, and what suits it.
+    """
+
+    out: str
+    rows: int
+    options: CorpusOptions = CorpusOptions()
+    target: str | None = None
+    prompts: str | None = None
+    made: bool = False
+    passages: str | None = None
+    batch_size: int = 16
+    exclude: tuple[str, ...] = ()
+    keep_features: bool = True
+    endpoint: str | None = None
+    device: str | None = None
+    dtype: str | None = None
+
+    def __post_init__(self) -> None:
+        if min(self.rows, self.batch_size, self.options.max_new_tokens, self.options.max_message_tokens) < 1:
+            raise ValueError("Rows, batch size and lengths must be at least 1.")
+        if (self.made and self.prompts is not None) or (self.passages is not None and not self.made):
+            raise ValueError("--made takes no --prompts, and --passages are texts for --made: leave one of them out.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +214,49 @@ def read_manifest(folder: Path) -> dict:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path} is damaged: it is no JSON object; remove it.") from error
+
+
+def write_corpus(config: CorpusConfig) -> int:
+    """Lets a target, or a server that runs it, write the text that a head is trained on.
+
+    Returns:
+        How many tokens this call kept.
+
+    Raises:
+        ValueError, OSError: one sentence.
+    """
+    prompts = None
+    if config.prompts is not None:
+        prompts = [question.turns[0] for question in load_questions(Path(config.prompts))]
+    excluded = evaluation_runs(map(Path, config.exclude))
+    target, sha256, features_of = config.target or zoo.DEFAULT_TARGET, None, None
+    if config.endpoint is None:
+        device = choose_device(config.device)
+        model, tokenizer, sha256 = read_target(config.target, device, choose_dtype(config.dtype, device))
+        ends = stop_ids(model, tokenizer)
+        packed = packing_works(model.device, model.dtype) or packs_bfloat16(model.device, model.dtype)
+        lean = LeanDecoder.build(model, packed=True) if packed else None
+        lean = lean if lean is not None and lean.is_static else None
+        features_of = (sha256 or target) if config.keep_features and lean is not None else None
+        write = partial(write_texts, model, batch_size=config.batch_size, stop_ids=ends, lean=lean)
+    else:
+        from jakiro.training.endpoint import Endpoint
+
+        tokenizer = weights.load_tokenizer(config.target)
+        ends = stop_ids(SimpleNamespace(config=weights.load_config(config.target)), tokenizer)
+        write = Endpoint(config.endpoint, tokenizer, config.batch_size).write_texts
+    if config.made:
+        passages = [] if config.passages is None else _passages(read_corpus([Path(config.passages)]), tokenizer)
+        prompts = made_messages(config.rows, config.options.seed, passages)
+    out, options = Path(config.out), config.options
+    writer = CorpusWriter(write, ends, tokenizer, out, options, prompts, target, sha256, excluded, features_of)
+    return writer.write(config.rows)
+
+
+def _passages(rows: Sequence[Row], tokenizer) -> list[str]:
+    """The answers that are long enough to be summarised, without the template."""
+    texts = [tokenizer.decode(row.ids[row.a0 :], skip_special_tokens=True).strip() for row in rows]
+    return [text for text in texts if len(text.split()) >= _SHORTEST_PASSAGE]
 
 
 class CorpusWriter:

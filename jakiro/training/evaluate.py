@@ -1,26 +1,77 @@
 """τ on prompts: written answers replayed with a drafter, for several temperatures and tree sizes.
 
-Everything here is computed from replayed steps and written answers; `answers.py` writes, `replay.py` drafts.
+`evaluate(config)` loads a pair and measures it; the target writes each answer only once, whatever is measured on it.
+`answers.py` writes, `replay.py` drafts, and everything else here is computed from replayed steps and written answers.
 """
 
+import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.drafting.base import Drafter, Proposal
+from jakiro.drafting.base import Drafter, Method, Proposal, Resources, why_not
 from jakiro.drafting.growing import TreeGrower
+from jakiro.heads.base import known_precision
+from jakiro.heads.checkpoint import file_sha256, load_head, weights_file
 from jakiro.heads.jakiro import JakiroHead
+from jakiro.methods import METHODS, Methods
+from jakiro.methods import methods_from as methods_of
 from jakiro.methods.jakiro import HeadDrafter
+from jakiro.prompts import load_questions
+from jakiro.system import cache_folder
+from jakiro.target.model import TargetModel
 from jakiro.trace import acceptance_by_depth, pooled_tau
-from jakiro.training.answers import Answer
+from jakiro.training.answers import Answer, AnswerFolder
 from jakiro.training.features import Batch
 from jakiro.training.replay import ReplayedStep, replay
 from jakiro.training.validation import HeldOut, expert_facts
+from jakiro.zoo import table as zoo
+from jakiro.zoo.loading import choose_device, choose_dtype, further_heads, read_target
 
 ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluateConfig:
+    """What is measured, as plain data.
+
+    Attributes:
+        head, target: known names, folders or Hub ids; None are the default ones.
+        methods, methods_from: names of drafting methods, or "all" alone for all that can be replayed; None is the
+            head's own. And modules that give further methods.
+        prompts, limit: a file in Spec-Bench form, None for our own; at most so many, from all categories in turn.
+        max_new_tokens: the longest answer.
+        temperatures: of the answers.
+        nodes, width, depth, contrastive: of the trees, one for each number of nodes, see `TreeConfig`.
+        seed: of the answers and the noise.
+        answers: folder of written answers, for any head; None is in the user's cache.
+        batch_size: answers written at once.
+        device, dtype: None takes a GPU where there is one, and what suits it.
+        draft_precision: on a CPU "int8", as heads run there, or "full".
+    """
+
+    head: str | None = None
+    target: str | None = None
+    methods: tuple[str, ...] | None = None
+    methods_from: tuple[str, ...] = ()
+    prompts: str | None = None
+    limit: int | None = None
+    max_new_tokens: int = 128
+    temperatures: tuple[float, ...] = (0.0, 1.0)
+    nodes: tuple[int, ...] = (8, 16, 24)
+    width: int = 8
+    depth: int = 5
+    contrastive: bool = True
+    seed: int = 0
+    answers: str | None = None
+    batch_size: int = 16
+    device: str | None = None
+    dtype: str | None = None
+    draft_precision: str = "int8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +100,110 @@ class Score:
     accepted_share: dict[str, float]
     prompts: tuple[tuple[int, int], ...]
     passes: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What `evaluate` found.
+
+    Attributes:
+        target, head: name, a folder's last part alone, and hash.
+        settings: what the numbers depend on.
+        scores: by method, temperature, number of nodes and category.
+        experts: see `experts_on`; empty for heads of other kinds.
+    """
+
+    target: dict
+    head: dict
+    settings: dict
+    scores: tuple[Score, ...]
+    experts: dict[str, float]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=1) + "\n"
+
+
+def evaluate(config: EvaluateConfig) -> Evaluation:
+    """Measures a head's τ on prompts.
+
+    Raises:
+        ValueError, OSError: one sentence.
+    """
+    known = METHODS.with_further(methods_of(config.methods_from))
+    replayed = None if config.methods is None else _replayed(config.methods, known)
+    known_precision(config.draft_precision)
+    shape = {"width": config.width, "depth": config.depth, "contrastive": config.contrastive}
+    trees = [TreeConfig(nodes=count, **shape) for count in config.nodes]
+    given = {"seed": config.seed, "max_new_tokens": config.max_new_tokens}
+    samplings = [SamplingParams(temperature=temperature, **given) for temperature in config.temperatures]
+    device = choose_device(config.device)
+    dtype = choose_dtype(config.dtype, device)
+    questions = load_questions(config.prompts and Path(config.prompts), config.limit)
+    pair = zoo.resolve(config.target, config.head)
+    head = load_head(pair.head_folder(), device, dtype, known.networks)
+    model, tokenizer, sha256 = read_target(pair.target_name, device, dtype)
+    answers = Path(config.answers) if config.answers else cache_folder() / "answers"
+    layers = head.config.feature_layers
+    folder = AnswerFolder(model, tokenizer, sha256 or pair.target_name, answers, config.batch_size, layers)
+    output_weight = model.get_output_embeddings().weight
+    head.bind(model.get_input_embeddings().weight, output_weight)
+    written = [folder.answers(questions, sampling) for sampling in samplings]
+    experts = {}
+    if head.config.network == "layers":
+        experts = experts_on(head, [answer for texts in written for answer in texts], output_weight)
+    head.pack(config.draft_precision)
+    target = TargetModel(model, tokenizer, pair.target_name, sha256, "fast").with_feature_layers(layers)
+    info = {"name": pair.head_name, "sha256": file_sha256(weights_file(pair.head_path))}
+    further = further_heads(pair, target, config.draft_precision, known.networks)
+    resources = Resources(target, head, info, further)
+    suited = _suited(replayed, config.methods == (ALL,), resources, known)
+    drafters = {method.name: method.load(resources) for method in suited}
+    found = tuple(
+        score
+        for name, drafter in drafters.items()
+        for texts, sampling in zip(written, samplings, strict=True)
+        for score in scores(name, drafter, texts, sampling, trees)
+    )
+    settings = {"prompts": len(questions), "max_new_tokens": config.max_new_tokens, **shape, "seed": config.seed}
+    settings |= {"dtype": str(dtype).removeprefix("torch."), "draft_precision": head.precision}
+    return Evaluation(
+        target={"name": zoo.short_name(pair.target_name), "sha256": sha256},
+        head=info | {"name": zoo.short_name(pair.head_name)},
+        settings=settings,
+        scores=found,
+        experts=experts,
+    )
+
+
+def _replayed(names: Sequence[str], known: Methods) -> list[Method]:
+    """The named methods, or all that written answers can be replayed with.
+
+    Raises:
+        ValueError: an unknown method, or one that written answers do not suffice for.
+    """
+    if tuple(names) == (ALL,):
+        return [method for method in known.values() if not method.needs.logits]
+    found = [known.named(name) for name in names]
+    for method in found:
+        if method.needs.logits:
+            raise ValueError(f"{method.name} learns from the target's logits, which written answers do not hold.")
+    return found
+
+
+def _suited(replayed: Sequence[Method] | None, everything: bool, resources: Resources, known: Methods) -> list[Method]:
+    """Those of the methods that the heads at hand suit; where none is named, the one that the head is trained for.
+
+    Raises:
+        ValueError: a method is named that has no head here.
+    """
+    if replayed is None:
+        kind = resources.head.config.kind
+        return [method for method in known.values() if method.trains is not None and method.needs.head[0] == kind]
+    refused = {method.name: why_not(method, resources) for method in replayed}
+    for sentence in () if everything else refused.values():
+        if sentence is not None:
+            raise ValueError(f"{sentence}.")
+    return [method for method in replayed if refused[method.name] is None]
 
 
 def scores(

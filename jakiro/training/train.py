@@ -18,15 +18,15 @@ from jakiro.heads.card import write_training_card
 from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.networks import make_head
-from jakiro.kernels.linear import packs_bfloat16
 from jakiro.methods import METHODS, Methods
 from jakiro.methods import methods_from as methods_of
 from jakiro.plots import MISSING
-from jakiro.target.features import check_feature_layers, features_of
-from jakiro.training.calibrate import MAX_DEPTH, calibrate
+from jakiro.target.features import check_feature_layers
+from jakiro.training.calibrate import MAX_DEPTH, fit_calibration
 from jakiro.training.corpus import Row, read_corpus, with_starts
 from jakiro.training.curves import write_curves
-from jakiro.training.features import FeatureCache, write_features
+from jakiro.training.extract import extract, target_dtype
+from jakiro.training.features import FeatureCache
 from jakiro.training.kept_features import KeptFeatures
 from jakiro.training.losses import LossWeights
 from jakiro.training.schedule import TrainingOptions
@@ -49,7 +49,7 @@ from jakiro.training.start_parallel import start_parallel
 from jakiro.training.trainer import Trainer, TrainingError
 from jakiro.training.validation import NUM_STEPS, agreement, held_out, report
 from jakiro.zoo import table as zoo
-from jakiro.zoo.loading import choose_device, gpu_computes_bfloat16, read_target
+from jakiro.zoo.loading import choose_device, read_target
 
 LONGEST_WAIT = timedelta(days=2)
 # Held-out texts that every checkpoint is judged on
@@ -217,14 +217,6 @@ def _shape(config: DraftConfig) -> tuple:
     return config.network, config.num_experts, config.fusion
 
 
-def target_dtype(device: torch.device) -> torch.dtype:
-    """What the target computes features in: on a GPU what it will answer in, which takes half the memory and less time.
-
-    Its distribution over the tokens is float32 everywhere.
-    """
-    return torch.bfloat16 if device.type == "cuda" and gpu_computes_bfloat16(device) else torch.float32
-
-
 def _refuse_short_rows(held_out: Sequence[Row]) -> None:
     """Raises ValueError where no held-out text is long enough to be judged on at every depth."""
     checked, steps = held_out[:NUM_CHECKED], max(MAX_DEPTH, NUM_STEPS)
@@ -272,34 +264,6 @@ def _feature_layers(given: Sequence[int] | None, trained: DraftHead | None, num_
     return layers
 
 
-def extract(
-    model, rows: Sequence[Row], folder: Path, feature_layers: Sequence[int], kept: KeptFeatures,
-    precision: str = "float32",
-) -> None:  # fmt: skip
-    """Fills a cache with features, those kept with the corpus and computed ones; continues where it stopped.
-
-    With precision "bfloat16" a CPU that multiplies it in hardware does so: for the default target the features then
-    differ by 0.7 % of their size, less than the noise that training adds to them.
-    """
-    sequences = [(row.ids, row.loss_start) for row in rows]
-    total = sum(len(ids) for ids, _ in sequences)
-    hidden_size = model.config.get_text_config().hidden_size
-    size = total * (1 + len(feature_layers)) * hidden_size * 2 / 1e9
-    log.info("Features of %d sequences, %d tokens, %.1f GB in %s.", len(sequences), total, size, folder)
-
-    is_half = precision == "bfloat16" and packs_bfloat16(model.device, torch.bfloat16)
-
-    @torch.inference_mode()
-    def run(ids: torch.Tensor) -> torch.Tensor:
-        with torch.autocast(model.device.type, torch.bfloat16, enabled=is_half):
-            return features_of(model.get_decoder(), feature_layers, input_ids=ids.to(model.device), use_cache=False)
-
-    # Kept features are those of the last layer alone.
-    known = (lambda ids: None) if feature_layers else kept.of
-    for done in write_features(folder, sequences, hidden_size, run, feature_layers, known, target=kept.target):
-        log.info("Features of %d of %d sequences.", done, len(sequences))
-
-
 def finish(
     head: DraftHead, cache: FeatureCache, rows: Sequence[Row], output_weight: torch.Tensor, out: Path, seed: int,
     final_report: bool = True,
@@ -311,7 +275,7 @@ def finish(
     """
     head.eval()
     data = held_out(cache, range(len(rows)), output_weight)
-    head.config = replace(head.config, calibration=calibrate(head, data, seed))
+    head.config = replace(head.config, calibration=fit_calibration(head, data, seed))
     save_head(head, out)
     found = report(head, cache, rows, data) if final_report else {}
     for name, value in found.items():

@@ -1,7 +1,7 @@
-"""The leaderboard's tables in docs/arena.md, computed from the raw data that ships.
+"""The leaderboard's tables in docs/arena.md and lab/README.md, computed from the raw data that ships.
 
-`python -m lab.arena.tables` prints them. `--own-size FOLDER` and `--same-nodes FOLDER` first make the raw data
-of what `bench` measured there, `--write docs/arena.md` puts the tables into their places. A test compares them.
+`python -m lab.arena.tables` prints them. `--own-size FOLDER` and `--same-nodes FOLDER` first make the raw data of what
+`bench` measured there, `--write docs/arena.md lab/README.md` puts the tables into their places. A test compares them.
 """
 
 import argparse
@@ -38,17 +38,26 @@ def speeds() -> str:
 
 
 def speed_tables(data: raw.Raw) -> str:
-    """A table for each temperature, the fastest first, and who is fastest."""
+    """One row a method with all temperatures, the fastest at the first one first, and who is fastest."""
     standings = [each for each in speed_standings(data.runs) if each.category == OVERALL]
-    parts = [where(data)]
-    for temperature in dict.fromkeys(each.temperature for each in standings):
-        here = sorted((each for each in standings if each.temperature == temperature), key=lambda each: -each.speed)
-        columns = [f"T = {temperature:g}", "tokens/s", "against plain", "against `jakiro`", "τ"]
-        columns += ["draft", "check", "rest"]
-        parts.append(markdown(columns, [_speed_cells(each) for each in here]))
-        first = lead([run for run in data.runs if run.temperature == temperature])
-        parts.append(first.sentence(lambda lane: f"`{lane.method}`", f"at temperature {temperature:g}"))
-    return "\n\n".join(parts)
+    temperatures = list(dict.fromkeys(each.temperature for each in standings))
+    found = {(each.method, each.temperature): each for each in standings}
+    names = sorted(
+        dict.fromkeys(each.method for each in standings), key=lambda name: -found[name, temperatures[0]].speed
+    )
+    words = ("tokens/s", "against plain", "against `jakiro`", "τ", "draft + check, ms")
+    columns = [f"T = {temperature:g}: {word}" for temperature in temperatures for word in words]
+    rows = [
+        [f"`{name}`", *(cell for temperature in temperatures for cell in _speed_cells(found[name, temperature]))]
+        for name in names
+    ]
+    leads = [
+        lead([run for run in data.runs if run.temperature == temperature]).sentence(
+            lambda lane: f"`{lane.method}`", f"at temperature {temperature:g}"
+        )
+        for temperature in temperatures
+    ]
+    return "\n\n".join([where(data), markdown(["", *columns], rows), "\n".join(leads)])
 
 
 def best_by_category() -> str:
@@ -112,12 +121,11 @@ def _speed_cells(each: SpeedStanding) -> list[str]:
     group = each.group
     plain, default = each.method == PLAIN.name, each.method == DEFAULT.name
     return [
-        f"`{each.method}`",
         f"{each.speed:.1f}",
         "1×" if plain else _times(group.speedup) + brackets(group.speedup_interval),
         "1×" if default else _times(each.against_default) + brackets(each.against_default_interval),
         f"{group.tau:.2f}",
-        *(f"{value:.1f} ms" for value in (group.draft_ms, group.verify_ms, group.other_ms)),
+        f"{group.draft_ms:.1f} + {group.verify_ms:.1f}",
     ]
 
 
@@ -134,13 +142,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="The leaderboard's tables from the raw data that ships.")
     parser.add_argument("--own-size", type=Path, metavar="FOLDER", help="take a bench's runs")
     parser.add_argument("--same-nodes", type=Path, metavar="FOLDER", help="take a bench's counts")
-    parser.add_argument("--write", type=Path, metavar="PAGE", help="put the tables into this file, print none")
+    parser.add_argument(
+        "--write",
+        type=Path,
+        nargs="+",
+        metavar="PAGE",
+        help="put each table into the page that has its place, print none",
+    )
     chosen = parser.parse_args()
     for discipline, bench in ((OWN_SIZE, chosen.own_size), (SAME_NODES, chosen.same_nodes)):
         if bench is not None:
             take(discipline, bench)
     blocks = {name: block(name) for name in BLOCKS}
-    show(blocks) if chosen.write is None else write([chosen.write], blocks)
+    show(blocks) if chosen.write is None else write(chosen.write, blocks)
 
 
 if __name__ == "__main__":

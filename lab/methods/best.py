@@ -1,7 +1,7 @@
 """Jakiro's trees beside candidates that need no draft: each step takes what promises most tokens a second.
 
 Free candidates are the trigrams of ADED and what prompt lookup copies, in one tree. With a temperature they are the
-copies alone, because trigrams keep less than they promise there (docs/arena.md). Where checking some of them alone pays
+copies alone, because trigrams keep less than they promise there (lab/README.md). Where checking some of them alone pays
 better than the head's best tree, by the costs measured on this device, nothing is drafted; else the likeliest chain
 among them is merged into the head's tree.
 """

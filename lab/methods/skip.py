@@ -3,7 +3,7 @@
 From FTP (arXiv 2412.11494), which skips blocks to be fast and accepts another text; here the whole target checks every
 token. FTP's routers choose blocks for each token; here one subset serves all, found on text by
 `python -m lab.training.skip_search`. A router would be worth its training only where the subset comes close
-to break-even, see docs/arena.md.
+to break-even, see lab/README.md.
 """
 
 import torch

@@ -14,11 +14,12 @@ from typing import Annotated
 
 import typer
 
+from jakiro.cli.loading import set_up
+from jakiro.cli.options import CorpusPaths, Prompts, Target, Threads, argument, option
 from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.heads.jakiro import JakiroHead
-from jakiro.system import comma_list, errors_as_one_sentence
-from jakiro.training.commands.evaluate import evaluate
-from jakiro.training.commands.options import CorpusPaths, Prompts, Target, Threads, argument, option, set_up
+from jakiro.system import comma_list, errors_as_one_sentence, write_atomically
+from jakiro.training.evaluate import EvaluateConfig, evaluate
 from jakiro.training.losses import LossWeights
 from jakiro.training.schedule import LOSSES, OFFICIAL_OPTIMIZER, TrainingOptions
 from jakiro.training.train import TrainConfig, train
@@ -108,8 +109,10 @@ def ablate(
     if unknown:
         raise ValueError(f"There is no variant {unknown[0]!r}; choose among: {', '.join(known)}.")
     shared = {"target": target, "seed": seed}
-    measured = shared | {"prompts": prompts, "limit": limit, "max_new_tokens": max_new_tokens, "nodes": nodes}
-    measured["answers"] = out / "answers"
+    measured = EvaluateConfig(
+        **shared, prompts=prompts and str(prompts), limit=limit, max_new_tokens=max_new_tokens,
+        nodes=tuple(comma_list("--nodes", nodes, int)), answers=str(out / "answers"),
+    )  # fmt: skip
     learned = shared | {
         "corpora": tuple(map(str, data)), "max_steps": max_steps, "max_tokens": max_tokens,
         "num_validation": validation_rows, "batch_tokens": batch_tokens, "features": str(out / "features"),
@@ -122,20 +125,24 @@ def ablate(
             if known[name].keys() & {"max_tokens", "feature_layers"}:
                 options["features"] = None
             train(configured(**options, resume=(folder / "work" / "state" / STATE_NAME).is_file()))
-            evaluate(str(folder / "head"), **measured, out=folder / NUMBERS_NAME)
+            _measure(replace(measured, head=str(folder / "head")), folder / NUMBERS_NAME)
         if name == BASE:
             _measure_base_otherwise(out, folder / "head", measured)
     (out / TABLE_NAME).write_text(table(out, (*known, ONE_MORE_PASS, MERGED)), encoding="utf-8")
 
 
-def _measure_base_otherwise(out: Path, head: Path, measured: dict) -> None:
+def _measure(config: EvaluateConfig, numbers: Path) -> None:
+    write_atomically(numbers, evaluate(config).to_json())
+
+
+def _measure_base_otherwise(out: Path, head: Path, measured: EvaluateConfig) -> None:
     """The base head with one more pass instead of the contrastive branch, as it is and with its experts merged."""
     save_head(merged(load_head(head)), _folder(out, MERGED) / "head")
     for name, own in ((ONE_MORE_PASS, head), (MERGED, _folder(out, MERGED) / "head")):
         numbers = _folder(out, name) / NUMBERS_NAME
         if not numbers.is_file():
             numbers.parent.mkdir(parents=True, exist_ok=True)
-            evaluate(str(own), **measured, contrastive=False, out=numbers)
+            _measure(replace(measured, head=str(own), contrastive=False), numbers)
 
 
 def _folder(out: Path, name: str) -> Path:

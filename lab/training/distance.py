@@ -9,9 +9,10 @@ from typing import Annotated
 
 import typer
 
+from jakiro.cli.loading import set_up
+from jakiro.cli.options import Target, Threads, argument, option
 from jakiro.heads.checkpoint import load_head
 from jakiro.system import errors_as_one_sentence
-from jakiro.training.commands.options import Target, Threads, argument, option, set_up
 from jakiro.training.features import FeatureCache
 from jakiro.training.validation import agreement, distances, held_out
 from jakiro.zoo import table as zoo

@@ -1,7 +1,8 @@
 """What sets the arena's methods apart, measured on written answers: `python -m lab.training.family`.
 
-Prints the tables of docs/arena.md: acceptance rules, GSD's saved rows, ADED over an answer's length and by source, and
-the texts that several beginnings of the target's would change; with a Gumiho head those that shared nodes would change.
+Prints the figures of *Methods* in lab/README.md: acceptance rules, GSD's saved rows, ADED over an answer's length and
+by source, and the texts that several beginnings of the target's would change; with a Gumiho head those that shared
+nodes would change.
 """
 
 from collections.abc import Sequence
@@ -10,6 +11,8 @@ from typing import Annotated
 
 import typer
 
+from jakiro.cli.loading import set_up
+from jakiro.cli.options import Target, Threads, option
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import Drafter
 from jakiro.drafting.trigrams import TrigramTable, find_table
@@ -24,7 +27,6 @@ from jakiro.system import cache_folder, errors_as_one_sentence
 from jakiro.target.model import TargetModel
 from jakiro.trace import pooled_tau
 from jakiro.training.answers import Answer, AnswerFolder
-from jakiro.training.commands.options import Target, Threads, option, set_up
 from jakiro.training.replay import replay
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
@@ -121,7 +123,7 @@ def family(
     chart: Annotated[Path | None, option("Draw the acceptance rules to this html file.")] = None,
     threads: Threads = None,
 ) -> None:
-    """Print the tables of docs/arena.md."""
+    """Print the figures of *Methods* in lab/README.md."""
     set_up(threads)
     _print_rules(chart)
     names = zoo.resolve(target, head)

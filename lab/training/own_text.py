@@ -11,11 +11,12 @@ from typing import Annotated
 import torch
 import typer
 
+from jakiro.cli.loading import set_up
+from jakiro.cli.options import CorpusPaths, Target, Threads, argument, option
 from jakiro.core.noise import KeyedNoise
 from jakiro.heads.checkpoint import load_head
 from jakiro.system import errors_as_one_sentence
 from jakiro.target.model import TargetModel
-from jakiro.training.commands.options import CorpusPaths, Target, Threads, argument, option, set_up
 from jakiro.training.corpus import Row, read_corpus, write_part
 from jakiro.training.split import in_order_of_content
 from jakiro.zoo import table as zoo

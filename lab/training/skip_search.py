@@ -13,13 +13,14 @@ from typing import Annotated
 import torch
 import typer
 
+from jakiro.cli.loading import set_up
+from jakiro.cli.options import CorpusPaths, Target, Threads, option
 from jakiro.core.tree import DraftTree
 from jakiro.kernels.linear import packs_bfloat16
 from jakiro.plots import Look, share_lines, write_report
 from jakiro.system import errors_as_one_sentence
 from jakiro.target.model import TargetModel
 from jakiro.training.calibrate import fit_weights
-from jakiro.training.commands.options import CorpusPaths, Target, Threads, option, set_up
 from jakiro.training.corpus import Row, read_corpus
 from jakiro.training.split import in_order_of_content
 from jakiro.zoo import table as zoo

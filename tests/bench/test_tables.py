@@ -14,7 +14,8 @@ from jakiro.prompts import Question
 from tests.bench.scripted import ScriptedGenerator
 
 README = Path(__file__).resolve().parents[2] / "README.md"
-PERFORMANCE = README.parent / "docs" / "performance.md"
+DOCS = README.parent / "docs"
+PAGES = (README, DOCS / "performance.md", DOCS / "training.md")
 NAMES = (*tables.BLOCKS, tables.TAUS)
 STAMP = {"cpu": "A processor", "threads": 2, "torch": "2.13.0", "device": "cpu", "dtype": "float32", "weight_bits": 16,
          "compiled": True, "date": "2026-11-23T10:00:00+00:00"}  # fmt: skip
@@ -32,8 +33,8 @@ TAU_NUMBERS = {
 
 
 def shown(name):
-    """A table as it stands in README, or else in docs/performance.md."""
-    pages = [page.read_text(encoding="utf-8") for page in (README, PERFORMANCE)]
+    """A table as it stands in README, or else in one of the docs."""
+    pages = [page.read_text(encoding="utf-8") for page in PAGES]
     text = next((text for text in pages if tables.START.format(name=name) in text), pages[0])
     start, end = tables.between(text, name)
     return text[start:end]
@@ -114,8 +115,8 @@ def test_beside_the_speedup_of_decoding_stands_the_one_with_reading_the_prompts(
 
 
 def test_pages_have_no_figures_without_raw_data():
-    readme, performance = (page.read_text(encoding="utf-8") for page in (README, PERFORMANCE))
-    marked = re.findall(r"<!-- figures: (\w+) -->", readme + performance)
+    readme, *docs = (page.read_text(encoding="utf-8") for page in PAGES)
+    marked = re.findall(r"<!-- figures: (\w+) -->", "".join([readme, *docs]))
     assert sorted(marked) == sorted((*NAMES, tables.STEP))
     results = readme.partition("## Results")[2].partition("\n## ")[0]
     assert "<!-- figures: speed -->" in results
@@ -196,7 +197,7 @@ def test_a_text_without_a_table_s_place_is_refused():
 
 
 def test_people_per_device_follow_from_the_speeds_of_readme():
-    text = " ".join((PERFORMANCE.parent / "hosting.md").read_text(encoding="utf-8").split())
+    text = " ".join((DOCS / "hosting.md").read_text(encoding="utf-8").split())
     said = re.search(
         r"README's (\d+) tokens a second an answer of 64 tokens takes ([\d.]+) s, and ([\d.]+) s with plain decoding "
         r"at (\d+) beside it, so with one question a minute that is about (\d+) and (\d+) people",

@@ -2,7 +2,7 @@ import gc
 import json
 import weakref
 from contextlib import nullcontext
-from importlib import import_module
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -12,12 +12,16 @@ from typer.testing import CliRunner
 
 from jakiro import JakiroGenerator, SamplingParams
 from jakiro.cli.main import app
+from jakiro.cli.train import _optimizer, _weights
 from jakiro.heads.card import WRITTEN_BY_TRAINING
 from jakiro.heads.checkpoint import load_head
 from jakiro.kernels.linear import packing_works
 from jakiro.methods import METHODS
+from jakiro.system import assets_folder
+from jakiro.training import extract as extract_module
+from jakiro.training import train as train_module
 from jakiro.training.answers import AnswerFolder
-from jakiro.training.commands.train import _optimizer, _weights
+from jakiro.training.calibrate import CalibrateConfig, calibrate
 from jakiro.training.corpus import Row, write_part
 from jakiro.training.losses import LossWeights
 from jakiro.training.schedule import TrainingOptions
@@ -25,8 +29,6 @@ from jakiro.training.trainer import TrainingError
 from jakiro.zoo import loading
 from tests.support import byte_tokenizer
 from tests.training.tiny import byte_target
-
-train_module = import_module("jakiro.training.train")
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +52,7 @@ def corpus_folder(target_folder, tmp_path_factory):
     return folder
 
 
+SHIPPED = assets_folder() / "heads" / "smollm2-135m-instruct-summed"
 TRAIN = ("--max-steps", 3, "--batch-tokens", 256, "--expert-width", 8, "--validation-rows", 4, "--draft-vocab", 100)
 
 
@@ -84,8 +87,9 @@ def test_a_head_for_a_method_is_trained_calibrated_exported_measured_and_drafts(
     assert torch.equal(head.draft_token_ids, first.draft_token_ids)
     if head.config.num_layers:
         assert head.config.expert_intermediate_size == 32, "as many parameters as two experts of 16"
-    calibrate = import_module("jakiro.training.commands.calibrate").calibrate
-    calibrate(tmp_path / "head", [corpus_folder], target=str(target_folder), texts=3, max_new_tokens=6)
+    few = ("--target", target_folder, "--texts", 3, "--max-new-tokens", 6)
+    result = invoke("calibrate", tmp_path / "head", corpus_folder, *few)
+    assert result.exit_code == 0, result.exception
     assert "main/1/sampled-0.7-kept" in load_head(tmp_path / "head").config.calibration
     card = (tmp_path / "head" / "README.md").read_text()
     assert f"| method | {method} |" in card and "| minutes, steps | 0.0, 3 |" in card and "| main_1/top1 | " in card
@@ -109,15 +113,14 @@ def test_a_head_for_a_method_is_trained_calibrated_exported_measured_and_drafts(
 
 
 def test_a_head_is_calibrated_anew_on_rows_that_it_has_not_read(target_folder, corpus_folder, tmp_path, monkeypatch):
-    calibrate = import_module("jakiro.training.commands.calibrate").calibrate
     monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
     out = tmp_path / "head"
     arguments = ["train", corpus_folder, "--target", target_folder, "--out", out, "--work", tmp_path / "work", *TRAIN]
     result = invoke(*arguments, "--no-report")
     assert result.exit_code == 0, result.exception
     trained, weights = json.loads((out / "config.json").read_text()), (out / "head.safetensors").read_bytes()
-    few = {"target": str(target_folder), "texts": 3, "max_new_tokens": 6}
-    calibrate(out, [corpus_folder], **few)
+    config = CalibrateConfig(str(out), (str(corpus_folder),), target=str(target_folder), texts=3, max_new_tokens=6)
+    calibrate(config)
     fitted = json.loads((out / "config.json").read_text())
     added = set(fitted["calibration"]) - set(trained["calibration"])
     assert {"main/1/greedy-kept", "main/1/sampled-0.7-kept", "contrastive/2/sampled-kept"} <= added
@@ -127,8 +130,8 @@ def test_a_head_is_calibrated_anew_on_rows_that_it_has_not_read(target_folder, c
     manifest = json.loads((out / "manifest.json").read_text())
     (out / "manifest.json").write_text(json.dumps(manifest | {"held_out": []}))
     with pytest.raises(ValueError, match="is among the 0 that"):
-        calibrate(out, [corpus_folder], **few)
-    calibrate(out, [corpus_folder], **few, unread=True)
+        calibrate(config)
+    calibrate(replace(config, unread=True))
 
 
 def test_a_card_of_somebody_s_own_words_stays(target_folder, corpus_folder, tmp_path):
@@ -184,11 +187,11 @@ def test_processes_wait_for_the_features_and_none_keeps_the_target(target_folder
     ("cuda", True, torch.bfloat16), ("cuda", False, torch.float32), ("cpu", True, torch.float32),
 ])  # fmt: skip
 def test_features_are_computed_in_bfloat16_on_gpus_that_have_it_in_hardware(device, hardware, dtype, monkeypatch):
-    monkeypatch.setattr(train_module, "gpu_computes_bfloat16", lambda device: hardware)
-    assert train_module.target_dtype(torch.device(device)) == dtype
+    monkeypatch.setattr(extract_module, "gpu_computes_bfloat16", lambda device: hardware)
+    assert extract_module.target_dtype(torch.device(device)) == dtype
 
 
-@pytest.mark.parametrize("command", ["train", "corpus", "evaluate"])
+@pytest.mark.parametrize("command", ["train", "corpus", "evaluate", "calibrate"])
 def test_a_gpu_that_is_not_there_is_refused_before_anything_is_read(
     command, target_folder, corpus_folder, tmp_path, monkeypatch
 ):
@@ -196,14 +199,17 @@ def test_a_gpu_that_is_not_there_is_refused_before_anything_is_read(
     arguments = {
         "train": [corpus_folder, "--out", tmp_path / "head", "--work", tmp_path / "work", *TRAIN],
         "corpus": [tmp_path / "corpus"],
-        "evaluate": ["--head", "smollm2-135m-instruct-summed"],
+        "evaluate": ["--head", SHIPPED],
+        "calibrate": [SHIPPED, corpus_folder],
     }[command]
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     result = invoke(command, *arguments, "--target", target_folder, "--device", "cuda")
     assert "“cuda” was asked for, but no GPU is visible here" in str(result.exception)
 
 
-@pytest.mark.parametrize(("command", "dtype"), [("train", torch.float32), ("corpus", torch.float16)])
+@pytest.mark.parametrize(("command", "dtype"), [
+    ("train", torch.float32), ("corpus", torch.float16), ("evaluate", torch.float16), ("calibrate", torch.float32),
+])  # fmt: skip
 def test_a_gpu_is_taken_where_there_is_one_and_gets_the_weights_straight(
     command, dtype, target_folder, corpus_folder, tmp_path, monkeypatch
 ):
@@ -226,9 +232,15 @@ def test_a_gpu_is_taken_where_there_is_one_and_gets_the_weights_straight(
     arguments = {
         "train": [corpus_folder, "--out", tmp_path / "head", "--work", tmp_path / "work", *TRAIN],
         "corpus": [tmp_path / "corpus"],
+        "evaluate": ["--head", SHIPPED],
+        "calibrate": [SHIPPED, corpus_folder],
     }[command]
+    # Nothing can be put on a GPU that is not here
+    shipped = load_head(SHIPPED)
+    for module in ("evaluate", "calibrate"):
+        monkeypatch.setattr(f"jakiro.training.{module}.load_head", lambda *_: shipped)
     assert isinstance(invoke(command, *arguments, "--target", target_folder).exception, FarEnough)
-    place = {"train": "cuda:1", "corpus": "cuda"}[command]
+    place = "cuda:1" if command == "train" else "cuda"
     assert seen == {"device": torch.device(place), "dtype": dtype, "device_map": {"": place}}
 
 
@@ -260,7 +272,7 @@ def test_training_takes_the_features_that_corpus_kept(target_folder, corpus_fold
     def computed(*arguments, **inputs):
         raise RuntimeError("the target was asked for features")
 
-    monkeypatch.setattr(train_module, "features_of", computed)
+    monkeypatch.setattr(extract_module, "features_of", computed)
     result = trained(corpus_folder)
     assert result.exit_code == 0, result.exception
     bare = tmp_path / "bare"

@@ -249,3 +249,9 @@ def test_kept_features_of_which_a_part_is_missing_are_left_aside(tmp_path, caplo
     tensors = {"ids": torch.zeros(5, dtype=torch.int32), "lengths": torch.tensor([5]), "features": torch.zeros(4, 2)}
     write_tensors(tensors, path, {"target_sha256": "w"})
     assert len(KeptFeatures([path.with_suffix(".jsonl.gz")], "w")) == 0 and "computed again" in caplog.text
+
+
+def test_features_that_cannot_be_written_are_one_sentence(tmp_path):
+    """safetensors has an error of its own for what the system refuses."""
+    with pytest.raises(OSError, match=r"^No tensors could be written to .*missing \(.*\); is the disk full\?$"):
+        write_tensors({"ids": torch.zeros(5)}, tmp_path / "missing" / "part-00000.safetensors")

@@ -11,10 +11,11 @@ from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.methods import DEFAULT
 from jakiro.methods.jakiro import HeadDrafter
 from jakiro.prompts import Question
+from jakiro.training import calibrate as calibrate_module
 from jakiro.training import trainer
 from jakiro.training.answers import AnswerFolder
-from jakiro.training.calibrate import calibrate
-from jakiro.training.corpus import Row
+from jakiro.training.calibrate import CalibrateConfig, calibrate, fit_calibration
+from jakiro.training.corpus import Row, write_part
 from jakiro.training.evaluate import experts_on, scores
 from jakiro.training.schedule import TrainingOptions
 from jakiro.training.trainer import Trainer
@@ -76,11 +77,34 @@ def test_device_tag_validation_and_simulation(cache, fusion):
 def test_device_tag_calibration(cache, fusion):
     def fitted(device):
         head, output_weight = head_on(device, fusion)
-        return calibrate(head, held_out(cache, [0, 1, 2], output_weight), seed=0, max_depth=3)
+        return fit_calibration(head, held_out(cache, [0, 1, 2], output_weight), seed=0, max_depth=3)
 
     with DeviceTags():
         found = fitted(PRETENDED)
     assert found == pytest.approx(fitted(CPU))
+
+
+def test_device_tag_a_head_is_calibrated_anew_where_the_target_is(tmp_path, monkeypatch):
+    target, corpus = support.tiny_target(), tmp_path / "part-00000.jsonl.gz"
+    generator = torch.Generator().manual_seed(0)
+    texts = torch.randint(0, 250, (4, 24), generator=generator).tolist()
+    write_part(corpus, [Row(ids, "prompts", 0.0, 8) for ids in texts])
+    monkeypatch.setattr(calibrate_module, "cache_folder", lambda: tmp_path / "cache")
+
+    def found(device):
+        monkeypatch.setattr(calibrate_module, "choose_device", lambda asked: device)
+        monkeypatch.setattr(calibrate_module, "target_dtype", lambda device: torch.float32)
+        target_there = tiny_model().to(device), byte_tokenizer(), device.type
+        monkeypatch.setattr(calibrate_module, "read_target", lambda *_: target_there)
+        folder = tmp_path / device.type
+        save_head(support.tiny_head(target), folder)
+        config = CalibrateConfig(str(folder), (str(corpus),), texts=2, max_new_tokens=5, unread=True)
+        return calibrate(config), load_head(folder).config.calibration
+
+    with DeviceTags():
+        shares, weights = found(PRETENDED)
+    expected_shares, expected = found(CPU)
+    assert weights == pytest.approx(expected, abs=2e-3) and shares == pytest.approx(expected_shares, abs=0.05)
 
 
 def test_device_tag_evaluation(tmp_path):

@@ -72,7 +72,7 @@ def test_a_benchmark_of_heads_of_equal_minutes_becomes_a_table_of_speeds(measure
     measure(scripted, settings, questions, measured / "bench", Console(quiet=True))
     trained.take_speeds(measured / "bench")
     text = trained.blocks()["equal-minutes-speed"]
-    assert "| T = 0 | tokens/s |" in text and "| `jakiro` | 250.0 | 2.50× [2.50, 2.50] | 1× |" in text
+    assert "| | T = 0: tokens/s |" in text and "| `jakiro` | 250.0 | 2.50× [2.50, 2.50] | 1× |" in text
 
 
 @pytest.mark.parametrize("name", trained.blocks())

@@ -4,13 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
+from jakiro.cli.loading import set_up
+from jakiro.cli.options import CorpusPaths, MethodsFrom, OneDevice, Target, Threads, option
 from jakiro.system import comma_list
-from jakiro.training.commands.options import CorpusPaths, Device, MethodsFrom, Target, Threads, option, set_up
+from jakiro.training import train as library
 from jakiro.training.divergences import DIVERGENCES
 from jakiro.training.losses import LossWeights
 from jakiro.training.schedule import LOSSES, OFFICIAL_OPTIMIZER, TrainingOptions
 from jakiro.training.train import TrainConfig
-from jakiro.training.train import train as run
 
 _OURS = TrainingOptions(max_steps=1)
 
@@ -78,7 +79,7 @@ def train(
     final_report: Annotated[bool, option("End with numbers on held-out rows.", "--report/--no-report")] = True,
     seed: Annotated[int, option("The same seed gives the same first weights, order of data and noise.")] = 0,
     logdir: Annotated[Path | None, option("Folder for tensorboard and training.html.")] = None,
-    device: Device = None,
+    device: OneDevice = None,
     threads: Threads = None,
     methods_from: MethodsFrom = None,
 ) -> None:
@@ -99,7 +100,7 @@ def train(
         start=start, max_tokens=max_tokens, features=features and str(features), final_report=final_report,
         logdir=logdir and str(logdir), device=device, resume=resume,
     )  # fmt: skip
-    run(config)
+    library.train(config)
 
 
 def _weights(
