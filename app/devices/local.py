@@ -7,7 +7,7 @@ from app.asking import Asking, chat_counts
 from app.devices.base import LOADING, Event
 from app.words import page as words
 from jakiro.engine.prefix import OwnPrefixes
-from jakiro.methods import PLAIN
+from jakiro.methods import DEFAULT, PLAIN
 from jakiro.starting import MEASURE, step, told_to
 from jakiro.system import free_memory, is_out_of_memory, within_memory
 
@@ -118,6 +118,10 @@ def answer_events(
         _check_length(asking, generator.num_prompt_tokens(messages))
     if not generator.status["head"]:
         methods = tuple(name for name in methods if not generator.known_methods.named(name).needs.head) or (PLAIN.name,)
+    elif generator.usual is not DEFAULT:
+        # The form's default stands for what drafts with the head that is loaded
+        default = (DEFAULT.name, *DEFAULT.aliases)
+        methods = tuple(dict.fromkeys(generator.usual.name if name in default else name for name in methods))
     race = generator.race(messages, asking.params, methods=methods, tree=asking.tree, prefixes=prefixes)
     steps = iter(race)
     try:

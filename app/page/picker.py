@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
-from app.serving.pairs import UNFIT, KnownPair, known_pairs, name_of
+from app.serving.pairs import UNFIT, KnownPair, known_pairs, name_of, target_of
 from app.serving.worker import ModelService
 from app.words import page as words
 
@@ -68,4 +68,7 @@ class Picker:
         from jakiro.zoo import table as zoo
 
         target, head = self._given
-        return name_of(target or zoo.DEFAULT_TARGET, head or (zoo.DEFAULT_HEAD if target is None else None))
+        return name_of(
+            target or target_of(head) or words.PAIR_UNKNOWN_TARGET,
+            head or (zoo.DEFAULT_HEAD if target is None else None),
+        )

@@ -10,10 +10,11 @@ from pathlib import Path
 
 from app.serving.weights import size_words
 from app.words import page as words
-from jakiro.heads.config import WEIGHTS_NAMES
+from jakiro.heads.config import WEIGHTS_NAMES, named_target
 from jakiro.system import assets_folder
 from jakiro.zoo import table as zoo
 from jakiro.zoo.embedded import embedded_folder, wheel_is_installed
+from jakiro.zoo.hub import cached_folder
 
 HERE, FETCH, UNFIT = "here", "fetch", "unfit"
 _SAME = {"hidden_size": words.SIZE_HIDDEN, "vocab_size": words.SIZE_VOCABULARY}
@@ -53,7 +54,7 @@ def known_pairs(folder: Path | None = None, given: tuple[str | None, str | None]
     others = [name for name in zoo.head_names() if zoo.config_of(name).kind == "mixture"]
     asked += [(_target_name(assets_folder() / "heads" / name), name) for name in others if name not in named]
     if given is not None and given not in asked and any(given):
-        asked.insert(0, (given[0] or _target_name(_head_folder(given[1])), given[1]))
+        asked.insert(0, (given[0] or target_of(given[1]), given[1]))
     asked += _in_folder(folder) if folder is not None else []
     pairs, called = [], Counter()
     for pair in (_known(target, head) for target, head in dict.fromkeys(asked)):
@@ -70,6 +71,13 @@ def name_of(target: str | None, head: str | None) -> str:
     return " + ".join(filter(None, (target, head))) if not head.startswith(target) else head
 
 
+def target_of(head: str | None) -> str | None:
+    """The target that a head was made for, as far as the table or files on this machine say."""
+    if head in (None, zoo.NO_HEAD):
+        return zoo.DEFAULT_TARGET
+    return zoo.listed_target(head) or _target_name(_head_folder(head))
+
+
 def _in_folder(folder: Path) -> list[tuple[str | None, str]]:
     """Every head of a folder with the target that its config names, else with every target of the folder."""
     found = sorted(path for path in folder.iterdir() if (path / "config.json").is_file())
@@ -77,7 +85,8 @@ def _in_folder(folder: Path) -> list[tuple[str | None, str]]:
     pairs = []
     for head in (path for path in found if path not in targets):
         named = _target_name(head)
-        known = [path for path in targets if path.name == named] or ([named] if named in zoo.ENTRIES else targets)
+        same = [path for path in targets if named and path.name == Path(named).name]
+        known = same or ([named] if named in zoo.ENTRIES else targets)
         pairs += [(str(target), str(head)) for target in known or [named]]
     paired = {target for target, _ in pairs}
     return pairs + [(str(target), None) for target in targets if str(target) not in paired]
@@ -99,10 +108,13 @@ def _judged(target: str | None, head: str | None, head_config: dict) -> tuple[st
     misfit = _misfit(target, head, head_config)
     if misfit:
         return UNFIT, misfit
+    reasons = (words.PAIR_READY if head else words.PAIR_NO_HEAD, words.PAIR_ON_HUB)
+    if target in zoo.ENTRIES and not zoo.is_embedded(target):
+        reasons = tuple(f"{reason} {words.PAIR_NOT_TRIED}" for reason in reasons)
     target_is_here = _target_folder(target) is not None or (zoo.is_embedded(target) and wheel_is_installed())
     if target_is_here and (head is None or head_config):
-        return HERE, words.PAIR_READY if head else words.PAIR_NO_HEAD
-    return FETCH, words.PAIR_EMBEDDED if zoo.is_embedded(target) else words.PAIR_ON_HUB
+        return HERE, reasons[0]
+    return FETCH, words.PAIR_EMBEDDED if zoo.is_embedded(target) else reasons[1]
 
 
 def _misfit(target: str, head: str | None, head_config: dict) -> str | None:
@@ -112,9 +124,10 @@ def _misfit(target: str, head: str | None, head_config: dict) -> str | None:
         if path is not None and not any(found for name in weights for found in path.glob(name)):
             return words.PAIR_NO_WEIGHTS.format(folder=path.name)
     target_config = _config(folder)
+    sizes = head_config | {"hidden_size": head_config.get("target_hidden_size") or head_config.get("hidden_size")}
     for field, what in _SAME.items():
-        if field in head_config and field in target_config and head_config[field] != target_config[field]:
-            return words.PAIR_OTHER_SIZE.format(what=what, head=head_config[field], target=target_config[field])
+        if sizes.get(field) and field in target_config and sizes[field] != target_config[field]:
+            return words.PAIR_OTHER_SIZE.format(what=what, head=sizes[field], target=target_config[field])
     entry = zoo.ENTRIES.get(target)
     expected, trained_for = entry.target_sha256 if entry else None, head_config.get("target_sha256")
     if expected and trained_for and trained_for != expected:
@@ -141,23 +154,11 @@ def _target_folder(target: str) -> Path | None:
         folder = embedded_folder()
         return folder if (folder / "config.json").is_file() else None
     entry = zoo.ENTRIES.get(target)
-    return Path(target) if Path(target).is_dir() else _cached(entry.source if entry else target)
+    return Path(target) if Path(target).is_dir() else cached_folder(entry.source if entry else target)
 
 
 def _head_folder(head: str | None) -> Path | None:
-    return None if head is None else zoo.head_here(head) or _cached(head)
-
-
-def _cached(hub_id: str) -> Path | None:
-    """The folder of a repository that was fetched from the Hub before."""
-    from huggingface_hub import try_to_load_from_cache
-    from huggingface_hub.errors import HFValidationError
-
-    try:
-        found = try_to_load_from_cache(hub_id, "config.json")
-    except HFValidationError:
-        return None
-    return Path(found).parent if isinstance(found, str) else None
+    return None if head is None else zoo.head_here(head) or cached_folder(head)
 
 
 def _is_target(folder: Path) -> bool:
@@ -165,7 +166,7 @@ def _is_target(folder: Path) -> bool:
 
 
 def _target_name(head_folder: Path | None) -> str | None:
-    return _config(head_folder).get("target_name") or None
+    return named_target(_config(head_folder))
 
 
 def _config(folder: Path | None) -> dict:

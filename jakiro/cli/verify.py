@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 
 from jakiro.cli.finding import Finding
-from jakiro.heads.checkpoint import file_sha256, weights_file
+from jakiro.heads.checkpoint import head_sha256
 from jakiro.system import assets_folder
 from jakiro.zoo import embedded
 from jakiro.zoo import table as zoo
@@ -28,6 +28,6 @@ def verified() -> Iterator[Finding]:
         manifest = folder / "manifest.json"
         known = json.loads(manifest.read_text(encoding="utf-8")).get("sha256") if manifest.is_file() else None
         if known is not None:
-            same = file_sha256(weights_file(folder)) == known
+            same = head_sha256(folder) == known
             found = GOOD if same else "not the file that was shipped; install Jakiro again"
             yield Finding(f"head {name}", found, ok=same)

@@ -20,6 +20,7 @@ from jakiro.heads.config import WEIGHTS_NAMES, DraftConfig, rope_of
 from jakiro.heads.foreign import from_official
 from jakiro.heads.networks import NETWORKS, config_from, make_head
 from jakiro.heads.rounded import restored, rounded_to_int8
+from jakiro.heads.shards import INDEX_ENDING, shards_of
 from jakiro.system import atomic_file, is_out_of_memory, reason_of, write_atomically
 from jakiro.target.families import num_kv_heads
 from jakiro.target.features import check_feature_layers
@@ -103,7 +104,7 @@ def load_head(
 
 
 def weights_file(folder: str | Path) -> Path:
-    """The file of a head folder that holds its weights.
+    """The file of a head folder that holds its weights, or is the index of those that do.
 
     Raises:
         FileNotFoundError: there is none.
@@ -191,6 +192,8 @@ def _read_config(folder: Path) -> dict:
 
 
 def _read_tensors(path: Path) -> dict[str, torch.Tensor]:
+    if path.name.endswith(INDEX_ENDING):
+        return {name: tensor for shard in shards_of(path) for name, tensor in _read_tensors(shard).items()}
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
@@ -246,6 +249,18 @@ def _check_draft_token_ids(draft_token_ids: torch.Tensor | None, vocab_size: int
         raise ValueError(
             "The draft head's draft_token_ids are not in ascending order without repeats; sort them, or train it again."
         )
+
+
+def head_sha256(folder: str | Path) -> str:
+    """Of a head's weights, as hex: of their file, or of the hashes of several in the order of their names.
+
+    Raises:
+        FileNotFoundError, ValueError: there are none, or a shard is missing.
+    """
+    path = weights_file(folder)
+    if not path.name.endswith(INDEX_ENDING):
+        return file_sha256(path)
+    return hashlib.sha256("".join(map(file_sha256, shards_of(path))).encode()).hexdigest()
 
 
 def file_sha256(path: str | Path) -> str:

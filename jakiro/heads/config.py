@@ -6,7 +6,8 @@ from jakiro.config import is_ascending, is_count, is_number, require
 
 # Files that may hold a head's weights: in our own form first, then in other people's
 WEIGHTS_NAMES = (
-    "head.safetensors", "model.safetensors", "pytorch_model.bin", "medusa_lm_head.safetensors", "medusa_lm_head.pt",
+    "head.safetensors", "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
+    "medusa_lm_head.safetensors", "medusa_lm_head.pt",
 )  # fmt: skip
 FUSIONS = ("summed", "decoupled")
 # One or more layers that read their own features; a layer with mask tokens; layers, then MLPs; MLPs alone; EAGLE-3's
@@ -174,6 +175,17 @@ class DraftConfig:
         missing = sorted(required - set(values))
         require(not missing, f"Draft head config lacks the fields: {', '.join(missing)}.")
         return cls(**values)
+
+
+def named_target(values: dict) -> str | None:
+    """The target that a head's config.json names, in our own form or in speculators'; None where it names none."""
+    if not isinstance(values, dict):
+        return None
+    about = values.get("speculators_config")
+    verifier = about.get("verifier") if isinstance(about, dict) else None
+    theirs = verifier.get("name_or_path") if isinstance(verifier, dict) else None
+    found = values.get("target_name") or theirs
+    return found if isinstance(found, str) and found else None
 
 
 def rope_of(values: dict) -> dict:

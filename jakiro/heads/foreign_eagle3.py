@@ -27,10 +27,13 @@ def speculators_kind(values: dict) -> str | None:
     return values.get("speculators_model_type")
 
 
-def verifier_of(values: dict) -> str | None:
-    """The target that a config.json in speculators' format names."""
-    verifier = (values.get("speculators_config") or {}).get("verifier") or {}
-    return verifier.get("name_or_path") or None
+def refuse_other_kinds(values: dict) -> None:
+    """Raises ValueError where a config.json in speculators' format is of another kind than eagle3."""
+    kind = speculators_kind(values)
+    if kind in (None, "eagle3"):
+        return
+    known = f"a {kind} head" if kind in _OTHER_KINDS else f"a head of the unknown kind {kind!r}"
+    raise ValueError(f"These weights are {known} in speculators' format, of which Jakiro runs eagle3; choose one.")
 
 
 def from_official_eagle3(values: dict, tensors: dict[str, Tensor]) -> tuple[Eagle3Config, dict[str, Tensor]]:
@@ -62,10 +65,7 @@ def from_speculators(values: dict, tensors: dict[str, Tensor]) -> tuple[Eagle3Co
     """
     from transformers import AutoConfig
 
-    kind = speculators_kind(values)
-    if values["speculators_model_type"] != "eagle3":
-        known = f"a {kind} head" if kind in _OTHER_KINDS else f"a head of the unknown kind {kind!r}"
-        raise ValueError(f"These weights are {known} in speculators' format, of which Jakiro runs eagle3; choose one.")
+    refuse_other_kinds(values)
     given = dict(values.get("transformer_layer_config") or {})
     family = given.pop("model_type", "qwen3")
     if family not in _FAMILIES:

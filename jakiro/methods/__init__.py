@@ -137,7 +137,7 @@ def methods_from(modules: Iterable[str]) -> tuple[Method, ...]:
     """The methods that modules outside the package give as `METHODS`; modules of the working folder are found, too.
 
     Raises:
-        ValueError: no such module, or it has no `METHODS`.
+        ValueError: no such module, it cannot be imported, or it has no `METHODS`.
     """
     found: list[Method] = []
     if os.getcwd() not in sys.path:
@@ -149,6 +149,11 @@ def methods_from(modules: Iterable[str]) -> tuple[Method, ...]:
         except ModuleNotFoundError as error:
             raise ValueError(
                 f"--methods-from {name}: {error}; give a module that Python finds from here, such as lab."
+            ) from error
+        except Exception as error:  # whatever another person's file raises, it is not a fault of ours
+            raise ValueError(
+                f"--methods-from {name}: the module cannot be imported ({type(error).__name__}: {error}); mend it, or "
+                "give another one."
             ) from error
         try:
             found += module.METHODS

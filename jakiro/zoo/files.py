@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+from jakiro.heads.shards import shards_of
+
 _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _SINGLE = ("model.safetensors", "pytorch_model.bin")
 _AGAIN = "fetch or copy it again"
@@ -25,20 +27,9 @@ def check_files(folder: Path) -> None:
     single = [folder / name for name in _SINGLE if (folder / name).is_file()]
     if index is None and not single:
         raise ValueError(f"{folder} holds no weights; expected {' or '.join(_SINGLE)}, or shards with their index.")
-    for path in single or _shards(index):
-        if not path.is_file():
-            raise ValueError(f"{path.name}, which {index.name} names, is missing in {folder}; {_AGAIN}.")
+    for path in single or shards_of(index):
         if path.suffix == ".safetensors":
             tensor_table(path)
-
-
-def _shards(index: Path) -> list[Path]:
-    """The files of a sharded model."""
-    try:
-        named = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
-        return [index.parent / name for name in sorted(named)]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"{index} is no index of shards ({error}); {_AGAIN}.") from error
 
 
 def tensor_table(path: Path) -> dict[str, tuple[str, list[int], int, int]]:

@@ -19,7 +19,7 @@ from jakiro.drafting.base import Drafter, Method, Resources, why_not
 from jakiro.graphs.capture import PAYS_FROM
 from jakiro.graphs.pool import Lanes
 from jakiro.heads.base import DraftHead, known_precision
-from jakiro.heads.checkpoint import file_sha256, load_head, misfits, weights_file
+from jakiro.heads.checkpoint import head_sha256, load_head, misfits
 from jakiro.heads.networks import NETWORKS
 from jakiro.kernels.compiled.library import begin_building
 from jakiro.methods import METHODS, PLAIN, Methods
@@ -185,8 +185,8 @@ def _read_pair(options: LoadOptions) -> ReadPair:
     place = place_target(options, pair.target_name, config, device, dtype)
     model, sha256 = weights.load_model(pair.target_name, place.device, dtype, hashing=hashed_aside, **place.options)
     options = replace(options, draft_precision=draft_precision)
-    head_sha256 = None if draft_head is None else file_sha256(weights_file(pair.head_path))
-    return ReadPair(pair, model, tokenizer, sha256, draft_head, options, head_sha256=head_sha256)
+    hashed = None if draft_head is None else head_sha256(pair.head_path)
+    return ReadPair(pair, model, tokenizer, sha256, draft_head, options, head_sha256=hashed)
 
 
 def _start(read: ReadPair, device: torch.device | None, progress: Progress | None) -> Parts:
@@ -242,7 +242,7 @@ def further_heads(
         def read() -> tuple[DraftHead, dict]:
             head = load_head(path, target.device, target.dtype, networks)
             refuse_another_targets_head(head, target.config)
-            return head, _bound(head, name, file_sha256(weights_file(path)), target, precision)
+            return head, _bound(head, name, head_sha256(path), target, precision)
 
         return read
 

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from pathlib import Path
 
 from jakiro.system import is_out_of_memory, reason_of
@@ -33,27 +34,18 @@ def one_sentence(what: str, source: str, part: str) -> Iterator[None]:
 
 
 def _why(source: str, part: str, error: Exception) -> str:
-    from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
-
     # transformers wraps the Hub's own errors
     causes = list(_causes(error))
-    if any(isinstance(cause, GatedRepoError) for cause in causes):
-        return (
-            f"it is gated; ask for access on https://huggingface.co/{source}, then run “hf auth login” here with an "
-            "account that has it"
-        )
-    if any(isinstance(cause, RepositoryNotFoundError) for cause in causes):
-        return (
-            "there is no such folder here, and the Hugging Face Hub has no such model, or it is private; check the "
-            "name, and for a private one run “hf auth login” here"
-        )
+    local = Path(source).exists()
+    said = None if local else _of_the_hub(source, causes)
+    if said is not None:
+        return said
     # An ordinary ValueError: its advice is to pass this argument
     if "trust_remote_code" in str(error):
         return (
             "it needs Python code of its own, which Jakiro never runs; choose a model whose architecture and tokenizer "
             "transformers has"
         )
-    local = Path(source).is_dir()
     refused = next((each for each in causes if isinstance(each, OSError) and each.errno in _UNWRITABLE), None)
     if refused is not None and not local:
         return (
@@ -61,16 +53,45 @@ def _why(source: str, part: str, error: Exception) -> str:
             "free space there, allow this user to write, or name another folder in HF_HOME"
         )
     reason = reason_of(error)
-    if "connect" in reason.lower() and not local:
-        return (
-            "there is no such folder here, the Hugging Face Hub can't be reached, and the files aren't in its local "
-            "cache"
-        )
     if isinstance(error, ImportError):
         command = re.search(r"pip install (?:-\S+ )*[\w.\[\]-]+", str(error))
         install = f"run “{command[0]}”" if command else "install it"
         return f"it needs a package that is not installed ({reason}); {install}, or choose weights that need none"
     return f"its {part} cannot be read ({reason}); fetch or copy its files again, or choose another model"
+
+
+def _of_the_hub(source: str, causes: list[BaseException]) -> str | None:
+    """What huggingface_hub's own errors mean; None where there are none of those known here."""
+    from huggingface_hub import constants, errors
+
+    def among(*kinds) -> BaseException | None:
+        return next((cause for cause in causes if isinstance(cause, kinds)), None)
+
+    if among(errors.GatedRepoError):
+        return (
+            f"it is gated; ask for access on https://huggingface.co/{source.partition('@')[0]}, then run “hf auth "
+            "login” here with an account that has it, or put its token into HF_TOKEN"
+        )
+    if among(errors.RevisionNotFoundError):
+        return f"the Hugging Face Hub has no such revision of it; check what stands after “@” in {source}"
+    if among(errors.RepositoryNotFoundError):
+        return (
+            "there is no such folder here, and the Hugging Face Hub has no such model, or it is private; check the "
+            "name, and for a private one run “hf auth login” here, or put a token into HF_TOKEN"
+        )
+    refused = among(errors.HfHubHTTPError)
+    if refused is not None and getattr(refused.response, "status_code", None) == HTTPStatus.UNAUTHORIZED:
+        return "the Hugging Face Hub does not take the token; correct HF_TOKEN, or run “hf auth login” here again"
+    if among(errors.RemoteEntryNotFoundError):
+        return "its repository lacks a file that a model needs; choose one with config.json and weights"
+    if constants.HF_HUB_OFFLINE and among(errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError):
+        return "its files aren't in the local cache, and HF_HUB_OFFLINE forbids to fetch them; unset it, or copy them"
+    if among(errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled):
+        return (
+            "there is no such folder here, the Hugging Face Hub can't be reached, and the files aren't in its local "
+            "cache"
+        )
+    return None
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

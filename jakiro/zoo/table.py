@@ -5,15 +5,14 @@ module loads neither torch nor transformers, so a page can list names before a m
 """
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from jakiro.heads.config import DraftConfig
+from jakiro.heads.config import DraftConfig, named_target
 from jakiro.system import assets_folder
 from jakiro.zoo.embedded import EMBEDDED_SHA256, EMBEDDED_TARGET, embedded_folder
-from jakiro.zoo.refusals import one_sentence
+from jakiro.zoo.hub import fetch_head, is_hub_id, split_revision
 from jakiro.zoo.templates import TEMPLATES
 
 DEFAULT_TARGET = EMBEDDED_TARGET
@@ -22,7 +21,6 @@ NO_HEAD = "none"
 
 # Of what a folder holds so much is named
 _SHOWN = 5
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +52,10 @@ ENTRIES = {
     "llama2-chat-7b": _official("meta-llama/Llama-2-7b-chat-hf", "Jakiro-LLaMA2-Chat-7B", "llama-2"),
     "llama2-chat-13b": _official("meta-llama/Llama-2-13b-chat-hf", "Jakiro-LLaMA2-Chat-13B", "llama-2"),
     "llama3-instruct-8b": _official("meta-llama/Meta-Llama-3-8B-Instruct", "Jakiro-Llama3-instruct-8b"),
+    "llama3.1-instruct-8b": Entry("meta-llama/Llama-3.1-8B-Instruct", "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B"),
+    "qwen3-1.7b": Entry("Qwen/Qwen3-1.7B", "AngelSlim/Qwen3-1.7B_eagle3"),
+    "qwen3-4b": Entry("Qwen/Qwen3-4B", "AngelSlim/Qwen3-4B_eagle3"),
+    "qwen3-8b": Entry("Qwen/Qwen3-8B", "RedHatAI/Qwen3-8B-speculator.eagle3"),
     "vicuna-7b-v1.3-star": _official("lmsys/vicuna-7b-v1.3", "Jakiro_star-Vicuna-7B-v1.3", "vicuna-v1.1"),
     "vicuna-13b-v1.3-star": _official("lmsys/vicuna-13b-v1.3", "Jakiro_star-Vicuna-13B-v1.3", "vicuna-v1.1"),
     "llama2-chat-7b-star": _official("meta-llama/Llama-2-7b-chat-hf", "Jakiro_star-LLaMA2-Chat-7B", "llama-2"),
@@ -100,41 +102,76 @@ def resolve(target: str | None = None, head: str | None = None) -> Pair:
     """Which target and which head two names mean.
 
     Args:
-        target: a name of the table, a folder with a transformers model, or a Hub id; None takes the pair of `head`,
-            else the default.
+        target: a name of the table, a folder with a transformers model, or a Hub id; None takes the one that `head`
+            was made for, as the table or the head's config says, else the default.
         head: a name of a shipped head, a folder with config.json and weights, or a Hub id; None takes the head that
-            belongs to the target; "none" asks for no head.
+            belongs to the target; "none" asks for no head. A Hub id may end in a revision: owner/model@revision.
 
     Raises:
         ValueError: a name that is nothing known, or a head that can't be fetched from the Hub.
     """
+    path = None
     if target is None:
-        target = next((name for name, entry in ENTRIES.items() if head and entry.head == head), DEFAULT_TARGET)
-    entry = ENTRIES.get(target)
-    if entry is not None:
-        source = entry.source or str(embedded_folder())
-    elif Path(target).is_dir():
-        source = str(Path(target).resolve())
+        target, path = _target_of(head)
+        try:
+            source = _source_of(target)
+        except ValueError as error:
+            raise ValueError(f"{error} The draft head {head} names this target; give one beside the head.") from error
     else:
-        _refuse_missing_path(target, "target model")
-        if not _HUB_ID.fullmatch(target):
-            known = ", ".join(ENTRIES)
-            raise ValueError(
-                f"Unknown target model “{target}”: it is no folder and no Hub id; known names are {known}."
-            )
-        source = target
+        source = _source_of(target)
+    entry = ENTRIES.get(target)
     sha256 = entry.target_sha256 if entry else None
     if head == NO_HEAD:
         return Pair(target, source, sha256, None, None)
     name = head if head is not None else _head_of(target, source, entry)
-    path = _locate_head(name) if name is not None else None
+    if path is None and name is not None:
+        path = _locate_head(name)
     if head is None and path is None:
         name = None
     return Pair(target, source, sha256, name, path)
 
 
+def _target_of(head: str | None) -> tuple[str, Path | None]:
+    """The target that a head was made for, and the head's folder as far as that had to be looked into."""
+    if head in (None, NO_HEAD):
+        return DEFAULT_TARGET, None
+    known = listed_target(head)
+    if known is not None:
+        return known, None
+    folder = _locate_head(head)
+    return named_in(folder) or DEFAULT_TARGET, folder
+
+
+def listed_target(head: str) -> str | None:
+    """The target that the table has beside a head; None for a head that it does not have."""
+    return next((name for name, entry in ENTRIES.items() if entry.head in (head, split_revision(head)[0])), None)
+
+
+def named_in(folder: Path) -> str | None:
+    """The target that the config.json of a head's folder names; None where there is none, or it names none."""
+    try:
+        return named_target(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return None
+
+
+def _source_of(target: str) -> str:
+    """What transformers loads: a folder, or a Hub id with its revision."""
+    entry = ENTRIES.get(target)
+    if entry is not None:
+        return entry.source or str(embedded_folder())
+    if Path(target).is_dir():
+        return str(Path(target).resolve())
+    _refuse_missing_path(target, "target model")
+    if not is_hub_id(target):
+        known = ", ".join(ENTRIES)
+        raise ValueError(f"Unknown target model “{target}”: it is no folder and no Hub id; known names are {known}.")
+    return target
+
+
 def chat_template_of(target: str) -> str | None:
     """The template that a target of the table, by its name or Hub id, was trained with; None where none is known."""
+    target = split_revision(target)[0]
     names = (entry.chat_template for name, entry in ENTRIES.items() if target in (name, entry.source))
     return TEMPLATES.get(next(names, None))
 
@@ -247,8 +284,8 @@ def _locate_head(name: str) -> Path | None:
     if here is not None:
         return here
     _refuse_missing_path(name, "draft head")
-    if _HUB_ID.fullmatch(name):
-        return _fetch_head(name)
+    if is_hub_id(name):
+        return fetch_head(name)
     if any(entry.head == name for entry in ENTRIES.values()):
         return None
     published = next(entry.head for entry in ENTRIES.values() if entry.head and "/" in entry.head)
@@ -265,6 +302,7 @@ def _refuse_missing_path(name: str, what: str) -> None:
         ValueError: the name begins like a path, has more parts than a Hub id, is a file, or lies in a folder that is
             here, and is no name of the table.
     """
+    name = split_revision(name)[0]
     path = Path(name).expanduser()
     if any(name in (entry.source, entry.head) for entry in ENTRIES.values()):
         return
@@ -276,11 +314,3 @@ def _refuse_missing_path(name: str, what: str) -> None:
     found = sorted(each.name for each in beside.iterdir() if each.is_dir()) if beside else []
     there = f"{beside} holds {', '.join(found[:_SHOWN])}{', …' if len(found) > _SHOWN else ''}" if found else ""
     raise ValueError(f"There is no folder {name} with a {what}; {there or 'correct the path'}.")
-
-
-def _fetch_head(hub_id: str) -> Path:
-    from huggingface_hub import snapshot_download
-
-    wanted = ["config.json", "*.safetensors", "*.bin", "medusa_lm_head.pt"]
-    with one_sentence("draft head", hub_id, "files"):
-        return Path(snapshot_download(hub_id, allow_patterns=wanted))

@@ -9,6 +9,7 @@ from pathlib import Path
 from jakiro.zoo.embedded import embedded_target
 from jakiro.zoo.files import check_files
 from jakiro.zoo.hashes import damaged_since, weights_sha256
+from jakiro.zoo.hub import split_revision
 from jakiro.zoo.progress import counted
 from jakiro.zoo.refusals import one_sentence
 from jakiro.zoo.table import NO_HEAD, Pair, chat_template_of, is_embedded, resolve
@@ -49,9 +50,9 @@ def check_target(name: str | None = None) -> None:
     Raises:
         ValueError: one is missing or damaged.
     """
-    source = Path(_prepared(resolve(name, NO_HEAD)))
-    if source.is_dir():
-        check_files(source)
+    source, _ = _prepared(resolve(name, NO_HEAD))
+    if Path(source).is_dir():
+        check_files(Path(source))
 
 
 def load_model(name: str | None = None, device="cpu", dtype="bfloat16", hashing=weights_sha256, **options):
@@ -82,7 +83,7 @@ def load_model(name: str | None = None, device="cpu", dtype="bfloat16", hashing=
         )  # fmt: skip
     _refuse_what_was_made_up(pair, found)
     model = (model if "device_map" in options else model.to(device)).eval().requires_grad_(False)
-    return model, hashing(_local_folder(_prepared(pair)))
+    return model, hashing(_local_folder(pair))
 
 
 def refuse_damage(name: str | None = None) -> None:
@@ -92,7 +93,7 @@ def refuse_damage(name: str | None = None) -> None:
         ValueError: they changed on disk since they were hashed; the next start of the embedded default makes it anew.
     """
     pair = resolve(name, NO_HEAD)
-    folder = _local_folder(_prepared(pair))
+    folder = _local_folder(pair)
     if damaged_since(folder):
         cure = "start again, and it is made anew" if is_embedded(pair.target_name) else "fetch or copy it again"
         raise ValueError(f"{folder} is damaged: its weights changed under the same sizes and times; {cure}.")
@@ -126,18 +127,23 @@ def _read(pair: Pair, part: str, kind, **options):
 
     Code that lies beside the files never runs, and nobody is asked on standard input whether it may.
     """
-    source = _prepared(pair)
+    source, revision = _prepared(pair)
     with one_sentence("target model", pair.target_path_or_hub_id, part):
-        return kind.from_pretrained(source, trust_remote_code=False, **options)
+        return kind.from_pretrained(source, revision=revision, trust_remote_code=False, **options)
 
 
-def _local_folder(source: str) -> Path:
+def _local_folder(pair: Pair) -> Path:
     """Where the files of a loaded target lie."""
     from transformers.utils import cached_file
 
-    return Path(source) if Path(source).is_dir() else Path(cached_file(source, "config.json")).parent
+    source, revision = _prepared(pair)
+    return Path(source) if Path(source).is_dir() else Path(cached_file(source, "config.json", revision=revision)).parent
 
 
-def _prepared(pair: Pair) -> str:
-    """What transformers can load: for the embedded default its folder, made on first use."""
-    return str(embedded_target()) if is_embedded(pair.target_name) else pair.target_path_or_hub_id
+def _prepared(pair: Pair) -> tuple[str, str]:
+    """What transformers can load, and its revision: for the embedded default its folder, made on first use."""
+    if is_embedded(pair.target_name):
+        return str(embedded_target()), "main"
+    source = pair.target_path_or_hub_id
+    hub_id, revision = (source, None) if Path(source).exists() else split_revision(source)
+    return hub_id, revision or "main"

@@ -93,6 +93,7 @@ class FakeGenerator:
 
     max_prompt_tokens = 500
     known_methods = METHODS
+    usual = DEFAULT
 
     def __init__(
         self, pieces: list[bytes] | None = None, pace: float = 0.0, ending: str = "eos", numerics: str = "exact"

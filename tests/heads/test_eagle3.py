@@ -12,7 +12,7 @@ from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import ancestor_mask
 from jakiro.drafting.base import TreeLimits
 from jakiro.heads.checkpoint import load_head
-from jakiro.heads.foreign_eagle3 import verifier_of
+from jakiro.heads.config import named_target
 from jakiro.methods.eagle3 import fused_drafter
 from tests.heads.test_foreign import write_folder
 from tests.heads.test_golden import paths
@@ -94,7 +94,7 @@ def test_logits_are_those_of_speculators(name):
     """For every row of a text, and for one that goes on with the head's own state."""
     folder = DATA / "speculators" / name
     head, golden = load_head(folder), load_file(folder / "golden.safetensors")
-    assert verifier_of(json.loads((folder / "config.json").read_text(encoding="utf-8"))) == "somebody/target"
+    assert named_target(json.loads((folder / "config.json").read_text(encoding="utf-8"))) == "somebody/target"
     head.bind(head.embed_tokens.weight, head.embed_tokens.weight)
     ids = golden["input_ids"][0]
     features = with_last_state(golden["hidden_states"][0], 16)

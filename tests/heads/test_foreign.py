@@ -2,14 +2,12 @@
 
 import json
 
-import huggingface_hub
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import LlamaConfig
 
 from jakiro.heads.checkpoint import load_head, misfits, weights_file
-from jakiro.zoo import table as zoo
 from tests.heads.test_golden import CASES, DATA, assert_gives_the_official_features, assert_grows_the_official_trees
 from tests.support import tiny_head, tiny_target
 
@@ -260,22 +258,10 @@ def test_safetensors_come_before_pickles_and_a_folder_without_weights_names_all(
     assert weights_file(folder).name == "model.safetensors"
     for name in FILES:
         (folder / name).unlink()
-    with pytest.raises(FileNotFoundError, match=r"head\.safetensors is missing, and so are model\.safetensors, pytor"):
+    with pytest.raises(
+        FileNotFoundError, match=r"head\.safetensors is missing, and so are model\.safetensors, model\.sa"
+    ):
         load_head(folder)
-
-
-def test_a_hub_id_is_fetched_and_read_like_a_folder(tmp_path, monkeypatch):
-    folder = write_folder(tmp_path / "snapshot", official_tensors("jakiro"), official_config(), "pytorch_model.bin")
-    asked = []
-
-    def snapshot(repo_id, **options):
-        asked.append((repo_id, options["allow_patterns"]))
-        return str(folder)
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
-    pair = zoo.resolve("vicuna-7b-v1.3")
-    assert pair.head_name == "Hhaiduo/Jakiro-Vicuna-7B-v1.3" and load_head(pair.head_path).config.contrastive
-    assert asked == [("Hhaiduo/Jakiro-Vicuna-7B-v1.3", ["config.json", "*.safetensors", "*.bin", "medusa_lm_head.pt"])]
 
 
 def target_config(**values):

@@ -48,7 +48,7 @@ def test_a_head_folder_is_taken_as_it_is(heads, tmp_path):
 
 
 def test_an_official_head_brings_its_target(monkeypatch, tmp_path):
-    monkeypatch.setattr(zoo, "_fetch_head", lambda hub_id: tmp_path / hub_id)
+    monkeypatch.setattr(zoo, "fetch_head", lambda hub_id: tmp_path / hub_id)
     pair = zoo.resolve(head="Hhaiduo/Jakiro-Vicuna-7B-v1.3")
     assert pair.target_path_or_hub_id == "lmsys/vicuna-7b-v1.3"
     assert pair.head_path == tmp_path / "Hhaiduo/Jakiro-Vicuna-7B-v1.3"
@@ -70,7 +70,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("head", "old"):
         (tmp_path / "runs" / name).mkdir(parents=True)
-    monkeypatch.setattr(zoo, "_fetch_head", lambda hub_id: pytest.fail("the Hub was asked"))
+    monkeypatch.setattr(zoo, "fetch_head", lambda hub_id: pytest.fail("the Hub was asked"))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_what_looks_like_a_path_is_not_looked_for_on_the_hub(name, words, here):
 def test_names_of_the_table_are_no_paths_beside_a_folder_of_that_name(tmp_path, monkeypatch):
     (tmp_path / "Hhaiduo").mkdir()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(zoo, "_fetch_head", lambda hub_id: tmp_path / hub_id)
+    monkeypatch.setattr(zoo, "fetch_head", lambda hub_id: tmp_path / hub_id)
     head = "Hhaiduo/Jakiro-Vicuna-7B-v1.3"
     assert zoo.resolve(head=head).head_path == tmp_path / head
 

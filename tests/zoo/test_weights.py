@@ -6,7 +6,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
 from safetensors.torch import save_file
 
 from jakiro.zoo import table as zoo
@@ -39,10 +45,16 @@ def test_a_model_that_cannot_be_fetched_is_one_sentence(monkeypatch):
     import transformers
 
     def offline(*args, **kwargs):
-        raise OSError("We couldn't connect to the server.\nSecond line. Third sentence.")
+        raise LocalEntryNotFoundError("An error happened while trying to locate the file.\nSecond line.")
 
-    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", offline)
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)
+    def offline_in_words_of_transformers(*args, **kwargs):
+        try:
+            offline()
+        except LocalEntryNotFoundError as error:
+            raise OSError("We couldn't reach it.\nSecond line. Third sentence.") from error
+
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", offline_in_words_of_transformers)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", offline)
     unreachable = "could not be loaded: there is no such folder here, the Hugging Face Hub can't be reached, .*\\.$"
     with pytest.raises(ValueError, match=f"^The target model a/b {unreachable}"):
         weights.load_tokenizer("a/b")
@@ -57,7 +69,7 @@ def test_a_hub_s_cache_that_takes_nothing_is_said(number, monkeypatch):
     def refused(*args, **kwargs):
         raise OSError(number, os.strerror(number), "/models/hub")
 
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", refused)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", refused)
     words = f"cannot be written to /models/hub: {os.strerror(number)}; .* or name another folder in HF_HOME\\.$"
     with pytest.raises(ValueError, match=words):
         zoo.resolve(head="a/b")
@@ -111,8 +123,9 @@ def refused_by_the_hub(kind, status):
             "it is gated; ask for access on https://huggingface.co/meta-llama/Llama-2-7b-chat-hf",
         ),
         (refused_by_the_hub(RepositoryNotFoundError, 404), "the Hugging Face Hub has no such model, or it is private"),
+        (refused_by_the_hub(HfHubHTTPError, 401), "the Hugging Face Hub does not take the token; correct HF_TOKEN, or"),
     ],
-    ids=["gated", "missing"],
+    ids=["gated", "missing", "token"],
 )
 def test_gated_and_missing_models_say_how_to_obtain_them(cause, words, monkeypatch):
     def unreachable(*arguments, **options):
@@ -122,3 +135,28 @@ def test_gated_and_missing_models_say_how_to_obtain_them(cause, words, monkeypat
     with pytest.raises(ValueError) as caught:
         load_parts(LoadOptions("llama2-chat-7b", "none", "cpu", "float32"))
     assert words in str(caught.value) and "“hf auth login”" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_revision_reaches_the_hub_and_a_wrong_one_is_named(monkeypatch):
+    asked = []
+
+    def unknown(source, **options):
+        asked.append((source, options["revision"]))
+        raise OSError("something long.") from refused_by_the_hub(RevisionNotFoundError, 404)
+
+    monkeypatch.setattr("transformers.AutoConfig.from_pretrained", unknown)
+    with pytest.raises(ValueError, match="no such revision of it; check what stands after “@” in a/b@refs/pr/1"):
+        weights.load_config("a/b@refs/pr/1")
+    with pytest.raises(ValueError, match="no such revision"):
+        weights.load_config("a/b")
+    assert asked == [("a/b", "refs/pr/1"), ("a/b", "main")]
+
+
+def test_offline_by_choice_is_said(monkeypatch):
+    def missing(*arguments, **options):
+        raise OSError("We couldn't reach it.") from LocalEntryNotFoundError("Not in the cache.")
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("transformers.AutoConfig.from_pretrained", missing)
+    with pytest.raises(ValueError, match="aren't in the local cache, and HF_HUB_OFFLINE forbids to fetch them"):
+        weights.load_config("a/b")

@@ -103,7 +103,8 @@ def test_a_method_with_a_head_of_its_own_is_offered_once_there_is_one(monkeypatc
 
     own = [method for method in METHODS.values() if method.trains and method is not DEFAULT]
     assert not {method.name for method in own} & set(offered("mixture"))
-    assert offered("mixture", *(method.needs.head[0] for method in own)) == [*METHODS][1:]
+    kinds = (kind for method in METHODS.values() for kind in method.needs.head[:1])
+    assert offered(*kinds) == [*METHODS][1:]
     assert offered() == [name for name, method in METHODS.items() if method is not PLAIN and not method.needs.head]
 
 
@@ -151,6 +152,14 @@ def test_without_a_head_only_methods_that_need_none_run(monkeypatch):
     request = replace(asking(further_lanes=["prompt_lookup"]), params=SamplingParams(max_new_tokens=4))
     assert set(ran(generator, request)) == {PLAIN.name, "prompt_lookup"}
     assert ran(generator, replace(request, methods=(DEFAULT.name,))) == [PLAIN.name]
+
+
+def test_the_form_s_default_means_what_drafts_with_the_head_that_is_loaded(monkeypatch):
+    monkeypatch.setattr(FakeGenerator, "usual", METHODS["eagle3"])
+    request = replace(asking(), params=SamplingParams(max_new_tokens=4))
+    assert request.methods == (PLAIN.name, DEFAULT.name)
+    assert ran(FakeGenerator(), request) == [PLAIN.name, "eagle3"]
+    assert ran(FakeGenerator(), replace(request, methods=("eagle3", DEFAULT.name))) == ["eagle3"]
 
 
 def ran(generator, request) -> list[str]:

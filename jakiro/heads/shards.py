@@ -1,0 +1,32 @@
+"""Weights in several files, as an index beside them names them."""
+
+import json
+from pathlib import Path
+
+INDEX_ENDING = ".index.json"
+
+
+def shards_named_by(index: Path) -> list[str]:
+    """Names of the files that an index means, ascending.
+
+    Raises:
+        ValueError: it is no index.
+    """
+    try:
+        files = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
+        return sorted({Path(name).name for name in files})
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{index} is no index of shards ({error}); fetch or copy it again.") from error
+
+
+def shards_of(index: Path) -> list[Path]:
+    """The files that an index means, beside it.
+
+    Raises:
+        ValueError: it is no index, or one of its files is missing.
+    """
+    names = shards_named_by(index)
+    missing = next((name for name in names if not (index.parent / name).is_file()), None)
+    if missing is not None:
+        raise ValueError(f"{missing}, which {index.name} names, is missing in {index.parent}; fetch or copy it again.")
+    return [index.parent / name for name in names]
