@@ -223,6 +223,7 @@ def test_each_number_of_threads_has_costs_of_its_own_measured_with_so_many(folde
     assert set(used) == {(3, 3), (1, 1)} and used[:4] == [(3, 3), (3, 3), (1, 1), (1, 1)]
 
 
+@pytest.mark.anywhere
 def test_what_is_measured_in_part_is_used_by_another_process_which_goes_on(folder, counted):
     generator = tiny_generator()
     Profiler(generator.target, folder).profile(DEFAULT, generator.drafter(DEFAULT))

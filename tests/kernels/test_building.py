@@ -38,6 +38,7 @@ def test_cc_may_name_flags_beside_a_compiler(monkeypatch):
     assert next(building.compilers()) == [sys.executable, "-march=x86-64"]
 
 
+@pytest.mark.anywhere
 def test_what_was_built_once_is_taken_from_the_cache_and_other_flags_build_anew(compiler, monkeypatch, caplog):
     made = building.built(compiler)
     assert building.built(compiler) == made and calls(compiler) == 1

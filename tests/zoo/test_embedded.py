@@ -312,7 +312,7 @@ print(embedded.damage(embedded.embedded_target()))
 """
 
 
-@pytest.mark.parametrize("half_written", [False, True])
+@pytest.mark.parametrize("half_written", [False, pytest.param(True, marks=pytest.mark.rare)])
 def test_of_two_processes_that_start_together_one_converts(empty_cache, tmp_path, half_written):
     if half_written:
         written(empty_cache / "models" / zoo.DEFAULT_TARGET)
