@@ -58,6 +58,7 @@ def test_generate_passes_every_setting_on(generator, capsys):
     assert generator.calls[1][3] is None
 
 
+@pytest.mark.anywhere
 def test_a_trace_is_written_and_read_back(generator, capsys, tmp_path):
     code, _, _ = run(capsys, "generate", "--prompt", "hi", "--trace", str(tmp_path / "out.json"))
     written = Trace.from_json((tmp_path / "out.json").read_text(encoding="utf-8"))
@@ -117,6 +118,7 @@ def test_every_way_to_draft_is_listed_with_its_other_names(capsys):
     assert all(name in out for name in FURTHER_LANES)
 
 
+@pytest.mark.anywhere
 def test_methods_from_a_module_of_this_folder_are_listed_and_run(generator, capsys, monkeypatch):
     monkeypatch.chdir(ROOT / "docs")
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -192,6 +194,14 @@ def test_bench_check_identical_says_how_many_texts_differ(generator, capsys, tmp
         (
             ["race", "--prompt", "x", "--methods", "jakiro,magic"],
             "Unknown method 'magic'; choose one of autoregressive",
+        ),
+        (
+            ["race", "--prompt", "x", "--methods", "jakiro,jakiro"],
+            "--methods takes different methods; you gave 'jakiro,",
+        ),
+        (
+            ["race", "--prompt", "x", "--methods", "plain,autoregressive"],
+            "--methods takes different methods; you gave ",
         ),
         (["bench", "--methods", "magic"], "Unknown method “magic”; known are autoregressive, "),
         (["race", "--prompt", "x", "--nodes", "0"], "Tree nodes must be 1 to 256; you gave 0."),
@@ -332,6 +342,7 @@ def test_the_command_line_starts_without_torch():
     assert result.stdout.split() == ["False", "False"]
 
 
+@pytest.mark.anywhere
 def test_python_m_jakiro_shows_its_commands():
     result = subprocess.run([sys.executable, "-m", "jakiro", "--help"], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0
