@@ -315,8 +315,8 @@ FAULTS = (
     Fault(
         "no-answer-where-costs-cannot-be-kept",
         "jakiro/engine/profile.py",
-        "except OSError as error:\n            log.warning(\"The measured costs can't be kept",
-        "except ImportError as error:\n            log.warning(\"The measured costs can't be kept",
+        'except OSError as error:\n            log.warning("Measured costs could not be saved',
+        'except ImportError as error:\n            log.warning("Measured costs could not be saved',
         (UNKEPT,),
     ),
     Fault(
