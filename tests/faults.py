@@ -315,8 +315,8 @@ FAULTS = (
     Fault(
         "no-answer-where-costs-cannot-be-kept",
         "jakiro/engine/profile.py",
-        "except OSError as error:\n            log.warning(\"The measured costs can't be kept",
-        "except ImportError as error:\n            log.warning(\"The measured costs can't be kept",
+        'except OSError as error:\n            log.warning("Measured costs could not be saved',
+        'except ImportError as error:\n            log.warning("Measured costs could not be saved',
         (UNKEPT,),
     ),
     Fault(
@@ -628,5 +628,12 @@ FAULTS = (
         "choose_dtype(config.dtype, device)",
         'choose_dtype(config.dtype or "float32", device)',
         ("tests/training/test_commands.py::test_a_gpu_is_taken_where_there_is_one_and_gets_the_weights_straight",),
+    ),
+    Fault(
+        "training-reads-lower-layers-unscaled",
+        "jakiro/target/features.py",
+        "    return features if raw else with_scaled_layers(features, last.shape[-1])",
+        "    return features",
+        ("tests/training/test_features.py::test_rows_of_further_layers_follow_the_last_one_s",),
     ),
 )

@@ -154,8 +154,9 @@ def race(
     load_options = LoadOptions(
         target, head, device, dtype, numerics, draft_precision, graphs, side_by_side, methods=_further(methods_from)
     )
-    for name in raced or ():
-        load_options.known_methods.named(name)
+    lanes = [load_options.known_methods.named(name).name for name in raced or ()]
+    if len(set(lanes)) < len(lanes):
+        raise ValueError(f"--methods takes different methods; you gave {methods!r}, where one stands twice.")
     sampling = SamplingParams(temperature, top_p, top_k, seed, max_new_tokens)
     tree = loading.tree(nodes, depth, width)
     as_messages(prompt)  # an empty prompt is refused before a model is loaded for it
@@ -170,7 +171,7 @@ app.command()(bench)
 
 @app.command()
 def methods(methods_from: options.MethodsFrom = None) -> None:
-    """List the ways to draft, and what else the benchmark can run."""
+    """List the drafting methods, and what else the benchmark can run."""
     from jakiro.bench.runner import FURTHER_LANES
     from jakiro.methods import METHODS
     from jakiro.zoo.table import DEFAULT_TARGET, minutes_by_kind
@@ -202,7 +203,7 @@ def doctor(
         bool, typer.Option("--verify", help="Read cached models and shipped heads whole and compare their hashes.")
     ] = False,
 ) -> None:
-    """Say what is installed and found; with --target or --head, whether the two belong together."""
+    """Report what is installed and cached; with --target or --head, check whether the two fit."""
     from jakiro.cli.doctor import report
     from jakiro.zoo.loading import LoadOptions
 
@@ -251,7 +252,7 @@ for _name, _sentence in (
     ("corpus", "Let a target write the text that its head is trained on."),
     ("train", "Train a draft head for a target."),
     ("evaluate", "Measure a head's tau on prompts without running the target twice."),
-    ("calibrate", "Fit a head's calibration anew on text that it has not learned from."),
+    ("calibrate", "Calibrate a head again on text that it was not trained on."),
     ("trigrams", "Count what follows each pair of tokens in a corpus, to draft from."),
 ):
     _forward = {"allow_extra_args": True, "ignore_unknown_options": True}

@@ -71,12 +71,14 @@ class Methods(Mapping[str, Method]):
             self._by_kind.setdefault(kind, method)
             return
         if kind in self._by_kind:
-            raise ValueError(f"{method.name} and {self._by_kind[kind].name} both bring draft heads of kind {kind!r}.")
+            raise ValueError(
+                f"{method.name} and {self._by_kind[kind].name} both register draft heads of kind {kind!r}."
+            )
         self._by_kind[kind] = method
         if method.network is not None:
             name = method.trains["network"]
             if self.networks.setdefault(name, method.network) is not method.network:
-                raise ValueError(f"{method.name} brings a network {name!r}, but another one is called so already.")
+                raise ValueError(f"{method.name} registers a network {name!r}, but that name is taken; choose another.")
 
     def __getitem__(self, name: str) -> Method:
         return self._by_name[name]
@@ -143,7 +145,7 @@ def methods_from(modules: Iterable[str]) -> tuple[Method, ...]:
     if os.getcwd() not in sys.path:
         # An installed command does not look there by itself
         sys.path.append(os.getcwd())
-    for name in modules:
+    for name in dict.fromkeys(modules):
         try:
             module = import_module(name)
         except ModuleNotFoundError as error:

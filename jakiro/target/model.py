@@ -151,8 +151,8 @@ class TargetModel:
         self.notices = list(self._notices)
         if self.quantized:
             self.notices.append(
-                "The weights were quantized as they were loaded: how a row is rounded may depend on the rows beside "
-                "it, so drafted text is not promised to be plain decoding's to the last bit."
+                "The weights were quantized as they were loaded: they may round a row differently "
+                "beside other rows, so drafted text can differ from plain decoding's in near ties."
             )
         if numerics != self.numerics:
             self.notices.append(
@@ -392,8 +392,7 @@ class TargetModel:
             inputs["attention_mask"] = self._masks(visible, positions, column_positions, attending.mask == "float")
             if self._takes_positions:
                 inputs["position_ids"] = positions[None]
-        features = features_of(self.model.base_model, self.feature_layers, **inputs)[0].to(self.device)
-        return features if self.raw_features else with_scaled_layers(features, self.hidden_size)
+        return features_of(self.model.base_model, self.feature_layers, self.raw_features, **inputs)[0].to(self.device)
 
     def _masks(
         self, visible: Tensor, positions: Tensor, column_positions: Tensor | None, as_numbers: bool

@@ -51,7 +51,7 @@ def test_a_damaged_table_is_one_sentence(tmp_path, damage):
         else:
             columns["lengths"] = columns["lengths"] + 1
         np.savez(path, **columns)
-    with pytest.raises(ValueError, match=r"is no table of trigrams .*; count it anew\.$"):
+    with pytest.raises(ValueError, match=r"is not a table of trigrams .*; count it again\.$"):
         TrigramTable.load(path)
 
 

@@ -198,7 +198,7 @@ def test_no_two_methods_share_a_name_a_kind_of_head_or_a_network(subject, known)
         known.with_further([subject])
     if subject.trains is not None:
         other = replace(subject, name="another", aliases=())
-        with pytest.raises(ValueError, match=f"another and {subject.name} both bring draft heads of kind "):
+        with pytest.raises(ValueError, match=f"another and {subject.name} both register draft heads of kind "):
             known.with_further([other])
 
 
