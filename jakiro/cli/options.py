@@ -27,7 +27,7 @@ MaxNewTokens = Annotated[int, typer.Option(help="At most this many tokens.")]
 Nodes = Annotated[int | None, typer.Option(help="A fixed tree of this many nodes, root included; 1 is plain decoding.")]
 Depth = Annotated[int | None, typer.Option(help="A fixed tree whose deepest node has this depth.")]
 Width = Annotated[int | None, typer.Option(help="Children tried per node and nodes expanded per level.")]
-Target = Annotated[str | None, typer.Option(help="Target model: a known name, a folder, or a Hub id.")]
+Target = Annotated[str | None, typer.Option(help="Target model: a known name, a folder, a GGUF file, or a Hub id.")]
 Head = Annotated[str | None, typer.Option(help="Draft head: a known name, a folder, a Hub id, or “none”.")]
 Device = Annotated[
     str | None, typer.Option(help="cpu, cuda, or auto: all there is; a GPU is taken where there is one.")
