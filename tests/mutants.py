@@ -42,6 +42,13 @@ def run(tests: Iterable[str], folder: Path) -> tuple[int, str]:
     return result.returncode, result.stdout
 
 
+def copy_to(folder: Path) -> None:
+    """Copies the checkout as it is now, without what git ignores."""
+    for name in tracked_files():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, folder / name)
+
+
 def tracked_files() -> Iterator[Path]:
     """Paths of the checkout's files, new ones included that git does not ignore."""
     listed = subprocess.run(
@@ -64,9 +71,7 @@ def main() -> int:
     missed = 0
     with tempfile.TemporaryDirectory(prefix="jakiro-mutants-") as folder:
         copy = Path(folder)
-        for name in tracked_files():
-            (copy / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, copy / name)
+        copy_to(copy)
         status, output = run(sorted({test for fault in chosen for test in fault.tests}), copy)
         if status != PASSED:
             print(f"Without any fault the tests must pass:\n{output}")  # noqa: T201

@@ -25,7 +25,7 @@ from transformers import (
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import DraftTree
-from jakiro.drafting.base import Drafter, DraftSession, Kept, Prompt, Proposal, Proposer, Resources, TreeLimits
+from jakiro.drafting.base import Drafter, DraftSession, Kept, Method, Prompt, Proposal, Proposer, Resources, TreeLimits
 from jakiro.drafting.merged import MergedDrafter
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.base import DraftHead
@@ -164,6 +164,16 @@ HEADS = {
     "summed, two layers read": {"fusion": "summed", "feature_layers": (1,)},
     "eagle3": {"network": "states", "num_experts": 1, "feature_layers": (1,), "num_states": 1, "draft_vocab_size": 90},
 }
+
+
+def heads_of(method: Method) -> tuple[str, ...]:
+    """Those of `HEADS` that a method is tested with.
+
+    Methods that draft with any layer do so with both fusions; the others bring their own head.
+    """
+    if "mixture" in method.needs.head:
+        return "summed", "decoupled"
+    return ("eagle3",) if "states" in method.needs.head else ("summed",)
 
 
 def further_heads(target: TargetModel, known: Methods = METHODS) -> dict:

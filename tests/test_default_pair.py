@@ -1,7 +1,7 @@
 """The default pair for real: the same text, the same bits, from prompts in our own set.
 
-Float32 is compared with stock transformers too. Where the processor computes bfloat16 in software only, its runs are
-shorter.
+Float32 is compared with stock transformers too. On processors bfloat16 is rare, and where they compute it in software
+only, its runs are shorter.
 """
 
 import json
@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from jakiro.config import SamplingParams, TreeConfig
+from jakiro.core.noise import KeyedNoise
+from jakiro.core.sampling import choose
 from jakiro.drafting.base import Resources
 from jakiro.engine.costs import DeviceProfile
 from jakiro.generator import JakiroGenerator
@@ -34,11 +36,14 @@ SAMPLINGS = {
     "sampled": SamplingParams(temperature=1.0, seed=12),
 }
 TREE, SMALL_TREE = TreeConfig(width=8, depth=5, nodes=24), TreeConfig(width=4, depth=4, nodes=10)
-# Stock attention moves bfloat16 logits of this pair by up to 0.44, and the gap between two by twice that
-LARGEST_ROUNDED_MARGIN = 1.0
+# Stock attention moves bfloat16 logits of this pair by up to 0.44
+MOST_ROUNDED = 0.5
 BFLOAT16_IN_HARDWARE = DEVICE.type == "cuda" or any(
     getattr(torch.cpu, "get_capabilities", dict)().get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16")
 )
+
+# What catches faults of bfloat16 alone; a minute on two cores, also where they have it
+rare_on_processors = (lambda test: test) if DEVICE.type == "cuda" else pytest.mark.rare
 
 
 def settings_of(sampling, max_new_tokens):
@@ -62,19 +67,24 @@ def bfloat16():
     return loaded("bfloat16")
 
 
-def report_divergence(jakiro, plain):
-    """Position and margin of the first difference, which must be one that rounding explains; None without any."""
-    position = first_difference(jakiro.token_ids, plain.token_ids)
-    if position is None:
-        return None
-    assert position > 0, "both read the prompt in the same way"
-    margin = plain.steps[position - 1].nodes[0].margin
-    assert margin < LARGEST_ROUNDED_MARGIN, f"token {position} differs, and its margin {margin} is no rounding"
-    return f"token {position} differs, margin {margin}"
+def assert_rounding_explains(place, plain, drafted, rows, sampling):
+    """Texts may part where their logits differ by rounding, and each has the token that its own logits choose.
+
+    Args:
+        place: of the first token that differs.
+        rows: (2, vocab_size) the logits from which `plain` and `drafted` chose it.
+    """
+    assert place > 0, "both read the prompt in the same way"
+    moved = float((rows[0].float() - rows[1].float()).abs().max())
+    assert moved <= MOST_ROUNDED, f"token {place}: logits differ by {moved}, which is no rounding"
+    positions = torch.full((2,), plain.header.num_prompt_tokens + place, device=rows.device)
+    chosen = choose(rows, sampling, KeyedNoise(sampling.seed), positions, prefix_length=rows.shape[1]).token_ids
+    found = [plain.token_ids[place], drafted.token_ids[place]]
+    assert found == chosen.tolist(), f"token {place}: the logits choose {chosen.tolist()}, the texts have {found}"
 
 
 def compare(generator, prompts, length, tree, monkeypatch):
-    """Runs every prompt at every temperature by both methods; returns steps, plain answers and divergences."""
+    """Runs every prompt at every temperature by both methods; returns steps, plain answers and where texts part."""
     recorder = PassRecorder(monkeypatch, generator.target)
     steps, answers, divergences = [], {}, []
     for prompt in prompts:
@@ -87,15 +97,17 @@ def compare(generator, prompts, length, tree, monkeypatch):
             steps += jakiro.steps
             answers[prompt, name] = plain.token_ids
             assert plain.header.bit_identical == jakiro.header.bit_identical == generator.target.bit_identical
-            divergence = report_divergence(jakiro, plain)
+            place = first_difference(jakiro.token_ids, plain.token_ids)
             if generator.target.bit_identical:
                 count = min(len(logits), len(plain_logits))
-                assert divergence is None, f"{prompt!r}, {name}: {divergence}"
+                assert place is None, f"{prompt!r}, {name}: token {place} differs"
                 assert jakiro.text == plain.text and jakiro.end_reason == plain.end_reason
                 assert count == len(plain.token_ids) - 1
                 assert torch.equal(logits[:count], plain_logits[:count])
-            elif divergence is not None:
-                divergences.append(f"{prompt!r}, {name}: {divergence}")
+            elif place is not None:
+                rows = torch.stack((plain_logits[place - 1], logits[place - 1]))
+                assert_rounding_explains(place, plain, jakiro, rows, sampling)
+                divergences.append(f"{prompt!r}, {name}: token {place} differs")
     return steps, answers, divergences
 
 
@@ -105,13 +117,19 @@ def report(capsys, generator, divergences):
         print(f"\n{generator.status['dtype']}: {branch}", *divergences, sep="\n  ")  # noqa: T201
 
 
-def test_float32_writes_plain_decoding_s_text_and_greedily_that_of_stock_transformers(float32, monkeypatch, capsys):
-    steps, answers, divergences = compare(float32, PROMPTS, 32, TREE, monkeypatch)
+@pytest.mark.parametrize(
+    "prompts",
+    [pytest.param(PROMPTS[:1], id="a prompt"), pytest.param(PROMPTS[1:], id="more prompts", marks=pytest.mark.rare)],
+)
+def test_float32_writes_plain_decoding_s_text_and_greedily_that_of_stock_transformers(
+    prompts, float32, monkeypatch, capsys
+):
+    steps, answers, divergences = compare(float32, prompts, 32, TREE, monkeypatch)
     report(capsys, float32, divergences)
     assert not divergences
     assert_drafting_took_part(steps)
     stock, tokenizer, _ = weights.load_target(zoo.DEFAULT_TARGET, DEVICE, torch.float32)
-    for prompt in PROMPTS:
+    for prompt in prompts:
         ids = torch.tensor([encode_messages(tokenizer, prompt)], device=DEVICE)
         with torch.inference_mode():
             whole = stock.generate(
@@ -138,6 +156,7 @@ def test_float32_rounds_each_row_alike_in_trees_of_any_size(float32):
         assert torch.equal(logits, expected[depths]), f"{nodes} nodes"
 
 
+@rare_on_processors
 def test_bfloat16_writes_plain_decoding_s_text(bfloat16, monkeypatch, capsys):
     prompts, length, tree = (PROMPTS, 32, TREE) if BFLOAT16_IN_HARDWARE else (PROMPTS[:2], 12, SMALL_TREE)
     steps, _, divergences = compare(bfloat16, prompts, length, tree, monkeypatch)
@@ -145,18 +164,27 @@ def test_bfloat16_writes_plain_decoding_s_text(bfloat16, monkeypatch, capsys):
     assert_drafting_took_part(steps)
 
 
+@rare_on_processors
 def test_bfloat16_runs_in_the_lean_decoder_too(bfloat16):
     assert bfloat16.target.lean is not None
 
 
 def test_only_a_difference_that_rounding_explains_is_forgiven():
-    def answer(last, margin):
-        return trace("autoregressive", 1, [(2,), (last,)], margins=[9.0, margin])
+    """Two logits are a tenth apart, and rounding by a fifth swaps them; a text may not have what its logits refuse."""
+    rows, sampling = torch.tensor([[0.0, 1.0, 0.9], [0.0, 1.0, 1.1]]), SAMPLINGS["greedy"]
 
-    assert report_divergence(answer(3, 5.0), answer(3, 5.0)) is None
-    assert report_divergence(answer(4, 0.1), answer(3, 0.1)).startswith("token 2 differs")
-    with pytest.raises(AssertionError, match="no rounding"):
-        report_divergence(answer(4, 1.5), answer(3, 1.5))
+    def answer(last):
+        return trace("autoregressive", 1, [(2,), (last,)])
+
+    assert_rounding_explains(2, answer(1), answer(2), rows, sampling)
+    for place, plain, drafted, logits, complaint in (
+        (0, 1, 2, rows, "read the prompt in the same way"),
+        (2, 1, 2, rows * 10, "logits differ by 2.*, which is no rounding"),
+        (2, 1, 0, rows, r"the logits choose \[1, 2\], the texts have \[1, 0\]"),
+        (2, 1, 2, rows[:1].expand(2, -1), r"the logits choose \[1, 1\], the texts have \[1, 2\]"),
+    ):
+        with pytest.raises(AssertionError, match=complaint):
+            assert_rounding_explains(place, answer(plain), answer(drafted), logits, sampling)
 
 
 def test_the_tree_that_sizes_itself_writes_plain_decoding_s_text(float32):
@@ -181,7 +209,7 @@ def test_every_shipped_head_writes_the_target_s_text(float32):
     others = [name for name in zoo.head_names() if name != zoo.DEFAULT_HEAD]
     assert "smollm2-135m-instruct-summed" in others
     target = float32.target
-    samplings = [settings_of(sampling, 32) for sampling in SAMPLINGS.values()]
+    samplings = [settings_of(SAMPLINGS[name], 16) for name in ("greedy", "sampled")]
     plain = [float32.run(PROMPTS[1], sampling, method="autoregressive").token_ids for sampling in samplings]
     for name in others:
         pair = zoo.resolve(None, name)

@@ -6,6 +6,8 @@ Which folder may import which is checked by import-linter, see pyproject.toml.
 import ast
 from pathlib import Path
 
+import pytest
+
 from app.page import benchmark, lesson, web
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -17,6 +19,7 @@ def test_every_package_says_what_it_holds():
     assert packages and not silent
 
 
+@pytest.mark.anywhere
 def test_the_page_joins_every_script_and_style_once():
     joined = web.head() + lesson.head() + benchmark.head() + benchmark.script()
     folder = ROOT / "assets" / "web"

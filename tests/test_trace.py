@@ -252,6 +252,7 @@ def test_reading_traces_needs_no_torch():
 RECORDINGS = sorted((assets_folder() / "traces").glob("*.json"))
 
 
+@pytest.mark.anywhere
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
 def test_shipped_recordings_are_read_and_written_alike(path):
     for name, values in json.loads(path.read_text(encoding="utf-8"))["traces"].items():

@@ -45,7 +45,7 @@ def head(known: Methods = METHODS) -> str:
 
 
 def style() -> str:
-    return web.joined(["benchmark/benchmark.css"])
+    return web.tight(web.joined(["benchmark/benchmark.css"]))
 
 
 def packed_script(known: Methods = METHODS) -> tuple[str, bytes]:

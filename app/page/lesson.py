@@ -39,7 +39,7 @@ def script() -> str:
 
 
 def style() -> str:
-    return web.joined(["lesson/lesson.css"])
+    return web.tight(web.joined(["lesson/lesson.css"]))
 
 
 def head() -> str:

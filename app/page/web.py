@@ -5,6 +5,7 @@ a build. The same block makes a saved replay page work from disk.
 """
 
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -108,7 +109,12 @@ def plotly_element() -> str:
 
 
 def style() -> str:
-    return joined(STYLES)
+    return tight(joined(STYLES))
+
+
+def tight(style: str) -> str:
+    """A style sheet without the comments and spaces that no browser needs."""
+    return re.sub(r"/\*.*?\*/|(?<=[;,])\s+|\s*(?=[{}])|(?<=[{}])\s+|;\s*(?=})", "", style)
 
 
 def joined(names: Iterable[str]) -> str:

@@ -1,11 +1,14 @@
 """Takes the pictures in `docs/screenshots/` of the page playing its recordings: `python -m app.tools.screenshots`.
 
-No model is loaded, so the pictures show what the recordings hold. Needs Playwright and Chromium, as the tests do.
+No model is loaded, so the pictures show what the recordings hold. Needs Playwright and Chromium, as the tests do;
+`--film`, a few seconds of the Watch tab as `watch.gif`, needs ImageMagick as well.
 """
 
 import argparse
 import shutil
+import subprocess
 import sys
+import tempfile
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +22,10 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync")
 SIZES = {"desktop": (1440, 900), "phone": (390, 844), "projector": (1920, 1080)}
 LARGEST_BYTES = 300_000
+FILM_SIZE, FILM_FRAMES, FILM_SECONDS = (1200, 750), 30, 0.2
 _TO_THE_END = "Jakiro.moves.seek(Infinity); document.activeElement.blur()"
+_AT_STEP = """index => { Jakiro.moves.seek(index);
+  Jakiro.moves.state.time = Jakiro.screen.lane().seconds[index]; }"""
 _TO_THE_HIGHLIGHT = "Jakiro.moves.seek(Jakiro.moves.state.run.rest)"
 
 
@@ -78,7 +84,7 @@ def take(tab, picture: Picture, address: str, recording: str, folder: Path) -> P
     tab.wait_for_selector("svg.tree")
     tab.wait_for_function("window.Plotly")
     if picture.size == "projector":
-        tab.evaluate("document.documentElement.classList.add('projector')")
+        tab.evaluate("document.documentElement.classList.add('projector'); Jakiro.redraw()")
     if not tab.locator(f'[role="tab"][data-tab="{picture.tab}"]').count():
         return None
     tab.add_style_tag(content="#jk-chip { display: none; }")  # it says that the model is loading
@@ -90,10 +96,38 @@ def take(tab, picture: Picture, address: str, recording: str, folder: Path) -> P
     return path
 
 
+def film(browser, address: str, recording: str, folder: Path) -> Path:
+    """The answer growing step by step, then its last step in three phases, as one looping picture."""
+    width, height = FILM_SIZE
+    tab = browser.new_page(viewport={"width": width, "height": height}, reduced_motion="reduce")
+    tab.goto(f"{address}?recording={recording}&step=1")
+    tab.wait_for_selector("svg.tree")
+    tab.wait_for_function("window.Plotly")
+    tab.add_style_tag(content="#jk-chip { display: none; }")
+    path = folder / "watch.gif"
+    with tempfile.TemporaryDirectory() as frames:
+        for number in range(FILM_FRAMES):
+            tab.evaluate(_AT_STEP, number)
+            tab.wait_for_timeout(120)
+            tab.screenshot(path=f"{frames}/{number:03}.png")
+        for phase in (1, 2, 3):
+            tab.evaluate("phase => Jakiro.moves.setPhase(phase)", phase)
+            tab.wait_for_timeout(300)
+            for again in range(4):
+                tab.screenshot(path=f"{frames}/{FILM_FRAMES + phase}-{again}.png")
+        delay = str(round(100 * FILM_SECONDS))
+        pictures = sorted(str(frame) for frame in Path(frames).glob("*.png"))
+        joined = ["convert", "-delay", delay, "-loop", "0", *pictures, "-layers", "optimize", str(path)]
+        subprocess.run(joined, check=True)
+    tab.close()
+    return path
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Takes the pictures in docs/screenshots from the shipped recordings.")
     parser.add_argument("--recording", default=web.recording_names()[0], choices=web.recording_names())
     parser.add_argument("--only", help="only pictures whose file name begins like this")
+    parser.add_argument("--film", action="store_true", help="a moving picture instead")
     parser.add_argument("--out", type=Path, default=FOLDER)
     arguments = parser.parse_args()
     from playwright.sync_api import sync_playwright
@@ -106,7 +140,9 @@ def main() -> None:
     address = page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
-        for picture in PICTURES:
+        if arguments.film:
+            film(browser, address, arguments.recording, arguments.out)
+        for picture in () if arguments.film else PICTURES:
             if not picture.file_name.startswith(arguments.only or ""):
                 continue
             width, height = SIZES[picture.size]

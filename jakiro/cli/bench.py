@@ -48,9 +48,9 @@ def bench(
     ] = None,
     target_tokens: Annotated[
         int | None,
-        typer.Option(min=1, help="With --check-identical: go on with further seeds until so many are compared."),
+        typer.Option(min=1, help="With --check-identical: try more seeds until this many tokens are compared."),
     ] = None,
-    neighbours: Annotated[int, typer.Option(min=0, help="Programs that compute beside the benchmark.")] = 0,
+    neighbours: Annotated[int, typer.Option(min=0, help="Busy programs to run beside the benchmark.")] = 0,
     other_head: Annotated[
         str | None, typer.Option(help="A second head for the same target; takes part as the lane jakiro-other-head.")
     ] = None,

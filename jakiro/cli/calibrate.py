@@ -14,18 +14,18 @@ log = logging.getLogger("jakiro")
 
 
 def calibrate(
-    head: Annotated[Path, argument("Folder of the head; its config is written anew, its weights stay.")],
+    head: Annotated[Path, argument("Folder of the head; only its config is rewritten.")],
     data: CorpusPaths,
     target: Target = None,
     rows: Annotated[int, option("Held-out rows to fit weights on.")] = _DEFAULTS.rows,
     texts: Annotated[int, option("Their messages that the target answers at each temperature.")] = _DEFAULTS.texts,
     max_new_tokens: Annotated[int, option("Longest answer.")] = _DEFAULTS.max_new_tokens,
-    unread: Annotated[bool, option("Rows are taken though the head's manifest does not name them.")] = False,
+    unread: Annotated[bool, option("Use rows that the head's manifest does not list as held out.")] = False,
     seed: Annotated[int, option("The same seed gives the same positions, noise and answers.")] = _DEFAULTS.seed,
     device: OneDevice = None,
     threads: Threads = None,
 ) -> None:
-    """Fit a head's calibration at temperatures 0, 0.7 and 1 on text that it has not learned from."""
+    """Calibrate a head again, at temperatures 0, 0.7 and 1, on text that it was not trained on."""
     set_up(threads)
     corpora = tuple(map(str, data))
     config = CalibrateConfig(str(head), corpora, target, rows, texts, max_new_tokens, unread, seed, device)

@@ -97,6 +97,10 @@ def generate(
     as_messages(prompt)  # an empty prompt is refused before a model is loaded for it
     if trace is not None and not trace.absolute().parent.is_dir():
         raise FileNotFoundError(f"There is no folder {trace.absolute().parent} for the trace.")
+    if trace is not None and trace.is_dir():
+        raise ValueError(
+            f"--trace takes a file; {trace} is a folder. Give a name in it, such as {trace / 'trace.json'}."
+        )
     generator = loading.load(load_options)
     stream = generator.stream(prompt, sampling, method=method, tree=tree, raw=raw)
     loading.say_notices(generator)
@@ -168,7 +172,7 @@ app.command()(bench)
 
 @app.command()
 def methods(methods_from: options.MethodsFrom = None) -> None:
-    """List the ways to draft, and what else the benchmark can run."""
+    """List the drafting methods, and what else the benchmark can run."""
     from jakiro.bench.runner import FURTHER_LANES
     from jakiro.methods import METHODS
     from jakiro.zoo.table import DEFAULT_TARGET, minutes_by_kind
@@ -200,7 +204,7 @@ def doctor(
         bool, typer.Option("--verify", help="Read cached models and shipped heads whole and compare their hashes.")
     ] = False,
 ) -> None:
-    """Say what is installed and found; with --target or --head, whether the two belong together."""
+    """Report what is installed and cached; with --target or --head, check whether the two fit."""
     from jakiro.cli.doctor import report
     from jakiro.zoo.loading import LoadOptions
 
@@ -249,7 +253,7 @@ for _name, _sentence in (
     ("corpus", "Let a target write the text that its head is trained on."),
     ("train", "Train a draft head for a target."),
     ("evaluate", "Measure a head's tau on prompts without running the target twice."),
-    ("calibrate", "Fit a head's calibration anew on text that it has not learned from."),
+    ("calibrate", "Calibrate a head again on text that it was not trained on."),
     ("trigrams", "Count what follows each pair of tokens in a corpus, to draft from."),
 ):
     _forward = {"allow_extra_args": True, "ignore_unknown_options": True}

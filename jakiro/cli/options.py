@@ -30,16 +30,14 @@ Width = Annotated[int | None, typer.Option(help="Children tried per node and nod
 Target = Annotated[str | None, typer.Option(help="Target model: a known name, a folder, a GGUF file, or a Hub id.")]
 Head = Annotated[str | None, typer.Option(help="Draft head: a known name, a folder, a Hub id, or “none”.")]
 Device = Annotated[
-    str | None, typer.Option(help="cpu, cuda, or auto: all there is; a GPU is taken where there is one.")
+    str | None, typer.Option(help="cpu, cuda, or auto (all devices together); default: a GPU if there is one.")
 ]
 Dtype = Annotated[str | None, typer.Option(help="float32, bfloat16, float16, 8bit or 4bit; what suits the device.")]
 Numerics = Annotated[str | None, typer.Option(help="exact (plain and drafted passes round alike) or fast.")]
-DraftPrecision = Annotated[
-    str | None, typer.Option(help="On a CPU: int8 rounds the head's matrices, faster and the same text; or full.")
-]
+DraftPrecision = Annotated[str | None, typer.Option(help="On a CPU: int8 (head in 8 bits: faster, same text) or full.")]
 MethodsFrom = Annotated[
     list[str] | None,
-    typer.Option(metavar="MODULE", help="Also the drafting methods that this module gives as METHODS; repeatable."),
+    typer.Option(metavar="MODULE", help="Add the drafting methods in this module's METHODS; repeatable."),
 ]
 Graphs = Annotated[
     bool, typer.Option("--graphs/--no-graphs", help="On a GPU: replay captured passes, or run kernel by kernel.")

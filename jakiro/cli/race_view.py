@@ -40,6 +40,9 @@ class RaceView:
             except KeyboardInterrupt:
                 race.close()
             live.update(self._lanes(whole=True), refresh=True)
+        if not self._console.is_terminal:
+            # There Live leaves the last line open, and the table would go on in it
+            self._console.line()
         self._console.print(race_table(self._traces, self._known))
         drafters = {method: trace.header.drafter or {} for method, trace in self._traces.items()}
         heads = {self._known.named(method).title: drafter.get("name") for method, drafter in drafters.items()}

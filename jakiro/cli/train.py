@@ -42,7 +42,7 @@ def train(
     expert_width: Annotated[
         int | None, option("Inner width of an expert; as --init has parameters, else the hidden size.")
     ] = None,
-    draft_vocab: Annotated[int | None, option("Draft only so many of the corpus' most frequent tokens.")] = None,
+    draft_vocab: Annotated[int | None, option("Draft only this many of the corpus's most frequent tokens.")] = None,
     feature_layers: Annotated[
         str | None, option("Layers read besides the last, as in 10,20; each one adds the same amount of features.")
     ] = None,

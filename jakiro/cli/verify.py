@@ -16,12 +16,14 @@ GOOD = "as it was written"
 def verified() -> Iterator[Finding]:
     """The cached default with what it is made from, the weights of every folder that was loaded, the shipped heads."""
     for path, damage in embedded.damages():
-        found = GOOD if damage is None else f"{damage} The next start that needs it makes it anew."
+        found = GOOD if damage is None else f"{damage} The next start that needs it rebuilds it."
         yield Finding(str(path), found, ok=damage is None)
     for folder in hashed_folders():
         if folder != embedded.embedded_folder().resolve():
             damaged = damaged_since(folder)
-            changed = "changed on disk since it was first read, under the same sizes and times; fetch or copy it again"
+            changed = (
+                "changed on disk since it was first read, although sizes and times did not; fetch or copy it again"
+            )
             yield Finding(str(folder), changed if damaged else "as when it was first read", ok=not damaged)
     for name in zoo.head_names():
         folder = assets_folder() / "heads" / name

@@ -97,12 +97,12 @@ class Candidates(NodeColumns):
         return Candidates.joined([replace(self, scores=scores, also=also), added])
 
 
-def known_scores(scores: Tensor) -> Tensor:
-    """A copy in which what is no number, as damaged weights give it, is the least score of all.
+def known_scores(scores: Tensor, out: Tensor | None = None) -> Tensor:
+    """A copy, or `out`, in which what is no number, as damaged weights give it, is the least score of all.
 
     A sort puts such numbers first, and a child would be chosen without its parent.
     """
-    return scores.nan_to_num(nan=-torch.inf, neginf=-torch.inf)
+    return torch.nan_to_num(scores, nan=-torch.inf, neginf=-torch.inf, out=out)
 
 
 # From the chosen candidates: their evidence by name, (chosen, width) each, and their proposers

@@ -118,7 +118,7 @@ class TrigramTable:
             )
             table._check()
         except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-            raise ValueError(f"{path} is no table of trigrams ({error}); count it anew.") from error
+            raise ValueError(f"{path} is not a table of trigrams ({error}); count it again.") from error
         return table
 
     def _check(self) -> None:

@@ -170,7 +170,7 @@ class _CostFile:
         try:
             write_atomically(self._path, json.dumps(self._costs.to_dict(), indent=1))
         except OSError as error:
-            log.warning("The measured costs can't be kept (%s); every process measures them anew.", error)
+            log.warning("Measured costs could not be saved (%s); every process measures again.", error)
 
     def _read(self) -> DeviceProfile | None:
         """What the file keeps; None where there is none, or no whole one."""
@@ -179,10 +179,10 @@ class _CostFile:
         except FileNotFoundError:
             return None
         except OSError as error:
-            log.warning("The measured costs can't be read (%s); they are measured anew.", error)
+            log.warning("Measured costs could not be read (%s); measuring again.", error)
             return None
         except (ValueError, KeyError, TypeError):
-            log.warning("The measured costs in %s are damaged or half written; they are measured anew.", self._path)
+            log.warning("Measured costs in %s are damaged or incomplete; measuring again.", self._path)
             with suppress(OSError):
                 self._path.unlink(missing_ok=True)
             return None

@@ -166,8 +166,10 @@ class FixedGrower:
         elif form.contrastive:
             block_rows.append(last.expand(width))
         root_token = pending_ids.index_select(0, last)
+        numbers = torch.cat([form.zero, *self.scores, form.unknown, *self.draft_probs]).view(2, -1)
+        known_scores(numbers[0], out=numbers[0])
         return Grown(
-            torch.cat([form.zero, known_scores(torch.cat(self.scores)), form.unknown, *self.draft_probs]).view(2, -1),
+            numbers,
             torch.cat([root_token, *self.token_ids]),
             torch.cat([form.no_proposer, *self.proposers]) if self.decoupled else None,
             torch.cat([form.root_block, *parents]) + form.offsets,

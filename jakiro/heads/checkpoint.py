@@ -97,7 +97,7 @@ def load_head(
         if isinstance(error, ValueError) or is_out_of_memory(error):
             raise
         raise ValueError(
-            f"The draft head's {CONFIG_NAME} describes no head that can be built ({reason_of(error)}); correct it."
+            f"The draft head's {CONFIG_NAME} does not describe a valid head ({reason_of(error)}); correct it."
         ) from error
     fill_head(head, tensors)
     return head.to(device=device, dtype=dtype).eval().requires_grad_(False)
@@ -203,10 +203,12 @@ def _read_tensors(path: Path) -> dict[str, torch.Tensor]:
             raise
         # torch's own advice is to run whatever the file says
         unsafe = isinstance(error, pickle.UnpicklingError)
-        reason = "it holds something else than tensors, or is cut" if unsafe else reason_of(error)
+        reason = "it holds more than tensors, or is cut off" if unsafe else reason_of(error)
         raise ValueError(f"The draft head's {path.name} is broken: {reason}; download or train it again.") from error
     if not isinstance(tensors, dict) or not all(isinstance(tensor, torch.Tensor) for tensor in tensors.values()):
-        raise ValueError(f"The draft head's {path.name} holds something else than tensors by name.")
+        raise ValueError(
+            f"The draft head's {path.name} is not a dictionary of tensors by name; use the published weights."
+        )
     return tensors
 
 

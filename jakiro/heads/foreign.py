@@ -129,8 +129,8 @@ def _refuse_what_is_not_supported(values: dict, tensors: dict[str, Tensor], stag
     num_experts = values.get("num_local_experts") or 2
     if num_experts > 2 or any(".mlp_moe.experts.2." in name for name in tensors):
         raise ValueError(
-            f"The draft head has {max(num_experts, 3)} experts, Jakiro runs 1 or 2: of more, the official code uses "
-            "the first two and says nothing, which is not what was trained; use a head with two experts."
+            f"The draft head has {max(num_experts, 3)} experts, Jakiro runs 1 or 2 (the official code "
+            "silently uses the first two); use a head with two experts."
         )
     for name in ("qkv_bias", "attention_bias", "mlp_bias"):
         if values.get(name):

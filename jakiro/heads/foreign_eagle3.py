@@ -98,7 +98,7 @@ def _own_form(
         raise ValueError(f"The EAGLE-3 head asks for the activation {activation}; Jakiro's layers use silu.")
     if "fc.weight" not in tensors or "lm_head.weight" not in tensors:
         raise ValueError(
-            "The EAGLE-3 head lacks fc.weight or lm_head.weight; its file is not whole, download it again."
+            "The EAGLE-3 head lacks fc.weight or lm_head.weight; the file is incomplete; download it again."
         )
     tensors = {name: each for name, each in tensors.items() if not name.endswith("rotary_emb.inv_freq")}
     hidden_size, vocab_size = fields["hidden_size"], fields["vocab_size"]

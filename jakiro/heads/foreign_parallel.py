@@ -83,7 +83,7 @@ def _chains(
             found.setdefault(int(match[1]), {}).setdefault(int(match[2]), {})[match[3]] = tensor
     if sorted(found) != list(range(len(found))):
         raise ValueError(
-            f"The {what} head's MLPs are numbered {sorted(found)}; its file is not whole, download it again."
+            f"The {what} head's MLPs are numbered {sorted(found)}; the file is incomplete; download it again."
         )
     blocks = max(found[0])
     if blocks < 1:

@@ -71,12 +71,14 @@ class Methods(Mapping[str, Method]):
             self._by_kind.setdefault(kind, method)
             return
         if kind in self._by_kind:
-            raise ValueError(f"{method.name} and {self._by_kind[kind].name} both bring draft heads of kind {kind!r}.")
+            raise ValueError(
+                f"{method.name} and {self._by_kind[kind].name} both register draft heads of kind {kind!r}."
+            )
         self._by_kind[kind] = method
         if method.network is not None:
             name = method.trains["network"]
             if self.networks.setdefault(name, method.network) is not method.network:
-                raise ValueError(f"{method.name} brings a network {name!r}, but another one is called so already.")
+                raise ValueError(f"{method.name} registers a network {name!r}, but that name is taken; choose another.")
 
     def __getitem__(self, name: str) -> Method:
         return self._by_name[name]
@@ -137,7 +139,7 @@ def methods_from(modules: Iterable[str]) -> tuple[Method, ...]:
     """The methods that modules outside the package give as `METHODS`; modules of the working folder are found, too.
 
     Raises:
-        ValueError: no such module, or it has no `METHODS`.
+        ValueError: no such module, it cannot be imported, or it has no `METHODS`.
     """
     found: list[Method] = []
     if os.getcwd() not in sys.path:
@@ -149,6 +151,11 @@ def methods_from(modules: Iterable[str]) -> tuple[Method, ...]:
         except ModuleNotFoundError as error:
             raise ValueError(
                 f"--methods-from {name}: {error}; give a module that Python finds from here, such as lab."
+            ) from error
+        except Exception as error:  # whatever another person's file raises, it is not a fault of ours
+            raise ValueError(
+                f"--methods-from {name}: the module cannot be imported ({type(error).__name__}: {error}); mend it, or "
+                "give another one."
             ) from error
         try:
             found += module.METHODS

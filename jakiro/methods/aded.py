@@ -175,7 +175,7 @@ def _load(resources: Resources) -> TrigramDrafter:
     if table.tokenizer != fingerprint(target.tokenizer):
         raise ValueError(
             f"The table {path} was counted with another tokenizer than {target.name}'s; "
-            "count it anew with `python -m jakiro trigrams`."
+            "count it again with `python -m jakiro trigrams`."
         )
     return TrigramDrafter(table, {"name": path.stem, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()})
 

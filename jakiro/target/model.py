@@ -151,8 +151,8 @@ class TargetModel:
         self.notices = list(self._notices)
         if self.quantized:
             self.notices.append(
-                "The weights were quantized as they were loaded: how a row is rounded may depend on the rows beside "
-                "it, so drafted text is not promised to be plain decoding's to the last bit."
+                "The weights were quantized as they were loaded: they may round a row differently "
+                "beside other rows, so drafted text can differ from plain decoding's in near ties."
             )
         if numerics != self.numerics:
             self.notices.append(

@@ -105,7 +105,7 @@ class Endpoint:
             try:
                 return response.json()
             except ValueError as error:
-                raise ValueError(f"The server at {self.url} answered {path} with something else than JSON.") from error
+                raise ValueError(f"The server at {self.url} answered {path} with a reply that is not JSON.") from error
         raise ValueError(f"The server at {self.url} did not answer {path} in {TRIES} tries ({trouble}).")
 
 

@@ -79,7 +79,7 @@ class TrainingOptions:
 
     def __post_init__(self) -> None:
         if (self.time_budget is None) == (self.max_steps is None):
-            raise ValueError("Give either a time budget in minutes or a number of steps, not both and not neither.")
+            raise ValueError("Give a time budget in minutes or a number of steps, exactly one of them.")
         if self.optimizer not in OPTIMIZERS:
             raise ValueError(f"Optimizer must be one of {', '.join(OPTIMIZERS)}; you gave {self.optimizer!r}.")
         if self.precision not in PRECISIONS:

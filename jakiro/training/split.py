@@ -45,8 +45,8 @@ def held_out_rows(folder: Path, rows: Sequence[Row], most: int) -> list[Row]:
     found = [row for row in in_order_of_content(rows) if row_hash(row)[:16] in set(named)]
     if not found:
         raise ValueError(
-            f"None of these {len(rows)} rows is among the {len(named)} that {path} holds out; give the corpus that the "
-            "head was trained on, or with --unread one that it has never read."
+            f"None of these {len(rows)} rows is among the {len(named)} that {path} lists as held out; give the corpus "
+            "that the head was trained on, or, with --unread, one that it never saw."
         )
     return found[:most]
 
@@ -64,15 +64,13 @@ def refuse_rows_that_were_learned(folder: Path, rows: Sequence[Row], num_held_ou
     """
     named = read_manifest(folder).get("held_out", ())
     if not named:
-        log.warning(
-            "%s names no rows that it has held out; it may have read those on which this run is judged.", folder
-        )
+        log.warning("%s lists no held-out rows, so it may have trained on those that evaluate this run.", folder)
         return
     unread = sum(row_hash(row)[:16] <= max(named) for row in rows[:num_held_out])
     if unread < num_held_out:
         raise ValueError(
-            f"The head to start from held out {len(named)} rows of its own text, so it may have learned "
-            f"{num_held_out - unread} of the {num_held_out} that are to be held out here; "
+            f"The head to start from may have trained on {num_held_out - unread} of the {num_held_out} rows to hold "
+            f"out (it held out {len(named)} rows of its own text); "
             + (f"give --validation-rows {unread} or fewer." if unread else "give more text.")
         )
 

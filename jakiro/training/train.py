@@ -222,8 +222,8 @@ def _refuse_short_rows(held_out: Sequence[Row]) -> None:
     checked, steps = held_out[:NUM_CHECKED], max(MAX_DEPTH, NUM_STEPS)
     if not any(len(row.ids) > max(row.loss_start, steps + 2) for row in checked):
         raise ValueError(
-            f"No more than {steps + 2} tokens, or none to learn from, are in each of the first {len(checked)} held-out "
-            "texts, on which a head is judged; hold out more rows, or write longer texts."
+            f"The first {len(checked)} held-out texts are too short to evaluate a head: each has at most {steps + 2} "
+            "tokens, or none to learn from; hold out more rows, or write longer texts."
         )
 
 

@@ -333,16 +333,16 @@ class Trainer:
             tensors, kept = dict(state["head"]), list(state["optimizers"])
         except (OSError, EOFError, pickle.UnpicklingError, RuntimeError, KeyError, TypeError, ValueError) as error:
             raise TrainingError(
-                f"{path} is damaged or no training state; start without --resume, with --init and the head's folder to "
-                "go on from its weights."
+                f"{path} is not a readable training state; start without --resume, and with --init FOLDER to "
+                "continue from a head's weights."
             ) from error
         given = self._options()
         changed = [name for name, value in given.items() if old.get(name) != value]
         said = ", ".join(f"{name} {old.get(name)} → {given[name]}" for name in changed)
         if set(changed) & set(KEPT_OPTIONS):
             raise TrainingError(
-                f"The run started with other options, without which it cannot go on ({said}); resume with the same "
-                "ones, or start without --resume."
+                f"These options cannot change when a run resumes ({said}); resume with the old values, or start "
+                "without --resume."
             )
         if changed:
             log.warning("Resumed with other options than the run started with: %s.", said)
@@ -372,7 +372,7 @@ def _accelerator(device: torch.device) -> Accelerator:
     kind = accelerator.distributed_type
     if kind in (DistributedType.DEEPSPEED, DistributedType.FSDP, DistributedType.MEGATRON_LM):
         raise TrainingError(
-            f"accelerate is set to {kind.value}, heads are trained with a whole copy in each process; leave it out of "
+            f"accelerate is set to {kind.value}, but each process trains a whole copy of the head; remove it from "
             "`accelerate config`, or launch with --multi_gpu."
         )
     return accelerator

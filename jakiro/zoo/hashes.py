@@ -103,7 +103,7 @@ def _read(kept: Path) -> dict | None:
         return None
     except (ValueError, KeyError, TypeError):
         pass
-    log.warning("The hash of weights in %s is damaged or half written; it is computed anew.", kept)
+    log.warning("The stored hash in %s is damaged or incomplete; hashing the weights again.", kept)
     return None
 
 

@@ -376,8 +376,8 @@ def choose_device(device: str | None) -> torch.device:
         raise ValueError(f"Unknown device {device!r}; use “cpu”, “cuda” or “auto”.") from error
     if chosen.type not in _DEVICES:
         raise ValueError(
-            f"Device “{device}” is not supported: passes that round alike need float64 and kernels that were tried on "
-            "CPUs and CUDA alone; use “cpu” or “cuda”."
+            f"Device “{device}” is not supported: exact numerics needs float64, and kernels are tested on CPUs "
+            "and CUDA only; use “cpu” or “cuda”."
         )
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise ValueError("Device “cuda” was asked for, but no GPU is visible here; use “cpu”.")

@@ -95,8 +95,8 @@ def refuse_damage(name: str | None = None) -> None:
     pair = resolve(name, NO_HEAD)
     folder = _local_folder(pair)
     if damaged_since(folder):
-        cure = "start again, and it is made anew" if is_embedded(pair.target_name) else "fetch or copy it again"
-        raise ValueError(f"{folder} is damaged: its weights changed under the same sizes and times; {cure}.")
+        cure = "start again to rebuild it" if is_embedded(pair.target_name) else "fetch or copy it again"
+        raise ValueError(f"{folder} is damaged: its weights changed although their sizes and times did not; {cure}.")
 
 
 def load_target(name: str | None = None, device="cpu", dtype="bfloat16", **options):

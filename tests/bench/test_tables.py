@@ -124,10 +124,6 @@ def test_pages_have_no_figures_without_raw_data():
     assert not re.search(r"\d[×]|\d tokens/s|^\|", outside, flags=re.M)
 
 
-def test_the_raw_data_is_small():
-    assert sum((tables.folder() / f"{name}.json").stat().st_size for name in NAMES) < 200_000
-
-
 @pytest.fixture
 def measured(tmp_path, monkeypatch):
     """A folder as `make figures` leaves it, with scripted runs, and a folder for their raw data."""

@@ -58,6 +58,7 @@ def test_generate_passes_every_setting_on(generator, capsys):
     assert generator.calls[1][3] is None
 
 
+@pytest.mark.anywhere
 def test_a_trace_is_written_and_read_back(generator, capsys, tmp_path):
     code, _, _ = run(capsys, "generate", "--prompt", "hi", "--trace", str(tmp_path / "out.json"))
     written = Trace.from_json((tmp_path / "out.json").read_text(encoding="utf-8"))
@@ -75,6 +76,8 @@ def test_race_ends_with_speeds_and_the_verdict_on_the_text(generator, capsys):
     code, out, _ = run(capsys, "race", "--prompt", "hi")
     assert code == 0
     assert "Plain decoding" in out and "Jakiro" in out
+    frame = next(line for line in out.splitlines() if "tokens/s ·" in line)
+    assert frame.endswith("╯"), "the table goes on in the frame's last line"
 
 
 def test_a_race_runs_the_methods_that_are_named(generator, capsys):
@@ -115,6 +118,7 @@ def test_every_way_to_draft_is_listed_with_its_other_names(capsys):
     assert all(name in out for name in FURTHER_LANES)
 
 
+@pytest.mark.anywhere
 def test_methods_from_a_module_of_this_folder_are_listed_and_run(generator, capsys, monkeypatch):
     monkeypatch.chdir(ROOT / "docs")
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -125,6 +129,13 @@ def test_methods_from_a_module_of_this_folder_are_listed_and_run(generator, caps
     code, out, _ = run(capsys, "race", "--prompt", "hi", "--methods-from", "echo", "--methods", "autoregressive,echo")
     assert code == 0 and "Echo" in out
     sys.modules.pop("echo")
+
+
+def test_a_module_with_a_mistake_is_its_writers_matter(capsys, monkeypatch, tmp_path):
+    (tmp_path / "mistaken.py").write_text("METHODS = [\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    code, _, err = run(capsys, "methods", "--methods-from", "mistaken")
+    assert code == 2 and "--methods-from mistaken: the module cannot be imported (SyntaxError: " in err
 
 
 def test_a_race_table_compares_with_the_first_lane():
@@ -195,6 +206,8 @@ def test_bench_check_identical_says_how_many_texts_differ(generator, capsys, tmp
         (["bench", "--temperatures", "warm"], "--temperatures takes a comma list of numbers; “warm” is none."),
         (["bench", "--prompts", "nothing.jsonl"], "There is no prompt file nothing.jsonl."),
         (["generate", "--prompt", "x", "--trace", "/no/such/folder/t.json"], "There is no folder /no/such/folder"),
+        (["generate", "--prompt", "x", "--trace", str(ROOT)], f"--trace takes a file; {ROOT} is a folder. Give a name"),
+        (["methods", "--methods-from", ".here"], "--methods-from .here: the module cannot be imported (TypeError: "),
     ],
 )
 def test_bad_input_is_one_sentence_before_any_model_is_loaded(arguments, sentence, capsys, monkeypatch):
@@ -321,6 +334,7 @@ def test_the_command_line_starts_without_torch():
     assert result.stdout.split() == ["False", "False"]
 
 
+@pytest.mark.anywhere
 def test_python_m_jakiro_shows_its_commands():
     result = subprocess.run([sys.executable, "-m", "jakiro", "--help"], cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 0

@@ -11,9 +11,9 @@ from jakiro.methods.jakiro import HeadSession
 from jakiro.target import model
 from jakiro.trace import Trace
 from tests.graphs.static import static_generator
-from tests.support import DEVICE, TREE, prompt_ids, tiny_generator
+from tests.support import DEVICE, TREE, heads_of, prompt_ids, tiny_generator
 
-SAMPLINGS = [SamplingParams(max_new_tokens=12), SamplingParams(0.8, seed=3, max_new_tokens=12)]
+SAMPLINGS = [SamplingParams(max_new_tokens=8), SamplingParams(0.8, seed=3, max_new_tokens=8)]
 
 
 def asked(*texts: str) -> list[dict]:
@@ -28,8 +28,8 @@ def generator():
 
 @pytest.fixture(scope="module")
 def mixing(generator):
-    """By fusion; the other methods bring their own head."""
-    return {"summed": generator, "decoupled": tiny_generator("decoupled")}
+    """By head."""
+    return {"summed": generator, "decoupled": tiny_generator("decoupled"), "eagle3": tiny_generator("eagle3")}
 
 
 def rows_of(stream) -> torch.Tensor:
@@ -94,15 +94,11 @@ def test_only_the_first_rows_of_a_long_text_are_taken_over(monkeypatch, generato
         assert torch.equal(whole.store.rows, parts.store.rows) and torch.equal(features, torch.cat(found))
 
 
-CHATS = [
-    pytest.param(head, name, sampling, id=f"{name}, {head}, {'greedy' if sampling.greedy else 'sampled'}")
-    for name, method in METHODS.items()
-    for head, sampling in (("summed", SAMPLINGS[0]), ("summed", SAMPLINGS[1]), ("decoupled", SAMPLINGS[1]))
-    if head == "summed" or "mixture" in method.needs.head
-]
+WITH_HEADS = [(head, method.name) for method in METHODS.values() for head in heads_of(method)]
+CHATS = [(*each, SAMPLINGS[each[0] == "decoupled"]) for each in WITH_HEADS]
 
 
-@pytest.mark.parametrize(("head", "method", "sampling"), CHATS)
+@pytest.mark.parametrize(("head", "method", "sampling"), CHATS, ids=lambda each: each if isinstance(each, str) else "")
 def test_a_chat_of_three_turns_is_the_same_and_reads_on(mixing, head, method, sampling):
     either = mixing[head]
     prefixes, messages, before = PrefixStore().of(), asked("Why is it so?"), 0
@@ -123,11 +119,11 @@ def test_whatever_is_asked_next_the_answer_is_the_same(generator):
         (chat, greedy, "jakiro", None),
         (chat, greedy, "jakiro", None),
         (chat, warm, "autoregressive", None),
-        (chat, SamplingParams(1.0, seed=9, max_new_tokens=12), "parallelspec", None),
+        (chat, SamplingParams(1.0, seed=9, max_new_tokens=8), "parallelspec", None),
         (asked("Tell me of the dog.", "It sat on the mat.", "And then it slept?"), greedy, "eagle2", None),
         (chat[:1], greedy, "gumiho", 2),
         (chat[:1], greedy, "gumiho", None),
-        (chat, SamplingParams(0.7, top_p=0.9, seed=1, max_new_tokens=12), "medusa", 0),
+        (chat, SamplingParams(0.7, top_p=0.9, seed=1, max_new_tokens=8), "medusa", 0),
         ([*chat[:2], {"role": "user", "content": "And"}], warm, "jakiro+prompt_lookup", 3),
         (chat, warm, "mcsd", None),
         (asked("x"), greedy, "recycling", None),
@@ -154,11 +150,14 @@ def head_of(session: DraftSession) -> HeadSession:
 
 
 # Medusa keeps no rows
-WITH_ROWS = [name for name, method in METHODS.items() if method.needs.head and name != "medusa"]
+WITH_ROWS = [
+    each for each in WITH_HEADS if METHODS[each[1]].needs.head and each[1] != "medusa" and each[0] != "decoupled"
+]
 
 
-@pytest.mark.parametrize("method", WITH_ROWS)
-def test_the_head_takes_over_its_rows(generator, method):
+@pytest.mark.parametrize(("head", "method"), WITH_ROWS)
+def test_the_head_takes_over_its_rows(mixing, head, method):
+    generator = mixing[head]
     if not generator.resumable_tokens:
         pytest.skip("only compiled code resumes")
     prefixes = PrefixStore().of()
@@ -237,10 +236,10 @@ def test_other_numerics_and_other_targets_read_for_themselves(generator):
         assert trace.token_ids == each.run("Which one is it?", SAMPLINGS[0], tree=TREE).token_ids
 
 
-def test_a_hundred_conversations_take_no_more_than_they_may(generator):
+def test_many_conversations_take_no_more_than_they_may(generator):
     store = PrefixStore(max_bytes=300_000)
     most = []
-    for number in range(100):
+    for number in range(30):
         prefixes = store.of(number % 7)
         text = f"Conversation {number} begins."
         for messages in (asked(text), asked(text, "So it does.", "Go on.")):

@@ -39,7 +39,7 @@ def test_poison_shows_a_pass_that_reads_what_another_capture_made(cuda):
     assert target.isnan().all()
 
 
-@pytest.mark.parametrize("head", ["summed", "decoupled, reduced vocabulary"])
+@pytest.mark.parametrize("head", ["summed", pytest.param("decoupled, reduced vocabulary", marks=pytest.mark.rare)])
 def test_poison_between_shuffled_replays_changes_no_text(head, cuda):
     generator, sliced = static_generator(head, graphs=True), tiny_generator(head)
     order = ANSWERS * 2

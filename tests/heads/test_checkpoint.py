@@ -32,6 +32,7 @@ def test_whoever_serves_a_head_may_read_it(tmp_path):
     assert all(path.stat().st_mode & 0o444 == 0o444 for path in tmp_path.iterdir())
 
 
+@pytest.mark.anywhere
 @pytest.mark.parametrize("name", HEADS)
 def test_a_saved_head_comes_back_with_the_same_weights_and_drafts_the_same_trees(target, tmp_path, name):
     head = tiny_head(target, **HEADS[name]).half().float()

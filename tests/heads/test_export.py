@@ -78,6 +78,7 @@ def test_what_eagles_form_cannot_hold_is_said_and_nothing_is_written(target, hea
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.anywhere
 @pytest.mark.parametrize("head", HEADS)
 def test_a_hub_folder_holds_the_head_and_a_card(target, head, tmp_path):
     folder = saved(target, tmp_path, **HEADS[head])

@@ -15,6 +15,7 @@ LARGEST = 9_000_000
 EQUAL, MINUTES = ("eagle2", "parallelspec", "gumiho", "medusa"), 95
 
 
+@pytest.mark.anywhere
 @pytest.mark.parametrize("name", zoo.head_names())
 def test_a_shipped_head_is_small_and_the_one_that_its_manifest_names(name):
     folder = zoo.resolve(head=name).head_folder()

@@ -282,6 +282,8 @@ def test_without_compiled_functions_there_is_a_reason(tmp_path):
     assert reason(tmp_path / "else", PATH=str(tmp_path), CC="") == f"True {broken} did not build it (no such option)"
 
 
+@pytest.mark.rare
+@pytest.mark.anywhere
 def test_after_a_broken_compiler_another_one_takes_over_and_what_it_built_once_is_loaded_from_the_cache(tmp_path):
     broken_compiler(tmp_path)
     compilers = {"PATH": f"{tmp_path}:/bin:/usr/bin", "CC": ""}

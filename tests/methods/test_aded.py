@@ -117,7 +117,7 @@ def test_a_table_of_another_tokenizer_is_refused_and_other_methods_go_on(tmp_pat
     monkeypatch.setattr("jakiro.methods.aded.find_table", lambda name: path)
     generator = tiny_generator("summed")
     TrigramTable.empty(10).save(path)
-    with pytest.raises(ValueError, match=r"was counted with another tokenizer than .*; count it anew"):
+    with pytest.raises(ValueError, match=r"was counted with another tokenizer than .*; count it again"):
         generator.stream(QUESTION, method="aded")
     assert generator.run(QUESTION, SamplingParams(max_new_tokens=4)).token_ids
     tokenizer = generator.tokenizer

@@ -20,7 +20,7 @@ from jakiro.methods import METHODS, PLAIN
 from jakiro.trace import Trace
 from tests.engine.test_meta_device import meta_by_default, reads_of_steps
 from tests.graphs.static import static_generator
-from tests.support import assert_is_a_tree, tiny_generator
+from tests.support import assert_is_a_tree, heads_of, tiny_generator
 
 QUESTION = "the cat sat on the mat; the cat sat on the mat; the cat sat"
 SAMPLINGS = {
@@ -33,13 +33,6 @@ COSTS = DeviceProfile(((1, 10.0), (64, 12.0)), ((1, 0.1), (8, 0.4)), width=8)
 # The methods that there are, and those of them that are asked
 KNOWN = METHODS
 SUBJECTS = tuple(METHODS.values())
-
-
-def heads_of(method) -> tuple[str, ...]:
-    """Methods that draft with any layer do so with both fusions; the others bring their own head."""
-    if "mixture" in method.needs.head:
-        return "summed", "decoupled"
-    return ("eagle3",) if "states" in method.needs.head else ("summed",)
 
 
 def pytest_generate_tests(metafunc):
@@ -205,7 +198,7 @@ def test_no_two_methods_share_a_name_a_kind_of_head_or_a_network(subject, known)
         known.with_further([subject])
     if subject.trains is not None:
         other = replace(subject, name="another", aliases=())
-        with pytest.raises(ValueError, match=f"another and {subject.name} both bring draft heads of kind "):
+        with pytest.raises(ValueError, match=f"another and {subject.name} both register draft heads of kind "):
             known.with_further([other])
 
 

@@ -39,12 +39,9 @@ def quoted(name, text):
             yield number
 
 
-# An answer can end because the model's context does, a question's text is context too, and people skip to an answer
-ENDS = {"jakiro/engine/stream.py", "jakiro/trace.py"}
-
-
 @pytest.mark.parametrize(("name", "text"), [pytest.param(*each, id=each[0]) for each in sources()])
 def test_no_method_s_name_stands_in(name, text):
+    """But in words of another meaning: what ends with the model's context, plain text, skipping to an answer."""
     lines = text.splitlines()
     found = [f"{number}: {lines[number - 1].strip()}" for number in quoted(name, text)]
     found = [

@@ -70,11 +70,8 @@ def main() -> None:
     parser.add_argument("--die-at", type=int, help="Kill this process with SIGKILL after so many steps.")
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--time-budget", type=float, help="Then another run of so many minutes.")
-    parser.add_argument("--every-kind", action="store_true", help="Only a few steps of every kind of head.")
+    parser.add_argument("--every-kind", action="store_true", help="Then a few steps of every kind of head.")
     arguments = parser.parse_args()
-    if arguments.every_kind:
-        train_every_kind(arguments.folder)
-        return
     subject = trainer(
         arguments.folder, max_steps=arguments.max_steps, accumulate=arguments.accumulate, num_validation=4
     )
@@ -93,6 +90,8 @@ def main() -> None:
         timed.clock = lambda: clock() * (1 if PartialState().is_main_process else 1000)
         timed.run()
         say(f"ended its time at {timed.step}")
+    if arguments.every_kind:
+        train_every_kind(arguments.folder / "every kind")
 
 
 if __name__ == "__main__":

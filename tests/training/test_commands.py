@@ -1,5 +1,6 @@
 import gc
 import json
+import shutil
 import weakref
 from contextlib import nullcontext
 from dataclasses import replace
@@ -56,14 +57,21 @@ SHIPPED = assets_folder() / "heads" / "smollm2-135m-instruct-summed"
 TRAIN = ("--max-steps", 3, "--batch-tokens", 256, "--expert-width", 8, "--validation-rows", 4, "--draft-vocab", 100)
 
 
-def test_a_head_trained_by_the_command_drafts_for_its_target(target_folder, corpus_folder, tmp_path):
-    arguments = ["train", corpus_folder, "--target", target_folder, "--out", tmp_path / "head"]
-    result = invoke(*arguments, "--work", tmp_path / "work", *TRAIN)
+@pytest.fixture(scope="module")
+def first(target_folder, corpus_folder, tmp_path_factory):
+    """A folder with a trained `head` and the features in `work`."""
+    folder = tmp_path_factory.mktemp("first")
+    arguments = ["train", corpus_folder, "--target", target_folder, "--out", folder / "head", *TRAIN[:4], *TRAIN[6:]]
+    result = invoke(*arguments, "--work", folder / "work", "--expert-width", 16)
     assert result.exit_code == 0, result.exception
-    config = json.loads((tmp_path / "head" / "config.json").read_text())
+    return folder
+
+
+def test_a_head_trained_by_the_command_drafts_for_its_target(first, target_folder):
+    config = json.loads((first / "head" / "config.json").read_text())
     assert len(config["target_sha256"]) == 64
     assert "main/1/greedy" in config["calibration"] and "contrastive/6/sampled" in config["calibration"]
-    generator = JakiroGenerator.from_pretrained(str(target_folder), str(tmp_path / "head"), "cpu", "float32")
+    generator = JakiroGenerator.from_pretrained(str(target_folder), str(first / "head"), "cpu", "float32")
     sampling = SamplingParams(max_new_tokens=8, temperature=1.0)
     assert generator.status["notices"] == []
     drafted, plain = (generator.run("hi", sampling, method=method) for method in ("jakiro", "autoregressive"))
@@ -72,19 +80,16 @@ def test_a_head_trained_by_the_command_drafts_for_its_target(target_folder, corp
 
 @pytest.mark.parametrize("method", [name for name, method in METHODS.items() if method.trains])
 def test_a_head_for_a_method_is_trained_calibrated_exported_measured_and_drafts(
-    method, target_folder, corpus_folder, tmp_path, monkeypatch
+    method, first, target_folder, corpus_folder, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
-    start = ["train", corpus_folder, "--target", target_folder, "--out", tmp_path / "first", *TRAIN[:4], *TRAIN[6:]]
-    result = invoke(*start, "--work", tmp_path / "work", "--expert-width", 16)
-    assert result.exit_code == 0, result.exception
     arguments = ["train", corpus_folder, "--target", target_folder, "--out", tmp_path / "head", *TRAIN[:4], *TRAIN[6:8]]
-    folders = ("--work", tmp_path / "own", "--features", tmp_path / "work" / "features")
-    result = invoke(*arguments, *folders, "--method", method, "--init", tmp_path / "first")
+    folders = ("--work", tmp_path / "own", "--features", first / "work" / "features")
+    result = invoke(*arguments, *folders, "--method", method, "--init", first / "head")
     assert result.exit_code == 0, result.exception
-    head, first = load_head(tmp_path / "head"), load_head(tmp_path / "first")
+    head, start = load_head(tmp_path / "head"), load_head(first / "head")
     assert head.config.kind == METHODS[method].needs.head[0] and "main/1/greedy" in head.config.calibration
-    assert torch.equal(head.draft_token_ids, first.draft_token_ids)
+    assert torch.equal(head.draft_token_ids, start.draft_token_ids)
     if head.config.num_layers:
         assert head.config.expert_intermediate_size == 32, "as many parameters as two experts of 16"
     few = ("--target", target_folder, "--texts", 3, "--max-new-tokens", 6)
@@ -112,12 +117,11 @@ def test_a_head_for_a_method_is_trained_calibrated_exported_measured_and_drafts(
     assert "needs a draft head of its own, and there is none" in str(refused.exception)
 
 
-def test_a_head_is_calibrated_anew_on_rows_that_it_has_not_read(target_folder, corpus_folder, tmp_path, monkeypatch):
+def test_a_head_is_calibrated_anew_on_rows_that_it_has_not_read(
+    first, target_folder, corpus_folder, tmp_path, monkeypatch
+):
     monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
-    out = tmp_path / "head"
-    arguments = ["train", corpus_folder, "--target", target_folder, "--out", out, "--work", tmp_path / "work", *TRAIN]
-    result = invoke(*arguments, "--no-report")
-    assert result.exit_code == 0, result.exception
+    out = shutil.copytree(first / "head", tmp_path / "head")
     trained, weights = json.loads((out / "config.json").read_text()), (out / "head.safetensors").read_bytes()
     config = CalibrateConfig(str(out), (str(corpus_folder),), target=str(target_folder), texts=3, max_new_tokens=6)
     calibrate(config)

@@ -92,7 +92,7 @@ def test_a_busy_server_is_asked_again_and_given_up_in_one_sentence():
     ("answer", "sentence"),
     [
         ((400, "prompt too long"), r"refused /completions \(status 400\): prompt too long"),
-        ((200, "<html>"), "something else than JSON"),
+        ((200, "<html>"), "a reply that is not JSON"),
         ((200, {"choices": []}), "sent no completion"),
     ],
 )

@@ -23,6 +23,7 @@ def test_cached_rows_are_the_targets_own_features(tmp_path):
         torch.testing.assert_close(batch.features[row, : len(ids)], expected, atol=2e-3, rtol=2e-3)
 
 
+@pytest.mark.anywhere
 def test_an_interrupted_extraction_is_continued_not_repeated(tmp_path):
     target, seen = tiny_target(), []
 

@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from jakiro.methods import METHODS
+from tests.training.run_tiny import trainer
 
 SCRIPT = Path(__file__).with_name("run_tiny.py")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
@@ -43,32 +44,41 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 def alone(tmp_path_factory) -> Path:
     """One process, two batches a step, to the end."""
     folder = tmp_path_factory.mktemp("alone")
-    assert said(run(folder, "--max-steps", 8, "--accumulate", 2), "ended at") == [("0", "8")]
+    trainer(folder, max_steps=8, accumulate=2, num_validation=4).run()
     return folder
 
 
+@pytest.fixture(scope="module")
+def together(tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess]:
+    """Two processes, a batch of each a step; then a run of so many minutes, and one for every kind of head."""
+    folder = tmp_path_factory.mktemp("together")
+    return folder, launched(folder, "--max-steps", 8, "--time-budget", 0.02, "--every-kind")
+
+
 @pytest.mark.rare
-def test_a_run_killed_with_signal_nine_ends_with_the_same_weights(alone, tmp_path):
-    killed = run(tmp_path, "--max-steps", 8, "--accumulate", 2, "--die-at", 6)
+def test_a_run_killed_with_signal_nine_ends_with_the_same_weights(tmp_path):
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert said(run(whole, "--max-steps", 8, "--accumulate", 2), "ended at") == [("0", "8")]
+    killed = run(broken, "--max-steps", 8, "--accumulate", 2, "--die-at", 6)
     assert killed.returncode == -9
-    resumed = run(tmp_path, "--max-steps", 8, "--accumulate", 2, "--resume")
+    resumed = run(broken, "--max-steps", 8, "--accumulate", 2, "--resume")
     assert said(resumed, "resumed at") == [("0", "5")]
-    for name, tensor in weights(alone).items():
-        assert torch.equal(tensor, weights(tmp_path)[name]), name
+    for name, tensor in weights(whole).items():
+        assert torch.equal(tensor, weights(broken)[name]), name
 
 
-def test_two_processes_learn_what_one_learns_and_end_together(alone, tmp_path):
-    result = launched(tmp_path, "--max-steps", 8, "--time-budget", 0.02)
+def test_two_processes_learn_what_one_learns_and_end_together(alone, together):
+    folder, result = together
     assert said(result, "ended at") == [("0", "8"), ("1", "8")]
     for name, tensor in weights(alone).items():
-        torch.testing.assert_close(tensor, weights(tmp_path)[name], atol=2e-3, rtol=2e-3, msg=name)
+        torch.testing.assert_close(tensor, weights(folder)[name], atol=2e-3, rtol=2e-3, msg=name)
     (first, steps), (second, others) = said(result, "ended its time at")
     assert (first, second) == ("0", "1") and steps == others and int(steps) > 1
 
 
-def test_every_kind_of_head_learns_in_two_processes(tmp_path):
+def test_every_kind_of_head_learns_in_two_processes(together):
     """A weight without a gradient stops the next step of all: a router over one expert has none."""
-    result = launched(tmp_path, "--every-kind")
+    _, result = together
     trained = {name for name, method in METHODS.items() if method.trains} | {"decoupled", "further layers"}
     assert result.returncode == 0, result.stderr[-3000:]
     for process in "01":
@@ -79,5 +89,6 @@ def test_precision_and_accumulation_are_not_those_of_the_users_accelerate_config
     settings = {"MIXED_PRECISION": "bf16", "GRADIENT_ACCUMULATION_STEPS": "4", "DYNAMO_BACKEND": "eager"}
     environment = {f"ACCELERATE_{name}": value for name, value in settings.items()}
     assert said(run(tmp_path, "--max-steps", 8, "--accumulate", 2, **environment), "ended at") == [("0", "8")]
+    # Rounded to bfloat16, weights would be a hundred times as far apart; another process may sum in another order
     for name, tensor in weights(alone).items():
-        assert torch.equal(tensor, weights(tmp_path)[name]), name
+        torch.testing.assert_close(tensor, weights(tmp_path)[name], atol=1e-4, rtol=1e-3, msg=name)

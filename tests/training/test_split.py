@@ -52,10 +52,10 @@ def test_rows_that_a_head_may_have_learned_are_not_held_out_when_a_run_starts_fr
     rows = in_order_of_content(ROWS)
     write_manifest(tmp_path, rows, 5, "tiny")
     refuse_rows_that_were_learned(tmp_path, rows, 5)
-    with pytest.raises(ValueError, match=r"held out 5 .* learned 3 of the 8 .*; give --validation-rows 5 or fewer"):
+    with pytest.raises(ValueError, match=r"trained on 3 of the 8 .* held out 5 .*; give --validation-rows 5 or fewer"):
         refuse_rows_that_were_learned(tmp_path, rows, 8)
     with pytest.raises(ValueError, match="give more text"):
         refuse_rows_that_were_learned(tmp_path, rows[5:], 8)
     assert not caplog.text
     refuse_rows_that_were_learned(tmp_path / "foreign", rows, 8)
-    assert "names no rows that it has held out" in caplog.text
+    assert "lists no held-out rows" in caplog.text

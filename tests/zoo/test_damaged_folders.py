@@ -160,7 +160,7 @@ def with_a_broken_number(folder):
 def test_a_start_that_fails_for_damaged_weights_names_the_folder_and_no_other_model(folder):
     load_parts(LoadOptions(str(folder), "none", "cpu", "float32"))
     with_a_broken_number(folder)
-    words = f"{folder} is damaged: its weights changed under the same sizes and times; fetch or copy it again."
+    words = f"{folder} is damaged: its weights changed although their sizes and times did not; fetch or copy it again."
     assert refused(folder) == words
 
 

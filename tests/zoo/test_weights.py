@@ -105,7 +105,7 @@ def test_a_half_written_hash_is_computed_anew_with_a_sentence(damage, monkeypatc
     whole = kept.read_text()
     kept.write_text(damage)
     assert weights.weights_sha256(tmp_path) == digest and kept.read_text() == whole
-    assert caplog.messages == [f"The hash of weights in {kept} is damaged or half written; it is computed anew."]
+    assert caplog.messages == [f"The stored hash in {kept} is damaged or incomplete; hashing the weights again."]
     assert weights.weights_sha256(tmp_path) == digest and len(caplog.messages) == 1
 
 

@@ -78,7 +78,7 @@ class LlamaCppRunner:
         self._worker.stdin.flush()
         line = self._worker.stdout.readline()
         if not line:
-            raise ValueError(f"llama.cpp ended with status {self._worker.wait()}; its words stand above.")
+            raise ValueError(f"llama.cpp exited with status {self._worker.wait()}; see its output above.")
         return json.loads(line)
 
 

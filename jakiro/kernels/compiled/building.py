@@ -64,7 +64,7 @@ def built(compiler: list[str]) -> Path:
 
 def _build(command: list[str], path: Path) -> None:
     if path.exists() or path.is_symlink():
-        log.warning("The compiled functions in %s are not those that were built here; they are built anew.", path)
+        log.warning("Compiled code in %s does not match its checksum; rebuilding it.", path)
     # Nobody else compiles now: these are of processes that were killed
     for left in path.parent.glob(".*.so.*"):
         left.unlink()

@@ -176,7 +176,7 @@ def _found_once() -> tuple[ctypes.CDLL | None, str | None]:
         except (OSError, AttributeError, subprocess.SubprocessError) as error:
             detail = getattr(error, "stderr", None) or str(error)
             failure = f"{' '.join(compiler)} did not build it ({' '.join(detail.split())[:300]})"
-    log.warning("Passes run on torch's own kernels, slower by two fifths: %s.", failure)
+    log.warning("Decoding without compiled code, about 40 %% slower: %s.", failure)
     return None, failure
 
 

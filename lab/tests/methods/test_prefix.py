@@ -11,16 +11,16 @@ AGAIN = {"exit", "distillspec", "s2d", "mcsd_exit"}
 
 
 @pytest.fixture(scope="module")
-def generator():
-    return tiny_generator(methods=KNOWN)
+def mixing():
+    return {"summed": tiny_generator(methods=KNOWN)}
 
 
 @pytest.mark.parametrize("sampling", prefix.SAMPLINGS, ids=["greedy", "sampled"])
 @pytest.mark.parametrize("method", [method.name for method in METHODS])
-def test_a_chat_of_three_turns_is_the_same_and_reads_on(generator, method, sampling):
-    prefix.test_a_chat_of_three_turns_is_the_same_and_reads_on(generator, method, sampling)
+def test_a_chat_of_three_turns_is_the_same_and_reads_on(mixing, method, sampling):
+    prefix.test_a_chat_of_three_turns_is_the_same_and_reads_on(mixing, "summed", method, sampling)
 
 
 @pytest.mark.parametrize("method", [each.name for each in METHODS if each.needs.head and each.name not in AGAIN])
-def test_the_head_takes_over_its_rows(generator, method):
-    prefix.test_the_head_takes_over_its_rows(generator, method)
+def test_the_head_takes_over_its_rows(mixing, method):
+    prefix.test_the_head_takes_over_its_rows(mixing, "summed", method)
