@@ -601,4 +601,11 @@ FAULTS = (
         'choose_dtype(config.dtype or "float32", device)',
         ("tests/training/test_commands.py::test_a_gpu_is_taken_where_there_is_one_and_gets_the_weights_straight",),
     ),
+    Fault(
+        "training-reads-lower-layers-unscaled",
+        "jakiro/target/features.py",
+        "    return features if raw else with_scaled_layers(features, last.shape[-1])",
+        "    return features",
+        ("tests/training/test_features.py::test_rows_of_further_layers_follow_the_last_one_s",),
+    ),
 )

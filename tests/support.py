@@ -162,6 +162,9 @@ HEADS = {
     "decoupled, reduced vocabulary": {"fusion": "decoupled", "draft_vocab_size": 90},
     "one expert": {"fusion": "summed", "num_experts": 1},
     "summed, two layers read": {"fusion": "summed", "feature_layers": (1,)},
+}
+# Those that are read as others publish them, too
+ALL_HEADS = HEADS | {
     "eagle3": {"network": "states", "num_experts": 1, "feature_layers": (1,), "num_states": 1, "draft_vocab_size": 90},
 }
 
@@ -200,13 +203,13 @@ def tiny_generator(
     numerics: str = "exact",
     methods: Methods = METHODS,
 ) -> JakiroGenerator:
-    """A tiny target with one of `HEADS`, or without a head, and these methods."""
+    """A tiny target with one of `ALL_HEADS`, or without a head, and these methods."""
     target = tiny_target(seed, dtype, numerics)
     if head is None:
         return JakiroGenerator(Resources(target), methods=methods)
-    target = target.with_feature_layers(HEADS[head].get("feature_layers", ()), raw=head == "eagle3")
+    target = target.with_feature_layers(ALL_HEADS[head].get("feature_layers", ()), raw=head == "eagle3")
     info = {"name": f"tiny {head}", "sha256": "1" * 64}
-    resources = Resources(target, tiny_head(target, **HEADS[head]), info, further_heads(target, methods))
+    resources = Resources(target, tiny_head(target, **ALL_HEADS[head]), info, further_heads(target, methods))
     return JakiroGenerator(resources, methods=methods)
 
 

@@ -156,8 +156,9 @@ def race(
     load_options = LoadOptions(
         target, head, device, dtype, numerics, draft_precision, graphs, side_by_side, methods=_further(methods_from)
     )
-    for name in raced or ():
-        load_options.known_methods.named(name)
+    lanes = [load_options.known_methods.named(name).name for name in raced or ()]
+    if len(set(lanes)) < len(lanes):
+        raise ValueError(f"--methods takes different methods; you gave {methods!r}, where one stands twice.")
     sampling = SamplingParams(temperature, top_p, top_k, seed, max_new_tokens, tuple(stop or ()))
     tree = loading.tree(nodes, depth, width)
     as_messages(prompt)  # an empty prompt is refused before a model is loaded for it

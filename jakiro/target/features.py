@@ -25,12 +25,13 @@ def with_scaled_layers(features: Tensor, hidden_size: int) -> Tensor:
     return torch.cat([last, *map(scaled, deeper)], dim=-1) if deeper else features
 
 
-def features_of(base: nn.Module, feature_layers: Sequence[int], **inputs) -> Tensor:
+def features_of(base: nn.Module, feature_layers: Sequence[int], raw: bool = False, **inputs) -> Tensor:
     """One pass of a stock decoder.
 
     Args:
         base: without its output function.
         feature_layers: layers whose output is wanted, the first layer being 1.
+        raw: these as they are; else scaled.
 
     Returns:
         (batch, rows, (1 + feature_layers) · hidden).
@@ -38,7 +39,10 @@ def features_of(base: nn.Module, feature_layers: Sequence[int], **inputs) -> Ten
     output = base(**inputs, output_hidden_states=bool(feature_layers))
     last = output.last_hidden_state
     deeper = [output.hidden_states[layer].to(last.device) for layer in feature_layers]
-    return torch.cat([last, *deeper], dim=-1) if deeper else last
+    if not deeper:
+        return last
+    features = torch.cat([last, *deeper], dim=-1)
+    return features if raw else with_scaled_layers(features, last.shape[-1])
 
 
 def check_feature_layers(feature_layers: Sequence[int], num_layers: int) -> None:

@@ -392,8 +392,7 @@ class TargetModel:
             inputs["attention_mask"] = self._masks(visible, positions, column_positions, attending.mask == "float")
             if self._takes_positions:
                 inputs["position_ids"] = positions[None]
-        features = features_of(self.model.base_model, self.feature_layers, **inputs)[0].to(self.device)
-        return features if self.raw_features else with_scaled_layers(features, self.hidden_size)
+        return features_of(self.model.base_model, self.feature_layers, self.raw_features, **inputs)[0].to(self.device)
 
     def _masks(
         self, visible: Tensor, positions: Tensor, column_positions: Tensor | None, as_numbers: bool

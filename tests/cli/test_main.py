@@ -195,6 +195,14 @@ def test_bench_check_identical_says_how_many_texts_differ(generator, capsys, tmp
             ["race", "--prompt", "x", "--methods", "jakiro,magic"],
             "Unknown method 'magic'; choose one of autoregressive",
         ),
+        (
+            ["race", "--prompt", "x", "--methods", "jakiro,jakiro"],
+            "--methods takes different methods; you gave 'jakiro,",
+        ),
+        (
+            ["race", "--prompt", "x", "--methods", "plain,autoregressive"],
+            "--methods takes different methods; you gave ",
+        ),
         (["bench", "--methods", "magic"], "Unknown method “magic”; known are autoregressive, "),
         (["race", "--prompt", "x", "--nodes", "0"], "Tree nodes must be 1 to 256; you gave 0."),
         (["bench", "--methods", "jakiro-other-head"], "The method jakiro-other-head needs a second head; "),

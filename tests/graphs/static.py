@@ -7,7 +7,7 @@ from jakiro.engine.costs import DeviceProfile
 from jakiro.generator import JakiroGenerator
 from jakiro.graphs.pool import Lanes
 from jakiro.methods import DEFAULT, METHODS, PLAIN, Methods
-from tests.support import DEVICE, HEADS, ScriptedDrafter, further_heads, tiny_head, tiny_model, tiny_target
+from tests.support import ALL_HEADS, DEVICE, ScriptedDrafter, further_heads, tiny_head, tiny_model, tiny_target
 
 SMALL_COLUMNS = 64
 COSTS = DeviceProfile(((1, 10.0), (64, 12.0)), ((1, 0.1), (8, 0.4)), width=8, buckets=(8, 16, 32, 64))
@@ -34,9 +34,9 @@ def static_generator(
     target = bucketed_target(numerics)
     if head is None:
         return in_lanes(Resources(target), None, graphs, measured, tokens, fewest_runs, methods)
-    target = target.with_feature_layers(HEADS[head].get("feature_layers", ()))
+    target = target.with_feature_layers(ALL_HEADS[head].get("feature_layers", ()), raw=head == "eagle3")
     info = {"name": "tiny", "sha256": None}
-    head = tiny_head(target, **HEADS[head])
+    head = tiny_head(target, **ALL_HEADS[head])
     head.join()
     resources = Resources(target, head, info, further_heads(target, methods))
     return in_lanes(resources, None, graphs, measured, tokens, fewest_runs, methods)

@@ -12,7 +12,7 @@ from jakiro.config import SamplingParams
 from jakiro.drafting.base import Resources
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.checkpoint import CONFIG_NAME, WEIGHTS_NAME, file_sha256, load_head, save_head
-from tests.support import DEVICE, HEADS, TREE, tiny_head, tiny_target
+from tests.support import ALL_HEADS, DEVICE, TREE, tiny_head, tiny_target
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +33,9 @@ def test_whoever_serves_a_head_may_read_it(tmp_path):
 
 
 @pytest.mark.anywhere
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("name", ALL_HEADS)
 def test_a_saved_head_comes_back_with_the_same_weights_and_drafts_the_same_trees(target, tmp_path, name):
-    head = tiny_head(target, **HEADS[name]).half().float()
+    head = tiny_head(target, **ALL_HEADS[name]).half().float()
     save_head(head, tmp_path)
     again = load_head(tmp_path, DEVICE)
     assert again.config == head.config and not again.training
