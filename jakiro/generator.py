@@ -353,7 +353,7 @@ class JakiroGenerator:
             ValueError: as `stream`, and a method that is named twice.
         """
         raced = methods or (PLAIN.name, self.usual.name)
-        if len({self.known_methods.named(method) for method in raced}) < len(raced):
+        if len({self.known_methods.named(method).name for method in raced}) < len(raced):
             raise ValueError(f"A race takes different methods; you gave {', '.join(raced)}.")
         streams: dict[str, Stream] = {}
         for method in raced:

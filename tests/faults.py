@@ -65,8 +65,8 @@ FAULTS = (
     Fault(
         "starting-a-session-outside-the-clock",
         STREAM,
-        'self._start_ms = clock.ms["draft"]\n        self._committed = 1',
-        "self._start_ms = 0.0\n        self._committed = 1",
+        'self._start_ms = clock.ms["draft"]\n        # All tokens',
+        "self._start_ms = 0.0\n        # All tokens",
         (CLOCK,),
     ),
     Fault(
@@ -382,6 +382,27 @@ FAULTS = (
         "#define UNIT 0x1p-44",
         "#define UNIT 0x1p-43",
         (f"{COMPILED}::test_the_sum_of_weights_does_not_depend_on_where_keys_stand",),
+    ),
+    Fault(
+        "tokens-after-a-stop-text-are-kept",
+        STREAM,
+        "return new_ids[:count]",
+        "return new_ids",
+        ("tests/engine/test_stop.py::test_every_method_ends_at_the_same_token_with_the_same_text",),
+    ),
+    Fault(
+        "a-head-s-weights-of-another-commit-than-its-config",
+        "jakiro/zoo/hub.py",
+        "hf_hub_download(hub_id, weights, revision=commit)",
+        "hf_hub_download(hub_id, weights, revision=revision)",
+        ("tests/zoo/test_hub.py",),
+    ),
+    Fault(
+        "a-gguf-file-is-no-target",
+        "jakiro/zoo/table.py",
+        'return path if path.suffix == ".gguf" else None',
+        "return None",
+        ("tests/zoo/test_gguf.py",),
     ),
     Fault(
         "code-beside-a-model-may-run",

@@ -199,6 +199,7 @@ BROWSER = {
     "empty_tree": "The draft tree of each step appears here.",
     "ended_stopped": "Stopped after {n} tokens.",
     "ended_length": "Cut at the length limit, {n} tokens.",
+    "ended_stop": "Ended before a stop text, {n} tokens.",
     "ended_context": "Ended at the end of the model's context, {n} tokens.",
     "target": "the model’s own token",
     "target_sentence": "The model’s own choice: one token every step, guessed by nobody.",
