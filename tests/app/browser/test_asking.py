@@ -97,7 +97,7 @@ def test_an_edit_while_a_question_waits_loses_neither(tab, open_tab, slow):
     assert tab.input_value("#question textarea") == "First?"
     other.click("#stop")
     tab.wait_for_function("Jakiro.moves.state.run?.question === 'Second?'")
-    assert tab.is_hidden(".answer-pane .waiting")
+    tab.wait_for_selector(".answer-pane .waiting", state="hidden")
     assert tab.evaluate("Jakiro.moves.state.turns.map(run => run.question)") == ["First?", "Second?"]
     assert tab.input_value("#question textarea") == "First?"
 
