@@ -12,6 +12,7 @@ MOST_NODES, MOST_DEPTH = 256, 16
 MAX_SEED = 2**63
 # Below it, logits over the temperature leave float32's range
 LEAST_TEMPERATURE = 1e-4
+MOST_STOPS, LONGEST_STOP = 8, 64
 
 
 def require(condition: bool, sentence: str) -> None:
@@ -52,6 +53,7 @@ class SamplingParams:
         top_k: keep the k likeliest tokens; 0 keeps everything.
         seed: 0 <= seed < 2**63; keys the noise together with the absolute position.
         max_new_tokens: at most this many tokens after the prompt, at least 1.
+        stop: texts before the first of which the answer ends, wherever in a token one begins.
     """
 
     temperature: float = 0.0
@@ -59,6 +61,7 @@ class SamplingParams:
     top_k: int = 0
     seed: int = 0
     max_new_tokens: int = 256
+    stop: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         require(
@@ -82,6 +85,13 @@ class SamplingParams:
             is_count(self.max_new_tokens, 1),
             f"Length must be a whole number of tokens, 1 or more; you gave {_came(self.max_new_tokens)}.",
         )
+        require(
+            isinstance(self.stop, (list, tuple))
+            and len(self.stop) <= MOST_STOPS
+            and all(isinstance(text, str) and 0 < len(text) <= LONGEST_STOP for text in self.stop),
+            f"Stop must be at most {MOST_STOPS} texts of 1 to {LONGEST_STOP} characters; you gave {_came(self.stop)}.",
+        )
+        object.__setattr__(self, "stop", tuple(self.stop))
 
     @property
     def greedy(self) -> bool:

@@ -348,9 +348,15 @@ class JakiroGenerator:
 
         Without methods plain decoding and the usual one race. With `prefixes` the first one reads the prompt, the
         others begin with its rows.
+
+        Raises:
+            ValueError: as `stream`, and a method that is named twice.
         """
+        raced = methods or (PLAIN.name, self.usual.name)
+        if len({self.known_methods.named(method).name for method in raced}) < len(raced):
+            raise ValueError(f"A race takes different methods; you gave {', '.join(raced)}.")
         streams: dict[str, Stream] = {}
-        for method in methods or (PLAIN.name, self.usual.name):
+        for method in raced:
             for first in list(streams.values())[:1]:
                 first.keep_prefix()
             streams[method] = self.stream(messages, sampling, method, tree, raw, prefixes)

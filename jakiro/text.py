@@ -159,6 +159,38 @@ class IncrementalDecoder:
         return new
 
 
+class UntilStop:
+    """Text that grows and ends before the first of some texts; what may be the beginning of one waits.
+
+    Where pushes are single tokens, it ends at the same place whatever method proposed them.
+
+    Attributes:
+        found: whether one has come; then nothing follows.
+    """
+
+    def __init__(self, stops: Sequence[str]):
+        self._stops, self._waiting, self.found = tuple(stops), "", False
+
+    def push(self, text: str) -> str:
+        """What is sure to belong to the text, which may be empty."""
+        waiting = self._waiting + text
+        places = [place for place in map(waiting.find, self._stops) if place >= 0]
+        if places:
+            self.found, self._waiting = True, ""
+            return waiting[: min(places)]
+        held = next(
+            (count for count in range(len(waiting), 0, -1) if any(s.startswith(waiting[-count:]) for s in self._stops)),
+            0,
+        )
+        self._waiting = waiting[len(waiting) - held :]
+        return waiting[: len(waiting) - held]
+
+    def finish(self) -> str:
+        """The text that still waits, which is the beginning of none."""
+        waiting, self._waiting = self._waiting, ""
+        return waiting
+
+
 def encode_messages(tokenizer, messages: str | Sequence[dict] | None, raw_prompt: str | None = None) -> list[int]:
     """The token ids of a conversation that ends where the model's answer begins.
 

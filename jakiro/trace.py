@@ -161,7 +161,8 @@ class Trace:
     """A run, growing while a stream runs; everything else is computed from header, steps and end.
 
     Attributes:
-        end_reason: None while it runs, then "eos", "length", "context" (no positions left) or "stopped".
+        end_reason: None while it runs, then "eos", "length", "context" (no positions left), "stop" (a stop text came;
+            its last token is committed, the text ends before it) or "stopped".
         recording_ms: the part of the steps' `other_ms` that made their nodes; of a live run only, files do not keep it.
     """
 

@@ -65,8 +65,8 @@ FAULTS = (
     Fault(
         "starting-a-session-outside-the-clock",
         STREAM,
-        'self._start_ms = clock.ms["draft"]\n        self._committed = 1',
-        "self._start_ms = 0.0\n        self._committed = 1",
+        'self._start_ms = clock.ms["draft"]\n        # All tokens',
+        "self._start_ms = 0.0\n        # All tokens",
         (CLOCK,),
     ),
     Fault(
@@ -384,6 +384,27 @@ FAULTS = (
         (f"{COMPILED}::test_the_sum_of_weights_does_not_depend_on_where_keys_stand",),
     ),
     Fault(
+        "tokens-after-a-stop-text-are-kept",
+        STREAM,
+        "return new_ids[:count]",
+        "return new_ids",
+        ("tests/engine/test_stop.py::test_every_method_ends_at_the_same_token_with_the_same_text",),
+    ),
+    Fault(
+        "a-head-s-weights-of-another-commit-than-its-config",
+        "jakiro/zoo/hub.py",
+        "hf_hub_download(hub_id, weights, revision=commit)",
+        "hf_hub_download(hub_id, weights, revision=revision)",
+        ("tests/zoo/test_hub.py",),
+    ),
+    Fault(
+        "a-gguf-file-is-no-target",
+        "jakiro/zoo/table.py",
+        'return path if path.suffix == ".gguf" else None',
+        "return None",
+        ("tests/zoo/test_gguf.py",),
+    ),
+    Fault(
         "code-beside-a-model-may-run",
         "jakiro/zoo/weights.py",
         "trust_remote_code=False, ",
@@ -466,6 +487,34 @@ FAULTS = (
         "self.weights.unroll_decay ** (step - 1)",
         "self.weights.unroll_decay**step",
         ("tests/training/test_losses.py::test_a_loss_of_several_steps_is_their_sum_with_the_first_in_full",),
+    ),
+    Fault(
+        "a-question-during-an-answer-is-swallowed",
+        "app/page/build.py",
+        'trigger_mode="multiple"',
+        'trigger_mode="once"',
+        ("tests/app/browser/test_asking.py::test_a_question_during_an_answer_ends_it_and_is_answered",),
+    ),
+    Fault(
+        "a-failed-call-of-the-server-is-taken-for-nothing",
+        "assets/web/base/connection.js",
+        'if (value === undefined) throw new ServerError(say("server_silent"));',
+        "",
+        ("tests/app/browser/test_asking.py::test_what_the_server_could_not_give_is_said_and_tried_again",),
+    ),
+    Fault(
+        "an-answer-that-nobody-reads-keeps-its-place",
+        "app/serving/turns.py",
+        "running.look(True)",
+        "running.look(False)",
+        ("tests/app/serving/test_worker.py::test_an_answer_that_nobody_reads_makes_room_for_who_waits",),
+    ),
+    Fault(
+        "an-answer-stopped-while-it-waits-keeps-its-sentence",
+        "app/page/api.py",
+        'if state == "waiting" else ""',
+        'if not run.traces else ""',
+        ("tests/app/page/test_api.py::test_an_answer_stopped_while_it_waits_says_that_it_was_stopped",),
     ),
     Fault(
         "held-out-rows-decide-the-draft-vocabulary",

@@ -177,6 +177,12 @@ def test_closing_a_stream_stops_it_and_keeps_what_was_decoded(scripted):
     assert done.trace.end_reason == "length"
 
 
+@pytest.mark.parametrize("methods", [("jakiro", "jakiro"), ("autoregressive", "plain")])
+def test_a_race_of_one_method_with_itself_is_refused(scripted, methods):
+    with pytest.raises(ValueError, match="different methods; you gave"):
+        scripted.race("Hello", methods=methods)
+
+
 def test_the_trace_grows_with_the_stream_header_first(scripted):
     stream = scripted.stream(QUESTION, SamplingParams(max_new_tokens=LENGTH), tree=TREE)
     assert stream.trace.steps == [] and stream.trace.end_reason is None

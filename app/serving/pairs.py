@@ -120,7 +120,7 @@ def _judged(target: str | None, head: str | None, head_config: dict) -> tuple[st
 def _misfit(target: str, head: str | None, head_config: dict) -> str | None:
     """Why these two can never work here, as far as configs and files say; None where nothing speaks against it."""
     folder = _target_folder(target)
-    for path, weights in ((folder, ("*.safetensors", "*.bin")), (_head_folder(head), WEIGHTS_NAMES)):
+    for path, weights in ((folder, ("*.safetensors", "*.bin", "*.gguf")), (_head_folder(head), WEIGHTS_NAMES)):
         if path is not None and not any(found for name in weights for found in path.glob(name)):
             return words.PAIR_NO_WEIGHTS.format(folder=path.name)
     target_config = _config(folder)
@@ -154,7 +154,9 @@ def _target_folder(target: str) -> Path | None:
         folder = embedded_folder()
         return folder if (folder / "config.json").is_file() else None
     entry = zoo.ENTRIES.get(target)
-    return Path(target) if Path(target).is_dir() else cached_folder(entry.source if entry else target)
+    if Path(target).exists():
+        return Path(target) if Path(target).is_dir() else Path(target).parent
+    return cached_folder(entry.source if entry else target)
 
 
 def _head_folder(head: str | None) -> Path | None:

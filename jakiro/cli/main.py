@@ -70,6 +70,7 @@ def generate(
     top_k: options.TopK = 0,
     seed: options.Seed = 0,
     max_new_tokens: options.MaxNewTokens = 256,
+    stop: options.Stop = None,
     nodes: options.Nodes = None,
     depth: options.Depth = None,
     width: options.Width = None,
@@ -91,7 +92,7 @@ def generate(
     )
     if method is not None:
         method = load_options.known_methods.named(method).name
-    sampling = SamplingParams(temperature, top_p, top_k, seed, max_new_tokens)
+    sampling = SamplingParams(temperature, top_p, top_k, seed, max_new_tokens, tuple(stop or ()))
     tree = loading.tree(nodes, depth, width)
     as_messages(prompt)  # an empty prompt is refused before a model is loaded for it
     if trace is not None and not trace.absolute().parent.is_dir():
@@ -133,6 +134,7 @@ def race(
     top_k: options.TopK = 0,
     seed: options.Seed = 0,
     max_new_tokens: options.MaxNewTokens = 256,
+    stop: options.Stop = None,
     nodes: options.Nodes = None,
     depth: options.Depth = None,
     width: options.Width = None,
@@ -157,7 +159,7 @@ def race(
     lanes = [load_options.known_methods.named(name).name for name in raced or ()]
     if len(set(lanes)) < len(lanes):
         raise ValueError(f"--methods takes different methods; you gave {methods!r}, where one stands twice.")
-    sampling = SamplingParams(temperature, top_p, top_k, seed, max_new_tokens)
+    sampling = SamplingParams(temperature, top_p, top_k, seed, max_new_tokens, tuple(stop or ()))
     tree = loading.tree(nodes, depth, width)
     as_messages(prompt)  # an empty prompt is refused before a model is loaded for it
     generator = loading.load(load_options)

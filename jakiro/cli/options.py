@@ -22,11 +22,12 @@ Temperature = Annotated[float, typer.Option(help="0 is greedy; otherwise logits 
 TopP = Annotated[float, typer.Option(help="Nucleus mass, above 0 and at most 1.")]
 TopK = Annotated[int, typer.Option(help="Keep the k likeliest tokens; 0 keeps all.")]
 Seed = Annotated[int, typer.Option(help="The same seed gives the same text, with and without drafting.")]
+Stop = Annotated[list[str] | None, typer.Option(help="End before this text; may be repeated.")]
 MaxNewTokens = Annotated[int, typer.Option(help="At most this many tokens.")]
 Nodes = Annotated[int | None, typer.Option(help="A fixed tree of this many nodes, root included; 1 is plain decoding.")]
 Depth = Annotated[int | None, typer.Option(help="A fixed tree whose deepest node has this depth.")]
 Width = Annotated[int | None, typer.Option(help="Children tried per node and nodes expanded per level.")]
-Target = Annotated[str | None, typer.Option(help="Target model: a known name, a folder, or a Hub id.")]
+Target = Annotated[str | None, typer.Option(help="Target model: a known name, a folder, a GGUF file, or a Hub id.")]
 Head = Annotated[str | None, typer.Option(help="Draft head: a known name, a folder, a Hub id, or “none”.")]
 Device = Annotated[
     str | None, typer.Option(help="cpu, cuda, or auto (all devices together); default: a GPU if there is one.")

@@ -27,7 +27,7 @@ from jakiro.engine.recorder import nodes_from
 from jakiro.engine.runner import Runner
 from jakiro.system import package_versions
 from jakiro.target.model import TargetModel
-from jakiro.text import IncrementalDecoder, TokenText, as_messages, encode_messages
+from jakiro.text import IncrementalDecoder, TokenText, UntilStop, as_messages, encode_messages
 from jakiro.trace import Header, Plan, Step, Trace
 
 Messages = str | Sequence[dict]
@@ -123,11 +123,12 @@ class Stream:
         self.alone, self._begun = True, None
         # Drafting time before the first step counts as that step's
         self._start_ms = clock.ms["draft"]
-        self._committed = 1
         # All tokens that the caches hold, even those after a cut at the end, and the features of all but the last
         self._known_ids, self._features = [*prompt, first_token_id], [features]
-        self._waiting_text = self._decoder.push([first_token_id])
-        ended = self._end_reason_after([first_token_id])
+        self._until = UntilStop(self._sampling.stop) if self._sampling.stop else None
+        self._committed, self._ready_text = 0, ""
+        ended = self._end_reason_after(self._cut([first_token_id]))
+        self._waiting_text = self._text_of([first_token_id], ended)
         self.trace = Trace(
             Header(
                 method=self._method.name,
@@ -144,11 +145,11 @@ class Stream:
                 numerics=self._target.numerics,
                 device_profile={"device": setup.device_name} | (self._budget.profile.to_dict() if self._budget else {}),
                 versions=package_versions("jakiro", "torch", "transformers"),
-                sampling=asdict(self._sampling),
+                sampling=asdict(self._sampling) | {"stop": list(self._sampling.stop)},
                 tree=asdict(tree),
                 first_token_id=first_token_id,
                 first_piece=self._text.piece(first_token_id),
-                first_text=self._waiting_text + (self._decoder.finish() if ended else ""),
+                first_text=self._waiting_text,
                 prefill_ms=clock.ms["other"],
                 num_reused_tokens=len(earlier.token_ids) if earlier else 0,
                 special_tokens={str(token_id): name for token_id, name in self._text.special_tokens.items()},
@@ -248,7 +249,7 @@ class Stream:
         if ahead:
             self._learn(plan, outcome, clock)
             self._begin_ahead(clock)
-        text = self._waiting_text + self._decoder.push(committed_ids) + (self._decoder.finish() if reason else "")
+        text = self._waiting_text + self._text_of(committed_ids, reason)
         self._waiting_text = ""
         shown = self._shown_plan(outcome, plan, proposal.note, reread)
         clock.end("other")
@@ -352,15 +353,38 @@ class Stream:
         return kept
 
     def _cut(self, new_ids: list[int]) -> list[int]:
-        """The new tokens that belong to the answer: up to the first stop token, which is included, or the limit."""
+        """The new tokens that belong to the answer: up to the first stop token, which is included, or the limit, or the
+        token in which a stop text is complete.
+        """
         committed_ids = new_ids[: self._limit - self._committed]
         stops = [index for index, token_id in enumerate(committed_ids) if token_id in self._target.stop_ids]
         if stops:
             committed_ids = committed_ids[: stops[0] + 1]
+        if self._until is not None:
+            committed_ids = self._until_stop(committed_ids)
         self._committed += len(committed_ids)
         return committed_ids
 
+    def _until_stop(self, new_ids: list[int]) -> list[int]:
+        """The tokens up to that in which a stop text is complete; their text waits in `_ready_text`."""
+        for count, token_id in enumerate(new_ids, start=1):
+            self._ready_text += self._until.push(self._decoder.push([token_id]))
+            if self._until.found:
+                return new_ids[:count]
+        if new_ids[-1] in self._target.stop_ids or self._committed + len(new_ids) >= self._limit:
+            self._ready_text += self._until.push(self._decoder.finish()) + self._until.finish()
+        return new_ids
+
+    def _text_of(self, committed_ids: list[int], end_reason: str | None) -> str:
+        """The text that new tokens complete, and at the end what still waited."""
+        if self._until is not None:
+            ready, self._ready_text = self._ready_text, ""
+            return ready
+        return self._decoder.push(committed_ids) + (self._decoder.finish() if end_reason else "")
+
     def _end_reason_after(self, committed_ids: list[int]) -> str | None:
+        if self._until is not None and self._until.found:
+            return "stop"
         if committed_ids[-1] in self._target.stop_ids:
             return "eos"
         return self._limit_reason if self._committed >= self._limit else None

@@ -145,7 +145,7 @@ def methods_from(modules: Iterable[str]) -> tuple[Method, ...]:
     if os.getcwd() not in sys.path:
         # An installed command does not look there by itself
         sys.path.append(os.getcwd())
-    for name in modules:
+    for name in dict.fromkeys(modules):
         try:
             module = import_module(name)
         except ModuleNotFoundError as error:

@@ -16,7 +16,7 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import Drafter, Method, Proposal, Resources, why_not
 from jakiro.drafting.growing import TreeGrower
 from jakiro.heads.base import known_precision
-from jakiro.heads.checkpoint import file_sha256, load_head, weights_file
+from jakiro.heads.checkpoint import head_sha256, load_head
 from jakiro.heads.jakiro import JakiroHead
 from jakiro.methods import METHODS, Methods
 from jakiro.methods import methods_from as methods_of
@@ -153,7 +153,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
         experts = experts_on(head, [answer for texts in written for answer in texts], output_weight)
     head.pack(config.draft_precision)
     target = TargetModel(model, tokenizer, pair.target_name, sha256, "fast").with_feature_layers(layers, raw)
-    info = {"name": pair.head_name, "sha256": file_sha256(weights_file(pair.head_path))}
+    info = {"name": pair.head_name, "sha256": head_sha256(pair.head_path)}
     further = further_heads(pair, target, config.draft_precision, known.networks)
     resources = Resources(target, head, info, further)
     suited = _suited(replayed, config.methods == (ALL,), resources, known)

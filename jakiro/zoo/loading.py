@@ -181,7 +181,12 @@ def _read_pair(options: LoadOptions) -> ReadPair:
         rounds = draft_precision == "int8" and device.type == "cpu"
         networks = known.networks
         draft_head = load_head(pair.head_path, dtype=torch.float32 if rounds else dtype, networks=networks)
-        refuse_another_targets_head(draft_head, config)
+        try:
+            refuse_another_targets_head(draft_head, config)
+        except ValueError as error:
+            if options.target is not None or zoo.named_in(pair.head_path) is not None:
+                raise
+            raise ValueError(f"{error} The head's config names no target: give the target, too.") from error
     place = place_target(options, pair.target_name, config, device, dtype)
     model, sha256 = weights.load_model(pair.target_name, place.device, dtype, hashing=hashed_aside, **place.options)
     options = replace(options, draft_precision=draft_precision)

@@ -102,7 +102,8 @@ def resolve(target: str | None = None, head: str | None = None) -> Pair:
     """Which target and which head two names mean.
 
     Args:
-        target: a name of the table, a folder with a transformers model, or a Hub id; None takes the one that `head`
+        target: a name of the table, a folder with a transformers model, a GGUF file or a folder with one, or a Hub id;
+            None takes the one that `head`
             was made for, as the table or the head's config says, else the default.
         head: a name of a shipped head, a folder with config.json and weights, or a Hub id; None takes the head that
             belongs to the target; "none" asks for no head. A Hub id may end in a revision: owner/model@revision.
@@ -160,13 +161,30 @@ def _source_of(target: str) -> str:
     entry = ENTRIES.get(target)
     if entry is not None:
         return entry.source or str(embedded_folder())
-    if Path(target).is_dir():
-        return str(Path(target).resolve())
+    if Path(target).exists():
+        gguf = _gguf_of(Path(target))
+        if gguf is not None or Path(target).is_dir():
+            return str((gguf or Path(target)).resolve())
     _refuse_missing_path(target, "target model")
     if not is_hub_id(target):
         known = ", ".join(ENTRIES)
         raise ValueError(f"Unknown target model “{target}”: it is no folder and no Hub id; known names are {known}.")
     return target
+
+
+def _gguf_of(path: Path) -> Path | None:
+    """A GGUF file, or the one in a folder without config.json; None for everything else.
+
+    Raises:
+        ValueError: there are several in the folder.
+    """
+    if path.is_file():
+        return path if path.suffix == ".gguf" else None
+    found = [] if (path / "config.json").is_file() else sorted(path.glob("*.gguf"))
+    if len(found) > 1:
+        names = ", ".join(each.name for each in found[:_SHOWN])
+        raise ValueError(f"{path} holds several GGUF files ({names}); name one of them.")
+    return found[0] if found else None
 
 
 def chat_template_of(target: str) -> str | None:
@@ -177,8 +195,8 @@ def chat_template_of(target: str) -> str | None:
 
 
 def short_name(name: str | None) -> str | None:
-    """What a model or head is called where others read it: of a folder its last part alone."""
-    return Path(name).resolve().name if name and Path(name).is_dir() else name
+    """What a model or head is called where others read it: of a folder or file its last part alone."""
+    return Path(name).resolve().name if name and Path(name).exists() else name
 
 
 def head_warning(head_name: str, head_target_sha256: str, target_name: str, target_sha256: str | None) -> str | None:

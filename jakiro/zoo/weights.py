@@ -6,7 +6,7 @@ transformers are imported by the functions that need them.
 
 from pathlib import Path
 
-from jakiro.zoo.embedded import embedded_target
+from jakiro.zoo.embedded import converted_gguf, embedded_target
 from jakiro.zoo.files import check_files
 from jakiro.zoo.hashes import damaged_since, weights_sha256
 from jakiro.zoo.hub import split_revision
@@ -141,9 +141,13 @@ def _local_folder(pair: Pair) -> Path:
 
 
 def _prepared(pair: Pair) -> tuple[str, str]:
-    """What transformers can load, and its revision: for the embedded default its folder, made on first use."""
+    """What transformers can load, and its revision: for the embedded default and GGUF files a folder of the cache, made
+    on first use.
+    """
     if is_embedded(pair.target_name):
         return str(embedded_target()), "main"
     source = pair.target_path_or_hub_id
+    if Path(source).is_file():
+        return str(converted_gguf(Path(source))), "main"
     hub_id, revision = (source, None) if Path(source).exists() else split_revision(source)
     return hub_id, revision or "main"

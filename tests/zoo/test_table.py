@@ -83,11 +83,11 @@ def here(tmp_path, monkeypatch):
         ("~/no/such", "There is no folder ~/no/such with a {what}; correct the path."),
         ("/no/such", "There is no folder /no/such with a {what}; correct the path."),
         ("runs/more/hed", "There is no folder runs/more/hed with a {what}; correct the path."),
-        ("runs/hed.gguf", "The {what} runs/hed.gguf is a file; give the folder that holds config.json and weights."),
+        ("runs/hed.bin", "The {what} runs/hed.bin is a file; give the folder that holds config.json and weights."),
     ],
 )
 def test_what_looks_like_a_path_is_not_looked_for_on_the_hub(name, words, here):
-    if name.endswith(".gguf"):
+    if name.endswith(".bin"):
         open(name, "w").close()
     for call, what in ((lambda: zoo.resolve(head=name), "draft head"), (lambda: zoo.resolve(name), "target model")):
         with pytest.raises(ValueError) as caught:

@@ -283,3 +283,14 @@ def test_a_growing_plot_is_drawn_once_a_second_while_it_is_seen(modules):
     steps = "Jakiro.moves.state.run.main.steps.length"
     modules.wait_for_function(f"() => document.querySelector('.columns .plot').data[0].y.length === {steps} + 1")
     assert modules.evaluate(f"{steps} < 150")
+
+
+@pytest.mark.parametrize("key", ["Enter", " "])
+def test_a_folded_branch_opens_with_enter_and_with_space(modules, key):
+    made, _ = race(nodes=64)
+    modules.evaluate(f"traces => {{ {MOUNT}; Jakiro.showRecording('x', {{traces}}, {{playNow: false, step: 1}}); }}",
+                     {method: trace.to_dict() for method, trace in made.traces.items()})  # fmt: skip
+    modules.wait_for_selector(".tree .pill")
+    drawn = modules.locator(".tree .node").count()
+    modules.locator(".tree .pill").first.press(key)
+    modules.wait_for_function("drawn => document.querySelectorAll('.tree .node').length > drawn", arg=drawn)

@@ -255,3 +255,14 @@ def test_what_a_page_was_reloaded_with_wins_over_a_link_that_is_used_up(open_tab
     settle(tab)
     tab.wait_for_function("() => document.querySelector('#question textarea')?.value === 'New?'")
     assert tab.input_value("#seed input") == "5"
+
+
+def test_back_returns_to_the_tab_of_before_and_leaves_no_answer(open_tab, fake_address):
+    tab = open_tab(fake_address)
+    settle(tab)
+    for name in ("race", "recordings"):
+        tab.click(f'[role="tab"][data-tab="{name}"]')
+    for name in ("race", "watch"):
+        tab.go_back()
+        tab.wait_for_function("name => document.body.dataset.jakiroTab === name", arg=name)
+    assert tab.is_visible("#question textarea")
