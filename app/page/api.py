@@ -33,8 +33,8 @@ def register(service: ModelService, runs: Runs) -> None:
             return Asking(messages, params, AUTOMATIC_TREE, (read_method(method, service.methods),))
 
         for run, state, message in _answer(service, runs, request, asking):
-            lanes = [_lane(trace) for trace in run.traces.values()]
-            yield {"run": run.id, "state": state, "message": message, **(lanes[0] if lanes else _lane(None))}
+            trace = next(iter(run.traces.values()), None)
+            yield {"run": run.id, "state": state, "message": message, **_lane(trace, state)}
 
     def race(
         request: gr.Request, question: str, max_new_tokens: int = 96, temperature: float = 0.0, top_p: float = 1.0,
@@ -48,7 +48,8 @@ def register(service: ModelService, runs: Runs) -> None:
             return Asking(messages, params, AUTOMATIC_TREE, _methods(asked, service.methods))
 
         for run, state, message in _answer(service, runs, request, asking):
-            lanes = {method: _lane(trace) for method, trace in run.traces.items()}
+            named = run.asking.methods if state == "done" else run.traces
+            lanes = {method: _lane(run.traces.get(method), state) for method in named}
             yield {"run": run.id, "state": state, "message": message, "lanes": lanes}
 
     def trace(run_id: str) -> dict:
@@ -81,8 +82,9 @@ def _answer(service: ModelService, runs: Runs, request: gr.Request, asking) -> I
             if kind == "error":
                 raise gr.Error(payload, print_exception=False)
             waits = [sentence for event, _, sentence in batch if event == "wait"]
-            message = "" if run.traces else (waits or [message])[-1]
-            yield run, "done" if kind == "done" else "answering" if run.traces else "waiting", message
+            state = "done" if kind == "done" else "answering" if run.traces else "waiting"
+            message = (waits or [message])[-1] if state == "waiting" else ""
+            yield run, state, message
     finally:
         run.stop()
         runs.drop_surplus()
@@ -103,11 +105,12 @@ def _methods(methods, known: Methods = METHODS) -> tuple[str, ...]:
     return tuple(methods)
 
 
-def _lane(trace: Trace | None) -> dict:
+def _lane(trace: Trace | None, state: str) -> dict:
     """What is known of one method's answer so far; numbers follow the definitions in `jakiro.trace`."""
     if trace is None:
-        nothing = dict.fromkeys(("tau", "delivered_tau", "tokens_per_second", "end_reason"))
-        return {"text": "", "num_tokens": 0, "num_steps": 0, **nothing}
+        nothing = dict.fromkeys(("tau", "delivered_tau", "tokens_per_second"))
+        reason = "stopped" if state == "done" else None
+        return {"text": "", "num_tokens": 0, "num_steps": 0, **nothing, "end_reason": reason}
     return {
         "text": trace.text,
         "num_tokens": len(trace.token_ids),

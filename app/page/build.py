@@ -49,14 +49,10 @@ def build(
     service = ModelService(device, limits, methods)
     runs = Runs(service.limits)
     picker = Picker(service, loader_of, pairs_folder, given)
-    service.pair = picker.first_name
-
-    def chip() -> dict:
-        said = service.chip()
-        return said | {"size": picker.size_of(said["pair"])} if said.get("pair") else said
+    service.pair, service.size_of = picker.first_name, picker.size_of
 
     with gr.Blocks(title=words.TITLE, analytics_enabled=False, fill_width=True) as page:
-        drawn("top", "mountTop(element, server)", {"chip": chip}, "top")
+        drawn("top", "mountTop(element)", {}, "top")
         with gr.Row(elem_id="question-row"):
             question = gr.Textbox(
                 placeholder=words.QUESTION_PLACEHOLDER,
@@ -80,10 +76,16 @@ def build(
         settings = form.build(picker, words.FAST if numerics == "fast" else words.EXACT, methods)
         history = gr.JSON(value=[], visible="hidden", label="History", elem_id="history")
 
-        asked = [question, *settings, history]
+        run_id = gr.Textbox(visible="hidden", label="Answer", elem_id="run-id")
+        instead = gr.Button(words.ASK, visible="hidden", elem_id="ask-instead")
+        back = gr.Button(words.ASK, visible="hidden", elem_id="resume")
+        asked = [question, *settings, history, run_id]
 
         def generate(request: gr.Request, *values):
             yield from handlers.generate(service, runs, handlers.visitor_of(request), form.by_name(asked, values))
+
+        def resume(request: gr.Request, run_id):
+            yield from handlers.resume(service, runs, handlers.visitor_of(request), run_id)
 
         def stop_answer(request: gr.Request):
             runs.stop(handlers.visitor_of(request).session)
@@ -91,20 +93,27 @@ def build(
         def forget(request: gr.Request):
             handlers.forget(service, runs, handlers.visitor_of(request))
 
-        gr.on(
-            [ask.click, question.submit],
-            generate,
-            asked,
-            view,
-            js=form.calling("beforeAsk", asked),
-            show_progress="hidden",
-            # Else Gradio's page copies everything that a component knows, to tell it of each update
-            show_progress_on=[],
-            concurrency_limit=None,
-            concurrency_id="answers",
-            api_name="ask",
-            api_visibility="undocumented",
-        )
+        for triggers, answer, given, name, script in (
+            ([ask.click, question.submit], generate, asked, "ask", form.calling("beforeAsk", asked)),
+            ([instead.click], generate, asked, "ask_instead", form.calling("beforeAskInstead", asked)),
+            ([back.click], resume, [run_id], "resume", "() => Jakiro.resumed()"),
+        ):
+            gr.on(
+                triggers,
+                answer,
+                given,
+                view,
+                js=script,
+                # Else Gradio's page drops a question that comes during an answer, without a word
+                trigger_mode="multiple",
+                show_progress="hidden",
+                # Else Gradio's page copies everything that a component knows, to tell it of each update
+                show_progress_on=[],
+                concurrency_limit=None,
+                concurrency_id="answers",
+                api_name=name,
+                api_visibility="undocumented",
+            )
         form_fields = [question, *settings]
         page.load(None, form_fields, form_fields, js=form.calling("keptForm", form_fields), api_visibility="private")
         open_link = gr.Button(words.OPEN_LINK, visible="hidden", elem_id="open-link")

@@ -18,7 +18,7 @@ def drawn(elem_id: str, mount: str, functions: dict[str, Callable], kind: str = 
     return gr.HTML(
         value={},
         html_template=f'<div class="{classes}"{data}></div>',
-        js_on_load=f"Jakiro.{mount};",
+        js_on_load=f"server = Jakiro.served(server); Jakiro.{mount};",
         server_functions=[_called_by_browser(*item) for item in functions.items()],
         apply_default_css=False,
         elem_id=elem_id,

@@ -4,6 +4,7 @@ An update carries the last few ticks by number, so that a slow browser can make 
 that it missed. The browser keeps the history. Questions and answers are never logged.
 """
 
+import re
 import uuid
 from collections.abc import Iterator
 
@@ -11,7 +12,7 @@ import gradio as gr
 
 from app.asking import Asking, read_asking
 from app.page.offered import offered_methods
-from app.serving.packing import Packer, to_json
+from app.serving.packing import to_json
 from app.serving.runs import Runs, Visitor
 from app.serving.worker import AnswerRun, ModelService, batches
 from app.words import page as words
@@ -24,21 +25,27 @@ UPDATE_SECONDS = 0.085
 UPDATE_SECONDS_BESIDE_MODEL = 0.185
 # Gradio's page copies the whole value and compares it as text a few times with each update
 KEPT_TICKS = 3
+_RUN_ID = re.compile("[0-9a-f]{32}")
 
 
-def begin(service: ModelService, runs: Runs, visitor: Visitor, asking: Asking, replace: bool = True) -> AnswerRun:
+def begin(
+    service: ModelService, runs: Runs, visitor: Visitor, asking: Asking, replace: bool = True, run_id: str | None = None
+) -> AnswerRun:
     """Checks the limits, takes a place in the queue and starts the answer.
 
     Args:
         replace: whether the visitor's older unfinished answer makes room; otherwise it keeps its place.
+        run_id: the new answer's; a page chooses it, and so knows which question an answer belongs to.
 
     Raises:
-        ValueError: one sentence about the limit that does not allow it.
+        ValueError: one sentence about the limit that does not allow it, or the id.
     """
+    if run_id and (not _RUN_ID.fullmatch(run_id) or runs.find(run_id)):
+        raise ValueError(words.BAD_RUN_ID)
     asking = service.limits.check(asking)
     with runs.entrance:
         runs.admit(visitor, replace, asking.num_answers)
-        run = AnswerRun(service, asking, visitor.address, prefixes_of(service, visitor))
+        run = AnswerRun(service, asking, visitor.address, prefixes_of(service, visitor), run_id)
         runs.add(visitor, run)
     run.start()
     return run
@@ -50,17 +57,35 @@ def generate(service: ModelService, runs: Runs, visitor: Visitor, values: dict) 
     A value that does not fit, or an error while answering, becomes `{"run": …, "error": sentence}`.
 
     Args:
-        values: the form's, by name, see `read_asking`.
+        values: the form's, by name, see `read_asking`, and under `run_id` the answer's own.
     """
+    run_id = str(values.pop("run_id", None) or uuid.uuid4().hex)
     try:
-        run = begin(service, runs, visitor, read_asking(**values, known=service.methods))
+        run = begin(service, runs, visitor, read_asking(**values, known=service.methods), run_id=run_id)
     except Exception as error:  # noqa: BLE001 - programs may send anything; each gets a sentence
-        yield {"run": uuid.uuid4().hex, "error": sentence_of(error)}
+        yield {"run": run_id, "error": sentence_of(error)}
         return
+    yield from _read(service, runs, run)
+
+
+def resume(service: ModelService, runs: Runs, visitor: Visitor, run_id: str) -> Iterator[dict]:
+    """Goes on with an answer whose connection broke, or whose page was loaded anew: first what there is.
+
+    Where it is not kept any more, `{"run": …, "gone": true}`.
+    """
+    run = runs.take_over(str(run_id), visitor)
+    if run is None:
+        yield {"run": str(run_id), "gone": True}
+        return
+    yield {"run": run.id, "ticks": {str(number): tick for number, tick in enumerate(run.ticks)}}
+    yield from _read(service, runs, run)
+
+
+def _read(service: ModelService, runs: Runs, run: AnswerRun) -> Iterator[dict]:
     try:
-        yield from _updates(run, update_seconds(service))
+        with run.reading():
+            yield from _updates(run, update_seconds(service))
     finally:
-        run.stop()
         runs.drop_surplus()
 
 
@@ -79,8 +104,8 @@ def visitor_of(request: gr.Request) -> Visitor:
 
 
 def forget(service: ModelService, runs: Runs, visitor: Visitor) -> None:
-    """Stops and forgets everything of a visitor who has gone."""
-    runs.drop(visitor.session)
+    """A visitor has gone: what was read is forgotten, and the answers too if nobody comes back for them."""
+    runs.leave(visitor.session)
     service.prefixes.drop(visitor)
 
 
@@ -92,11 +117,13 @@ def update_seconds(service: ModelService) -> float:
 
 def _updates(run: AnswerRun, seconds: float) -> Iterator[dict]:
     """The view's values: the last ticks by number; the last value, which Gradio sends twice, has one tick."""
-    packer = Packer()
-    for number, batch in enumerate(batches(run.events, seconds)):
-        run.ticks.append(to_json([packer.pack(event) for event in batch]))
+    for batch in batches(run.events, seconds):
+        number = len(run.ticks)
+        run.ticks.append(to_json([run.packer.pack(event) for event in batch]))
         kind, _, payload = batch[-1]
         kept = 1 if kind in ("done", "error") else KEPT_TICKS
+        if kept == 1:
+            run.events.put(batch[-1])  # whoever comes back hears of the end too
         first = max(0, number + 1 - kept)
         value = {"run": run.id, "ticks": {str(first + i): tick for i, tick in enumerate(run.ticks[first:])}}
         if kind == "error":

@@ -114,7 +114,7 @@ def style() -> str:
 
 def tight(style: str) -> str:
     """A style sheet without the comments and spaces that no browser needs."""
-    return re.sub(r"/\*.*?\*/|(?<=[;,])\s+|\s*(?=[{}])|(?<=[{}])\s+|;\s*(?=})", "", style)
+    return re.sub(r"/\*.*?\*/|(?<=[;:,>])\s+|\s*(?=[{}>])|(?<=[{}])\s+|;\s*(?=})", "", style)
 
 
 def joined(names: Iterable[str]) -> str:
@@ -126,7 +126,7 @@ def joined(names: Iterable[str]) -> str:
 
 def for_script(value) -> str:
     """A value as JSON that can stand inside a script element."""
-    return json.dumps(value, ensure_ascii=False).replace("<", "\\u003c")
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def head(known: Methods = METHODS) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from app.serving.limits import Limits
 from app.serving.pace import Pace
-from app.serving.worker import AnswerRun
+from app.serving.worker import RETURN_SECONDS, AnswerRun
 from app.words import page as words
 from jakiro.trace import Trace
 
@@ -85,12 +85,21 @@ class Runs:
             run.stop()
         return len(unfinished)
 
-    def drop(self, session: str) -> None:
-        """Stops and forgets everything of a visitor who has gone."""
-        for run in self._of(session):
-            run.stop()
-            with self._lock:
-                self._runs.pop(run.id, None)
+    def leave(self, session: str) -> None:
+        """A visitor has gone: the answers are kept for a minute more, for a page that was loaded anew."""
+        latest = self._now() - 60 * self._limits.kept_minutes + RETURN_SECONDS
+        with self._lock:
+            for run_id, (owner, run, added) in self._runs.items():
+                if owner == session:
+                    self._runs[run_id] = (owner, run, min(added, latest))
+
+    def take_over(self, run_id: str, visitor: Visitor) -> AnswerRun | None:
+        """Gives an answer to the visitor who knows its id; None where it is not kept."""
+        run = self.find(run_id)
+        with self._lock:
+            if run is not None:
+                self._runs[run_id] = (visitor.session, run, self._now())
+        return run
 
     def stop_all(self, reason: str) -> None:
         """Stops every answer; `reason` is the sentence that its reader gets."""

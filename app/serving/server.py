@@ -85,6 +85,7 @@ def status_of(service: ModelService) -> dict:
     return {
         "state": state,
         "start": service.start_id,
+        "chip": service.chip(),
         "model": {name: for_visitors(str(value)) if value else None for name, value in shown.items()},
         "queue": service.turns.numbers() | {"places": service.device.places},
         "limits": {name: getattr(service.limits, name) for name in service.limits.__dataclass_fields__},

@@ -47,13 +47,20 @@ class Turns:
         self._mean_seconds: float | None = None
         self._round, self._last_rounds = 0, {}
 
-    def take(self, halt: threading.Event, told: Callable[[str], None], group: str = "") -> "Turn":
+    def take(
+        self,
+        halt: threading.Event,
+        told: Callable[[str], None],
+        group: str = "",
+        look: Callable[[bool], None] = lambda wanted: None,
+    ) -> "Turn":
         """A place in the queue, taken at once.
 
         Args:
             halt: set when the visitor no longer wants it; `wake` makes the turn look at it.
             told: is told the sentence about place and time whenever it changes.
             group: the address or user name whose places are counted together.
+            look: is called now and then, with whether others wait for this place; it may set `halt`.
 
         Raises:
             ValueError: the queue is full, or as much of it as one group may have.
@@ -65,7 +72,7 @@ class Turns:
             own = sum(turn.group == group for turn in self._waiting)
             if own >= self._queue_length_group + free:
                 raise ValueError(words.QUEUE_FULL_ADDRESS.format(count=own))
-            turn = Turn(self, halt, told, group, self._next_round(group))
+            turn = Turn(self, halt, told, group, self._next_round(group), look)
             self._waiting.append(turn)
             return turn
 
@@ -149,9 +156,15 @@ class Turn:
     """A visitor's place; as a context manager it waits and gives the device, or None when halted."""
 
     def __init__(
-        self, turns: Turns, halt: threading.Event, told: Callable[[str], None], group: str, round_number: int
+        self,
+        turns: Turns,
+        halt: threading.Event,
+        told: Callable[[str], None],
+        group: str,
+        round_number: int,
+        look: Callable[[bool], None],
     ) -> None:
-        self._turns, self._halt, self._told = turns, halt, told
+        self._turns, self._halt, self._told, self.look = turns, halt, told, look
         self.group, self.round, self.started = group, round_number, 0.0
 
     def __enter__(self) -> Device | None:
@@ -175,6 +188,10 @@ class Turn:
                     if sentence != said and not free:
                         self._told(sentence)
                         said = sentence
+                    self.look(position < len(turns._waiting))
+                    if turns._ready():
+                        for running in turns._running:
+                            running.look(True)
                     turns._changed.wait(_LOOK_AROUND_SECONDS)
         except BaseException:
             self.leave()

@@ -11,11 +11,13 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from app.asking import Asking
 from app.devices.base import LOADING, Device, keep
 from app.serving.limits import Limits
+from app.serving.packing import Packer
 from app.serving.turns import Turns
 from app.words import page as words
 from app.words.errors import for_visitors, sentence_of
@@ -28,6 +30,9 @@ WAITING = "waiting"  # another model is loaded when the running answers are done
 
 # Measuring holds up a question for a piece, so it waits until the first, or the next, has probably not come
 CALM_SECONDS = 2.0
+
+# How long an answer waits for a reader who has gone, and after how long others who wait get its place
+RETURN_SECONDS, PATIENCE_SECONDS = 60.0, 3.0
 
 # Tokens an answer has where nobody says otherwise, and where a device writes one within `QUICK_MS`
 USUAL_LENGTH, QUICK_LENGTH, QUICK_MS = 128, 256, 20.0
@@ -56,6 +61,9 @@ class ModelService:
         self.failure: str | None = None
         self.stage: tuple[str, float | None] | None = None
         self.pair, self.trouble = "", None
+        # What loading a pair reads and takes, by its name, where there are pairs to choose from
+        self.size_of: Callable[[str], str] = lambda pair: ""
+        self.size = ""
         # Since the process began, until the page answered and until the model was ready
         self.seconds: dict[str, float | None] = {"page": None, "ready": None}
 
@@ -82,6 +90,7 @@ class ModelService:
 
     def _go_on(self) -> None:
         """Answers go on after loading, and between them measuring."""
+        self.size = self.size_of(self.pair)
         self.turns.wake()
         threading.Thread(target=self._measure_on, name="measure-on", daemon=True).start()
 
@@ -158,7 +167,7 @@ class ModelService:
         return {
             "state": "ready", "text": text, "fast": words.CHIP_READY.format(**place, numerics="fast"), "title": title,
             "notice": " ".join(notices), "pair": self.pair,
-            "target": status["target"], "dtype": status["dtype"], "trouble": self.trouble or "",
+            "size": self.size, "target": status["target"], "dtype": status["dtype"], "trouble": self.trouble or "",
             "numerics": words.FAST if status["numerics"] == "fast" else words.EXACT, "length": self.usual_length,
         }  # fmt: skip
 
@@ -203,20 +212,56 @@ class AnswerRun(Stoppable):
     """
 
     def __init__(
-        self, service: ModelService, asking: Asking, group: str = "", prefixes: OwnPrefixes | None = None
+        self,
+        service: ModelService,
+        asking: Asking,
+        group: str = "",
+        prefixes: OwnPrefixes | None = None,
+        run_id: str | None = None,
     ) -> None:
         super().__init__(service)
-        self.id = uuid.uuid4().hex
+        self.id = run_id or uuid.uuid4().hex
         self.events: queue.SimpleQueue = queue.SimpleQueue()
         self.traces: dict[str, Trace] = {}
         self.num_nodes = 0
         self.ticks: list[str] = []
+        self.packer = Packer()
         self.finished = threading.Event()
-        self._asking, self._prefixes, self._asked = asking, prefixes, time.monotonic()
-        self._turn = service.turns.take(self._halt, lambda sentence: self.events.put(("wait", None, sentence)), group)
+        self._entrance, self._readers, self._left = threading.Lock(), 0, None
+        self.asking, self._prefixes, self._asked = asking, prefixes, time.monotonic()
+        self._turn = service.turns.take(
+            self._halt, lambda sentence: self.events.put(("wait", None, sentence)), group, self.look_for_reader
+        )
         # In the visitor's context, where a lender of GPUs looks up whose quota counts
         work = contextvars.copy_context().run
         self._thread = threading.Thread(target=work, args=(self._work,), name=f"answer-{self.id[:8]}", daemon=True)
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Somebody reads the events; once nobody does, it goes on for a minute unless others wait for its place."""
+        with self._entrance:
+            self._readers += 1
+        try:
+            yield
+        finally:
+            with self._entrance:
+                self._readers -= 1
+                self._left = time.monotonic()
+
+    @property
+    def seconds_alone(self) -> float:
+        """How long nobody has read it; 0 while somebody does."""
+        with self._entrance:
+            return 0.0 if self._readers or self._left is None else time.monotonic() - self._left
+
+    def look_for_reader(self, wanted: bool) -> None:
+        """Stops it where its reader stays away.
+
+        Args:
+            wanted: whether somebody waits for its place.
+        """
+        if self.seconds_alone > (PATIENCE_SECONDS if wanted else RETURN_SECONDS):
+            self._halt.set()
 
     def start(self) -> None:
         """Starts the thread.
@@ -247,7 +292,8 @@ class AnswerRun(Stoppable):
 
     def _read(self, device: Device) -> None:
         queue_ms = 1000 * (time.monotonic() - self._asked)
-        for event in device.answer(self._asking, self._halt, self._prefixes):
+        for event in device.answer(self.asking, self._halt, self._prefixes):
+            self.look_for_reader(wanted=False)
             if event[0] == "header":
                 event = (*event[:2], replace(event[2], queue_ms=queue_ms))
             keep(event, self.traces)

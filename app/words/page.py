@@ -93,6 +93,7 @@ SWAP_ONE_AT_A_TIME = (
     "The GPU has no room for two models: the one before was let go first, and going back to it loads it again."
 )
 UNKNOWN_RUN = "This answer is no longer kept on the server; ask again to get its trace."
+BAD_RUN_ID = "An answer’s id must be 32 new hexadecimal digits; leave it out and one is made."
 
 ZERO_GPU = "ZeroGPU"
 ZERO_QUOTA = "No GPU time is left for you today. Sign in at huggingface.co for more; recordings still play."
@@ -226,10 +227,11 @@ BROWSER = {
     "table_level": "level",
     "table_sees": "may look at",
     "table_lane": "method",
-    "connection_lost": "Connection lost at token {n}. What you see is kept; press Ask to start again.",
+    "connection_lost": "Connection lost at token {n}. The answer goes on when it is back.",
+    "server_silent": "The server did not answer.",
+    "retry": "Retry",
     "offline_kept": "No connection to the server. Your question is kept; press Ask when the connection is back.",
-    "visit_cut": "The page was reloaded: the answer being written ends at token {n}; its question is in the box.",
-    "visit_cut_lost": "The page was reloaded before the answer began; its question is in the box.",
+    "visit_cut": "This answer is no longer kept: {n} tokens of it are here, and its question is in the box.",
     "visit_lost": "This browser had no room for {turns}, which are lost.",
     "server_restarted": "The server was restarted at token {n}. What you see is kept; press Ask to start again.",
     "show_spaces": "Show spaces",

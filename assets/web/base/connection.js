@@ -5,55 +5,89 @@
   const SILENT_MS = 4000;
   const LOOK_MS = 2000;
 
+  // The server's functions; Gradio's own give undefined where a call failed
+  function served(server) {
+    return server && Object.fromEntries(Object.entries(server).map(([name, call]) => [name, async (...given) => {
+      const value = await call(...given);
+      if (value === undefined) throw new ServerError(say("server_silent"));
+      return value;
+    }]));
+  }
+
+  class ServerError extends Error {}
+
+  // Does what needs the server, or says that it failed, with a button that tries again
+  async function orRetry(work) {
+    try {
+      return await work();
+    } catch (error) {
+      if (!(error instanceof ServerError)) throw error;
+      Jakiro.notify("error", error.message, () => orRetry(work));
+      return undefined;
+    }
+  }
+
   function lose(run, sentence) {
     const { main } = run;
-    const { state } = Jakiro.screen;
-    if (state.waiting === run) {
-      state.waiting = null;
-      state.turns.splice(state.turns.indexOf(run), 1);
-    }
-    state.lost = run;
     run.stop();
-    Jakiro.giveBack();
+    Jakiro.giveBack(run);
+    if (!main) Jakiro.fail(run);
+    Jakiro.screen.state.lost = run;
     Jakiro.notify("error", say(sentence, { n: main ? main.tokens.length : 0 }));
     Jakiro.redraw();
   }
 
-  // The name of the server's present start; null when it cannot be reached
-  async function startOf() {
+  // What the server says of itself; null when it cannot be reached
+  async function statusOf() {
     try {
       const answer = await fetch(new URL("status", location.href), { cache: "no-store" });
-      return (await answer.json()).start;
+      return await answer.json();
     } catch {
       return null;
     }
   }
 
-  // `writing()` gives the run that still grows, or null; its `heard` is when its last update came
+  // `writing()` gives the run that still grows, or null; `heard` is when its last update came. A lost one goes on when its
+  // server is there again
   async function watchConnection(writing) {
-    let known = await startOf();
+    const { state } = Jakiro.screen;
+    let known = (await statusOf())?.start;
     setInterval(async () => {
       const run = writing();
-      if (!run || performance.now() - run.heard < SILENT_MS) return;
-      const now = await startOf();
-      if (now === known || writing() !== run) return;
-      lose(run, now === null ? "connection_lost" : "server_restarted");
+      const silent = run && performance.now() - run.heard >= SILENT_MS;
+      if (!silent && !state.lost) return;
+      const now = (await statusOf())?.start;
+      const { lost } = state;
+      if (lost && now && now === known) {
+        Jakiro.notify(null);
+        Jakiro.resume(lost.id, { from: lost, form: lost.form, typed: lost.question || lost.form?.question });
+      } else if (lost && now) state.lost = null;
+      else if (run && writing() === run && !lost) {
+        if (now === known) Jakiro.fetchMissed(run);
+        else lose(run, now ? "server_restarted" : "connection_lost");
+      }
       known = now || known;
     }, LOOK_MS);
   }
 
   const offline = () => !navigator.onLine || (Jakiro.chip && Jakiro.chip.lost);
 
+  // Whether a question cannot be sent now; the page says so
+  function refuseOffline() {
+    if (!offline()) return false;
+    Jakiro.notify("error", say("offline_kept"));
+    Jakiro.chip.look();
+    return true;
+  }
+
   // A question that cannot be sent stays in its box, and the page says so before anything is sent
   function guardAsking() {
     const refuse = (event) => {
       const asks = event.type === "click" ? event.target.closest?.("#ask")
         : event.key === "Enter" && !event.shiftKey && event.target.closest?.("#question");
-      if (!asks || !offline()) return;
+      if (!asks || !refuseOffline()) return;
       event.preventDefault();
       event.stopImmediatePropagation();
-      Jakiro.notify("error", say("offline_kept"));
-      Jakiro.chip.look();
     };
     addEventListener("click", refuse, true);
     addEventListener("keydown", refuse, true);
@@ -62,12 +96,10 @@
   }
 
   // A question was sent: whether the server is there to answer it
-  async function lookAfterAsking() {
+  async function lookAfterAsking(run) {
     await Jakiro.chip.look();
-    if (!offline()) return;
-    Jakiro.notify("error", say("offline_kept"));
-    Jakiro.giveBack();
+    if (offline() && !run.finished && !run.main) lose(run, "offline_kept");
   }
 
-  Object.assign(Jakiro, { watchConnection, guardAsking, lookAfterAsking });
+  Object.assign(Jakiro, { served, orRetry, statusOf, watchConnection, guardAsking, refuseOffline, lookAfterAsking });
 })();

@@ -142,7 +142,8 @@
     });
 
     async function estimate() {
-      if (visible()) form.estimate(await server.benchmark_estimate(form.values()));
+      const words = visible() && await server.benchmark_estimate(form.values()).catch(() => "");
+      if (words !== false) form.estimate(words);
     }
 
     function receive(value) {
@@ -168,6 +169,10 @@
     }
 
     async function save() {
+      await Jakiro.orRetry(saveNow);
+    }
+
+    async function saveNow() {
       const text = state.which === "board" ? JSON.stringify(board.results)
         : state.which === "recorded" ? state.text : await server.benchmark_saved(state.here.run);
       if (!text) {
@@ -179,8 +184,9 @@
       Jakiro.download(`jakiro-${name}-${date.slice(0, 10)}.json`, text, "application/json");
     }
 
-    async function showBoard() {
-      if (board.boards) return;
+    const showBoard = () => board.boards || Jakiro.orRetry(loadBoard);
+
+    async function loadBoard() {
       board.take(JSON.parse(await server.benchmark_board() || "{}"));
       if (state.which === "board") redraw('[data-control="bench-which"][data-value="board"]');
     }
@@ -263,7 +269,7 @@
     }
     function tabChanged() {
       if (!visible()) return;
-      loading = loading || load();
+      if (!state.loaded && !loading) loading = Jakiro.orRetry(load).finally(() => (loading = null));
       estimate();
       draw();
     }

@@ -11,11 +11,9 @@
 
   // Keeps the newest answers that the browser has room for, and the number of the older ones that are lost
   function keepChat(turns, writing) {
-    const told = writing && { n: writing.main ? writing.main.tokens.length : 0 };
-    const kept = turns.filter((run) => run.main);
-    for (let left = 0; left <= kept.length; left += 1) {
-      const text = JSON.stringify({ runs: kept.slice(left).map(packed), left, writing: told });
-      if (memory.set(CHAT, text)) return;
+    const texts = turns.map((run) => JSON.stringify(packed(run)));
+    for (let left = 0; left <= texts.length; left += 1) {
+      if (memory.set(CHAT, `{"runs":[${texts.slice(left)}],"left":${left},"writing":${JSON.stringify(writing || null)}}`)) return;
     }
   }
 
@@ -23,17 +21,16 @@
     const { state } = Jakiro.screen;
     const writing = state.turns.find((run) => !run.finished) || state.lost;
     const box = Jakiro.questionBox();
-    const question = (box && box.value) || (writing && writing.question) || "";
-    keepChat(state.turns, writing);
-    memory.set(FORM, JSON.stringify({ ...Jakiro.formNow(), question }));
+    const turns = state.turns.flatMap((run) => (run.main ? [run] : run.replaced || []));
+    keepChat(turns, writing && { id: writing.id, form: writing.form, n: writing.main ? writing.main.tokens.length : 0,
+      question: writing.question || writing.form?.question });
+    memory.set(FORM, JSON.stringify({ ...Jakiro.formNow(), question: box?.value }));
   }
 
-  // One sentence on what loading the page again has lost; empty where nothing is lost
-  function costs({ left, writing }, kept) {
-    const lost = left ? say("visit_lost", { turns: counted("earlier_turn", left) }) : "";
-    if (!writing) return lost;
-    const told = say(kept ? "visit_cut" : "visit_cut_lost", { n: writing.n });
-    return `${told} ${lost}`.trim();
+  // The server no longer keeps the answer: what there is of it
+  function tellCut(run) {
+    const from = run.main || run.replaced[0]?.main;
+    Jakiro.notify("error", say("visit_cut", { n: from?.tokens.length || 0 }));
   }
 
   // Puts the chat back as it was; what does not read as a chat is dropped
@@ -46,8 +43,11 @@
       state.turns.forEach((run) => state.seen.add(run.id));
       const last = state.turns[state.turns.length - 1];
       if (last) show(last, Infinity);
-      const sentence = costs(kept, Boolean(last));
-      if (sentence) Jakiro.notify("error", sentence);
+      if (kept.left) Jakiro.notify("error", say("visit_lost", { turns: counted("earlier_turn", kept.left) }));
+      if (kept.writing) {
+        const { id, form, question } = kept.writing;
+        Jakiro.resume(id, { from: state.turns.find((run) => run.id === id), form, typed: question });
+      }
     } catch {
       state.turns = [];
     } finally {
@@ -70,5 +70,5 @@
 
   addEventListener("pagehide", () => Jakiro.screen.parts && Jakiro.screen.parts.live && keep());
 
-  Object.assign(Jakiro, { restore, keptForm, formDefaults: () => defaults });
+  Object.assign(Jakiro, { restore, tellCut, keptForm, formDefaults: () => defaults });
 })();

@@ -34,7 +34,11 @@
     }
 
     // Plays the first shipped recording, or the one that a link names, unless something else is already on screen
-    async first(link) {
+    first(link) {
+      return Jakiro.orRetry(() => this.playFirst(link));
+    }
+
+    async playFirst(link) {
       const names = await this.names();
       const known = !link.recording || names.includes(link.recording);
       if (!known) Jakiro.refuseLink(say("link_recording", { name: Jakiro.quoted(link.recording) }));
@@ -96,7 +100,11 @@
         name ? this.link(name, Jakiro.highlight(run.main) + 1) : null);
     }
 
-    async draw() {
+    draw() {
+      return Jakiro.orRetry(() => this.drawCards());
+    }
+
+    async drawCards() {
       const names = await this.names();
       const shipped = await Promise.all(names.map((name) => this.load(name)));
       const cards = [...this.opened.map((recording, i) => this.card(`opened-${i + 1}`, recording, "opened")),

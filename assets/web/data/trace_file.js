@@ -11,7 +11,9 @@
   const isText = (value) => typeof value === "string";
   const LONGEST_MS = 3600 * 1000; // no pass of a real run takes an hour
   const MOST_NODES = 1024;
-  const MOST_LEVELS = 256;
+  const MOST_LEVELS = 64;
+  const MOST_PROPOSERS = 64;
+  const MOST_TRACES = 16;
   const isTime = (value) => isNumber(value) && value >= 0 && value <= LONGEST_MS;
   const isNumbers = (value) => Array.isArray(value) && value.every(isNumber);
 
@@ -20,10 +22,11 @@
   const isTexts = (value) => Array.isArray(value) && value.every(isText);
   const isName = (value) => isText(value) && value.length > 0 && value.length <= LONGEST_NAME;
   const isHex = (value) => isText(value) && HEX.test(value);
-  const isProposers = (value) => Array.isArray(value) && value.every((one) => isObject(one) && isName(one.id)
+  const isProposers = (value) => Array.isArray(value) && value.length <= MOST_PROPOSERS && value.every((one) => isObject(one) && isName(one.id)
     && isText(one.label) && isText(one.sentence));
   const isCurve = (value) => Array.isArray(value) && value.every((point) => isNumbers(point) && point.length === 2);
 
+  const isReason = (value) => value === null || value === undefined || ["eos", "length", "context", "stopped"].includes(value);
   const isDrafter = (value) => value === null || isObject(value);
 
   const HEADER = { method: isName, created: isText, messages: isMessages, num_prompt_tokens: isNumber, target: isObject,
@@ -95,6 +98,7 @@
     if (!Array.isArray(trace.steps)) unfit("“steps” is not a list");
     const { header, steps, end_reason } = trace;
     check(header, HEADER, "the header");
+    if (!isReason(end_reason)) unfit("“end_reason” has an unexpected value");
     steps.forEach(checkStep);
     return { header, steps, end_reason };
   }
@@ -110,7 +114,9 @@
     }
     if (!isObject(value)) unfit("expected an object");
     if (isObject(value.traces) && Object.keys(value.traces).length) {
-      const traces = Object.entries(value.traces).map(([name, trace]) => [name, checkedTrace(trace)]);
+      const entries = Object.entries(value.traces);
+      if (entries.length > MOST_TRACES) unfit(`${entries.length} traces, expected at most ${MOST_TRACES}`);
+      const traces = entries.map(([name, trace]) => [name, checkedTrace(trace)]);
       return { title: isText(value.title) ? value.title : null, traces: Object.fromEntries(traces) };
     }
     const trace = checkedTrace(value);

@@ -200,7 +200,13 @@
       }
       lesson = lessonOf(data.readLesson(text));
       show();
-      const here = await server.lesson_device();
+      useDevice();
+    }
+
+    // This device's own costs, once a model is loaded
+    async function useDevice() {
+      await Jakiro.chip.ready;
+      const here = await server.lesson_device().catch(() => null);
       if (here) {
         lesson.use(here);
         if (visible()) show();
@@ -209,8 +215,8 @@
 
     function tabChanged() {
       if (!visible()) return;
-      if (!loading) loading = load();
-      else show();
+      if (lesson) show();
+      else if (!loading) loading = Jakiro.orRetry(load).finally(() => (loading = null));
       Jakiro.setAddress(`#stop-${current + 1}`);
     }
 

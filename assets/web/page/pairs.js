@@ -18,8 +18,12 @@
       if (!this.element.open) return;
       const { chip } = Jakiro;
       const key = JSON.stringify([chip.value && chip.value.pair, chip.value && chip.value.state]);
-      if (key !== this.key) this.draw(await this.server.pairs());
-      this.key = key;
+      if (key !== this.key) {
+        await Jakiro.orRetry(async () => {
+          this.draw(await this.server.pairs());
+          this.key = key;
+        });
+      }
       this.timer = setTimeout(() => this.follow(), LOOK_MS);
     }
 
@@ -58,7 +62,7 @@
     async choose(name, button) {
       button.disabled = true;
       Jakiro.notify(null);
-      const refusal = await this.server.choose_pair(name);
+      const refusal = await Jakiro.orRetry(() => this.server.choose_pair(name));
       if (refusal) Jakiro.notify("error", refusal);
       await Jakiro.chip.look();
     }

@@ -6,13 +6,14 @@
   let notice = null;
   let early = null; // what was said before there was a place for it
 
-  // One sentence above the question row; null clears it
-  function notify(kind, text) {
-    early = [kind, text];
+  // One sentence above the question row, with a button where `again` tries it anew; null clears it
+  function notify(kind, text, again) {
+    early = [kind, text, again];
     if (!notice) return;
     notice.hidden = !kind;
     notice.className = `notice ${kind || ""}`;
-    notice.replaceChildren(...(kind ? [h("b", null, kind === "error" ? `⚠ ${say("error_word")}` : say("notice_word")), ` ${text}`] : []));
+    notice.replaceChildren(...(kind ? [h("b", null, kind === "error" ? `⚠ ${say("error_word")}` : say("notice_word")), ` ${text} `,
+      again ? h("button", { class: "link-button", "data-action": "retry", onclick: () => { notify(null); again(); } }, say("retry")) : null].filter(Boolean) : []));
   }
 
   function tabStrip(tabs) {
@@ -40,31 +41,35 @@
 
   const LOADING_LOOK_MS = 700;
   const IDLE_LOOK_MS = 8000;
+  const SLOWER = 1.3;
 
   // The model's state as the server tells it, with the numerics that the settings ask for
   class Chip {
-    constructor(server) {
-      this.server = server;
+    constructor() {
       this.element = h("span", { class: "chip loading", role: "status", id: "jk-chip" }, say("loading"));
       this.told = "";
       this.ready = new Promise((tell) => (this.tellReady = tell)); // of {target, dtype}
     }
 
+    // Looks again, ever later while nothing changes
     async look() {
       clearTimeout(this.timer);
-      try {
-        if (!document.hidden || !this.value) {
-          const value = navigator.onLine ? await this.server.chip() : null;
-          this.lost = !value;
-          this.draw(value);
+      if (!document.hidden || !this.value) {
+        const status = navigator.onLine ? await Jakiro.statusOf() : null;
+        this.lost = !status;
+        if (status) this.draw(status.chip);
+        else {
+          this.told = "";
+          this.element.className = "chip failed";
+          this.element.textContent = say("chip_lost");
         }
-      } catch {
-        this.lost = true;
-        this.told = "";
-        this.element.className = "chip failed";
-        this.element.textContent = say("chip_lost");
       }
-      this.timer = setTimeout(() => this.look(), !this.lost && this.value && this.value.state !== "loading" ? IDLE_LOOK_MS : LOADING_LOOK_MS);
+      const text = this.element.textContent;
+      const settled = !this.lost && this.value?.state !== "loading";
+      this.pause = settled ? IDLE_LOOK_MS : text === this.before ? Math.min(IDLE_LOOK_MS, this.pause * SLOWER) : LOADING_LOOK_MS;
+      this.before = text;
+      clearTimeout(this.timer);
+      this.timer = setTimeout(() => this.look(), this.pause);
     }
 
     draw(value) {
@@ -96,9 +101,9 @@
 
   addEventListener("keydown", (event) => event.key === "Escape" && event.target.closest?.("#settings.open") && toggleSettings(false));
 
-  function mountTop(element, server) {
+  function mountTop(element) {
     const root = element.querySelector(".jk-top");
-    const chip = new Chip(server);
+    const chip = new Chip();
     Jakiro.chip = chip;
     const settings = h("button", { class: "plain-button", id: "jk-settings", "aria-expanded": "false", onclick: () => toggleSettings() }, say("settings"));
     notice = h("div", { class: "notice", role: "alert", hidden: true, id: "jk-notice" });

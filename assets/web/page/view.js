@@ -17,32 +17,49 @@
     redraw();
   }
 
-  // A live update from the server: a new run begins, or a known one grows
+  // A live update from the server, which makes a run grow
   function receive(value) {
     if (!value || !value.run) return;
     if (value.ticks) grow(value);
     if (value.error) Jakiro.notify("error", value.error);
-    if (value.error && !state.waiting) putBack();
+    const run = state.turns.find((turn) => turn.id === value.run);
+    if (run && value.gone) Jakiro.tellCut(run);
+    if (run && (value.error || value.gone)) {
+      run.stop();
+      if (!run.main) fail(run);
+      redraw();
+    }
   }
 
-  // Answers that should have made room for another one stay if no other came, and the question stays in its box
-  function putBack() {
-    state.turns.push(...state.replaced);
-    state.replaced = [];
-    Jakiro.giveBack();
+  // A question without an answer: what made room for it is there again, and it stands in its box
+  function fail(run) {
+    state.turns.splice(state.turns.indexOf(run), 1, ...run.replaced);
+    if (state.waiting === run) state.waiting = null;
+    if (run.typed) state.from = run.from;
+    Jakiro.giveBack(run);
     Jakiro.drawChat(screen.parts, state);
   }
 
-  function begin(id) {
+  // Ends the answer that is being written, or waited for
+  function endWriting() {
+    for (const run of state.turns.filter((turn) => !turn.finished)) {
+      run.stop();
+      run.typed = "";
+      if (!run.main) fail(run);
+    }
+  }
+
+  // A new run, which takes the place of the turn `from` and of those after it
+  function begin(id, { from, typed, form } = {}) {
     const run = new Run(id, "live");
-    Object.assign(run, { ticks: 0, newest: -1, form: Jakiro.formAsked() });
-    if (state.turns.includes(state.from)) state.replaced = state.turns.splice(state.turns.indexOf(state.from));
-    Object.assign(state, { from: null, putAway: null });
+    const at = state.turns.indexOf(from);
+    Object.assign(run, { ticks: 0, newest: -1, heard: performance.now(), from, form, typed, replaced: at < 0 ? [] : state.turns.splice(at) });
+    Object.assign(state, { from: null, putAway: null, waiting: run, lost: null });
     state.seen.add(id);
     state.turns.push(run);
-    state.waiting = run;
-    Jakiro.notify(null);
     if (state.tab === "recordings") setTab("watch");
+    if (screen.parts) Jakiro.drawChat(screen.parts, state);
+    redraw();
     return run;
   }
 
@@ -59,16 +76,11 @@
       run.ticks = number + 1;
     }
     if (run.ticks <= run.newest) fetchMissed(run);
-    if (run === state.waiting && (run.main || run.finished)) {
+    if (run === state.waiting && run.main) {
       state.waiting = null;
-      if (run.main) {
-        state.replaced = [];
-        show(run);
-      } else {
-        state.turns.splice(state.turns.indexOf(run), 1);
-        putBack();
-      }
-    }
+      Object.assign(run, { replaced: [], from: null });
+      show(run);
+    } else if (run.finished && !run.main) fail(run);
     if (run.finished) Jakiro.baseline.remember(run);
     if (run === state.run) {
       if (state.follow) state.index = Math.max(0, run.main.steps.length - 1);
@@ -80,18 +92,15 @@
     redraw();
   }
 
-  // A browser that was too busy to see every value asks for what it missed: steps are read in order
+  // A browser that was too busy to see every value asks for what it missed, now or later: steps are read in order
   async function fetchMissed(run) {
     if (run.fetching) return;
     run.fetching = true;
     const first = run.ticks;
-    const missed = await server.missed({ run: run.id, first }).catch(() => null);
+    const missed = await server.missed({ run: run.id, first }).catch(() => []);
     run.fetching = false;
-    if (missed && missed.length) grow({ run: run.id, ticks: Object.fromEntries(missed.map((tick, i) => [first + i, tick])) });
-    else {
-      run.take(["done"]);
-      redraw();
-    }
+    if (!missed) receive({ run: run.id, gone: true });
+    else if (missed.length) grow({ run: run.id, ticks: Object.fromEntries(missed.map((tick, i) => [first + i, tick])) });
   }
 
   // `step`: somebody chose it, and Back returns to the tab of before
@@ -149,5 +158,5 @@
     return screen.parts;
   }
 
-  Object.assign(Jakiro, { mountView, receive, show, setTab, showRecording, highlight });
+  Object.assign(Jakiro, { mountView, receive, begin, endWriting, fail, fetchMissed, show, setTab, showRecording, highlight });
 })();

@@ -87,7 +87,7 @@
       const words = {
         same: same.state === "same" ? say("fact_same", { tokens }) : same.state === "different" ? same.value : "",
         speedup: /\d/.test(speedup.value) ? say("fact_speedup", { times: speedup.value }) : "",
-        tau: /\d/.test(tau.value) ? say("fact_tau", { tau: number(Number(tau.value), 1) }) : say("measuring"),
+        tau: /\d/.test(tau.value) ? say("fact_tau", { tau: number(Number(tau.value), 1) }) : run.finished ? "" : say("measuring"),
       };
       for (const [name, fact] of Object.entries(this.facts)) {
         setText(fact.words, words[name]);

@@ -185,7 +185,16 @@ def test_files_that_lie_are_refused_in_one_sentence_and_the_view_stays(tab):
         "“verify_ms” of step 1": ("verify_ms", -5),
         "“committed_ids” of step 1 contradicts its accepted path": ("committed_ids", [7, 7, 7]),
     }
-    files = {"more than 256 levels": chain, "nodes, expected 1 to 1024": wide}
+    endless, crowded = copy.deepcopy(traces), copy.deepcopy(traces)
+    endless["jakiro"]["end_reason"] = {"toString": 1}
+    crowded["jakiro"]["header"]["proposers"] *= 2000
+    files = {
+        "more than 64 levels": chain,
+        "nodes, expected 1 to 1024": wide,
+        "“end_reason” has an unexpected value": endless,
+        "“proposers” of the header has an unexpected value": crowded,
+        "17 traces, expected at most 16": {f"lane {number}": traces["jakiro"] for number in range(17)},
+    }
     for sentence, (field, value) in lies.items():
         files[sentence] = copy.deepcopy(traces)
         files[sentence]["jakiro"]["steps"][1][field] = value

@@ -53,6 +53,28 @@ def test_every_field_that_comes_is_in_the_document_and_the_trace_reads_back(serv
     assert (trace.text, trace.tau, len(trace.token_ids)) == (answer["text"], answer["tau"], answer["num_tokens"])
 
 
+def test_an_answer_stopped_while_it_waits_says_that_it_was_stopped(served, connect, monkeypatch):
+    first, client = connect(served[1]), connect(served[1])
+    monkeypatch.setattr(served[0], "pace", 5.0)
+    running = first.submit("Why?", 400, api_name="/generate")
+    waiting = client.submit("Why?", 400, api_name="/generate")
+    deadline = time.monotonic() + 20
+    while not any(update["message"] for update in waiting.outputs()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert client.predict(api_name="/stop") == {"stopped": 1}
+    answer = waiting.result(timeout=20)
+    told = {name: answer[name] for name in ("state", "message", "end_reason", "text", "num_tokens")}
+    assert told == {"state": "done", "message": "", "end_reason": "stopped", "text": "", "num_tokens": 0}
+    race = client.submit("Why?", 400, methods=["jakiro", "context"], api_name="/race")
+    while not any(update["message"] for update in race.outputs()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    client.predict(api_name="/stop")
+    lanes = race.result(timeout=20)["lanes"]
+    assert {name: lane["end_reason"] for name, lane in lanes.items()} == {"jakiro": "stopped", "context": "stopped"}
+    first.predict(api_name="/stop")
+    running.result(timeout=20)
+
+
 def test_a_program_stops_its_own_answer_and_nobody_elses(served, connect, monkeypatch):
     client, other = connect(served[1]), connect(served[1])
     monkeypatch.setattr(served[0], "pace", 5.0)

@@ -11,6 +11,7 @@ from gradio.utils import diff
 
 from app.page import benchmark, handlers, lesson, web
 from app.serving import worker
+from app.serving.packing import Packer
 from jakiro.config import SamplingParams, TreeConfig
 from tests.app.fake import FakeGenerator
 
@@ -22,11 +23,15 @@ MOST_BYTES = 6 * 1024
 PAGE_BYTES = 362_000
 
 
+class Events(list):
+    put = list.append
+
+
 class Finished:
     """A run whose events have all come."""
 
     def __init__(self, events: list[tuple]) -> None:
-        self.id, self.events, self.ticks = "0" * 32, events, []
+        self.id, self.events, self.ticks, self.packer = "0" * 32, Events(events), [], Packer()
 
 
 def answer() -> list[tuple]:

@@ -55,7 +55,7 @@ def test_status_says_state_queue_limits_and_versions_without_a_login_and_nothing
     assert values["queue"] == {"running": 0, "waiting": 0, "mean_answer_seconds": None, "places": 1}
     assert values["limits"]["max_request_kilobytes"] == 16
     assert values["versions"]["gradio"] == "6.31.0"
-    assert set(values) == {"state", "start", "model", "queue", "limits", "versions", "seconds", "most_memory"}
+    assert set(values) == {"state", "start", "chip", "model", "queue", "limits", "versions", "seconds", "most_memory"}
 
 
 def test_without_a_login_nothing_but_the_login_page_answers(guarded):

@@ -13,7 +13,7 @@ from app.page import handlers
 from app.serving import worker
 from app.serving.limits import Limits
 from app.serving.runs import Runs, Visitor
-from app.serving.worker import AnswerRun, ModelService, batches
+from app.serving.worker import RETURN_SECONDS, AnswerRun, ModelService, batches
 from app.words import page as words
 from jakiro import starting
 from jakiro.config import SamplingParams, TreeConfig
@@ -280,16 +280,84 @@ VALUES = {
 }  # fmt: skip
 
 
-def test_a_closed_generator_stops_its_run():
+def wait_until_idle(generator, seconds=10):
+    deadline = time.monotonic() + seconds
+    while generator.active and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return generator.active == 0
+
+
+def test_an_answer_that_nobody_reads_any_more_ends_after_a_while(monkeypatch):
+    monkeypatch.setattr("app.serving.worker.RETURN_SECONDS", 0.5)
+    generator, runs = FakeGenerator(LONG, pace=1.0), Runs(Limits())
+    updates = handlers.generate(ready_service(generator), runs, Visitor("tab"), VALUES)
+    next(updates)
+    updates.close()
+    assert wait_until_idle(generator)
+
+
+def test_an_answer_that_nobody_reads_makes_room_for_who_waits(monkeypatch):
+    monkeypatch.setattr("app.serving.worker.PATIENCE_SECONDS", 0.3)
     generator, runs = FakeGenerator(LONG, pace=1.0), Runs(Limits())
     service = ready_service(generator)
     updates = handlers.generate(service, runs, Visitor("tab"), VALUES)
     next(updates)
     updates.close()
-    deadline = time.monotonic() + 10
-    while generator.active and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert generator.active == 0
+    time.sleep(0.6)
+    assert generator.active, "nobody waits, so it goes on"
+    other = list(handlers.generate(service, runs, Visitor("another"), VALUES | {"length": 4}))
+    assert "done" in next(iter(other[-1]["ticks"].values()))
+
+
+def test_who_comes_back_gets_the_whole_answer_in_order_and_stops_it():
+    generator, runs = FakeGenerator(LONG, pace=0.5), Runs(Limits())
+    service, run_id = ready_service(generator), "a" * 32
+    updates = handlers.generate(service, runs, Visitor("tab"), VALUES | {"run_id": run_id})
+    assert next(updates)["run"] == run_id
+    next(updates)
+    handlers.forget(service, runs, Visitor("tab"))
+    back = handlers.resume(service, runs, Visitor("new"), run_id)
+    first = next(back)
+    updates.close()  # the server notices the old connection's end late
+    ticks = dict(first["ticks"])
+    for _ in range(4):
+        ticks |= next(back)["ticks"]
+    assert [int(number) for number in ticks] == list(range(len(ticks)))
+    assert runs.stop("new") == 1
+    for update in back:
+        ticks |= update["ticks"]
+    events = [event for number in sorted(ticks, key=int) for event in json.loads(ticks[number])]
+    for method, trace in runs.traces(run_id).items():
+        assert "".join(step["text"] for kind, lane, step in events if (kind, lane) == ("step", method)) == trace.text
+    assert events[-1] == ["done", None, None]
+    again = list(handlers.resume(service, runs, Visitor("later"), run_id))
+    assert json.loads(next(iter(again[-1]["ticks"].values())))[-1] == ["done", None, None]
+
+
+def test_an_answer_that_is_not_kept_is_said_to_be_gone():
+    service, runs = ready_service(FakeGenerator()), Runs(Limits())
+    gone = list(handlers.resume(service, runs, Visitor("tab"), "b" * 32))
+    assert gone == [{"run": "b" * 32, "gone": True}]
+
+
+@pytest.mark.parametrize("run_id", ["x" * 32, "a" * 31, "a" * 33, "used"])
+def test_an_answers_id_is_new_and_reads_as_one(run_id):
+    service, runs = ready_service(FakeGenerator()), Runs(Limits())
+    *_, last = handlers.generate(service, runs, Visitor("tab"), VALUES | {"length": 4})
+    used = last["run"]
+    asked = used if run_id == "used" else run_id
+    refused = list(handlers.generate(service, runs, Visitor("tab"), VALUES | {"run_id": asked}))
+    assert refused == [{"run": asked, "error": words.BAD_RUN_ID}]
+
+
+def test_a_new_question_of_a_tab_ends_its_old_answer():
+    generator, runs = FakeGenerator(LONG, pace=1.0), Runs(Limits())
+    service = ready_service(generator)
+    old = handlers.generate(service, runs, Visitor("tab"), VALUES)
+    next(old)
+    new = list(handlers.generate(service, runs, Visitor("tab"), VALUES | {"length": 4}))
+    assert json.loads(next(iter(new[-1]["ticks"].values())))[-1] == ["done", None, None]
+    assert len(list(old)) < 20
 
 
 def test_updates_overlap_in_order_and_the_last_one_repeats_nothing():
@@ -314,12 +382,17 @@ def test_updates_overlap_in_order_and_the_last_one_repeats_nothing():
 
 
 def test_a_session_that_left_is_forgotten():
-    service, runs = ready_service(FakeGenerator()), Runs(Limits())
+    clock = [1000.0]
+    service, runs = ready_service(FakeGenerator()), Runs(Limits(), lambda: clock[0])
     run_id = list(handlers.generate(service, runs, Visitor("tab"), VALUES | {"length": 8, "alongside": False}))[-1][
         "run"
     ]
-    runs.drop("another")
+    runs.leave("another")
+    clock[0] += RETURN_SECONDS + 1
     assert runs.traces(run_id)
-    runs.drop("tab")
+    runs.leave("tab")
+    clock[0] += RETURN_SECONDS - 1
+    assert runs.traces(run_id)
+    clock[0] += 2
     with pytest.raises(ValueError, match="no longer kept"):
         runs.traces(run_id)

@@ -1,0 +1,275 @@
+"""No question, answer or fact is lost without a word: asking in any order, broken connections, a failing server."""
+
+import json
+import time
+from urllib.request import urlopen
+
+import pytest
+
+from app.words import page as words
+from app.words.lesson import BROWSER as LESSON_WORDS
+from tests.app.conftest import ask, serve, wait_until_finished
+from tests.app.fake import FakeGenerator, default_answer
+
+pytestmark = [pytest.mark.browser]
+TURNS = "Jakiro.moves.state.turns.map(run => [run.question, run.finished])"
+GROWN = "count => Jakiro.screen.lane()?.tokens.length > count && Jakiro.moves.state.run.source === 'live'"
+
+
+@pytest.fixture(scope="module")
+def slow():
+    """A page whose answers take some ten seconds."""
+    generator = FakeGenerator(default_answer() * 4, pace=1.0)
+    blocks, address = serve(lambda: generator)
+    yield generator, blocks, address
+    blocks.close()
+
+
+@pytest.fixture
+def tab(open_tab, slow):
+    tab = open_tab(slow[2], reduced_motion="reduce")
+    tab.wait_for_selector("#jk-chip.ready")
+    yield tab
+    tab.evaluate("document.querySelector('#stop').click()")
+
+
+def fail_on(tab, *names: str):
+    """Makes the server's functions of these names fail; returns what ends it."""
+
+    def answer(route):
+        failing = json.loads(route.request.post_data)["fn_name"] in names
+        route.fulfill(status=500, body='{"detail": "no"}') if failing else route.continue_()
+
+    tab.route("**/component_server/", answer)
+    return lambda: tab.unroute("**/component_server/")
+
+
+def test_a_question_during_an_answer_ends_it_and_is_answered(tab, slow):
+    ask(tab, "First?")
+    tab.wait_for_function(GROWN, arg=4)
+    ask(tab, "Second?")
+    tab.wait_for_function(GROWN, arg=4)
+    assert tab.evaluate(TURNS) == [["First?", True], ["Second?", False]]
+    tab.wait_for_function("Jakiro.moves.state.turns[0].lanes.jakiro.endReason === 'stopped'")
+    assert slow[0].most_active <= 2, "the two lanes of one answer"
+    assert tab.input_value("#question textarea") == ""
+
+
+def test_two_questions_in_a_breath_are_each_sent_as_they_were_meant(tab):
+    ask(tab, "First?")
+    tab.click("#stop")
+    wait_until_finished(tab)
+    seed = tab.evaluate("Jakiro.moves.state.run.main.header.sampling.seed")
+    tab.evaluate("Jakiro.askAgain(Jakiro.moves.state.turns[0])")
+    tab.fill("#question textarea", "Own words?")
+    tab.click("#ask")
+    tab.wait_for_function("Jakiro.moves.state.run?.question === 'Own words?'")
+    assert tab.evaluate("Jakiro.moves.state.run.main.header.sampling.seed") == seed
+    assert tab.evaluate("Jakiro.moves.state.turns.map(run => run.question)") == ["First?", "Own words?"]
+
+
+def test_what_was_to_be_sent_without_a_connection_is_not_sent_with_the_next_question(tab):
+    ask(tab, "First?")
+    tab.click("#stop")
+    wait_until_finished(tab)
+    tab.context.set_offline(True)
+    tab.evaluate("Jakiro.askAgain(Jakiro.moves.state.turns[0])")
+    tab.wait_for_selector("#jk-notice:visible")
+    tab.context.set_offline(False)
+    tab.wait_for_selector("#jk-chip.ready")
+    ask(tab, "Second?")
+    assert tab.evaluate("[Jakiro.moves.state.run.question, Jakiro.moves.state.run.main.header.sampling.seed]") == [
+        "Second?", 0,
+    ]  # fmt: skip
+    assert tab.evaluate("Jakiro.moves.state.turns.length") == 2
+
+
+def test_an_edit_while_a_question_waits_loses_neither(tab, open_tab, slow):
+    ask(tab, "First?")
+    tab.click("#stop")
+    wait_until_finished(tab)
+    other = open_tab(slow[2])
+    ask(other, "Another’s?")
+    tab.fill("#question textarea", "Second?")
+    tab.click("#ask")
+    tab.wait_for_selector(".answer-pane .waiting:visible")
+    tab.evaluate("Jakiro.edit(Jakiro.moves.state.turns[0])")
+    assert tab.input_value("#question textarea") == "First?"
+    other.click("#stop")
+    tab.wait_for_function("Jakiro.moves.state.run?.question === 'Second?'")
+    assert tab.is_hidden(".answer-pane .waiting")
+    assert tab.evaluate("Jakiro.moves.state.turns.map(run => run.question)") == ["First?", "Second?"]
+    assert tab.input_value("#question textarea") == "First?"
+
+
+def test_a_reload_in_the_middle_of_an_answer_goes_on_with_it(tab):
+    ask(tab, "Reloaded?")
+    tab.wait_for_function(GROWN, arg=4)
+    run = tab.get_attribute(".jk-view", "data-run")
+    tab.reload()
+    grows = "run => { const now = window.Jakiro?.moves?.state.run; return now?.id === run && !now.finished; }"
+    tab.wait_for_function(grows, arg=run)
+    known = tab.evaluate("Jakiro.screen.lane().tokens.length")
+    tab.wait_for_function(GROWN, arg=known + 4)
+    assert tab.evaluate(TURNS) == [["Reloaded?", False]]
+    assert tab.is_hidden("#jk-notice") and tab.input_value("#question textarea") == ""
+    tab.click("#stop")
+    wait_until_finished(tab, 5)
+    texts = tab.evaluate(
+        "Object.values(Jakiro.moves.state.run.lanes).map(lane => Jakiro.textOf(lane, lane.tokens.length))"
+    )
+    assert all(
+        "".join(piece.decode(errors="ignore") for piece in default_answer() * 4).startswith(text) for text in texts
+    )
+
+
+def test_a_reload_while_the_question_waits_keeps_its_place(tab, open_tab, slow):
+    other = open_tab(slow[2])
+    ask(other, "Another’s?")
+    tab.fill("#question textarea", "Mine?")
+    tab.click("#ask")
+    tab.wait_for_selector(".answer-pane .waiting:visible")
+    tab.reload()
+    tab.wait_for_selector(".answer-pane .waiting:visible")
+    other.click("#stop")
+    tab.wait_for_function("Jakiro.moves.state.run?.question === 'Mine?'")
+    assert tab.input_value("#question textarea") == ""
+
+
+def test_after_a_reload_an_answer_that_is_not_kept_leaves_what_there_was_and_its_question(tab, slow):
+    ask(tab, "Forgotten?")
+    tab.wait_for_function(GROWN, arg=4)
+    runs = slow[1].runs
+    with runs._lock:
+        kept = dict(runs._runs)
+    for run_id in kept:
+        runs.find(run_id).stop()
+    wait_until_finished(tab)
+    tab.evaluate("id => { Jakiro.moves.state.lost = Jakiro.moves.state.run; Jakiro.moves.state.run.id = id }", "c" * 32)
+    tab.reload()
+    tab.wait_for_selector("#jk-notice:visible")
+    assert "is no longer kept" in tab.inner_text("#jk-notice")
+    assert tab.input_value("#question textarea") == "Forgotten?"
+    assert tab.evaluate(TURNS) == [["Forgotten?", True]]
+
+
+def test_a_connection_that_is_gone_for_seconds_is_taken_up_again(tab):
+    ask(tab, "Broken?")
+    tab.wait_for_function(GROWN, arg=4)
+    run = tab.get_attribute(".jk-view", "data-run")
+    tab.route("**/status", lambda route: route.abort())
+    tab.evaluate("Object.defineProperty(Jakiro.moves.state.run, 'heard', { get: () => -1e6, set() {} })")
+    tab.wait_for_function("Jakiro.moves.state.lost")
+    assert "Connection lost at token" in tab.inner_text("#jk-notice")
+    assert tab.input_value("#question textarea") == "Broken?"
+    tab.unroute("**/status")
+    tab.wait_for_function("run => Jakiro.moves.state.run?.id === run && !Jakiro.moves.state.run.finished", arg=run)
+    assert tab.is_hidden("#jk-notice") and tab.input_value("#question textarea") == ""
+
+
+def test_a_missed_update_that_cannot_be_fetched_does_not_end_the_answer(tab):
+    ask(tab, "Missed?")
+    tab.wait_for_function(GROWN, arg=4)
+    heal = fail_on(tab, "missed")
+    tab.evaluate("Jakiro.receive({ run: Jakiro.moves.state.run.id, ticks: { 9999: '[]' } })")
+    time.sleep(0.5)
+    assert not tab.evaluate("Jakiro.moves.state.run.finished")
+    heal()
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "found"),
+    [
+        ("recording_names", "recordings", ".recording-card"),
+        ("recording", "recordings", ".recording-card"),
+        ("lesson_recordings", "lesson", ".stop .stop-screen"),
+        ("benchmark_recorded", "benchmark", ".bench-scroll"),
+    ],
+)
+def test_what_the_server_could_not_give_is_said_and_tried_again(open_tab, slow, name, where, found):
+    tab = open_tab(None)
+    heal = fail_on(tab, name)
+    tab.goto(slow[2])
+    tab.click(f'[role="tab"][data-tab="{where}"]')
+    tab.wait_for_selector('#jk-notice [data-action="retry"]')
+    assert words.BROWSER["server_silent"] in tab.inner_text("#jk-notice")
+    for sentence in (words.BROWSER["recordings_none"], LESSON_WORDS["lesson_missing"]):
+        assert sentence not in tab.inner_text("body")
+    heal()
+    tab.click('#jk-notice [data-action="retry"]')
+    tab.click('[role="tab"][data-tab="watch"]')
+    tab.click(f'[role="tab"][data-tab="{where}"]')
+    tab.wait_for_selector(found, state="attached")
+    assert tab.is_hidden("#jk-notice")
+
+
+def test_the_opening_that_could_not_be_loaded_is_played_when_it_is_tried_again(open_tab, slow):
+    tab = open_tab(None)
+    heal = fail_on(tab, "recording_names")
+    tab.goto(slow[2])
+    tab.wait_for_selector('#jk-notice [data-action="retry"]')
+    heal()
+    tab.click('#jk-notice [data-action="retry"]')
+    tab.wait_for_selector("svg.tree")
+
+
+def test_the_chip_reads_the_status_less_and_less_often_and_is_never_refused(open_tab):
+    generator = FakeGenerator()
+    started = time.monotonic()
+
+    def load():
+        while time.monotonic() < started + 12:
+            time.sleep(0.1)
+        return generator
+
+    blocks, address = serve(load)
+    try:
+        tab = open_tab(None)
+        looked, posted = [], []
+        tab.on("request", lambda request: looked.append(time.monotonic()) if request.url.endswith("/status") else None)
+        tab.on(
+            "request",
+            lambda request: (
+                posted.append(request.url) if request.method == "POST" and "component" in request.url else None
+            ),
+        )
+        tab.goto(address)
+        tab.wait_for_selector("#jk-chip.loading")
+        tab.wait_for_selector("#jk-chip.ready", timeout=60_000)
+        assert 4 <= len(looked) <= 14 and len(posted) < 6
+        with urlopen(f"{address}status") as answer:
+            assert json.load(answer)["chip"]["state"] == "ready"
+    finally:
+        blocks.close()
+
+
+def test_a_short_answer_says_nothing_of_measuring_when_it_has_ended(open_tab, slow):
+    tab = open_tab(slow[2])
+    tab.wait_for_selector("#jk-chip.ready")
+    tab.evaluate("document.querySelector('#jk-settings').click()")
+    tab.fill("#length input", "1")
+    tab.keyboard.press("Escape")
+    ask(tab, "Short?")
+    wait_until_finished(tab)
+    assert words.BROWSER["measuring"] not in tab.inner_text("body")
+
+
+def test_leaving_writes_each_turn_once_however_little_room_there_is(tab):
+    counted = tab.evaluate(
+        """() => {
+          const run = (n) => ({ id: 'r' + n, main: { tokens: [] }, finished: true, form: {}, lanes: {} });
+          Jakiro.moves.state.turns = Array.from({ length: 20 }, (_, n) => run(n));
+          let written = 0;
+          const { stringify } = JSON;
+          const runsIn = (value) => (value?.runs || (value?.traces ? [value] : [])).length;
+          JSON.stringify = (...given) => { written += runsIn(given[0]); return stringify(...given); };
+          const { setItem } = Storage.prototype;
+          Storage.prototype.setItem = () => { throw new Error('full'); };
+          dispatchEvent(new Event('pagehide'));
+          JSON.stringify = stringify;
+          Storage.prototype.setItem = setItem;
+          Jakiro.moves.state.turns = [];
+          return written;
+        }"""
+    )
+    assert counted == 20
