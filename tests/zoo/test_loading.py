@@ -59,7 +59,7 @@ def test_files_are_hashed_before_a_gpu_is_borrowed(tmp_path, monkeypatch):
     monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
     options = loading.LoadOptions(str(tmp_path / "target"), str(tmp_path / "head"), "cpu", "float32")
     read = loading.read_pair(options)
-    monkeypatch.setattr(loading, "file_sha256", lambda path: pytest.fail("a file was read while the GPU is held"))
+    monkeypatch.setattr(loading, "head_sha256", lambda path: pytest.fail("a file was read while the GPU is held"))
     assert len(loading.start_pair(read).resources.head_info["sha256"]) == 64
 
 

@@ -17,7 +17,9 @@ def test_a_draft_writes_text_and_is_taught_on_it(target_folder, corpus_folder, t
     arguments = ["train", corpus_folder, "--target", target_folder, *TRAIN[:4], *TRAIN[6:]]
     first, own, second = (tmp_path / name for name in ("first", "own", "second"))
     labels = ("--divergence", "labels", "--feature-weight", 0, *METHOD, "exit", "--expert-width", 16)
-    result = invoke(*arguments, "--out", first, "--work", tmp_path / "work", *labels)
+    # A second run may hold out only rows that the first may not have learned, by their hashes
+    held_out = ("--validation-rows", 9)
+    result = invoke(*arguments, "--out", first, "--work", tmp_path / "work", *labels, *held_out)
     assert result.exit_code == 0, result.exception
     own_text = import_module("lab.training.own_text")
     own_text.own_text([corpus_folder], own, str(first), str(target_folder), first=2, rows=8, max_new_tokens=24)
@@ -25,6 +27,8 @@ def test_a_draft_writes_text_and_is_taught_on_it(target_folder, corpus_folder, t
     assert len(rows) == 8 and {row.kind for row in rows} == {"drafted"}
     assert all(row.loss_start == row.a0 < len(row.ids) <= row.a0 + 24 for row in rows)
     taught = (
+        "--validation-rows",
+        2,
         *METHOD,
         "distillspec",
         "--divergence",

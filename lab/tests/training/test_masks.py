@@ -32,7 +32,7 @@ def tiny_head(calibration=None, draft_vocab_size=None, seed=0, **sizes):
 def tuned(base, domain, seed):
     """A head that training took from the base, calibrated for itself; a third of the weights did not move."""
     generator = torch.Generator().manual_seed(seed)
-    head = JakiroHead(replace(base.config, calibration={"main/1/greedy": float(seed), "of": domain}))
+    head = JakiroHead(replace(base.config, calibration={"main/1/greedy": float(seed)}))
     head.load_state_dict(base.state_dict())
     for parameter in head.requires_grad_(False).parameters():
         factor = 1 + 0.2 * torch.randn(parameter.shape, generator=generator).clamp(-2, 2)
