@@ -151,7 +151,7 @@ class FakeGenerator:
             raw_prompt=None, num_prompt_tokens=40, target={"name": "Fake-135M", "sha256": "0" * 64},
             drafter={"name": "fake-head", "sha256": "1" * 64} if method.needs.head else None,
             proposers=tuple(method.to_dict()["proposers"]), device="cpu", dtype="float32", numerics=self.numerics,
-            device_profile={"device": "2-core CPU"}, versions={"jakiro": "0.1.0"},
+            device_profile={"device": "2-core CPU"}, versions={"jakiro": "0.9.0"},
             sampling={
                 "temperature": params.temperature, "top_p": params.top_p, "top_k": params.top_k, "seed": params.seed,
                 "max_new_tokens": params.max_new_tokens,
