@@ -30,7 +30,7 @@ def speculators_kind(values: dict) -> str | None:
 def refuse_other_kinds(values: dict) -> None:
     """Raises ValueError where a config.json in speculators' format is of another kind than eagle3."""
     kind = speculators_kind(values)
-    if kind in (None, "eagle3"):
+    if kind is None or values["speculators_model_type"] == "eagle3":
         return
     known = f"a {kind} head" if kind in _OTHER_KINDS else f"a head of the unknown kind {kind!r}"
     raise ValueError(f"These weights are {known} in speculators' format, of which Jakiro runs eagle3; choose one.")

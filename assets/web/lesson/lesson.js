@@ -205,7 +205,7 @@
 
     // This device's own costs, once a model is loaded
     async function useDevice() {
-      await Jakiro.chip.ready;
+      await Jakiro.chip?.ready;
       const here = await server.lesson_device().catch(() => null);
       if (here) {
         lesson.use(here);

@@ -1,23 +1,26 @@
 """Every registered method is drawn by the page without a word missing: a new one is, the moment it is registered."""
 
+import functools
+
 import pytest
 
 from jakiro.methods import METHODS, PLAIN
 from tests.app.browser.test_methods import show, texts
 from tests.methods.test_conformance import FIXED, QUESTION, SAMPLINGS
-from tests.support import tiny_generator
+from tests.support import heads_of, tiny_generator
 
 pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
-def generator():
-    """One head for all: the page is told proposers, not heads."""
-    return tiny_generator()
+def generators():
+    """One generator for each head: the page is told proposers, not heads."""
+    return functools.cache(tiny_generator)
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name != PLAIN.name])
-def test_a_method_s_trees_are_drawn_with_every_proposer_named(method, generator, modules):
+def test_a_method_s_trees_are_drawn_with_every_proposer_named(method, generators, modules):
+    generator = generators(heads_of(METHODS[method])[0])
     traces = {name: generator.run(QUESTION, SAMPLINGS["nucleus"], name, FIXED) for name in (PLAIN.name, method)}
     drawn = [step for step in traces[method].steps if len(step.nodes) > 1]
     show(modules, {name: trace.to_dict() for name, trace in traces.items()}, drawn[0].index)
