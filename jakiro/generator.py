@@ -287,7 +287,7 @@ class JakiroGenerator:
         Raises:
             ValueError: an empty or too long prompt, an unknown method, or no draft head for a method that needs one.
         """
-        wanted = self.known_methods.named(method or self.usual.name, tree)
+        wanted = self.known_methods.named(self.usual.name if method is None else method, tree)
         drafter = self.drafter(wanted)
         tree = ROOT_ONLY if wanted is PLAIN else tree or AUTOMATIC_TREE
         sizes_itself = tree.policy == "auto" and not tree.root_only
