@@ -108,11 +108,15 @@ class Methods(Mapping[str, Method]):
         """What an unnamed method means: the default one, unless the head at hand is of another kind."""
         if resources.head is None or why_not(DEFAULT, resources) is None:
             return DEFAULT
-        return self._by_kind[resources.head.config.kind]
+        return self.drafting_with(resources.head.config.kind)
+
+    def drafting_with(self, kind: str) -> Method:
+        """The method whose own heads are of this kind, see `DraftConfig.kind`."""
+        return self._by_kind[kind]
 
     def drafter_of(self, head: DraftHead, info: dict | None = None) -> Drafter:
         """What drafts with a head of this kind where nothing else is asked for."""
-        return self._by_kind[head.config.kind].drafter(head, info)
+        return self.drafting_with(head.config.kind).drafter(head, info)
 
 
 METHODS = Methods(

@@ -191,14 +191,13 @@ def _replayed(names: Sequence[str], known: Methods) -> list[Method]:
 
 
 def _suited(replayed: Sequence[Method] | None, everything: bool, resources: Resources, known: Methods) -> list[Method]:
-    """Those of the methods that the heads at hand suit; where none is named, the one that the head is trained for.
+    """Those of the methods that the heads at hand suit; where none is named, the one that such heads are for.
 
     Raises:
         ValueError: a method is named that has no head here.
     """
     if replayed is None:
-        kind = resources.head.config.kind
-        return [method for method in known.values() if method.trains is not None and method.needs.head[0] == kind]
+        return [known.drafting_with(resources.head.config.kind)]
     refused = {method.name: why_not(method, resources) for method in replayed}
     for sentence in () if everything else refused.values():
         if sentence is not None:
