@@ -252,7 +252,7 @@ def test_held_out_texts_on_which_nothing_can_be_judged_are_refused_before_traini
     write_part(tmp_path / "part-00000.jsonl.gz", [Row([5, 6, 7 + n], "prompts", 0.0, 1) for n in range(9)])
     folders = ("--out", tmp_path / "head", "--work", tmp_path / "work", "--target", target_folder)
     result = invoke("train", tmp_path, *folders, *TRAIN)
-    assert "in each of the first 4 held-out texts, on which a head is judged; hold out more" in str(result.exception)
+    assert "The first 4 held-out texts are too short to evaluate a head" in str(result.exception)
 
 
 def test_a_damaged_answer_is_written_again(tmp_path):
@@ -340,9 +340,9 @@ def test_a_head_learns_to_read_further_layers_from_its_start_or_from_a_head_that
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ((), "Give either a time budget"),
+        ((), "Give a time budget in minutes or a number of steps"),
         (("--max-steps", 3, "--feature-layers", "5", "--validation-rows", 4), "name layers from 1 to 4"),
-        (("--max-steps", 3, "--time-budget", 1), "Give either a time budget"),
+        (("--max-steps", 3, "--time-budget", 1), "Give a time budget in minutes or a number of steps"),
         (("--max-steps", 3, "--fusion", "other", "--validation-rows", 4), "fusion must be one of"),
         (("--max-steps", 3, "--init", "none", "--validation-rows", 4), "There is no draft head for"),
         (("--max-steps", 3, "--validation-rows", 0), "num_validation must be above 0; you gave 0"),

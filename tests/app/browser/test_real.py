@@ -46,6 +46,7 @@ def test_a_link_opened_elsewhere_writes_the_same_text_when_asked(open_tab, real_
     ask(tab, "Name a colour and say why you like it.")
     wait_until_finished(tab, 90)
     tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    tab.evaluate("document.querySelector('.page-menu').open = true")
     tab.click('[data-action="copy_link"]:visible')
     tab.wait_for_selector(".copy-status:visible")
     link = tab.evaluate("navigator.clipboard.readText()")
