@@ -56,9 +56,12 @@ def test_every_field_that_comes_is_in_the_document_and_the_trace_reads_back(serv
 def test_an_answer_stopped_while_it_waits_says_that_it_was_stopped(served, connect, monkeypatch):
     first, client = connect(served[1]), connect(served[1])
     monkeypatch.setattr(served[0], "pace", 5.0)
-    running = first.submit("Why?", 400, api_name="/generate")
-    waiting = client.submit("Why?", 400, api_name="/generate")
     deadline = time.monotonic() + 20
+    running = first.submit("Why?", 400, api_name="/generate")
+    while not served[0].active:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    waiting = client.submit("Why?", 400, api_name="/generate")
     while not any(update["message"] for update in waiting.outputs()) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert client.predict(api_name="/stop") == {"stopped": 1}

@@ -117,7 +117,7 @@ def test_people_read_how_long_a_method_s_own_head_was_trained(tmp_path, monkeypa
     assert titled["eagle2"] == "EAGLE-2, head trained 20 min"
     # A head whose minutes are not known, and a method that drafts with another one's head
     assert (titled["jakiro"], titled["mcsd"]) == (METHODS["jakiro"].title, METHODS["mcsd"].title)
-    assert '"eagle2": "EAGLE-2, head trained 20 min"' in benchmark.script()
+    assert '"eagle2":"EAGLE-2, head trained 20 min"' in benchmark.script()
     assert trained_methods() == {"eagle2": 20.04}
 
 
