@@ -155,7 +155,7 @@ class BenchmarkRun(Stoppable):
             "total": len(self.questions),
             "groups": self._groups,
             "environment": self._environment,
-            "settings": asdict(self.settings),
+            "settings": self.settings.to_dict(),
         }
         self.events.put(("state", None, value | at_work | more))
 

@@ -106,7 +106,10 @@ def test_a_head_of_an_unknown_network_is_refused_with_those_that_are_known(tmp_p
     save_head(tiny_head(tiny_target()), tmp_path)
     values = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(values | {"network": "chain"}))
-    sentence = "This draft head is a network 'chain', known are layers, masks, staged, mlps, states; name the module that brings"
+    sentence = (
+        "This draft head is a network 'chain', known are layers, masks, staged, mlps, states; "
+        "name the module that brings"
+    )
     with pytest.raises(ValueError, match=sentence):
         load_head(tmp_path)
 
