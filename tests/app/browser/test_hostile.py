@@ -58,9 +58,10 @@ def walk_through(tab) -> None:
     tab.evaluate("Jakiro.setTab('watch'); Jakiro.moves.seek(1)")
     tab.wait_for_selector('svg.tree[data-step="1"]')
     shown_as_text(tab)
-    for node in tab.query_selector_all(".tree .node .reach")[:3]:
-        node.hover(force=True)
-        assert tab.locator(".jk-card *").count() > 2
+    # By place, not by element: the tree may be drawn once more meanwhile
+    for place in range(3):
+        tab.locator(".tree .node .reach").nth(place).hover(force=True)
+        tab.wait_for_function("() => document.querySelectorAll('.jk-card *').length > 2")
     set_option(tab, "markdown_view", "choices", "show_all", "read_as_list", "show_spaces")
     tab.wait_for_selector(".tree-list")
     tab.wait_for_selector(".markdown-host p")
