@@ -86,7 +86,7 @@
       const tokens = counted("token", same.tokens || 0);
       const words = {
         same: same.state === "same" ? say("fact_same", { tokens }) : same.state === "different" ? same.value : "",
-        speedup: /\d/.test(speedup.value) ? say("fact_speedup", { times: speedup.value }) : "",
+        speedup: /\d/.test(speedup.value) ? say("fact_speedup", { times: speedup.value.replace(` ${say("slower")}`, "") }) : "",
         tau: /\d/.test(tau.value) ? say("fact_tau", { tau: number(Number(tau.value), 1) }) : run.finished ? "" : say("measuring"),
       };
       for (const [name, fact] of Object.entries(this.facts)) {

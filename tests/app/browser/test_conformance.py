@@ -28,6 +28,9 @@ def test_a_method_s_trees_are_drawn_with_every_proposer_named(method, generators
     assert texts(modules, ".legend-entry .token") == labels
     nodes = modules.evaluate("document.querySelectorAll('svg.tree .node:not(.root, .bonus)').length")
     assert 0 < nodes <= len(drawn[0].nodes) - 1
+    # The plot's labels come with its library
+    named = "title => document.querySelector('#host').innerText.includes(title)"
+    modules.wait_for_function(named, arg=METHODS[method].title)
     said = modules.evaluate("document.querySelector('#host').innerText")
+    assert "slower as fast" not in said
     assert not [word for word in ("undefined", "NaN", "[object", "null") if word in said]
-    assert METHODS[method].title in said
