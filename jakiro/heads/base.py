@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from jakiro.heads.config import DraftConfig
+from jakiro.heads.layers import HeadOutput
 from jakiro.kernels.compiled.library import library
 from jakiro.kernels.compiled.linear import RoundedBothLinear, RoundedNativeLinear
 from jakiro.kernels.linear import Packing, native_works, packed_linear
@@ -106,6 +107,18 @@ class DraftHead(nn.Module):
             precision: "int8" rounds the large matrices to 8 bits; "full" keeps their numbers.
         """
         raise NotImplementedError
+
+    def read(self, token_ids: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
+        """Reads committed tokens into the cache: (rows,) int64, and the target's features one position before each."""
+        return self._read(self.embed(token_ids), features, cache)
+
+    def _read(self, embeddings: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
+        """One causal pass over rows that follow the cache's: (rows, hidden) and (rows, feature_size)."""
+        start, rows = cache.length, embeddings.shape[0]
+        positions = torch.arange(start, start + rows, device=embeddings.device)
+        # Compared, because `tril` would wake all threads on a CPU
+        mask = cache.visible(positions <= positions[:, None])[None, None] if start > 0 else None
+        return self(embeddings[None], features[None], positions[None], mask, cache)
 
     @property
     def cache_shape(self) -> tuple[int, int, int]:

@@ -17,7 +17,7 @@ from jakiro.heads.layers import Angles, HeadAttention, HeadOutput, SwiGLUExpert,
 from jakiro.kernels.linear import packed_linear, packing_works
 from jakiro.kernels.quantized import quantizing_works
 from jakiro.kernels.rotary import signed
-from jakiro.target.cache import PassCache, RowCache
+from jakiro.target.cache import PassCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +160,6 @@ class Eagle3Head(DraftHead):
         """Joins matrices that read the same rows, as on a GPU."""
         for layer in self.layers:
             layer.self_attn.join()
-
-    def read(self, token_ids: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
-        """Reads committed tokens into the cache: (rows,) int64, and the target's features one position before each."""
-        start, rows = cache.length, token_ids.shape[0]
-        positions = torch.arange(start, start + rows, device=token_ids.device)
-        mask = cache.visible(positions <= positions[:, None])[None, None] if start > 0 else None
-        return self(self.embed(token_ids)[None], features[None], positions[None], mask, cache)
 
     def forward(
         self,

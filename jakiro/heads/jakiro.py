@@ -16,7 +16,7 @@ from jakiro.heads.layers import Angles, HeadLayer, HeadOutput
 from jakiro.kernels.linear import native_works, packed_linear, packing_works
 from jakiro.kernels.quantized import QuantizedLinear, quantizing_works
 from jakiro.kernels.rotary import AngleTable, changes_with_length, signed
-from jakiro.target.cache import PassCache, RowCache
+from jakiro.target.cache import PassCache
 
 
 class JakiroHead(DraftHead):
@@ -73,18 +73,6 @@ class JakiroHead(DraftHead):
         """Joins matrices as on a GPU."""
         for layer in self.layers:
             layer.join()
-
-    def read(self, token_ids: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
-        """Reads committed tokens into the cache: (rows,) int64, and the target's features one position before each."""
-        return self._read(self.embed(token_ids), features, cache)
-
-    def _read(self, embeddings: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
-        """One causal pass over rows that follow the cache's: (rows, hidden) and (rows, feature_size)."""
-        start, rows = cache.length, embeddings.shape[0]
-        positions = torch.arange(start, start + rows, device=embeddings.device)
-        # Compared, because `tril` would wake all threads on a CPU
-        mask = cache.visible(positions <= positions[:, None])[None, None] if start > 0 else None
-        return self(embeddings[None], features[None], positions[None], mask, cache)
 
     def forward(
         self,
