@@ -14,6 +14,7 @@ import threading
 import time
 import urllib.request
 from contextlib import suppress
+from itertools import pairwise
 
 import pytest
 
@@ -85,16 +86,18 @@ def test_twenty_visitors_at_once_get_their_own_answers_and_who_waits_is_told_the
 def test_memory_stays_flat_over_many_answers(echo, count):
     blocks, address, _ = echo
     crowd(address, clients=10, requests=count // 5, max_new_tokens=16)
-    before = resident_megabytes()
-    answers = crowd(address, clients=10, requests=count, max_new_tokens=16)
-    assert sum(answer.update is not None for _, answer in answers) == count
-    assert sum(trace_bytes(run) for _, run, _ in blocks.runs._runs.values()) <= 2**20
-    assert len(blocks.app.state_holder.session_data) <= 20
-    # The queue forgets an answer a moment after its last message has gone out
-    for kept in (blocks.app.iterators, blocks._queue.event_ids_to_events, blocks.pending_diff_streams):
-        wait_until(lambda kept=kept: not kept, 20)
-    # Of many threads some slack remains; what is kept is counted above
-    assert resident_megabytes() - before < 48
+    resident = [resident_megabytes()]
+    for _ in range(3):
+        answers = crowd(address, clients=10, requests=count, max_new_tokens=16)
+        assert sum(answer.update is not None for _, answer in answers) == count
+        assert sum(trace_bytes(run) for _, run, _ in blocks.runs._runs.values()) <= 2**20
+        assert len(blocks.app.state_holder.session_data) <= 20
+        # The queue forgets an answer a moment after its last message has gone out
+        for kept in (blocks.app.iterators, blocks._queue.event_ids_to_events, blocks.pending_diff_streams):
+            wait_until(lambda kept=kept: not kept, 20)
+        resident.append(resident_megabytes())
+    # What answers leave behind grows with every round; an allocator's arenas for many threads grow in some rounds only
+    assert min(after - before for before, after in pairwise(resident)) < 12, resident
 
 
 def test_a_program_that_hangs_up_in_the_middle_frees_the_place_within_a_second():
