@@ -53,7 +53,7 @@ def assert_same_with_and_without(generator, prefixes, messages, sampling, method
     stream.close()
     assert stream.trace.token_ids == expected.token_ids[: len(stream.trace.token_ids)]
     assert steps is not None or stream.trace.end_reason == expected.end_reason
-    known = stream._known_ids[:-1]
+    known = stream._prefix.token_ids[:-1]
     if generator.max_reusable_tokens:
         assert torch.equal(rows_of(stream), fresh_rows(generator, known))
     assert Trace.from_json(stream.trace.to_json()) == stream.trace
