@@ -46,9 +46,7 @@ def test_the_next_draft_begins_before_a_step_is_described_and_the_text_stays_the
 
 def test_the_next_draft_begins_before_a_step_s_text_is_decoded(log, monkeypatch):
     push = IncrementalDecoder.push
-    monkeypatch.setattr(
-        IncrementalDecoder, "push", lambda decoder, ids: (log.append("text"), push(decoder, ids))[1]
-    )
+    monkeypatch.setattr(IncrementalDecoder, "push", lambda decoder, ids: (log.append("text"), push(decoder, ids))[1])
     static_generator().run("Why?", SAMPLED, tree=TREE)
     steps = log.count("describe")
     assert steps > 2
