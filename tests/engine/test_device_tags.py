@@ -16,6 +16,7 @@ from app.devices.zero import ZeroDevice
 from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
 from jakiro.generator import JakiroGenerator
 from jakiro.graphs.lane import Lane
+from jakiro.graphs.pool import Lanes
 from jakiro.zoo import loading
 from tests.app.devices.fake_spaces import FakeSpaces
 from tests.device_tags import PRETENDED
@@ -97,6 +98,7 @@ def test_device_tag_answers_in_zerogpu_s_way(tags, tmp_path, monkeypatch):
     spaces, log = FakeSpaces(), tmp_path / "captured"
     monkeypatch.setattr(zero_device, "seconds_for", lambda *_: 120)
     monkeypatch.setattr(loading, "PAYS_FROM", 3)
+    monkeypatch.setattr(Lanes, "prepare", lambda *_: pytest.fail("seconds of a borrowed GPU go into unused graphs"))
 
     def gpu(duration):
         """`spaces.GPU` whose processes have the pretended GPU and note what they have captured."""
