@@ -38,7 +38,9 @@ def bench(
     numerics: options.Numerics = None,
     graphs: options.Graphs = True,
     draft_precision: options.DraftPrecision = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for results; default: runs/bench/ and the time, or runs/identical.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for results; default: runs/bench/ and the time, or runs/identical.")
+    ] = None,
     check_identical: Annotated[
         bool, typer.Option("--check-identical", help="Compare token ids only; resumes where it was stopped.")
     ] = False,
