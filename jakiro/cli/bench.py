@@ -39,7 +39,7 @@ def bench(
     graphs: options.Graphs = True,
     draft_precision: options.DraftPrecision = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for results; default: runs/bench/ and the time, or runs/identical.")
+        Path | None, typer.Option(help="Folder for results; default: in runs/bench, or runs/identical.")
     ] = None,
     check_identical: Annotated[
         bool, typer.Option("--check-identical", help="Compare token ids only; resumes where it was stopped.")
