@@ -465,7 +465,7 @@ FAULTS = (
         REPORT,
         "round(interval[0], 2) <= 1",
         "interval[1] <= 1",
-        ("tests/bench/test_standings.py::test_nobody_is_called_the_fastest_whose_lead_noise_could_have_made",),
+        ("tests/bench/test_standings.py::test_a_lead_that_noise_could_have_made_is_none",),
     ),
     Fault(
         "top-p-keeps-one-token-more",
