@@ -1,4 +1,4 @@
-"""A cache of the target's features of a corpus: one file, written front to back, readable while it still grows.
+"""A cache of the target's features of a corpus: one file, written front to back.
 
 Its folder holds `features.f16` (one float16 row per token), `features.json` (whose features they are: the target's hash
 or name, its width, and the layers whose hidden states a row holds after the last one's), `ids.npy`, `offsets.npy`
@@ -62,17 +62,14 @@ class Batch:
 
 
 class FeatureCache:
-    """Reads a cache folder; another process may still be filling it.
-
-    Args:
-        layers: those to read beside the last of what the folder holds; None for all.
+    """Reads a cache folder.
 
     Raises:
         FileNotFoundError: a file of the cache is missing.
-        ValueError: a file of the cache is damaged, or the feature file does not hold a row for each token.
+        ValueError: a file of the cache is damaged, or it does not hold the features of every sequence.
     """
 
-    def __init__(self, folder: Path, layers: Sequence[int] | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
         for name in (FEATURES_NAME, SOURCE_NAME, _IDS, _OFFSETS, _STARTS, PROGRESS_NAME):
             if not (self.folder / name).is_file():
@@ -80,39 +77,34 @@ class FeatureCache:
                     f"No feature cache in {self.folder}: {name} is missing; extract features first."
                 )
         self.ids, self.offsets, self.loss_start = (_array(self.folder / name) for name in (_IDS, _OFFSETS, _STARTS))
-        source = _source(self.folder)
-        held, self.hidden_size = tuple(source["feature_layers"]), source["hidden_size"]
-        self.feature_layers = held if layers is None or not set(layers) <= set(held) else tuple(layers)
+        source, finished = _source(self.folder), _progress(self.folder, len(self))
+        if finished < len(self):
+            raise ValueError(f"{self.folder} has the features of {finished} of {len(self)} sequences; extract all.")
+        self.feature_layers, self.hidden_size = tuple(source["feature_layers"]), source["hidden_size"]
         features = np.memmap(self.folder / FEATURES_NAME, dtype=np.float16, mode="r")
-        width = (1 + len(held)) * self.hidden_size
+        width = (1 + len(self.feature_layers)) * self.hidden_size
         if features.size != len(self.ids) * width:
             raise ValueError(
                 f"{self.folder / FEATURES_NAME} holds {features.size} numbers, {len(self.ids)} tokens have {width} "
                 "each; extract the features again."
             )
         self.features = features.reshape(len(self.ids), width)
-        parts = [
-            np.arange(self.hidden_size) + (1 + held.index(layer)) * self.hidden_size for layer in self.feature_layers
-        ]
-        self._columns = None if self.feature_layers == held else np.concatenate([np.arange(self.hidden_size), *parts])
+
+    def __len__(self) -> int:
+        """Sequences."""
+        return len(self.loss_start)
 
     @property
     def lengths(self) -> np.ndarray:
         return np.diff(self.offsets)
 
-    def num_ready(self) -> int:
-        """How many sequences, counted from the first, have their features."""
-        return _progress(self.folder, len(self.loss_start))
-
     def learned_ids(self, num_held_out: int) -> np.ndarray:
-        """The ids of all sequences but the first ones, which are held out; with or without features."""
+        """The ids of all sequences but the first ones, which are held out."""
         return self.ids[self.offsets[num_held_out] :]
 
     def rows(self, place: slice) -> Tensor:
         """Features of these tokens, (tokens, feature_size) float32."""
-        rows = self.features[place]
-        rows = rows if self._columns is None else rows[:, self._columns]
-        return torch.from_numpy(rows.astype(np.float32))
+        return torch.from_numpy(self.features[place].astype(np.float32))
 
     def batch(self, indices: Sequence[int]) -> Batch:
         """The named sequences, padded to the longest."""
@@ -140,8 +132,7 @@ def write_features(
     """Fills a cache folder, continuing where an earlier call stopped; yields the number of finished sequences.
 
     Args:
-        folder: made if missing; an unfinished cache of the same sequences is continued. A finished one that holds more
-            layers will do.
+        folder: made if missing; an unfinished cache of the same sequences is continued.
         sequences: (token ids, loss start) of each sequence.
         hidden_size: the target's.
         features_of: (batch, length) ids → (batch, length, feature_size) features, those after the final norm first.
@@ -172,8 +163,6 @@ def write_features(
                     f"this one's is {source[name]}); name an empty folder."
                 )
         done = _progress(folder, len(sequences))
-        if set(held["feature_layers"]) > set(feature_layers) and done == len(sequences):
-            return
         if held["feature_layers"] != source["feature_layers"]:
             raise ValueError(
                 f"The feature cache in {folder} holds layers {held['feature_layers']} beside the last, "
@@ -194,7 +183,6 @@ def write_features(
     if shutil.disk_usage(folder).free < missing_bytes:
         raise OSError(_no_room(folder, missing_bytes))
     try:
-        # At its full length from the start, so that it can be read while it grows
         with path.open("ab") as file:
             file.truncate(size)
         write_atomically(progress, f"{done}\n")

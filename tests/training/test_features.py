@@ -35,7 +35,8 @@ def test_an_interrupted_extraction_is_continued_not_repeated(tmp_path):
     first = write_features(tmp_path, tiny_sequences(), HIDDEN, watched, **options)
     assert next(first) == 8
     first.close()
-    assert FeatureCache(tmp_path).num_ready() == 8
+    with pytest.raises(ValueError, match="has the features of 8 of 24 sequences; extract all"):
+        FeatureCache(tmp_path)
     before = sum(seen)
     assert list(write_features(tmp_path, tiny_sequences(), HIDDEN, watched, **options)) == [16, 24]
     assert sum(seen) - before == 16
@@ -132,7 +133,7 @@ def test_features_that_are_cut_off_are_computed_again_from_there(tmp_path):
     with pytest.raises(ValueError, match=r"features.f16 holds \d+ numbers, \d+ tokens have 16 each; extract"):
         FeatureCache(tmp_path / "cut")
     list(write_features(tmp_path / "cut", tiny_sequences(), HIDDEN, features_of(target)))
-    assert FeatureCache(tmp_path / "cut").num_ready() == len(tiny_sequences())
+    assert len(FeatureCache(tmp_path / "cut")) == len(tiny_sequences())
     np.testing.assert_allclose(FeatureCache(cut.folder).features, whole.features, atol=2e-3)
 
 
@@ -144,7 +145,7 @@ def test_a_damaged_file_of_a_cache_is_named(tmp_path, name, content):
     with pytest.raises(ValueError, match=f"{name} is (missing or )?damaged"):
         next(write_features(tmp_path, tiny_sequences(), HIDDEN, None))
     with pytest.raises(ValueError, match=f"{name} is (missing or )?damaged"):
-        FeatureCache(tmp_path).num_ready()
+        FeatureCache(tmp_path)
 
 
 def test_features_for_which_there_is_no_room_are_one_sentence_before_any_is_computed(tmp_path, monkeypatch):
