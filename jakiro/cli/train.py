@@ -72,7 +72,7 @@ def train(
     features: Annotated[Path | None, option("Folder of features, if several runs share them; else in --work.")] = None,
     final_report: Annotated[bool, option("End with numbers on held-out rows.", "--report/--no-report")] = True,
     seed: Annotated[int, option("The same seed gives the same first weights, order of data and noise.")] = 0,
-    logdir: Annotated[Path | None, option("Folder for tensorboard.")] = None,
+    logdir: Annotated[Path | None, option("Folder for tensorboard and training.html.")] = None,
     device: OneDevice = None,
     threads: Threads = None,
     methods_from: MethodsFrom = None,

@@ -21,9 +21,11 @@ from jakiro.heads.config import NETWORKS, DraftConfig
 from jakiro.heads.networks import make_head
 from jakiro.methods import METHODS, Methods
 from jakiro.methods import methods_from as methods_of
+from jakiro.plots import MISSING
 from jakiro.target.features import check_feature_layers
 from jakiro.training.calibrate import MAX_DEPTH, fit_calibration
 from jakiro.training.corpus import Row, read_corpus
+from jakiro.training.curves import write_curves
 from jakiro.training.extract import extract, target_dtype
 from jakiro.training.features import FeatureCache
 from jakiro.training.kept_features import KeptFeatures
@@ -74,7 +76,7 @@ class TrainConfig:
         max_tokens: use at most so many of the corpus.
         features: a folder of features that several runs share; None is in `work`.
         final_report: end with numbers on held-out rows.
-        logdir: folder for tensorboard's files; None for none.
+        logdir: folder for tensorboard's files and training.html; None for none.
         device: "cpu" or "cuda"; None takes a GPU where there is one.
         resume: continue from the last checkpoint in `work`.
     """
@@ -202,6 +204,8 @@ def train(config: TrainConfig) -> DraftHead:
         sections = {"Recipe": recipe} | ({"Numbers on held-out rows": found} if found else {})
         write_training_card(head, out, sections)
         add_minutes(out, earlier + trainer.elapsed / 60)
+        if logdir:
+            draw_curves(logdir)
     return head
 
 
@@ -218,6 +222,13 @@ def _refuse_short_rows(held_out: Sequence[Row]) -> None:
             f"The first {len(checked)} held-out texts are too short to evaluate a head: each has at most {steps + 2} "
             "tokens, or none to learn from; hold out more rows, or write longer texts."
         )
+
+
+def draw_curves(logdir: Path) -> None:
+    try:
+        log.info("Curves in %s.", write_curves(logdir))
+    except ModuleNotFoundError:
+        log.info(MISSING)
 
 
 def _shape_of(method: str | None, known: Methods) -> dict:
