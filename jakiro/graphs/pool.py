@@ -65,6 +65,11 @@ class Slots:
         return Slots(target, wanted, self.smallest_columns, self.tokens, graphs.budget, graphs.fewest_runs)
 
     @property
+    def captures(self) -> bool:
+        """Whether passes are captured, else they run kernel by kernel."""
+        return self.graphs.enabled
+
+    @property
     def tree_sizes(self) -> tuple[int, ...]:
         """The numbers of nodes worth choosing between: whatever fits into a bucket costs the same."""
         return tuple(nodes for nodes in self.target.row_buckets if nodes > 1)
