@@ -185,13 +185,11 @@ class Proposal:
         forecast: (levels, sizes) float32, accepted tokens expected of the best tree of so many levels and so many
             nodes; None where the session makes none: tree sizes are then learned from what was accepted.
         note: one sentence instead of the usual reason for the tree's size.
-        tell: fills in the tree's evidence, once the target's pass has begun; None where it is there already.
     """
 
     tree: DraftTree | None = None
     forecast: Tensor | None = None
     note: str | None = None
-    tell: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +316,7 @@ class Capturable(Protocol):
 class FixedBuffers(Protocol):
     """The buffers at fixed addresses that a lane lends a drafter; see `jakiro.graphs`."""
 
-    def head_drafter(self, head: JakiroHead, evidence: HeadEvidence, like: Drafter) -> Drafter:
+    def head_drafter(self, head: JakiroHead, evidence: HeadEvidence | None, like: Drafter) -> Drafter:
         """A drafter with this head at fixed addresses and the proposers of `like`; `evidence` fills its trees'."""
 
     def chain(self, token_ids: Sequence[int], log_estimates: Sequence[float], proposer: int) -> Chain:

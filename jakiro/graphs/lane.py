@@ -65,7 +65,7 @@ class Lane(DraftBuffers):
         self, target: TargetModel, graphs: Graphs, tokens: int, smallest_columns: int = SMALLEST_COLUMNS
     ) -> None:
         self.target, self.smallest_columns = target, smallest_columns
-        self.room_rows, self.draft_rows = tokens + MOST_DRAFT_ROWS, MOST_DRAFT_ROWS
+        self.room_rows = tokens + MOST_DRAFT_ROWS
         self.device = device = target.device
         widest = target.row_bucket(MOST_NODES)
         self.cache = StaticCache(
@@ -124,7 +124,7 @@ class Lane(DraftBuffers):
         self._heads.clear()
         self.served.clear()
 
-    def head_drafter(self, head: JakiroHead, evidence: HeadEvidence, like: Drafter) -> StaticHeadDrafter:
+    def head_drafter(self, head: JakiroHead, evidence: HeadEvidence | None, like: Drafter) -> StaticHeadDrafter:
         if head not in self._heads:
             self._heads[head] = StaticHeadDrafter(head, evidence, like, self)
         return self._heads[head]
@@ -265,8 +265,6 @@ class Lane(DraftBuffers):
             forecast_shape = tuple(proposal.forecast.shape)
             if proposal.forecast.data_ptr() != self.tree.forecast.data_ptr():
                 self.tree.forecast[: forecast_shape[0], : forecast_shape[1]].copy_(proposal.forecast)
-        if proposal.tell is not None and not whole_vocabulary:
-            proposal.tell()
         if whole_vocabulary:
             self.verify_rows(rows, self._bound, self._layout, regime._replace(prefix_length=self.target.vocab_size))
         else:
@@ -300,7 +298,7 @@ class Lane(DraftBuffers):
     def score_rows(self, rows: int, live: int, columns: int, bound: int) -> None:
         """Pass: the target over `rows` nodes, of which the first `live` are no pads."""
         tree = self.tree.first(rows, min(rows - 1, bound), ())
-        scores = self.target.score(tree, self.cache.following(columns), live)
+        scores = self.target.score(tree, self.cache.following(columns=columns), live)
         self.scored[:rows].copy_(scores.logits)
         self.features[:rows].copy_(scores.features)
         self._mask(rows).copy_(scores.mask)
