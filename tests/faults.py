@@ -58,8 +58,8 @@ FAULTS = (
     Fault(
         "observing-counted-as-other",
         STREAM,
-        '            self._session.observe(kept)\n            clock.end("draft")\n',
-        "            self._session.observe(kept)\n",
+        '            self._session.observe(committed)\n            clock.end("draft")\n',
+        "            self._session.observe(committed)\n",
         (CLOCK,),
     ),
     Fault(
@@ -108,7 +108,7 @@ FAULTS = (
     ),
     Fault(
         "residual-is-the-draft-prob",
-        "jakiro/methods/jakiro.py",
+        "jakiro/drafting/experts.py",
         '"residual_contribution": torch.where(other, torch.nan, residuals)',
         '"residual_contribution": torch.where(other, torch.nan, chosen.draft_probs[:, None])',
         (f"{GROWN}::test_every_node_has_the_probability_and_evidence_of_its_own_path",),

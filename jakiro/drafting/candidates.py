@@ -139,9 +139,9 @@ def best_tree(
         columns |= zip(names, together.index_select(1, kept).unbind(0), strict=True)
     columns["parents"] = torch.searchsorted(kept, columns["parents"], right=True) - 1
     chosen = Candidates(**columns)
-    told, columns["proposers"] = ({}, chosen.proposers) if evidence is None else evidence(chosen)
+    rows_of, columns["proposers"] = ({}, chosen.proposers) if evidence is None else evidence(chosen)
     del columns["rows"]
-    return DraftTree(**columns, evidence=told, max_depth=max_depth)
+    return DraftTree(**columns, evidence=rows_of, max_depth=max_depth)
 
 
 def forecast(

@@ -28,35 +28,35 @@ class StaticRows:
         length: () int64 on the device: the rows before those that are written here.
     """
 
+    is_empty = False
+
     def __init__(self, store: Tensor, places: Tensor, length: Tensor) -> None:
-        self.length, self.columns, self._places = length, len(places), places
+        self.length, self.columns, self._places = length, places.shape[0], places
         self._layers, self._written = store[:, :, None].unbind(0), [0] * store.shape[0]
         self._both = store.flatten(1, 2).unbind(0)
-        self._slots = self._places + length
+        self._places = self._places + length
         self._before = self._places < length
 
     def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
         """As `RowCache.update`: writes a layer's rows after those written before."""
         (keys, values), count = self._layers[layer_idx], key_states.shape[2]
-        slots = self._next_slots(layer_idx, count)
-        keys.index_copy_(2, slots, key_states.to(keys.dtype))
-        values.index_copy_(2, slots, value_states.to(values.dtype))
+        places = self._next_places(layer_idx, count)
+        keys.index_copy_(2, places, key_states.to(keys.dtype))
+        values.index_copy_(2, places, value_states.to(values.dtype))
         return keys[:, :, : self.columns], values[:, :, : self.columns]
 
     def update_both(self, both: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
         """As `PassCache.update_both`."""
         count, store = both.shape[1], self._both[layer_idx]
-        slots = self._next_slots(layer_idx, count)
-        store.index_copy_(1, slots, both.to(store.dtype))
+        places = self._next_places(layer_idx, count)
+        store.index_copy_(1, places, both.to(store.dtype))
         return store[:, : self.columns].chunk(2)
 
-    def _next_slots(self, layer_idx: int, count: int) -> Tensor:
+    def _next_places(self, layer_idx: int, count: int) -> Tensor:
         """(count,) int64: where a layer's next rows are written."""
         start = self._written[layer_idx]
         self._written[layer_idx] += count
-        return self._slots[start : start + count]
-
-    is_empty = False
+        return self._free[start : start + count]
 
     def end_after(self, rows: int) -> int:
         return self.columns
@@ -67,7 +67,7 @@ class StaticRows:
         end = self._written[0] + rows
         older = end - newest
         before = self._places < self.length + older if older else self._before
-        return before.repeat(rows, 1).index_copy_(1, self._slots[older:end], among)
+        return before.repeat(rows, 1).index_copy_(1, self._free[older:end], among)
 
     def column_positions(self, positions: Tensor) -> Tensor:
         """(columns,) absolute positions; `positions` are the pass's rows' own, later columns do not matter."""

@@ -13,13 +13,22 @@ from torch import Tensor
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import NoiseSource
 from jakiro.core.sampling import DeviceSampling
-from jakiro.drafting.base import Drafter, DraftSession, HeadEvidence, Kept, NeededPasses, Prompt, Proposal, TreeLimits
+from jakiro.drafting.base import (
+    Committed,
+    Drafter,
+    DraftSession,
+    HeadEvidence,
+    NeededPasses,
+    Prompt,
+    Proposal,
+    TreeLimits,
+)
 from jakiro.drafting.candidates import Chain
 from jakiro.drafting.growing import TreeGrower
 from jakiro.graphs.cache import StaticCache
 from jakiro.graphs.capture import GraphedPass, PassBook
 from jakiro.graphs.tree import MAX_LEVELS, StaticTree
-from jakiro.heads.jakiro import JakiroHead
+from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.layers import HeadOutput
 from jakiro.target.model import TargetModel
 
@@ -28,7 +37,7 @@ PENDING_ROWS = 32
 
 
 class DraftBuffers:
-    """What a lane shares with its heads.
+    """What a slot shares with its heads.
 
     Attributes:
         target: whose passes read the trees. room_rows: committed and drafted rows that a head has to hold at most.
@@ -58,7 +67,7 @@ class StaticHeadDrafter(Drafter):
         like: the drafter with the same head whose proposers and names it takes.
     """
 
-    def __init__(self, head: JakiroHead, evidence: HeadEvidence | None, like: Drafter, around: DraftBuffers) -> None:
+    def __init__(self, head: LayerHead, evidence: HeadEvidence | None, like: Drafter, around: DraftBuffers) -> None:
         self.proposers, self.evidence, self.info = like.proposers, like.evidence, like.info
         self.head, self.around, self._evidence = head, around, evidence
         device, dtype = head.output_weight.device, head.output_weight.dtype
@@ -70,7 +79,7 @@ class StaticHeadDrafter(Drafter):
         self.shapes: dict[tuple, tuple[int, int, tuple[int, int]]] = {}
 
     def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> "StaticHeadSession":
-        return StaticHeadSession(self, sampling, prompt.ids[self.head.lag :], prompt.features)
+        return StaticHeadSession(self, sampling, prompt.ids[self.head.skipped_tokens :], prompt.features)
 
     @property
     def buffers(self) -> list[Tensor]:
@@ -128,12 +137,12 @@ class StaticHeadSession(DraftSession):
         self._count = 0
         self._take(ids[-1:], features[-1:])
 
-    def observe(self, kept: Kept) -> None:
-        self._take(kept.ids, kept.features)
+    def observe(self, committed: Committed) -> None:
+        self._take(committed.ids, committed.features)
 
     def rewind(self, length: int) -> None:
         self._count = 0
-        self.rows.keep(length - self.drafter.head.lag)
+        self.rows.keep(length - self.drafter.head.skipped_tokens)
 
     @torch.inference_mode()
     def _take(self, committed_ids: Tensor, features: Tensor) -> None:
@@ -147,7 +156,7 @@ class StaticHeadSession(DraftSession):
 
     @torch.inference_mode()
     def propose(self, limits: TreeLimits) -> Proposal:
-        """Grows a tree where the target's pass reads it; a chain is taken from the lane's buffers."""
+        """Grows a tree where the target's pass reads it; a chain is taken from the slot's buffers."""
         drafter, tree = self.drafter, self.drafter.around.tree
         self._read_prompt()
         drafter.cache.length.fill_(self.rows.length)

@@ -15,7 +15,7 @@ from jakiro.kernels.rotary import signed
 from jakiro.target.cache import PassCache
 
 
-def run_joint(
+def run_fused(
     decoder,
     hidden: Tensor,
     positions: Tensor,

@@ -19,7 +19,7 @@ from jakiro.kernels.rotary import AngleTable, changes_with_length, signed
 from jakiro.target.cache import PassCache
 
 
-class JakiroHead(DraftHead):
+class LayerHead(DraftHead):
     """A draft head of one layer; with one expert it is EAGLE's, and layers of one expert can be several.
 
     Args:
@@ -45,16 +45,16 @@ class JakiroHead(DraftHead):
         self._table: AngleTable | None = None
         self._native: NativeHeadLayer | None = None
 
-    def pack(self, precision: str = "int8") -> "JakiroHead":
+    def pack(self, precision: str = "int8") -> "LayerHead":
         """Prepares for drafting, after which there is no training: on a CPU matrices are packed, as far as this build
-        of torch can, on a GPU those that read the same rows are joined.
+        of torch can, on a GPU those that read the same rows are fused.
 
         Args:
             precision: "int8" rounds the large matrices to 8 bits; "full" keeps their numbers.
         """
         device, dtype = self.fc.weight.device, self.fc.weight.dtype
         if device.type == "cuda":
-            self.join()
+            self.fuse()
         if not packing_works(device, dtype) or changes_with_length(self.rotary):
             return self
         self.precision = "int8" if precision == "int8" and quantizing_works(device) else "full"
@@ -72,10 +72,10 @@ class JakiroHead(DraftHead):
         self._output_layer = output_packing(self.precision)(self.output_weight, None)
         return self
 
-    def join(self) -> None:
-        """Joins matrices as on a GPU."""
+    def fuse(self) -> None:
+        """Fuses matrices as on a GPU."""
         for layer in self.layers:
-            layer.join()
+            layer.fuse()
         if not changes_with_length(self.rotary):
             self._table = AngleTable(self.rotary, self.fc.weight.dtype)
 
