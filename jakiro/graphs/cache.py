@@ -34,7 +34,7 @@ class StaticRows:
         self.length, self.columns, self._places = length, places.shape[0], places
         self._layers, self._written = store[:, :, None].unbind(0), [0] * store.shape[0]
         self._both = store.flatten(1, 2).unbind(0)
-        self._places = self._places + length
+        self._free = self._places + length
         self._before = self._places < length
 
     def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
