@@ -292,15 +292,12 @@ class NeededPasses:
     Attributes:
         trees: the fixed tree, or all that may be chosen. sizes: see `TreeLimits`.
         greedy: whether sampling is.
-        first, last: committed rows that the answer begins and ends with.
         chained: whether the limits bring a chain.
     """
 
     trees: tuple[TreeConfig, ...]
     sizes: tuple[int, ...]
     greedy: bool
-    first: int
-    last: int
     chained: bool = False
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from jakiro.target.cache import RowCache
 
-SMALLEST_COLUMNS = 256
+SMALLEST_COLUMNS = 512
 
 
 def columns_for(rows: int, smallest: int = SMALLEST_COLUMNS) -> int:

@@ -71,7 +71,7 @@ def rehearse(config, name, numerics, device, monkeypatch, trees, fusions=(None, 
             drafter = MergedDrafter(HeadDrafter(head_of(target, fusion)), PromptLookupDrafter())
         for sampling in SAMPLINGS.values():
             for tree in trees if fusion else (ROOT_ONLY,):
-                sizes = target.row_buckets[-1:] if tree.policy == "auto" else ()
+                sizes = (64,) if tree.policy == "auto" else ()
                 asked = (drafter, sampling, tree, sizes, PROMPT, PROMPT + 20)
                 slot.open(*asked)
                 for each in slot.needed(*asked):

@@ -172,7 +172,7 @@ def head_of(target: TargetModel, fusion: str = "summed") -> LayerHead:
             head = LayerHead(head_config(config, config.hidden_size, None, fusion)).eval().requires_grad_(False)
     finally:
         torch.set_default_dtype(before)
-    head.bind(target.embedding, target.output_weight).join()
+    head.bind(target.embedding, target.output_weight).fuse()
     return head
 
 
@@ -189,7 +189,7 @@ def step_counts(
     for each in slot.needed(drafter, sampling, tree, (), CONTEXT, CONTEXT):
         function, arguments = each.function.func.__name__, each.function.args
         rows = target.row_bucket(tree.nodes)
-        if function == "score_rows" and arguments[1] != target.live_rows(tree.nodes):
+        if function == "score_rows" and arguments[:2] != slot._rows_of(tree.nodes):
             continue
         if function in ("score_rows", "verify_rows", "commit_rows") and arguments[0] != rows:
             continue
