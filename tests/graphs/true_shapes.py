@@ -157,7 +157,7 @@ def target_on(device: torch.device, config, name: str, numerics: str, monkeypatc
     with device, no_init_weights():
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval().requires_grad_(False)
     target = TargetModel(model, nn.Module(), name, None, numerics)
-    target.bucketed = target.lean.fused = True
+    target.bucketed = True
     target._wide_storage = torch.float64
     return target
 
