@@ -173,8 +173,9 @@ class TreeGrower:
         self.device = root_token.device
         # Of which constant columns are views, so that a level costs no operations for them
         self.numbers = torch.arange(1 + max(self.depth * self.width, head.config.num_experts), device=self.device)
+        self.root_position = cache.length
         # Of a drafted row, by its depth − 1
-        self.positions = self.numbers[: self.depth] + cache.length
+        self.positions = self.numbers[: self.depth] + self.root_position
         # All candidates of each depth from 1 on, in the order (parent, rank)
         self.levels: list[Candidates] = []
         self.outputs = [root]

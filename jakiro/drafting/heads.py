@@ -73,8 +73,9 @@ class HeadDrafter(Drafter):
         return partial(expert_evidence, self.head) if self.has_evidence else None
 
     def fixed(self, buffers: FixedBuffers) -> Drafter | None:
-        # Other growers run beside captured passes of the target
-        return buffers.head_drafter(self.head, self._evidence, self) if self.grower is TreeGrower else None
+        # Others run beside captured passes of the target
+        capturable = self.head.capturable and self.grower is TreeGrower
+        return buffers.head_drafter(self.head, self._evidence, self) if capturable else None
 
 
 class HeadSession(DraftSession):

@@ -38,11 +38,13 @@ class DraftHead(nn.Module):
 
     Attributes:
         precision: of the matrices it drafts with, one of `PRECISIONS`.
+        capturable: whether its passes run over any `PassCache`, as captured ones do.
         skipped_tokens: at a text's beginning, those that its cache has no row for; rows that pair a token with the
             target's feature one position before it begin at the second one.
     """
 
     skipped_tokens = 1
+    capturable = True
 
     @property
     def levels(self) -> int | None:
