@@ -73,7 +73,7 @@ class NestedGrower(TreeGrower):
 
     def _children(self, scores, depth: int, contrastive: bool = False) -> Children:
         children = super()._children(scores, depth, contrastive)
-        return children._replace(proposers=self._same(self.exit, children.proposers))
+        return children._replace(proposers=torch.full_like(children.proposers, self.exit))
 
 
 def nested_drafter(head: NestedHead, info: dict | None = None, choose: Choose = first_sure) -> HeadDrafter:
