@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+import torch
+
 from jakiro.drafting.base import Needs, Proposal, Proposer
 from jakiro.drafting.growing import Children, TreeGrower
 from jakiro.drafting.heads import HeadDrafter, head_method
