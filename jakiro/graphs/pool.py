@@ -67,6 +67,11 @@ class Slots:
         wanted = graphs.enabled or graphs.failure is not None
         return Slots(target, wanted, self.smallest_columns, self.tokens, graphs.budget, graphs.fewest_runs)
 
+    @property
+    def captures(self) -> bool:
+        """Whether passes are captured, else they run kernel by kernel."""
+        return self.graphs.enabled
+
     def borrow(
         self,
         drafter: Drafter,
