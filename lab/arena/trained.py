@@ -18,9 +18,10 @@ from jakiro.bench.report import resampled_interval
 from jakiro.engine.measuring import PROFILED_WIDTH, measure_drafts, measure_passes
 from jakiro.generator import JakiroGenerator
 from jakiro.methods import DEFAULT
-from jakiro.plots import Look, plain, share_lines, write_report
+from jakiro.plots import Look, plain, write_report
 from jakiro.system import write_atomically
 from lab.arena.tables import speed_tables
+from lab.charts import share_lines
 from lab.figures import brackets, folder, markdown, show, write
 
 SCORES, TIMES, SPEEDS = "heads-equal-minutes.json", "heads-draft-ms.json", "heads-equal-minutes-speed.json"
