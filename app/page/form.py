@@ -6,7 +6,7 @@ import gradio as gr
 
 from app.asking import MOST_LANES
 from app.page.drawn import drawn
-from app.page.offered import titled_methods
+from app.page.offered import offered_methods
 from app.page.picker import Picker
 from app.serving.worker import USUAL_LENGTH
 from app.words import page as words
@@ -35,7 +35,7 @@ def build(picker: Picker, numerics: str = words.EXACT, known: Methods = METHODS)
         with gr.Row():
             candidates = _number(23, words.CANDIDATES, words.CANDIDATES_INFO, "candidates", interactive=False)
             levels = _number(5, words.LEVELS, words.LEVELS_INFO, "levels", interactive=False)
-        drafting = titled_methods(known)
+        drafting = [(method.title, method.name) for method in offered_methods(known)]
         method = _choice(drafting, DEFAULT.name, words.METHOD, words.METHOD_INFO, "method")
         alongside = gr.Checkbox(True, label=words.ALONGSIDE, info=words.ALONGSIDE_INFO, elem_id="alongside")
         further_lanes = gr.Dropdown(

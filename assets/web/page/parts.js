@@ -131,7 +131,7 @@
     const chat = chatPane(parts, state, on);
     const columns = h("div", { class: "columns watch-only" }, chat, scrubber, tree, plotPane(state, on, plotHost, parts.plot));
     // Keys reach the scrubber after the answer or the lanes, and before the tree
-    parts.placeScrubber = (tab) => (tab === "race" ? parts.race.element.after(scrubber) : tree.before(scrubber));
+    parts.placeScrubber = (tab) => (tab === "race" ? parts.race.more : tree).before(scrubber);
     root.append(columns, parts.race.element, parts.keysHint, questions(parts, on), parts.recordings.element, parts.voice);
     const menu = Jakiro.pageMenu(state, on, chat);
     (document.querySelector(".jk-header") || root).append(menu);

@@ -18,7 +18,7 @@
   const shown = (name) => name.replace(/^␣(?!×)/, " ");
 
   // The root's name: the last kept tokens before a step
-  function rootName(lane, index, count = 2) {
+  function rootName(lane, index, count = 1) {
     const before = lane.countAfter(index - 1);
     return lane.tokens.slice(Math.max(0, before - count), before).map((token) => nameOf(lane, token.id, token.bytes)).join("");
   }
