@@ -31,8 +31,8 @@ WAITING = "waiting"  # another model is loaded when the running answers are done
 # Measuring holds up a question for a piece, so it waits until the first, or the next, has probably not come
 CALM_SECONDS = 2.0
 
-# How long an answer waits for a reader who has gone: where it costs that visitor's quota no longer than a reload takes; and
-# after how long others who wait get its place
+# How long an answer waits for a reader who has gone, where it costs that visitor's quota no longer than a reload takes;
+# and after how long others who wait get its place
 RETURN_SECONDS, METERED_SECONDS, PATIENCE_SECONDS = 60.0, 6.0, 3.0
 
 # Tokens an answer has where nobody says otherwise, and where a device writes one within `QUICK_MS`

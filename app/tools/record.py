@@ -72,8 +72,8 @@ def scenarios(speedups: dict[str, float]) -> tuple[Scenario, ...]:
                 "What is gravity?",
                 "What are the benefits of walking every day?",
             ),
-            "Both experts were right by step {both_by}; {first_expert} and {second_expert} % of the accepted guesses are "
-            "theirs.",
+            "Both experts were right by step {both_by}; {first_expert} and {second_expert} % of the accepted guesses "
+            "are theirs.",
             f"both experts have guesses accepted within {OPENING_STEPS} steps, and the answer is at least "
             f"{overall:.2f}× as fast, as the benchmark is",
             lambda figures: (figures.both_by or OPENING_STEPS + 1) <= OPENING_STEPS and figures.speedup >= overall,
@@ -105,8 +105,8 @@ def scenarios(speedups: dict[str, float]) -> tuple[Scenario, ...]:
         Scenario(
             "4-slowest",
             tuple(question.turns[0] for question in load_questions() if question.category == slowest),
-            f"The slowest kind of question in the benchmark, {slowest}: at {{refused}} % of the checked levels no guess "
-            "is right.",
+            f"The slowest kind of question in the benchmark, {slowest}: at {{refused}} % of the checked levels no "
+            "guess is right.",
             f"it gains less than the mean of the benchmark, {overall:.2f}×",
             lambda figures: figures.speedup < overall,
             GREEDY,
@@ -115,8 +115,8 @@ def scenarios(speedups: dict[str, float]) -> tuple[Scenario, ...]:
         Scenario(
             "5-large-tree",
             ("What is a rainbow?", "Why do we have seasons?"),
-            "A tree of {candidates:.0f} guesses at every step: up to {longest} in a row were right, but checking so many "
-            "takes time.",
+            "A tree of {candidates:.0f} guesses at every step: up to {longest} in a row were right, but checking so "
+            "many takes time.",
             "at least four guesses in a row are accepted somewhere, and it gains less than the benchmark’s small trees",
             lambda figures: figures.longest >= 4 and figures.speedup < overall,
             GREEDY,

@@ -42,9 +42,9 @@ def test_bars_are_as_long_as_their_clocks_have_run(modules, width):
     modules.wait_for_selector(".race-fill")
     bars = modules.evaluate(
         """() => [...document.querySelectorAll('.race-bar')].map(bar => {
-             const clock = bar.querySelector('.own-clock');
-             return [bar.querySelector('.race-fill').getBoundingClientRect().width,
-                     Jakiro.screen.state.run.lanes[clock.dataset.clock].clock, clock.getBoundingClientRect().right]; })"""
+             const clock = bar.querySelector('.own-clock'), fill = bar.querySelector('.race-fill');
+             const { clock: seconds } = Jakiro.screen.state.run.lanes[clock.dataset.clock];
+             return [fill.getBoundingClientRect().width, seconds, clock.getBoundingClientRect().right]; })"""
     )
     (plain, plain_clock, _), (drafted, drafted_clock, _) = bars
     assert drafted / plain == pytest.approx(drafted_clock / plain_clock, abs=0.01)
