@@ -111,9 +111,9 @@ def test_card_and_router_draw_as_many_experts_as_there_are(five):
     tab.hover('.tree .node[data-node="2"] .reach')
     card = tab.inner_text(".jk-card")
     assert "router: First 16.7 %, Second 33.3 %, Third 50.0 %" in card
-    assert "push on this token: First +0.2, Second +0.3, Third +0.5" in card
+    assert "how much each favoured this token: First +0.2, Second +0.3, Third +0.5" in card
     assert "also guessed by Fifth & last" in card and "match length: 3" in card
-    assert "what follows was drafted after “" in card
+    assert "the guesses after it were made as after “" in card
     widths = "bar => [...bar.children].map(part => [part.className, Math.round(parseFloat(part.style.width))])"
     wanted = [["fill-0", 17], ["fill-1", 33], ["fill-2", 50]]
     assert tab.eval_on_selector(".jk-card .expert-bar", widths) == wanted

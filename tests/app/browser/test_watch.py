@@ -304,7 +304,7 @@ def test_further_lanes_race_when_they_are_chosen(open_tab, fake_address):
     last = tab.evaluate("Jakiro.moves.state.run.lanes.prompt_lookup.steps.at(-1).nodes.length")
     assert int(tab.get_attribute("dialog .tree", "data-nodes")) == last
     tab.keyboard.press("Escape")
-    assert tab.locator("dialog.lane-tree-dialog").count() == 0
+    tab.wait_for_selector("dialog.lane-tree-dialog", state="detached")
     tab.set_viewport_size({"width": 390, "height": 844})
     assert tab.locator(".lane:visible").count() == 1, "one text is enough where there is little room"
     tab.click('[data-choose="autoregressive"]')
