@@ -9,35 +9,29 @@
   // A draft tree with its card, arrow keys and a list of the same content; `onPick` takes the place of the card's pin
   function treeBox({ onPick } = {}) {
     const host = h("div", { class: "tree-host lesson-tree", tabindex: 0 });
-    const box = h("div", { class: "tree-pane lesson-tree-pane" },
-      h("div", { class: "tree-room" }, host));
+    const box = h("div", { class: "tree-pane lesson-tree-pane" }, h("div", { class: "tree-room" }, host));
     const card = new Jakiro.Card(box);
     if (onPick) card.pin = (id) => onPick(id);
     const view = new Jakiro.TreeView(host, card);
     const listHost = h("div");
-    const list = h("details", { class: "lesson-table", ontoggle: () => drawList() },
-      h("summary", null, say("read_as_list")), listHost);
+    const list = h("details", { class: "lesson-table", ontoggle: () => drawList() }, h("summary", null, say("read_as_list")), listHost);
     let shown = null;
-
-    function drawList() {
-      if (shown)
-        listHost.replaceChildren(...(list.open ? [Jakiro.treeList(shown.lane, shown.index, shown.phase)] : []));
-    }
+    const drawList = () => shown && listHost.replaceChildren(...(list.open ? [Jakiro.treeList(shown.lane, shown.index, shown.phase)] : []));
 
     host.addEventListener("keydown", (event) => {
       if (event.key === "Escape") card.close();
       if (view.onKey(event)) event.preventDefault();
     });
 
-    return { element: h("div", null, box, list), draw(lane, index, step, { phase }) {
+    function draw(lane, index, step, { phase }) {
       const own = data.laneWith(lane, index, step);
       shown = { lane: own, index, phase };
       card.about(own, index, phase);
       card.close();
-      view.draw({ lane: own, index, phase, choices: phase === 2, showAll: false,
-        sentence: Jakiro.stepSentence(own, index, phase) });
+      view.draw({ lane: own, index, phase, choices: phase === 2, showAll: false, sentence: Jakiro.stepSentence(own, index, phase) });
       drawList();
-    }, mark: (i) => view.focus(i), light: (members) => view.light(members) };
+    }
+    return { element: h("div", null, box, list), draw, mark: (i) => view.focus(i), light: (members) => view.light(members) };
   }
 
   // What a stop gets to work with
@@ -45,9 +39,7 @@
     const state = { here: null, useHere: true, lines: new Set() };
     const recordedWords = () => say("lesson_source_recorded", { device: device.name, date: device.date });
     return {
-      device,
-      pairs,
-      greedy: pairs.greedy,
+      device, pairs, greedy: pairs.greedy,
       lanes: (name) => pairs[name].lanes,
       tree: treeBox,
       profile: () => (state.here && state.useHere ? state.here.profile : device.profile),
@@ -102,12 +94,13 @@
     const voice = h("div", { class: "voice", role: "status" });
     const body = h("div", { class: "stop-body" }, h("p", { class: "muted empty" }, say("lesson_loading")));
     const titles = texts.map((text, n) => h("button", { type: "button", class: "stop-title", "data-stop": n + 1, onclick: () => go(n) }, text.title));
+    const strip = h("div", { class: "stop-titles" }, CORE.map((n) => titles[n]));
     const others = texts.map((_, n) => n).filter((n) => !CORE.includes(n));
     const more = Jakiro.popMenu("more-stops", h("summary", { class: "plain-button" }, say("lesson_more")), others.map((n) => titles[n]));
     const back = controls.button("back", say("lesson_back"), () => go(beside(-1)));
     const next = controls.button("next", say("lesson_next"), () => forward());
     next.classList.add("primary");
-    root.append(h("nav", { class: "lesson-nav", "aria-label": say("lesson_nav") }, h("div", { class: "stop-titles" }, CORE.map((n) => titles[n])), more), body,
+    root.append(h("nav", { class: "lesson-nav", "aria-label": say("lesson_nav") }, strip, more), body,
       h("div", { class: "lesson-turn" }, back, next), voice);
 
     // The stop before or after this one, among those of its kind; undefined at the ends
@@ -136,6 +129,7 @@
       const { page, draw } = built.get(current);
       body.replaceChildren(page);
       titles.forEach((title, n) => (n === current ? title.setAttribute("aria-current", "step") : title.removeAttribute("aria-current")));
+      strip.scrollLeft = titles[current].offsetLeft - strip.offsetLeft - strip.clientWidth / 4;
       back.disabled = beside(-1) === undefined;
       next.textContent = beside(1) === undefined ? say("lesson_race") : `${say("lesson_next")}: ${texts[beside(1)].title}`;
       draw();

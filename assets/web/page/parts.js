@@ -80,7 +80,7 @@
     parts.treeHost = h("div", { class: "tree-host", tabindex: 0 });
     parts.listHost = h("div", { class: "list-host", hidden: true });
     parts.ladderHost = h("div", { class: "ladder-host", hidden: true });
-    parts.wholeTree = h("button", { class: "plain-button whole-tree", onclick: () => Jakiro.showLarge(state.run.main, state.index, state.phase) },
+    parts.wholeTree = h("button", { class: "plain-button whole-tree", onclick: () => Jakiro.showLarge(parts.wholeTree, state.run.main, state.index, state.phase) },
       say("whole_tree"));
     parts.treeEmpty = h("p", { class: "muted empty" }, say("empty_tree"));
     parts.smallTrees = h("p", { class: "muted small-trees", hidden: true }, say("small_trees"), " ",

@@ -42,7 +42,7 @@
       this.rate = h("span", { class: "muted tabular" });
       this.host = h("div", { class: "answer-host" });
       this.scroll = h("div", { class: "answer-scroll", tabindex: 0 }, this.host);
-      this.tree = h("button", { class: "link-button", "data-action": "lane_tree", onclick: () => Jakiro.showLarge(this.lane, this.step) });
+      this.tree = h("button", { class: "link-button", "data-action": "lane_tree", onclick: () => Jakiro.showLarge(this.tree, this.lane, this.step) });
       this.element = h("section", { class: `pane lane lane-${role}`, "data-lane": lane.name },
         h("div", { class: "pane-head" }, h("b", null, lane.title), this.rate, this.tree), this.scroll);
       this.answer = new Jakiro.AnswerView(this.host, { onPick: () => {}, onPreview: () => {} });
