@@ -20,7 +20,7 @@ NUM_STEPS, NODES = 500, 24
 MOST_BYTES = 6 * 1024
 # What a visitor loads once, before Gradio's own: style, scripts and words, with the plots' buttons, readouts and files,
 # and 27 kB of links and pictures; Plotly and the tab Benchmark's code come after the first paint
-PAGE_BYTES = 362_000
+PAGE_BYTES = 360_000
 
 
 class Events(list):
