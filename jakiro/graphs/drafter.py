@@ -219,15 +219,15 @@ class StaticHeadSession(DraftSession):
         columns = drafter.columns(self.rows.length, limits.tree)
         drafter.cache.length.fill_(self.rows.length)
         drafter.count.fill_(self._count)
-        key = (shape_of(limits.tree), self._greedy, limits.chain is not None, limits.sizes)
+        key = (shape_of(limits.tree), self._greedy, limits.chain is not None, ())
         drafter.growing(*key, columns)()
         self.rows.extend(self._count)
         self._count = 0
-        nodes, max_depth, (levels, sizes) = drafter.shapes[key]
+        nodes, max_depth, _ = drafter.shapes[key]
         around = drafter.around
         fill = drafter.filling(around.target.row_bucket(nodes)) if drafter.evidence else None
         tree = around.tree.first(nodes, max_depth, drafter.evidence)
-        return Proposal(tree, around.tree.forecast[:levels, :sizes], fill_evidence=fill)
+        return Proposal(tree, fill_evidence=fill)
 
     def _read_prompt(self) -> None:
         (ids, features), self._prompt = self._prompt, None

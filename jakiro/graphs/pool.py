@@ -5,11 +5,12 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
 
-from jakiro.config import AUTOMATIC_TREE, ROOT_ONLY, SamplingParams, TreeConfig
+from jakiro.config import ROOT_ONLY, SamplingParams, TreeConfig
 from jakiro.drafting.base import Drafter
 from jakiro.graphs.cache import SMALLEST_COLUMNS
 from jakiro.graphs.capture import Graphs
@@ -65,9 +66,10 @@ class Slots:
         return Slots(target, wanted, self.smallest_columns, self.tokens, graphs.budget, graphs.fewest_runs)
 
     @property
-    def tree_sizes(self) -> tuple[int, ...]:
-        """The numbers of nodes worth choosing between: whatever fits into a bucket costs the same."""
-        return tuple(nodes for nodes in self.target.row_buckets if nodes > 1)
+    def tree(self) -> TreeConfig:
+        """The one tree of answers that choose their own size: whatever fits into a bucket costs the same."""
+        tree = TreeConfig()
+        return replace(tree, nodes=next(nodes for nodes in self.target.row_buckets if nodes >= tree.nodes))
 
     def borrow(
         self,
@@ -116,7 +118,7 @@ class Slots:
         while len(slots) < min(side_by_side, len(drafters)) and self._fits_another(slots):
             slots.append(self._take())
         wanted = [
-            (slot, (drafter, sampling, *((AUTOMATIC_TREE, self.tree_sizes) if drafter.proposers else (ROOT_ONLY, ()))))
+            (slot, (drafter, sampling, self.tree if drafter.proposers else ROOT_ONLY, ()))
             for slot, own in zip(slots, _shared_out(drafters, len(slots)), strict=True)
             for sampling in (SamplingParams(), SamplingParams(1.0))
             for drafter in own
@@ -144,7 +146,7 @@ class Slots:
         """
         if not self.target.bit_identical:
             return
-        slot, give_back = self.borrow(drafter, SamplingParams(), AUTOMATIC_TREE, self.tree_sizes, NUM_PROMPT, 2)
+        slot, give_back = self.borrow(drafter, SamplingParams(), self.tree, (), NUM_PROMPT, 2)
         try:
             self.target.bit_identical = rounds_alike(slot)
         finally:

@@ -260,11 +260,6 @@ class Slot(DraftBuffers):
     def read(self, proposal: Proposal, whole_vocabulary: bool = False) -> Outcome:
         nodes, levels = proposal.tree.num_nodes, proposal.tree.max_depth
         rows, regime = self.target.row_bucket(nodes), self._regime(self.sampling)
-        forecast_shape = (0, 0)
-        if proposal.forecast is not None:
-            forecast_shape = tuple(proposal.forecast.shape)
-            if proposal.forecast.data_ptr() != self.tree.forecast.data_ptr():
-                self.tree.forecast[: forecast_shape[0], : forecast_shape[1]].copy_(proposal.forecast)
         if proposal.fill_evidence is not None and not whole_vocabulary:
             proposal.fill_evidence()
         if whole_vocabulary:
@@ -273,7 +268,7 @@ class Slot(DraftBuffers):
             self.passes.get(self.verify_rows, rows, self._bound, self._layout, regime)()
         self._read_rows = rows
         placed = self.tree.first(nodes, levels, self._layout)
-        return unpack(self._to_host(rows), placed, forecast_shape, rows, (MAX_LEVELS, MAX_SIZES))
+        return unpack(self._to_host(rows), placed, (0, 0), rows, (MAX_LEVELS, MAX_SIZES))
 
     def logits(self, num_nodes: int) -> Tensor:
         return self.scored[:num_nodes]

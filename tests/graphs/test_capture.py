@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from jakiro.engine.profile import Profiler
 
 from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
 from jakiro.drafting.base import Resources
 from jakiro.engine.budget import TreeBudget
 from jakiro.engine.costs import DeviceProfile
-from jakiro.engine.profile import Profiler
 from jakiro.graphs.capture import WARM_UPS, GraphedPass, Graphs, PassBook
 from jakiro.methods import DEFAULT, PLAIN, WITH_COPIES
 from jakiro.zoo.loading import LoadOptions, slots_for

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from jakiro.engine.profile import Profiler
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import Resources
-from jakiro.engine.profile import Profiler
 from jakiro.generator import JakiroGenerator
 from jakiro.graphs.pool import Slots
 from jakiro.graphs.slot import Slot

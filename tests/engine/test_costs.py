@@ -6,11 +6,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-
-from jakiro.config import SamplingParams
-from jakiro.drafting.base import TreeLimits
-from jakiro.engine import measuring, profile
-from jakiro.engine.costs import ROUNDS, DeviceProfile
 from jakiro.engine.measuring import (
     CONTEXT_TOKENS,
     FAR_LEVELS,
@@ -22,6 +17,11 @@ from jakiro.engine.measuring import (
     measure_passes,
 )
 from jakiro.engine.profile import Profiler
+
+from jakiro.config import SamplingParams
+from jakiro.drafting.base import TreeLimits
+from jakiro.engine import measuring, profile
+from jakiro.engine.costs import ROUNDS, DeviceProfile
 from jakiro.engine.runner import SlicedRunner
 from jakiro.methods import DEFAULT, METHODS, PLAIN
 from tests.support import TREE, tiny_generator
