@@ -297,7 +297,7 @@ def test_a_drafter_that_forecasts_nothing_works_under_automatic_trees(monkeypatc
 
     monkeypatch.setattr(TreeBudget, "observe", noted)
     generator = scripted_generator(error_rate=0.1)
-    generator.profile = DeviceProfile(((1, 10.0), (64, 11.0)), ((1, 0.1), (8, 0.8)), width=8)
+    generator.profile = DeviceProfile(((1, 10.0), (64, 11.0)), ((1, 0.1), (8, 0.8)))
     sampling = SamplingParams(1.0, seed=3, max_new_tokens=60)
     trace = generator.run(QUESTION, sampling, tree=TreeConfig(width=4, depth=6, nodes=24, policy="auto"))
     assert trace.token_ids == generator.run(QUESTION, sampling, method="autoregressive").token_ids
@@ -312,7 +312,7 @@ def test_trees_that_size_themselves_look_at_larger_ones_in_every_third_draft(mon
         HeadSession, "propose", lambda self, limits: looked.append(limits.further) or propose(self, limits)
     )
     generator = tiny_generator("summed")
-    generator.profile = DeviceProfile(((1, 10.0), (64, 10.1)), ((1, 0.01), (8, 0.08)), width=8)
+    generator.profile = DeviceProfile(((1, 10.0), (64, 10.1)), ((1, 0.01), (8, 0.08)))
     generator.run(QUESTION, SamplingParams(max_new_tokens=24), tree=TreeConfig(width=4, depth=3, policy="auto"))
     assert looked[:5] == [True, False, False, True, False]
     looked.clear()

@@ -143,5 +143,5 @@ def _followed(before: float, value: float) -> float:
 
 
 def _paced(pace: float, ms: float, profiled_ms: float) -> float:
-    """Measured over profiled time, followed; one outlier counts as no more than twice or half the profile."""
-    return _followed(pace, min(max(ms / profiled_ms, 0.5), 2.0)) if profiled_ms > 0 else pace
+    """Measured over profiled time, followed; one outlier counts as no more than twice or half of what was usual."""
+    return _followed(pace, min(max(ms / profiled_ms, pace / 2), 2 * pace)) if profiled_ms > 0 else pace

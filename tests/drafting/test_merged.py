@@ -14,7 +14,7 @@ from jakiro.methods.prompt_lookup import PromptLookupDrafter
 from tests.support import TREE, tiny_head, tiny_target
 
 REPEATING = "the cat sat on the mat; the cat sat on the mat; the cat sat on"
-COSTS = DeviceProfile(verify_ms=((1, 10.0), (64, 12.0)), draft_ms=((1, 0.1), (4, 0.3)), width=8)
+COSTS = DeviceProfile(verify_ms=((1, 10.0), (64, 12.0)), draft_ms=((1, 0.1), (4, 0.3)))
 
 
 @pytest.mark.parametrize("tree", [TREE, TreeConfig(nodes=16, depth=4, policy="auto")], ids=["fixed", "automatic"])

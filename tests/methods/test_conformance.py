@@ -29,7 +29,7 @@ SAMPLINGS = {
     "sampled": SamplingParams(1.0, seed=5, max_new_tokens=32),
 }
 FIXED, SIZED = TreeConfig(width=5, depth=4, nodes=18), TreeConfig(nodes=32, depth=6, policy="auto")
-COSTS = DeviceProfile(((1, 10.0), (64, 12.0)), ((1, 0.1), (8, 0.4)), width=8)
+COSTS = DeviceProfile(((1, 10.0), (64, 12.0)), ((1, 0.1), (8, 0.4)))
 # The methods that there are, and those of them that are asked
 KNOWN = METHODS
 SUBJECTS = tuple(METHODS.values())

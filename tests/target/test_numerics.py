@@ -40,7 +40,7 @@ def test_passes_are_measured_apart_for_each_numerics(tmp_path, monkeypatch):
 
         def advance(self, key) -> DeviceProfile:
             measured.append(self.about)
-            return DeviceProfile(((1, 10.0), (64, 11.0)), ((1, 1.0), (8, 2.0)), width=8, key=key)
+            return DeviceProfile(((1, 10.0), (64, 11.0)), ((1, 1.0), (8, 2.0)), key=key)
 
     monkeypatch.setattr(profile, "Measuring", Once)
     generator = JakiroGenerator(Resources(target, tiny_head(target)), profiles=tmp_path)

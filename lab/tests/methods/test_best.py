@@ -19,7 +19,7 @@ AUTO = TreeConfig(nodes=32, depth=6, policy="auto")
 def generator_that_knows(text_ids, draft_ms):
     """One whose table was counted from the answer itself, and whose drafts cost so much."""
     generator = tiny_generator("decoupled", methods=KNOWN)
-    generator.profile = DeviceProfile(((1, 10.0), (64, 12.0)), ((1, draft_ms), (8, 2 * draft_ms)), width=8)
+    generator.profile = DeviceProfile(((1, 10.0), (64, 12.0)), ((1, draft_ms), (8, 2 * draft_ms)))
     table = TrigramTable.counted([text_ids] * 3, generator.target.vocab_size, least_count=1)
     parts = [generator.drafter(KNOWN[name]) for name in ("jakiro", "prompt_lookup")]
     generator._drafters["best"] = BestDrafter(parts[0], TrigramDrafter(table), parts[1])
