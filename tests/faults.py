@@ -364,10 +364,10 @@ FAULTS = (
     ),
     Fault(
         "rows-kept-that-were-never-filled",
-        "jakiro/target/cache.py",
+        "jakiro/kernels/cache.py",
         "if needed > self.length:",
         "if needed > self.capacity:",
-        ("tests/target/test_cache.py::test_rows_that_were_never_filled_cannot_be_kept",),
+        ("tests/kernels/test_cache.py::test_rows_that_were_never_filled_cannot_be_kept",),
     ),
     Fault(
         "bytes-of-any-dtype-read-as-float32",

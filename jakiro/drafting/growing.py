@@ -18,8 +18,8 @@ from jakiro.drafting.candidates import Candidates, Chain, best_tree
 from jakiro.heads.calibration import Calibration, Weights
 from jakiro.heads.layer_head import LayerHead, mixture
 from jakiro.heads.layers import HeadOutput
+from jakiro.kernels.cache import PassCache
 from jakiro.kernels.compiled import sampling as native
-from jakiro.target.cache import PassCache
 
 
 class Children(NamedTuple):

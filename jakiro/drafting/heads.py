@@ -33,7 +33,7 @@ from jakiro.heads.base import DraftHead
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.layers import HeadOutput
-from jakiro.target.cache import RowCache
+from jakiro.kernels.cache import RowCache
 
 LAYERS = Needs(head=("mixture", "dense"))
 

@@ -8,7 +8,7 @@ Passes attend to a few fixed numbers of columns, so a short context does not pay
 import torch
 from torch import Tensor
 
-from jakiro.target.cache import RowCache
+from jakiro.kernels.cache import RowCache
 
 SMALLEST_COLUMNS = 256
 

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import HeadOutput
+from jakiro.kernels.cache import RowCache
 from jakiro.kernels.compiled.library import library
 from jakiro.kernels.compiled.linear import RoundedBothLinear, RoundedNativeLinear
 from jakiro.kernels.linear import Packing, native_works, packed_linear
 from jakiro.kernels.quantized import QuantizedLinear
-from jakiro.target.cache import RowCache
 from jakiro.target.model import TargetModel
 
 PRECISIONS = ("int8", "full")

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from jakiro.heads.layers import HeadLayer, HeadOutput, fused
+from jakiro.kernels.cache import PassCache, RowCache
 from jakiro.kernels.compiled.library import Head, HeadPass, Matrix, library, num_threads
 from jakiro.kernels.linear import Packing
 from jakiro.kernels.rotary import AngleTable
-from jakiro.target.cache import PassCache, RowCache
 
 _MOST_ROWS = 64
 

@@ -14,10 +14,10 @@ from jakiro.config import is_count, require
 from jakiro.heads.base import DraftHead, output_packing, packing_for
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import Angles, HeadAttention, HeadOutput, SwiGLUExpert, pack_linears, row_output
+from jakiro.kernels.cache import PassCache
 from jakiro.kernels.linear import packed_linear, packing_works
 from jakiro.kernels.quantized import quantizing_works
 from jakiro.kernels.rotary import signed
-from jakiro.target.cache import PassCache
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,10 @@ from jakiro.heads.base import DraftHead, output_packing, packing_for
 from jakiro.heads.compiled import NativeHeadLayer
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import Angles, HeadLayer, HeadOutput
+from jakiro.kernels.cache import PassCache
 from jakiro.kernels.linear import native_works, packed_linear, packing_works
 from jakiro.kernels.quantized import QuantizedLinear, quantizing_works
 from jakiro.kernels.rotary import AngleTable, changes_with_length, signed
-from jakiro.target.cache import PassCache
 
 
 class LayerHead(DraftHead):

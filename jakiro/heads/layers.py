@@ -12,9 +12,9 @@ from torch.nn import functional
 
 from jakiro.heads.config import DraftConfig
 from jakiro.kernels.attention import additive_mask, attend_grouped
+from jakiro.kernels.cache import PassCache
 from jakiro.kernels.linear import Packing
 from jakiro.kernels.rotary import apply_rotary
-from jakiro.target.cache import PassCache
 
 # Cosines and signed sines, (batch or 1, rows, head_dim) each, see `jakiro.kernels.rotary`
 Angles = tuple[Tensor, Tensor]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.layers import HeadOutput
-from jakiro.target.cache import RowCache
+from jakiro.kernels.cache import RowCache
 
 
 class MaskedHead(LayerHead):

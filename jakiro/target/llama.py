@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from jakiro.kernels.attention import additive_mask, attend_exactly
+from jakiro.kernels.cache import PassCache, RowCache
 from jakiro.kernels.linear import packed_linear
 from jakiro.kernels.rotary import AngleTable, apply_rotary, changes_with_length, signed
-from jakiro.target.cache import PassCache, RowCache
 from jakiro.target.compiled import NativeDecoder
 from jakiro.target.fused import run_fused
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from jakiro.core.tree import DraftTree, ancestor_mask
+from jakiro.kernels.cache import PassCache, RowCache
 from jakiro.kernels.linear import pack_linears, packed_itemsize, packing_works
-from jakiro.target.cache import PassCache, RowCache
 from jakiro.target.families import (
     EAGER,
     EXACT,

@@ -13,7 +13,7 @@ from jakiro.heads.base import packing_for
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.layers import HeadOutput, pack_linears, row_output
-from jakiro.target.cache import RowCache
+from jakiro.kernels.cache import RowCache
 from jakiro.target.features import scaled
 from jakiro.target.model import TargetModel
 from lab.layers.subset import LayerSubset

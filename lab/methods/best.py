@@ -112,6 +112,6 @@ METHOD = Method(
     sentence="Jakiro's trees, or words that were seen together before, whichever promises more at each step.",
     paper=None,
     proposers=(*jakiro.METHOD.proposers, *aded.METHOD.proposers, *prompt_lookup.METHOD.proposers),
-    needs=jakiro.LAYERS,
+    needs=jakiro.METHOD.needs,
     load=_load,
 )

@@ -14,8 +14,8 @@ from jakiro.drafting.heads import HeadDrafter
 from jakiro.heads.base import DraftHead, output_packing
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import HeadOutput, row_output
+from jakiro.kernels.cache import RowCache
 from jakiro.kernels.linear import packing_works
-from jakiro.target.cache import RowCache
 from jakiro.target.model import TargetModel
 from lab.layers.plan import LayerPlan, find_plan
 from lab.layers.subset import LayerSubset

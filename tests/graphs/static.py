@@ -37,7 +37,7 @@ def static_generator(
     target = target.with_feature_layers(ALL_HEADS[head].get("feature_layers", ()), raw=head == "eagle3")
     info = {"name": "tiny", "sha256": None}
     head = tiny_head(target, **ALL_HEADS[head])
-    head.join()
+    head.fuse()
     resources = Resources(target, head, info, further_heads(target, methods))
     return in_slots(resources, None, graphs, measured, tokens, fewest_runs, methods)
 

@@ -172,7 +172,7 @@ def head_of(target: TargetModel, fusion: str = "summed") -> LayerHead:
             head = LayerHead(head_config(config, config.hidden_size, None, fusion)).eval().requires_grad_(False)
     finally:
         torch.set_default_dtype(before)
-    head.bind(target.embedding, target.output_weight).join()
+    head.bind(target.embedding, target.output_weight).fuse()
     return head
 
 
