@@ -138,10 +138,11 @@ def _why(size: Size, tokens: float, ms: float) -> str:
     return f"{guesses}: about {tokens:.1f} tokens in {ms:.0f} ms, the best rate on this machine."
 
 
-def _followed(before: float, value: float) -> float:
-    return before + FOLLOW * (value - before)
+def _followed(usual: float, value: float) -> float:
+    """A running mean, in which one outlier counts as no more than twice what was usual."""
+    return usual + FOLLOW * (min(value, 2 * usual) - usual)
 
 
 def _paced(pace: float, ms: float, profiled_ms: float) -> float:
-    """Measured over profiled time, followed; one outlier counts as no more than twice or half of what was usual."""
-    return _followed(pace, min(max(ms / profiled_ms, pace / 2), 2 * pace)) if profiled_ms > 0 else pace
+    """Measured over profiled time, followed."""
+    return _followed(pace, ms / profiled_ms) if profiled_ms > 0 else pace

@@ -118,7 +118,7 @@ def test_one_hold_up_does_not_end_drafting():
     budget = TreeBudget(CPU, sizes_for(CPU, BOUNDS))
     drive(budget, 20, right=2)
     plan = budget.choose()
-    budget.observe(plan, 2, 9000.0, 9000.0, 0.5)
+    budget.observe(plan, 2, 9000.0, 9000.0, 9000.0)
     again = budget.choose()
     assert again.levels and again.expected_ms < 1.2 * plan.expected_ms
 

@@ -6,15 +6,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from jakiro.engine.profile import Profiler
 
 from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
 from jakiro.drafting.base import Resources
-from jakiro.engine.budget import TreeBudget
-from jakiro.engine.costs import DeviceProfile
+from jakiro.engine.costs import measure
 from jakiro.graphs.capture import WARM_UPS, GraphedPass, Graphs, PassBook
-from jakiro.methods import DEFAULT, PLAIN, WITH_COPIES
-from jakiro.zoo.loading import LoadOptions, slots_for
+from jakiro.methods import DEFAULT, WITH_COPIES
 from tests.engine.test_meta_device import REPETITIVE, SAMPLINGS, meta_by_default
 from tests.graphs.fake_graphs import GRAPH_BYTES, FakeCuda
 from tests.graphs.static import COSTS, bucketed_target, in_slots, shape_of, static_generator, usual_drafters
@@ -187,24 +184,23 @@ def test_two_threads_never_capture_at_once(cuda):
     assert most == 1 and len(cuda.graphs) == 3
 
 
-def test_nothing_is_measured_where_passes_run_eagerly(cuda, tmp_path):
+def test_nothing_is_measured_where_passes_run_eagerly(cuda, monkeypatch):
     """Kernel by kernel every pass costs its launches, whatever the tree."""
+    monkeypatch.setattr("jakiro.generator.measure", lambda *_: COSTS)
     for graphs, fewest_runs in ((True, 0), (True, 6), (False, 0)):
         generator = static_generator(graphs=graphs, fewest_runs=fewest_runs)
-        generator._folder, generator._profiler = tmp_path, Profiler(generator.target, tmp_path, generator.slots)
-        generator._profiler.profile = lambda *_: COSTS
+        generator._measures = True
         assert (generator.profile is COSTS) == (graphs and not fewest_runs)
     generator = static_generator(graphs=True)
-    generator._profiler = Profiler(generator.target, tmp_path, generator.slots)
-    generator.slots.graphs.enabled = False
-    assert generator.profile is None and not generator.go_on_measuring()
+    generator._measures, generator.slots.graphs.enabled = True, False
+    assert generator.profile is None
 
 
-@pytest.mark.parametrize(("most", "rows"), [(10.1, 64), (12.0, 1)])
-def test_in_fast_numerics_plain_decoding_has_a_tree_s_rows_where_they_cost_nothing(most, rows, cuda, tmp_path):
+@pytest.mark.parametrize(("most", "rows"), [(10.1, 32), (12.0, 1)])
+def test_in_fast_numerics_plain_decoding_has_a_tree_s_rows_where_they_cost_nothing(most, rows, cuda, monkeypatch):
     generator = static_generator(numerics="fast", graphs=True)
-    generator._profiler = Profiler(generator.target, tmp_path, generator.slots)
-    generator._profiler.profile = lambda *_: replace(COSTS, verify_ms=((1, 10.0), (64, most)))
+    monkeypatch.setattr("jakiro.generator.measure", lambda *_: replace(COSTS, verify_ms=((1, 10.0), (32, most))))
+    generator._measures = True
     assert generator.profile is not None and generator.target.row_bucket(1) == rows
     assert generator.target.row_bucket(2) == 8 and generator.target.row_bucket(40) == 64
     plain = tiny_generator(numerics="fast").run("Why?", SamplingParams(max_new_tokens=6), "autoregressive")
@@ -212,28 +208,14 @@ def test_in_fast_numerics_plain_decoding_has_a_tree_s_rows_where_they_cost_nothi
     assert trace.token_ids == plain.token_ids and not cuda.eager
 
 
-def test_costs_are_measured_once_a_bucket_and_trees_choose_between_buckets(tmp_path):
-    generator = static_generator(numerics="fast", graphs=False, tokens=200)
-    profiler = Profiler(generator.target, tmp_path, generator.slots)
-    profile = profiler.profile(DEFAULT, generator.drafter(DEFAULT))
-    assert [nodes for nodes, _ in profile.verify_ms] == [1, 8, 16, 32, 64]
-    assert [levels for levels, _ in profile.draft_ms] == list(range(1, 9))
-    assert DeviceProfile.from_dict(profile.to_dict()) == profile
-    assert TreeBudget(profile, TreeConfig(policy="auto", nodes=64, depth=8)).buckets == (8, 16, 32, 64)
-    assert TreeBudget(profile, TreeConfig(policy="auto", nodes=20, depth=8)).buckets == (8, 16, 20)
+@pytest.mark.parametrize(("numerics", "nodes"), [("fast", 32), ("exact", 64)])
+def test_trees_that_size_themselves_are_one_tree_or_none_and_its_passes_are_timed(numerics, nodes):
+    generator = static_generator(numerics=numerics, graphs=False, tokens=200)
+    profile = measure(generator.target, generator.drafter(DEFAULT), True, generator.slots)
+    assert [rows for rows, _ in profile.verify_ms] == [1, nodes] and [levels for levels, _ in profile.draft_ms] == [5]
     assert len(generator.slots._free) == 1
-
-
-def test_on_a_cpu_there_are_no_slots_and_nothing_to_say():
-    notices = []
-    assert slots_for(bucketed_target(), [], LoadOptions(), None, notices) is None
-    assert not notices
-
-
-def test_what_lies_in_the_buffers_does_no_harm_to_the_next_captures(cuda):
-    """Plain decoding is prepared after a drafted answer; the tree that lies there is deeper than its bound."""
-    generator = static_generator(graphs=True, tokens=40)
-    generator.slots.prepare(usual_drafters(generator))
-    for method in (PLAIN.name, DEFAULT.name, PLAIN.name):
-        trace = generator.run("Tell me.", SAMPLINGS["sampled"], method, TREE)
-        assert shape_of(trace) == shape_of(tiny_generator().run("Tell me.", SAMPLINGS["sampled"], method, TREE))
+    generator.profile = profile
+    trace = generator.run("Why?", SamplingParams(max_new_tokens=30), tree=TreeConfig(policy="auto", nodes=64, depth=8))
+    assert {len(step.nodes) for step in trace.steps} <= {1, nodes}
+    trace = generator.run("Why?", SamplingParams(max_new_tokens=30), tree=TreeConfig(policy="auto", nodes=20, depth=3))
+    assert {(step.plan.levels, len(step.nodes)) for step in trace.steps} <= {(0, 1), (3, 20)}
