@@ -11,7 +11,8 @@ from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
 from jakiro.drafting.base import Resources
 from jakiro.engine.costs import measure
 from jakiro.graphs.capture import WARM_UPS, GraphedPass, Graphs, PassBook
-from jakiro.methods import DEFAULT, WITH_COPIES
+from jakiro.methods import DEFAULT, PLAIN, WITH_COPIES
+from jakiro.zoo.loading import LoadOptions, slots_for
 from tests.engine.test_meta_device import REPETITIVE, SAMPLINGS, meta_by_default
 from tests.graphs.fake_graphs import GRAPH_BYTES, FakeCuda
 from tests.graphs.static import COSTS, bucketed_target, in_slots, shape_of, static_generator, usual_drafters
@@ -219,3 +220,18 @@ def test_trees_that_size_themselves_are_one_tree_or_none_and_its_passes_are_time
     assert {len(step.nodes) for step in trace.steps} <= {1, nodes}
     trace = generator.run("Why?", SamplingParams(max_new_tokens=30), tree=TreeConfig(policy="auto", nodes=20, depth=3))
     assert {(step.plan.levels, len(step.nodes)) for step in trace.steps} <= {(0, 1), (3, 20)}
+
+
+def test_on_a_cpu_there_are_no_slots_and_nothing_to_say():
+    notices = []
+    assert slots_for(bucketed_target(), [], LoadOptions(), None, notices) is None
+    assert not notices
+
+
+def test_what_lies_in_the_buffers_does_no_harm_to_the_next_captures(cuda):
+    """Plain decoding is prepared after a drafted answer; the tree that lies there is deeper than its bound."""
+    generator = static_generator(graphs=True, tokens=40)
+    generator.slots.prepare(usual_drafters(generator))
+    for method in (PLAIN.name, DEFAULT.name, PLAIN.name):
+        trace = generator.run("Tell me.", SAMPLINGS["sampled"], method, TREE)
+        assert shape_of(trace) == shape_of(tiny_generator().run("Tell me.", SAMPLINGS["sampled"], method, TREE))
