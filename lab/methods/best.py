@@ -29,7 +29,7 @@ class BestDrafter(Drafter):
     def __init__(self, head: Drafter, trigrams: Drafter, copies: Drafter) -> None:
         self.parts = head, trigrams, copies
         self.proposers = tuple(proposer for part in self.parts for proposer in part.proposers)
-        self.evidence, self.info = head.evidence, head.info
+        self.evidence, self.info, self.chains = head.evidence, head.info, True
 
     def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> "BestSession":
         head, trigrams, copies = (part.start(prompt, sampling, noise) for part in self.parts)
