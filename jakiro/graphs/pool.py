@@ -66,6 +66,11 @@ class Slots:
         return Slots(target, wanted, self.smallest_columns, self.tokens, graphs.budget, graphs.fewest_runs)
 
     @property
+    def captures(self) -> bool:
+        """Whether passes are captured, else they run kernel by kernel."""
+        return self.graphs.enabled
+
+    @property
     def tree(self) -> TreeConfig:
         """The one tree of answers that choose their own size: whatever fits into a bucket costs the same."""
         tree = TreeConfig()
