@@ -319,7 +319,7 @@ class JakiroGenerator:
         if sizes:
             largest = max(sizes)
             tree = replace(tree, depth=largest.levels, nodes=largest.nodes, policy="fixed")
-        slot = self.slots and self.slots.borrow(drafter, sampling, tree, (), num_prompt_tokens, limit)
+        slot = self.slots and self.slots.borrow(drafter, sampling, tree, num_prompt_tokens, limit)
         if slot is not None:
             return slot
         nodes = 1 if request.tree.root_only else max(tree.nodes, MAX_CHAIN + 1)

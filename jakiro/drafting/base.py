@@ -208,12 +208,10 @@ class Proposal:
     Attributes:
         tree: None means the root alone: this step decodes plainly.
         note: one sentence instead of the usual reason for the tree's size; what such a tree brings says nothing of it.
-        fill_evidence: fills in the tree's evidence, once the target's pass has begun; None where it is there already.
     """
 
     tree: DraftTree | None = None
     note: str | None = None
-    fill_evidence: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,17 +303,13 @@ class NeededPasses:
     """What an answer may ask of a drafter at fixed addresses.
 
     Attributes:
-        trees: that may be asked for.
+        tree: that may be asked for.
         greedy: whether sampling is.
-        first, last: committed rows that the answer begins and ends with.
         chained: whether the limits bring a chain.
     """
 
-    trees: tuple[TreeConfig, ...]
-    sizes: tuple[int, ...]
+    tree: TreeConfig
     greedy: bool
-    first: int
-    last: int
     chained: bool = False
 
 
@@ -331,7 +325,7 @@ class Capturable(Protocol):
 class FixedBuffers(Protocol):
     """The buffers at fixed addresses that a slot lends a drafter; see `jakiro.graphs`."""
 
-    def head_drafter(self, head: LayerHead, evidence: HeadEvidence, like: Drafter) -> Drafter:
+    def head_drafter(self, head: LayerHead, evidence: HeadEvidence | None, like: Drafter) -> Drafter:
         """A drafter with this head at fixed addresses and the proposers of `like`; `evidence` fills its trees'."""
 
     def chain(self, token_ids: Sequence[int], log_estimates: Sequence[float], proposer: int) -> Chain:

@@ -86,7 +86,6 @@ class RunnerPool(Protocol):
         drafter: Drafter,
         sampling: SamplingParams,
         tree: TreeConfig,
-        sizes: tuple[int, ...],
         num_prompt_tokens: int,
         limit: int,
     ) -> tuple[Runner, Callable[[], None]] | None:

@@ -5,7 +5,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 import torch
@@ -59,6 +58,9 @@ class Slots:
         self._lock = threading.RLock()
         self.capture_seconds = 0.0
 
+    # Of answers that choose their own size; whatever fits into a pass costs the same
+    tree = TreeConfig(nodes=MOST_NODES)
+
     def for_target(self, target: TargetModel) -> "Slots":
         """Slots of the same kind for the same weights under other numerics; their passes are captured again."""
         graphs = self.graphs
@@ -70,18 +72,11 @@ class Slots:
         """Whether passes are captured, else they run kernel by kernel."""
         return self.graphs.enabled
 
-    @property
-    def tree(self) -> TreeConfig:
-        """The one tree of answers that choose their own size: whatever fits into a bucket costs the same."""
-        tree = TreeConfig()
-        return replace(tree, nodes=next(nodes for nodes in self.target.row_buckets if nodes >= tree.nodes))
-
     def borrow(
         self,
         drafter: Drafter,
         sampling: SamplingParams,
         tree: TreeConfig,
-        sizes: tuple[int, ...],
         num_prompt_tokens: int,
         limit: int,
     ) -> tuple[Slot, Callable[[], None]] | None:
@@ -90,16 +85,15 @@ class Slots:
         None where no slot holds so long an answer, or trees so large.
 
         Args:
-            sizes: those that a tree chooses from; empty for a fixed tree.
             limit: tokens the answer may have.
         """
         tokens = num_prompt_tokens + limit
-        if tokens > self.tokens or max(tree.nodes, *sizes, 1) > MOST_NODES or tree.depth * tree.width > MOST_DRAFT_ROWS:
+        if tokens > self.tokens or tree.nodes > MOST_NODES or tree.depth * tree.width > MOST_DRAFT_ROWS:
             self.turned_away += 1
             return None
         slot = self._take(drafter)
         try:
-            slot.open(drafter, sampling, tree, sizes, num_prompt_tokens, tokens)
+            slot.open(drafter, sampling, tree, num_prompt_tokens, tokens)
         except BaseException:
             # Half prepared, perhaps for want of memory: it makes room for the next answer
             with self._lock:
@@ -123,7 +117,7 @@ class Slots:
         while len(slots) < min(side_by_side, len(drafters)) and self._fits_another(slots):
             slots.append(self._take())
         wanted = [
-            (slot, (drafter, sampling, self.tree if drafter.proposers else ROOT_ONLY, ()))
+            (slot, (drafter, sampling, self.tree if drafter.proposers else ROOT_ONLY))
             for slot, own in zip(slots, _shared_out(drafters, len(slots)), strict=True)
             for sampling in (SamplingParams(), SamplingParams(1.0))
             for drafter in own
@@ -151,7 +145,7 @@ class Slots:
         """
         if not self.target.bit_identical:
             return
-        slot, give_back = self.borrow(drafter, SamplingParams(), self.tree, (), NUM_PROMPT, 2)
+        slot, give_back = self.borrow(drafter, SamplingParams(), self.tree, NUM_PROMPT, 2)
         try:
             self.target.bit_identical = rounds_alike(slot)
         finally:

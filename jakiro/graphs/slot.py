@@ -21,13 +21,13 @@ from jakiro.drafting.candidates import MAX_CHAIN, Chain
 from jakiro.engine.outcome import pack, packed_size, unpack
 from jakiro.graphs.cache import SMALLEST_COLUMNS, StaticCache, columns_for
 from jakiro.graphs.capture import Graphs, PassBook
-from jakiro.graphs.drafter import DraftBuffers, StaticHeadDrafter, tree_shapes
-from jakiro.graphs.tree import MAX_LEVELS, MAX_SIZES, Layout, StaticTree
+from jakiro.graphs.drafter import DraftBuffers, StaticHeadDrafter, shape_of
+from jakiro.graphs.tree import MAX_LEVELS, Layout, StaticTree
 from jakiro.heads.layer_head import LayerHead
-from jakiro.target.model import ROW_BUCKETS, TargetModel
+from jakiro.target.model import TREE_ROWS, TargetModel
 
 # Of the largest tree, and levels × width of the widest draft
-MOST_NODES, MOST_DRAFT_ROWS = ROW_BUCKETS[-1], 256
+MOST_NODES, MOST_DRAFT_ROWS = TREE_ROWS, 256
 # What a drafted step is taken to bring, before there is one
 TOKENS_A_STEP = 3.5
 
@@ -66,7 +66,7 @@ class Slot(DraftBuffers):
         self, target: TargetModel, graphs: Graphs, tokens: int, smallest_columns: int = SMALLEST_COLUMNS
     ) -> None:
         self.target, self.smallest_columns = target, smallest_columns
-        self.room_rows, self.draft_rows = tokens + MOST_DRAFT_ROWS, MOST_DRAFT_ROWS
+        self.room_rows = tokens + MOST_DRAFT_ROWS
         self.device = device = target.device
         widest = target.row_bucket(MOST_NODES)
         self.cache = StaticCache(
@@ -125,7 +125,7 @@ class Slot(DraftBuffers):
         self._heads.clear()
         self.served.clear()
 
-    def head_drafter(self, head: LayerHead, evidence: HeadEvidence, like: Drafter) -> StaticHeadDrafter:
+    def head_drafter(self, head: LayerHead, evidence: HeadEvidence | None, like: Drafter) -> StaticHeadDrafter:
         if head not in self._heads:
             self._heads[head] = StaticHeadDrafter(head, evidence, like, self)
         return self._heads[head]
@@ -152,23 +152,18 @@ class Slot(DraftBuffers):
         drafter: Drafter,
         sampling: SamplingParams,
         tree: TreeConfig,
-        sizes: tuple[int, ...],
         first: int,
         last: int,
     ) -> Iterator[Capturable]:
-        """The passes of an answer whose committed rows go from `first` to `last`.
-
-        Args:
-            sizes: those that a tree chooses from; empty for a fixed tree.
-        """
+        """The passes of an answer whose committed rows go from `first` to `last`."""
         plain, bound, layout = self.target.row_bucket(1), _depth_bound(tree), _layout(drafter, tree)
         nodes = {1}
         if not tree.root_only:
-            nodes |= {*(sizes or (tree.nodes,)), *((MAX_CHAIN + 1,) if drafter.chains else ())}
+            nodes |= {tree.nodes, *((MAX_CHAIN + 1,) if drafter.chains else ())}
         yield self.passes.get(self.write_root, plain, layout)
         if self._keeps_noise(drafter, sampling, tree):
             yield self.passes.get(self.write_noise, bound + 1)
-        for rows, live in sorted({(self.target.row_bucket(each), self.target.live_rows(each)) for each in nodes}):
+        for rows, live in sorted({self._rows_of(each) for each in nodes}):
             columns, most = self._columns(first, rows), self._columns(last, rows)
             while columns <= most:
                 yield self.passes.get(self.score_rows, rows, live, columns, bound)
@@ -178,7 +173,7 @@ class Slot(DraftBuffers):
             yield self.passes.get(self.commit_rows, rows, bound)
         fixed = self.fixed(drafter)
         if fixed is not None and not tree.root_only:
-            yield from fixed.passes(NeededPasses(tree_shapes(tree, sizes), sizes, sampling.greedy, first, last))
+            yield from fixed.passes(NeededPasses(shape_of(tree), sampling.greedy))
 
     @torch.inference_mode()
     def open(
@@ -186,7 +181,6 @@ class Slot(DraftBuffers):
         drafter: Drafter,
         sampling: SamplingParams,
         tree: TreeConfig,
-        sizes: tuple[int, ...] = (),
         first: int = 1,
         last: int = 1,
         captured: Callable[[], None] = lambda: None,
@@ -208,7 +202,7 @@ class Slot(DraftBuffers):
         # Warm-ups run with what lies here: a deeper tree of another answer would not fit this one's bound
         self.tree.write(DraftTree.root_only(self.root), self.tree.rows, ())
         self.passes.open()
-        needed = list(self.needed(drafter, sampling, tree, sizes, first, last))
+        needed = list(self.needed(drafter, sampling, tree, first, last))
         of_a_kind = Counter(each.kind for each in needed)
         steps = (last - first) / (1 if tree.root_only else TOKENS_A_STEP)
         for each in needed:
@@ -254,22 +248,20 @@ class Slot(DraftBuffers):
     @torch.inference_mode()
     def score(self, tree: DraftTree) -> None:
         nodes = self.place(tree).num_nodes
-        rows, live = self.target.row_bucket(nodes), self.target.live_rows(nodes)
+        rows, live = self._rows_of(nodes)
         self.passes.get(self.score_rows, rows, live, self._columns(self._length, rows), self._bound)()
 
     @torch.inference_mode()
     def read(self, proposal: Proposal, whole_vocabulary: bool = False) -> Outcome:
         nodes, levels = proposal.tree.num_nodes, proposal.tree.max_depth
         rows, regime = self.target.row_bucket(nodes), self._regime(self.sampling)
-        if proposal.fill_evidence is not None and not whole_vocabulary:
-            proposal.fill_evidence()
         if whole_vocabulary:
             self.verify_rows(rows, self._bound, self._layout, regime._replace(prefix_length=self.target.vocab_size))
         else:
             self.passes.get(self.verify_rows, rows, self._bound, self._layout, regime)()
         self._read_rows = rows
         placed = self.tree.first(nodes, levels, self._layout)
-        return unpack(self._to_host(rows), placed, (0, 0), rows, (MAX_LEVELS, MAX_SIZES))
+        return unpack(self._to_host(rows), placed, rows)
 
     def logits(self, num_nodes: int) -> Tensor:
         return self.scored[:num_nodes]
@@ -296,7 +288,7 @@ class Slot(DraftBuffers):
     def score_rows(self, rows: int, live: int, columns: int, bound: int) -> None:
         """Pass: the target over `rows` nodes, of which the first `live` are no pads."""
         tree = self.tree.first(rows, min(rows - 1, bound), ())
-        scores = self.target.score(tree, self.cache.following(columns), live)
+        scores = self.target.score(tree, self.cache.following(columns=columns), live)
         self.scored[:rows].copy_(scores.logits)
         self.features[:rows].copy_(scores.features)
         self._mask(rows).copy_(scores.mask)
@@ -319,7 +311,7 @@ class Slot(DraftBuffers):
         self.choices[:rows].copy_(verification.choices)
         self.on_path[:rows].copy_(verification.on_path)
         self.end.copy_(verification.end)
-        values = pack(tree, verification, self.tree.forecast)
+        values = pack(tree, verification)
         self._packed[layout][: values.shape[0]].copy_(values)
 
     def commit_rows(self, rows: int, bound: int) -> None:
@@ -366,6 +358,11 @@ class Slot(DraftBuffers):
             self.masks[rows] = torch.zeros((rows, rows), dtype=torch.bool, device=self.device)
         return self.masks[rows]
 
+    def _rows_of(self, nodes: int) -> tuple[int, int]:
+        """Rows of a pass over a tree, and those that attention computes: a root's pads are left out."""
+        rows = self.target.row_bucket(nodes)
+        return rows, 1 if nodes == 1 else rows
+
     def _columns(self, length: int, rows: int) -> int:
         return columns_for(length + rows, self.smallest_columns)
 
@@ -395,4 +392,4 @@ def _layout(drafter: Drafter, tree: TreeConfig) -> Layout:
 
 
 def _packed_size(rows: int, layout: Layout) -> int:
-    return packed_size(rows, sum(width for _, width in layout), MAX_LEVELS * MAX_SIZES)
+    return packed_size(rows, sum(width for _, width in layout))

@@ -17,7 +17,7 @@ def bucketed_target(numerics: str = "exact", vocab_size: int = 260):
     """A target whose passes run as on a GPU."""
     with mock.patch("jakiro.target.model.packing_works", lambda *_: False):
         target = tiny_target(numerics=numerics, vocab_size=vocab_size)
-    target.bucketed = target.lean.fused = True
+    target.bucketed = True
     return target
 
 
