@@ -316,8 +316,8 @@ class JakiroGenerator:
         """The device's side of one answer, and what to call when it ends; see `Slots.borrow`."""
         tree, sampling = request.tree, request.sampling
         limit = sampling.max_new_tokens
-        if sizes:
-            largest = max(sizes)
+        largest = max(sizes, default=NONE)
+        if largest.levels:
             tree = replace(tree, depth=largest.levels, nodes=largest.nodes, policy="fixed")
         slot = self.slots and self.slots.borrow(drafter, sampling, tree, num_prompt_tokens, limit)
         if slot is not None:
