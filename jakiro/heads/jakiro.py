@@ -9,7 +9,7 @@ from functools import reduce
 import torch
 from torch import Tensor, nn
 
-from jakiro.heads.base import DraftHead, output_packing, packing_for
+from jakiro.heads.base import DraftHead, packing_for
 from jakiro.heads.compiled import NativeHeadLayer
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import Angles, HeadLayer, HeadOutput
@@ -66,7 +66,7 @@ class JakiroHead(DraftHead):
         self.fc = packed_linear(self.fc.weight, self.fc.bias)
         if deeper is not None:
             self.fc_layers = packed_linear(deeper.weight, None)
-        self._output_layer = output_packing(self.precision)(self.output_weight, None)
+        self._output_layer = packing_for(self.precision)(self.output_weight, None)
         return self
 
     def join(self) -> None:

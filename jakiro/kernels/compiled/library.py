@@ -40,8 +40,6 @@ class Matrix(ctypes.Structure):
         ("unscale", ctypes.c_float),
         ("scales", _Pointer),
         ("factors", _Pointer),
-        ("added", _Pointer),
-        ("row_bytes", _Long),
     ]
 
 
@@ -188,7 +186,7 @@ def _loaded(path: Path) -> ctypes.CDLL:
     """
     library = ctypes.CDLL(str(path))
     give_threads(library)
-    for name in ("panel", "linear_floats", "decoder_floats", "head_floats", "most_candidates", "tiles", "dots"):
+    for name in ("panel", "linear_floats", "decoder_floats", "head_floats", "most_candidates", "tiles"):
         getattr(library, f"jakiro_{name}").restype = _Long
     library.jakiro_decoder_floats.argtypes = [ctypes.POINTER(Decoder), _Long, _Long]
     library.jakiro_head_floats.argtypes = [ctypes.POINTER(Head), _Long, _Long]
