@@ -58,8 +58,8 @@ FAULTS = (
     Fault(
         "observing-counted-as-other",
         STREAM,
-        '            self._session.observe(kept)\n            clock.end("draft")\n',
-        "            self._session.observe(kept)\n",
+        '            self._session.observe(committed)\n            clock.end("draft")\n',
+        "            self._session.observe(committed)\n",
         (CLOCK,),
     ),
     Fault(
@@ -108,7 +108,7 @@ FAULTS = (
     ),
     Fault(
         "residual-is-the-draft-prob",
-        "jakiro/methods/jakiro.py",
+        "jakiro/drafting/experts.py",
         '"residual_contribution": torch.where(other, torch.nan, residuals)',
         '"residual_contribution": torch.where(other, torch.nan, chosen.draft_probs[:, None])',
         (f"{GROWN}::test_every_node_has_the_probability_and_evidence_of_its_own_path",),
@@ -364,10 +364,10 @@ FAULTS = (
     ),
     Fault(
         "rows-kept-that-were-never-filled",
-        "jakiro/target/cache.py",
+        "jakiro/kernels/cache.py",
         "if needed > self.length:",
         "if needed > self.capacity:",
-        ("tests/target/test_cache.py::test_rows_that_were_never_filled_cannot_be_kept",),
+        ("tests/kernels/test_cache.py::test_rows_that_were_never_filled_cannot_be_kept",),
     ),
     Fault(
         "bytes-of-any-dtype-read-as-float32",

@@ -135,9 +135,9 @@ def estimate(shape: Shape, card: Card) -> Estimate:
         "starting kernels": KERNEL_US * (kernels + DRAFT_KERNELS + STEP_KERNELS) / 1000,
         "the host": HOST_MS,
     }
-    lane = 2 * placement.CACHE_TOKENS * shape.cache_row * (8 if numerics == "exact" else 2)
+    slot = 2 * placement.CACHE_TOKENS * shape.cache_row * (8 if numerics == "exact" else 2)
     tables = 2 * 2 * shape.vocabulary * shape.hidden
-    others = 2 * shape.head_weights_read + tables + lane + WORKSPACE_BYTES
+    others = 2 * shape.head_weights_read + tables + slot + WORKSPACE_BYTES
     needed = others + 2 * shape.layer_weights
     needed_in = {bits: others + placement.bytes_per_weight(bits) * shape.layer_weights for bits in (8, 4)}
     dtype = "bfloat16" if card.bfloat16 else "float16"

@@ -29,7 +29,7 @@ class Verification:
         target_probs: (num_nodes,) float32, softmax of the parent's raw logits at the sampling temperature; NaN at 0.
         on_path: (num_nodes,) bool, root and accepted nodes.
         end: () int64, the last accepted node (0 when nothing was accepted).
-        too_short: () bool, the sorted prefix did not settle a choice on the path.
+        needs_full_sort: () bool, the sorted prefix did not settle a choice on the path.
     """
 
     choices: Tensor
@@ -37,7 +37,7 @@ class Verification:
     target_probs: Tensor
     on_path: Tensor
     end: Tensor
-    too_short: Tensor
+    needs_full_sort: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Outcome:
     forecast: list[list[float]]
     accepted_path: list[int]
     bonus_token_id: int
-    too_short: bool
+    needs_full_sort: bool
 
     @property
     def accepted_ids(self) -> list[int]:
@@ -94,7 +94,7 @@ def verify(
         root_position: absolute position of the root; the choice after a node of depth d is for root_position + d + 1.
         noise_rows: (max_depth + 1, vocab_size) noise from the position after the root on, where the caller has it; it
             is used without top-k and top-p.
-        prefix_length: how many sorted tokens top-k and top-p look at before `too_short` asks for all.
+        prefix_length: how many sorted tokens top-k and top-p look at before `needs_full_sort` asks for all.
     """
     positions = tree.depths + (root_position + 1)
     choice = choose(logits, sampling, noise, positions, noise_rows, tree.depths, prefix_length)
@@ -110,7 +110,7 @@ def verify(
         target_probs = (chosen - choice.log_totals[parents]).exp()
     target_probs = torch.where(tree.depths > 0, target_probs, torch.nan)
     return Verification(
-        choice.token_ids, choice.margins, target_probs, on_path, end, (choice.prefix_too_short & on_path).any()
+        choice.token_ids, choice.margins, target_probs, on_path, end, (choice.needs_full_sort & on_path).any()
     )
 
 
@@ -125,7 +125,7 @@ def pack(tree: DraftTree, verification: Verification, forecast: Tensor) -> Tenso
     """(values,) float64: the tree's columns, the verification's, evidence, forecast, then end and flag."""
     columns = [*tree.columns.values(), *(getattr(verification, name) for name in _VERIFIED_COLUMNS)]
     matrices = [*tree.evidence.values(), forecast]
-    flags = torch.stack([verification.end.double(), verification.too_short.double()])
+    flags = torch.stack([verification.end.double(), verification.needs_full_sort.double()])
     return torch.cat([*(each.double().flatten() for each in (*columns, *matrices)), flags])
 
 
@@ -168,5 +168,5 @@ def unpack(
         forecast=forecast,
         accepted_path=[index for index in range(1, num_nodes) if on_path[index]],
         bonus_token_id=columns["choices"][end],
-        too_short=bool(values[-1]),
+        needs_full_sort=bool(values[-1]),
     )

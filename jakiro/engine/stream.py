@@ -18,7 +18,7 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.sampling import choose
 from jakiro.core.verify import Outcome
-from jakiro.drafting.base import Drafter, DraftSession, Kept, Method, Prompt, Proposal, TreeLimits
+from jakiro.drafting.base import Committed, Drafter, DraftSession, Method, Prompt, Proposal, TreeLimits
 from jakiro.engine.budget import TreeBudget, accepted_within
 from jakiro.engine.clock import StepClock
 from jakiro.engine.costs import DeviceProfile
@@ -95,7 +95,7 @@ class Stream:
             self._target.tokenizer, request.messages, raw_prompt=request.messages if request.raw else None
         )
         self._refuse_unknown(prompt)
-        self._limit = self._room_for(len(prompt))
+        self._limit = self._max_answer_tokens(len(prompt))
         self._limit_reason = "length" if self._limit == self._sampling.max_new_tokens else "context"
         self._decoder = IncrementalDecoder(self._text)
         prompt_ids = torch.tensor(prompt, device=self._target.device)
@@ -106,7 +106,7 @@ class Stream:
         self._release.atexit = False
 
         clock = StepClock(self._target.device)
-        self._prefixes = setup.prefixes if self._runner.resumable else None
+        self._prefixes = setup.prefixes if self._runner.max_reusable_tokens else None
         earlier = self._prefixes and self._prefixes.find(self._target, prompt)
         features, logits = self._read(prompt_ids, earlier)
         first = self._choose_first(logits, len(prompt))
@@ -186,7 +186,7 @@ class Stream:
         """Keeps what was read so far for prompts that begin like this text."""
         if self._prefixes is None:
             return
-        known_ids = self._known_ids[:-1][: self._runner.resumable]
+        known_ids = self._known_ids[:-1][: self._runner.max_reusable_tokens]
         self._prefixes.add(
             self._target,
             known_ids,
@@ -234,15 +234,15 @@ class Stream:
         self._runner.score(proposal.tree)
         clock.end("verify")
         outcome = self._runner.read(proposal)
-        reread = outcome.too_short
+        reread = outcome.needs_full_sort
         if reread:
             outcome = self._runner.read(proposal, whole_vocabulary=True)
-        kept = self._commit(outcome)
+        committed = self._commit(outcome)
         clock.end("other")
         if self._session is not None:
-            self._session.observe(kept)
+            self._session.observe(committed)
             clock.end("draft")
-        committed_ids = self._cut(kept.token_ids)
+        committed_ids = self._cut(committed.token_ids)
         reason = self.trace.end_reason = self._end_reason_after(committed_ids)
         clock.end("other")
         ahead = reason is None and self.alone and self._session is not None and self._runner.drafts_ahead
@@ -318,7 +318,7 @@ class Stream:
                 "Leave it out, or resize the model's embedding to its tokenizer."
             )
 
-    def _room_for(self, num_prompt_tokens: int) -> int:
+    def _max_answer_tokens(self, num_prompt_tokens: int) -> int:
         """The most tokens the answer may have.
 
         Raises:
@@ -337,20 +337,20 @@ class Stream:
         positions = torch.tensor([position], device=logits.device)
         noise = KeyedNoise(self._sampling.seed)
         choice = choose(logits, self._sampling, noise, positions)
-        if bool(choice.prefix_too_short):
+        if bool(choice.needs_full_sort):
             choice = choose(logits, self._sampling, noise, positions, prefix_length=logits.shape[-1])
         return choice.token_ids
 
-    def _commit(self, outcome: Outcome) -> Kept:
+    def _commit(self, outcome: Outcome) -> Committed:
         """Keeps the accepted rows of the cache."""
         needed = self._session is not None and self._method.needs.logits
         logits = self._runner.logits(len(outcome.token_ids)) if needed else None
         ids, features = self._runner.commit(outcome)
-        kept = Kept([*outcome.accepted_ids, outcome.bonus_token_id], ids, features, outcome, logits)
+        committed = Committed([*outcome.accepted_ids, outcome.bonus_token_id], ids, features, outcome, logits)
         if self._prefixes is not None:
-            self._known_ids += kept.token_ids
+            self._known_ids += committed.token_ids
             self._features.append(features)
-        return kept
+        return committed
 
     def _cut(self, new_ids: list[int]) -> list[int]:
         """The new tokens that belong to the answer: up to the first stop token, which is included, or the limit, or the

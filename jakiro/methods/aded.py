@@ -16,9 +16,9 @@ import torch
 from jakiro.config import SamplingParams
 from jakiro.core.noise import NoiseSource, gumbel_of
 from jakiro.drafting.base import (
+    Committed,
     Drafter,
     DraftSession,
-    Kept,
     Method,
     Needs,
     Prompt,
@@ -129,8 +129,8 @@ class TrigramSession(DraftSession):
             )
         return children
 
-    def observe(self, kept: Kept) -> None:
-        for token_id in kept.token_ids:
+    def observe(self, committed: Committed) -> None:
+        for token_id in committed.token_ids:
             self._judge(token_id)
             self._append([token_id])
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from jakiro.core.tree import DraftTree, ancestor_mask
+from jakiro.kernels.cache import PassCache, RowCache
 from jakiro.kernels.linear import pack_linears, packed_itemsize, packing_works
-from jakiro.target.cache import PassCache, RowCache
 from jakiro.target.families import (
     EAGER,
     EXACT,
@@ -221,7 +221,7 @@ class TargetModel:
         return self.lean is not None and self.lean.native is not None
 
     @property
-    def resumable(self) -> int:
+    def max_reusable_tokens(self) -> int:
         """How many of a text's first rows have the same bits however they were read: an answer may begin with them."""
         return EXACT_ROWS if self.compiled else 0
 
@@ -300,7 +300,7 @@ class TargetModel:
             positions = torch.arange(start, start + chunk.shape[0], device=self.device)
             columns = torch.arange(start + chunk.shape[0], device=self.device)
             mask = columns <= positions[:, None]
-            attending = EXACT if start < self.resumable else self._fast
+            attending = EXACT if start < self.max_reusable_tokens else self._fast
             features.append(self._forward(chunk, positions, mask, columns, cache, attending))
         last_rows = features[-1][-2:]
         return torch.cat(features), self.logits(self._last_layer(last_rows))[-1:]

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from jakiro.kernels.cache import RowCache
 from jakiro.kernels.compiled.texts import attend_texts, works_on
 from jakiro.kernels.linear import packed_linear
 from jakiro.kernels.rotary import apply_rotary
-from jakiro.target.cache import RowCache
 from jakiro.target.llama import LeanDecoder
 
 _FIRST_CAPACITY = 256

@@ -14,7 +14,7 @@ import torch
 
 from jakiro.config import SamplingParams
 from jakiro.core.noise import NoiseSource
-from jakiro.drafting.base import Drafter, DraftSession, Kept, Method, Prompt, Proposal, Resources, TreeLimits
+from jakiro.drafting.base import Committed, Drafter, DraftSession, Method, Prompt, Proposal, Resources, TreeLimits
 from jakiro.drafting.candidates import MAX_CHAIN, Chain, best_tree
 from jakiro.drafting.guesses import Guess, best_path, candidates_of, with_chain
 from jakiro.methods import aded, jakiro, prompt_lookup
@@ -86,10 +86,10 @@ class BestSession(DraftSession):
             self._known = with_chain(found, *self.copies.chain(), self.first + len(aded.TrigramDrafter.proposers))
         return self._known
 
-    def observe(self, kept: Kept) -> None:
-        self._known, self.root = None, kept.ids[-1:]
+    def observe(self, committed: Committed) -> None:
+        self._known, self.root = None, committed.ids[-1:]
         for part in self.parts:
-            part.observe(kept)
+            part.observe(committed)
 
     def head_rows(self) -> Mapping[object, torch.Tensor]:
         return self.head.head_rows()
@@ -110,6 +110,6 @@ METHOD = Method(
     sentence="Jakiro's trees, or words that were seen together before, whichever promises more at each step.",
     paper=None,
     proposers=(*jakiro.METHOD.proposers, *aded.METHOD.proposers, *prompt_lookup.METHOD.proposers),
-    needs=jakiro.LAYERS,
+    needs=jakiro.METHOD.needs,
     load=_load,
 )
