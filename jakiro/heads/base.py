@@ -48,6 +48,11 @@ class DraftHead(nn.Module):
         """
         return None
 
+    @property
+    def grows(self) -> bool:
+        """Whether compiled code grows whole trees with it, see `LayerHead.grow`."""
+        return False
+
     def __init__(self, config: DraftConfig) -> None:
         super().__init__()
         self.config = config

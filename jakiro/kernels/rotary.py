@@ -33,11 +33,15 @@ class AngleTable:
         self._cos: Tensor | None = None
         self._sin: Tensor | None = None
 
-    def at(self, positions: Tensor, last: int) -> tuple[Tensor, Tensor]:
-        """(…,) int64 positions, none of them after `last` → two (…, head_dim), sines as `signed` gives them."""
+    def up_to(self, last: int, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Of all positions up to `last` or further, (positions, head_dim) each, sines as `signed` gives them."""
         if self._cos is None or self._cos.shape[0] <= last:
             count = max(1024, 2 * last)
-            like = torch.empty((), device=positions.device)
-            cos, sin = self.rotary(like, torch.arange(count, device=positions.device)[None])
-            self._cos, self._sin = cos[0], signed(sin[0])
-        return functional.embedding(positions, self._cos), functional.embedding(positions, self._sin)
+            cos, sin = self.rotary(torch.empty((), device=device), torch.arange(count, device=device)[None])
+            self._cos, self._sin = cos[0].contiguous(), signed(sin[0])
+        return self._cos, self._sin
+
+    def at(self, positions: Tensor, last: int) -> tuple[Tensor, Tensor]:
+        """(…,) int64 positions, none of them after `last` → two (…, head_dim), sines as `signed` gives them."""
+        cos, sin = self.up_to(last, positions.device)
+        return functional.embedding(positions, cos), functional.embedding(positions, sin)

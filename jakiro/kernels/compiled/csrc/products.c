@@ -205,10 +205,8 @@ static void linear(const void *context, int thread_id, int num_threads) {
     go_through(&linear_section, all, all->progress, &workspace, thread_id, num_threads);
 }
 
-/* Floats of its own that a thread of `jakiro_linear` needs. */
 int64_t jakiro_linear_floats(const Matrix *matrix, int64_t rows) { return factor_floats(matrix, rows); }
 
-/* (rows, inputs) to (rows, outputs); memory is (threads, what jakiro_linear_floats says). */
 void jakiro_linear(const Matrix *matrix, const float *input, float *result, float *memory, int64_t rows, int64_t threads) {
     Progress progress = {0};
     run_in_threads(linear, &(Linear){matrix, input, result, memory, rows, &progress}, threads);

@@ -68,3 +68,7 @@ void multiply_chunk(const Factor *factor, Cut cut, int64_t chunk, int64_t shift,
 void publish_chunk(Cut cut, int64_t chunk, int64_t rows, int64_t width, const float *result, float *target, int added);
 
 int64_t panels_of(const Matrix *matrix);
+
+/* (rows, inputs) to (rows, outputs); memory is (threads, what jakiro_linear_floats says). */
+int64_t jakiro_linear_floats(const Matrix *matrix, int64_t rows);
+void jakiro_linear(const Matrix *matrix, const float *input, float *result, float *memory, int64_t rows, int64_t threads);
