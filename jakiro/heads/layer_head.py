@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from jakiro.heads.base import DraftHead, packing_for
-from jakiro.heads.compiled import MOST_ROWS, Growth, Grown, NativeHeadLayer
+from jakiro.heads.compiled import MOST_ROWS, Grown, Growth, NativeHeadLayer
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import Angles, HeadLayer, HeadOutput
 from jakiro.kernels.cache import PassCache, RowCache
