@@ -19,13 +19,14 @@ from jakiro.drafting.base import Drafter, Method, Resources, why_not
 from jakiro.drafting.candidates import MAX_CHAIN
 from jakiro.engine.costs import DeviceProfile
 from jakiro.engine.prefix import OwnPrefixes
+from jakiro.engine.prepare import Messages, Request, Setup
 from jakiro.engine.profile import Profiler, device_name
 from jakiro.engine.runner import Runner, SlicedRunner
-from jakiro.engine.stream import Messages, Request, Setup, Stream
+from jakiro.engine.stream import Stream
 from jakiro.graphs.pool import Slots
 from jakiro.methods import METHODS, PLAIN, Methods
 from jakiro.starting import MEASURE, most_memory, process_seconds
-from jakiro.target.model import ROW_BUCKETS
+from jakiro.target.model import NUMERICS, TREE_ROWS
 from jakiro.text import TokenText, encode_messages
 from jakiro.trace import Step, Trace
 from jakiro.zoo.loading import LoadOptions, Parts, Progress, ReadPair, load_parts
@@ -129,11 +130,14 @@ class JakiroGenerator:
     def with_numerics(self, numerics: str) -> "JakiroGenerator":
         """The same pair under other numerics, made once; no weights are loaded, passes are measured anew.
 
-        Where exact numerics cannot be computed the result's `status` says "fast".
+        Where exact numerics cannot be computed the result's `status` says "fast"; with compiled passes, which are exact
+        anyway, it says "exact".
 
         Raises:
             ValueError: unknown numerics.
         """
+        if self.target.compiled and numerics in NUMERICS:
+            return self
         if numerics not in self._under:
             other = copy.copy(self)
             other.target = self.target.with_numerics(numerics)
@@ -231,9 +235,9 @@ class JakiroGenerator:
             return self._known_profile
         start = time.perf_counter()
         found = self._profiler.profile(method, self.drafter(method))
-        if self.slots is not None and found.verify(ROW_BUCKETS[-1]) <= COSTS_NOTHING * found.verify(1):
+        if self.slots is not None and found.verify(TREE_ROWS) <= COSTS_NOTHING * found.verify(1):
             # The fewer numbers of rows there are, the less texts differ in fast numerics
-            self.target.plain_rows = ROW_BUCKETS[-1]
+            self.target.plain_rows = TREE_ROWS
         self._seconds.setdefault(MEASURE, time.perf_counter() - start)
         return found
 

@@ -17,8 +17,7 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.tree import DraftTree
 from jakiro.drafting.base import Committed, Drafter, Prompt, TreeLimits
 from jakiro.engine.costs import NODE_BUCKETS, ROUNDS, DeviceProfile
-from jakiro.engine.runner import Runner, SlicedRunner
-from jakiro.graphs.pool import Slots
+from jakiro.engine.runner import Runner, RunnerPool, SlicedRunner
 from jakiro.target.model import TargetModel
 
 # Matrices are multiplied in blocks of 10 rows (tiles), 14 (AVX-512) or 6 (AVX2); a block begun costs almost a full one.
@@ -68,7 +67,7 @@ class Measuring:
         target: TargetModel,
         drafter: Drafter,
         drafts: bool,
-        slots: Slots | None = None,
+        slots: RunnerPool | None = None,
         known: DeviceProfile | None = None,
         nodes_a_level: int | None = NODES_A_LEVEL,
     ) -> None:
@@ -117,7 +116,7 @@ class Measuring:
         self._far_is_next = False
         self._rounds += 1
 
-    def _advance_on_slots(self, slots: Slots) -> None:
+    def _advance_on_slots(self, slots: RunnerPool) -> None:
         runner, release = slots.borrow(
             self._drafter, _SAMPLING, _BOUNDS, slots.tree_sizes, CONTEXT_TOKENS, _SAMPLING.max_new_tokens
         )
@@ -166,7 +165,7 @@ class Measuring:
         return replace(profile, verify_ms=_ascending(near), verify_slopes=_ascending(slopes))
 
 
-def measure_passes(target: TargetModel, drafter: Drafter, key: dict, slots: Slots | None = None) -> DeviceProfile:
+def measure_passes(target: TargetModel, drafter: Drafter, key: dict, slots: RunnerPool | None = None) -> DeviceProfile:
     """All rounds of a target's passes at once; takes some seconds on a small CPU.
 
     Args:
@@ -179,7 +178,7 @@ def measure_drafts(
     target: TargetModel,
     drafter: Drafter,
     key: dict,
-    slots: Slots | None = None,
+    slots: RunnerPool | None = None,
     nodes_a_level: int | None = NODES_A_LEVEL,
 ) -> DeviceProfile:
     """All rounds of a drafter's trees at once."""

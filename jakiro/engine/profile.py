@@ -18,7 +18,7 @@ from jakiro import starting
 from jakiro.drafting.base import Drafter, Method
 from jakiro.engine.costs import ROUNDS, DeviceProfile
 from jakiro.engine.measuring import CONTEXT_TOKENS, FAR_TOKENS, NODES_A_LEVEL, PROFILED_NODES, Measuring
-from jakiro.graphs.pool import Slots
+from jakiro.engine.runner import RunnerPool
 from jakiro.kernels.compiled.library import build_name
 from jakiro.system import num_cores, one_process_at_a_time, processor_name, write_atomically
 from jakiro.target.model import TargetModel
@@ -44,7 +44,7 @@ class Profiler:
         slots: where passes run at fixed addresses, these are timed, see `Measuring`.
     """
 
-    def __init__(self, target: TargetModel, folder: Path, slots: Slots | None = None) -> None:
+    def __init__(self, target: TargetModel, folder: Path, slots: RunnerPool | None = None) -> None:
         self.target, self.folder, self.slots = target, folder, slots
         # By number of threads, drafts by method too
         self._passes: dict[int, _CostFile] = {}
@@ -110,7 +110,7 @@ class Profiler:
             "torch": str(torch.__version__),
             "contexts": [CONTEXT_TOKENS, FAR_TOKENS],
             "nodes": [*PROFILED_NODES],
-        } | ({} if slots is None else {"graphs": slots.graphs.enabled})
+        } | ({} if slots is None else {"graphs": slots.captures})
 
 
 @contextmanager

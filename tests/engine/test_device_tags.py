@@ -15,6 +15,7 @@ from app.devices.local import LocalDevice
 from app.devices.zero import ZeroDevice
 from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
 from jakiro.generator import JakiroGenerator
+from jakiro.graphs.pool import Slots
 from jakiro.graphs.slot import Slot
 from jakiro.zoo import loading
 from tests.app.devices.fake_spaces import FakeSpaces
@@ -97,6 +98,7 @@ def test_device_tag_answers_in_zerogpu_s_way(tags, tmp_path, monkeypatch):
     spaces, log = FakeSpaces(), tmp_path / "captured"
     monkeypatch.setattr(zero_device, "seconds_for", lambda *_: 120)
     monkeypatch.setattr(loading, "PAYS_FROM", 3)
+    monkeypatch.setattr(Slots, "prepare", lambda *_: pytest.fail("seconds of a borrowed GPU go into unused graphs"))
 
     def gpu(duration):
         """`spaces.GPU` whose processes have the pretended GPU and note what they have captured."""
@@ -117,13 +119,13 @@ def test_device_tag_answers_in_zerogpu_s_way(tags, tmp_path, monkeypatch):
     expected = tiny_generator().run("Why?", LONG, "autoregressive")
     for _ in range(2):
         events = list(zero.answer(asking, threading.Event()))
-        assert zero.status["device"].startswith("cuda") and zero.status["graphs"]["captured"] > 8
+        assert zero.status["device"].startswith("cuda") and zero.status["graphs"]["captured"] > 4
         for method in asking.methods:
             texts = [payload.text for kind, name, payload in events if kind == "step" and name == method]
             assert expected.text.endswith("".join(texts))
     assert len({process.pid for process in spaces.processes}) == 2 and zero._generator is None
     first, second = map(int, log.read_text().split())
-    assert first == second > 8, "each process has graphs of its own"
+    assert first == second > 4, "each process has graphs of its own"
 
 
 def test_device_tag_loading_turns_cudnn_s_attention_off(tags):

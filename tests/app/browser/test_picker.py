@@ -62,6 +62,8 @@ def models(tmp_path):
     write_model(tmp_path / "empty", sizes | {"target_name": "small"})
     write_model(tmp_path / "retrained", {"target_name": DEFAULT, "target_sha256": "f" * 64}, "head.safetensors")
     (tmp_path / "notes").mkdir()
+    (tmp_path / "packed").mkdir()
+    (tmp_path / "packed" / "packed.Q4_1.gguf").write_bytes(b"x")
     return tmp_path
 
 
@@ -71,6 +73,7 @@ def test_pairs_of_a_folder_say_whether_they_fit_and_why_not(models):
     assert pairs["small + anyone"].state == HERE
     assert pairs["large + anyone"].state == UNFIT
     assert pairs["large + anyone"].reason == "Does not fit: the head has hidden size 64, the target 128."
+    assert pairs["packed + anyone"].state == HERE
     assert pairs["small + empty"].reason == words.PAIR_NO_WEIGHTS.format(folder="empty")
     assert pairs[f"{DEFAULT} + retrained"].reason.startswith("Does not fit: the head was trained for weights ffffffff")
 
@@ -242,6 +245,24 @@ def test_the_form_opens_with_the_numerics_that_suit_the_device_and_a_choice_stay
         ask(tab, "Why?")
         wait_until_finished(tab)
         assert tab.evaluate("Jakiro.moves.state.run.main.header.numerics") == "exact"
+    finally:
+        blocks.close()
+
+
+@pytest.mark.browser
+def test_numerics_are_no_choice_where_compiled_passes_are_exact_anyway(open_tab):
+    class Compiled(FakeGenerator):
+        @property
+        def status(self):
+            return super().status | {"compiled": True}
+
+    blocks, address = serve(Compiled)
+    try:
+        tab = open_tab(address)
+        tab.wait_for_selector('#jk-chip.ready:text-is("Fake-135M · CPU · exact")')
+        tab.click("#jk-settings")
+        tab.get_by_label(words.SYSTEM_PROMPT).wait_for(state="visible")
+        assert not tab.get_by_label(words.FAST, exact=True).is_visible()
     finally:
         blocks.close()
 
