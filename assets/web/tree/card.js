@@ -93,10 +93,12 @@
       const width = this.box.offsetWidth;
       const height = this.box.offsetHeight;
       const left = Math.min(Math.max(4, spot.left - frame.left), frame.width - width - 4);
+      const screen = Jakiro.onScreen();
       const below = spot.bottom - frame.top + 6;
-      const top = below + height > frame.height ? spot.top - frame.top - height - 6 : below;
+      const room = Math.min(frame.height, screen.top + screen.height - frame.top);
+      const top = below + height > room ? spot.top - frame.top - height - 6 : below;
       this.box.style.left = `${left}px`;
-      this.box.style.top = `${Math.max(top, 4 - frame.top)}px`;
+      this.box.style.top = `${Math.max(top, screen.top + 4 - frame.top)}px`;
     }
 
     show(id, near) {

@@ -1,0 +1,24 @@
+// In a frame as tall as the page, as the Hub shows a Space: which part of the page is on screen, and how another one gets
+// there. The page around scrolls and not this one; Gradio's half of iframe-resizer hears from it and tells it.
+(() => {
+  let around = null; // what the page around says of its window
+
+  const listen = () => window.parentIFrame?.getPageInfo((told) => (around = told));
+  addEventListener("gradio:iframe-resizer-ready", listen);
+  listen();
+  document.documentElement.classList.toggle("framed", window !== window.top);
+
+  // In pixels from the page's top, and how many a person sees at once
+  const onScreen = () => (around ? { top: Math.max(0, around.scrollTop - around.offsetTop), height: around.clientHeight }
+    : { top: 0, height: innerHeight });
+
+  // Scrolls back to what begins above the screen
+  function bringBack(element) {
+    const { top } = element.getBoundingClientRect();
+    if (top >= onScreen().top) return;
+    if (around) window.parentIFrame.scrollToOffset(0, top);
+    else element.scrollIntoView();
+  }
+
+  Object.assign(Jakiro, { onScreen, bringBack });
+})();
