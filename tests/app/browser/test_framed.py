@@ -1,7 +1,7 @@
 """In a frame as tall as the page, as the Hub shows a Space: what belongs to the window is in view where a person is.
 
-The Hub's side is stood in for by a few lines that keep iframe-resizer's contract, which Gradio's page brings the other half
-of: the frame gets the height that the page asks for, does not scroll by itself, and the page around it does.
+The Hub's side is stood in for by a few lines that keep iframe-resizer's contract, of which Gradio's page brings the other
+half: the frame gets the height that the page asks for, does not scroll by itself, and the page around it does.
 """
 
 import http.server
@@ -22,27 +22,33 @@ iframe { display: block; width: 100%%; border: 0; min-height: calc(100vh - %dpx)
 <body><header>ada/jakiro</header><iframe id="space" scrolling="no" allow="clipboard-write" src="%s"></iframe><script>
   const MARK = "[iFrameSizer]", frame = document.querySelector("iframe");
   const tell = (words) => frame.contentWindow.postMessage(MARK + words, "*");
+  const place = () => {
+    const { top, left } = frame.getBoundingClientRect();
+    return { top: top + scrollY, left: left + scrollX };
+  };
   let watched = false;
   window.said = [];
-  const pageInfo = () => {
-    const { top, left, width, height } = frame.getBoundingClientRect();
-    tell("pageInfo:" + JSON.stringify({ iframeHeight: height, iframeWidth: width, clientHeight: innerHeight, clientWidth: innerWidth,
-      offsetTop: top + scrollY, offsetLeft: left + scrollX, scrollTop: scrollY, scrollLeft: scrollX,
-      documentHeight: document.documentElement.scrollHeight, documentWidth: innerWidth, windowHeight: innerHeight, windowWidth: innerWidth }));
-  };
+  const pageInfo = () => tell("pageInfo:" + JSON.stringify({
+    iframeHeight: frame.offsetHeight, iframeWidth: frame.offsetWidth, offsetTop: place().top, offsetLeft: place().left,
+    clientHeight: innerHeight, clientWidth: innerWidth, scrollTop: scrollY, scrollLeft: scrollX }));
   const acts = {
     init: (height) => acts.size(height),
-    size: (height) => { frame.style.height = height + "px"; if (watched) pageInfo(); },
+    size: (height) => {
+      frame.style.height = height + "px";
+      if (watched) pageInfo();
+    },
     scrollTo: (y, x) => window.scrollTo(x, y),
-    scrollToOffset: (y, x) => { const { top, left } = frame.getBoundingClientRect(); window.scrollTo(x + left + scrollX, y + top + scrollY); },
-    pageInfo: () => { watched = true; pageInfo(); },
+    scrollToOffset: (y, x) => window.scrollTo(x + place().left, y + place().top),
+    pageInfo: () => {
+      watched = true;
+      pageInfo();
+    },
     pageInfoStop: () => { watched = false; },
   };
   ["scroll", "resize"].forEach((name) => addEventListener(name, () => watched && pageInfo()));
   const begin = () => tell("space:0:false:false:0:true:false:null:bodyOffset:null:null:0:false:parent:scroll");
   frame.addEventListener("load", begin);
   addEventListener("message", ({ data }) => {
-    window.all = (window.all || []).concat([JSON.stringify(data)]);
     if (data === "[iFrameResizerChild]Ready") begin();
     if (typeof data !== "string" || !data.startsWith(MARK)) return;
     const [, height, width, kind] = data.slice(MARK.length).split(":");
