@@ -21,9 +21,9 @@ class EchoSession(ChainSession):
         found = self.token_ids[-8:]
         return found, [-1.0] * len(found)  # the log of each one's chance
 
-    def observe(self, kept):
-        super().observe(kept)
-        self.token_ids += kept.token_ids
+    def observe(self, committed):
+        super().observe(committed)
+        self.token_ids += committed.token_ids
 
     def rewind(self, length):
         del self.token_ids[length:]

@@ -19,13 +19,14 @@ from jakiro.drafting.base import Drafter, Method, Resources, why_not
 from jakiro.drafting.candidates import MAX_CHAIN
 from jakiro.engine.costs import DeviceProfile
 from jakiro.engine.prefix import OwnPrefixes
+from jakiro.engine.prepare import Messages, Request, Setup
 from jakiro.engine.profile import Profiler, device_name
 from jakiro.engine.runner import Runner, SlicedRunner
-from jakiro.engine.stream import Messages, Request, Setup, Stream
-from jakiro.graphs.pool import Lanes
+from jakiro.engine.stream import Stream
+from jakiro.graphs.pool import Slots
 from jakiro.methods import METHODS, PLAIN, Methods
 from jakiro.starting import MEASURE, most_memory, process_seconds
-from jakiro.target.model import ROW_BUCKETS
+from jakiro.target.model import NUMERICS, ROW_BUCKETS
 from jakiro.text import TokenText, encode_messages
 from jakiro.trace import Step, Trace
 from jakiro.zoo.loading import LoadOptions, Parts, Progress, ReadPair, load_parts
@@ -47,7 +48,7 @@ class JakiroGenerator:
         notices: sentences for the user, such as that a head was trained for other weights.
         profiles: a folder that keeps what passes cost on this device, measured before a tree first chooses its own
             size; None measures nothing, and trees have the size of their bounds.
-        lanes: run passes at fixed addresses, as CUDA graphs need; None runs passes that grow with the context.
+        slots: run passes at fixed addresses, as CUDA graphs need; None runs passes that grow with the context.
         seconds: what loading took, as `Parts.seconds` says; for `status`.
         methods: the drafting methods that there are.
     """
@@ -58,13 +59,13 @@ class JakiroGenerator:
         drafters: dict[str, Drafter] | None = None,
         notices: Sequence[str] = (),
         profiles: Path | None = None,
-        lanes: Lanes | None = None,
+        slots: Slots | None = None,
         seconds: dict[str, float] | None = None,
         methods: Methods = METHODS,
     ) -> None:
         _live_on_after_forks()
         self._seconds = {**(seconds or {}), "ready": process_seconds(), "first_prompt": None}
-        self.target, self.head, self.lanes = resources.target, resources.head_info, lanes
+        self.target, self.head, self.slots = resources.target, resources.head_info, slots
         self.notices = list(notices)
         self._resources, self._drafters = resources, dict(drafters or {})
         self.known_methods = methods
@@ -123,24 +124,27 @@ class JakiroGenerator:
     @classmethod
     def from_parts(cls, parts: Parts) -> "JakiroGenerator":
         return cls(
-            parts.resources, parts.drafters, parts.notices, parts.profiles, parts.lanes, parts.seconds, parts.methods
+            parts.resources, parts.drafters, parts.notices, parts.profiles, parts.slots, parts.seconds, parts.methods
         )
 
     def with_numerics(self, numerics: str) -> "JakiroGenerator":
         """The same pair under other numerics, made once; no weights are loaded, passes are measured anew.
 
-        Where exact numerics cannot be computed the result's `status` says "fast".
+        Where exact numerics cannot be computed the result's `status` says "fast"; with compiled passes, which are exact
+        anyway, it says "exact".
 
         Raises:
             ValueError: unknown numerics.
         """
+        if self.target.compiled and numerics in NUMERICS:
+            return self
         if numerics not in self._under:
             other = copy.copy(self)
             other.target = self.target.with_numerics(numerics)
             other._resources = replace(self._resources, target=other.target)
-            if self.lanes is not None:
-                other.lanes = self.lanes.for_target(other.target)
-                other.lanes.check(self.drafter(PLAIN))
+            if self.slots is not None:
+                other.slots = self.slots.for_target(other.target)
+                other.slots.check(self.drafter(PLAIN))
             other._known_profile, other._profiler = None, other._new_profiler()
             self._under[numerics] = other
         return self._under[numerics]
@@ -163,9 +167,9 @@ class JakiroGenerator:
             "bit_identical": self.target.bit_identical,
             "weight_bits": 8 * self.target.weight_itemsize,
             "compiled": self.target.compiled,
-            "resumable_tokens": self.resumable_tokens,
+            "max_reusable_tokens": self.max_reusable_tokens,
             "draft_precision": self.head.get("precision") if self.head else None,
-            "graphs": self.lanes.status if self.lanes is not None else None,
+            "graphs": self.slots.status if self.slots is not None else None,
             "seconds": dict(self._seconds),
             "most_memory": most_memory(),
             "most_gpu_memory": most_gpu_memory(self.target.device),
@@ -174,16 +178,16 @@ class JakiroGenerator:
 
     def _later_notices(self) -> list[str]:
         """Of what is known some time after loading: the hash of large weights, and what runs without graphs."""
-        head, lanes = self._resources.head, [each.lanes for each in self._under.values() if each.lanes is not None]
-        found = dict.fromkeys(notice for each in lanes for notice in each.notices)
+        head, slots = self._resources.head, [each.slots for each in self._under.values() if each.slots is not None]
+        found = dict.fromkeys(notice for each in slots for notice in each.notices)
         trained_for = "" if head is None or self.head is None else head.config.target_sha256
         warning = head_warning((self.head or {}).get("name"), trained_for, self.target.name, self.target.sha256)
         return [*found, *([warning] if warning else [])]
 
     @property
-    def resumable_tokens(self) -> int:
+    def max_reusable_tokens(self) -> int:
         """Up to how many tokens of a prompt `prefixes` can spare: 0 but on a CPU with compiled code."""
-        return self.target.resumable if self.lanes is None else 0
+        return self.target.max_reusable_tokens if self.slots is None else 0
 
     @property
     def methods(self) -> tuple[Method, ...]:
@@ -231,7 +235,7 @@ class JakiroGenerator:
             return self._known_profile
         start = time.perf_counter()
         found = self._profiler.profile(method, self.drafter(method))
-        if self.lanes is not None and found.verify(ROW_BUCKETS[-1]) <= COSTS_NOTHING * found.verify(1):
+        if self.slots is not None and found.verify(ROW_BUCKETS[-1]) <= COSTS_NOTHING * found.verify(1):
             # The fewer numbers of rows there are, the less texts differ in fast numerics
             self.target.plain_rows = ROW_BUCKETS[-1]
         self._seconds.setdefault(MEASURE, time.perf_counter() - start)
@@ -246,12 +250,12 @@ class JakiroGenerator:
 
     @property
     def _measures(self) -> bool:
-        return self._profiler is not None and (self.lanes is None or self.lanes.replays)
+        return self._profiler is not None and (self.slots is None or self.slots.replays)
 
     def _new_profiler(self) -> Profiler | None:
         if self._folder is None or self.target.chains_only:
             return None
-        return Profiler(self.target, self._folder, self.lanes)
+        return Profiler(self.target, self._folder, self.slots)
 
     @property
     def device_name(self) -> str:
@@ -282,7 +286,7 @@ class JakiroGenerator:
             method: a name of `known_methods`, or an alias of one; None for `usual`.
             tree: how trees are grown; ignored by plain decoding. With `context=True` the default method also copies.
             prefixes: keeps what is read, so that a prompt that begins like an earlier text of its owner is read from
-                where they part, with the same answer. See `resumable_tokens` for where that can be promised.
+                where they part, with the same answer. See `max_reusable_tokens` for where that can be promised.
 
         Raises:
             ValueError: an empty or too long prompt, an unknown method, or no draft head for a method that needs one.
@@ -310,12 +314,12 @@ class JakiroGenerator:
     def _borrow(
         self, drafter: Drafter, request: Request, sizes: tuple[int, ...], num_prompt_tokens: int
     ) -> tuple[Runner, Callable[[], object]]:
-        """The device's side of one answer, and what to call when it ends; see `Lanes.borrow`."""
+        """The device's side of one answer, and what to call when it ends; see `Slots.borrow`."""
         tree, sampling = request.tree, request.sampling
         limit = sampling.max_new_tokens
-        lane = self.lanes and self.lanes.borrow(drafter, sampling, tree, sizes, num_prompt_tokens, limit)
-        if lane is not None:
-            return lane
+        slot = self.slots and self.slots.borrow(drafter, sampling, tree, sizes, num_prompt_tokens, limit)
+        if slot is not None:
+            return slot
         nodes = 1 if tree.root_only else max(tree.nodes, *sizes, MAX_CHAIN + 1)
         capacity = num_prompt_tokens + limit + self.target.row_bucket(nodes)
         return SlicedRunner(self.target, sampling, capacity), lambda: None

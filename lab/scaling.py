@@ -21,7 +21,7 @@ from jakiro.bench.runner import PEER_METHODS, BenchSettings, loadable
 from jakiro.engine.costs import DeviceProfile
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.config import DraftConfig
-from jakiro.heads.jakiro import JakiroHead
+from jakiro.heads.layer_head import LayerHead
 from jakiro.prompts import load_questions
 from jakiro.system import comma_list, errors_as_one_sentence
 from jakiro.zoo.loading import LoadOptions, ReadPair
@@ -98,7 +98,7 @@ class Widener:
         return replace(read, names=replace(read.names, target_name=name), sha256=None)
 
 
-def widen(model: nn.Module, head: JakiroHead, scale: str, weight_limit: int) -> Widening:
+def widen(model: nn.Module, head: LayerHead, scale: str, weight_limit: int) -> Widening:
     """Widens target and head in place until a pass of each reads what the official pair's does, or in its ratio.
 
     Args:
@@ -154,7 +154,7 @@ def _target_weights(model: nn.Module) -> int:
     return _read_by(model.base_model, model.get_output_embeddings())
 
 
-def _head_weights(head: JakiroHead) -> int:
+def _head_weights(head: LayerHead) -> int:
     rows = head.config.draft_vocab_size or head.config.vocab_size
     return _read_by(head) + rows * head.config.hidden_size
 
@@ -217,7 +217,7 @@ class RandomPair:
         )  # fmt: skip
         with weight.device:
             model = AutoModelForCausalLM.from_config(config, dtype=weight.dtype).eval().requires_grad_(False)
-            head = JakiroHead(
+            head = LayerHead(
                 DraftConfig(
                     hidden_size=config.hidden_size,
                     num_attention_heads=config.num_attention_heads,

@@ -62,8 +62,8 @@ def steps(offline: bool = False, python: str = sys.executable) -> list[Step]:
         found.append(tests(f"tests-{folder}", f"The suite's {folder} on the GPU.", f"tests/{folder}"))
     if shutil.which("compute-sanitizer"):
         sanitizer = ("compute-sanitizer", "--error-exitcode", "1")
-        says = "A lane that is dropped beside an answer leaves the answer's memory alone."
-        found.append(tests("dropped-lane", says, on_gpu, "-k", "dropped", before=sanitizer))
+        says = "A slot that is dropped beside an answer leaves the answer's memory alone."
+        found.append(tests("dropped-slot", says, on_gpu, "-k", "dropped", before=sanitizer))
     found += [
         Step("identity", "Drafted text is plain decoding's, over 20,000 tokens.", (*work, "identity", *small)),
         Step("7b-exact", "The costs of a 7B pair, exact.", (*work, "bench", *large, "--numerics", "exact")),

@@ -26,7 +26,7 @@ def scripted():
 
 @pytest.fixture
 def without_compiled_functions(monkeypatch):
-    """Torch's operations alone: what lanes run on a GPU, and what a recorder in CUDA's place can repeat."""
+    """Torch's operations alone: what slots run on a GPU, and what a recorder in CUDA's place can repeat."""
     monkeypatch.setattr("jakiro.kernels.linear.native_works", lambda: False)
     monkeypatch.setattr("jakiro.kernels.compiled.sampling.library", lambda: None)
 

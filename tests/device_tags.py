@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from jakiro.graphs.lane import Lane
+from jakiro.graphs.slot import Slot
 from jakiro.heads.checkpoint import save_head
 from jakiro.zoo import loading, placement, weights
 from tests.graphs.fake_graphs import FakeCuda
@@ -187,16 +187,16 @@ def with_a_pair(folder: Path, monkeypatch) -> DeviceTags:
     byte_tokenizer().save_pretrained(folder / "target")
     # Read before: what transformers leaves out of files is not made anew inside of the mode
     model, sha256 = weights.load_model(str(folder / "target"), "cpu", torch.float32)
-    mode, to_host = DeviceTags(), Lane._to_host
+    mode, to_host = DeviceTags(), Slot._to_host
 
     def read_onto_device(name, device, dtype, **options):
         return copy.deepcopy(model).to(device), sha256
 
-    def the_read(lane, rows):
+    def the_read(slot, rows):
         with mode.the_read():
-            return to_host(lane, rows)
+            return to_host(slot, rows)
 
     monkeypatch.setattr(weights, "load_model", read_onto_device)
-    monkeypatch.setattr(Lane, "_to_host", the_read)
+    monkeypatch.setattr(Slot, "_to_host", the_read)
     mode.pair = (str(folder / "target"), str(folder / "head"))
     return mode

@@ -31,6 +31,7 @@ class Fault:
 
 
 STREAM, CLOCK = "jakiro/engine/stream.py", "tests/engine/test_clock.py"
+PREPARE = "jakiro/engine/prepare.py"
 GROWING, GROWN = "jakiro/drafting/growing.py", "tests/drafting/test_growing.py"
 BUDGET, BUDGETED = "jakiro/engine/budget.py", "tests/engine/test_budget.py"
 MEASURING, PROFILED = "jakiro/engine/measuring.py", "tests/engine/test_profile.py"
@@ -58,15 +59,15 @@ FAULTS = (
     Fault(
         "observing-counted-as-other",
         STREAM,
-        '            self._session.observe(kept)\n            clock.end("draft")\n',
-        "            self._session.observe(kept)\n",
+        '            self._session.observe(committed)\n            clock.end("draft")\n',
+        "            self._session.observe(committed)\n",
         (CLOCK,),
     ),
     Fault(
         "starting-a-session-outside-the-clock",
-        STREAM,
-        'self._start_ms = clock.ms["draft"]\n        # All tokens',
-        "self._start_ms = 0.0\n        # All tokens",
+        PREPARE,
+        'draft_ms=clock.ms["draft"],',
+        "draft_ms=0.0,",
         (CLOCK,),
     ),
     Fault(
@@ -80,8 +81,8 @@ FAULTS = (
     Fault(
         "spans-swapped",
         STREAM,
-        'draft_ms=draft_ms,\n            verify_ms=clock.ms["verify"],',
-        'draft_ms=clock.ms["verify"],\n            verify_ms=draft_ms,',
+        'clock.ms["draft"] + self._draft_ms,\n            verify_ms=clock.ms["verify"],',
+        'clock.ms["verify"] + self._draft_ms,\n            verify_ms=clock.ms["draft"],',
         (CLOCK,),
     ),
     # Where there is no compiler, this place is not reached
@@ -108,7 +109,7 @@ FAULTS = (
     ),
     Fault(
         "residual-is-the-draft-prob",
-        "jakiro/methods/jakiro.py",
+        "jakiro/drafting/experts.py",
         '"residual_contribution": torch.where(other, torch.nan, residuals)',
         '"residual_contribution": torch.where(other, torch.nan, chosen.draft_probs[:, None])',
         (f"{GROWN}::test_every_node_has_the_probability_and_evidence_of_its_own_path",),
@@ -130,8 +131,8 @@ FAULTS = (
     Fault(
         "learning-from-levels-not-grown",
         STREAM,
-        "accepted_within(outcome, plan.levels, self._sizes)",
-        "accepted_within(outcome, self._tree.depth, self._sizes)",
+        "accepted_within(outcome, plan.levels, self._budget.buckets)",
+        "accepted_within(outcome, self._tree.depth, self._budget.buckets)",
         ("tests/test_generator.py::test_a_drafter_that_forecasts_nothing_works_under_automatic_trees",),
     ),
     Fault(
@@ -300,8 +301,8 @@ FAULTS = (
     ),
     Fault(
         "room-for-all-that-is-asked-for",
-        STREAM,
-        "sampling=replace(request.sampling, max_new_tokens=self._limit)",
+        PREPARE,
+        "sampling=replace(request.sampling, max_new_tokens=limit)",
         "sampling=request.sampling",
         (f"{CONFORMING}::test_an_answer_without_an_end_in_sight_takes_no_more_room_than_the_target_can_fill",),
     ),
@@ -364,10 +365,10 @@ FAULTS = (
     ),
     Fault(
         "rows-kept-that-were-never-filled",
-        "jakiro/target/cache.py",
+        "jakiro/kernels/cache.py",
         "if needed > self.length:",
         "if needed > self.capacity:",
-        ("tests/target/test_cache.py::test_rows_that_were_never_filled_cannot_be_kept",),
+        ("tests/kernels/test_cache.py::test_rows_that_were_never_filled_cannot_be_kept",),
     ),
     Fault(
         "bytes-of-any-dtype-read-as-float32",
@@ -385,9 +386,9 @@ FAULTS = (
     ),
     Fault(
         "tokens-after-a-stop-text-are-kept",
-        STREAM,
-        "return new_ids[:count]",
-        "return new_ids",
+        "jakiro/engine/answer_text.py",
+        "return own_ids[:count]",
+        "return own_ids",
         ("tests/engine/test_stop.py::test_every_method_ends_at_the_same_token_with_the_same_text",),
     ),
     Fault(
@@ -441,7 +442,7 @@ FAULTS = (
     ),
     Fault(
         "tokens-beyond-the-embedding",
-        STREAM,
+        PREPARE,
         "if token_id >= known), None)",
         "if token_id > known), None)",
         ("tests/test_errors.py::test_a_tokenizer_larger_than_its_model_is_told_at_load_and_such_prompts_are_refused",),

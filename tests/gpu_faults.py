@@ -38,7 +38,7 @@ GPU_FAULTS = (
         "gpu-text-is-decoded-before-the-next-draft",
         STREAM,
         "        if ahead:\n            self._learn",
-        "        self._decoder.push([])\n        if ahead:\n            self._learn",
+        "        self._text.text()\n        if ahead:\n            self._learn",
         ("tests/engine/test_ahead.py::test_the_next_draft_begins_before_a_step_s_text_is_decoded",),
     ),
     Fault(
@@ -53,7 +53,7 @@ GPU_FAULTS = (
         "jakiro/kernels/attention.py",
         "    attended = functional.scaled_dot_product_attention(\n",
         "    torch.backends.cuda.enable_flash_sdp(False)\n    attended = functional.scaled_dot_product_attention(\n",
-        ("tests/heads/test_joined.py::test_attention_switches_nothing_that_other_threads_see",),
+        ("tests/heads/test_fused.py::test_attention_switches_nothing_that_other_threads_see",),
     ),
     Fault(
         "gpu-two-pairs-or-none",
@@ -88,21 +88,21 @@ GPU_FAULTS = (
         CAPTURE,
         "        if self.num_bytes > self._graphs.budget:\n            torch",
         "        if False:\n            torch",
-        (f"{MEMORY}::test_a_lane_s_graphs_are_dropped_together_where_they_fill_their_budget",),
+        (f"{MEMORY}::test_a_slot_s_graphs_are_dropped_together_where_they_fill_their_budget",),
     ),
     Fault(
-        "gpu-lanes-share-a-stream",
+        "gpu-slots-share-a-stream",
         CAPTURE,
         "self._stream = self._stream or torch.cuda.Stream(device)",
         "self._stream = self._graphs.__dict__.setdefault('stream', torch.cuda.Stream(device))",
-        (f"{MEMORY}::test_a_lane_s_graphs_are_dropped_together_where_they_fill_their_budget",),
+        (f"{MEMORY}::test_a_slot_s_graphs_are_dropped_together_where_they_fill_their_budget",),
     ),
     Fault(
         "gpu-graphs-are-dropped-one-by-one",
         CAPTURE,
         "        for graphed in self._passes.values():\n",
         "        for graphed in list(self._passes.values())[:1]:\n",
-        (f"{MEMORY}::test_a_lane_s_graphs_are_dropped_together_where_they_fill_their_budget",),
+        (f"{MEMORY}::test_a_slot_s_graphs_are_dropped_together_where_they_fill_their_budget",),
     ),
     Fault(
         "gpu-memory-is-given-back-after-a-refused-capture",
@@ -121,7 +121,7 @@ GPU_FAULTS = (
     Fault(
         "gpu-costs-of-eager-passes",
         "jakiro/generator.py",
-        "self._profiler is not None and (self.lanes is None or self.lanes.replays)",
+        "self._profiler is not None and (self.slots is None or self.slots.replays)",
         "self._profiler is not None",
         (f"{CAPTURED}::test_nothing_is_measured_where_passes_run_eagerly",),
     ),
@@ -131,8 +131,8 @@ GPU_FAULTS = (
         "            self.turned_away += 1\n",
         "",
         (
-            "tests/graphs/test_lane.py"
-            "::test_an_answer_that_no_lane_holds_runs_without_graphs_says_so_and_the_text_stays_the_same",
+            "tests/graphs/test_slot.py"
+            "::test_an_answer_that_no_slot_holds_runs_without_graphs_says_so_and_the_text_stays_the_same",
         ),
     ),
     Fault(
@@ -150,14 +150,14 @@ GPU_FAULTS = (
         (f"{MEMORY}::test_a_refused_capture_leaves_the_thread_where_it_was_and_names_the_first_error",),
     ),
     Fault(
-        "gpu-a-dropped-lane-waits-for-the-collector",
-        "jakiro/graphs/lane.py",
+        "gpu-a-dropped-slot-waits-for-the-collector",
+        "jakiro/graphs/slot.py",
         "        self.passes.clear()\n",
         "",
-        (f"{MEMORY}::test_a_dropped_lane_is_freed_without_the_garbage_collector",),
+        (f"{MEMORY}::test_a_dropped_slot_is_freed_without_the_garbage_collector",),
     ),
     Fault(
-        "gpu-one-lane-for-a-race",
+        "gpu-one-slot-for-a-race",
         "jakiro/graphs/pool.py",
         "min(side_by_side, len(drafters))",
         "1",
@@ -172,14 +172,14 @@ GPU_FAULTS = (
     ),
     Fault(
         "gpu-any-tree-is-said-to-round-alike",
-        STREAM,
-        " and self._target.rounds_alike(tree.nodes)",
+        "jakiro/engine/prepare.py",
+        " and target.rounds_alike(tree.nodes)",
         "",
         ("tests/target/test_numerics.py::test_a_tree_of_more_rows_than_plain_decoding_s_is_not_said_to_round_alike",),
     ),
     Fault(
         "gpu-float64-attention-over-pads",
-        "jakiro/target/joint.py",
+        "jakiro/target/fused.py",
         "    seen = live if exact else count\n",
         "    seen = count\n",
         ("tests/graphs/test_true_shapes.py::test_a_step_at_true_shapes_stays_within_its_budget",),
@@ -238,13 +238,13 @@ GPU_FAULTS = (
         "jakiro/heads/layers.py",
         "        if self.grouped and mask is not None:\n",
         "        if False:\n",
-        ("tests/heads/test_joined.py::test_a_joined_head_attends_by_groups_as_the_stock_layer_does",),
+        ("tests/heads/test_fused.py::test_a_fused_head_attends_by_groups_as_the_stock_layer_does",),
     ),
     Fault(
         "gpu-bytes-without-graphs",
         "jakiro/graphs/pool.py",
-        "sum(lane.num_bytes for lane in self._all) + graph_bytes",
-        "sum(lane.num_bytes for lane in self._all)",
+        "sum(slot.num_bytes for slot in self._all) + graph_bytes",
+        "sum(slot.num_bytes for slot in self._all)",
         (f"{MEMORY}::test_bytes_count_the_captures_of_answers_too",),
     ),
     Fault(

@@ -20,7 +20,7 @@ from app.devices.local import LocalDevice
 from jakiro.cli import plan
 from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
 from jakiro.generator import JakiroGenerator
-from jakiro.heads.jakiro import JakiroHead
+from jakiro.heads.layer_head import LayerHead
 from jakiro.target.model import NUMERICS
 from jakiro.training.start import head_config
 from jakiro.zoo import loading, placement
@@ -49,7 +49,7 @@ def random_generator(name: str, options: loading.LoadOptions) -> JakiroGenerator
     torch.manual_seed(0)
     with device:
         model = AutoModelForCausalLM.from_config(config, dtype=dtype).eval().requires_grad_(False)
-        head = JakiroHead(head_config(config, shape.hidden, None, "summed")).eval().requires_grad_(False)
+        head = LayerHead(head_config(config, shape.hidden, None, "summed")).eval().requires_grad_(False)
     named = Pair(f"random weights, {name}", "", None, "random", None)
     read = loading.ReadPair(named, model, byte_tokenizer(), None, head.to(dtype=dtype), options)
     return JakiroGenerator.from_parts(loading.start_pair(read))
@@ -68,7 +68,7 @@ def captured(generator: JakiroGenerator) -> bool:
     graphs = status["graphs"] or {"failure": None, "captured": 0, "graph_bytes": 0, "capture_seconds": 0.0}
     most = status["most_gpu_memory"]
     say(
-        f"{graphs['captured']} graphs with {placement.gigabytes(graphs['graph_bytes'])}, lanes and captures took "
+        f"{graphs['captured']} graphs with {placement.gigabytes(graphs['graph_bytes'])}, slots and captures took "
         f"{graphs['capture_seconds']:.1f} s; most memory at once {placement.gigabytes(most) if most else 'unknown'}"
     )
     for notice in status["notices"]:

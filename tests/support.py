@@ -25,7 +25,17 @@ from transformers import (
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import DraftTree
-from jakiro.drafting.base import Drafter, DraftSession, Kept, Method, Prompt, Proposal, Proposer, Resources, TreeLimits
+from jakiro.drafting.base import (
+    Committed,
+    Drafter,
+    DraftSession,
+    Method,
+    Prompt,
+    Proposal,
+    Proposer,
+    Resources,
+    TreeLimits,
+)
 from jakiro.drafting.merged import MergedDrafter
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.base import DraftHead
@@ -295,13 +305,13 @@ class ScriptedSession(DraftSession):
     feature_rows: list[int] = field(default_factory=list)
     _future: list[int] = field(default_factory=list)
 
-    def observe(self, kept: Kept) -> None:
-        assert kept.ids.tolist() == kept.token_ids and len(kept.token_ids) == kept.features.shape[0]
-        for token_id in kept.token_ids:
+    def observe(self, committed: Committed) -> None:
+        assert committed.ids.tolist() == committed.token_ids and len(committed.token_ids) == committed.features.shape[0]
+        for token_id in committed.token_ids:
             if self._future and self._future.pop(0) != token_id:
                 self._future = []
             self.known.append(token_id)
-        self.feature_rows.append(kept.features.shape[0])
+        self.feature_rows.append(committed.features.shape[0])
 
     def rewind(self, length: int) -> None:
         self.known, self._future = self.known[:length], []
@@ -397,9 +407,9 @@ class PassRecorder:
         return torch.cat(rows)
 
 
-def kept(ids: Tensor, features: Tensor) -> Kept:
+def committed(ids: Tensor, features: Tensor) -> Committed:
     """What a step committed, told to a session without a step."""
-    return Kept(ids.tolist(), ids, features)
+    return Committed(ids.tolist(), ids, features)
 
 
 def prompt_of(ids: Tensor, features: Tensor) -> Prompt:

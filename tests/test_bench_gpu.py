@@ -42,7 +42,7 @@ def test_the_commands_that_find_most_come_first_and_all_names_differ(offline, mo
     monkeypatch.setattr(bench_gpu.shutil, "which", lambda name: name)
     names = [step.name for step in steps(offline)]
     assert names[:3] == ["environment", "one-read", "tests-graphs"] and len(set(names)) == len(names)
-    wanted = ["tests-methods", "dropped-lane", "identity", "7b-exact", "7b-fast", "profile", "page"]
+    wanted = ["tests-methods", "dropped-slot", "identity", "7b-exact", "7b-fast", "profile", "page"]
     assert [name for name in names if name in wanted] == wanted
     assert names[-1] == ("training" if offline else "resume")
 
@@ -77,5 +77,5 @@ def test_what_a_gpu_is_let_do_runs_anywhere(command, monkeypatch, capsys):
 def test_a_refused_capture_fails_what_a_gpu_is_let_do(capsys):
     generator = static_generator()
     assert gpu_work.captured(generator)
-    generator.lanes.graphs.failure = "operation not permitted when stream is capturing"
+    generator.slots.graphs.failure = "operation not permitted when stream is capturing"
     assert not gpu_work.captured(generator) and "REFUSED: operation not permitted" in capsys.readouterr().out

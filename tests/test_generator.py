@@ -7,11 +7,11 @@ import pytest
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import Resources
+from jakiro.drafting.heads import HeadSession
 from jakiro.engine.budget import TreeBudget
 from jakiro.engine.costs import DeviceProfile
 from jakiro.generator import JakiroGenerator
 from jakiro.methods import DEFAULT
-from jakiro.methods.jakiro import HeadSession
 from jakiro.text import IncrementalDecoder
 from jakiro.trace import Trace
 from tests.support import (

@@ -205,8 +205,8 @@ def _start(status: dict) -> str:
     if graphs is None:
         return found
     return (
-        f"{found}, {graphs['capture_seconds']:.1f} s of them for {graphs['captured']} graphs in {graphs['lanes']} "
-        f"lanes, {placement.gigabytes(graphs['bytes'])}"
+        f"{found}, {graphs['capture_seconds']:.1f} s of them for {graphs['captured']} graphs in {graphs['slots']} "
+        f"slots, {placement.gigabytes(graphs['bytes'])}"
     )
 
 

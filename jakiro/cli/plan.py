@@ -16,7 +16,7 @@ CONTEXT, COLUMNS, TREE_ROWS, DRAFT_WIDTH = 960, 1024, 64, 8
 # Share of the data sheet's bandwidth that reading weights reaches, microseconds from one kernel of a graph to the next,
 # and milliseconds that the device waits for the host after each step
 BANDWIDTH_SHARE, KERNEL_US, HOST_MS = 0.85, 2.0, 1.0
-# Accepted tokens a step and the bonus token: what the papers' heads reach on such targets, taken for all of them
+# Accepted tokens a step and the model's own: what the papers' heads reach on such targets, taken for all of them
 TAU = 3.5
 # What kernels, the CUDA context and captured graphs take
 WORKSPACE_BYTES = 1.5e9
@@ -135,9 +135,9 @@ def estimate(shape: Shape, card: Card) -> Estimate:
         "starting kernels": KERNEL_US * (kernels + DRAFT_KERNELS + STEP_KERNELS) / 1000,
         "the host": HOST_MS,
     }
-    lane = 2 * placement.CACHE_TOKENS * shape.cache_row * (8 if numerics == "exact" else 2)
+    slot = 2 * placement.CACHE_TOKENS * shape.cache_row * (8 if numerics == "exact" else 2)
     tables = 2 * 2 * shape.vocabulary * shape.hidden
-    others = 2 * shape.head_weights_read + tables + lane + WORKSPACE_BYTES
+    others = 2 * shape.head_weights_read + tables + slot + WORKSPACE_BYTES
     needed = others + 2 * shape.layer_weights
     needed_in = {bits: others + placement.bytes_per_weight(bits) * shape.layer_weights for bits in (8, 4)}
     dtype = "bfloat16" if card.bfloat16 else "float16"

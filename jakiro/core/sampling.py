@@ -42,13 +42,13 @@ class Choice(NamedTuple):
     Attributes:
         token_ids: (rows,) int64.
         margins: (rows,) float32 gap between first and second choice after warping and noise.
-        prefix_too_short: (rows,) bool; True where the sorted prefix did not settle top-k or top-p.
+        needs_full_sort: (rows,) bool; True where the sorted prefix did not settle top-k or top-p.
         log_totals: (rows,) float32 logsumexp of the tempered logits; None where choosing did not compute it anyway.
     """
 
     token_ids: Tensor
     margins: Tensor
-    prefix_too_short: Tensor
+    needs_full_sort: Tensor
     log_totals: Tensor | None = None
 
 
@@ -58,12 +58,12 @@ class Warped(NamedTuple):
     Attributes:
         logits: (rows, prefix) float32 logits over the temperature, −inf where a token is dropped.
         token_ids: (rows, prefix) int64.
-        prefix_too_short: (rows,) bool.
+        needs_full_sort: (rows,) bool.
     """
 
     logits: Tensor
     token_ids: Tensor
-    prefix_too_short: Tensor
+    needs_full_sort: Tensor
 
 
 def tempered(logits: Tensor, sampling: SamplingParams | DeviceSampling) -> Tensor:
@@ -130,8 +130,8 @@ def warp(logits: Tensor, sampling: SamplingParams | DeviceSampling, prefix_lengt
         in_top_p[:, 0] = True
         boundary = values.masked_fill(~in_top_p, torch.inf).amin(-1, keepdim=True)
         floor = torch.maximum(floor, boundary)
-    too_short = torch.zeros_like(unsettled) if complete else unsettled | (last >= floor)
-    return Warped(values.masked_fill(values < floor, -torch.inf), token_ids, too_short[:, 0])
+    needs_full_sort = torch.zeros_like(unsettled) if complete else unsettled | (last >= floor)
+    return Warped(values.masked_fill(values < floor, -torch.inf), token_ids, needs_full_sort[:, 0])
 
 
 def choose(
@@ -164,7 +164,7 @@ def choose(
     scores = warped.logits + noise.at(positions[:, None], warped.token_ids)
     best = scores.amax(-1, keepdim=True)
     token_ids = torch.where(scores == best, warped.token_ids, logits.shape[-1]).amin(-1)
-    return Choice(token_ids, _gap(scores), warped.prefix_too_short)
+    return Choice(token_ids, _gap(scores), warped.needs_full_sort)
 
 
 def _choose_among_all(

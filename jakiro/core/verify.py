@@ -1,8 +1,8 @@
 """Verification: which drafted tokens the target accepts; tree, logits and settings in, the accepted path out.
 
 A node is right if and only if its token equals the target's own choice after its parent. The deepest node that is
-right together with all its ancestors ends the accepted path; the target's choice there is the bonus token. Pure
-tensors, no host reads; what the caller sees is packed into one tensor, which a step reads once.
+right together with all its ancestors ends the accepted path, and the step adds the target's choice there: a bonus token
+where nothing was refused, else a recovered token. Pure tensors, no host reads.
 """
 
 from dataclasses import dataclass
@@ -13,10 +13,7 @@ from torch import Tensor
 from jakiro.config import SamplingParams
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.sampling import PREFIX_LENGTH, DeviceSampling, choose, tempered
-from jakiro.core.tree import TREE_COLUMNS, DraftTree, accepted_node
-
-_VERIFIED_COLUMNS = ("target_probs", "choices", "margins", "on_path")
-_WHOLE_NUMBERS = {"token_ids", "parents", "depths", "draft_passes", "proposers", "also", "choices", "on_path"}
+from jakiro.core.tree import DraftTree, accepted_node
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +26,7 @@ class Verification:
         target_probs: (num_nodes,) float32, softmax of the parent's raw logits at the sampling temperature; NaN at 0.
         on_path: (num_nodes,) bool, root and accepted nodes.
         end: () int64, the last accepted node (0 when nothing was accepted).
-        too_short: () bool, the sorted prefix did not settle a choice on the path.
+        needs_full_sort: () bool, the sorted prefix did not settle a choice on the path.
     """
 
     choices: Tensor
@@ -37,7 +34,7 @@ class Verification:
     target_probs: Tensor
     on_path: Tensor
     end: Tensor
-    too_short: Tensor
+    needs_full_sort: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +65,7 @@ class Outcome:
     forecast: list[list[float]]
     accepted_path: list[int]
     bonus_token_id: int
-    too_short: bool
+    needs_full_sort: bool
 
     @property
     def accepted_ids(self) -> list[int]:
@@ -94,7 +91,7 @@ def verify(
         root_position: absolute position of the root; the choice after a node of depth d is for root_position + d + 1.
         noise_rows: (max_depth + 1, vocab_size) noise from the position after the root on, where the caller has it; it
             is used without top-k and top-p.
-        prefix_length: how many sorted tokens top-k and top-p look at before `too_short` asks for all.
+        prefix_length: how many sorted tokens top-k and top-p look at before `needs_full_sort` asks for all.
     """
     positions = tree.depths + (root_position + 1)
     choice = choose(logits, sampling, noise, positions, noise_rows, tree.depths, prefix_length)
@@ -110,63 +107,5 @@ def verify(
         target_probs = (chosen - choice.log_totals[parents]).exp()
     target_probs = torch.where(tree.depths > 0, target_probs, torch.nan)
     return Verification(
-        choice.token_ids, choice.margins, target_probs, on_path, end, (choice.prefix_too_short & on_path).any()
-    )
-
-
-def read_back(tree: DraftTree, verification: Verification, forecast: Tensor | None = None) -> Outcome:
-    """The step's one device-to-host copy: everything the caller sees, packed into one float64 tensor."""
-    if forecast is None:
-        forecast = torch.zeros((0, 0), device=tree.scores.device)
-    return unpack(pack(tree, verification, forecast).tolist(), tree, tuple(forecast.shape), tree.num_nodes)
-
-
-def pack(tree: DraftTree, verification: Verification, forecast: Tensor) -> Tensor:
-    """(values,) float64: the tree's columns, the verification's, evidence, forecast, then end and flag."""
-    columns = [*tree.columns.values(), *(getattr(verification, name) for name in _VERIFIED_COLUMNS)]
-    matrices = [*tree.evidence.values(), forecast]
-    flags = torch.stack([verification.end.double(), verification.too_short.double()])
-    return torch.cat([*(each.double().flatten() for each in (*columns, *matrices)), flags])
-
-
-def packed_size(rows: int, evidence_width: int, forecast_size: int) -> int:
-    """How many values `pack` packs for a tree of so many rows."""
-    return rows * (len(TREE_COLUMNS) + len(_VERIFIED_COLUMNS) + evidence_width) + forecast_size + 2
-
-
-def unpack(
-    values: list[float],
-    tree: DraftTree,
-    forecast_shape: tuple[int, int],
-    rows: int,
-    packed_forecast_shape: tuple[int, int] | None = None,
-) -> Outcome:
-    """What `pack` packed, as the host sees it.
-
-    Args:
-        tree: only its number of nodes and the shapes of its evidence matter.
-        forecast_shape: levels and tree sizes to return.
-        rows, packed_forecast_shape: the sizes that were packed, which may be padded.
-    """
-    num_nodes, start = tree.num_nodes, 0
-    columns: dict[str, list] = {}
-    for name in (*TREE_COLUMNS, *_VERIFIED_COLUMNS):
-        column = values[start : start + num_nodes]
-        columns[name] = [int(value) for value in column] if name in _WHOLE_NUMBERS else column
-        start += rows
-    evidence = {}
-    for name, matrix in tree.evidence.items():
-        width = matrix.shape[1]
-        evidence[name] = [values[start + i * width : start + (i + 1) * width] for i in range(num_nodes)]
-        start += rows * width
-    (levels, sizes), (_, packed_sizes) = forecast_shape, packed_forecast_shape or forecast_shape
-    forecast = [values[start + i * packed_sizes : start + i * packed_sizes + sizes] for i in range(levels)]
-    on_path, end = columns.pop("on_path"), int(values[-2])
-    return Outcome(
-        **columns,
-        evidence=evidence,
-        forecast=forecast,
-        accepted_path=[index for index in range(1, num_nodes) if on_path[index]],
-        bonus_token_id=columns["choices"][end],
-        too_short=bool(values[-1]),
+        choice.token_ids, choice.margins, target_probs, on_path, end, (choice.needs_full_sort & on_path).any()
     )

@@ -17,7 +17,7 @@ from jakiro.core.tree import DraftTree
 from jakiro.core.verify import Outcome
 from jakiro.drafting.candidates import Candidates, Chain, Evidence, best_tree, forecast
 from jakiro.heads.base import DraftHead
-from jakiro.heads.jakiro import JakiroHead
+from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.layers import HeadOutput
 from jakiro.target.model import TargetModel
 
@@ -185,21 +185,21 @@ class Proposal:
         forecast: (levels, sizes) float32, accepted tokens expected of the best tree of so many levels and so many
             nodes; None where the session makes none: tree sizes are then learned from what was accepted.
         note: one sentence instead of the usual reason for the tree's size.
-        tell: fills in the tree's evidence, once the target's pass has begun; None where it is there already.
+        fill_evidence: fills in the tree's evidence, once the target's pass has begun; None where it is there already.
     """
 
     tree: DraftTree | None = None
     forecast: Tensor | None = None
     note: str | None = None
-    tell: Callable[[], None] | None = None
+    fill_evidence: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Committed:
     """What a step committed, before any cut at the end of the answer.
 
     Attributes:
-        token_ids: accepted tokens and the bonus token, on the host. ids: the same, (n,) int64 on the device.
+        token_ids: accepted tokens and the target's own, on the host. ids: the same, (n,) int64 on the device.
         features: (n, feature_size), the target's, one position before each.
         outcome: the tree with the target's choices at all nodes; None where a written text is replayed.
         logits: (num_nodes, vocab_size) of the target at all nodes where the method needs them, else None.
@@ -230,7 +230,7 @@ class DraftSession(ABC):
         """A tree whose root is the last committed token, within the limits."""
 
     @abstractmethod
-    def observe(self, kept: Kept) -> None:
+    def observe(self, committed: Committed) -> None:
         """Takes what a step committed; called after every step, even if another source proposed its tree."""
 
     def free_scores(self) -> Sequence[float]:
@@ -316,9 +316,9 @@ class Capturable(Protocol):
 
 
 class FixedBuffers(Protocol):
-    """The buffers at fixed addresses that a lane lends a drafter; see `jakiro.graphs`."""
+    """The buffers at fixed addresses that a slot lends a drafter; see `jakiro.graphs`."""
 
-    def head_drafter(self, head: JakiroHead, evidence: HeadEvidence, like: Drafter) -> Drafter:
+    def head_drafter(self, head: LayerHead, evidence: HeadEvidence, like: Drafter) -> Drafter:
         """A drafter with this head at fixed addresses and the proposers of `like`; `evidence` fills its trees'."""
 
     def chain(self, token_ids: Sequence[int], log_estimates: Sequence[float], proposer: int) -> Chain:

@@ -125,14 +125,15 @@ def best_tree(
     place = torch.zeros(candidates.count + 1, dtype=torch.int64, device=device)
     place[kept + 1] = torch.arange(1, kept.shape[0] + 1, device=device)
     chosen, root = candidates.at(kept), DraftTree.root_only(root_token)
-    told, proposers = ({}, chosen.proposers) if evidence is None else evidence(chosen)
+    rows_of, proposers = ({}, chosen.proposers) if evidence is None else evidence(chosen)
     below = {name: getattr(chosen, name) for name in root.columns} | {
         "parents": place[chosen.parents],
         "proposers": proposers,
     }
     columns = {name: torch.cat([above, below[name]]) for name, above in root.columns.items()}
     with_root = {
-        name: torch.cat([torch.full((1, rows.shape[1]), torch.nan, device=device), rows]) for name, rows in told.items()
+        name: torch.cat([torch.full((1, rows.shape[1]), torch.nan, device=device), rows])
+        for name, rows in rows_of.items()
     }
     return DraftTree(**columns, evidence=with_root, max_depth=max_depth)
 

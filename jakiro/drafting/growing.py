@@ -16,10 +16,10 @@ from jakiro.core.sampling import DeviceSampling, tempered
 from jakiro.drafting.base import HeadEvidence, Proposal
 from jakiro.drafting.candidates import Candidates, Chain, best_tree, forecast
 from jakiro.heads.calibration import Calibration, Weights
-from jakiro.heads.jakiro import JakiroHead, mixture
+from jakiro.heads.layer_head import LayerHead, mixture
 from jakiro.heads.layers import HeadOutput
+from jakiro.kernels.cache import PassCache
 from jakiro.kernels.compiled import sampling as native
-from jakiro.target.cache import PassCache
 
 
 class Children(NamedTuple):
@@ -134,7 +134,7 @@ class TreeGrower:
     Args:
         head: bound to its target.
         cache: holds exactly the committed rows; drafted rows are appended after them and dropped by the caller. Its
-            length, a number or a () tensor on the device, is the root's position (one more for a head without lag).
+            length, a number or a () tensor on the device, is the root's position (one more with `skipped_tokens` 0).
         root: the head's output at the root's row, (1, 1, …).
         root_token: (1,) int64.
         noise: (depth, draft vocabulary), the target's own at the positions after the root; None ranks without.
@@ -151,7 +151,7 @@ class TreeGrower:
 
     def __init__(
         self,
-        head: JakiroHead,
+        head: LayerHead,
         cache: PassCache,
         root: HeadOutput,
         root_token: Tensor,

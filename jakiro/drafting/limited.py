@@ -9,10 +9,10 @@ from jakiro.config import SamplingParams
 from jakiro.core.noise import NoiseSource
 from jakiro.drafting.base import (
     Capturable,
+    Committed,
     Drafter,
     DraftSession,
     FixedBuffers,
-    Kept,
     NeededPasses,
     Prompt,
     Proposal,
@@ -61,10 +61,10 @@ class LimitedSession(DraftSession):
     max_positions: int
     root_position: int
 
-    def observe(self, kept: Kept) -> None:
-        self.root_position += len(kept.token_ids)
+    def observe(self, committed: Committed) -> None:
+        self.root_position += len(committed.token_ids)
         if self.session is not None:
-            self.session.observe(kept)
+            self.session.observe(committed)
 
     @torch.inference_mode()
     def propose(self, limits: TreeLimits) -> Proposal:

@@ -12,10 +12,10 @@ from jakiro.config import SamplingParams
 from jakiro.core.noise import NoiseSource
 from jakiro.drafting.base import (
     Capturable,
+    Committed,
     Drafter,
     DraftSession,
     FixedBuffers,
-    Kept,
     Method,
     NeededPasses,
     Needs,
@@ -58,8 +58,8 @@ class ChainSession(DraftSession):
         candidates = "1 candidate" if length == 1 else f"{length} candidates"
         return Proposal(chain_tree(self.root, chain), note=f"Copied from an earlier place: {candidates}.")
 
-    def observe(self, kept: Kept) -> None:
-        self.root = kept.ids[-1:]
+    def observe(self, committed: Committed) -> None:
+        self.root = committed.ids[-1:]
 
 
 class MergedDrafter(Drafter):
@@ -111,9 +111,9 @@ class MergedSession(DraftSession):
         # A drafter that has nothing to say, as one beyond the length it was trained for, leaves the chain
         return self.chains.propose(limits) if proposal.tree is None and token_ids else proposal
 
-    def observe(self, kept: Kept) -> None:
-        self.first.observe(kept)
-        self.chains.observe(kept)
+    def observe(self, committed: Committed) -> None:
+        self.first.observe(committed)
+        self.chains.observe(committed)
 
     def head_rows(self) -> Mapping[object, Tensor]:
         return self.first.head_rows()

@@ -15,10 +15,9 @@ import torch
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.tree import DraftTree
-from jakiro.drafting.base import Drafter, Kept, Prompt, TreeLimits
+from jakiro.drafting.base import Committed, Drafter, Prompt, TreeLimits
 from jakiro.engine.costs import NODE_BUCKETS, ROUNDS, DeviceProfile
-from jakiro.engine.runner import Runner, SlicedRunner
-from jakiro.graphs.pool import Lanes
+from jakiro.engine.runner import Runner, RunnerPool, SlicedRunner
 from jakiro.target.model import TargetModel
 
 # Matrices are multiplied in blocks of 10 rows (tiles), 14 (AVX-512) or 6 (AVX2); a block begun costs almost a full one.
@@ -56,11 +55,11 @@ class Measuring:
     text read before that; each takes some tenths of a second on a small CPU.
 
     Args:
-        drafts: time drafts; False times passes, and the drafter only says what lanes are to capture.
-        lanes: where passes run at fixed addresses, these are timed, one for each row bucket. Their attention costs the
+        drafts: time drafts; False times passes, and the drafter only says what slots are to capture.
+        slots: where passes run at fixed addresses, these are timed, one for each row bucket. Their attention costs the
             same up to the next step in columns, so one length is timed, and all in one piece.
         known: what earlier rounds found, in this process or another.
-        nodes_a_level: of the trees that are drafted without lanes; None drafts full levels.
+        nodes_a_level: of the trees that are drafted without slots; None drafts full levels.
     """
 
     def __init__(
@@ -68,11 +67,11 @@ class Measuring:
         target: TargetModel,
         drafter: Drafter,
         drafts: bool,
-        lanes: Lanes | None = None,
+        slots: RunnerPool | None = None,
         known: DeviceProfile | None = None,
         nodes_a_level: int | None = NODES_A_LEVEL,
     ) -> None:
-        self._target, self._drafter, self._drafts, self._lanes = target, drafter, drafts, lanes
+        self._target, self._drafter, self._drafts, self._slots = target, drafter, drafts, slots
         self._nodes_a_level = nodes_a_level
         self._far_length = min(FAR_TOKENS, target.max_positions - self._rows)
         self._thousands = (self._far_length - CONTEXT_TOKENS) / 1000
@@ -89,8 +88,8 @@ class Measuring:
     @torch.inference_mode()
     def advance(self, key: dict) -> DeviceProfile:
         """Times a piece and returns what is known by then, under this key."""
-        if self._lanes is not None:
-            self._advance_on_lanes(self._lanes)
+        if self._slots is not None:
+            self._advance_on_slots(self._slots)
         elif self._far_is_next:
             self._advance_far()
         else:
@@ -117,15 +116,15 @@ class Measuring:
         self._far_is_next = False
         self._rounds += 1
 
-    def _advance_on_lanes(self, lanes: Lanes) -> None:
-        runner, release = lanes.borrow(
-            self._drafter, _SAMPLING, _BOUNDS, lanes.tree_sizes, CONTEXT_TOKENS, _SAMPLING.max_new_tokens
+    def _advance_on_slots(self, slots: RunnerPool) -> None:
+        runner, release = slots.borrow(
+            self._drafter, _SAMPLING, _BOUNDS, slots.tree_sizes, CONTEXT_TOKENS, _SAMPLING.max_new_tokens
         )
         try:
-            self._near = self._timings_on(runner, CONTEXT_TOKENS, self._near_known, lanes.tree_sizes)
+            self._near = self._timings_on(runner, CONTEXT_TOKENS, self._near_known, slots.tree_sizes)
             self._near.read_on()
             for rounds in range(self._rounds, ROUNDS):
-                self._near.take(_LEVELS if self._drafts else (1, *lanes.tree_sizes), rounds)
+                self._near.take(_LEVELS if self._drafts else (1, *slots.tree_sizes), rounds)
         finally:
             release()
         self._rounds = ROUNDS
@@ -159,31 +158,31 @@ class Measuring:
     def _found(self, key: dict) -> DeviceProfile:
         near, far = self._near.times, self._far_known if self._far is None else self._far.times
         slopes = {count: max(ms - near[count], 0.0) / self._thousands for count, ms in far.items()}
-        sizes = NODE_BUCKETS if self._lanes is None or self._drafts else self._lanes.tree_sizes
+        sizes = NODE_BUCKETS if self._slots is None or self._drafts else self._slots.tree_sizes
         profile = DeviceProfile((), (), PROFILED_WIDTH, key, sizes, CONTEXT_TOKENS, rounds=self._rounds)
         if self._drafts:
             return replace(profile, draft_ms=_ascending(near), draft_slopes=_ascending(slopes))
         return replace(profile, verify_ms=_ascending(near), verify_slopes=_ascending(slopes))
 
 
-def measure_passes(target: TargetModel, drafter: Drafter, key: dict, lanes: Lanes | None = None) -> DeviceProfile:
+def measure_passes(target: TargetModel, drafter: Drafter, key: dict, slots: RunnerPool | None = None) -> DeviceProfile:
     """All rounds of a target's passes at once; takes some seconds on a small CPU.
 
     Args:
-        drafter: one that will be used, so that lanes capture only what answers need.
+        drafter: one that will be used, so that slots capture only what answers need.
     """
-    return _measured(Measuring(target, drafter, False, lanes), key)
+    return _measured(Measuring(target, drafter, False, slots), key)
 
 
 def measure_drafts(
     target: TargetModel,
     drafter: Drafter,
     key: dict,
-    lanes: Lanes | None = None,
+    slots: RunnerPool | None = None,
     nodes_a_level: int | None = NODES_A_LEVEL,
 ) -> DeviceProfile:
     """All rounds of a drafter's trees at once."""
-    return _measured(Measuring(target, drafter, True, lanes, None, nodes_a_level), key)
+    return _measured(Measuring(target, drafter, True, slots, None, nodes_a_level), key)
 
 
 def _measured(measuring: Measuring, key: dict) -> DeviceProfile:
@@ -201,7 +200,7 @@ class _Timings:
         context: tokens of the text.
         limits: of the drafts.
         known: times of earlier rounds.
-        nodes_a_level: of drafted trees, beside the root; None drafts full levels, as lanes have captured them.
+        nodes_a_level: of drafted trees, beside the root; None drafts full levels, as slots have captured them.
 
     Attributes:
         times: by nodes or levels, mean milliseconds.
@@ -241,7 +240,7 @@ class _Timings:
         self._features, self.is_ready = [], True
         self.root = self._ids[-1:]
         self.runner.begin(self.root)
-        self.again = Kept(self.root.tolist(), self.root, features[-1:])
+        self.again = Committed(self.root.tolist(), self.root, features[-1:])
         self.session = None
         if self._drafter is not None:
             self.session = self.runner.session(self._drafter, Prompt(self._ids.tolist(), self._ids, features))

@@ -18,7 +18,7 @@ from jakiro import starting
 from jakiro.drafting.base import Drafter, Method
 from jakiro.engine.costs import ROUNDS, DeviceProfile
 from jakiro.engine.measuring import CONTEXT_TOKENS, FAR_TOKENS, NODES_A_LEVEL, PROFILED_NODES, Measuring
-from jakiro.graphs.pool import Lanes
+from jakiro.engine.runner import RunnerPool
 from jakiro.kernels.compiled.library import build_name
 from jakiro.system import num_cores, one_process_at_a_time, processor_name, write_atomically
 from jakiro.target.model import TargetModel
@@ -41,11 +41,11 @@ class Profiler:
     own.
 
     Args:
-        lanes: where passes run at fixed addresses, these are timed, see `Measuring`.
+        slots: where passes run at fixed addresses, these are timed, see `Measuring`.
     """
 
-    def __init__(self, target: TargetModel, folder: Path, lanes: Lanes | None = None) -> None:
-        self.target, self.folder, self.lanes = target, folder, lanes
+    def __init__(self, target: TargetModel, folder: Path, slots: RunnerPool | None = None) -> None:
+        self.target, self.folder, self.slots = target, folder, slots
         # By number of threads, drafts by method too
         self._passes: dict[int, _CostFile] = {}
         self._drafts: dict[tuple[int, str], _CostFile] = {}
@@ -61,7 +61,7 @@ class Profiler:
             return passes
         info = drafter.info or {}
         key = key | {"method": method.name, "head": info.get("sha256"), "draft_precision": info.get("precision")}
-        key |= {"nodes_a_level": NODES_A_LEVEL} if self.lanes is None else {}
+        key |= {"nodes_a_level": NODES_A_LEVEL} if self.slots is None else {}
         wanted = threads, method.name
         if wanted not in self._drafts:
             self._drafts[wanted] = self._kept(key, drafter, True)
@@ -90,14 +90,14 @@ class Profiler:
 
     def _kept(self, key: dict, drafter: Drafter, drafts: bool) -> "_CostFile":
         def begin(known: DeviceProfile | None) -> Measuring:
-            return Measuring(self.target, drafter, drafts, self.lanes, known)
+            return Measuring(self.target, drafter, drafts, self.slots, known)
 
         name = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:16]
         return _CostFile(self.folder / f"{name}.json", key, begin)
 
     def _key(self, threads: int) -> dict:
         """What the costs of a target's passes depend on."""
-        target, lanes = self.target, self.lanes
+        target, slots = self.target, self.slots
         cuda = target.device.type == "cuda"
         device = torch.cuda.get_device_name(target.device) if cuda else f"{processor_name()} ({platform.machine()})"
         return {
@@ -110,7 +110,7 @@ class Profiler:
             "torch": str(torch.__version__),
             "contexts": [CONTEXT_TOKENS, FAR_TOKENS],
             "nodes": [*PROFILED_NODES],
-        } | ({} if lanes is None else {"graphs": lanes.graphs.enabled})
+        } | ({} if slots is None else {"graphs": slots.captures})
 
 
 @contextmanager

@@ -1,21 +1,23 @@
 """The device's side of one answer: caches, the target's passes, verification, the read, the commit.
 
 Two kinds have this interface: one with sliced caches, whose passes grow with the context (here), and one with static
-caches, whose passes have fixed shapes and addresses and can be captured as CUDA graphs (`jakiro/graphs/lane.py`). The
+caches, whose passes have fixed shapes and addresses and can be captured as CUDA graphs (`jakiro/graphs/slot.py`). The
 loop itself is in `stream.py`.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from jakiro.config import SamplingParams
+from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise, NoiseRows
 from jakiro.core.sampling import adds_whole_rows
 from jakiro.core.tree import DraftTree
-from jakiro.core.verify import Outcome, read_back, verify
+from jakiro.core.verify import Outcome, verify
 from jakiro.drafting.base import Drafter, DraftSession, Prompt, Proposal
+from jakiro.engine.outcome import read_back
 from jakiro.target.model import Scores, TargetModel
 
 
@@ -23,15 +25,15 @@ class Runner(Protocol):
     """What a stream asks of the device.
 
     Attributes:
-        resumable: how many rows of an earlier answer it can begin with without changing a bit of what follows.
+        max_reusable_tokens: of an earlier answer, whose rows it can begin with without changing a bit of what follows.
         drafts_ahead: whether the host goes on before a draft is done, so that the next one may begin early.
     """
 
-    resumable: int
+    max_reusable_tokens: int
     drafts_ahead: bool
 
     def begin_with(self, rows: Tensor) -> None:
-        """Takes over what `rows` gave of an earlier answer, before `prefill`; at most `resumable`."""
+        """Takes over what `rows` gave of an earlier answer, before `prefill`; at most `max_reusable_tokens`."""
 
     def prefill(self, prompt_ids: Tensor) -> tuple[Tensor, Tensor]:
         """Reads the prompt, or what follows the rows taken over, (n,) int64.
@@ -41,7 +43,7 @@ class Runner(Protocol):
         """
 
     def rows(self, length: int) -> Tensor:
-        """A copy of the target's first rows, (layers, 2, kv_heads, length, head_dim); at most `resumable`."""
+        """A copy of the target's first rows, (layers, 2, kv_heads, length, head_dim); at most `max_reusable_tokens`."""
 
     def begin(self, root: Tensor) -> None:
         """Takes the first token, (1,) int64."""
@@ -68,6 +70,29 @@ class Runner(Protocol):
         """Keeps the accepted rows; returns the new tokens (n,) and the features one position before each (n, H)."""
 
 
+class RunnerPool(Protocol):
+    """Runners at fixed addresses, lent to one answer at a time.
+
+    Attributes:
+        tree_sizes: numbers of nodes worth choosing between.
+        captures: whether passes are captured, else they run kernel by kernel.
+    """
+
+    tree_sizes: tuple[int, ...]
+    captures: bool
+
+    def borrow(
+        self,
+        drafter: Drafter,
+        sampling: SamplingParams,
+        tree: TreeConfig,
+        sizes: tuple[int, ...],
+        num_prompt_tokens: int,
+        limit: int,
+    ) -> tuple[Runner, Callable[[], None]] | None:
+        """A runner for one answer, and a function that returns it; None where none holds such an answer."""
+
+
 class SlicedRunner:
     """Passes over caches that are sliced to their length.
 
@@ -78,7 +103,7 @@ class SlicedRunner:
     drafts_ahead = False
 
     def __init__(self, target: TargetModel, sampling: SamplingParams, capacity: int) -> None:
-        self.target, self.sampling, self.resumable = target, sampling, target.resumable
+        self.target, self.sampling, self.max_reusable_tokens = target, sampling, target.max_reusable_tokens
         self.noise = KeyedNoise(sampling.seed)
         self.noise_rows = NoiseRows(self.noise, torch.arange(target.vocab_size, device=target.device))
         self.cache = target.new_cache(capacity)

@@ -8,7 +8,7 @@ Passes attend to a few fixed numbers of columns, so a short context does not pay
 import torch
 from torch import Tensor
 
-from jakiro.target.cache import RowCache
+from jakiro.kernels.cache import RowCache
 
 SMALLEST_COLUMNS = 256
 
@@ -38,21 +38,21 @@ class StaticRows:
     def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
         """As `RowCache.update`: writes a layer's rows after those written before."""
         (keys, values), count = self._layers[layer_idx], key_states.shape[2]
-        slots = self._slots_of(self._written[layer_idx], count)
+        places = self._places_of(self._written[layer_idx], count)
         self._written[layer_idx] += count
-        keys.index_copy_(2, slots, key_states.to(keys.dtype))
-        values.index_copy_(2, slots, value_states.to(values.dtype))
+        keys.index_copy_(2, places, key_states.to(keys.dtype))
+        values.index_copy_(2, places, value_states.to(values.dtype))
         return keys[:, :, : self.columns], values[:, :, : self.columns]
 
     def update_both(self, both: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
         """As `PassCache.update_both`."""
         count, store = both.shape[1], self._both[layer_idx]
-        slots = self._slots_of(self._written[layer_idx], count)
+        places = self._places_of(self._written[layer_idx], count)
         self._written[layer_idx] += count
-        store.index_copy_(1, slots, both.to(store.dtype))
+        store.index_copy_(1, places, both.to(store.dtype))
         return store[:, : self.columns].chunk(2)
 
-    def _slots_of(self, written: int, count: int) -> Tensor:
+    def _places_of(self, written: int, count: int) -> Tensor:
         """(count,) int64: where rows are written; made once for all layers."""
         if (written, count) not in self._slots:
             self._slots[written, count] = self.length + self._places[written : written + count]

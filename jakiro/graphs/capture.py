@@ -16,7 +16,7 @@ import torch
 from jakiro.system import capture_was_refused, empty_cache
 
 WARM_UPS = 2
-# Of the device's memory, for the graphs of one lane
+# Of the device's memory, for the graphs of one slot
 SHARE_FOR_GRAPHS = 0.05
 # From so many runs on, capturing is taken to pay: it takes about four eager runs, and a replay saves most of one
 PAYS_FROM = 6
@@ -25,12 +25,12 @@ _capturing = threading.Lock()
 
 
 class Graphs:
-    """What all lanes of a generator capture by.
+    """What all slots of a generator capture by.
 
     Args:
         device: a CUDA device.
         enabled: False runs every pass eagerly.
-        budget: bytes that a lane's graphs may take; None takes `SHARE_FOR_GRAPHS` of the device's memory.
+        budget: bytes that a slot's graphs may take; None takes `SHARE_FOR_GRAPHS` of the device's memory.
         fewest_runs: passes that an answer is expected to run less often are not captured for it.
 
     Attributes:
@@ -103,11 +103,11 @@ class GraphedPass:
 
 
 class PassBook:
-    """The passes of one lane, each kept under its function, whose method it is, and its arguments; and their graphs.
+    """The passes of one slot, each kept under its function, whose method it is, and its arguments; and their graphs.
 
     The graphs have a stream and a pool of memory of their own and are dropped together: where one alone is dropped,
     torch 2.13 clears the cuBLAS workspace of its stream, which the others captured there still point to. They share the
-    pool because a lane's passes never run side by side, and in any order, because outputs lie outside of it.
+    pool because a slot's passes never run side by side, and in any order, because outputs lie outside of it.
 
     Attributes:
         num_bytes: what the graphs took from the device.

@@ -14,19 +14,28 @@ from torch import Tensor
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import NoiseSource
 from jakiro.core.sampling import DeviceSampling
-from jakiro.drafting.base import Drafter, DraftSession, HeadEvidence, Kept, NeededPasses, Prompt, Proposal, TreeLimits
+from jakiro.drafting.base import (
+    Committed,
+    Drafter,
+    DraftSession,
+    HeadEvidence,
+    NeededPasses,
+    Prompt,
+    Proposal,
+    TreeLimits,
+)
 from jakiro.drafting.candidates import Candidates, Chain, best_tree, forecast
 from jakiro.graphs.cache import StaticCache, columns_for
 from jakiro.graphs.capture import GraphedPass, PassBook
 from jakiro.graphs.growing import PENDING_ROWS, FixedGrower, Grown, TreeForm
-from jakiro.graphs.head import JointHead
+from jakiro.graphs.head import FusedHead
 from jakiro.graphs.tree import MAX_LEVELS, StaticTree
-from jakiro.heads.jakiro import JakiroHead
+from jakiro.heads.layer_head import LayerHead
 from jakiro.target.model import TargetModel
 
 
 class DraftBuffers:
-    """What a lane shares with its heads.
+    """What a slot shares with its heads.
 
     Attributes:
         target: whose passes read the trees. room_rows: committed and drafted rows that a head has to hold at most.
@@ -56,12 +65,12 @@ class StaticHeadDrafter(Drafter):
 
     Args:
         head: bound to its target.
-        evidence: what its trees tell; `like`: the drafter with the same head whose proposers and names it takes.
+        evidence: computes that of its trees; `like`: the drafter with the same head whose proposers and names it takes.
     """
 
-    def __init__(self, head: JakiroHead, evidence: HeadEvidence, like: Drafter, around: DraftBuffers) -> None:
+    def __init__(self, head: LayerHead, evidence: HeadEvidence, like: Drafter, around: DraftBuffers) -> None:
         self.proposers, self.evidence, self.info = like.proposers, like.evidence, like.info
-        self.head, self.around, self._told = head, around, evidence
+        self.head, self.around, self._evidence_of = head, around, evidence
         device, dtype = head.output_weight.device, head.output_weight.dtype
         self.device, self.dtype = device, dtype
         largest = columns_for(PENDING_ROWS + around.room_rows, around.smallest_columns)
@@ -69,7 +78,7 @@ class StaticHeadDrafter(Drafter):
         self.pending_ids = torch.zeros(PENDING_ROWS, dtype=torch.int64, device=device)
         self.pending_features = torch.zeros((PENDING_ROWS, head.config.feature_size), dtype=dtype, device=device)
         self.count = torch.ones((), dtype=torch.int64, device=device)
-        self.joint = JointHead(head, self.cache, PENDING_ROWS + around.draft_rows)
+        self.fused = FusedHead(head, self.cache, PENDING_ROWS + around.draft_rows)
         # Of the nodes of the last tree: rows that passes left for the evidence
         self.chosen_rows = torch.zeros(around.tree.rows, dtype=torch.int64, device=device)
         self.shapes: dict[tuple, tuple[int, int, tuple[int, int]]] = {}
@@ -82,7 +91,7 @@ class StaticHeadDrafter(Drafter):
     def buffers(self) -> list[Tensor]:
         own = [each for each in vars(self).values() if isinstance(each, Tensor)]
         forms = [each for form in self._forms.values() for each in vars(form).values() if isinstance(each, Tensor)]
-        return [*own, *self.joint.buffers, *forms, self.cache.store]
+        return [*own, *self.fused.buffers, *forms, self.cache.store]
 
     def columns(self, length: int, config: TreeConfig) -> int:
         """Columns that a tree after `length` rows attends to, the pending ones not counted in."""
@@ -94,9 +103,9 @@ class StaticHeadDrafter(Drafter):
         """The pass that grows such a tree."""
         return self.around.passes.get(self.grow, config, greedy, chained, sizes, columns)
 
-    def telling(self, rows: int) -> GraphedPass:
+    def filling(self, rows: int) -> GraphedPass:
         """The pass that fills in the evidence of so many rows."""
-        return self.around.passes.get(self.tell, rows)
+        return self.around.passes.get(self.fill_evidence, rows)
 
     def passes(self, needed: NeededPasses) -> Iterator[GraphedPass]:
         for config in needed.trees:
@@ -108,7 +117,7 @@ class StaticHeadDrafter(Drafter):
                 columns *= 2
         if self.evidence:
             for rows in sorted({self.around.target.row_bucket(config.nodes) for config in needed.trees}):
-                yield self.telling(rows)
+                yield self.filling(rows)
 
     def grow(self, config: TreeConfig, greedy: bool, chained: bool, sizes: tuple[int, ...], columns: int) -> None:
         """Pass: reads the pending rows, grows a tree after them and writes it where the target's pass reads it."""
@@ -119,7 +128,7 @@ class StaticHeadDrafter(Drafter):
             noise = noise if head.config.draft_vocab_size is None else noise.index_select(1, head.draft_token_ids)
         form = self._form(config, columns)
         sampling = DeviceSampling(greedy, around.temperature)
-        grown = FixedGrower(self.joint, self.cache, form, sampling, noise).grow(
+        grown = FixedGrower(self.fused, self.cache, form, sampling, noise).grow(
             self.pending_ids, self.pending_features, self.count
         )
         copied, max_depth, nodes = None, config.depth, form.nodes
@@ -139,14 +148,14 @@ class StaticHeadDrafter(Drafter):
             around.tree.forecast[: forecast_shape[0], : forecast_shape[1]].copy_(expected)
         self.shapes[config, greedy, chained, sizes] = (nodes, max_depth, forecast_shape)
 
-    def tell(self, rows: int) -> None:
+    def fill_evidence(self, rows: int) -> None:
         """Pass: the evidence of the tree that was grown last, and who proposed its nodes."""
         tree = self.around.tree
-        tree.tell(*self._told([self.joint.told], tree.candidates(self.chosen_rows[1:rows])))
+        tree.write_evidence(*self._evidence_of([self.fused.left], tree.candidates(self.chosen_rows[1:rows])))
 
     def _form(self, config: TreeConfig, columns: int) -> TreeForm:
         if (config, columns) not in self._forms:
-            self._forms[config, columns] = TreeForm(self.joint, config, columns)
+            self._forms[config, columns] = TreeForm(self.fused, config, columns)
         return self._forms[config, columns]
 
     def _write(self, grown: Grown, form: TreeForm) -> None:
@@ -184,8 +193,8 @@ class StaticHeadSession(DraftSession):
         self._count = 0
         self._take(ids[-1:], features[-1:])
 
-    def observe(self, kept: Kept) -> None:
-        self._take(kept.ids, kept.features)
+    def observe(self, committed: Committed) -> None:
+        self._take(committed.ids, committed.features)
 
     def rewind(self, length: int) -> None:
         self._count = 0
@@ -203,7 +212,7 @@ class StaticHeadSession(DraftSession):
 
     @torch.inference_mode()
     def propose(self, limits: TreeLimits) -> Proposal:
-        """Grows a tree where the target's pass reads it; a chain is taken from the lane's buffers."""
+        """Grows a tree where the target's pass reads it; a chain is taken from the slot's buffers."""
         drafter = self.drafter
         if self._prompt is not None:
             self._read_prompt()
@@ -216,9 +225,9 @@ class StaticHeadSession(DraftSession):
         self._count = 0
         nodes, max_depth, (levels, sizes) = drafter.shapes[key]
         around = drafter.around
-        tell = drafter.telling(around.target.row_bucket(nodes)) if drafter.evidence else None
+        fill = drafter.filling(around.target.row_bucket(nodes)) if drafter.evidence else None
         tree = around.tree.first(nodes, max_depth, drafter.evidence)
-        return Proposal(tree, around.tree.forecast[:levels, :sizes], tell=tell)
+        return Proposal(tree, around.tree.forecast[:levels, :sizes], fill_evidence=fill)
 
     def _read_prompt(self) -> None:
         (ids, features), self._prompt = self._prompt, None

@@ -14,7 +14,7 @@ from jakiro.core.sampling import DeviceSampling, tempered
 from jakiro.drafting.candidates import Candidates, known_scores
 from jakiro.drafting.growing import Experts, Ranking, Shares
 from jakiro.graphs.cache import StaticCache
-from jakiro.graphs.head import JointHead
+from jakiro.graphs.head import FusedHead
 from jakiro.heads.calibration import Calibration
 
 # Committed rows that one pass takes in; several root-only steps may leave more, which are read aside.
@@ -36,11 +36,11 @@ class TreeForm:
             last level's where that is contrastive.
     """
 
-    def __init__(self, joint: JointHead, config: TreeConfig, columns: int) -> None:
-        head, like = joint.config, joint.head.output_weight
+    def __init__(self, fused: FusedHead, config: TreeConfig, columns: int) -> None:
+        head, like = fused.config, fused.head.output_weight
         device, dtype = like.device, like.dtype
         self.contrastive = head.contrastive and config.contrastive and config.depth >= 2
-        self.width = width = min(config.width, config.nodes - 1, joint.head.draft_token_ids.shape[0])
+        self.width = width = min(config.width, config.nodes - 1, fused.head.draft_token_ids.shape[0])
         self.depth, self.passes = config.depth, config.depth - self.contrastive
         levels = [width] + [width * width] * (config.depth - 1)
         self.count = sum(levels)
@@ -112,12 +112,12 @@ class FixedGrower:
     """
 
     def __init__(
-        self, joint: JointHead, cache: StaticCache, form: TreeForm, sampling: DeviceSampling, noise: Tensor | None
+        self, fused: FusedHead, cache: StaticCache, form: TreeForm, sampling: DeviceSampling, noise: Tensor | None
     ) -> None:
-        self.joint, self.head, self.cache, self.form = joint, joint.head, cache, form
+        self.fused, self.head, self.cache, self.form = fused, fused.head, cache, form
         self.sampling = sampling
-        self.ranking = Ranking(Calibration(joint.config.calibration, sampling), noise)
-        self.decoupled = joint.config.fusion == "decoupled"
+        self.ranking = Ranking(Calibration(fused.config.calibration, sampling), noise)
+        self.decoupled = fused.config.fusion == "decoupled"
         self.token_ids: list[Tensor] = []
         self.scores: list[Tensor] = []
         self.draft_probs: list[Tensor] = []
@@ -129,11 +129,11 @@ class FixedGrower:
         last = count[None] - 1
         features = self._read(pending_ids, pending_features, last)
         start = self.cache.length + count
-        slots = start + form.places[: max(width * (form.passes - 1), form.passes)]
-        angles = self.joint.angles.index_select(0, slots[: form.passes])
+        places = start + form.places[: max(width * (form.passes - 1), form.passes)]
+        angles = self.fused.angles.index_select(0, places[: form.passes])
         before = self._before(start)
         frontier, rows, best, parents, mask = form.first, None, None, [], None
-        weights = self.joint.mixing.index_select(0, last)[:, 0] if self.decoupled else None
+        weights = self.fused.mixing.index_select(0, last)[:, 0] if self.decoupled else None
         for depth in range(1, form.passes + 1):
             ahead = self._add_main(features, weights, best, depth)
             if depth == form.depth:
@@ -148,18 +148,18 @@ class FixedGrower:
             if depth == form.passes:
                 own = self._add_contrastive(ahead, rows, best)
                 break
-            mask = self._mask(before, mask, rows, slots[(depth - 1) * width : depth * width])
+            mask = self._mask(before, mask, rows, places[(depth - 1) * width : depth * width])
             ids = self.token_ids[-1] if rows is None else self.token_ids[-1].index_select(0, frontier)
             first = PENDING_ROWS + (depth - 1) * width
-            features = self.joint.run(
+            features = self.fused.run(
                 self.head.embed(ids),
                 self._of_proposers(features, frontier, rows),
                 angles[depth - 1 : depth],
-                slots[(depth - 1) * width : depth * width],
+                places[(depth - 1) * width : depth * width],
                 mask,
                 first,
             )
-            weights = self.joint.mixing[first : first + width, 0]
+            weights = self.fused.mixing[first : first + width, 0]
         block_rows = [last, form.drafted_rows]
         if form.contrastive and form.passes > 1:
             block_rows.append(own + (PENDING_ROWS + (form.passes - 2) * width))
@@ -177,13 +177,13 @@ class FixedGrower:
         )
 
     def _read(self, ids: Tensor, features: Tensor, last: Tensor) -> Tensor:
-        """The pass over the pending rows; features of the last one, as `JointHead.run` gives them."""
+        """The pass over the pending rows; features of the last one, as `FusedHead.run` gives them."""
         form, length = self.form, self.cache.length
-        slots = length + form.places[:PENDING_ROWS]
+        places = length + form.places[:PENDING_ROWS]
         mask = self._before(length).expand(form.groups, PENDING_ROWS, -1).clone()
-        mask.index_copy_(2, slots, form.pending_rows)
-        angles = self.joint.angles.index_select(0, slots)
-        features = self.joint.run(self.head.embed(ids), features, angles, slots, mask, 0)
+        mask.index_copy_(2, places, form.pending_rows)
+        angles = self.fused.angles.index_select(0, places)
+        features = self.fused.run(self.head.embed(ids), features, angles, places, mask, 0)
         return features.index_select(1 if self.decoupled else 0, last)
 
     def _before(self, length: Tensor) -> Tensor:
@@ -191,12 +191,12 @@ class FixedGrower:
         form = self.form
         return torch.where(form.places[: form.num_columns] < length, form.seen, form.unseen)
 
-    def _mask(self, before: Tensor, above: Tensor | None, rows: Tensor | None, slots: Tensor) -> Tensor:
+    def _mask(self, before: Tensor, above: Tensor | None, rows: Tensor | None, places: Tensor) -> Tensor:
         """(groups, width, columns): what their parents' rows saw, and themselves."""
         form = self.form
         first = before.expand(form.groups, form.width, -1)
         mask = first.clone() if rows is None else above.index_select(1, rows)
-        return mask.index_copy_(2, slots, form.own_rows)
+        return mask.index_copy_(2, places, form.own_rows)
 
     def _of_proposers(self, features: Tensor, frontier: Tensor, rows: Tensor | None) -> Tensor:
         """(width, hidden), of the rows that the frontier came from, each its proposer's."""
@@ -233,7 +233,7 @@ class FixedGrower:
     ) -> None:
         """Appends a level: `best` are the scores of the nodes that its rows follow, None for the root's."""
         indices, estimates, draft_probs = self.ranking.best(log_q, self.form.width, depth, contrastive)
-        reduced = self.joint.config.draft_vocab_size is not None
+        reduced = self.fused.config.draft_vocab_size is not None
         self.token_ids.append((self.head.draft_token_ids[indices] if reduced else indices).flatten())
         self.scores.append((estimates if best is None else best[:, None] + estimates).flatten())
         self.draft_probs.append(draft_probs.flatten())

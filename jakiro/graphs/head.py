@@ -1,6 +1,6 @@
-"""One pass of a joined head over rows at fixed addresses, in as few kernels as torch's operations allow.
+"""One pass of a fused head over rows at fixed addresses, in as few kernels as torch's operations allow.
 
-What `JakiroHead` computes, over storage that masks slice: angles are looked up in one table, residuals are added by the
+What `LayerHead` computes, over storage that masks slice: angles are looked up in one table, residuals are added by the
 matrix product, and one small product mixes the experts for the main and the contrastive feature alike. What only the
 evidence of a tree needs stays where a later pass reads it.
 """
@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from jakiro.graphs.cache import StaticCache
-from jakiro.heads.jakiro import JakiroHead
+from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.layers import HeadOutput
 from jakiro.kernels.attention import attend_grouped
 from jakiro.kernels.rotary import apply_rotary, signed
 
 
-class JointHead:
-    """A head at fixed addresses; its matrices are joined here where they are not yet, see `JakiroHead.join`.
+class FusedHead:
+    """A head at fixed addresses; its matrices are fused here where they are not yet, see `LayerHead.fuse`.
 
     Args:
         cache: of as many columns as passes ever attend to.
@@ -28,9 +28,9 @@ class JointHead:
             of the main feature and, with a second kind, the contrastive one; see `HeadOutput`.
     """
 
-    def __init__(self, head: JakiroHead, cache: StaticCache, rows: int) -> None:
+    def __init__(self, head: LayerHead, cache: StaticCache, rows: int) -> None:
         if head.layers[0].self_attn.query_key_value is None:
-            head.join()
+            head.fuse()
         self.head, self.config, self._layers = head, head.config, cache.store.unbind(0)
         like, columns = head.output_weight, cache.store.shape[3]
         positions = torch.arange(columns, device=like.device)
@@ -48,14 +48,14 @@ class JointHead:
         return [self.angles, self.residual, self.expert_outputs, self.mixing]
 
     def run(
-        self, embeddings: Tensor, features: Tensor, angles: Tensor, slots: Tensor, mask: Tensor, first: int
+        self, embeddings: Tensor, features: Tensor, angles: Tensor, places: Tensor, mask: Tensor, first: int
     ) -> Tensor:
         """Runs rows and writes them into the cache.
 
         Args:
             embeddings, features: (rows, hidden) and (rows, feature_size) or (rows, hidden).
             angles: (rows or 1, 2, head_dim).
-            slots: (rows,) int64, where the cache takes the rows.
+            places: (rows,) int64, where the cache takes the rows.
             mask: (groups, rows, columns) to add to scores, the same for each query that shares a key/value head.
             first: of the evidence's rows, those of this pass begin here.
 
@@ -70,7 +70,7 @@ class JointHead:
             if layer is not self.head.layers[0]:
                 # Only layers of one expert follow one another
                 hidden = residual + outputs[0]
-            self._attend(layer, hidden, angles, slots, mask, store, residual)
+            self._attend(layer, hidden, angles, places, mask, store, residual)
             read, mixture = layer.post_attention_layernorm(residual), layer.mlp_moe
             parts = mixture.readers(read).unflatten(-1, (mixture.num_experts, -1, mixture.writers.shape[1]))
             torch.bmm(mixture.inner(*parts.unbind(-2)).transpose(0, 1), mixture.writers, out=outputs)
@@ -80,18 +80,18 @@ class JointHead:
         return torch.baddbmm(residual[:, None], mixing, outputs.transpose(0, 1))
 
     def _attend(
-        self, layer, hidden: Tensor, angles: Tensor, slots: Tensor, mask: Tensor, store: Tensor, out: Tensor
+        self, layer, hidden: Tensor, angles: Tensor, places: Tensor, mask: Tensor, store: Tensor, out: Tensor
     ) -> None:
         """Writes the stream after attention: (rows, hidden)."""
         attention, columns = layer.self_attn, mask.shape[-1]
         read = hidden if layer.input_layernorm is None else layer.input_layernorm(hidden)
-        joint = attention.query_key_value(read).unflatten(-1, (-1, attention.head_dim))
+        fused = attention.query_key_value(read).unflatten(-1, (-1, attention.head_dim))
         turning = attention.num_heads + attention.num_kv_heads
         cos, signed_sin = angles[:, :1], angles[:, 1:]
-        turned = apply_rotary(joint[:, :turning], cos, signed_sin).transpose(0, 1)
+        turned = apply_rotary(fused[:, :turning], cos, signed_sin).transpose(0, 1)
         queries, keys = turned.tensor_split([attention.num_heads])
-        store[0].index_copy_(1, slots, keys)
-        store[1].index_copy_(1, slots, joint[:, turning:].transpose(0, 1))
+        store[0].index_copy_(1, places, keys)
+        store[1].index_copy_(1, places, fused[:, turning:].transpose(0, 1))
         keys, values = store[:, None, :, :columns]
         added, scaling = mask.flatten(0, 1)[None], attention.head_dim**-0.5
         attended = attend_grouped(queries, keys, values, added, scaling)
@@ -107,7 +107,7 @@ class JointHead:
         return torch.mul(logits.unflatten(-1, (2, 2)).softmax(-1), signs, out=out)
 
     @property
-    def told(self) -> HeadOutput:
+    def left(self) -> HeadOutput:
         """All rows that passes left, as one pass over them."""
         contrastive = self.mixing[None, :, 1] if self.config.contrastive else None
         features = self.expert_outputs[:, None] if self.config.fusion == "summed" else None

@@ -1,4 +1,4 @@
-"""The lanes of one generator: all of one size, borrowed by answers, captured at load."""
+"""The slots of one generator: all of one size, borrowed by answers, captured at load."""
 
 import gc
 import threading
@@ -13,28 +13,28 @@ from jakiro.config import AUTOMATIC_TREE, ROOT_ONLY, SamplingParams, TreeConfig
 from jakiro.drafting.base import Drafter
 from jakiro.graphs.cache import SMALLEST_COLUMNS
 from jakiro.graphs.capture import Graphs
-from jakiro.graphs.lane import MOST_DRAFT_ROWS, MOST_NODES, Lane
 from jakiro.graphs.probe import NUM_PROMPT, rounds_alike
+from jakiro.graphs.slot import MOST_DRAFT_ROWS, MOST_NODES, Slot
 from jakiro.system import empty_cache
 from jakiro.target.model import TargetModel
 
-# Prompt and answer that a lane holds; with the widest tree they fill a whole column step.
-LANE_TOKENS = 2048 - MOST_NODES
+# Prompt and answer that a slot holds; with the widest tree they fill a whole column step.
+SLOT_TOKENS = 2048 - MOST_NODES
 
 
-class Lanes:
-    """Lanes over one target, for all methods.
+class Slots:
+    """Slots over one target, for all methods.
 
     Args:
         target: one that runs lean.
         graphs: capture passes as CUDA graphs; False runs the same passes eagerly.
         smallest_columns: of attention, see `columns_for`.
-        tokens: prompt and answer that a lane holds.
-        budget, fewest_runs: bytes for a lane's graphs, and which passes are worth one, see `Graphs`.
+        tokens: prompt and answer that a slot holds.
+        budget, fewest_runs: bytes for a slot's graphs, and which passes are worth one, see `Graphs`.
 
     Attributes:
-        capture_seconds: what making lanes and capturing took until loading was done.
-        turned_away: answers so far that were too long for a lane, or whose trees were too large.
+        capture_seconds: what making slots and capturing took until loading was done.
+        turned_away: answers so far that were too long for a slot, or whose trees were too large.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Lanes:
         target: TargetModel,
         graphs: bool,
         smallest_columns: int = SMALLEST_COLUMNS,
-        tokens: int = LANE_TOKENS,
+        tokens: int = SLOT_TOKENS,
         budget: int | None = None,
         fewest_runs: int = 0,
     ) -> None:
@@ -50,19 +50,24 @@ class Lanes:
         self.tokens = min(tokens, target.max_positions + 1)
         self.graphs = Graphs(target.device, graphs, budget, fewest_runs)
         self.turned_away = 0
-        self._free: list[Lane] = []
-        # Lanes that memory ran out for, freed by the next answer: here an error's traceback may hold their tensors
-        self._retired: list[Lane] = []
-        self._all: weakref.WeakSet[Lane] = weakref.WeakSet()
-        # An answer that was dropped unfinished returns its lane when Python collects it, in whatever thread.
+        self._free: list[Slot] = []
+        # Slots that memory ran out for, freed by the next answer: here an error's traceback may hold their tensors
+        self._retired: list[Slot] = []
+        self._all: weakref.WeakSet[Slot] = weakref.WeakSet()
+        # An answer that was dropped unfinished returns its slot when Python collects it, in whatever thread.
         self._lock = threading.RLock()
         self.capture_seconds = 0.0
 
-    def for_target(self, target: TargetModel) -> "Lanes":
-        """Lanes of the same kind for the same weights under other numerics; their passes are captured again."""
+    def for_target(self, target: TargetModel) -> "Slots":
+        """Slots of the same kind for the same weights under other numerics; their passes are captured again."""
         graphs = self.graphs
         wanted = graphs.enabled or graphs.failure is not None
-        return Lanes(target, wanted, self.smallest_columns, self.tokens, graphs.budget, graphs.fewest_runs)
+        return Slots(target, wanted, self.smallest_columns, self.tokens, graphs.budget, graphs.fewest_runs)
+
+    @property
+    def captures(self) -> bool:
+        """Whether passes are captured, else they run kernel by kernel."""
+        return self.graphs.enabled
 
     @property
     def tree_sizes(self) -> tuple[int, ...]:
@@ -77,10 +82,10 @@ class Lanes:
         sizes: tuple[int, ...],
         num_prompt_tokens: int,
         limit: int,
-    ) -> tuple[Lane, Callable[[], None]] | None:
-        """A lane prepared for one answer, and a function that returns it; calling that again does nothing.
+    ) -> tuple[Slot, Callable[[], None]] | None:
+        """A slot prepared for one answer, and a function that returns it; calling that again does nothing.
 
-        None where no lane holds so long an answer, or trees so large.
+        None where no slot holds so long an answer, or trees so large.
 
         Args:
             sizes: those that a tree chooses from; empty for a fixed tree.
@@ -90,38 +95,38 @@ class Lanes:
         if tokens > self.tokens or max(tree.nodes, *sizes, 1) > MOST_NODES or tree.depth * tree.width > MOST_DRAFT_ROWS:
             self.turned_away += 1
             return None
-        lane = self._take(drafter)
+        slot = self._take(drafter)
         try:
-            lane.open(drafter, sampling, tree, sizes, num_prompt_tokens, tokens)
+            slot.open(drafter, sampling, tree, sizes, num_prompt_tokens, tokens)
         except BaseException:
             # Half prepared, perhaps for want of memory: it makes room for the next answer
             with self._lock:
-                self._retired.append(lane)
+                self._retired.append(slot)
             raise
-        return lane, partial(self._give_back, lane)
+        return slot, partial(self._give_back, slot)
 
     def prepare(
         self, drafters: Sequence[Drafter], progress: Callable[[int, int], None] | None = None, side_by_side: int = 1
     ) -> None:
-        """Makes the first lanes and captures what answers usually need.
+        """Makes the first slots and captures what answers usually need.
 
         Args:
             drafters: plain decoding's, and those that answers usually ask for.
             progress: called with passes done and passes in all.
-            side_by_side: answers that run at once, as in a race: each drafter gets a lane of its own as long as there
-                are so many, and as long as memory lasts; the last lane serves all others.
+            side_by_side: answers that run at once, as in a race: each drafter gets a slot of its own as long as there
+                are so many, and as long as memory lasts; the last slot serves all others.
         """
         start, span = time.perf_counter(), (1, self.tokens)
-        lanes: list[Lane] = []
-        while len(lanes) < min(side_by_side, len(drafters)) and self._fits_another(lanes):
-            lanes.append(self._take())
+        slots: list[Slot] = []
+        while len(slots) < min(side_by_side, len(drafters)) and self._fits_another(slots):
+            slots.append(self._take())
         wanted = [
-            (lane, (drafter, sampling, *((AUTOMATIC_TREE, self.tree_sizes) if drafter.proposers else (ROOT_ONLY, ()))))
-            for lane, own in zip(lanes, _shared_out(drafters, len(lanes)), strict=True)
+            (slot, (drafter, sampling, *((AUTOMATIC_TREE, self.tree_sizes) if drafter.proposers else (ROOT_ONLY, ()))))
+            for slot, own in zip(slots, _shared_out(drafters, len(slots)), strict=True)
             for sampling in (SamplingParams(), SamplingParams(1.0))
             for drafter in own
         ]
-        total = sum(1 for lane, plan in wanted for _ in lane.needed(*plan, *span))
+        total = sum(1 for slot, plan in wanted for _ in slot.needed(*plan, *span))
         done = 0
 
         def captured() -> None:
@@ -130,23 +135,23 @@ class Lanes:
             if progress is not None:
                 progress(done, total)
 
-        for lane, plan in wanted:
-            lane.open(*plan, *span, captured)
-        for lane in lanes:
-            self._give_back(lane)
+        for slot, plan in wanted:
+            slot.open(*plan, *span, captured)
+        for slot in slots:
+            self._give_back(slot)
         self.capture_seconds = time.perf_counter() - start
 
     def check(self, drafter: Drafter) -> None:
-        """Takes back that the target's plain and drafted passes round alike, where in a lane they do not.
+        """Takes back that the target's plain and drafted passes round alike, where in a slot they do not.
 
         Args:
             drafter: one that answers with trees usually ask for.
         """
         if not self.target.bit_identical:
             return
-        lane, give_back = self.borrow(drafter, SamplingParams(), AUTOMATIC_TREE, self.tree_sizes, NUM_PROMPT, 2)
+        slot, give_back = self.borrow(drafter, SamplingParams(), AUTOMATIC_TREE, self.tree_sizes, NUM_PROMPT, 2)
         try:
-            self.target.bit_identical = rounds_alike(lane)
+            self.target.bit_identical = rounds_alike(slot)
         finally:
             give_back()
 
@@ -172,55 +177,55 @@ class Lanes:
 
     @property
     def status(self) -> dict:
-        """What is captured, and the memory that lanes and graphs take."""
-        graph_bytes = sum(lane.passes.num_bytes for lane in self._all)
+        """What is captured, and the memory that slots and graphs take."""
+        graph_bytes = sum(slot.passes.num_bytes for slot in self._all)
         return {
             "graphs": self.graphs.enabled,
-            "lanes": len(self._all),
+            "slots": len(self._all),
             "captured": self.graphs.num_captured,
-            "bytes": sum(lane.num_bytes for lane in self._all) + graph_bytes,
+            "bytes": sum(slot.num_bytes for slot in self._all) + graph_bytes,
             "graph_bytes": graph_bytes,
             "budget": self.graphs.budget,
             "capture_seconds": round(self.capture_seconds, 2),
             "failure": self.graphs.failure,
         }
 
-    def _take(self, drafter: Drafter | None = None) -> Lane:
-        """A free lane, if possible one that has served the drafter, and few others, before; else a new one."""
+    def _take(self, drafter: Drafter | None = None) -> Slot:
+        """A free slot, if possible one that has served the drafter, and few others, before; else a new one."""
         with self._lock:
             self._free_retired()
             if self._free:
-                lane = min(self._free, key=lambda lane: (drafter not in lane.served, len(lane.served)))
-                self._free.remove(lane)
-                return lane
-            lane = Lane(self.target, self.graphs, self.tokens, self.smallest_columns)
-            self._all.add(lane)
-            return lane
+                slot = min(self._free, key=lambda slot: (drafter not in slot.served, len(slot.served)))
+                self._free.remove(slot)
+                return slot
+            slot = Slot(self.target, self.graphs, self.tokens, self.smallest_columns)
+            self._all.add(slot)
+            return slot
 
-    def _give_back(self, lane: Lane) -> None:
+    def _give_back(self, slot: Slot) -> None:
         with self._lock:
-            if lane not in self._free and lane not in self._retired:
-                self._free.append(lane)
+            if slot not in self._free and slot not in self._retired:
+                self._free.append(slot)
 
     def _free_retired(self) -> None:
-        """Frees lanes after the device has finished their work."""
+        """Frees slots after the device has finished their work."""
         if not self._retired:
             return
         if self.target.device.type == "cuda":
             torch.cuda.synchronize(self.target.device)
-        for lane in self._retired:
-            lane.close()
+        for slot in self._retired:
+            slot.close()
         self._retired.clear()
         gc.collect()
         empty_cache()
 
-    def _fits_another(self, lanes: Sequence[Lane]) -> bool:
-        """Whether there is room for one more lane besides these, and for as much again."""
-        if not lanes or self.target.device.type != "cuda":
+    def _fits_another(self, slots: Sequence[Slot]) -> bool:
+        """Whether there is room for one more slot besides these, and for as much again."""
+        if not slots or self.target.device.type != "cuda":
             return True
-        return torch.cuda.mem_get_info(self.target.device)[0] > 2 * lanes[-1].num_bytes
+        return torch.cuda.mem_get_info(self.target.device)[0] > 2 * slots[-1].num_bytes
 
 
-def _shared_out(drafters: Sequence[Drafter], lanes: int) -> list[Sequence[Drafter]]:
-    """Which lane serves which drafters: one each, and the last lane all that are left."""
-    return [drafters[number : number + 1] for number in range(lanes - 1)] + [drafters[lanes - 1 :]]
+def _shared_out(drafters: Sequence[Drafter], slots: int) -> list[Sequence[Drafter]]:
+    """Which slot serves which drafters: one each, and the last slot all that are left."""
+    return [drafters[number : number + 1] for number in range(slots - 1)] + [drafters[slots - 1 :]]

@@ -1,12 +1,12 @@
-"""Whether the very passes that answers run round alike, plain and drafted: a trial in a lane, captured or not.
+"""Whether the very passes that answers run round alike, plain and drafted: a trial in a slot, captured or not.
 
-The target's own probe runs over a sliced cache; kernels may choose otherwise for a lane's shapes and addresses.
+The target's own probe runs over a sliced cache; kernels may choose otherwise for a slot's shapes and addresses.
 """
 
 import torch
 
 from jakiro.core.tree import DraftTree
-from jakiro.graphs.lane import Lane
+from jakiro.graphs.slot import Slot
 from jakiro.target.model import ROW_BUCKETS
 from jakiro.target.probes import random_ids, root_and_copies
 
@@ -14,22 +14,22 @@ NUM_PROMPT = 24
 
 
 @torch.inference_mode()
-def rounds_alike(lane: Lane) -> bool:
+def rounds_alike(slot: Slot) -> bool:
     """Whether every row of the largest tree that runs with plain decoding's rows has the bits of plain decoding.
 
     Args:
-        lane: opened for greedy answers with trees; afterwards it holds nothing of use.
+        slot: opened for greedy answers with trees; afterwards it holds nothing of use.
     """
-    target = lane.target
+    target = slot.target
     ids = random_ids(NUM_PROMPT + 2, target.vocab_size, target.device)
     prompt, chain = ids[:NUM_PROMPT], ids[NUM_PROMPT:]
-    lane.prefill(prompt)
+    slot.prefill(prompt)
     alone = []
     for place in range(len(chain)):
-        lane.hold(NUM_PROMPT + place)
-        lane.score(DraftTree.root_only(chain[place : place + 1]))
-        alone.append(lane.logits(1)[0].clone())
-    lane.hold(NUM_PROMPT)
+        slot.hold(NUM_PROMPT + place)
+        slot.score(DraftTree.root_only(chain[place : place + 1]))
+        alone.append(slot.logits(1)[0].clone())
+    slot.hold(NUM_PROMPT)
     tree = root_and_copies(chain, ROW_BUCKETS[-1])
-    lane.score(tree)
-    return torch.equal(lane.logits(tree.num_nodes), torch.stack(alone)[tree.depths])
+    slot.score(tree)
+    return torch.equal(slot.logits(tree.num_nodes), torch.stack(alone)[tree.depths])

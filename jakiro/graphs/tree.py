@@ -70,10 +70,10 @@ class StaticTree:
             for name, value in (("token_ids", 0), ("parents", 0), ("depths", PAD_DEPTH)):
                 self._columns[name][nodes:rows].fill_(value)
 
-    def tell(self, told: dict[str, Tensor], proposers: Tensor) -> None:
-        """Writes what candidates tell, (count, width) each, and their proposers; the root has none of it."""
+    def write_evidence(self, evidence: dict[str, Tensor], proposers: Tensor) -> None:
+        """Writes the evidence of candidates, (count, width) each, and their proposers; the root has none of it."""
         self._columns["proposers"][1 : 1 + len(proposers)].copy_(proposers)
-        for name, rows in told.items():
+        for name, rows in evidence.items():
             self._evidence[name, rows.shape[1]][1 : 1 + len(rows)].copy_(rows)
 
     def candidates(self, rows: Tensor) -> Candidates:

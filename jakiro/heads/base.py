@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import HeadOutput
+from jakiro.kernels.cache import RowCache
 from jakiro.kernels.compiled.library import library
 from jakiro.kernels.compiled.linear import RoundedBothLinear, RoundedNativeLinear
 from jakiro.kernels.linear import Packing, native_works, packed_linear
 from jakiro.kernels.quantized import QuantizedLinear
-from jakiro.target.cache import RowCache
 from jakiro.target.model import TargetModel
 
 PRECISIONS = ("int8", "full")
@@ -38,11 +38,11 @@ class DraftHead(nn.Module):
 
     Attributes:
         precision: of the matrices it drafts with, one of `PRECISIONS`.
-        lag: tokens at a text's beginning that its cache has no row for; a row that pairs a token with the target's
-            feature one position before it begins at the second one.
+        skipped_tokens: at a text's beginning, those that its cache has no row for; rows that pair a token with the
+            target's feature one position before it begin at the second one.
     """
 
-    lag = 1
+    skipped_tokens = 1
 
     @property
     def levels(self) -> int | None:

@@ -6,11 +6,11 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from jakiro.heads.layers import HeadLayer, HeadOutput, joined
+from jakiro.heads.layers import HeadLayer, HeadOutput, fused
+from jakiro.kernels.cache import PassCache, RowCache
 from jakiro.kernels.compiled.library import Head, HeadPass, Matrix, library, num_threads
 from jakiro.kernels.linear import Packing
 from jakiro.kernels.rotary import AngleTable
-from jakiro.target.cache import PassCache, RowCache
 
 _MOST_ROWS = 64
 
@@ -37,10 +37,10 @@ class NativeHeadLayer(nn.Module):
         if deeper is not None:
             # Rows of the target's, read by both projections at once
             self.wide_projection = packing(torch.cat([projection.weight, deeper.weight], dim=1), projection.bias)
-        self.query_key_value = pack(joined([attention.q_proj, attention.k_proj, attention.v_proj]))
+        self.query_key_value = pack(fused([attention.q_proj, attention.k_proj, attention.v_proj]))
         self.output, self.router = pack(attention.o_proj.weight), pack(mixture.gate.weight)
         experts = [list(expert.children()) for expert in mixture.experts]
-        self.read = nn.ModuleList(pack(joined(linears[:-1])) for linears in experts)
+        self.read = nn.ModuleList(pack(fused(linears[:-1])) for linears in experts)
         self.write = nn.ModuleList(pack(linears[-1].weight) for linears in experts)
         self.heads, self.kv_heads, self.head_dim = attention.num_heads, attention.num_kv_heads, attention.head_dim
         self.hidden_size, self.inner_size = self.output.out_features, self.write[0].in_features
@@ -79,7 +79,7 @@ class NativeHeadLayer(nn.Module):
     def forward(
         self, embeddings: Tensor, features: Tensor, positions: Tensor, mask: Tensor | None, cache: RowCache
     ) -> HeadOutput:
-        """As `JakiroHead.forward` takes them, for rows that `takes` takes."""
+        """As `LayerHead.forward` takes them, for rows that `takes` takes."""
         rows, start = embeddings.shape[1], cache.extend(embeddings.shape[1])
         (keys, values), last = cache.store.rows[0], cache.length
         if mask is None:

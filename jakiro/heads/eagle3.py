@@ -14,10 +14,10 @@ from jakiro.config import is_count, require
 from jakiro.heads.base import DraftHead, output_packing, packing_for
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import Angles, HeadAttention, HeadOutput, SwiGLUExpert, pack_linears, row_output
+from jakiro.kernels.cache import PassCache
 from jakiro.kernels.linear import packed_linear, packing_works
 from jakiro.kernels.quantized import quantizing_works
 from jakiro.kernels.rotary import signed
-from jakiro.target.cache import PassCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class Eagle3Head(DraftHead):
     def pack(self, precision: str = "int8") -> "Eagle3Head":
         weight = self.fc.weight
         if weight.device.type == "cuda":
-            self.join()
+            self.fuse()
         if not packing_works(weight.device, weight.dtype):
             return self
         self.precision = "int8" if precision == "int8" and quantizing_works(weight.device) else "full"
@@ -156,10 +156,10 @@ class Eagle3Head(DraftHead):
         self.lm_head = output_packing(self.precision)(self.output_weight, None)
         return self
 
-    def join(self) -> None:
-        """Joins matrices that read the same rows, as on a GPU."""
+    def fuse(self) -> None:
+        """Fuses matrices that read the same rows, as on a GPU."""
         for layer in self.layers:
-            layer.self_attn.join()
+            layer.self_attn.fuse()
 
     def forward(
         self,
@@ -169,7 +169,7 @@ class Eagle3Head(DraftHead):
         mask: Tensor | None = None,
         cache: PassCache | None = None,
     ) -> HeadOutput:
-        """One pass over rows, with the arguments of `JakiroHead.forward`.
+        """One pass over rows, with the arguments of `LayerHead.forward`.
 
         Args:
             features: (batch, rows, feature_size) of the target, or (batch, rows, hidden) of the head's own.

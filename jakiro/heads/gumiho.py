@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from jakiro.heads.base import packing_for
 from jakiro.heads.config import DraftConfig
-from jakiro.heads.jakiro import JakiroHead
+from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.layers import ResidualBlock, pack_linears
 
 # Levels that the layers draft, one after the other
@@ -48,7 +48,7 @@ class PublishedGumihoMLP(nn.Module):
         return self.blocks(functional.silu(self.read(rows)))
 
 
-class StagedHead(JakiroHead):
+class StagedHead(LayerHead):
     """Layers for the first two levels, MLPs for those after them."""
 
     def __init__(self, config: DraftConfig) -> None:

@@ -12,9 +12,9 @@ from torch.nn import functional
 
 from jakiro.heads.config import DraftConfig
 from jakiro.kernels.attention import additive_mask, attend_grouped
+from jakiro.kernels.cache import PassCache
 from jakiro.kernels.linear import Packing
 from jakiro.kernels.rotary import apply_rotary
-from jakiro.target.cache import PassCache
 
 # Cosines and signed sines, (batch or 1, rows, head_dim) each, see `jakiro.kernels.rotary`
 Angles = tuple[Tensor, Tensor]
@@ -75,26 +75,26 @@ class HeadAttention(nn.Module):
         self.query_key_value: nn.Module | None = None
         self.grouped = False
 
-    def join(self) -> None:
+    def fuse(self) -> None:
         """One matrix instead of three, and queries that share a key/value head as rows of one product."""
-        self.query_key_value = frozen_linear(joined([self.q_proj, self.k_proj, self.v_proj]))
+        self.query_key_value = frozen_linear(fused([self.q_proj, self.k_proj, self.v_proj]))
         self.grouped = self.num_heads > self.num_kv_heads
         del self.q_proj, self.k_proj, self.v_proj
 
     def pack(self, packing: Packing) -> None:
-        self.query_key_value = packing(joined([self.q_proj, self.k_proj, self.v_proj]), None)
+        self.query_key_value = packing(fused([self.q_proj, self.k_proj, self.v_proj]), None)
         self.o_proj = packing(self.o_proj.weight, None)
         del self.q_proj, self.k_proj, self.v_proj
 
     def forward(self, hidden: Tensor, angles: Angles, mask: Tensor | None, cache: PassCache | None) -> Tensor:
         """(batch, rows, hidden) → the same; without a mask rows see themselves and all rows before them."""
         if self.query_key_value is None:
-            joint = torch.cat([self.q_proj(hidden), self.k_proj(hidden), self.v_proj(hidden)], dim=-1)
+            fused = torch.cat([self.q_proj(hidden), self.k_proj(hidden), self.v_proj(hidden)], dim=-1)
         else:
-            joint = self.query_key_value(hidden)
-        joint = joint.unflatten(-1, (-1, self.head_dim))
+            fused = self.query_key_value(hidden)
+        fused = fused.unflatten(-1, (-1, self.head_dim))
         cos, signed_sin = (part[..., None, :] for part in angles)
-        rotated, values = joint.tensor_split([self.num_heads + self.num_kv_heads], dim=-2)
+        rotated, values = fused.tensor_split([self.num_heads + self.num_kv_heads], dim=-2)
         if self.q_norm is not None:
             queries, keys = rotated.tensor_split([self.num_heads], dim=-2)
             rotated = torch.cat([self.q_norm(queries), self.k_norm(keys)], dim=-2)
@@ -160,17 +160,17 @@ class ExpertMixture(nn.Module):
         self.readers: nn.Module | None = None
         self.writers: Tensor | None = None
 
-    def join(self) -> None:
+    def fuse(self) -> None:
         """One matrix reads for all experts, and one product of all writes."""
         experts = [list(expert.children()) for expert in self.experts]
-        self.readers = frozen_linear(joined([reader for *readers, _ in experts for reader in readers]))
+        self.readers = frozen_linear(fused([reader for *readers, _ in experts for reader in readers]))
         self.writers = torch.stack([last.weight.detach().T for *_, last in experts])
         self.experts = nn.ModuleList()
 
     def pack(self, packing: Packing) -> None:
         """The router, which is small and decides much, is not packed."""
         experts = [list(expert.children()) for expert in self.experts]
-        self.readers = packing(joined([reader for *readers, _ in experts for reader in readers]), None)
+        self.readers = packing(fused([reader for *readers, _ in experts for reader in readers]), None)
         self.experts = nn.ModuleList(packing(last.weight, None) for *_, last in experts)
 
     def forward(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
@@ -200,13 +200,13 @@ class HeadLayer(nn.Module):
         self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
         self.mlp_moe = ExpertMixture(config)
 
-    def join(self) -> None:
-        """Joins matrices that read the same rows: on a GPU, a pass over few rows is mostly launches."""
-        self.self_attn.join()
-        self.mlp_moe.join()
+    def fuse(self) -> None:
+        """Fuses matrices that read the same rows: on a GPU, a pass over few rows is mostly launches."""
+        self.self_attn.fuse()
+        self.mlp_moe.fuse()
 
     def pack(self, packing: Packing) -> None:
-        """Joins matrices that read the same rows and packs them: on a CPU, a pass over few rows is mostly dispatch."""
+        """Fuses matrices that read the same rows and packs them: on a CPU, a pass over few rows is mostly dispatch."""
         self.self_attn.pack(packing)
         self.mlp_moe.pack(packing)
 
@@ -239,7 +239,7 @@ def pack_linears(module: nn.Module, packing: Packing) -> None:
                 setattr(parent, name, packing(child.weight, child.bias))
 
 
-def joined(linears: list[nn.Linear]) -> Tensor:
+def fused(linears: list[nn.Linear]) -> Tensor:
     """Weights of layers that read the same input, one below the other."""
     return torch.cat([linear.weight.detach() for linear in linears])
 

@@ -6,12 +6,12 @@ from jakiro.heads.base import DraftHead
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.eagle3 import Eagle3Config, Eagle3Head
 from jakiro.heads.gumiho import StagedHead
-from jakiro.heads.jakiro import JakiroHead
+from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.medusa import MedusaHead
 from jakiro.heads.parallelspec import MaskedHead
 
 NETWORKS = {
-    "layers": JakiroHead,
+    "layers": LayerHead,
     "masks": MaskedHead,
     "staged": StagedHead,
     "mlps": MedusaHead,

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from jakiro.heads.config import DraftConfig
-from jakiro.heads.jakiro import JakiroHead
+from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.layers import HeadOutput
-from jakiro.target.cache import RowCache
+from jakiro.kernels.cache import RowCache
 
 
-class MaskedHead(JakiroHead):
+class MaskedHead(LayerHead):
     """A layer with mask tokens; each has a row in place of a token's embedding and one in place of a feature."""
 
     def __init__(self, config: DraftConfig) -> None:
@@ -27,6 +27,6 @@ class MaskedHead(JakiroHead):
         return 1 + self.config.num_parallel
 
     def read(self, token_ids: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
-        """As `JakiroHead.read`, with the masks' rows after the tokens'; the caller drops them from the cache."""
+        """As `LayerHead.read`, with the masks' rows after the tokens'; the caller drops them from the cache."""
         embeddings = torch.cat([self.embed(token_ids), self.mask_embeddings])
         return self._read(embeddings, torch.cat([features, self.mask_features]), cache)

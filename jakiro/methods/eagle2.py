@@ -7,7 +7,7 @@ many parameters when it is trained beside them.
 from functools import partial
 
 from jakiro.drafting.base import Needs, Proposer
-from jakiro.methods.jakiro import HeadDrafter, head_method
+from jakiro.drafting.heads import HeadDrafter, head_method
 
 PROPOSERS = (Proposer("layer", "Draft layer", "One dense layer that goes on with its own features."),)
 dense_drafter = partial(HeadDrafter, proposers=PROPOSERS)

@@ -6,10 +6,10 @@ Trees grow by EAGLE-2's rule, as Jakiro's do; the head is all that differs. Head
 from functools import partial
 
 from jakiro.drafting.base import Needs, Proposer
-from jakiro.methods.jakiro import HeadDrafter, head_method
+from jakiro.drafting.heads import HeadDrafter, head_method
 
 PROPOSERS = (Proposer("layer", "Draft layer", "One layer that reads three hidden states of the target, then its own."),)
-fused_drafter = partial(HeadDrafter, proposers=PROPOSERS, tells=False)
+fused_drafter = partial(HeadDrafter, proposers=PROPOSERS, has_evidence=False)
 
 METHOD = head_method(
     fused_drafter,

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from jakiro.drafting.base import Needs, Proposal, Proposer
 from jakiro.drafting.growing import TreeGrower
+from jakiro.drafting.heads import HeadDrafter, head_method
 from jakiro.drafting.parallel import row_proposers
 from jakiro.heads.gumiho import SERIAL
 from jakiro.heads.layers import row_output
-from jakiro.methods.jakiro import HeadDrafter, head_method
 
 MLPS = 3
 
@@ -73,7 +73,7 @@ class StagedGrower(TreeGrower):
 
 
 staged_drafter = partial(
-    HeadDrafter, grower=StagedGrower, proposers=lambda config: proposers_of(config.num_parallel), tells=False
+    HeadDrafter, grower=StagedGrower, proposers=lambda config: proposers_of(config.num_parallel), has_evidence=False
 )
 
 METHOD = head_method(

@@ -18,7 +18,7 @@ from jakiro.core.tree import ancestor_mask
 from jakiro.drafting.base import Proposal, Proposer
 from jakiro.drafting.candidates import Candidates, best_tree
 from jakiro.drafting.growing import TreeGrower
-from jakiro.methods.jakiro import HeadDrafter, head_method
+from jakiro.drafting.heads import HeadDrafter, head_method
 
 # How often the target's choice is assumed to be among so many children, to settle a tree's shape
 HIT_RATES = (0.6, 0.75, 0.83, 0.88, 0.91, 0.93, 0.945, 0.955)
@@ -105,7 +105,7 @@ class StaticGrower(TreeGrower):
 
 
 # Nodes name their place among their siblings
-static_drafter = partial(HeadDrafter, grower=StaticGrower, proposers=SAMPLES, tells=False)
+static_drafter = partial(HeadDrafter, grower=StaticGrower, proposers=SAMPLES, has_evidence=False)
 
 METHOD = head_method(
     static_drafter,

@@ -11,7 +11,7 @@ import math
 from functools import partial
 
 from jakiro.drafting.base import Needs
-from jakiro.methods.jakiro import LAYERS, head_method
+from jakiro.drafting.heads import LAYERS, head_method
 from jakiro.methods.mcsd import SAMPLES, StaticGrower, static_drafter
 
 THRESHOLD = 0.4

@@ -6,8 +6,8 @@ The paper's trees are fixed; here the likeliest part of the product of all level
 from functools import partial
 
 from jakiro.drafting.base import Needs, Proposer
+from jakiro.drafting.heads import HeadDrafter, head_method
 from jakiro.drafting.parallel import ProductGrower, row_proposers
-from jakiro.methods.jakiro import HeadDrafter, head_method
 
 LEVELS = 5
 
@@ -18,7 +18,7 @@ def proposers_of(count: int) -> tuple[Proposer, ...]:
 
 
 parallel_drafter = partial(
-    HeadDrafter, grower=ProductGrower, proposers=lambda config: proposers_of(config.num_parallel), tells=False
+    HeadDrafter, grower=ProductGrower, proposers=lambda config: proposers_of(config.num_parallel), has_evidence=False
 )
 
 METHOD = head_method(

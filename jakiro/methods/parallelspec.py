@@ -3,8 +3,8 @@
 from functools import partial
 
 from jakiro.drafting.base import Needs, Proposer
+from jakiro.drafting.heads import HeadDrafter, head_method
 from jakiro.drafting.parallel import ProductGrower, row_proposers
-from jakiro.methods.jakiro import HeadDrafter, head_method
 
 MASKS = 4
 
@@ -16,7 +16,7 @@ def proposers_of(count: int) -> tuple[Proposer, ...]:
 
 
 masked_drafter = partial(
-    HeadDrafter, grower=ProductGrower, proposers=lambda config: proposers_of(config.num_parallel), tells=False
+    HeadDrafter, grower=ProductGrower, proposers=lambda config: proposers_of(config.num_parallel), has_evidence=False
 )
 
 METHOD = head_method(

@@ -2,7 +2,7 @@
 
 from jakiro.config import SamplingParams
 from jakiro.core.noise import NoiseSource
-from jakiro.drafting.base import Drafter, DraftSession, Kept, Method, Needs, Prompt, Proposal, TreeLimits
+from jakiro.drafting.base import Committed, Drafter, DraftSession, Method, Needs, Prompt, Proposal, TreeLimits
 
 
 class PlainDrafter(Drafter):
@@ -21,7 +21,7 @@ class PlainSession(DraftSession):
     def propose(self, limits: TreeLimits) -> Proposal:
         return Proposal()
 
-    def observe(self, kept: Kept) -> None:
+    def observe(self, committed: Committed) -> None:
         pass
 
     def rewind(self, length: int) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from jakiro.config import SamplingParams
 from jakiro.core.noise import NoiseSource
-from jakiro.drafting.base import Drafter, Kept, Method, Needs, Prompt, Proposer
+from jakiro.drafting.base import Committed, Drafter, Method, Needs, Prompt, Proposer
 from jakiro.drafting.candidates import MAX_CHAIN
 from jakiro.drafting.merged import ChainSession
 
@@ -156,11 +156,11 @@ class PromptLookupSession(ChainSession):
             self._chain = self._copier.propose()
         return self._chain
 
-    def observe(self, kept: Kept) -> None:
-        super().observe(kept)
+    def observe(self, committed: Committed) -> None:
+        super().observe(committed)
         self.chain()
         self._chain = None
-        self._copier.observe(kept.token_ids)
+        self._copier.observe(committed.token_ids)
 
     def rewind(self, length: int) -> None:
         self._copier, self._chain = Copier(self._copier.token_ids[:length]), None

@@ -18,9 +18,9 @@ from jakiro.config import SamplingParams
 from jakiro.core.noise import NoiseSource
 from jakiro.core.verify import Outcome
 from jakiro.drafting.base import (
+    Committed,
     Drafter,
     DraftSession,
-    Kept,
     Method,
     Needs,
     Prompt,
@@ -123,17 +123,17 @@ class RecyclingSession(DraftSession):
         rows = torch.arange(parents.shape[0], device=self.device)
         return Candidates.of(token_ids[1:], parents, depths, scores[1:], rows=rows), ranks
 
-    def observe(self, kept: Kept) -> None:
-        self.root = kept.ids[-1:]
-        if kept.outcome is None:
+    def observe(self, committed: Committed) -> None:
+        self.root = committed.ids[-1:]
+        if committed.outcome is None:
             return
-        self._count(kept.outcome)
-        best = kept.logits.topk(self.num_kept, dim=-1).indices.to(self.device)
-        path = [0, *kept.outcome.accepted_path]
+        self._count(committed.outcome)
+        best = committed.logits.topk(self.num_kept, dim=-1).indices.to(self.device)
+        path = [0, *committed.outcome.accepted_path]
         # Nodes of the kept path come last: where a token was verified twice, what followed the text itself stays
-        for nodes in (range(len(kept.outcome.token_ids)), path):
+        for nodes in (range(len(committed.outcome.token_ids)), path):
             places = torch.tensor(list(nodes), device=self.device)
-            token_ids = torch.tensor([kept.outcome.token_ids[node] for node in nodes], device=self.device)
+            token_ids = torch.tensor([committed.outcome.token_ids[node] for node in nodes], device=self.device)
             self.table[token_ids] = best[places]
             self.known[token_ids] = True
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from jakiro.kernels.cache import RowCache
 from jakiro.kernels.compiled.library import Decoder, Layer, Pass, library, num_threads
 from jakiro.kernels.compiled.linear import NativeLinear
-from jakiro.target.cache import RowCache
 
 
 class NativeDecoder:

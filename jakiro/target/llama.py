@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from jakiro.kernels.attention import additive_mask, attend_exactly
+from jakiro.kernels.cache import PassCache, RowCache
 from jakiro.kernels.linear import packed_linear
 from jakiro.kernels.rotary import AngleTable, apply_rotary, changes_with_length, signed
-from jakiro.target.cache import PassCache, RowCache
 from jakiro.target.compiled import NativeDecoder
-from jakiro.target.joint import run_joint
+from jakiro.target.fused import run_fused
 
 _LAYER_MODULES = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm"}
 _ATTENTION_MODULES = {"q_proj", "k_proj", "v_proj", "o_proj"}
@@ -28,10 +28,10 @@ _MLP_MODULES = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 _TRIAL_TOKENS = 12
 
 
-def _joined(linears: list[nn.Linear], packed: bool) -> Callable[[Tensor], Tensor]:
+def _fused(linears: list[nn.Linear], packed: bool) -> Callable[[Tensor], Tensor]:
     """Linear layers over the same input as one matrix product.
 
-    Where nothing is packed, they become views of the joint matrix: a large model is never held twice.
+    Where nothing is packed, they become views of the fused matrix: a large model is never held twice.
     """
     weights = [linear.weight.detach() for linear in linears]
     weight = torch.cat(weights) if len(weights) > 1 else weights[0]
@@ -51,10 +51,10 @@ def _joined(linears: list[nn.Linear], packed: bool) -> Callable[[Tensor], Tensor
 class _Layer:
     def __init__(self, stock: nn.Module, packed: bool) -> None:
         attention, mlp = stock.self_attn, stock.mlp
-        self.query_key_value = _joined([attention.q_proj, attention.k_proj, attention.v_proj], packed)
-        self.output = _joined([attention.o_proj], packed)
-        self.gate_up = _joined([mlp.gate_proj, mlp.up_proj], packed)
-        self.down = _joined([mlp.down_proj], packed)
+        self.query_key_value = _fused([attention.q_proj, attention.k_proj, attention.v_proj], packed)
+        self.output = _fused([attention.o_proj], packed)
+        self.gate_up = _fused([mlp.gate_proj, mlp.up_proj], packed)
+        self.down = _fused([mlp.down_proj], packed)
         self.input_norm, self.input_eps = stock.input_layernorm.weight.detach(), stock.input_layernorm.variance_epsilon
         self.middle_norm = stock.post_attention_layernorm.weight.detach()
         self.middle_eps = stock.post_attention_layernorm.variance_epsilon
@@ -72,7 +72,7 @@ class LeanDecoder:
         attention = base.layers[0].self_attn
         self.num_heads, self.num_kv_heads = config.num_attention_heads, config.num_key_value_heads
         self.head_dim, self.scaling = attention.head_dim, attention.scaling
-        self.joint, self.packed = self.embedding.is_cuda, packed
+        self.fused, self.packed = self.embedding.is_cuda, packed
         self.native: NativeDecoder | None = None
 
     @property
@@ -167,9 +167,9 @@ class LeanDecoder:
         Returns:
             (rows, hidden_size) before the final norm, and the rows of `feature_layers`.
         """
-        if self.joint:
+        if self.fused:
             rows = live or len(hidden)
-            return run_joint(self, hidden, positions, visible, cache, exact, feature_layers, rows)
+            return run_fused(self, hidden, positions, visible, cache, exact, feature_layers, rows)
         if exact and self.native is not None and self.native.runs_on(cache):
             cos, sin = self.angles.at(positions, cache.length + len(positions))
             deeper = self.native(hidden, cos, sin, visible, cache, feature_layers)
@@ -193,14 +193,14 @@ class LeanDecoder:
         return hidden, deeper
 
     def _attend(
-        self, joint: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, exact: bool, cache: PassCache, layer: int
+        self, fused: Tensor, cos: Tensor, sin: Tensor, mask: Tensor, exact: bool, cache: PassCache, layer: int
     ) -> Tensor:
         """(rows, query, key and value widths together) → (rows, heads · head_dim)."""
-        count = joint.shape[0]
-        joint = joint.view(count, -1, self.head_dim)
-        rotated = apply_rotary(joint[:, : self.num_heads + self.num_kv_heads], cos, sin)
+        count = fused.shape[0]
+        fused = fused.view(count, -1, self.head_dim)
+        rotated = apply_rotary(fused[:, : self.num_heads + self.num_kv_heads], cos, sin)
         queries, keys = rotated[:, : self.num_heads].transpose(0, 1), rotated[:, self.num_heads :].transpose(0, 1)
-        values = joint[:, self.num_heads + self.num_kv_heads :].transpose(0, 1)
+        values = fused[:, self.num_heads + self.num_kv_heads :].transpose(0, 1)
         keys, values = cache.update(keys[None], values[None], layer)
         if exact:
             attended = attend_exactly(queries, keys[0], values[0], mask, self.scaling)

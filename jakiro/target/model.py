@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from jakiro.core.tree import DraftTree, ancestor_mask
+from jakiro.kernels.cache import PassCache, RowCache
 from jakiro.kernels.linear import pack_linears, packed_itemsize, packing_works
-from jakiro.target.cache import PassCache, RowCache
 from jakiro.target.families import (
     EAGER,
     EXACT,
@@ -70,7 +70,8 @@ class TargetModel:
         tokenizer: its tokenizer.
         name, sha256: what traces call it; a function of the hash where it may not be known yet.
         numerics: "exact" makes plain and tree passes round alike, "fast" uses stock attention and single rows; where a
-            family's attention cannot be computed exactly, "fast" is used and `notices` say so.
+            family's attention cannot be computed exactly, "fast" is used and `notices` say so. Compiled passes
+            are exact whatever is asked: there that costs nothing.
 
     Attributes:
         device: of trees and logits: that of the output function. A model that is spread over devices moves what it
@@ -147,6 +148,7 @@ class TargetModel:
         return other
 
     def _use_numerics(self, numerics: str) -> None:
+        numerics = "exact" if self.compiled else numerics
         self.numerics = numerics if self._exact_works else "fast"
         self.notices = list(self._notices)
         if self.quantized:
@@ -221,7 +223,7 @@ class TargetModel:
         return self.lean is not None and self.lean.native is not None
 
     @property
-    def resumable(self) -> int:
+    def max_reusable_tokens(self) -> int:
         """How many of a text's first rows have the same bits however they were read: an answer may begin with them."""
         return EXACT_ROWS if self.compiled else 0
 
@@ -300,7 +302,7 @@ class TargetModel:
             positions = torch.arange(start, start + chunk.shape[0], device=self.device)
             columns = torch.arange(start + chunk.shape[0], device=self.device)
             mask = columns <= positions[:, None]
-            attending = EXACT if start < self.resumable else self._fast
+            attending = EXACT if start < self.max_reusable_tokens else self._fast
             features.append(self._forward(chunk, positions, mask, columns, cache, attending))
         last_rows = features[-1][-2:]
         return torch.cat(features), self.logits(self._last_layer(last_rows))[-1:]
@@ -336,8 +338,7 @@ class TargetModel:
         # Nodes after the last position are never kept, but a table of positions ends there.
         positions = positions.clamp(max=self.max_positions - 1)
         column_positions = cache.column_positions(positions) if self.window else None
-        # In compiled code exact sums cost nothing, so both numerics take them
-        attending = EXACT if self.numerics == "exact" or self.compiled else self._fast
+        attending = EXACT if self.numerics == "exact" else self._fast
         features = self._forward(token_ids, positions, visible, column_positions, cache, attending, live or num_nodes)
         return Scores(self.logits(self._last_layer(features))[:num_nodes], features[:num_nodes], mask)
 

@@ -24,11 +24,11 @@ import torch
 from torch import Tensor
 
 from jakiro.config import SamplingParams, TreeConfig
+from jakiro.drafting.heads import HeadDrafter
 from jakiro.heads.base import DraftHead
 from jakiro.heads.calibration import HIGH, LOW
 from jakiro.heads.checkpoint import load_head, write_config
 from jakiro.methods import METHODS
-from jakiro.methods.jakiro import HeadDrafter
 from jakiro.system import cache_folder
 from jakiro.training.answers import Answer, AnswerFolder
 from jakiro.training.corpus import read_corpus, with_starts

@@ -15,12 +15,12 @@ from torch import Tensor
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import Drafter, Method, Proposal, Resources, why_not
 from jakiro.drafting.growing import TreeGrower
+from jakiro.drafting.heads import HeadDrafter
 from jakiro.heads.base import known_precision
 from jakiro.heads.checkpoint import head_sha256, load_head
-from jakiro.heads.jakiro import JakiroHead
+from jakiro.heads.layer_head import LayerHead
 from jakiro.methods import METHODS, Methods
 from jakiro.methods import methods_from as methods_of
-from jakiro.methods.jakiro import HeadDrafter
 from jakiro.prompts import load_questions
 from jakiro.system import cache_folder
 from jakiro.target.model import TargetModel
@@ -285,7 +285,7 @@ def _score(
 
 
 @torch.no_grad()
-def experts_on(head: JakiroHead, answers: Sequence[Answer], output_weight: Tensor) -> dict[str, float]:
+def experts_on(head: LayerHead, answers: Sequence[Answer], output_weight: Tensor) -> dict[str, float]:
     """`validation.expert_facts` over written answers, against the target's greedy choices."""
     batches, choices = [], []
     for answer in answers:

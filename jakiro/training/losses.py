@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from jakiro.heads.base import DraftHead
-from jakiro.heads.jakiro import JakiroHead
+from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.layers import HeadOutput
 from jakiro.training.cross_entropy import (
     CHUNK_ROWS,
@@ -243,7 +243,7 @@ def target_of(
     return features, probs, entropy / max(len(features), 1)
 
 
-def draft_index(head: JakiroHead) -> Tensor:
+def draft_index(head: LayerHead) -> Tensor:
     """(vocab_size,) int64: the index in the draft vocabulary of every target token, −1 where it has none."""
     draft_ids = head.draft_token_ids
     index = torch.full((head.config.vocab_size,), -1, device=draft_ids.device)

@@ -14,7 +14,7 @@ from torch import Tensor
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise, NoiseSource
 from jakiro.core.tree import DraftTree
-from jakiro.drafting.base import Drafter, DraftSession, Kept, Prompt, TreeLimits
+from jakiro.drafting.base import Committed, Drafter, DraftSession, Prompt, TreeLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +78,10 @@ def begun(
     return drafter.start(prompt, sampling, noise)
 
 
-def written(ids: Tensor, features: Tensor, before: int, root: int) -> Kept:
+def written(ids: Tensor, features: Tensor, before: int, root: int) -> Committed:
     """What a step commits of a written text whose root moves from index `before` to `root`."""
     new_ids = ids[before + 1 : root + 1]
-    return Kept(new_ids.tolist(), new_ids, features[before:root])
+    return Committed(new_ids.tolist(), new_ids, features[before:root])
 
 
 def _compare(tree: DraftTree, following: Sequence[int], names: Sequence[str]) -> ReplayedStep:

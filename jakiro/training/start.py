@@ -6,7 +6,7 @@ from torch import Tensor
 
 from jakiro.heads.base import DraftHead
 from jakiro.heads.config import DraftConfig
-from jakiro.heads.jakiro import JakiroHead
+from jakiro.heads.layer_head import LayerHead
 from jakiro.target.families import num_kv_heads, output_function
 from jakiro.training.features import FeatureCache
 from jakiro.training.optimizer import whitening_matrix
@@ -22,7 +22,7 @@ def frequent_token_ids(ids: np.ndarray, vocab_size: int, count: int) -> Tensor:
 
 @torch.no_grad()
 def start_weights(
-    head: JakiroHead, cache: FeatureCache, seed: int, start: str, first: int = 0, num_sequences: int = 110
+    head: LayerHead, cache: FeatureCache, seed: int, start: str, first: int = 0, num_sequences: int = 110
 ) -> None:
     """Initialises a bound head in place, as well as is possible without gradients.
 
@@ -68,7 +68,7 @@ def start_weights(
 
 @torch.no_grad()
 def adopt_stream(
-    head: JakiroHead, source: JakiroHead, cache: FeatureCache, seed: int, first: int = 0, num_sequences: int = 110
+    head: LayerHead, source: LayerHead, cache: FeatureCache, seed: int, first: int = 0, num_sequences: int = 110
 ) -> None:
     """Takes everything before the experts from a trained head with other ones, fits new experts by least squares.
 
@@ -121,7 +121,7 @@ def continue_weights(head: DraftHead, source: DraftHead) -> None:
             parameter.copy_(theirs[name])
 
 
-def _weight_of_layers(source: JakiroHead, head: JakiroHead) -> Tensor:
+def _weight_of_layers(source: LayerHead, head: LayerHead) -> Tensor:
     """The source's weight for features of further layers, zeros where it reads none."""
     return source.fc_layers.weight if source.config.feature_layers else torch.zeros_like(head.fc_layers.weight)
 
@@ -135,7 +135,7 @@ def randomise(module: torch.nn.Module) -> None:
                 layer.bias.zero_()
 
 
-def _start_experts(head: JakiroHead, stream: Tensor, now: Tensor, ahead: Tensor) -> None:
+def _start_experts(head: LayerHead, stream: Tensor, now: Tensor, ahead: Tensor) -> None:
     """Whitens the inputs of the experts' random matrices and fits their last ones.
 
     Args:
@@ -150,7 +150,7 @@ def _start_experts(head: JakiroHead, stream: Tensor, now: Tensor, ahead: Tensor)
     _fit_experts(head, inner, normed, now - stream, ahead - stream)
 
 
-def _fit_experts(head: JakiroHead, inner: list[Tensor], normed: Tensor, main: Tensor, contrastive: Tensor) -> None:
+def _fit_experts(head: LayerHead, inner: list[Tensor], normed: Tensor, main: Tensor, contrastive: Tensor) -> None:
     """Solves for the experts' last matrices, which correct the main branch and, if there is one, the contrastive.
 
     Args:
@@ -207,7 +207,7 @@ def ridge(rows: Tensor, wanted: Tensor) -> Tensor:
 
 @torch.no_grad()
 def sample_rows(
-    head: JakiroHead, cache: FeatureCache, first: int, num_sequences: int
+    head: LayerHead, cache: FeatureCache, first: int, num_sequences: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """The head's inputs and the features that it should predict from them.
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from jakiro.config import TreeConfig
 from jakiro.heads.base import DraftHead
-from jakiro.heads.jakiro import JakiroHead, mixture
+from jakiro.heads.layer_head import LayerHead, mixture
 from jakiro.training.corpus import Row
 from jakiro.training.features import Batch, FeatureCache, length_buckets
 from jakiro.training.losses import LossWeights, Objective, learnable_positions
@@ -127,7 +127,7 @@ def log_q(head: DraftHead, features: Tensor, router_log: Tensor | None, temperat
 
 
 @torch.no_grad()
-def expert_facts(head: JakiroHead, data: HeldOut) -> dict[str, float]:
+def expert_facts(head: LayerHead, data: HeldOut) -> dict[str, float]:
     """How the experts share the work, on the target's true features.
 
     `differ`: share of positions where the experts, each alone on the residual stream, have different first guesses;

@@ -17,7 +17,7 @@ from torch import nn
 from jakiro import starting
 from jakiro.drafting.base import Drafter, Method, Resources, why_not
 from jakiro.graphs.capture import PAYS_FROM
-from jakiro.graphs.pool import Lanes
+from jakiro.graphs.pool import Slots
 from jakiro.heads.base import DraftHead, known_precision
 from jakiro.heads.checkpoint import head_sha256, load_head, misfits
 from jakiro.heads.networks import NETWORKS
@@ -99,7 +99,7 @@ class Parts:
         drafters: methods that are loaded already, by name.
         notices: sentences for the user, such as a head trained for other weights.
         profiles: the folder that keeps what passes cost here.
-        lanes: run at fixed addresses, as CUDA graphs need it; None runs passes as long as the context.
+        slots: run at fixed addresses, as CUDA graphs need it; None runs passes as long as the context.
         seconds: what reading and starting took, as a whole ("load") and by step.
         methods: the drafting methods that there are.
     """
@@ -108,7 +108,7 @@ class Parts:
     drafters: dict[str, Drafter]
     notices: list[str]
     profiles: Path
-    lanes: Lanes | None
+    slots: Slots | None
     seconds: dict[str, float] = field(default_factory=dict)
     methods: Methods = METHODS
 
@@ -226,8 +226,8 @@ def _start_pair(read: ReadPair, device: torch.device | None, progress: Progress 
     usual = [method for method in (PLAIN, known.usual(resources)) if why_not(method, resources) is None]
     drafters = {method.name: method.load(resources) for method in usual}
     with starting.step(starting.CAPTURE):
-        lanes = lanes_for(target_model, list(drafters.values()), read.options, progress, notices)
-    return Parts(resources, drafters, notices, cache_folder() / "profiles", lanes, methods=known)
+        slots = slots_for(target_model, list(drafters.values()), read.options, progress, notices)
+    return Parts(resources, drafters, notices, cache_folder() / "profiles", slots, methods=known)
 
 
 def _copied(module: nn.Module, device: torch.device) -> nn.Module:
@@ -265,13 +265,13 @@ def _bound(head: DraftHead, name: str, sha256: str | None, target: TargetModel, 
     return {"name": name, "sha256": sha256, "precision": head.precision}
 
 
-def lanes_for(
+def slots_for(
     target: TargetModel, drafters: list[Drafter], options: LoadOptions, progress: Progress | None, notices: list[str]
-) -> Lanes | None:
-    """Lanes with their passes captured as the options say, on a GPU; `notices` get a sentence where that cannot be.
+) -> Slots | None:
+    """Slots with their passes captured as the options say, on a GPU; `notices` get a sentence where that cannot be.
 
     Args:
-        drafters, progress: see `Lanes.prepare`.
+        drafters, progress: see `Slots.prepare`.
     """
     if target.device.type != "cuda":
         return None
@@ -281,11 +281,11 @@ def lanes_for(
             "quantized, whose rotary embedding does not change with the length."
         )
         return None
-    lanes = Lanes(target, options.graphs, fewest_runs=0 if options.capture_at_load else PAYS_FROM)
+    slots = Slots(target, options.graphs, fewest_runs=0 if options.capture_at_load else PAYS_FROM)
     if options.capture_at_load:
-        lanes.prepare(drafters, progress, options.side_by_side)
-    lanes.check(drafters[-1])
-    return lanes
+        slots.prepare(drafters, progress, options.side_by_side)
+    slots.check(drafters[-1])
+    return slots
 
 
 def refuse_another_targets_head(head: DraftHead, target_config) -> None:

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from jakiro.config import require
 from jakiro.heads.base import packing_for
 from jakiro.heads.config import DraftConfig
-from jakiro.heads.jakiro import JakiroHead
+from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.layers import HeadOutput, pack_linears, row_output
-from jakiro.target.cache import RowCache
+from jakiro.kernels.cache import RowCache
 from jakiro.target.features import scaled
 from jakiro.target.model import TargetModel
 from lab.layers.subset import LayerSubset
@@ -55,10 +55,10 @@ class StackedRows:
             part.begin_with(own)
 
 
-class ExitHead(JakiroHead):
+class ExitHead(LayerHead):
     """One layer on top of the target's first ones; `attach` must be called before drafting, not before training."""
 
-    lag = 0
+    skipped_tokens = 0
 
     def __init__(self, config: DraftConfig) -> None:
         require(config.exit_layers, f"A {config.network} draft head stands on exit_layers; its config names none.")
@@ -84,7 +84,7 @@ class ExitHead(JakiroHead):
         return StackedRows([part.new_cache(capacity) for part in self._parts] + [super().new_cache(capacity)])
 
     def block(self, embeddings: Tensor, lower: Tensor, positions: Tensor, **rows) -> HeadOutput:
-        """The own layer, as `JakiroHead.forward`: reads embeddings and what the target's last read layer made of them.
+        """The own layer, as `LayerHead.forward`: reads embeddings and what the target's last read layer made of them.
 
         Args:
             lower: (batch, rows, hidden), scaled as features of lower layers are.

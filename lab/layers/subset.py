@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from jakiro.drafting.base import why_no_layers
-from jakiro.target.cache import RowCache
+from jakiro.kernels.cache import RowCache
 from jakiro.target.model import TargetModel
 
 # So few rows run in compiled code, where there is any; a prompt is better read by kernels for many rows

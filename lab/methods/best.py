@@ -14,10 +14,10 @@ import torch
 
 from jakiro.config import SamplingParams
 from jakiro.core.noise import NoiseSource
-from jakiro.drafting.base import Drafter, DraftSession, Kept, Method, Prompt, Proposal, Resources, TreeLimits
+from jakiro.drafting.base import Committed, Drafter, DraftSession, Method, Prompt, Proposal, Resources, TreeLimits
 from jakiro.drafting.candidates import MAX_CHAIN, Chain, best_tree
-from jakiro.drafting.guesses import Guess, best_path, candidates_of, with_chain
 from jakiro.methods import aded, jakiro, prompt_lookup
+from jakiro.methods.aded import Guess, candidates_of
 
 # Of the tree of free candidates
 MOST, DEPTH, WIDTH = 24, 6, 6
@@ -86,10 +86,10 @@ class BestSession(DraftSession):
             self._known = with_chain(found, *self.copies.chain(), self.first + len(aded.TrigramDrafter.proposers))
         return self._known
 
-    def observe(self, kept: Kept) -> None:
-        self._known, self.root = None, kept.ids[-1:]
+    def observe(self, committed: Committed) -> None:
+        self._known, self.root = None, committed.ids[-1:]
         for part in self.parts:
-            part.observe(kept)
+            part.observe(committed)
 
     def head_rows(self) -> Mapping[object, torch.Tensor]:
         return self.head.head_rows()
@@ -98,6 +98,48 @@ class BestSession(DraftSession):
         self._known = None
         for part in self.parts:
             part.rewind(length)
+
+
+def with_chain(
+    guesses: Sequence[Guess], token_ids: Sequence[int], log_estimates: Sequence[float], proposer: int
+) -> list[Guess]:
+    """The guesses and a chain at the root; where both name a candidate it has both sources and the better score.
+
+    Args:
+        guesses: changed in place where the chain names them too.
+        log_estimates: of each token given the one before.
+    """
+    found, known = list(guesses), {(_key(each.parent), each.token_id): each for each in guesses}
+    above, score = None, 0.0
+    for depth, (token_id, log_estimate) in enumerate(zip(token_ids, log_estimates, strict=True), start=1):
+        score += log_estimate
+        own = known.get((_key(above), token_id))
+        if own is None:
+            own = Guess(token_id, score, proposer, depth=depth, parent=above)
+            found.append(own)
+        else:
+            own.score, own.also = max(own.score, score), own.also | 1 << proposer
+        above = own
+    return found
+
+
+def best_path(guesses: Sequence[Guess]) -> list[Guess]:
+    """From the root's best guess to the best one below it, and so on."""
+    best: dict[int, Guess] = {}
+    for each in guesses:
+        key = _key(each.parent)
+        if key not in best or each.score > best[key].score:
+            best[key] = each
+    path, above = [], 0
+    while above in best:
+        path.append(best[above])
+        above = id(path[-1])
+    return path
+
+
+def _key(parent: Guess | None) -> int:
+    """Equal for guesses with the same parent, and 0 below the root."""
+    return 0 if parent is None or parent.depth == 0 else id(parent)
 
 
 def _load(resources: Resources) -> BestDrafter:
@@ -110,6 +152,6 @@ METHOD = Method(
     sentence="Jakiro's trees, or words that were seen together before, whichever promises more at each step.",
     paper=None,
     proposers=(*jakiro.METHOD.proposers, *aded.METHOD.proposers, *prompt_lookup.METHOD.proposers),
-    needs=jakiro.LAYERS,
+    needs=jakiro.METHOD.needs,
     load=_load,
 )

@@ -8,13 +8,13 @@ wrote.
 from functools import partial
 
 from jakiro.drafting.base import Needs, Proposer
-from jakiro.methods.jakiro import HeadDrafter, head_method
+from jakiro.drafting.heads import HeadDrafter, head_method
 from lab.methods import exit
 
 PROPOSERS = (
     Proposer("distilled", "Distilled draft", "The target's first layers and one layer that learned from its own text."),
 )
-distilled_drafter = partial(HeadDrafter, proposers=PROPOSERS, tells=False)
+distilled_drafter = partial(HeadDrafter, proposers=PROPOSERS, has_evidence=False)
 
 METHOD = head_method(
     distilled_drafter,

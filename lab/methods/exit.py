@@ -7,12 +7,12 @@ LayerSkip's (arXiv 2309.08168, 2404.16710); there nothing is added but an output
 from functools import partial
 
 from jakiro.drafting.base import Needs, Proposer
-from jakiro.methods.jakiro import HeadDrafter, head_method
+from jakiro.drafting.heads import HeadDrafter, head_method
 from lab.layers.exit_head import ExitHead
 
 LAYERS_BELOW = 4
 PROPOSERS = (Proposer("exit", "Early exit", "The target's own first layers and one trained layer on top of them."),)
-exit_drafter = partial(HeadDrafter, proposers=PROPOSERS, tells=False)
+exit_drafter = partial(HeadDrafter, proposers=PROPOSERS, has_evidence=False)
 
 METHOD = head_method(
     exit_drafter,

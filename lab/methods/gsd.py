@@ -15,10 +15,11 @@ from torch import Tensor
 
 from jakiro.drafting.base import Needs, Proposal, Proposer
 from jakiro.drafting.candidates import Candidates
+from jakiro.drafting.experts import experts_of, proposers_of
 from jakiro.drafting.growing import TreeGrower
-from jakiro.heads.jakiro import JakiroHead
+from jakiro.drafting.heads import LAYERS, HeadDrafter, head_method
+from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.layers import HeadOutput
-from jakiro.methods.jakiro import LAYERS, HeadDrafter, experts_of, head_method, proposers_of
 
 # Tokens that a candidate and its twin share, at the end of their paths
 SHARED_TOKENS = 2
@@ -135,7 +136,7 @@ class GraphGrower(TreeGrower):
         return super()._select()
 
 
-def graph_drafter(head: JakiroHead, info: dict | None = None, shared: int = SHARED_TOKENS) -> HeadDrafter:
+def graph_drafter(head: LayerHead, info: dict | None = None, shared: int = SHARED_TOKENS) -> HeadDrafter:
     """Trees whose shared runs are drafted once; `shared` as in `GraphGrower`."""
     return HeadDrafter(head, info, partial(GraphGrower, shared=shared), (*experts_of(head.config), MERGED))
 

@@ -15,7 +15,7 @@ from jakiro.core.noise import KeyedNoise
 from jakiro.drafting.base import Needs
 from jakiro.drafting.candidates import Candidates
 from jakiro.drafting.growing import Children, Experts, Scores
-from jakiro.methods.jakiro import LAYERS, head_method
+from jakiro.drafting.heads import LAYERS, head_method
 from jakiro.methods.mcsd import SAMPLES, StaticGrower, static_drafter
 
 # Keys of the noise that splits a time; the answer's own noise has the seed alone

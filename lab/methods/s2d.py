@@ -14,9 +14,9 @@ import torch
 
 from jakiro.drafting.base import Needs, Proposal, Proposer
 from jakiro.drafting.growing import Children, TreeGrower
+from jakiro.drafting.heads import HeadDrafter, head_method
 from jakiro.heads.calibration import Calibration
 from jakiro.heads.layers import row_output
-from jakiro.methods.jakiro import HeadDrafter, head_method
 from lab.layers.exit_head import NestedHead
 from lab.methods.exit import LAYERS_BELOW
 
@@ -81,7 +81,7 @@ class NestedGrower(TreeGrower):
 def nested_drafter(head: NestedHead, info: dict | None = None, choose: Choose = first_sure) -> HeadDrafter:
     """Drafts with nested exits; `choose` is `NestedGrower`'s."""
     grower = partial(NestedGrower, choose=choose)
-    return HeadDrafter(head, info, grower, proposers_of(head.config.exit_layers), tells=False)
+    return HeadDrafter(head, info, grower, proposers_of(head.config.exit_layers), has_evidence=False)
 
 
 METHOD = head_method(

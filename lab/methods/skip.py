@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from jakiro.drafting.base import Method, Needs, Proposer, Resources
+from jakiro.drafting.heads import HeadDrafter
 from jakiro.heads.base import DraftHead, output_packing
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import HeadOutput, row_output
+from jakiro.kernels.cache import RowCache
 from jakiro.kernels.linear import packing_works
-from jakiro.methods.jakiro import HeadDrafter
-from jakiro.target.cache import RowCache
 from jakiro.target.model import TargetModel
 from lab.layers.plan import LayerPlan, find_plan
 from lab.layers.subset import LayerSubset
@@ -27,7 +27,7 @@ DRAFT_VOCABULARY = 16_384
 class SkippingHead(DraftHead):
     """Layers of the target as a draft head of their own, which reads tokens alone."""
 
-    lag, root_rows = 0, 1
+    skipped_tokens, root_rows = 0, 1
 
     def __init__(self, target: TargetModel, plan: LayerPlan) -> None:
         config = target.config
@@ -87,7 +87,7 @@ def _load(resources: Resources) -> HeadDrafter:
     plan = LayerPlan.every_second(count) if path is None else LayerPlan.load(path, count)
     head = SkippingHead(target, plan).pack()
     info = {"name": f"layers {', '.join(map(str, plan.kept))}", "sha256": plan.sha256, "precision": head.precision}
-    return HeadDrafter(head, info, proposers=proposers_of(len(plan.kept), count), tells=False)
+    return HeadDrafter(head, info, proposers=proposers_of(len(plan.kept), count), has_evidence=False)
 
 
 METHOD = Method(

@@ -17,7 +17,7 @@ import typer
 from jakiro.cli.loading import set_up
 from jakiro.cli.options import CorpusPaths, Prompts, Target, Threads, argument, option
 from jakiro.heads.checkpoint import load_head, save_head
-from jakiro.heads.jakiro import JakiroHead
+from jakiro.heads.layer_head import LayerHead
 from jakiro.system import comma_list, errors_as_one_sentence, write_atomically
 from jakiro.training.evaluate import EvaluateConfig, evaluate
 from jakiro.training.losses import LossWeights
@@ -72,9 +72,9 @@ def configured(**values) -> TrainConfig:
     return TrainConfig(options=options, **{name: value for name, value in values.items() if name not in names})
 
 
-def merged(head: JakiroHead) -> JakiroHead:
+def merged(head: LayerHead) -> LayerHead:
     """A dense head whose one expert is the mean of a summed head's two."""
-    single, tensors = JakiroHead(replace(head.config, num_experts=1)), head.state_dict()
+    single, tensors = LayerHead(replace(head.config, num_experts=1)), head.state_dict()
     for name, tensor in single.state_dict().items():
         if ".experts.0." in name:
             tensor.copy_((tensors[name] + tensors[name.replace(".experts.0.", ".experts.1.")]) / 2)

@@ -18,7 +18,7 @@ from jakiro.drafting.base import Drafter
 from jakiro.drafting.trigrams import TrigramTable, find_table
 from jakiro.heads.checkpoint import load_head
 from jakiro.heads.gumiho import StagedHead
-from jakiro.heads.jakiro import JakiroHead
+from jakiro.heads.layer_head import LayerHead
 from jakiro.methods.aded import TrigramDrafter
 from jakiro.methods.gumiho import SERIAL, staged_drafter
 from jakiro.methods.mcsd import static_drafter
@@ -52,7 +52,7 @@ def rule_tables() -> dict[str, dict[str, list[float]]]:
     return found
 
 
-def graph_rows(head: JakiroHead, answers: Sequence[Answer], sampling: SamplingParams) -> list[str]:
+def graph_rows(head: LayerHead, answers: Sequence[Answer], sampling: SamplingParams) -> list[str]:
     """A line for each number of shared tokens: τ and rows drafted a step."""
     lines = []
     for shared in (0, 2, 1):

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from jakiro.heads.checkpoint import file_sha256, load_head, save_head, weights_file, write_tensors
-from jakiro.heads.jakiro import JakiroHead
+from jakiro.heads.layer_head import LayerHead
 from jakiro.system import errors_as_one_sentence
 from jakiro.zoo import table as zoo
 
@@ -47,7 +47,7 @@ class DomainMasks:
     calibrations: dict[str, dict]
 
 
-def elect(base: JakiroHead, heads: dict[str, JakiroHead]) -> DomainMasks:
+def elect(base: LayerHead, heads: dict[str, LayerHead]) -> DomainMasks:
     """Merges heads that were fine-tuned from one base, by domain.
 
     With t_k the deltas of domain k: unified has the sign of Σ_k t_k and the largest magnitude among the deltas of that
@@ -70,7 +70,7 @@ def elect(base: JakiroHead, heads: dict[str, JakiroHead]) -> DomainMasks:
     return DomainMasks(unified, masks, scales, {domain: head.config.calibration for domain, head in heads.items()})
 
 
-def masked_head(base: JakiroHead, masks: DomainMasks, domain: str) -> JakiroHead:
+def masked_head(base: LayerHead, masks: DomainMasks, domain: str) -> LayerHead:
     """A domain's head in float32, not bound to a target.
 
     Raises:
@@ -88,12 +88,12 @@ def masked_head(base: JakiroHead, masks: DomainMasks, domain: str) -> JakiroHead
             )
     scale, mask = masks.scales[domain], masks.masks[domain]
     deltas = {name: scale * torch.where(mask[name], delta.float(), 0) for name, delta in masks.unified.items()}
-    head, start = JakiroHead(replace(base.config, calibration=masks.calibrations[domain])), base.state_dict()
+    head, start = LayerHead(replace(base.config, calibration=masks.calibrations[domain])), base.state_dict()
     head.load_state_dict(start | {name: start[name] + delta for name, delta in deltas.items()})
     return head.eval().requires_grad_(False)
 
 
-def _deltas(base: JakiroHead, heads: dict[str, JakiroHead]) -> dict[str, Tensor]:
+def _deltas(base: LayerHead, heads: dict[str, LayerHead]) -> dict[str, Tensor]:
     """(domains, …) float32 by the name of a trained weight, domains in the order of the heads."""
     if not heads:
         raise ValueError("There are no heads to merge; give at least one domain.")

@@ -15,7 +15,7 @@ import typer
 from torch import Tensor
 
 from jakiro.heads.checkpoint import load_head, save_head
-from jakiro.heads.jakiro import JakiroHead
+from jakiro.heads.layer_head import LayerHead
 from jakiro.system import errors_as_one_sentence
 from jakiro.training.features import FeatureCache
 from jakiro.training.losses import LossWeights, Objective
@@ -26,7 +26,7 @@ RULES = ("aligned", "mean", "first", "second")
 
 
 @torch.no_grad()
-def inner_activations(head: JakiroHead, cache: FeatureCache, num_sequences: int = 40) -> tuple[Tensor, Tensor]:
+def inner_activations(head: LayerHead, cache: FeatureCache, num_sequences: int = 40) -> tuple[Tensor, Tensor]:
     """(experts, rows, inner) activations along texts, and (experts,) mean router weights."""
     mixture = head.layers[0].mlp_moe
     objective, rows, shares = Objective(head, LossWeights()), [], []
@@ -58,7 +58,7 @@ def paired(first: Tensor, second: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def merged(head: JakiroHead, partner: Tensor, shares: Tensor) -> JakiroHead:
+def merged(head: LayerHead, partner: Tensor, shares: Tensor) -> LayerHead:
     """A decoupled head with one expert in place of two.
 
     Args:
@@ -70,7 +70,7 @@ def merged(head: JakiroHead, partner: Tensor, shares: Tensor) -> JakiroHead:
     if head.config.fusion != "decoupled" or head.config.num_experts != 2:
         raise ValueError("Only a decoupled head's two experts are merged; give another head.")
     first, second = head.layers[0].mlp_moe.experts
-    one = JakiroHead(replace(head.config, num_experts=1))
+    one = LayerHead(replace(head.config, num_experts=1))
     tensors = head.state_dict()
     for name, tensor in one.state_dict().items():
         if "mlp_moe" not in name:

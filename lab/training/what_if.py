@@ -15,8 +15,8 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.sampling import choose, tempered
 from jakiro.core.tree import DraftTree
-from jakiro.drafting.base import Kept, TreeLimits
-from jakiro.methods.jakiro import HeadDrafter
+from jakiro.drafting.base import Committed, TreeLimits
+from jakiro.drafting.heads import HeadDrafter
 from jakiro.target.model import TargetModel
 from jakiro.training.answers import Answer
 from jakiro.training.replay import accepted_path, begun, children_of, written
@@ -72,7 +72,7 @@ def what_if(
         for token_id in [*others[: beginnings - 1], int(ids[position])]:
             session.rewind(position)
             root = torch.tensor([token_id])
-            session.observe(Kept([token_id], root, answer.features[position - 1 : position]))
+            session.observe(Committed([token_id], root, answer.features[position - 1 : position]))
             branches.append(session.propose(TreeLimits(tree)).tree)
         joint, firsts = _joined(ids[position - 1 : position], branches)
         base = cache.length

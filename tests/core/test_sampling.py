@@ -137,7 +137,7 @@ WARPINGS = st.builds(
 def test_warping_equals_transformers_warpers_on_random_rows(sampling, seed, spread):
     logits = (torch.randn((4, 60), generator=torch.Generator().manual_seed(seed)) * spread).to(DEVICE)
     warped = warp(logits, sampling, 60)
-    assert not warped.prefix_too_short.any()
+    assert not warped.needs_full_sort.any()
     assert torch.equal(scattered(warped, 60), warp_by_transformers(logits, sampling))
 
 
@@ -174,8 +174,8 @@ def test_a_short_prefix_gives_the_full_sort_s_choice_or_says_that_it_is_too_shor
     logits = (torch.randn((6, 60), generator=generator) * spread).mul(4).round().div(4).to(DEVICE)
     short = choose(logits, sampling, KeyedNoise(seed), row_of_positions(6), prefix_length=prefix)
     full = choose(logits, sampling, KeyedNoise(seed), row_of_positions(6), prefix_length=60)
-    assert not full.prefix_too_short.any()
-    settled = ~short.prefix_too_short
+    assert not full.needs_full_sort.any()
+    settled = ~short.needs_full_sort
     assert torch.equal(short.token_ids[settled], full.token_ids[settled])
     several = settled & torch.isfinite(full.margins)
     assert torch.equal(short.margins[several], full.margins[several])
@@ -186,7 +186,7 @@ def test_a_flat_row_makes_a_short_prefix_too_short_and_a_peaked_row_does_not():
     logits = torch.zeros((2, 60), device=DEVICE)
     logits[1, 7] = 20.0
     warped = warp(logits, sampling, 16)
-    assert warped.prefix_too_short.tolist() == [True, False]
+    assert warped.needs_full_sort.tolist() == [True, False]
 
 
 def test_greedy_choice_is_the_argmax_and_the_lowest_id_wins_a_tie():

@@ -10,7 +10,8 @@ from jakiro.config import SamplingParams
 from jakiro.core.noise import KeyedNoise, NoiseRows
 from jakiro.core.sampling import choose
 from jakiro.core.tree import ancestor_mask
-from jakiro.core.verify import read_back, verify
+from jakiro.core.verify import verify
+from jakiro.engine.outcome import read_back
 from tests.support import DEVICE, tree_of
 
 VOCAB_SIZE = 10
@@ -108,9 +109,9 @@ def test_only_rows_on_the_accepted_path_can_ask_for_the_full_sort():
     flat_off_path[[2, 3, 4, 6]] = 0.0
     flat_on_path[7] = 0.0
     assert outcome_of(TOKENS, PARENTS, flat_off_path, sampling, prefix_length=3).accepted_path == [1, 5, 7]
-    assert not outcome_of(TOKENS, PARENTS, flat_off_path, sampling, prefix_length=3).too_short
-    assert outcome_of(TOKENS, PARENTS, flat_on_path, sampling, prefix_length=3).too_short
-    assert not outcome_of(TOKENS, PARENTS, flat_on_path, sampling, prefix_length=VOCAB_SIZE).too_short
+    assert not outcome_of(TOKENS, PARENTS, flat_off_path, sampling, prefix_length=3).needs_full_sort
+    assert outcome_of(TOKENS, PARENTS, flat_on_path, sampling, prefix_length=3).needs_full_sort
+    assert not outcome_of(TOKENS, PARENTS, flat_on_path, sampling, prefix_length=VOCAB_SIZE).needs_full_sort
 
 
 def test_read_back_brings_every_field_of_the_tree_unchanged():

@@ -9,7 +9,7 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.drafting.base import TreeLimits
 from jakiro.drafting.candidates import Chain
-from jakiro.methods.jakiro import HeadDrafter
+from jakiro.drafting.heads import HeadDrafter
 from tests.support import DEVICE, HEADS, HIDDEN_SIZE, assert_is_a_tree, prompt_of, tiny_head, tiny_target
 
 NUM_PROMPT = 12

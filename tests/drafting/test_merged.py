@@ -4,12 +4,12 @@ import pytest
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import Resources
+from jakiro.drafting.heads import HeadDrafter
 from jakiro.drafting.limited import LimitedDrafter
 from jakiro.drafting.merged import MergedDrafter
 from jakiro.engine.costs import DeviceProfile
 from jakiro.generator import JakiroGenerator
 from jakiro.methods import WITH_COPIES
-from jakiro.methods.jakiro import HeadDrafter
 from jakiro.methods.prompt_lookup import PromptLookupDrafter
 from tests.support import TREE, tiny_head, tiny_target
 

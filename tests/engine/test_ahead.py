@@ -1,4 +1,4 @@
-"""The next draft begins while the host still describes a step, where the device works beside it: on a GPU, in lanes."""
+"""The next draft begins while the host still describes a step, where the device works beside it: on a GPU, in slots."""
 
 import pytest
 
@@ -6,7 +6,8 @@ from jakiro.config import AUTOMATIC_TREE, SamplingParams
 from jakiro.drafting.base import DraftSession
 from jakiro.engine import stream as streams
 from jakiro.graphs.drafter import StaticHeadSession
-from jakiro.graphs.lane import Lane
+from jakiro.graphs.slot import Slot
+from jakiro.text import IncrementalDecoder
 from tests.graphs.static import shape_of, static_generator
 from tests.support import TREE, tiny_generator
 
@@ -17,16 +18,16 @@ SAMPLED = SamplingParams(0.8, seed=3, max_new_tokens=12)
 
 @pytest.fixture
 def log(monkeypatch):
-    """What happens in which order, in lanes that say that the host goes on before a draft is done."""
+    """What happens in which order, in slots that say that the host goes on before a draft is done."""
     found = []
 
     def logged(place, name, word):
         function = getattr(place, name)
         monkeypatch.setattr(place, name, lambda *given, **more: (found.append(word), function(*given, **more))[1])
 
-    monkeypatch.setattr(Lane, "drafts_ahead", True)
+    monkeypatch.setattr(Slot, "drafts_ahead", True)
     logged(StaticHeadSession, "propose", "draft")
-    logged(Lane, "score", "score")
+    logged(Slot, "score", "score")
     logged(streams, "nodes_from", "describe")
     return found
 
@@ -44,10 +45,8 @@ def test_the_next_draft_begins_before_a_step_is_described_and_the_text_stays_the
 
 
 def test_the_next_draft_begins_before_a_step_s_text_is_decoded(log, monkeypatch):
-    push = streams.IncrementalDecoder.push
-    monkeypatch.setattr(
-        streams.IncrementalDecoder, "push", lambda decoder, ids: (log.append("text"), push(decoder, ids))[1]
-    )
+    push = IncrementalDecoder.push
+    monkeypatch.setattr(IncrementalDecoder, "push", lambda decoder, ids: (log.append("text"), push(decoder, ids))[1])
     static_generator().run("Why?", SAMPLED, tree=TREE)
     steps = log.count("describe")
     assert steps > 2

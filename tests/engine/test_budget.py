@@ -199,7 +199,7 @@ def outcome_of(scores, depths, accepted_path):
     return Outcome(
         token_ids=none, parents=none, depths=depths, scores=scores, draft_passes=none, draft_probs=none,
         proposers=none, also=none, target_probs=none, choices=none, margins=none, evidence={}, forecast=[],
-        accepted_path=accepted_path, bonus_token_id=0, too_short=False,
+        accepted_path=accepted_path, bonus_token_id=0, needs_full_sort=False,
     )  # fmt: skip
 
 

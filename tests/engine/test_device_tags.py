@@ -1,6 +1,6 @@
 """A whole generator on a pretended GPU: no tensor of the CPU meets one of the device, and a step waits for it once.
 
-Loading, prefill, drafting, scoring, verifying and committing run in lanes as on a GPU, not captured; so does the page's
+Loading, prefill, drafting, scoring, verifying and committing run in slots as on a GPU, not captured; so does the page's
 first answer, and an answer in ZeroGPU's way.
 """
 
@@ -15,7 +15,8 @@ from app.devices.local import LocalDevice
 from app.devices.zero import ZeroDevice
 from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
 from jakiro.generator import JakiroGenerator
-from jakiro.graphs.lane import Lane
+from jakiro.graphs.pool import Slots
+from jakiro.graphs.slot import Slot
 from jakiro.zoo import loading
 from tests.app.devices.fake_spaces import FakeSpaces
 from tests.device_tags import PRETENDED
@@ -42,7 +43,7 @@ def test_device_tag_loading_and_steps_wait_for_the_device_once(tags, numerics, m
     plain = {sampling: tiny_generator().run(REPETITIVE, sampling, "autoregressive") for sampling in (GREEDY, SAMPLED)}
     with tags:
         generator = loaded(tags, numerics=numerics)
-        assert generator.status["device"] == "cuda:0" and generator.status["graphs"]["lanes"] == 1
+        assert generator.status["device"] == "cuda:0" and generator.status["graphs"]["slots"] == 1
         assert generator.status["seconds"]["load"] > 0 and generator.status["most_gpu_memory"] == 3 * 10**9
         for sampling, expected in plain.items():
             for method, tree in (("autoregressive", None), ("jakiro", TREE), ("jakiro", CONTEXT_TREE)):
@@ -70,8 +71,8 @@ def test_device_tag_mode_notices_waits_in_a_step(tags, monkeypatch):
             ):
                 with pytest.raises(RuntimeError, match=r"host reads|not pinned"):
                     wait()
-        commit = Lane.commit
-        monkeypatch.setattr(Lane, "commit", lambda lane, outcome: (lane.root.tolist(), commit(lane, outcome))[1])
+        commit = Slot.commit
+        monkeypatch.setattr(Slot, "commit", lambda slot, outcome: (slot.root.tolist(), commit(slot, outcome))[1])
         with pytest.raises(RuntimeError, match="tolist: the host reads"), tags.without_waiting():
             next(stream)
 
@@ -97,6 +98,7 @@ def test_device_tag_answers_in_zerogpu_s_way(tags, tmp_path, monkeypatch):
     spaces, log = FakeSpaces(), tmp_path / "captured"
     monkeypatch.setattr(zero_device, "seconds_for", lambda *_: 120)
     monkeypatch.setattr(loading, "PAYS_FROM", 3)
+    monkeypatch.setattr(Slots, "prepare", lambda *_: pytest.fail("seconds of a borrowed GPU go into unused graphs"))
 
     def gpu(duration):
         """`spaces.GPU` whose processes have the pretended GPU and note what they have captured."""

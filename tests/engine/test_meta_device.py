@@ -13,8 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from jakiro.config import SamplingParams, TreeConfig
+from jakiro.drafting.heads import HeadSession
 from jakiro.engine.costs import DeviceProfile
-from jakiro.methods.jakiro import HeadSession
 from tests.support import HEADS, TREE, scripted_generator, tiny_generator
 
 SAMPLINGS = {

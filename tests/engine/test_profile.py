@@ -1,4 +1,4 @@
-"""Measured costs: every pass is timed, what was measured is kept whole, and a lane comes back whatever happens."""
+"""Measured costs: every pass is timed, what was measured is kept whole, and a slot comes back whatever happens."""
 
 import json
 import logging
@@ -38,7 +38,7 @@ def counted(monkeypatch, tmp_path) -> list:
     pieces = []
 
     class Scripted:
-        def __init__(self, target, drafter, drafts, lanes, known):
+        def __init__(self, target, drafter, drafts, slots, known):
             self.drafts, self.rounds = drafts, 0 if known is None else known.rounds
 
         @property
@@ -284,8 +284,8 @@ def test_a_broken_file_is_measured_anew_with_a_sentence(folder, counted, broken,
     assert json.loads(kept.read_text())["verify_ms"] == PASSES.to_dict()["verify_ms"]
 
 
-def test_a_lane_comes_back_although_measuring_failed(monkeypatch):
-    class OneLane:
+def test_a_slot_comes_back_although_measuring_failed(monkeypatch):
+    class OneSlot:
         tree_sizes = (8,)
         given_back = 0
 
@@ -298,13 +298,13 @@ def test_a_lane_comes_back_although_measuring_failed(monkeypatch):
     def fails(*_):
         raise RuntimeError("out of memory")
 
-    lanes, generator = OneLane(), tiny_generator()
+    slots, generator = OneSlot(), tiny_generator()
     monkeypatch.setattr(measuring, "_Timings", fails)
     with pytest.raises(RuntimeError, match="out of memory"):
-        measure_drafts(generator.target, generator.drafter(DEFAULT), {}, lanes)
+        measure_drafts(generator.target, generator.drafter(DEFAULT), {}, slots)
     with pytest.raises(RuntimeError, match="out of memory"):
-        measure_passes(generator.target, generator.drafter(DEFAULT), {}, lanes)
-    assert lanes.given_back == 2
+        measure_passes(generator.target, generator.drafter(DEFAULT), {}, slots)
+    assert slots.given_back == 2
 
 
 @pytest.mark.parametrize("place", ["where nothing is a folder", "on a disk that is full"])

@@ -33,7 +33,7 @@ def test_every_field_of_a_node_is_its_own_column():
         forecast=[],
         accepted_path=[1],
         bonus_token_id=3,
-        too_short=False,
+        needs_full_sort=False,
     )
     root, child = nodes_from(outcome, Letters(), ["x", "y", "z"])
     assert root == Node(0, b"a", -1, 0, 0, 0.0, None, None, "root", (), {}, 1, b"b", 0.5)
@@ -50,7 +50,7 @@ def test_no_number_of_a_node_is_one_that_json_has_not(number):
         forecast=[],
         accepted_path=[1],
         bonus_token_id=3,
-        too_short=False,
+        needs_full_sort=False,
     )
     _, child = nodes_from(outcome, Letters(), ["x"])
     assert (child.draft_prob, child.target_prob) == (None, None)

@@ -1,6 +1,6 @@
 """A pretended CUDA device on which nothing is computed: torch's fake tensors know shapes, dtypes and devices alone.
 
-So every pass of a lane runs at any shape within seconds, with torch's own rules for devices and its own refusals of
+So every pass of a slot runs at any shape within seconds, with torch's own rules for devices and its own refusals of
 what needs values. A watch notes every operation between host and device: within a capture CUDA refuses it. It can't see
 the allocator, cuBLAS' workspaces, streams, and foreach operations.
 """

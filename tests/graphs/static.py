@@ -5,7 +5,7 @@ from unittest import mock
 from jakiro.drafting.base import Resources
 from jakiro.engine.costs import DeviceProfile
 from jakiro.generator import JakiroGenerator
-from jakiro.graphs.pool import Lanes
+from jakiro.graphs.pool import Slots
 from jakiro.methods import DEFAULT, METHODS, PLAIN, Methods
 from tests.support import ALL_HEADS, DEVICE, ScriptedDrafter, further_heads, tiny_head, tiny_model, tiny_target
 
@@ -17,7 +17,7 @@ def bucketed_target(numerics: str = "exact", vocab_size: int = 260):
     """A target whose passes run as on a GPU."""
     with mock.patch("jakiro.target.model.packing_works", lambda *_: False):
         target = tiny_target(numerics=numerics, vocab_size=vocab_size)
-    target.bucketed = target.lean.joint = True
+    target.bucketed = target.lean.fused = True
     return target
 
 
@@ -30,26 +30,26 @@ def static_generator(
     fewest_runs: int = 0,
     methods: Methods = METHODS,
 ) -> JakiroGenerator:
-    """As `tiny_generator`, in lanes; `measured` lets trees size themselves."""
+    """As `tiny_generator`, in slots; `measured` lets trees size themselves."""
     target = bucketed_target(numerics)
     if head is None:
-        return in_lanes(Resources(target), None, graphs, measured, tokens, fewest_runs, methods)
+        return in_slots(Resources(target), None, graphs, measured, tokens, fewest_runs, methods)
     target = target.with_feature_layers(ALL_HEADS[head].get("feature_layers", ()), raw=head == "eagle3")
     info = {"name": "tiny", "sha256": None}
     head = tiny_head(target, **ALL_HEADS[head])
-    head.join()
+    head.fuse()
     resources = Resources(target, head, info, further_heads(target, methods))
-    return in_lanes(resources, None, graphs, measured, tokens, fewest_runs, methods)
+    return in_slots(resources, None, graphs, measured, tokens, fewest_runs, methods)
 
 
 def static_scripted_generator(error_rate: float = 0.3, numerics: str = "exact", vocab_size: int = 260):
-    """As `scripted_generator`, in lanes."""
+    """As `scripted_generator`, in slots."""
     drafter = ScriptedDrafter(tiny_model(vocab_size=vocab_size), error_rate)
     resources = Resources(bucketed_target(numerics, vocab_size))
-    return in_lanes(resources, {DEFAULT.name: drafter}, DEVICE.type == "cuda")
+    return in_slots(resources, {DEFAULT.name: drafter}, DEVICE.type == "cuda")
 
 
-def in_lanes(
+def in_slots(
     resources: Resources,
     drafters: dict | None = None,
     graphs: bool = False,
@@ -58,15 +58,15 @@ def in_lanes(
     fewest_runs: int = 0,
     methods: Methods = METHODS,
 ) -> JakiroGenerator:
-    lanes = Lanes(resources.target, graphs, SMALL_COLUMNS, tokens, fewest_runs=fewest_runs)
-    generator = JakiroGenerator(resources, drafters, lanes=lanes, methods=methods)
+    slots = Slots(resources.target, graphs, SMALL_COLUMNS, tokens, fewest_runs=fewest_runs)
+    generator = JakiroGenerator(resources, drafters, slots=slots, methods=methods)
     if measured:
         generator.profile = COSTS
     return generator
 
 
 def usual_drafters(generator: JakiroGenerator) -> list:
-    """The drafters that loading prepares lanes for."""
+    """The drafters that loading prepares slots for."""
     return [generator.drafter(method) for method in (PLAIN, DEFAULT)]
 
 

@@ -14,10 +14,10 @@ from jakiro.engine.costs import DeviceProfile
 from jakiro.engine.profile import Profiler
 from jakiro.graphs.capture import WARM_UPS, GraphedPass, Graphs, PassBook
 from jakiro.methods import DEFAULT, PLAIN, WITH_COPIES
-from jakiro.zoo.loading import LoadOptions, lanes_for
+from jakiro.zoo.loading import LoadOptions, slots_for
 from tests.engine.test_meta_device import REPETITIVE, SAMPLINGS, meta_by_default
 from tests.graphs.fake_graphs import GRAPH_BYTES, FakeCuda
-from tests.graphs.static import COSTS, bucketed_target, in_lanes, shape_of, static_generator, usual_drafters
+from tests.graphs.static import COSTS, bucketed_target, in_slots, shape_of, static_generator, usual_drafters
 from tests.support import TREE, tiny_generator
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here; test_cuda.py captures on it")
@@ -84,18 +84,18 @@ def test_one_capture_serves_every_seed_and_temperature(cuda):
         trace = generator.run("Tell me.", sampling, tree=TREE)
         assert shape_of(trace) == shape_of(tiny_generator().run("Tell me.", sampling, tree=TREE))
         texts.add(trace.text)
-        captured = generator.lanes.graphs.num_captured
+        captured = generator.slots.graphs.num_captured
     assert len(texts) == 3
     generator.run("Tell me.", SamplingParams(0.9, seed=7, max_new_tokens=12), tree=TREE)
-    assert generator.lanes.graphs.num_captured == captured
+    assert generator.slots.graphs.num_captured == captured
 
 
 def test_trees_that_size_themselves_replay_what_was_captured_at_load(cuda):
     generator = static_generator(numerics="fast", graphs=True, measured=True, tokens=40)
     done = []
-    generator.lanes.prepare(usual_drafters(generator), lambda count, total: done.append((count, total)))
+    generator.slots.prepare(usual_drafters(generator), lambda count, total: done.append((count, total)))
     assert [count for count, _ in done] == list(range(1, done[-1][1] + 1))
-    captured = generator.lanes.graphs.num_captured
+    captured = generator.slots.graphs.num_captured
     status = generator.status["graphs"]
     assert status["graphs"] and status["captured"] == captured and status["failure"] is None
     assert status["graph_bytes"] == captured * GRAPH_BYTES < status["bytes"]
@@ -104,16 +104,16 @@ def test_trees_that_size_themselves_replay_what_was_captured_at_load(cuda):
             trace = generator.run("Tell me.", sampling, method)
             plain = tiny_generator(numerics="fast").run("Tell me.", sampling, "autoregressive")
             assert trace.token_ids == plain.token_ids
-    assert generator.lanes.graphs.num_captured == captured
+    assert generator.slots.graphs.num_captured == captured
     assert not cuda.eager
 
 
 def test_nothing_is_made_on_the_default_device_while_capturing(cuda):
     generator = static_generator(graphs=True)
-    lane = generator.lanes._take()
+    slot = generator.slots._take()
     with meta_by_default():
-        lane.open(generator.drafter(WITH_COPIES), SamplingParams(0.7, top_p=0.9, top_k=50), CONTEXT_TREE, (), 10, 100)
-    assert generator.lanes.graphs.num_captured > 8
+        slot.open(generator.drafter(WITH_COPIES), SamplingParams(0.7, top_p=0.9, top_k=50), CONTEXT_TREE, (), 10, 100)
+    assert generator.slots.graphs.num_captured > 8
 
 
 def test_other_numerics_are_captured_anew(cuda):
@@ -121,9 +121,9 @@ def test_other_numerics_are_captured_anew(cuda):
     sampling = SamplingParams(max_new_tokens=6)
     exact.run("Why?", sampling, tree=TREE)
     fast = exact.with_numerics("fast")
-    assert fast.lanes.graphs.enabled and fast.lanes.graphs.num_captured == 0
+    assert fast.slots.graphs.enabled and fast.slots.graphs.num_captured == 0
     fast.run("Why?", sampling, tree=TREE)
-    assert fast.lanes.graphs.num_captured > 0
+    assert fast.slots.graphs.num_captured > 0
     assert not cuda.eager
 
 
@@ -133,8 +133,8 @@ def test_other_numerics_are_captured_anew(cuda):
         ("autoregressive", None, 3, set()),
         ("autoregressive", None, 12, STEP),
         ("jakiro", TREE, 13, set()),
-        ("jakiro", TREE, 64, STEP | {"grow", "tell"}),
-        ("jakiro", AUTOMATIC_TREE, 64, STEP - {"score_rows"} | {"tell"}),
+        ("jakiro", TREE, 64, STEP | {"grow", "fill_evidence"}),
+        ("jakiro", AUTOMATIC_TREE, 64, STEP - {"score_rows"} | {"fill_evidence"}),
     ],
 )
 def test_a_borrowed_gpu_captures_only_what_an_answer_runs_often_enough(method, tree, tokens, captured, cuda):
@@ -143,8 +143,8 @@ def test_a_borrowed_gpu_captures_only_what_an_answer_runs_often_enough(method, t
     sampling = SamplingParams(max_new_tokens=tokens)
     trace = generator.run("Why?", sampling, method, tree)
     assert shape_of(trace)[1:] == shape_of(tiny_generator().run("Why?", sampling, method, tree))[1:]
-    (lane,) = generator.lanes._free
-    assert {each.kind for each in lane.passes._passes.values() if each.graph is not None} == captured
+    (slot,) = generator.slots._free
+    assert {each.kind for each in slot.passes._passes.values() if each.graph is not None} == captured
     assert not captured & set(cuda.eager)
 
 
@@ -158,7 +158,7 @@ def test_a_planted_host_read_makes_capturing_fail_and_passes_run_eagerly(read, c
         return score(tree, cache, live)
 
     monkeypatch.setattr(target, "score", careless)
-    generator = in_lanes(Resources(target), graphs=True)
+    generator = in_slots(Resources(target), graphs=True)
     sampling = SamplingParams(max_new_tokens=6)
     trace = generator.run("Why?", sampling, "autoregressive")
     assert trace.token_ids == tiny_generator().run("Why?", sampling, "autoregressive").token_ids
@@ -191,19 +191,19 @@ def test_nothing_is_measured_where_passes_run_eagerly(cuda, tmp_path):
     """Kernel by kernel every pass costs its launches, whatever the tree."""
     for graphs, fewest_runs in ((True, 0), (True, 6), (False, 0)):
         generator = static_generator(graphs=graphs, fewest_runs=fewest_runs)
-        generator._folder, generator._profiler = tmp_path, Profiler(generator.target, tmp_path, generator.lanes)
+        generator._folder, generator._profiler = tmp_path, Profiler(generator.target, tmp_path, generator.slots)
         generator._profiler.profile = lambda *_: COSTS
         assert (generator.profile is COSTS) == (graphs and not fewest_runs)
     generator = static_generator(graphs=True)
-    generator._profiler = Profiler(generator.target, tmp_path, generator.lanes)
-    generator.lanes.graphs.enabled = False
+    generator._profiler = Profiler(generator.target, tmp_path, generator.slots)
+    generator.slots.graphs.enabled = False
     assert generator.profile is None and not generator.go_on_measuring()
 
 
 @pytest.mark.parametrize(("most", "rows"), [(10.1, 64), (12.0, 1)])
 def test_in_fast_numerics_plain_decoding_has_a_tree_s_rows_where_they_cost_nothing(most, rows, cuda, tmp_path):
     generator = static_generator(numerics="fast", graphs=True)
-    generator._profiler = Profiler(generator.target, tmp_path, generator.lanes)
+    generator._profiler = Profiler(generator.target, tmp_path, generator.slots)
     generator._profiler.profile = lambda *_: replace(COSTS, verify_ms=((1, 10.0), (64, most)))
     assert generator.profile is not None and generator.target.row_bucket(1) == rows
     assert generator.target.row_bucket(2) == 8 and generator.target.row_bucket(40) == 64
@@ -214,26 +214,26 @@ def test_in_fast_numerics_plain_decoding_has_a_tree_s_rows_where_they_cost_nothi
 
 def test_costs_are_measured_once_a_bucket_and_trees_choose_between_buckets(tmp_path):
     generator = static_generator(numerics="fast", graphs=False, tokens=200)
-    profiler = Profiler(generator.target, tmp_path, generator.lanes)
+    profiler = Profiler(generator.target, tmp_path, generator.slots)
     profile = profiler.profile(DEFAULT, generator.drafter(DEFAULT))
     assert [nodes for nodes, _ in profile.verify_ms] == [1, 8, 16, 32, 64]
     assert [levels for levels, _ in profile.draft_ms] == list(range(1, 9))
     assert DeviceProfile.from_dict(profile.to_dict()) == profile
     assert TreeBudget(profile, TreeConfig(policy="auto", nodes=64, depth=8)).buckets == (8, 16, 32, 64)
     assert TreeBudget(profile, TreeConfig(policy="auto", nodes=20, depth=8)).buckets == (8, 16, 20)
-    assert len(generator.lanes._free) == 1
+    assert len(generator.slots._free) == 1
 
 
-def test_on_a_cpu_there_are_no_lanes_and_nothing_to_say():
+def test_on_a_cpu_there_are_no_slots_and_nothing_to_say():
     notices = []
-    assert lanes_for(bucketed_target(), [], LoadOptions(), None, notices) is None
+    assert slots_for(bucketed_target(), [], LoadOptions(), None, notices) is None
     assert not notices
 
 
 def test_what_lies_in_the_buffers_does_no_harm_to_the_next_captures(cuda):
     """Plain decoding is prepared after a drafted answer; the tree that lies there is deeper than its bound."""
     generator = static_generator(graphs=True, tokens=40)
-    generator.lanes.prepare(usual_drafters(generator))
+    generator.slots.prepare(usual_drafters(generator))
     for method in (PLAIN.name, DEFAULT.name, PLAIN.name):
         trace = generator.run("Tell me.", SAMPLINGS["sampled"], method, TREE)
         assert shape_of(trace) == shape_of(tiny_generator().run("Tell me.", SAMPLINGS["sampled"], method, TREE))

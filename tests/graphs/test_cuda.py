@@ -13,8 +13,8 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import Resources
 from jakiro.engine.profile import Profiler
 from jakiro.generator import JakiroGenerator
-from jakiro.graphs.lane import Lane
-from jakiro.graphs.pool import Lanes
+from jakiro.graphs.pool import Slots
+from jakiro.graphs.slot import Slot
 from jakiro.methods import DEFAULT
 from tests.engine.test_meta_device import REPETITIVE, SAMPLINGS
 from tests.graphs.static import shape_of, usual_drafters
@@ -40,30 +40,30 @@ IDENTICAL_TOKENS = 2000
 def on_gpu(
     numerics: str = "exact", graphs: bool = True, dtype: torch.dtype = torch.float32, scripted: bool = False
 ) -> JakiroGenerator:
-    """A tiny pair in lanes on the GPU."""
+    """A tiny pair in slots on the GPU."""
     from jakiro.target.model import TargetModel
 
     target = TargetModel(tiny_model(dtype=dtype).to(CUDA), byte_tokenizer(), "tiny", "0" * 64, numerics)
-    lanes = Lanes(target, graphs)
+    slots = Slots(target, graphs)
     if scripted:
         drafter = ScriptedDrafter(tiny_model().to(CUDA), 0.3)
-        return JakiroGenerator(Resources(target), {DEFAULT.name: drafter}, lanes=lanes)
-    return JakiroGenerator(Resources(target, tiny_head(target), {"name": "tiny", "sha256": None}), lanes=lanes)
+        return JakiroGenerator(Resources(target), {DEFAULT.name: drafter}, slots=slots)
+    return JakiroGenerator(Resources(target, tiny_head(target), {"name": "tiny", "sha256": None}), slots=slots)
 
 
 @contextmanager
 def no_sync_but_the_read(monkeypatch):
-    """Everything that waits for the device raises, but a lane's own read."""
-    to_host = Lane._to_host
+    """Everything that waits for the device raises, but a slot's own read."""
+    to_host = Slot._to_host
 
-    def exempt(lane, size):
+    def exempt(slot, size):
         torch.cuda.set_sync_debug_mode("default")
         try:
-            return to_host(lane, size)
+            return to_host(slot, size)
         finally:
             torch.cuda.set_sync_debug_mode("error")
 
-    monkeypatch.setattr(Lane, "_to_host", exempt)
+    monkeypatch.setattr(Slot, "_to_host", exempt)
     torch.cuda.set_sync_debug_mode("error")
     try:
         yield
@@ -99,14 +99,14 @@ def test_in_exact_numerics_plain_and_drafted_logits_are_the_same_bits(dtype, mon
     if not generator.target.bit_identical:
         pytest.skip("the load probe found that this GPU's kernels depend on the rows")
     rows: list[torch.Tensor] = []
-    read = Lane.read
+    read = Slot.read
 
-    def kept(lane, proposal, whole_vocabulary=False):
-        outcome = read(lane, proposal, whole_vocabulary)
-        rows.append(lane.scored[[0, *outcome.accepted_path]].clone())
+    def kept(slot, proposal, whole_vocabulary=False):
+        outcome = read(slot, proposal, whole_vocabulary)
+        rows.append(slot.scored[[0, *outcome.accepted_path]].clone())
         return outcome
 
-    monkeypatch.setattr(Lane, "read", kept)
+    monkeypatch.setattr(Slot, "read", kept)
     compared, seed = 0, 0
     while compared < IDENTICAL_TOKENS:
         sampling = SamplingParams(float(seed % 2), seed=seed, max_new_tokens=180)
@@ -151,7 +151,7 @@ def test_two_generators_in_one_process_and_races_do_not_disturb_one_another():
     assert race.traces["jakiro"].token_ids == race.traces["autoregressive"].token_ids
 
 
-def test_numerics_are_captured_anew_and_what_no_lane_holds_runs_without_graphs():
+def test_numerics_are_captured_anew_and_what_no_slot_holds_runs_without_graphs():
     exact = on_gpu()
     fast = exact.with_numerics("fast")
     sampling = SamplingParams(max_new_tokens=16)
@@ -161,19 +161,19 @@ def test_numerics_are_captured_anew_and_what_no_lane_holds_runs_without_graphs()
     wide = TreeConfig(width=12, depth=8, nodes=100)
     eager = on_gpu("fast", graphs=False)
     assert shape_of(fast.run("Why?", sampling, tree=wide)) == shape_of(eager.run("Why?", sampling, tree=wide))
-    assert fast.lanes.turned_away == 1
+    assert fast.slots.turned_away == 1
 
 
-def test_a_lane_dropped_beside_an_answer_leaves_the_answer_s_graphs_whole():
+def test_a_slot_dropped_beside_an_answer_leaves_the_answer_s_graphs_whole():
     """On torch 2.13 a dropped graph takes its stream's cuBLAS workspace with it; run it under compute-sanitizer."""
     generator, sampling = on_gpu(), SamplingParams(1.0, seed=3, max_new_tokens=24)
     expected = generator.run("Why?", sampling, tree=TREE).token_ids
     answer = generator.stream("Why?", sampling, tree=TREE)
     next(answer)
     generator.run("Why?", sampling, "autoregressive")
-    lanes = generator.lanes
-    lanes._retired, lanes._free = lanes._free, []
-    lanes._free_retired()
+    slots = generator.slots
+    slots._retired, slots._free = slots._free, []
+    slots._free_retired()
     # Whatever was given back is taken by others
     taken = torch.randn(64 << 20, device=CUDA)
     for _ in answer:
@@ -183,10 +183,10 @@ def test_a_lane_dropped_beside_an_answer_leaves_the_answer_s_graphs_whole():
 
 def test_everything_usual_is_captured_at_load_within_stated_memory(tmp_path):
     generator, done = on_gpu("fast"), []
-    generator.lanes.prepare(usual_drafters(generator), lambda count, total: done.append((count, total)))
+    generator.slots.prepare(usual_drafters(generator), lambda count, total: done.append((count, total)))
     status = generator.status["graphs"]
     assert done[-1][0] == done[-1][1] >= status["captured"] > 0 and status["bytes"] > 0
-    profiler = Profiler(generator.target, tmp_path, generator.lanes)
+    profiler = Profiler(generator.target, tmp_path, generator.slots)
     profile = profiler.profile(DEFAULT, generator.drafter(DEFAULT))
     assert profile.buckets == (8, 16, 32, 64)
     generator.profile = profile

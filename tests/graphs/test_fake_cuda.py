@@ -8,12 +8,12 @@ import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
 from jakiro.config import AUTOMATIC_TREE, ROOT_ONLY, SamplingParams, TreeConfig
-from jakiro.drafting.base import Kept, Prompt, Proposal, TreeLimits
+from jakiro.drafting.base import Committed, Prompt, Proposal, TreeLimits
+from jakiro.drafting.heads import HeadDrafter
 from jakiro.drafting.merged import MergedDrafter
 from jakiro.graphs.capture import Graphs
-from jakiro.graphs.lane import Lane
-from jakiro.graphs.pool import LANE_TOKENS
-from jakiro.methods.jakiro import HeadDrafter
+from jakiro.graphs.pool import SLOT_TOKENS
+from jakiro.graphs.slot import Slot
 from jakiro.methods.plain import PlainDrafter
 from jakiro.methods.prompt_lookup import PromptLookupDrafter
 from tests.graphs.fake_cuda import CUDA, guard, pretended
@@ -21,7 +21,7 @@ from tests.graphs.true_shapes import CONFIGS, config_of, head_of, target_on
 
 pytestmark = [
     pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here; test_cuda.py captures on it"),
-    # A lane tells its own tree from others by address: here all are the same
+    # A slot tells its own tree from others by address: here all are the same
     pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor"),
 ]
 
@@ -34,7 +34,7 @@ SAMPLINGS = {
 }
 SMALL = {"intermediate_size": 512, "num_hidden_layers": 1, "vocab_size": 1024, "head_dim": 16}
 PROMPT = 900
-KINDS = {"write_root", "write_noise", "score_rows", "verify_rows", "commit_rows", "grow", "tell"}
+KINDS = {"write_root", "write_noise", "score_rows", "verify_rows", "commit_rows", "grow", "fill_evidence"}
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def rehearse(config, name, numerics, device, monkeypatch, trees, fusions=(None, 
     target, crossings, known = target_on(CUDA, config, name, numerics, monkeypatch), {}, {}
     assert target.device == CUDA and target.lean.is_static
     for fusion in fusions:
-        lane = Lane(target, Graphs(CUDA, False), LANE_TOKENS)
+        slot = Slot(target, Graphs(CUDA, False), SLOT_TOKENS)
         drafter = PlainDrafter()
         if fusion is not None:
             drafter = MergedDrafter(HeadDrafter(head_of(target, fusion)), PromptLookupDrafter())
@@ -73,8 +73,8 @@ def rehearse(config, name, numerics, device, monkeypatch, trees, fusions=(None, 
             for tree in trees if fusion else (ROOT_ONLY,):
                 sizes = target.row_buckets[-1:] if tree.policy == "auto" else ()
                 asked = (drafter, sampling, tree, sizes, PROMPT, PROMPT + 20)
-                lane.open(*asked)
-                for each in lane.needed(*asked):
+                slot.open(*asked)
+                for each in slot.needed(*asked):
                     if each not in known:
                         with device.watched() as watch:
                             each()
@@ -85,25 +85,25 @@ def rehearse(config, name, numerics, device, monkeypatch, trees, fusions=(None, 
                         assert watch.operations
                         known[each] = each.kind
                         crossings |= {(fusion, sampling, each.kind): watch.found} if watch.found else {}
-        step = a_step(lane, drafter, TreeLimits(tree, sizes), device)
+        step = a_step(slot, drafter, TreeLimits(tree, sizes), device)
         crossings |= {(fusion, sampling, "a step"): step} if step else {}
     return crossings, set(known.values())
 
 
-def a_step(lane, drafter, limits, device):
+def a_step(slot, drafter, limits, device):
     """What crosses in a step, but for the read, which has nothing to read here."""
     ids = torch.zeros(PROMPT + 1, dtype=torch.int64, device=CUDA)
-    features, _ = lane.prefill(ids[:PROMPT])
-    lane.begin(ids[-1:])
-    session = lane.session(drafter, Prompt([0] * (PROMPT + 1), ids, features)) if drafter.proposers else None
-    lane._to_host = lambda rows: [0.0] * lane._packed[lane._layout].shape[0]
+    features, _ = slot.prefill(ids[:PROMPT])
+    slot.begin(ids[-1:])
+    session = slot.session(drafter, Prompt([0] * (PROMPT + 1), ids, features)) if drafter.proposers else None
+    slot._to_host = lambda rows: [0.0] * slot._packed[slot._layout].shape[0]
     with device.watched(capturing=False) as watch:
-        proposal = Proposal(lane.root_tree()) if session is None else session.propose(limits)
-        lane.score(proposal.tree)
-        outcome = lane.read(proposal)
-        new_ids, new_features = lane.commit(outcome)
+        proposal = Proposal(slot.root_tree()) if session is None else session.propose(limits)
+        slot.score(proposal.tree)
+        outcome = slot.read(proposal)
+        new_ids, new_features = slot.commit(outcome)
         if session is not None:
-            session.observe(Kept([0], new_ids, new_features, outcome))
+            session.observe(Committed([0], new_ids, new_features, outcome))
     return watch.found
 
 
@@ -113,7 +113,7 @@ def test_fake_cuda_no_captured_pass_and_no_step_crosses_to_the_host(name, device
     assert not crossings and kinds == KINDS
     # How a head drafts does not depend on the numerics
     crossings, kinds = rehearse(small(name), name, "fast", device, monkeypatch, (), (None,))
-    assert not crossings and kinds == KINDS - {"grow", "tell"}
+    assert not crossings and kinds == KINDS - {"grow", "fill_evidence"}
 
 
 @pytest.mark.rare

@@ -1,4 +1,4 @@
-"""Lanes and graphs in the memory there is: what is captured when, what makes room, and what a refusal leaves behind."""
+"""Slots and graphs in the memory there is: what is captured when, what makes room, and what a refusal leaves behind."""
 
 import gc
 import threading
@@ -11,7 +11,7 @@ import torch
 from jakiro import system
 from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
 from jakiro.graphs import pool
-from jakiro.graphs.lane import Lane
+from jakiro.graphs.slot import Slot
 from jakiro.methods import DEFAULT, PLAIN
 from tests.graphs.fake_graphs import GRAPH_BYTES, FakeCuda
 from tests.graphs.static import shape_of, static_generator, usual_drafters
@@ -31,7 +31,7 @@ def cuda(monkeypatch, without_compiled_functions):
 def test_the_page_s_first_answer_captures_nothing_more(cuda):
     """It races plain decoding and the default method, by automatic trees, at any temperature."""
     generator = static_generator(numerics="fast", graphs=True, measured=True, tokens=40)
-    generator.lanes.prepare(usual_drafters(generator), side_by_side=2)
+    generator.slots.prepare(usual_drafters(generator), side_by_side=2)
     captured = generator.status["graphs"]["captured"]
     for sampling in (SHORT, SAMPLED):
         race = generator.race("Why?", sampling, (PLAIN.name, DEFAULT.name), AUTOMATIC_TREE)
@@ -39,21 +39,21 @@ def test_the_page_s_first_answer_captures_nothing_more(cuda):
             pass
         assert race.traces["jakiro"].token_ids == race.traces["autoregressive"].token_ids
     assert generator.status["graphs"]["captured"] == captured and not cuda.eager
-    assert generator.status["graphs"]["lanes"] == 2
+    assert generator.status["graphs"]["slots"] == 2
 
 
-def test_one_lane_is_prepared_where_memory_has_no_room_for_two(cuda, monkeypatch):
+def test_one_slot_is_prepared_where_memory_has_no_room_for_two(cuda, monkeypatch):
     generator = static_generator(graphs=True, tokens=40)
-    monkeypatch.setattr(pool.Lanes, "_fits_another", lambda lanes, made: not made)
-    generator.lanes.prepare(usual_drafters(generator), side_by_side=2)
-    assert generator.status["graphs"]["lanes"] == 1
+    monkeypatch.setattr(pool.Slots, "_fits_another", lambda slots, made: not made)
+    generator.slots.prepare(usual_drafters(generator), side_by_side=2)
+    assert generator.status["graphs"]["slots"] == 1
     assert generator.run("Why?", SHORT, tree=AUTOMATIC_TREE).steps and not cuda.eager
 
 
-def test_a_lane_s_graphs_are_dropped_together_where_they_fill_their_budget(cuda):
-    """And those of another lane, in the middle of an answer, stay whole."""
+def test_a_slot_s_graphs_are_dropped_together_where_they_fill_their_budget(cuda):
+    """And those of another slot, in the middle of an answer, stay whole."""
     generator, sliced = static_generator(graphs=True), tiny_generator()
-    graphs = generator.lanes.graphs
+    graphs = generator.slots.graphs
     generator.run("Why?", SHORT, tree=TREE)
     beside = generator.stream("Why?", SAMPLED, tree=TREE)
     first = next(beside)
@@ -74,7 +74,7 @@ def test_a_lane_s_graphs_are_dropped_together_where_they_fill_their_budget(cuda)
 
 def test_what_one_answer_needs_beyond_the_budget_runs_eagerly(cuda):
     generator = static_generator(graphs=True)
-    generator.lanes.graphs.budget = GRAPH_BYTES
+    generator.slots.graphs.budget = GRAPH_BYTES
     trace = generator.run("Why?", SHORT, tree=TREE)
     assert shape_of(trace) == shape_of(tiny_generator().run("Why?", SHORT, tree=TREE))
     assert len(cuda.graphs) == 2 and cuda.eager
@@ -92,24 +92,24 @@ def test_one_capture_serves_every_top_p_and_top_k(cuda):
 
 def test_bytes_count_the_captures_of_answers_too(cuda):
     generator = static_generator(graphs=True, tokens=40)
-    generator.lanes.prepare(usual_drafters(generator))
+    generator.slots.prepare(usual_drafters(generator))
     before = generator.status["graphs"]
     generator.run("Why?", SAMPLED, tree=TREE)
     after = generator.status["graphs"]
     assert after["captured"] > before["captured"]
     for status, count in ((before, before["captured"]), (after, len(cuda.graphs))):
         assert status["graph_bytes"] == GRAPH_BYTES * count
-    assert after["bytes"] == sum(lane.num_bytes for lane in generator.lanes._all) + GRAPH_BYTES * len(cuda.graphs)
+    assert after["bytes"] == sum(slot.num_bytes for slot in generator.slots._all) + GRAPH_BYTES * len(cuda.graphs)
 
 
-def test_a_dropped_lane_is_freed_without_the_garbage_collector(cuda, monkeypatch):
+def test_a_dropped_slot_is_freed_without_the_garbage_collector(cuda, monkeypatch):
     generator = static_generator(graphs=True, tokens=40)
     generator.run("Why?", SHORT, tree=TREE)
-    generator.lanes._retired, generator.lanes._free = generator.lanes._free, []
-    (lane,) = generator.lanes._retired
-    buffers = weakref.ref(lane.cache.store.untyped_storage())
-    gone = weakref.ref(lane)
-    del lane
+    generator.slots._retired, generator.slots._free = generator.slots._free, []
+    (slot,) = generator.slots._retired
+    buffers = weakref.ref(slot.cache.store.untyped_storage())
+    gone = weakref.ref(slot)
+    del slot
     monkeypatch.setattr(pool.gc, "collect", lambda: None)
     gc.disable()
     try:
@@ -120,27 +120,27 @@ def test_a_dropped_lane_is_freed_without_the_garbage_collector(cuda, monkeypatch
     assert GRAPH_BYTES * len(cuda.graphs) == generator.status["graphs"]["graph_bytes"]
 
 
-def test_giving_a_lane_back_never_waits_for_the_device(cuda):
+def test_giving_a_slot_back_never_waits_for_the_device(cuda):
     """It may happen in a finaliser, while another thread captures."""
     generator = static_generator(graphs=True, tokens=40)
     stopped = generator.stream("Why?", SHORT, tree=TREE)
     cuda.log.clear()
     stopped.close()
-    assert not cuda.log and len(generator.lanes._free) == 1
+    assert not cuda.log and len(generator.slots._free) == 1
 
 
 @pytest.mark.parametrize("method", ["__init__", "open"])
-def test_no_lane_is_lost_where_making_or_opening_one_fails(method, cuda, monkeypatch):
+def test_no_slot_is_lost_where_making_or_opening_one_fails(method, cuda, monkeypatch):
     generator = static_generator(graphs=True, tokens=40)
     run_out_of_memory_in(method, generator, monkeypatch)
     assert generator.run("Why?", SHORT, tree=TREE).steps
-    assert generator.status["graphs"]["lanes"] == 1
+    assert generator.status["graphs"]["slots"] == 1
 
 
 def run_out_of_memory_in(method, generator, monkeypatch):
-    """An answer whose lane's method finds no memory."""
+    """An answer whose slot's method finds no memory."""
     with monkeypatch.context() as patch:
-        patch.setattr(Lane, method, out_of_memory)
+        patch.setattr(Slot, method, out_of_memory)
         with pytest.raises(torch.OutOfMemoryError):
             generator.run("Why?", SHORT, tree=TREE)
 
@@ -168,7 +168,7 @@ def test_memory_that_runs_out_in_a_capture_is_said_to_be_memory(cuda):
     with pytest.raises(torch.OutOfMemoryError, match="out of memory"):
         generator.run("Why?", SHORT, tree=TREE)
     cuda.fail = lambda: None
-    assert cuda.stream == "current" and generator.lanes.graphs.enabled
+    assert cuda.stream == "current" and generator.slots.graphs.enabled
     assert generator.run("Why?", SHORT, tree=TREE).steps and not cuda.eager
 
 

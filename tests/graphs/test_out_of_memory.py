@@ -77,7 +77,7 @@ def test_places_are_the_library_s_own_wherever_it_lies():
     """An environment may lie in a folder of the library's name, as `.venv` does in a clone."""
     for file, expected in (
         ("/of/jakiro/.venv/torch/nn.py", ""),
-        (f"{LIBRARY}graphs{os.sep}lane.py", "graphs/lane.py:1"),
+        (f"{LIBRARY}graphs{os.sep}slot.py", "graphs/slot.py:1"),
     ):
         found = {"place": library_place}
         exec(compile("place = place()", file, "exec"), found)
@@ -110,8 +110,8 @@ def frozen():
 
 def loaded():
     generator = static_generator(tokens=48)
-    generator.lanes.prepare(usual_drafters(generator), side_by_side=2)
-    generator.lanes.check(usual_drafters(generator)[-1])
+    generator.slots.prepare(usual_drafters(generator), side_by_side=2)
+    generator.slots.check(usual_drafters(generator)[-1])
     return generator
 
 
@@ -130,11 +130,11 @@ def test_memory_that_runs_out_anywhere_in_an_answer_is_a_sentence_and_the_next_a
         with Scarce(place), pytest.raises(ValueError, match=words.OUT_OF_MEMORY.partition(".")[0]):
             text_of(device)
         assert text_of(device) == expected, place
-    assert device.status["graphs"]["lanes"] <= 2
+    assert device.status["graphs"]["slots"] <= 2
 
 
 @EXTENTS
-def test_memory_that_runs_out_anywhere_in_making_lanes_is_told_and_loading_again_works(no_collection, extent):
+def test_memory_that_runs_out_anywhere_in_making_slots_is_told_and_loading_again_works(no_collection, extent):
     device = LocalDevice(loaded)
     # What tests share is made once
     device.load(lambda *_: None)
@@ -142,7 +142,7 @@ def test_memory_that_runs_out_anywhere_in_making_lanes_is_told_and_loading_again
         device.load(lambda *_: None)
     expected = text_of(device)
     places = [place for place in watching.places if place]
-    assert len(places) > 10 and any(place.startswith("graphs/lane.py") for place in places)
+    assert len(places) > 10 and any(place.startswith("graphs/slot.py") for place in places)
     for place in extent(places):
         with Scarce(place), pytest.raises(ValueError, match="Memory ran out"):
             device.load(lambda *_: None)
@@ -153,7 +153,7 @@ def test_memory_that_runs_out_anywhere_in_making_lanes_is_told_and_loading_again
 
 @EXTENTS
 def test_memory_that_runs_out_anywhere_in_loading_is_a_sentence_and_leaves_nothing_behind(tags, frozen, extent):
-    """On a pretended GPU: reading, moving, trying, binding and checking the pair, and its first lanes."""
+    """On a pretended GPU: reading, moving, trying, binding and checking the pair, and its first slots."""
 
     def load():
         return JakiroGenerator.from_pretrained(*tags.pair, dtype="float32", graphs=False).run("Why?", SHORT).token_ids
@@ -184,8 +184,8 @@ def test_memory_that_runs_out_anywhere_in_a_borrowed_process_leaves_the_pair_it_
             loading.start_pair(read, PRETENDED)
         ((moving, count),) = [each for each in watching.places.items() if each[0].startswith("zoo/loading.py")]
         assert count > 10
-        in_a_lane = next(place for place in watching.places if place.startswith("graphs/lane.py"))
-        for place, granted in ((moving, count - 1), (in_a_lane, 0)):
+        in_a_slot = next(place for place in watching.places if place.startswith("graphs/slot.py"))
+        for place, granted in ((moving, count - 1), (in_a_slot, 0)):
             with Scarce(place, granted), pytest.raises(ValueError, match="Memory ran out"):
                 loading.start_pair(read, PRETENDED)
         parts = loading.start_pair(read, PRETENDED)

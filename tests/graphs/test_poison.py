@@ -1,4 +1,4 @@
-"""A lane's graphs share a pool of memory: each runs on what lies outside of it, in whatever order they are replayed."""
+"""A slot's graphs share a pool of memory: each runs on what lies outside of it, in whatever order they are replayed."""
 
 import random
 from dataclasses import replace
@@ -50,7 +50,7 @@ def test_poison_between_shuffled_replays_changes_no_text(head, cuda):
     assert not set(cuda.eager) - {"verify_rows"}
 
 
-def test_poison_between_the_steps_of_two_lanes_changes_no_text(cuda):
+def test_poison_between_the_steps_of_two_slots_changes_no_text(cuda):
     generator, sliced = static_generator(graphs=True), tiny_generator()
     sampling = SamplingParams(1.0, seed=5, max_new_tokens=16)
     race = generator.race("Why?", sampling, tree=TREE)

@@ -50,7 +50,7 @@ def test_a_target_s_pass_at_true_shapes_has_560_kernels_at_most(name, numerics, 
 def test_a_draft_of_five_levels_at_true_shapes_has_300_kernels_at_most(name, fusion, regime, monkeypatch):
     """With the evidence that the page shows of it."""
     passes = step_counts(name, "fast", SAMPLINGS[regime], monkeypatch, fusion)
-    assert passes["grow"].kernels + passes["tell"].kernels <= 300
+    assert passes["grow"].kernels + passes["fill_evidence"].kernels <= 300
 
 
 def test_the_counter_at_true_shapes_notices_one_more_kernel(monkeypatch):

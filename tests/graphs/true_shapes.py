@@ -1,4 +1,4 @@
-"""Real targets without their weights: all passes of a lane on torch's `meta` device, operations and bytes counted.
+"""Real targets without their weights: all passes of a slot on torch's `meta` device, operations and bytes counted.
 
 An operation that computes is at least one kernel on a GPU; views and empty tensors are none. Bytes are those of the
 tensors that an operation reads and writes, each once. Nothing here says how long anything takes.
@@ -17,11 +17,11 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.initialization import no_init_weights
 
 from jakiro.config import SamplingParams, TreeConfig
+from jakiro.drafting.heads import HeadDrafter
 from jakiro.graphs.capture import Graphs
-from jakiro.graphs.lane import Lane
-from jakiro.graphs.pool import LANE_TOKENS
-from jakiro.heads.jakiro import JakiroHead
-from jakiro.methods.jakiro import HeadDrafter
+from jakiro.graphs.pool import SLOT_TOKENS
+from jakiro.graphs.slot import Slot
+from jakiro.heads.layer_head import LayerHead
 from jakiro.methods.plain import PlainDrafter
 from jakiro.target import model as targets
 from jakiro.target.llama import LeanDecoder
@@ -157,22 +157,22 @@ def target_on(device: torch.device, config, name: str, numerics: str, monkeypatc
     with device, no_init_weights():
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval().requires_grad_(False)
     target = TargetModel(model, nn.Module(), name, None, numerics)
-    target.bucketed = target.lean.joint = True
+    target.bucketed = target.lean.fused = True
     target._wide_storage = torch.float64
     return target
 
 
-def head_of(target: TargetModel, fusion: str = "summed") -> JakiroHead:
+def head_of(target: TargetModel, fusion: str = "summed") -> LayerHead:
     """A head of the official shape: two experts as wide as the target's hidden state."""
     config = target.config
     before = torch.get_default_dtype()
     torch.set_default_dtype(target.dtype)
     try:
         with target.device:
-            head = JakiroHead(head_config(config, config.hidden_size, None, fusion)).eval().requires_grad_(False)
+            head = LayerHead(head_config(config, config.hidden_size, None, fusion)).eval().requires_grad_(False)
     finally:
         torch.set_default_dtype(before)
-    head.bind(target.embedding, target.output_weight).join()
+    head.bind(target.embedding, target.output_weight).fuse()
     return head
 
 
@@ -183,10 +183,10 @@ def step_counts(
     target = target_on(META, config_of(name), name, numerics, monkeypatch)
     drafter = PlainDrafter() if fusion is None else HeadDrafter(head_of(target, fusion))
     tree = TreeConfig(depth=0, nodes=1) if fusion is None else TREE
-    lane = Lane(target, Graphs(META, False), LANE_TOKENS)
-    lane.open(drafter, sampling, tree, (), CONTEXT, CONTEXT)
+    slot = Slot(target, Graphs(META, False), SLOT_TOKENS)
+    slot.open(drafter, sampling, tree, (), CONTEXT, CONTEXT)
     counts = {}
-    for each in lane.needed(drafter, sampling, tree, (), CONTEXT, CONTEXT):
+    for each in slot.needed(drafter, sampling, tree, (), CONTEXT, CONTEXT):
         function, arguments = each.function.func.__name__, each.function.args
         rows = target.row_bucket(tree.nodes)
         if function == "score_rows" and arguments[1] != target.live_rows(tree.nodes):

@@ -16,7 +16,7 @@ from jakiro.heads.config import named_target
 from jakiro.methods.eagle3 import fused_drafter
 from tests.heads.test_foreign import write_folder
 from tests.heads.test_golden import paths
-from tests.support import kept, prompt_of
+from tests.support import committed, prompt_of
 
 DATA = Path(__file__).parents[1] / "data"
 CASES = json.loads((DATA / "eagle3_cases.json").read_text(encoding="utf-8"))
@@ -76,7 +76,7 @@ def test_trees_equal_the_published_ones_over_three_rounds(case, form, tmp_path):
         if session is None:
             session = fused_drafter(head).start(prompt_of(ids, features), SamplingParams(), KeyedNoise(0))
         else:
-            session.observe(kept(ids[known + 1 :], features))
+            session.observe(committed(ids[known + 1 :], features))
         known += features.shape[0]
         tree = session.propose(TreeLimits(tree_config)).tree
         expected = golden[f"r{number}.draft_tokens"].flatten().tolist()

@@ -11,17 +11,17 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import ancestor_mask
 from jakiro.drafting.base import TreeLimits
+from jakiro.drafting.heads import HeadDrafter
 from jakiro.heads.checkpoint import fill_head
 from jakiro.heads.config import DraftConfig
-from jakiro.heads.jakiro import JakiroHead
-from jakiro.methods.jakiro import HeadDrafter
-from tests.support import kept, prompt_of
+from jakiro.heads.layer_head import LayerHead
+from tests.support import committed, prompt_of
 
 DATA = Path(__file__).parents[1] / "data"
 CASES = json.loads((DATA / "cases.json").read_text())
 
 
-def golden_head(case: dict) -> JakiroHead:
+def golden_head(case: dict) -> LayerHead:
     weights = load_file(DATA / f"case{case['case']}_weights.safetensors")
     embedding, output = weights.pop("embed_tokens.weight"), weights.pop("lm_head.weight")
     config = DraftConfig(
@@ -34,7 +34,7 @@ def golden_head(case: dict) -> JakiroHead:
         rope_parameters={"rope_type": "default", "rope_theta": case["rope_theta"]},
         fc_bias="fc.bias" in weights,
     )
-    head = JakiroHead(config).eval()
+    head = LayerHead(config).eval()
     fill_head(head, weights)
     return head.bind(embedding, output)
 
@@ -54,7 +54,7 @@ def test_trees_equal_the_official_ones_over_three_rounds(case):
     assert_grows_the_official_trees(golden_head(case), case)
 
 
-def assert_grows_the_official_trees(head: JakiroHead, case: dict) -> None:
+def assert_grows_the_official_trees(head: LayerHead, case: dict) -> None:
     """Tokens, depths, masks and leaves of three rounds."""
     golden = load_file(DATA / f"case{case['case']}_golden.safetensors")
     config = TreeConfig(width=case["top_k"], depth=case["depth"] + 1, nodes=case["total_tokens"])
@@ -66,7 +66,7 @@ def assert_grows_the_official_trees(head: JakiroHead, case: dict) -> None:
         if session is None:
             session = HeadDrafter(head).start(prompt_of(ids, features), sampling, noise)
         else:
-            session.observe(kept(ids[known + 1 :], features))
+            session.observe(committed(ids[known + 1 :], features))
         known += features.shape[0]
         tree = session.propose(TreeLimits(config)).tree
         assert session.cache.length == known == ids.shape[0] - 1
@@ -88,12 +88,12 @@ def test_decoupled_features_equal_the_official_forward():
     weights = load_file(DATA / "star_weights.safetensors")
     embedding = weights.pop("embed_tokens.weight")
     weights.pop("lm_head.weight", None)
-    head = JakiroHead(DraftConfig(64, 4, 2, embedding.shape[0], 96, fusion="decoupled")).eval()
+    head = LayerHead(DraftConfig(64, 4, 2, embedding.shape[0], 96, fusion="decoupled")).eval()
     fill_head(head, weights)
     assert_gives_the_official_features(head.bind(embedding, embedding))
 
 
-def assert_gives_the_official_features(head: JakiroHead) -> None:
+def assert_gives_the_official_features(head: LayerHead) -> None:
     golden = load_file(DATA / "star_golden.safetensors")
     with torch.no_grad():
         output = head(head.embed(golden["input_ids"]), golden["hidden_states"], torch.arange(9)[None])

@@ -12,25 +12,25 @@ typedef struct {
 
 typedef struct {
     int number;
-} Room;
+} Workspace;
 
 static int read(const int *number) { return __atomic_load_n(number, __ATOMIC_ACQUIRE); }
 
-static int64_t cut(const void *pass, int64_t section, void *room) { return CHUNKS; }
+static int64_t cut(const void *pass, int64_t section, void *workspace) { return CHUNKS; }
 
-static void nothing(const void *pass, int64_t section, void *room) {}
+static void nothing(const void *pass, int64_t section, void *workspace) {}
 
-static void compute(const void *context, int64_t section, int64_t chunk, void *room) {
+static void compute(const void *context, int64_t section, int64_t chunk, void *workspace) {
     Pass *pass = (Pass *)context;
-    ((Room *)room)->number = (int)(10 * section + chunk);
+    ((Workspace *)workspace)->number = (int)(10 * section + chunk);
     if (chunk != 2 || __atomic_fetch_add(pass->taken + section, 1, __ATOMIC_RELAXED)) return;
     for (const int64_t began = now(); !read(pass->published + section) && now() - began < LONGEST_NANOSECONDS;) relax();
-    ((Room *)room)->number = -1000;
+    ((Workspace *)workspace)->number = -1000;
 }
 
-static void publish(const void *context, int64_t section, int64_t chunk, const void *room) {
+static void publish(const void *context, int64_t section, int64_t chunk, const void *workspace) {
     Pass *pass = (Pass *)context;
-    const int number = ((const Room *)room)->number;
+    const int number = ((const Workspace *)workspace)->number;
     __atomic_add_fetch(&pass->chunks, number == 10 * section + chunk, __ATOMIC_RELAXED);
     if (chunk == 2) __atomic_store_n(pass->published + section, 1, __ATOMIC_RELEASE);
 }
@@ -38,8 +38,8 @@ static void publish(const void *context, int64_t section, int64_t chunk, const v
 static const Sections sections = {CHUNKS, cut, nothing, nothing, compute, publish};
 
 static void work(const void *context, int thread_id, int num_threads) {
-    Room room = {0};
-    go_through(&sections, context, &((Pass *)context)->progress, &room, thread_id, num_threads);
+    Workspace workspace = {0};
+    go_through(&sections, context, &((Pass *)context)->progress, &workspace, thread_id, num_threads);
 }
 
 /* How many chunks were published with the right number, of CHUNKS in each of CHUNKS sections. */

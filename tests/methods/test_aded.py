@@ -7,7 +7,7 @@ import torch
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise, gumbel_of
-from jakiro.drafting.base import Kept, Prompt, TreeLimits
+from jakiro.drafting.base import Committed, Prompt, TreeLimits
 from jakiro.drafting.trigrams import TrigramTable, fingerprint
 from jakiro.methods import PLAIN, method_named
 from jakiro.methods.aded import LIVE, TABLE, TrigramDrafter
@@ -27,8 +27,8 @@ def session(texts, *token_ids, sampling=None, **options):
     return TrigramDrafter(table, **options).start(prompt(*token_ids), sampling or SamplingParams(), KeyedNoise(0))
 
 
-def kept(*token_ids):
-    return Kept(list(token_ids), torch.tensor(token_ids), torch.zeros(len(token_ids), 4))
+def committed(*token_ids):
+    return Committed(list(token_ids), torch.tensor(token_ids), torch.zeros(len(token_ids), 4))
 
 
 def test_the_table_s_most_frequent_successors_are_proposed_level_by_level():
@@ -45,7 +45,7 @@ def test_what_the_answer_wrote_itself_is_proposed_and_both_sources_are_named():
     tree = drafting.propose(LIMITS).tree
     proposers = dict(zip(tree.token_ids.tolist(), tree.proposers.tolist(), strict=True))
     assert proposers[6] == LIVE and proposers[3] == TABLE
-    drafting.observe(kept(3, 1, 2))
+    drafting.observe(committed(3, 1, 2))
     tree = drafting.propose(LIMITS).tree
     also = dict(zip(tree.token_ids.tolist(), tree.also.tolist(), strict=True))
     assert also[3] == 1 << LIVE and also[6] == 0
@@ -54,7 +54,7 @@ def test_what_the_answer_wrote_itself_is_proposed_and_both_sources_are_named():
 def test_a_frozen_table_learns_nothing_and_unknown_pairs_are_said():
     drafting = session([[1, 2, 3]], 1, 2, 6, 1, 2, live=False)
     assert 6 not in drafting.propose(LIMITS).tree.token_ids.tolist()
-    drafting.observe(kept(8, 9))
+    drafting.observe(committed(8, 9))
     proposal = drafting.propose(LIMITS)
     assert proposal.tree is None and proposal.note.endswith("nothing to propose.")
 
@@ -67,10 +67,10 @@ def test_estimates_follow_how_often_the_choice_was_among_the_successors():
 
     unjudged = estimate()
     for _ in range(20):
-        drafting.observe(kept(3, 1, 2))
+        drafting.observe(committed(3, 1, 2))
     often = estimate()
     for _ in range(100):
-        drafting.observe(kept(9, 1, 2))
+        drafting.observe(committed(9, 1, 2))
     assert estimate() < unjudged < often < 1
 
 

@@ -85,7 +85,7 @@ def measured(known):
 
 @pytest.fixture(scope="module")
 def at_fixed_addresses(known):
-    """Makes a generator in lanes once for each head, inside a test that has the compiled functions off."""
+    """Makes a generator in slots once for each head, inside a test that has the compiled functions off."""
     return functools.cache(lambda head: static_generator(head, measured=True, methods=known))
 
 

@@ -8,12 +8,12 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import Drafter, Resources
+from jakiro.drafting.heads import HeadDrafter
 from jakiro.drafting.limited import LimitedDrafter
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.config import DraftConfig
-from jakiro.heads.jakiro import JakiroHead
+from jakiro.heads.layer_head import LayerHead
 from jakiro.methods import DEFAULT, PLAIN
-from jakiro.methods.jakiro import HeadDrafter
 from jakiro.target.families import refuse_what_cannot_work
 from jakiro.target.model import TargetModel
 from tests.support import (
@@ -161,7 +161,7 @@ def family_head(target):
     heads = target.config.num_attention_heads
     torch.manual_seed(1)
     config = DraftConfig(target.hidden_size, heads, heads, target.vocab_size, 32)
-    head = JakiroHead(config).to(target.device).eval().requires_grad_(False)
+    head = LayerHead(config).to(target.device).eval().requires_grad_(False)
     return head.bind(target.embedding, target.output_weight)
 
 

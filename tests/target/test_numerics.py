@@ -7,7 +7,7 @@ from jakiro.drafting.base import Resources
 from jakiro.engine import profile
 from jakiro.engine.costs import DeviceProfile
 from jakiro.generator import JakiroGenerator
-from jakiro.graphs.lane import Lane
+from jakiro.graphs.slot import Slot
 from jakiro.methods import DEFAULT, PLAIN
 from jakiro.target.model import TargetModel
 from tests.graphs.static import bucketed_target, static_generator
@@ -16,7 +16,7 @@ from tests.support import TREE, byte_tokenizer, tiny_generator, tiny_head, tiny_
 SAMPLING = SamplingParams(max_new_tokens=12)
 
 
-def test_a_pair_switches_its_numerics_without_new_weights():
+def test_a_pair_switches_its_numerics_without_new_weights(without_compiled_functions):
     generator = tiny_generator("summed")
     fast = generator.with_numerics("fast")
     assert fast is generator.with_numerics("fast") and fast.with_numerics("exact") is generator
@@ -26,7 +26,17 @@ def test_a_pair_switches_its_numerics_without_new_weights():
     assert [pair.status["numerics"] for pair in (generator, fast)] == ["exact", "fast"]
 
 
-def test_passes_are_measured_apart_for_each_numerics(tmp_path, monkeypatch):
+def test_compiled_passes_are_exact_whatever_is_asked():
+    generator = tiny_generator("summed", numerics="fast")
+    if not generator.target.compiled:
+        pytest.skip("there is no compiler here")
+    assert generator.status["numerics"] == "exact" and generator.target.bit_identical
+    assert generator.with_numerics("fast") is generator.with_numerics("exact") is generator
+    with pytest.raises(ValueError, match="you gave 'quick'"):
+        generator.with_numerics("quick")
+
+
+def test_passes_are_measured_apart_for_each_numerics(tmp_path, monkeypatch, without_compiled_functions):
     measured, target = [], tiny_target()
     monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
 
@@ -35,7 +45,7 @@ def test_passes_are_measured_apart_for_each_numerics(tmp_path, monkeypatch):
 
         is_done = True
 
-        def __init__(self, target, drafter, drafts, lanes, known) -> None:
+        def __init__(self, target, drafter, drafts, slots, known) -> None:
             self.about = ("drafts" if drafts else "passes", target.numerics)
 
         def advance(self, key) -> DeviceProfile:
@@ -80,21 +90,21 @@ def test_the_load_probe_has_room_for_passes_of_as_many_rows_as_on_a_gpu():
     target.probe_bit_identity()
 
 
-def test_rows_that_a_lane_rounds_otherwise_take_back_that_bits_are_plain_decoding_s(monkeypatch):
-    """The target's own probe looks at a sliced cache, answers run in lanes."""
+def test_rows_that_a_slot_rounds_otherwise_take_back_that_bits_are_plain_decoding_s(monkeypatch):
+    """The target's own probe looks at a sliced cache, answers run in slots."""
     generator = static_generator(graphs=False)
     plain = generator.drafter(PLAIN)
     generator.target.bit_identical = True
-    generator.lanes.check(plain)
-    assert generator.target.bit_identical and len(generator.lanes._free) == 1
-    score = Lane.score_rows
+    generator.slots.check(plain)
+    assert generator.target.bit_identical and len(generator.slots._free) == 1
+    score = Slot.score_rows
 
-    def score_rows(lane, rows, live, *more):
-        score(lane, rows, live, *more)
+    def score_rows(slot, rows, live, *more):
+        score(slot, rows, live, *more)
         if live > 40:
-            lane.scored[40, 7] += 1e-3
+            slot.scored[40, 7] += 1e-3
 
-    monkeypatch.setattr(Lane, "score_rows", score_rows)
-    generator.lanes._free.clear()
-    generator.lanes.check(plain)
+    monkeypatch.setattr(Slot, "score_rows", score_rows)
+    generator.slots._free.clear()
+    generator.slots.check(plain)
     assert not generator.target.bit_identical

@@ -7,9 +7,9 @@ import torch
 from accelerate import Accelerator
 
 from jakiro.config import SamplingParams, TreeConfig
+from jakiro.drafting.heads import HeadDrafter
 from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.methods import DEFAULT
-from jakiro.methods.jakiro import HeadDrafter
 from jakiro.prompts import Question
 from jakiro.training import calibrate as calibrate_module
 from jakiro.training import trainer

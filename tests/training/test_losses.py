@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from jakiro.heads.jakiro import HeadOutput
+from jakiro.heads.layer_head import HeadOutput
 from jakiro.training.cross_entropy import MixtureCrossEntropy, SoftCrossEntropy, VocabularySlice
 from jakiro.training.losses import (
     LossWeights,

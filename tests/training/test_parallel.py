@@ -15,7 +15,7 @@ from jakiro.training.schedule import TrainingOptions
 from jakiro.training.start import head_config
 from jakiro.training.start_parallel import start_parallel
 from jakiro.training.trainer import Trainer
-from tests.support import kept, prompt_of
+from tests.support import committed, prompt_of
 from tests.training.resuming import assert_resumed_equals_whole
 from tests.training.test_trainer import OPTIONS
 from tests.training.tiny import HIDDEN, tiny_cache, tiny_head, tiny_target
@@ -60,7 +60,7 @@ def test_drafting_gives_each_level_the_probabilities_that_training_teaches_along
         path, probs = tree.token_ids.tolist()[1:], tree.draft_probs.tolist()[1:]
         drafted += [(len(ids) - 2, *each) for each in zip(range(1, levels + 1), path, probs, strict=True)]
         new = torch.tensor(path)
-        session.observe(kept(new, features[len(ids) - 1 : len(ids) - 1 + len(new)]))
+        session.observe(committed(new, features[len(ids) - 1 : len(ids) - 1 + len(new)]))
         ids = torch.cat([ids, new])
     batch = Batch(ids[None], features[None, : len(ids)], torch.tensor([len(ids)]), torch.tensor([0]), HIDDEN)
     learned = list(ParallelObjective(head, LossWeights()).levels(batch, None))

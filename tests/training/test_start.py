@@ -12,7 +12,7 @@ from transformers import (
 )
 
 from jakiro.heads.checkpoint import misfits
-from jakiro.heads.jakiro import JakiroHead
+from jakiro.heads.layer_head import LayerHead
 from jakiro.training.start import adopt_stream, check_output_function, head_config, start_weights
 from tests.training.tiny import tiny_cache, tiny_head, tiny_target
 
@@ -48,7 +48,7 @@ def test_a_family_with_two_rotary_settings_gives_the_head_those_of_full_attentio
     config = head_config(model.config, 12, None, "summed")
     assert config.rope_parameters == dict(model.config.rope_parameters["full_attention"])
     assert misfits(config, model.config) == []
-    JakiroHead(config)
+    LayerHead(config)
 
 
 def test_a_head_of_the_other_fusion_keeps_the_stream_and_gets_experts_that_fit_it(tmp_path):

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from jakiro.heads.jakiro import JakiroHead
+from jakiro.heads.layer_head import LayerHead
 from jakiro.training.features import FeatureCache, write_features
 from jakiro.training.start import head_config
 from tests.support import byte_tokenizer
@@ -78,7 +78,7 @@ def tiny_head(
     num_experts: int = 2,
 ):
     torch.manual_seed(seed)
-    head = JakiroHead(head_config(target.config, 12, draft_vocab, fusion, num_experts=num_experts))
+    head = LayerHead(head_config(target.config, 12, draft_vocab, fusion, num_experts=num_experts))
     if draft_vocab:
         head.draft_token_ids.copy_(torch.arange(draft_vocab) + 2)
     return head.bind(target.get_input_embeddings().weight, target.lm_head.weight)

@@ -6,7 +6,7 @@ import torch
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.drafting.base import TreeLimits
-from jakiro.methods.jakiro import HeadDrafter
+from jakiro.drafting.heads import HeadDrafter
 from lab.methods.gsd import RunGraph, graph_drafter
 from tests.support import DEVICE, HEADS, HIDDEN_SIZE, assert_is_a_tree, prompt_of, tiny_head, tiny_target
 

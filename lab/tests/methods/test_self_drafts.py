@@ -10,10 +10,10 @@ from torch import nn
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.drafting.base import Resources, TreeLimits
+from jakiro.drafting.heads import HeadDrafter
 from jakiro.generator import JakiroGenerator
-from jakiro.heads.jakiro import JakiroHead
+from jakiro.heads.layer_head import LayerHead
 from jakiro.methods import PLAIN
-from jakiro.methods.jakiro import HeadDrafter
 from jakiro.target.features import scaled
 from jakiro.target.model import TargetModel
 from lab import KNOWN
@@ -21,7 +21,7 @@ from lab.layers import plan as layer_plan
 from lab.layers.plan import LayerPlan
 from lab.methods import s2d
 from lab.methods.skip import SkippingHead
-from tests.support import byte_tokenizer, kept, prompt_of, shallow, tiny_head, tiny_model, tiny_target
+from tests.support import byte_tokenizer, committed, prompt_of, shallow, tiny_head, tiny_model, tiny_target
 
 TEXT = torch.arange(30) * 11 % 250
 GREEDY, CHAIN = SamplingParams(), TreeConfig(width=1, depth=3, nodes=4)
@@ -34,7 +34,7 @@ def proposed(drafter, chunks=(9, 4, 1, 6)):
     for count in (*chunks[1:], 0):
         tree = session.propose(TreeLimits(CHAIN)).tree
         yield end, tree.token_ids.tolist()[1:], tree.draft_probs.tolist()[1:]
-        session.observe(kept(TEXT[end : end + count], torch.zeros(count, 64))) if count else None
+        session.observe(committed(TEXT[end : end + count], torch.zeros(count, 64))) if count else None
         end += count
 
 
@@ -55,7 +55,7 @@ def test_skipped_layers_propose_what_a_model_of_the_others_says(kept_layers):
         layers[number].self_attn.layer_idx = place
     stock.model.layers = nn.ModuleList(layers[number] for number in kept_layers)
     target = TargetModel(tiny_model(layers=4), byte_tokenizer(), "tiny")
-    drafter = HeadDrafter(SkippingHead(target, LayerPlan(kept_layers)), tells=False)
+    drafter = HeadDrafter(SkippingHead(target, LayerPlan(kept_layers)), has_evidence=False)
     assert_says(drafter, lambda ids: stock(input_ids=ids[None], use_cache=False).logits[0, -1].softmax(-1))
 
 
@@ -68,7 +68,7 @@ def test_an_exit_proposes_what_its_layer_says_of_the_first_layers_states(name):
     def probs_after(ids):
         lower = scaled(stock.model(input_ids=ids[None], output_hidden_states=True).hidden_states[1])
         places = torch.arange(len(ids))[None]
-        return head.logits(JakiroHead.forward(head, head.embed(ids)[None], lower, places).features[0, -1]).softmax(-1)
+        return head.logits(LayerHead.forward(head, head.embed(ids)[None], lower, places).features[0, -1]).softmax(-1)
 
     assert_says(drafter.drafter if hasattr(drafter, "drafter") else drafter, probs_after)
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from jakiro.heads.checkpoint import file_sha256, load_head, save_head
 from jakiro.heads.config import DraftConfig
-from jakiro.heads.jakiro import JakiroHead
+from jakiro.heads.layer_head import LayerHead
 from lab.training import masks as module
 from lab.training.masks import app, elect, load_masks, masked_head, save_masks
 
@@ -20,7 +20,7 @@ def tiny_head(calibration=None, draft_vocab_size=None, seed=0, **sizes):
     """A random head with float16 numbers, as one that comes from disk; queries are a 2 × 2 matrix."""
     torch.manual_seed(seed)
     sizes = {"hidden_size": 2, "vocab_size": 8, "expert_intermediate_size": 3} | sizes
-    head = JakiroHead(
+    head = LayerHead(
         DraftConfig(
             num_attention_heads=1, num_key_value_heads=1, draft_vocab_size=draft_vocab_size,
             calibration=calibration or {}, **sizes,
@@ -32,7 +32,7 @@ def tiny_head(calibration=None, draft_vocab_size=None, seed=0, **sizes):
 def tuned(base, domain, seed):
     """A head that training took from the base, calibrated for itself; a third of the weights did not move."""
     generator = torch.Generator().manual_seed(seed)
-    head = JakiroHead(replace(base.config, calibration={"main/1/greedy": float(seed)}))
+    head = LayerHead(replace(base.config, calibration={"main/1/greedy": float(seed)}))
     head.load_state_dict(base.state_dict())
     for parameter in head.requires_grad_(False).parameters():
         factor = 1 + 0.2 * torch.randn(parameter.shape, generator=generator).clamp(-2, 2)
@@ -42,7 +42,7 @@ def tuned(base, domain, seed):
 
 
 def moved(base, rows):
-    head = JakiroHead(base.config).requires_grad_(False)
+    head = LayerHead(base.config).requires_grad_(False)
     head.load_state_dict(base.state_dict())
     head.state_dict()[SQUARE].add_(torch.tensor(rows))
     return head

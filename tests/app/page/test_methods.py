@@ -19,8 +19,8 @@ from app.tools.screenshots import NoModel
 from app.words import benchmark as benchmark_words
 from jakiro.config import SamplingParams
 from jakiro.drafting.base import Needs, Proposer
+from jakiro.drafting.experts import proposers_of
 from jakiro.methods import DEFAULT, METHODS, PLAIN, prompt_lookup
-from jakiro.methods.jakiro import proposers_of
 from jakiro.zoo import table as zoo
 from tests.app.fake import FakeGenerator
 from tests.app.page.test_asking import asking

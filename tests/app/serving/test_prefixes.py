@@ -48,7 +48,7 @@ def known(*told: Header) -> list[bool]:
 
 
 def test_a_question_asked_again_is_known_to_its_visitor_alone(service):
-    runs, here = Runs(service.limits), generator().resumable_tokens > 0
+    runs, here = Runs(service.limits), generator().max_reusable_tokens > 0
     assert known(*headers(service, runs, ADA)) == [False, here]
     assert known(*headers(service, runs, BOB)) == [False, here], "behind the same address"
     assert known(*headers(service, runs, ADA)) == [here, here]
@@ -73,7 +73,7 @@ def test_programs_whose_end_is_not_heard_keep_nothing(service, visitor):
 def test_tabs_and_programs_with_an_open_connection_are_the_same_visitor_until_they_leave(service):
     asks, leaves = by("/gradio_api/queue/join"), by("/gradio_api/heartbeat/own")
     headers(service, Runs(service.limits), asks)
-    assert len(service.prefixes) == (generator().resumable_tokens > 0)
+    assert len(service.prefixes) == (generator().max_reusable_tokens > 0)
     handlers.forget(service, Runs(service.limits), leaves)
     assert len(service.prefixes) == 0
 
@@ -89,7 +89,7 @@ def test_who_leaves_during_an_answer_is_forgotten_too(service):
 
 
 def test_who_leaves_is_forgotten_and_others_are_not(service):
-    runs, here = Runs(service.limits), generator().resumable_tokens > 0
+    runs, here = Runs(service.limits), generator().max_reusable_tokens > 0
     for visitor in (ADA, BOB):
         headers(service, runs, visitor)
     handlers.forget(service, runs, ADA)

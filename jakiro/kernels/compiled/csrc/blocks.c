@@ -18,71 +18,71 @@ void normalize(const float *rows_in, float *rows_out, const float *weight, float
     }
 }
 
-int64_t room_floats(int64_t rows, int64_t hidden, Largest largest, int64_t keys, int64_t head_dim) {
+int64_t workspace_floats(int64_t rows, int64_t hidden, Largest largest, int64_t keys, int64_t head_dim) {
     return rows * hidden + largest.chunk + largest.factor + attention_floats(keys, head_dim);
 }
 
-Room room_of(float *memory, int64_t hidden, Largest largest, Attention at, int thread_id, int num_threads) {
-    float *normed = memory + thread_id * room_floats(at.rows, hidden, largest, at.length + at.rows, at.head_dim);
+Workspace workspace_of(float *memory, int64_t hidden, Largest largest, Attention at, int thread_id, int num_threads) {
+    float *normed = memory + thread_id * workspace_floats(at.rows, hidden, largest, at.length + at.rows, at.head_dim);
     float *results = normed + at.rows * hidden, *parts = results + largest.chunk;
-    return (Room){num_threads, normed, results, parts + largest.factor, parts, at};
+    return (Workspace){num_threads, normed, results, parts + largest.factor, parts, at};
 }
 
-static void use(const Matrix *matrix, const float *input, Room *room) {
-    if (room->factor.matrix == matrix) return;
-    if (room->factor.matrix) finish(room->factor);
-    room->factor = prepare(matrix, input, room->attention.rows, room->parts);
+static void use(const Matrix *matrix, const float *input, Workspace *workspace) {
+    if (workspace->factor.matrix == matrix) return;
+    if (workspace->factor.matrix) finish(workspace->factor);
+    workspace->factor = prepare(matrix, input, workspace->attention.rows, workspace->parts);
 }
 
-void leave(const void *pass, int64_t section, void *room) {
-    Factor *factor = &((Room *)room)->factor;
+void leave(const void *pass, int64_t section, void *workspace) {
+    Factor *factor = &((Workspace *)workspace)->factor;
     if (factor->matrix) finish(*factor);
     factor->matrix = 0;
 }
 
-void multiply(const Matrix *matrix, const float *input, Cut cut, int64_t chunk, Room *room) {
-    use(matrix, input, room);
-    multiply_chunk(&room->factor, cut, chunk, 0, room->results);
+void multiply(const Matrix *matrix, const float *input, Cut cut, int64_t chunk, Workspace *workspace) {
+    use(matrix, input, workspace);
+    multiply_chunk(&workspace->factor, cut, chunk, 0, workspace->results);
 }
 
-void gate(const Matrix *matrix, const float *input, Cut cut, int64_t chunk, Room *room) {
-    const int64_t count = room->attention.rows * cut.together * PANEL;
-    float *gates = room->results, *ups = gates + count;
-    use(matrix, input, room);
-    multiply_chunk(&room->factor, cut, chunk, 0, gates);
-    multiply_chunk(&room->factor, cut, chunk, cut.panels, ups);
+void gate(const Matrix *matrix, const float *input, Cut cut, int64_t chunk, Workspace *workspace) {
+    const int64_t count = workspace->attention.rows * cut.together * PANEL;
+    float *gates = workspace->results, *ups = gates + count;
+    use(matrix, input, workspace);
+    multiply_chunk(&workspace->factor, cut, chunk, 0, gates);
+    multiply_chunk(&workspace->factor, cut, chunk, cut.panels, ups);
     for (int64_t i = 0; i < count; i += LANES) {
         const vec x = from_float(gates + i), up = from_float(ups + i);
         *(vec *)(gates + i) = x / (1.0f + exponential(-x)) * up;
     }
 }
 
-Cut cut_half(Half half, int64_t section, const Room *room) {
-    const Attention *at = &room->attention;
+Cut cut_half(Half half, int64_t section, const Workspace *workspace) {
+    const Attention *at = &workspace->attention;
     switch (section) {
-    case ROTATE: return in_chunks(head_chunks(at->heads + 2 * at->kv_heads, at->rows, room->num_threads));
-    case ATTEND: return in_chunks(head_chunks(at->heads, at->rows, room->num_threads));
+    case ROTATE: return in_chunks(head_chunks(at->heads + 2 * at->kv_heads, at->rows, workspace->num_threads));
+    case ATTEND: return in_chunks(head_chunks(at->heads, at->rows, workspace->num_threads));
     }
     const Matrix *matrix = section == OUTPUT ? half.output : half.query_key_value;
-    return cut(matrix, panels_of(matrix), at->rows, room->num_threads, MOST_CHUNKS);
+    return cut(matrix, panels_of(matrix), at->rows, workspace->num_threads, MOST_CHUNKS);
 }
 
-void compute_half(Half half, int64_t section, int64_t chunk, const float *input, Room *room) {
-    const Attention *at = &room->attention;
+void compute_half(Half half, int64_t section, int64_t chunk, const float *input, Workspace *workspace) {
+    const Attention *at = &workspace->attention;
     switch (section) {
-    case QUERY_KEY_VALUE: multiply(half.query_key_value, input, room->cut, chunk, room); break;
-    case ROTATE: rotate(at, chunk, room->cut.chunks, room->results); break;
-    case ATTEND: attend(at, room->own, chunk, room->cut.chunks, room->results); break;
-    case OUTPUT: multiply(half.output, at->attended, room->cut, chunk, room); break;
+    case QUERY_KEY_VALUE: multiply(half.query_key_value, input, workspace->cut, chunk, workspace); break;
+    case ROTATE: rotate(at, chunk, workspace->cut.chunks, workspace->results); break;
+    case ATTEND: attend(at, workspace->own, chunk, workspace->cut.chunks, workspace->results); break;
+    case OUTPUT: multiply(half.output, at->attended, workspace->cut, chunk, workspace); break;
     }
 }
 
-void publish_half(int64_t section, int64_t chunk, float *stream, const Room *room) {
-    const Attention *at = &room->attention;
-    if (section == ROTATE) publish_rotated(at, chunk, room->cut.chunks, room->results);
-    else if (section == ATTEND) publish_attended(at, chunk, room->cut.chunks, room->results);
+void publish_half(int64_t section, int64_t chunk, float *stream, const Workspace *workspace) {
+    const Attention *at = &workspace->attention;
+    if (section == ROTATE) publish_rotated(at, chunk, workspace->cut.chunks, workspace->results);
+    else if (section == ATTEND) publish_attended(at, chunk, workspace->cut.chunks, workspace->results);
     else
-        publish_chunk(room->cut, chunk, at->rows, room->factor.matrix->outputs, room->results,
+        publish_chunk(workspace->cut, chunk, at->rows, workspace->factor.matrix->outputs, workspace->results,
                       section == OUTPUT ? stream : at->joint, section == OUTPUT);
 }
 

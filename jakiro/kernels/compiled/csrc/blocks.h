@@ -6,7 +6,7 @@
 #include "products.h"
 #include "sections.h"
 
-/* Room of one thread in a pass. */
+/* Workspace of one thread in a pass. */
 typedef struct {
     int num_threads;
     float *normed;  /* (rows, hidden) */
@@ -17,18 +17,19 @@ typedef struct {
     /* Of the section that this thread is in */
     Cut cut;
     Factor factor; /* the matrix is null before the first product */
-} Room;
+} Workspace;
 
 /* Floats of one thread's largest chunk's numbers, and of its largest factor. */
 typedef struct {
     int64_t chunk, factor;
 } Largest;
 
-/* Floats of one thread's room. */
-int64_t room_floats(int64_t rows, int64_t hidden, Largest largest, int64_t keys, int64_t head_dim);
+/* Floats of one thread's workspace. */
+int64_t workspace_floats(int64_t rows, int64_t hidden, Largest largest, int64_t keys, int64_t head_dim);
 
-/* A thread's room in memory for all threads. */
-Room room_of(float *memory, int64_t hidden, Largest largest, Attention attention, int thread_id, int num_threads);
+/* A thread's workspace in memory for all threads. */
+Workspace workspace_of(float *memory, int64_t hidden, Largest largest, Attention attention, int thread_id,
+                       int num_threads);
 
 /* RMSNorm of all rows, computed by every thread for itself, which costs less than waiting for another. */
 void normalize(const float *rows_in, float *rows_out, const float *weight, float eps, int64_t rows, int64_t width);
@@ -37,25 +38,25 @@ void normalize(const float *rows_in, float *rows_out, const float *weight, float
 static inline Cut in_chunks(int64_t chunks) { return (Cut){.chunks = chunks}; }
 
 /* A chunk of input times matrix, of so many of this pass' rows. */
-void multiply(const Matrix *matrix, const float *input, Cut cut, int64_t chunk, Room *room);
+void multiply(const Matrix *matrix, const float *input, Cut cut, int64_t chunk, Workspace *workspace);
 
 /* silu(gate) * up, gates and ups side by side in one matrix: a chunk of the first half of its panels. */
-void gate(const Matrix *matrix, const float *input, Cut cut, int64_t chunk, Room *room);
+void gate(const Matrix *matrix, const float *input, Cut cut, int64_t chunk, Workspace *workspace);
 
 /* After a thread's last chunk of a section. */
-void leave(const void *pass, int64_t section, void *room);
+void leave(const void *pass, int64_t section, void *workspace);
 
-/* The attention half of a layer as sections; its cache and the rest are in the room's attention. */
+/* The attention half of a layer as sections; its cache and the rest are in the workspace's attention. */
 enum { QUERY_KEY_VALUE, ROTATE, ATTEND, OUTPUT, HALF_SECTIONS };
 
 typedef struct {
     const Matrix *query_key_value, *output;
 } Half;
-Cut cut_half(Half half, int64_t section, const Room *room);
+Cut cut_half(Half half, int64_t section, const Workspace *workspace);
 /* The input is read by QUERY_KEY_VALUE. */
-void compute_half(Half half, int64_t section, int64_t chunk, const float *input, Room *room);
+void compute_half(Half half, int64_t section, int64_t chunk, const float *input, Workspace *workspace);
 /* OUTPUT is added to the stream. */
-void publish_half(int64_t section, int64_t chunk, float *stream, const Room *room);
+void publish_half(int64_t section, int64_t chunk, float *stream, const Workspace *workspace);
 Largest largest_of_half(Half half, int64_t rows, int64_t heads, int64_t kv_heads, int64_t head_dim);
 
 /* With a matrix whose chunks, at most so many, hold the products of `halves` of its panels side by side. */

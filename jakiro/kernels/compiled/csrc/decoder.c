@@ -57,18 +57,18 @@ static Largest largest_of(const Decoder *decoder, int64_t rows) {
 
 /* Floats of its own that a thread of a pass needs. */
 int64_t jakiro_decoder_floats(const Decoder *decoder, int64_t rows, int64_t keys) {
-    return room_floats(rows, decoder->hidden, largest_of(decoder, rows), keys, decoder->head_dim);
+    return workspace_floats(rows, decoder->hidden, largest_of(decoder, rows), keys, decoder->head_dim);
 }
 
 static const Layer *layer_of(const Pass *pass, int64_t section) {
     return pass->decoder->layers + section / LAYER_SECTIONS;
 }
 
-static int64_t cut_pass(const void *context, int64_t section, void *room) {
+static int64_t cut_pass(const void *context, int64_t section, void *workspace) {
     const Pass *pass = context;
     const Layer *layer = layer_of(pass, section);
     const int64_t kind = section % LAYER_SECTIONS;
-    Room *own = room;
+    Workspace *own = workspace;
     if (kind == GATE || kind == DOWN) {
         const Matrix *matrix = kind == GATE ? &layer->gate_up : &layer->down;
         const int64_t panels = kind == GATE ? pass->decoder->inner / PANEL : panels_of(matrix);
@@ -77,33 +77,33 @@ static int64_t cut_pass(const void *context, int64_t section, void *room) {
     return own->cut.chunks;
 }
 
-static void enter(const void *context, int64_t section, void *room) {
+static void enter(const void *context, int64_t section, void *workspace) {
     const Pass *pass = context;
     const Decoder *decoder = pass->decoder;
     const Layer *layer = layer_of(pass, section);
     const int64_t kind = section % LAYER_SECTIONS, rows = pass->rows, hidden = decoder->hidden;
     const int64_t cached = decoder->kv_heads * pass->capacity * decoder->head_dim;
-    Room *own = room;
+    Workspace *own = workspace;
     own->attention.keys = pass->cache + section / LAYER_SECTIONS * 2 * cached;
     own->attention.values = own->attention.keys + cached;
     if (kind == QUERY_KEY_VALUE) normalize(pass->hidden, own->normed, layer->input_norm, layer->input_eps, rows, hidden);
     else if (kind == GATE) normalize(pass->hidden, own->normed, layer->middle_norm, layer->middle_eps, rows, hidden);
 }
 
-static void compute(const void *context, int64_t section, int64_t chunk, void *room) {
+static void compute(const void *context, int64_t section, int64_t chunk, void *workspace) {
     const Pass *pass = context;
     const Layer *layer = layer_of(pass, section);
     const int64_t kind = section % LAYER_SECTIONS;
-    Room *own = room;
+    Workspace *own = workspace;
     if (kind == GATE) gate(&layer->gate_up, own->normed, own->cut, chunk, own);
     else if (kind == DOWN) multiply(&layer->down, pass->gated, own->cut, chunk, own);
     else compute_half(half_of(layer), kind, chunk, own->normed, own);
 }
 
-static void publish(const void *context, int64_t section, int64_t chunk, const void *room) {
+static void publish(const void *context, int64_t section, int64_t chunk, const void *workspace) {
     const Pass *pass = context;
     const int64_t kind = section % LAYER_SECTIONS, rows = pass->rows, hidden = pass->decoder->hidden;
-    const Room *own = room;
+    const Workspace *own = workspace;
     if (kind == GATE) publish_chunk(own->cut, chunk, rows, pass->decoder->inner, own->results, pass->gated, 0);
     else if (kind == DOWN) publish_chunk(own->cut, chunk, rows, hidden, own->results, pass->hidden, 1);
     else publish_half(kind, chunk, pass->hidden, own);
@@ -128,9 +128,9 @@ static void decode(const void *context, int thread_id, int num_threads) {
                                  pass->capacity, decoder->scaling, pass->cos, pass->sin, pass->visible, pass->joint, 0, 0,
                                  pass->attended};
     const Largest largest = largest_of(decoder, pass->rows);
-    Room room = room_of(pass->memory, decoder->hidden, largest, attention, thread_id, num_threads);
+    Workspace workspace = workspace_of(pass->memory, decoder->hidden, largest, attention, thread_id, num_threads);
     const Sections sections = {decoder->num_layers * LAYER_SECTIONS, cut_pass, enter, leave, compute, publish};
-    go_through(&sections, pass, shared->progress, &room, thread_id, num_threads);
+    go_through(&sections, pass, shared->progress, &workspace, thread_id, num_threads);
 }
 
 /* All layers, without the final norm. */

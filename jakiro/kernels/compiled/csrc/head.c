@@ -92,20 +92,20 @@ static Largest largest_of(const Head *head, int64_t rows) {
 
 /* Floats of its own that a thread of a pass needs. */
 int64_t jakiro_head_floats(const Head *head, int64_t rows, int64_t keys) {
-    return room_floats(rows, head->hidden, largest_of(head, rows), keys, head->head_dim);
+    return workspace_floats(rows, head->hidden, largest_of(head, rows), keys, head->head_dim);
 }
 
-static Cut cut_router(const HeadPass *pass, const Room *room) {
+static Cut cut_router(const HeadPass *pass, const Workspace *workspace) {
     const Matrix *router = &pass->head->router;
-    return cut(router, panels_of(router), pass->rows, room->num_threads, chunks_of_one(pass->head));
+    return cut(router, panels_of(router), pass->rows, workspace->num_threads, chunks_of_one(pass->head));
 }
 
 /* Of one expert's matrix: those that add up have gates in the first half of their panels. */
-static Cut cut_expert(const HeadPass *pass, int64_t section, const Room *room) {
+static Cut cut_expert(const HeadPass *pass, int64_t section, const Workspace *workspace) {
     const Head *head = pass->head;
     const Matrix *matrix = section == WRITE ? head->write : head->read;
     const int64_t panels = section == READ && head->summed ? head->inner / PANEL : panels_of(matrix);
-    return cut(matrix, panels, pass->rows, room->num_threads, chunks_of_one(head));
+    return cut(matrix, panels, pass->rows, workspace->num_threads, chunks_of_one(head));
 }
 
 /* A chunk of a section in which experts follow `before` other chunks. */
@@ -113,15 +113,15 @@ typedef struct {
     int64_t expert, chunk;
     Cut cut;
 } Part;
-static Part part_of(const HeadPass *pass, int64_t section, int64_t chunk, int64_t before, const Room *room) {
-    const Cut cut = cut_expert(pass, section, room);
+static Part part_of(const HeadPass *pass, int64_t section, int64_t chunk, int64_t before, const Workspace *workspace) {
+    const Cut cut = cut_expert(pass, section, workspace);
     return (Part){(chunk - before) / cut.chunks, (chunk - before) % cut.chunks, cut};
 }
 
-static int64_t cut_draft(const void *context, int64_t section, void *room) {
+static int64_t cut_draft(const void *context, int64_t section, void *workspace) {
     const HeadPass *pass = context;
     const Head *head = pass->head;
-    Room *own = room;
+    Workspace *own = workspace;
     switch (section) {
     case PROJECTION:
         own->cut = cut(&head->projection, panels_of(&head->projection), pass->rows, own->num_threads, MOST_CHUNKS);
@@ -135,52 +135,54 @@ static int64_t cut_draft(const void *context, int64_t section, void *room) {
     return own->cut.chunks;
 }
 
-static void enter(const void *context, int64_t section, void *room) {
+static void enter(const void *context, int64_t section, void *workspace) {
     const HeadPass *pass = context;
     const Head *head = pass->head;
-    if (section == READ) normalize(pass->stream, ((Room *)room)->normed, head->norm, head->eps, pass->rows, head->hidden);
+    float *normed = ((Workspace *)workspace)->normed;
+    if (section == READ) normalize(pass->stream, normed, head->norm, head->eps, pass->rows, head->hidden);
 }
 
-static void compute_read(const HeadPass *pass, int64_t chunk, Room *room) {
+static void compute_read(const HeadPass *pass, int64_t chunk, Workspace *workspace) {
     const Head *head = pass->head;
-    const Cut router = cut_router(pass, room);
-    const Part part = part_of(pass, READ, chunk, router.chunks, room);
-    if (chunk < router.chunks) multiply(&head->router, room->normed, router, chunk, room);
-    else if (head->summed) gate(head->read + part.expert, room->normed, part.cut, part.chunk, room);
+    const Cut router = cut_router(pass, workspace);
+    const Part part = part_of(pass, READ, chunk, router.chunks, workspace);
+    if (chunk < router.chunks) multiply(&head->router, workspace->normed, router, chunk, workspace);
+    else if (head->summed) gate(head->read + part.expert, workspace->normed, part.cut, part.chunk, workspace);
     else {
-        multiply(head->read + part.expert, room->normed, part.cut, part.chunk, room);
-        gelu(room->results, pass->rows * part.cut.together * PANEL);
+        multiply(head->read + part.expert, workspace->normed, part.cut, part.chunk, workspace);
+        gelu(workspace->results, pass->rows * part.cut.together * PANEL);
     }
 }
 
-static void compute_write(const HeadPass *pass, int64_t chunk, Room *room) {
+static void compute_write(const HeadPass *pass, int64_t chunk, Workspace *workspace) {
     const Head *head = pass->head;
     const int64_t width = head->router.outputs;
-    if (chunk < room->cut.chunks - 1) {
-        const Part part = part_of(pass, WRITE, chunk, 0, room);
+    if (chunk < workspace->cut.chunks - 1) {
+        const Part part = part_of(pass, WRITE, chunk, 0, workspace);
         multiply(head->write + part.expert, pass->activity + part.expert * pass->rows * head->inner, part.cut, part.chunk,
-                 room);
+                 workspace);
         return;
     }
-    memcpy(room->results, pass->router, pass->rows * width * sizeof(float));
-    for (int64_t row = 0; row < pass->rows; row++) weigh_experts(head, room->results + row * width);
+    memcpy(workspace->results, pass->router, pass->rows * width * sizeof(float));
+    for (int64_t row = 0; row < pass->rows; row++) weigh_experts(head, workspace->results + row * width);
 }
 
 /* Numbers of a chunk of MIX. */
-static int64_t mixed_before(const HeadPass *pass, int64_t chunk, const Room *room) {
-    return pass->rows * pass->head->hidden * chunk / room->cut.chunks;
+static int64_t mixed_before(const HeadPass *pass, int64_t chunk, const Workspace *workspace) {
+    return pass->rows * pass->head->hidden * chunk / workspace->cut.chunks;
 }
 
-static void compute_mix(const HeadPass *pass, int64_t chunk, Room *room) {
-    const int64_t first = mixed_before(pass, chunk, room), end = mixed_before(pass, chunk + 1, room);
-    mix(pass, pass->router, first, end, room->results);
-    if (pass->head->contrastive) mix(pass, pass->router + pass->head->experts, first, end, room->results + end - first);
+static void compute_mix(const HeadPass *pass, int64_t chunk, Workspace *workspace) {
+    const int64_t first = mixed_before(pass, chunk, workspace), end = mixed_before(pass, chunk + 1, workspace);
+    mix(pass, pass->router, first, end, workspace->results);
+    if (pass->head->contrastive)
+        mix(pass, pass->router + pass->head->experts, first, end, workspace->results + end - first);
 }
 
-static void compute(const void *context, int64_t section, int64_t chunk, void *room) {
+static void compute(const void *context, int64_t section, int64_t chunk, void *workspace) {
     const HeadPass *pass = context;
     const Head *head = pass->head;
-    Room *own = room;
+    Workspace *own = workspace;
     switch (section) {
     case PROJECTION: multiply(&head->projection, pass->input, own->cut, chunk, own); break;
     case READ: compute_read(pass, chunk, own); break;
@@ -190,29 +192,31 @@ static void compute(const void *context, int64_t section, int64_t chunk, void *r
     }
 }
 
-static void publish_read(const HeadPass *pass, int64_t chunk, const Room *room) {
+static void publish_read(const HeadPass *pass, int64_t chunk, const Workspace *workspace) {
     const int64_t rows = pass->rows, inner = pass->head->inner;
-    const Cut router = cut_router(pass, room);
-    const Part part = part_of(pass, READ, chunk, router.chunks, room);
+    const Cut router = cut_router(pass, workspace);
+    const Part part = part_of(pass, READ, chunk, router.chunks, workspace);
     if (chunk < router.chunks)
-        publish_chunk(router, chunk, rows, pass->head->router.outputs, room->results, pass->router, 0);
+        publish_chunk(router, chunk, rows, pass->head->router.outputs, workspace->results, pass->router, 0);
     else
-        publish_chunk(part.cut, part.chunk, rows, inner, room->results, pass->activity + part.expert * rows * inner, 0);
+        publish_chunk(part.cut, part.chunk, rows, inner, workspace->results,
+                      pass->activity + part.expert * rows * inner, 0);
 }
 
-static void publish_write(const HeadPass *pass, int64_t chunk, const Room *room) {
+static void publish_write(const HeadPass *pass, int64_t chunk, const Workspace *workspace) {
     const int64_t rows = pass->rows, hidden = pass->head->hidden;
-    if (chunk == room->cut.chunks - 1) {
-        memcpy(pass->router, room->results, rows * pass->head->router.outputs * sizeof(float));
+    if (chunk == workspace->cut.chunks - 1) {
+        memcpy(pass->router, workspace->results, rows * pass->head->router.outputs * sizeof(float));
         return;
     }
-    const Part part = part_of(pass, WRITE, chunk, 0, room);
-    publish_chunk(part.cut, part.chunk, rows, hidden, room->results, pass->outputs + part.expert * rows * hidden, 0);
+    const Part part = part_of(pass, WRITE, chunk, 0, workspace);
+    publish_chunk(part.cut, part.chunk, rows, hidden, workspace->results,
+                  pass->outputs + part.expert * rows * hidden, 0);
 }
 
-static void publish(const void *context, int64_t section, int64_t chunk, const void *room) {
+static void publish(const void *context, int64_t section, int64_t chunk, const void *workspace) {
     const HeadPass *pass = context;
-    const Room *own = room;
+    const Workspace *own = workspace;
     if (section == PROJECTION)
         publish_chunk(own->cut, chunk, pass->rows, pass->head->hidden, own->results, pass->stream, 0);
     else if (section == READ) publish_read(pass, chunk, own);
@@ -236,9 +240,10 @@ static void draft(const void *context, int thread_id, int num_threads) {
     const Attention attention = {head->heads, head->kv_heads, head->head_dim, pass->rows, pass->length, pass->capacity,
                                  head->scaling, pass->cos, pass->sin, pass->visible, pass->joint, pass->keys,
                                  pass->values, pass->attended};
-    Room room = room_of(pass->memory, head->hidden, largest_of(head, pass->rows), attention, thread_id, num_threads);
+    const Largest largest = largest_of(head, pass->rows);
+    Workspace workspace = workspace_of(pass->memory, head->hidden, largest, attention, thread_id, num_threads);
     const Sections sections = {head->summed ? HEAD_SECTIONS : MIX, cut_draft, enter, leave, compute, publish};
-    go_through(&sections, pass, shared->progress, &room, thread_id, num_threads);
+    go_through(&sections, pass, shared->progress, &workspace, thread_id, num_threads);
 }
 
 void jakiro_draft(const HeadPass *pass, int64_t threads) {

@@ -132,15 +132,15 @@ static inline void add(float *target, const float *source, int64_t count) {
 /* A chunk's products into rows of so many floats, no more than `width` of them. */
 static void multiply_into(const Factor *factor, Cut cut, int64_t chunk, int64_t shift, float *result, int64_t stride,
                           int64_t width) {
-    float room[MOST_ROWS * PANEL];
+    float spare[MOST_ROWS * PANEL];
     const int64_t first = chunk * cut.together, panels = at_most(cut.panels - first, cut.together);
     for (int64_t done = 0, count; done < factor->rows; done += count) {
         count = rows_together(factor->matrix, factor->rows - done);
         for (int64_t panel = 0; panel < panels; panel++) {
             /* Where rows are as wide as a panel, the products of a block of rows already lie as they should */
-            float *tile = stride == PANEL ? result + done * PANEL : room;
+            float *tile = stride == PANEL ? result + done * PANEL : spare;
             product(factor, shift + first + panel, shift + cut.panels, done, count, tile);
-            if (tile != room) continue;
+            if (tile != spare) continue;
             const int64_t columns = at_most(width - panel * PANEL, PANEL);
             for (int64_t row = 0; row < count; row++)
                 copy(result + (done + row) * stride + panel * PANEL, tile + row * PANEL, columns);
@@ -178,26 +178,28 @@ typedef struct {
     float *memory;
     Cut cut;
     Factor factor;
-} LinearRoom;
+} LinearWorkspace;
 
-static int64_t cut_linear(const void *pass, int64_t section, void *room) {
+static int64_t cut_linear(const void *pass, int64_t section, void *workspace) {
     const Linear *linear = pass;
-    LinearRoom *own = room;
+    LinearWorkspace *own = workspace;
     own->cut = cut(linear->matrix, panels_of(linear->matrix), linear->rows, own->num_threads, MOST_CHUNKS);
     return own->cut.chunks;
 }
 
-static void enter_linear(const void *pass, int64_t section, void *room) {
+static void enter_linear(const void *pass, int64_t section, void *workspace) {
     const Linear *linear = pass;
-    LinearRoom *own = room;
+    LinearWorkspace *own = workspace;
     own->factor = prepare(linear->matrix, linear->input, linear->rows, own->memory);
 }
 
-static void leave_linear(const void *pass, int64_t section, void *room) { finish(((LinearRoom *)room)->factor); }
+static void leave_linear(const void *pass, int64_t section, void *workspace) {
+    finish(((LinearWorkspace *)workspace)->factor);
+}
 
-static void multiply_in_place(const void *pass, int64_t section, int64_t chunk, void *room) {
+static void multiply_in_place(const void *pass, int64_t section, int64_t chunk, void *workspace) {
     const Linear *linear = pass;
-    const LinearRoom *own = room;
+    const LinearWorkspace *own = workspace;
     const int64_t outputs = linear->matrix->outputs, first = chunk * own->cut.together * PANEL;
     multiply_into(&own->factor, own->cut, chunk, 0, linear->result + first, outputs, outputs - first);
 }
@@ -207,8 +209,8 @@ static const Sections linear_section = {1, cut_linear, enter_linear, leave_linea
 static void linear(const void *context, int thread_id, int num_threads) {
     const Linear *all = context;
     float *memory = all->memory + thread_id * factor_floats(all->matrix, all->rows);
-    LinearRoom room = {.num_threads = num_threads, .memory = memory};
-    go_through(&linear_section, all, all->progress, &room, thread_id, num_threads);
+    LinearWorkspace workspace = {.num_threads = num_threads, .memory = memory};
+    go_through(&linear_section, all, all->progress, &workspace, thread_id, num_threads);
 }
 
 /* Floats of its own that a thread of `jakiro_linear` needs. */

@@ -12,7 +12,7 @@ typedef struct {
     const Sections *sections;
     const void *pass;
     Progress *progress;
-    void *room;
+    void *workspace;
     int64_t section, chunks;
     int64_t began, computed; /* when its first chunk began, and how many it computed */
 } Visit;
@@ -39,11 +39,11 @@ static void compute(Visit *visit, int64_t chunk) {
     const int64_t section = visit->section;
     if (!visit->computed++) {
         visit->began = now();
-        sections->enter(visit->pass, section, visit->room);
+        sections->enter(visit->pass, section, visit->workspace);
     }
-    sections->compute(visit->pass, section, chunk, visit->room);
+    sections->compute(visit->pass, section, chunk, visit->workspace);
     if (!move(visit, chunk, number_of(visit, TAKEN), number_of(visit, PUBLISHING))) return;
-    if (sections->publish) sections->publish(visit->pass, section, chunk, visit->room);
+    if (sections->publish) sections->publish(visit->pass, section, chunk, visit->workspace);
     __atomic_store_n(visit->progress->chunks + chunk, number_of(visit, PUBLISHED), __ATOMIC_SEQ_CST);
 }
 
@@ -84,14 +84,14 @@ static void visit_section(Visit *visit, int thread_id, int num_threads) {
             if (now_at(visit, chunk) == number_of(visit, TAKEN)) compute(visit, chunk);
         end_if_published(visit);
     }
-    if (visit->computed) visit->sections->leave(visit->pass, visit->section, visit->room);
+    if (visit->computed) visit->sections->leave(visit->pass, visit->section, visit->workspace);
     if (!is_over(visit)) wait_for_end_of(&visit->progress->section, (int)visit->section);
 }
 
-void go_through(const Sections *sections, const void *pass, Progress *progress, void *room, int thread_id,
+void go_through(const Sections *sections, const void *pass, Progress *progress, void *workspace, int thread_id,
                 int num_threads) {
     for (int64_t section; (section = round_of(&progress->section)) < sections->count;) {
-        Visit visit = {sections, pass, progress, room, section, sections->cut(pass, section, room), 0, 0};
+        Visit visit = {sections, pass, progress, workspace, section, sections->cut(pass, section, workspace), 0, 0};
         visit_section(&visit, thread_id, num_threads);
     }
 }

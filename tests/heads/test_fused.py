@@ -14,11 +14,11 @@ ROWS, BEFORE = 5, 3
 
 @pytest.mark.parametrize("kind", HEADS)
 @torch.inference_mode()
-def test_a_joined_head_attends_by_groups_as_the_stock_layer_does(kind, monkeypatch):
+def test_a_fused_head_attends_by_groups_as_the_stock_layer_does(kind, monkeypatch):
     target = tiny_target().with_feature_layers(HEADS[kind].get("feature_layers", ()))
     stock = tiny_head(target, **HEADS[kind])
-    joined = copy.deepcopy(stock)
-    joined.join()
+    fused = copy.deepcopy(stock)
+    fused.fuse()
     ids, features = torch.arange(BEFORE + ROWS), torch.randn((BEFORE + ROWS, stock.config.feature_size))
     outputs, attend, grouped = [], functional.scaled_dot_product_attention, []
 
@@ -26,7 +26,7 @@ def test_a_joined_head_attends_by_groups_as_the_stock_layer_does(kind, monkeypat
         grouped.append(more.get("enable_gqa", False))
         return attend(*given, **more)
 
-    for head in (stock, joined):
+    for head in (stock, fused):
         cache = head.new_cache(BEFORE + ROWS)
         head.read(ids[:BEFORE], features[:BEFORE], cache)
         with monkeypatch.context() as patch:

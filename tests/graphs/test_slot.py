@@ -11,7 +11,7 @@ from tests.engine.test_meta_device import REPETITIVE, SAMPLINGS, meta_by_default
 from tests.graphs.static import (
     COSTS,
     SMALL_COLUMNS,
-    in_lanes,
+    in_slots,
     shape_of,
     static_generator,
     static_scripted_generator,
@@ -107,15 +107,15 @@ def test_a_reread_step_is_that_of_sliced_passes():
 def test_every_step_works_on_the_same_addresses_and_shapes():
     generator = static_generator(measured=True, numerics="fast")
     stream = generator.stream(REPETITIVE, SAMPLED, tree=TREES["auto"])
-    lane = stream._runner
+    slot = stream._runner
     names = ("scored", "features", "choices", "on_path", "noise", "root", "new_ids", "new_features")
-    head = lane.fixed(generator.drafter(DEFAULT))
+    head = slot.fixed(generator.drafter(DEFAULT))
 
     def addresses():
-        tensors = [*(getattr(lane, name) for name in names), *lane._packed.values(), lane.tree.forecast]
-        tensors += lane.tree.first(lane.tree.rows, 0, ()).columns.values()
-        tensors += lane.tree.evidence(head.evidence).values()
-        tensors += [lane.cache.store, head.cache.store, head.pending_ids, head.pending_features, *lane.masks.values()]
+        tensors = [*(getattr(slot, name) for name in names), *slot._packed.values(), slot.tree.forecast]
+        tensors += slot.tree.first(slot.tree.rows, 0, ()).columns.values()
+        tensors += slot.tree.evidence(head.evidence).values()
+        tensors += [slot.cache.store, head.cache.store, head.pending_ids, head.pending_features, *slot.masks.values()]
         return [(tensor.data_ptr(), tensor.shape, tensor.stride()) for tensor in tensors]
 
     list(generator.stream(REPETITIVE, SAMPLED, method="autoregressive"))
@@ -143,55 +143,55 @@ def test_a_step_reads_once_and_makes_no_tensor_on_the_default_device(sampling, m
         assert reads_of_steps(copying, 2, monkeypatch) == [{"tolist": 1}] * 2
 
 
-def test_lanes_that_race_do_not_touch_one_another_and_are_given_back():
+def test_slots_that_race_do_not_touch_one_another_and_are_given_back():
     generator = static_generator()
     alone = {method: generator.run("Why?", SAMPLED, method, TREE) for method in ("autoregressive", "jakiro")}
-    assert len(generator.lanes._free) == 1
+    assert len(generator.slots._free) == 1
     race = generator.race("Why?", SAMPLED, tree=TREE)
     for _ in race:
         pass
     assert {method: shape_of(trace) for method, trace in race.traces.items()} == {
         method: shape_of(trace) for method, trace in alone.items()
     }
-    assert len(generator.lanes._free) == 2
+    assert len(generator.slots._free) == 2
 
 
-def test_a_stream_that_is_stopped_or_forgotten_gives_its_lane_back():
+def test_a_stream_that_is_stopped_or_forgotten_gives_its_slot_back():
     generator = static_generator()
     stopped = generator.stream("Why?", SAMPLED, tree=TREE)
     next(stopped)
-    assert not generator.lanes._free
+    assert not generator.slots._free
     stopped.close()
-    assert len(generator.lanes._free) == 1
+    assert len(generator.slots._free) == 1
     forgotten = generator.stream("Why?", SAMPLED, tree=TREE)
-    assert not generator.lanes._free
+    assert not generator.slots._free
     del forgotten
-    assert len(generator.lanes._free) == 1
+    assert len(generator.slots._free) == 1
 
 
-def test_an_answer_that_no_lane_holds_runs_without_graphs_says_so_and_the_text_stays_the_same():
+def test_an_answer_that_no_slot_holds_runs_without_graphs_says_so_and_the_text_stays_the_same():
     generator = static_generator(tokens=60)
     short, long, wide = SamplingParams(max_new_tokens=4), SamplingParams(max_new_tokens=90), TreeConfig(8, 8, nodes=100)
-    for sampling, tree, lanes in ((short, TREE, 1), (long, TREE, 1), (short, wide, 1), (short, TREE, 1)):
+    for sampling, tree, slots in ((short, TREE, 1), (long, TREE, 1), (short, wide, 1), (short, TREE, 1)):
         expected = tiny_generator().run("Why?", sampling, tree=tree)
         assert shape_of(generator.run("Why?", sampling, tree=tree)) == shape_of(expected)
-        assert generator.status["graphs"]["lanes"] == lanes
-    assert generator.lanes.turned_away == 2
+        assert generator.status["graphs"]["slots"] == slots
+    assert generator.slots.turned_away == 2
     assert any("up to 60 tokens" in notice for notice in generator.status["notices"])
     told = static_generator(tokens=60)
     told.with_numerics("fast").run("Why?", long, tree=TREE)
     assert told.status["notices"] == generator.status["notices"], "whatever numerics an answer asked for"
 
 
-def test_other_numerics_get_lanes_of_their_own():
+def test_other_numerics_get_slots_of_their_own():
     exact = static_generator()
     fast = exact.with_numerics("fast")
-    assert fast.lanes is not exact.lanes and fast.lanes.target.numerics == "fast"
+    assert fast.slots is not exact.slots and fast.slots.target.numerics == "fast"
     sampling = SamplingParams(max_new_tokens=8)
     expected = tiny_generator(numerics="fast").run("Why?", sampling, tree=TREE)
     assert shape_of(fast.run("Why?", sampling, tree=TREE)) == shape_of(expected)
     assert (fast.status["numerics"], exact.status["numerics"]) == ("fast", "exact")
-    assert fast.lanes.tree_sizes == (8, 16, 32, 64) and exact.lanes.tree_sizes == (64,)
+    assert fast.slots.tree_sizes == (8, 16, 32, 64) and exact.slots.tree_sizes == (64,)
 
 
 def test_steps_left_pending_over_many_plain_steps_reach_the_head():
@@ -210,9 +210,9 @@ def test_steps_left_pending_over_many_plain_steps_reach_the_head():
     assert [node.token_id for node in step.nodes] == [node.token_id for node in expected.nodes]
 
 
-def test_lanes_without_a_head_serve_plain_decoding():
-    generator = in_lanes(Resources(static_generator(None).target), graphs=False)
+def test_slots_without_a_head_serve_plain_decoding():
+    generator = in_slots(Resources(static_generator(None).target), graphs=False)
     with torch.inference_mode():
-        generator.lanes.prepare([generator.drafter(PLAIN)])
+        generator.slots.prepare([generator.drafter(PLAIN)])
     assert generator.run("Why?", SamplingParams(max_new_tokens=4), "autoregressive").steps
     assert generator.status["graphs"]["graphs"] is False

@@ -13,13 +13,13 @@ from jakiro.heads.base import DraftHead, output_packing, packing_for
 from jakiro.heads.compiled import NativeHeadLayer
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import Angles, HeadLayer, HeadOutput
+from jakiro.kernels.cache import PassCache
 from jakiro.kernels.linear import native_works, packed_linear, packing_works
 from jakiro.kernels.quantized import QuantizedLinear, quantizing_works
 from jakiro.kernels.rotary import AngleTable, changes_with_length, signed
-from jakiro.target.cache import PassCache
 
 
-class JakiroHead(DraftHead):
+class LayerHead(DraftHead):
     """A draft head of one layer; with one expert it is EAGLE's, and layers of one expert can be several.
 
     Args:
@@ -42,16 +42,16 @@ class JakiroHead(DraftHead):
         self._table: AngleTable | None = None
         self._native: NativeHeadLayer | None = None
 
-    def pack(self, precision: str = "int8") -> "JakiroHead":
+    def pack(self, precision: str = "int8") -> "LayerHead":
         """Prepares for drafting, after which there is no training: on a CPU matrices are packed, as far as this build
-        of torch can, on a GPU those that read the same rows are joined.
+        of torch can, on a GPU those that read the same rows are fused.
 
         Args:
             precision: "int8" rounds the large matrices to 8 bits; "full" keeps their numbers.
         """
         device, dtype = self.fc.weight.device, self.fc.weight.dtype
         if device.type == "cuda":
-            self.join()
+            self.fuse()
         if not packing_works(device, dtype) or changes_with_length(self.rotary):
             return self
         self.precision = "int8" if precision == "int8" and quantizing_works(device) else "full"
@@ -69,10 +69,10 @@ class JakiroHead(DraftHead):
         self._output_layer = output_packing(self.precision)(self.output_weight, None)
         return self
 
-    def join(self) -> None:
-        """Joins matrices as on a GPU."""
+    def fuse(self) -> None:
+        """Fuses matrices as on a GPU."""
         for layer in self.layers:
-            layer.join()
+            layer.fuse()
 
     def forward(
         self,

@@ -120,7 +120,7 @@ class RowCache(Cache):
     layer (thirty layers, one thread).
 
     Args:
-        num_layers: layers of the target.
+        num_layers: layers of the target or head.
         capacity: rows to allocate: prompt, answer and the widest tree together.
         storage_dtype: None stores what the model writes; float64 keeps an exact copy for order-independent attention.
         rows: storage that exists already, see `RowStore`.

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from jakiro.config import SamplingParams
-from jakiro.target.cache import RowCache
+from jakiro.kernels.cache import RowCache
 from tests.support import DEVICE, TREE, prompt_ids, scripted_generator, tiny_generator
 
 LAYERS = 3

@@ -11,11 +11,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from jakiro.kernels.attention import additive_mask, attend_exactly, attend_grouped
+from jakiro.kernels.cache import PassCache
 from jakiro.kernels.rotary import signed
-from jakiro.target.cache import PassCache
 
 
-def run_joint(
+def run_fused(
     decoder,
     hidden: Tensor,
     positions: Tensor,

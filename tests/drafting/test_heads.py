@@ -6,16 +6,16 @@ import torch
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.drafting.base import Resources, TreeLimits
+from jakiro.drafting.heads import HeadDrafter
 from jakiro.engine.costs import DeviceProfile
 from jakiro.generator import JakiroGenerator
 from jakiro.methods import DEFAULT
-from jakiro.methods.jakiro import HeadDrafter
 from tests.support import (
     DEVICE,
     HEADS,
     HIDDEN_SIZE,
     TREE,
-    kept,
+    committed,
     prompt_ids,
     prompt_of,
     tiny_generator,
@@ -65,7 +65,7 @@ def test_in_every_step_both_caches_hold_as_many_rows_as_the_root_s_position(head
     accepted = 0
     for _ in range(10):
         accepted += len(next(stream).accepted_path)
-        session, root_position = stream._session, stream.trace.header.num_prompt_tokens + stream._committed - 1
+        session, root_position = stream._session, stream.trace.header.num_prompt_tokens + stream._text.num_tokens - 1
         assert stream._runner.cache.length == root_position
         assert session.cache.length < root_position, "drafted rows were dropped, committed ones are still pending"
         session.catch_up()
@@ -75,14 +75,14 @@ def test_in_every_step_both_caches_hold_as_many_rows_as_the_root_s_position(head
 
 @pytest.mark.parametrize("head", HEADS)
 def test_the_head_s_cache_equals_a_fresh_one_read_from_the_target_s_true_features(head):
-    generator = tiny_generator(head)
-    stream = generator.stream("Why?", SamplingParams(1.0, seed=3, max_new_tokens=40), tree=TREE)
+    generator, sampling = tiny_generator(head), SamplingParams(1.0, seed=3, max_new_tokens=40)
+    stream = generator.stream("Why?", sampling, tree=TREE)
     for _ in range(6):
         next(stream)
         stream._session.catch_up()
         ids = torch.tensor([*prompt_ids("Why?"), *stream.trace.token_ids], device=DEVICE)
         features, _ = generator.target.prefill(ids[:-1], generator.target.new_cache(len(ids)))
-        fresh = generator.drafter(DEFAULT).start(prompt_of(ids, features), stream._sampling, KeyedNoise(3))
+        fresh = generator.drafter(DEFAULT).start(prompt_of(ids, features), sampling, KeyedNoise(3))
         fresh.catch_up()
         assert_same_cache(stream._session.cache, fresh.cache)
 
@@ -93,7 +93,7 @@ def test_features_left_pending_over_several_steps_are_read_in_one_pass(target):
     ids, features, first = ids_of(9, seed=1), features_of(9, seed=1), 0
     for count in (1, 3, 1, 4):
         for session in (at_once, step_by_step):
-            session.observe(kept(ids[first : first + count], features[first : first + count]))
+            session.observe(committed(ids[first : first + count], features[first : first + count]))
         step_by_step.propose(LIMITS)
         first += count
     assert_same_tree(at_once.propose(LIMITS).tree, step_by_step.propose(LIMITS).tree)
@@ -113,7 +113,7 @@ def test_proposing_twice_gives_the_same_tree_and_leaves_the_cache_alone(target):
 def test_the_root_is_the_last_committed_token(target):
     session = started(tiny_head(target))
     assert session.propose(LIMITS).tree.token_ids[0] == ids_of(NUM_PROMPT + 1)[-1]
-    session.observe(kept(torch.tensor([7, 8], device=DEVICE), features_of(2)))
+    session.observe(committed(torch.tensor([7, 8], device=DEVICE), features_of(2)))
     assert session.propose(LIMITS).tree.token_ids[0] == 8
 
 
@@ -156,12 +156,12 @@ def test_a_tree_that_sizes_itself_writes_plain_decoding_s_text(draft_ms):
 
 def test_a_session_that_went_back_proposes_what_it_proposed_then(target):
     session, ids, features = started(tiny_head(target)), ids_of(6, seed=1), features_of(6, seed=1)
-    session.observe(kept(ids[:2], features[:2]))
+    session.observe(committed(ids[:2], features[:2]))
     session.propose(LIMITS)
-    session.observe(kept(ids[2:5], features[2:5]))
+    session.observe(committed(ids[2:5], features[2:5]))
     first = session.propose(LIMITS).tree
-    session.observe(kept(ids[5:], features[5:]))
+    session.observe(committed(ids[5:], features[5:]))
     session.propose(LIMITS)
     session.rewind(NUM_PROMPT + 1 + 2)
-    session.observe(kept(ids[2:5], features[2:5]))
+    session.observe(committed(ids[2:5], features[2:5]))
     assert_same_tree(session.propose(LIMITS).tree, first)

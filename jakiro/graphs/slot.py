@@ -1,7 +1,7 @@
-"""Lanes: buffers of fixed address for one answer at a time, and every pass over them as a unit that can be captured.
+"""Slots: buffers of fixed address for one answer at a time, and every pass over them as a unit that can be captured.
 
 What a step does is what `SlicedRunner` does, by the same functions; only shapes are padded to row buckets and column
-steps, and lengths, seed and temperature lie on the device. A generator keeps its lanes, an answer borrows one.
+steps, and lengths, seed and temperature lie on the device. A generator keeps its slots, an answer borrows one.
 """
 
 from collections import Counter
@@ -15,14 +15,15 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.sampling import DeviceSampling, adds_whole_rows, limits_k, limits_p, prefix_for
 from jakiro.core.tree import DraftTree
-from jakiro.core.verify import Outcome, pack, packed_size, unpack, verify
+from jakiro.core.verify import Outcome, verify
 from jakiro.drafting.base import Capturable, Drafter, DraftSession, HeadEvidence, NeededPasses, Prompt, Proposal
 from jakiro.drafting.candidates import MAX_CHAIN, Chain
+from jakiro.engine.outcome import pack, packed_size, unpack
 from jakiro.graphs.cache import SMALLEST_COLUMNS, StaticCache, columns_for
 from jakiro.graphs.capture import Graphs, PassBook
 from jakiro.graphs.drafter import DraftBuffers, StaticHeadDrafter, tree_shapes
 from jakiro.graphs.tree import MAX_LEVELS, MAX_SIZES, Layout, StaticTree
-from jakiro.heads.jakiro import JakiroHead
+from jakiro.heads.layer_head import LayerHead
 from jakiro.target.model import ROW_BUCKETS, TargetModel
 
 # Of the largest tree, and levels × width of the widest draft
@@ -45,7 +46,7 @@ class Regime(NamedTuple):
     prefix_length: int
 
 
-class Lane(DraftBuffers):
+class Slot(DraftBuffers):
     """One answer's device side at fixed addresses; see `Runner` for what its methods promise.
 
     It is also the `FixedBuffers` of its drafters: a drafter that has a form at fixed addresses drafts in these buffers,
@@ -58,7 +59,7 @@ class Lane(DraftBuffers):
     """
 
     # On a GPU a prompt's rows round by how many are read at once
-    resumable = 0
+    max_reusable_tokens = 0
 
     @torch.inference_mode()
     def __init__(
@@ -99,7 +100,7 @@ class Lane(DraftBuffers):
         if self._on_cuda:
             self._copied = torch.cuda.Event()
         self.passes = PassBook(graphs)
-        self._heads: dict[JakiroHead, StaticHeadDrafter] = {}
+        self._heads: dict[LayerHead, StaticHeadDrafter] = {}
         self._fixed: dict[Drafter, Drafter | None] = {}
         self.served: set[Drafter] = set()
 
@@ -118,13 +119,13 @@ class Lane(DraftBuffers):
         return sum(each.numel() * each.element_size() for each in tensors.values())
 
     def close(self) -> None:
-        """Lets go of passes and drafters, which hold the lane and so would keep it from being freed at once."""
+        """Lets go of passes and drafters, which hold the slot and so would keep it from being freed at once."""
         self.passes.clear()
         self._fixed.clear()
         self._heads.clear()
         self.served.clear()
 
-    def head_drafter(self, head: JakiroHead, evidence: HeadEvidence, like: Drafter) -> StaticHeadDrafter:
+    def head_drafter(self, head: LayerHead, evidence: HeadEvidence, like: Drafter) -> StaticHeadDrafter:
         if head not in self._heads:
             self._heads[head] = StaticHeadDrafter(head, evidence, like, self)
         return self._heads[head]
@@ -141,7 +142,7 @@ class Lane(DraftBuffers):
 
     @torch.inference_mode()
     def fixed(self, drafter: Drafter) -> Drafter | None:
-        """A drafter's form at this lane's addresses, None where it has none."""
+        """A drafter's form at this slot's addresses, None where it has none."""
         if drafter not in self._fixed:
             self._fixed[drafter] = drafter.fixed(self)
         return self._fixed[drafter]
@@ -189,7 +190,7 @@ class Lane(DraftBuffers):
         first: int = 1,
         last: int = 1,
         captured: Callable[[], None] = lambda: None,
-    ) -> "Lane":
+    ) -> "Slot":
         """Prepares for an answer: captures what is not captured yet, before the buffers hold anything of it.
 
         Where only passes are captured that run often enough, an answer's steps are shared out among those of a kind.
@@ -265,8 +266,8 @@ class Lane(DraftBuffers):
             forecast_shape = tuple(proposal.forecast.shape)
             if proposal.forecast.data_ptr() != self.tree.forecast.data_ptr():
                 self.tree.forecast[: forecast_shape[0], : forecast_shape[1]].copy_(proposal.forecast)
-        if proposal.tell is not None and not whole_vocabulary:
-            proposal.tell()
+        if proposal.fill_evidence is not None and not whole_vocabulary:
+            proposal.fill_evidence()
         if whole_vocabulary:
             self.verify_rows(rows, self._bound, self._layout, regime._replace(prefix_length=self.target.vocab_size))
         else:
@@ -285,7 +286,7 @@ class Lane(DraftBuffers):
         self._length += count
         self._enter_step()
         ids, features = self.new_ids[:count], self.new_features[:count]
-        # A drafter that is not the lane's own may keep what it is given beyond the next commit.
+        # A drafter that is not the slot's own may keep what it is given beyond the next commit.
         return (ids.clone(), features.clone()) if self._foreign else (ids, features)
 
     def write_root(self, rows: int, layout: Layout) -> None:

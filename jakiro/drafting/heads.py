@@ -1,0 +1,199 @@
+"""Drafting with a head: the drafter that answers share, one answer's session, and methods that differ in either.
+
+The session's cache has the rows that the target's has: one for each committed token; drafted rows are dropped.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from jakiro.config import SamplingParams
+from jakiro.core.noise import NoiseSource
+from jakiro.drafting.base import (
+    Committed,
+    Drafter,
+    DraftSession,
+    FixedBuffers,
+    HeadEvidence,
+    Method,
+    Needs,
+    Prompt,
+    Proposal,
+    Proposer,
+    Resources,
+    TreeLimits,
+)
+from jakiro.drafting.experts import expert_evidence, experts_of
+from jakiro.drafting.growing import TreeGrower
+from jakiro.drafting.limited import LimitedDrafter
+from jakiro.heads.base import DraftHead
+from jakiro.heads.config import DraftConfig
+from jakiro.heads.layer_head import LayerHead
+from jakiro.heads.layers import HeadOutput
+from jakiro.kernels.cache import RowCache
+
+LAYERS = Needs(head=("mixture", "dense"))
+
+
+@dataclass(eq=False)
+class HeadDrafter(Drafter):
+    """Drafts with a head that is bound to its target.
+
+    Attributes:
+        grower: makes what grows a step's tree, from the arguments of `TreeGrower`.
+        proposers: of all its heads, or by a head's config.
+        has_evidence: whether its trees carry the experts' evidence, see `expert_evidence`.
+    """
+
+    head: LayerHead
+    info: dict | None = None
+    grower: Callable[..., TreeGrower] = TreeGrower
+    proposers: tuple[Proposer, ...] | Callable[[DraftConfig], tuple[Proposer, ...]] = experts_of
+    has_evidence: bool = True
+
+    def __post_init__(self) -> None:
+        if callable(self.proposers):
+            self.proposers = self.proposers(self.head.config)
+        count = self.head.config.num_experts
+        widths = {"router_weights": count, "expert_contributions": count, "residual_contribution": 1}
+        self.evidence = tuple(widths.items()) if self.has_evidence else ()
+
+    def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> "HeadSession":
+        capacity = len(prompt.token_ids) + sampling.max_new_tokens
+        evidence = partial(expert_evidence, self.head) if self.has_evidence else None
+        session = HeadSession(self.head, sampling, noise, capacity, self.grower, evidence)
+        read = session.begin_with(prompt.head_rows.get(self.head))
+        session.take(prompt.ids[self.head.skipped_tokens + read :], prompt.features[read:])
+        return session
+
+    def fixed(self, buffers: FixedBuffers) -> Drafter | None:
+        # Only such passes have a form at fixed addresses; others run beside captured ones of the target
+        if self.grower is not TreeGrower or not self.has_evidence:
+            return None
+        return buffers.head_drafter(self.head, partial(expert_evidence, self.head), self)
+
+
+class HeadSession(DraftSession):
+    """Drafting for one answer: the head's cache, the features it has not read yet, the noise it ranks with.
+
+    Args:
+        capacity: rows the cache starts with; it grows where a wide tree needs more.
+        grower: see `HeadDrafter`.
+        evidence: see `TreeGrower`.
+    """
+
+    def __init__(
+        self,
+        head: DraftHead,
+        sampling: SamplingParams,
+        noise: NoiseSource,
+        capacity: int,
+        grower: Callable[..., TreeGrower] = TreeGrower,
+        evidence: HeadEvidence | None = None,
+    ) -> None:
+        self.head, self.sampling, self.grower, self.evidence = head, sampling, grower, evidence
+        self.device, self.dtype = head.output_weight.device, head.output_weight.dtype
+        self.cache = head.new_cache(capacity)
+        self.noise_rows = noise.over(head.draft_token_ids)
+        self._pending: list[tuple[Tensor, Tensor]] = []
+        self._root: HeadOutput | None = None
+        self._root_token: Tensor | None = None
+
+    def observe(self, committed: Committed) -> None:
+        self.take(committed.ids, committed.features)
+
+    def take(self, ids: Tensor, features: Tensor) -> None:
+        """Committed tokens, (n,) int64, and the target's features one position before each, read with the next tree."""
+        self._pending.append((ids.to(self.device), features.to(device=self.device, dtype=self.dtype)))
+
+    def begin_with(self, rows: Tensor | None) -> int:
+        """Fills the empty cache with an earlier answer's rows; returns how many they are."""
+        if rows is not None:
+            self.cache.begin_with(rows)
+        return self.cache.length
+
+    def head_rows(self) -> Mapping[object, Tensor]:
+        return {self.head: self.cache.first(self.cache.length).clone()} if isinstance(self.cache, RowCache) else {}
+
+    def rewind(self, length: int) -> None:
+        self._pending = []
+        self.cache.keep(length - self.head.skipped_tokens)
+
+    @torch.inference_mode()
+    def catch_up(self) -> None:
+        """Reads what is pending in one pass; then the cache holds all committed rows, the root's being the last."""
+        if not self._pending:
+            return
+        token_ids = torch.cat([ids for ids, _ in self._pending])
+        features = torch.cat([rows for _, rows in self._pending])
+        self._pending = []
+        committed = self.cache.length
+        self._reserve(token_ids.shape[0] + self.head.root_rows - 1)
+        self._root = _last_rows(self.head.read(token_ids, features, self.cache), self.head.root_rows)
+        self.cache.keep(committed + token_ids.shape[0])
+        self._root_token = token_ids[-1:]
+
+    @torch.inference_mode()
+    def propose(self, limits: TreeLimits) -> Proposal:
+        """Grows a tree; afterwards the cache holds the committed rows again."""
+        self.catch_up()
+        committed = self.cache.length
+        self._reserve(max(limits.tree.depth * limits.tree.width, limits.tree.nodes))
+        noise = None
+        if limits.tree.shared_noise and not self.sampling.greedy:
+            noise = self.noise_rows.rows(committed + self.head.skipped_tokens, limits.tree.depth)
+        explored, sizes = self._explored(limits)
+        grower = self.grower(
+            self.head,
+            self.cache,
+            self._root,
+            self._root_token,
+            self.sampling,
+            limits.tree,
+            noise,
+            sizes,
+            limits.chain,
+            self.evidence,
+            explored,
+        )
+        proposal = grower.grow()
+        self.cache.keep(committed)
+        return proposal
+
+    def _explored(self, limits: TreeLimits) -> tuple[int | None, tuple[int, ...]]:
+        """Nodes of the largest tree to look at, and the sizes to forecast: its own, or up to the next one above.
+
+        On a GPU everything: reading scores on the host would cost more than the rows it saves.
+        """
+        if self.device.type != "cpu":
+            return None, limits.sizes
+        own = limits.tree.nodes
+        explored = min((size for size in limits.sizes if size > own and limits.further), default=own)
+        return explored, tuple(size for size in limits.sizes if size <= explored)
+
+    def _reserve(self, rows: int) -> None:
+        """Makes room for `rows` more rows."""
+        needed = self.cache.length + rows
+        if needed > self.cache.capacity:
+            smaller, self.cache = self.cache, self.head.new_cache(2 * needed)
+            self.cache.begin_with(smaller.first(smaller.length))
+
+
+def _last_rows(output: HeadOutput, count: int) -> HeadOutput:
+    """The output at the last rows only, as a pass over them alone would give it."""
+    return HeadOutput(*(None if part is None else part[..., -count:, :] for part in output))
+
+
+def head_method(drafter: Callable[[DraftHead, dict | None], HeadDrafter], needs: Needs = LAYERS, **fields) -> Method:
+    """A method that drafts with the head that suits it, within the length that the head was trained for."""
+
+    def load(resources: Resources) -> Drafter:
+        head, info = resources.head_for(needs)
+        head.attach(resources.target)
+        loaded, head_positions = drafter(head, info), head.config.max_position_embeddings
+        return LimitedDrafter(loaded, head_positions) if head_positions < resources.target.max_positions else loaded
+
+    return Method(needs=needs, load=load, drafter=drafter, **fields)

@@ -1,0 +1,68 @@
+"""A step's one device-to-host copy: all that the host sees of it, packed into one tensor and unpacked into lists."""
+
+import torch
+from torch import Tensor
+
+from jakiro.core.tree import TREE_COLUMNS, DraftTree
+from jakiro.core.verify import Outcome, Verification
+
+_VERIFIED_COLUMNS = ("target_probs", "choices", "margins", "on_path")
+_WHOLE_NUMBERS = {"token_ids", "parents", "depths", "draft_passes", "proposers", "also", "choices", "on_path"}
+
+
+def read_back(tree: DraftTree, verification: Verification, forecast: Tensor | None = None) -> Outcome:
+    """Copies everything the host sees of a step, once."""
+    if forecast is None:
+        forecast = torch.zeros((0, 0), device=tree.scores.device)
+    return unpack(pack(tree, verification, forecast).tolist(), tree, tuple(forecast.shape), tree.num_nodes)
+
+
+def pack(tree: DraftTree, verification: Verification, forecast: Tensor) -> Tensor:
+    """(values,) float64: the tree's columns, the verification's, evidence, forecast, then end and flag."""
+    columns = [*tree.columns.values(), *(getattr(verification, name) for name in _VERIFIED_COLUMNS)]
+    matrices = [*tree.evidence.values(), forecast]
+    flags = torch.stack([verification.end.double(), verification.needs_full_sort.double()])
+    return torch.cat([*(each.double().flatten() for each in (*columns, *matrices)), flags])
+
+
+def packed_size(rows: int, evidence_width: int, forecast_size: int) -> int:
+    """How many values `pack` packs for a tree of so many rows."""
+    return rows * (len(TREE_COLUMNS) + len(_VERIFIED_COLUMNS) + evidence_width) + forecast_size + 2
+
+
+def unpack(
+    values: list[float],
+    tree: DraftTree,
+    forecast_shape: tuple[int, int],
+    rows: int,
+    packed_forecast_shape: tuple[int, int] | None = None,
+) -> Outcome:
+    """What `pack` packed, as the host sees it.
+
+    Args:
+        tree: only its number of nodes and the shapes of its evidence matter.
+        forecast_shape: levels and tree sizes to return.
+        rows, packed_forecast_shape: the sizes that were packed, which may be padded.
+    """
+    num_nodes, start = tree.num_nodes, 0
+    columns: dict[str, list] = {}
+    for name in (*TREE_COLUMNS, *_VERIFIED_COLUMNS):
+        column = values[start : start + num_nodes]
+        columns[name] = [int(value) for value in column] if name in _WHOLE_NUMBERS else column
+        start += rows
+    evidence = {}
+    for name, matrix in tree.evidence.items():
+        width = matrix.shape[1]
+        evidence[name] = [values[start + i * width : start + (i + 1) * width] for i in range(num_nodes)]
+        start += rows * width
+    (levels, sizes), (_, packed_sizes) = forecast_shape, packed_forecast_shape or forecast_shape
+    forecast = [values[start + i * packed_sizes : start + i * packed_sizes + sizes] for i in range(levels)]
+    on_path, end = columns.pop("on_path"), int(values[-2])
+    return Outcome(
+        **columns,
+        evidence=evidence,
+        forecast=forecast,
+        accepted_path=[index for index in range(1, num_nodes) if on_path[index]],
+        bonus_token_id=columns["choices"][end],
+        needs_full_sort=bool(values[-1]),
+    )
