@@ -3,20 +3,18 @@
 (() => {
   let around = null; // what the page around says of its window
 
-  const listen = () => window.parentIFrame?.getPageInfo((told) => (around = told));
-  addEventListener("gradio:iframe-resizer-ready", listen);
-  listen();
-  document.documentElement.classList.toggle("framed", window !== window.top);
+  addEventListener("gradio:iframe-resizer-ready", () => parentIFrame.getPageInfo((told) => (around = told)));
+  document.documentElement.classList.toggle("framed", self !== top);
 
   // In pixels from the page's top, and how many a person sees at once
-  const onScreen = () => (around ? { top: Math.max(0, around.scrollTop - around.offsetTop), height: around.clientHeight }
-    : { top: 0, height: innerHeight });
+  const onScreen = () => ({ top: around ? Math.max(0, around.scrollTop - around.offsetTop) : 0,
+    height: around?.clientHeight || innerHeight });
 
   // Scrolls back to what begins above the screen
   function bringBack(element) {
     const { top } = element.getBoundingClientRect();
     if (top >= onScreen().top) return;
-    if (around) window.parentIFrame.scrollToOffset(0, top);
+    if (around) parentIFrame.scrollToOffset(0, top);
     else element.scrollIntoView();
   }
 

@@ -35,7 +35,7 @@
   // The step's tree as the Watch tab draws it, in a dialog
   function showLarge(lane, index, phase = 3) {
     const { top, height } = Jakiro.onScreen();
-    const host = h("div", { class: "tree-host", style: `height:${0.6 * height}px` });
+    const host = h("div", { class: "tree-host", style: `height:${height * 0.6}px` });
     const close = h("button", { class: "plain-button", onclick: () => dialog.close() }, say("close"));
     const legend = lane.proposers.all.map((one) => h("span", { class: "small-legend" }, Jakiro.markerSample(one), one.label));
     const dialog = h("dialog", { class: "lane-tree-dialog", "aria-label": lane.title, style: `margin-top:${top + 0.1 * height}px`, onclose: () => dialog.remove() },
