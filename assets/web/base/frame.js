@@ -1,7 +1,8 @@
 // In a frame as tall as the page, as the Hub shows a Space: which part of the page is on screen, and how another one gets
 // there. The page around scrolls and not this one; Gradio's half of iframe-resizer hears from it and tells it.
 (() => {
-  let around = null; // what the page around says of its window
+  // What the page around says of its window
+  let around = null;
 
   addEventListener("gradio:iframe-resizer-ready", () => parentIFrame.getPageInfo((told) => (around = told)));
   document.documentElement.classList.toggle("framed", self !== top);
