@@ -49,6 +49,7 @@ class Lender:
     log: list[tuple[str, dict]] = field(default_factory=list)
     processes: list[int] = field(default_factory=list)
     lent: int = 0
+    timer: threading.Timer | None = None
 
     def asked(self, path: str) -> list[dict]:
         return [parameters for one, parameters in self.log if one == path]
@@ -61,12 +62,15 @@ class Lender:
                 return refusal
             self.lent += 1
             if self.limit is not None:
-                threading.Timer(self.limit, self.end, (self.processes[-1],)).start()
+                self.timer = threading.Timer(self.limit, self.end, (self.processes[-1],))
+                self.timer.start()
             lent = {"nvidiaIndex": 0, "nvidiaUUID": "GPU-0", "allowToken": f"lent-{self.lent}"}
             # Whoever had the GPU last finds its process there
             return 200, {}, lent | {"idle": self.lent > 1}
         if path == "/allow":
             self.processes.append(int(parameters["pid"]))
+        if path == "/release" and self.timer:
+            self.timer.cancel()
         return 200, {}, None
 
     @staticmethod
@@ -250,7 +254,7 @@ def test_a_benchmark_borrows_in_its_visitors_name_and_names_the_machine_that_com
     values = [data[0] for kind, data in begin(address, "benchmark", [{"count": 1}]) if kind == "generating"]
     schedules = lender.asked("/schedule")[before:]
     assert schedules and {schedule.get("token") for schedule in schedules} == {TOKEN}
-    assert values[-1]["state"] == "finished", values[-1]
+    assert values[-1]["state"] == "finished", values[-1].get("error")
     assert values[-1]["environment"]["device"] == "cpu" and values[-1]["environment"]["gpu"] is None
 
 
