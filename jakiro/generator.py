@@ -26,7 +26,7 @@ from jakiro.engine.stream import Stream
 from jakiro.graphs.pool import Slots
 from jakiro.methods import METHODS, PLAIN, Methods
 from jakiro.starting import MEASURE, most_memory, process_seconds
-from jakiro.target.model import NUMERICS, ROW_BUCKETS
+from jakiro.target.model import NUMERICS, TREE_ROWS
 from jakiro.text import TokenText, encode_messages
 from jakiro.trace import Step, Trace
 from jakiro.zoo.loading import LoadOptions, Parts, Progress, ReadPair, load_parts
@@ -235,9 +235,9 @@ class JakiroGenerator:
             return self._known_profile
         start = time.perf_counter()
         found = self._profiler.profile(method, self.drafter(method))
-        if self.slots is not None and found.verify(ROW_BUCKETS[-1]) <= COSTS_NOTHING * found.verify(1):
+        if self.slots is not None and found.verify(TREE_ROWS) <= COSTS_NOTHING * found.verify(1):
             # The fewer numbers of rows there are, the less texts differ in fast numerics
-            self.target.plain_rows = ROW_BUCKETS[-1]
+            self.target.plain_rows = TREE_ROWS
         self._seconds.setdefault(MEASURE, time.perf_counter() - start)
         return found
 

@@ -185,13 +185,11 @@ class Proposal:
         forecast: (levels, sizes) float32, accepted tokens expected of the best tree of so many levels and so many
             nodes; None where the session makes none: tree sizes are then learned from what was accepted.
         note: one sentence instead of the usual reason for the tree's size.
-        fill_evidence: fills in the tree's evidence, once the target's pass has begun; None where it is there already.
     """
 
     tree: DraftTree | None = None
     forecast: Tensor | None = None
     note: str | None = None
-    fill_evidence: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,15 +292,12 @@ class NeededPasses:
     Attributes:
         trees: the fixed tree, or all that may be chosen. sizes: see `TreeLimits`.
         greedy: whether sampling is.
-        first, last: committed rows that the answer begins and ends with.
         chained: whether the limits bring a chain.
     """
 
     trees: tuple[TreeConfig, ...]
     sizes: tuple[int, ...]
     greedy: bool
-    first: int
-    last: int
     chained: bool = False
 
 
@@ -318,7 +313,7 @@ class Capturable(Protocol):
 class FixedBuffers(Protocol):
     """The buffers at fixed addresses that a slot lends a drafter; see `jakiro.graphs`."""
 
-    def head_drafter(self, head: LayerHead, evidence: HeadEvidence, like: Drafter) -> Drafter:
+    def head_drafter(self, head: LayerHead, evidence: HeadEvidence | None, like: Drafter) -> Drafter:
         """A drafter with this head at fixed addresses and the proposers of `like`; `evidence` fills its trees'."""
 
     def chain(self, token_ids: Sequence[int], log_estimates: Sequence[float], proposer: int) -> Chain:

@@ -61,16 +61,19 @@ class Candidates(NodeColumns):
 
     @classmethod
     def joined(cls, parts: "Sequence[Candidates]") -> "Candidates":
-        """One part after another; their parents count all of them already."""
-        return cls(*(torch.cat([getattr(part, field.name) for part in parts]) for field in fields(cls)))
+        """One part after another; their parents count all of them already.
+
+        Columns of a kind lie in one matrix: what moves them is one operation.
+        """
+        columns = {}
+        for names in (WHOLE, REAL):
+            together = torch.cat([getattr(part, name) for name in names for part in parts])
+            columns |= zip(names, together.view(len(names), -1).unbind(0), strict=True)
+        return cls(**columns)
 
     @property
     def count(self) -> int:
         return self.token_ids.shape[0]
-
-    def at(self, places: Tensor) -> "Candidates":
-        """The candidates at these places, (count,) int64; their parents are still numbers among all candidates."""
-        return Candidates(*(getattr(self, field.name)[places] for field in fields(Candidates)))
 
     def by(self, proposer: int) -> Tensor:
         """(candidates,) bool, whether this proposer named the candidate, alone or with others."""
@@ -97,6 +100,10 @@ class Candidates(NodeColumns):
         return Candidates.joined([replace(self, scores=scores, also=also), added])
 
 
+REAL = ("scores", "draft_probs")
+WHOLE = tuple(field.name for field in fields(Candidates) if field.name not in REAL)
+
+
 def known_scores(scores: Tensor, out: Tensor | None = None) -> Tensor:
     """A copy, or `out`, in which what is no number, as damaged weights give it, is the least score of all.
 
@@ -105,7 +112,7 @@ def known_scores(scores: Tensor, out: Tensor | None = None) -> Tensor:
     return torch.nan_to_num(scores, nan=-torch.inf, neginf=-torch.inf, out=out)
 
 
-# From the chosen candidates: their evidence by name, (chosen, width) each, and their proposers
+# From the root and the chosen candidates: their evidence by name, (nodes, width) each, and their proposers
 Evidence = Callable[[Candidates], tuple[dict[str, Tensor], Tensor]]
 
 
@@ -117,25 +124,24 @@ def best_tree(
     Args:
         root_token: (1,) int64.
         candidates: level after level; a child's score is its parent's or less.
-        evidence: computed for the chosen candidates only.
+        evidence: computed for the root and the chosen candidates only.
     """
-    device = root_token.device
-    candidates = replace(candidates, scores=known_scores(candidates.scores))
-    kept = candidates.scores.sort(descending=True, stable=True).indices[:most].sort().values
-    place = torch.zeros(candidates.count + 1, dtype=torch.int64, device=device)
-    place[kept + 1] = torch.arange(1, kept.shape[0] + 1, device=device)
-    chosen, root = candidates.at(kept), DraftTree.root_only(root_token)
-    rows_of, proposers = ({}, chosen.proposers) if evidence is None else evidence(chosen)
-    below = {name: getattr(chosen, name) for name in root.columns} | {
-        "parents": place[chosen.parents],
-        "proposers": proposers,
-    }
-    columns = {name: torch.cat([above, below[name]]) for name, above in root.columns.items()}
-    with_root = {
-        name: torch.cat([torch.full((1, rows.shape[1]), torch.nan, device=device), rows])
-        for name, rows in rows_of.items()
-    }
-    return DraftTree(**columns, evidence=with_root, max_depth=max_depth)
+    zero = torch.zeros_like(root_token)
+    none, nothing, unknown = zero - 1, zero.float(), torch.full_like(zero, torch.nan, dtype=torch.float32)
+    root = Candidates(root_token, none, zero, nothing, zero, unknown, none, zero, zero)
+    whole = Candidates.joined([root, candidates])
+    # The root's score is 0, the best there is
+    best = known_scores(whole.scores, out=whole.scores).sort(descending=True, stable=True).indices
+    kept = best[: most + 1].sort().values
+    columns = {}
+    for names in (WHOLE, REAL):
+        together = torch.stack([getattr(whole, name) for name in names])
+        columns |= zip(names, together.index_select(1, kept).unbind(0), strict=True)
+    columns["parents"] = torch.searchsorted(kept, columns["parents"], right=True) - 1
+    chosen = Candidates(**columns)
+    rows_of, columns["proposers"] = ({}, chosen.proposers) if evidence is None else evidence(chosen)
+    del columns["rows"]
+    return DraftTree(**columns, evidence=rows_of, max_depth=max_depth)
 
 
 def forecast(

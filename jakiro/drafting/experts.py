@@ -29,7 +29,7 @@ def experts_of(config: DraftConfig) -> tuple[Proposer, ...]:
 
 
 def expert_evidence(head: LayerHead, outputs: list[HeadOutput], chosen: Candidates) -> tuple[dict[str, Tensor], Tensor]:
-    """Router weights, contributions and residual of each kept candidate, and its proposer.
+    """Router weights, contributions and residual of each node, and its proposer; the root has none.
 
     By linearity expert e gave w_e (W[x] − mean W)·y_e of the logit of x; decoupled experts give w_e times their own
     logit. Candidates of the contrastive branch and of other sources have no such parts. With summed fusion the expert
@@ -50,15 +50,17 @@ def expert_evidence(head: LayerHead, outputs: list[HeadOutput], chosen: Candidat
     if config.contrastive:
         pair = of_chosen("contrastive_weights", 1)[0].abs()
         shown = torch.where((chosen.proposers == config.num_experts)[:, None], pair, weights)
-    index = torch.searchsorted(head.draft_token_ids, chosen.token_ids)
-    index = index.clamp(max=head.draft_token_ids.shape[0] - 1)
+    index = chosen.token_ids
+    if config.draft_vocab_size is not None:
+        index = torch.searchsorted(head.draft_token_ids, index).clamp(max=head.draft_token_ids.shape[0] - 1)
     directions = (head.output_weight.index_select(0, index) - head.mean_output_row).float()
     parts = of_chosen("features" if config.fusion == "decoupled" else "expert_outputs", 2)[:, 0]
     contributions = weights * (directions * parts).sum(-1).T
     residuals = (directions * of_chosen("residual", 1)[0]).sum(-1, keepdim=True)
-    other = (chosen.proposers >= config.num_experts)[:, None]
-    foreign = (chosen.proposers >= config.num_experts + config.contrastive)[:, None]
     proposers = chosen.proposers
+    root = proposers < 0
+    other = (root | (proposers >= config.num_experts))[:, None]
+    foreign = (root | (proposers >= config.num_experts + config.contrastive))[:, None]
     if config.fusion == "summed":
         proposers = torch.where(other[:, 0], proposers, contributions.argmax(-1))
     evidence = {

@@ -170,8 +170,12 @@ class TreeGrower:
         self.contrastive = head.config.contrastive and tree_config.contrastive and self.depth >= 2
         self.width = min(tree_config.width, self.nodes - 1, head.draft_token_ids.shape[0])
         self.ranking = Ranking(Calibration(head.config.calibration, sampling), noise)
-        self.root_position = cache.length
         self.device = root_token.device
+        # Of which constant columns are views, so that a level costs no operations for them
+        self.numbers = torch.arange(1 + max(self.depth * self.width, head.config.num_experts), device=self.device)
+        self.root_position = cache.length
+        # Of a drafted row, by its depth − 1
+        self.positions = self.numbers[: self.depth] + self.root_position
         # All candidates of each depth from 1 on, in the order (parent, rank)
         self.levels: list[Candidates] = []
         self.outputs = [root]
@@ -190,21 +194,21 @@ class TreeGrower:
 
     def _grow_serially(self) -> Tensor:
         """Adds the levels that need a pass each; returns the frontier of the last one."""
-        zero = torch.zeros(1, dtype=torch.int64, device=self.device)
-        self._add(self._children(self._main_scores(self.outputs[0]), 1), zero, zero * 0.0, zero)
-        frontier = self._worth_expanding(torch.arange(self.width, device=self.device))
-        visible = torch.zeros((self.width, 0), dtype=torch.bool, device=self.device)
+        self._add_first(self._children(self._main_scores(self.outputs[0]), 1))
+        frontier = self._worth_expanding(self.numbers[: self.width])
+        places = self.numbers[: self.width]
+        itself, visible = places[:, None] == places, None
         for depth in range(1, self.last_expanded + 1):
             count = frontier.shape[0]
             if not count:
                 break
-            own = torch.eye(count, dtype=torch.bool, device=self.device)
-            visible = torch.cat([visible[self._rows_in_pass(frontier) if depth > 1 else frontier], own], dim=1)
-            self._expand(frontier, visible, depth)
-            above = self.levels[-1]
+            rows, own = self._rows_in_pass(frontier), itself[:count, :count]
+            visible = own if visible is None else torch.cat([visible.index_select(0, rows), own], dim=1)
+            self._expand(frontier, rows, visible, depth)
+            above, first = self.levels[-1], self.first_rows[-1]
             children = self._children(self._main_scores(self.outputs[-1]), depth + 1)
-            rows = torch.arange(count, device=self.device) + self.first_rows[-1]
-            self._add(children, self._nodes(frontier), above.scores[frontier], rows)
+            scores = above.scores.index_select(0, frontier)
+            self._add(children, self._nodes(frontier), scores, self.numbers[first : first + count])
             frontier = self._worth_expanding(self._best(self.levels[-1]))
         return frontier
 
@@ -226,25 +230,28 @@ class TreeGrower:
 
     def _rows_in_pass(self, frontier: Tensor) -> Tensor:
         """For frontier nodes of the newest level: which row of the newest pass they came from."""
-        return self.levels[-1].rows[frontier] - self.first_rows[-1]
+        return self.levels[-1].rows.index_select(0, frontier) - self.first_rows[-1]
 
     def _nodes(self, frontier: Tensor) -> Tensor:
         """Indices of frontier nodes of the newest level, where the root is 0 and candidate c is c + 1."""
-        return frontier + 1 + sum(level.count for level in self.levels[:-1])
+        return frontier + (1 + sum(level.count for level in self.levels[:-1]))
 
     def _best(self, level: Candidates) -> Tensor:
         """The next frontier: the best K candidates of a level, earlier ones first among equals."""
         return level.scores.sort(descending=True, stable=True).indices[: self.width]
 
-    def _expand(self, frontier: Tensor, visible: Tensor, depth: int) -> None:
-        """One pass over the frontier; each node sees the committed rows, its own ancestors and itself."""
-        newest, output, count = self.levels[-1], self.outputs[-1], frontier.shape[0]
-        features = self._features(frontier, output, self._rows_in_pass(frontier))
+    def _expand(self, frontier: Tensor, rows: Tensor, visible: Tensor, depth: int) -> None:
+        """One pass over the frontier; each node sees the committed rows, its own ancestors and itself.
+
+        Args:
+            rows: which rows of the newest pass the nodes came from. visible: (frontier, drafted rows) bool.
+        """
+        newest, output = self.levels[-1], self.outputs[-1]
+        features = self._features(frontier, output, rows)
         mask = self.cache.visible(visible)[None, None]
-        zeros = torch.zeros((1, count), dtype=torch.int64, device=self.device)
-        positions = zeros + (self.root_position - 1 + depth)
+        positions = self.positions[depth - 1].expand(1, frontier.shape[0])
         self.first_rows.append(self.first_rows[-1] + output.features.shape[-2])
-        embeddings = self.head.embed(newest.token_ids[frontier])
+        embeddings = self.head.embed(newest.token_ids.index_select(0, frontier))
         self.outputs.append(self._run(embeddings[None], features[None], positions, mask))
 
     def _run(self, embeddings: Tensor, features: Tensor, positions: Tensor, mask: Tensor) -> HeadOutput:
@@ -255,7 +262,8 @@ class TreeGrower:
         """(frontier, hidden), of the rows that nodes of the newest level came from, each its proposer's."""
         # Picked by their place in one list
         if self.head.config.fusion == "decoupled":
-            rows = self.levels[-1].proposers[frontier] * output.features.shape[-2] + rows
+            proposers = self.levels[-1].proposers.index_select(0, frontier)
+            rows = torch.add(rows, proposers, alpha=output.features.shape[-2])
         return output.features.flatten(0, -2).index_select(0, rows)
 
     def _add_contrastive(self, frontier: Tensor) -> None:
@@ -263,25 +271,36 @@ class TreeGrower:
         above = self.levels[-1]
         children = self._children(self.ahead, self.depth, contrastive=True)
         own = self._rows_in_pass(frontier)
-        children = Children(*(column[own] for column in children))
-        self._add(children, self._nodes(frontier), above.scores[frontier], above.rows[frontier])
+        children = Children(*(column.index_select(0, own) for column in children))
+        scores, rows = above.scores.index_select(0, frontier), own + self.first_rows[-1]
+        self._add(children, self._nodes(frontier), scores, rows)
 
-    def _add(self, children: Children, parents: Tensor, parent_scores: Tensor, rows: Tensor) -> None:
-        """Appends the next level; `parents` are indices as `_nodes` gives them."""
+    def _add_first(self, children: Children) -> None:
+        """Appends the root's children."""
+        root = self.numbers[:1]
+        self._add(children, root, None, root)
+
+    def _add(self, children: Children, parents: Tensor, parent_scores: Tensor | None, rows: Tensor) -> None:
+        """Appends the next level; `parents` are indices as `_nodes` gives them, their scores None for the root's 0."""
         token_ids, width = children.token_ids.flatten(), children.token_ids.shape[1]
+        estimates = children.estimates
         self.levels.append(
             Candidates(
                 token_ids=token_ids,
                 parents=parents.repeat_interleave(width),
-                depths=torch.full_like(token_ids, len(self.levels) + 1),
-                scores=(parent_scores[:, None] + children.estimates).flatten(),
-                draft_passes=torch.full_like(token_ids, len(self.outputs)),
+                depths=self._same(len(self.levels) + 1, token_ids),
+                scores=(estimates if parent_scores is None else parent_scores[:, None] + estimates).flatten(),
+                draft_passes=self._same(len(self.outputs), token_ids),
                 draft_probs=children.draft_probs.flatten(),
                 proposers=children.proposers.flatten(),
-                also=torch.zeros_like(token_ids),
+                also=self._same(0, token_ids),
                 rows=rows.repeat_interleave(width),
             )
         )
+
+    def _same(self, number: int, like: Tensor) -> Tensor:
+        """A number in the shape of a tensor, without an operation."""
+        return self.numbers[number].expand(like.shape)
 
     def _scaled(self, features: Tensor) -> Tensor:
         return tempered(self.head.logits(features), self.sampling)
@@ -305,8 +324,12 @@ class TreeGrower:
             indices, estimates, draft_probs, proposers = self.ranking.best_of(scores, self.width, depth)
         else:
             indices, estimates, draft_probs = self.ranking.best(scores, self.width, depth, contrastive)
-            proposers = torch.full_like(indices, self.head.config.num_experts if contrastive else 0)
-        return Children(self.head.draft_token_ids[indices], estimates, draft_probs, proposers)
+            proposers = self._same(self.head.config.num_experts if contrastive else 0, indices)
+        return Children(self._token_ids(indices), estimates, draft_probs, proposers)
+
+    def _token_ids(self, indices: Tensor) -> Tensor:
+        """Of places in the draft vocabulary, which is the whole one unless the config says otherwise."""
+        return indices if self.head.config.draft_vocab_size is None else self.head.draft_token_ids[indices]
 
     def _select(self) -> Proposal:
         """The tree of the best candidates, and the forecast for other tree sizes."""

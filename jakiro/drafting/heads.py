@@ -63,17 +63,19 @@ class HeadDrafter(Drafter):
 
     def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> "HeadSession":
         capacity = len(prompt.token_ids) + sampling.max_new_tokens
-        evidence = partial(expert_evidence, self.head) if self.has_evidence else None
-        session = HeadSession(self.head, sampling, noise, capacity, self.grower, evidence)
+        session = HeadSession(self.head, sampling, noise, capacity, self.grower, self._evidence)
         read = session.begin_with(prompt.head_rows.get(self.head))
         session.take(prompt.ids[self.head.skipped_tokens + read :], prompt.features[read:])
         return session
 
+    @property
+    def _evidence(self) -> HeadEvidence | None:
+        return partial(expert_evidence, self.head) if self.has_evidence else None
+
     def fixed(self, buffers: FixedBuffers) -> Drafter | None:
-        # Only such passes have a form at fixed addresses; others run beside captured ones of the target
-        if self.grower is not TreeGrower or not self.has_evidence:
-            return None
-        return buffers.head_drafter(self.head, partial(expert_evidence, self.head), self)
+        # Others run beside captured passes of the target
+        capturable = self.head.capturable and self.grower is TreeGrower
+        return buffers.head_drafter(self.head, self._evidence, self) if capturable else None
 
 
 class HeadSession(DraftSession):

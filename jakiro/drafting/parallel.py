@@ -26,20 +26,19 @@ class ProductGrower(TreeGrower):
     def grow(self) -> Proposal:
         """Keeps the best nodes; runs no pass."""
         rows = self._scaled(self.outputs[0].features[0][: self.depth])
-        zero = torch.zeros(1, dtype=torch.int64, device=self.device)
-        self._add(self._of_level(rows[:1], 1), zero, zero * 0.0, zero)
-        frontier = self._worth_expanding(torch.arange(self.width, device=self.device))
+        self._add_first(self._of_level(rows[:1], 1))
+        frontier = self._worth_expanding(self.numbers[: self.width])
         for depth in range(2, rows.shape[0] + 1):
             count = frontier.shape[0]
             if not count:
                 break
             shared = Children(*(column.expand(count, -1) for column in self._of_level(rows[depth - 1 : depth], depth)))
             above = self.levels[-1]
-            self._add(shared, self._nodes(frontier), above.scores[frontier], torch.zeros_like(frontier))
+            self._add(shared, self._nodes(frontier), above.scores[frontier], self._same(0, frontier))
             frontier = self._worth_expanding(self._best(self.levels[-1]))
         return self._select()
 
     def _of_level(self, row: torch.Tensor, depth: int) -> Children:
         """The children that all nodes above this depth have; `row` is (1, draft vocabulary)."""
         children = self._children(row, depth)
-        return children._replace(proposers=torch.full_like(children.proposers, depth - 1))
+        return children._replace(proposers=self._same(depth - 1, children.proposers))

@@ -18,11 +18,14 @@ def read_back(tree: DraftTree, verification: Verification, forecast: Tensor | No
 
 
 def pack(tree: DraftTree, verification: Verification, forecast: Tensor) -> Tensor:
-    """(values,) float64: the tree's columns, the verification's, evidence, forecast, then end and flag."""
-    columns = [*tree.columns.values(), *(getattr(verification, name) for name in _VERIFIED_COLUMNS)]
-    matrices = [*tree.evidence.values(), forecast]
-    flags = torch.stack([verification.end.double(), verification.needs_full_sort.double()])
-    return torch.cat([*(each.double().flatten() for each in (*columns, *matrices)), flags])
+    """(values,) float64: the columns of whole numbers, end and flag, then the other columns, evidence, forecast."""
+    columns = tree.columns | {name: getattr(verification, name) for name in _VERIFIED_COLUMNS}
+    whole = [columns[name].long() for name in columns if name in _WHOLE_NUMBERS]
+    real = [columns[name] for name in columns if name not in _WHOLE_NUMBERS]
+    whole += [verification.end[None], verification.needs_full_sort[None].long()]
+    real += [matrix.flatten() for matrix in (*tree.evidence.values(), forecast)]
+    # Those of one kind first, and then both: few operations on a GPU
+    return torch.cat([torch.cat(whole).double(), torch.cat(real).double()])
 
 
 def packed_size(rows: int, evidence_width: int, forecast_size: int) -> int:
@@ -45,10 +48,15 @@ def unpack(
         rows, packed_forecast_shape: the sizes that were packed, which may be padded.
     """
     num_nodes, start = tree.num_nodes, 0
+    names = (*TREE_COLUMNS, *_VERIFIED_COLUMNS)
     columns: dict[str, list] = {}
-    for name in (*TREE_COLUMNS, *_VERIFIED_COLUMNS):
-        column = values[start : start + num_nodes]
-        columns[name] = [int(value) for value in column] if name in _WHOLE_NUMBERS else column
+    for name in filter(_WHOLE_NUMBERS.__contains__, names):
+        columns[name] = [int(value) for value in values[start : start + num_nodes]]
+        start += rows
+    end, needs_full_sort = int(values[start]), bool(values[start + 1])
+    start += 2
+    for name in (name for name in names if name not in _WHOLE_NUMBERS):
+        columns[name] = values[start : start + num_nodes]
         start += rows
     evidence = {}
     for name, matrix in tree.evidence.items():
@@ -57,12 +65,12 @@ def unpack(
         start += rows * width
     (levels, sizes), (_, packed_sizes) = forecast_shape, packed_forecast_shape or forecast_shape
     forecast = [values[start + i * packed_sizes : start + i * packed_sizes + sizes] for i in range(levels)]
-    on_path, end = columns.pop("on_path"), int(values[-2])
+    on_path = columns.pop("on_path")
     return Outcome(
         **columns,
         evidence=evidence,
         forecast=forecast,
         accepted_path=[index for index in range(1, num_nodes) if on_path[index]],
         bonus_token_id=columns["choices"][end],
-        needs_full_sort=bool(values[-1]),
+        needs_full_sort=needs_full_sort,
     )

@@ -1,1 +1,1 @@
-"""The same passes at fixed addresses, so that a GPU can capture them once as CUDA graphs and replay them."""
+"""Passes at fixed addresses, so that a GPU can capture them once as CUDA graphs and replay them."""

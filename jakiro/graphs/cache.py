@@ -10,7 +10,7 @@ from torch import Tensor
 
 from jakiro.kernels.cache import RowCache
 
-SMALLEST_COLUMNS = 256
+SMALLEST_COLUMNS = 512
 
 
 def columns_for(rows: int, smallest: int = SMALLEST_COLUMNS) -> int:
@@ -28,18 +28,19 @@ class StaticRows:
         length: () int64 on the device: the rows before those that are written here.
     """
 
-    def __init__(self, store: Tensor, length: Tensor, columns: int) -> None:
-        self.length, self.columns = length, columns
+    is_empty = False
+
+    def __init__(self, store: Tensor, places: Tensor, length: Tensor) -> None:
+        self.length, self.columns, self._places = length, places.shape[0], places
         self._layers, self._written = store[:, :, None].unbind(0), [0] * store.shape[0]
         self._both = store.flatten(1, 2).unbind(0)
-        self._places = torch.arange(columns, device=length.device)
-        self._slots: dict[tuple[int, int], Tensor] = {}
+        self._free = self._places + length
+        self._before = self._places < length
 
     def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
         """As `RowCache.update`: writes a layer's rows after those written before."""
         (keys, values), count = self._layers[layer_idx], key_states.shape[2]
-        places = self._places_of(self._written[layer_idx], count)
-        self._written[layer_idx] += count
+        places = self._next_places(layer_idx, count)
         keys.index_copy_(2, places, key_states.to(keys.dtype))
         values.index_copy_(2, places, value_states.to(values.dtype))
         return keys[:, :, : self.columns], values[:, :, : self.columns]
@@ -47,24 +48,26 @@ class StaticRows:
     def update_both(self, both: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
         """As `PassCache.update_both`."""
         count, store = both.shape[1], self._both[layer_idx]
-        places = self._places_of(self._written[layer_idx], count)
-        self._written[layer_idx] += count
+        places = self._next_places(layer_idx, count)
         store.index_copy_(1, places, both.to(store.dtype))
         return store[:, : self.columns].chunk(2)
 
-    def _places_of(self, written: int, count: int) -> Tensor:
-        """(count,) int64: where rows are written; made once for all layers."""
-        if (written, count) not in self._slots:
-            self._slots[written, count] = self.length + self._places[written : written + count]
-        return self._slots[written, count]
+    def _next_places(self, layer_idx: int, count: int) -> Tensor:
+        """(count,) int64: where a layer's next rows are written."""
+        start = self._written[layer_idx]
+        self._written[layer_idx] += count
+        return self._free[start : start + count]
+
+    def end_after(self, rows: int) -> int:
+        return self.columns
 
     def visible(self, among: Tensor) -> Tensor:
         """As `RowCache.visible`, with a column for every place: (rows, newest) bool → (rows, columns) bool."""
         rows, newest = among.shape
-        older = self._written[0] + rows - newest
-        offsets = self._places - (self.length + older if older else self.length)
-        seen = among.index_select(1, offsets.clamp(0, newest - 1)) & (offsets < newest)
-        return seen | (offsets < 0)
+        end = self._written[0] + rows
+        older = end - newest
+        before = self._places < self.length + older if older else self._before
+        return before.repeat(rows, 1).index_copy_(1, self._free[older:end], among)
 
     def column_positions(self, positions: Tensor) -> Tensor:
         """(columns,) absolute positions; `positions` are the pass's rows' own, later columns do not matter."""
@@ -89,13 +92,19 @@ class StaticCache:
         layers, kv_heads, head_dim = shape
         self.store = torch.zeros((layers, 2, kv_heads, capacity, head_dim), dtype=dtype, device=device)
         self.length = torch.zeros((), dtype=torch.int64, device=device)
+        self.places = torch.arange(capacity, device=device)
         self.rows = RowCache(layers, capacity, rows=self.store)
 
-    def following(self, columns: int) -> StaticRows:
-        """For passes whose rows follow the length."""
-        return StaticRows(self.store, self.length, columns)
+    def following(self, further: Tensor | None = None, columns: int | None = None) -> StaticRows:
+        """For passes whose rows follow the length, or `further` rows after it; they attend to all columns, or so many.
+
+        Args:
+            further: () int64.
+        """
+        length = self.length if further is None else self.length + further
+        return StaticRows(self.store, self.places[:columns], length)
 
     def gather(self, rows: Tensor) -> None:
         """Moves the rows length + rows[0], length + rows[1], … to length, length + 1, …; (count,) int64."""
-        places = self.length + torch.arange(rows.shape[0], device=rows.device)
+        places = self.length + self.places[: rows.shape[0]]
         self.store.index_copy_(3, places, self.store.index_select(3, self.length + rows))

@@ -58,6 +58,9 @@ class Slots:
         self._lock = threading.RLock()
         self.capture_seconds = 0.0
 
+    # Numbers of nodes worth choosing between: whatever fits into a pass costs the same
+    tree_sizes = (MOST_NODES,)
+
     def for_target(self, target: TargetModel) -> "Slots":
         """Slots of the same kind for the same weights under other numerics; their passes are captured again."""
         graphs = self.graphs
@@ -68,11 +71,6 @@ class Slots:
     def captures(self) -> bool:
         """Whether passes are captured, else they run kernel by kernel."""
         return self.graphs.enabled
-
-    @property
-    def tree_sizes(self) -> tuple[int, ...]:
-        """The numbers of nodes worth choosing between: whatever fits into a bucket costs the same."""
-        return tuple(nodes for nodes in self.target.row_buckets if nodes > 1)
 
     def borrow(
         self,

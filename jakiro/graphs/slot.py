@@ -24,10 +24,10 @@ from jakiro.graphs.capture import Graphs, PassBook
 from jakiro.graphs.drafter import DraftBuffers, StaticHeadDrafter, tree_shapes
 from jakiro.graphs.tree import MAX_LEVELS, MAX_SIZES, Layout, StaticTree
 from jakiro.heads.layer_head import LayerHead
-from jakiro.target.model import ROW_BUCKETS, TargetModel
+from jakiro.target.model import TREE_ROWS, TargetModel
 
 # Of the largest tree, and levels × width of the widest draft
-MOST_NODES, MOST_DRAFT_ROWS = ROW_BUCKETS[-1], 256
+MOST_NODES, MOST_DRAFT_ROWS = TREE_ROWS, 256
 # What a drafted step is taken to bring, before there is one
 TOKENS_A_STEP = 3.5
 
@@ -66,7 +66,7 @@ class Slot(DraftBuffers):
         self, target: TargetModel, graphs: Graphs, tokens: int, smallest_columns: int = SMALLEST_COLUMNS
     ) -> None:
         self.target, self.smallest_columns = target, smallest_columns
-        self.room_rows, self.draft_rows = tokens + MOST_DRAFT_ROWS, MOST_DRAFT_ROWS
+        self.room_rows = tokens + MOST_DRAFT_ROWS
         self.device = device = target.device
         widest = target.row_bucket(MOST_NODES)
         self.cache = StaticCache(
@@ -125,7 +125,7 @@ class Slot(DraftBuffers):
         self._heads.clear()
         self.served.clear()
 
-    def head_drafter(self, head: LayerHead, evidence: HeadEvidence, like: Drafter) -> StaticHeadDrafter:
+    def head_drafter(self, head: LayerHead, evidence: HeadEvidence | None, like: Drafter) -> StaticHeadDrafter:
         if head not in self._heads:
             self._heads[head] = StaticHeadDrafter(head, evidence, like, self)
         return self._heads[head]
@@ -168,7 +168,7 @@ class Slot(DraftBuffers):
         yield self.passes.get(self.write_root, plain, layout)
         if self._keeps_noise(drafter, sampling, tree):
             yield self.passes.get(self.write_noise, bound + 1)
-        for rows, live in sorted({(self.target.row_bucket(each), self.target.live_rows(each)) for each in nodes}):
+        for rows, live in sorted({self._rows_of(each) for each in nodes}):
             columns, most = self._columns(first, rows), self._columns(last, rows)
             while columns <= most:
                 yield self.passes.get(self.score_rows, rows, live, columns, bound)
@@ -178,7 +178,7 @@ class Slot(DraftBuffers):
             yield self.passes.get(self.commit_rows, rows, bound)
         fixed = self.fixed(drafter)
         if fixed is not None and not tree.root_only:
-            yield from fixed.passes(NeededPasses(tree_shapes(tree, sizes), sizes, sampling.greedy, first, last))
+            yield from fixed.passes(NeededPasses(tree_shapes(tree, sizes), sizes, sampling.greedy))
 
     @torch.inference_mode()
     def open(
@@ -254,7 +254,7 @@ class Slot(DraftBuffers):
     @torch.inference_mode()
     def score(self, tree: DraftTree) -> None:
         nodes = self.place(tree).num_nodes
-        rows, live = self.target.row_bucket(nodes), self.target.live_rows(nodes)
+        rows, live = self._rows_of(nodes)
         self.passes.get(self.score_rows, rows, live, self._columns(self._length, rows), self._bound)()
 
     @torch.inference_mode()
@@ -266,8 +266,6 @@ class Slot(DraftBuffers):
             forecast_shape = tuple(proposal.forecast.shape)
             if proposal.forecast.data_ptr() != self.tree.forecast.data_ptr():
                 self.tree.forecast[: forecast_shape[0], : forecast_shape[1]].copy_(proposal.forecast)
-        if proposal.fill_evidence is not None and not whole_vocabulary:
-            proposal.fill_evidence()
         if whole_vocabulary:
             self.verify_rows(rows, self._bound, self._layout, regime._replace(prefix_length=self.target.vocab_size))
         else:
@@ -301,7 +299,7 @@ class Slot(DraftBuffers):
     def score_rows(self, rows: int, live: int, columns: int, bound: int) -> None:
         """Pass: the target over `rows` nodes, of which the first `live` are no pads."""
         tree = self.tree.first(rows, min(rows - 1, bound), ())
-        scores = self.target.score(tree, self.cache.following(columns), live)
+        scores = self.target.score(tree, self.cache.following(columns=columns), live)
         self.scored[:rows].copy_(scores.logits)
         self.features[:rows].copy_(scores.features)
         self._mask(rows).copy_(scores.mask)
@@ -370,6 +368,11 @@ class Slot(DraftBuffers):
         if rows not in self.masks:
             self.masks[rows] = torch.zeros((rows, rows), dtype=torch.bool, device=self.device)
         return self.masks[rows]
+
+    def _rows_of(self, nodes: int) -> tuple[int, int]:
+        """Rows of a pass over a tree, and those that attention computes: a root's pads are left out."""
+        rows = self.target.row_bucket(nodes)
+        return rows, 1 if nodes == 1 else rows
 
     def _columns(self, length: int, rows: int) -> int:
         return columns_for(length + rows, self.smallest_columns)

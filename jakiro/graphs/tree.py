@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 
 from jakiro.core.tree import DraftTree
-from jakiro.drafting.candidates import Candidates
 
 MAX_LEVELS = 16
 MAX_SIZES = 16
@@ -55,8 +54,9 @@ class StaticTree:
     def write(self, tree: DraftTree, rows: int, layout: Layout) -> None:
         """Copies a tree into the first `rows` rows; those after its nodes become pads."""
         nodes = tree.num_nodes
-        for name, column in self._columns.items():
-            column[:nodes].copy_(getattr(tree, name))
+        for columns, own in ((self.numbers, torch.int64), (self.values, torch.float32)):
+            given = [getattr(tree, name) for name, column in self._columns.items() if column.dtype == own]
+            torch.stack(given, out=columns[:, :nodes])
         for name, buffer in self.evidence(layout).items():
             if name in tree.evidence:
                 buffer[:nodes].copy_(tree.evidence[name])
@@ -69,16 +69,6 @@ class StaticTree:
         if nodes < rows:
             for name, value in (("token_ids", 0), ("parents", 0), ("depths", PAD_DEPTH)):
                 self._columns[name][nodes:rows].fill_(value)
-
-    def write_evidence(self, evidence: dict[str, Tensor], proposers: Tensor) -> None:
-        """Writes the evidence of candidates, (count, width) each, and their proposers; the root has none of it."""
-        self._columns["proposers"][1 : 1 + len(proposers)].copy_(proposers)
-        for name, rows in evidence.items():
-            self._evidence[name, rows.shape[1]][1 : 1 + len(rows)].copy_(rows)
-
-    def candidates(self, rows: Tensor) -> Candidates:
-        """The first rows without the root, (count,) int64 `rows` with them, for what is asked about each."""
-        return Candidates(**{name: column[1 : 1 + len(rows)] for name, column in self._columns.items()}, rows=rows)
 
     def first(self, rows: int, max_depth: int, layout: Layout) -> DraftTree:
         """The first rows as a tree: its nodes alone, or with pads what a pass over a row bucket sees."""

@@ -38,11 +38,13 @@ class DraftHead(nn.Module):
 
     Attributes:
         precision: of the matrices it drafts with, one of `PRECISIONS`.
+        capturable: whether its passes run over any `PassCache`, as captured ones do.
         skipped_tokens: at a text's beginning, those that its cache has no row for; rows that pair a token with the
             target's feature one position before it begin at the second one.
     """
 
     skipped_tokens = 1
+    capturable = True
 
     @property
     def levels(self) -> int | None:
@@ -114,11 +116,10 @@ class DraftHead(nn.Module):
 
     def _read(self, embeddings: Tensor, features: Tensor, cache: RowCache) -> HeadOutput:
         """One causal pass over rows that follow the cache's: (rows, hidden) and (rows, feature_size)."""
-        start, rows = cache.length, embeddings.shape[0]
-        positions = torch.arange(start, start + rows, device=embeddings.device)
+        places = torch.arange(embeddings.shape[0], device=embeddings.device)
         # Compared, because `tril` would wake all threads on a CPU
-        mask = cache.visible(positions <= positions[:, None])[None, None] if start > 0 else None
-        return self(embeddings[None], features[None], positions[None], mask, cache)
+        mask = None if cache.is_empty else cache.visible(places <= places[:, None])[None, None]
+        return self(embeddings[None], features[None], (places + cache.length)[None], mask, cache)
 
     @property
     def cache_shape(self) -> tuple[int, int, int]:

@@ -39,6 +39,9 @@ class LayerHead(DraftHead):
             self.fc_layers = nn.Linear(deeper, config.hidden_size, bias=False)
         self.layers = nn.ModuleList(HeadLayer(config, index) for index in range(config.num_layers))
         self.rotary = rotary_embedding(config)
+        # By kind and expert, where the first expert of the contrastive pair is the stronger one, and else
+        signs = torch.tensor([[[1.0, 1.0], [1.0, -1.0]], [[1.0, 1.0], [-1.0, 1.0]]])
+        self.register_buffer("signs", signs, persistent=False)
         self._table: AngleTable | None = None
         self._native: NativeHeadLayer | None = None
 
@@ -73,6 +76,8 @@ class LayerHead(DraftHead):
         """Fuses matrices as on a GPU."""
         for layer in self.layers:
             layer.fuse()
+        if not changes_with_length(self.rotary):
+            self._table = AngleTable(self.rotary, self.fc.weight.dtype)
 
     def forward(
         self,
@@ -97,23 +102,22 @@ class LayerHead(DraftHead):
         last, deeper = features.tensor_split([self.config.hidden_size], dim=-1)
         hidden = self.stream(torch.cat([embeddings, last], dim=-1), deeper)
         angles = self.angles(hidden, positions, cache)
-        for layer in self.layers:
-            residual, expert_outputs, router_logits = layer(hidden, angles, mask, cache)
+        first, *further = self.layers
+        residual, expert_outputs, router_logits = first(hidden, angles, mask, cache)
+        for layer in further:
             # Only layers of one expert follow one another
-            hidden = residual + expert_outputs[0]
-        num_experts = self.config.num_experts
-        weights = router_logits[..., :num_experts].softmax(-1)
+            residual, expert_outputs, router_logits = layer(residual + expert_outputs[0], angles, mask, cache)
+        # (…, kinds, experts), of the main feature and, where there is one, the contrastive one
+        weights = router_logits.unflatten(-1, (-1, self.config.num_experts)).softmax(-1)
         if self.config.fusion == "decoupled":
-            return HeadOutput(residual + expert_outputs, None, residual, expert_outputs, weights, None)
-        features = residual + _weighted(weights, expert_outputs)
+            return HeadOutput(residual + expert_outputs, None, residual, expert_outputs, weights[..., 0, :], None)
+        if self.config.contrastive:
+            first_is_stronger = router_logits[..., 2:3] >= router_logits[..., 3:]
+            weights = weights * torch.where(first_is_stronger[..., None], *self.signs)
+        mixed = residual + (weights.movedim((-2, -1), (0, 1))[..., None] * expert_outputs).sum(1)
         if not self.config.contrastive:
-            return HeadOutput(features, None, residual, expert_outputs, weights, None)
-        pair = router_logits[..., num_experts:]
-        first_is_stronger = torch.where(pair[..., :1] >= pair[..., 1:], 1.0, -1.0).to(pair.dtype)
-        sign = torch.cat([first_is_stronger, -first_is_stronger], dim=-1)
-        contrastive_weights = pair.softmax(-1) * sign
-        contrastive = residual + _weighted(contrastive_weights, expert_outputs)
-        return HeadOutput(features, contrastive, residual, expert_outputs, weights, contrastive_weights)
+            return HeadOutput(mixed[0], None, residual, expert_outputs, weights[..., 0, :], None)
+        return HeadOutput(*mixed.unbind(0), residual, expert_outputs, *weights.unbind(-2))
 
     def angles(self, hidden: Tensor, positions: Tensor, cache: PassCache | None = None) -> Angles:
         """Of the rotary embedding, for rows that follow the cache's."""
@@ -121,7 +125,7 @@ class LayerHead(DraftHead):
             cos, sin = self.rotary(hidden, positions)
             return cos, signed(sin)
         # No row stands after the cache's end; without a cache positions are read, which drafting never does
-        last = int(positions.max()) if cache is None else cache.length + positions.shape[1]
+        last = int(positions.max()) if cache is None else cache.end_after(positions.shape[1])
         return self._table.at(positions, last)
 
     def stream(self, inputs: Tensor, deeper: Tensor) -> Tensor:
@@ -141,8 +145,3 @@ def mixture(joint: Tensor) -> Tensor:
     Over so short a first dimension `logsumexp` takes three times as long on a CPU.
     """
     return reduce(torch.logaddexp, joint)
-
-
-def _weighted(weights: Tensor, expert_outputs: Tensor) -> Tensor:
-    """Σ_e weights[…, e] · expert_outputs[e, …]."""
-    return (weights.movedim(-1, 0).unsqueeze(-1) * expert_outputs).sum(0)

@@ -16,8 +16,8 @@ from torch.nn import functional
 
 def additive_mask(visible: Tensor, dtype: torch.dtype, num_groups: int) -> Tensor:
     """A (rows, keys) mask as numbers to add to scores, repeated for a group's queries: (1, groups · rows, keys)."""
-    mask = torch.full(visible.shape, -torch.inf, dtype=dtype, device=visible.device).masked_fill_(visible, 0.0)
-    return (mask.repeat(num_groups, 1) if num_groups > 1 else mask)[None]
+    mask = torch.full((num_groups, *visible.shape), -torch.inf, dtype=dtype, device=visible.device)
+    return mask.masked_fill_(visible, 0.0).view(1, -1, visible.shape[1])
 
 
 def attend_exactly(

@@ -16,15 +16,20 @@ class PassCache(Protocol):
 
     Attributes:
         length: rows before the pass's own; a () int64 tensor where the host does not know it.
+        is_empty: whether the host knows that there are none.
     """
 
     length: int | Tensor
+    is_empty: bool
 
     def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
         """Adds a layer's rows; returns all rows that the pass attends to, each (1, kv_heads, columns, head_dim)."""
 
     def update_both(self, both: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
         """As `update`, of keys and below them values, (2 · kv_heads, rows, head_dim) → (kv_heads, columns, ·)."""
+
+    def end_after(self, rows: int) -> int:
+        """What the length is at most, after so many more rows; the host knows it."""
 
     def visible(self, among: Tensor) -> Tensor:
         """(rows, newest) bool, how the pass's rows see the newest ones and one another → (rows, columns) bool."""
@@ -146,6 +151,13 @@ class RowCache(Cache):
     def length(self) -> int:
         """Rows that are filled."""
         return self.layers[0].length
+
+    @property
+    def is_empty(self) -> bool:
+        return self.length == 0
+
+    def end_after(self, rows: int) -> int:
+        return self.length + rows
 
     def update_both(self, both: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
         """As `PassCache.update_both`."""

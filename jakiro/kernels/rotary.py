@@ -2,7 +2,6 @@
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 
 def changes_with_length(rotary: nn.Module) -> bool:
@@ -28,16 +27,17 @@ class AngleTable:
         rotary: whose angles do not change with the length.
     """
 
-    def __init__(self, rotary: nn.Module) -> None:
-        self.rotary = rotary
-        self._cos: Tensor | None = None
-        self._sin: Tensor | None = None
+    def __init__(self, rotary: nn.Module, dtype: torch.dtype = torch.float32) -> None:
+        self.rotary, self.dtype = rotary, dtype
+        # (2, positions, head_dim), the last one; captured passes read the others where they lie
+        self._tables: list[Tensor] = []
 
     def at(self, positions: Tensor, last: int) -> tuple[Tensor, Tensor]:
         """(…,) int64 positions, none of them after `last` → two (…, head_dim), sines as `signed` gives them."""
-        if self._cos is None or self._cos.shape[0] <= last:
+        if not self._tables or self._tables[-1].shape[1] <= last:
             count = max(1024, 2 * last)
             like = torch.empty((), device=positions.device)
             cos, sin = self.rotary(like, torch.arange(count, device=positions.device)[None])
-            self._cos, self._sin = cos[0], signed(sin[0])
-        return functional.embedding(positions, self._cos), functional.embedding(positions, self._sin)
+            self._tables.append(torch.cat([cos, signed(sin)]).to(self.dtype))
+        found = self._tables[-1].index_select(1, positions.flatten())
+        return found.view(2, *positions.shape, -1).unbind(0)

@@ -69,7 +69,7 @@ class StagedGrower(TreeGrower):
 
     def _children(self, scores, depth, contrastive=False):
         children = super()._children(scores, depth, contrastive)
-        return children._replace(proposers=torch.full_like(children.proposers, depth - 1))
+        return children._replace(proposers=self._same(depth - 1, children.proposers))
 
 
 staged_drafter = partial(

@@ -69,14 +69,14 @@ class StaticGrower(TreeGrower):
         self.mask = drafted_mask(self.shape, self.device)
 
     def grow(self) -> Proposal:
-        zero = torch.zeros(1, dtype=torch.int64, device=self.device)
-        self._add_level(zero, zero * 0.0, zero)
+        root = self.numbers[:1]
+        self._add_level(root, None, root)
         for depth in range(1, len(self.shape)):
             if self._stops():
                 break
             newest, end = self.levels[-1], sum(level.count for level in self.levels)
             everyone = torch.arange(newest.count, device=self.device)
-            self._expand(everyone, self.mask[end - newest.count : end, :end], depth)
+            self._expand(everyone, self._rows_in_pass(everyone), self.mask[end - newest.count : end, :end], depth)
             self._add_level(self._nodes(everyone), newest.scores, everyone + self.first_rows[-1])
         return self._select()
 
@@ -84,7 +84,7 @@ class StaticGrower(TreeGrower):
         """Whether no further level is drafted."""
         return False
 
-    def _add_level(self, parents: Tensor, scores: Tensor, rows: Tensor) -> None:
+    def _add_level(self, parents: Tensor, scores: Tensor | None, rows: Tensor) -> None:
         """Appends the children of all rows of the newest pass."""
         self.width = self.shape[len(self.levels)]
         children = self._children(self._main_scores(self.outputs[-1]), len(self.levels) + 1)

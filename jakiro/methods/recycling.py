@@ -104,7 +104,8 @@ class RecyclingSession(DraftSession):
         candidates, ranks = self._candidates(tree.depth, min(tree.width, self.num_kept))
 
         def evidence(chosen: Candidates) -> tuple[dict[str, Tensor], Tensor]:
-            return {"rank": ranks[chosen.rows][:, None].float() + 1}, chosen.proposers
+            found = torch.where(chosen.depths > 0, ranks[chosen.rows] + 1, torch.nan)
+            return {"rank": found[:, None].float()}, chosen.proposers
 
         return best_proposal(self.root, candidates, limits, evidence)
 

@@ -37,8 +37,8 @@ NUMERICS = ("exact", "fast")
 PREFILL_CHUNK = 512
 # Of a prompt in compiled code, the first rows, whole chunks, attend exactly: further ones would be read a fifth slower
 EXACT_ROWS = 2048
-# Rows that passes run with on a GPU: one kernel per size, and in exact numerics the same one for every pass.
-ROW_BUCKETS = (1, 8, 16, 32, 64)
+# Rows that a pass over a tree runs with on a GPU, or a multiple: one kernel for all trees, which there cost about alike
+TREE_ROWS = 64
 # Float64 copies of so many tokens' keys and values may take this share of a GPU's memory
 WIDE_TOKENS, WIDE_SHARE = 2048, 0.125
 # Sizes of the trees whose passes are compared with single tokens: kernels take 4, 6, 8 or 14 rows at a time and treat
@@ -78,8 +78,8 @@ class TargetModel:
             needs by itself.
         chains_only: only chains can be scored, because the model counts positions inside its own attention.
         weight_itemsize: bytes that a weight takes as passes read it; packed weights may take fewer than `dtype` says.
-        bucketed: passes run with one of `ROW_BUCKETS` rows; so it is on a GPU.
-        plain_rows: of buckets, what plain decoding runs with in fast numerics.
+        bucketed: passes run with one row or a multiple of `TREE_ROWS`; so it is on a GPU.
+        plain_rows: what plain decoding then runs with in fast numerics.
         feature_layers: layers whose hidden states features hold beside the last; none unless a head reads them.
         raw_features: these states as they are; else scaled, see `jakiro.target.features`.
         notices: sentences to show to people.
@@ -261,28 +261,17 @@ class TargetModel:
         """Rows a pass over `num_nodes` runs with, so that in exact numerics plain and tree passes round alike.
 
         On a CPU one row may round otherwise than two or more do; on a GPU any other number of rows may, so that there
-        all passes run with the largest bucket.
+        exact plain passes run with as many rows as a tree.
         """
         if not self.bucketed:
             return max(num_nodes, self._fewest_rows)
-        largest = ROW_BUCKETS[-1]
-        if self.numerics == "exact" or num_nodes > largest:
-            return -(-num_nodes // largest) * largest
-        least = self.plain_rows if num_nodes == 1 else num_nodes
-        return next(rows for rows in ROW_BUCKETS if rows >= least)
-
-    def live_rows(self, num_nodes: int) -> int:
-        """Of the rows of a pass in buckets, those that attention computes: pads of exact numerics are left out."""
-        return next((rows for rows in ROW_BUCKETS if rows >= num_nodes), self.row_bucket(num_nodes))
+        if num_nodes == 1 and self.numerics == "fast":
+            return self.plain_rows
+        return -(-num_nodes // TREE_ROWS) * TREE_ROWS
 
     def rounds_alike(self, num_nodes: int) -> bool:
         """Whether a tree of so many nodes runs with as many rows as plain decoding, or rows do not matter."""
         return not self.bucketed or self.row_bucket(num_nodes) == self.row_bucket(1)
-
-    @property
-    def row_buckets(self) -> tuple[int, ...]:
-        """The numbers of nodes up to which passes cost the same, ascending; for passes in buckets."""
-        return ROW_BUCKETS[-1:] if self.numerics == "exact" else ROW_BUCKETS
 
     @torch.inference_mode()
     def prefill(self, token_ids: Tensor, cache: RowCache) -> tuple[Tensor, Tensor]:

@@ -33,6 +33,10 @@ class StackedRows:
         return self.parts[0].length
 
     @property
+    def is_empty(self) -> bool:
+        return self.parts[0].is_empty
+
+    @property
     def capacity(self) -> int:
         return self.parts[0].capacity
 
@@ -59,6 +63,7 @@ class ExitHead(LayerHead):
     """One layer on top of the target's first ones; `attach` must be called before drafting, not before training."""
 
     skipped_tokens = 0
+    capturable = False
 
     def __init__(self, config: DraftConfig) -> None:
         require(config.exit_layers, f"A {config.network} draft head stands on exit_layers; its config names none.")

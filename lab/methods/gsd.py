@@ -77,8 +77,8 @@ class GraphGrower(TreeGrower):
         self.taken_over: list[Tensor] = []
 
     def grow(self) -> Proposal:
-        zero = torch.zeros(1, dtype=torch.int64, device=self.device)
-        self._append(zero, zero * 0.0, zero, [False])
+        root = self.numbers[:1]
+        self._append(root, None, root, [False])
         graph = RunGraph(self.root_token.tolist()[0], self.shared)
         for depth in range(1, self.last_expanded + 1):
             above, frontier = self.levels[-1], self._worth_expanding(self._best(self.levels[-1]))
@@ -103,11 +103,11 @@ class GraphGrower(TreeGrower):
         rows, count = self.levels[-1].rows[frontier], frontier.shape[0]
         own = torch.eye(count, dtype=torch.bool, device=self.device)
         seen = torch.cat([self.visible[rows], own], dim=1)
-        self._expand(frontier, seen, depth)
+        self._expand(frontier, self._rows_in_pass(frontier), seen, depth)
         before = torch.nn.functional.pad(self.visible, (0, count))
         self.visible = torch.cat([before, seen])
 
-    def _append(self, parents: Tensor, scores: Tensor, rows: Tensor, merged: list[bool]) -> None:
+    def _append(self, parents: Tensor, scores: Tensor | None, rows: Tensor, merged: list[bool]) -> None:
         """Appends the children of the given rows."""
         children = self._children(self._main_scores(self._at(rows)), len(self.levels) + 1)
         self._add(children, parents, scores, rows)

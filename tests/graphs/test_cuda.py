@@ -188,7 +188,7 @@ def test_everything_usual_is_captured_at_load_within_stated_memory(tmp_path):
     assert done[-1][0] == done[-1][1] >= status["captured"] > 0 and status["bytes"] > 0
     profiler = Profiler(generator.target, tmp_path, generator.slots)
     profile = profiler.profile(DEFAULT, generator.drafter(DEFAULT))
-    assert profile.buckets == (8, 16, 32, 64)
+    assert profile.buckets == (64,)
     generator.profile = profile
     assert generator.run("Why?", SamplingParams(max_new_tokens=40)).token_ids
     assert generator.status["graphs"]["captured"] == status["captured"]

@@ -120,11 +120,11 @@ def test_every_step_works_on_the_same_addresses_and_shapes():
 
     list(generator.stream(REPETITIVE, SAMPLED, method="autoregressive"))
     next(stream)
-    before, sizes = addresses(), set()
+    before, depths = addresses(), set()
     for step in stream:
-        sizes.add(len(step.nodes))
+        depths.add(max(node.depth for node in step.nodes))
         assert addresses()[: len(before)] == before
-    assert len(sizes) > 1
+    assert len(depths) > 1
 
 
 @pytest.mark.skipif(DEVICE.type == "cuda", reason="test_cuda.py lets CUDA itself watch")
@@ -191,7 +191,6 @@ def test_other_numerics_get_slots_of_their_own():
     expected = tiny_generator(numerics="fast").run("Why?", sampling, tree=TREE)
     assert shape_of(fast.run("Why?", sampling, tree=TREE)) == shape_of(expected)
     assert (fast.status["numerics"], exact.status["numerics"]) == ("fast", "exact")
-    assert fast.slots.tree_sizes == (8, 16, 32, 64) and exact.slots.tree_sizes == (64,)
 
 
 def test_steps_left_pending_over_many_plain_steps_reach_the_head():

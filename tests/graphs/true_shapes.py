@@ -157,7 +157,7 @@ def target_on(device: torch.device, config, name: str, numerics: str, monkeypatc
     with device, no_init_weights():
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval().requires_grad_(False)
     target = TargetModel(model, nn.Module(), name, None, numerics)
-    target.bucketed = target.lean.fused = True
+    target.bucketed = True
     target._wide_storage = torch.float64
     return target
 
@@ -189,7 +189,7 @@ def step_counts(
     for each in slot.needed(drafter, sampling, tree, (), CONTEXT, CONTEXT):
         function, arguments = each.function.func.__name__, each.function.args
         rows = target.row_bucket(tree.nodes)
-        if function == "score_rows" and arguments[1] != target.live_rows(tree.nodes):
+        if function == "score_rows" and arguments[:2] != slot._rows_of(tree.nodes):
             continue
         if function in ("score_rows", "verify_rows", "commit_rows") and arguments[0] != rows:
             continue

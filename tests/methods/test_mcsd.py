@@ -23,7 +23,7 @@ FEATURES = torch.randn((12, HIDDEN_SIZE), generator=torch.Generator().manual_see
 
 def drawn(kind, seed):
     """The two candidates of one place under one seed."""
-    config = SimpleNamespace(contrastive=False, fusion="summed", num_experts=2, calibration={})
+    config = SimpleNamespace(contrastive=False, fusion="summed", num_experts=2, calibration={}, draft_vocab_size=None)
     head = SimpleNamespace(config=config, draft_token_ids=torch.arange(5))
     noise = KeyedNoise(seed).at(torch.tensor(8), torch.arange(5))[None]
     sampling, tree = SamplingParams(1.0, seed=seed), TreeConfig(width=2, depth=1, nodes=3)

@@ -126,13 +126,12 @@ def test_fast_numerics_never_claim_bit_identity(without_compiled_functions):
     assert fast.with_numerics("exact").bit_identical == exact.bit_identical
 
 
-def test_in_buckets_fast_passes_take_the_next_size_and_exact_ones_always_the_largest(without_compiled_functions):
+def test_in_buckets_trees_run_with_64_rows_and_in_exact_numerics_the_root_alone_too(without_compiled_functions):
     fast, exact = tiny_target(numerics="fast"), tiny_target()
     fast.bucketed = exact.bucketed = True
-    sizes = [1, 2, 8, 9, 16, 17, 32, 33, 64, 65, 128, 200]
-    assert [fast.row_bucket(nodes) for nodes in sizes] == [1, 8, 8, 16, 16, 32, 32, 64, 64, 128, 128, 256]
-    assert [exact.row_bucket(nodes) for nodes in sizes] == [64] * 9 + [128, 128, 256]
-    assert (fast.row_buckets, exact.row_buckets) == ((1, 8, 16, 32, 64), (64,))
+    sizes = [1, 2, 63, 64, 65, 128, 200]
+    assert [fast.row_bucket(nodes) for nodes in sizes] == [1, 64, 64, 64, 128, 128, 256]
+    assert [exact.row_bucket(nodes) for nodes in sizes] == [64, 64, 64, 64, 128, 128, 256]
 
 
 def test_stop_ids_come_from_generation_config_model_config_and_tokenizer():
