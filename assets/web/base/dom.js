@@ -103,8 +103,8 @@
   // signed as the page was, where a private Space asks for it
   function addressOf(file) {
     const root = new URL(window.gradio_config?.root || ".", location.href).pathname.replace(/\/$/, "");
-    const [signature] = /__sign=[^&]+/.exec(location.search) || [""];
-    return `${root}/${file}?${signature}`;
+    const signature = /__sign=[^&]+/.exec(location.search);
+    return `${root}/${file}${signature ? `?${signature}` : ""}`;
   }
 
   // Tells whether an element is on screen, with more than its first pixels: at once, and whenever that changes

@@ -2,9 +2,11 @@
 // there. The page around scrolls and not this one; Gradio's half of iframe-resizer hears from it and tells it.
 (() => {
   // What the page around says of its window
-  let around = null;
+  let around;
 
-  addEventListener("gradio:iframe-resizer-ready", () => parentIFrame.getPageInfo((told) => (around = told)));
+  const listen = () => window.parentIFrame?.getPageInfo((told) => (around = told));
+  addEventListener("gradio:iframe-resizer-ready", listen);
+  listen();
   document.documentElement.classList.toggle("framed", self !== top);
 
   // In pixels from the page's top, and how many a person sees at once
