@@ -512,6 +512,27 @@ FAULTS = (
         ("tests/app/serving/test_worker.py::test_an_answer_that_nobody_reads_makes_room_for_who_waits",),
     ),
     Fault(
+        "a-quota-pays-for-an-answer-that-nobody-reads",
+        "app/serving/worker.py",
+        "METERED_SECONDS if",
+        "RETURN_SECONDS if",
+        ("tests/app/serving/test_worker.py::test_an_answer_that_costs_a_quota_goes_on_unread_for_a_few_seconds_only",),
+    ),
+    Fault(
+        "an-answer-that-was-cut-is-shipped-as-a-recording",
+        "app/tools/record.py",
+        "if figures.whole and scenario.rule(figures):",
+        "if scenario.rule(figures):",
+        ("tests/app/tools/test_recording_commands.py::test_an_answer_that_was_cut_is_no_recording",),
+    ),
+    Fault(
+        "a-long-bar-is-squeezed-until-it-fits",
+        "assets/web/race/race.css",
+        ".race-fill { flex: none; width: calc((100% - 14rem) * var(--share));",
+        ".race-fill { width: calc(72% * var(--share));",
+        ("tests/app/browser/test_race.py::test_bars_are_as_long_as_their_clocks_have_run",),
+    ),
+    Fault(
         "an-answer-stopped-while-it-waits-keeps-its-sentence",
         "app/page/api.py",
         'if state == "waiting" else ""',

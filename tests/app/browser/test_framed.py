@@ -175,7 +175,7 @@ def test_a_lane_s_tree_opens_where_the_person_is(framed):
     for scroll in ("0", "document.documentElement.scrollHeight"):
         tab.evaluate(f"window.scrollTo(0, {scroll})")
         page.wait_for_timeout(100)
-        page.evaluate("Jakiro.showLarge(Jakiro.screen.lane(), 0)")
+        page.evaluate("Jakiro.showLarge(document.querySelector('.scrubber'), Jakiro.screen.lane(), 0)")
         assert seen(page, ".lane-tree-dialog"), scroll
         page.click(".lane-tree-dialog button")
 

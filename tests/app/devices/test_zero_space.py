@@ -145,7 +145,7 @@ def question(length: int = 24) -> list:
 
 def begin(address: str, endpoint: str = "generate", values: list | None = None) -> Call:
     """A call as it comes through the Hub's proxy, which adds the visitor's token."""
-    return Call(address, endpoint, values or question(), SECONDS, {"X-IP-Token": TOKEN})
+    return Call(address, endpoint, values or question(), SECONDS, headers={"X-IP-Token": TOKEN})
 
 
 def ask(address: str, length: int = 24) -> tuple[str, object]:
