@@ -10,8 +10,11 @@
   document.documentElement.classList.toggle("framed", self !== top);
 
   // In pixels from the page's top, and how many a person sees at once
-  const onScreen = () => ({ top: around ? Math.max(0, around.scrollTop - around.offsetTop) : 0,
-    height: around?.clientHeight || innerHeight });
+  function onScreen() {
+    if (!around) return { top: 0, height: innerHeight };
+    const past = around.scrollTop - around.offsetTop;
+    return { top: Math.max(0, past), height: around.clientHeight + Math.min(0, past) };
+  }
 
   // Scrolls back to what begins above the screen
   function bringBack(element) {

@@ -11,8 +11,9 @@
       h("div", { class: "pane-head" }, h("h2", null, lane.title), legend, h("span", { class: "gap" }), close), host);
     document.querySelector(".jk-view").append(dialog);
     const { top } = near.getBoundingClientRect();
-    dialog.showModal();
     const screen = Jakiro.onScreen();
+    dialog.style.top = `${screen.top}px`; // what gets the focus is scrolled to
+    dialog.showModal();
     dialog.style.top = `${Math.max(8, Math.min(top - screen.top, screen.height - dialog.offsetHeight - 8)) + screen.top}px`;
     const card = new Jakiro.Card(dialog);
     card.about(lane, index, phase);
