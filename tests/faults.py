@@ -570,6 +570,20 @@ FAULTS = (
         ("tests/training/test_features.py::test_a_cache_of_another_target_is_refused_and_left_as_it_is",),
     ),
     Fault(
+        "half-of-the-features-count-as-all",
+        "jakiro/training/features.py",
+        "        if finished < len(self):",
+        "        if finished < 0:",
+        ("tests/training/test_features.py::test_an_interrupted_extraction_is_continued_not_repeated",),
+    ),
+    Fault(
+        "a-gguf-file-alone-is-no-pair-s-target",
+        "app/serving/pairs.py",
+        ' or any(path.glob("*.gguf"))',
+        "",
+        ("tests/app/browser/test_picker.py::test_pairs_of_a_folder_say_whether_they_fit_and_why_not",),
+    ),
+    Fault(
         "features-that-are-cut-off-count-as-whole",
         "jakiro/training/features.py",
         "        if held_bytes < len(all_ids) * row_bytes:",
