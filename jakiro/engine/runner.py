@@ -74,11 +74,11 @@ class RunnerPool(Protocol):
     """Runners at fixed addresses, lent to one answer at a time.
 
     Attributes:
-        tree_sizes: numbers of nodes worth choosing between.
+        tree: the one tree of answers that choose their own size.
         captures: whether passes are captured, else they run kernel by kernel.
     """
 
-    tree_sizes: tuple[int, ...]
+    tree: TreeConfig
     captures: bool
 
     def borrow(
@@ -86,7 +86,6 @@ class RunnerPool(Protocol):
         drafter: Drafter,
         sampling: SamplingParams,
         tree: TreeConfig,
-        sizes: tuple[int, ...],
         num_prompt_tokens: int,
         limit: int,
     ) -> tuple[Runner, Callable[[], None]] | None:
@@ -148,7 +147,7 @@ class SlicedRunner:
         verification = verify(
             tree, scores.mask, scores.logits, self.sampling, self.noise, self._base, noise_rows, **options
         )
-        return read_back(tree, verification, proposal.forecast)
+        return read_back(tree, verification)
 
     def logits(self, num_nodes: int) -> Tensor:
         return self._scores.logits[:num_nodes]

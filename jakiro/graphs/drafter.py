@@ -27,7 +27,7 @@ from jakiro.drafting.candidates import Chain
 from jakiro.drafting.growing import TreeGrower
 from jakiro.graphs.cache import StaticCache
 from jakiro.graphs.capture import GraphedPass, PassBook
-from jakiro.graphs.tree import MAX_LEVELS, StaticTree
+from jakiro.graphs.tree import StaticTree
 from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.layers import HeadOutput
 from jakiro.target.model import TargetModel
@@ -76,7 +76,8 @@ class StaticHeadDrafter(Drafter):
         self.pending_ids = torch.zeros(PENDING_ROWS, dtype=torch.int64, device=device)
         self.pending_features = torch.zeros((PENDING_ROWS, head.config.feature_size), dtype=dtype, device=device)
         self.count = torch.ones((), dtype=torch.int64, device=device)
-        self.shapes: dict[tuple, tuple[int, int, tuple[int, int]]] = {}
+        # By what was grown: nodes and the deepest level
+        self.shapes: dict[tuple, tuple[int, int]] = {}
 
     def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> "StaticHeadSession":
         return StaticHeadSession(self, sampling, prompt.ids[self.head.skipped_tokens :], prompt.features)
@@ -85,15 +86,14 @@ class StaticHeadDrafter(Drafter):
     def buffers(self) -> list[Tensor]:
         return [self.pending_ids, self.pending_features, self.count, self.cache.store, self.cache.length]
 
-    def growing(self, config: TreeConfig, greedy: bool, chained: bool, sizes: tuple[int, ...]) -> GraphedPass:
+    def growing(self, config: TreeConfig, greedy: bool, chained: bool) -> GraphedPass:
         """The pass that grows such a tree."""
-        return self.around.passes.get(self.grow, config, greedy, chained, sizes)
+        return self.around.passes.get(self.grow, config, greedy, chained)
 
     def passes(self, needed: NeededPasses) -> Iterator[GraphedPass]:
-        for config in needed.trees:
-            yield self.growing(config, needed.greedy, needed.chained, needed.sizes)
+        yield self.growing(needed.tree, needed.greedy, needed.chained)
 
-    def grow(self, config: TreeConfig, greedy: bool, chained: bool, sizes: tuple[int, ...]) -> None:
+    def grow(self, config: TreeConfig, greedy: bool, chained: bool) -> None:
         """Pass: reads the pending rows, grows a tree after them and writes it where the target's pass reads it."""
         head, around, end = self.head, self.around, self.count[None] - 1
         read = head.read(self.pending_ids, self.pending_features, self.cache.following())
@@ -103,24 +103,23 @@ class StaticHeadDrafter(Drafter):
             noise = around.noise[: config.depth]
             noise = noise if head.config.draft_vocab_size is None else noise.index_select(1, head.draft_token_ids)
         chain = Chain(around.chain_ids, around.chain_log_estimates, len(self.proposers)) if chained else None
-        proposal = TreeGrower(
-            head,
-            self.cache.following(self.count),
-            root,
-            self.pending_ids.index_select(0, end),
-            DeviceSampling(greedy, around.temperature),
-            config,
-            noise,
-            sizes,
-            chain,
-            self._evidence,
-        ).grow()
-        tree, forecast_shape = proposal.tree, (0, 0)
+        tree = (
+            TreeGrower(
+                head,
+                self.cache.following(self.count),
+                root,
+                self.pending_ids.index_select(0, end),
+                DeviceSampling(greedy, around.temperature),
+                config,
+                noise,
+                chain,
+                self._evidence,
+            )
+            .grow()
+            .tree
+        )
         around.tree.write(tree, around.target.row_bucket(tree.num_nodes), self.evidence)
-        if proposal.forecast is not None:
-            forecast_shape = tuple(proposal.forecast.shape)
-            around.tree.forecast[: forecast_shape[0], : forecast_shape[1]].copy_(proposal.forecast)
-        self.shapes[config, greedy, chained, sizes] = (tree.num_nodes, tree.max_depth, forecast_shape)
+        self.shapes[config, greedy, chained] = (tree.num_nodes, tree.max_depth)
 
 
 class StaticHeadSession(DraftSession):
@@ -161,12 +160,11 @@ class StaticHeadSession(DraftSession):
         self._read_prompt()
         drafter.cache.length.fill_(self.rows.length)
         drafter.count.fill_(self._count)
-        key = (shape_of(limits.tree), self._greedy, limits.chain is not None, limits.sizes)
+        key = (shape_of(limits.tree), self._greedy, limits.chain is not None)
         drafter.growing(*key)()
         self.rows.extend(self._count)
         self._count = 0
-        nodes, max_depth, (levels, sizes) = drafter.shapes[key]
-        return Proposal(tree.first(nodes, max_depth, drafter.evidence), tree.forecast[:levels, :sizes])
+        return Proposal(tree.first(*drafter.shapes[key], drafter.evidence))
 
     def _read_prompt(self) -> None:
         if self._prompt is not None:
@@ -180,15 +178,6 @@ class StaticHeadSession(DraftSession):
         drafter, count = self.drafter, self._count
         drafter.head.read(drafter.pending_ids[:count], drafter.pending_features[:count], self.rows)
         self._count = 0
-
-
-def tree_shapes(tree: TreeConfig, sizes: tuple[int, ...]) -> tuple[TreeConfig, ...]:
-    """The trees that an answer under this config may ask for; `sizes` are those a tree chooses from."""
-    shape = shape_of(tree)
-    if tree.policy != "auto" or not sizes:
-        return (shape,)
-    levels = range(1, min(tree.depth, MAX_LEVELS) + 1)
-    return tuple(replace(shape, depth=depth, nodes=nodes) for depth in levels for nodes in sizes if nodes > depth)
 
 
 def shape_of(tree: TreeConfig) -> TreeConfig:

@@ -9,7 +9,7 @@ from functools import partial
 
 import torch
 
-from jakiro.config import AUTOMATIC_TREE, ROOT_ONLY, SamplingParams, TreeConfig
+from jakiro.config import ROOT_ONLY, SamplingParams, TreeConfig
 from jakiro.drafting.base import Drafter
 from jakiro.graphs.cache import SMALLEST_COLUMNS
 from jakiro.graphs.capture import Graphs
@@ -58,8 +58,8 @@ class Slots:
         self._lock = threading.RLock()
         self.capture_seconds = 0.0
 
-    # Numbers of nodes worth choosing between: whatever fits into a pass costs the same
-    tree_sizes = (MOST_NODES,)
+    # Of answers that choose their own size; whatever fits into a pass costs the same
+    tree = TreeConfig(nodes=MOST_NODES)
 
     def for_target(self, target: TargetModel) -> "Slots":
         """Slots of the same kind for the same weights under other numerics; their passes are captured again."""
@@ -77,7 +77,6 @@ class Slots:
         drafter: Drafter,
         sampling: SamplingParams,
         tree: TreeConfig,
-        sizes: tuple[int, ...],
         num_prompt_tokens: int,
         limit: int,
     ) -> tuple[Slot, Callable[[], None]] | None:
@@ -86,16 +85,15 @@ class Slots:
         None where no slot holds so long an answer, or trees so large.
 
         Args:
-            sizes: those that a tree chooses from; empty for a fixed tree.
             limit: tokens the answer may have.
         """
         tokens = num_prompt_tokens + limit
-        if tokens > self.tokens or max(tree.nodes, *sizes, 1) > MOST_NODES or tree.depth * tree.width > MOST_DRAFT_ROWS:
+        if tokens > self.tokens or tree.nodes > MOST_NODES or tree.depth * tree.width > MOST_DRAFT_ROWS:
             self.turned_away += 1
             return None
         slot = self._take(drafter)
         try:
-            slot.open(drafter, sampling, tree, sizes, num_prompt_tokens, tokens)
+            slot.open(drafter, sampling, tree, num_prompt_tokens, tokens)
         except BaseException:
             # Half prepared, perhaps for want of memory: it makes room for the next answer
             with self._lock:
@@ -119,7 +117,7 @@ class Slots:
         while len(slots) < min(side_by_side, len(drafters)) and self._fits_another(slots):
             slots.append(self._take())
         wanted = [
-            (slot, (drafter, sampling, *((AUTOMATIC_TREE, self.tree_sizes) if drafter.proposers else (ROOT_ONLY, ()))))
+            (slot, (drafter, sampling, self.tree if drafter.proposers else ROOT_ONLY))
             for slot, own in zip(slots, _shared_out(drafters, len(slots)), strict=True)
             for sampling in (SamplingParams(), SamplingParams(1.0))
             for drafter in own
@@ -147,7 +145,7 @@ class Slots:
         """
         if not self.target.bit_identical:
             return
-        slot, give_back = self.borrow(drafter, SamplingParams(), AUTOMATIC_TREE, self.tree_sizes, NUM_PROMPT, 2)
+        slot, give_back = self.borrow(drafter, SamplingParams(), self.tree, NUM_PROMPT, 2)
         try:
             self.target.bit_identical = rounds_alike(slot)
         finally:

@@ -21,8 +21,8 @@ from jakiro.drafting.candidates import MAX_CHAIN, Chain
 from jakiro.engine.outcome import pack, packed_size, unpack
 from jakiro.graphs.cache import SMALLEST_COLUMNS, StaticCache, columns_for
 from jakiro.graphs.capture import Graphs, PassBook
-from jakiro.graphs.drafter import DraftBuffers, StaticHeadDrafter, tree_shapes
-from jakiro.graphs.tree import MAX_LEVELS, MAX_SIZES, Layout, StaticTree
+from jakiro.graphs.drafter import DraftBuffers, StaticHeadDrafter, shape_of
+from jakiro.graphs.tree import MAX_LEVELS, Layout, StaticTree
 from jakiro.heads.layer_head import LayerHead
 from jakiro.target.model import TREE_ROWS, TargetModel
 
@@ -152,19 +152,14 @@ class Slot(DraftBuffers):
         drafter: Drafter,
         sampling: SamplingParams,
         tree: TreeConfig,
-        sizes: tuple[int, ...],
         first: int,
         last: int,
     ) -> Iterator[Capturable]:
-        """The passes of an answer whose committed rows go from `first` to `last`.
-
-        Args:
-            sizes: those that a tree chooses from; empty for a fixed tree.
-        """
+        """The passes of an answer whose committed rows go from `first` to `last`."""
         plain, bound, layout = self.target.row_bucket(1), _depth_bound(tree), _layout(drafter, tree)
         nodes = {1}
         if not tree.root_only:
-            nodes |= {*(sizes or (tree.nodes,)), *((MAX_CHAIN + 1,) if drafter.chains else ())}
+            nodes |= {tree.nodes, *((MAX_CHAIN + 1,) if drafter.chains else ())}
         yield self.passes.get(self.write_root, plain, layout)
         if self._keeps_noise(drafter, sampling, tree):
             yield self.passes.get(self.write_noise, bound + 1)
@@ -178,7 +173,7 @@ class Slot(DraftBuffers):
             yield self.passes.get(self.commit_rows, rows, bound)
         fixed = self.fixed(drafter)
         if fixed is not None and not tree.root_only:
-            yield from fixed.passes(NeededPasses(tree_shapes(tree, sizes), sizes, sampling.greedy))
+            yield from fixed.passes(NeededPasses(shape_of(tree), sampling.greedy))
 
     @torch.inference_mode()
     def open(
@@ -186,7 +181,6 @@ class Slot(DraftBuffers):
         drafter: Drafter,
         sampling: SamplingParams,
         tree: TreeConfig,
-        sizes: tuple[int, ...] = (),
         first: int = 1,
         last: int = 1,
         captured: Callable[[], None] = lambda: None,
@@ -208,7 +202,7 @@ class Slot(DraftBuffers):
         # Warm-ups run with what lies here: a deeper tree of another answer would not fit this one's bound
         self.tree.write(DraftTree.root_only(self.root), self.tree.rows, ())
         self.passes.open()
-        needed = list(self.needed(drafter, sampling, tree, sizes, first, last))
+        needed = list(self.needed(drafter, sampling, tree, first, last))
         of_a_kind = Counter(each.kind for each in needed)
         steps = (last - first) / (1 if tree.root_only else TOKENS_A_STEP)
         for each in needed:
@@ -261,18 +255,13 @@ class Slot(DraftBuffers):
     def read(self, proposal: Proposal, whole_vocabulary: bool = False) -> Outcome:
         nodes, levels = proposal.tree.num_nodes, proposal.tree.max_depth
         rows, regime = self.target.row_bucket(nodes), self._regime(self.sampling)
-        forecast_shape = (0, 0)
-        if proposal.forecast is not None:
-            forecast_shape = tuple(proposal.forecast.shape)
-            if proposal.forecast.data_ptr() != self.tree.forecast.data_ptr():
-                self.tree.forecast[: forecast_shape[0], : forecast_shape[1]].copy_(proposal.forecast)
         if whole_vocabulary:
             self.verify_rows(rows, self._bound, self._layout, regime._replace(prefix_length=self.target.vocab_size))
         else:
             self.passes.get(self.verify_rows, rows, self._bound, self._layout, regime)()
         self._read_rows = rows
         placed = self.tree.first(nodes, levels, self._layout)
-        return unpack(self._to_host(rows), placed, forecast_shape, rows, (MAX_LEVELS, MAX_SIZES))
+        return unpack(self._to_host(rows), placed, rows)
 
     def logits(self, num_nodes: int) -> Tensor:
         return self.scored[:num_nodes]
@@ -322,7 +311,7 @@ class Slot(DraftBuffers):
         self.choices[:rows].copy_(verification.choices)
         self.on_path[:rows].copy_(verification.on_path)
         self.end.copy_(verification.end)
-        values = pack(tree, verification, self.tree.forecast)
+        values = pack(tree, verification)
         self._packed[layout][: values.shape[0]].copy_(values)
 
     def commit_rows(self, rows: int, bound: int) -> None:
@@ -403,4 +392,4 @@ def _layout(drafter: Drafter, tree: TreeConfig) -> Layout:
 
 
 def _packed_size(rows: int, layout: Layout) -> int:
-    return packed_size(rows, sum(width for _, width in layout), MAX_LEVELS * MAX_SIZES)
+    return packed_size(rows, sum(width for _, width in layout))

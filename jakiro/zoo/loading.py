@@ -98,7 +98,6 @@ class Parts:
     Attributes:
         drafters: methods that are loaded already, by name.
         notices: sentences for the user, such as a head trained for other weights.
-        profiles: the folder that keeps what passes cost here.
         slots: run at fixed addresses, as CUDA graphs need it; None runs passes as long as the context.
         seconds: what reading and starting took, as a whole ("load") and by step.
         methods: the drafting methods that there are.
@@ -107,7 +106,6 @@ class Parts:
     resources: Resources
     drafters: dict[str, Drafter]
     notices: list[str]
-    profiles: Path
     slots: Slots | None
     seconds: dict[str, float] = field(default_factory=dict)
     methods: Methods = METHODS
@@ -227,7 +225,7 @@ def _start_pair(read: ReadPair, device: torch.device | None, progress: Progress 
     drafters = {method.name: method.load(resources) for method in usual}
     with starting.step(starting.CAPTURE):
         slots = slots_for(target_model, list(drafters.values()), read.options, progress, notices)
-    return Parts(resources, drafters, notices, cache_folder() / "profiles", slots, methods=known)
+    return Parts(resources, drafters, notices, slots, methods=known)
 
 
 def _copied(module: nn.Module, device: torch.device) -> nn.Module:

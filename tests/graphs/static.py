@@ -10,7 +10,7 @@ from jakiro.methods import DEFAULT, METHODS, PLAIN, Methods
 from tests.support import ALL_HEADS, DEVICE, ScriptedDrafter, further_heads, tiny_head, tiny_model, tiny_target
 
 SMALL_COLUMNS = 64
-COSTS = DeviceProfile(((1, 10.0), (64, 12.0)), ((1, 0.1), (8, 0.4)), width=8, buckets=(64,))
+COSTS = DeviceProfile(((1, 10.0), (64, 12.0)), ((1, 0.1), (8, 0.4)))
 
 
 def bucketed_target(numerics: str = "exact", vocab_size: int = 260):

@@ -71,8 +71,7 @@ def rehearse(config, name, numerics, device, monkeypatch, trees, fusions=(None, 
             drafter = MergedDrafter(HeadDrafter(head_of(target, fusion)), PromptLookupDrafter())
         for sampling in SAMPLINGS.values():
             for tree in trees if fusion else (ROOT_ONLY,):
-                sizes = (64,) if tree.policy == "auto" else ()
-                asked = (drafter, sampling, tree, sizes, PROMPT, PROMPT + 20)
+                asked = (drafter, sampling, tree, PROMPT, PROMPT + 20)
                 slot.open(*asked)
                 for each in slot.needed(*asked):
                     if each not in known:
@@ -85,7 +84,7 @@ def rehearse(config, name, numerics, device, monkeypatch, trees, fusions=(None, 
                         assert watch.operations
                         known[each] = each.kind
                         crossings |= {(fusion, sampling, each.kind): watch.found} if watch.found else {}
-        step = a_step(slot, drafter, TreeLimits(tree, sizes), device)
+        step = a_step(slot, drafter, TreeLimits(tree), device)
         crossings |= {(fusion, sampling, "a step"): step} if step else {}
     return crossings, set(known.values())
 

@@ -112,7 +112,7 @@ def test_every_step_works_on_the_same_addresses_and_shapes():
     head = slot.fixed(generator.drafter(DEFAULT))
 
     def addresses():
-        tensors = [*(getattr(slot, name) for name in names), *slot._packed.values(), slot.tree.forecast]
+        tensors = [*(getattr(slot, name) for name in names), *slot._packed.values()]
         tensors += slot.tree.first(slot.tree.rows, 0, ()).columns.values()
         tensors += slot.tree.evidence(head.evidence).values()
         tensors += [slot.cache.store, head.cache.store, head.pending_ids, head.pending_features, *slot.masks.values()]
