@@ -121,8 +121,8 @@ GPU_FAULTS = (
     Fault(
         "gpu-costs-of-eager-passes",
         "jakiro/generator.py",
-        "self._profiler is not None and (self.slots is None or self.slots.replays)",
-        "self._profiler is not None",
+        "(self.slots is not None and not self.slots.replays)",
+        "False",
         (f"{CAPTURED}::test_nothing_is_measured_where_passes_run_eagerly",),
     ),
     Fault(
@@ -186,10 +186,10 @@ GPU_FAULTS = (
     ),
     Fault(
         "gpu-borrowed-captures-what-it-hardly-runs",
-        CAPTURE,
-        "not graphs.enabled or runs < graphs.fewest_runs or",
-        "not graphs.enabled or",
-        (f"{CAPTURED}::test_a_borrowed_gpu_captures_only_what_an_answer_runs_often_enough",),
+        "jakiro/graphs/slot.py",
+        " >= self.passes.fewest_steps:\n",
+        " >= 0:\n",
+        (f"{CAPTURED}::test_a_borrowed_gpu_captures_only_for_answers_of_enough_steps",),
     ),
     Fault(
         "gpu-borrowed-captures-at-load",

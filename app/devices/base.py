@@ -68,8 +68,5 @@ class Device(Protocol):
             ValueError: one sentence for the visitor. Anything else is taken for a defect and not shown in detail.
         """
 
-    def go_on_measuring(self) -> bool:
-        """Times passes for some tenths of a second, between answers; False where nothing is left to measure."""
-
     def close(self) -> None:
         """Gives back what it holds; called once, after the last answer."""

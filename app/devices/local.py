@@ -40,13 +40,10 @@ class LocalDevice:
     def _loaded(self):
         generator = self._load_generator()
         if generator.status["head"]:
-            # What passes cost here is timed once before the first answer needs it, and further between answers
+            # What passes cost here is timed before the first answer needs it
             with step(MEASURE):
                 _ = generator.profile
         return generator
-
-    def go_on_measuring(self) -> bool:
-        return self.generator.go_on_measuring()
 
     def swap(self, load_generator: Callable[[], object], told: Callable[[str, float | None], None]) -> None:
         """Runs another pair from now on; if it cannot be loaded the old one stays, and the error is raised.

@@ -61,9 +61,6 @@ class RayDevice:
         except (RayError, ConnectionError) as error:
             raise ValueError(words.RAY_UNREACHABLE) from error
 
-    def go_on_measuring(self) -> bool:
-        return False
-
     def close(self) -> None:
         ray.shutdown()
 

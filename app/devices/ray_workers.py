@@ -35,8 +35,6 @@ class Worker:
     def __init__(self, load_generator: Callable[[], object], places: int) -> None:
         self._device, self._places = LocalDevice(load_generator), places
         self._device.load(lambda *_: None)
-        while self._device.go_on_measuring():
-            pass
         self._turn = threading.Lock()
 
     def facts(self) -> dict:

@@ -95,9 +95,6 @@ class ZeroDevice:
             if tokens:
                 self._ms_per_token = _MEMORY * self._ms_per_token + (1 - _MEMORY) * milliseconds / tokens
 
-    def go_on_measuring(self) -> bool:
-        return False
-
     def close(self) -> None:
         self._pair = None
 

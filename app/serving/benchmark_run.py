@@ -53,10 +53,6 @@ class HaltingGenerator:
             raise Halted
         return trace
 
-    def go_on_measuring(self) -> bool:
-        """Times a piece of what trees cost; False where nothing is left, or the benchmark was stopped."""
-        return not self._halt.is_set() and self._device.go_on_measuring()
-
 
 class BenchmarkRun(Stoppable):
     """A benchmark in its own thread; `events` holds (kind, None, value), the last kind is "done" or "error".

@@ -86,7 +86,6 @@ REQUEST_NOT_READ = "The request could not be read; docs/api.md says what an endp
 NOT_SERVED = "Nothing is served at this address."
 SERVER_FAILED = "The server could not answer this request; what is on the page stays, try again."
 UNEXPECTED = "Something went wrong while answering ({kind}). Your question is kept; press Ask to try again."
-MEASURING_FAILED = "What passes cost here could not be measured further: {reason}"
 LOAD_FAILED = "The model could not be loaded: {reason}"
 SWAP_FAILED = "{pair} could not be loaded; the previous model stays: {reason}"
 SWAP_ONE_AT_A_TIME = (

@@ -147,7 +147,6 @@ class HeadSession(DraftSession):
         noise = None
         if limits.tree.shared_noise and not self.sampling.greedy:
             noise = self.noise_rows.rows(committed + self.head.skipped_tokens, limits.tree.depth)
-        explored, sizes = self._explored(limits)
         grower = self.grower(
             self.head,
             self.cache,
@@ -156,25 +155,14 @@ class HeadSession(DraftSession):
             self.sampling,
             limits.tree,
             noise,
-            sizes,
             limits.chain,
             self.evidence,
-            explored,
+            # On a GPU reading scores on the host would cost more than the rows it saves
+            limits.tree.nodes if self.device.type == "cpu" else None,
         )
         proposal = grower.grow()
         self.cache.keep(committed)
         return proposal
-
-    def _explored(self, limits: TreeLimits) -> tuple[int | None, tuple[int, ...]]:
-        """Nodes of the largest tree to look at, and the sizes to forecast: its own, or up to the next one above.
-
-        On a GPU everything: reading scores on the host would cost more than the rows it saves.
-        """
-        if self.device.type != "cpu":
-            return None, limits.sizes
-        own = limits.tree.nodes
-        explored = min((size for size in limits.sizes if size > own and limits.further), default=own)
-        return explored, tuple(size for size in limits.sizes if size <= explored)
 
     def _reserve(self, rows: int) -> None:
         """Makes room for `rows` more rows."""

@@ -123,7 +123,7 @@ class SlicedRunner:
         verification = verify(
             tree, scores.mask, scores.logits, self.sampling, self.noise, self._base, noise_rows, **options
         )
-        return read_back(tree, verification, proposal.forecast)
+        return read_back(tree, verification)
 
     def logits(self, num_nodes: int) -> Tensor:
         return self._scores.logits[:num_nodes]

@@ -3,12 +3,10 @@
 The step is the same for every method; plain decoding is the loop whose tree is only its root.
 """
 
-import math
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from itertools import chain
 from typing import NamedTuple
 
 import torch
@@ -18,8 +16,9 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.sampling import choose
 from jakiro.core.verify import Outcome
-from jakiro.drafting.base import Committed, Drafter, DraftSession, Method, Prompt, Proposal, TreeLimits
-from jakiro.engine.budget import TreeBudget, accepted_within
+from jakiro.drafting.base import Committed, Drafter, DraftSession, FreeLimits, Method, Prompt, Proposal, TreeLimits
+from jakiro.drafting.candidates import MAX_CHAIN
+from jakiro.engine.budget import Size, TreeBudget
 from jakiro.engine.clock import StepClock
 from jakiro.engine.costs import DeviceProfile
 from jakiro.engine.prefix import OwnPrefixes, Prefix
@@ -49,9 +48,10 @@ class Setup:
 
     Attributes:
         profile: this device's costs under the method; None where trees do not choose their own size.
+        sizes: those that they choose from.
         device_name: in words.
-        borrow: (request, tree sizes to choose from, prompt tokens) to a runner for this answer, and the function that
-            gives it back. The request asks for no more tokens than the target has positions for.
+        borrow: (request, prompt tokens) to a runner for this answer, and the function that gives it back. The request
+            asks for no more tokens than the target has positions for.
         prefixes: where to look for what the prompt begins with, and where to keep what is read; None for neither.
     """
 
@@ -60,8 +60,9 @@ class Setup:
     method: Method
     drafter: Drafter
     profile: DeviceProfile | None
+    sizes: tuple[Size, ...]
     device_name: str
-    borrow: Callable[[Request, tuple[int, ...], int], tuple[Runner, Callable[[], object]]]
+    borrow: Callable[[Request, int], tuple[Runner, Callable[[], object]]]
     prefixes: OwnPrefixes | None = None
 
 
@@ -87,10 +88,7 @@ class Stream:
         self._proposers = [proposer.id for proposer in self._drafter.proposers]
         tree = request.tree
         self._tree = replace(tree, width=1) if self._target.chains_only else tree
-        self._budget = None
-        if tree.policy == "auto" and not tree.root_only and setup.profile is not None:
-            self._budget = TreeBudget(setup.profile, tree, drafts=self._method.drafts)
-        self._sizes = self._budget.buckets if self._budget else ()
+        self._budget = None if setup.profile is None else TreeBudget(setup.profile, setup.sizes)
         prompt = encode_messages(
             self._target.tokenizer, request.messages, raw_prompt=request.messages if request.raw else None
         )
@@ -101,7 +99,7 @@ class Stream:
         prompt_ids = torch.tensor(prompt, device=self._target.device)
         # Whoever makes room for the answer is told of its limit, not of a wish that may be far longer
         within = replace(request, sampling=replace(request.sampling, max_new_tokens=self._limit))
-        self._runner, release = setup.borrow(within, self._sizes, len(prompt))
+        self._runner, release = setup.borrow(within, len(prompt))
         self._release = weakref.finalize(self, release)
         self._release.atexit = False
 
@@ -247,7 +245,7 @@ class Stream:
         clock.end("other")
         ahead = reason is None and self.alone and self._session is not None and self._runner.drafts_ahead
         if ahead:
-            self._learn(plan, outcome, clock)
+            self._learn(plan, proposal, outcome, clock)
             self._begin_ahead(clock)
         text = self._waiting_text + self._text_of(committed_ids, reason)
         self._waiting_text = ""
@@ -258,7 +256,7 @@ class Stream:
         clock.end("other")
         self.trace.recording_ms += clock.ms["other"] - before
         if not ahead:
-            self._learn(plan, outcome, clock)
+            self._learn(plan, proposal, outcome, clock)
         draft_ms, self._start_ms = clock.ms["draft"] + self._start_ms, 0.0
         return Step(
             index=len(self.trace.steps),
@@ -274,37 +272,29 @@ class Stream:
             plan=shown,
         )
 
-    def _learn(self, plan: Plan | None, outcome: Outcome, clock: StepClock) -> None:
-        """Lets a tree that sizes itself learn from a step."""
+    def _learn(self, plan: Plan | None, proposal: Proposal, outcome: Outcome, clock: StepClock) -> None:
+        """Lets the next trees' size follow from a step."""
         if plan is not None:
-            expected, accepted = self._expected(plan, outcome), len(outcome.accepted_path)
-            self._budget.observe(plan, expected, accepted, *clock.ms.values())
+            accepted = len(outcome.accepted_path) if proposal.note is None else None
+            self._budget.observe(plan, accepted, *clock.ms.values())
             clock.end("draft")
 
     def _choose_size(self) -> Plan | None:
         """The next tree's size; None for trees of a fixed size."""
         if self._budget is None:
             return None
-        context = self.trace.header.num_prompt_tokens + self._committed - 1
-        return self._budget.choose(self._session.free_scores(), context)
-
-    def _expected(self, plan: Plan, outcome: Outcome) -> list[list[float]]:
-        """Accepted tokens by levels and tree size: the drafter's forecast, or counted from this step.
-
-        A forecast that is no number, as damaged weights give it, is none.
-        """
-        forecast = outcome.forecast if all(map(math.isfinite, chain.from_iterable(outcome.forecast))) else []
-        if forecast or len(outcome.token_ids) == 1:
-            return forecast
-        return accepted_within(outcome, plan.levels, self._sizes)
+        return self._budget.choose(self.trace.header.num_prompt_tokens + self._committed - 1)
 
     def _propose(self, plan: Plan | None) -> Proposal:
         """A proposal with a tree: the session's, or the root alone."""
-        if self._session is None or (plan is not None and plan.nodes == 1):
+        if self._session is None or (plan is not None and plan.levels == 0 and not self._drafter.chains):
             return Proposal(self._runner.root_tree())
-        tree = self._tree if plan is None else replace(self._tree, depth=plan.levels, nodes=plan.nodes)
-        further = self._budget is None or self._budget.looks_further
-        proposal = self._session.propose(TreeLimits(tree, self._sizes, self._target.chains_only, further=further))
+        tree, free = self._tree, None
+        if plan is not None:
+            tree = replace(tree, depth=plan.levels, nodes=plan.nodes)
+            nodes = min(self._tree.nodes, 1 + MAX_CHAIN)
+            free = FreeLimits(nodes, self._budget.least_chance, plan.expected_tokens - 1)
+        proposal = self._session.propose(TreeLimits(tree, self._target.chains_only, free=free))
         return proposal if proposal.tree is not None else replace(proposal, tree=self._runner.root_tree())
 
     def _refuse_unknown(self, prompt: list[int]) -> None:
@@ -392,7 +382,7 @@ class Stream:
     def _shown_plan(self, outcome: Outcome, plan: Plan | None, note: str | None, reread: bool) -> Plan:
         """The plan with the tree that was really grown, as the step records it."""
         nodes, levels = len(outcome.token_ids), max(outcome.depths)
-        if plan is not None and (note is None or (plan.levels == 0 and nodes > 1)):
+        if plan is not None and note is None:
             return replace(plan, levels=levels, nodes=nodes, reread=reread)
         if note is None and self._session is None:
             note = "Plain decoding: one token is checked at a time."

@@ -102,11 +102,11 @@ class LayerHead(DraftHead):
         last, deeper = features.tensor_split([self.config.hidden_size], dim=-1)
         hidden = self.stream(torch.cat([embeddings, last], dim=-1), deeper)
         angles = self.angles(hidden, positions, cache)
-        for number, layer in enumerate(self.layers):
-            if number:
-                # Only layers of one expert follow one another
-                hidden = residual + expert_outputs[0]
-            residual, expert_outputs, router_logits = layer(hidden, angles, mask, cache)
+        first, *further = self.layers
+        residual, expert_outputs, router_logits = first(hidden, angles, mask, cache)
+        for layer in further:
+            # Only layers of one expert follow one another
+            residual, expert_outputs, router_logits = layer(residual + expert_outputs[0], angles, mask, cache)
         # (…, kinds, experts), of the main feature and, where there is one, the contrastive one
         weights = router_logits.unflatten(-1, (-1, self.config.num_experts)).softmax(-1)
         if self.config.fusion == "decoupled":

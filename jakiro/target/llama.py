@@ -199,10 +199,8 @@ class LeanDecoder:
                 deeper.append(hidden.clone())
         return hidden, deeper
 
-    def _angles(
-        self, hidden: Tensor, positions: Tensor, cache: PassCache, dtype: torch.dtype
-    ) -> tuple[Tensor, Tensor]:
-        """Cosines and signed sines for all heads, (rows, heads + 2 · kv_heads, head_dim) each: 1 and 0 for the values."""
+    def _angles(self, hidden: Tensor, positions: Tensor, cache: PassCache, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Cosines and signed sines of each head, (rows, heads + 2 · kv_heads, head_dim): 1 and 0 for the values."""
         if self.is_static:
             cos, sin = self.angles.at(positions, cache.end_after(len(positions)))
         else:

@@ -6,7 +6,7 @@ better than the head's best tree, by the costs measured on this device, nothing 
 among them is merged into the head's tree.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 
@@ -59,14 +59,16 @@ class BestSession(DraftSession):
         self.first, self.root = first, root
         self._known: list[Guess] | None = None
 
-    def free_scores(self) -> Sequence[float]:
-        return sorted((guess.score for guess in self._free()), reverse=True)
-
     def propose(self, limits: TreeLimits) -> Proposal:
         free = self._free()
-        if limits.tree.depth == 0:
-            count, deepest = limits.tree.nodes - 1, max(guess.depth for guess in free)
-            return Proposal(best_tree(self.root, candidates_of(free, self.root.device), count, deepest))
+        scores = sorted((guess.score for guess in free), reverse=True)
+        if limits.free is not None and limits.free.suffice(scores):
+            count = len(limits.free.worth(scores))
+            if not count:
+                return Proposal(note="Nothing was seen together here before.")
+            candidates, deepest = candidates_of(free, self.root.device), max(guess.depth for guess in free)
+            tree = best_tree(self.root, candidates, count, deepest)
+            return Proposal(tree, note="Words that were seen together before promise as much as a draft.")
         path = best_path(free)[:MAX_CHAIN]
         if not path or limits.chains_only:
             return self.head.propose(limits)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
+import torch
+
 from jakiro.drafting.base import Needs, Proposal, Proposer
 from jakiro.drafting.growing import Children, TreeGrower
 from jakiro.drafting.heads import HeadDrafter, head_method
@@ -73,7 +75,7 @@ class NestedGrower(TreeGrower):
 
     def _children(self, scores, depth: int, contrastive: bool = False) -> Children:
         children = super()._children(scores, depth, contrastive)
-        return children._replace(proposers=self._same(self.exit, children.proposers))
+        return children._replace(proposers=torch.full_like(children.proposers, self.exit))
 
 
 def nested_drafter(head: NestedHead, info: dict | None = None, choose: Choose = first_sure) -> HeadDrafter:

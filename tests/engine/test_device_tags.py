@@ -117,13 +117,13 @@ def test_device_tag_answers_in_zerogpu_s_way(tags, tmp_path, monkeypatch):
     expected = tiny_generator().run("Why?", LONG, "autoregressive")
     for _ in range(2):
         events = list(zero.answer(asking, threading.Event()))
-        assert zero.status["device"].startswith("cuda") and zero.status["graphs"]["captured"] > 8
+        assert zero.status["device"].startswith("cuda") and zero.status["graphs"]["captured"] > 4
         for method in asking.methods:
             texts = [payload.text for kind, name, payload in events if kind == "step" and name == method]
             assert expected.text.endswith("".join(texts))
     assert len({process.pid for process in spaces.processes}) == 2 and zero._generator is None
     first, second = map(int, log.read_text().split())
-    assert first == second > 8, "each process has graphs of its own"
+    assert first == second > 4, "each process has graphs of its own"
 
 
 def test_device_tag_loading_turns_cudnn_s_attention_off(tags):

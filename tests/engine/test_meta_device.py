@@ -35,7 +35,7 @@ OTHER_TREES = {
 def measured_generator():
     """A generator whose costs are given, so that trees size themselves."""
     generator = tiny_generator("summed")
-    costs = DeviceProfile(((1, 10.0), (64, 12.0)), ((1, 0.1), (8, 0.4)), width=8)
+    costs = DeviceProfile(((1, 10.0), (64, 12.0)), ((1, 0.1), (8, 0.4)))
     generator.profile = costs
     return generator
 

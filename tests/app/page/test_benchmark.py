@@ -188,7 +188,7 @@ def test_a_model_loaded_meanwhile_ends_the_benchmark_with_a_sentence():
 
 def test_the_estimate_comes_from_measured_passes_and_then_from_the_last_run():
     class Profiled(FakeGenerator):
-        profile = DeviceProfile(((1, 30.0), (64, 99.0)), ((1, 4.0), (8, 32.0)), 8)
+        profile = DeviceProfile(((1, 30.0), (64, 99.0)), ((1, 4.0), (8, 32.0)))
 
     benchmarks, service = Benchmarks(), ready(Profiled())
     wanted = {"count": 16, "temperatures": [0, 1], "methods": ["jakiro"]}
