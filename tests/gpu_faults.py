@@ -91,6 +91,13 @@ GPU_FAULTS = (
         (f"{MEMORY}::test_a_slot_s_graphs_are_dropped_together_where_they_fill_their_budget",),
     ),
     Fault(
+        "gpu-angles-of-captured-passes-are-freed",
+        "jakiro/kernels/rotary.py",
+        "            self._tables.append(torch.cat([cos, signed(sin)]).to(self.dtype))\n",
+        "            self._tables = [torch.cat([cos, signed(sin)]).to(self.dtype)]\n",
+        (f"{MEMORY}::test_angles_that_captured_passes_read_stay_where_they_are_when_texts_get_longer",),
+    ),
+    Fault(
         "gpu-slots-share-a-stream",
         CAPTURE,
         "self._stream = self._stream or torch.cuda.Stream(device)",
