@@ -157,12 +157,18 @@ class HeadSession(DraftSession):
             noise,
             limits.chain,
             self.evidence,
-            # On a GPU reading scores on the host would cost more than the rows it saves
-            limits.tree.nodes if self.device.type == "cpu" else None,
+            self._explored(limits),
         )
         proposal = grower.grow()
         self.cache.keep(committed)
         return proposal
+
+    def _explored(self, limits: TreeLimits) -> int | None:
+        """Nodes of the tree in which a candidate must have a place to be expanded.
+
+        On a GPU all are: reading scores on the host would cost more than the rows it saves.
+        """
+        return limits.tree.nodes if self.device.type == "cpu" else None
 
     def _reserve(self, rows: int) -> None:
         """Makes room for `rows` more rows."""
