@@ -104,17 +104,21 @@ class TreeBudget:
             draft_ms, verify_ms, other_ms: the step's time for the draft, for the target's pass, and for neither.
         """
         self._other_ms = other_ms if self._other_ms is None else _followed(self._other_ms, other_ms)
-        if accepted is None:
-            return
-        self._verify_pace = _paced(self._verify_pace, verify_ms, self.profile.verify(plan.nodes, self._context))
-        if plan.levels:
+        if accepted is not None:
+            self._verify_pace = _paced(self._verify_pace, verify_ms, self.profile.verify(plan.nodes, self._context))
+        if not plan.levels:
+            self._fade()
+        elif accepted is not None:
             self._draft_pace = _paced(self._draft_pace, draft_ms, self.profile.draft(plan.levels))
             self._learn(plan.levels, accepted)
-        else:
-            # Who else computes here may be gone, and the text easier: in time a tree is tried again
-            self._draft_pace += FADE * (self._verify_pace - self._draft_pace)
-            for level, start in enumerate(self._start):
-                self._right[level] += FADE * (start - self._right[level])
+
+    def _fade(self) -> None:
+        """After a step without a draft: who else computes here may be gone, and the text easier, so that in time a tree
+        is tried again.
+        """
+        self._draft_pace += FADE * (self._verify_pace - self._draft_pace)
+        for level, start in enumerate(self._start):
+            self._right[level] += FADE * (start - self._right[level])
 
     def _learn(self, levels: int, accepted: int) -> None:
         right = self._right

@@ -138,6 +138,17 @@ def test_a_tree_that_was_not_the_planned_one_teaches_nothing():
     assert budget.choose().expected_tokens == plan.expected_tokens
 
 
+def test_copies_that_go_alone_where_nothing_is_drafted_do_not_keep_drafts_away():
+    budget = TreeBudget(CPU, (NONE, SMALL))
+    drive(budget, 60, right=0)
+    for _ in range(400):
+        plan = budget.choose()
+        if plan.levels:
+            break
+        budget.observe(plan, None, 0.0, 13.0, 0.5)
+    assert plan.levels
+
+
 def test_chances_come_back_where_nothing_is_drafted():
     budget = TreeBudget(CPU, (NONE, SMALL))
     while budget.choose().levels:
