@@ -19,11 +19,13 @@ from jakiro.drafting.candidates import MAX_CHAIN
 from jakiro.engine.budget import NONE, Size, sizes_for
 from jakiro.engine.costs import DeviceProfile, device_name, measure
 from jakiro.engine.prefix import OwnPrefixes
+from jakiro.engine.prepare import Messages, Request, Setup
 from jakiro.engine.runner import Runner, SlicedRunner
-from jakiro.engine.stream import Messages, Request, Setup, Stream
+from jakiro.engine.stream import Stream
 from jakiro.graphs.pool import Slots
 from jakiro.methods import METHODS, PLAIN, Methods
 from jakiro.starting import MEASURE, most_memory, process_seconds, step
+from jakiro.target.model import NUMERICS
 from jakiro.text import TokenText, encode_messages
 from jakiro.trace import Step, Trace
 from jakiro.zoo.loading import LoadOptions, Parts, Progress, ReadPair, load_parts
@@ -127,11 +129,14 @@ class JakiroGenerator:
     def with_numerics(self, numerics: str) -> "JakiroGenerator":
         """The same pair under other numerics, made once; no weights are loaded, passes are measured anew.
 
-        Where exact numerics cannot be computed the result's `status` says "fast".
+        Where exact numerics cannot be computed the result's `status` says "fast"; with compiled passes, which are exact
+        anyway, it says "exact".
 
         Raises:
             ValueError: unknown numerics.
         """
+        if self.target.compiled and numerics in NUMERICS:
+            return self
         if numerics not in self._under:
             other = copy.copy(self)
             other.target = self.target.with_numerics(numerics)

@@ -31,6 +31,7 @@ class Fault:
 
 
 STREAM, CLOCK = "jakiro/engine/stream.py", "tests/engine/test_clock.py"
+PREPARE = "jakiro/engine/prepare.py"
 GROWING, GROWN = "jakiro/drafting/growing.py", "tests/drafting/test_growing.py"
 BUDGET, BUDGETED = "jakiro/engine/budget.py", "tests/engine/test_budget.py"
 CHAINED = "tests/drafting/test_merged.py"
@@ -65,9 +66,9 @@ FAULTS = (
     ),
     Fault(
         "starting-a-session-outside-the-clock",
-        STREAM,
-        'self._start_ms = clock.ms["draft"]\n        # All tokens',
-        "self._start_ms = 0.0\n        # All tokens",
+        PREPARE,
+        'draft_ms=clock.ms["draft"],',
+        "draft_ms=0.0,",
         (CLOCK,),
     ),
     Fault(
@@ -81,8 +82,8 @@ FAULTS = (
     Fault(
         "spans-swapped",
         STREAM,
-        'draft_ms=draft_ms,\n            verify_ms=clock.ms["verify"],',
-        'draft_ms=clock.ms["verify"],\n            verify_ms=draft_ms,',
+        'clock.ms["draft"] + self._draft_ms,\n            verify_ms=clock.ms["verify"],',
+        'clock.ms["verify"] + self._draft_ms,\n            verify_ms=clock.ms["draft"],',
         (CLOCK,),
     ),
     # Where there is no compiler, this place is not reached
@@ -324,8 +325,8 @@ FAULTS = (
     ),
     Fault(
         "room-for-all-that-is-asked-for",
-        STREAM,
-        "sampling=replace(request.sampling, max_new_tokens=self._limit)",
+        PREPARE,
+        "sampling=replace(request.sampling, max_new_tokens=limit)",
         "sampling=request.sampling",
         (f"{CONFORMING}::test_an_answer_without_an_end_in_sight_takes_no_more_room_than_the_target_can_fill",),
     ),
@@ -402,9 +403,9 @@ FAULTS = (
     ),
     Fault(
         "tokens-after-a-stop-text-are-kept",
-        STREAM,
-        "return new_ids[:count]",
-        "return new_ids",
+        "jakiro/engine/answer_text.py",
+        "return own_ids[:count]",
+        "return own_ids",
         ("tests/engine/test_stop.py::test_every_method_ends_at_the_same_token_with_the_same_text",),
     ),
     Fault(
@@ -458,7 +459,7 @@ FAULTS = (
     ),
     Fault(
         "tokens-beyond-the-embedding",
-        STREAM,
+        PREPARE,
         "if token_id >= known), None)",
         "if token_id > known), None)",
         ("tests/test_errors.py::test_a_tokenizer_larger_than_its_model_is_told_at_load_and_such_prompts_are_refused",),

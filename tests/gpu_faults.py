@@ -38,7 +38,7 @@ GPU_FAULTS = (
         "gpu-text-is-decoded-before-the-next-draft",
         STREAM,
         "        if ahead:\n            self._learn",
-        "        self._decoder.push([])\n        if ahead:\n            self._learn",
+        "        self._text.text()\n        if ahead:\n            self._learn",
         ("tests/engine/test_ahead.py::test_the_next_draft_begins_before_a_step_s_text_is_decoded",),
     ),
     Fault(
@@ -179,8 +179,8 @@ GPU_FAULTS = (
     ),
     Fault(
         "gpu-any-tree-is-said-to-round-alike",
-        STREAM,
-        " and self._target.rounds_alike(tree.nodes)",
+        "jakiro/engine/prepare.py",
+        " and target.rounds_alike(tree.nodes)",
         "",
         ("tests/target/test_numerics.py::test_a_tree_of_more_rows_than_plain_decoding_s_is_not_said_to_round_alike",),
     ),

@@ -308,7 +308,9 @@ def test_a_step_teaches_the_sizes_what_its_own_tree_brought_and_nothing_where_th
     tree = TreeConfig(width=4, depth=6, nodes=24, policy="auto")
     text = "the cat sat on the mat; the cat sat on the mat; the cat sat on"
     trace = generator.run(text, SamplingParams(max_new_tokens=40), WITH_COPIES.name, tree)
-    copied = [step.plan.why.startswith("Copied") for step in trace.steps]
-    assert set(copied) == {False, True}
-    for step, alone, accepted in zip(trace.steps, copied, learned, strict=True):
-        assert accepted == (None if alone else len(step.accepted_path))
+    assert any(step.plan.why.startswith("Copied") for step in trace.steps)
+    # A plan without expectations is another tree's than the planned one
+    planned = [step.plan.expected_tokens is not None for step in trace.steps]
+    assert set(planned) == {False, True}
+    for step, as_planned, accepted in zip(trace.steps, planned, learned, strict=True):
+        assert accepted == (len(step.accepted_path) if as_planned else None)

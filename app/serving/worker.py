@@ -139,10 +139,12 @@ class ModelService:
         status = self.device.status
         place = {"target": status["target"], "device": str(status["device"]).upper()}
         text = words.CHIP_READY.format(**place, numerics=status["numerics"])
+        # Compiled passes are exact whatever is asked
+        fast = None if status.get("compiled") else words.CHIP_READY.format(**place, numerics="fast")
         title = f"{words.CHIP_READY_TITLE} · {status['head'] or words.NO_HEAD} · {status['dtype']}"
         notices = [*status.get("notices", ()), *(() if status["bit_identical"] else (words.ROUNDING,))]
         return {
-            "state": "ready", "text": text, "fast": words.CHIP_READY.format(**place, numerics="fast"), "title": title,
+            "state": "ready", "text": text, "fast": fast, "title": title,
             "notice": " ".join(notices), "pair": self.pair,
             "size": self.size, "target": status["target"], "dtype": status["dtype"], "trouble": self.trouble or "",
             "numerics": words.FAST if status["numerics"] == "fast" else words.EXACT, "length": self.usual_length,

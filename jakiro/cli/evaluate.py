@@ -13,7 +13,7 @@ from jakiro.system import comma_list, write_atomically
 from jakiro.training import evaluate as library
 from jakiro.training.evaluate import ALL, EvaluateConfig, Score
 
-DEFINITION = "τ = accepted draft tokens per step + 1 (the bonus token), pooled over steps, before any cut."
+DEFINITION = "τ = accepted draft tokens per step + 1 (the target's own token), pooled over steps, before any cut."
 _DEFAULTS = EvaluateConfig()
 
 

@@ -33,7 +33,12 @@ Device = Annotated[
     str | None, typer.Option(help="cpu, cuda, or auto (all devices together); default: a GPU if there is one.")
 ]
 Dtype = Annotated[str | None, typer.Option(help="float32, bfloat16, float16, 8bit or 4bit; what suits the device.")]
-Numerics = Annotated[str | None, typer.Option(help="exact (plain and drafted passes round alike) or fast.")]
+Numerics = Annotated[
+    str | None,
+    typer.Option(
+        help="exact (plain and drafted passes round alike) or fast; compiled passes on a CPU are exact anyway."
+    ),
+]
 DraftPrecision = Annotated[str | None, typer.Option(help="On a CPU: int8 (head in 8 bits: faster, same text) or full.")]
 MethodsFrom = Annotated[
     list[str] | None,

@@ -16,7 +16,7 @@ CONTEXT, COLUMNS, TREE_ROWS, DRAFT_WIDTH = 960, 1024, 64, 8
 # Share of the data sheet's bandwidth that reading weights reaches, microseconds from one kernel of a graph to the next,
 # and milliseconds that the device waits for the host after each step
 BANDWIDTH_SHARE, KERNEL_US, HOST_MS = 0.85, 2.0, 1.0
-# Accepted tokens a step and the bonus token: what the papers' heads reach on such targets, taken for all of them
+# Accepted tokens a step and the model's own: what the papers' heads reach on such targets, taken for all of them
 TAU = 3.5
 # What kernels, the CUDA context and captured graphs take
 WORKSPACE_BYTES = 1.5e9

@@ -1,8 +1,8 @@
 """Verification: which drafted tokens the target accepts; tree, logits and settings in, the accepted path out.
 
 A node is right if and only if its token equals the target's own choice after its parent. The deepest node that is
-right together with all its ancestors ends the accepted path; the target's choice there is the bonus token. Pure
-tensors, no host reads; what the caller sees is packed into one tensor, which a step reads once.
+right together with all its ancestors ends the accepted path, and the step adds the target's choice there: a bonus token
+where nothing was refused, else a recovered token. Pure tensors, no host reads.
 """
 
 from dataclasses import dataclass
@@ -13,10 +13,7 @@ from torch import Tensor
 from jakiro.config import SamplingParams
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.sampling import PREFIX_LENGTH, DeviceSampling, choose, tempered
-from jakiro.core.tree import TREE_COLUMNS, DraftTree, accepted_node
-
-_VERIFIED_COLUMNS = ("target_probs", "choices", "margins", "on_path")
-_WHOLE_NUMBERS = {"token_ids", "parents", "depths", "draft_passes", "proposers", "also", "choices", "on_path"}
+from jakiro.core.tree import DraftTree, accepted_node
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,58 +105,4 @@ def verify(
     target_probs = torch.where(tree.depths > 0, target_probs, torch.nan)
     return Verification(
         choice.token_ids, choice.margins, target_probs, on_path, end, (choice.needs_full_sort & on_path).any()
-    )
-
-
-def read_back(tree: DraftTree, verification: Verification) -> Outcome:
-    """The step's one device-to-host copy: everything the caller sees, packed into one float64 tensor."""
-    return unpack(pack(tree, verification).tolist(), tree, tree.num_nodes)
-
-
-def pack(tree: DraftTree, verification: Verification) -> Tensor:
-    """(values,) float64: the columns of whole numbers, the end and the flag, then the other columns and evidence."""
-    columns = tree.columns | {name: getattr(verification, name) for name in _VERIFIED_COLUMNS}
-    whole = [columns[name].long() for name in columns if name in _WHOLE_NUMBERS]
-    real = [columns[name] for name in columns if name not in _WHOLE_NUMBERS]
-    whole += [verification.end[None], verification.needs_full_sort[None].long()]
-    real += [matrix.flatten() for matrix in tree.evidence.values()]
-    # Two of one kind and then both: few operations on a GPU
-    return torch.cat([torch.cat(whole).double(), torch.cat(real).double()])
-
-
-def packed_size(rows: int, evidence_width: int) -> int:
-    """How many values `pack` packs for a tree of so many rows."""
-    return rows * (len(TREE_COLUMNS) + len(_VERIFIED_COLUMNS) + evidence_width) + 2
-
-
-def unpack(values: list[float], tree: DraftTree, rows: int) -> Outcome:
-    """What `pack` packed, as the host sees it.
-
-    Args:
-        tree: only its number of nodes and the shapes of its evidence matter.
-        rows: that were packed, pads included.
-    """
-    num_nodes, start = tree.num_nodes, 0
-    names = (*TREE_COLUMNS, *_VERIFIED_COLUMNS)
-    columns: dict[str, list] = {}
-    for name in filter(_WHOLE_NUMBERS.__contains__, names):
-        columns[name] = [int(value) for value in values[start : start + num_nodes]]
-        start += rows
-    end, needs_full_sort = int(values[start]), bool(values[start + 1])
-    start += 2
-    for name in (name for name in names if name not in _WHOLE_NUMBERS):
-        columns[name] = values[start : start + num_nodes]
-        start += rows
-    evidence = {}
-    for name, matrix in tree.evidence.items():
-        width = matrix.shape[1]
-        evidence[name] = [values[start + i * width : start + (i + 1) * width] for i in range(num_nodes)]
-        start += rows * width
-    on_path = columns.pop("on_path")
-    return Outcome(
-        **columns,
-        evidence=evidence,
-        accepted_path=[index for index in range(1, num_nodes) if on_path[index]],
-        bonus_token_id=columns["choices"][end],
-        needs_full_sort=needs_full_sort,
     )

@@ -219,7 +219,7 @@ class Committed:
     """What a step committed, before any cut at the end of the answer.
 
     Attributes:
-        token_ids: accepted tokens and the bonus token, on the host. ids: the same, (n,) int64 on the device.
+        token_ids: accepted tokens and the target's own, on the host. ids: the same, (n,) int64 on the device.
         features: (n, feature_size), the target's, one position before each.
         outcome: the tree with the target's choices at all nodes; None where a written text is replayed.
         logits: (num_nodes, vocab_size) of the target at all nodes where the method needs them, else None.

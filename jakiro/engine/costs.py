@@ -15,8 +15,7 @@ import torch
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.tree import DraftTree
 from jakiro.drafting.base import Committed, Drafter, Prompt, TreeLimits
-from jakiro.engine.runner import Runner, SlicedRunner
-from jakiro.graphs.pool import Slots
+from jakiro.engine.runner import Runner, RunnerPool, SlicedRunner
 from jakiro.system import num_cores, processor_name
 from jakiro.target.model import TargetModel
 
@@ -79,7 +78,7 @@ def device_name(device: torch.device) -> str:
     return f"{num_cores()}-core CPU" if device.type == "cpu" else str(device)
 
 
-def measure(target: TargetModel, drafter: Drafter, drafts: bool, slots: Slots | None = None) -> DeviceProfile:
+def measure(target: TargetModel, drafter: Drafter, drafts: bool, slots: RunnerPool | None = None) -> DeviceProfile:
     """Times what the size of a tree depends on: half a second on two cores of a laptop.
 
     Args:
@@ -110,7 +109,7 @@ def time_passes(
     drafter: Drafter,
     rows: Sequence[int],
     context: int = NEAR_TOKENS,
-    slots: Slots | None = None,
+    slots: RunnerPool | None = None,
 ) -> Line:
     """Milliseconds of the target's passes by rows, after a text of `context` tokens."""
     with _after_text(target, drafter, context, max(rows), slots) as (runner, prompt):
@@ -126,7 +125,7 @@ def time_passes(
 
 @torch.inference_mode()
 def time_drafts(
-    target: TargetModel, drafter: Drafter, levels: Sequence[int], width: int = 1, slots: Slots | None = None
+    target: TargetModel, drafter: Drafter, levels: Sequence[int], width: int = 1, slots: RunnerPool | None = None
 ) -> Line:
     """Milliseconds of drafts by levels: of chains, which surely reach their last level, or of wider trees."""
     with _after_text(target, drafter, NEAR_TOKENS, 1, slots) as (runner, prompt):
@@ -147,7 +146,7 @@ def time_drafts(
 
 @contextmanager
 def _after_text(
-    target: TargetModel, drafter: Drafter, context: int, rows: int, slots: Slots | None
+    target: TargetModel, drafter: Drafter, context: int, rows: int, slots: RunnerPool | None
 ) -> Iterator[tuple[Runner, Prompt]]:
     """A runner that has read a text of so many tokens, with room for a tree of `rows` after it; and the text."""
     ids = (torch.arange(NEAR_TOKENS + 1, device=target.device) * 7 + 11) % target.vocab_size

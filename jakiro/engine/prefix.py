@@ -9,12 +9,14 @@ import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import TYPE_CHECKING
 
+import torch
+from torch import Tensor
+
+from jakiro.drafting.base import DraftSession
+from jakiro.engine.runner import Runner
+from jakiro.target.model import TargetModel
 from jakiro.trace import first_difference
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 MEGABYTES = 256
 # Texts of one owner; edited questions and new chats begin further ones
@@ -33,9 +35,9 @@ class Prefix:
     """
 
     token_ids: Sequence[int]
-    rows: "Tensor"
-    features: "Tensor"
-    head_rows: "Mapping[object, Tensor]"
+    rows: Tensor
+    features: Tensor
+    head_rows: Mapping[object, Tensor]
 
     @property
     def num_bytes(self) -> int:
@@ -138,8 +140,8 @@ class OwnPrefixes:
         self,
         target: object,
         token_ids: Sequence[int],
-        copied: "Callable[[], tuple[Tensor, Tensor]]",
-        head_rows: "Mapping[object, Tensor]",
+        copied: Callable[[], tuple[Tensor, Tensor]],
+        head_rows: Mapping[object, Tensor],
     ) -> None:
         """Keeps what was read of a text, in place of its own beginnings; see `Prefix`.
 
@@ -160,6 +162,32 @@ class OwnPrefixes:
             self.store._trim(self.owner)
 
 
+class GrowingPrefix:
+    """What an answer's caches hold, tokens after a cut at its end included, to be kept for later prompts.
+
+    Args:
+        token_ids: prompt and first token. features: (prompt tokens, feature_size), the target's.
+    """
+
+    def __init__(self, prefixes: OwnPrefixes, target: TargetModel, token_ids: Sequence[int], features: Tensor) -> None:
+        self.prefixes, self.target, self.token_ids, self._features = prefixes, target, list(token_ids), [features]
+
+    def add(self, token_ids: Sequence[int], features: Tensor) -> None:
+        """Takes committed tokens and the features one position before each."""
+        self.token_ids += token_ids
+        self._features.append(features)
+
+    def keep(self, runner: Runner, session: DraftSession | None) -> None:
+        """Keeps what can be begun with; the last token was not read yet."""
+        known_ids = self.token_ids[:-1][: runner.max_reusable_tokens]
+        self.prefixes.add(
+            self.target,
+            known_ids,
+            lambda: (runner.rows(len(known_ids)), torch.cat(self._features)[: len(known_ids)].clone()),
+            session.head_rows() if session is not None else {},
+        )
+
+
 def _num_common(left: Sequence[int], right: Sequence[int]) -> int:
     """How many tokens two texts begin with alike."""
     different = first_difference(left, right)
@@ -170,7 +198,7 @@ def _begins(text: Sequence[int], beginning: Sequence[int]) -> bool:
     return _num_common(text, beginning) == len(beginning)
 
 
-def _longest(left: "Mapping[object, Tensor]", right: "Mapping[object, Tensor]") -> "dict[object, Tensor]":
+def _longest(left: Mapping[object, Tensor], right: Mapping[object, Tensor]) -> dict[object, Tensor]:
     """For each head the rows that reach further."""
     further = {head: rows for head, rows in right.items() if head not in left or left[head].shape[-2] < rows.shape[-2]}
     return {**left, **further}

@@ -1,11 +1,12 @@
-"""From an outcome to the nodes of a `Step`: names, bytes and probabilities as plain data."""
+"""From an outcome to what a `Step` shows: nodes with names, bytes and probabilities, and why the tree has its size."""
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from jakiro.core.verify import Outcome
 from jakiro.text import TokenText
-from jakiro.trace import Node
+from jakiro.trace import Node, Plan
 
 ROOT = "root"
 # What stands for an infinite number, which JSON cannot write: the margin of a row with one possible token, the score of
@@ -45,6 +46,25 @@ def nodes_from(outcome: Outcome, token_text: TokenText, proposers: Sequence[str]
         )
         for index in range(len(outcome.token_ids))
     )
+
+
+def shown_plan(plan: Plan | None, outcome: Outcome, note: str | None, reread: bool, drafts: bool) -> Plan:
+    """The plan with the tree that was really grown.
+
+    Args:
+        plan: None for a tree of a fixed size.
+        note: what the drafter says of the tree's size; see `Proposal`.
+        drafts: whether there is a drafter.
+    """
+    nodes, levels = len(outcome.token_ids), max(outcome.depths)
+    if plan is not None and note is None:
+        return replace(plan, levels=levels, nodes=nodes, reread=reread)
+    if note is None and not drafts:
+        note = "Plain decoding: one token is checked at a time."
+    elif note is None:
+        candidates = "1 candidate" if nodes == 2 else f"{nodes - 1} candidates"
+        note = f"Fixed tree: {candidates} over {levels} level{'s' if levels != 1 else ''}."
+    return Plan(levels=levels, nodes=nodes, why=note, reread=reread)
 
 
 def names_in(bits: int, proposers: Sequence[str]) -> tuple[str, ...]:

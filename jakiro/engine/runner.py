@@ -5,17 +5,19 @@ caches, whose passes have fixed shapes and addresses and can be captured as CUDA
 loop itself is in `stream.py`.
 """
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from jakiro.config import SamplingParams
+from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise, NoiseRows
 from jakiro.core.sampling import adds_whole_rows
 from jakiro.core.tree import DraftTree
-from jakiro.core.verify import Outcome, read_back, verify
+from jakiro.core.verify import Outcome, verify
 from jakiro.drafting.base import Drafter, DraftSession, Prompt, Proposal
+from jakiro.engine.outcome import read_back
 from jakiro.target.model import Scores, TargetModel
 
 
@@ -66,6 +68,23 @@ class Runner(Protocol):
 
     def commit(self, outcome: Outcome) -> tuple[Tensor, Tensor]:
         """Keeps the accepted rows; returns the new tokens (n,) and the features one position before each (n, H)."""
+
+
+class RunnerPool(Protocol):
+    """Runners at fixed addresses, lent to one answer at a time.
+
+    Attributes:
+        tree: the one tree of answers that choose their own size.
+        captures: whether passes are captured, else they run kernel by kernel.
+    """
+
+    tree: TreeConfig
+    captures: bool
+
+    def borrow(
+        self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig, num_prompt_tokens: int, limit: int
+    ) -> tuple[Runner, Callable[[], None]] | None:
+        """A runner for one answer, and a function that returns it; None where none holds such an answer."""
 
 
 class SlicedRunner:

@@ -13,9 +13,10 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.sampling import DeviceSampling, adds_whole_rows, limits_k, limits_p, prefix_for
 from jakiro.core.tree import DraftTree
-from jakiro.core.verify import Outcome, pack, packed_size, unpack, verify
+from jakiro.core.verify import Outcome, verify
 from jakiro.drafting.base import Capturable, Drafter, DraftSession, HeadEvidence, Prompt, Proposal
 from jakiro.drafting.candidates import MAX_CHAIN
+from jakiro.engine.outcome import pack, packed_size, unpack
 from jakiro.graphs.cache import SMALLEST_COLUMNS, StaticCache, columns_for
 from jakiro.graphs.capture import Graphs
 from jakiro.graphs.drafter import DraftBuffers, StaticHeadDrafter

@@ -10,6 +10,7 @@ import heapq
 import math
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 
@@ -28,7 +29,7 @@ from jakiro.drafting.base import (
     TreeLimits,
     best_proposal,
 )
-from jakiro.drafting.guesses import Guess, candidates_of
+from jakiro.drafting.candidates import Candidates
 from jakiro.drafting.trigrams import TrigramTable, find_table, fingerprint
 
 TABLE, LIVE = 0, 1
@@ -37,6 +38,34 @@ LIVE_WEIGHT = 8.0
 # How often the target's choice is among the successors of a pair that was seen n times: learned for each ⌊log2 n⌋ from
 # this rate, which counts as so many tries
 COVERAGE, COVERAGE_TRIES, LARGEST_CLASS = 0.45, 8.0, 10
+
+
+@dataclass(slots=True, eq=False)
+class Guess:
+    """A candidate of the search.
+
+    Attributes:
+        score, proposer, also: as in `DraftTree`.
+        parent: a guess of depth 0 is the root, None stands for it too.
+    """
+
+    token_id: int
+    score: float
+    proposer: int = 0
+    also: int = 0
+    depth: int = 0
+    parent: "Guess | None" = None
+
+
+def candidates_of(guesses: Sequence[Guess], device: torch.device) -> Candidates:
+    """The guesses as tensors; parents come before their children, and those of depth 1 have the root for a parent."""
+    places = {id(guess): place for place, guess in enumerate(guesses, start=1)}
+    columns = [
+        [each.token_id, places.get(id(each.parent), 0), each.depth, each.proposer, each.also] for each in guesses
+    ]
+    token_ids, parents, depths, proposers, also = torch.tensor(columns, device=device).T.contiguous()
+    scores = torch.tensor([each.score for each in guesses], device=device)
+    return Candidates.of(token_ids, parents, depths, scores, proposers=proposers, also=also)
 
 
 class TrigramDrafter(Drafter):

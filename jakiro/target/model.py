@@ -70,7 +70,8 @@ class TargetModel:
         tokenizer: its tokenizer.
         name, sha256: what traces call it; a function of the hash where it may not be known yet.
         numerics: "exact" makes plain and tree passes round alike, "fast" uses stock attention and single rows; where a
-            family's attention cannot be computed exactly, "fast" is used and `notices` say so.
+            family's attention cannot be computed exactly, "fast" is used and `notices` say so. Compiled passes
+            are exact whatever is asked: there that costs nothing.
 
     Attributes:
         device: of trees and logits: that of the output function. A model that is spread over devices moves what it
@@ -147,6 +148,7 @@ class TargetModel:
         return other
 
     def _use_numerics(self, numerics: str) -> None:
+        numerics = "exact" if self.compiled else numerics
         self.numerics = numerics if self._exact_works else "fast"
         self.notices = list(self._notices)
         if self.quantized:
@@ -325,8 +327,7 @@ class TargetModel:
         # Nodes after the last position are never kept, but a table of positions ends there.
         positions = positions.clamp(max=self.max_positions - 1)
         column_positions = cache.column_positions(positions) if self.window else None
-        # In compiled code exact sums cost nothing, so both numerics take them
-        attending = EXACT if self.numerics == "exact" or self.compiled else self._fast
+        attending = EXACT if self.numerics == "exact" else self._fast
         features = self._forward(token_ids, positions, visible, column_positions, cache, attending, live or num_nodes)
         return Scores(self.logits(self._last_layer(features))[:num_nodes], features[:num_nodes], mask)
 

@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from jakiro.kernels.cache import RowCache
-from jakiro.kernels.compiled.texts import attend_texts, works_on
 from jakiro.kernels.linear import packed_linear
 from jakiro.kernels.rotary import apply_rotary
 from jakiro.target.llama import LeanDecoder
+from jakiro.training.text_attention import attend_texts, works_on
 
 _FIRST_CAPACITY = 256
 # The most rows that one pass reads, where more than one text waits

@@ -61,7 +61,7 @@ def simulated_tau(
     tree: TreeConfig,
     seed: int = 0,
 ) -> float:
-    """τ over texts, pooled: draft tokens accepted in a step plus one, bonus included.
+    """τ over texts, pooled: draft tokens accepted in a step plus the target's own token.
 
     Args:
         texts: (ids, features as the head reads them, index of the first answer token), each written greedily or

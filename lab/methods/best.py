@@ -6,7 +6,7 @@ better than the head's best tree, by the costs measured on this device, nothing 
 among them is merged into the head's tree.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -16,8 +16,8 @@ from jakiro.config import SamplingParams
 from jakiro.core.noise import NoiseSource
 from jakiro.drafting.base import Committed, Drafter, DraftSession, Method, Prompt, Proposal, Resources, TreeLimits
 from jakiro.drafting.candidates import MAX_CHAIN, Chain, best_tree
-from jakiro.drafting.guesses import Guess, best_path, candidates_of, with_chain
 from jakiro.methods import aded, jakiro, prompt_lookup
+from jakiro.methods.aded import Guess, candidates_of
 
 # Of the tree of free candidates
 MOST, DEPTH, WIDTH = 24, 6, 6
@@ -29,7 +29,7 @@ class BestDrafter(Drafter):
     def __init__(self, head: Drafter, trigrams: Drafter, copies: Drafter) -> None:
         self.parts = head, trigrams, copies
         self.proposers = tuple(proposer for part in self.parts for proposer in part.proposers)
-        self.evidence, self.info = head.evidence, head.info
+        self.evidence, self.info, self.chains = head.evidence, head.info, True
 
     def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> "BestSession":
         head, trigrams, copies = (part.start(prompt, sampling, noise) for part in self.parts)
@@ -100,6 +100,48 @@ class BestSession(DraftSession):
         self._known = None
         for part in self.parts:
             part.rewind(length)
+
+
+def with_chain(
+    guesses: Sequence[Guess], token_ids: Sequence[int], log_estimates: Sequence[float], proposer: int
+) -> list[Guess]:
+    """The guesses and a chain at the root; where both name a candidate it has both sources and the better score.
+
+    Args:
+        guesses: changed in place where the chain names them too.
+        log_estimates: of each token given the one before.
+    """
+    found, known = list(guesses), {(_key(each.parent), each.token_id): each for each in guesses}
+    above, score = None, 0.0
+    for depth, (token_id, log_estimate) in enumerate(zip(token_ids, log_estimates, strict=True), start=1):
+        score += log_estimate
+        own = known.get((_key(above), token_id))
+        if own is None:
+            own = Guess(token_id, score, proposer, depth=depth, parent=above)
+            found.append(own)
+        else:
+            own.score, own.also = max(own.score, score), own.also | 1 << proposer
+        above = own
+    return found
+
+
+def best_path(guesses: Sequence[Guess]) -> list[Guess]:
+    """From the root's best guess to the best one below it, and so on."""
+    best: dict[int, Guess] = {}
+    for each in guesses:
+        key = _key(each.parent)
+        if key not in best or each.score > best[key].score:
+            best[key] = each
+    path, above = [], 0
+    while above in best:
+        path.append(best[above])
+        above = id(path[-1])
+    return path
+
+
+def _key(parent: Guess | None) -> int:
+    """Equal for guesses with the same parent, and 0 below the root."""
+    return 0 if parent is None or parent.depth == 0 else id(parent)
 
 
 def _load(resources: Resources) -> BestDrafter:

@@ -14,8 +14,9 @@ from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWa
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import ancestor_mask
-from jakiro.core.verify import read_back, verify
+from jakiro.core.verify import verify
 from jakiro.drafting.base import Resources
+from jakiro.engine.outcome import read_back
 from jakiro.generator import JakiroGenerator
 from jakiro.target.model import TargetModel
 from tests.support import DEVICE, tiny_head, tiny_model, tree_of, word_tokenizer

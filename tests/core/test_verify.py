@@ -10,7 +10,8 @@ from jakiro.config import SamplingParams
 from jakiro.core.noise import KeyedNoise, NoiseRows
 from jakiro.core.sampling import choose
 from jakiro.core.tree import ancestor_mask
-from jakiro.core.verify import read_back, verify
+from jakiro.core.verify import verify
+from jakiro.engine.outcome import read_back
 from tests.support import DEVICE, tree_of
 
 VOCAB_SIZE = 10

@@ -65,7 +65,7 @@ def test_in_every_step_both_caches_hold_as_many_rows_as_the_root_s_position(head
     accepted = 0
     for _ in range(10):
         accepted += len(next(stream).accepted_path)
-        session, root_position = stream._session, stream.trace.header.num_prompt_tokens + stream._committed - 1
+        session, root_position = stream._session, stream.trace.header.num_prompt_tokens + stream._text.num_tokens - 1
         assert stream._runner.cache.length == root_position
         assert session.cache.length < root_position, "drafted rows were dropped, committed ones are still pending"
         session.catch_up()
@@ -75,14 +75,14 @@ def test_in_every_step_both_caches_hold_as_many_rows_as_the_root_s_position(head
 
 @pytest.mark.parametrize("head", HEADS)
 def test_the_head_s_cache_equals_a_fresh_one_read_from_the_target_s_true_features(head):
-    generator = tiny_generator(head)
-    stream = generator.stream("Why?", SamplingParams(1.0, seed=3, max_new_tokens=40), tree=TREE)
+    generator, sampling = tiny_generator(head), SamplingParams(1.0, seed=3, max_new_tokens=40)
+    stream = generator.stream("Why?", sampling, tree=TREE)
     for _ in range(6):
         next(stream)
         stream._session.catch_up()
         ids = torch.tensor([*prompt_ids("Why?"), *stream.trace.token_ids], device=DEVICE)
         features, _ = generator.target.prefill(ids[:-1], generator.target.new_cache(len(ids)))
-        fresh = generator.drafter(DEFAULT).start(prompt_of(ids, features), stream._sampling, KeyedNoise(3))
+        fresh = generator.drafter(DEFAULT).start(prompt_of(ids, features), sampling, KeyedNoise(3))
         fresh.catch_up()
         assert_same_cache(stream._session.cache, fresh.cache)
 

@@ -7,6 +7,7 @@ from jakiro.drafting.base import DraftSession
 from jakiro.engine import stream as streams
 from jakiro.graphs.drafter import StaticHeadSession
 from jakiro.graphs.slot import Slot
+from jakiro.text import IncrementalDecoder
 from tests.graphs.static import shape_of, static_generator
 from tests.support import TREE, tiny_generator
 
@@ -44,10 +45,8 @@ def test_the_next_draft_begins_before_a_step_is_described_and_the_text_stays_the
 
 
 def test_the_next_draft_begins_before_a_step_s_text_is_decoded(log, monkeypatch):
-    push = streams.IncrementalDecoder.push
-    monkeypatch.setattr(
-        streams.IncrementalDecoder, "push", lambda decoder, ids: (log.append("text"), push(decoder, ids))[1]
-    )
+    push = IncrementalDecoder.push
+    monkeypatch.setattr(IncrementalDecoder, "push", lambda decoder, ids: (log.append("text"), push(decoder, ids))[1])
     static_generator().run("Why?", SAMPLED, tree=TREE)
     steps = log.count("describe")
     assert steps > 2

@@ -15,6 +15,7 @@ from app.devices.local import LocalDevice
 from app.devices.zero import ZeroDevice
 from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
 from jakiro.generator import JakiroGenerator
+from jakiro.graphs.pool import Slots
 from jakiro.graphs.slot import Slot
 from jakiro.zoo import loading
 from tests.app.devices.fake_spaces import FakeSpaces
@@ -97,6 +98,7 @@ def test_device_tag_answers_in_zerogpu_s_way(tags, tmp_path, monkeypatch):
     spaces, log = FakeSpaces(), tmp_path / "captured"
     monkeypatch.setattr(zero_device, "seconds_for", lambda *_: 120)
     monkeypatch.setattr(loading, "PAYS_FROM", 3)
+    monkeypatch.setattr(Slots, "prepare", lambda *_: pytest.fail("seconds of a borrowed GPU go into unused graphs"))
 
     def gpu(duration):
         """`spaces.GPU` whose processes have the pretended GPU and note what they have captured."""

@@ -117,7 +117,7 @@ def test_plain_passes_run_with_as_few_rows_as_round_like_many(monkeypatch, rows)
     assert exact.bit_identical and exact.row_bucket(1) == rows and exact.row_bucket(5) == 5
 
 
-def test_fast_numerics_never_claim_bit_identity():
+def test_fast_numerics_never_claim_bit_identity(without_compiled_functions):
     exact = tiny_target()
     fast = exact.with_numerics("fast")
     assert not fast.bit_identical
@@ -126,7 +126,7 @@ def test_fast_numerics_never_claim_bit_identity():
     assert fast.with_numerics("exact").bit_identical == exact.bit_identical
 
 
-def test_in_buckets_trees_run_with_64_rows_and_in_exact_numerics_the_root_alone_too():
+def test_in_buckets_trees_run_with_64_rows_and_in_exact_numerics_the_root_alone_too(without_compiled_functions):
     fast, exact = tiny_target(numerics="fast"), tiny_target()
     fast.bucketed = exact.bucketed = True
     sizes = [1, 2, 63, 64, 65, 128, 200]

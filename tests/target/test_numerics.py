@@ -15,7 +15,7 @@ from tests.support import TREE, byte_tokenizer, tiny_generator, tiny_head, tiny_
 SAMPLING = SamplingParams(max_new_tokens=12)
 
 
-def test_a_pair_switches_its_numerics_without_new_weights():
+def test_a_pair_switches_its_numerics_without_new_weights(without_compiled_functions):
     generator = tiny_generator("summed")
     fast = generator.with_numerics("fast")
     assert fast is generator.with_numerics("fast") and fast.with_numerics("exact") is generator
@@ -25,7 +25,17 @@ def test_a_pair_switches_its_numerics_without_new_weights():
     assert [pair.status["numerics"] for pair in (generator, fast)] == ["exact", "fast"]
 
 
-def test_passes_are_measured_apart_for_each_numerics(monkeypatch):
+def test_compiled_passes_are_exact_whatever_is_asked():
+    generator = tiny_generator("summed", numerics="fast")
+    if not generator.target.compiled:
+        pytest.skip("there is no compiler here")
+    assert generator.status["numerics"] == "exact" and generator.target.bit_identical
+    assert generator.with_numerics("fast") is generator.with_numerics("exact") is generator
+    with pytest.raises(ValueError, match="you gave 'quick'"):
+        generator.with_numerics("quick")
+
+
+def test_passes_are_measured_apart_for_each_numerics(monkeypatch, without_compiled_functions):
     measured, target = [], tiny_target()
 
     def once(target, *_) -> DeviceProfile:

@@ -77,6 +77,8 @@
       if (value.state === "ready") {
         this.tellReady(value);
         Jakiro.openWith({ numerics: value.numerics, length: value.length });
+        const choice = document.getElementById("numerics");
+        if (choice) choice.style.display = value.fast ? "" : "none";
       }
       this.element.className = `chip ${value.state}`;
       const text = Jakiro.asksFast() && value.fast ? value.fast : value.text;

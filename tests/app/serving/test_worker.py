@@ -235,13 +235,14 @@ def test_an_answer_that_nobody_reads_makes_room_for_who_waits(monkeypatch):
     monkeypatch.setattr("app.serving.worker.PATIENCE_SECONDS", 0.3)
     generator, runs = FakeGenerator(LONG, pace=1.0), Runs(Limits())
     service = ready_service(generator)
-    updates = handlers.generate(service, runs, Visitor("tab"), VALUES)
+    updates = handlers.generate(service, runs, Visitor("tab"), VALUES | {"run_id": "a" * 32})
     next(updates)
     updates.close()
     time.sleep(0.6)
     assert generator.active, "nobody waits, so it goes on"
     other = list(handlers.generate(service, runs, Visitor("another"), VALUES | {"length": 4}))
     assert "done" in next(iter(other[-1]["ticks"].values()))
+    assert "stopped" in {trace.end_reason for trace in runs.traces("a" * 32).values()}
 
 
 def test_who_comes_back_gets_the_whole_answer_in_order_and_stops_it():

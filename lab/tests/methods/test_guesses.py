@@ -2,7 +2,8 @@
 
 import torch
 
-from jakiro.drafting.guesses import Guess, best_path, candidates_of, with_chain
+from jakiro.methods.aded import Guess, candidates_of
+from lab.methods.best import best_path, with_chain
 
 
 def tree():

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional
 
 from jakiro.kernels.compiled.library import library, why_not
-from jakiro.kernels.compiled.texts import attend_texts, works_on
+from jakiro.training.text_attention import attend_texts, works_on
 
 pytestmark = pytest.mark.skipif(library() is None, reason=f"no compiled functions: {why_not()}")
 

@@ -1,4 +1,4 @@
-"""Calls `csrc/texts.c`: attention of the newest row of many texts, each over its own keys."""
+"""Attention of the newest row of many texts, each over its own keys, as corpora are written; `texts.c` computes it."""
 
 import ctypes
 
