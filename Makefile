@@ -70,7 +70,7 @@ figures: $(VENV)/.requirements-dev
 	$(FIGURES) autoregressive,jakiro --nodes auto --prompts assets/prompts/adversarial.jsonl \
 		--max-new-tokens 48 --out runs/figures/adversarial
 	$(RUN) -m jakiro evaluate --limit 80 --out runs/figures/tau.json
-	$(RUN) -m jakiro.bench.tables --take runs/figures --write README.md docs/performance.md docs/training.md
+	$(RUN) -m lab.figures --take runs/figures --write README.md docs/performance.md docs/training.md
 
 recordings: $(VENV)/.requirements
 	$(RUN) -m app.tools.record

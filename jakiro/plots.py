@@ -6,7 +6,7 @@ Figures are made with the Python package plotly (extra `[train]`); the file carr
 import base64
 import html
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,20 +81,6 @@ class Look:
 
     def _of(self, place: int) -> dict:
         return self._looks[ROLES[place % len(ROLES)]]
-
-
-def share_lines(look: Look, title: str, x_title: str, y_title: str, x: Sequence, series: Mapping[str, Sequence[float]]):
-    """A figure with a line for each series of shares, on an axis from 0 to 100 %."""
-    from plotly.graph_objects import Figure, Scatter
-
-    lines = [
-        Scatter(
-            x=x, y=values, mode="lines+markers", name=plain(name), line=look.line(place), marker=look.marker(place),
-            hovertemplate="%{y:.0%}",
-        )
-        for place, (name, values) in enumerate(series.items())
-    ]  # fmt: skip
-    return Figure(lines, look.layout(title, x_title, y_title)).update_yaxes(range=[0, 1], tickformat=".0%")
 
 
 def plain(text: str) -> str:

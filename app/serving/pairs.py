@@ -45,7 +45,7 @@ def known_pairs(folder: Path | None = None, given: tuple[str | None, str | None]
     """All pairs, those that are here first.
 
     Args:
-        folder: holds more targets and heads, one a subfolder; targets are those with a tokenizer.
+        folder: holds more targets and heads, one a subfolder; targets are those with a tokenizer or a GGUF file.
         given: target and head the page was started with, where these are not of the table.
     """
     asked = [(name, entry.head) for name, entry in zoo.ENTRIES.items()]
@@ -80,7 +80,7 @@ def target_of(head: str | None) -> str | None:
 
 def _in_folder(folder: Path) -> list[tuple[str | None, str]]:
     """Every head of a folder with the target that its config names, else with every target of the folder."""
-    found = sorted(path for path in folder.iterdir() if (path / "config.json").is_file())
+    found = sorted(path for path in folder.iterdir() if (path / "config.json").is_file() or any(path.glob("*.gguf")))
     targets = [path for path in found if _is_target(path)]
     pairs = []
     for head in (path for path in found if path not in targets):
@@ -164,7 +164,8 @@ def _head_folder(head: str | None) -> Path | None:
 
 
 def _is_target(folder: Path) -> bool:
-    return any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer_config.json", "tokenizer.model"))
+    names = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "*.gguf")
+    return any(any(folder.glob(name)) for name in names)
 
 
 def _target_name(head_folder: Path | None) -> str | None:

@@ -1,4 +1,4 @@
-"""Raw data of a published table: a benchmark's runs without their token ids, or τ by tree size, one line each."""
+"""Raw data of a published table: a benchmark's runs without their token ids, one line each."""
 
 import json
 import zlib
@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jakiro.bench.runner import Lane, Run
-from jakiro.methods import DEFAULT
 
 COLUMNS = (
     "question_id", "category", "turn", "lane", "temperature", "seed", "tokens", "checksum", "seconds", "num_steps",
@@ -33,17 +32,6 @@ def compact(bench: dict) -> str:
     """A bench.json in some 100 bytes a run."""
     head = {"environment": bench["environment"], "settings": bench["settings"], "columns": COLUMNS}
     return lines(head, "runs", [_row(run) for run in bench["runs"]])
-
-
-def compact_taus(numbers: dict) -> str:
-    """What `evaluate --out` wrote of the default method, over all prompts only."""
-    kept = ("temperature", "nodes", "tau", "num_steps", "num_prompts")
-    overall = [
-        {name: score[name] for name in kept}
-        for score in numbers["scores"]
-        if (score["category"], score["method"]) == ("all", DEFAULT.name)
-    ]
-    return lines({"head": numbers["head"], "settings": numbers["settings"]}, "scores", overall)
 
 
 def read(path: Path) -> Raw:

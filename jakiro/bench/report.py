@@ -157,19 +157,6 @@ class Lead:
     ratio: float
     interval: tuple[float, float] | None
 
-    def sentence(self, name_of: Callable[[Lane], str], where: str) -> str:
-        """In words; nobody is called the fastest whose lead noise could have made."""
-        first, against = name_of(self.first), name_of(self.against)
-        ratio = f"{self.ratio:.2f}×" + (f" [{self.interval[0]:.2f}, {self.interval[1]:.2f}]" if self.interval else "")
-        if not self.level:
-            return f"Fastest {where}: {first}, {ratio} as fast as {against}."
-        if len(self.level) == 1:
-            return (
-                f"Nobody is the fastest {where}: {first} is {ratio} as fast as {against}, which noise could have made."
-            )
-        names = f"{', '.join(map(name_of, self.level[:-1]))} and {name_of(self.level[-1])}"
-        return f"Nobody is the fastest {where}: {first} cannot be told from {names} ({ratio} as fast as {against})."
-
 
 def lead(runs: Sequence[Run]) -> Lead | None:
     """Who is first over runs at one temperature, by what is written, to two digits; None for fewer than two lanes."""

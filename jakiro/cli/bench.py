@@ -38,14 +38,12 @@ def bench(
     numerics: options.Numerics = None,
     graphs: options.Graphs = True,
     draft_precision: options.DraftPrecision = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for results; default: runs/bench/ and the time.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for results; default: in runs/bench, or runs/identical.")
+    ] = None,
     check_identical: Annotated[
         bool, typer.Option("--check-identical", help="Compare token ids only; resumes where it was stopped.")
     ] = False,
-    state: Annotated[
-        Path | None,
-        typer.Option(help="With --check-identical: the json-lines file to go on with; default: one in --out."),
-    ] = None,
     target_tokens: Annotated[
         int | None,
         typer.Option(min=1, help="With --check-identical: try more seeds until this many tokens are compared."),
@@ -92,7 +90,7 @@ def bench(
         loading.notes.print(sentence, style="yellow", markup=False, highlight=False, soft_wrap=True)
     console = loading.table_console()
     if check_identical:
-        log = state or (out or Path("runs") / "identical") / "comparisons.jsonl"
+        log = (out or Path("runs") / "identical") / "comparisons.jsonl"
         if not compare(generator, settings, questions, log, console, target_tokens):
             raise typer.Exit(1)
     else:

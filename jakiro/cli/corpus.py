@@ -8,20 +8,17 @@ from typing import Annotated
 from jakiro.cli.loading import set_up
 from jakiro.cli.options import OneDevice, OneDtype, Target, Threads, argument, option
 from jakiro.system import comma_list
-from jakiro.training.corpus import RECIPES, CorpusConfig, write_corpus
+from jakiro.training.corpus import CorpusConfig, CorpusOptions, write_corpus
 from jakiro.training.exclusion import RUN_WORDS
 
-DEFAULT_ROWS, _SAMPLING = RECIPES["default"]
+_SAMPLING = CorpusOptions()
 _TEMPERATURES = ",".join(map(str, _SAMPLING.temperatures))
 log = logging.getLogger("jakiro")
 
 
 def corpus(
     out: Annotated[Path, argument("Folder for the corpus; an unfinished one is continued.")],
-    rows: Annotated[int | None, option(f"How many texts to write; {DEFAULT_ROWS} if not given.")] = None,
-    recipe: Annotated[
-        str | None, option("“default”: how the shipped heads' self-written text was sampled; leave out what sets this.")
-    ] = None,
+    rows: Annotated[int, option("How many texts to write.")] = 5000,
     target: Target = None,
     prompts: Annotated[Path | None, option("Spec-Bench prompts to answer; else the target writes its own.")] = None,
     made: Annotated[
@@ -64,14 +61,8 @@ def corpus(
         _SAMPLING, seed=seed, temperatures=tuple(comma_list("--temperatures", temperatures, float)), top_k=top_k,
         max_new_tokens=max_new_tokens, max_message_tokens=max_message_tokens, min_distinct=min_distinct,
     )  # fmt: skip
-    if recipe is not None:
-        if recipe not in RECIPES:
-            raise ValueError(f"Recipe must be one of {', '.join(RECIPES)}; you gave {recipe!r}.")
-        if options != _SAMPLING or prompts is not None or made:
-            raise ValueError(f"The recipe {recipe!r} has its own settings; leave the others out, or leave it out.")
-        rows, options = rows or RECIPES[recipe][0], RECIPES[recipe][1]
     config = CorpusConfig(
-        out=str(out), rows=DEFAULT_ROWS if rows is None else rows, options=options, target=target,
+        out=str(out), rows=rows, options=options, target=target,
         prompts=prompts and str(prompts), made=made, passages=passages and str(passages), batch_size=batch_size,
         exclude=tuple(map(str, exclude or ())), keep_features=features, endpoint=endpoint, device=device, dtype=dtype,
     )  # fmt: skip

@@ -3,7 +3,6 @@ around training take their threads.
 """
 
 import logging
-import sys
 
 from rich.console import Console
 
@@ -26,18 +25,21 @@ def load(options):
         return JakiroGenerator.load(options, progress=captured)
 
 
+def show_messages() -> None:
+    """Shows the library's own messages, such as a download, on stderr."""
+    logger = logging.getLogger("jakiro")
+    if not logger.handlers:
+        logger.addHandler(logging.StreamHandler())
+        logger.setLevel(logging.INFO)
+
+
 def set_up(threads: int | None) -> None:
-    """Takes the number of threads and shows the library's messages on stderr."""
+    """Takes the number of threads and shows the library's messages."""
     import torch
 
     if threads is not None:
         torch.set_num_threads(threads)
-    for name in ("jakiro", "jakiro.training"):
-        logging.getLogger(name).setLevel(logging.INFO)
-    if not logging.getLogger("jakiro").handlers:
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
-        logging.getLogger("jakiro").addHandler(handler)
+    show_messages()
 
 
 def table_console() -> Console:

@@ -3,7 +3,6 @@ stdout, everything about it to stderr. Errors are one red sentence: exit code 2 
 """
 
 import io
-import logging
 import os
 import sys
 from collections.abc import Callable
@@ -37,7 +36,7 @@ app = typer.Typer(
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line and leaves the process with its exit code."""
     bound_waiting()
-    _say_what_the_library_says()
+    loading.show_messages()
     _replace_what_a_terminal_lacks()
     arguments = sys.argv[1:] if arguments is None else arguments
     debug = DEBUG in arguments
@@ -266,14 +265,6 @@ def _further(modules: list[str] | None) -> tuple:
     from jakiro.methods import methods_from
 
     return methods_from(modules or ())
-
-
-def _say_what_the_library_says() -> None:
-    """Shows the library's own messages, such as a download, on stderr."""
-    logger = logging.getLogger("jakiro")
-    if not logger.handlers:
-        logger.addHandler(logging.StreamHandler())
-        logger.setLevel(logging.INFO)
 
 
 def _replace_what_a_terminal_lacks() -> None:

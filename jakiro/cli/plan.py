@@ -42,7 +42,6 @@ class Card:
     fast_float64: bool = False
 
 
-PLANNED = ("smollm2-135m-instruct", "vicuna-7b-v1.3", "llama3-instruct-8b", "vicuna-13b-v1.3")
 CARDS = {
     "t4": Card("T4", 16e9, 320e9, 0.25e12, bfloat16=False),
     "l4": Card("L4", 24e9, 300e9, 0.47e12),
@@ -178,19 +177,3 @@ def _way_out(found: Estimate) -> str:
         f"with --dtype {bits}bit it needs {placement.gigabytes(found.needed_in[bits])} and fits, at a speed that is "
         "not estimated, and drafted text may then differ from plain decoding's in near ties"
     )
-
-
-def hardware() -> list[str]:
-    """Plain and drafted tokens a second by target and card, as lines of Markdown."""
-    names = " | ".join(card.name for card in CARDS.values())
-    lines = [f"| Target (estimates) | {names} |", "| --- |" + " --- |" * len(CARDS)]
-    for target in PLANNED:
-        cells = [_cell(estimate(SHAPES[target], card)) for card in CARDS.values()]
-        lines.append(f"| {target} | {' | '.join(cells)} |")
-    return lines
-
-
-def _cell(found: Estimate) -> str:
-    if found.fits:
-        return f"{found.plain_speed:.0f} and {found.drafted_speed:.0f}, {found.numerics}"
-    return f"only in {found.fewer_bits} bits" if found.fewer_bits else "no"

@@ -8,7 +8,6 @@ from jakiro.cli.loading import set_up
 from jakiro.cli.options import CorpusPaths, MethodsFrom, OneDevice, Target, Threads, option
 from jakiro.system import comma_list
 from jakiro.training import train as library
-from jakiro.training.divergences import DIVERGENCES
 from jakiro.training.losses import LossWeights
 from jakiro.training.schedule import LOSSES, OFFICIAL_OPTIMIZER, TrainingOptions
 from jakiro.training.train import TrainConfig
@@ -50,11 +49,6 @@ def train(
     token_weight: Annotated[float | None, option("Weight of the cross-entropy.")] = None,
     feature_weight: Annotated[float | None, option("Weight of the feature regression.")] = None,
     contrastive_weight: Annotated[float | None, option("Weight of the contrastive branch.")] = None,
-    balance: Annotated[float, option("Weight of the term that evens out the router's mean weights.")] = 0.0,
-    diversity: Annotated[float, option("Weight of the term that makes the experts' guesses differ.")] = 0.0,
-    divergence: Annotated[
-        str, option("For an early exit: forward-kl, total-variation, or labels (the text's own next tokens).")
-    ] = "forward-kl",
     unroll: Annotated[int, option("Steps on the head's own features; 1 never unrolls.")] = _OURS.unroll,
     unroll_from: Annotated[float, option("Share of the run before unrolling starts.")] = _OURS.unroll_from,
     noise: Annotated[float, option("Noise on the features, in standard deviations.")] = _OURS.feature_noise,
@@ -91,7 +85,7 @@ def train(
             unroll=unroll, unroll_from=unroll_from, frequent_rows=frequent_rows, sampled_rows=sampled_rows,
             num_validation=validation_rows, time_budget=time_budget, time_budget_clock=time_budget_clock,
             max_steps=max_steps, checkpoint_minutes=checkpoint_minutes, average_from=average_from,
-            weights=_weights(loss, token_weight, feature_weight, contrastive_weight, balance, diversity, divergence),
+            weights=_weights(loss, token_weight, feature_weight, contrastive_weight),
             **_optimizer(optimizer, learning_rate, warmup_steps),
         ),
         target=target, init=init, method=method, methods_from=tuple(methods_from or ()), fusion=fusion, experts=experts,
@@ -103,16 +97,10 @@ def train(
     library.train(config)
 
 
-def _weights(
-    loss: str, token: float | None, feature: float | None, contrastive: float | None, balance: float, diversity: float,
-    divergence: str = "forward-kl",
-) -> LossWeights:  # fmt: skip
+def _weights(loss: str, token: float | None, feature: float | None, contrastive: float | None) -> LossWeights:
     if loss not in LOSSES:
         raise ValueError(f"Loss must be one of {', '.join(LOSSES)}; you gave {loss!r}.")
-    if divergence not in DIVERGENCES:
-        raise ValueError(f"Divergence must be one of {', '.join(DIVERGENCES)}; you gave {divergence!r}.")
-    given = _given(token=token, feature=feature, contrastive=contrastive)
-    return replace(LOSSES[loss], balance=balance, diversity=diversity, divergence=divergence, **given)
+    return replace(LOSSES[loss], **_given(token=token, feature=feature, contrastive=contrastive))
 
 
 def _optimizer(name: str, learning_rate: float | None, warmup_steps: int | None) -> dict:

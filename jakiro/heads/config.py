@@ -7,7 +7,7 @@ from jakiro.config import is_ascending, is_count, is_number, require
 # Files that may hold a head's weights: in our own form first, then in other people's
 WEIGHTS_NAMES = (
     "head.safetensors", "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
-    "medusa_lm_head.safetensors", "medusa_lm_head.pt",
+    "pytorch_model.bin.index.json", "medusa_lm_head.safetensors", "medusa_lm_head.pt",
 )  # fmt: skip
 FUSIONS = ("summed", "decoupled")
 # One or more layers that read their own features; a layer with mask tokens; layers, then MLPs; MLPs alone; EAGLE-3's

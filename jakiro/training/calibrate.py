@@ -31,11 +31,11 @@ from jakiro.heads.checkpoint import load_head, write_config
 from jakiro.methods import METHODS
 from jakiro.system import cache_folder
 from jakiro.training.answers import Answer, AnswerFolder
-from jakiro.training.corpus import read_corpus, with_starts
+from jakiro.training.corpus import read_corpus
 from jakiro.training.extract import extract, target_dtype
 from jakiro.training.features import Batch, FeatureCache
 from jakiro.training.kept_features import KeptFeatures
-from jakiro.training.losses import LossWeights, draft_index, learnable_positions
+from jakiro.training.losses import LossWeights, Objective, draft_index, learnable_positions
 from jakiro.training.parallel import objective_for
 from jakiro.training.replay import ReplayedStep, replay
 from jakiro.training.split import held_out_rows, in_order_of_content
@@ -93,24 +93,17 @@ def calibrate(config: CalibrateConfig) -> dict[str, float]:
     folder, corpora = Path(config.head), [Path(path) for path in config.corpora]
     device = choose_device(config.device)
     head, corpus = load_head(folder, device), read_corpus(corpora)
-    if head.config.exit_layers:
-        raise ValueError(
-            f"{folder} drafts with the target's first layers, with which no trees are replayed here; `train` has "
-            "fitted its weights."
-        )
     target = config.target or head.config.target_name
     model, tokenizer, sha256 = read_target(target, device, target_dtype(device))
-    corpus = with_starts(corpus, tokenizer)
     chosen = in_order_of_content(corpus)[: config.rows] if config.unread else held_out_rows(folder, corpus, config.rows)
     tables = [each.weight.detach() for each in (model.get_input_embeddings(), model.get_output_embeddings())]
     embedding, output = (table.float() for table in tables)
     head.bind(embedding, output).eval()
+    layers, objective = head.config.feature_layers, objective_for(head, LossWeights())
     with TemporaryDirectory() as work:
-        layers = head.config.read_layers
         extract(model, chosen, Path(work), layers, KeptFeatures(corpora, sha256 or target))
-        read = held_out(FeatureCache(Path(work), layers), range(len(chosen)), output)
-        head.config = replace(head.config, calibration=fit_calibration(head, read, config.seed))
-    layers = head.config.feature_layers
+        read = held_out(FeatureCache(Path(work)), range(len(chosen)), output)
+        head.config = replace(head.config, calibration=fit_calibration(objective, read, config.seed))
     answers = AnswerFolder(model, tokenizer, sha256 or target, cache_folder() / "answers", config.texts, layers)
     written = {}
     prompts = [row.ids[: row.a0] for row in chosen[: config.texts]]
@@ -125,20 +118,21 @@ def calibrate(config: CalibrateConfig) -> dict[str, float]:
 
 
 @torch.no_grad()
-def fit_calibration(head: DraftHead, data: HeldOut, seed: int, max_depth: int = MAX_DEPTH) -> dict[str, float]:
+def fit_calibration(objective: Objective, data: HeldOut, seed: int, max_depth: int = MAX_DEPTH) -> dict[str, float]:
     """Fits every weight by maximum likelihood on at most `MAX_POSITIONS` positions of held-out text.
 
     Positions whose choice lies outside the draft vocabulary can't be drafted and are left out.
 
     Args:
-        head: bound to its target.
+        objective: of a head that is bound to its target.
         seed: draws the positions and the noise.
     """
+    head = objective.head
     generator = torch.Generator().manual_seed(seed)
     picked = _pick_positions(data.batches, max_depth, generator)
     choices, noise = _choices(head, data, picked, generator)
     fits: dict[str, float] = {}
-    features = _features_by_key(head, data.batches, picked, max_depth)
+    features = _features_by_key(objective, data.batches, picked, max_depth)
     start: dict[str, Sequence[float]] = {}
     for name, rows in features.items():
         branch = name.split("/")[0]
@@ -148,10 +142,6 @@ def fit_calibration(head: DraftHead, data: HeldOut, seed: int, max_depth: int = 
             kind = f"{branch}/{keys[0]}"
             start[kind] = fit_weights(terms, chosen, start.get(kind))
             fits.update({f"{name}/{key}": weight for key, weight in zip(keys, start[kind], strict=True)})
-    if head.config.network == "stacked":
-        # A language model of its own: each level is guessed from the text's own tokens, as the first one is
-        depths = range(1, max_depth + 1)
-        fits = {name.replace("/1/", f"/{depth}/"): weight for name, weight in fits.items() for depth in depths}
     return {name: round(weight, 4) for name, weight in fits.items()}
 
 
@@ -222,11 +212,10 @@ def _choices(
 
 
 def _features_by_key(
-    head: DraftHead, batches: list[Batch], picked: list[tuple[Tensor, Tensor]], max_depth: int
+    objective: Objective, batches: list[Batch], picked: list[tuple[Tensor, Tensor]], max_depth: int
 ) -> dict[str, tuple[Tensor, Tensor | None]]:
     """Features and log router weights at the picked positions, as `branch_rows` gives them, by "branch/depth"."""
     parts: dict[str, list[tuple[Tensor, Tensor | None]]] = {}
-    objective = objective_for(head, LossWeights())
     for batch, (sequence, position) in zip(batches, picked, strict=True):
         for branch, step, *rows in branch_rows(objective, batch, sequence, position, max_depth):
             # A contrastive feature lies one position further, that of the last step deeper than any tree.

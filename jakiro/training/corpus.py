@@ -14,7 +14,7 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -71,10 +71,6 @@ class CorpusOptions:
             raise ValueError(f"A corpus' seed must be from 0 to {MAX_SEED - 1:,}; you gave {self.seed}.")
 
 
-# Rows and options by the names that `corpus --recipe` takes; "default" wrote the shipped heads' own text.
-RECIPES = {"default": (5000, CorpusOptions())}
-
-
 @dataclass(frozen=True, slots=True)
 class CorpusConfig:
     """All that a corpus is, as plain data.
@@ -124,26 +120,14 @@ class Row:
         kind: "magpie" where the target wrote the message too.
         temp: temperature of the answer.
         a0: index of the first answer token.
-        l0: first index to learn from; None in corpora without this field.
+        l0: first index to learn from.
     """
 
     ids: list[int]
     kind: str
     temp: float
     a0: int
-    l0: int | None = None
-
-    @property
-    def loss_start(self) -> int:
-        """First index to learn from: `l0`, else the answer's first."""
-        return self.a0 if self.l0 is None else self.l0
-
-
-def with_starts(rows: Sequence[Row], tokenizer) -> list[Row]:
-    """The rows; those that the target wrote whole get the `l0` they lack, so that learning starts at the message."""
-    lacking = [row.l0 is None and row.kind == SELF_WRITTEN for row in rows]
-    before = len(turn_ids(tokenizer)[0]) if any(lacking) else 0
-    return [replace(row, l0=min(before, row.a0)) if lacks else row for row, lacks in zip(rows, lacking, strict=True)]
+    l0: int
 
 
 def read_corpus(paths: Sequence[Path]) -> list[Row]:
@@ -184,7 +168,7 @@ def read_part(file: Path) -> list[Row]:
         with gzip.open(file, "rt", encoding="utf-8") as lines:
             for line in lines:
                 values = json.loads(line)
-                rows.append(Row(values["ids"], values["kind"], values["temp"], values["a0"], values.get("l0")))
+                rows.append(Row(values["ids"], values["kind"], values["temp"], values["a0"], values["l0"]))
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DamagedPart(f"{file} is damaged ({error}); run corpus again, which writes it again.") from error
     except (ValueError, KeyError, TypeError) as error:
@@ -345,7 +329,7 @@ class CorpusWriter:
         progress = _Progress(len(queue))
         for row_number, row, features in self._rows(queue):
             done[row_number] = row, features
-            progress.add(len(row.ids) - row.loss_start)
+            progress.add(len(row.ids) - row.l0)
             # Parts are closed in order, so that the first of two equal rows stays, whichever was finished first.
             while missing and all(number in done for number in missing[0][1]):
                 path, numbers = missing.popleft()
@@ -407,7 +391,7 @@ class CorpusWriter:
         self.seen.update(tuple(row.ids) for row in rows)
         self.counts["rows"] += len(rows)
         self.counts["tokens"] += sum(len(row.ids) for row in rows)
-        self.counts["learned_tokens"] += sum(len(row.ids) - row.loss_start for row in rows)
+        self.counts["learned_tokens"] += sum(len(row.ids) - row.l0 for row in rows)
 
     def _write_manifest(self) -> None:
         """How the corpus was made, what is in it, and what was left out."""

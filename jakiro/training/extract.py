@@ -33,7 +33,7 @@ def extract(
     With precision "bfloat16" a CPU that multiplies it in hardware does so: for the default target the features then
     differ by 0.7 % of their size, less than the noise that training adds to them.
     """
-    sequences = [(row.ids, row.loss_start) for row in rows]
+    sequences = [(row.ids, row.l0) for row in rows]
     total = sum(len(ids) for ids, _ in sequences)
     hidden_size = model.config.get_text_config().hidden_size
     size = total * (1 + len(feature_layers)) * hidden_size * 2 / 1e9

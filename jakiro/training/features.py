@@ -1,9 +1,9 @@
-"""A cache of the target's features of a corpus: one file, written front to back, readable while it still grows.
+"""A cache of the target's features of a corpus: one file, written front to back.
 
-Its folder holds `features.f16` (one float16 row per token), `features.json` (whose features they are: the target's hash
-or name, its width, and the layers whose hidden states a row holds after the last one's), `ids.npy`, `offsets.npy`
-(sequence i is ids[offsets[i]:offsets[i + 1]]), `loss_start.npy` (first index to learn from) and `progress`, whose first
-word counts the sequences that are finished.
+Its folder holds `features.f16` (one float16 row per token), `index.safetensors` (`ids`; `offsets`: sequence i is
+ids[offsets[i]:offsets[i + 1]]; `starts`: first indices to learn from; and, as metadata, whose features they are: the
+target's hash or name, its width, and the layers whose hidden states a row holds after the last one's) and `progress`,
+which counts the sequences that are finished.
 """
 
 import errno
@@ -17,14 +17,16 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from jakiro.system import write_atomically
+from jakiro.heads.checkpoint import write_tensors
+from jakiro.system import atomic_file, write_atomically
 from jakiro.zoo.placement import gigabytes
 
-FEATURES_NAME, SOURCE_NAME, PROGRESS_NAME = "features.f16", "features.json", "progress"
-_IDS, _OFFSETS, _STARTS = "ids.npy", "offsets.npy", "loss_start.npy"
+FEATURES_NAME, INDEX_NAME, PROGRESS_NAME = "features.f16", "index.safetensors", "progress"
+_ARRAYS, _SOURCE = ("ids", "offsets", "starts"), ("target", "hidden_size", "feature_layers")
 log = logging.getLogger(__name__)
 
 
@@ -62,57 +64,49 @@ class Batch:
 
 
 class FeatureCache:
-    """Reads a cache folder; another process may still be filling it.
-
-    Args:
-        layers: those to read beside the last of what the folder holds; None for all.
+    """Reads a cache folder.
 
     Raises:
         FileNotFoundError: a file of the cache is missing.
-        ValueError: a file of the cache is damaged, or the feature file does not hold a row for each token.
+        ValueError: a file of the cache is damaged, or it does not hold the features of every sequence.
     """
 
-    def __init__(self, folder: Path, layers: Sequence[int] | None = None) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = Path(folder)
-        for name in (FEATURES_NAME, SOURCE_NAME, _IDS, _OFFSETS, _STARTS, PROGRESS_NAME):
+        for name in (FEATURES_NAME, INDEX_NAME, PROGRESS_NAME):
             if not (self.folder / name).is_file():
                 raise FileNotFoundError(
                     f"No feature cache in {self.folder}: {name} is missing; extract features first."
                 )
-        self.ids, self.offsets, self.loss_start = (_array(self.folder / name) for name in (_IDS, _OFFSETS, _STARTS))
-        source = _source(self.folder)
-        held, self.hidden_size = tuple(source["feature_layers"]), source["hidden_size"]
-        self.feature_layers = held if layers is None or not set(layers) <= set(held) else tuple(layers)
+        source, (self.ids, self.offsets, self.loss_start) = _index(self.folder)
+        finished = _progress(self.folder, len(self))
+        if finished < len(self):
+            raise ValueError(f"{self.folder} has the features of {finished} of {len(self)} sequences; extract all.")
+        self.feature_layers, self.hidden_size = tuple(source["feature_layers"]), source["hidden_size"]
         features = np.memmap(self.folder / FEATURES_NAME, dtype=np.float16, mode="r")
-        width = (1 + len(held)) * self.hidden_size
+        width = (1 + len(self.feature_layers)) * self.hidden_size
         if features.size != len(self.ids) * width:
             raise ValueError(
                 f"{self.folder / FEATURES_NAME} holds {features.size} numbers, {len(self.ids)} tokens have {width} "
                 "each; extract the features again."
             )
         self.features = features.reshape(len(self.ids), width)
-        parts = [
-            np.arange(self.hidden_size) + (1 + held.index(layer)) * self.hidden_size for layer in self.feature_layers
-        ]
-        self._columns = None if self.feature_layers == held else np.concatenate([np.arange(self.hidden_size), *parts])
+
+    def __len__(self) -> int:
+        """Sequences."""
+        return len(self.loss_start)
 
     @property
     def lengths(self) -> np.ndarray:
         return np.diff(self.offsets)
 
-    def num_ready(self) -> int:
-        """How many sequences, counted from the first, have their features."""
-        return _progress(self.folder, len(self.loss_start))
-
     def learned_ids(self, num_held_out: int) -> np.ndarray:
-        """The ids of all sequences but the first ones, which are held out; with or without features."""
+        """The ids of all sequences but the first ones, which are held out."""
         return self.ids[self.offsets[num_held_out] :]
 
     def rows(self, place: slice) -> Tensor:
         """Features of these tokens, (tokens, feature_size) float32."""
-        rows = self.features[place]
-        rows = rows if self._columns is None else rows[:, self._columns]
-        return torch.from_numpy(rows.astype(np.float32))
+        return torch.from_numpy(self.features[place].astype(np.float32))
 
     def batch(self, indices: Sequence[int]) -> Batch:
         """The named sequences, padded to the longest."""
@@ -140,8 +134,7 @@ def write_features(
     """Fills a cache folder, continuing where an earlier call stopped; yields the number of finished sequences.
 
     Args:
-        folder: made if missing; an unfinished cache of the same sequences is continued. A finished one that holds more
-            layers will do.
+        folder: made if missing; an unfinished cache of the same sequences is continued.
         sequences: (token ids, loss start) of each sequence.
         hidden_size: the target's.
         features_of: (batch, length) ids → (batch, length, feature_size) features, those after the final norm first.
@@ -162,39 +155,31 @@ def write_features(
     source = {"target": target, "hidden_size": hidden_size, "feature_layers": list(feature_layers)}
     row_bytes = 2 * (1 + len(feature_layers)) * hidden_size
     if progress.is_file():
-        held = _source(folder)
-        if not all(np.array_equal(_array(folder / name), own) for name, own in ((_IDS, all_ids), (_OFFSETS, offsets))):
+        held, (held_ids, held_offsets, _) = _index(folder)
+        if not (np.array_equal(held_ids, all_ids) and np.array_equal(held_offsets, offsets)):
             raise ValueError(f"The feature cache in {folder} belongs to another corpus; name an empty folder.")
-        for name in ("target", "hidden_size"):
-            if held[name] != source[name]:
+        for name, asked in source.items():
+            if held[name] != asked:
                 raise ValueError(
-                    f"The feature cache in {folder} belongs to another target ({name.replace('_', ' ')} {held[name]}, "
-                    f"this one's is {source[name]}); name an empty folder."
+                    f"The feature cache in {folder} was made with {name.replace('_', ' ')} {held[name]}, not {asked}; "
+                    "name an empty folder."
                 )
         done = _progress(folder, len(sequences))
-        if set(held["feature_layers"]) > set(feature_layers) and done == len(sequences):
-            return
-        if held["feature_layers"] != source["feature_layers"]:
-            raise ValueError(
-                f"The feature cache in {folder} holds layers {held['feature_layers']} beside the last, "
-                f"{source['feature_layers']} were asked for; name an empty folder."
-            )
         held_bytes = path.stat().st_size if path.is_file() else 0
         if held_bytes < len(all_ids) * row_bytes:
             done = min(done, int(np.searchsorted(offsets, held_bytes // row_bytes, side="right")) - 1)
             log.warning("%s is cut off after %d sequences; the others are computed again.", path, done)
     else:
-        np.save(folder / _IDS, all_ids)
-        np.save(folder / _OFFSETS, offsets)
-        write_atomically(folder / SOURCE_NAME, json.dumps(source) + "\n")
         path.unlink(missing_ok=True)
         done = 0
-    np.save(folder / _STARTS, np.array([start for _, start in sequences]))
+    arrays = zip(_ARRAYS, (all_ids, offsets, np.array([start for _, start in sequences])), strict=True)
+    with atomic_file(folder / INDEX_NAME) as unfinished:
+        tensors = {name: torch.from_numpy(array) for name, array in arrays}
+        write_tensors(tensors, unfinished, {"source": json.dumps(source)})
     size, missing_bytes = len(all_ids) * row_bytes, int(offsets[-1] - offsets[done]) * row_bytes
     if shutil.disk_usage(folder).free < missing_bytes:
         raise OSError(_no_room(folder, missing_bytes))
     try:
-        # At its full length from the start, so that it can be read while it grows
         with path.open("ab") as file:
             file.truncate(size)
         write_atomically(progress, f"{done}\n")
@@ -244,22 +229,20 @@ def _no_room(folder: Path, num_bytes: int) -> str:
     )
 
 
-def _array(path: Path) -> np.ndarray:
-    """Raises ValueError where the file is none of numpy's."""
-    try:
-        return np.load(path)
-    except (OSError, EOFError, ValueError) as error:
-        raise ValueError(f"{path} is damaged; remove the folder, and its features are computed again.") from error
+def _index(folder: Path) -> tuple[dict, list[np.ndarray]]:
+    """Whose features a folder holds, and ids, offsets and starts, see the module.
 
-
-def _source(folder: Path) -> dict:
-    """Whose features a folder holds, see the module."""
+    Raises:
+        ValueError: the index is missing or damaged.
+    """
+    path = folder / INDEX_NAME
     try:
-        found = json.loads((folder / SOURCE_NAME).read_text(encoding="utf-8"))
-        return {name: found[name] for name in ("target", "hidden_size", "feature_layers")}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        with safe_open(path, "numpy") as file:
+            source = json.loads(file.metadata()["source"])
+            return {name: source[name] for name in _SOURCE}, [file.get_tensor(name) for name in _ARRAYS]
+    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
         raise ValueError(
-            f"{folder / SOURCE_NAME} is missing or damaged; remove the folder, and its features are computed again."
+            f"{path} is missing or damaged; remove the folder, and its features are computed again."
         ) from error
 
 

@@ -24,10 +24,7 @@ from jakiro.training.cross_entropy import (
     logits_of,
     normalisers_of,
 )
-from jakiro.training.divergences import total_variation
 from jakiro.training.features import Batch
-
-OVERLAP_TOKENS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +36,12 @@ class LossWeights:
         feature: SmoothL1 regression to the target's feature.
         contrastive: factor of both terms for the contrastive branch.
         unroll_decay: factor from one unrolled step to the next.
-        balance: of Σ_e (mean w_e − 1/E)² over a batch, so that every expert is used.
-        diversity: of the mean of (1 − max p) Σ √(q_0 q_1) over the target's likeliest tokens: how far the experts'
-            own predictions overlap where the target is unsure; where it is sure, they should agree.
-        divergence: what the token loss is, one of `DIVERGENCES`; only heads on top of the target's first layers take
-            another than the first.
     """
 
     token: float = 1.0
     feature: float = 3.0
     contrastive: float = 0.3
     unroll_decay: float = 0.8
-    balance: float = 0.0
-    diversity: float = 0.0
-    divergence: str = "forward-kl"
 
 
 class UnrolledRows:
@@ -128,25 +117,7 @@ class Objective(nn.Module):
                 factor *= self.weights.contrastive if name == "contrastive" else 1.0
                 total = total + factor * (self.weights.token * token + self.weights.feature * feature)
                 parts |= {f"{name}_{step}/token": token.item(), f"{name}_{step}/feature": feature.item()}
-            if step == 1:
-                for name, weight, value in self._expert_terms(output, sequence, position - 1, target, vocabulary):
-                    total = total + weight * value
-                    parts[f"experts/{name}"] = value.item()
         return total, parts
-
-    def _expert_terms(
-        self, output: HeadOutput, sequence: Tensor, row: Tensor, target: Tensor, vocabulary: VocabularySlice
-    ) -> Iterator[tuple[str, float, Tensor]]:
-        """Name, weight and value of the expert terms that have a weight."""
-        if self.weights.balance > 0:
-            mean = output.router_weights[sequence, row].mean(0)
-            yield "balance", self.weights.balance, (mean - 1 / len(mean)).square().sum()
-        if self.weights.diversity > 0 and self.head.config.num_experts == 2:
-            alone = (output.residual + output.expert_outputs)[:, sequence, row]
-            likeliest = target.topk(min(OVERLAP_TOKENS, target.shape[-1]), dim=-1)
-            logits = torch.einsum("erh,rkh->erk", alone, vocabulary.rows[likeliest.indices].to(alone.dtype))
-            overlap = (logits.float().log_softmax(-1).sum(0) / 2).exp().sum(-1)
-            yield "diversity", self.weights.diversity, ((1 - likeliest.values[:, 0]) * overlap).mean()
 
     def unroll(
         self,
@@ -218,11 +189,10 @@ class Objective(nn.Module):
 
 
 def token_and_feature_loss(
-    predicted: Tensor, target: Tensor, true: Tensor, vocabulary: VocabularySlice, divergence: str = "forward-kl"
+    predicted: Tensor, target: Tensor, true: Tensor, vocabulary: VocabularySlice
 ) -> tuple[Tensor, Tensor]:
-    """The distance to a target distribution, usually cross-entropy, and regression, of (rows, hidden) features."""
-    measure = total_variation if divergence == "total-variation" else SoftCrossEntropy.apply
-    token = measure(predicted, vocabulary.rows, vocabulary.log_weights, target)
+    """Cross-entropy to a target distribution, and regression, of (rows, hidden) features."""
+    token = SoftCrossEntropy.apply(predicted, vocabulary.rows, vocabulary.log_weights, target)
     return token, functional.smooth_l1_loss(predicted, true)
 
 

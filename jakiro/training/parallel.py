@@ -11,13 +11,11 @@ from torch import Tensor
 
 from jakiro.heads.base import DraftHead
 from jakiro.training.cross_entropy import VocabularySlice
-from jakiro.training.divergences import labels_at
 from jakiro.training.features import Batch
 from jakiro.training.losses import (
     LossWeights,
     Objective,
     UnrolledRows,
-    draft_index,
     learnable_positions,
     target_of,
     token_and_feature_loss,
@@ -33,33 +31,16 @@ class ParallelObjective(Objective):
     ) -> tuple[Tensor, dict[str, float]]:
         """The loss and its parts by name, see `Objective.forward`; all levels count whatever `num_steps` is."""
         sequence, position = learnable_positions(batch, self.head.levels).nonzero(as_tuple=True)
-        labels = None
-        if self.weights.divergence == "labels":
-            known, labels = labels_at(batch, sequence, position, self._places(vocabulary), len(vocabulary.rows))
-            sequence, position = sequence[known], position[known]
         true_features, target, entropy = target_of(batch, sequence, position, vocabulary)
-        target = target if labels is None else labels
         parts = {"positions": float(len(position)), "target_entropy": float(entropy)}
         total = batch.features.new_zeros(())
         for depth, features in enumerate(self.levels(batch, noise), start=1):
             predicted = features[sequence, position - 1]
-            token, feature = token_and_feature_loss(
-                predicted, target, true_features, vocabulary, self.weights.divergence
-            )
-            # Exits are no levels: all predict the same token
-            factor = 1.0 if self.head.config.exit_layers else self.weights.unroll_decay ** (depth - 1)
+            token, feature = token_and_feature_loss(predicted, target, true_features, vocabulary)
+            factor = self.weights.unroll_decay ** (depth - 1)
             total = total + factor * (self.weights.token * token + self.weights.feature * feature)
             parts |= {f"main_{depth}/token": token.item(), f"main_{depth}/feature": feature.item()}
         return total, parts
-
-    def _places(self, vocabulary: VocabularySlice) -> Tensor:
-        """The column of every token of the target among the kept output rows, −1 where it has none."""
-        places = draft_index(self.head)
-        if vocabulary.kept is None:
-            return places
-        columns = places.new_full((len(self.head.draft_token_ids) + 1,), -1)
-        columns[vocabulary.kept] = torch.arange(len(vocabulary.kept), device=places.device)
-        return columns[places]
 
     def levels(self, batch: Batch, noise: Tensor | None) -> Iterator[Tensor]:
         """Yields what each level predicts, (batch, length − 1, hidden): row s the feature at s + 1.
@@ -74,16 +55,12 @@ def objective_for(head: DraftHead, weights: LossWeights) -> Objective:
     """The objective that a head is trained with.
 
     Raises:
-        ValueError: its MLPs have the published form, or another kind of head is meant by the divergence.
+        ValueError: its MLPs have the published form.
     """
     if head.config.published_blocks:
         raise ValueError(
             "This head's MLPs have the form that their paper publishes, which Jakiro only drafts with; train one of "
             "ours with --method."
-        )
-    if weights.divergence != "forward-kl" and not head.config.exit_layers:
-        raise ValueError(
-            f"Divergence {weights.divergence} is for heads on top of the target's first layers; leave --divergence out."
         )
     return Objective(head, weights) if head.levels is None else ParallelObjective(head, weights)
 
@@ -126,35 +103,9 @@ def _of_mlps(head: DraftHead, ids: Tensor, features: Tensor) -> Iterator[Tensor]
         yield _later(each, number)
 
 
-def _of_exit(head: DraftHead, ids: Tensor, features: Tensor) -> Iterator[Tensor]:
-    """The own layer on what the target's first layers make of each token."""
-    yield _sooner(head.block(*_read_by_exit(head, ids, features)).features)
-
-
-def _of_exits(head: DraftHead, ids: Tensor, features: Tensor) -> Iterator[Tensor]:
-    """Each exit in turn, the own layer last; what lies below is frozen, so none disturbs another."""
-    embeddings, _, positions = _read_by_exit(head, ids, features)
-    _, *lower = features.split(head.config.hidden_size, dim=-1)
-    yield from map(_sooner, head.all_exits(embeddings, lower, positions))
-
-
-def _read_by_exit(head: DraftHead, ids: Tensor, features: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Embeddings, the deepest layer's states and positions of all tokens but the last."""
-    return (
-        head.embed(ids[:, :-1]),
-        features[..., -head.config.hidden_size :],
-        torch.arange(features.shape[1], device=ids.device)[None],
-    )
-
-
-def _sooner(rows: Tensor) -> Tensor:
-    """(batch, length, …) rows moved forward by one place, where the last one stays."""
-    return torch.cat([rows[:, 1:], rows[:, -1:]], dim=1)
-
-
 def _later(rows: Tensor, count: int) -> Tensor:
     """(batch, length, …) rows moved back by `count` places, the first one repeated before them."""
     return torch.cat([rows[:, :1].expand(-1, count, -1), rows[:, : rows.shape[1] - count]], dim=1)
 
 
-_LEVELS = {"masks": _of_masks, "staged": _of_stages, "mlps": _of_mlps, "stacked": _of_exit, "nested": _of_exits}
+_LEVELS = {"masks": _of_masks, "staged": _of_stages, "mlps": _of_mlps}

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.core.noise import KeyedNoise, NoiseSource
+from jakiro.core.noise import KeyedNoise
 from jakiro.core.tree import DraftTree
 from jakiro.drafting.base import Committed, Drafter, DraftSession, Prompt, TreeLimits
 
@@ -44,7 +44,6 @@ def replay(
     end: int,
     sampling: SamplingParams,
     tree: TreeConfig,
-    noise: NoiseSource | None = None,
 ) -> Iterator[ReplayedStep]:
     """Drafts along a written text from the true features, as decoding it would.
 
@@ -55,10 +54,9 @@ def replay(
         start: index of the first answer token; it came from the prefill and is the first root.
         end: index of the answer's last token; the step that reaches it is the last.
         tree: a fixed tree.
-        noise: replaces the noise of `sampling`'s seed.
     """
     token_ids, names = ids.tolist(), [proposer.id for proposer in drafter.proposers]
-    session = begun(drafter, ids, features, start, sampling, noise or KeyedNoise(sampling.seed))
+    session = begun(drafter, ids, features, start, sampling)
     root = start
     while root < end:
         proposed = session.propose(TreeLimits(tree)).tree
@@ -70,12 +68,10 @@ def replay(
         session.observe(written(ids, features, before, root))
 
 
-def begun(
-    drafter: Drafter, ids: Tensor, features: Tensor, start: int, sampling: SamplingParams, noise: NoiseSource
-) -> DraftSession:
+def begun(drafter: Drafter, ids: Tensor, features: Tensor, start: int, sampling: SamplingParams) -> DraftSession:
     """Drafting for a written text; the arguments are those of `replay`."""
     prompt = Prompt(ids[: start + 1].tolist(), ids[: start + 1], features[:start])
-    return drafter.start(prompt, sampling, noise)
+    return drafter.start(prompt, sampling, KeyedNoise(sampling.seed))
 
 
 def written(ids: Tensor, features: Tensor, before: int, root: int) -> Committed:

@@ -80,7 +80,7 @@ def write_manifest(folder: Path, rows: Sequence[Row], num_held_out: int, target:
     hashes, kinds = [row_hash(row) for row in rows], {}
     for row in rows:
         counts = kinds.setdefault(row.kind, {"rows": 0, "tokens": 0, "learned_tokens": 0})
-        for name, value in zip(counts, (1, len(row.ids), len(row.ids) - row.loss_start), strict=True):
+        for name, value in zip(counts, (1, len(row.ids), len(row.ids) - row.l0), strict=True):
             counts[name] += value
     manifest = {
         "target": target,

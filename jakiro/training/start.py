@@ -12,6 +12,7 @@ from jakiro.training.features import FeatureCache
 from jakiro.training.optimizer import whitening_matrix
 
 STARTS = ("least-squares", "identity")
+Rows = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def frequent_token_ids(ids: np.ndarray, vocab_size: int, count: int) -> Tensor:
@@ -39,11 +40,15 @@ def start_weights(
     """
     if start not in STARTS:
         raise ValueError(f"Start must be one of {', '.join(STARTS)}; you gave {start!r}.")
+    start_layer(head, sample_rows(head, cache, first, num_sequences), seed, start)
+
+
+@torch.no_grad()
+def start_layer(head: LayerHead, rows: Rows, seed: int, start: str) -> None:
+    """`start_weights` from what `sample_rows` found."""
     torch.manual_seed(seed)
     randomise(head)
-    inputs, deeper, now, ahead = sample_rows(head, cache, first, num_sequences)
-    # Lower states that a head on top of the target's first layers reads are among its inputs already
-    deeper = deeper[:, :0] if head.config.exit_layers else deeper
+    inputs, deeper, now, ahead = rows
     attention, mixture = head.layers[0].self_attn, head.layers[0].mlp_moe
     stream = whitening_matrix(now)
     for projection in (attention.q_proj, attention.k_proj, attention.v_proj):
@@ -90,7 +95,7 @@ def adopt_stream(
     randomise(layer.mlp_moe)
     layer.mlp_moe.gate.weight.mul_(0.1)
     parts = []
-    for index in range(first, min(first + num_sequences, cache.num_ready())):
+    for index in range(first, min(first + num_sequences, len(cache))):
         inputs, deeper, now, ahead = sample_rows(head, cache, index, 1)
         hidden = head.stream(inputs, deeper)[None]
         angles = head.angles(hidden, torch.arange(hidden.shape[1], device=hidden.device)[None])
@@ -206,37 +211,26 @@ def ridge(rows: Tensor, wanted: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def sample_rows(
-    head: LayerHead, cache: FeatureCache, first: int, num_sequences: int
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def sample_rows(head: LayerHead, cache: FeatureCache, first: int, num_sequences: int) -> Rows:
     """The head's inputs and the features that it should predict from them.
-
-    A head on top of the target's first layers reads [E[x_t]; what they make of it] instead, one place earlier.
 
     Returns:
         (rows, 2 · hidden) [E[x_{t+1}]; h_t], (rows, feature_layers · hidden) of further layers at t, (rows, hidden)
         h_{t+1} and h_{t+2}.
     """
     parts = []
-    for index in range(first, min(first + num_sequences, cache.num_ready())):
+    for index in range(first, min(first + num_sequences, len(cache))):
         batch = cache.batch([index]).to(head.output_weight.device)
         features = batch.features[0]
-        if head.config.exit_layers:
-            lower = batch.deeper[0, :-1]
-            inputs = torch.cat([head.embed(batch.ids[0, :-1]), lower[:, -head.config.hidden_size :]], dim=-1)
-            parts.append((inputs, lower, features[:-1], features[1:]))
-            continue
         inputs = torch.cat([head.embed(batch.ids[0, 1:-1]), features[:-2]], dim=-1)
         parts.append((inputs, batch.deeper[0, :-2], features[1:-1], features[2:]))
     return tuple(map(torch.cat, zip(*parts, strict=True)))
 
 
 @torch.no_grad()
-def input_whitening(
-    head: DraftHead, cache: FeatureCache, first: int = 0, num_sequences: int = 100
-) -> dict[str, Tensor]:
-    """Whitening for every matrix that reads features, computed from sequences that are not held out."""
-    inputs, deeper, features, following = sample_rows(head, cache, first, num_sequences)
+def input_whitening(head: DraftHead, rows: Rows) -> dict[str, Tensor]:
+    """Whitening for every matrix that reads features, by its name, from what `sample_rows` found."""
+    inputs, deeper, features, following = rows
     stream, hidden = whitening_matrix(features), head.config.hidden_size
     matrices = {"fc.weight": whitening_matrix(inputs)}
     if head.config.feature_layers:
@@ -251,9 +245,6 @@ def input_whitening(
     if head.config.network == "staged":
         pairs = whitening_matrix(torch.cat([features, following], dim=-1))
         matrices |= {f"mlps.{number}.read.weight": pairs for number in range(head.config.num_parallel)}
-    if head.config.network == "nested":
-        read = deeper.split(hidden, dim=-1)
-        matrices |= {f"exits.{number}.weight": whitening_matrix(each) for number, each in enumerate(read)}
     if head.config.network == "mlps":
         matrices |= {name: stream for name, parameter in head.named_parameters() if parameter.ndim == 2}
     return matrices

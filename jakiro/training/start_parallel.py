@@ -23,18 +23,16 @@ def start_parallel(
 
     Args:
         source: a head of layers whose input projection, attention and norm its first layer takes over; None for none.
-            A head on top of the target's first layers takes nothing over, since it reads something else.
         start: how the first layer starts without a source, see `start_weights`.
         first: sequences before this one are held out and not read.
     """
     if head.config.num_layers:
-        if source is None or head.config.exit_layers:
+        if source is None:
             start_weights(head, cache, seed, start, first)
         else:
             adopt_stream(head, source, cache, seed, first)
     torch.manual_seed(seed)
-    if head.config.network in _STARTS:
-        _STARTS[head.config.network](head, cache, first)
+    _STARTS[head.config.network](head, cache, first)
 
 
 def _start_masks(head: DraftHead, cache: FeatureCache, first: int, num_sequences: int = 110) -> None:
@@ -58,7 +56,7 @@ def _start_stages(head: DraftHead, cache: FeatureCache, first: int, num_sequence
         for expert in layer.mlp_moe.experts:
             list(expert.children())[-1].weight.zero_()
     randomise(head.mlps)
-    parts = [_pairs(head, cache, index) for index in range(first, min(first + num_sequences, cache.num_ready()))]
+    parts = [_pairs(head, cache, index) for index in range(first, min(first + num_sequences, len(cache)))]
     rows = torch.cat([rows for rows, _ in parts])
     white = whitening_matrix(rows)
     for number, mlp in enumerate(head.mlps):
@@ -81,7 +79,7 @@ def _pairs(head: DraftHead, cache: FeatureCache, index: int) -> tuple[Tensor, li
 def _start_mlps(head: DraftHead, cache: FeatureCache, first: int, num_sequences: int = 110) -> None:
     """Residual blocks begin at zero, as in the paper; last matrices map a feature to the one of their level."""
     count = head.config.num_parallel
-    texts = [cache.batch([index]) for index in range(first, min(first + num_sequences, cache.num_ready()))]
+    texts = [cache.batch([index]) for index in range(first, min(first + num_sequences, len(cache)))]
     texts = [batch.to(head.output_weight.device).features[0] for batch in texts]
     texts = [features for features in texts if len(features) > count]
     rows = torch.cat([features[:-count] for features in texts])
@@ -92,12 +90,4 @@ def _start_mlps(head: DraftHead, cache: FeatureCache, first: int, num_sequences:
         fit(mlp.write, rows, wanted)
 
 
-def _start_exits(head: DraftHead, cache: FeatureCache, first: int, num_sequences: int = 110) -> None:
-    """Every exit begins as the best linear guess of the last feature."""
-    _, deeper, wanted, _ = sample_rows(head, cache, first, num_sequences)
-    for leave, rows in zip(head.exits, deeper.split(head.config.hidden_size, dim=-1), strict=True):
-        fit(leave, rows, wanted)
-
-
-# An exit without further ones has nothing but its own layer, which is there already
-_STARTS = {"masks": _start_masks, "staged": _start_stages, "mlps": _start_mlps, "nested": _start_exits}
+_STARTS = {"masks": _start_masks, "staged": _start_stages, "mlps": _start_mlps}

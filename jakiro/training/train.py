@@ -8,6 +8,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -16,19 +17,19 @@ from accelerate import PartialState
 from jakiro.heads.base import DraftHead
 from jakiro.heads.card import write_training_card
 from jakiro.heads.checkpoint import load_head, save_head
-from jakiro.heads.config import DraftConfig
+from jakiro.heads.config import NETWORKS, DraftConfig
 from jakiro.heads.networks import make_head
 from jakiro.methods import METHODS, Methods
 from jakiro.methods import methods_from as methods_of
 from jakiro.plots import MISSING
 from jakiro.target.features import check_feature_layers
 from jakiro.training.calibrate import MAX_DEPTH, fit_calibration
-from jakiro.training.corpus import Row, read_corpus, with_starts
+from jakiro.training.corpus import Row, read_corpus
 from jakiro.training.curves import write_curves
 from jakiro.training.extract import extract, target_dtype
 from jakiro.training.features import FeatureCache
 from jakiro.training.kept_features import KeptFeatures
-from jakiro.training.losses import LossWeights
+from jakiro.training.losses import LossWeights, Objective
 from jakiro.training.schedule import TrainingOptions
 from jakiro.training.split import (
     add_minutes,
@@ -46,7 +47,7 @@ from jakiro.training.start import (
     start_weights,
 )
 from jakiro.training.start_parallel import start_parallel
-from jakiro.training.trainer import Trainer, TrainingError
+from jakiro.training.trainer import Trainer
 from jakiro.training.validation import NUM_STEPS, agreement, held_out, report
 from jakiro.zoo import table as zoo
 from jakiro.zoo.loading import choose_device, read_target
@@ -123,7 +124,7 @@ def train(config: TrainConfig) -> DraftHead:
     """Features, training, calibration and report; the head is saved with its card, too.
 
     Raises:
-        ValueError, OSError: one sentence; what training itself cannot do is a `TrainingError`'s.
+        ValueError, OSError: one sentence.
     """
     options, out, work = config.options, Path(config.out), Path(config.work)
     data, target, init = [Path(path) for path in config.corpora], config.target, config.init
@@ -148,13 +149,12 @@ def train(config: TrainConfig) -> DraftHead:
             f"Device {config.device} was asked for, but accelerate is set to {process.device.type}; change one."
         )
     device = process.device
-    model, tokenizer, sha256 = read_target(target, device, target_dtype(device))
+    model, _, sha256 = read_target(target, device, target_dtype(device))
     check_output_function(model)
-    rows, target = with_starts(rows, tokenizer), target or zoo.DEFAULT_TARGET
+    target = target or zoo.DEFAULT_TARGET
     target_config = model.config.get_text_config()
     shape = {"fusion": config.fusion, "num_experts": config.experts} | _shape_of(config.method, known)
     layers = _feature_layers(config.feature_layers, trained, target_config.num_hidden_layers)
-    check_feature_layers(shape.get("exit_layers", ()), target_config.num_hidden_layers)
     kept_ids, expert_width, draft_vocab = None, config.expert_width, config.draft_vocab
     if trained is not None:
         expert_width = expert_width or equal_width(trained.config, shape["fusion"], shape["num_experts"])
@@ -170,10 +170,10 @@ def train(config: TrainConfig) -> DraftHead:
     if process.is_main_process:
         write_manifest(out, rows, validation_rows, target)
     with process.main_process_first():
-        extract(model, rows, features, shaped.read_layers, KeptFeatures(data, sha256 or target), options.precision)
+        extract(model, rows, features, layers, KeptFeatures(data, sha256 or target), options.precision)
     # Only its embedding and output rows are needed from here on
     del model
-    cache = FeatureCache(features, shaped.read_layers)
+    cache = FeatureCache(features)
     head = make_head(shaped, known.networks)
     if shaped.draft_vocab_size:
         if kept_ids is None:
@@ -194,15 +194,12 @@ def train(config: TrainConfig) -> DraftHead:
         adopt_stream(head, trained, cache, seed, first=validation_rows)
     logdir = config.logdir and Path(config.logdir)
     checked = held_out(cache, list(range(min(validation_rows, NUM_CHECKED))), output_weight)
-    try:
-        trainer = Trainer(head, cache, options, out, work / "state", logdir, lambda head: agreement(head, checked))
-        if config.resume:
-            trainer.resume()
-        trainer.run()
-    except TrainingError as error:
-        raise ValueError(str(error)) from error
+    trainer = Trainer(head, cache, options, out, work / "state", logdir, partial(agreement, data=checked))
+    if config.resume:
+        trainer.resume()
+    trainer.run()
     if trainer.accelerator.is_main_process:
-        found = finish(head, cache, rows[:validation_rows], output_weight, out, seed, config.final_report)
+        found = finish(trainer.objective, cache, rows[:validation_rows], output_weight, out, seed, config.final_report)
         recipe = _recipe(trainer, {"method": config.method or "not named", "start from": init or "least squares"}, rows)
         sections = {"Recipe": recipe} | ({"Numbers on held-out rows": found} if found else {})
         write_training_card(head, out, sections)
@@ -220,7 +217,7 @@ def _shape(config: DraftConfig) -> tuple:
 def _refuse_short_rows(held_out: Sequence[Row]) -> None:
     """Raises ValueError where no held-out text is long enough to be judged on at every depth."""
     checked, steps = held_out[:NUM_CHECKED], max(MAX_DEPTH, NUM_STEPS)
-    if not any(len(row.ids) > max(row.loss_start, steps + 2) for row in checked):
+    if not any(len(row.ids) > max(row.l0, steps + 2) for row in checked):
         raise ValueError(
             f"The first {len(checked)} held-out texts are too short to evaluate a head: each has at most {steps + 2} "
             "tokens, or none to learn from; hold out more rows, or write longer texts."
@@ -246,6 +243,8 @@ def _shape_of(method: str | None, known: Methods) -> dict:
     if shape is None:
         names = ", ".join(name for name, each in known.items() if each.trains is not None)
         raise ValueError(f"No heads are trained for {method}; choose one of {names}.")
+    if shape.get("network", NETWORKS[0]) not in NETWORKS:
+        raise ValueError(f"{method} has a network of its own, {shape['network']}, which its own module has to train.")
     return shape
 
 
@@ -265,7 +264,7 @@ def _feature_layers(given: Sequence[int] | None, trained: DraftHead | None, num_
 
 
 def finish(
-    head: DraftHead, cache: FeatureCache, rows: Sequence[Row], output_weight: torch.Tensor, out: Path, seed: int,
+    objective: Objective, cache: FeatureCache, rows: Sequence[Row], output_weight: torch.Tensor, out: Path, seed: int,
     final_report: bool = True,
 ) -> dict[str, str]:  # fmt: skip
     """Fits the calibration on the held-out rows, the first of the cache, saves the head with it and logs a report.
@@ -273,11 +272,11 @@ def finish(
     Returns:
         The report's numbers, none without one.
     """
-    head.eval()
+    head = objective.head.eval()
     data = held_out(cache, range(len(rows)), output_weight)
-    head.config = replace(head.config, calibration=fit_calibration(head, data, seed))
+    head.config = replace(head.config, calibration=fit_calibration(objective, data, seed))
     save_head(head, out)
-    found = report(head, cache, rows, data) if final_report else {}
+    found = report(objective, cache, rows, data) if final_report else {}
     for name, value in found.items():
         log.info("%s %.3f", name, value)
     return {name: f"{value:.3f}" for name, value in found.items()}
@@ -293,7 +292,7 @@ def _recipe(trainer: Trainer, given: dict, rows: Sequence[Row]) -> dict[str, obj
         "optimizer": f"{options.optimizer}, peak rate {options.learning_rate:g}",
         "batches": f"{options.accumulate} × {options.batch_tokens:,} tokens",
         "precision": options.precision,
-        "loss": f"{options.weights.divergence} × {options.weights.token:g} + feature × {options.weights.feature:g}",
+        "loss": f"cross-entropy × {options.weights.token:g} + feature × {options.weights.feature:g}",
         "noise": options.feature_noise,
         "unrolled steps": f"{options.unroll}, after {options.unroll_from:.0%}",
         "average": "none" if options.average_from is None else f"of the weights after {options.average_from:.0%}",

@@ -18,11 +18,11 @@ from jakiro.heads.checkpoint import save_head
 from jakiro.kernels.linear import packs_bfloat16
 from jakiro.system import atomic_file
 from jakiro.training.features import Batch, FeatureCache, epoch_batches
-from jakiro.training.losses import draft_index, sample_vocabulary
+from jakiro.training.losses import Objective, draft_index, sample_vocabulary
 from jakiro.training.optimizer import adamw, muon_and_adamw
 from jakiro.training.parallel import objective_for
 from jakiro.training.schedule import TrainingOptions, clock_named, learning_rate_at, unroll_steps_at
-from jakiro.training.start import input_whitening
+from jakiro.training.start import input_whitening, sample_rows
 from jakiro.zoo.loading import gpu_computes_bfloat16
 
 STATE_NAME = "training_state.pt"
@@ -34,10 +34,6 @@ KEPT_OPTIONS = ("seed", "batch_tokens", "num_validation", "optimizer")
 log = logging.getLogger(__name__)
 
 
-class TrainingError(RuntimeError):
-    """Training cannot go on; the message is one sentence for the person who started it."""
-
-
 class Trainer:
     """Trains a bound head on a feature cache.
 
@@ -47,11 +43,12 @@ class Trainer:
         out: folder of the head.
         state_folder: folder of the training state, for `resume`; None keeps none.
         logdir: tensorboard folder, None for none.
-        validate: called with the head at every checkpoint; returns numbers to log.
+        validate: called with the objective at every checkpoint; returns numbers to log.
         clock: seconds, for tests; what the options name if not given.
+        objective: what the head learns by; None for that of its kind.
 
     Raises:
-        TrainingError: the features are of another width, or all sequences are held out.
+        ValueError: the features are of another width, or all sequences are held out.
     """
 
     def __init__(
@@ -62,24 +59,24 @@ class Trainer:
         out: Path,
         state_folder: Path | None = None,
         logdir: Path | None = None,
-        validate: Callable[[DraftHead], dict[str, float]] | None = None,
+        validate: Callable[[Objective], dict[str, float]] | None = None,
         clock: Callable[[], float] | None = None,
+        objective: Objective | None = None,
     ) -> None:
         config = head.config
         if cache.hidden_size != config.hidden_size:
-            raise TrainingError(
+            raise ValueError(
                 f"The features are {cache.hidden_size} wide, the head {config.hidden_size}; "
                 "extract the features with the head's own target."
             )
         if cache.feature_layers != config.read_layers:
-            raise TrainingError(
+            raise ValueError(
                 f"The features hold layers {list(cache.feature_layers)} beside the last, the head reads "
                 f"{list(config.read_layers)}; extract the features with the head's own layers."
             )
-        if cache.num_ready() <= options.num_validation:
-            raise TrainingError(
-                f"Only {cache.num_ready()} sequences are ready and {options.num_validation} are held out; "
-                "extract more features or hold out fewer."
+        if len(cache) <= options.num_validation:
+            raise ValueError(
+                f"There are {len(cache)} sequences and {options.num_validation} are held out; hold out fewer."
             )
         self.head, self.cache, self.options = head, cache, options
         self.out, self.state_folder = Path(out), state_folder and Path(state_folder)
@@ -95,26 +92,29 @@ class Trainer:
             # A router over one expert always says 1; without a gradient, other processes would wait for it
             if name.endswith(ROUTER) and len(parameter) == 1:
                 parameter.requires_grad_(False)
-        self.objective = objective_for(head, options.weights)
+        self.objective = objective or objective_for(head, options.weights)
         self.prepared, *self.optimizers = self.accelerator.prepare(self.objective, *self._optimizers())
         self.frequent, self.draft_index = self._vocabulary()
         self.noise_width = options.feature_noise * self._feature_deviation()
         self.writer = _summary_writer(logdir) if logdir and self.accelerator.is_main_process else None
         # Batches of the run, and of the epoch, counted over all processes
-        self.step = self.epoch = self.batches = self.next_batch = self.num_ready = 0
+        self.step = self.epoch = self.batches = self.next_batch = 0
         self.elapsed = 0.0
         self.window: list[dict[str, float]] = []
         self.average: dict[str, Tensor] = {}
+
+    def whitening(self) -> dict[str, Tensor]:
+        """By parameter name, for Muon; of texts that are not held out."""
+        return input_whitening(self.head, sample_rows(self.head, self.cache, self.options.num_validation, 100))
 
     def _optimizers(self) -> list[torch.optim.Optimizer]:
         rate, decay = self.options.learning_rate, self.options.weight_decay
         if self.options.optimizer == "adamw":
             return [adamw([each for each in self.head.parameters() if each.requires_grad], rate, decay)]
-        whitening = input_whitening(self.head, self.cache, self.options.num_validation)
         routers = [name for name, _ in self.head.named_parameters() if name.endswith(ROUTER)]
         is_half = self.uses_bfloat16 and (self.device.type == "cuda" or packs_bfloat16(self.device, torch.bfloat16))
         dtype = torch.bfloat16 if is_half else torch.float32
-        return muon_and_adamw(self.head.named_parameters(), rate, decay, whitening, routers, dtype)
+        return muon_and_adamw(self.head.named_parameters(), rate, decay, self.whitening(), routers, dtype)
 
     def _vocabulary(self) -> tuple[Tensor, Tensor]:
         """Which draft rows are frequent in the corpus, and the draft index of every target token (−1 without one)."""
@@ -127,7 +127,7 @@ class Trainer:
 
     def _feature_deviation(self) -> float:
         first = self.options.num_validation
-        start, stop = self.cache.offsets[[first, min(self.cache.num_ready(), first + 16)]]
+        start, stop = self.cache.offsets[[first, min(len(self.cache), first + 16)]]
         return float(self.cache.rows(slice(start, stop)).std())
 
     @property
@@ -140,13 +140,11 @@ class Trainer:
         """Trains to the end of the schedule and saves the head.
 
         Raises:
-            TrainingError: the loss is not finite, or there are fewer batches than a step takes.
+            ValueError: the loss is not finite, or there are fewer batches than a step takes.
         """
         last = self.clock()
         last_checkpoint = self.elapsed
         while self.progress < 1:
-            if self.next_batch == 0:
-                self.num_ready = self._agreed(self.cache.num_ready())
             for group in self._remaining_groups():
                 parts = self._train_on(group)
                 self.step += 1
@@ -192,11 +190,11 @@ class Trainer:
         """
         options, share = self.options, self.options.accumulate
         batches = epoch_batches(
-            self.cache.lengths, options.num_validation, self.num_ready, options.batch_tokens, options.seed, self.epoch
+            self.cache.lengths, options.num_validation, len(self.cache), options.batch_tokens, options.seed, self.epoch
         )
         size, first = self.step_batches, self.accelerator.process_index * share
         if len(batches) < size:
-            raise TrainingError(
+            raise ValueError(
                 f"There are {len(batches)} batches and a step takes {size}; use fewer processes, a smaller "
                 "--batch-tokens or --accumulate, or more text."
             )
@@ -231,7 +229,7 @@ class Trainer:
             accelerator.clip_grad_value_(parameters, options.clip_value)
         # Processes share their gradients, so each of them sees what is wrong in one.
         if not math.isfinite(norm):
-            raise TrainingError(
+            raise ValueError(
                 f"Loss or gradient is not finite at step {self.step}; resume from the last checkpoint with a lower "
                 "learning rate, and check the features for values that are not finite."
             )
@@ -276,9 +274,9 @@ class Trainer:
         gaps = (f"{name.removesuffix('/token')} {means[name] - means['target_entropy']:.3f}" for name in losses)
         if self.accelerator.is_main_process:
             log.info(
-                "step %d epoch %d.%d (%d sequences) %.1f min | gap to target: %s | feature %.4f | lr %.2e | norm %.2f "
+                "step %d epoch %d.%d %.1f min | gap to target: %s | feature %.4f | lr %.2e | norm %.2f "
                 "| %.0f positions/s",
-                self.step, self.epoch, self.next_batch, self.num_ready, self.elapsed / 60, " ".join(gaps),
+                self.step, self.epoch, self.next_batch, self.elapsed / 60, " ".join(gaps),
                 means["main_1/feature"], means["learning_rate"], means["gradient_norm"],
                 means["positions_per_second"],
             )  # fmt: skip
@@ -293,7 +291,7 @@ class Trainer:
             with atomic_file(self.state_folder / STATE_NAME) as unfinished:
                 _write_state(self.state_dict(), unfinished)
         if self.validate:
-            numbers = self.validate(self.head)
+            numbers = self.validate(self.objective)
             log.info("step %d validation: %s", self.step, " ".join(f"{k} {v:.3f}" for k, v in numbers.items()))
             self._plot("validation/", numbers)
 
@@ -307,7 +305,7 @@ class Trainer:
             "head": self.head.state_dict(),
             "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "options": self._options(),
-            "position": [self.step, self.epoch, self.batches, self.next_batch, self.num_ready],
+            "position": [self.step, self.epoch, self.batches, self.next_batch],
             "elapsed": self.elapsed,
             "average": self.average,
         }
@@ -320,7 +318,7 @@ class Trainer:
 
         Raises:
             FileNotFoundError: there is none.
-            TrainingError: it cannot be read, is of another head, or its texts come in another order.
+            ValueError: it cannot be read, is of another head, or its texts come in another order.
         """
         path = self.state_folder / STATE_NAME
         if not path.is_file():
@@ -328,11 +326,11 @@ class Trainer:
         try:
             state = torch.load(path, map_location="cpu", weights_only=True)
             old, position = state["options"], [int(number) for number in state["position"]]
-            self.step, self.epoch, self.batches, self.next_batch, self.num_ready = position
+            self.step, self.epoch, self.batches, self.next_batch = position
             self.elapsed, average = float(state["elapsed"]), dict(state["average"])
             tensors, kept = dict(state["head"]), list(state["optimizers"])
         except (OSError, EOFError, pickle.UnpicklingError, RuntimeError, KeyError, TypeError, ValueError) as error:
-            raise TrainingError(
+            raise ValueError(
                 f"{path} is not a readable training state; start without --resume, and with --init FOLDER to "
                 "continue from a head's weights."
             ) from error
@@ -340,7 +338,7 @@ class Trainer:
         changed = [name for name, value in given.items() if old.get(name) != value]
         said = ", ".join(f"{name} {old.get(name)} → {given[name]}" for name in changed)
         if set(changed) & set(KEPT_OPTIONS):
-            raise TrainingError(
+            raise ValueError(
                 f"These options cannot change when a run resumes ({said}); resume with the old values, or start "
                 "without --resume."
             )
@@ -348,7 +346,7 @@ class Trainer:
             log.warning("Resumed with other options than the run started with: %s.", said)
         own = self.head.state_dict()
         if {name: tensor.shape for name, tensor in tensors.items()} != {name: own[name].shape for name in own}:
-            raise TrainingError(
+            raise ValueError(
                 f"{path} belongs to a head of another shape; resume with the options that the run started with."
             )
         self.head.load_state_dict(tensors)
@@ -361,7 +359,7 @@ def _accelerator(device: torch.device) -> Accelerator:
     """One with nothing from the user's `accelerate config`: precision, accumulation and compilation are options here.
 
     Raises:
-        TrainingError: that asks for another kind of distribution than copies of the head.
+        ValueError: that asks for another kind of distribution than copies of the head.
     """
     accelerator = Accelerator(
         cpu=device.type == "cpu",
@@ -371,7 +369,7 @@ def _accelerator(device: torch.device) -> Accelerator:
     )
     kind = accelerator.distributed_type
     if kind in (DistributedType.DEEPSPEED, DistributedType.FSDP, DistributedType.MEGATRON_LM):
-        raise TrainingError(
+        raise ValueError(
             f"accelerate is set to {kind.value}, but each process trains a whole copy of the head; remove it from "
             "`accelerate config`, or launch with --multi_gpu."
         )
@@ -391,5 +389,5 @@ def _summary_writer(logdir: Path):
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
-        raise TrainingError("Curves need tensorboard; install it, or leave --logdir out.") from error
+        raise ValueError("Curves need tensorboard; install it, or leave --logdir out.") from error
     return SummaryWriter(str(logdir))

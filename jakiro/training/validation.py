@@ -1,4 +1,4 @@
-"""A head's quality on held-out text: agreement with the target's choices, what its experts do, simulated τ."""
+"""A head's quality on held-out text: agreement with the target's choices, what its experts do, and τ along it."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -6,14 +6,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from jakiro.config import TreeConfig
+from jakiro.config import SamplingParams, TreeConfig
 from jakiro.heads.base import DraftHead
 from jakiro.heads.layer_head import LayerHead, mixture
+from jakiro.methods import METHODS
+from jakiro.trace import pooled_tau
 from jakiro.training.corpus import Row
 from jakiro.training.features import Batch, FeatureCache, length_buckets
 from jakiro.training.losses import LossWeights, Objective, learnable_positions
-from jakiro.training.parallel import ParallelObjective, objective_for
-from jakiro.training.simulate import simulated_tau
+from jakiro.training.parallel import ParallelObjective
+from jakiro.training.replay import replay
 
 NUM_STEPS = 5
 NODE_BUDGETS = (8, 16, 24)
@@ -47,15 +49,14 @@ def held_out(cache: FeatureCache, indices: Sequence[int], output_weight: Tensor,
 
 
 @torch.no_grad()
-def agreement(head: DraftHead, data: HeldOut, num_steps: int = NUM_STEPS) -> dict[str, float]:
+def agreement(objective: Objective, data: HeldOut, num_steps: int = NUM_STEPS) -> dict[str, float]:
     """Shares of positions where the head's first guess, or one of its first three, is the target's choice.
 
     `main_k` reads the head's own features k − 1 times; `contrastive_k` is predicted one position further from the same
     pass.
     """
     totals: dict[str, float] = {}
-    count = 0
-    objective = objective_for(head, LossWeights())
+    head, count = objective.head, 0
     for batch, choice in zip(data.batches, data.choices, strict=True):
         sequence, position = learnable_positions(batch, num_steps).nonzero(as_tuple=True)
         count += len(position)
@@ -66,35 +67,6 @@ def agreement(head: DraftHead, data: HeldOut, num_steps: int = NUM_STEPS) -> dic
                 key = f"{branch}_{step}/{name}"
                 totals[key] = totals.get(key, 0) + found.sum().item()
     return {name: total / count for name, total in totals.items()}
-
-
-@torch.no_grad()
-def distances(head: DraftHead, data: HeldOut, most: int = 4000) -> dict[int, float]:
-    """Mean total variation between draft and target at temperature 1, by level or exit; true tokens above each level.
-
-    What the draft vocabulary lacks counts as chance that the draft does not give.
-
-    Args:
-        most: positions at most.
-    """
-    objective = objective_for(head, LossWeights())
-    totals: dict[int, float] = {}
-    count = 0
-    for batch in data.batches:
-        sequence, position = learnable_positions(batch, NUM_STEPS).nonzero(as_tuple=True)
-        sequence, position = sequence[: most - count], position[: most - count]
-        count += len(position)
-        rows = list(branch_rows(objective, batch, sequence, position, NUM_STEPS))
-        for part in torch.arange(len(position)).split(256):
-            target = batch.features[sequence[part], position[part]].to(data.output_weight) @ data.output_weight.T
-            target = target.softmax(-1)[:, head.draft_token_ids]
-            for branch, step, features, router_log in rows:
-                if branch == "main":
-                    draft = log_q(head, features[..., part, :], router_log if router_log is None else router_log[part])
-                    # Of the two halves of |p − q|, that of p > q, to which all of p outside of the draft belongs
-                    overlap = torch.minimum(draft.exp(), target).sum(-1)
-                    totals[step] = totals.get(step, 0.0) + float((1 - overlap).sum())
-    return {step: total / count for step, total in totals.items()}
 
 
 def branch_rows(
@@ -156,24 +128,27 @@ def expert_facts(head: LayerHead, data: HeldOut) -> dict[str, float]:
 
 
 def report(
-    head: DraftHead, cache: FeatureCache, rows: Sequence[Row], data: HeldOut, budgets: Sequence[int] = NODE_BUDGETS
-) -> dict[str, float]:
-    """Agreement, expert facts, and simulated τ by node budget at temperature 0 and 1, on up to 12 texts each.
+    objective: Objective, cache: FeatureCache, rows: Sequence[Row], data: HeldOut,
+    budgets: Sequence[int] = NODE_BUDGETS,
+) -> dict[str, float]:  # fmt: skip
+    """Agreement, expert facts, and τ by node budget along up to 12 texts that the target wrote greedily.
 
     Args:
         rows: the held-out corpus rows, the first of the cache.
     """
-    numbers = agreement(head, data) | (expert_facts(head, data) if head.config.network == "layers" else {})
-    numbers |= {f"total_variation_{step}": value for step, value in distances(head, data).items()}
-    if head.config.exit_layers:
-        # Drafting needs the target's first layers, which are gone by now; `evaluate` has them
-        return numbers
-    for name, temperature in (("greedy", 0.0), ("sampled", 1.0)):
-        chosen = [(index, row) for index, row in enumerate(rows) if row.temp == temperature]
-        batches = [(cache.batch([index]).to(data.output_weight.device), row) for index, row in chosen[:12]]
-        texts = [(batch.ids[0], batch.inputs[0], row.a0) for batch, row in batches]
-        for nodes in budgets if texts else ():
-            tree = TreeConfig(nodes=nodes)
-            tau = simulated_tau(head, texts, data.output_weight, temperature == 0, tree)
-            numbers[f"simulated_tau/{name}/{nodes}"] = tau
+    head = objective.head
+    numbers = agreement(objective, data) | (expert_facts(head, data) if head.config.network == "layers" else {})
+    greedy = [(index, row.a0) for index, row in enumerate(rows) if row.temp == 0][:12]
+    texts = [(cache.batch([index]).to(data.output_weight.device), start) for index, start in greedy]
+    drafter, sampling = METHODS.drafter_of(head), SamplingParams()
+    for nodes in budgets:
+        steps = [
+            step
+            for text, start in texts
+            for step in replay(
+                drafter, text.ids[0], text.inputs[0], start, text.ids.shape[1] - 1, sampling, TreeConfig(nodes=nodes)
+            )
+        ]
+        if steps:
+            numbers[f"tau/greedy/{nodes}"] = pooled_tau(steps)
     return numbers

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from jakiro.system import cache_folder, write_atomically
-from jakiro.zoo.files import tensor_table
+from jakiro.zoo.files import opened
 
 log = logging.getLogger("jakiro")
 # Small weights are hashed within it; a 7B target's 13 GB take many seconds
@@ -113,15 +113,13 @@ def hash_weights(folder: Path) -> str:
     Raises:
         ValueError: a file was cut, or is no safetensors file.
     """
-    tensors = {}
-    for path in sorted(folder.glob("*.safetensors")):
-        tensors.update({name: (path, *entry) for name, entry in tensor_table(path).items()})
+    import torch
+
+    files = [opened(path, "pt") for path in sorted(folder.glob("*.safetensors"))]
+    holders = {name: file for file in files for name in file.keys()}  # noqa: SIM118 - it is no dictionary
     digest = hashlib.sha256()
-    for name in sorted(tensors):
-        path, dtype, shape, first, last = tensors[name]
-        digest.update(f"{name} {dtype} {shape}\n".encode())
-        with path.open("rb") as file:
-            file.seek(first)
-            for position in range(first, last, 1 << 24):
-                digest.update(file.read(min(1 << 24, last - position)))
+    for name, file in sorted(holders.items(), key=lambda item: item[0]):
+        about = file.get_slice(name)
+        digest.update(f"{name} {about.get_dtype()} {about.get_shape()}\n".encode())
+        digest.update(file.get_tensor(name).flatten().view(torch.uint8).numpy())
     return digest.hexdigest()

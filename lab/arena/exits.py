@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
 
-from jakiro.bench.tables import markdown
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import Method, Resources
 from jakiro.generator import JakiroGenerator
@@ -19,6 +18,7 @@ from jakiro.prompts import Question, load_questions
 from jakiro.trace import Step, pooled_tau
 from jakiro.zoo.loading import LoadOptions, load_parts
 from lab import KNOWN, METHODS
+from lab.figures import markdown
 from lab.methods.s2d import METHOD, Choose, first_sure, nested_drafter, proposers_of
 from lab.scaling import OFFICIAL, Widener
 

@@ -19,9 +19,9 @@ from jakiro.bench.standings import (
     nodes_standings,
     speed_standings,
 )
-from jakiro.bench.tables import brackets, folder, markdown, show, where, write
 from jakiro.methods import DEFAULT, PLAIN
 from jakiro.system import write_atomically
+from lab.figures import brackets, folder, lead_sentence, markdown, show, where, write
 from lab.methods import best
 
 UNMEASURED = "Not measured yet."
@@ -52,8 +52,10 @@ def speed_tables(data: raw.Raw) -> str:
         for name in names
     ]
     leads = [
-        lead([run for run in data.runs if run.temperature == temperature]).sentence(
-            lambda lane: f"`{lane.method}`", f"at temperature {temperature:g}"
+        lead_sentence(
+            lead([run for run in data.runs if run.temperature == temperature]),
+            lambda lane: f"`{lane.method}`",
+            f"at temperature {temperature:g}",
         )
         for temperature in temperatures
     ]

@@ -15,13 +15,14 @@ from pathlib import Path
 from jakiro.bench import raw
 from jakiro.bench.environment import environment
 from jakiro.bench.report import resampled_interval
-from jakiro.bench.tables import brackets, folder, markdown, show, write
 from jakiro.engine import costs
 from jakiro.generator import JakiroGenerator
 from jakiro.methods import DEFAULT
-from jakiro.plots import Look, plain, share_lines, write_report
+from jakiro.plots import Look, plain, write_report
 from jakiro.system import write_atomically
 from lab.arena.tables import speed_tables
+from lab.charts import share_lines
+from lab.figures import brackets, folder, markdown, show, write
 
 SCORES, TIMES, SPEEDS = "heads-equal-minutes.json", "heads-draft-ms.json", "heads-equal-minutes-speed.json"
 # What the same five were worth when each had had 20 minutes

@@ -53,8 +53,6 @@ def variants(width: int, vocabulary: int, tokens: int | None, num_layers: int) -
         "draft vocabulary all": {"draft_vocab": ALL_ROWS},
         "no noise": {"feature_noise": 0.0},
         "noise doubled": {"feature_noise": 0.5},
-        "balance": {"weights": LossWeights(balance=1.0)},
-        "diversity": {"weights": LossWeights(diversity=0.3)},
         "half the width": {"expert_width": width // 2},
         "double the width": {"expert_width": 2 * width},
         # A GELU expert has two matrices where a SwiGLU expert has three.

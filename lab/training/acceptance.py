@@ -5,7 +5,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from jakiro.plots import Look, share_lines, write_report
+from jakiro.plots import Look, write_report
+from lab.charts import share_lines
 
 COUNTS = (1, 2, 4, 8)
 RULES = ("p ÷ q, without replacement", "keyed, the k best", "keyed, independent draws", "the k best of q")

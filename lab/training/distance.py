@@ -7,6 +7,7 @@ are compared here, since each training's own report is about the text that it le
 from pathlib import Path
 from typing import Annotated
 
+import torch
 import typer
 
 from jakiro.cli.loading import set_up
@@ -14,10 +15,41 @@ from jakiro.cli.options import Target, Threads, argument, option
 from jakiro.heads.checkpoint import load_head
 from jakiro.system import errors_as_one_sentence
 from jakiro.training.features import FeatureCache
-from jakiro.training.validation import agreement, distances, held_out
+from jakiro.training.losses import LossWeights, Objective, learnable_positions
+from jakiro.training.parallel import objective_for
+from jakiro.training.validation import NUM_STEPS, HeldOut, agreement, branch_rows, held_out, log_q
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
 from lab import KNOWN
+from lab.layers.exit_head import ExitHead
+from lab.training.exits import ExitObjective
+
+
+@torch.no_grad()
+def distances(objective: Objective, data: HeldOut, most: int = 4000) -> dict[int, float]:
+    """Mean total variation between draft and target at temperature 1, by level or exit; true tokens above each level.
+
+    What the draft vocabulary lacks counts as chance that the draft does not give.
+
+    Args:
+        most: positions at most.
+    """
+    head, totals, count = objective.head, {}, 0
+    for batch in data.batches:
+        sequence, position = learnable_positions(batch, NUM_STEPS).nonzero(as_tuple=True)
+        sequence, position = sequence[: most - count], position[: most - count]
+        count += len(position)
+        rows = list(branch_rows(objective, batch, sequence, position, NUM_STEPS))
+        for part in torch.arange(len(position)).split(256):
+            target = batch.features[sequence[part], position[part]].to(data.output_weight) @ data.output_weight.T
+            target = target.softmax(-1)[:, head.draft_token_ids]
+            for branch, step, features, router_log in rows:
+                if branch == "main":
+                    draft = log_q(head, features[..., part, :], router_log if router_log is None else router_log[part])
+                    # Of the two halves of |p − q|, that of p > q, to which all of p outside of the draft belongs
+                    overlap = torch.minimum(draft.exp(), target).sum(-1)
+                    totals[step] = totals.get(step, 0.0) + float((1 - overlap).sum())
+    return {step: total / count for step, total in totals.items()}
 
 
 def distance(
@@ -34,9 +66,10 @@ def distance(
     for name in heads:
         head = load_head(zoo.resolve(target, name).head_folder(), networks=KNOWN.networks)
         head.bind(embedding, output)
-        data = held_out(FeatureCache(features, head.config.read_layers), range(rows), output)
-        guesses = agreement(head, data)
-        for level, found in distances(head, data).items():
+        objective = ExitObjective(head) if isinstance(head, ExitHead) else objective_for(head, LossWeights())
+        data = held_out(FeatureCache(features), range(rows), output)
+        guesses = agreement(objective, data)
+        for level, found in distances(objective, data).items():
             right = guesses[f"main_{level}/top1"]
             typer.echo(f"{name}, {level}: total variation {found:.3f}, first guess right {right:.3f}")
 

@@ -52,7 +52,7 @@ def shared_nodes(
     """
     ids, token_ids, start = answer.ids, answer.ids.tolist(), answer.start
     noise = KeyedNoise(sampling.seed)
-    session = begun(drafter, ids, answer.features, start, sampling, noise)
+    session = begun(drafter, ids, answer.features, start, sampling)
     cache = target.new_cache(len(ids) + tree.nodes)
     target.prefill(ids[:start], cache)
     position, totals = start, [0] * 6

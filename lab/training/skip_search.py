@@ -17,7 +17,7 @@ from jakiro.cli.loading import set_up
 from jakiro.cli.options import CorpusPaths, Target, Threads, option
 from jakiro.core.tree import DraftTree
 from jakiro.kernels.linear import packs_bfloat16
-from jakiro.plots import Look, share_lines, write_report
+from jakiro.plots import Look, write_report
 from jakiro.system import errors_as_one_sentence
 from jakiro.target.model import TargetModel
 from jakiro.training.calibrate import fit_weights
@@ -25,6 +25,7 @@ from jakiro.training.corpus import Row, read_corpus
 from jakiro.training.split import in_order_of_content
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
+from lab.charts import share_lines
 from lab.layers.plan import LayerPlan, plan_path
 from lab.methods.skip import DRAFT_VOCABULARY, SkippingHead
 from lab.training.layer_search import LayerStack, Subset, best_speed, break_even, leave_out

@@ -32,7 +32,7 @@ def inner_activations(head: LayerHead, cache: FeatureCache, num_sequences: int =
     objective, rows, shares = Objective(head, LossWeights()), [], []
     read: list[Tensor] = []
     watch = mixture.register_forward_hook(lambda _, inputs, __: read.append(inputs[0][0]))
-    for index in range(min(num_sequences, cache.num_ready())):
+    for index in range(min(num_sequences, len(cache))):
         output = next(objective.unroll(cache.batch([index]), 1, None))
         rows.append(torch.stack([mixture.inner(expert.fc(read[-1])) for expert in mixture.experts]))
         shares.append(output.router_weights[0])
@@ -94,7 +94,7 @@ def merge(
     source = load_head(pair.head_folder())
     model, _, _ = weights.load_target(pair.target_name, "cpu", "float32")
     source.bind(model.get_input_embeddings().weight, model.get_output_embeddings().weight)
-    inner, shares = inner_activations(source, FeatureCache(features, ()))
+    inner, shares = inner_activations(source, FeatureCache(features))
     partner = torch.arange(inner.shape[-1])
     if rule == "aligned":
         partner = paired(*inner)

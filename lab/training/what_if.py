@@ -57,7 +57,7 @@ def what_if(
     ids, start = answer.ids, answer.start
     noise = KeyedNoise(sampling.seed)
     vocabulary = torch.arange(target.vocab_size)
-    session = begun(drafter, ids, answer.features, start, sampling, noise)
+    session = begun(drafter, ids, answer.features, start, sampling)
     session.propose(TreeLimits(tree))
     cache = target.new_cache(len(ids) + 1 + beginnings * tree.nodes)
     target.prefill(ids[: start - 1], cache)

@@ -10,8 +10,7 @@ from jakiro.bench import counts, raw, standings
 from jakiro.bench.report import OVERALL, lead
 from jakiro.bench.runner import Bench, BenchSettings
 from jakiro.prompts import Question
-from tests.bench.scripted import ScriptedGenerator
-from tests.bench.test_tables import STAMP
+from tests.bench.scripted import STAMP, ScriptedGenerator
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "arena.md"
 QUESTIONS = [Question(str(number), "math" if number % 2 else "coding", ("x",)) for number in range(16)]
@@ -82,10 +81,8 @@ def test_an_answer_that_differs_from_plain_decoding_s_is_seen():
     assert {row[-1] for row in json.loads(counts.compact(without_plain))["answers"]} == {None}
 
 
-@pytest.mark.parametrize(
-    ("late", "called"), [((), "Fastest here: mcsd, 1.25×"), ((0, 3, 6, 9), "Nobody is the fastest here")]
-)
-def test_nobody_is_called_the_fastest_whose_lead_noise_could_have_made(measured, late, called):
+@pytest.mark.parametrize("late", [(), (0, 3, 6, 9)])
+def test_a_lead_that_noise_could_have_made_is_none(measured, late):
     runs = raw.read(measured / standings.OWN_SIZE).runs
     uneven = [
         replace(run, seconds=run.seconds * (1.9 if int(run.question_id) in late else 1.0))
@@ -95,7 +92,6 @@ def test_nobody_is_called_the_fastest_whose_lead_noise_could_have_made(measured,
     ]
     first = lead(uneven)
     assert first.first.method == "mcsd" and first.against.method == "jakiro"
-    assert first.sentence(lambda lane: lane.method, "here").startswith(called)
     assert bool(first.level) == bool(late)
     assert standings.leads(uneven)[0]["level"] == (["jakiro"] if late else [])
 

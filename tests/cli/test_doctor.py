@@ -188,8 +188,17 @@ def test_a_plan_says_what_fits_how_fast_and_where_only_fewer_bits_do(capsys):
 
 
 def test_the_docs_show_the_estimates_that_the_formulas_give():
-    docs = Path(__file__).parents[2] / "docs" / "hosting.md"
-    assert "\n".join(plan.hardware()) in docs.read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "hosting.md").read_text(encoding="utf-8")
+    columns, _, *rows = (
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text[text.index("| Target (estimates) |") :].partition("\n\n")[0].splitlines()
+    )
+    assert columns[1:] == [card.name for card in plan.CARDS.values()] and len(rows) == 4
+    for target, *cells in rows:
+        for cell, card in zip(cells, plan.CARDS.values(), strict=True):
+            found = plan.estimate(plan.SHAPES[target], card)
+            said = f"{found.plain_speed:.0f} and {found.drafted_speed:.0f}, {found.numerics}"
+            assert cell == (said if found.fits else f"only in {found.fewer_bits} bits")
 
 
 def test_verify_reads_whole_what_a_start_reads_once(pair, capsys, monkeypatch):

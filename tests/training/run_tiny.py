@@ -4,6 +4,7 @@ import argparse
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
@@ -38,17 +39,19 @@ def train_every_kind(folder: Path) -> None:
     target, layers = tiny_target(), (1,)
 
     @torch.inference_mode()
-    def features(ids):
-        return features_of(target.model, layers, input_ids=ids, use_cache=False)
+    def features(read, ids):
+        return features_of(target.model, read, input_ids=ids, use_cache=False)
 
+    folders = {read: folder / f"{len(read)} further" for read in ((), layers)}
     with PartialState(cpu=True).main_process_first():
-        list(write_features(folder, tiny_sequences(), HIDDEN, features, layers))
+        for read, own in folders.items():
+            list(write_features(own, tiny_sequences(), HIDDEN, partial(features, read), read))
     embedding, output = target.get_input_embeddings().weight, target.lm_head.weight
     shapes = {name: method.trains for name, method in METHODS.items() if method.trains}
     shapes |= {"decoupled": {"fusion": "decoupled"}, "further layers": {"fusion": "summed", "feature_layers": layers}}
     for name, shape in shapes.items():
         head = make_head(head_config(target.config, 12, None, **{"fusion": "summed"} | shape)).bind(embedding, output)
-        cache = FeatureCache(folder, head.config.read_layers)
+        cache = FeatureCache(folders[head.config.feature_layers])
         if head.levels is None:
             start_weights(head, cache, 0, "identity")
         else:

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from jakiro.training.calibrate import BOUNDS, fit_calibration, fit_weights
+from jakiro.training.losses import LossWeights, Objective
 from jakiro.training.validation import held_out
 from tests.training.tiny import tiny_cache, tiny_head, tiny_target
 
@@ -59,7 +60,7 @@ def test_every_depth_branch_and_regime_gets_its_weights(tmp_path, fusion):
     target = tiny_target()
     cache = tiny_cache(tmp_path, target)
     head = tiny_head(target, fusion, draft_vocab=30)
-    fitted = fit_calibration(head, held_out(cache, range(4), target.lm_head.weight), seed=0)
+    fitted = fit_calibration(Objective(head, LossWeights()), held_out(cache, range(4), target.lm_head.weight), seed=0)
     regimes = ("greedy", "sampled", "noise", "sampled-0.7", "noise-0.7")
     expected = {f"main/{depth}/{regime}" for depth in range(1, 7) for regime in regimes}
     if fusion == "summed":

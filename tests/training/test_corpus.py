@@ -13,7 +13,7 @@ from jakiro.kernels.linear import packing_works
 from jakiro.prompts import load_questions
 from jakiro.target.families import stop_ids
 from jakiro.target.llama import LeanDecoder
-from jakiro.training.corpus import CorpusOptions, CorpusWriter, Row, distinct_share, read_corpus, with_starts
+from jakiro.training.corpus import CorpusOptions, CorpusWriter, distinct_share, read_corpus
 from jakiro.training.exclusion import evaluation_runs, word_runs
 from jakiro.training.kept_features import KeptFeatures
 from jakiro.training.writing import write_texts
@@ -57,7 +57,7 @@ def test_answers_to_prompts_start_after_the_template(writer_of_text, tmp_path):
     assert text == tokenizer.apply_chat_template(
         [{"role": "user", "content": "hi"}], tokenize=False, add_generation_prompt=True
     )
-    assert rows[0].loss_start == rows[0].a0
+    assert rows[0].l0 == rows[0].a0
 
 
 def test_other_settings_are_refused(writer_of_text, tmp_path):
@@ -74,7 +74,7 @@ def test_loops_have_few_distinct_grams():
 
 def test_a_broken_line_is_named(tmp_path):
     with gzip.open(tmp_path / "part-00000.jsonl.gz", "wt") as file:
-        file.write(json.dumps({"ids": [1], "kind": "x", "temp": 0, "a0": 0}) + "\n{\n")
+        file.write(json.dumps({"ids": [1], "kind": "x", "temp": 0, "a0": 0, "l0": 0}) + "\n{\n")
     with pytest.raises(ValueError, match="line 2"):
         read_corpus([tmp_path])
     with pytest.raises(FileNotFoundError, match="no corpus at"):
@@ -87,15 +87,8 @@ def test_a_self_written_message_is_learned_from_too(writer_of_text, tmp_path):
     rows = read_corpus([tmp_path])
     assert rows
     for row in rows:
-        assert tokenizer.decode(row.ids[: row.loss_start]) == "<|im_start|>user\n"
-        assert row.loss_start < row.a0
-
-
-def test_a_corpus_that_does_not_say_where_to_learn_takes_the_templates_prefix(writer_of_text):
-    _, tokenizer = writer_of_text
-    rows = [Row([0] * 40, "magpie", 0.0, 30), Row([0] * 40, "gsm8k", 0.0, 30), Row([0] * 40, "magpie", 0.0, 30, 5)]
-    prefix = len(tokenizer.encode("<|im_start|>user\n", add_special_tokens=False))
-    assert [row.loss_start for row in with_starts(rows, tokenizer)] == [prefix, 30, 5]
+        assert tokenizer.decode(row.ids[: row.l0]) == "<|im_start|>user\n"
+        assert row.l0 < row.a0
 
 
 def test_the_manifest_counts_what_was_kept(writer_of_text, tmp_path):
@@ -105,7 +98,7 @@ def test_the_manifest_counts_what_was_kept(writer_of_text, tmp_path):
     assert manifest["counts"] == {
         "rows": len(rows),
         "tokens": sum(len(row.ids) for row in rows),
-        "learned_tokens": sum(len(row.ids) - row.loss_start for row in rows),
+        "learned_tokens": sum(len(row.ids) - row.l0 for row in rows),
         "dropped_as_evaluation": 0,
     }
 

@@ -17,6 +17,8 @@ from jakiro.training.answers import AnswerFolder
 from jakiro.training.calibrate import CalibrateConfig, calibrate, fit_calibration
 from jakiro.training.corpus import Row, write_part
 from jakiro.training.evaluate import experts_on, scores
+from jakiro.training.losses import LossWeights
+from jakiro.training.parallel import objective_for
 from jakiro.training.schedule import TrainingOptions
 from jakiro.training.trainer import Trainer
 from jakiro.training.validation import agreement, held_out, report
@@ -61,12 +63,14 @@ def test_the_device_tag_mode_refuses_what_a_gpu_refuses():
 
 
 @FUSIONS
-def test_device_tag_validation_and_simulation(cache, fusion):
-    rows = [Row(cache.batch([index]).ids[0].tolist(), "prompts", float(index % 2), 3) for index in range(2)]
+def test_device_tag_the_report_on_held_out_rows(cache, fusion):
+    rows = [Row(cache.batch([index]).ids[0].tolist(), "prompts", float(index % 2), 3, 3) for index in range(2)]
 
     def numbers(device):
         head, output_weight = head_on(device, fusion)
-        return report(head, cache, rows, held_out(cache, [0, 1], output_weight), budgets=(6,))
+        return report(
+            objective_for(head, LossWeights()), cache, rows, held_out(cache, [0, 1], output_weight), budgets=(6,)
+        )
 
     with DeviceTags():
         found = numbers(PRETENDED)
@@ -77,7 +81,9 @@ def test_device_tag_validation_and_simulation(cache, fusion):
 def test_device_tag_calibration(cache, fusion):
     def fitted(device):
         head, output_weight = head_on(device, fusion)
-        return fit_calibration(head, held_out(cache, [0, 1, 2], output_weight), seed=0, max_depth=3)
+        return fit_calibration(
+            objective_for(head, LossWeights()), held_out(cache, [0, 1, 2], output_weight), seed=0, max_depth=3
+        )
 
     with DeviceTags():
         found = fitted(PRETENDED)
@@ -88,7 +94,7 @@ def test_device_tag_a_head_is_calibrated_anew_where_the_target_is(tmp_path, monk
     target, corpus = support.tiny_target(), tmp_path / "part-00000.jsonl.gz"
     generator = torch.Generator().manual_seed(0)
     texts = torch.randint(0, 250, (4, 24), generator=generator).tolist()
-    write_part(corpus, [Row(ids, "prompts", 0.0, 8) for ids in texts])
+    write_part(corpus, [Row(ids, "prompts", 0.0, 8, 8) for ids in texts])
     monkeypatch.setattr(calibrate_module, "cache_folder", lambda: tmp_path / "cache")
 
     def found(device):
@@ -131,8 +137,8 @@ def test_device_tag_training_reaches_its_checkpoint(cache, fusion, tmp_path, mon
     options = TrainingOptions(max_steps=2, batch_tokens=64, num_validation=4, unroll_from=0.5)
     seen = []
 
-    def validate(head):
-        seen.append(agreement(head, checked, 2))
+    def validate(objective):
+        seen.append(agreement(objective, checked, 2))
         return seen[-1]
 
     with DeviceTags():
@@ -141,7 +147,7 @@ def test_device_tag_training_reaches_its_checkpoint(cache, fusion, tmp_path, mon
         Trainer(head, cache, options, tmp_path / "out", validate=validate).run()
         trained, weight = head.to(CPU), output_weight.to(CPU)
     # Outside the tags the same trained head agrees as often
-    (found,), expected = seen, agreement(trained, held_out(cache, [0, 1], weight), 2)
+    (found,), expected = seen, agreement(objective_for(trained, LossWeights()), held_out(cache, [0, 1], weight), 2)
     assert found == pytest.approx(expected, rel=1e-3, abs=1e-6)
 
 

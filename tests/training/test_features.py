@@ -35,7 +35,8 @@ def test_an_interrupted_extraction_is_continued_not_repeated(tmp_path):
     first = write_features(tmp_path, tiny_sequences(), HIDDEN, watched, **options)
     assert next(first) == 8
     first.close()
-    assert FeatureCache(tmp_path).num_ready() == 8
+    with pytest.raises(ValueError, match="has the features of 8 of 24 sequences; extract all"):
+        FeatureCache(tmp_path)
     before = sum(seen)
     assert list(write_features(tmp_path, tiny_sequences(), HIDDEN, watched, **options)) == [16, 24]
     assert sum(seen) - before == 16
@@ -87,7 +88,7 @@ def test_rows_of_further_layers_follow_the_last_one_s(tmp_path):
 
 def test_a_cache_of_other_layers_is_refused(tmp_path):
     tiny_cache(tmp_path, tiny_target())
-    with pytest.raises(ValueError, match=r"holds layers \[\] beside the last, \[1\] were asked for"):
+    with pytest.raises(ValueError, match=r"was made with feature layers \[\], not \[1\]"):
         next(write_features(tmp_path, tiny_sequences(), HIDDEN, None, (1,)))
 
 
@@ -112,8 +113,8 @@ def test_an_epoch_is_a_pure_function_of_seed_and_number():
 
 
 @pytest.mark.parametrize(("hidden_size", "target", "sentence"), [
-    (HIDDEN, "other weights", r"another target \(target these weights, this one's is other weights\)"),
-    (2 * HIDDEN, "these weights", rf"another target \(hidden size {HIDDEN}, this one's is {2 * HIDDEN}\)"),
+    (HIDDEN, "other weights", "was made with target these weights, not other weights"),
+    (2 * HIDDEN, "these weights", f"was made with hidden size {HIDDEN}, not {2 * HIDDEN}"),
 ])  # fmt: skip
 def test_a_cache_of_another_target_is_refused_and_left_as_it_is(tmp_path, hidden_size, target, sentence):
     """Other weights of the same width, and a wider target whose rows would make the file longer."""
@@ -132,11 +133,11 @@ def test_features_that_are_cut_off_are_computed_again_from_there(tmp_path):
     with pytest.raises(ValueError, match=r"features.f16 holds \d+ numbers, \d+ tokens have 16 each; extract"):
         FeatureCache(tmp_path / "cut")
     list(write_features(tmp_path / "cut", tiny_sequences(), HIDDEN, features_of(target)))
-    assert FeatureCache(tmp_path / "cut").num_ready() == len(tiny_sequences())
+    assert len(FeatureCache(tmp_path / "cut")) == len(tiny_sequences())
     np.testing.assert_allclose(FeatureCache(cut.folder).features, whole.features, atol=2e-3)
 
 
-@pytest.mark.parametrize("name", ["ids.npy", "offsets.npy", "features.json", "progress"])
+@pytest.mark.parametrize("name", ["index.safetensors", "progress"])
 @pytest.mark.parametrize("content", [b"", b"garbage"])
 def test_a_damaged_file_of_a_cache_is_named(tmp_path, name, content):
     tiny_cache(tmp_path, tiny_target())
@@ -144,7 +145,7 @@ def test_a_damaged_file_of_a_cache_is_named(tmp_path, name, content):
     with pytest.raises(ValueError, match=f"{name} is (missing or )?damaged"):
         next(write_features(tmp_path, tiny_sequences(), HIDDEN, None))
     with pytest.raises(ValueError, match=f"{name} is (missing or )?damaged"):
-        FeatureCache(tmp_path).num_ready()
+        FeatureCache(tmp_path)
 
 
 def test_features_for_which_there_is_no_room_are_one_sentence_before_any_is_computed(tmp_path, monkeypatch):

@@ -132,7 +132,7 @@ def test_a_loss_unrolls_from_what_it_has_computed_as_from_all_rows(tmp_path, mon
 def test_a_loss_of_several_steps_is_their_sum_with_the_first_in_full(tmp_path):
     target = tiny_target()
     head, batch = tiny_head(target, "decoupled"), tiny_cache(tmp_path, target).batch([0, 1])
-    weights = LossWeights(token=2.0, feature=3.0, contrastive=0.5, balance=0.0, diversity=0.0, unroll_decay=0.6)
+    weights = LossWeights(token=2.0, feature=3.0, contrastive=0.5, unroll_decay=0.6)
     loss, parts = Objective(head, weights)(batch, everything(head), 3)
     expected = 0.0
     for step, decay in ((1, 1.0), (2, 0.6), (3, 0.36)):
@@ -187,42 +187,3 @@ def test_every_parameter_of_a_head_learns(tmp_path):
         loss, _ = Objective(head, LossWeights())(batch, everything(head), 2)
         loss.backward()
         assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in head.parameters())
-
-
-def test_balance_and_diversity_by_hand(tmp_path):
-    target = tiny_target()
-    head, batch = tiny_head(target), tiny_cache(tmp_path, target).batch([0])
-    weights = LossWeights(token=0.0, feature=0.0, contrastive=0.0, balance=2.0, diversity=3.0)
-    objective = Objective(head, weights)
-    loss, parts = objective(batch, everything(head), 1)
-    position = learnable_positions(batch, 1)[0].nonzero()[:, 0]
-    with torch.no_grad():
-        output = next(objective.unroll(batch, 1, None))
-        mean = output.router_weights[0, position - 1].mean(0)
-        balance = ((mean - 0.5) ** 2).sum()
-        target_probs = (batch.features[0, position] @ head.output_weight.T).softmax(-1)
-        alone = (output.residual + output.expert_outputs)[:, 0, position - 1]
-        overlaps = []
-        for row, probs in enumerate(target_probs):
-            likeliest = probs.argsort(descending=True)[:16]
-            first, second = ((alone[e, row] @ head.output_weight[likeliest].T).softmax(-1) for e in (0, 1))
-            overlaps.append((1 - probs.max()) * (first * second).sqrt().sum())
-        diversity = torch.stack(overlaps).mean()
-    assert parts["experts/balance"] == pytest.approx(float(balance), rel=1e-4)
-    assert parts["experts/diversity"] == pytest.approx(float(diversity), rel=1e-4)
-    assert loss.item() == pytest.approx(float(2 * balance + 3 * diversity), rel=1e-4)
-
-
-def test_the_diversity_term_drives_the_experts_apart(tmp_path):
-    target = tiny_target()
-    head, batch = tiny_head(target), tiny_cache(tmp_path, target).batch([0, 1, 2])
-    weights = LossWeights(token=0.0, feature=0.0, contrastive=0.0, diversity=1.0)
-    objective, found = Objective(head, weights), []
-    optimizer = torch.optim.Adam(head.parameters(), lr=0.03)
-    for _ in range(20):
-        loss, parts = objective(batch, everything(head), 1)
-        found.append(parts["experts/diversity"])
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    assert found[-1] < 0.9 * found[0]

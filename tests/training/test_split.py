@@ -25,7 +25,7 @@ def test_no_row_that_was_learned_from_is_held_out_when_a_corpus_grows():
 
 
 def test_a_manifest_counts_rows_and_names_those_held_out(tmp_path):
-    rows = in_order_of_content([*ROWS, Row([1, 2, 3, 4], "gsm8k", 1.0, 3)])
+    rows = in_order_of_content([*ROWS, Row([1, 2, 3, 4], "gsm8k", 1.0, 3, 3)])
     write_manifest(tmp_path, rows, 5, "tiny")
     manifest = json.loads((tmp_path / "manifest.json").read_text())
     assert manifest["held_out"] == [row_hash(row)[:16] for row in rows[:5]]

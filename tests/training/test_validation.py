@@ -1,9 +1,8 @@
 import pytest
 import torch
 
-from jakiro.config import TreeConfig
 from jakiro.training.corpus import Row
-from jakiro.training.simulate import HindsightNoise, simulated_tau
+from jakiro.training.losses import LossWeights, Objective
 from jakiro.training.validation import agreement, expert_facts, held_out, report
 from tests.training.tiny import tiny_cache, tiny_head, tiny_target
 
@@ -11,7 +10,7 @@ from tests.training.tiny import tiny_cache, tiny_head, tiny_target
 def test_agreement_of_the_first_depth_counted_by_hand(tmp_path):
     target = tiny_target()
     head, cache = tiny_head(target), tiny_cache(tmp_path, target)
-    found = agreement(head, held_out(cache, [4], target.lm_head.weight), num_steps=1)
+    found = agreement(Objective(head, LossWeights()), held_out(cache, [4], target.lm_head.weight), num_steps=1)
     batch = cache.batch([4])
     ids, features = batch.ids[0], batch.features[0]
     right = []
@@ -33,18 +32,10 @@ def test_expert_facts_are_shares(tmp_path, fusion):
     assert facts["experts/union_top1"] >= facts["experts/best_expert_top1"]
 
 
-def test_hindsight_noise_makes_the_target_choose_what_is_written(tmp_path):
+def test_tau_of_trees_of_two_nodes_is_one_plus_the_first_guesses_hits(tmp_path):
     target = tiny_target()
-    head, batch = tiny_head(target), tiny_cache(tmp_path, target).batch([0])
-    ids, features, weight = batch.ids[0], batch.features[0], target.lm_head.weight
-    noise = HindsightNoise(head, ids, features, weight, seed=3).rows(4, 4)
-    log_probs = (features[3:7] @ weight.T).log_softmax(-1)
-    assert (log_probs + noise).argmax(-1).tolist() == ids[4:8].tolist()
-
-
-def test_simulated_tau_with_one_candidate_is_one_plus_its_hits(tmp_path):
-    target = tiny_target()
-    head, batch = tiny_head(target), tiny_cache(tmp_path, target).batch([0])
+    head, cache = tiny_head(target), tiny_cache(tmp_path, target)
+    batch = cache.batch([0])
     ids, features = batch.ids[0], batch.features[0]
     root, steps, hits = 3, 0, 0
     with torch.no_grad():
@@ -52,16 +43,17 @@ def test_simulated_tau_with_one_candidate_is_one_plus_its_hits(tmp_path):
             output = head(head.embed(ids[None, 1 : root + 1]), features[None, :root], torch.arange(root)[None])
             hit = int(head.logits(output.features[0, -1]).argmax()) == int(ids[root + 1])
             steps, hits, root = steps + 1, hits + hit, root + 1 + hit
-    tree = TreeConfig(width=1, depth=1, nodes=2)
-    found = simulated_tau(head, [(ids, features, 3)], target.lm_head.weight, greedy=True, tree=tree)
-    assert found == pytest.approx(1 + hits / steps)
+    rows = [Row(ids.tolist(), "prompts", 0.0, 3, 3)]
+    data = held_out(cache, [0], target.lm_head.weight)
+    found = report(Objective(head, LossWeights()), cache, rows, data, budgets=(2,))
+    assert found["tau/greedy/2"] == pytest.approx(1 + hits / steps)
 
 
 def test_the_report_holds_every_number(tmp_path):
     target = tiny_target()
     head, cache = tiny_head(target), tiny_cache(tmp_path, target)
-    rows = [Row(cache.batch([index]).ids[0].tolist(), "prompts", float(index % 2), 3) for index in range(4)]
+    rows = [Row(cache.batch([index]).ids[0].tolist(), "prompts", float(index % 2), 3, 3) for index in range(4)]
     data = held_out(cache, range(4), target.lm_head.weight)
-    numbers = report(head, cache, rows, data, budgets=(8,))
-    assert {"simulated_tau/greedy/8", "simulated_tau/sampled/8", "main_5/top3", "experts/differ"} <= set(numbers)
-    assert numbers["simulated_tau/greedy/8"] >= 1
+    numbers = report(Objective(head, LossWeights()), cache, rows, data, budgets=(8,))
+    assert {"tau/greedy/8", "main_5/top3", "experts/differ"} <= set(numbers)
+    assert numbers["tau/greedy/8"] >= 1

@@ -5,6 +5,7 @@ import shutil
 
 import huggingface_hub
 import pytest
+import torch
 from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
 from safetensors.torch import load_file, save_file
 
@@ -50,33 +51,37 @@ def test_of_two_kinds_of_weights_only_safetensors_are_fetched(hub):
     assert asked[0] == ("somebody/head", "config.json", "v2") and asked[-1][1] == "model.safetensors"
 
 
-def sharded(folder):
+def sharded(folder, index_name, ending, save):
     """Writes a head in two shards beside its config; returns its folder in one file."""
     whole = write_folder(folder.parent / "whole", official_tensors("jakiro"), official_config(), "model.safetensors")
     tensors = load_file(whole / "model.safetensors")
     names = sorted(tensors)
-    shards = {"a.safetensors": names[::2], "b.safetensors": names[1::2]}
+    shards = {f"a{ending}": names[::2], f"b{ending}": names[1::2]}
     folder.mkdir()
     for shard, held in shards.items():
-        save_file({name: tensors[name] for name in held}, folder / shard)
+        save({name: tensors[name] for name in held}, folder / shard)
     index = {"weight_map": {name: shard for shard, held in shards.items() for name in held}}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    (folder / index_name).write_text(json.dumps(index))
     (folder / "config.json").write_text((whole / "config.json").read_text())
     return whole
 
 
-def test_a_head_in_shards_is_fetched_whole_and_is_the_same_head(hub):
+@pytest.mark.parametrize(
+    ("index_name", "ending", "save"),
+    [("model.safetensors.index.json", ".safetensors", save_file), ("pytorch_model.bin.index.json", ".bin", torch.save)],
+)
+def test_a_head_in_shards_is_fetched_whole_and_is_the_same_head(hub, index_name, ending, save):
     folder, asked = hub
-    whole = sharded(folder)
+    whole = sharded(folder, index_name, ending, save)
     pair = zoo.resolve("vicuna-7b-v1.3", "somebody/head")
-    assert [file for _, file, _ in asked[-3:]] == ["model.safetensors.index.json", "a.safetensors", "b.safetensors"]
+    assert [file for _, file, _ in asked[-3:]] == [index_name, f"a{ending}", f"b{ending}"]
     came, expected = (load_head(each).state_dict() for each in (pair.head_path, whole))
     assert came.keys() == expected.keys() and all(came[name].equal(expected[name]) for name in came)
     before = head_sha256(pair.head_path)
-    save_file({"other": came["fc.weight"]}, pair.head_path / "b.safetensors")
+    save({"other": came["fc.weight"]}, pair.head_path / f"b{ending}")
     assert head_sha256(pair.head_path) != before
-    (pair.head_path / "b.safetensors").unlink()
-    with pytest.raises(ValueError, match=r"b\.safetensors, which model\.safetensors\.index\.json names, is missing"):
+    (pair.head_path / f"b{ending}").unlink()
+    with pytest.raises(ValueError, match=f"b{ending}, which {index_name} names, is missing"):
         load_head(pair.head_path)
 
 

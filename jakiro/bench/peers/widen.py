@@ -1,15 +1,12 @@
-"""A GGUF file's quantised weights in 16 bits: `python -m jakiro.bench.peers.widen FROM TO [--kind bf16]`.
+"""A GGUF file's quantised weights in 16 bits.
 
 The numbers are those that our own target computes with: what the file's blocks stand for, rounded to bfloat16. The
 embedded default's are float16 numbers too; which of the two llama.cpp multiplies faster depends on the processor.
 """
 
-import argparse
 from pathlib import Path
 
 from jakiro.system import atomic_file, processor_features
-
-KINDS = ("bf16", "f16")
 
 
 def widened_kind() -> str:
@@ -22,7 +19,7 @@ def widen(source: Path, target: Path, kind: str) -> None:
     """Writes `target`: every matrix in 16 bits, every vector in 32, everything else as in `source`.
 
     Args:
-        kind: one of `KINDS`.
+        kind: "bf16" or "f16".
 
     Raises:
         ValueError: a number does not fit into float16.
@@ -56,16 +53,3 @@ def widen(source: Path, target: Path, kind: str) -> None:
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
         writer.close()
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Widen a GGUF file's weights to 16 bits.")
-    parser.add_argument("source", type=Path)
-    parser.add_argument("target", type=Path)
-    parser.add_argument("--kind", choices=KINDS, default=widened_kind())
-    chosen = parser.parse_args()
-    widen(chosen.source, chosen.target, chosen.kind)
-
-
-if __name__ == "__main__":
-    main()

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from jakiro.bench import standings
-from jakiro.bench.tables import END, START, between
 from lab.arena import tables
+from lab.figures import END, START, between
 from tests.bench.test_standings import bench_of
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -8,10 +8,10 @@ from rich.console import Console
 
 from jakiro.bench.command import measure
 from jakiro.bench.runner import BenchSettings
-from jakiro.bench.tables import between
 from jakiro.plots import Look
 from jakiro.prompts import Question
 from lab.arena import trained
+from lab.figures import between
 from tests.bench.scripted import ScriptedGenerator
 from tests.support import tiny_generator
 

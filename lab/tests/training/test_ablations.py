@@ -60,7 +60,7 @@ def test_the_runner_measures_every_variant_once_and_tabulates(target_folder, tmp
     with gzip.open(corpus, "wt") as file:
         for _ in range(12):
             ids = torch.randint(0, 250, (20,), generator=generator).tolist()
-            file.write(json.dumps({"ids": ids, "kind": "prompts", "temp": 0.0, "a0": 4}) + "\n")
+            file.write(json.dumps({"ids": ids, "kind": "prompts", "temp": 0.0, "a0": 4, "l0": 4}) + "\n")
     settings = {
         "max_steps": 1, "max_tokens": 240, "width": 8, "draft_vocab": 100, "validation_rows": 4, "batch_tokens": 128,
         "limit": 1, "max_new_tokens": 4, "nodes": "4", "target": str(target_folder),

@@ -9,24 +9,21 @@ from jakiro.drafting.base import Resources
 from jakiro.heads.checkpoint import load_head, save_head
 from jakiro.heads.networks import make_head
 from jakiro.target.features import features_of
-from jakiro.training.divergences import DIVERGENCES, labels_at, total_variation
 from jakiro.training.features import FeatureCache, write_features
-from jakiro.training.losses import LossWeights
-from jakiro.training.parallel import objective_for
 from jakiro.training.schedule import TrainingOptions
 from jakiro.training.start import head_config
-from jakiro.training.start_parallel import start_parallel
-from jakiro.training.trainer import Trainer, TrainingError
-from jakiro.training.validation import distances, held_out
+from jakiro.training.trainer import Trainer
+from jakiro.training.validation import held_out
 from lab import KNOWN, METHODS
 from tests.support import shallow
 from tests.support import tiny_head as bound_head
 from tests.support import tiny_target as whole_target
 from tests.training.resuming import assert_resumed_equals_whole
 from tests.training.test_trainer import OPTIONS
-from tests.training.tiny import HIDDEN, tiny_cache, tiny_head, tiny_sequences, tiny_target
+from tests.training.tiny import HIDDEN, tiny_cache, tiny_sequences, tiny_target
 
 own_text = import_module("lab.training.own_text")
+exits = import_module("lab.training.exits")
 EXITS = [method.name for method in METHODS if method.trains]
 
 
@@ -48,9 +45,9 @@ def trainer(folder, method: str, divergence: str = "forward-kl", **options) -> T
     head.draft_token_ids.copy_(torch.arange(30) + 2)
     head.bind(target.get_input_embeddings().weight, target.lm_head.weight)
     cache = layered_cache(folder / "features", target, config.read_layers)
-    start_parallel(head, None, cache, seed=0, start="least-squares", first=4)
-    options = TrainingOptions(**OPTIONS | options, weights=LossWeights(divergence=divergence))
-    return Trainer(head, cache, options, folder / "head", folder / "state", clock=lambda: 0.0)
+    exits.start_exits(head, *exits.exit_rows(head, cache, 4, exits.START_SEQUENCES), seed=0)
+    options = TrainingOptions(**OPTIONS | options)
+    return exits.ExitTrainer(head, cache, options, divergence, folder / "head", folder / "state", clock=lambda: 0.0)
 
 
 @pytest.mark.parametrize("method", EXITS)
@@ -59,7 +56,7 @@ def test_a_killed_run_that_is_resumed_equals_an_uninterrupted_one(method, tmp_pa
     assert_resumed_equals_whole(lambda folder: trainer(folder, method, **options), tmp_path, 5, 8)
 
 
-@pytest.mark.parametrize("divergence", DIVERGENCES)
+@pytest.mark.parametrize("divergence", exits.DIVERGENCES)
 @pytest.mark.parametrize("method", ["exit", "s2d"])
 def test_every_exit_comes_closer_by_every_measure(method, divergence, tmp_path):
     subject = trainer(tmp_path, method, divergence, max_steps=120, learning_rate=1e-2)
@@ -95,16 +92,16 @@ def test_the_own_layer_s_start_is_closer_than_chance(tmp_path):
 def test_features_of_other_layers_are_refused(tmp_path):
     subject = trainer(tmp_path, "exit", max_steps=1)
     cache = tiny_cache(tmp_path / "plain", tiny_target())
-    with pytest.raises(TrainingError, match=r"hold layers \[\] beside the last, the head reads \[1\]"):
+    with pytest.raises(ValueError, match=r"hold layers \[\] beside the last, the head reads \[1\]"):
         Trainer(subject.head, cache, subject.options, tmp_path / "head")
 
 
 def test_total_variation_is_half_the_sum_of_differences():
     rows, features = torch.eye(3), torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.1, 0.8]]).log()
     target = torch.tensor([[0.5, 0.4, 0.1], [0.1, 0.1, 0.8]])
-    assert float(total_variation(features, rows, None, target)) == pytest.approx(0.2 / 2)
+    assert float(exits.total_variation(features, rows, None, target)) == pytest.approx(0.2 / 2)
     # A row that stands for two others counts as two
-    both = total_variation(torch.zeros(1, 3), torch.eye(2, 3), torch.tensor([0.0, 2.0]).log1p(), torch.eye(2)[:1])
+    both = exits.total_variation(torch.zeros(1, 3), torch.eye(2, 3), torch.tensor([0.0, 2.0]).log1p(), torch.eye(2)[:1])
     assert float(both) == pytest.approx(0.75)
 
 
@@ -114,14 +111,9 @@ def test_labels_are_the_text_s_next_tokens_where_they_have_a_row(tmp_path):
     places = torch.full((40,), -1)
     places[ids[3]], places[ids[5]] = 1, 0
     position = torch.tensor([2, 3, 4])
-    known, target = labels_at(batch, torch.zeros_like(position), position, places, 2)
+    known, target = exits.labels_at(batch, torch.zeros_like(position), position, places, 2)
     assert known.tolist() == [token in (ids[3], ids[5]) for token in ids[3:6]]
     assert target[0].tolist() == [0.0, 1.0] and target[-1].tolist() == [1.0, 0.0]
-
-
-def test_another_head_takes_the_usual_divergence_only():
-    with pytest.raises(ValueError, match="Divergence labels is for heads on top of the target's first layers"):
-        objective_for(tiny_head(tiny_target()), LossWeights(divergence="labels"))
 
 
 def test_a_draft_writes_what_it_would_sample():
@@ -151,7 +143,7 @@ def test_distances_of_several_heads_are_those_on_the_same_rows(tmp_path, monkeyp
     saved = load_head(tmp_path / "saved", networks=KNOWN.networks).bind(
         target.get_input_embeddings().weight, target.lm_head.weight
     )
-    expected = distances(saved, held_out(subject.cache, range(3), target.lm_head.weight))
+    expected = command.distances(exits.ExitObjective(saved), held_out(subject.cache, range(3), target.lm_head.weight))
     assert [float(line.split("variation ")[1].split(",")[0]) for line in lines[:3]] == pytest.approx(
         list(expected.values()), abs=6e-4
     )

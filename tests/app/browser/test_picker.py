@@ -62,6 +62,8 @@ def models(tmp_path):
     write_model(tmp_path / "empty", sizes | {"target_name": "small"})
     write_model(tmp_path / "retrained", {"target_name": DEFAULT, "target_sha256": "f" * 64}, "head.safetensors")
     (tmp_path / "notes").mkdir()
+    (tmp_path / "packed").mkdir()
+    (tmp_path / "packed" / "packed.Q4_1.gguf").write_bytes(b"x")
     return tmp_path
 
 
@@ -71,6 +73,7 @@ def test_pairs_of_a_folder_say_whether_they_fit_and_why_not(models):
     assert pairs["small + anyone"].state == HERE
     assert pairs["large + anyone"].state == UNFIT
     assert pairs["large + anyone"].reason == "Does not fit: the head has hidden size 64, the target 128."
+    assert pairs["packed + anyone"].state == HERE
     assert pairs["small + empty"].reason == words.PAIR_NO_WEIGHTS.format(folder="empty")
     assert pairs[f"{DEFAULT} + retrained"].reason.startswith("Does not fit: the head was trained for weights ffffffff")
 

@@ -7,18 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from jakiro.bench import raw, tables
-from jakiro.bench.report import summarise
+from jakiro.bench import raw
+from jakiro.bench.report import Lead, summarise
 from jakiro.bench.runner import Bench, BenchSettings, Lane
 from jakiro.prompts import Question
-from tests.bench.scripted import ScriptedGenerator
+from lab import figures
+from tests.bench.scripted import STAMP, ScriptedGenerator
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 DOCS = README.parent / "docs"
 PAGES = (README, DOCS / "performance.md", DOCS / "training.md")
-NAMES = (*tables.BLOCKS, tables.TAUS)
-STAMP = {"cpu": "A processor", "threads": 2, "torch": "2.13.0", "device": "cpu", "dtype": "float32", "weight_bits": 16,
-         "compiled": True, "date": "2026-11-23T10:00:00+00:00"}  # fmt: skip
+NAMES = (*figures.BLOCKS, figures.TAUS)
 TAU_NUMBERS = {
     "head": {"name": "small"},
     "settings": {"prompts": 3, "max_new_tokens": 5, "width": 8, "depth": 4},
@@ -35,8 +34,8 @@ TAU_NUMBERS = {
 def shown(name):
     """A table as it stands in README, or else in one of the docs."""
     pages = [page.read_text(encoding="utf-8") for page in PAGES]
-    text = next((text for text in pages if tables.START.format(name=name) in text), pages[0])
-    start, end = tables.between(text, name)
+    text = next((text for text in pages if figures.START.format(name=name) in text), pages[0])
+    start, end = figures.between(text, name)
     return text[start:end]
 
 
@@ -52,12 +51,12 @@ def leading_number(cell):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_pages_show_what_their_raw_data_gives(name):
-    assert shown(name) == tables.block(name)
+    assert shown(name) == figures.block(name)
 
 
 def test_a_step_s_milliseconds_are_those_of_the_speeds_raw_data():
-    block = shown(tables.STEP)
-    assert block == tables.block(tables.STEP)
+    block = shown(figures.STEP)
+    assert block == figures.block(figures.STEP)
     words, *rows = cells(block)
     assert words[1:] == ["T", "draft", "check", "other", "a step", "τ", "speedup promised", "measured"]
     for row in rows:
@@ -101,23 +100,23 @@ def check_against_runs(block, values):
                     assert leading_number(cell) == pytest.approx(felt[lane] / felt[fastest_plain], abs=0.0051)
 
 
-@pytest.mark.parametrize("name", tables.BLOCKS)
+@pytest.mark.parametrize("name", figures.BLOCKS)
 def test_speeds_and_speedups_follow_from_seconds_and_tokens_of_the_runs(name):
-    check_against_runs(shown(name), json.loads((tables.folder() / f"{name}.json").read_text(encoding="utf-8")))
+    check_against_runs(shown(name), json.loads((figures.folder() / f"{name}.json").read_text(encoding="utf-8")))
 
 
-@pytest.mark.parametrize("name", tables.BLOCKS)
+@pytest.mark.parametrize("name", figures.BLOCKS)
 def test_beside_the_speedup_of_decoding_stands_the_one_with_reading_the_prompts(measured, name):
-    tables.take(measured[0])
-    block = tables.block(name)
+    figures.take(measured[0])
+    block = figures.block(name)
     assert re.findall("with reading, T = [01]", block) == ["with reading, T = 0", "with reading, T = 1"]
-    check_against_runs(block, json.loads((tables.folder() / f"{name}.json").read_text(encoding="utf-8")))
+    check_against_runs(block, json.loads((figures.folder() / f"{name}.json").read_text(encoding="utf-8")))
 
 
 def test_pages_have_no_figures_without_raw_data():
     readme, *docs = (page.read_text(encoding="utf-8") for page in PAGES)
     marked = re.findall(r"<!-- figures: (\w+) -->", "".join([readme, *docs]))
-    assert sorted(marked) == sorted((*NAMES, tables.STEP))
+    assert sorted(marked) == sorted((*NAMES, figures.STEP))
     results = readme.partition("## Results")[2].partition("\n## ")[0]
     assert "<!-- figures: speed -->" in results
     outside = re.sub(r"<!-- figures.*?<!-- end of figures -->", "", results, flags=re.S)
@@ -136,17 +135,17 @@ def measured(tmp_path, monkeypatch):
         for run in plain
     ]
     bench = {"environment": STAMP, "settings": {"max_new_tokens": 64}, "runs": [run.to_dict() for run in runs]}
-    for name in tables.BLOCKS:
+    for name in figures.BLOCKS:
         (tmp_path / name).mkdir()
         (tmp_path / name / "bench.json").write_text(json.dumps(bench), encoding="utf-8")
     (tmp_path / "tau.json").write_text(json.dumps(TAU_NUMBERS), encoding="utf-8")
-    monkeypatch.setattr(tables, "folder", lambda: tmp_path / "raw")
+    monkeypatch.setattr(figures, "folder", lambda: tmp_path / "raw")
     return tmp_path, runs
 
 
 def test_raw_data_gives_the_sums_that_the_runs_gave(measured):
     folder, runs = measured
-    assert tables.take(folder) == list(NAMES)
+    assert figures.take(folder) == list(NAMES)
     read = raw.read(folder / "raw" / "speed.json")
     ours, theirs = summarise(runs), summarise(read.runs)
     assert [replace(group, acceptance_by_depth=()) for group in ours] == list(theirs)
@@ -162,16 +161,16 @@ def test_other_texts_stay_other_texts():
 def test_tables_are_put_between_their_marks(measured, tmp_path):
     folder, _ = measured
     readme = tmp_path / "README.md"
-    places = "\n".join(f"{name}:\n{tables.START.format(name=name)}old{tables.END}" for name in NAMES)
+    places = "\n".join(f"{name}:\n{figures.START.format(name=name)}old{figures.END}" for name in NAMES)
     readme.write_text(f"Before\n{places}\nAfter\n", encoding="utf-8")
-    tables.take(folder)
-    blocks = {name: tables.block(name) for name in (*NAMES, tables.STEP)}
+    figures.take(folder)
+    blocks = {name: figures.block(name) for name in (*NAMES, figures.STEP)}
     with pytest.raises(ValueError, match="no place for “step”"):
-        tables.write([readme], blocks)
+        figures.write([readme], blocks)
     assert readme.read_text(encoding="utf-8") == f"Before\n{places}\nAfter\n", "one table without a place: none is put"
     second = tmp_path / "second.md"
-    second.write_text(f"{tables.START.format(name=tables.STEP)}old{tables.END}\n", encoding="utf-8")
-    tables.write([readme, second], blocks)
+    second.write_text(f"{figures.START.format(name=figures.STEP)}old{figures.END}\n", encoding="utf-8")
+    figures.write([readme, second], blocks)
     assert "| Jakiro, automatic trees | 0 | " in second.read_text(encoding="utf-8")
     text = readme.read_text(encoding="utf-8")
     assert text.startswith("Before\nspeed:\n") and text.endswith("\nAfter\n") and "old" not in text
@@ -189,7 +188,7 @@ def test_tables_are_put_between_their_marks(measured, tmp_path):
 
 def test_a_text_without_a_table_s_place_is_refused():
     with pytest.raises(ValueError, match="no place for “speed”: expected <!-- figures: speed -->"):
-        tables.between("nothing", "speed")
+        figures.between("nothing", "speed")
 
 
 def test_people_per_device_follow_from_the_speeds_of_readme():
@@ -199,7 +198,7 @@ def test_people_per_device_follow_from_the_speeds_of_readme():
         r"at (\d+) beside it, so with one question a minute that is about (\d+) and (\d+) people",
         text,
     )
-    rows = {row[0]: leading_number(row[1]) for row in cells(shown(tables.SPEED))[1:]}
+    rows = {row[0]: leading_number(row[1]) for row in cells(shown(figures.SPEED))[1:]}
     jakiro, plain = (
         rows["Jakiro, automatic trees"],
         max(rows[name] for name in rows if name.startswith("plain decoding")),
@@ -214,3 +213,20 @@ def test_people_per_device_follow_from_the_speeds_of_readme():
         int(0.7 * 60 / both),
     )
     assert tuple(float(each) for each in said.groups()) == expected
+
+
+@pytest.mark.parametrize(
+    ("level", "interval", "said"),
+    [
+        ((), (1.1, 1.4), "Fastest here: a, 1.25× [1.10, 1.40] as fast as b."),
+        (
+            ("b",),
+            (0.9, 1.4),
+            "Nobody is the fastest here: a is 1.25× [0.90, 1.40] as fast as b, which noise",
+        ),
+        (("b", "c"), None, "Nobody is the fastest here: a cannot be told from b and c (1.25× as fast as b)."),
+    ],
+)
+def test_nobody_is_called_the_fastest_whose_lead_noise_could_have_made(level, interval, said):
+    first = Lead(Lane("a"), tuple(map(Lane, level)), Lane("b"), 1.25, interval)
+    assert figures.lead_sentence(first, lambda lane: lane.method, "here").startswith(said)

@@ -1,6 +1,6 @@
 """Tables of figures in README, docs/performance.md and docs/training.md, computed from the raw data that ships.
 
-`python -m jakiro.bench.tables` prints them. `--take runs/figures` first makes the raw data of what was measured there
+`python -m lab.figures` prints them. `--take runs/figures` first makes the raw data of what was measured there
 (`make figures` measures all), `--write README.md docs/performance.md docs/training.md` puts each table between its
 marks. Nothing in them is written by hand, and a test compares them.
 """
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from jakiro.bench import raw
-from jakiro.bench.report import OVERALL, Group, lead, summarise
+from jakiro.bench.report import OVERALL, Group, Lead, lead, summarise
 from jakiro.bench.runner import Lane
 from jakiro.methods import DEFAULT, PLAIN
 from jakiro.system import assets_folder, write_atomically
@@ -69,12 +69,24 @@ def peer_sentences(data: raw.Raw) -> str:
     """The table, and below it who is fastest and what Jakiro is against the same weights elsewhere."""
     groups = [group for group in summarise(data.runs) if group.category == OVERALL]
     speeds = {Lane.named(group.lane).method: round(group.speed, 1) for group in groups}
-    first = lead(data.runs).sentence(lambda lane: NAMES[lane.method], "on this machine")
+    first = lead_sentence(lead(data.runs), lambda lane: NAMES[lane.method], "on this machine")
     versus = speeds[DEFAULT.name] / speeds["llama-cpp-16bit"]
     return (
         f"{speed_table(data)}\n\n{first} Against llama.cpp on the same weights in 16 bits "
         f"Jakiro is {versus:.2f}× as fast."
     )
+
+
+def lead_sentence(first: Lead, name_of: Callable[[Lane], str], where: str) -> str:
+    """Who is first, in words; nobody is called the fastest whose lead noise could have made."""
+    name, against = name_of(first.first), name_of(first.against)
+    ratio = f"{first.ratio:.2f}×{brackets(first.interval)}"
+    if not first.level:
+        return f"Fastest {where}: {name}, {ratio} as fast as {against}."
+    if len(first.level) == 1:
+        return f"Nobody is the fastest {where}: {name} is {ratio} as fast as {against}, which noise could have made."
+    names = f"{', '.join(map(name_of, first.level[:-1]))} and {name_of(first.level[-1])}"
+    return f"Nobody is the fastest {where}: {name} cannot be told from {names} ({ratio} as fast as {against})."
 
 
 def step_table(data: raw.Raw) -> str:
@@ -153,10 +165,21 @@ def take(measured: Path) -> list[str]:
         path = measured / f"{TAUS}.json" if name == TAUS else measured / name / "bench.json"
         if path.is_file():
             values = json.loads(path.read_text(encoding="utf-8"))
-            compacted = raw.compact_taus(values) if name == TAUS else raw.compact(values)
+            compacted = compact_taus(values) if name == TAUS else raw.compact(values)
             write_atomically(folder() / f"{name}.json", compacted)
             found.append(name)
     return found
+
+
+def compact_taus(numbers: dict) -> str:
+    """What `evaluate --out` wrote of the default method, over all prompts only."""
+    kept = ("temperature", "nodes", "tau", "num_steps", "num_prompts")
+    overall = [
+        {name: score[name] for name in kept}
+        for score in numbers["scores"]
+        if (score["category"], score["method"]) == ("all", DEFAULT.name)
+    ]
+    return raw.lines({"head": numbers["head"], "settings": numbers["settings"]}, "scores", overall)
 
 
 def write(pages: Sequence[Path], blocks: Mapping[str, str]) -> None:
