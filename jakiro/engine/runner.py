@@ -75,11 +75,9 @@ class RunnerPool(Protocol):
 
     Attributes:
         tree: the one tree of answers that choose their own size.
-        captures: whether passes are captured, else they run kernel by kernel.
     """
 
     tree: TreeConfig
-    captures: bool
 
     def borrow(
         self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig, num_prompt_tokens: int, limit: int

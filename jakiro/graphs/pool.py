@@ -68,11 +68,6 @@ class Slots:
         wanted = graphs.enabled or graphs.failure is not None
         return Slots(target, wanted, self.smallest_columns, self.tokens, graphs.fewest_steps)
 
-    @property
-    def captures(self) -> bool:
-        """Whether passes are captured, else they run kernel by kernel."""
-        return self.graphs.enabled
-
     def borrow(
         self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig, num_prompt_tokens: int, limit: int
     ) -> tuple[Slot, Callable[[], None]] | None:
