@@ -74,10 +74,6 @@ class Candidates(NodeColumns):
     def count(self) -> int:
         return self.token_ids.shape[0]
 
-    def by(self, proposer: int) -> Tensor:
-        """(candidates,) bool, whether this proposer named the candidate, alone or with others."""
-        return (self.proposers == proposer) | ((self.also >> proposer) & 1).bool()
-
     def merged_with(self, chain: Chain) -> "Candidates":
         """Adds a chain at the root; a node that is there already names both and keeps the better score.
 

@@ -154,7 +154,7 @@ def _after_text(
     if slots is None:
         runner = SlicedRunner(target, _SAMPLING, context + target.row_bucket(rows))
     else:
-        runner, release = slots.borrow(drafter, _SAMPLING, slots.tree, NEAR_TOKENS, 64)
+        runner, release = slots.borrow(drafter, _SAMPLING, slots.tree, NEAR_TOKENS, _SAMPLING.max_new_tokens)
     try:
         features, _ = runner.prefill(ids[:-1])
         if context > NEAR_TOKENS:

@@ -6,7 +6,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 import torch
@@ -60,7 +59,7 @@ class Slots:
         self.capture_seconds = 0.0
 
     # The one tree of answers that choose their own size: whatever fits into a pass costs the same
-    tree = replace(TreeConfig(), nodes=MOST_NODES)
+    tree = TreeConfig(nodes=MOST_NODES)
 
     def for_target(self, target: TargetModel) -> "Slots":
         """Slots of the same kind for the same weights under other numerics; their passes are captured again."""
