@@ -317,7 +317,7 @@ class JakiroGenerator:
         tree, sampling = request.tree, request.sampling
         limit = sampling.max_new_tokens
         largest = max(sizes, default=NONE)
-        if largest != NONE:
+        if largest.levels:
             tree = replace(tree, depth=largest.levels, nodes=largest.nodes, policy="fixed")
         slot = self.slots and self.slots.borrow(drafter, sampling, tree, num_prompt_tokens, limit)
         if slot is not None:
