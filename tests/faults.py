@@ -528,6 +528,27 @@ FAULTS = (
         ("tests/app/serving/test_worker.py::test_an_answer_that_nobody_reads_makes_room_for_who_waits",),
     ),
     Fault(
+        "a-quota-pays-for-an-answer-that-nobody-reads",
+        "app/serving/worker.py",
+        "METERED_SECONDS if",
+        "RETURN_SECONDS if",
+        ("tests/app/serving/test_worker.py::test_an_answer_that_costs_a_quota_goes_on_unread_for_a_few_seconds_only",),
+    ),
+    Fault(
+        "an-answer-that-was-cut-is-shipped-as-a-recording",
+        "app/tools/record.py",
+        "if figures.whole and scenario.rule(figures):",
+        "if scenario.rule(figures):",
+        ("tests/app/tools/test_recording_commands.py::test_an_answer_that_was_cut_is_no_recording",),
+    ),
+    Fault(
+        "a-long-bar-is-squeezed-until-it-fits",
+        "assets/web/race/race.css",
+        ".race-fill { flex: none; width: calc((100% - 14rem) * var(--share));",
+        ".race-fill { width: calc(72% * var(--share));",
+        ("tests/app/browser/test_race.py::test_bars_are_as_long_as_their_clocks_have_run",),
+    ),
+    Fault(
         "an-answer-stopped-while-it-waits-keeps-its-sentence",
         "app/page/api.py",
         'if state == "waiting" else ""',
@@ -563,6 +584,20 @@ FAULTS = (
         "            if held[name] != asked:\n",
         '            if name != "hidden_size" and held[name] != asked:\n',
         ("tests/training/test_features.py::test_a_cache_of_another_target_is_refused_and_left_as_it_is",),
+    ),
+    Fault(
+        "half-of-the-features-count-as-all",
+        "jakiro/training/features.py",
+        "        if finished < len(self):",
+        "        if finished < 0:",
+        ("tests/training/test_features.py::test_an_interrupted_extraction_is_continued_not_repeated",),
+    ),
+    Fault(
+        "a-gguf-file-alone-is-no-pair-s-target",
+        "app/serving/pairs.py",
+        ' or any(path.glob("*.gguf"))',
+        "",
+        ("tests/app/browser/test_picker.py::test_pairs_of_a_folder_say_whether_they_fit_and_why_not",),
     ),
     Fault(
         "features-that-are-cut-off-count-as-whole",

@@ -178,6 +178,13 @@ GPU_FAULTS = (
         ("tests/training/test_device_tags.py::test_device_tag_rotary_frequencies_stay_float32_in_any_dtype",),
     ),
     Fault(
+        "gpu-a-slot-is-lost-where-reading-the-prompt-fails",
+        "jakiro/engine/prepare.py",
+        "        release()\n        raise\n",
+        "        raise\n",
+        (f"{MEMORY}::test_a_slot_comes_back_where_reading_the_prompt_fails",),
+    ),
+    Fault(
         "gpu-any-tree-is-said-to-round-alike",
         "jakiro/engine/prepare.py",
         " and target.rounds_alike(tree.nodes)",

@@ -36,6 +36,10 @@ class Device(Protocol):
         """How many answers it runs at once; it may change while the page is up, and is at least 1."""
 
     @property
+    def metered(self) -> bool:
+        """Whether what an answer takes is counted against its visitor, so that none should go on unread for long."""
+
+    @property
     def status(self) -> dict:
         """What runs where, in the keys of `JakiroGenerator.status`; asked for only after `load`."""
 

@@ -15,7 +15,7 @@ from jakiro.system import free_memory, is_out_of_memory, within_memory
 class LocalDevice:
     """Runs one answer at a time on the generator that `load_generator` makes."""
 
-    places = 1
+    places, metered = 1, False
 
     def __init__(self, load_generator: Callable[[], object]) -> None:
         self._load_generator = load_generator

@@ -21,6 +21,8 @@ class RayDevice:
         address: as `ray.init` takes it: ray://host:port from anywhere, or auto on one of the cluster's machines.
     """
 
+    metered = False
+
     def __init__(self, address: str) -> None:
         self._address = address
         self._relay = None

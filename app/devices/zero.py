@@ -48,7 +48,7 @@ class ZeroDevice:
         device: where a forked process moves the pair.
     """
 
-    places = PLACES
+    places, metered = PLACES, True
     costs = None
 
     def __init__(self, read_pair: Callable[[], object], gpu: Callable, device: str = "cuda") -> None:

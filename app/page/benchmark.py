@@ -16,7 +16,7 @@ import gradio as gr
 from app.page import web
 from app.page.drawn import drawn
 from app.page.handlers import visitor_of
-from app.page.offered import offered_methods, titled_methods, trained_methods
+from app.page.offered import offered_methods, trained_methods
 from app.serving.benchmark_run import BenchmarkRun, Benchmarks
 from app.serving.pace import Pace
 from app.serving.runs import Visitor, paces_of
@@ -58,7 +58,8 @@ def script(known: Methods = METHODS) -> str:
     """The tab's modules in order, its words and choices first."""
     questions = load_questions()
     form = DEFAULTS | {"known_temperatures": TEMPERATURES, "known_methods": _drafting(known), "tokens": MOST_TOKENS}
-    form |= {"titles": {name: title for title, name in titled_methods(known)}, "minutes": trained_methods(known)}
+    titles = {method.name: method.title for method in offered_methods(known)}
+    form |= {"titles": titles, "minutes": trained_methods(known)}
     form |= {"most": len(questions), "categories": len({question.category for question in questions})}
     values = f"Object.assign(Jakiro.words, {web.for_script(words.FIRST | words.BROWSER)});"
     return f"{values} Jakiro.benchmarkForm = {web.for_script(form)};\n{web.joined(SCRIPTS)}"

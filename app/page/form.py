@@ -6,7 +6,7 @@ import gradio as gr
 
 from app.asking import MOST_LANES
 from app.page.drawn import drawn
-from app.page.offered import titled_methods
+from app.page.offered import offered_methods
 from app.page.picker import Picker
 from app.serving.worker import USUAL_LENGTH
 from app.words import page as words
@@ -18,24 +18,8 @@ def build(picker: Picker, numerics: str = words.EXACT, known: Methods = METHODS)
     with gr.Column(elem_id="settings"):
         close = gr.Button(words.CLOSE_SETTINGS, elem_id="close-settings", size="sm")
         close.click(None, None, None, js="() => { Jakiro.toggleSettings(false); return []; }", api_visibility="private")
-        with gr.Row():
-            temperature = _number(0, words.TEMPERATURE, words.TEMPERATURE_INFO, "temperature", step=0.1)
-            seed = _number(0, words.SEED, words.SEED_INFO, "seed")
-        with gr.Row():
-            top_p = _number(1, words.TOP_P, words.TOP_P_INFO, "top-p", step=0.05)
-            top_k = _number(0, words.TOP_K, words.TOP_K_INFO, "top-k")
         length = _number(USUAL_LENGTH, words.LENGTH, words.LENGTH_INFO, "length")
-        tree = gr.Radio(
-            [words.AUTOMATIC, words.FIXED],
-            value=words.AUTOMATIC,
-            label=words.TREE,
-            info=words.TREE_INFO,
-            elem_id="tree",
-        )
-        with gr.Row():
-            candidates = _number(23, words.CANDIDATES, words.CANDIDATES_INFO, "candidates", interactive=False)
-            levels = _number(5, words.LEVELS, words.LEVELS_INFO, "levels", interactive=False)
-        drafting = titled_methods(known)
+        drafting = [(method.title, method.name) for method in offered_methods(known)]
         method = _choice(drafting, DEFAULT.name, words.METHOD, words.METHOD_INFO, "method")
         alongside = gr.Checkbox(True, label=words.ALONGSIDE, info=words.ALONGSIDE_INFO, elem_id="alongside")
         further_lanes = gr.Dropdown(
@@ -48,6 +32,22 @@ def build(picker: Picker, numerics: str = words.EXACT, known: Methods = METHODS)
             elem_id="further-lanes",
             filterable=False,
         )
+        with gr.Row():
+            temperature = _number(0, words.TEMPERATURE, words.TEMPERATURE_INFO, "temperature", step=0.1)
+            seed = _number(0, words.SEED, words.SEED_INFO, "seed")
+        with gr.Row():
+            top_p = _number(1, words.TOP_P, words.TOP_P_INFO, "top-p", step=0.05)
+            top_k = _number(0, words.TOP_K, words.TOP_K_INFO, "top-k")
+        tree = gr.Radio(
+            [words.AUTOMATIC, words.FIXED],
+            value=words.AUTOMATIC,
+            label=words.TREE,
+            info=words.TREE_INFO,
+            elem_id="tree",
+        )
+        with gr.Row():
+            candidates = _number(23, words.CANDIDATES, words.CANDIDATES_INFO, "candidates", interactive=False)
+            levels = _number(5, words.LEVELS, words.LEVELS_INFO, "levels", interactive=False)
         exactness = gr.Radio(
             [words.EXACT, words.FAST],
             value=numerics,

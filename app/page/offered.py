@@ -1,20 +1,8 @@
 """Which drafting methods a visitor can choose."""
 
-from app.words import page as words
 from jakiro.drafting.base import Method
 from jakiro.methods import METHODS, PLAIN, Methods
 from jakiro.zoo import table as zoo
-
-
-def titled_methods(known: Methods = METHODS) -> list[tuple[str, str]]:
-    """What people read of each offered method, with the minutes that its own head was trained, and its name."""
-    minutes = trained_methods(known)
-    return [
-        (words.TRAINED.format(title=method.title, minutes=minutes[method.name]), method.name)
-        if method.name in minutes
-        else (method.title, method.name)
-        for method in offered_methods(known)
-    ]
 
 
 def trained_methods(known: Methods = METHODS) -> dict[str, float]:

@@ -28,8 +28,9 @@ from jakiro.trace import Trace
 
 WAITING = "waiting"  # another model is loaded when the running answers are done
 
-# How long an answer waits for a reader who has gone, and after how long others who wait get its place
-RETURN_SECONDS, PATIENCE_SECONDS = 60.0, 3.0
+# How long an answer waits for a reader who has gone, where it costs that visitor's quota no longer than a reload takes;
+# and after how long others who wait get its place
+RETURN_SECONDS, METERED_SECONDS, PATIENCE_SECONDS = 60.0, 6.0, 3.0
 
 # Tokens an answer has where nobody says otherwise, and where a device writes one within `QUICK_MS`
 USUAL_LENGTH, QUICK_LENGTH, QUICK_MS = 128, 256, 20.0
@@ -217,7 +218,7 @@ class AnswerRun(Stoppable):
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Somebody reads the events; once nobody does, it goes on for a minute unless others wait for its place."""
+        """Somebody reads the events; once nobody does, it goes on for a while unless others wait for its place."""
         with self._entrance:
             self._readers += 1
         try:
@@ -239,7 +240,8 @@ class AnswerRun(Stoppable):
         Args:
             wanted: whether somebody waits for its place.
         """
-        if self.seconds_alone > (PATIENCE_SECONDS if wanted else RETURN_SECONDS):
+        patience = METERED_SECONDS if self._service.device.metered else RETURN_SECONDS
+        if self.seconds_alone > (PATIENCE_SECONDS if wanted else patience):
             self._halt.set()
 
     def start(self) -> None:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from statistics import mean
 
 from jakiro.trace import Trace, acceptance_by_depth
 
@@ -11,7 +12,8 @@ class Figures:
     """Numbers of one drafting method against plain decoding of the same text.
 
     Attributes:
-        drafted: whether any step had candidates.
+        whole: whether the answer came to its end.
+        candidates: guesses of a mean step.
         tokens: tokens of the answer. tau: tokens a step brought into it.
         speedup: plain seconds ÷ its own, both on their own clocks.
         longest: most guesses accepted in one step. refused: tested levels without an accepted guess, percent.
@@ -20,7 +22,8 @@ class Figures:
         contrastive: accepted guesses of the contrastive branch.
     """
 
-    drafted: bool
+    whole: bool
+    candidates: float
     tokens: int
     tau: float
     speedup: float
@@ -48,7 +51,8 @@ def figures_of(plain: Trace, drafted: Trace) -> Figures:
         return round(100 * own / counts.total()) if counts else 0
 
     return Figures(
-        drafted=any(len(step.nodes) > 1 for step in drafted.steps),
+        whole=plain.end_reason == drafted.end_reason == "eos",
+        candidates=mean(len(step.nodes) - 1 for step in drafted.steps) if drafted.steps else 0.0,
         tokens=len(drafted.token_ids),
         tau=drafted.delivered_tau or 0.0,
         speedup=plain.decode_seconds / drafted.decode_seconds if drafted.steps else 1.0,

@@ -37,12 +37,18 @@ class Reply:
 
 
 class Call:
-    """One question on its way: iterate for ("generating" | "complete" | "error", data); `close` hangs up."""
+    """One question on its way: iterate for ("generating" | "complete" | "error", data); `close` hangs up.
 
-    def __init__(self, address: str, endpoint: str, values: list, seconds: float = 120) -> None:
+    Calls of one `session` are one visitor's.
+    """
+
+    def __init__(
+        self, address: str, endpoint: str, values: list, seconds: float = 120, session: str | None = None
+    ) -> None:
         parts = urlsplit(address)
+        self.session = session or uuid.uuid4().hex
         self._connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=seconds)
-        body = json.dumps({"data": values, "session_hash": uuid.uuid4().hex})
+        body = json.dumps({"data": values, "session_hash": self.session})
         path = f"{parts.path.rstrip('/')}/gradio_api/call/{endpoint}"
         self._connection.request("POST", path, body, {"Content-Type": "application/json"})
         event_id = json.loads(self._connection.getresponse().read())["event_id"]

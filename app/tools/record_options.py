@@ -3,6 +3,8 @@
 import argparse
 from pathlib import Path
 
+WARM_UP = "How does a bird fly?"
+
 
 def read_options(description: str, default_out: Path) -> tuple[dict[str, str | None], Path]:
     """The pair on the command line, as `JakiroGenerator.from_pretrained` takes it, and where the result goes."""
@@ -18,4 +20,7 @@ def read_options(description: str, default_out: Path) -> tuple[dict[str, str | N
 def load_generator(pair: dict[str, str | None]):
     from jakiro import JakiroGenerator
 
-    return JakiroGenerator.from_pretrained(**pair)
+    generator = JakiroGenerator.from_pretrained(**pair)
+    for _ in generator.race([{"role": "user", "content": WARM_UP}]):  # a process's first answer is its slowest
+        pass
+    return generator

@@ -1,7 +1,7 @@
 """Takes the pictures in `docs/screenshots/` of the page playing its recordings: `python -m app.tools.screenshots`.
 
 No model is loaded, so the pictures show what the recordings hold. Needs Playwright and Chromium, as the tests do;
-`--film`, a few seconds of the Watch tab as `watch.gif`, needs ImageMagick as well.
+`--film`, which adds a few seconds of the Watch tab as `watch.gif`, needs ImageMagick as well.
 """
 
 import argparse
@@ -22,10 +22,16 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync")
 SIZES = {"desktop": (1440, 900), "phone": (390, 844), "projector": (1920, 1080)}
 LARGEST_BYTES = 300_000
-FILM_SIZE, FILM_FRAMES, FILM_SECONDS = (1200, 750), 30, 0.2
+FILM_SIZE, FILM_FRAMES, FILM_SECONDS = (1200, 750), 24, 0.2
 _TO_THE_END = "Jakiro.moves.seek(Infinity); document.activeElement.blur()"
 _AT_STEP = """index => { Jakiro.moves.seek(index);
   Jakiro.moves.state.time = Jakiro.screen.lane().seconds[index]; }"""
+# For the film: an empty page first, and then the recording as if it had been asked
+_ASIDE = """() => { window.filmed = Jakiro.moves.state.run; Jakiro.show(null);
+  return [filmed.question, filmed.main.steps.length]; }"""
+_ASKED = """() => { Jakiro.fill(Jakiro.questionBox(), ""); document.activeElement.blur(); Jakiro.show(filmed, 0);
+  Jakiro.moves.state.time = filmed.main.seconds[0]; }"""
+_SMALL_GIF = ("+dither", "-colors", "128", "-layers", "optimize")
 _TO_THE_HIGHLIGHT = "Jakiro.moves.seek(Jakiro.moves.state.run.rest)"
 
 
@@ -97,28 +103,37 @@ def take(tab, picture: Picture, address: str, recording: str, folder: Path) -> P
 
 
 def film(browser, address: str, recording: str, folder: Path) -> Path:
-    """The answer growing step by step, then its last step in three phases, as one looping picture."""
+    """One looping picture: the question, the first step in its three phases, the answer growing, how fast it was."""
     width, height = FILM_SIZE
     tab = browser.new_page(viewport={"width": width, "height": height}, reduced_motion="reduce")
     tab.goto(f"{address}?recording={recording}&step=1")
     tab.wait_for_selector("svg.tree")
     tab.wait_for_function("window.Plotly")
     tab.add_style_tag(content="#jk-chip { display: none; }")
+    question, num_steps = tab.evaluate(_ASIDE)
     path = folder / "watch.gif"
     with tempfile.TemporaryDirectory() as frames:
-        for number in range(FILM_FRAMES):
-            tab.evaluate(_AT_STEP, number)
-            tab.wait_for_timeout(120)
-            tab.screenshot(path=f"{frames}/{number:03}.png")
+
+        def take(count: int = 1) -> None:
+            tab.wait_for_timeout(200)
+            for _ in range(count):
+                tab.screenshot(path=f"{frames}/{len(list(Path(frames).iterdir())):03}.png")
+
+        for typed in range(0, len(question) + 1, 4):
+            tab.evaluate("text => Jakiro.fill(Jakiro.questionBox(), text)", question[:typed])
+            take()
+        tab.evaluate(_ASKED)
         for phase in (1, 2, 3):
             tab.evaluate("phase => Jakiro.moves.setPhase(phase)", phase)
-            tab.wait_for_timeout(300)
-            for again in range(4):
-                tab.screenshot(path=f"{frames}/{FILM_FRAMES + phase}-{again}.png")
+            take(4)
+        for number in range(FILM_FRAMES):
+            tab.evaluate(_AT_STEP, number * (num_steps - 1) // FILM_FRAMES)
+            take()
+        tab.evaluate(_TO_THE_END)
+        take(12)
         delay = str(round(100 * FILM_SECONDS))
         pictures = sorted(str(frame) for frame in Path(frames).glob("*.png"))
-        joined = ["convert", "-delay", delay, "-loop", "0", *pictures, "-layers", "optimize", str(path)]
-        subprocess.run(joined, check=True)
+        subprocess.run(["convert", "-delay", delay, "-loop", "0", *pictures, *_SMALL_GIF, str(path)], check=True)
     tab.close()
     return path
 
@@ -127,7 +142,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Takes the pictures in docs/screenshots from the shipped recordings.")
     parser.add_argument("--recording", default=web.recording_names()[0], choices=web.recording_names())
     parser.add_argument("--only", help="only pictures whose file name begins like this")
-    parser.add_argument("--film", action="store_true", help="a moving picture instead")
+    parser.add_argument("--film", action="store_true", help="the moving picture as well")
     parser.add_argument("--out", type=Path, default=FOLDER)
     arguments = parser.parse_args()
     from playwright.sync_api import sync_playwright
@@ -142,7 +157,7 @@ def main() -> None:
         browser = playwright.chromium.launch(executable_path=path, args=list(FLAGS))
         if arguments.film:
             film(browser, address, arguments.recording, arguments.out)
-        for picture in () if arguments.film else PICTURES:
+        for picture in PICTURES:
             if not picture.file_name.startswith(arguments.only or ""):
                 continue
             width, height = SIZES[picture.size]

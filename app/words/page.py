@@ -10,26 +10,26 @@ TITLE = "Jakiro"
 TAGLINE = "The same answer, faster: a small network guesses ahead, the model checks."
 
 QUESTION_PLACEHOLDER = "Ask anything short"
-EXAMPLES = ("Why is the sky blue?", "Count from 1 to 30 in words")
+EXAMPLES = ("Why is the sky blue?", "What is a rainbow?")
 ASK, STOP, CLEAR = "Ask", "Stop", "New chat"
 OPEN_LINK = "Open the link"
 
 SETTINGS, CLOSE_SETTINGS = "Settings", "Close settings"
 SYSTEM_PROMPT = "System prompt"
 TEMPERATURE, TEMPERATURE_INFO = "Temperature", "0 = always the likeliest token"
-TOP_P, TOP_P_INFO = "Top-p", "keep the likeliest tokens up to this mass; 1 keeps all"
-TOP_K, TOP_K_INFO = "Top-k", "keep this many likeliest tokens; 0 keeps all"
+TOP_P, TOP_P_INFO = "Top-p", "1: draw from all tokens"
+TOP_K, TOP_K_INFO = "Top-k", "0: draw from all tokens"
 SEED, SEED_INFO = "Seed", "same seed, same text, for every method"
 LENGTH, LENGTH_INFO = "Length", "at most, in tokens"
-TREE, TREE_INFO = "Tree", "Automatic picks the size that pays on this device, step by step"
+TREE, TREE_INFO = "Tree", "Automatic: at each step the size that is fastest on this machine"
 AUTOMATIC, FIXED = "Automatic", "Fixed"
-CANDIDATES, CANDIDATES_INFO = "Candidates", "draft tokens checked in one pass"
-LEVELS, LEVELS_INFO = "Levels", "how many tokens ahead the draft may guess"
+CANDIDATES, CANDIDATES_INFO = "Guesses", "how many are checked in one pass"
+LEVELS, LEVELS_INFO = "Levels", "how many tokens ahead they may reach"
 METHOD, METHOD_INFO = "Method", "who guesses; the text is the same"
-TRAINED = "{title}, head trained {minutes:.0f} min"
-FURTHER_LANES, FURTHER_LANES_INFO = "Further lanes", "more methods race along; four lanes at most"
+TRAINED = "Its head was trained for {minutes} minutes."
+FURTHER_LANES, FURTHER_LANES_INFO = "More methods", "race beside it; four in all, plain decoding included"
 TOO_MANY_LANES = "At most {most} methods race at once; you chose {came}."
-NUMERICS, NUMERICS_INFO = "Numerics", "Exact: same bits for every method. Fast: near ties may differ"
+NUMERICS, NUMERICS_INFO = "Arithmetic", "Exact: all methods write the same text. Fast: after a near tie it may differ"
 EXACT, FAST = "Exact", "Fast"
 ALONGSIDE, ALONGSIDE_INFO = "Plain decoding alongside", "also decodes without guessing; takes about twice as long"
 
@@ -51,9 +51,9 @@ PICKER_FIXED = "The host of this page has chosen the model."
 PICKER_UNKNOWN = "This pair is not known here; open the list again."
 PICKER_BUSY = "Another model is being loaded; try again when it is there."
 
-CANDIDATES_RANGE = "Candidates must be a whole number from 1 to {most}; you gave {came}."
+CANDIDATES_RANGE = "Guesses must be a whole number from 1 to {most}; you gave {came}."
 LEVELS_RANGE = "Levels must be a whole number from 1 to {most}; you gave {came}."
-NUMERICS_UNKNOWN = "Numerics must be Exact or Fast; you gave {came}."
+NUMERICS_UNKNOWN = "Arithmetic must be Exact or Fast; you gave {came}."
 EMPTY_QUESTION = "Type a question first."
 QUESTION_NOT_TEXT = "The question must be text."
 SYSTEM_PROMPT_NOT_TEXT = "The system prompt must be text."
@@ -187,9 +187,10 @@ BROWSER = {
     "ask_router": "How much does each expert count? (router)",
     "ask_budget": "Why this size of tree? (budget)",
     "ask_numbers": "Numbers, each with its definition",
-    "fact_same": "Same {tokens} as plain decoding",
-    "fact_speedup": "{times} as fast",
-    "fact_tau": "{tau} tokens a step",
+    "fact_same_value": "Same {tokens}",
+    "fact_same": "as plain decoding",
+    "fact_speedup": "as fast",
+    "fact_tau": "tokens a step",
     "whole_tree": "Whole tree",
     "phases": "The three phases of a step",
     "unmarked": "unmarked: the model’s own",
@@ -221,10 +222,10 @@ BROWSER = {
     "choices": "The model’s choice everywhere",
     "read_as_list": "Tree as a list",
     "read_as_table": "Read as table",
-    "table_candidate": "candidate",
+    "table_candidate": "guess",
     "table_token": "token",
     "table_level": "level",
-    "table_sees": "may look at",
+    "table_sees": "may read",
     "table_lane": "method",
     "connection_lost": "Connection lost at token {n}. The answer goes on when it is back.",
     "server_silent": "The server did not answer.",
@@ -235,13 +236,16 @@ BROWSER = {
     "server_restarted": "The server was restarted at token {n}. What you see is kept; press Ask to start again.",
     "show_spaces": "Show spaces",
     "markdown_view": "Markdown",
-    "markdown_hint": "Colours are in Token view.",
-    "no_draft": "No draft this step: checking one token was faster here.",
-    "tree_line": "{candidates}, up to {tokens} ahead. {kept} in a row were right; the model adds one of its own.",
-    "tree_line_cut": "{candidates}, up to {tokens} ahead. {kept} in a row were right; the answer ends, {cut} are cut.",
-    "tree_line_hidden": "{candidates}, up to {tokens} ahead; the higher one stands, the surer the draft.",
+    "markdown_hint": "Who guessed what is marked while Markdown is off.",
+    "no_draft": "No guesses in this step: one token alone was faster here.",
+    "tree_line": "{candidates}, up to {tokens} ahead. {right}; the model adds one token of its own.",
+    "tree_line_cut": "{candidates}, up to {tokens} ahead. {right}; there the answer ended, {cut} more are cut off.",
+    "tree_line_hidden": "{candidates}, up to {tokens} ahead; the higher a guess stands, the surer is the draft.",
+    "none_right": "None was right",
+    "one_right": "One was right",
+    "many_rights": "{n} in a row were right",
     "tree_sentence": (
-        "Step {step} of {steps}: {candidates}, {levels}. {accepted} The target added {bonus}. "
+        "Step {step} of {steps}: {candidates}, {levels}. {accepted} The model added {bonus}. "
         "Draft {draft} ms, check {verify} ms."
     ),
     "tree_sentence_cut": (
@@ -249,38 +253,38 @@ BROWSER = {
         "Draft {draft} ms, check {verify} ms."
     ),
     "tree_sentence_hidden": "Step {step} of {steps}: {candidates}, {levels}.",
-    "accepted_list": "Accepted: {tokens}.",
-    "accepted_none": "Nothing accepted.",
-    "state_accepted": "Accepted",
+    "accepted_list": "Kept: {tokens}.",
+    "accepted_none": "No guess was kept.",
+    "state_accepted": "Kept",
     "state_cut": "Cut at the end",
     "state_refused": "Refused",
     "state_not_reached": "Not reached",
-    "state_bonus": "Target’s own token",
-    "state_root": "Root",
-    "state_proposed": "Proposed",
-    "why_accepted": "Same as the target’s own choice.",
-    "why_cut": "Same as the target’s own choice, but the answer had ended before it: it is not in the text.",
-    "why_bonus_cut": "The target’s own choice, but the answer had ended before it: it is not in the text.",
-    "why_refused": "The target chose {choice} here.",
-    "why_not_reached": "Not reached: {ancestor} before it was refused.",
-    "why_would_agree": "Its parent was refused, but after it the target would have agreed.",
-    "why_bonus": "The target’s own choice after the accepted path: one token every step, for free.",
+    "state_bonus": "The model’s own token",
+    "state_root": "Start",
+    "state_proposed": "Guessed",
+    "why_accepted": "The model’s own choice is the same.",
+    "why_cut": "The model’s own choice is the same, but the answer had ended before it: it is not in the text.",
+    "why_bonus_cut": "The model’s own choice, but the answer had ended before it: it is not in the text.",
+    "why_refused": "The model chose {choice} here.",
+    "why_not_reached": "It did not matter any more: {ancestor} before it was refused.",
+    "why_would_agree": "The guess before it was refused; after that one the model would have chosen the same.",
+    "why_bonus": "What the model itself writes after the kept guesses: one token every step, for free.",
     "why_root": "The last kept token: the draft starts here.",
     "draft_bar": "draft",
-    "target_bar": "target",
-    "path_estimate": "path estimate {percent}: chance of acceptance, as the draft saw it",
+    "target_bar": "model",
+    "path_estimate": "the draft gave it a chance of {percent} to be kept",
     "router_line": "router: {experts}",
-    "contribution_line": "push on this token: {experts}",
-    "twin_line": "what follows was drafted after {token}",
+    "contribution_line": "how much each favoured this token: {experts}",
+    "twin_line": "the guesses after it were made as after {token}",
     "evidence_line": "{name}: {values}",
-    "also_by": "also proposed by {names}",
-    "place": "level {level} · pass {pass} · token {token}",
-    "place_free": "level {level} · no draft pass · token {token}",
+    "also_by": "also guessed by {names}",
+    "place": "level {level} · draft pass {pass} · token id {token}",
+    "place_free": "level {level} · no draft pass · token id {token}",
     "drawn_with": "drawn with seed {seed}, position {position}",
-    "folded": "{n} folded: {tokens}",
+    "folded": "{n} more: {tokens}",
     "bytes_part": "bytes {bytes} · {part} of {parts}",
     "token_line": "step {step} · level {level}",
-    "token_line_target": "step {step} · the target’s own token",
+    "token_line_target": "step {step}",
     "token_line_first": "first token · from reading the prompt",
     "step_of": "step {step} of {steps}",
     "paused": "Paused at step {step} · {newer} newer",
@@ -303,12 +307,12 @@ BROWSER = {
     "metric_same": "Same text",
     "metric_same_note": "every token compared with plain decoding, which writes one at a time: {characters}",
     "metric_rate": "Tokens a second",
-    "metric_rate_note": "{lane}, in computing time of its own; plain decoding {plain}",
-    "metric_rate_note_alone": "{lane}, in computing time of its own",
+    "metric_rate_note": "{lane}, by computing time; plain decoding {plain}",
+    "metric_rate_note_alone": "{lane}, by computing time",
     "metric_acceptance": "How often the next guess was right",
-    "metric_acceptance_note": "accepted levels ÷ tested levels",
+    "metric_acceptance_note": "levels with a right guess ÷ levels that were checked",
     "measuring": "measuring…",
-    "slower": "slower",
+    "trained": TRAINED,
     "not_measured": "–",
     "same_yes": "✓ identical, all {tokens}",
     "one_character": "1 character",
@@ -316,24 +320,24 @@ BROWSER = {
     "one_token": "1 token",
     "many_tokens": "{n} tokens",
     "same_no": "differs from token {token} on",
-    "same_no_note": "a near tie, margin {margin}",
-    "same_no_wide": "no near tie: margin {margin}",
+    "same_no_note": "the model’s two best choices were nearly equal there, {margin} apart",
+    "same_no_wide": "the model’s two best choices were {margin} apart there, which is no near tie",
     "show": "Show",
-    "baseline_note": "against plain measured {minutes} min ago",
+    "baseline_note": "against plain decoding as measured {minutes} min ago",
     "same_alone": "plain decoding is switched off",
     "mask_hint": "dark: this guess may read that one; other branches stay hidden",
-    "mask_row": "candidate {row} sees {columns}",
+    "mask_row": "guess {row} may read: {columns}",
     "router_hint": "weight: how much an expert counts here; colour: who favoured this word most",
     "router_hatched": "hatched = the contrastive pair",
     "router_level": "level {level}",
     "router_none": "The router had no part in this step.",
     "budget_auto": "{candidates}: about {tokens} tokens in {ms} ms, the best rate on this machine.",
     "budget_fixed": "{candidates} over {levels}, as set: draft {draft} ms, check {verify} ms.",
-    "budget_axis": "expected tokens per second by number of candidates",
+    "budget_axis": "expected tokens a second by number of guesses",
     "time_split": "draft {draft} · check {verify} · other {other} ms, measured",
     "race_note": (
         "The methods share this device and take turns, so the screen runs slower than each alone. "
-        "Each clock counts only its own work."
+        "Each clock counts only the computing time of its own method."
     ),
     "head_minutes": HEAD_MINUTES,
     "unequal_heads": UNEQUAL_HEADS,
@@ -345,8 +349,8 @@ BROWSER = {
     "start_race": "Start race",
     "replay_race": "Replay the race",
     "lane_progress": "{done} of {length}",
-    "lane_tree": "Step {step} of {lane}: its tree, larger",
-    "arena_title": "The lanes side by side",
+    "lane_tree": "Tree of step {step}",
+    "arena_title": "All methods side by side",
     "arena_lane": "Method",
     "arena_passes": "draft passes",
     "arena_rows": "tokens checked",
@@ -366,14 +370,14 @@ BROWSER = {
     "verdict_stopped": "Stopped before both were done.",
     "card_title": "Result",
     "card_empty": "The result appears here when the race is over.",
-    "card_acceptance_depth": "Kept by level: kept ÷ tested there",
+    "card_acceptance_depth": "How often a guess was right, by level",
     "card_depth_value": "{percent} of {tested}",
-    "card_speeds": "Tokens per second",
-    "card_speeds_note": "after the first, ÷ own decode seconds",
-    "card_share": "Accepted tokens by proposer",
-    "card_share_note": "who pushed each accepted draft token most; whole percent",
+    "card_speeds": "Tokens a second",
+    "card_speeds_note": "tokens after the first ÷ seconds of computing time",
+    "card_share": "Right guesses, by who made them",
+    "card_share_note": "each counts for the one that favoured it most",
     "card_step_time": "Time of a step",
-    "card_step_time_note": "median of draft · check · other",
+    "card_step_time_note": "guessing · checking · other, medians",
     "card_prefill": "Reading the prompt",
     "card_prefill_note": "not counted in any speed above",
     "card_prefill_known": "{reused} of {all} tokens were known",
@@ -388,15 +392,15 @@ BROWSER = {
     "one_earlier_turn": "1 earlier turn",
     "many_earlier_turns": "{n} earlier turns",
     "chat_sent": "sent with {turns}",
-    "chat_next": "Sent with {turns}.",
+    "chat_next": "The next question goes with {turns}.",
     "chat_fresh": "Starts a new chat.",
     "chat_instead": "Takes the place of an earlier turn.",
     "chat_go_on": "Keep the chat",
-    "chat_put_away": "The chat is put away.",
+    "chat_put_away": "A new chat has begun.",
     "chat_undo": "Undo",
     "new_chat": CLEAR,
     "spoken_progress": "{tokens} tokens{speedup}",
-    "spoken_speedup": ", {speedup} times plain",
+    "spoken_speedup": ", {speedup} times as fast as plain decoding",
     "spoken_start": "Answering.",
     "spoken_end": "Finished. {tokens} tokens{speedup}",
     "keys_hint": "Keys: ← → or a clicker: step · Space plays · 1 2 3 phase · G guess first",

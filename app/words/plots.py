@@ -1,9 +1,9 @@
 """The words on and around plots: axes, readouts and the buttons that zoom and save."""
 
 BROWSER = {
-    "plot_x": "seconds of its own work",
+    "plot_x": "computing time, seconds",
     "plot_y": "tokens written",
-    "plot_rate": "tokens per second, over the last 2 s",
+    "plot_rate": "tokens a second, over the last 2 s",
     "plot_tokens": "Tokens",
     "plot_speed": "Tokens/s",
     "plot_table": "{lane}: {tokens} tokens in {seconds} s",

@@ -66,7 +66,7 @@ class Watched(LocalDevice):
 class Recorded:
     """A device that gives the events of an answer again, at a steady pace, and computes nothing."""
 
-    places, costs = 1, None
+    places, costs, metered = 1, None, False
 
     def __init__(self, events: list[Event], status: dict) -> None:
         self.events, self.status, self.last_event = events, status, 0.0

@@ -146,6 +146,12 @@ def test_no_slot_is_lost_where_making_or_opening_one_fails(method, cuda, monkeyp
     assert generator.status["graphs"]["slots"] == 1
 
 
+def test_a_slot_comes_back_where_reading_the_prompt_fails(cuda, monkeypatch):
+    generator = static_generator(graphs=True, tokens=40)
+    run_out_of_memory_in("prefill", generator, monkeypatch)
+    assert len(generator.slots._free) == 1
+
+
 def run_out_of_memory_in(method, generator, monkeypatch):
     """An answer whose slot's method finds no memory."""
     with monkeypatch.context() as patch:

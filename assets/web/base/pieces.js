@@ -75,9 +75,7 @@
 
   const invisible = /[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f\u00ad\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff]/;
 
-  function run(character, count, sign) {
-    return count > 1 ? `${sign}×${count}` : sign;
-  }
+  const run = (count, sign) => (count > 1 ? `${sign}×${count}` : sign);
 
   // A token as it is named outside the answer: white space made visible, half characters as hex.
   function label(bytes) {
@@ -89,13 +87,13 @@
     let rest = text;
     let start = "";
     if (spaces) {
-      start = run(" ", spaces[0].length, "␣");
+      start = run(spaces[0].length, "␣");
       rest = text.slice(spaces[0].length);
     }
     rest = rest
-      .replace(/(\r\n|\n|\r)+/g, (breaks) => run("\n", breaks.replace(/\r\n/g, "\n").length, "↵"))
+      .replace(/(\r\n|\n|\r)+/g, (breaks) => run(breaks.replace(/\r\n/g, "\n").length, "↵"))
       .replace(/\t/g, "⇥")
-      .replace(/ +$/, (tail) => run(" ", tail.length, "␣"));
+      .replace(/ +$/, (tail) => run(tail.length, "␣"));
     rest = rest.replace(/(\p{M}{3})\p{M}+/gu, "$1"); // a name stays in its line
     return start + Array.from(rest, (character) => (invisible.test(character)
       ? `‹U+${character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}›` : character)).join("");

@@ -16,7 +16,7 @@
   function several(name, label, options, chosen, onChange, few = options.length) {
     const buttons = options.map(([value, words]) =>
       h("button", { type: "button", class: "choice", "data-control": name, "data-value": value,
-        "aria-pressed": String(chosen.includes(value)), onclick: (event) => {
+        "aria-pressed": String(chosen.includes(value)), title: Jakiro.trainedWords(Jakiro.benchmarkForm.minutes[value]), onclick: (event) => {
           const on = event.currentTarget.getAttribute("aria-pressed") !== "true";
           event.currentTarget.setAttribute("aria-pressed", String(on));
           onChange();

@@ -40,7 +40,7 @@
         sentence: say("bench_plot", { temperature }), saved: { width: 960, height: 150 + high },
         table: () => Jakiro.benchmarkTable(results, temperature), rows: () => this.rows(rows, temperature),
         series: lanes.map((lane, place) => this.series(lane, ROLES[place % ROLES.length], rows, placeOf)),
-        margin: { left: Math.min(140, (wide / scale) * 0.3), right: 60, top: TOP, bottom: BOTTOM },
+        labelled: lanes.length < 2, margin: { left: Math.min(140, (wide / scale) * 0.3), right: 60, top: TOP, bottom: BOTTOM },
         x: { title: say("bench_axis"), full: rangeOf(rows), ticks: { ticksuffix: "×", nticks: Math.max(4, Math.round(wide / 80)) } },
         y: { fit: () => [categories.length - 0.5, -0.5], ticks: { tickvals: categories.map((_, i) => i), showgrid: false,
           ticktext: categories.map((category, i) => (i ? plotText(benchmarkRows.categoryWords(category))

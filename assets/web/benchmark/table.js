@@ -44,7 +44,7 @@
     const { speedup } = group;
     const interval = intervalOf(group);
     if (speedup === null) return ["–"];
-    return [`${times(speedup)}${speedup < 1 ? ` ${say("bench_slower")}` : ""}`, interval && spread(interval)];
+    return [times(speedup), interval && spread(interval)];
   }
 
   // Rounded down, so that a single difference never reads 100 %

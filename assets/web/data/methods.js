@@ -17,6 +17,9 @@
     return say("unequal_heads", { heads: known.map(([title, minutes]) => say("head_minutes", { title, minutes })).join(", ") });
   }
 
+  // What a tooltip says of a head's training; null where it is not known
+  const trainedWords = (minutes) => (minutes === undefined ? null : say("trained", { minutes: Math.round(minutes) }));
+
   const marked = (id, label, sentence, hue, shape, place, number) => ({ id, label, sentence, shape, place, number,
     hue: String(hue), classes: `hue-${hue} by-${place}` });
   // After the last hue the first one comes again, with a number beside the shape
@@ -58,6 +61,5 @@
   // Shown while there is no answer: those of the method that a question gets when nothing else is chosen
   const usualProposers = new Proposers(drafting[0].proposers);
 
-  Object.assign(Jakiro, { methodNamed, methodTitle, isPlain, plainMethod, usualMethod: drafting[0], usualProposers, Proposers,
-    TARGET, unequalHeads });
+  Object.assign(Jakiro, { methodTitle, isPlain, usualMethod: drafting[0], usualProposers, Proposers, TARGET, unequalHeads, trainedWords });
 })();

@@ -16,8 +16,8 @@
         this.open(event.dataTransfer.files[0]);
       } }, h("label", { class: "plain-button", for: "jk-open" }, say("open_trace")), this.input,
       h("span", { class: "muted" }, say("drop_hint")));
-      this.element = h("div", { class: "recordings recordings-only" }, h("p", { class: "muted" }, say("recordings_hint")), drop,
-        this.cards);
+      this.element = h("div", { class: "recordings recordings-only" }, h("p", { class: "muted" }, say("recordings_hint")),
+        this.cards, drop);
     }
 
     async names() {
@@ -77,27 +77,22 @@
       this.on.showRecording(id, recording, { playNow: source === "recording", source });
     }
 
-    // The address under which the page opens at this step
-    link(name, step) {
-      return h("a", { class: "recording-link", href: Jakiro.recordingLink(name, step) }, say("recording_link", { step }));
-    }
-
     card(id, recording, source, name) {
       const run = runFromTraces(id, source, recording.traces, recording.title);
-      const tau = metrics.tau(run.main.steps);
-      const speedup = speedupWords(metrics.speedup(run.main, run.plain)) || say("not_measured");
+      const step = Jakiro.highlight(run.main) + 1;
+      const [times, tau] = [speedupWords(metrics.speedup(run.main, run.plain)), metrics.tau(run.main.steps)];
       return h("section", { class: "pane recording-card" }, h("h2", { dir: "auto" }, recording.title),
+        h("p", { class: "tabular" }, times && [h("b", null, times), ` ${say("fact_speedup")} · `], tau && `${number(tau, 1)} ${say("fact_tau")}`),
         h("p", { dir: "auto" }, recording.why || run.question), h("p", { class: "muted" }, Jakiro.badgeOf(run)),
-        h("p", { class: "tabular" }, h("b", null, speedup), ` · τ ${tau === null ? "–" : number(tau, 2)}`),
         h("div", { class: "recording-actions" },
-          h("button", { class: "plain-button", onclick: () => this.play(id, recording, source) }, say("play")),
+          h("button", { class: "plain-button primary", onclick: () => this.play(id, recording, source) }, say("play")),
           h("button", { class: "plain-button", "data-action": "handout",
             onclick: () => Jakiro.saveReplay(run, recording.text) }, say("save_handout")),
           source === "opened" ? h("button", { class: "plain-button", onclick: () => {
             this.opened.splice(this.opened.indexOf(recording), 1);
             this.draw();
           } }, say("close")) : null),
-        name ? this.link(name, Jakiro.highlight(run.main) + 1) : null);
+        name && h("a", { class: "recording-link", href: Jakiro.recordingLink(name, step) }, say("recording_link", { step })));
     }
 
     draw() {

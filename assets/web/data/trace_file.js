@@ -26,7 +26,7 @@
     && isText(one.label) && isText(one.sentence));
   const isCurve = (value) => Array.isArray(value) && value.every((point) => isNumbers(point) && point.length === 2);
 
-  const isReason = (value) => value === null || value === undefined || ["eos", "length", "context", "stopped"].includes(value);
+  const isReason = (value) => value === null || value === undefined || ["eos", "length", "context", "stop", "stopped"].includes(value);
   const isDrafter = (value) => value === null || isObject(value);
 
   const HEADER = { method: isName, created: isText, messages: isMessages, num_prompt_tokens: isNumber, target: isObject,

@@ -22,7 +22,6 @@
     show();
     return {
       element: h("div", { class: "lesson-slider" }, h("label", { for: id }, label), input, output),
-      input,
       get value() {
         return Number(input.value);
       },
@@ -36,40 +35,21 @@
   // A row of buttons of which one is pressed: {value: words}
   function choice({ name, label, options, value, onPick }) {
     const buttons = Object.entries(options).map(([key, words]) =>
-      h(
-        "button",
-        {
-          class: "choice",
-          type: "button",
-          "data-control": name,
-          "data-value": key,
-          "aria-pressed": String(key === String(value)),
-          onclick: () => {
-            set(key);
-            onPick(key);
-          },
-        },
-        words,
-      ),
+      h("button", { class: "choice", type: "button", "data-control": name, "data-value": key,
+        "aria-pressed": String(key === String(value)), onclick: () => {
+          set(key);
+          onPick(key);
+        } }, words),
     );
     const set = (key) =>
       buttons.forEach((button) => button.setAttribute("aria-pressed", String(button.dataset.value === String(key))));
     const id = nextId(name);
-    return {
-      element: h("div", { class: "lesson-choice", role: "group", "aria-labelledby": id }, h("span", { id }, label),
-        h("span", { class: "segments" }, buttons)),
-      set,
-    };
+    return { element: h("div", { class: "lesson-choice", role: "group", "aria-labelledby": id }, h("span", { id }, label),
+      h("span", { class: "segments" }, buttons)), set };
   }
 
-  const onOff = (name, label, onPick) =>
-    choice({
-      name,
-      label,
-      options: { on: say("on"), off: say("off") },
-      value: "on",
-      onPick: (value) => onPick(value === "on"),
-    });
+  const onOff = (name, label, onPick) => choice({ name, label, options: { on: say("on"), off: say("off") }, value: "on",
+      onPick: (value) => onPick(value === "on") });
 
   // The sentence that says what a control has done
   const result = (name, more = "") => h("p", { class: `result ${more}`, role: "status", "data-result": name });

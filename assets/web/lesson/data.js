@@ -8,13 +8,11 @@
   // {device, pairs: {name: {plain, drafted, lanes}}} from the text of the shipped file
   function readLesson(text) {
     const { device, recordings } = JSON.parse(text);
-    const pairs = Object.fromEntries(
-      Object.entries(recordings).map(([name, events]) => {
-        const run = new Run(name, "recording");
-        events.forEach((event) => run.take(event));
-        return [name, { plain: run.plain, drafted: run.main, lanes: Object.values(run.lanes) }];
-      }),
-    );
+    const pairs = Object.fromEntries(Object.entries(recordings).map(([name, events]) => {
+      const run = new Run(name, "recording");
+      events.forEach((event) => run.take(event));
+      return [name, { plain: run.plain, drafted: run.main, lanes: Object.values(run.lanes) }];
+    }));
     return { device, pairs };
   }
 
@@ -37,28 +35,19 @@
     const nodes = order.map((i) => ({ ...step.nodes[i], parent: i ? place.get(step.nodes[i].parent) : -1, source: i }));
     const path = judge(nodes);
     const end = nodes[path.at(-1) ?? 0];
-    return {
-      ...step,
-      nodes,
-      accepted_path: path,
-      bonus_token_id: end.target_choice,
-      bonus_piece: end.target_choice_piece,
-      committed_ids: [...path.map((i) => nodes[i].token_id), end.target_choice],
-    };
+    return { ...step, nodes, accepted_path: path, bonus_token_id: end.target_choice, bonus_piece: end.target_choice_piece,
+      committed_ids: [...path.map((i) => nodes[i].token_id), end.target_choice] };
   }
 
   // Candidates from the likeliest path on: by score, smaller depth first among equals, as the tree itself is chosen
   function byScore(step) {
     const { nodes } = step;
-    return nodes
-      .map((_, i) => i)
-      .slice(1)
+    return nodes.map((_, i) => i).slice(1)
       .sort((a, b) => nodes[b].score - nodes[a].score || nodes[a].depth - nodes[b].depth || a - b);
   }
 
   const pruned = (step, candidates) => stepWith(step, [0, ...byScore(step).slice(0, candidates)]);
-  const withoutContrastive = (step) =>
-    stepWith(step, step.nodes.map((_, i) => i).filter((i) => !isFromPair(step.nodes[i])));
+  const withoutContrastive = (step) => stepWith(step, step.nodes.map((_, i) => i).filter((i) => !isFromPair(step.nodes[i])));
   const expectedTokens = (step) => 1 + step.nodes.slice(1).reduce((sum, node) => sum + Math.exp(node.score), 0);
 
   // A lane that shows `step` in place of its own at `index`
@@ -76,8 +65,7 @@
   const mean = (values) => (values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : 0);
 
   // Tokens a step brings on average if every recorded tree had so many candidates, each step judged where it stands
-  const tokensAt = (lane, candidates) =>
-    mean(drafted(lane).map((step) => pruned(step, candidates).accepted_path.length + 1));
+  const tokensAt = (lane, candidates) => mean(drafted(lane).map((step) => pruned(step, candidates).accepted_path.length + 1));
 
   // The draft's favourite continuation: the best child again and again
   function favourite(step) {
@@ -105,24 +93,13 @@
   }
 
   // The likeliest candidates of the first level
-  const firstLevel = (step) =>
-    step.nodes
-      .map((node, i) => [node, i])
-      .filter(
-        ([node]) =>
-          node.depth === 1 &&
-          node.evidence.expert_contributions &&
-          node.evidence.residual_contribution &&
-          weightsOf(node)?.length === 2,
-      )
-      .map(([, i]) => i)
-      .sort((a, b) => step.nodes[b].score - step.nodes[a].score || a - b)
-      .slice(0, MOST_RANKED);
+  const isMixed = (node) => node.depth === 1 && node.evidence.expert_contributions && node.evidence.residual_contribution
+    && weightsOf(node)?.length === 2;
+  const firstLevel = (step) => step.nodes.map((_, i) => i).filter((i) => isMixed(step.nodes[i]))
+    .sort((a, b) => step.nodes[b].score - step.nodes[a].score || a - b).slice(0, MOST_RANKED);
 
-  const ranked = (step, second) =>
-    firstLevel(step)
-      .map((i) => [i, mixScore(step.nodes[i], second)])
-      .sort((a, b) => b[1] - a[1] || a[0] - b[0]);
+  const ranked = (step, second) => firstLevel(step).map((i) => [i, mixScore(step.nodes[i], second)])
+    .sort((a, b) => b[1] - a[1] || a[0] - b[0]);
 
   // Pairs of candidates that the two experts alone would put in opposite order, as a share of all pairs
   function disagreement(step) {
@@ -165,24 +142,16 @@
   function measured(pair) {
     const steps = drafted(pair.drafted);
     const of = (name) => mean(steps.map((step) => step[name]));
-    return {
-      steps: steps.length,
-      tau: Jakiro.metrics.tau(steps),
-      plain: mean(pair.plain.steps.map((step) => step.verify_ms)),
-      draft: of("draft_ms"),
-      check: of("verify_ms"),
-      other: of("other_ms"),
-      speedup: Jakiro.metrics.speedup(pair.drafted, pair.plain),
-    };
+    return { steps: steps.length, tau: Jakiro.metrics.tau(steps), plain: mean(pair.plain.steps.map((step) => step.verify_ms)),
+      draft: of("draft_ms"), check: of("verify_ms"), other: of("other_ms"),
+      speedup: Jakiro.metrics.speedup(pair.drafted, pair.plain) };
   }
 
   // The item worth most
   const pick = (items, worth) =>
     items.reduce((found, item) => (found === null || worth(item) > worth(found) ? item : found), null);
 
-  Object.assign(Jakiro, {
-    lessonData: { readLesson, stepWith, byScore, pruned, withoutContrastive, expectedTokens, laneWith,
-      drafted, whole, tokensAt, favourite, edgeChance, firstLevel, ranked, disagreement, moved, ownWeight, interpolate,
-      checkMs, draftMs, measured, pick },
-  });
+  Object.assign(Jakiro, { lessonData: { readLesson, stepWith, byScore, pruned, withoutContrastive, expectedTokens, laneWith,
+    drafted, whole, tokensAt, favourite, edgeChance, firstLevel, ranked, disagreement, moved, ownWeight, interpolate,
+    checkMs, draftMs, measured, pick } });
 })();

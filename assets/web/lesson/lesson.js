@@ -9,46 +9,29 @@
   // A draft tree with its card, arrow keys and a list of the same content; `onPick` takes the place of the card's pin
   function treeBox({ onPick } = {}) {
     const host = h("div", { class: "tree-host lesson-tree", tabindex: 0 });
-    const box = h("div", { class: "tree-pane lesson-tree-pane" },
-      h("div", { class: "tree-room" }, host));
+    const box = h("div", { class: "tree-pane lesson-tree-pane" }, h("div", { class: "tree-room" }, host));
     const card = new Jakiro.Card(box);
     if (onPick) card.pin = (id) => onPick(id);
     const view = new Jakiro.TreeView(host, card);
     const listHost = h("div");
-    const list = h("details", { class: "lesson-table", ontoggle: () => drawList() },
-      h("summary", null, say("read_as_list")), listHost);
+    const list = h("details", { class: "lesson-table", ontoggle: () => drawList() }, h("summary", null, say("read_as_list")), listHost);
     let shown = null;
-
-    function drawList() {
-      if (shown)
-        listHost.replaceChildren(...(list.open ? [Jakiro.treeList(shown.lane, shown.index, shown.phase)] : []));
-    }
+    const drawList = () => shown && listHost.replaceChildren(...(list.open ? [Jakiro.treeList(shown.lane, shown.index, shown.phase)] : []));
 
     host.addEventListener("keydown", (event) => {
       if (event.key === "Escape") card.close();
       if (view.onKey(event)) event.preventDefault();
     });
 
-    return {
-      element: h("div", null, box, list),
-      draw(lane, index, step, { phase }) {
-        const own = data.laneWith(lane, index, step);
-        shown = { lane: own, index, phase };
-        card.about(own, index, phase);
-        card.close();
-        view.draw({
-          lane: own,
-          index,
-          phase,
-          choices: phase === 2,
-          showAll: false,
-          sentence: Jakiro.stepSentence(own, index, phase),
-        });
-        drawList();
-      },
-      mark: (i) => view.focus(i),
-      light: (members) => view.light(members),
-    };
+    function draw(lane, index, step, { phase }) {
+      const own = data.laneWith(lane, index, step);
+      shown = { lane: own, index, phase };
+      card.about(own, index, phase);
+      card.close();
+      view.draw({ lane: own, index, phase, choices: phase === 2, showAll: false, sentence: Jakiro.stepSentence(own, index, phase) });
+      drawList();
+    }
+    return { element: h("div", null, box, list), draw, mark: (i) => view.focus(i), light: (members) => view.light(members) };
   }
 
   // What a stop gets to work with
@@ -56,14 +39,11 @@
     const state = { here: null, useHere: true, lines: new Set() };
     const recordedWords = () => say("lesson_source_recorded", { device: device.name, date: device.date });
     return {
-      device,
-      pairs,
-      greedy: pairs.greedy,
+      device, pairs, greedy: pairs.greedy,
       lanes: (name) => pairs[name].lanes,
       tree: treeBox,
       profile: () => (state.here && state.useHere ? state.here.profile : device.profile),
-      stepLine: (lane, step) =>
-        h("p", { class: "muted small" },
+      stepLine: (lane, step) => h("p", { class: "muted small" },
           say("lesson_step_from", { step: step.index + 1, question: Jakiro.questionsOf(lane.header).at(-1) ?? "" })),
       recordedLine: () => h("p", { class: "muted small source" }, recordedWords()),
       // Whose costs are used: this device's where they are known, else the recording's; with a switch between both
@@ -71,25 +51,15 @@
         const host = h("div", { class: "source muted small" });
         const draw = () => {
           const here = state.here && state.useHere;
-          const choice = state.here
-            ? controls.choice({
-                name: "source",
-                label: say("lesson_source_choice"),
-                options: { here: say("lesson_use_device"), recording: say("lesson_use_recording") },
-                value: here ? "here" : "recording",
-                onPick: (value) => {
-                  state.useHere = value === "here";
-                  state.lines.forEach((line) => line());
-                },
-              }).element
-            : null;
-          host.replaceChildren(
-            ...[
-              h("span", { "data-source": here ? "here" : "recording" },
-                here ? say("lesson_source_here", { device: state.here.name }) : recordedWords()),
-              choice,
-            ].filter(Boolean),
-          );
+          const value = here ? "here" : "recording";
+          const onPick = (picked) => {
+            state.useHere = picked === "here";
+            state.lines.forEach((line) => line());
+          };
+          const options = { here: say("lesson_use_device"), recording: say("lesson_use_recording") };
+          const choice = state.here && controls.choice({ name: "source", label: say("lesson_source_choice"), options, value, onPick });
+          host.replaceChildren(h("span", { "data-source": value }, here ? say("lesson_source_here", { device: state.here.name })
+            : recordedWords()), ...(choice ? [choice.element] : []));
         };
         state.lines.add(() => {
           draw();
@@ -124,11 +94,13 @@
     const voice = h("div", { class: "voice", role: "status" });
     const body = h("div", { class: "stop-body" }, h("p", { class: "muted empty" }, say("lesson_loading")));
     const titles = texts.map((text, n) => h("button", { type: "button", class: "stop-title", "data-stop": n + 1, onclick: () => go(n) }, text.title));
+    const strip = h("div", { class: "stop-titles" }, CORE.map((n) => titles[n]));
     const others = texts.map((_, n) => n).filter((n) => !CORE.includes(n));
     const more = Jakiro.popMenu("more-stops", h("summary", { class: "plain-button" }, say("lesson_more")), others.map((n) => titles[n]));
     const back = controls.button("back", say("lesson_back"), () => go(beside(-1)));
     const next = controls.button("next", say("lesson_next"), () => forward());
-    root.append(h("nav", { class: "lesson-nav", "aria-label": say("lesson_nav") }, CORE.map((n) => titles[n]), more), body,
+    next.classList.add("primary");
+    root.append(h("nav", { class: "lesson-nav", "aria-label": say("lesson_nav") }, strip, more), body,
       h("div", { class: "lesson-turn" }, back, next), voice);
 
     // The stop before or after this one, among those of its kind; undefined at the ends
@@ -150,20 +122,14 @@
       if (!lesson) return;
       if (!built.has(current)) {
         const { screen, draw } = Jakiro.lessonStops[current](lesson);
-        built.set(current, {
-          draw,
-          page: h(
-            "div",
-            { class: "stop", "data-stop": current + 1 },
-            textColumn(current),
-            h("section", { class: "pane stop-pane", "aria-label": texts[current].title },
-              h("div", { class: "stop-screen" }, screen)),
-          ),
-        });
+        built.set(current, { draw, page: h("div", { class: "stop", "data-stop": current + 1 }, textColumn(current),
+          h("section", { class: "pane stop-pane", "aria-label": texts[current].title },
+            h("div", { class: "stop-screen" }, screen))) });
       }
       const { page, draw } = built.get(current);
       body.replaceChildren(page);
       titles.forEach((title, n) => (n === current ? title.setAttribute("aria-current", "step") : title.removeAttribute("aria-current")));
+      strip.scrollLeft = titles[current].offsetLeft - strip.offsetLeft - strip.clientWidth / 4;
       back.disabled = beside(-1) === undefined;
       next.textContent = beside(1) === undefined ? say("lesson_race") : `${say("lesson_next")}: ${texts[beside(1)].title}`;
       draw();

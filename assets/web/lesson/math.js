@@ -20,8 +20,7 @@
 
   const sum = (index) => m("munder", sign("∑"), index);
 
-  const FORMULAS = [
-    () => row(id("T"), sign("≳"), over(word("weights"), word("speed"))),
+  const FORMULAS = [() => row(id("T"), sign("≳"), over(word("weights"), word("speed"))),
     () => row(id("P"), sign("="), sub(id("p"), digits(1)), sign("·"), sub(id("p"), digits(2)), sign("⋯"), sub(id("p"), id("n"))),
     () => row(sub(id("score"), id("x")), sign("="), sub(id("r"), id("x")), sign("+"),
       sum(id("e")), sub(id("w"), id("e")), sign("·"), m("msubsup", id("s"), id("x"), id("e"))),
@@ -41,8 +40,7 @@
       id("g"), sign("("), id("seed"), sign(","), id("t"), sign(","), id("v"), sign(")"), sign(")")),
     () => row(word("speedup"), sign("="),
       over(row(id("τ"), sign("·"), id("T")), row(sub(id("T"), word("draft")), sign("+"), sub(id("T"), word("check"))))),
-    () => row(id("τ"), sign("="), over(word("written"), word("steps"))),
-  ];
+    () => row(id("τ"), sign("="), over(word("written"), word("steps")))];
 
   // What the letters of a formula are, by stop
   const LEGENDS = { 2: "formula_experts", 3: "formula_contrast", 7: "formula_dice" };

@@ -15,13 +15,6 @@
     Jakiro.redraw();
   }
 
-  function projectorButton() {
-    const button = h("button", { class: "plain-button", "data-action": "projector", "aria-pressed": "false",
-      onclick: () => projector(!inProjector()) }, say("projector"));
-    if (memory.get("jakiro-projector")) requestAnimationFrame(() => projector(true));
-    return button;
-  }
-
   // A switch in the menu; `set` is told whether it is on
   function option(key, set) {
     const box = h("input", { type: "checkbox", "data-toggle": key, onchange: () => set(box.checked) });
@@ -35,7 +28,10 @@
     };
     const pace = h("select", { onchange: () => (state.pace = pace.value) },
       PACES.map((value) => h("option", { value }, value === "step" ? say("step_by_step") : `${value}×`)));
-    const list = [projectorButton(), on.server ? Jakiro.copyButton(() => Jakiro.linkTo(state)) : null, Jakiro.saveMenu(state, on.server),
+    const hall = h("button", { class: "plain-button", "data-action": "projector", "aria-pressed": "false",
+      onclick: () => projector(!inProjector()) }, say("projector"));
+    if (memory.get("jakiro-projector")) requestAnimationFrame(() => projector(true));
+    const list = [hall, on.server ? Jakiro.copyButton(() => Jakiro.linkTo(state)) : null, Jakiro.saveMenu(state, on.server),
       h("fieldset", { class: "view-options" }, h("legend", { class: "muted" }, say("view_options")),
         option("guess_first", on.guessFirst), option("show_spaces", (shown) => {
           pane.classList.toggle("spaces", shown);
@@ -46,5 +42,5 @@
     return popMenu("page-menu", h("summary", { class: "plain-button", "aria-label": say("menu") }, "⋯"), list);
   }
 
-  Object.assign(Jakiro, { pageMenu, projectorButton, inProjector });
+  Object.assign(Jakiro, { pageMenu, inProjector });
 })();

@@ -31,13 +31,8 @@
     redraw();
   }
 
-  // Space: reveal or go on while guessing, else play and pause
-  function advance() {
-    if (state.armed) Jakiro.askArmed();
-    else if (!state.guess) play();
-    else if (guessing()) setPhase(3);
-    else seek(state.index + 1);
-  }
+  // Space: as the clicker while a question waits or somebody guesses, else play and pause
+  const advance = () => (state.armed || state.guess ? ahead() : play());
 
   // A clicker's two keys: what comes next (the question that waits, the verdict, a step), and what was before
   function ahead() {

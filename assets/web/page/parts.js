@@ -80,7 +80,7 @@
     parts.treeHost = h("div", { class: "tree-host", tabindex: 0 });
     parts.listHost = h("div", { class: "list-host", hidden: true });
     parts.ladderHost = h("div", { class: "ladder-host", hidden: true });
-    parts.wholeTree = h("button", { class: "plain-button whole-tree", onclick: () => Jakiro.showLarge(state.run.main, state.index, state.phase) },
+    parts.wholeTree = h("button", { class: "plain-button whole-tree", onclick: () => Jakiro.showLarge(parts.wholeTree, state.run.main, state.index, state.phase) },
       say("whole_tree"));
     parts.treeEmpty = h("p", { class: "muted empty" }, say("empty_tree"));
     parts.smallTrees = h("p", { class: "muted small-trees", hidden: true }, say("small_trees"), " ",
@@ -131,7 +131,7 @@
     const chat = chatPane(parts, state, on);
     const columns = h("div", { class: "columns watch-only" }, chat, scrubber, tree, plotPane(state, on, plotHost, parts.plot));
     // Keys reach the scrubber after the answer or the lanes, and before the tree
-    parts.placeScrubber = (tab) => (tab === "race" ? parts.race.element.after(scrubber) : tree.before(scrubber));
+    parts.placeScrubber = (tab) => (tab === "race" ? parts.race.more : tree).before(scrubber);
     root.append(columns, parts.race.element, parts.keysHint, questions(parts, on), parts.recordings.element, parts.voice);
     const menu = Jakiro.pageMenu(state, on, chat);
     (document.querySelector(".jk-header") || root).append(menu);

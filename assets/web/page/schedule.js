@@ -227,8 +227,9 @@
   // The step in a few words; nothing of the verdict in phase 1
   function stepWords(step, phase) {
     if (step.nodes.length < 2) return say("no_draft");
+    const kept = Jakiro.deliveredPath(step).length;
     const values = { candidates: counted("candidate", step.nodes.length - 1), tokens: counted("token", depthOf(step)),
-      kept: Jakiro.deliveredPath(step).length, cut: step.accepted_path.length + 1 - step.committed_ids.length };
+      right: kept ? counted("right", kept) : say("none_right"), cut: step.accepted_path.length + 1 - step.committed_ids.length };
     return say(phase === 1 ? "tree_line_hidden" : values.cut ? "tree_line_cut" : "tree_line", values);
   }
 

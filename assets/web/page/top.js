@@ -1,8 +1,10 @@
 // The top of the page: name, one sentence, model status, tabs, and the one place where errors are shown.
 (() => {
-  const { h, say } = Jakiro;
+  const { h, s, say } = Jakiro;
 
-  const TABS = ["watch", "race", "lesson", "recordings", "benchmark"];
+  // Each tab with its drawing, for screens on which five words have no room
+  const TABS = { watch: "M1 8q7-9 14 0q-7 9-14 0zM6 8a2 2 0 1 0 4 0a2 2 0 1 0-4 0", race: "M1 4h9M1 12h14M10 1l3 3l-3 3", lesson: "M8 4q-3-2-7-1v10q4-1 7 1q3-2 7-1v-10q-4-1-7 1zv10",
+    recordings: "M2 8a6 6 0 1 0 12 0a6 6 0 1 0-12 0M7 6l3 2l-3 2z", benchmark: "M2 14v-6M8 14v-12M14 14v-8" };
   let notice = null;
   let early = null; // what was said before there was a place for it
 
@@ -18,7 +20,8 @@
 
   function tabStrip(tabs) {
     const buttons = tabs.map((tab) => h("button", { role: "tab", "data-tab": tab, "aria-selected": String(tab === "watch"),
-      onclick: () => Jakiro.setTab(tab, true) }, say(`tab_${tab}`)));
+      onclick: () => Jakiro.setTab(tab, true) }, s("svg", { class: "tab-icon", viewBox: "0 0 16 16", "aria-hidden": "true" }, s("path", { d: TABS[tab] })),
+    h("span", { class: "tab-word" }, say(`tab_${tab}`))));
     const strip = h("div", { class: "tabs", role: "tablist" }, buttons);
     strip.addEventListener("keydown", (event) => {
       const move = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
@@ -113,7 +116,7 @@
       h("a", { class: "skip", href: "#jk-answer" }, say("skip")),
       h("header", { class: "jk-header" }, h("h1", null, say("title")), h("p", { class: "muted" }, say("tagline")),
         h("span", { class: "gap" }), chip.element, settings),
-      tabStrip(TABS), notice);
+      tabStrip(Object.keys(TABS)), notice);
     if (early) notify(...early);
     chip.look();
     Jakiro.guardAsking();

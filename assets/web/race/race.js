@@ -3,22 +3,20 @@
 (() => {
   const { h, say, counted, rate, number, apart, metrics } = Jakiro;
 
-  const BAR_SHARE = 72; // per cent of the axis that the longest bar takes; the clock stands after it
-
   // A lane's bar on the time axis that all share: as long as its own clock has run
   class Bar {
-    constructor({ name, title }, role) {
+    constructor({ name, title, headMinutes }, role) {
       this.fill = h("span", { class: "race-fill" });
       this.clock = h("b", { class: "own-clock tabular", "data-clock": name });
       this.done = h("span", { class: "muted tabular" });
-      this.element = h("div", { class: `race-bar lane-${role}` }, h("span", { class: "race-name" }, title),
+      this.element = h("div", { class: `race-bar lane-${role}` }, h("span", { class: "race-name", title: Jakiro.trainedWords(headMinutes) }, title),
         h("span", { class: "race-track" }, this.fill, this.clock, this.done));
     }
 
     draw(lane, time, axis) {
       const seconds = Math.min(time, lane.clock);
       const count = lane.countAt(time);
-      this.fill.style.width = `${(BAR_SHARE * seconds) / axis}%`;
+      this.fill.style.setProperty("--share", seconds / axis);
       this.clock.textContent = `${number(seconds, 1)} s`;
       this.done.textContent = lane.endReason && count === lane.tokens.length ? counted("token", count)
         : say("lane_progress", { done: count, length: lane.endReason ? lane.tokens.length : lane.header.sampling.max_new_tokens });
@@ -44,10 +42,9 @@
       this.rate = h("span", { class: "muted tabular" });
       this.host = h("div", { class: "answer-host" });
       this.scroll = h("div", { class: "answer-scroll", tabindex: 0 }, this.host);
-      this.tree = new Jakiro.SmallTree();
+      this.tree = h("button", { class: "link-button", "data-action": "lane_tree", onclick: () => Jakiro.showLarge(this.tree, this.lane, this.step) });
       this.element = h("section", { class: `pane lane lane-${role}`, "data-lane": lane.name },
-        h("div", { class: "pane-head" }, h("b", null, lane.title), this.rate),
-        h("div", { class: "lane-body" }, this.scroll, this.tree.element));
+        h("div", { class: "pane-head" }, h("b", null, lane.title), this.rate, this.tree), this.scroll);
       this.answer = new Jakiro.AnswerView(this.host, { onPick: () => {}, onPreview: () => {} });
     }
 
@@ -59,9 +56,10 @@
       this.rate.textContent = speed === null ? say("measuring") : `${rate(speed)} tokens/s`;
       this.answer.draw(lane, count, { live: !lane.endReason || count < lane.tokens.length, selected, tail: "" });
       this.mark(lane, count, over ? count : other);
-      this.tree.draw(lane, withTree && !lane.isPlain ? steps - 1 : -1);
+      this.tree.hidden = !withTree || lane.isPlain || !steps;
+      this.tree.textContent = say("lane_tree", { step: steps });
       if (over !== this.over || count !== this.count) this.scroll.scrollTop = over ? 0 : this.scroll.scrollHeight;
-      Object.assign(this, { count, over });
+      Object.assign(this, { lane, step: steps - 1, count, over });
     }
 
     // In the leading lane: where the slower one is now

@@ -1,13 +1,13 @@
-// The result card as a picture of 1920 × 1080: question, verdict and numbers, the coloured text, the race curve, and the tree of
+// The result card as a picture of 1920 × 1080: question, verdict and numbers, the coloured text, the race as bars, and the tree of
 // the best step. The same svg is saved as it is, or as a png.
 (() => {
-  const { say } = Jakiro;
+  const { s, say, number, rate, metrics } = Jakiro;
   const { drawnFile, page, pane, line } = Jakiro.drawing;
 
   const [WIDTH, HEIGHT, MARGIN] = [1920, 1080, 72];
   const RIGHT = 960; // where the right half begins
   const LEFT_WIDE = 850;
-  // Rows of the card for which the picture has room; speeds of more than two lanes stand beside their lines only
+  // Rows of the card for which the picture has room; speeds of more than two lanes stand beside their bars only
   const FEW_LANES = [0, 1, 2, 3];
   const MANY_LANES = [0, 1, 3, 5];
 
@@ -47,6 +47,21 @@
       drafted ? Jakiro.treeInBox(stage, lane, best, { x: x + 24, y: y + 56, width: width - 48, height: height - 68 }) : ""];
   }
 
+  // Every lane's clock on one axis, with its name and speed
+  function bars(run, { x, y, width, height }) {
+    const [names, clocks] = [240, 130];
+    const longest = Math.max(0.1, ...run.ordered.map((lane) => lane.clock));
+    const row = height / run.ordered.length;
+    return run.ordered.map((lane, i) => {
+      const [middle, long] = [y + (i + 0.5) * row, ((width - names - clocks) * lane.clock) / longest];
+      const speed = metrics.speed(lane);
+      return s("g", null, line(lane.title, x, middle - 2, { size: 24, least: 15, weight: 600, room: names - 16 }),
+        line(speed === null ? "–" : `${rate(speed)} tokens/s`, x, middle + 24, { size: 20, look: "muted" }),
+        s("rect", { class: `bar lane-${run.roleOf(lane)}`, x: x + names, y: middle - row * 0.3, width: long, height: row * 0.6, rx: 4 }),
+        line(say("picture_seconds", { seconds: number(lane.clock, 1) }), x + names + long + 14, middle + 12, { size: 34, weight: 650 }));
+    });
+  }
+
   function foot(run, result) {
     const [, settings, versions] = result.small;
     const style = { size: 21, look: "muted", room: WIDTH - 2 * MARGIN };
@@ -60,13 +75,14 @@
     const [top, bottom] = [368, 978];
     const wide = WIDTH - MARGIN - RIGHT;
     const tree = { x: RIGHT, y: top, width: wide, height: 358 };
-    const curve = { x: RIGHT, y: top + 374, width: wide, height: bottom - top - 374 };
+    const race = { x: RIGHT, y: top + 374, width: wide, height: bottom - top - 374 };
     return drawnFile((stage) => {
       const picture = page(WIDTH, HEIGHT);
       picture.append(...head(result), ...numbers(run, result),
         ...answerPane(stage, run.main, { x: MARGIN, y: top, width: RIGHT - MARGIN - 16, height: bottom - top }),
-        ...treePane(stage, run.main, tree), pane(curve.x, curve.y, curve.width, curve.height),
-        Jakiro.curveInBox(run, { x: curve.x + 20, y: curve.y + 12, width: wide - 40, height: curve.height - 20 }), ...foot(run, result));
+        ...treePane(stage, run.main, tree), pane(race.x, race.y, race.width, race.height),
+        line(say("picture_race"), race.x + 24, race.y + 40, { size: 24, weight: 600 }),
+        ...bars(run, { x: race.x + 24, y: race.y + 52, width: wide - 48, height: race.height - 64 }), ...foot(run, result));
       return picture;
     });
   }

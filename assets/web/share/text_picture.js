@@ -1,5 +1,5 @@
 // The start of an answer as coloured text in a picture. The browser lays it out as html first, whatever the script, and its
-// places are read off: a tint and an underline for each token, and each line as one text, so that letters join and turn as they do.
+// places are read off: an underline for each guessed token, and each line as one text, so that letters join and turn as they do.
 (() => {
   const { h, s, unitsOf } = Jakiro;
 
@@ -54,17 +54,14 @@
     return proposer.hue === "1" ? [path(y - 1.75), path(y + 1.75)] : [path(y)];
   }
 
-  // Tint and underline of one token's place on one line; a character over several tokens is cut into equal parts
+  // The underline of one guessed token's place on one line; a character over several tokens is cut into equal parts
   function marks(proposers, rect, x, y) {
     return proposers.flatMap((proposer, i) => {
+      if (proposer.hue === "target") return [];
       const part = rect.width / proposers.length;
       const left = rect.left + i * part - x;
-      const look = proposer.hue === "target" ? "frame" : "tint";
-      const inset = look === "frame" ? 1 : 0;
-      return [s("rect", { class: `${look} ${proposer.classes}`, x: left + inset, y: rect.top - y + inset,
-        width: Math.max(0, part - 2 * inset), height: rect.height - 2 * inset, rx: 2 }),
-      ...(look === "tint" ? underline(proposer, left, left + part, rect.bottom - y + 1) : []),
-      proposer.number ? s("text", { class: "token-number", x: left + part - 4, y: rect.top - y + 7 }, proposer.number) : null];
+      return [...underline(proposer, left, left + part, rect.bottom - y + 1), proposer.number
+        ? s("text", { class: "token-number", x: left + part - 4, y: rect.top - y + 7 }, proposer.number) : null];
     });
   }
 

@@ -94,7 +94,8 @@
       const height = this.box.offsetHeight;
       const left = Math.min(Math.max(4, spot.left - frame.left), frame.width - width - 4);
       const below = spot.bottom - frame.top + 6;
-      const top = below + height > frame.height ? spot.top - frame.top - height - 6 : below;
+      const end = this.host.closest("dialog, .jk-view").getBoundingClientRect().bottom - frame.top;
+      const top = below + height > end ? spot.top - frame.top - height - 6 : below;
       this.box.style.left = `${left}px`;
       this.box.style.top = `${Math.max(top, 4 - frame.top)}px`;
     }

@@ -18,7 +18,7 @@
   const shown = (name) => name.replace(/^␣(?!×)/, " ");
 
   // The root's name: the last kept tokens before a step
-  function rootName(lane, index, count = 2) {
+  function rootName(lane, index, count = 1) {
     const before = lane.countAfter(index - 1);
     return lane.tokens.slice(Math.max(0, before - count), before).map((token) => nameOf(lane, token.id, token.bytes)).join("");
   }
@@ -55,8 +55,8 @@
       const column = clamp(76 * scale, (width - 40) / (plan.depth + 2), 190 * scale);
       const row = clamp(least, room / plan.rows, 44 * scale);
       this.font = (document.documentElement.classList.contains("projector") ? 16 : width < 480 ? 13 : 15) * scale;
-      Object.assign(this, { step, plan, column, row, top, scale });
       const total = { width: Math.max(width, column * (plan.depth + 2) + 24), height: top + plan.rows * row + 20 * scale };
+      Object.assign(this, { step, plan, column, row, top, scale, width: total.width });
       const svg = s("svg", { width: total.width, height: Math.max(total.height, height), class: `tree phase-${shown.phase}`,
         role: plan.pills.length ? "group" : "img", "aria-label": shown.sentence, "data-step": index, "data-nodes": step.nodes.length,
         "data-accepted": shown.phase === 3 ? step.accepted_path.join(",") : null,
@@ -115,12 +115,15 @@
       return cut(text, most);
     }
 
+    // A name that has its row to itself from there on is not cut
     measureLabels() {
       const { lane, index } = this.shown;
       const labels = new Map();
-      const room = this.column - 32 * this.scale;
+      const { places, bonus, end, children } = this.plan;
       const pills = new Map(this.plan.pills.map((pill) => [pill.parent, pill]));
-      for (const [i, spot] of this.plan.places) {
+      for (const [i, spot] of places) {
+        const last = !children[i].some((child) => places.has(child)) && !(bonus && i === end);
+        const room = last ? this.width - this.place(spot).x - 24 * this.scale : this.column - 32 * this.scale;
         const node = this.step.nodes[i];
         const name = this.named(i ? nameOf(lane, node.token_id, node.piece) : rootName(lane, index));
         const pill = pills.get(i);
@@ -220,7 +223,7 @@
         const { x } = this.place(this.plan.bonus);
         const start = x + 14 * this.scale;
         const name = this.named(nameOf(this.shown.lane, this.step.bonus_token_id, this.step.bonus_piece));
-        const text = this.fit(name, this.column - 28 * this.scale);
+        const text = this.fit(name, this.width - x - 24 * this.scale);
         const words = { text, start, end: start + this.measure(text) };
         group.append(this.node("bonus", this.plan.bonus, TARGET, 15 * this.scale, words, this.bonusState()));
       }

@@ -25,10 +25,7 @@
       note: say("metric_same_note", { characters: counted("character", characters(main, tokens)) }) };
   }
 
-  function speedupWords(value) {
-    if (value === null) return null;
-    return `${number(value, 2)}×${value < 1 ? ` ${say("slower")}` : ""}`;
-  }
+  const speedupWords = (value) => (value === null ? null : `${number(value, 2)}×`);
 
   // What τ counts; where the answer's end cut something off, also what it was before
   function tauNote(steps) {
@@ -71,11 +68,11 @@
     // `onShow` is called with the step at which two texts part
     constructor(host, onShow) {
       this.host = host;
-      this.facts = Object.fromEntries(["same", "speedup", "tau"].map((name) => [name, { words: h("span"), note: h("span", { role: "tooltip",
-        class: "fact-note" }) }]));
+      this.facts = Object.fromEntries(["same", "speedup", "tau"].map((name) => [name, { value: h("b"), rest: document.createTextNode(""),
+        note: h("span", { role: "tooltip", class: "fact-note" }) }]));
       this.show = h("button", { class: "link-button", hidden: true, onclick: () => onShow(this.partsAt) }, say("show"));
       host.append(...Object.entries(this.facts).map(([name, fact]) => (fact.element = h("button", { class: "fact", "data-fact": name },
-        fact.words, fact.note))), this.show);
+        h("span", null, fact.value, fact.rest), fact.note))), this.show);
     }
 
     draw(run, steps) {
@@ -84,15 +81,18 @@
       if (!numbers) return;
       const { same, speedup, tau } = numbers;
       const tokens = counted("token", same.tokens || 0);
+      const nothing = ["", ""];
       const words = {
-        same: same.state === "same" ? say("fact_same", { tokens }) : same.state === "different" ? same.value : "",
-        speedup: /\d/.test(speedup.value) ? say("fact_speedup", { times: speedup.value.replace(` ${say("slower")}`, "") }) : "",
-        tau: /\d/.test(tau.value) ? say("fact_tau", { tau: number(Number(tau.value), 1) }) : run.finished ? "" : say("measuring"),
+        same: same.state === "same" ? [say("fact_same_value", { tokens }), say("fact_same")] : same.state === "different" ? [same.value, ""] : nothing,
+        speedup: /\d/.test(speedup.value) ? [speedup.value, say("fact_speedup")] : nothing,
+        tau: /\d/.test(tau.value) ? [number(Number(tau.value), 1), say("fact_tau")] : run.finished ? nothing : ["", say("measuring")],
       };
       for (const [name, fact] of Object.entries(this.facts)) {
-        setText(fact.words, words[name]);
+        const [value, rest] = words[name];
+        setText(fact.value, value);
+        setText(fact.rest, value && rest ? ` ${rest}` : rest);
         setText(fact.note, numbers[name].note);
-        fact.element.hidden = !words[name];
+        fact.element.hidden = words[name] === nothing;
       }
       this.facts.same.element.dataset.state = same.state;
       this.show.hidden = same.state !== "different";

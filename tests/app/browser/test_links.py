@@ -163,7 +163,7 @@ BAD = [
     ("#" + urlencode({"question": "Why?", "method": "magic"}), "magic"),
     ("#" + urlencode({"question": "Why?", "further-lanes": "mcsd,__proto__"}), "__proto__"),
     ("#" + urlencode({"question": "Why?", "alongside": "1", "numerics": "<img src=x onerror=window.ran=1>"}), "<img"),
-    ("#" + urlencode({"question": "Why?", "candidates": "1e9", "levels": "2"}), "Candidates must be"),
+    ("#" + urlencode({"question": "Why?", "candidates": "1e9", "levels": "2"}), "Guesses must be"),
     ("#" + urlencode({"question": " "}), words.EMPTY_QUESTION),
     ("#seed=3", "It has settings but no question."),
     ("#" + urlencode({"question": "Why?", "__proto__": "x", "constructor": "y"}), "“\u2068__proto__\u2069”"),
@@ -176,8 +176,8 @@ BAD = [
     ("#stop-77", "There is no stop"),
     ("?stop=0", "There is no stop"),
     ("?recording=../../etc/passwd", "There is no recording"),
-    ("?recording=1-counting&step=x", "A step is a whole number"),
-    ("?recording=1-counting&step=99999", "It asks for step 99999"),
+    ("?recording=1-opening&step=x", "A step is a whole number"),
+    ("?recording=1-opening&step=99999", "It asks for step 99999"),
 ]
 FOLLOWED = [(link, sentence) for link, sentence in BAD if link.startswith("#")]
 OPENED = [FOLLOWED[0], FOLLOWED[-2], *((link, sentence) for link, sentence in BAD if link.startswith("?"))]

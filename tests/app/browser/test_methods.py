@@ -111,9 +111,9 @@ def test_card_and_router_draw_as_many_experts_as_there_are(five):
     tab.hover('.tree .node[data-node="2"] .reach')
     card = tab.inner_text(".jk-card")
     assert "router: First 16.7 %, Second 33.3 %, Third 50.0 %" in card
-    assert "push on this token: First +0.2, Second +0.3, Third +0.5" in card
-    assert "also proposed by Fifth & last" in card and "match length: 3" in card
-    assert "what follows was drafted after “" in card
+    assert "how much each favoured this token: First +0.2, Second +0.3, Third +0.5" in card
+    assert "also guessed by Fifth & last" in card and "match length: 3" in card
+    assert "the guesses after it were made as after “" in card
     widths = "bar => [...bar.children].map(part => [part.className, Math.round(parseFloat(part.style.width))])"
     wanted = [["fill-0", 17], ["fill-1", 33], ["fill-2", 50]]
     assert tab.eval_on_selector(".jk-card .expert-bar", widths) == wanted
@@ -184,7 +184,7 @@ def test_a_candidate_of_somebody_whom_the_header_lacks_takes_the_next_place(modu
     last = len(traces["careless"]["steps"][0]["nodes"]) - 1
     modules.evaluate("Jakiro.moves.state.showAll = true; Jakiro.redraw('tree')")
     modules.hover(f'.tree .node[data-node="{last}"] .reach')
-    assert "also proposed by __proto__" in modules.inner_text(".jk-card")
+    assert "also guessed by __proto__" in modules.inner_text(".jk-card")
 
 
 def test_live_steps_of_an_unknown_method_arrive_as_they_are_saved(modules):

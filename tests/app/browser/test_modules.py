@@ -5,6 +5,7 @@ import json
 import pytest
 
 from app.serving.packing import Packer, to_json
+from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.trace import acceptance_by_depth
 from tests.app.conftest import given, plotted, set_option
@@ -181,14 +182,14 @@ def test_every_refusal_has_its_reason(shown):
     index = next(i for i, step in enumerate(steps) if len(step["accepted_path"]) == 2)
     shown.evaluate("index => Jakiro.moves.seek(index)", index)
     shown.wait_for_selector(f'svg.tree[data-step="{index}"]')
-    for state, start in (("refused", "The target chose “"), ("accepted", "Same as the target’s own choice.")):
+    for state, start in (("refused", "The model chose “"), ("accepted", words.BROWSER["why_accepted"])):
         shown.hover(f'.tree .node[data-state="{state}"] .reach')
         assert start in shown.inner_text(".jk-card")
         shown.mouse.move(2, 2)
     waiting = shown.query_selector('.tree .node[data-state="not_reached"] .reach')
     waiting.hover()
     card = shown.inner_text(".jk-card")
-    assert "Not reached: “" in card or "Its parent was refused" in card
+    assert "before it was refused" in card or words.BROWSER["why_would_agree"] in card
 
 
 def test_before_the_reveal_nothing_of_the_verdict_is_on_screen(shown):
@@ -282,8 +283,8 @@ def test_a_saved_trace_reads_back_the_same_and_tables_hold_one_row_per_candidate
 @pytest.mark.parametrize(
     ("spoil", "sentence"),
     [
-        (lambda trace: trace.pop("steps"), "This file is not a trace: the field “steps” is missing."),
-        (lambda trace: trace["header"].update(schema_version=9), "This trace uses format 9; this page reads 1."),
+        (lambda trace: trace.pop("steps"), "This file holds no saved answer: the field “steps” is missing."),
+        (lambda trace: trace["header"].update(schema_version=9), "This saved answer has format 9; this page reads 1."),
         (lambda trace: trace["steps"][1]["nodes"][2].update(parent=7), "does not fit its parent"),
         (lambda trace: trace["steps"][0]["nodes"][0].update(piece="zz"), "“piece” of node 0 of step 0"),
         (lambda trace: trace["header"].pop("device"), "the field “device” is missing"),
@@ -299,11 +300,17 @@ def test_files_that_are_no_traces_are_refused_in_words(functions, spoil, sentenc
     assert sentence in said
 
 
+@pytest.mark.parametrize("reason", ["eos", "length", "context", "stop", "stopped"])
+def test_a_file_may_end_in_every_way_in_which_an_answer_can(functions, reason):
+    trace = traces_of(length=8)["jakiro"] | {"end_reason": reason}
+    assert functions.evaluate("text => Object.keys(Jakiro.readTraceFile(text).traces)", json.dumps(trace)) == ["jakiro"]
+
+
 def test_text_that_is_not_json_is_refused_in_words(functions):
     said = functions.evaluate(
         "() => { try { Jakiro.readTraceFile('{'); return 'read'; } catch (error) { return error.message; } }"
     )
-    assert said == "This file is not a trace: it is not JSON."
+    assert said == "This file holds no saved answer: it is not JSON."
 
 
 def test_mask_and_plot_read_as_tables(shown):

@@ -90,14 +90,14 @@ def test_the_result_picture_holds_the_best_steps_tree_the_race_and_the_coloured_
     assert any(words.startswith(f"Draft tree · step {best + 1} of {len(trace.steps)} · ") for words in said)
     for i in trace.steps[best].accepted_path:
         assert nodes[i].piece.decode() in said
-    assert "seconds of its own work" in said and "tokens written" in said
-    assert any(words.startswith("Jakiro ") and words.endswith("tokens/s") for words in said)
+    assert {"Jakiro", "Plain decoding", f"{trace.decode_seconds:.1f} s"} <= set(said)
+    assert sum(words.endswith(" tokens/s") for words in said) == 2
     lines = [element for element in ElementTree.fromstring(file).iter(f"{SVG}text") if element.get("direction")]
     written = " ".join(" ".join((line.text or "").split()) for line in lines)
     assert trace.text.split()[:20] == written.split()[:20]
     picture = modules.evaluate(PNG, file)
     assert (picture["width"], picture["height"]) == (1920, 1080)
-    assert {"10,124,224", "176,58,6", "186,130,0", "216,234,250"} <= set(picture["colours"])
+    assert {"10,124,224", "176,58,6", "186,130,0"} <= set(picture["colours"])
 
 
 def test_a_long_answer_ends_in_dots_and_a_plain_one_has_no_tree(modules):
@@ -121,11 +121,11 @@ def test_slower_than_plain_is_said_in_full(modules):
     speedup, verdict = modules.evaluate(
         "(({ speedup, verdict }) => [speedup, verdict])(Jakiro.resultOf(Jakiro.moves.state.run))"
     )
-    assert speedup.endswith("slower") and "did not pay" in verdict
+    assert speedup.startswith("0.") and speedup.endswith("×") and "did not pay" in verdict
     assert speedup in said and verdict in said
 
 
-def test_every_lane_has_its_line_and_its_name(modules):
+def test_every_lane_has_its_bar_and_its_name(modules):
     shown(modules, race(methods=["autoregressive", "jakiro", "recycling", "prompt_lookup"]))
     said = texts(result(modules))
     for title in modules.evaluate("Jakiro.moves.state.run.ordered.map(lane => lane.title)"):

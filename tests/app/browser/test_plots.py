@@ -221,7 +221,7 @@ def test_tokens_or_speed_is_one_choice_for_both_tabs(shown):
     shown.evaluate("Jakiro.setTab('race')")
     shown.wait_for_selector('.race [data-plot-mode="speed"][aria-pressed="true"]')
     notes = "() => document.querySelector('.race .plot')?.layout?.annotations.map(one => one.text).join()"
-    shown.wait_for_function(f"() => ({notes})()?.includes('per second')")
+    shown.wait_for_function(f"() => ({notes})()?.includes('tokens a second')")
 
 
 def saved(tab, ending: str):
@@ -234,7 +234,7 @@ def saved(tab, ending: str):
 def test_the_plot_is_saved_as_drawing_picture_and_numbers(shown, traces):
     drawn = ElementTree.fromstring(saved(shown, "svg").read_text(encoding="utf-8"))
     words = " ".join(drawn.itertext())
-    assert "Jakiro" in words and "Plain decoding" in words and "seconds of its own work" in words
+    assert "Jakiro" in words and "Plain decoding" in words and "computing time, seconds" in words
     picture = saved(shown, "png").read_bytes()
     assert picture.startswith(b"\x89PNG") and struct.unpack(">II", picture[16:24]) == (1920, 1080)
     rows = list(csv.DictReader(io.StringIO(saved(shown, "csv").read_text(encoding="utf-8-sig"))))

@@ -34,11 +34,28 @@ def parted(at: int) -> dict:
     return traces
 
 
+@pytest.mark.parametrize("width", [390, 768, 1440])
+def test_bars_are_as_long_as_their_clocks_have_run(modules, width):
+    modules.set_viewport_size({"width": width, "height": 900})
+    given(modules, SHOW, [traces_of(), "opened"])
+    modules.evaluate("Jakiro.setTab('race')")
+    modules.wait_for_selector(".race-fill")
+    bars = modules.evaluate(
+        """() => [...document.querySelectorAll('.race-bar')].map(bar => {
+             const clock = bar.querySelector('.own-clock'), fill = bar.querySelector('.race-fill');
+             const { clock: seconds } = Jakiro.screen.state.run.lanes[clock.dataset.clock];
+             return [fill.getBoundingClientRect().width, seconds, clock.getBoundingClientRect().right]; })"""
+    )
+    (plain, plain_clock, _), (drafted, drafted_clock, _) = bars
+    assert drafted / plain == pytest.approx(drafted_clock / plain_clock, abs=0.01)
+    assert max(right for _, _, right in bars) <= width
+
+
 def test_texts_that_part_say_where_and_the_link_shows_that_step(modules):
     given(modules, SHOW, [parted(30), "opened"])
     modules.wait_for_selector('[data-fact="same"][data-state="different"]')
     said = words.BROWSER["same_no"].format(token=31)
-    assert number_of(modules, "same") == (said, "a near tie, margin 0.0040")
+    assert number_of(modules, "same") == (said, words.BROWSER["same_no_note"].format(margin="0.0040"))
     assert modules.text_content('[data-fact="same"] span >> nth=0') == said
     step = modules.evaluate("Jakiro.screen.lane().tokens[30].step")
     modules.evaluate("Jakiro.setTab('race')")
@@ -165,7 +182,7 @@ def test_without_plain_beside_it_an_answer_is_set_against_plain_measured_earlier
     wait_until_finished(tab)
     speed = tab.evaluate("Jakiro.metrics.speed(Jakiro.screen.lane())")
     tab.wait_for_function("() => document.querySelector('[data-fact=\"speedup\"]').textContent.startsWith('≈')")
-    assert number_of(tab, "speedup") == (f"≈ {speed / plain:.1f}×", "against plain measured 0 min ago")
+    assert number_of(tab, "speedup") == (f"≈ {speed / plain:.1f}×", words.BROWSER["baseline_note"].format(minutes=0))
     assert number_of(tab, "same")[0] == words.BROWSER["not_measured"]
 
 

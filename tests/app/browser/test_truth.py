@@ -61,8 +61,9 @@ def test_the_last_step_shows_what_came_into_the_answer(tab, by):
     assert tab.evaluate(drawn, "cut") == [*(str(node) for node in last.accepted_path[kept:]), "bonus"]
     assert words.BROWSER["cut_here"] in tab.text_content("svg.tree .verdict")
     candidates = len(last.nodes) - 1
+    right = words.BROWSER["one_right" if kept == 1 else "many_rights"].format(n=kept)
     line = words.BROWSER["tree_line_cut"].format(
-        candidates=f"{candidates} guesses", tokens="5 tokens", kept=kept, cut=by
+        candidates=f"{candidates} guesses", tokens="5 tokens", right=right, cut=by
     )
     assert tab.inner_text(".tree-line") == line
     assert "The answer ends there; cut off: “" in tab.get_attribute("svg.tree", "aria-label")
@@ -93,7 +94,7 @@ def test_a_chat_is_remembered_in_sight(tab):
     ask(tab, "First?")
     wait_until_finished(tab)
     assert tab.is_hidden(".earlier") and tab.is_hidden(".sent-with")
-    assert tab.inner_text("#jk-chat").startswith("Sent with 1 earlier turn.")
+    assert tab.inner_text("#jk-chat").startswith("The next question goes with 1 earlier turn.")
     ask(tab, "Second?")
     wait_until_finished(tab)
     ask(tab, "Third?")
@@ -116,7 +117,8 @@ def test_new_chat_sends_no_earlier_turns_and_brings_the_examples_back(tab):
     assert tab.is_hidden("#example-1")
     tab.click('[data-action="new_chat"]')
     tab.click("#example-1")
-    tab.wait_for_function("() => document.querySelector('#question textarea').value.startsWith('Count')")
+    tab.wait_for_function("() => document.querySelector('#question textarea').value")
+    assert tab.input_value("#question textarea") == words.EXAMPLES[1]
     ask(tab, tab.input_value("#question textarea"))
     wait_until_finished(tab)
     assert sent(tab) == ["user"]

@@ -12,7 +12,7 @@ import pytest
 from app.asking import read_asking
 from app.devices.local import answer_events
 from app.page import api, benchmark, build, form, web
-from app.page.offered import offered_methods, titled_methods, trained_methods
+from app.page.offered import offered_methods, trained_methods
 from app.page.picker import Picker
 from app.serving.worker import ModelService
 from app.tools.screenshots import NoModel
@@ -88,8 +88,7 @@ def choices(blocks, elem_id: str) -> list[tuple[str, str]]:
 
 def test_a_new_method_is_offered_in_the_settings_and_in_the_benchmark(known):
     blocks = build.build(NoModel(), methods=known)
-    drafting = titled_methods(known)
-    assert [name for _, name in drafting] == [method.name for method in offered_methods(known)]
+    drafting = [(method.title, method.name) for method in offered_methods(known)]
     assert choices(blocks, "method") == drafting
     assert choices(blocks, "further-lanes") == drafting and ("Mirror", "mirror") in drafting
     assert '"mirror"' in web.script(known) and '"mirror"' in benchmark.script(known)
@@ -113,12 +112,9 @@ def test_people_read_how_long_a_method_s_own_head_was_trained(tmp_path, monkeypa
     mixture = {"default": (tmp_path / "untold", SimpleNamespace(kind="mixture"))}
     heads = mixture | {"dense": (tmp_path, SimpleNamespace(kind="dense"))}
     monkeypatch.setattr(zoo, "heads_of", lambda target: heads)
-    titled = dict((name, title) for title, name in titled_methods())
-    assert titled["eagle2"] == "EAGLE-2, head trained 20 min"
-    # A head whose minutes are not known, and a method that drafts with another one's head
-    assert (titled["jakiro"], titled["mcsd"]) == (METHODS["jakiro"].title, METHODS["mcsd"].title)
-    assert '"eagle2":"EAGLE-2, head trained 20 min"' in benchmark.script()
+    # Neither a head whose minutes are not known, nor a method that drafts with another one's head
     assert trained_methods() == {"eagle2": 20.04}
+    assert '"minutes":{"eagle2":20.04}' in benchmark.script() and '"eagle2":"EAGLE-2"' in benchmark.script()
 
 
 def test_the_browser_knows_how_long_the_shipped_heads_were_trained():

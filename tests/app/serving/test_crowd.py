@@ -4,6 +4,7 @@ import ctypes
 import gc
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -13,6 +14,8 @@ import sys
 import threading
 import time
 import urllib.request
+import uuid
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import pairwise
 
@@ -98,6 +101,102 @@ def test_memory_stays_flat_over_many_answers(echo, count):
         resident.append(resident_megabytes())
     # What answers leave behind grows with every round; an allocator's arenas for many threads grow in some rounds only
     assert min(after - before for before, after in pairwise(resident)) < 12, resident
+
+
+def question(length: int = 48) -> tuple[str, list]:
+    """A word that no other question has, and the values that ask to repeat it."""
+    word = f"word{uuid.uuid4().hex[:8]}"
+    return word, [f"Repeat the word {word}.", length, 0, 1, 0, 0, "jakiro", "", None]
+
+
+def told(address: str, values: list, leave: str = "") -> tuple[str, str | None]:
+    """What one visitor is told of a question: the text so far and the state at the end, or the error.
+
+    Args:
+        leave: "stop" presses Stop after the first token, "close" hangs up there.
+    """
+    call, text, state = Call(address, "generate", values), "", None
+    for event, data in call:
+        if event == "error":
+            call.close()
+            return text, data["error"]
+        text, state = data[0]["text"], data[0]["state"]
+        if leave and text:
+            if leave == "close":
+                call.close()
+                return text, "closed"
+            list(Call(address, "stop", [], session=call.session))
+            leave = ""
+    return text, state
+
+
+@pytest.mark.rare
+@pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="descriptors are counted in /proc")
+def test_twenty_visitors_who_ask_stop_and_leave_get_every_answer_and_leave_nothing(echo, capfd):
+    blocks, address, generator = echo
+    chance = random.Random(7)
+    ways = [chance.choice(["", "", "", "stop", "close"]) for _ in range(1000)]
+
+    def visit(way: str) -> bool:
+        word, values = question(400 if way else 16)
+        text, state = told(address, values, way)
+        wanted = {"": {"done"}, "stop": {"stopped", "done"}, "close": {"closed", "done"}}[way]
+        return state in wanted and re.findall(r"word\w{8}", text) == [word]
+
+    def used() -> tuple[float, int]:
+        for kept in (blocks.app.iterators, blocks._queue.event_ids_to_events, blocks.pending_diff_streams):
+            wait_until(lambda kept=kept: not kept, 60)
+        wait_until(lambda: not generator.active, 60)
+        return resident_megabytes(), len(os.listdir("/proc/self/fd"))
+
+    with ThreadPoolExecutor(20) as visitors:
+        assert all(visitors.map(visit, ways[:200]))
+        megabytes, descriptors = used()
+        assert all(visitors.map(visit, ways[200:]))
+    more_megabytes, more_descriptors = used()
+    assert more_megabytes - megabytes < 25 and more_descriptors - descriptors < 10
+    assert "Traceback" not in "".join(capfd.readouterr())
+
+
+@pytest.mark.rare
+def test_a_class_that_opens_the_page_while_it_starts_is_answered_or_told_why():
+    loading = threading.Event()
+    generator = FakeGenerator([QUESTION, *default_answer()], pace=0.02)
+
+    def load():
+        loading.wait(120)
+        return generator
+
+    blocks = app_page.build(LocalDevice(load), Limits())
+    address = app_page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
+    asked = []
+
+    def visit(after: float) -> tuple[str, str, str | None]:
+        time.sleep(after)
+        for path in ("", "config", "status"):
+            assert urllib.request.urlopen(f"{address}{path}", timeout=30).status == 200
+        word, values = question(16)
+        asked.append(word)
+        while not loading.is_set():
+            assert status(address)["state"] == "loading"
+            time.sleep(0.7)
+        return (word, *told(address, values))
+
+    try:
+        with ThreadPoolExecutor(55) as tabs:
+            visits = [tabs.submit(visit, 10 * tab / 50) for tab in range(50)]
+            early = [tabs.submit(told, address, question(16)[1]) for _ in range(5)]
+            wait_until(lambda: len(asked) == 50, 60)
+            loading.set()
+            found = [visit.result() for visit in visits]
+        refusals = [state for _, _, state in found if state != "done"]
+        assert all(re.match(r"\d+ questions from your network address are waiting", state) for state in refusals)
+        assert len(refusals) < 5
+        assert all(re.findall(r"word\w{8}", text) == [word] for word, text, state in found if state == "done")
+        assert [visit.result()[1] for visit in early] == ["done"] * 5, "who asked while it was loading waited for it"
+    finally:
+        loading.set()
+        blocks.close()
 
 
 def test_a_program_that_hangs_up_in_the_middle_frees_the_place_within_a_second():

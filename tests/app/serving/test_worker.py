@@ -8,6 +8,7 @@ import pytest
 
 from app.asking import Asking
 from app.devices.local import LocalDevice
+from app.devices.zero import ZeroDevice
 from app.page import handlers
 from app.serving.limits import Limits
 from app.serving.runs import Runs, Visitor
@@ -229,6 +230,23 @@ def test_an_answer_that_nobody_reads_any_more_ends_after_a_while(monkeypatch):
     next(updates)
     updates.close()
     assert wait_until_idle(generator)
+
+
+def test_an_answer_that_costs_a_quota_goes_on_unread_for_a_few_seconds_only(monkeypatch):
+    monkeypatch.setattr("app.serving.worker.METERED_SECONDS", 0.5)
+    generator, runs = FakeGenerator(LONG, pace=1.0), Runs(Limits())
+    service = ready_service(generator)
+    for metered in (False, True):
+        service.device.metered = metered
+        updates = handlers.generate(service, runs, Visitor("tab"), VALUES)
+        run_id = next(updates)["run"]
+        updates.close()
+        time.sleep(1.2)
+        assert bool(generator.active) != metered
+        assert runs.find(run_id) is not None, "a page that is loaded anew reads what there is"
+        runs.stop("tab")
+        assert wait_until_idle(generator)
+    assert ZeroDevice.metered and not LocalDevice.metered
 
 
 def test_an_answer_that_nobody_reads_makes_room_for_who_waits(monkeypatch):

@@ -9,6 +9,7 @@ from app.page import web
 from app.tools import record, record_lesson, replay
 from app.tools.figures import figures_of
 from jakiro.engine.costs import DeviceProfile
+from jakiro.prompts import load_questions
 from jakiro.trace import Trace
 from tests.app.fake import FakeGenerator
 
@@ -38,6 +39,25 @@ def test_the_lesson_is_recorded_from_any_generator_as_an_answers_events(measured
     assert by_lane == {(kind, method) for kind in ("header", "step", "end") for method in ("autoregressive", "jakiro")}
 
 
+SPEEDUPS = {"overall": 1.3, "coding": 1.8, "summary": 1.2, "explanation": 1.1}
+OPENING = record.scenarios(SPEEDUPS)[0]
+
+
+@pytest.fixture(scope="module")
+def traces():
+    return record._race(FakeGenerator(), OPENING, "Why?")
+
+
+def with_plain_time(traces, speedup: float) -> list[Trace]:
+    """The same two traces, plain decoding taking as long as it must for this speedup."""
+    plain, drafted = (Trace.from_dict(traces[method].to_dict()) for method in ("autoregressive", "jakiro"))
+    factor = speedup * drafted.decode_seconds / plain.decode_seconds
+    for step in plain.steps:
+        for name in ("draft_ms", "verify_ms", "other_ms"):
+            object.__setattr__(step, name, factor * getattr(step, name))
+    return [plain, drafted]
+
+
 def test_a_scenario_takes_the_first_question_for_which_its_rule_holds():
     asked = []
 
@@ -45,35 +65,59 @@ def test_a_scenario_takes_the_first_question_for_which_its_rule_holds():
         asked.append(figures)
         return len(asked) == 2
 
-    scenario = replace(record.SCENARIOS[0], questions=("One?", "Two?", "Three?"), rule=second, why="{tau:.2f} a step")
+    scenario = replace(OPENING, questions=("One?", "Two?", "Three?"), rule=second, why="{tau:.2f} a step")
     recording = record.record(FakeGenerator(), scenario)
     assert recording["title"] == "Two?" and len(asked) == 2
     assert recording["why"] == f"{Trace.from_dict(recording['traces']['jakiro']).delivered_tau:.2f} a step"
-    with pytest.raises(ValueError, match=r"wanted is that both experts.*Measured: “One\?” Figures\("):
+    with pytest.raises(ValueError, match=r"wanted is a whole answer, and that both experts.*“One\?” Figures\("):
         record.record(FakeGenerator(), replace(scenario, rule=lambda figures: False))
 
 
-def test_the_opening_needs_both_experts_within_three_steps():
-    traces = record._race(FakeGenerator(), record.SCENARIOS[0], "Why?")
-    plain, drafted = traces["autoregressive"], traces["jakiro"]
-    assert record.SCENARIOS[0].rule(figures_of(plain, drafted))
-    late = Trace.from_dict(drafted.to_dict())
+def test_an_answer_that_was_cut_is_no_recording():
+    short = replace(OPENING, rule=lambda figures: True, params=replace(OPENING.params, max_new_tokens=20))
+    with pytest.raises(ValueError, match="whole=False"):
+        record.record(FakeGenerator(), short)
+    assert record.record(FakeGenerator(), replace(short, params=OPENING.params))
+
+
+@pytest.mark.parametrize(("speedup", "fits"), [(1.31, True), (1.29, False)])
+def test_the_opening_is_at_least_as_fast_as_the_benchmark(traces, speedup, fits):
+    assert OPENING.rule(figures_of(*with_plain_time(traces, speedup))) == fits
+
+
+def test_the_opening_needs_both_experts_within_three_steps(traces):
+    plain, late = with_plain_time(traces, 2.0)
     for step in late.steps[: record.OPENING_STEPS]:
         for i in step.accepted_path:
             object.__setattr__(step.nodes[i], "proposer", "expert_0")
-    assert not record.SCENARIOS[0].rule(figures_of(plain, late))
+    assert not OPENING.rule(figures_of(plain, late))
 
 
-@pytest.mark.parametrize("scenario", record.SCENARIOS, ids=lambda scenario: scenario.name)
+def test_one_recording_is_of_the_kind_that_gains_least_in_the_benchmark_and_says_so(traces):
+    slowest = record.scenarios(SPEEDUPS | {"math": 1.05})[3]
+    assert "slowest kind of question in the benchmark, math" in slowest.why
+    assert slowest.questions[0] == next(one.turns[0] for one in load_questions() if one.category == "math")
+    assert slowest.rule(figures_of(*with_plain_time(traces, 1.2)))
+    assert not slowest.rule(figures_of(*with_plain_time(traces, 1.4)))
+
+
+SHIPPED = record.scenarios(record.benchmark_speedups())
+
+
+@pytest.mark.parametrize("scenario", SHIPPED, ids=lambda scenario: scenario.name)
 def test_every_shipped_recording_shows_what_it_is_there_for(scenario):
     recording = json.loads(web.recording(scenario.name))
     plain, drafted = (Trace.from_dict(recording["traces"][method]) for method in ("autoregressive", "jakiro"))
     figures = figures_of(plain, drafted)
-    assert scenario.rule(figures), figures
+    assert figures.whole and scenario.rule(figures), figures
     assert plain.token_ids == drafted.token_ids
-    assert recording["title"] == drafted.header.messages[-1]["content"]
+    assert recording["title"] == drafted.header.messages[-1]["content"] in scenario.questions
     assert recording["why"] == scenario.why.format(**asdict(figures))
     assert scenario.head is None or drafted.header.drafter["name"] == scenario.head
+
+
+def test_no_other_recording_is_shipped():
+    assert web.recording_names() == [scenario.name for scenario in SHIPPED]
 
 
 @pytest.fixture

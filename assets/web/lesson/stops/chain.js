@@ -53,70 +53,46 @@
       const parent = step.nodes[step.nodes[i].parent];
       if (step.accepted_path.includes(i)) return h("span", { class: "chain-verdict right" }, say("guess_right"));
       const reached = at === 0 || step.accepted_path.includes(guesses[at - 1]);
-      return h(
-        "span",
-        { class: "chain-verdict" },
-        reached
-          ? say("guess_refused", { choice: `“${nameOf(lane, parent.target_choice, parent.target_choice_piece)}”` })
-          : say("guess_unreached"),
-      );
+      return h("span", { class: "chain-verdict" }, reached
+        ? say("guess_refused", { choice: `“${nameOf(lane, parent.target_choice, parent.target_choice_piece)}”` })
+        : say("guess_unreached"));
     }
 
     function link(i, at) {
       const proposer = lane.proposers.of(step.nodes[i]);
-      return h(
-        "li",
-        { class: "chain-link", "data-guess": at + 1 },
+      return h("li", { class: "chain-link", "data-guess": at + 1 },
         h("span", { class: "muted small" }, say("guess_number", { n: at + 1 })),
-        h("span", { class: `chain-token ${proposer.classes}` }, markerSample(proposer),
-          h("bdi", { class: "mono" }, name(i))),
+        h("span", { class: `chain-token ${proposer.classes}` }, markerSample(proposer), h("bdi", { class: "mono" }, name(i))),
         h("span", { class: "tabular" }, say("guess_chance", { percent: percent(data.edgeChance(step, i)) })),
-        checked ? verdict(at) : null,
-      );
+        checked ? verdict(at) : null);
     }
 
     function draw() {
       const members = guesses.slice(0, shown);
-      host.replaceChildren(
-        h("li", { class: "chain-link root" }, h("span", { class: "muted small" }, say("root")),
-          h("span", { class: "chain-token" }, h("bdi", { class: "mono" }, Jakiro.rootName(lane, step.index, 1)))),
-        ...members.map(link),
-      );
+      host.replaceChildren(h("li", { class: "chain-link root" }, h("span", { class: "muted small" }, say("root")),
+        h("span", { class: "chain-token" }, h("bdi", { class: "mono" }, Jakiro.rootName(lane, step.index)))),
+        ...members.map(link));
       let together = 1;
-      all.replaceChildren(
-        ...members.map((i, at) => {
-          together *= data.edgeChance(step, i);
-          return bar(at + 1, together, at + 1 === shown);
-        }),
-      );
+      all.replaceChildren(...members.map((i, at) => {
+        together *= data.edgeChance(step, i);
+        return bar(at + 1, together, at + 1 === shown);
+      }));
       const profile = lesson.profile();
-      cost.textContent = say("guess_cost", {
-        draft: milliseconds(data.draftMs(profile, shown)),
-        check: milliseconds(data.checkMs(profile, shown + 1)),
-      });
+      cost.textContent = say("guess_cost", { draft: milliseconds(data.draftMs(profile, shown)),
+        check: milliseconds(data.checkMs(profile, shown + 1)) });
       const kept = members.filter((i) => step.accepted_path.includes(i)).length;
       const end = step.nodes[kept ? guesses[kept - 1] : 0];
-      result.textContent = !shown
-        ? say("guess_none")
-        : checked
-          ? say("guess_result", {
-              kept,
-              n: shown,
-              total: counted("token", kept + 1),
-              bonus: `“${nameOf(lane, end.target_choice, end.target_choice_piece)}”`,
-            })
-          : "";
+      const found = { kept, n: shown, total: counted("token", kept + 1),
+        bonus: `“${nameOf(lane, end.target_choice, end.target_choice_piece)}”` };
+      result.textContent = !shown ? say("guess_none") : checked ? say("guess_result", found) : "";
       more.disabled = shown >= guesses.length;
       check.disabled = !shown || checked;
       restart.disabled = !shown;
     }
 
-    return {
-      screen: [h("div", { class: "lesson-buttons" }, more, check, restart), host, all, cost, result,
-        h("p", { class: "muted small" }, `${say("guess_chances")} ${say("signs_long")}`), lesson.stepLine(lane, step),
-        lesson.sourceLine(draw)],
-      draw,
-    };
+    return { screen: [h("div", { class: "lesson-buttons" }, more, check, restart), host, all, cost, result,
+      h("p", { class: "muted small" }, `${say("guess_chances")} ${say("signs_long")}`), lesson.stepLine(lane, step),
+      lesson.sourceLine(draw)], draw };
   }
 
   Jakiro.lessonStops.push(chain);

@@ -16,10 +16,8 @@
   function dice(lesson) {
     const state = { seed: SEEDS[0], shared: true };
     // Plain decoding does not draft, so it was recorded once for each seed
-    const pairOf = (seed, shared) => ({
-      plain: lesson.pairs[`seed-${seed}-shared`].plain,
-      drafted: lesson.pairs[`seed-${seed}-${shared ? "shared" : "own"}`].drafted,
-    });
+    const pairOf = (seed, shared) => ({ plain: lesson.pairs[`seed-${seed}-shared`].plain,
+      drafted: lesson.pairs[`seed-${seed}-${shared ? "shared" : "own"}`].drafted });
     const lanes = ["plain", "drafted"].map((name) => {
       const line = h("p", { class: "muted tabular", "data-result": `steps-${name}` });
       const host = h("div");
@@ -30,16 +28,11 @@
     });
     const same = controls.result("same", "same-line");
     const tau = controls.figure("dice-tau", say("speed_tau"), say("metric_tau_note"));
-    const seed = controls.choice({
-      name: "seed",
-      label: say("dice_seed"),
-      options: Object.fromEntries(SEEDS.map((n) => [n, say("dice_seed_value", { n })])),
-      value: 1,
-      onPick: (value) => {
+    const seed = controls.choice({ name: "seed", label: say("dice_seed"),
+      options: Object.fromEntries(SEEDS.map((n) => [n, say("dice_seed_value", { n })])), value: 1, onPick: (value) => {
         state.seed = Number(value);
         draw();
-      },
-    });
+      } });
     const noise = controls.onOff("noise", say("dice_shared"), (on) => {
       state.shared = on;
       draw();
@@ -59,28 +52,13 @@
       tau.set(tauOf(pair));
     }
 
-    const table = controls.table(
-      say("dice_table"),
-      [say("dice_seed"), say("dice_with"), say("dice_without"), say("dice_text")],
+    const table = controls.table(say("dice_table"), [say("dice_seed"), say("dice_with"), say("dice_without"), say("dice_text")],
       SEEDS.map((n) => [String(n), tauOf(pairOf(n, true)), tauOf(pairOf(n, false)),
-        say(compare(pairOf(n, true)).same && compare(pairOf(n, false)).same ? "dice_equal" : "dice_unequal")]),
-    );
-    return {
-      screen: [
-        h("div", { class: "lesson-controls" }, seed.element, noise.element, tau.element),
-        h(
-          "div",
-          { class: "dice-lanes" },
-          lanes.map(({ name, host, line }) =>
-            h("section", { class: "dice-lane" }, h("h3", null, pairOf(SEEDS[0], true)[name].title), host, line),
-          ),
-        ),
-        same,
-        table,
-        lesson.recordedLine(),
-      ],
-      draw,
-    };
+        say(compare(pairOf(n, true)).same && compare(pairOf(n, false)).same ? "dice_equal" : "dice_unequal")]));
+    return { screen: [h("div", { class: "lesson-controls" }, seed.element, noise.element, tau.element),
+      h("div", { class: "dice-lanes" }, lanes.map(({ name, host, line }) =>
+        h("section", { class: "dice-lane" }, h("h3", null, pairOf(SEEDS[0], true)[name].title), host, line),
+      )), same, table, lesson.recordedLine()], draw };
   }
 
   Jakiro.lessonStops.push(dice);

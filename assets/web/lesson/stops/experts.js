@@ -27,39 +27,29 @@
       const weights = order.map(([, score]) => Math.exp(score - highest));
       const total = weights.reduce((sum, weight) => sum + weight, 0);
       const away = order.filter(([i], place) => original[place] !== i).length;
-      rows.replaceChildren(
-        ...order.map(([i], place) => {
-          const node = step.nodes[i];
-          const proposer = lane.proposers.of(node);
-          const change = original.indexOf(i) - place;
-          const words = change ? say(change > 0 ? "moved_up" : "moved_down", { n: Math.abs(change) }) : "";
-          return h("li", { class: "rank-row", "data-node": i },
-            h("span", { class: "rank tabular muted" }, String(place + 1)), markerSample(proposer),
-            h("bdi", { class: `mono rank-token ${proposer.classes}` }, nameOf(lane, node.token_id, node.piece)),
-            filledBar("fill-muted", weights[place] / total),
-            h("span", { class: "tabular rank-share" }, wholePercent(weights[place] / total)),
-            h("span", { class: "tabular rank-change" }, words));
-        }),
-      );
+      rows.replaceChildren(...order.map(([i], place) => {
+        const node = step.nodes[i];
+        const proposer = lane.proposers.of(node);
+        const change = original.indexOf(i) - place;
+        const words = change ? say(change > 0 ? "moved_up" : "moved_down", { n: Math.abs(change) }) : "";
+        return h("li", { class: "rank-row", "data-node": i },
+          h("span", { class: "rank tabular muted" }, String(place + 1)), markerSample(proposer),
+          h("bdi", { class: `mono rank-token ${proposer.classes}` }, nameOf(lane, node.token_id, node.piece)),
+          filledBar("fill-muted", weights[place] / total),
+          h("span", { class: "tabular rank-share" }, wholePercent(weights[place] / total)),
+          h("span", { class: "tabular rank-change" }, words));
+      }));
       moved.textContent = say("experts_moved", { moved: away, n: order.length });
       return away;
     }
 
     const [first, second] = weightsOf(step.nodes[data.firstLevel(step)[0]]);
-    return {
-      draw,
-      element: h(
-        "section",
-        { class: "rank-box", "aria-label": say(`experts_${key}`) },
-        h("h3", null, say(`experts_${key}`)),
+    return { draw,
+      element: h("section", { class: "rank-box", "aria-label": say(`experts_${key}`) }, h("h3", null, say(`experts_${key}`)),
         h("p", { class: "muted small" }, say("experts_text", { text: Jakiro.rootName(lane, step.index, 3) }), " · ",
-          say("experts_router", { first: wholePercent(first), second: wholePercent(second) })),
-        rows,
-        moved,
+          say("experts_router", { first: wholePercent(first), second: wholePercent(second) })), rows, moved,
         h("p", { class: "muted small" }, say("experts_pairs", { share: wholePercent(data.disagreement(step)) })),
-        lesson.stepLine(lane, step),
-      ),
-    };
+        lesson.stepLine(lane, step)) };
   }
 
   function experts(lesson) {
@@ -67,18 +57,13 @@
     const { differ, agree } = chooseSteps(lane);
     const lists = [list(lane, differ, "differ", lesson), list(lane, agree, "agree", lesson)];
     let touched = false;
-    const mix = controls.slider({
-      name: "mix",
-      label: say("mix"),
-      min: 0,
-      max: 100,
+    const mix = controls.slider({ name: "mix", label: say("mix"), min: 0, max: 100,
       value: Math.round(data.ownWeight(differ) * 100),
       format: (value) => say("mix_value", { first: wholePercent(1 - value / 100), second: wholePercent(value / 100) }),
       onInput: () => {
         touched = true;
         draw();
-      },
-    });
+      } });
     const ends = h("div", { class: "mix-ends" },
       lane.proposers.all.slice(0, 2).map((expert) => h("span", null, markerSample(expert), ` ${expert.label}`)));
     // Until the slider is moved, each list stands as its own router had it
@@ -88,12 +73,9 @@
       mix.set(Math.round(data.ownWeight(differ) * 100));
       draw();
     });
-    return {
-      screen: [h("div", { class: "lesson-controls" }, mix.element, reset), ends,
-        h("div", { class: "rank-boxes" }, lists.map((one) => one.element)),
-        h("p", { class: "muted small" }, say("experts_share"))],
-      draw,
-    };
+    return { screen: [h("div", { class: "lesson-controls" }, mix.element, reset), ends,
+      h("div", { class: "rank-boxes" }, lists.map((one) => one.element)),
+      h("p", { class: "muted small" }, say("experts_share"))], draw };
   }
 
   // ---- stop 4 ------------------------------------------------------------------------------------------------
@@ -103,17 +85,10 @@
   function lastLevels(step) {
     const keep = new Set([0]);
     const add = (i) => pathTo(step.nodes, i).forEach((at) => keep.add(at));
-    const deepest = data
-      .byScore(step)
-      .filter((i) => isFromPair(step.nodes[i]))
-      .slice(0, 7);
+    const deepest = data.byScore(step).filter((i) => isFromPair(step.nodes[i])).slice(0, 7);
     deepest.forEach(add);
     const above = Jakiro.depthOf(step) - 1;
-    data
-      .byScore(step)
-      .filter((i) => step.nodes[i].depth === above)
-      .slice(0, 6)
-      .forEach(add);
+    data.byScore(step).filter((i) => step.nodes[i].depth === above).slice(0, 6).forEach(add);
     step.accepted_path.forEach(add);
     return data.stepWith(step, keep);
   }
@@ -130,8 +105,7 @@
       on = value;
       draw();
     });
-    const count = data
-      .drafted(lane)
+    const count = data.drafted(lane)
       .reduce((sum, one) => sum + one.accepted_path.filter((i) => isFromPair(one.nodes[i])).length, 0);
 
     function draw() {
@@ -139,10 +113,8 @@
       const small = on ? lastLevels(step) : data.withoutContrastive(lastLevels(step));
       const passes = Jakiro.passesOf(whole);
       tree.draw(lane, step.index, small, { phase: 3 });
-      line.textContent = say("contrastive_line", {
-        levels: counted("level", Jakiro.depthOf(whole)),
-        passes: say(passes === 1 ? "head_pass_one" : "head_pass_many", { n: passes }),
-      });
+      line.textContent = say("contrastive_line", { levels: counted("level", Jakiro.depthOf(whole)),
+        passes: say(passes === 1 ? "head_pass_one" : "head_pass_many", { n: passes }) });
     }
 
     gain.textContent = `${say("contrastive_gain", {
@@ -150,10 +122,8 @@
       with: number(data.expectedTokens(step), 2),
     })} ${say("contrastive_accepted", { n: count })}`;
     return {
-      screen: [h("div", { class: "lesson-controls" }, toggle.element, line), tree.element, gain,
-        lesson.stepLine(lane, step)],
-      draw,
-    };
+      screen: [h("div", { class: "lesson-controls" }, toggle.element, line), tree.element, gain, lesson.stepLine(lane, step)],
+      draw };
   }
 
   Jakiro.lessonStops.push(experts, contrastive);

@@ -31,28 +31,16 @@
     const where = h("p", { class: "muted small", "data-result": "place" });
     const tableHost = h("div", { class: "family-table" });
     const source = h("div");
-    const slider = controls.slider({
-      name: "place",
-      label: say("family_place"),
-      min: 1,
-      max: places.length,
-      value: places.indexOf(place) + 1,
-      format: (n) => say("family_place_value", { n, of: places.length }),
-      onInput: (n) => {
+    const slider = controls.slider({ name: "place", label: say("family_place"), min: 1, max: places.length,
+      value: places.indexOf(place) + 1, format: (n) => say("family_place_value", { n, of: places.length }), onInput: (n) => {
         place = places[n - 1];
         draw();
-      },
-    });
-    const methods = controls.choice({
-      name: "method",
-      label: say("family_method"),
-      options: Object.fromEntries(lanes.map((lane, i) => [i, lane.title])),
-      value: 0,
-      onPick: (i) => {
+      } });
+    const methods = controls.choice({ name: "method", label: say("family_method"),
+      options: Object.fromEntries(lanes.map((lane, i) => [i, lane.title])), value: 0, onPick: (i) => {
         shown = Number(i);
         draw();
-      },
-    });
+      } });
 
     function draw() {
       const steps = stepsAt(place);
@@ -61,26 +49,18 @@
       tree.draw(lane, place.indices[shown], step, { phase: 3 });
       line.textContent = candidates(step)
         ? say("family_line", { method: lane.title, candidates: counted("candidate", candidates(step)),
-            kept: step.accepted_path.length })
-        : say("family_none", { method: lane.title });
+            kept: step.accepted_path.length }) : say("family_none", { method: lane.title });
       where.textContent = say("family_after", { text: Jakiro.rootName(lane, place.indices[shown], 8), n: place.count });
       source.replaceChildren(lesson.stepLine(lane, step));
-      tableHost.replaceChildren(
-        Jakiro.table(
-          say("family_table"),
-          ["family_method", "family_candidates", "family_passes", "family_kept", "family_tau"].map((key) => say(key)),
-          lanes.map((one, i) => [one.title, number(candidates(steps[i]), 0), number(Jakiro.passesOf(steps[i]), 0),
-            number(steps[i].accepted_path.length, 0), number(metrics.tau(one.steps), 2)]),
-        ),
-      );
+      tableHost.replaceChildren(Jakiro.table(say("family_table"),
+        ["family_method", "family_candidates", "family_passes", "family_kept", "family_tau"].map((key) => say(key)),
+        lanes.map((one, i) => [one.title, number(candidates(steps[i]), 0), number(Jakiro.passesOf(steps[i]), 0),
+          number(steps[i].accepted_path.length, 0), number(metrics.tau(one.steps), 2)])));
     }
 
-    return {
-      screen: [h("div", { class: "lesson-controls" }, methods.element),
-        h("div", { class: "lesson-controls" }, slider.element), where, tree.element, line, tableHost, source,
-        h("div", { class: "lesson-buttons" }, controls.raceButton())],
-      draw,
-    };
+    return { screen: [h("div", { class: "lesson-controls" }, methods.element),
+      h("div", { class: "lesson-controls" }, slider.element), where, tree.element, line, tableHost, source,
+      h("div", { class: "lesson-buttons" }, controls.raceButton())], draw };
   }
 
   Jakiro.lessonStops.push(family);

@@ -8,18 +8,12 @@
   function chooseStep(lane) {
     const worth = (step) => {
       const cut = data.pruned(step, CANDIDATES);
-      const branching = new Set(
-        cut.nodes
-          .filter((node, i) => i && cut.nodes.filter((other) => other.parent === node.parent).length > 1)
-          .map((node) => node.parent),
-      ).size;
+      const branching = new Set(cut.nodes
+        .filter((node, i) => i && cut.nodes.filter((other) => other.parent === node.parent).length > 1)
+        .map((node) => node.parent)).size;
       const names = new Set(cut.nodes.slice(1).map((node) => node.piece)).size;
-      return (
-        (3 - Math.abs(Jakiro.depthOf(cut) - 3)) * 4 +
-        Math.min(branching, 2) * 3 +
-        names / 2 +
-        (cut.nodes.length === CANDIDATES + 1 ? 5 : 0)
-      );
+      return (3 - Math.abs(Jakiro.depthOf(cut) - 3)) * 4 + Math.min(branching, 2) * 3 + names / 2
+        + (cut.nodes.length === CANDIDATES + 1 ? 5 : 0);
     };
     return data.pick(data.whole(lane), worth);
   }
@@ -29,16 +23,11 @@
     const step = chooseStep(lane);
     const cut = data.pruned(step, CANDIDATES);
     const { nodes } = cut;
-    const names = nodes.map((node, i) =>
-      i ? nameOf(lane, node.token_id, node.piece) : Jakiro.rootName(lane, step.index, 1),
-    );
+    const names = nodes.map((node, i) => (i ? nameOf(lane, node.token_id, node.piece) : Jakiro.rootName(lane, step.index)));
     const ancestors = nodes.map((_, i) => new Set([0, ...pathTo(nodes, i)]));
     // The row to fill: deepest of those with a sibling
-    const asked = data.pick(
-      nodes.map((_, i) => i).slice(1),
-      (i) =>
-        nodes[i].depth * 2 + (nodes.some((node, j) => j !== i && node.parent === nodes[i].parent) ? 3 : 0) + i / 100,
-    );
+    const asked = data.pick(nodes.map((_, i) => i).slice(1),
+      (i) => nodes[i].depth * 2 + (nodes.some((node, j) => j !== i && node.parent === nodes[i].parent) ? 3 : 0) + i / 100);
     let filled = new Set();
     let full = false;
 
@@ -79,9 +68,7 @@
       tree.light(i === null ? [] : [...ancestors[i]]);
       if (!full || i === null) return;
       const siblings = nodes.map((_, j) => j).filter((j) => j !== i && nodes[j].depth === nodes[i].depth);
-      const columns = [...ancestors[i]]
-        .map((j) => (j === i ? say("mask_self") : `“${names[j]}”`))
-        .join(", ");
+      const columns = [...ancestors[i]].map((j) => (j === i ? say("mask_self") : `“${names[j]}”`)).join(", ");
       result.textContent = `${say("mask_lit", { row: `“${names[i]}”`, position: nodes[i].depth, columns })} ${
         siblings.length ? say("mask_siblings", { tokens: quoted(siblings) }) : ""
       }`;
@@ -89,21 +76,12 @@
 
     function cell(i, j) {
       if (i === asked && !full) {
-        return h(
-          "td",
-          null,
-          h("button", {
-            type: "button",
-            class: "mask-cell",
-            "data-cell": j,
-            "aria-pressed": String(filled.has(j)),
-            "aria-label": say("mask_cell_name", { row: names[i], column: names[j] }),
-            onclick: (event) => {
+        return h("td", null,
+          h("button", { type: "button", class: "mask-cell", "data-cell": j, "aria-pressed": String(filled.has(j)),
+            "aria-label": say("mask_cell_name", { row: names[i], column: names[j] }), onclick: (event) => {
               if (!filled.delete(j)) filled.add(j);
               event.currentTarget.setAttribute("aria-pressed", String(filled.has(j)));
-            },
-          }),
-        );
+            } }));
       }
       const seen = full && ancestors[i].has(j);
       return h("td", { class: seen ? (i === j ? "self" : "seen") : null },
@@ -112,32 +90,13 @@
 
     function draw() {
       const rows = nodes.map((_, i) =>
-        h(
-          "tr",
-          {
-            "data-row": i,
-            class: i === asked && !full ? "asked" : null,
-            tabindex: full ? 0 : null,
-            onpointerenter: () => light(i),
-            onfocus: () => light(i),
-          },
-          h("th", { scope: "row" }, h("bdi", { class: "mono" }, names[i])),
-          nodes.map((_node, j) => cell(i, j)),
-        ),
+        h("tr", { "data-row": i, class: i === asked && !full ? "asked" : null, tabindex: full ? 0 : null,
+          onpointerenter: () => light(i), onfocus: () => light(i) },
+          h("th", { scope: "row" }, h("bdi", { class: "mono" }, names[i])), nodes.map((_node, j) => cell(i, j))),
       );
-      host.replaceChildren(
-        h(
-          "table",
-          { class: full ? "mask-table full" : "mask-table", onpointerleave: () => light(null) },
-          h(
-            "thead",
-            null,
-            h("tr", null, h("th", { scope: "col", class: "muted small" }, say("mask_column")),
-              names.map((name) => h("th", { scope: "col" }, h("bdi", { class: "mono" }, name)))),
-          ),
-          h("tbody", null, rows),
-        ),
-      );
+      host.replaceChildren(h("table", { class: full ? "mask-table full" : "mask-table", onpointerleave: () => light(null) },
+        h("thead", null, h("tr", null, h("th", { scope: "col", class: "muted small" }, say("mask_column")),
+          names.map((name) => h("th", { scope: "col" }, h("bdi", { class: "mono" }, name))))), h("tbody", null, rows)));
       check.disabled = full;
       show.disabled = full;
       task.hidden = full;
@@ -145,11 +104,8 @@
       if (!full) tree.mark(asked);
     }
 
-    return {
-      screen: [task, h("div", { class: "mask-columns" }, host, tree.element),
-        h("div", { class: "lesson-buttons" }, check, show, restart), result, lesson.stepLine(lane, step)],
-      draw,
-    };
+    return { screen: [task, h("div", { class: "mask-columns" }, host, tree.element),
+      h("div", { class: "lesson-buttons" }, check, show, restart), result, lesson.stepLine(lane, step)], draw };
   }
 
   Jakiro.lessonStops.push(mask);

@@ -41,25 +41,10 @@
     });
     const sentence = controls.result("passes");
     const tableHost = h("div");
-    const rows = controls.slider({
-      name: "rows",
-      label: say("rows"),
-      min: 1,
-      max: 64,
-      value: 8,
-      format: rowWords,
-      onInput: () => draw(),
-    });
-    const memory = controls.slider({
-      name: "memory",
-      label: say("memory_speed"),
-      min: 20,
-      max: 100,
-      step: 0.5,
-      value: toPlace(recorded / 1e9),
-      format: (place) => speedWords(toSpeed(place)),
-      onInput: () => draw(),
-    });
+    const rows = controls.slider({ name: "rows", label: say("rows"), min: 1, max: 64, value: 8, format: rowWords,
+      onInput: () => draw() });
+    const memory = controls.slider({ name: "memory", label: say("memory_speed"), min: 20, max: 100, step: 0.5,
+      value: toPlace(recorded / 1e9), format: (place) => speedWords(toSpeed(place)), onInput: () => draw() });
 
     function draw() {
       const profile = lesson.profile();
@@ -69,35 +54,16 @@
       barHost.replaceChildren(...bars((1000 * size) / (toSpeed(memory.value) * 1e9), pass(1), size));
       const all = Array.from({ length: 64 }, (_, i) => i + 1);
       const top = pass(64) * 1.1;
-      chart.draw({
-        label: say("pass_chart"),
-        xTicks: ROW_TICKS,
-        xName: say("pass_axis"),
-        yName: say("pass_ms"),
-        top,
-        mark: [n, pass(n)],
-        lines: [{ points: all.map((i) => [i, pass(i)]), name: say("pass_curve") }],
-      });
-      sentence.textContent =
-        n === 1
-          ? say("pass_sentence_one", { ms: milliseconds(pass(1)) })
-          : say("pass_sentence", {
-              rows: rowWords(n),
-              ms: milliseconds(pass(n)),
-              apart: milliseconds(pass(1) * n),
-              times: number((pass(1) * n) / pass(n), 1),
-            });
-      tableHost.replaceChildren(
-        controls.table(say("pass_table"), [say("table_rows"), say("table_ms")],
-          profile.verify_ms.map(([i, ms]) => [String(i), milliseconds(ms)])),
-      );
+      chart.draw({ label: say("pass_chart"), xTicks: ROW_TICKS, xName: say("pass_axis"), yName: say("pass_ms"), top,
+        mark: [n, pass(n)], points: all.map((i) => [i, pass(i)]) });
+      sentence.textContent = say(n === 1 ? "pass_sentence_one" : "pass_sentence", { rows: rowWords(n), ms: milliseconds(pass(n)),
+        apart: milliseconds(pass(1) * n), times: number((pass(1) * n) / pass(n), 1) });
+      tableHost.replaceChildren(controls.table(say("pass_table"), [say("table_rows"), say("table_ms")],
+        profile.verify_ms.map(([i, ms]) => [String(i), milliseconds(ms)])));
     }
 
-    return {
-      screen: [h("div", { class: "lesson-controls" }, rows.element), blockHost, sentence, chartHost,
-        h("div", { class: "lesson-controls" }, memory.element), barHost, tableHost, lesson.sourceLine(draw)],
-      draw,
-    };
+    return { screen: [h("div", { class: "lesson-controls" }, rows.element), blockHost, sentence, chartHost,
+      h("div", { class: "lesson-controls" }, memory.element), barHost, tableHost, lesson.sourceLine(draw)], draw };
   }
 
   (Jakiro.lessonStops = Jakiro.lessonStops || []).push(passes);

@@ -29,15 +29,8 @@
     const check = controls.figure("check", say("prune_check"));
     const rate = controls.figure("rate", say("prune_rate"), say("prune_rate_note"));
     const tau = controls.figure("tau", say("prune_mean"), say("prune_mean_note"));
-    const slider = controls.slider({
-      name: "candidates",
-      label: say("candidates_slider"),
-      min: 4,
-      max: most,
-      value: Math.min(24, most),
-      format: String,
-      onInput: () => draw(),
-    });
+    const slider = controls.slider({ name: "candidates", label: say("candidates_slider"), min: 4, max: most,
+      value: Math.min(24, most), format: String, onInput: () => draw() });
     const means = new Map();
     const meanAt = (n) => {
       if (!means.has(n)) means.set(n, data.tokensAt(lane, n));
@@ -48,12 +41,7 @@
       const profile = lesson.profile();
       const cut = data.pruned(step, n);
       const ms = { check: data.checkMs(profile, n + 1), draft: data.draftMs(profile, Jakiro.depthOf(cut)) };
-      return {
-        ...ms,
-        cut,
-        tokens: data.expectedTokens(cut),
-        rate: (1000 * data.expectedTokens(cut)) / (ms.check + ms.draft),
-      };
+      return { ...ms, cut, tokens: data.expectedTokens(cut), rate: (1000 * data.expectedTokens(cut)) / (ms.check + ms.draft) };
     }
 
     function draw() {
@@ -66,24 +54,15 @@
       tau.set(number(meanAt(n), 2));
       kept.textContent = say("prune_kept", { kept: now.cut.accepted_path.length });
       const sizes = Array.from({ length: most - 3 }, (_, i) => i + 4);
-      chart.draw({
-        label: say("prune_chart"),
-        xName: say("prune_axis"),
-        yName: say("prune_curve"),
-        xTicks: TICKS.filter((tick) => tick <= most),
-        mark: [n, now.rate],
-        readBelow: true,
-        lines: [{ points: sizes.map((size) => [size, costs(size).rate]), name: say("prune_line") }],
-      });
+      chart.draw({ label: say("prune_chart"), xName: say("prune_axis"), yName: say("prune_curve"),
+        xTicks: TICKS.filter((tick) => tick <= most), mark: [n, now.rate], readBelow: true,
+        points: sizes.map((size) => [size, costs(size).rate]) });
     }
 
-    return {
-      screen: [h("div", { class: "lesson-controls" }, slider.element),
-        h("div", { class: "figures" }, [tokens, check, rate, tau].map((one) => one.element)), tree.element,
-        h("div", { class: "prune-below" }, h("div", null, kept, lesson.stepLine(lane, step)), chartHost),
-        lesson.sourceLine(draw)],
-      draw,
-    };
+    return { screen: [h("div", { class: "lesson-controls" }, slider.element),
+      h("div", { class: "figures" }, [tokens, check, rate, tau].map((one) => one.element)), tree.element,
+      h("div", { class: "prune-below" }, h("div", null, kept, lesson.stepLine(lane, step)), chartHost),
+      lesson.sourceLine(draw)], draw };
   }
 
   Jakiro.lessonStops.push(trees);

@@ -27,11 +27,8 @@
     const title = h("h3", { "data-result": "round" });
     const score = h("span", { class: "score tabular", "data-result": "score" });
     const words = controls.result("verdict");
-    const select = h("select", {
-      id: "lesson-path",
-      "data-control": "path",
-      onchange: () => pick(select.value === "" ? null : Number(select.value)),
-    });
+    const select = h("select", { id: "lesson-path", "data-control": "path",
+      onchange: () => pick(select.value === "" ? null : Number(select.value)) });
     const act = controls.button("reveal", say("verdict_reveal"), advance);
     const tree = lesson.tree({ onPick: (i) => pick(i) });
     const now = () => steps[state.round];
@@ -92,16 +89,9 @@
       words.textContent = sentence();
     }
 
-    return {
-      screen: [
-        h("div", { class: "verdict-head" }, title, score),
-        h("div", { class: "lesson-controls" },
-          h("div", { class: "lesson-choice" }, h("label", { for: "lesson-path" }, say("verdict_select")), select), act),
-        tree.element,
-        words,
-      ],
-      draw,
-    };
+    return { screen: [h("div", { class: "verdict-head" }, title, score), h("div", { class: "lesson-controls" },
+      h("div", { class: "lesson-choice" }, h("label", { for: "lesson-path" }, say("verdict_select")), select), act),
+      tree.element, words], draw };
   }
 
   Jakiro.lessonStops.push(verdict);

@@ -1,0 +1,23 @@
+// The tree of a lane's step in a dialog, as the Watch tab draws it, with its legend.
+(() => {
+  const { h, say } = Jakiro;
+
+  // `near`: what was pressed. In a frame as tall as its page, the middle of the window is far away
+  function showLarge(near, lane, index, phase = 3) {
+    const host = h("div", { class: "tree-host" });
+    const close = h("button", { class: "plain-button", onclick: () => dialog.close() }, say("close"));
+    const legend = lane.proposers.all.map((one) => h("span", { class: "small-legend" }, Jakiro.markerSample(one), one.label));
+    const dialog = h("dialog", { class: "lane-tree-dialog", "aria-label": lane.title, onclose: () => dialog.remove() },
+      h("div", { class: "pane-head" }, h("h2", null, lane.title), legend, h("span", { class: "gap" }), close), host);
+    document.querySelector(".jk-view").append(dialog);
+    const { top } = near.getBoundingClientRect();
+    dialog.showModal();
+    dialog.style.top = `${Math.max(8, Math.min(top, innerHeight - dialog.offsetHeight - 8))}px`;
+    const card = new Jakiro.Card(dialog);
+    card.about(lane, index, phase);
+    new Jakiro.TreeView(host, card).draw({ lane, index, phase, choices: false, showAll: false,
+      sentence: Jakiro.stepSentence(lane, index, phase) });
+  }
+
+  Object.assign(Jakiro, { showLarge });
+})();
