@@ -395,6 +395,20 @@ FAULTS = (
         (f"{COMPILED}::test_numbers_of_another_dtype_are_refused_instead_of_read_as_float32",),
     ),
     Fault(
+        "a-drafted-row-goes-on-with-the-first-expert-s-feature",
+        "jakiro/kernels/compiled/csrc/draft.c",
+        "head->summed ? 0 : column(growing, PROPOSER)[node]",
+        "0",
+        (f"{GROWN}::test_one_call_of_compiled_code_grows_the_tree_that_torch_grows_level_by_level",),
+    ),
+    Fault(
+        "sums-that-leave-32-bits",
+        "jakiro/kernels/compiled/csrc/dots.c",
+        "at_most(INT32_MAX / (127 * inputs), INT16_MAX)",
+        "INT16_MAX",
+        (f"{COMPILED}::test_sums_of_the_largest_numbers_stay_within_their_32_bits",),
+    ),
+    Fault(
         "weights-summed-in-other-units",
         "jakiro/kernels/compiled/csrc/attention.c",
         "#define UNIT 0x1p-44",
