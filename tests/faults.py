@@ -117,6 +117,13 @@ FAULTS = (
         (f"{GROWN}::test_every_node_has_the_probability_and_evidence_of_its_own_path",),
     ),
     Fault(
+        "an-expert-proposes-the-root",
+        "jakiro/drafting/experts.py",
+        "    root = proposers < 0\n",
+        "    root = proposers < -1\n",
+        (f"{GROWN}::test_every_node_has_the_probability_and_evidence_of_its_own_path",),
+    ),
+    Fault(
         "contrastive-without-shared-noise",
         GROWING,
         "noise = None if self.noise is None else",
