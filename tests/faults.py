@@ -39,6 +39,7 @@ COSTS, MEASURED = "jakiro/engine/costs.py", "tests/engine/test_costs.py"
 REPORT, REPORTED = "jakiro/bench/report.py", "tests/bench/test_report.py"
 RECORDER, RECORDED = "jakiro/engine/recorder.py", "tests/engine/test_recorder.py"
 PREFIX, PREFIXED = "jakiro/engine/prefix.py", "tests/engine/test_prefix.py"
+ADDRESSED = "tests/app/serving/test_addresses.py"
 CONFORMING, COMPILED = "tests/methods/test_conformance.py", "tests/kernels/test_compiled.py"
 DAMAGED = f"{CONFORMING}::test_a_head_with_damaged_weights_changes_no_text_and_leaves_traces_that_can_be_read"
 SECTIONS, LATE = "jakiro/kernels/compiled/csrc/sections.c", "tests/kernels/test_sections.py"
@@ -113,6 +114,13 @@ FAULTS = (
         "jakiro/drafting/experts.py",
         '"residual_contribution": torch.where(other, torch.nan, residuals)',
         '"residual_contribution": torch.where(other, torch.nan, chosen.draft_probs[:, None])',
+        (f"{GROWN}::test_every_node_has_the_probability_and_evidence_of_its_own_path",),
+    ),
+    Fault(
+        "an-expert-proposes-the-root",
+        "jakiro/drafting/experts.py",
+        "    root = proposers < 0\n",
+        "    root = proposers < -1\n",
         (f"{GROWN}::test_every_node_has_the_probability_and_evidence_of_its_own_path",),
     ),
     Fault(
@@ -716,5 +724,33 @@ FAULTS = (
         "    return features if raw else with_scaled_layers(features, last.shape[-1])",
         "    return features",
         ("tests/training/test_features.py::test_rows_of_further_layers_follow_the_last_one_s",),
+    ),
+    Fault(
+        "a-page-counts-as-one-request",
+        "app/serving/guard.py",
+        "count=DEAR if dear else 1",
+        "count=1",
+        ("tests/app/serving/test_guard.py::test_a_page_counts_as_ten_requests_and_a_file_as_a_tenth",),
+    ),
+    Fault(
+        "anybody-says-for-whom-a-request-is",
+        "app/serving/server.py",
+        "trusted_hosts=list(_HUB_PROXIES)",
+        'trusted_hosts="*"',
+        (f"{ADDRESSED}::test_on_a_space_the_address_that_its_proxy_saw_is_counted_and_none_that_the_visitor_wrote",),
+    ),
+    Fault(
+        "a-benchmark-borrows-in-nobody-s-name",
+        "app/serving/benchmark_run.py",
+        "work = contextvars.copy_context().run",
+        "work = contextvars.Context().run",
+        ("tests/app/page/test_benchmark.py::test_a_benchmark_runs_in_its_visitors_context",),
+    ),
+    Fault(
+        "the-doctor-takes-any-cache",
+        "jakiro/cli/doctor.py",
+        '        write_atomically(kept, b"")\n        kept.unlink()\n',
+        "        pass\n",
+        ("tests/cli/test_doctor.py::test_a_cache_that_takes_nothing_is_not_called_good",),
     ),
 )

@@ -47,6 +47,10 @@ class Device(Protocol):
     def costs(self) -> dict | None:
         """What passes cost on this device, as `DeviceProfile.to_dict` writes it; None where it is not known."""
 
+    @property
+    def environment(self) -> dict:
+        """Where it computes, as `jakiro.bench.environment` writes it; asked for only after an answer."""
+
     def load(self, told: Callable[[str, float | None], None]) -> None:
         """Loads, in a thread of the service; returns when answers can be given.
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from app.asking import Asking, chat_counts
 from app.devices.base import LOADING, Event
 from app.words import page as words
+from jakiro.bench.environment import environment
 from jakiro.engine.prefix import OwnPrefixes
 from jakiro.methods import DEFAULT, PLAIN
 from jakiro.starting import MEASURE, step, told_to
@@ -31,6 +32,10 @@ class LocalDevice:
     def costs(self) -> dict | None:
         profile = getattr(self.generator, "profile", None)
         return profile.to_dict() if profile is not None else None
+
+    @property
+    def environment(self) -> dict:
+        return environment(self.status)
 
     def load(self, told: Callable[[str, float | None], None]) -> None:
         told(LOADING, None)

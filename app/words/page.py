@@ -62,6 +62,8 @@ QUEUE_FULL_ADDRESS = (
     "{count} questions from your network address are waiting already. Try again in a minute; recordings still play."
 )
 TOO_MANY_REQUESTS = "Too many requests from your network address; try again in {seconds} s."
+TOO_MANY_OPEN = "Too many open connections from your network address, or in all; close some tabs or try again later."
+REQUEST_TOO_SLOW = "The request did not arrive whole in time."
 QUEUE_FULL = "The queue is full. Try again in a minute; recordings still play."
 OUT_OF_MEMORY = "The device ran out of memory. Shorter prompts still work."
 OUT_OF_MEMORY_AT = "The device ran out of memory at {tokens:,} tokens. Shorter prompts still work."

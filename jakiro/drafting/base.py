@@ -293,33 +293,21 @@ class Drafter(ABC):
         """The same drafter at fixed addresses, so that its passes can be captured; None where it has no such form."""
         return None
 
-    def passes(self, needed: "NeededPasses") -> Iterable["Capturable"]:
-        """The passes that an answer may need of a drafter at fixed addresses."""
+    def passes(self, tree: TreeConfig, greedy: bool, chained: bool = False) -> Iterable["Capturable"]:
+        """The passes that an answer may need of a drafter at fixed addresses.
+
+        Args:
+            tree: the one that it asks for. greedy: whether sampling is.
+            chained: whether the limits bring a chain.
+        """
         return ()
 
 
-@dataclass(frozen=True, slots=True)
-class NeededPasses:
-    """What an answer may ask of a drafter at fixed addresses.
-
-    Attributes:
-        tree: that may be asked for.
-        greedy: whether sampling is.
-        chained: whether the limits bring a chain.
-    """
-
-    tree: TreeConfig
-    greedy: bool
-    chained: bool = False
-
-
 class Capturable(Protocol):
-    """A pass of fixed shape; of those of one kind a step runs one at most."""
+    """A pass of fixed shape."""
 
-    kind: str
-
-    def prepare(self, runs: float) -> None:
-        """Captures it where passes are captured, so many runs are worth it, and it was not captured yet."""
+    def prepare(self) -> None:
+        """Captures it where passes are captured, and it was not captured yet."""
 
 
 class FixedBuffers(Protocol):

@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from torch import Tensor
 
-from jakiro.config import ROOT_ONLY, SamplingParams
+from jakiro.config import ROOT_ONLY, SamplingParams, TreeConfig
 from jakiro.core.noise import NoiseSource
 from jakiro.drafting.base import (
     Capturable,
@@ -17,7 +17,6 @@ from jakiro.drafting.base import (
     DraftSession,
     FixedBuffers,
     Method,
-    NeededPasses,
     Needs,
     Prompt,
     Proposal,
@@ -85,9 +84,9 @@ class MergedDrafter(Drafter):
         first = self.first.fixed(buffers)
         return None if first is None else MergedDrafter(first, self.second, buffers.chain)
 
-    def passes(self, needed: NeededPasses) -> Iterable[Capturable]:
-        yield from self.first.passes(needed)
-        yield from self.first.passes(replace(needed, chained=True))
+    def passes(self, tree: TreeConfig, greedy: bool, chained: bool = False) -> Iterable[Capturable]:
+        yield from self.first.passes(tree, greedy)
+        yield from self.first.passes(tree, greedy, chained=True)
 
 
 class MergedSession(DraftSession):

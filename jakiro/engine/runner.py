@@ -75,19 +75,12 @@ class RunnerPool(Protocol):
 
     Attributes:
         tree: the one tree of answers that choose their own size.
-        captures: whether passes are captured, else they run kernel by kernel.
     """
 
     tree: TreeConfig
-    captures: bool
 
     def borrow(
-        self,
-        drafter: Drafter,
-        sampling: SamplingParams,
-        tree: TreeConfig,
-        num_prompt_tokens: int,
-        limit: int,
+        self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig, num_prompt_tokens: int, limit: int
     ) -> tuple[Runner, Callable[[], None]] | None:
         """A runner for one answer, and a function that returns it; None where none holds such an answer."""
 

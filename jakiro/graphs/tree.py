@@ -55,10 +55,8 @@ class StaticTree:
             given = [getattr(tree, name) for name, column in self._columns.items() if column.dtype == own]
             torch.stack(given, out=columns[:, :nodes])
         for name, buffer in self.evidence(layout).items():
-            if name in tree.evidence:
-                buffer[:nodes].copy_(tree.evidence[name])
-            else:
-                buffer[:nodes].fill_(torch.nan)
+            rows_of = tree.evidence.get(name)
+            buffer[:nodes].fill_(torch.nan) if rows_of is None else buffer[:nodes].copy_(rows_of)
         self.pad(nodes, rows)
 
     def pad(self, nodes: int, rows: int) -> None:

@@ -16,7 +16,6 @@ from torch import nn
 
 from jakiro import starting
 from jakiro.drafting.base import Drafter, Method, Resources, why_not
-from jakiro.graphs.capture import PAYS_FROM
 from jakiro.graphs.pool import Slots
 from jakiro.heads.base import DraftHead, known_precision
 from jakiro.heads.checkpoint import head_sha256, load_head, misfits
@@ -30,6 +29,8 @@ from jakiro.zoo import placement, weights
 from jakiro.zoo import table as zoo
 from jakiro.zoo.hashes import hashed_aside
 
+# From so many steps on, capturing is taken to pay: it takes about four eager runs, and a replay saves most of one
+PAYS_FROM = 6
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 Progress = Callable[[int, int], None]
@@ -46,8 +47,8 @@ class LoadOptions:
         draft_precision: how the head's matrices are packed on a CPU, see `DraftHead.pack`.
         graphs: on a GPU, capture passes as CUDA graphs; False runs the same passes one kernel at a time.
         side_by_side: answers that run at once, as in a race; on a GPU so many are prepared for.
-        capture_at_load: what answers usually need; False leaves it to answers, which then capture only passes that
-            they run often enough: for a process that has its GPU for seconds.
+        capture_at_load: what answers usually need; False leaves it to answers, which then capture only where they have
+            enough steps: for a process that has its GPU for seconds.
         methods: further drafting methods beside the package's.
     """
 
@@ -279,7 +280,7 @@ def slots_for(
             "quantized, whose rotary embedding does not change with the length."
         )
         return None
-    slots = Slots(target, options.graphs, fewest_runs=0 if options.capture_at_load else PAYS_FROM)
+    slots = Slots(target, options.graphs, fewest_steps=0 if options.capture_at_load else PAYS_FROM)
     if options.capture_at_load:
         slots.prepare(drafters, progress, options.side_by_side)
     slots.check(drafters[-1])

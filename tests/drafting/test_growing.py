@@ -216,6 +216,9 @@ def test_every_node_has_the_probability_and_evidence_of_its_own_path(heads, name
     directions = head.output_weight - head.output_weight.mean(0)
     router_weights, contributions = tree.evidence["router_weights"], tree.evidence["expert_contributions"]
     residuals, found = tree.evidence["residual_contribution"][:, 0], set()
+    assert experts[0] == -1 and all(rows[0].isnan().all() for rows in tree.evidence.values()), (
+        "nobody proposed the root"
+    )
 
     def chain(node):
         return [] if node <= 0 else [*chain(parents[node]), node]

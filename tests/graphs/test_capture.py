@@ -135,14 +135,14 @@ def test_other_numerics_are_captured_anew(cuda):
         ("jakiro", AUTOMATIC_TREE, 64, STEP | {"grow"}),
     ],
 )
-def test_a_borrowed_gpu_captures_only_what_an_answer_runs_often_enough(method, tree, tokens, captured, cuda):
+def test_a_borrowed_gpu_captures_only_for_answers_of_enough_steps(method, tree, tokens, captured, cuda):
     """A drafted step is taken to bring 3.5 tokens."""
-    generator = static_generator(graphs=True, measured=True, tokens=200, fewest_runs=4)
+    generator = static_generator(graphs=True, measured=True, tokens=200, fewest_steps=4)
     sampling = SamplingParams(max_new_tokens=tokens)
     trace = generator.run("Why?", sampling, method, tree)
     assert shape_of(trace)[1:] == shape_of(tiny_generator().run("Why?", sampling, method, tree))[1:]
     (slot,) = generator.slots._free
-    assert {each.kind for each in slot.passes._passes.values() if each.graph is not None} == captured
+    assert {each.function.func.__name__ for each in slot.passes._passes.values() if each.graph is not None} == captured
     assert not captured & set(cuda.eager)
 
 
@@ -188,10 +188,10 @@ def test_two_threads_never_capture_at_once(cuda):
 def test_nothing_is_measured_where_passes_run_eagerly(cuda, monkeypatch):
     """Kernel by kernel every pass costs its launches, whatever the tree."""
     monkeypatch.setattr("jakiro.generator.measure", lambda *_: COSTS)
-    for graphs, fewest_runs in ((True, 0), (True, 6), (False, 0)):
-        generator = static_generator(graphs=graphs, fewest_runs=fewest_runs)
+    for graphs, fewest_steps in ((True, 0), (True, 6), (False, 0)):
+        generator = static_generator(graphs=graphs, fewest_steps=fewest_steps)
         generator._measures = True
-        assert (generator.profile is COSTS) == (graphs and not fewest_runs)
+        assert (generator.profile is COSTS) == (graphs and not fewest_steps)
     generator = static_generator(graphs=True)
     generator._measures, generator.slots.graphs.enabled = True, False
     assert generator.profile is None

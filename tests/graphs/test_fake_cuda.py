@@ -74,6 +74,7 @@ def rehearse(config, name, numerics, device, monkeypatch, trees, fusions=(None, 
                 asked = (drafter, sampling, tree, PROMPT, PROMPT + 20)
                 slot.open(*asked)
                 for each in slot.needed(*asked):
+                    kind = each.function.func.__name__
                     if each not in known:
                         with device.watched() as watch:
                             each()
@@ -82,8 +83,8 @@ def rehearse(config, name, numerics, device, monkeypatch, trees, fusions=(None, 
                             with device.watched() as watch:
                                 each()
                         assert watch.operations
-                        known[each] = each.kind
-                        crossings |= {(fusion, sampling, each.kind): watch.found} if watch.found else {}
+                        known[each] = kind
+                        crossings |= {(fusion, sampling, kind): watch.found} if watch.found else {}
         step = a_step(slot, drafter, TreeLimits(tree), device)
         crossings |= {(fusion, sampling, "a step"): step} if step else {}
     return crossings, set(known.values())

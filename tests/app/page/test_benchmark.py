@@ -7,6 +7,7 @@ import time
 from dataclasses import asdict
 
 import pytest
+from gradio.context import LocalContext
 
 from app.devices.local import LocalDevice
 from app.page import benchmark, lesson
@@ -105,6 +106,27 @@ def test_a_stop_ends_the_answer_it_is_in_and_keeps_finished_prompts():
         values[-1]["done"]
     }
     assert generator.active == 0
+
+
+def test_a_benchmark_runs_in_its_visitors_context(monkeypatch):
+    """Whoever lends GPUs looks up there whose quota counts."""
+    seen, service = [], ready(FakeGenerator())
+    answer = LocalDevice.answer
+
+    def noted(device, *arguments):
+        seen.append(LocalContext.request.get(None))
+        return answer(device, *arguments)
+
+    monkeypatch.setattr(LocalDevice, "answer", noted)
+    visitor = LocalContext.request.set("this visitor")
+    try:
+        run = BenchmarkRun(service, *benchmark.read_request({"count": 1}))
+    finally:
+        LocalContext.request.reset(visitor)
+    Benchmarks().start("tab", run)
+    while run.events.get(timeout=60)[0] != "done":
+        pass
+    assert set(seen) == {"this visitor"}
 
 
 def test_a_server_that_ends_tells_those_who_watch_a_benchmark():
