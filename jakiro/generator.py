@@ -10,23 +10,22 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import torch
 
 from jakiro.config import AUTOMATIC_TREE, ROOT_ONLY, SamplingParams, TreeConfig
 from jakiro.drafting.base import Drafter, Method, Resources, why_not
 from jakiro.drafting.candidates import MAX_CHAIN
-from jakiro.engine.costs import DeviceProfile
+from jakiro.engine.budget import NONE, Size, sizes_for
+from jakiro.engine.costs import DeviceProfile, device_name, measure
 from jakiro.engine.prefix import OwnPrefixes
 from jakiro.engine.prepare import Messages, Request, Setup
-from jakiro.engine.profile import Profiler, device_name
 from jakiro.engine.runner import Runner, SlicedRunner
 from jakiro.engine.stream import Stream
 from jakiro.graphs.pool import Slots
 from jakiro.methods import METHODS, PLAIN, Methods
-from jakiro.starting import MEASURE, most_memory, process_seconds
-from jakiro.target.model import NUMERICS, TREE_ROWS
+from jakiro.starting import MEASURE, most_memory, process_seconds, step
+from jakiro.target.model import NUMERICS
 from jakiro.text import TokenText, encode_messages
 from jakiro.trace import Step, Trace
 from jakiro.zoo.loading import LoadOptions, Parts, Progress, ReadPair, load_parts
@@ -46,8 +45,8 @@ class JakiroGenerator:
         resources: the target, and the draft head where there is one.
         drafters: methods that are loaded already, by name.
         notices: sentences for the user, such as that a head was trained for other weights.
-        profiles: a folder that keeps what passes cost on this device, measured before a tree first chooses its own
-            size; None measures nothing, and trees have the size of their bounds.
+        measures: whether passes are timed before a tree first chooses its own size; if not, trees have the size of
+            their bounds.
         slots: run passes at fixed addresses, as CUDA graphs need; None runs passes that grow with the context.
         seconds: what loading took, as `Parts.seconds` says; for `status`.
         methods: the drafting methods that there are.
@@ -58,7 +57,7 @@ class JakiroGenerator:
         resources: Resources,
         drafters: dict[str, Drafter] | None = None,
         notices: Sequence[str] = (),
-        profiles: Path | None = None,
+        measures: bool = False,
         slots: Slots | None = None,
         seconds: dict[str, float] | None = None,
         methods: Methods = METHODS,
@@ -69,8 +68,10 @@ class JakiroGenerator:
         self.notices = list(notices)
         self._resources, self._drafters = resources, dict(drafters or {})
         self.known_methods = methods
-        self._folder, self._known_profile = profiles, None
-        self._profiler = self._new_profiler()
+        self._measures = measures and not self.target.chains_only
+        self._known_profile: DeviceProfile | None = None
+        # By method and number of threads
+        self._profiles: dict[tuple[str, int], DeviceProfile] = {}
         self._under = {self.target.numerics: self}
         self.tokenizer = self.target.tokenizer
         self.token_text = TokenText(self.target.tokenizer)
@@ -123,9 +124,7 @@ class JakiroGenerator:
 
     @classmethod
     def from_parts(cls, parts: Parts) -> "JakiroGenerator":
-        return cls(
-            parts.resources, parts.drafters, parts.notices, parts.profiles, parts.slots, parts.seconds, parts.methods
-        )
+        return cls(parts.resources, parts.drafters, parts.notices, True, parts.slots, parts.seconds, parts.methods)
 
     def with_numerics(self, numerics: str) -> "JakiroGenerator":
         """The same pair under other numerics, made once; no weights are loaded, passes are measured anew.
@@ -145,7 +144,7 @@ class JakiroGenerator:
             if self.slots is not None:
                 other.slots = self.slots.for_target(other.target)
                 other.slots.check(self.drafter(PLAIN))
-            other._known_profile, other._profiler = None, other._new_profiler()
+            other._known_profile, other._profiles = None, {}
             self._under[numerics] = other
         return self._under[numerics]
 
@@ -217,45 +216,42 @@ class JakiroGenerator:
 
     @property
     def profile(self) -> DeviceProfile | None:
-        """This device's costs under the usual method, as far as they are measured; None without a head."""
+        """This device's costs under the usual method; None without a head."""
         return self.profile_of(self.usual) if self._works(self.usual) else None
 
     @profile.setter
     def profile(self, known: DeviceProfile) -> None:
-        """Takes costs that another process measured on the same kind of device, so that nothing is measured here."""
+        """Takes costs that are known, so that nothing is measured here."""
         self._known_profile = known
 
     def profile_of(self, method: Method) -> DeviceProfile | None:
         """This device's costs under a method; None where nothing is measured, trees cannot be scored, or a GPU's passes
         run kernel by kernel, which costs the same for any tree.
 
-        What has no figures yet is timed once, in about a second on a small CPU; `go_on_measuring` makes them better.
+        What has no figures yet is timed, in about half a second on a small CPU.
         """
-        if self._known_profile is not None or not self._measures:
+        if self._known_profile is not None or not self._measures or (self.slots is not None and not self.slots.replays):
             return self._known_profile
-        start = time.perf_counter()
-        found = self._profiler.profile(method, self.drafter(method))
-        if self.slots is not None and found.verify(TREE_ROWS) <= COSTS_NOTHING * found.verify(1):
-            # The fewer numbers of rows there are, the less texts differ in fast numerics
-            self.target.plain_rows = TREE_ROWS
-        self._seconds.setdefault(MEASURE, time.perf_counter() - start)
-        return found
+        wanted = method.name, torch.get_num_threads()
+        if wanted not in self._profiles:
+            start = time.perf_counter()
+            with step(MEASURE):
+                found = measure(self.target, self.drafter(method), method.drafts, self.slots)
+            self._profiles[wanted] = found
+            self._seconds.setdefault(MEASURE, time.perf_counter() - start)
+            if self.slots is not None and found.verify(self.slots.tree.nodes) <= COSTS_NOTHING * found.verify(1):
+                # The fewer numbers of rows there are, the less texts differ in fast numerics
+                self.target.plain_rows = self.slots.tree.nodes
+        return self._profiles[wanted]
 
-    def go_on_measuring(self) -> bool:
-        """Times passes and drafts of the methods used so far once more, some tenths of a second; False if all is known.
-
-        Answers may run between two calls, not during one. What is found is kept for later processes.
-        """
-        return any(each._measures and each._profiler.go_on() for each in self._under.values())
-
-    @property
-    def _measures(self) -> bool:
-        return self._profiler is not None and (self.slots is None or self.slots.replays)
-
-    def _new_profiler(self) -> Profiler | None:
-        if self._folder is None or self.target.chains_only:
-            return None
-        return Profiler(self.target, self._folder, self.slots)
+    def _sizes(self, method: Method, bounds: TreeConfig, profile: DeviceProfile) -> tuple[Size, ...]:
+        """The trees that an answer chooses from; passes at fixed addresses have one."""
+        if not method.drafts:
+            return (NONE,)
+        if self.slots is None:
+            return sizes_for(profile, bounds)
+        one = self.slots.tree
+        return NONE, Size(min(one.depth, bounds.depth), min(one.nodes, bounds.nodes))
 
     @property
     def device_name(self) -> str:
@@ -295,14 +291,17 @@ class JakiroGenerator:
         drafter = self.drafter(wanted)
         tree = ROOT_ONLY if wanted is PLAIN else tree or AUTOMATIC_TREE
         sizes_itself = tree.policy == "auto" and not tree.root_only
+        profile = self.profile_of(wanted) if sizes_itself else None
+        sizes = self._sizes(wanted, tree, profile) if profile is not None else ()
         setup = Setup(
             target=self.target,
             token_text=self.token_text,
             method=wanted,
             drafter=drafter,
-            profile=self.profile_of(wanted) if sizes_itself else None,
+            profile=profile,
+            sizes=sizes,
             device_name=self.device_name,
-            borrow=partial(self._borrow, drafter),
+            borrow=partial(self._borrow, drafter, sizes),
             prefixes=prefixes,
         )
         start = time.perf_counter()
@@ -312,15 +311,18 @@ class JakiroGenerator:
         return stream
 
     def _borrow(
-        self, drafter: Drafter, request: Request, sizes: tuple[int, ...], num_prompt_tokens: int
+        self, drafter: Drafter, sizes: tuple[Size, ...], request: Request, num_prompt_tokens: int
     ) -> tuple[Runner, Callable[[], object]]:
         """The device's side of one answer, and what to call when it ends; see `Slots.borrow`."""
         tree, sampling = request.tree, request.sampling
         limit = sampling.max_new_tokens
-        slot = self.slots and self.slots.borrow(drafter, sampling, tree, sizes, num_prompt_tokens, limit)
+        largest = max(sizes, default=NONE)
+        if largest.levels:
+            tree = replace(tree, depth=largest.levels, nodes=largest.nodes, policy="fixed")
+        slot = self.slots and self.slots.borrow(drafter, sampling, tree, num_prompt_tokens, limit)
         if slot is not None:
             return slot
-        nodes = 1 if tree.root_only else max(tree.nodes, *sizes, MAX_CHAIN + 1)
+        nodes = 1 if request.tree.root_only else max(tree.nodes, MAX_CHAIN + 1)
         capacity = num_prompt_tokens + limit + self.target.row_bucket(nodes)
         return SlicedRunner(self.target, sampling, capacity), lambda: None
 

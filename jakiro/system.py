@@ -124,9 +124,9 @@ def own_or_shipped(own: Path) -> Path | None:
 
 # Why the system refuses to write; what else fails is no matter of the place
 _REFUSALS = {
-    errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST,
+    errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT,
 }  # fmt: skip
-_FULL = {errno.ENOSPC, errno.EDQUOT}
+_FULL, _IN_THE_WAY = {errno.ENOSPC, errno.EDQUOT}, {errno.ENOTDIR, errno.EEXIST}
 # A file that nobody has written to for so long belongs to a process that was killed
 _ABANDONED_SECONDS = 3600
 
@@ -145,6 +145,8 @@ def writing(path: Path) -> Iterator[None]:
         if number is None:
             raise
         cure = "free space there" if number in _FULL else "allow this user to write there"
+        if number in _IN_THE_WAY:
+            cure = "a file stands where a folder is needed, move it away"
         if path.is_relative_to(cache_folder()):
             cure += ", or name another folder for the cache in JAKIRO_CACHE"
         raise OSError(f"{path} cannot be written: {os.strerror(number)}; {cure}.") from error
@@ -156,7 +158,8 @@ def _refusal(error: Exception, path: Path) -> int | None:
         # Writers in other languages, as safetensors', raise errors of their own
         return errno.ENOSPC if os.strerror(errno.ENOSPC) in str(error) else None
     named = Path(error.filename) if isinstance(error.filename, str) else path
-    here = named in path.parents or path.parent in named.parents
+    # What is missing below the place is something else that was to be read
+    here = named in path.parents or (path.parent in named.parents and error.errno != errno.ENOENT)
     return error.errno if error.errno in _REFUSALS and here else None
 
 

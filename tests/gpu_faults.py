@@ -91,6 +91,13 @@ GPU_FAULTS = (
         (f"{MEMORY}::test_a_slot_s_graphs_are_dropped_together_where_they_fill_their_budget",),
     ),
     Fault(
+        "gpu-angles-of-captured-passes-are-freed",
+        "jakiro/kernels/rotary.py",
+        "            self._tables.append(torch.cat([cos, signed(sin)]).to(self.dtype))\n",
+        "            self._tables = [torch.cat([cos, signed(sin)]).to(self.dtype)]\n",
+        (f"{MEMORY}::test_angles_that_captured_passes_read_stay_where_they_are_when_texts_get_longer",),
+    ),
+    Fault(
         "gpu-slots-share-a-stream",
         CAPTURE,
         "self._stream = self._stream or torch.cuda.Stream(device)",
@@ -121,8 +128,8 @@ GPU_FAULTS = (
     Fault(
         "gpu-costs-of-eager-passes",
         "jakiro/generator.py",
-        "self._profiler is not None and (self.slots is None or self.slots.replays)",
-        "self._profiler is not None",
+        "(self.slots is not None and not self.slots.replays)",
+        "False",
         (f"{CAPTURED}::test_nothing_is_measured_where_passes_run_eagerly",),
     ),
     Fault(
@@ -193,10 +200,10 @@ GPU_FAULTS = (
     ),
     Fault(
         "gpu-borrowed-captures-what-it-hardly-runs",
-        CAPTURE,
-        "not graphs.enabled or runs < graphs.fewest_runs or",
-        "not graphs.enabled or",
-        (f"{CAPTURED}::test_a_borrowed_gpu_captures_only_what_an_answer_runs_often_enough",),
+        "jakiro/graphs/slot.py",
+        " >= self.passes.fewest_steps:\n",
+        " >= 0:\n",
+        (f"{CAPTURED}::test_a_borrowed_gpu_captures_only_for_answers_of_enough_steps",),
     ),
     Fault(
         "gpu-borrowed-captures-at-load",

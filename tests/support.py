@@ -317,7 +317,7 @@ class ScriptedSession(DraftSession):
         self.known, self._future = self.known[:length], []
 
     def propose(self, limits: TreeLimits) -> Proposal:
-        """A chain of the target's choices, some wrong, with wrong siblings in random places; nothing forecast."""
+        """A chain of the target's choices, some wrong, with wrong siblings in random places."""
         tree_config = limits.tree
         while len(self._future) < tree_config.depth:
             self._future.append(self.drafter.choice(self.known + self._future, self.sampling))

@@ -189,7 +189,7 @@ def test_only_a_difference_that_rounding_explains_is_forgiven():
 
 def test_the_tree_that_sizes_itself_writes_plain_decoding_s_text(float32):
     """With costs that are given, because measuring them here would leave what a busy machine measured in the cache."""
-    costs = DeviceProfile(((1, 36.0), (8, 41.0), (16, 48.0), (32, 61.0)), ((1, 3.0), (5, 12.0)), width=8)
+    costs = DeviceProfile(((1, 36.0), (8, 41.0), (16, 48.0), (32, 61.0)), ((1, 3.0), (5, 12.0)))
     generator = JakiroGenerator(Resources(float32.target), {DEFAULT.name: float32.drafter(DEFAULT)})
     generator.profile = costs
     sampling = settings_of(SAMPLINGS["nucleus"], 24)

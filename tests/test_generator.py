@@ -7,11 +7,10 @@ import pytest
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import Resources
-from jakiro.drafting.heads import HeadSession
 from jakiro.engine.budget import TreeBudget
 from jakiro.engine.costs import DeviceProfile
 from jakiro.generator import JakiroGenerator
-from jakiro.methods import DEFAULT
+from jakiro.methods import DEFAULT, WITH_COPIES
 from jakiro.text import IncrementalDecoder
 from jakiro.trace import Trace
 from tests.support import (
@@ -287,34 +286,31 @@ def test_steps_are_plain_data(scripted):
     assert types(trace.to_dict()) <= {int, float, str, bool, type(None)}
 
 
-def test_a_drafter_that_forecasts_nothing_works_under_automatic_trees(monkeypatch):
-    learned = []
-    observe = TreeBudget.observe
-
-    def noted(self, choice, expected, *rest):
-        learned.append((choice.levels, len(expected)))
-        observe(self, choice, expected, *rest)
-
-    monkeypatch.setattr(TreeBudget, "observe", noted)
+def test_an_answer_that_guesses_well_is_given_large_trees():
     generator = scripted_generator(error_rate=0.1)
-    generator.profile = DeviceProfile(((1, 10.0), (64, 11.0)), ((1, 0.1), (8, 0.8)), width=8)
+    generator.profile = DeviceProfile(((1, 10.0), (64, 11.0)), ((1, 0.1), (8, 0.8)))
     sampling = SamplingParams(1.0, seed=3, max_new_tokens=60)
     trace = generator.run(QUESTION, sampling, tree=TreeConfig(width=4, depth=6, nodes=24, policy="auto"))
     assert trace.token_ids == generator.run(QUESTION, sampling, method="autoregressive").token_ids
     assert trace.tau > 3 and max(step.plan.levels for step in trace.steps) > 3
-    # A step tells of the levels it had and of no others
-    assert learned and all(levels == told for levels, told in learned)
 
 
-def test_trees_that_size_themselves_look_at_larger_ones_in_every_third_draft(monkeypatch):
-    looked, propose = [], HeadSession.propose
-    monkeypatch.setattr(
-        HeadSession, "propose", lambda self, limits: looked.append(limits.further) or propose(self, limits)
-    )
-    generator = tiny_generator("summed")
-    generator.profile = DeviceProfile(((1, 10.0), (64, 10.1)), ((1, 0.01), (8, 0.08)), width=8)
-    generator.run(QUESTION, SamplingParams(max_new_tokens=24), tree=TreeConfig(width=4, depth=3, policy="auto"))
-    assert looked[:5] == [True, False, False, True, False]
-    looked.clear()
-    generator.run(QUESTION, SamplingParams(max_new_tokens=8), tree=TREE)
-    assert looked and all(looked)
+def test_a_step_teaches_the_sizes_what_its_own_tree_brought_and_nothing_where_the_tree_was_another(monkeypatch):
+    learned, observe = [], TreeBudget.observe
+
+    def noted(self, plan, accepted, *rest):
+        learned.append(accepted)
+        observe(self, plan, accepted, *rest)
+
+    monkeypatch.setattr(TreeBudget, "observe", noted)
+    generator = tiny_generator("decoupled")
+    generator.profile = DeviceProfile(((1, 10.0), (64, 11.0)), ((1, 0.1), (8, 0.8)))
+    tree = TreeConfig(width=4, depth=6, nodes=24, policy="auto")
+    text = "the cat sat on the mat; the cat sat on the mat; the cat sat on"
+    trace = generator.run(text, SamplingParams(max_new_tokens=40), WITH_COPIES.name, tree)
+    assert any(step.plan.why.startswith("Copied") for step in trace.steps)
+    # A plan without expectations is another tree's than the planned one
+    planned = [step.plan.expected_tokens is not None for step in trace.steps]
+    assert set(planned) == {False, True}
+    for step, as_planned, accepted in zip(trace.steps, planned, learned, strict=True):
+        assert accepted == (len(step.accepted_path) if as_planned else None)

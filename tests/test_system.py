@@ -59,6 +59,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
     [
         (OSError(errno.ENOSPC, "full"), "No space left on device; free space there"),
         (OSError(errno.EROFS, "read-only"), "Read-only file system; allow this user to write there"),
+        (OSError(errno.ENOTDIR, "a file"), "Not a directory; a file stands where a folder is needed, move it away"),
         (RuntimeError("I/O error: No space left on device (os error 28)"), "No space left on device; free space there"),
     ],
 )
@@ -79,6 +80,13 @@ def test_a_file_that_cannot_be_read_is_not_called_one_that_cannot_be_written(tmp
     with pytest.raises(PermissionError) as caught, atomic_file(tmp_path / "copy"):
         raise unreadable
     assert caught.value is unreadable
+
+
+def test_a_folder_that_no_place_has_room_for_is_one_that_cannot_be_written(monkeypatch):
+    """Nobody makes folders in /proc, whose system says that there is no such place."""
+    monkeypatch.setenv("JAKIRO_CACHE", "/proc/no-such-cache")
+    with pytest.raises(OSError, match=r"kept cannot be written: .*JAKIRO_CACHE\.$"):
+        write_atomically(cache_folder() / "kept", b"")
 
 
 def test_a_home_that_cannot_be_written_says_how_to_name_another_cache(tmp_path, monkeypatch):

@@ -47,6 +47,10 @@ class Device(Protocol):
     def costs(self) -> dict | None:
         """What passes cost on this device, as `DeviceProfile.to_dict` writes it; None where it is not known."""
 
+    @property
+    def environment(self) -> dict:
+        """Where it computes, as `jakiro.bench.environment` writes it; asked for only after an answer."""
+
     def load(self, told: Callable[[str, float | None], None]) -> None:
         """Loads, in a thread of the service; returns when answers can be given.
 
@@ -71,9 +75,6 @@ class Device(Protocol):
         Raises:
             ValueError: one sentence for the visitor. Anything else is taken for a defect and not shown in detail.
         """
-
-    def go_on_measuring(self) -> bool:
-        """Times passes for some tenths of a second, between answers; False where nothing is left to measure."""
 
     def close(self) -> None:
         """Gives back what it holds; called once, after the last answer."""

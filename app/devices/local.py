@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from app.asking import Asking, chat_counts
 from app.devices.base import LOADING, Event
 from app.words import page as words
+from jakiro.bench.environment import environment
 from jakiro.engine.prefix import OwnPrefixes
 from jakiro.methods import DEFAULT, PLAIN
 from jakiro.starting import MEASURE, step, told_to
@@ -32,6 +33,10 @@ class LocalDevice:
         profile = getattr(self.generator, "profile", None)
         return profile.to_dict() if profile is not None else None
 
+    @property
+    def environment(self) -> dict:
+        return environment(self.status)
+
     def load(self, told: Callable[[str, float | None], None]) -> None:
         told(LOADING, None)
         with told_to(told):
@@ -40,13 +45,10 @@ class LocalDevice:
     def _loaded(self):
         generator = self._load_generator()
         if generator.status["head"]:
-            # What passes cost here is timed once before the first answer needs it, and further between answers
+            # What passes cost here is timed before the first answer needs it
             with step(MEASURE):
                 _ = generator.profile
         return generator
-
-    def go_on_measuring(self) -> bool:
-        return self.generator.go_on_measuring()
 
     def swap(self, load_generator: Callable[[], object], told: Callable[[str, float | None], None]) -> None:
         """Runs another pair from now on; if it cannot be loaded the old one stays, and the error is raised.

@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import ray
-from ray.exceptions import RayError
+from ray.exceptions import RayActorError, RayError
 
 from app.asking import Asking
 from app.devices.base import LOADING, Event
@@ -25,8 +25,8 @@ class RayDevice:
 
     def __init__(self, address: str) -> None:
         self._address = address
-        self._relay = None
-        self._facts = {"places": 1, "status": None, "costs": None}
+        self._relay, self._mending = None, threading.Lock()
+        self._facts = {"places": 1, "status": None, "costs": None, "environment": None}
 
     @property
     def places(self) -> int:
@@ -40,6 +40,10 @@ class RayDevice:
     def costs(self) -> dict | None:
         return self._facts["costs"]
 
+    @property
+    def environment(self) -> dict:
+        return self._facts["environment"]
+
     def load(self, told: Callable[[str, float | None], None]) -> None:
         """Connects; its sentences say which step failed.
 
@@ -52,10 +56,13 @@ class RayDevice:
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise ConnectionError(words.RAY_NO_CLUSTER.format(address=self._address)) from error
         try:
-            self._relay = ray.remote(Relay).options(num_cpus=0).remote()
-            self._facts = ray.get(self._relay.facts.remote())
+            self._new_relay()
         except RayError as error:
             raise ConnectionError(words.RAY_NO_WORKERS.format(address=self._address)) from error
+
+    def _new_relay(self) -> None:
+        self._relay = ray.remote(Relay).options(num_cpus=0).remote()
+        self._facts = ray.get(self._relay.facts.remote())
 
     def answer(self, asking: Asking, halt: threading.Event, prefixes: object = None) -> Iterator[Event]:
         try:
@@ -63,15 +70,21 @@ class RayDevice:
         except (RayError, ConnectionError) as error:
             raise ValueError(words.RAY_UNREACHABLE) from error
 
-    def go_on_measuring(self) -> bool:
-        return False
-
     def close(self) -> None:
         ray.shutdown()
 
     def _stream(self, asking: Asking, left: threading.Event) -> Iterator[Event]:
-        key, relay = uuid.uuid4().hex, self._relay
-        ray.get(relay.open.remote(key, asking))
+        key = uuid.uuid4().hex
+        try:
+            relay = self._relay
+            ray.get(relay.open.remote(key, asking))
+        except RayActorError:
+            # It died with its machine; whatever it was reading is lost, but no later answer
+            with self._mending:
+                if self._relay is relay:
+                    self._new_relay()
+            relay = self._relay
+            ray.get(relay.open.remote(key, asking))
         try:
             while not left.is_set():
                 for event in ray.get(relay.take.remote(key)):

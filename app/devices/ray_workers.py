@@ -35,13 +35,12 @@ class Worker:
     def __init__(self, load_generator: Callable[[], object], places: int) -> None:
         self._device, self._places = LocalDevice(load_generator), places
         self._device.load(lambda *_: None)
-        while self._device.go_on_measuring():
-            pass
         self._turn = threading.Lock()
 
     def facts(self) -> dict:
-        """Places, status and costs, for the page to show and compute with."""
-        return {"places": self._places, "status": self._device.status, "costs": self._device.costs}
+        """Places, status, costs and environment, for the page to show and compute with."""
+        own = {name: getattr(self._device, name) for name in ("status", "costs", "environment")}
+        return {"places": self._places, **own}
 
     async def answer(self, asking: Asking) -> AsyncIterator[Event]:
         """The events of one answer; a cancelled request ends it after the step it is in."""

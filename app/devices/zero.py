@@ -15,22 +15,27 @@ import time
 from collections.abc import Callable, Iterator
 
 import gradio as gr
+import httpx
 
 from app.asking import Asking
 from app.devices.base import LOADING, Event
 from app.devices.local import answer_events
 from app.devices.remote import FAILED, follow, with_failures
 from app.words import page as words
+from jakiro.bench.environment import environment
 
 PLACES = 4
 DTYPE = "bfloat16"
 SECONDS_MOST = 120
-_SECONDS_TO_START = 6
+# Of these, a fresh process takes some to find its GPU and to move the pair there
+_SECONDS_TO_START = 10
+# Spaces counts from before our first line, and ends a process without a word
+_SPARE_SECONDS = 2.0
 _MS_PER_TOKEN_AT_FIRST = 30.0
 _MARGIN = 1.5
 _MEMORY = 0.7
-# ("status", None, …): of a forked process's generator on its GPU
-_STATUS = "status"
+# ("found", None, (status, environment)): of a forked process's generator on its GPU
+_FOUND = "found"
 
 
 def is_here() -> bool:
@@ -55,7 +60,11 @@ class ZeroDevice:
         self._read_pair, self._device = read_pair, device
         self._pair = self._generator = None
         self._known_status: dict | None = None
+        self.environment: dict = {}
         self._ms_per_token = _MS_PER_TOKEN_AT_FIRST
+        # When this copy's process was forked; the clock is the machine's
+        self._forked: float | None = None
+        os.register_at_fork(after_in_child=self._note_fork)
         # Spaces looks for a decorated function when the page is launched, which is before the pair is read
         self._on_gpu = gpu(duration=lambda asking, seconds: seconds)(self._answer_on_gpu)
 
@@ -82,8 +91,8 @@ class ZeroDevice:
         milliseconds = tokens = 0
         try:
             for kind, method, payload in follow(lambda _: self._on_gpu(asking, seconds), halt):
-                if kind == _STATUS:
-                    self._known_status = payload
+                if kind == _FOUND:
+                    self._known_status, self.environment = payload
                     continue
                 if kind == "step":
                     milliseconds += payload.total_ms
@@ -91,24 +100,25 @@ class ZeroDevice:
                 yield kind, method, payload
         except gr.Error as error:
             raise ValueError(sentence_for(error)) from error
+        except (httpx.HTTPError, RuntimeError) as error:
+            # The service that lends GPUs cannot be reached, or gave an answer that its package does not know
+            raise ValueError(words.ZERO_BUSY) from error
         finally:
             if tokens:
                 self._ms_per_token = _MEMORY * self._ms_per_token + (1 - _MEMORY) * milliseconds / tokens
-
-    def go_on_measuring(self) -> bool:
-        return False
 
     def close(self) -> None:
         self._pair = None
 
     def _answer_on_gpu(self, asking: Asking, seconds: int) -> Iterator[Event]:
         """Runs in the forked process, whose copy of this object lasts as long as Spaces keeps the process."""
-        until = time.monotonic() + seconds
-        yield from with_failures(self._answer_until(until, asking))
+        since = time.monotonic() if self._generator is not None else self._forked or time.monotonic()
+        yield from with_failures(self._answer_until(since + seconds - _SPARE_SECONDS, asking))
 
     def _answer_until(self, until: float, asking: Asking) -> Iterator[Event]:
         if self._generator is None:
             self._generator = self._start()
+        yield _FOUND, None, (self._generator.status, environment(self._generator.status))
         over = False
 
         def is_over() -> bool:
@@ -117,9 +127,11 @@ class ZeroDevice:
             return over
 
         yield from answer_events(self._generator, asking, is_over)
-        yield _STATUS, None, self._generator.status
         if over:
             yield FAILED, None, words.ZERO_TIME_OVER
+
+    def _note_fork(self) -> None:
+        self._forked = time.monotonic()
 
     def _start(self):
         import torch

@@ -160,6 +160,7 @@ def launch(
     Host and port fall back to Gradio's variables. With `wait` this call ends with the server; otherwise it returns the
     page's address at once.
     """
+    serving.open_more_files()
     known = page.service.methods
     name, packed = benchmark.packed_script(known)
     files = {name: packed, LIBRARY.name: LIBRARY.read_bytes()}

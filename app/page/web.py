@@ -22,6 +22,7 @@ SHOWN_OF_METHODS = ("name", "title", "aliases", "proposers")
 PLOT_TEMPLATE = ASSETS / "plots" / "template.json"
 SCRIPTS = (
     "base/dom.js",
+    "base/frame.js",
     "base/pieces.js",
     "data/methods.js",
     "data/packed.js",

@@ -4,6 +4,7 @@
 reports progress.
 """
 
+import contextvars
 import queue
 import threading
 import uuid
@@ -15,7 +16,6 @@ from app.devices.base import Device, keep
 from app.serving.worker import ModelService, Stoppable
 from app.words import benchmark as benchmark_words
 from app.words.errors import sentence_of
-from jakiro.bench.environment import environment
 from jakiro.bench.render import as_json
 from jakiro.bench.report import summarise
 from jakiro.bench.runner import Bench, BenchSettings, Run
@@ -53,10 +53,6 @@ class HaltingGenerator:
             raise Halted
         return trace
 
-    def go_on_measuring(self) -> bool:
-        """Times a piece of what trees cost; False where nothing is left, or the benchmark was stopped."""
-        return not self._halt.is_set() and self._device.go_on_measuring()
-
 
 class BenchmarkRun(Stoppable):
     """A benchmark in its own thread; `events` holds (kind, None, value), the last kind is "done" or "error".
@@ -76,8 +72,11 @@ class BenchmarkRun(Stoppable):
         self.group = group
         self._groups: list[dict] = []
         self._environment: dict = {}
+        self._pair: tuple | None = None
         self._benches: dict[float, Bench] = {}
-        self._thread = threading.Thread(target=self._work, name=f"benchmark-{self.id[:8]}", daemon=True)
+        # In the visitor's context, as an answer: whoever lends GPUs looks up there whose quota counts
+        work = contextvars.copy_context().run
+        self._thread = threading.Thread(target=work, args=(self._work,), name=f"benchmark-{self.id[:8]}", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -133,17 +132,20 @@ class BenchmarkRun(Stoppable):
         raise Halted
 
     def _bench(self, device: Device, temperature: float, question: Question) -> Bench:
-        if not self._environment:
+        pair = tuple(device.status[name] for name in ("target", "head"))
+        if self._pair is None:
             if not device.status["head"] and any(each.needs.head for each in self.settings.drafting_methods):
                 raise ValueError(benchmark_words.NO_HEAD)
-            self._environment = environment(device.status)
-        if any(self._environment[name] != device.status[name] for name in ("target", "head")):
+            self._pair = pair
+        if pair != self._pair:
             raise ValueError(benchmark_words.MODEL_CHANGED)
         if temperature not in self._benches:
             settings = replace(self.settings, temperatures=(temperature,))
             self._benches[temperature] = Bench(HaltingGenerator(device, self._halt), settings)
             if len(self._benches) == 1:
                 self._benches[temperature].warm_up(question)
+                # A borrowed GPU is known once it has computed
+                self._environment = device.environment
         return self._benches[temperature]
 
     def _say(self, state: str, number: int | None = None, **more) -> None:

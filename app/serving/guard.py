@@ -1,19 +1,33 @@
-"""Checks every request first: only known addresses, small bodies, safe headers, and errors as sentences.
+"""Checks every request first: how many, only known addresses, small bodies, safe headers, and errors as sentences.
 
 Gradio serves more than this page needs (files, uploads, proxies); what is not listed here does not exist. `/status`
 is answered here, so that it works however busy the rest is, and so are the page's own compressed files.
 """
 
+import asyncio
+import ipaddress
 import json
 import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from gradio.route_utils import FnIndexInferError
 
 from app.serving.pace import Pace
 from app.words import page as words
 
 MOST_NESTED = 32
+# A page, its description or a tab's heartbeat takes Gradio 12 to 15 ms of the processor, other requests a tenth; a page
+# is made of some hundred small files, which are cheap
+DEAR, FILES = 10, 10
+# Requests that one tab holds open: its heartbeat, and the answer that it reads
+HELD_BY_TAB = 2
+# How many addresses may hold as much as one may
+CROWDS = 2
+BODY_SECONDS = 20.0
 PAGES = {
     "/",
     "/config",
@@ -30,7 +44,17 @@ API = {
     "user", "login_check", "token", "app_id", "info", "openapi.json", "reset", "heartbeat", "run", "api", "call",
     "queue", "cancel", "component_server", "startup-events", "theme.css",
 }  # fmt: skip
+_DEAR_PATHS = ("/", "/config", "/gradio_api/info", "/gradio_api/openapi.json")
 _EMPTY_ERROR = re.compile(rb'"error": ?null')
+# Values by their names, which become a call's
+_BY_NAME = "/gradio_api/call/v2/"
+# What FastAPI says by itself, and we in its place
+_OURS = {
+    "There was an error parsing the body": words.REQUEST_NOT_READ,
+    "Not Found": words.NOT_SERVED,
+    "Method Not Allowed": words.NOT_SERVED,
+}
+_JSON = "application/json; charset=utf-8"
 _STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 
 
@@ -42,7 +66,8 @@ class Guard:
         status: makes what `/status` says.
         files: what is served as it is, gzip files by their address.
         max_body_bytes: the largest body that is read.
-        requests_per_minute: of one network address, those that carry a body.
+        requests_per_minute: of one network address, of whatever kind; dear ones count as `DEAR`, files as 1 / `FILES`.
+        tabs: browser tabs for whose open requests one network address has room.
         frame_ancestors: which pages may show this one in a frame, as a Content-Security-Policy writes them.
     """
 
@@ -53,10 +78,12 @@ class Guard:
         files: dict[str, bytes],
         max_body_bytes: int,
         requests_per_minute: int,
+        tabs: int,
         frame_ancestors: str,
     ) -> None:
         self._app, self._status, self._files, self._max_body_bytes = app, status, files, max_body_bytes
         self._pace, self._requests_per_minute = Pace(), requests_per_minute
+        self._open, self._most_open = Counter(), HELD_BY_TAB * tabs
         self._headers = [(name.encode(), value.encode()) for name, value in headers(frame_ancestors).items()]
 
     async def __call__(self, scope, receive, send) -> None:
@@ -68,6 +95,15 @@ class Guard:
         if path == "/status":
             await answer.say(200, self._status())
             return
+        address = counted_address((scope.get("client") or ("",))[0])
+        try:
+            self._count(address, path)
+            with self._held(address):
+                await self._serve(scope | {"client": (address, 0)}, receive, answer, path)
+        except Refused as error:
+            await answer.refuse(str(error))
+
+    async def _serve(self, scope, receive, answer: "_Answer", path: str) -> None:
         if path in self._files and scope["method"] in ("GET", "HEAD"):
             await answer.give(self._files[path])
             return
@@ -76,12 +112,10 @@ class Guard:
             return
         if scope["method"] in ("POST", "PUT", "PATCH"):
             try:
-                address = (scope.get("client") or ("",))[0]
-                self._pace.admit({address: self._requests_per_minute}, words.TOO_MANY_REQUESTS)
-            except ValueError as error:
-                await answer.say(429, {"error": str(error), "detail": str(error)})
+                body = await asyncio.wait_for(self._body(receive), BODY_SECONDS)
+            except TimeoutError:
+                await answer.refuse(words.REQUEST_TOO_SLOW, 408)
                 return
-            body = await self._body(receive)
             if body is None:
                 await answer.say(413, {"detail": words.REQUEST_TOO_LARGE.format(limit=self._max_body_bytes // 1024)})
                 return
@@ -92,10 +126,47 @@ class Guard:
             receive = _again(body, receive)
         try:
             await self._app(scope, receive, answer.send)
-        except Exception:  # noqa: BLE001 - whatever Gradio does with odd input, the visitor gets a sentence
+        except (KeyError, FnIndexInferError):
+            # Gradio looks up what a request names: a function, a component
+            await answer.fail(404, words.NOT_SERVED)
+        except Exception as error:  # noqa: BLE001 - whatever Gradio does with odd input, the visitor gets a sentence
+            if isinstance(error, TypeError) and path.startswith(_BY_NAME):
+                await answer.fail(400, words.REQUEST_NOT_READ)
+                return
             traceback.print_exc(file=sys.stderr)
-            if not answer.started:
-                await answer.say(500, {"detail": words.SERVER_FAILED})
+            await answer.fail(500, words.SERVER_FAILED)
+
+    def _count(self, address: str, path: str) -> None:
+        """Counts a request of an address.
+
+        Raises:
+            Refused: the address has used its minute.
+        """
+        cheap = path in self._files or path.startswith(FOLDERS)
+        dear = path in _DEAR_PATHS or path.startswith("/gradio_api/heartbeat/")
+        limit = (
+            {("files", address): FILES * self._requests_per_minute} if cheap else {address: self._requests_per_minute}
+        )
+        try:
+            self._pace.admit(limit, words.TOO_MANY_REQUESTS, count=DEAR if dear else 1)
+        except ValueError as error:
+            raise Refused(str(error)) from None
+
+    @contextmanager
+    def _held(self, address: str) -> Iterator[None]:
+        """Counts a request while it is open.
+
+        Raises:
+            Refused: too many are, of this address or of all.
+        """
+        if self._open[address] >= self._most_open or self._open.total() >= CROWDS * self._most_open:
+            raise Refused(words.TOO_MANY_OPEN)
+        self._open[address] += 1
+        try:
+            yield
+        finally:
+            self._open[address] -= 1
+            self._open += Counter()  # forgets addresses without any
 
     async def _body(self, receive) -> bytes | None:
         """The whole body; None when it is larger than allowed."""
@@ -110,8 +181,12 @@ class Guard:
                 return b"".join(parts)
 
 
+class Refused(Exception):
+    """One address asks too much at the moment; the sentence says so."""
+
+
 class _Answer:
-    """Adds headers to an answer on its way out, and puts a sentence in place of a bare server error."""
+    """Adds headers to an answer on its way out, and puts a sentence in place of a bare error."""
 
     def __init__(self, send, headers: list) -> None:
         self._send, self._headers = send, headers
@@ -121,7 +196,7 @@ class _Answer:
 
     async def send(self, message) -> None:
         if message["type"] == "http.response.start":
-            if message["status"] >= 500:
+            if message["status"] >= 500 or message["status"] in (400, 404, 405, 422):
                 self._failed = message["status"]
                 return
             self.started = True
@@ -137,20 +212,37 @@ class _Answer:
         await self._send(message)
 
     async def _say_failure(self) -> None:
-        """A refusal in words keeps them, and is the request's fault; anything else gets the general sentence."""
+        """A refusal in words keeps them, and is the request's fault; anything else gets a sentence of ours."""
         try:
             values = json.loads(self._body)
         except ValueError:
             values = None
         sentence = (values.get("error") or values.get("detail")) if isinstance(values, dict) else None
-        if isinstance(sentence, str):
-            await self.say(503 if self._failed == 503 else 400, {"error": sentence, "detail": sentence})
+        if self._failed == 422:
+            await self.say(422, {"detail": words.REQUEST_NOT_READ})
+        elif isinstance(sentence, str):
+            sentence = _OURS.get(sentence, sentence)
+            await self.say(400 if self._failed == 500 else self._failed, {"error": sentence, "detail": sentence})
+        elif self._failed < 500:
+            await self.say(
+                self._failed, {"detail": words.NOT_SERVED if self._failed in (404, 405) else words.REQUEST_NOT_READ}
+            )
         else:
             await self.say(500, {"detail": words.SERVER_FAILED})
 
+    async def fail(self, status: int, sentence: str) -> None:
+        """Says a sentence where nothing has been sent yet."""
+        if not self.started:
+            await self.say(status, {"detail": sentence})
+
     async def say(self, status: int, values: dict) -> None:
         body = json.dumps(values, ensure_ascii=False).encode()
-        await self._whole(status, body, {"content-type": "application/json; charset=utf-8"})
+        await self._whole(status, body, {"content-type": _JSON})
+
+    async def refuse(self, sentence: str, status: int = 429) -> None:
+        """Says it and hangs up, so that refused connections do not pile up."""
+        body = json.dumps({"error": sentence, "detail": sentence}, ensure_ascii=False).encode()
+        await self._whole(status, body, {"content-type": _JSON, "connection": "close"})
 
     async def give(self, body: bytes) -> None:
         """A compressed file whose address changes with it, so that it may be kept for a year."""
@@ -188,6 +280,18 @@ def headers(frame_ancestors: str) -> dict[str, str]:
         "referrer-policy": "same-origin",
         "permissions-policy": "camera=(), microphone=(), geolocation=()",
     }
+
+
+def counted_address(address: str) -> str:
+    """What an address is counted as: itself, or of IPv6 the network of 64 bits that one connection gets whole."""
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    if parsed.version == 4:
+        return address
+    mapped = parsed.ipv4_mapped
+    return str(mapped or ipaddress.ip_network((parsed, 64), strict=False).network_address)
 
 
 def is_served(path: str) -> bool:

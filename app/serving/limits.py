@@ -30,7 +30,7 @@ class Limits:
     queue_length: int = _limit(64, 1, "answers that may wait, all visitors together")
     queue_length_address: int = _limit(48, 1, "the same, for all visitors of one network address")
     benchmarks_address: int = _limit(4, 1, "benchmarks that may run at once from one network address")
-    requests_per_minute_address: int = _limit(3000, 60, "requests with a body from one network address in a minute")
+    requests_per_minute_address: int = _limit(3000, 60, "requests from one network address in a minute")
     max_request_kilobytes: int = _limit(512, 16, "size of one request")
     kept_megabytes: int = _limit(256, 1, "memory for finished answers, which Save reads; the oldest go first")
     kept_minutes: int = _limit(60, 1, "how long a finished answer is kept")

@@ -1,13 +1,16 @@
 """Around the page: who may log in, what `/status` says, and an end in which every visitor hears a sentence."""
 
+import importlib
 import os
 import signal
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import gradio as gr
 from starlette.middleware import Middleware
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from app.serving.benchmark_run import MOST_SESSIONS, Benchmarks
 from app.serving.compressed import CompressedUpdates
@@ -23,6 +26,10 @@ ENDING_SECONDS = 3.0
 # Time for the last sentences to arrive after the answers have ended: two rounds of the page's updates
 _LAST_WORDS_SECONDS = 0.4
 _HANDLER_THREADS = 48
+# A Space is reached through the Hub's proxies alone, from networks that no visitor has
+_HUB_PROXIES = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "127.0.0.1")
+# Connections of which no whole request has come yet hold a file each, and no limit knows of them
+_MOST_FILES = 2**16
 _HUB_FRAMES = "https://huggingface.co https://*.hf.space"
 
 
@@ -39,17 +46,29 @@ def launch_options(service: ModelService, files: dict[str, bytes]) -> dict:
         files={f"/{name}": packed for name, packed in files.items()},
         max_body_bytes=limits.max_request_kilobytes * 1024,
         requests_per_minute=limits.requests_per_minute_address,
+        tabs=limits.sessions,
         frame_ancestors=frame_ancestors(),
     )
+    on_a_space = bool(os.environ.get("SPACE_ID"))
+    forwarded = [Middleware(ProxyHeadersMiddleware, trusted_hosts=list(_HUB_PROXIES))] if on_a_space else []
     return {
         # The outermost first: the guard reads what is sent, and writes into it
-        "app_kwargs": {"middleware": [Middleware(CompressedUpdates), guard]},
+        "app_kwargs": {"middleware": [Middleware(CompressedUpdates), *forwarded, guard]},
         "max_file_size": 1,
         "show_error": False,
         "enable_monitoring": False,
         "state_session_capacity": limits.sessions,
         "max_threads": limits.queue_length + MOST_SESSIONS + _HANDLER_THREADS,
     }
+
+
+def open_more_files() -> None:
+    """Lets this process hold as many connections as the system allows; usually it may raise 1,024 by itself."""
+    with suppress(ImportError, ValueError, OSError):  # Windows has no such limit, some systems fix it
+        resource = importlib.import_module("resource")
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
 
 
 def frame_ancestors() -> str:

@@ -8,8 +8,7 @@ nobody waits for ever (start-time fair queuing). One answer per tab is the rule 
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from app.devices.base import Device
 from app.words import page as words
@@ -41,9 +40,6 @@ class Turns:
         self._changed = threading.Condition()
         self._waiting: list[Turn] = []
         self._running: list[Turn] = []
-        self._pausing = False
-        # When an answer ended, or loading
-        self._ended = time.monotonic()
         self._mean_seconds: float | None = None
         self._round, self._last_rounds = 0, {}
 
@@ -79,33 +75,11 @@ class Turns:
     def wake(self) -> None:
         """Makes all waiting answers check at once whether it is their turn."""
         with self._changed:
-            self._ended = time.monotonic()
             self._changed.notify_all()
 
     def wait_for(self, condition: Callable[[], bool], seconds: float) -> bool:
         with self._changed:
             return self._changed.wait_for(condition, timeout=seconds)
-
-    @contextmanager
-    def pause(self, calm: float = 0.0) -> Iterator[bool]:
-        """Yields whether no answer runs or waits, after a moment; if so, answers wait until the block ends.
-
-        Args:
-            calm: seconds since the last answer ended, or loading, before which it yields False.
-        """
-
-        def nobody_asks() -> bool:
-            asked = self._running or self._waiting or time.monotonic() - self._ended < calm
-            return self._ready() and not asked
-
-        with self._changed:
-            free = self._pausing = self._changed.wait_for(nobody_asks, timeout=_LOOK_AROUND_SECONDS)
-        try:
-            yield free
-        finally:
-            with self._changed:
-                self._pausing = False
-                self._changed.notify_all()
 
     def numbers(self) -> dict:
         """How many answers run and wait, and how long one takes on average (None before the first)."""
@@ -143,8 +117,7 @@ class Turns:
         with self._changed:
             if turn in self._running:
                 self._running.remove(turn)
-                self._ended = time.monotonic()
-                seconds = self._ended - turn.started
+                seconds = time.monotonic() - turn.started
                 old = self._mean_seconds
                 self._mean_seconds = seconds if old is None else old + _NEW_TIME_WEIGHT * (seconds - old)
             elif turn in self._waiting:
@@ -177,15 +150,14 @@ class Turn:
                         raise ValueError(refusal)
                     position = turns._order().index(self) + 1
                     free = turns._ready() and position + len(turns._running) <= turns._places()
-                    if free and not turns._pausing:
+                    if free:
                         self.started = time.monotonic()
                         turns._waiting.remove(self)
                         turns._running.append(self)
                         turns._round = max(turns._round, self.round)
                         return turns._device()
                     sentence = turns._sentence(position)
-                    # A pause is over before a sentence about it could be read
-                    if sentence != said and not free:
+                    if sentence != said:
                         self._told(sentence)
                         said = sentence
                     self.look(position < len(turns._waiting))

@@ -28,9 +28,6 @@ from jakiro.trace import Trace
 
 WAITING = "waiting"  # another model is loaded when the running answers are done
 
-# Measuring holds up a question for a piece, so it waits until the first, or the next, has probably not come
-CALM_SECONDS = 2.0
-
 # How long an answer waits for a reader who has gone, where it costs that visitor's quota no longer than a reload takes;
 # and after how long others who wait get its place
 RETURN_SECONDS, METERED_SECONDS, PATIENCE_SECONDS = 60.0, 6.0, 3.0
@@ -90,29 +87,9 @@ class ModelService:
         return None
 
     def _go_on(self) -> None:
-        """Answers go on after loading, and between them measuring."""
+        """Answers go on after loading."""
         self.size = self.size_of(self.pair)
         self.turns.wake()
-        threading.Thread(target=self._measure_on, name="measure-on", daemon=True).start()
-
-    def _measure_on(self) -> None:
-        """Lets the device time its passes while nobody asks, a piece at a time."""
-        device, more = self.device, [self.ready]
-
-        def piece() -> None:
-            try:
-                more[0] = device.go_on_measuring()
-            except Exception as error:  # noqa: BLE001 - answers go on with the costs that are known
-                more[0] = False
-                print(words.MEASURING_FAILED.format(reason=error), file=sys.stderr)  # noqa: T201 - for who runs the page
-
-        while more[0] and not self.closing:
-            # OpenMP keeps workers for every living thread that has computed, so each piece has one that ends
-            with self.turns.pause(CALM_SECONDS) as nobody_asks:
-                if nobody_asks:
-                    thread = threading.Thread(target=piece, name="measure", daemon=True)
-                    thread.start()
-                    thread.join()
 
     def swap(self, load: Callable[[], object], pair: str) -> bool:
         """Loads another pair for everybody once the running answers are done; new answers wait for it.

@@ -40,19 +40,28 @@ class Call:
     """One question on its way: iterate for ("generating" | "complete" | "error", data); `close` hangs up.
 
     Calls of one `session` are one visitor's.
+
+    Args:
+        headers: sent with it, as a proxy would.
     """
 
     def __init__(
-        self, address: str, endpoint: str, values: list, seconds: float = 120, session: str | None = None
+        self,
+        address: str,
+        endpoint: str,
+        values: list,
+        seconds: float = 120,
+        session: str | None = None,
+        headers: dict[str, str] | None = None,
     ) -> None:
         parts = urlsplit(address)
         self.session = session or uuid.uuid4().hex
         self._connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=seconds)
         body = json.dumps({"data": values, "session_hash": self.session})
         path = f"{parts.path.rstrip('/')}/gradio_api/call/{endpoint}"
-        self._connection.request("POST", path, body, {"Content-Type": "application/json"})
+        self._connection.request("POST", path, body, {"Content-Type": "application/json", **(headers or {})})
         event_id = json.loads(self._connection.getresponse().read())["event_id"]
-        self._connection.request("GET", f"{path}/{event_id}")
+        self._connection.request("GET", f"{path}/{event_id}", headers=headers or {})
         self._response = self._connection.getresponse()
 
     def __iter__(self) -> Iterator[tuple[str, object]]:

@@ -16,8 +16,7 @@ from app.serving.packing import Packer, to_json
 from app.tools.record_options import load_generator, read_options
 from app.words.lesson import FAMILY
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.engine.costs import DeviceProfile
-from jakiro.engine.measuring import measure_drafts, measure_passes
+from jakiro.engine.costs import Line, time_drafts, time_passes
 from jakiro.methods import DEFAULT, PLAIN
 from jakiro.system import errors_as_one_sentence
 from jakiro.trace import Header, Trace
@@ -31,7 +30,9 @@ SAMPLED_TREE, OWN_RANKING = TreeConfig(nodes=24, depth=5), TreeConfig(nodes=24, 
 BOTH = (PLAIN.name, DEFAULT.name)
 FAMILY_QUESTION = "Write a Python class Stack with push, pop and peek, then show how to use it."
 FAMILY_TREE = TreeConfig(nodes=8, depth=4)
-_COPIED_MEGABYTES, _ROUNDS = 256, 4
+_COPIED_MEGABYTES = 256
+# What is timed for the lesson's plots: rows of the target's passes, levels of drafts
+_ROWS, _LEVELS = (1, 2, 4, 6, 8, 10, 12, 14, 20, 24, 28, 42, 56, 64), range(1, 9)
 
 
 def record(generator, contrasting) -> dict:
@@ -78,29 +79,26 @@ def packed_events(traces: dict[str, Trace]) -> list[list]:
 
 def _device(generator, header: Header) -> dict:
     """What the passes cost here, how much a pass reads, and how fast this memory is."""
-    profile = _profile(generator).to_dict()
+    key = generator.profile.key
     return {
-        "name": profile["key"].get("device") or platform.processor() or header.device,
-        "threads": profile["key"].get("threads"),
+        "name": key.get("device") or platform.processor() or header.device,
+        "threads": key.get("threads"),
         "date": header.created[:10],
         "dtype": header.dtype,
         "numerics": header.numerics,
-        "profile": {"verify_ms": profile["verify_ms"], "draft_ms": profile["draft_ms"]},
+        "profile": _profile(generator),
         "weight_bytes": _weight_bytes(generator.target),
         "memory_bytes_per_second": _memory_speed(generator.target.device),
     }
 
 
-def _profile(generator) -> DeviceProfile:
-    """Costs measured now, not the kept ones; of several rounds the least, as other programs only ever add time."""
-    target, drafter, key = generator.target, generator.drafter(DEFAULT), generator.profile.key
-    rounds = [(measure_passes(target, drafter, key), measure_drafts(target, drafter, key)) for _ in range(_ROUNDS)]
-
-    def least(curves: list[tuple[tuple[int, float], ...]]) -> tuple[tuple[int, float], ...]:
-        return tuple(min(points) for points in zip(*curves, strict=True))
-
-    verify_ms, draft_ms = ([passes.verify_ms for passes, _ in rounds], [drafts.draft_ms for _, drafts in rounds])
-    return DeviceProfile(least(verify_ms), least(draft_ms), rounds[0][1].width, key)
+def _profile(generator) -> dict[str, Line]:
+    """What passes cost by rows, and drafts by levels."""
+    target, drafter = generator.target, generator.drafter(DEFAULT)
+    return {
+        "verify_ms": time_passes(target, drafter, _ROWS),
+        "draft_ms": time_drafts(target, drafter, _LEVELS, width=2),
+    }
 
 
 def _weight_bytes(target) -> int:

@@ -62,6 +62,8 @@ QUEUE_FULL_ADDRESS = (
     "{count} questions from your network address are waiting already. Try again in a minute; recordings still play."
 )
 TOO_MANY_REQUESTS = "Too many requests from your network address; try again in {seconds} s."
+TOO_MANY_OPEN = "Too many open connections from your network address, or in all; close some tabs or try again later."
+REQUEST_TOO_SLOW = "The request did not arrive whole in time."
 QUEUE_FULL = "The queue is full. Try again in a minute; recordings still play."
 OUT_OF_MEMORY = "The device ran out of memory. Shorter prompts still work."
 OUT_OF_MEMORY_AT = "The device ran out of memory at {tokens:,} tokens. Shorter prompts still work."
@@ -86,7 +88,6 @@ REQUEST_NOT_READ = "The request could not be read; docs/api.md says what an endp
 NOT_SERVED = "Nothing is served at this address."
 SERVER_FAILED = "The server could not answer this request; what is on the page stays, try again."
 UNEXPECTED = "Something went wrong while answering ({kind}). Your question is kept; press Ask to try again."
-MEASURING_FAILED = "What passes cost here could not be measured further: {reason}"
 LOAD_FAILED = "The model could not be loaded: {reason}"
 SWAP_FAILED = "{pair} could not be loaded; the previous model stays: {reason}"
 SWAP_ONE_AT_A_TIME = (

@@ -290,14 +290,11 @@ class Bench:
             raise ValueError(f"The methods {', '.join(missing)} need runners of their own.")
 
     def warm_up(self, question: Question) -> None:
-        """Runs every lane once, unmeasured, and times what trees cost, so that first-call costs fall on nobody."""
+        """Runs every lane once, unmeasured, so that first-call costs fall on nobody."""
         short = replace(self.settings, max_new_tokens=min(WARM_UP_TOKENS, self.settings.max_new_tokens))
         for lane in self.settings.lanes:
             messages = [{"role": "user", "content": question.turns[0]}]
             self._run_lane(lane, messages, short.sampling(self.settings.temperatures[-1], 0), question, 0)
-        for generator in filter(None, (self._generator, self._other)):
-            while generator.go_on_measuring():
-                pass
 
     def runs(self, questions: Sequence[Question], number_of_first: int = 0) -> Iterator[Run]:
         """Every run as it ends. Lanes take turns on each prompt, a different one first each time.

@@ -21,7 +21,7 @@ from jakiro.heads.checkpoint import load_head, misfits, weights_file
 from jakiro.kernels.compiled.library import why_not
 from jakiro.methods import PLAIN
 from jakiro.prompts import load_questions, own_prompts
-from jakiro.system import assets_folder, cache_folder, num_cores
+from jakiro.system import assets_folder, cache_folder, num_cores, write_atomically
 from jakiro.target.families import num_kv_heads, refuse_what_cannot_work
 from jakiro.trace import Trace, first_difference
 from jakiro.zoo import placement, weights
@@ -47,11 +47,21 @@ def findings() -> list[Finding]:
         Finding("python", platform.python_version()),
         *(Finding(name, version(name)) for name in ("torch", "transformers", "gguf")),
         *_devices(),
-        Finding("cache", str(cache_folder())),
+        _cache(),
         _default_target(),
         *_heads(),
         _prompts(),
     ]
+
+
+def _cache() -> Finding:
+    kept = cache_folder() / ".written"
+    try:
+        write_atomically(kept, b"")
+        kept.unlink()
+    except OSError as error:
+        return Finding("cache", str(error), ok=False)
+    return Finding("cache", str(cache_folder()))
 
 
 def _devices() -> list[Finding]:

@@ -45,8 +45,6 @@ class Outcome:
         token_ids … also: the tree's columns, see `DraftTree`.
         target_probs, choices, margins: see `Verification`.
         evidence: by name, a row of numbers per node.
-        forecast: for each number of levels and each tree size, the accepted tokens expected of that tree; empty if
-            none was asked for.
         accepted_path: node indices from depth 1 on.
     """
 
@@ -62,7 +60,6 @@ class Outcome:
     choices: list[int]
     margins: list[float]
     evidence: dict[str, list[list[float]]]
-    forecast: list[list[float]]
     accepted_path: list[int]
     bonus_token_id: int
     needs_full_sort: bool

@@ -4,9 +4,11 @@ A method is one file in `jakiro/methods/`. Acceptance never looks at the draft's
 lossless; how well it guesses decides the speed alone.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from typing import Protocol
 
 from torch import Tensor
@@ -15,7 +17,7 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import NoiseSource
 from jakiro.core.tree import DraftTree
 from jakiro.core.verify import Outcome
-from jakiro.drafting.candidates import Candidates, Chain, Evidence, best_tree, forecast
+from jakiro.drafting.candidates import Candidates, Chain, Evidence, best_tree
 from jakiro.heads.base import DraftHead
 from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.layers import HeadOutput
@@ -93,7 +95,7 @@ class Method:
         paper: arXiv number, None where there is none.
         proposers: those it usually has; a loaded drafter has its own.
         load: makes the drafter.
-        drafts: whether it drafts trees; if not, it offers only the free candidates of `DraftSession.free_scores`.
+        drafts: whether it drafts trees; if not, all its candidates need no draft pass.
         trains: fields of the `DraftConfig` of heads that are trained for it; None where it has none of its own. Their
             kind is the first one that it needs.
         drafter: from a head of that kind, bound to its target, and the head's info: the drafter.
@@ -158,22 +160,45 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True)
+class FreeLimits:
+    """When candidates that need no draft pass go alone, so that nothing is drafted.
+
+    Attributes:
+        nodes: of such a tree, root included.
+        least_chance: of a candidate; checking a less likely one costs more than it brings.
+        drafted: accepted tokens that a draft brings on average, and that they must promise.
+    """
+
+    nodes: int
+    least_chance: float
+    drafted: float
+
+    def worth(self, scores: Iterable[float]) -> list[float]:
+        """The chances of those candidates that are worth checking; `scores` are log chances, the best first."""
+        chances = map(math.exp, islice(scores, self.nodes - 1))
+        return [chance for chance in chances if chance >= self.least_chance]
+
+    def suffice(self, scores: Iterable[float]) -> bool:
+        """Whether the candidates promise as much as a draft."""
+        return sum(self.worth(scores)) >= self.drafted
+
+
+@dataclass(frozen=True, slots=True)
 class TreeLimits:
     """What the next tree may be.
 
     Attributes:
-        tree: width (children of a node, and nodes expanded a level), depth and nodes, root included.
-        sizes: tree sizes for which the proposal is to forecast how many tokens would be accepted.
+        tree: width (children of a node, and nodes expanded a level), depth and nodes, root included. The root alone
+            asks for candidates that need no draft pass.
         chains_only: no node may have two children, because the target scores no trees.
         chain: tokens from another source to merge into the tree at its root.
-        further: whether to forecast more nodes than the tree has, where that costs further rows of a draft.
+        free: when candidates that need no draft pass go alone; None for never.
     """
 
     tree: TreeConfig
-    sizes: tuple[int, ...] = ()
     chains_only: bool = False
     chain: Chain | None = None
-    further: bool = True
+    free: FreeLimits | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,13 +207,10 @@ class Proposal:
 
     Attributes:
         tree: None means the root alone: this step decodes plainly.
-        forecast: (levels, sizes) float32, accepted tokens expected of the best tree of so many levels and so many
-            nodes; None where the session makes none: tree sizes are then learned from what was accepted.
-        note: one sentence instead of the usual reason for the tree's size.
+        note: one sentence instead of the usual reason for the tree's size; what such a tree brings says nothing of it.
     """
 
     tree: DraftTree | None = None
-    forecast: Tensor | None = None
     note: str | None = None
 
 
@@ -213,11 +235,9 @@ class Committed:
 def best_proposal(
     root_token: Tensor, candidates: Candidates, limits: TreeLimits, evidence: Evidence | None = None
 ) -> Proposal:
-    """The tree of the best candidates within the limits, and the forecast where they ask for one; see `best_tree`."""
-    tree = limits.tree
-    most = min(tree.nodes - 1, candidates.count)
-    expected = forecast(candidates.scores, candidates.depths, tree.depth, limits.sizes) if limits.sizes else None
-    return Proposal(best_tree(root_token, candidates, most, tree.depth, evidence), expected)
+    """The tree of the best candidates within the limits; see `best_tree`."""
+    most = min(limits.tree.nodes - 1, candidates.count)
+    return Proposal(best_tree(root_token, candidates, most, limits.tree.depth, evidence))
 
 
 class DraftSession(ABC):
@@ -230,13 +250,6 @@ class DraftSession(ABC):
     @abstractmethod
     def observe(self, committed: Committed) -> None:
         """Takes what a step committed; called after every step, even if another source proposed its tree."""
-
-    def free_scores(self) -> Sequence[float]:
-        """Log chances of the candidates that would need no draft pass, the best first.
-
-        Where checking some of them alone pays best, `propose` is asked for a tree of no levels and as many nodes.
-        """
-        return ()
 
     def head_rows(self) -> Mapping[object, Tensor]:
         """By head, a copy of what its cache holds of prompt and answer, (layers, 2, kv_heads, rows, head_dim).
@@ -264,7 +277,7 @@ class Drafter(ABC):
         proposers: the sources of candidates that its trees name, in this order.
         evidence: name and width of each matrix in the evidence of its trees, see `DraftTree`.
         info: "name" and hashes of its files for traces; None where it has no files.
-        chains: its sessions offer chains that need no draft pass.
+        chains: its sessions have candidates that need no draft pass.
     """
 
     proposers: tuple[Proposer, ...] = ()
@@ -280,34 +293,21 @@ class Drafter(ABC):
         """The same drafter at fixed addresses, so that its passes can be captured; None where it has no such form."""
         return None
 
-    def passes(self, needed: "NeededPasses") -> Iterable["Capturable"]:
-        """The passes that an answer may need of a drafter at fixed addresses."""
+    def passes(self, tree: TreeConfig, greedy: bool, chained: bool = False) -> Iterable["Capturable"]:
+        """The passes that an answer may need of a drafter at fixed addresses.
+
+        Args:
+            tree: the one that it asks for. greedy: whether sampling is.
+            chained: whether the limits bring a chain.
+        """
         return ()
 
 
-@dataclass(frozen=True, slots=True)
-class NeededPasses:
-    """What an answer may ask of a drafter at fixed addresses.
-
-    Attributes:
-        trees: the fixed tree, or all that may be chosen. sizes: see `TreeLimits`.
-        greedy: whether sampling is.
-        chained: whether the limits bring a chain.
-    """
-
-    trees: tuple[TreeConfig, ...]
-    sizes: tuple[int, ...]
-    greedy: bool
-    chained: bool = False
-
-
 class Capturable(Protocol):
-    """A pass of fixed shape; of those of one kind a step runs one at most."""
+    """A pass of fixed shape."""
 
-    kind: str
-
-    def prepare(self, runs: float) -> None:
-        """Captures it where passes are captured, so many runs are worth it, and it was not captured yet."""
+    def prepare(self) -> None:
+        """Captures it where passes are captured, and it was not captured yet."""
 
 
 class FixedBuffers(Protocol):

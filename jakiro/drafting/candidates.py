@@ -1,9 +1,8 @@
-"""Candidates before they become a tree: merging chains into them, choosing the best, forecasting what is accepted.
+"""Candidates before they become a tree: merging chains into them, choosing the best.
 
 Tensors only, of fixed shapes, so that all of it can be captured.
 """
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 
@@ -75,10 +74,6 @@ class Candidates(NodeColumns):
     def count(self) -> int:
         return self.token_ids.shape[0]
 
-    def by(self, proposer: int) -> Tensor:
-        """(candidates,) bool, whether this proposer named the candidate, alone or with others."""
-        return (self.proposers == proposer) | ((self.also >> proposer) & 1).bool()
-
     def merged_with(self, chain: Chain) -> "Candidates":
         """Adds a chain at the root; a node that is there already names both and keeps the better score.
 
@@ -142,36 +137,6 @@ def best_tree(
     rows_of, columns["proposers"] = ({}, chosen.proposers) if evidence is None else evidence(chosen)
     del columns["rows"]
     return DraftTree(**columns, evidence=rows_of, max_depth=max_depth)
-
-
-def forecast(
-    scores: Tensor, depths: Tensor, levels: int, sizes: tuple[int, ...], always: Tensor | None = None
-) -> Tensor:
-    """Accepted tokens expected of trees: the sum of exp(score) over the best candidates.
-
-    Args:
-        scores, depths: (candidates,) each, as in `Candidates`.
-        levels: of the deepest tree.
-        sizes: numbers of nodes, roots included.
-        always: (candidates,) bool, those that a tree of any number of levels may hold; None for none.
-
-    Returns:
-        (levels, sizes) float32, a row for each tree that is no deeper than 1, 2, … levels.
-    """
-    chances = scores.exp()
-    last = _last_places(sizes, chances.device).clamp(max=chances.shape[0] - 1)
-    deepest = torch.arange(1, levels + 1, device=chances.device)
-    within = depths <= deepest[:, None]
-    if always is not None:
-        within = within | always
-    return torch.where(within, chances, 0.0).sort(descending=True).values.cumsum(1)[:, last]
-
-
-# Kept for good, because captured passes read it where it lies; a config's bound on nodes tells one from another
-@functools.cache
-def _last_places(sizes: tuple[int, ...], device: torch.device) -> Tensor:
-    """(sizes,) int64: where the best candidates of a tree of each size end; made before its pass is captured."""
-    return torch.tensor([nodes - 2 for nodes in sizes], device=device)
 
 
 def chain_tree(root_token: Tensor, chain: Chain) -> DraftTree:

@@ -14,7 +14,7 @@ from torch import Tensor
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.sampling import DeviceSampling, tempered
 from jakiro.drafting.base import HeadEvidence, Proposal
-from jakiro.drafting.candidates import Candidates, Chain, best_tree, forecast
+from jakiro.drafting.candidates import Candidates, Chain, best_tree
 from jakiro.heads.calibration import Calibration, Weights
 from jakiro.heads.layer_head import LayerHead, mixture
 from jakiro.heads.layers import HeadOutput
@@ -138,10 +138,9 @@ class TreeGrower:
         root: the head's output at the root's row, (1, 1, …).
         root_token: (1,) int64.
         noise: (depth, draft vocabulary), the target's own at the positions after the root; None ranks without.
-        sizes: tree sizes to forecast; none asks for no forecast.
         chain: tokens from another source to merge in at the root.
         evidence: computes the evidence of the chosen candidates, see `best_tree`; None for none.
-        explored: nodes of the largest tree that proposal and forecast are about. Nodes that can't have a child in it
+        explored: nodes of the largest tree that is asked for. Nodes that can't have a child in it
             are not expanded, so that passes have fewer rows, or are not run at all; the host reads scores for that.
             None expands `width` nodes a level, in passes of fixed shape.
 
@@ -158,14 +157,13 @@ class TreeGrower:
         sampling: SamplingParams | DeviceSampling,
         tree_config: TreeConfig,
         noise: Tensor | None,
-        sizes: tuple[int, ...] = (),
         chain: Chain | None = None,
         evidence: HeadEvidence | None = None,
         explored: int | None = None,
     ) -> None:
         self.head, self.cache, self.root_token = head, cache, root_token
         self.sampling = sampling
-        self.nodes, self.depth, self.sizes = tree_config.nodes, tree_config.depth, sizes
+        self.nodes, self.depth = tree_config.nodes, tree_config.depth
         self.chain, self.evidence, self.noise = chain, evidence, noise
         self.contrastive = head.config.contrastive and tree_config.contrastive and self.depth >= 2
         self.width = min(tree_config.width, self.nodes - 1, head.draft_token_ids.shape[0])
@@ -332,15 +330,11 @@ class TreeGrower:
         return indices if self.head.config.draft_vocab_size is None else self.head.draft_token_ids[indices]
 
     def _select(self) -> Proposal:
-        """The tree of the best candidates, and the forecast for other tree sizes."""
-        candidates, depth, copied = Candidates.joined(self.levels), self.depth, None
+        """The tree of the best candidates."""
+        candidates, depth = Candidates.joined(self.levels), self.depth
         # Chain nodes that the head proposed too have no score left and must never fill up a tree.
         most = min(self.nodes - 1, candidates.count)
         if self.chain is not None:
             candidates, depth = candidates.merged_with(self.chain), max(depth, self.chain.token_ids.shape[0])
-            copied = candidates.by(self.chain.proposer)
         evidence = None if self.evidence is None else partial(self.evidence, self.outputs)
-        expected = (
-            forecast(candidates.scores, candidates.depths, self.depth, self.sizes, copied) if self.sizes else None
-        )
-        return Proposal(best_tree(self.root_token, candidates, most, depth, evidence), expected)
+        return Proposal(best_tree(self.root_token, candidates, most, depth, evidence))

@@ -26,6 +26,7 @@ from jakiro.drafting.base import (
     Resources,
     TreeLimits,
 )
+from jakiro.drafting.compiled import CompiledGrower, grows_in_one_call
 from jakiro.drafting.experts import expert_evidence, experts_of
 from jakiro.drafting.growing import TreeGrower
 from jakiro.drafting.limited import LimitedDrafter
@@ -101,6 +102,7 @@ class HeadSession(DraftSession):
         self.cache = head.new_cache(capacity)
         self.noise_rows = noise.over(head.draft_token_ids)
         self._pending: list[tuple[Tensor, Tensor]] = []
+        self._last: tuple[Tensor, Tensor] | None = None
         self._root: HeadOutput | None = None
         self._root_token: Tensor | None = None
 
@@ -129,52 +131,52 @@ class HeadSession(DraftSession):
         """Reads what is pending in one pass; then the cache holds all committed rows, the root's being the last."""
         if not self._pending:
             return
-        token_ids = torch.cat([ids for ids, _ in self._pending])
-        features = torch.cat([rows for _, rows in self._pending])
-        self._pending = []
+        token_ids, features = self._taken()
         committed = self.cache.length
         self._reserve(token_ids.shape[0] + self.head.root_rows - 1)
         self._root = _last_rows(self.head.read(token_ids, features, self.cache), self.head.root_rows)
         self.cache.keep(committed + token_ids.shape[0])
         self._root_token = token_ids[-1:]
 
+    def _taken(self) -> tuple[Tensor, Tensor]:
+        """What is pending, which is not pending any more; the last row once more where nothing is."""
+        if not self._pending:
+            self.cache.keep(self.cache.length - 1)
+            return self._last
+        ids, features = zip(*self._pending, strict=True)
+        ids, features = (parts[0] if len(parts) == 1 else torch.cat(parts) for parts in (ids, features))
+        self._pending, self._last = [], (ids[-1:], features[-1:])
+        return ids, features
+
     @torch.inference_mode()
     def propose(self, limits: TreeLimits) -> Proposal:
-        """Grows a tree; afterwards the cache holds the committed rows again."""
-        self.catch_up()
-        committed = self.cache.length
-        self._reserve(max(limits.tree.depth * limits.tree.width, limits.tree.nodes))
+        """Grows a tree; afterwards the cache holds the committed rows and no others."""
+        compiled = self.grower is TreeGrower and grows_in_one_call(self.head, limits.tree)
+        if compiled:
+            root = self._taken()
+            committed = self.cache.length + root[0].shape[0]
+        else:
+            self.catch_up()
+            root, committed = (self._root, self._root_token), self.cache.length
+        self._reserve(committed - self.cache.length + max(limits.tree.depth * limits.tree.width, limits.tree.nodes))
         noise = None
         if limits.tree.shared_noise and not self.sampling.greedy:
             noise = self.noise_rows.rows(committed + self.head.skipped_tokens, limits.tree.depth)
-        explored, sizes = self._explored(limits)
-        grower = self.grower(
-            self.head,
-            self.cache,
-            self._root,
-            self._root_token,
-            self.sampling,
-            limits.tree,
-            noise,
-            sizes,
-            limits.chain,
-            self.evidence,
-            explored,
-        )
+        asked = (self.sampling, limits.tree, noise, limits.chain, self.evidence, self._explored(limits))
+        if compiled:
+            grower = CompiledGrower(self.head, self.cache, root, *asked)
+        else:
+            grower = self.grower(self.head, self.cache, *root, *asked)
         proposal = grower.grow()
         self.cache.keep(committed)
         return proposal
 
-    def _explored(self, limits: TreeLimits) -> tuple[int | None, tuple[int, ...]]:
-        """Nodes of the largest tree to look at, and the sizes to forecast: its own, or up to the next one above.
+    def _explored(self, limits: TreeLimits) -> int | None:
+        """Nodes of the tree in which a candidate must have a place to be expanded.
 
-        On a GPU everything: reading scores on the host would cost more than the rows it saves.
+        On a GPU all are: reading scores on the host would cost more than the rows it saves.
         """
-        if self.device.type != "cpu":
-            return None, limits.sizes
-        own = limits.tree.nodes
-        explored = min((size for size in limits.sizes if size > own and limits.further), default=own)
-        return explored, tuple(size for size in limits.sizes if size <= explored)
+        return limits.tree.nodes if self.device.type == "cpu" else None
 
     def _reserve(self, rows: int) -> None:
         """Makes room for `rows` more rows."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from jakiro.config import SamplingParams
+from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import NoiseSource
 from jakiro.drafting.base import (
     Capturable,
@@ -13,7 +13,6 @@ from jakiro.drafting.base import (
     Drafter,
     DraftSession,
     FixedBuffers,
-    NeededPasses,
     Prompt,
     Proposal,
     TreeLimits,
@@ -45,8 +44,8 @@ class LimitedDrafter(Drafter):
         inner = self.drafter.fixed(buffers)
         return None if inner is None else LimitedDrafter(inner, self.max_positions)
 
-    def passes(self, needed: NeededPasses) -> Iterable[Capturable]:
-        return self.drafter.passes(needed)
+    def passes(self, tree: TreeConfig, greedy: bool, chained: bool = False) -> Iterable[Capturable]:
+        return self.drafter.passes(tree, greedy, chained)
 
 
 @dataclass

@@ -8,7 +8,7 @@ from itertools import accumulate
 
 from torch import Tensor
 
-from jakiro.config import SamplingParams
+from jakiro.config import ROOT_ONLY, SamplingParams, TreeConfig
 from jakiro.core.noise import NoiseSource
 from jakiro.drafting.base import (
     Capturable,
@@ -17,7 +17,6 @@ from jakiro.drafting.base import (
     DraftSession,
     FixedBuffers,
     Method,
-    NeededPasses,
     Needs,
     Prompt,
     Proposal,
@@ -46,12 +45,11 @@ class ChainSession(DraftSession):
     def chain(self) -> tuple[list[int], list[float]]:
         """Tokens and, per token, the log of its chance given the one before; empty where nothing is proposed."""
 
-    def free_scores(self) -> Sequence[float]:
-        return list(accumulate(self.chain()[1]))
-
     def propose(self, limits: TreeLimits) -> Proposal:
         token_ids, log_estimates = self.chain()
-        length = min(len(token_ids), limits.tree.nodes - 1, limits.tree.depth or len(token_ids))
+        length = min(len(token_ids), limits.tree.nodes - 1, limits.tree.depth)
+        if limits.free is not None and limits.tree.root_only:
+            length = len(limits.free.worth(accumulate(log_estimates)))
         if length == 0:
             return Proposal(note="Nothing to copy from at this place.")
         chain = Chain.of(token_ids[:length], log_estimates[:length], self.proposer, self.root.device)
@@ -86,9 +84,9 @@ class MergedDrafter(Drafter):
         first = self.first.fixed(buffers)
         return None if first is None else MergedDrafter(first, self.second, buffers.chain)
 
-    def passes(self, needed: NeededPasses) -> Iterable[Capturable]:
-        yield from self.first.passes(needed)
-        yield from self.first.passes(replace(needed, chained=True))
+    def passes(self, tree: TreeConfig, greedy: bool, chained: bool = False) -> Iterable[Capturable]:
+        yield from self.first.passes(tree, greedy)
+        yield from self.first.passes(tree, greedy, chained=True)
 
 
 class MergedSession(DraftSession):
@@ -97,13 +95,10 @@ class MergedSession(DraftSession):
     def __init__(self, first: DraftSession, chains: ChainSession, place_chain: PlaceChain) -> None:
         self.first, self.chains, self._place_chain = first, chains, place_chain
 
-    def free_scores(self) -> Sequence[float]:
-        return self.chains.free_scores()
-
     def propose(self, limits: TreeLimits) -> Proposal:
-        if limits.tree.depth == 0:
-            return self.chains.propose(limits)
         token_ids, log_estimates = self.chains.chain()
+        if limits.free is not None and limits.free.suffice(accumulate(log_estimates)):
+            return self.chains.propose(replace(limits, tree=ROOT_ONLY))
         if token_ids and not limits.chains_only:
             chain = self._place_chain(token_ids, log_estimates, self.chains.proposer)
             limits = replace(limits, chain=chain)

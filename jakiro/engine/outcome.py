@@ -10,42 +10,33 @@ _VERIFIED_COLUMNS = ("target_probs", "choices", "margins", "on_path")
 _WHOLE_NUMBERS = {"token_ids", "parents", "depths", "draft_passes", "proposers", "also", "choices", "on_path"}
 
 
-def read_back(tree: DraftTree, verification: Verification, forecast: Tensor | None = None) -> Outcome:
+def read_back(tree: DraftTree, verification: Verification) -> Outcome:
     """Copies everything the host sees of a step, once."""
-    if forecast is None:
-        forecast = torch.zeros((0, 0), device=tree.scores.device)
-    return unpack(pack(tree, verification, forecast).tolist(), tree, tuple(forecast.shape), tree.num_nodes)
+    return unpack(pack(tree, verification).tolist(), tree, tree.num_nodes)
 
 
-def pack(tree: DraftTree, verification: Verification, forecast: Tensor) -> Tensor:
-    """(values,) float64: the columns of whole numbers, end and flag, then the other columns, evidence, forecast."""
+def pack(tree: DraftTree, verification: Verification) -> Tensor:
+    """(values,) float64: the columns of whole numbers, end and flag, then the other columns and evidence."""
     columns = tree.columns | {name: getattr(verification, name) for name in _VERIFIED_COLUMNS}
     whole = [columns[name].long() for name in columns if name in _WHOLE_NUMBERS]
     real = [columns[name] for name in columns if name not in _WHOLE_NUMBERS]
     whole += [verification.end[None], verification.needs_full_sort[None].long()]
-    real += [matrix.flatten() for matrix in (*tree.evidence.values(), forecast)]
+    real += [matrix.flatten() for matrix in tree.evidence.values()]
     # Those of one kind first, and then both: few operations on a GPU
     return torch.cat([torch.cat(whole).double(), torch.cat(real).double()])
 
 
-def packed_size(rows: int, evidence_width: int, forecast_size: int) -> int:
+def packed_size(rows: int, evidence_width: int) -> int:
     """How many values `pack` packs for a tree of so many rows."""
-    return rows * (len(TREE_COLUMNS) + len(_VERIFIED_COLUMNS) + evidence_width) + forecast_size + 2
+    return rows * (len(TREE_COLUMNS) + len(_VERIFIED_COLUMNS) + evidence_width) + 2
 
 
-def unpack(
-    values: list[float],
-    tree: DraftTree,
-    forecast_shape: tuple[int, int],
-    rows: int,
-    packed_forecast_shape: tuple[int, int] | None = None,
-) -> Outcome:
+def unpack(values: list[float], tree: DraftTree, rows: int) -> Outcome:
     """What `pack` packed, as the host sees it.
 
     Args:
         tree: only its number of nodes and the shapes of its evidence matter.
-        forecast_shape: levels and tree sizes to return.
-        rows, packed_forecast_shape: the sizes that were packed, which may be padded.
+        rows: that were packed, pads included.
     """
     num_nodes, start = tree.num_nodes, 0
     names = (*TREE_COLUMNS, *_VERIFIED_COLUMNS)
@@ -63,13 +54,10 @@ def unpack(
         width = matrix.shape[1]
         evidence[name] = [values[start + i * width : start + (i + 1) * width] for i in range(num_nodes)]
         start += rows * width
-    (levels, sizes), (_, packed_sizes) = forecast_shape, packed_forecast_shape or forecast_shape
-    forecast = [values[start + i * packed_sizes : start + i * packed_sizes + sizes] for i in range(levels)]
     on_path = columns.pop("on_path")
     return Outcome(
         **columns,
         evidence=evidence,
-        forecast=forecast,
         accepted_path=[index for index in range(1, num_nodes) if on_path[index]],
         bonus_token_id=columns["choices"][end],
         needs_full_sort=needs_full_sort,

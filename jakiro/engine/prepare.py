@@ -12,7 +12,7 @@ from jakiro.core.noise import KeyedNoise
 from jakiro.core.sampling import choose
 from jakiro.drafting.base import Drafter, DraftSession, Method, Prompt
 from jakiro.engine.answer_text import AnswerText
-from jakiro.engine.budget import TreeBudget
+from jakiro.engine.budget import Size, TreeBudget
 from jakiro.engine.clock import StepClock
 from jakiro.engine.costs import DeviceProfile
 from jakiro.engine.prefix import GrowingPrefix, OwnPrefixes, Prefix
@@ -41,9 +41,10 @@ class Setup:
 
     Attributes:
         profile: this device's costs under the method; None where trees do not choose their own size.
+        sizes: those that they choose from.
         device_name: in words.
-        borrow: (request, tree sizes to choose from, prompt tokens) to a runner for this answer, and the function that
-            gives it back. The request asks for no more tokens than the target has positions for.
+        borrow: (request, prompt tokens) to a runner for this answer, and the function that gives it back. The request
+            asks for no more tokens than the target has positions for.
         prefixes: where to look for what the prompt begins with, and where to keep what is read; None for neither.
     """
 
@@ -52,8 +53,9 @@ class Setup:
     method: Method
     drafter: Drafter
     profile: DeviceProfile | None
+    sizes: tuple[Size, ...]
     device_name: str
-    borrow: Callable[[Request, tuple[int, ...], int], tuple[Runner, Callable[[], object]]]
+    borrow: Callable[[Request, int], tuple[Runner, Callable[[], object]]]
     prefixes: OwnPrefixes | None = None
 
 
@@ -89,16 +91,14 @@ def prepare(setup: Setup, request: Request) -> AnswerState:
     Raises:
         ValueError: nothing was asked, or the target cannot read the prompt.
     """
-    target, tree = setup.target, request.tree
+    target = setup.target
     prompt = encode_messages(target.tokenizer, request.messages, raw_prompt=request.messages if request.raw else None)
     _refuse_unknown(prompt, target.vocab_size, setup.token_text)
     limit = max_answer_tokens(len(prompt), request.sampling.max_new_tokens, target.max_positions)
-    budget = None
-    if tree.policy == "auto" and not tree.root_only and setup.profile is not None:
-        budget = TreeBudget(setup.profile, tree, drafts=setup.method.drafts)
+    budget = None if setup.profile is None else TreeBudget(setup.profile, setup.sizes)
     # Whoever makes room for the answer learns its limit, not a wish that may be far longer
     within = replace(request, sampling=replace(request.sampling, max_new_tokens=limit))
-    runner, release = setup.borrow(within, budget.buckets if budget else (), len(prompt))
+    runner, release = setup.borrow(within, len(prompt))
     try:
         return _begin(setup, request, prompt, limit, budget, runner, release)
     except BaseException:

@@ -57,7 +57,7 @@ def shown_plan(plan: Plan | None, outcome: Outcome, note: str | None, reread: bo
         drafts: whether there is a drafter.
     """
     nodes, levels = len(outcome.token_ids), max(outcome.depths)
-    if plan is not None and (note is None or (plan.levels == 0 and nodes > 1)):
+    if plan is not None and note is None:
         return replace(plan, levels=levels, nodes=nodes, reread=reread)
     if note is None and not drafts:
         note = "Plain decoding: one token is checked at a time."

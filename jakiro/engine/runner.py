@@ -74,21 +74,13 @@ class RunnerPool(Protocol):
     """Runners at fixed addresses, lent to one answer at a time.
 
     Attributes:
-        tree_sizes: numbers of nodes worth choosing between.
-        captures: whether passes are captured, else they run kernel by kernel.
+        tree: the one tree of answers that choose their own size.
     """
 
-    tree_sizes: tuple[int, ...]
-    captures: bool
+    tree: TreeConfig
 
     def borrow(
-        self,
-        drafter: Drafter,
-        sampling: SamplingParams,
-        tree: TreeConfig,
-        sizes: tuple[int, ...],
-        num_prompt_tokens: int,
-        limit: int,
+        self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig, num_prompt_tokens: int, limit: int
     ) -> tuple[Runner, Callable[[], None]] | None:
         """A runner for one answer, and a function that returns it; None where none holds such an answer."""
 
@@ -148,7 +140,7 @@ class SlicedRunner:
         verification = verify(
             tree, scores.mask, scores.logits, self.sampling, self.noise, self._base, noise_rows, **options
         )
-        return read_back(tree, verification, proposal.forecast)
+        return read_back(tree, verification)
 
     def logits(self, num_nodes: int) -> Tensor:
         return self._scores.logits[:num_nodes]

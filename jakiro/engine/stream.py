@@ -4,17 +4,15 @@ The step is the same for every method; plain decoding is the loop whose tree is 
 with is made in `prepare.py`.
 """
 
-import math
 import weakref
 from dataclasses import replace
-from itertools import chain
 from typing import NamedTuple
 
 import torch
 
 from jakiro.core.verify import Outcome
-from jakiro.drafting.base import Committed, Proposal, TreeLimits
-from jakiro.engine.budget import accepted_within
+from jakiro.drafting.base import Committed, FreeLimits, Proposal, TreeLimits
+from jakiro.drafting.candidates import MAX_CHAIN
 from jakiro.engine.clock import StepClock
 from jakiro.engine.prepare import Request, Setup, prepare
 from jakiro.engine.recorder import nodes_from, shown_plan
@@ -101,7 +99,7 @@ class Stream:
         clock.end("other")
         ahead = not self.finished and self.alone and self._session is not None and self._runner.drafts_ahead
         if ahead:
-            self._learn(plan, outcome, clock)
+            self._learn(plan, proposal, outcome, clock)
             self._begin_ahead(clock)
         header, index = self.trace.header, len(self.trace.steps)
         text = self._text.text() if index else header.first_text + self._text.text()
@@ -112,7 +110,7 @@ class Stream:
         clock.end("other")
         self.trace.recording_ms += clock.ms["other"] - before
         if not ahead:
-            self._learn(plan, outcome, clock)
+            self._learn(plan, proposal, outcome, clock)
         return Step(
             index=index,
             nodes=nodes,
@@ -153,17 +151,18 @@ class Stream:
         """The next tree's size; None for trees of a fixed size."""
         if self._budget is None:
             return None
-        context = self.trace.header.num_prompt_tokens + self._text.num_tokens - 1
-        return self._budget.choose(self._session.free_scores(), context)
+        return self._budget.choose(self.trace.header.num_prompt_tokens + self._text.num_tokens - 1)
 
     def _propose(self, plan: Plan | None) -> Proposal:
         """A proposal with a tree: the session's, or the root alone."""
-        if self._session is None or (plan is not None and plan.nodes == 1):
+        if self._session is None or (plan is not None and plan.levels == 0 and not self._setup.drafter.chains):
             return Proposal(self._runner.root_tree())
-        tree = self._tree if plan is None else replace(self._tree, depth=plan.levels, nodes=plan.nodes)
-        sizes = () if self._budget is None else self._budget.buckets
-        further = self._budget is None or self._budget.looks_further
-        proposal = self._session.propose(TreeLimits(tree, sizes, self._target.chains_only, further=further))
+        tree, free = self._tree, None
+        if plan is not None:
+            tree = replace(tree, depth=plan.levels, nodes=plan.nodes)
+            nodes = min(self._tree.nodes, 1 + MAX_CHAIN)
+            free = FreeLimits(nodes, self._budget.least_chance, plan.expected_tokens - 1)
+        proposal = self._session.propose(TreeLimits(tree, self._target.chains_only, free=free))
         return proposal if proposal.tree is not None else replace(proposal, tree=self._runner.root_tree())
 
     def _commit(self, outcome: Outcome) -> Committed:
@@ -176,19 +175,9 @@ class Stream:
             self._prefix.add(committed.token_ids, features)
         return committed
 
-    def _learn(self, plan: Plan | None, outcome: Outcome, clock: StepClock) -> None:
-        """Lets a tree that sizes itself learn from a step."""
+    def _learn(self, plan: Plan | None, proposal: Proposal, outcome: Outcome, clock: StepClock) -> None:
+        """Lets the next trees' size follow from a step."""
         if plan is not None:
-            expected, accepted = self._expected(plan, outcome), len(outcome.accepted_path)
-            self._budget.observe(plan, expected, accepted, *clock.ms.values())
+            accepted = len(outcome.accepted_path) if proposal.note is None else None
+            self._budget.observe(plan, accepted, *clock.ms.values())
             clock.end("draft")
-
-    def _expected(self, plan: Plan, outcome: Outcome) -> list[list[float]]:
-        """Accepted tokens by levels and tree size: the drafter's forecast, or counted from this step.
-
-        A forecast that is no number, as damaged weights give it, is none.
-        """
-        forecast = outcome.forecast if all(map(math.isfinite, chain.from_iterable(outcome.forecast))) else []
-        if forecast or len(outcome.token_ids) == 1:
-            return forecast
-        return accepted_within(outcome, plan.levels, self._budget.buckets)

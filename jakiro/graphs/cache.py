@@ -32,31 +32,22 @@ class StaticRows:
 
     def __init__(self, store: Tensor, places: Tensor, length: Tensor) -> None:
         self.length, self.columns, self._places = length, places.shape[0], places
-        self._layers, self._written = store[:, :, None].unbind(0), [0] * store.shape[0]
-        self._both = store.flatten(1, 2).unbind(0)
+        # Keys and below them values of each layer, how many rows were written there, and where the next ones go
+        self._layers, self._written = store.flatten(1, 2).unbind(0), [0] * store.shape[0]
         self._free = self._places + length
         self._before = self._places < length
 
     def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
         """As `RowCache.update`: writes a layer's rows after those written before."""
-        (keys, values), count = self._layers[layer_idx], key_states.shape[2]
-        places = self._next_places(layer_idx, count)
-        keys.index_copy_(2, places, key_states.to(keys.dtype))
-        values.index_copy_(2, places, value_states.to(values.dtype))
-        return keys[:, :, : self.columns], values[:, :, : self.columns]
+        keys, values = self.update_both(torch.cat([key_states[0], value_states[0]]), layer_idx)
+        return keys[None], values[None]
 
     def update_both(self, both: Tensor, layer_idx: int) -> tuple[Tensor, Tensor]:
         """As `PassCache.update_both`."""
-        count, store = both.shape[1], self._both[layer_idx]
-        places = self._next_places(layer_idx, count)
-        store.index_copy_(1, places, both.to(store.dtype))
+        store, start = self._layers[layer_idx], self._written[layer_idx]
+        self._written[layer_idx] = end = start + both.shape[1]
+        store.index_copy_(1, self._free[start:end], both.to(store.dtype))
         return store[:, : self.columns].chunk(2)
-
-    def _next_places(self, layer_idx: int, count: int) -> Tensor:
-        """(count,) int64: where a layer's next rows are written."""
-        start = self._written[layer_idx]
-        self._written[layer_idx] += count
-        return self._free[start : start + count]
 
     def end_after(self, rows: int) -> int:
         return self.columns

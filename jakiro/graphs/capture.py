@@ -5,7 +5,6 @@ the inputs before and reads the outputs after. Captured or eager, the same funct
 """
 
 import gc
-import math
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,8 +17,6 @@ from jakiro.system import capture_was_refused, empty_cache
 WARM_UPS = 2
 # Of the device's memory, for the graphs of one slot
 SHARE_FOR_GRAPHS = 0.05
-# From so many runs on, capturing is taken to pay: it takes about four eager runs, and a replay saves most of one
-PAYS_FROM = 6
 # Two threads' captures would meet in torch's allocator
 _capturing = threading.Lock()
 
@@ -30,21 +27,19 @@ class Graphs:
     Args:
         device: a CUDA device.
         enabled: False runs every pass eagerly.
-        budget: bytes that a slot's graphs may take; None takes `SHARE_FOR_GRAPHS` of the device's memory.
-        fewest_runs: passes that an answer is expected to run less often are not captured for it.
+        fewest_steps: for an answer of which fewer are expected, nothing is captured.
 
     Attributes:
+        budget: bytes that a slot's graphs may take.
         failure: why capturing was given up, None where it was not.
         num_captured: passes captured so far.
     """
 
-    def __init__(self, device: torch.device, enabled: bool, budget: int | None = None, fewest_runs: int = 0) -> None:
-        self.device, self.enabled, self.fewest_runs = device, enabled, fewest_runs
+    def __init__(self, device: torch.device, enabled: bool, fewest_steps: int = 0) -> None:
+        self.device, self.enabled, self.fewest_steps = device, enabled, fewest_steps
         self.failure: str | None = None
         self.num_captured = 0
-        if budget is None:
-            budget = int(SHARE_FOR_GRAPHS * torch.cuda.mem_get_info(device)[1]) if enabled else 0
-        self.budget = budget
+        self.budget = int(SHARE_FOR_GRAPHS * torch.cuda.mem_get_info(device)[1]) if enabled else 0
 
 
 @contextmanager
@@ -81,19 +76,10 @@ class GraphedPass:
         self._book, self.function = book, function
         self.graph: torch.cuda.CUDAGraph | None = None
 
-    @property
-    def kind(self) -> str:
-        """Passes of one kind take each other's place: of each kind a step runs one at most."""
-        return self.function.func.__name__
-
-    def prepare(self, runs: float = math.inf) -> None:
-        """Captures the pass, where graphs are on, it pays, there is room, and it was not captured yet.
-
-        Args:
-            runs: how often it is expected to run in the answer that begins.
-        """
+    def prepare(self) -> None:
+        """Captures the pass, where graphs are on, there is room, and it was not captured yet."""
         if self.graph is None:
-            self.graph = self._book.capture(self.function, runs)
+            self.graph = self._book.capture(self.function)
 
     def __call__(self) -> None:
         if self.graph is None:
@@ -110,11 +96,11 @@ class PassBook:
     pool because a slot's passes never run side by side, and in any order, because outputs lie outside of it.
 
     Attributes:
-        num_bytes: what the graphs took from the device.
+        num_bytes: what the graphs took from the device. fewest_steps: see `Graphs`.
     """
 
     def __init__(self, graphs: Graphs) -> None:
-        self._graphs, self.num_bytes = graphs, 0
+        self._graphs, self.num_bytes, self.fewest_steps = graphs, 0, graphs.fewest_steps
         self._passes: dict[tuple, GraphedPass] = {}
         self._stream: torch.cuda.Stream | None = None
         self._pool = None
@@ -141,10 +127,10 @@ class PassBook:
         # Graphs that are gone leave a pool that takes no others
         self._pool, self.num_bytes = None, 0
 
-    def capture(self, function: Callable[[], None], runs: float) -> "torch.cuda.CUDAGraph | None":
-        """A graph of the function; None where it does not pay, there is no room, or CUDA refuses, now or before."""
+    def capture(self, function: Callable[[], None]) -> "torch.cuda.CUDAGraph | None":
+        """A graph of the function; None where there is no room, or CUDA refuses, now or before."""
         graphs = self._graphs
-        if not graphs.enabled or runs < graphs.fewest_runs or self.num_bytes > graphs.budget:
+        if not graphs.enabled or self.num_bytes > graphs.budget:
             return None
         with _capturing:
             before = self._bytes_in_use()

@@ -4,7 +4,7 @@ The pass is the head's reading and `TreeGrower`, as everywhere; only lengths, no
 The prompt's pass, as long as the prompt, stays outside of graphs.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -13,20 +13,11 @@ from torch import Tensor
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import NoiseSource
 from jakiro.core.sampling import DeviceSampling
-from jakiro.drafting.base import (
-    Committed,
-    Drafter,
-    DraftSession,
-    HeadEvidence,
-    NeededPasses,
-    Prompt,
-    Proposal,
-    TreeLimits,
-)
-from jakiro.drafting.candidates import Chain
+from jakiro.drafting.base import Committed, Drafter, DraftSession, HeadEvidence, Prompt, Proposal, TreeLimits
+from jakiro.drafting.candidates import MAX_CHAIN, Chain
 from jakiro.drafting.growing import TreeGrower
 from jakiro.graphs.cache import StaticCache
-from jakiro.graphs.capture import GraphedPass, PassBook
+from jakiro.graphs.capture import GraphedPass, Graphs, PassBook
 from jakiro.graphs.tree import MAX_LEVELS, StaticTree
 from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.layers import HeadOutput
@@ -39,23 +30,38 @@ PENDING_ROWS = 32
 class DraftBuffers:
     """What a slot shares with its heads.
 
+    Args:
+        rows: committed and drafted rows that a head has to hold at most. nodes: of the largest tree, pads included.
+
     Attributes:
-        target: whose passes read the trees. room_rows: committed and drafted rows that a head has to hold at most.
         tree: where trees are written.
         noise: (positions, vocab_size) float32, the target's noise from the position after the root on.
         temperature: () float32.
-        chain_ids, chain_log_estimates: (MAX_CHAIN,), padded with −1 and −inf.
         passes: where passes are kept.
     """
 
-    target: TargetModel
-    room_rows: int
-    tree: StaticTree
-    noise: Tensor
-    temperature: Tensor
-    chain_ids: Tensor
-    chain_log_estimates: Tensor
-    passes: PassBook
+    def __init__(self, target: TargetModel, graphs: Graphs, rows: int, nodes: int) -> None:
+        self.target, self.draft_rows, self.device = target, rows, target.device
+        self.tree, self.passes = StaticTree(nodes, self.device), PassBook(graphs)
+        self.noise = torch.zeros((MAX_LEVELS + 1, target.vocab_size), device=self.device)
+        self.temperature = torch.ones((), device=self.device)
+        # Padded with −1 and −inf
+        self.chain_ids = torch.full((MAX_CHAIN,), -1, dtype=torch.int64, device=self.device)
+        self.chain_log_estimates = torch.full((MAX_CHAIN,), -torch.inf, device=self.device)
+        pinned = {"device": "cpu", "pin_memory": self.device.type == "cuda"}
+        self._staged_ids = torch.zeros(MAX_CHAIN, dtype=torch.int64, **pinned)
+        self._staged_estimates = torch.zeros(MAX_CHAIN, **pinned)
+
+    def chain(self, token_ids: Sequence[int], log_estimates: Sequence[float], proposer: int) -> Chain:
+        """As `FixedBuffers.chain`."""
+        length = len(token_ids)
+        self._staged_ids.fill_(-1)
+        self._staged_estimates.fill_(-torch.inf)
+        self._staged_ids[:length] = torch.tensor(token_ids, device="cpu")
+        self._staged_estimates[:length] = torch.tensor(log_estimates, device="cpu")
+        self.chain_ids.copy_(self._staged_ids, non_blocking=True)
+        self.chain_log_estimates.copy_(self._staged_estimates, non_blocking=True)
+        return Chain(self.chain_ids[:length], self.chain_log_estimates[:length], proposer)
 
 
 class StaticHeadDrafter(Drafter):
@@ -70,30 +76,25 @@ class StaticHeadDrafter(Drafter):
     def __init__(self, head: LayerHead, evidence: HeadEvidence | None, like: Drafter, around: DraftBuffers) -> None:
         self.proposers, self.evidence, self.info = like.proposers, like.evidence, like.info
         self.head, self.around, self._evidence = head, around, evidence
-        device, dtype = head.output_weight.device, head.output_weight.dtype
-        self.dtype = dtype
-        self.cache = StaticCache(head.cache_shape, PENDING_ROWS + around.room_rows, dtype, device)
+        device, self.dtype = head.output_weight.device, head.output_weight.dtype
+        self.cache = StaticCache(head.cache_shape, PENDING_ROWS + around.draft_rows, self.dtype, device)
         self.pending_ids = torch.zeros(PENDING_ROWS, dtype=torch.int64, device=device)
-        self.pending_features = torch.zeros((PENDING_ROWS, head.config.feature_size), dtype=dtype, device=device)
+        self.pending_features = torch.zeros((PENDING_ROWS, head.config.feature_size), dtype=self.dtype, device=device)
         self.count = torch.ones((), dtype=torch.int64, device=device)
-        self.shapes: dict[tuple, tuple[int, int, tuple[int, int]]] = {}
+        # Nodes and levels of the trees that passes grow
+        self.shapes: dict[tuple, tuple[int, int]] = {}
 
     def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> "StaticHeadSession":
         return StaticHeadSession(self, sampling, prompt.ids[self.head.skipped_tokens :], prompt.features)
 
     @property
     def buffers(self) -> list[Tensor]:
-        return [self.pending_ids, self.pending_features, self.count, self.cache.store, self.cache.length]
+        return [self.pending_ids, self.pending_features, self.count, self.cache.store]
 
-    def growing(self, config: TreeConfig, greedy: bool, chained: bool, sizes: tuple[int, ...]) -> GraphedPass:
-        """The pass that grows such a tree."""
-        return self.around.passes.get(self.grow, config, greedy, chained, sizes)
+    def passes(self, tree: TreeConfig, greedy: bool, chained: bool = False) -> Iterator[GraphedPass]:
+        yield self.around.passes.get(self.grow, _shape_of(tree), greedy, chained)
 
-    def passes(self, needed: NeededPasses) -> Iterator[GraphedPass]:
-        for config in needed.trees:
-            yield self.growing(config, needed.greedy, needed.chained, needed.sizes)
-
-    def grow(self, config: TreeConfig, greedy: bool, chained: bool, sizes: tuple[int, ...]) -> None:
+    def grow(self, config: TreeConfig, greedy: bool, chained: bool) -> None:
         """Pass: reads the pending rows, grows a tree after them and writes it where the target's pass reads it."""
         head, around, end = self.head, self.around, self.count[None] - 1
         read = head.read(self.pending_ids, self.pending_features, self.cache.following())
@@ -103,24 +104,12 @@ class StaticHeadDrafter(Drafter):
             noise = around.noise[: config.depth]
             noise = noise if head.config.draft_vocab_size is None else noise.index_select(1, head.draft_token_ids)
         chain = Chain(around.chain_ids, around.chain_log_estimates, len(self.proposers)) if chained else None
-        proposal = TreeGrower(
-            head,
-            self.cache.following(self.count),
-            root,
-            self.pending_ids.index_select(0, end),
-            DeviceSampling(greedy, around.temperature),
-            config,
-            noise,
-            sizes,
-            chain,
-            self._evidence,
-        ).grow()
-        tree, forecast_shape = proposal.tree, (0, 0)
+        root_token, sampling = self.pending_ids.index_select(0, end), DeviceSampling(greedy, around.temperature)
+        drafted = self.cache.following(self.count)
+        grower = TreeGrower(head, drafted, root, root_token, sampling, config, noise, chain, self._evidence)
+        tree = grower.grow().tree
         around.tree.write(tree, around.target.row_bucket(tree.num_nodes), self.evidence)
-        if proposal.forecast is not None:
-            forecast_shape = tuple(proposal.forecast.shape)
-            around.tree.forecast[: forecast_shape[0], : forecast_shape[1]].copy_(proposal.forecast)
-        self.shapes[config, greedy, chained, sizes] = (tree.num_nodes, tree.max_depth, forecast_shape)
+        self.shapes[config, greedy, chained] = tree.num_nodes, tree.max_depth
 
 
 class StaticHeadSession(DraftSession):
@@ -161,12 +150,11 @@ class StaticHeadSession(DraftSession):
         self._read_prompt()
         drafter.cache.length.fill_(self.rows.length)
         drafter.count.fill_(self._count)
-        key = (shape_of(limits.tree), self._greedy, limits.chain is not None, limits.sizes)
-        drafter.growing(*key)()
+        key = (_shape_of(limits.tree), self._greedy, limits.chain is not None)
+        drafter.around.passes.get(drafter.grow, *key)()
         self.rows.extend(self._count)
         self._count = 0
-        nodes, max_depth, (levels, sizes) = drafter.shapes[key]
-        return Proposal(tree.first(nodes, max_depth, drafter.evidence), tree.forecast[:levels, :sizes])
+        return Proposal(tree.first(*drafter.shapes[key], drafter.evidence))
 
     def _read_prompt(self) -> None:
         if self._prompt is not None:
@@ -182,15 +170,6 @@ class StaticHeadSession(DraftSession):
         self._count = 0
 
 
-def tree_shapes(tree: TreeConfig, sizes: tuple[int, ...]) -> tuple[TreeConfig, ...]:
-    """The trees that an answer under this config may ask for; `sizes` are those a tree chooses from."""
-    shape = shape_of(tree)
-    if tree.policy != "auto" or not sizes:
-        return (shape,)
-    levels = range(1, min(tree.depth, MAX_LEVELS) + 1)
-    return tuple(replace(shape, depth=depth, nodes=nodes) for depth in levels for nodes in sizes if nodes > depth)
-
-
-def shape_of(tree: TreeConfig) -> TreeConfig:
+def _shape_of(tree: TreeConfig) -> TreeConfig:
     """What growing a tree depends on: equal ones are one captured pass, whoever chose the size or adds a chain."""
     return replace(tree, policy="fixed", context=False)

@@ -1,6 +1,7 @@
 """The slots of one generator: all of one size, borrowed by answers, captured at load."""
 
 import gc
+import itertools
 import threading
 import time
 import weakref
@@ -9,7 +10,7 @@ from functools import partial
 
 import torch
 
-from jakiro.config import AUTOMATIC_TREE, ROOT_ONLY, SamplingParams, TreeConfig
+from jakiro.config import ROOT_ONLY, SamplingParams, TreeConfig
 from jakiro.drafting.base import Drafter
 from jakiro.graphs.cache import SMALLEST_COLUMNS
 from jakiro.graphs.capture import Graphs
@@ -30,7 +31,7 @@ class Slots:
         graphs: capture passes as CUDA graphs; False runs the same passes eagerly.
         smallest_columns: of attention, see `columns_for`.
         tokens: prompt and answer that a slot holds.
-        budget, fewest_runs: bytes for a slot's graphs, and which passes are worth one, see `Graphs`.
+        fewest_steps: see `Graphs`.
 
     Attributes:
         capture_seconds: what making slots and capturing took until loading was done.
@@ -43,12 +44,11 @@ class Slots:
         graphs: bool,
         smallest_columns: int = SMALLEST_COLUMNS,
         tokens: int = SLOT_TOKENS,
-        budget: int | None = None,
-        fewest_runs: int = 0,
+        fewest_steps: int = 0,
     ) -> None:
         self.target, self.smallest_columns = target, smallest_columns
         self.tokens = min(tokens, target.max_positions + 1)
-        self.graphs = Graphs(target.device, graphs, budget, fewest_runs)
+        self.graphs = Graphs(target.device, graphs, fewest_steps)
         self.turned_away = 0
         self._free: list[Slot] = []
         # Slots that memory ran out for, freed by the next answer: here an error's traceback may hold their tensors
@@ -58,44 +58,32 @@ class Slots:
         self._lock = threading.RLock()
         self.capture_seconds = 0.0
 
-    # Numbers of nodes worth choosing between: whatever fits into a pass costs the same
-    tree_sizes = (MOST_NODES,)
+    # The one tree of answers that choose their own size: whatever fits into a pass costs the same
+    tree = TreeConfig(nodes=MOST_NODES)
 
     def for_target(self, target: TargetModel) -> "Slots":
         """Slots of the same kind for the same weights under other numerics; their passes are captured again."""
         graphs = self.graphs
         wanted = graphs.enabled or graphs.failure is not None
-        return Slots(target, wanted, self.smallest_columns, self.tokens, graphs.budget, graphs.fewest_runs)
-
-    @property
-    def captures(self) -> bool:
-        """Whether passes are captured, else they run kernel by kernel."""
-        return self.graphs.enabled
+        return Slots(target, wanted, self.smallest_columns, self.tokens, graphs.fewest_steps)
 
     def borrow(
-        self,
-        drafter: Drafter,
-        sampling: SamplingParams,
-        tree: TreeConfig,
-        sizes: tuple[int, ...],
-        num_prompt_tokens: int,
-        limit: int,
+        self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig, num_prompt_tokens: int, limit: int
     ) -> tuple[Slot, Callable[[], None]] | None:
         """A slot prepared for one answer, and a function that returns it; calling that again does nothing.
 
         None where no slot holds so long an answer, or trees so large.
 
         Args:
-            sizes: those that a tree chooses from; empty for a fixed tree.
-            limit: tokens the answer may have.
+            tree: the largest one that is asked for. limit: tokens the answer may have.
         """
         tokens = num_prompt_tokens + limit
-        if tokens > self.tokens or max(tree.nodes, *sizes, 1) > MOST_NODES or tree.depth * tree.width > MOST_DRAFT_ROWS:
+        if tokens > self.tokens or tree.nodes > MOST_NODES or tree.depth * tree.width > MOST_DRAFT_ROWS:
             self.turned_away += 1
             return None
         slot = self._take(drafter)
         try:
-            slot.open(drafter, sampling, tree, sizes, num_prompt_tokens, tokens)
+            slot.open(drafter, sampling, tree, num_prompt_tokens, tokens)
         except BaseException:
             # Half prepared, perhaps for want of memory: it makes room for the next answer
             with self._lock:
@@ -119,20 +107,13 @@ class Slots:
         while len(slots) < min(side_by_side, len(drafters)) and self._fits_another(slots):
             slots.append(self._take())
         wanted = [
-            (slot, (drafter, sampling, *((AUTOMATIC_TREE, self.tree_sizes) if drafter.proposers else (ROOT_ONLY, ()))))
+            (slot, (drafter, sampling, self.tree if drafter.proposers else ROOT_ONLY))
             for slot, own in zip(slots, _shared_out(drafters, len(slots)), strict=True)
             for sampling in (SamplingParams(), SamplingParams(1.0))
             for drafter in own
         ]
-        total = sum(1 for slot, plan in wanted for _ in slot.needed(*plan, *span))
-        done = 0
-
-        def captured() -> None:
-            nonlocal done
-            done += 1
-            if progress is not None:
-                progress(done, total)
-
+        total, count = sum(1 for slot, plan in wanted for _ in slot.needed(*plan, *span)), itertools.count(1)
+        captured = (lambda: None) if progress is None else (lambda: progress(next(count), total))
         for slot, plan in wanted:
             slot.open(*plan, *span, captured)
         for slot in slots:
@@ -140,14 +121,10 @@ class Slots:
         self.capture_seconds = time.perf_counter() - start
 
     def check(self, drafter: Drafter) -> None:
-        """Takes back that the target's plain and drafted passes round alike, where in a slot they do not.
-
-        Args:
-            drafter: one that answers with trees usually ask for.
-        """
+        """Takes back that plain and drafted passes round alike, where in a slot with this drafter they do not."""
         if not self.target.bit_identical:
             return
-        slot, give_back = self.borrow(drafter, SamplingParams(), AUTOMATIC_TREE, self.tree_sizes, NUM_PROMPT, 2)
+        slot, give_back = self.borrow(drafter, SamplingParams(), self.tree, NUM_PROMPT, 2)
         try:
             self.target.bit_identical = rounds_alike(slot)
         finally:
@@ -156,7 +133,7 @@ class Slots:
     @property
     def replays(self) -> bool:
         """Whether whatever answers run is captured first; what passes cost is worth measuring only then."""
-        return self.graphs.enabled and self.graphs.fewest_runs == 0
+        return self.graphs.enabled and self.graphs.fewest_steps == 0
 
     @property
     def notices(self) -> list[str]:

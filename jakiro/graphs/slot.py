@@ -4,9 +4,7 @@ What a step does is what `SlicedRunner` does, by the same functions; only shapes
 steps, and lengths, seed and temperature lie on the device. A generator keeps its slots, an answer borrows one.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -16,13 +14,13 @@ from jakiro.core.noise import KeyedNoise
 from jakiro.core.sampling import DeviceSampling, adds_whole_rows, limits_k, limits_p, prefix_for
 from jakiro.core.tree import DraftTree
 from jakiro.core.verify import Outcome, verify
-from jakiro.drafting.base import Capturable, Drafter, DraftSession, HeadEvidence, NeededPasses, Prompt, Proposal
-from jakiro.drafting.candidates import MAX_CHAIN, Chain
+from jakiro.drafting.base import Capturable, Drafter, DraftSession, HeadEvidence, Prompt, Proposal
+from jakiro.drafting.candidates import MAX_CHAIN
 from jakiro.engine.outcome import pack, packed_size, unpack
 from jakiro.graphs.cache import SMALLEST_COLUMNS, StaticCache, columns_for
-from jakiro.graphs.capture import Graphs, PassBook
-from jakiro.graphs.drafter import DraftBuffers, StaticHeadDrafter, tree_shapes
-from jakiro.graphs.tree import MAX_LEVELS, MAX_SIZES, Layout, StaticTree
+from jakiro.graphs.capture import Graphs
+from jakiro.graphs.drafter import DraftBuffers, StaticHeadDrafter
+from jakiro.graphs.tree import MAX_LEVELS, Layout
 from jakiro.heads.layer_head import LayerHead
 from jakiro.target.model import TREE_ROWS, TargetModel
 
@@ -30,20 +28,6 @@ from jakiro.target.model import TREE_ROWS, TargetModel
 MOST_NODES, MOST_DRAFT_ROWS = TREE_ROWS, 256
 # What a drafted step is taken to bring, before there is one
 TOKENS_A_STEP = 3.5
-
-
-class Regime(NamedTuple):
-    """What verification is captured for; seed, temperature, top-p and top-k lie on the device.
-
-    Attributes:
-        greedy: whether sampling is. limits_p, limits_k: whether top-p and top-k drop tokens.
-        prefix_length: see `warp`.
-    """
-
-    greedy: bool
-    limits_p: bool
-    limits_k: bool
-    prefix_length: int
 
 
 class Slot(DraftBuffers):
@@ -65,19 +49,16 @@ class Slot(DraftBuffers):
     def __init__(
         self, target: TargetModel, graphs: Graphs, tokens: int, smallest_columns: int = SMALLEST_COLUMNS
     ) -> None:
-        self.target, self.smallest_columns = target, smallest_columns
-        self.room_rows = tokens + MOST_DRAFT_ROWS
-        self.device = device = target.device
         widest = target.row_bucket(MOST_NODES)
-        self.cache = StaticCache(
-            target.lean.cache_shape, columns_for(tokens + widest, smallest_columns), target.cache_dtype, device
-        )
+        super().__init__(target, graphs, tokens + MOST_DRAFT_ROWS, widest)
+        self.smallest_columns, device = smallest_columns, self.device
+        columns = columns_for(tokens + widest, smallest_columns)
+        self.cache = StaticCache(target.lean.cache_shape, columns, target.cache_dtype, device)
         self.rows = self.cache.rows
-        self.tree = StaticTree(widest, device)
         self.features = torch.zeros((widest, target.feature_size), dtype=target.dtype, device=device)
         logits_dtype = target.logits(self.features[:1, : target.hidden_size]).dtype
         self.scored = torch.zeros((widest, target.vocab_size), dtype=logits_dtype, device=device)
-        self.masks: dict[int, Tensor] = {}
+        self.mask = torch.zeros((widest, widest), dtype=torch.bool, device=device)
         self.choices = torch.zeros(widest, dtype=torch.int64, device=device)
         self.on_path = torch.zeros(widest, dtype=torch.bool, device=device)
         self.end = torch.zeros((), dtype=torch.int64, device=device)
@@ -85,33 +66,23 @@ class Slot(DraftBuffers):
         self.new_ids = torch.zeros(MAX_LEVELS + 1, dtype=torch.int64, device=device)
         self.new_features = torch.zeros((MAX_LEVELS + 1, target.feature_size), dtype=target.dtype, device=device)
         self.seed = torch.zeros((), dtype=torch.int64, device=device)
-        self.temperature = torch.ones((), device=device)
         self.top_p = torch.ones((), dtype=torch.float64, device=device)
         self.top_k = torch.ones((), dtype=torch.int64, device=device)
         self.vocabulary = torch.arange(target.vocab_size, device=device)
-        self.noise = torch.zeros((MAX_LEVELS + 1, target.vocab_size), device=device)
-        self.chain_ids = torch.full((MAX_CHAIN,), -1, dtype=torch.int64, device=device)
-        self.chain_log_estimates = torch.full((MAX_CHAIN,), -torch.inf, device=device)
-        self._on_cuda = device.type == "cuda"
-        self._staged_ids = torch.zeros(MAX_CHAIN, dtype=torch.int64, device="cpu", pin_memory=self._on_cuda)
-        self._staged_estimates = torch.zeros(MAX_CHAIN, device="cpu", pin_memory=self._on_cuda)
+        # What a step's one copy brings to the host, by the evidence of its trees
         self._packed: dict[Layout, Tensor] = {}
-        self._host: dict[Layout, Tensor] = {}
-        if self._on_cuda:
-            self._copied = torch.cuda.Event()
-        self.passes = PassBook(graphs)
         self._heads: dict[LayerHead, StaticHeadDrafter] = {}
         self._fixed: dict[Drafter, Drafter | None] = {}
         self.served: set[Drafter] = set()
 
     @property
     def drafts_ahead(self) -> bool:
-        return self._on_cuda and not self._foreign
+        return self.device.type == "cuda" and not self._foreign
 
     @property
     def num_bytes(self) -> int:
         """Of all buffers, those of drafters included."""
-        found = [*vars(self).values(), *self._packed.values(), *self.masks.values(), self.cache.store]
+        found = [*vars(self).values(), *self._packed.values(), self.cache.store]
         found += self.tree.buffers
         for drafter in self._heads.values():
             found += drafter.buffers
@@ -130,16 +101,6 @@ class Slot(DraftBuffers):
             self._heads[head] = StaticHeadDrafter(head, evidence, like, self)
         return self._heads[head]
 
-    def chain(self, token_ids: Sequence[int], log_estimates: Sequence[float], proposer: int) -> Chain:
-        length = len(token_ids)
-        self._staged_ids.fill_(-1)
-        self._staged_estimates.fill_(-torch.inf)
-        self._staged_ids[:length] = torch.tensor(token_ids, device="cpu")
-        self._staged_estimates[:length] = torch.tensor(log_estimates, device="cpu")
-        self.chain_ids.copy_(self._staged_ids, non_blocking=True)
-        self.chain_log_estimates.copy_(self._staged_estimates, non_blocking=True)
-        return Chain(self.chain_ids[:length], self.chain_log_estimates[:length], proposer)
-
     @torch.inference_mode()
     def fixed(self, drafter: Drafter) -> Drafter | None:
         """A drafter's form at this slot's addresses, None where it has none."""
@@ -148,24 +109,11 @@ class Slot(DraftBuffers):
         return self._fixed[drafter]
 
     def needed(
-        self,
-        drafter: Drafter,
-        sampling: SamplingParams,
-        tree: TreeConfig,
-        sizes: tuple[int, ...],
-        first: int,
-        last: int,
+        self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig, first: int, last: int
     ) -> Iterator[Capturable]:
-        """The passes of an answer whose committed rows go from `first` to `last`.
-
-        Args:
-            sizes: those that a tree chooses from; empty for a fixed tree.
-        """
-        plain, bound, layout = self.target.row_bucket(1), _depth_bound(tree), _layout(drafter, tree)
-        nodes = {1}
-        if not tree.root_only:
-            nodes |= {*(sizes or (tree.nodes,)), *((MAX_CHAIN + 1,) if drafter.chains else ())}
-        yield self.passes.get(self.write_root, plain, layout)
+        """The passes of an answer with such trees, or none, whose committed rows go from `first` to `last`."""
+        bound, layout, nodes = _depth_bound(tree), _layout(drafter, tree), {1, tree.nodes}
+        yield self.passes.get(self.write_root, self.target.row_bucket(1), layout)
         if self._keeps_noise(drafter, sampling, tree):
             yield self.passes.get(self.write_noise, bound + 1)
         for rows, live in sorted({self._rows_of(each) for each in nodes}):
@@ -173,12 +121,11 @@ class Slot(DraftBuffers):
             while columns <= most:
                 yield self.passes.get(self.score_rows, rows, live, columns, bound)
                 columns *= 2
-        for rows in sorted(set(map(self.target.row_bucket, nodes))):
-            yield self.passes.get(self.verify_rows, rows, bound, layout, self._regime(sampling))
+            yield self.passes.get(self.verify_rows, rows, bound, layout, *self._regime(sampling))
             yield self.passes.get(self.commit_rows, rows, bound)
         fixed = self.fixed(drafter)
         if fixed is not None and not tree.root_only:
-            yield from fixed.passes(NeededPasses(tree_shapes(tree, sizes), sizes, sampling.greedy))
+            yield from fixed.passes(tree, sampling.greedy)
 
     @torch.inference_mode()
     def open(
@@ -186,15 +133,11 @@ class Slot(DraftBuffers):
         drafter: Drafter,
         sampling: SamplingParams,
         tree: TreeConfig,
-        sizes: tuple[int, ...] = (),
         first: int = 1,
         last: int = 1,
         captured: Callable[[], None] = lambda: None,
     ) -> "Slot":
-        """Prepares for an answer: captures what is not captured yet, before the buffers hold anything of it.
-
-        Where only passes are captured that run often enough, an answer's steps are shared out among those of a kind.
-        """
+        """Prepares for an answer: captures what is not captured yet, before the buffers hold anything of it."""
         self.sampling, self._bound, self._layout = sampling, _depth_bound(tree), _layout(drafter, tree)
         self._with_noise = self._keeps_noise(drafter, sampling, tree)
         self._foreign = self.fixed(drafter) is None
@@ -208,12 +151,10 @@ class Slot(DraftBuffers):
         # Warm-ups run with what lies here: a deeper tree of another answer would not fit this one's bound
         self.tree.write(DraftTree.root_only(self.root), self.tree.rows, ())
         self.passes.open()
-        needed = list(self.needed(drafter, sampling, tree, sizes, first, last))
-        of_a_kind = Counter(each.kind for each in needed)
-        steps = (last - first) / (1 if tree.root_only else TOKENS_A_STEP)
-        for each in needed:
-            each.prepare(steps / of_a_kind[each.kind])
-            captured()
+        if (last - first) / (1 if tree.root_only else TOKENS_A_STEP) >= self.passes.fewest_steps:
+            for each in self.needed(drafter, sampling, tree, first, last):
+                each.prepare()
+                captured()
         self._length = 0
         self._placed: DraftTree | None = None
         self.rows.keep(0)
@@ -260,19 +201,11 @@ class Slot(DraftBuffers):
     @torch.inference_mode()
     def read(self, proposal: Proposal, whole_vocabulary: bool = False) -> Outcome:
         nodes, levels = proposal.tree.num_nodes, proposal.tree.max_depth
-        rows, regime = self.target.row_bucket(nodes), self._regime(self.sampling)
-        forecast_shape = (0, 0)
-        if proposal.forecast is not None:
-            forecast_shape = tuple(proposal.forecast.shape)
-            if proposal.forecast.data_ptr() != self.tree.forecast.data_ptr():
-                self.tree.forecast[: forecast_shape[0], : forecast_shape[1]].copy_(proposal.forecast)
-        if whole_vocabulary:
-            self.verify_rows(rows, self._bound, self._layout, regime._replace(prefix_length=self.target.vocab_size))
-        else:
-            self.passes.get(self.verify_rows, rows, self._bound, self._layout, regime)()
+        rows, regime = self.target.row_bucket(nodes), self._regime(self.sampling, whole_vocabulary)
+        self.passes.get(self.verify_rows, rows, self._bound, self._layout, *regime)()
         self._read_rows = rows
         placed = self.tree.first(nodes, levels, self._layout)
-        return unpack(self._to_host(rows), placed, forecast_shape, rows, (MAX_LEVELS, MAX_SIZES))
+        return unpack(self._to_host(rows), placed, rows)
 
     def logits(self, num_nodes: int) -> Tensor:
         return self.scored[:num_nodes]
@@ -302,27 +235,34 @@ class Slot(DraftBuffers):
         scores = self.target.score(tree, self.cache.following(columns=columns), live)
         self.scored[:rows].copy_(scores.logits)
         self.features[:rows].copy_(scores.features)
-        self._mask(rows).copy_(scores.mask)
+        self.mask[:rows, :rows].copy_(scores.mask)
 
-    def verify_rows(self, rows: int, bound: int, layout: Layout, regime: Regime) -> None:
-        """Pass: the target's choices, the accepted path, and all the caller sees in one tensor."""
+    def verify_rows(
+        self, rows: int, bound: int, layout: Layout, greedy: bool, limits_p: bool, limits_k: bool, prefix_length: int
+    ) -> None:
+        """Pass: the target's choices, the accepted path, and all the caller sees in one tensor.
+
+        Args:
+            limits_p, limits_k: whether top-p and top-k drop tokens; how many, the device knows, as it does the seed and
+                the temperature. prefix_length: see `warp`.
+        """
         tree = self.tree.first(rows, min(rows - 1, bound), layout)
-        top_p, top_k = self.top_p if regime.limits_p else None, self.top_k if regime.limits_k else None
-        held = DeviceSampling(regime.greedy, self.temperature, top_p, top_k)
+        top_p, top_k = self.top_p if limits_p else None, self.top_k if limits_k else None
+        held = DeviceSampling(greedy, self.temperature, top_p, top_k)
         verification = verify(
             tree,
-            self._mask(rows),
+            self.mask[:rows, :rows],
             self.scored[:rows],
             held,
             KeyedNoise(self.seed),
             self.cache.length,
             self.noise[: tree.max_depth + 1] if adds_whole_rows(held) else None,
-            regime.prefix_length,
+            prefix_length,
         )
         self.choices[:rows].copy_(verification.choices)
         self.on_path[:rows].copy_(verification.on_path)
         self.end.copy_(verification.end)
-        values = pack(tree, verification, self.tree.forecast)
+        values = pack(tree, verification)
         self._packed[layout][: values.shape[0]].copy_(values)
 
     def commit_rows(self, rows: int, bound: int) -> None:
@@ -345,29 +285,14 @@ class Slot(DraftBuffers):
 
     def _buffers_for(self, layout: Layout) -> None:
         """Makes room for what a step's one copy brings to the host, where there is none for such evidence yet."""
-        if layout in self._packed:
-            return
-        self.tree.evidence(layout)
-        size = _packed_size(self.tree.rows, layout)
-        self._packed[layout] = torch.zeros(size, dtype=torch.float64, device=self.device)
-        if self._on_cuda:
-            self._host[layout] = torch.zeros(size, dtype=torch.float64, device="cpu", pin_memory=True)
+        if layout not in self._packed:
+            self.tree.evidence(layout)
+            size = _packed_size(self.tree.rows, layout)
+            self._packed[layout] = torch.zeros(size, dtype=torch.float64, device=self.device)
 
     def _to_host(self, rows: int) -> list[float]:
         """The step's one device-to-host copy."""
-        packed = self._packed[self._layout][: _packed_size(rows, self._layout)]
-        if not self._on_cuda:
-            return packed.tolist()
-        host = self._host[self._layout][: packed.shape[0]]
-        host.copy_(packed, non_blocking=True)
-        self._copied.record(torch.cuda.current_stream(self.device))
-        self._copied.synchronize()
-        return host.tolist()
-
-    def _mask(self, rows: int) -> Tensor:
-        if rows not in self.masks:
-            self.masks[rows] = torch.zeros((rows, rows), dtype=torch.bool, device=self.device)
-        return self.masks[rows]
+        return self._packed[self._layout][: _packed_size(rows, self._layout)].tolist()
 
     def _rows_of(self, nodes: int) -> tuple[int, int]:
         """Rows of a pass over a tree, and those that attention computes: a root's pads are left out."""
@@ -377,12 +302,11 @@ class Slot(DraftBuffers):
     def _columns(self, length: int, rows: int) -> int:
         return columns_for(length + rows, self.smallest_columns)
 
-    def _regime(self, sampling: SamplingParams) -> Regime:
-        """As top-k keeps at most the whole vocabulary, a larger one drops nothing."""
-        if sampling.greedy:
-            return Regime(True, False, False, prefix_for(0))
-        dropped = limits_k(sampling) and sampling.top_k < self.target.vocab_size
-        return Regime(False, limits_p(sampling), dropped, prefix_for(sampling.top_k if dropped else 0))
+    def _regime(self, sampling: SamplingParams, whole_vocabulary: bool = False) -> tuple[bool, bool, bool, int]:
+        """The last arguments of `verify_rows`; a top-k of the whole vocabulary or more drops nothing."""
+        dropped = not sampling.greedy and limits_k(sampling) and sampling.top_k < self.target.vocab_size
+        prefix_length = self.target.vocab_size if whole_vocabulary else prefix_for(sampling.top_k if dropped else 0)
+        return sampling.greedy, not sampling.greedy and limits_p(sampling), dropped, prefix_length
 
     def _keeps_noise(self, drafter: Drafter, sampling: SamplingParams, tree: TreeConfig) -> bool:
         """Whether the target, or a drafter that ranks with it, uses noise over the whole vocabulary."""
@@ -403,4 +327,4 @@ def _layout(drafter: Drafter, tree: TreeConfig) -> Layout:
 
 
 def _packed_size(rows: int, layout: Layout) -> int:
-    return packed_size(rows, sum(width for _, width in layout), MAX_LEVELS * MAX_SIZES)
+    return packed_size(rows, sum(width for _, width in layout))

@@ -6,7 +6,6 @@ from torch import Tensor
 from jakiro.core.tree import DraftTree
 
 MAX_LEVELS = 16
-MAX_SIZES = 16
 PAD_DEPTH = -1
 
 # Names and widths of the evidence that trees of one answer hold
@@ -20,12 +19,10 @@ class StaticTree:
 
     Attributes:
         numbers: (6, rows) int64, the tree's columns of whole numbers in their order. values: (2, rows) float32.
-        forecast: (MAX_LEVELS, MAX_SIZES) float32, see `Proposal`.
     """
 
     def __init__(self, rows: int, device: torch.device) -> None:
         self.rows, self.device = rows, device
-        self.forecast = torch.zeros((MAX_LEVELS, MAX_SIZES), device=device)
         root = DraftTree.root_only(torch.zeros(1, dtype=torch.int64, device=device))
         whole = [name for name, column in root.columns.items() if not column.is_floating_point()]
         self.numbers = torch.zeros((len(whole), rows), dtype=torch.int64, device=device)
@@ -37,7 +34,7 @@ class StaticTree:
 
     @property
     def buffers(self) -> list[Tensor]:
-        return [self.forecast, self.numbers, self.values, *self._evidence.values()]
+        return [self.numbers, self.values, *self._evidence.values()]
 
     @property
     def first_address(self) -> int:
@@ -58,10 +55,8 @@ class StaticTree:
             given = [getattr(tree, name) for name, column in self._columns.items() if column.dtype == own]
             torch.stack(given, out=columns[:, :nodes])
         for name, buffer in self.evidence(layout).items():
-            if name in tree.evidence:
-                buffer[:nodes].copy_(tree.evidence[name])
-            else:
-                buffer[:nodes].fill_(torch.nan)
+            rows_of = tree.evidence.get(name)
+            buffer[:nodes].fill_(torch.nan) if rows_of is None else buffer[:nodes].copy_(rows_of)
         self.pad(nodes, rows)
 
     def pad(self, nodes: int, rows: int) -> None:

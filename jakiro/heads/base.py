@@ -3,16 +3,13 @@
 A head is a network that proposes features of the target; its distribution is the target's output function over them.
 """
 
-from functools import partial
-
 import torch
 from torch import Tensor, nn
 
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import HeadOutput
 from jakiro.kernels.cache import RowCache
-from jakiro.kernels.compiled.library import library
-from jakiro.kernels.compiled.linear import RoundedBothLinear, RoundedNativeLinear
+from jakiro.kernels.compiled.linear import RoundedNativeLinear
 from jakiro.kernels.linear import Packing, native_works, packed_linear
 from jakiro.kernels.quantized import QuantizedLinear
 from jakiro.target.model import TargetModel
@@ -52,6 +49,11 @@ class DraftHead(nn.Module):
         features.
         """
         return None
+
+    @property
+    def grows(self) -> bool:
+        """Whether compiled code grows whole trees with it, see `LayerHead.grow`."""
+        return False
 
     def __init__(self, config: DraftConfig) -> None:
         super().__init__()
@@ -133,17 +135,7 @@ class DraftHead(nn.Module):
 
 
 def packing_for(precision: str) -> Packing:
-    """What packs a matrix whose inputs may be of very different sizes, as features are."""
+    """What packs a head's matrices at this precision."""
     if precision == "full":
         return packed_linear
-    if not native_works():
-        return QuantizedLinear
-    return RoundedBothLinear if library().jakiro_dots() else RoundedNativeLinear
-
-
-def output_packing(precision: str) -> Packing:
-    """What packs the output rows, most of a draft's bytes: features after a text's first are of about one size."""
-    if precision == "full":
-        return packed_linear
-    works = native_works() and library().jakiro_dots()
-    return partial(RoundedBothLinear, row_bytes=1) if works else QuantizedLinear
+    return RoundedNativeLinear if native_works() else QuantizedLinear

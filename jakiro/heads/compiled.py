@@ -1,18 +1,58 @@
-"""Calls the C draft head (`csrc/head.c`): a head's layer in one call, on a CPU."""
+"""Calls the C draft head on a CPU: one pass of its layer (`csrc/head.c`), or a whole draft (`csrc/draft.c`)."""
 
 import ctypes
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from jakiro.heads.layers import HeadLayer, HeadOutput, fused
 from jakiro.kernels.cache import PassCache, RowCache
-from jakiro.kernels.compiled.library import Head, HeadPass, Matrix, library, num_threads
+from jakiro.kernels.compiled.library import Draft, Head, HeadPass, Matrix, address, library, num_threads
+from jakiro.kernels.compiled.linear import NativeLinear
 from jakiro.kernels.linear import Packing
 from jakiro.kernels.rotary import AngleTable
 
-_MOST_ROWS = 64
+# Of a pass; more are a prompt, which kernels for many rows read better
+MOST_ROWS = 64
+
+
+class Growth(NamedTuple):
+    """How a tree of candidates is to grow.
+
+    Attributes:
+        width: children of a node, and nodes expanded a level, at most.
+        passes: over drafted nodes, at most.
+        explored: nodes of the largest tree; what can have no child in it is not expanded.
+        contrastive: whether the last pass gives two levels.
+        temperature: of the draft's distribution.
+        weights: (levels, 3) float32, a, b and log kept of each level, see `heads.calibration`.
+        noise: (levels, draft vocabulary) float32, or None.
+    """
+
+    width: int
+    passes: int
+    explored: int
+    contrastive: bool
+    temperature: float
+    weights: Tensor
+    noise: Tensor | None
+
+
+class Grown(NamedTuple):
+    """Candidates of all levels as `drafting.candidates.Candidates` has them, and what the passes gave.
+
+    Attributes:
+        columns: (6, candidates) int64, tokens, parents, depths, draft passes, proposers and rows.
+        scores, draft_probs: (candidates,) float32.
+        output: of the root's row and of all drafted ones.
+    """
+
+    columns: Tensor
+    scores: Tensor
+    draft_probs: Tensor
+    output: HeadOutput
 
 
 class NativeHeadLayer(nn.Module):
@@ -68,7 +108,7 @@ class NativeHeadLayer(nn.Module):
     @staticmethod
     def takes(embeddings: Tensor, cache: PassCache | None) -> bool:
         """Whether these are the few rows of a draft; a prompt is better read by kernels for many rows."""
-        return isinstance(cache, RowCache) and embeddings.shape[0] == 1 and embeddings.shape[1] <= _MOST_ROWS
+        return isinstance(cache, RowCache) and embeddings.shape[0] == 1 and embeddings.shape[1] <= MOST_ROWS
 
     @staticmethod
     def fits(layer: HeadLayer) -> bool:
@@ -98,14 +138,85 @@ class NativeHeadLayer(nn.Module):
         read = (inputs, cos, sin, mask, keys, values, *buffers)
         library().jakiro_draft(
             ctypes.byref(
-                HeadPass(ctypes.pointer(structure), rows, start, keys.shape[1], *(each.data_ptr() for each in read))
+                HeadPass(
+                    ctypes.pointer(structure),
+                    rows,
+                    start,
+                    keys.shape[1],
+                    *(each.data_ptr() for each in read),
+                    rows * hidden,
+                )
             ),
             threads,
         )
+        if not self._summed:
+            mixed = (stream.view(1, rows, hidden) + outputs.view(experts, 1, rows, hidden)).flatten()
+        return self._output(rows, stream, outputs, router, mixed, contrast)
+
+    def _output(
+        self, rows: int, stream: Tensor, outputs: Tensor, router: Tensor, mixed: Tensor, contrast: Tensor
+    ) -> HeadOutput:
+        """Of numbers as C writes them, one after another; `mixed` holds every expert's where they do not add up."""
+        hidden, experts, router_rows = self.hidden_size, len(self.write), self.router.out_features
         stream, outputs = stream.view(1, rows, hidden), outputs.view(experts, 1, rows, hidden)
         weights, pair = router.view(1, rows, router_rows).split([experts, router_rows - experts], dim=-1)
-        if not self._summed:
-            return HeadOutput(stream + outputs, None, stream, outputs, weights, None)
+        features = mixed.view(1, rows, hidden) if self._summed else mixed.view(experts, 1, rows, hidden)
         if not self._contrastive:
-            return HeadOutput(mixed.view(1, rows, hidden), None, stream, outputs, weights, None)
-        return HeadOutput(mixed.view(1, rows, hidden), contrast.view(1, rows, hidden), stream, outputs, weights, pair)
+            return HeadOutput(features, None, stream, outputs, weights, None)
+        return HeadOutput(features, contrast.view(1, rows, hidden), stream, outputs, weights, pair)
+
+    def grow(
+        self,
+        output: NativeLinear,
+        embedding: Tensor,
+        draft_token_ids: Tensor,
+        token_ids: Tensor,
+        features: Tensor,
+        cache: RowCache,
+        growth: Growth,
+    ) -> Grown:
+        """Reads committed tokens into the cache and grows a tree on them.
+
+        Args:
+            output: of the draft vocabulary, whose ids are `draft_token_ids`. embedding: (tokens, hidden) float32.
+            token_ids: (rows,) int64, at most `MOST_ROWS`; features: (rows, …) the target's one position before each.
+            cache: with room for the tokens and for `width` rows a pass, which are written behind them, but not counted.
+        """
+        committed, start = token_ids.shape[0], cache.extend(token_ids.shape[0])
+        keys, values = cache.store.rows[0]
+        hidden, router_rows, experts = self.hidden_size, self.router.out_features, len(self.write)
+        width, passes = growth.width, growth.passes
+        rows, most = committed + width * passes, width * (1 + width * (passes + growth.contrastive))
+        widths = (hidden, experts * hidden, router_rows, hidden if self._summed else experts * hidden, hidden)
+        buffers = features.new_empty(rows * sum(widths)).split([rows * each for each in widths])
+        columns = torch.empty((6, most), dtype=torch.int64)
+        scores, chances = features.new_empty(2, most)
+        cos, sin = self._angles.up_to(start + committed + passes, features.device)
+        first, head = (self._structures[wide] for wide in (features.shape[1] > hidden, False))
+        token_ids, features = token_ids.contiguous(), features.contiguous()
+        noise = None if growth.noise is None else growth.noise.contiguous()
+        draft = Draft(
+            ctypes.pointer(first),
+            ctypes.pointer(head),
+            ctypes.pointer(output.matrix),
+            *(each.data_ptr() for each in (embedding, draft_token_ids, cos, sin, keys, values)),
+            start,
+            keys.shape[1],
+            token_ids.data_ptr(),
+            features.data_ptr(),
+            committed,
+            width,
+            passes,
+            growth.explored,
+            growth.contrastive,
+            growth.temperature,
+            growth.weights.data_ptr(),
+            address(noise),
+            *(each.data_ptr() for each in (columns, scores, chances, *buffers)),
+        )
+        threads = num_threads()
+        memory = torch.empty(library().jakiro_grow_bytes(ctypes.byref(draft), threads), dtype=torch.uint8)
+        count = library().jakiro_grow(ctypes.byref(draft), memory.data_ptr(), threads)
+        found = self._output(rows, *buffers)
+        passed = HeadOutput(*(None if part is None else part[..., committed - 1 :, :] for part in found))
+        return Grown(columns[:, :count], scores[:count], chances[:count], passed)

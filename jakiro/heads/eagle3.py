@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from jakiro.config import is_count, require
-from jakiro.heads.base import DraftHead, output_packing, packing_for
+from jakiro.heads.base import DraftHead, packing_for
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import Angles, HeadAttention, HeadOutput, SwiGLUExpert, pack_linears, row_output
 from jakiro.kernels.cache import PassCache
@@ -153,7 +153,7 @@ class Eagle3Head(DraftHead):
         pack_linears(self.layers, packing_for(self.precision))
         # Never rounded: the target's states are of very different sizes
         self.fc = packed_linear(weight, None)
-        self.lm_head = output_packing(self.precision)(self.output_weight, None)
+        self.lm_head = packing_for(self.precision)(self.output_weight, None)
         return self
 
     def fuse(self) -> None:

@@ -9,11 +9,12 @@ from functools import reduce
 import torch
 from torch import Tensor, nn
 
-from jakiro.heads.base import DraftHead, output_packing, packing_for
-from jakiro.heads.compiled import NativeHeadLayer
+from jakiro.heads.base import DraftHead, packing_for
+from jakiro.heads.compiled import MOST_ROWS, Grown, Growth, NativeHeadLayer
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import Angles, HeadLayer, HeadOutput
-from jakiro.kernels.cache import PassCache
+from jakiro.kernels.cache import PassCache, RowCache
+from jakiro.kernels.compiled.linear import NativeLinear
 from jakiro.kernels.linear import native_works, packed_linear, packing_works
 from jakiro.kernels.quantized import QuantizedLinear, quantizing_works
 from jakiro.kernels.rotary import AngleTable, changes_with_length, signed
@@ -69,7 +70,7 @@ class LayerHead(DraftHead):
         self.fc = packed_linear(self.fc.weight, self.fc.bias)
         if deeper is not None:
             self.fc_layers = packed_linear(deeper.weight, None)
-        self._output_layer = output_packing(self.precision)(self.output_weight, None)
+        self._output_layer = packing_for(self.precision)(self.output_weight, None)
         return self
 
     def fuse(self) -> None:
@@ -118,6 +119,29 @@ class LayerHead(DraftHead):
         if not self.config.contrastive:
             return HeadOutput(mixed[0], None, residual, expert_outputs, weights[..., 0, :], None)
         return HeadOutput(*mixed.unbind(0), residual, expert_outputs, *weights.unbind(-2))
+
+    @property
+    def grows(self) -> bool:
+        embedding, output = self.embedding, self._output_layer
+        return (
+            self._native is not None
+            and self.levels is None
+            and isinstance(output, NativeLinear)
+            and embedding.dtype == torch.float32
+            and embedding.is_contiguous()
+        )
+
+    def grow(self, token_ids: Tensor, features: Tensor, cache: RowCache, growth: Growth) -> Grown:
+        """Reads committed tokens and grows a tree on them in one call, see `NativeHeadLayer.grow`.
+
+        Of a prompt's many rows all but the last are read before.
+        """
+        if token_ids.shape[0] > MOST_ROWS:
+            self.read(token_ids[:-1], features[:-1], cache)
+            token_ids, features = token_ids[-1:], features[-1:]
+        return self._native.grow(
+            self._output_layer, self.embedding, self.draft_token_ids, token_ids, features, cache, growth
+        )
 
     def angles(self, hidden: Tensor, positions: Tensor, cache: PassCache | None = None) -> Angles:
         """Of the rotary embedding, for rows that follow the cache's."""

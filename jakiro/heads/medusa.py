@@ -7,7 +7,7 @@ last matrix has a row for each token; here it maps to a feature, which the targe
 import torch
 from torch import Tensor, nn
 
-from jakiro.heads.base import DraftHead, output_packing, packing_for
+from jakiro.heads.base import DraftHead, packing_for
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import HeadOutput, ResidualBlock, pack_linears, row_output
 from jakiro.kernels.linear import packing_works
@@ -79,7 +79,7 @@ class MedusaHead(DraftHead):
             return self
         self.precision = "int8" if precision == "int8" and quantizing_works(parameter.device) else "full"
         pack_linears(self.mlps, packing_for(self.precision))
-        self._output_layer = output_packing(self.precision)(self.output_weight, None)
+        self._output_layer = packing_for(self.precision)(self.output_weight, None)
         return self
 
     def new_cache(self, capacity: int) -> CountedRows:

@@ -32,12 +32,15 @@ class AngleTable:
         # (2, positions, head_dim), the last one; captured passes read the others where they lie
         self._tables: list[Tensor] = []
 
-    def at(self, positions: Tensor, last: int) -> tuple[Tensor, Tensor]:
-        """(…,) int64 positions, none of them after `last` → two (…, head_dim), sines as `signed` gives them."""
+    def up_to(self, last: int, device: torch.device) -> Tensor:
+        """Of all positions up to `last` or further, (2, positions, head_dim), sines as `signed` gives them."""
         if not self._tables or self._tables[-1].shape[1] <= last:
             count = max(1024, 2 * last)
-            like = torch.empty((), device=positions.device)
-            cos, sin = self.rotary(like, torch.arange(count, device=positions.device)[None])
+            cos, sin = self.rotary(torch.empty((), device=device), torch.arange(count, device=device)[None])
             self._tables.append(torch.cat([cos, signed(sin)]).to(self.dtype))
-        found = self._tables[-1].index_select(1, positions.flatten())
+        return self._tables[-1]
+
+    def at(self, positions: Tensor, last: int) -> tuple[Tensor, Tensor]:
+        """(…,) int64 positions, none of them after `last` → two (…, head_dim), sines as `signed` gives them."""
+        found = self.up_to(last, positions.device).index_select(1, positions.flatten())
         return found.view(2, *positions.shape, -1).unbind(0)

@@ -100,8 +100,7 @@ class TrigramSession(DraftSession):
         self._append(prompt.token_ids)
 
     def propose(self, limits: TreeLimits) -> Proposal:
-        most = max((limits.tree.nodes, *limits.sizes)) - 1
-        found = self.guesses(most, limits.tree.depth, limits.tree.width)
+        found = self.guesses(limits.tree.nodes - 1, limits.tree.depth, limits.tree.width)
         if not found:
             return Proposal(note="These two tokens were never seen together: nothing to propose.")
         root_token = torch.tensor(self.tokens[-1:], device=self.device)

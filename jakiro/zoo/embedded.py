@@ -84,6 +84,8 @@ def _converted(folder: Path, find_gguf: Callable[[Path], Path]) -> Path:
     try:
         if damage(folder) is None:
             return folder
+    except NotADirectoryError:
+        pass  # a file in the cache's place: nothing is there, and writing says what to do
     except OSError as error:
         raise OSError(
             f"{error.filename or folder} cannot be read: {error.strerror}; allow this user to read it, or name another "

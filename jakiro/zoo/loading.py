@@ -16,7 +16,6 @@ from torch import nn
 
 from jakiro import starting
 from jakiro.drafting.base import Drafter, Method, Resources, why_not
-from jakiro.graphs.capture import PAYS_FROM
 from jakiro.graphs.pool import Slots
 from jakiro.heads.base import DraftHead, known_precision
 from jakiro.heads.checkpoint import head_sha256, load_head, misfits
@@ -30,6 +29,8 @@ from jakiro.zoo import placement, weights
 from jakiro.zoo import table as zoo
 from jakiro.zoo.hashes import hashed_aside
 
+# From so many steps on, capturing is taken to pay: it takes about four eager runs, and a replay saves most of one
+PAYS_FROM = 6
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 Progress = Callable[[int, int], None]
@@ -46,8 +47,8 @@ class LoadOptions:
         draft_precision: how the head's matrices are packed on a CPU, see `DraftHead.pack`.
         graphs: on a GPU, capture passes as CUDA graphs; False runs the same passes one kernel at a time.
         side_by_side: answers that run at once, as in a race; on a GPU so many are prepared for.
-        capture_at_load: what answers usually need; False leaves it to answers, which then capture only passes that
-            they run often enough: for a process that has its GPU for seconds.
+        capture_at_load: what answers usually need; False leaves it to answers, which then capture only where they have
+            enough steps: for a process that has its GPU for seconds.
         methods: further drafting methods beside the package's.
     """
 
@@ -98,7 +99,6 @@ class Parts:
     Attributes:
         drafters: methods that are loaded already, by name.
         notices: sentences for the user, such as a head trained for other weights.
-        profiles: the folder that keeps what passes cost here.
         slots: run at fixed addresses, as CUDA graphs need it; None runs passes as long as the context.
         seconds: what reading and starting took, as a whole ("load") and by step.
         methods: the drafting methods that there are.
@@ -107,7 +107,6 @@ class Parts:
     resources: Resources
     drafters: dict[str, Drafter]
     notices: list[str]
-    profiles: Path
     slots: Slots | None
     seconds: dict[str, float] = field(default_factory=dict)
     methods: Methods = METHODS
@@ -227,7 +226,7 @@ def _start_pair(read: ReadPair, device: torch.device | None, progress: Progress 
     drafters = {method.name: method.load(resources) for method in usual}
     with starting.step(starting.CAPTURE):
         slots = slots_for(target_model, list(drafters.values()), read.options, progress, notices)
-    return Parts(resources, drafters, notices, cache_folder() / "profiles", slots, methods=known)
+    return Parts(resources, drafters, notices, slots, methods=known)
 
 
 def _copied(module: nn.Module, device: torch.device) -> nn.Module:
@@ -281,7 +280,7 @@ def slots_for(
             "quantized, whose rotary embedding does not change with the length."
         )
         return None
-    slots = Slots(target, options.graphs, fewest_runs=0 if options.capture_at_load else PAYS_FROM)
+    slots = Slots(target, options.graphs, fewest_steps=0 if options.capture_at_load else PAYS_FROM)
     if options.capture_at_load:
         slots.prepare(drafters, progress, options.side_by_side)
     slots.check(drafters[-1])

@@ -15,7 +15,7 @@ from pathlib import Path
 from jakiro.bench import raw
 from jakiro.bench.environment import environment
 from jakiro.bench.report import resampled_interval
-from jakiro.engine.measuring import PROFILED_WIDTH, measure_drafts, measure_passes
+from jakiro.engine import costs
 from jakiro.generator import JakiroGenerator
 from jakiro.methods import DEFAULT
 from jakiro.plots import Look, plain, write_report
@@ -30,6 +30,8 @@ EARLY_SCORES = "heads-20-minutes.json"
 UNMEASURED = "Not measured yet."
 # The tree that plots and tables of passes are about: nodes, temperature, levels
 NODES, TEMPERATURE, LEVELS = 14, 0.0, 5
+# Rows of the target's passes that are timed, and candidates a level of the drafts
+ROWS, WIDTH = (1, 2, 4, 6, 8, 10, 12, 14, 20, 24, 28, 42, 56, 64), 8
 _KEPT = ("method", "temperature", "nodes", "passes", "acceptance_by_depth", "prompts")
 
 
@@ -86,12 +88,11 @@ def read(scores: str = SCORES) -> list[Replayed]:
 def time_drafts(generator: JakiroGenerator) -> None:
     """Measures passes of the target by nodes, and drafts by levels of every method with a head of its own."""
     drafters = {each.name: generator.drafter(each) for each in generator.methods if each.trains is not None}
-    passes = measure_passes(generator.target, drafters[DEFAULT.name], {})
+    passes = costs.time_passes(generator.target, drafters[DEFAULT.name], ROWS)
     drafts = [
-        [name, measure_drafts(generator.target, drafter, {}, nodes_a_level=None).draft_ms]
-        for name, drafter in drafters.items()
+        [name, costs.time_drafts(generator.target, drafter, range(1, 9), WIDTH)] for name, drafter in drafters.items()
     ]
-    head = {"environment": environment(generator.status), "width": PROFILED_WIDTH, "verify_ms": passes.verify_ms}
+    head = {"environment": environment(generator.status), "width": WIDTH, "verify_ms": passes}
     write_atomically(folder() / TIMES, raw.lines(head, "draft_ms", drafts))
 
 

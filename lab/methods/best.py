@@ -29,7 +29,7 @@ class BestDrafter(Drafter):
     def __init__(self, head: Drafter, trigrams: Drafter, copies: Drafter) -> None:
         self.parts = head, trigrams, copies
         self.proposers = tuple(proposer for part in self.parts for proposer in part.proposers)
-        self.evidence, self.info = head.evidence, head.info
+        self.evidence, self.info, self.chains = head.evidence, head.info, True
 
     def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> "BestSession":
         head, trigrams, copies = (part.start(prompt, sampling, noise) for part in self.parts)
@@ -59,14 +59,16 @@ class BestSession(DraftSession):
         self.first, self.root = first, root
         self._known: list[Guess] | None = None
 
-    def free_scores(self) -> Sequence[float]:
-        return sorted((guess.score for guess in self._free()), reverse=True)
-
     def propose(self, limits: TreeLimits) -> Proposal:
         free = self._free()
-        if limits.tree.depth == 0:
-            count, deepest = limits.tree.nodes - 1, max(guess.depth for guess in free)
-            return Proposal(best_tree(self.root, candidates_of(free, self.root.device), count, deepest))
+        scores = sorted((guess.score for guess in free), reverse=True)
+        if limits.free is not None and limits.free.suffice(scores):
+            count = len(limits.free.worth(scores))
+            if not count:
+                return Proposal(note="Nothing was seen together here before.")
+            candidates, deepest = candidates_of(free, self.root.device), max(guess.depth for guess in free)
+            tree = best_tree(self.root, candidates, count, deepest)
+            return Proposal(tree, note="Words that were seen together before promise as much as a draft.")
         path = best_path(free)[:MAX_CHAIN]
         if not path or limits.chains_only:
             return self.head.propose(limits)

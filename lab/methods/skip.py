@@ -11,7 +11,7 @@ from torch import Tensor
 
 from jakiro.drafting.base import Method, Needs, Proposer, Resources
 from jakiro.drafting.heads import HeadDrafter
-from jakiro.heads.base import DraftHead, output_packing
+from jakiro.heads.base import DraftHead, packing_for
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import HeadOutput, row_output
 from jakiro.kernels.cache import RowCache
@@ -52,7 +52,7 @@ class SkippingHead(DraftHead):
         """Packs the output rows; the layers are the target's, as they are there."""
         if packing_works(self.output_weight.device, self.output_weight.dtype):
             self.precision = precision
-            self._output_layer = output_packing(precision)(self.output_weight, None)
+            self._output_layer = packing_for(precision)(self.output_weight, None)
         return self
 
     def new_cache(self, capacity: int) -> RowCache:

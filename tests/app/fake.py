@@ -109,9 +109,6 @@ class FakeGenerator:
     def profile(self) -> None:
         return None
 
-    def go_on_measuring(self) -> bool:
-        return False
-
     def with_numerics(self, numerics: str) -> "FakeGenerator":
         self.numerics = numerics
         return self

@@ -74,9 +74,6 @@ class Recorded:
     def load(self, told) -> None:
         return None
 
-    def go_on_measuring(self) -> bool:
-        return False
-
     def answer(self, asking, halt: threading.Event, prefixes=None) -> Iterator[Event]:
         for event in self.events:
             time.sleep(RECORDED_STEP_SECONDS if event[0] == "step" else 0)
@@ -196,10 +193,8 @@ def main() -> int:
         from jakiro import JakiroGenerator
 
         generator = JakiroGenerator.from_pretrained()
-        # All that the page would time between answers, so that none of it falls beside one that is measured
+        # What the page would time before its first answer
         generator.profile_of(DEFAULT)
-        while generator.go_on_measuring():
-            pass
         return generator
 
     device = Watched(load)

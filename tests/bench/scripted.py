@@ -98,9 +98,6 @@ class ScriptedGenerator:
     def drafter(self, method):
         return SimpleNamespace(info=None)
 
-    def go_on_measuring(self):
-        return False
-
     def run(self, messages, sampling=None, method="jakiro", tree=None, raw=False):
         self.calls.append((messages, sampling, method, tree))
         if method == "autoregressive":

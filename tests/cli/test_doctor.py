@@ -54,6 +54,14 @@ def test_a_good_pair_is_described_and_run(pair):
     assert re.search(r"memory: first token after \d+\.\d s, \d+\.\d [GM]B of this process at most$", text, re.M)
 
 
+def test_a_cache_that_takes_nothing_is_not_called_good(tmp_path, monkeypatch, capsys):
+    (tmp_path / "cache").write_text("")
+    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
+    code, out = run(capsys, "doctor")
+    assert code == 1
+    assert re.search(r"problem cache: .*cannot be written: .*; a file stands where .*JAKIRO_CACHE\.", out)
+
+
 def test_a_target_alone_is_run_plainly_and_a_missing_chat_template_is_said(pair):
     path = pair / "target" / "chat_template.jinja"
     path.unlink()

@@ -125,17 +125,15 @@ def test_read_back_brings_every_field_of_the_tree_unchanged():
         "draft_probs": torch.linspace(0.1, 0.9, count),
     }
     evidence = {"router_weights": torch.rand(count, 2), "residual_contribution": torch.randn(count, 1)}
-    forecast = torch.rand(3, 5)
     on_device = {name: column.to(DEVICE) for name, column in columns.items()}
     tree = replace(tree, **on_device, evidence={name: rows.to(DEVICE) for name, rows in evidence.items()})
     logits = torch.randn((count, VOCAB_SIZE), device=DEVICE)
     mask = ancestor_mask(tree.parents, tree.max_depth)
     verification = verify(tree, mask, logits, SamplingParams(), KeyedNoise(0), 0)
-    outcome = read_back(tree, verification, forecast.to(DEVICE))
+    outcome = read_back(tree, verification)
     assert (outcome.token_ids, outcome.parents, outcome.depths) == (TOKENS, PARENTS, [0, 1, 1, 1, 2, 2, 2, 3])
     for name, column in columns.items():
         assert getattr(outcome, name) == column.tolist(), name
     assert outcome.evidence == {name: rows.tolist() for name, rows in evidence.items()}
-    assert outcome.forecast == forecast.tolist()
     whole_numbers = (*outcome.token_ids, *outcome.draft_passes, *outcome.proposers, *outcome.also, *outcome.choices)
     assert {type(value) for value in whole_numbers} == {int}

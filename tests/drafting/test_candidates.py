@@ -19,7 +19,6 @@ def test_merging_names_both_proposers_and_appends_only_what_is_new():
     merged = head.merged_with(chain)
     assert merged.also.tolist() == [0, 0b1000, 0, 0b1000, 0, 0, 0]
     assert merged.proposers.tolist() == [0, 0, 0, 0, 3, 3, 3]
-    assert merged.by(3).tolist() == [False, True, False, True, True, True, True]
     assert merged.scores.tolist() == [-1.0, -0.5, -2.5, -1.0, -math.inf, -math.inf, -1.5]
     assert merged.token_ids[-1] == 30 and merged.parents[-1] == 4 and merged.depths[-1] == 3
 

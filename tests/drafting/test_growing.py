@@ -1,5 +1,7 @@
 """Grown trees: always trees, and each node what the head gives on that node's own path, computed without a cache."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -7,12 +9,18 @@ from hypothesis import strategies as st
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
-from jakiro.drafting.base import TreeLimits
+from jakiro.drafting.base import Committed, TreeLimits
 from jakiro.drafting.candidates import Chain
+from jakiro.drafting.compiled import CompiledGrower, grows_in_one_call
 from jakiro.drafting.heads import HeadDrafter
+from jakiro.heads.compiled import MOST_ROWS
+from jakiro.kernels.compiled.library import library, why_not
 from tests.support import DEVICE, HEADS, HIDDEN_SIZE, assert_is_a_tree, prompt_of, tiny_head, tiny_target
 
 NUM_PROMPT = 12
+COMPILED = pytest.mark.skipif(
+    DEVICE.type == "cuda" or library() is None, reason=f"no compiled functions: {why_not() or 'the suite is on a GPU'}"
+)
 IDS = torch.randint(0, 250, (NUM_PROMPT + 1,), generator=torch.Generator().manual_seed(5)).to(DEVICE)
 FEATURES = torch.randn((NUM_PROMPT, HIDDEN_SIZE), generator=torch.Generator().manual_seed(6)).to(DEVICE)
 
@@ -30,6 +38,10 @@ def heads(target):
 def grown(head, config, sampling=SamplingParams()):  # noqa: B008
     session = HeadDrafter(head).start(prompt_of(IDS, FEATURES), sampling, KeyedNoise(sampling.seed))
     return session.propose(TreeLimits(config)).tree
+
+
+def no(head, tree):
+    return False
 
 
 def candidates(config, contrastive, vocab_size):
@@ -69,8 +81,8 @@ def test_every_grown_tree_is_a_tree_of_the_size_asked_for(heads, name):
 
 @pytest.mark.skipif(DEVICE.type != "cpu", reason="on a GPU every node of a level is expanded")
 @pytest.mark.parametrize("name", HEADS)
-def test_leaving_out_nodes_that_cannot_win_changes_neither_tree_nor_forecast(heads, name, monkeypatch):
-    head, limits_sizes = heads[name], (2, 4, 6, 10, 14, 24, 48)
+def test_leaving_out_nodes_that_cannot_win_does_not_change_the_tree(heads, name, monkeypatch):
+    head = heads[name]
 
     def proposal(limits, sampling, everything):
         session = HeadDrafter(head).start(prompt_of(IDS, FEATURES), sampling, KeyedNoise(sampling.seed))
@@ -79,30 +91,87 @@ def test_leaving_out_nodes_that_cannot_win_changes_neither_tree_nor_forecast(hea
         # Growing ends with it; reading what is pending does too, but leaves nothing to remove here
         monkeypatch.setattr(session.cache, "keep", lambda length: rows and rows.append(session.cache.length - rows[0]))
         if everything:
-            monkeypatch.setattr(session, "_explored", lambda limits: (None, limits.sizes))
+            monkeypatch.setattr(session, "_explored", lambda limits: None)
         return session.propose(limits), rows[1]
 
     saved = set()
 
     @settings(max_examples=30)
-    @given(CONFIGS, SAMPLINGS, st.booleans(), st.booleans(), st.booleans())
-    def check(config, sampling, automatic, chained, further):
-        sizes = (*(size for size in limits_sizes if size < config.nodes), config.nodes, 60) if automatic else ()
+    @given(CONFIGS, SAMPLINGS, st.booleans())
+    def check(config, sampling, chained):
         chain = Chain.of([5, 7, 9], [-0.5, -0.2, -0.1], 3, DEVICE) if chained else None
-        limits = TreeLimits(config, sizes, chain=chain, further=further)
+        limits = TreeLimits(config, chain=chain)
         (few, few_rows), (all_, all_rows) = proposal(limits, sampling, False), proposal(limits, sampling, True)
         assert few_rows <= all_rows
         saved.add(few_rows < all_rows)
         for column in ("token_ids", "parents", "depths", "proposers", "also"):
             assert torch.equal(few.tree.columns[column], all_.tree.columns[column])
         torch.testing.assert_close(few.tree.scores, all_.tree.scores)
-        if automatic:
-            known = few.forecast.shape[1]
-            assert sizes[known - 1] > config.nodes if further else sizes[known - 1] == config.nodes
-            torch.testing.assert_close(few.forecast, all_.forecast[:, :known])
 
     check()
     assert saved == {False, True}
+
+
+@pytest.fixture(scope="module")
+def packed_heads(target):
+    return {name: tiny_head(target, **options).pack("full") for name, options in HEADS.items()}
+
+
+def assert_same_proposals(found, expected):
+    for column in ("token_ids", "parents", "depths", "draft_passes", "proposers", "also"):
+        assert torch.equal(found.tree.columns[column], expected.tree.columns[column]), column
+    for column in ("scores", "draft_probs"):
+        torch.testing.assert_close(
+            found.tree.columns[column], expected.tree.columns[column], equal_nan=True, rtol=1e-4, atol=1e-5
+        )
+    for name, numbers in expected.tree.evidence.items():
+        torch.testing.assert_close(found.tree.evidence[name], numbers, equal_nan=True, rtol=1e-4, atol=1e-4)
+
+
+@COMPILED
+@pytest.mark.parametrize("name", HEADS)
+def test_one_call_of_compiled_code_grows_the_tree_that_torch_grows_level_by_level(packed_heads, name, monkeypatch):
+    """Over a text's first tokens, several at a time, as accepted steps bring them, and once without new ones."""
+    head, calls = packed_heads[name], []
+    monkeypatch.setattr(CompiledGrower, "grow", lambda self, grow=CompiledGrower.grow: calls.append(1) or grow(self))
+
+    def proposals(limits, sampling, compiled):
+        monkeypatch.setattr("jakiro.drafting.heads.grows_in_one_call", grows_in_one_call if compiled else no)
+        session = HeadDrafter(head).start(prompt_of(IDS[:6], FEATURES[:5]), sampling, KeyedNoise(sampling.seed))
+        found = [session.propose(limits)]
+        for begin, end in ((6, 7), (7, 10), (10, 10), (10, 13)):
+            if end > begin:
+                ids = IDS[begin:end]
+                session.observe(Committed(ids.tolist(), ids, FEATURES[begin - 1 : end - 1]))
+            found.append(session.propose(limits))
+            assert session.cache.length == end - 1
+        return found
+
+    @settings(max_examples=25)
+    @given(CONFIGS, SAMPLINGS, st.booleans(), st.booleans())
+    def check(config, sampling, chained, contrastive):
+        chain = Chain.of([5, 7, 9], [-0.5, -0.2, -0.1], 3, DEVICE) if chained else None
+        limits = TreeLimits(replace(config, contrastive=contrastive), chain=chain)
+        for found, expected in zip(*(proposals(limits, sampling, each) for each in (True, False)), strict=True):
+            assert_same_proposals(found, expected)
+
+    check()
+    assert len(calls) >= 5
+
+
+@COMPILED
+@pytest.mark.parametrize("name", HEADS)
+def test_of_a_prompt_of_many_rows_the_last_one_alone_is_read_with_the_tree(packed_heads, name, monkeypatch):
+    head, generator = packed_heads[name], torch.Generator().manual_seed(7)
+    ids = torch.randint(0, 250, (MOST_ROWS + 9,), generator=generator)
+    features, limits = torch.randn((len(ids) - 1, HIDDEN_SIZE), generator=generator), TreeLimits(TreeConfig(4, 3, 12))
+    found = []
+    for grows in (grows_in_one_call, no):
+        monkeypatch.setattr("jakiro.drafting.heads.grows_in_one_call", grows)
+        session = HeadDrafter(head).start(prompt_of(ids, features), SamplingParams(), KeyedNoise(0))
+        found.append(session.propose(limits))
+        assert session.cache.length == len(ids) - 1
+    assert_same_proposals(*found)
 
 
 @pytest.mark.parametrize("scale", [30.0, 1e3, 1e6])
@@ -147,6 +216,9 @@ def test_every_node_has_the_probability_and_evidence_of_its_own_path(heads, name
     directions = head.output_weight - head.output_weight.mean(0)
     router_weights, contributions = tree.evidence["router_weights"], tree.evidence["expert_contributions"]
     residuals, found = tree.evidence["residual_contribution"][:, 0], set()
+    assert experts[0] == -1 and all(rows[0].isnan().all() for rows in tree.evidence.values()), (
+        "nobody proposed the root"
+    )
 
     def chain(node):
         return [] if node <= 0 else [*chain(parents[node]), node]

@@ -140,7 +140,7 @@ def test_a_head_of_another_dtype_than_the_target_s_drafts_all_the_same():
 @pytest.mark.parametrize("draft_ms", [0.01, 30.0, 500.0], ids=["cheap", "dear", "hopeless"])
 def test_a_tree_that_sizes_itself_writes_plain_decoding_s_text(draft_ms):
     generator = tiny_generator("decoupled")
-    costs = DeviceProfile(((1, 10.0), (64, 10.0 + draft_ms)), ((1, draft_ms), (8, 2 * draft_ms)), width=8)
+    costs = DeviceProfile(((1, 10.0), (64, 10.0 + draft_ms)), ((1, draft_ms), (8, 2 * draft_ms)))
     generator.profile = costs
     sampling = SamplingParams(1.0, seed=4, max_new_tokens=60)
     trace = generator.run("Why?", sampling, tree=TreeConfig(width=8, depth=6, nodes=48, policy="auto"))

@@ -1,12 +1,19 @@
 """Two methods as one: a chain goes on where the other drafter has nothing to say."""
 
+import math
+from dataclasses import replace
+from functools import partial
+
 import pytest
+import torch
 
 from jakiro.config import SamplingParams, TreeConfig
-from jakiro.drafting.base import Resources
+from jakiro.core.tree import DraftTree
+from jakiro.drafting.base import DraftSession, FreeLimits, Proposal, Resources, TreeLimits
+from jakiro.drafting.candidates import Chain
 from jakiro.drafting.heads import HeadDrafter
 from jakiro.drafting.limited import LimitedDrafter
-from jakiro.drafting.merged import MergedDrafter
+from jakiro.drafting.merged import ChainSession, MergedDrafter, MergedSession
 from jakiro.engine.costs import DeviceProfile
 from jakiro.generator import JakiroGenerator
 from jakiro.methods import WITH_COPIES
@@ -14,7 +21,7 @@ from jakiro.methods.prompt_lookup import PromptLookupDrafter
 from tests.support import TREE, tiny_head, tiny_target
 
 REPEATING = "the cat sat on the mat; the cat sat on the mat; the cat sat on"
-COSTS = DeviceProfile(verify_ms=((1, 10.0), (64, 12.0)), draft_ms=((1, 0.1), (4, 0.3)), width=8)
+COSTS = DeviceProfile(verify_ms=((1, 10.0), (64, 12.0)), draft_ms=((1, 0.1), (4, 0.3)))
 
 
 @pytest.mark.parametrize("tree", [TREE, TreeConfig(nodes=16, depth=4, policy="auto")], ids=["fixed", "automatic"])
@@ -33,6 +40,66 @@ def test_past_the_head_s_length_chains_are_still_copied(tree, chains_only, monke
     for step in trace.steps:
         assert len(step.nodes) <= tree.nodes
         words = (
-            ("Copied from", "without a draft") if len(step.nodes) > 1 else ("after them, decoding is plain", "No draft")
+            ("Copied from",)
+            if len(step.nodes) > 1
+            else ("after them, decoding is plain", "No draft", "Nothing to copy")
         )
         assert any(each in step.plan.why for each in words), step.plan
+
+
+class Certain(ChainSession):
+    """Copies of eight tokens, each as likely as it is told."""
+
+    def __init__(self, root, chance=0.9):
+        super().__init__(root)
+        self.chance = chance
+
+    def chain(self):
+        return list(range(10, 18)), [math.log(self.chance)] * 8
+
+    def rewind(self, length):
+        pass
+
+
+class Drafts(DraftSession):
+    """Says that it was asked."""
+
+    def propose(self, limits):
+        return Proposal(DraftTree.root_only(ROOT), "drafted")
+
+    def observe(self, committed):
+        pass
+
+    def rewind(self, length):
+        pass
+
+
+ROOT = torch.tensor([3])
+SIZED = TreeLimits(TreeConfig(depth=2, nodes=6), free=FreeLimits(nodes=9, least_chance=0.1, drafted=1.2))
+
+
+def test_copies_go_alone_where_they_promise_as_much_as_a_draft():
+    def note_of(chance, limits):
+        chains = Certain(ROOT, chance)
+        return MergedSession(Drafts(), chains, partial(Chain.of, device=ROOT.device)).propose(limits).note
+
+    # 0.6 + 0.36 + 0.22 + 0.13 is more than 1.2, without the tokens of less than 0.1 each; 0.5 + 0.25 + 0.13 is not
+    assert note_of(0.6, SIZED) == "Copied from an earlier place: 4 candidates."
+    assert note_of(0.5, SIZED) == "drafted"
+    assert note_of(0.6, TreeLimits(SIZED.tree)) == "drafted", "trees of a fixed size are drafted"
+    nothing = replace(SIZED, tree=TreeConfig(depth=0, nodes=1), free=replace(SIZED.free, drafted=0.0))
+    assert note_of(0.5, nothing) == "Copied from an earlier place: 3 candidates."
+    assert note_of(0.05, nothing) == "Nothing to copy from at this place."
+
+
+def test_copies_that_are_not_worth_their_row_are_left_out():
+    alone = replace(SIZED, tree=TreeConfig(depth=0, nodes=1))
+    assert Certain(ROOT, 0.5).propose(alone).tree.num_nodes == 1 + 3
+    assert Certain(ROOT, 0.9).propose(alone).tree.num_nodes == 1 + 8
+
+
+@pytest.mark.parametrize("nodes", [2, 4, 9])
+def test_copies_keep_to_the_bound_on_nodes(nodes):
+    free = replace(SIZED.free, nodes=nodes)
+    tree = Certain(ROOT).propose(TreeLimits(TreeConfig(depth=0, nodes=1), free=free)).tree
+    assert tree.num_nodes == nodes

@@ -93,7 +93,7 @@ def generator(time, monkeypatch):
         monkeypatch.setattr(place, name, time.after(cost, getattr(place, name)))
     generator = tiny_generator()
     generator._drafters[DEFAULT.name] = ChainDrafter()
-    generator.profile = DeviceProfile(((1, 50.0), (64, 51.0)), ((1, 0.1), (8, 0.2)), width=8)
+    generator.profile = DeviceProfile(((1, 50.0), (64, 51.0)), ((1, 0.1), (8, 0.2)))
     return generator
 
 

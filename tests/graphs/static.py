@@ -10,7 +10,7 @@ from jakiro.methods import DEFAULT, METHODS, PLAIN, Methods
 from tests.support import ALL_HEADS, DEVICE, ScriptedDrafter, further_heads, tiny_head, tiny_model, tiny_target
 
 SMALL_COLUMNS = 64
-COSTS = DeviceProfile(((1, 10.0), (64, 12.0)), ((1, 0.1), (8, 0.4)), width=8, buckets=(64,))
+COSTS = DeviceProfile(((1, 10.0), (64, 12.0)), ((1, 0.1), (8, 0.4)))
 
 
 def bucketed_target(numerics: str = "exact", vocab_size: int = 260):
@@ -27,19 +27,19 @@ def static_generator(
     graphs: bool = DEVICE.type == "cuda",
     measured: bool = False,
     tokens: int = 257,
-    fewest_runs: int = 0,
+    fewest_steps: int = 0,
     methods: Methods = METHODS,
 ) -> JakiroGenerator:
     """As `tiny_generator`, in slots; `measured` lets trees size themselves."""
     target = bucketed_target(numerics)
     if head is None:
-        return in_slots(Resources(target), None, graphs, measured, tokens, fewest_runs, methods)
+        return in_slots(Resources(target), None, graphs, measured, tokens, fewest_steps, methods)
     target = target.with_feature_layers(ALL_HEADS[head].get("feature_layers", ()), raw=head == "eagle3")
     info = {"name": "tiny", "sha256": None}
     head = tiny_head(target, **ALL_HEADS[head])
     head.fuse()
     resources = Resources(target, head, info, further_heads(target, methods))
-    return in_slots(resources, None, graphs, measured, tokens, fewest_runs, methods)
+    return in_slots(resources, None, graphs, measured, tokens, fewest_steps, methods)
 
 
 def static_scripted_generator(error_rate: float = 0.3, numerics: str = "exact", vocab_size: int = 260):
@@ -55,10 +55,10 @@ def in_slots(
     graphs: bool = False,
     measured: bool = False,
     tokens: int = 257,
-    fewest_runs: int = 0,
+    fewest_steps: int = 0,
     methods: Methods = METHODS,
 ) -> JakiroGenerator:
-    slots = Slots(resources.target, graphs, SMALL_COLUMNS, tokens, fewest_runs=fewest_runs)
+    slots = Slots(resources.target, graphs, SMALL_COLUMNS, tokens, fewest_steps=fewest_steps)
     generator = JakiroGenerator(resources, drafters, slots=slots, methods=methods)
     if measured:
         generator.profile = COSTS

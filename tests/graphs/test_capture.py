@@ -9,9 +9,7 @@ import torch
 
 from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
 from jakiro.drafting.base import Resources
-from jakiro.engine.budget import TreeBudget
-from jakiro.engine.costs import DeviceProfile
-from jakiro.engine.profile import Profiler
+from jakiro.engine.costs import measure
 from jakiro.graphs.capture import WARM_UPS, GraphedPass, Graphs, PassBook
 from jakiro.methods import DEFAULT, PLAIN, WITH_COPIES
 from jakiro.zoo.loading import LoadOptions, slots_for
@@ -112,7 +110,7 @@ def test_nothing_is_made_on_the_default_device_while_capturing(cuda):
     generator = static_generator(graphs=True)
     slot = generator.slots._take()
     with meta_by_default():
-        slot.open(generator.drafter(WITH_COPIES), SamplingParams(0.7, top_p=0.9, top_k=50), CONTEXT_TREE, (), 10, 100)
+        slot.open(generator.drafter(WITH_COPIES), SamplingParams(0.7, top_p=0.9, top_k=50), CONTEXT_TREE, 10, 100)
     assert generator.slots.graphs.num_captured > 8
 
 
@@ -134,17 +132,17 @@ def test_other_numerics_are_captured_anew(cuda):
         ("autoregressive", None, 12, STEP),
         ("jakiro", TREE, 13, set()),
         ("jakiro", TREE, 64, STEP | {"grow"}),
-        ("jakiro", AUTOMATIC_TREE, 64, STEP),
+        ("jakiro", AUTOMATIC_TREE, 64, STEP | {"grow"}),
     ],
 )
-def test_a_borrowed_gpu_captures_only_what_an_answer_runs_often_enough(method, tree, tokens, captured, cuda):
-    """A drafted step is taken to bring 3.5 tokens; a tree that sizes itself shares its steps among many passes."""
-    generator = static_generator(graphs=True, measured=True, tokens=200, fewest_runs=4)
+def test_a_borrowed_gpu_captures_only_for_answers_of_enough_steps(method, tree, tokens, captured, cuda):
+    """A drafted step is taken to bring 3.5 tokens."""
+    generator = static_generator(graphs=True, measured=True, tokens=200, fewest_steps=4)
     sampling = SamplingParams(max_new_tokens=tokens)
     trace = generator.run("Why?", sampling, method, tree)
     assert shape_of(trace)[1:] == shape_of(tiny_generator().run("Why?", sampling, method, tree))[1:]
     (slot,) = generator.slots._free
-    assert {each.kind for each in slot.passes._passes.values() if each.graph is not None} == captured
+    assert {each.function.func.__name__ for each in slot.passes._passes.values() if each.graph is not None} == captured
     assert not captured & set(cuda.eager)
 
 
@@ -187,24 +185,23 @@ def test_two_threads_never_capture_at_once(cuda):
     assert most == 1 and len(cuda.graphs) == 3
 
 
-def test_nothing_is_measured_where_passes_run_eagerly(cuda, tmp_path):
+def test_nothing_is_measured_where_passes_run_eagerly(cuda, monkeypatch):
     """Kernel by kernel every pass costs its launches, whatever the tree."""
-    for graphs, fewest_runs in ((True, 0), (True, 6), (False, 0)):
-        generator = static_generator(graphs=graphs, fewest_runs=fewest_runs)
-        generator._folder, generator._profiler = tmp_path, Profiler(generator.target, tmp_path, generator.slots)
-        generator._profiler.profile = lambda *_: COSTS
-        assert (generator.profile is COSTS) == (graphs and not fewest_runs)
+    monkeypatch.setattr("jakiro.generator.measure", lambda *_: COSTS)
+    for graphs, fewest_steps in ((True, 0), (True, 6), (False, 0)):
+        generator = static_generator(graphs=graphs, fewest_steps=fewest_steps)
+        generator._measures = True
+        assert (generator.profile is COSTS) == (graphs and not fewest_steps)
     generator = static_generator(graphs=True)
-    generator._profiler = Profiler(generator.target, tmp_path, generator.slots)
-    generator.slots.graphs.enabled = False
-    assert generator.profile is None and not generator.go_on_measuring()
+    generator._measures, generator.slots.graphs.enabled = True, False
+    assert generator.profile is None
 
 
 @pytest.mark.parametrize(("most", "rows"), [(10.1, 64), (12.0, 1)])
-def test_in_fast_numerics_plain_decoding_has_a_tree_s_rows_where_they_cost_nothing(most, rows, cuda, tmp_path):
+def test_in_fast_numerics_plain_decoding_has_a_tree_s_rows_where_they_cost_nothing(most, rows, cuda, monkeypatch):
     generator = static_generator(numerics="fast", graphs=True)
-    generator._profiler = Profiler(generator.target, tmp_path, generator.slots)
-    generator._profiler.profile = lambda *_: replace(COSTS, verify_ms=((1, 10.0), (64, most)))
+    monkeypatch.setattr("jakiro.generator.measure", lambda *_: replace(COSTS, verify_ms=((1, 10.0), (64, most))))
+    generator._measures = True
     assert generator.profile is not None and generator.target.row_bucket(1) == rows
     assert generator.target.row_bucket(2) == 64
     plain = tiny_generator(numerics="fast").run("Why?", SamplingParams(max_new_tokens=6), "autoregressive")
@@ -212,16 +209,16 @@ def test_in_fast_numerics_plain_decoding_has_a_tree_s_rows_where_they_cost_nothi
     assert trace.token_ids == plain.token_ids and not cuda.eager
 
 
-def test_costs_are_measured_of_a_root_and_of_a_tree_and_every_tree_has_its_bound_s_nodes(tmp_path):
+def test_trees_that_size_themselves_are_one_tree_or_none_and_its_passes_are_timed():
     generator = static_generator(numerics="fast", graphs=False, tokens=200)
-    profiler = Profiler(generator.target, tmp_path, generator.slots)
-    profile = profiler.profile(DEFAULT, generator.drafter(DEFAULT))
-    assert [nodes for nodes, _ in profile.verify_ms] == [1, 64]
-    assert [levels for levels, _ in profile.draft_ms] == list(range(1, 9))
-    assert DeviceProfile.from_dict(profile.to_dict()) == profile
-    assert TreeBudget(profile, TreeConfig(policy="auto", nodes=64, depth=8)).buckets == (64,)
-    assert TreeBudget(profile, TreeConfig(policy="auto", nodes=20, depth=8)).buckets == (20,)
+    profile = measure(generator.target, generator.drafter(DEFAULT), True, generator.slots)
+    assert [rows for rows, _ in profile.verify_ms] == [1, 64] and [levels for levels, _ in profile.draft_ms] == [5]
     assert len(generator.slots._free) == 1
+    generator.profile = profile
+    trace = generator.run("Why?", SamplingParams(max_new_tokens=30), tree=TreeConfig(policy="auto", nodes=64, depth=8))
+    assert {len(step.nodes) for step in trace.steps} <= {1, 64}
+    trace = generator.run("Why?", SamplingParams(max_new_tokens=30), tree=TreeConfig(policy="auto", nodes=20, depth=3))
+    assert {(step.plan.levels, len(step.nodes)) for step in trace.steps} <= {(0, 1), (3, 20)}
 
 
 def test_on_a_cpu_there_are_no_slots_and_nothing_to_say():

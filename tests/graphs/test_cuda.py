@@ -11,7 +11,7 @@ import torch
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import Resources
-from jakiro.engine.profile import Profiler
+from jakiro.engine.costs import measure
 from jakiro.generator import JakiroGenerator
 from jakiro.graphs.pool import Slots
 from jakiro.graphs.slot import Slot
@@ -181,14 +181,11 @@ def test_a_slot_dropped_beside_an_answer_leaves_the_answer_s_graphs_whole():
     assert answer.trace.token_ids == expected
 
 
-def test_everything_usual_is_captured_at_load_within_stated_memory(tmp_path):
+def test_everything_usual_is_captured_at_load_within_stated_memory():
     generator, done = on_gpu("fast"), []
     generator.slots.prepare(usual_drafters(generator), lambda count, total: done.append((count, total)))
     status = generator.status["graphs"]
     assert done[-1][0] == done[-1][1] >= status["captured"] > 0 and status["bytes"] > 0
-    profiler = Profiler(generator.target, tmp_path, generator.slots)
-    profile = profiler.profile(DEFAULT, generator.drafter(DEFAULT))
-    assert profile.buckets == (64,)
-    generator.profile = profile
+    generator.profile = measure(generator.target, generator.drafter(DEFAULT), True, generator.slots)
     assert generator.run("Why?", SamplingParams(max_new_tokens=40)).token_ids
     assert generator.status["graphs"]["captured"] == status["captured"]

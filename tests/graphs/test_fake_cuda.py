@@ -71,10 +71,10 @@ def rehearse(config, name, numerics, device, monkeypatch, trees, fusions=(None, 
             drafter = MergedDrafter(HeadDrafter(head_of(target, fusion)), PromptLookupDrafter())
         for sampling in SAMPLINGS.values():
             for tree in trees if fusion else (ROOT_ONLY,):
-                sizes = (64,) if tree.policy == "auto" else ()
-                asked = (drafter, sampling, tree, sizes, PROMPT, PROMPT + 20)
+                asked = (drafter, sampling, tree, PROMPT, PROMPT + 20)
                 slot.open(*asked)
                 for each in slot.needed(*asked):
+                    kind = each.function.func.__name__
                     if each not in known:
                         with device.watched() as watch:
                             each()
@@ -83,9 +83,9 @@ def rehearse(config, name, numerics, device, monkeypatch, trees, fusions=(None, 
                             with device.watched() as watch:
                                 each()
                         assert watch.operations
-                        known[each] = each.kind
-                        crossings |= {(fusion, sampling, each.kind): watch.found} if watch.found else {}
-        step = a_step(slot, drafter, TreeLimits(tree, sizes), device)
+                        known[each] = kind
+                        crossings |= {(fusion, sampling, kind): watch.found} if watch.found else {}
+        step = a_step(slot, drafter, TreeLimits(tree), device)
         crossings |= {(fusion, sampling, "a step"): step} if step else {}
     return crossings, set(known.values())
 

@@ -12,10 +12,11 @@ from jakiro import system
 from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
 from jakiro.graphs import pool
 from jakiro.graphs.slot import Slot
+from jakiro.kernels.rotary import AngleTable
 from jakiro.methods import DEFAULT, PLAIN
 from tests.graphs.fake_graphs import GRAPH_BYTES, FakeCuda
-from tests.graphs.static import shape_of, static_generator, usual_drafters
-from tests.support import TREE, tiny_generator
+from tests.graphs.static import bucketed_target, shape_of, static_generator, usual_drafters
+from tests.support import TREE, tiny_generator, tiny_head
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here; test_cuda.py captures on it")
 
@@ -118,6 +119,14 @@ def test_a_dropped_slot_is_freed_without_the_garbage_collector(cuda, monkeypatch
     finally:
         gc.enable()
     assert GRAPH_BYTES * len(cuda.graphs) == generator.status["graphs"]["graph_bytes"]
+
+
+def test_angles_that_captured_passes_read_stay_where_they_are_when_texts_get_longer():
+    table, positions = AngleTable(tiny_head(bucketed_target()).rotary), torch.arange(4)
+    before = [part.clone() for part in table.at(positions, 8)]
+    read = table._tables[-1]
+    assert all(map(torch.equal, before, table.at(positions, 5000)))
+    assert any(each is read for each in table._tables) and table._tables[-1] is not read
 
 
 def test_giving_a_slot_back_never_waits_for_the_device(cuda):

@@ -184,9 +184,9 @@ def step_counts(
     drafter = PlainDrafter() if fusion is None else HeadDrafter(head_of(target, fusion))
     tree = TreeConfig(depth=0, nodes=1) if fusion is None else TREE
     slot = Slot(target, Graphs(META, False), SLOT_TOKENS)
-    slot.open(drafter, sampling, tree, (), CONTEXT, CONTEXT)
+    slot.open(drafter, sampling, tree, CONTEXT, CONTEXT)
     counts = {}
-    for each in slot.needed(drafter, sampling, tree, (), CONTEXT, CONTEXT):
+    for each in slot.needed(drafter, sampling, tree, CONTEXT, CONTEXT):
         function, arguments = each.function.func.__name__, each.function.args
         rows = target.row_bucket(tree.nodes)
         if function == "score_rows" and arguments[:2] != slot._rows_of(tree.nodes):

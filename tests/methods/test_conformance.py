@@ -29,7 +29,7 @@ SAMPLINGS = {
     "sampled": SamplingParams(1.0, seed=5, max_new_tokens=32),
 }
 FIXED, SIZED = TreeConfig(width=5, depth=4, nodes=18), TreeConfig(nodes=32, depth=6, policy="auto")
-COSTS = DeviceProfile(((1, 10.0), (64, 12.0)), ((1, 0.1), (8, 0.4)), width=8)
+COSTS = DeviceProfile(((1, 10.0), (64, 12.0)), ((1, 0.1), (8, 0.4)))
 # The methods that there are, and those of them that are asked
 KNOWN = METHODS
 SUBJECTS = tuple(METHODS.values())
@@ -142,17 +142,13 @@ def test_a_draft_touches_neither_the_noise_nor_the_target_s_committed_rows(draft
         layers = runner.cache.layers
         rows = [(layer.keys[:, :, :length].clone(), layer.values[:, :, :length].clone()) for layer in layers]
         noise = runner.noise_rows.rows(length + 1, 6).clone()
-        for limits in (TreeLimits(FIXED), TreeLimits(FIXED, sizes=(4, 8, 18))):
-            proposal = stream._session.propose(limits)
-            if proposal.tree is None:
-                assert proposal.note
-                continue
+        proposal = stream._session.propose(TreeLimits(FIXED))
+        if proposal.tree is None:
+            assert proposal.note
+        else:
             assert_is_a_tree(proposal.tree)
             assert proposal.tree.num_nodes <= FIXED.nodes and int(proposal.tree.depths.max()) <= FIXED.depth
             assert int(proposal.tree.token_ids[0]) == stream.trace.token_ids[-1]
-            if limits.sizes and proposal.forecast is not None:
-                assert proposal.forecast.shape == (FIXED.depth, 3)
-                assert (proposal.forecast.diff(dim=1) >= -1e-6).all(), "a larger tree promises no less"
         assert runner.cache.length == length
         for layer, (keys, values) in zip(layers, rows, strict=True):
             assert torch.equal(layer.keys[:, :, :length], keys) and torch.equal(layer.values[:, :, :length], values)

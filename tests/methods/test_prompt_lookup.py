@@ -85,7 +85,7 @@ def test_copied_chains_are_accepted_where_the_text_repeats():
 def test_trees_that_size_themselves_leave_the_text_alone(temperature, context, cost):
     generator = tiny_generator()
     profile = DeviceProfile(
-        verify_ms=((1, 10.0), (8, 10 + cost), (64, 10 + 20 * cost)), draft_ms=((1, cost), (4, 3 * cost)), width=8
+        verify_ms=((1, 10.0), (8, 10 + cost), (64, 10 + 20 * cost)), draft_ms=((1, cost), (4, 3 * cost))
     )
     generator.profile = profile
     sampling = SamplingParams(temperature=temperature, seed=3, max_new_tokens=32)
@@ -93,7 +93,8 @@ def test_trees_that_size_themselves_leave_the_text_alone(temperature, context, c
     trace = generator.run(REPEATING, sampling, tree=tree)
     assert trace.token_ids == generator.run(REPEATING, sampling, method="autoregressive").token_ids
     assert trace.header.device_profile == {"device": generator.device_name} | profile.to_dict()
-    assert all(step.plan.why and step.plan.expected_ms for step in trace.steps)
+    for step in trace.steps:
+        assert step.plan.expected_ms or step.plan.why.startswith(("Copied from", "Nothing to copy"))
 
 
 def test_chains_beside_a_head_s_tree_go_back_with_it(scripted):

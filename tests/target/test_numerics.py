@@ -4,7 +4,6 @@ import pytest
 
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import Resources
-from jakiro.engine import profile
 from jakiro.engine.costs import DeviceProfile
 from jakiro.generator import JakiroGenerator
 from jakiro.graphs.slot import Slot
@@ -36,27 +35,18 @@ def test_compiled_passes_are_exact_whatever_is_asked():
         generator.with_numerics("quick")
 
 
-def test_passes_are_measured_apart_for_each_numerics(tmp_path, monkeypatch, without_compiled_functions):
+def test_passes_are_measured_apart_for_each_numerics(monkeypatch, without_compiled_functions):
     measured, target = [], tiny_target()
-    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
 
-    class Once:
-        """A measurement that is whole after one piece."""
+    def once(target, *_) -> DeviceProfile:
+        measured.append(target.numerics)
+        return DeviceProfile(((1, 10.0), (64, 11.0)), ((1, 1.0), (8, 2.0)))
 
-        is_done = True
-
-        def __init__(self, target, drafter, drafts, slots, known) -> None:
-            self.about = ("drafts" if drafts else "passes", target.numerics)
-
-        def advance(self, key) -> DeviceProfile:
-            measured.append(self.about)
-            return DeviceProfile(((1, 10.0), (64, 11.0)), ((1, 1.0), (8, 2.0)), width=8, key=key)
-
-    monkeypatch.setattr(profile, "Measuring", Once)
-    generator = JakiroGenerator(Resources(target, tiny_head(target)), profiles=tmp_path)
+    monkeypatch.setattr("jakiro.generator.measure", once)
+    generator = JakiroGenerator(Resources(target, tiny_head(target)), measures=True)
     for numerics in ("exact", "fast", "fast"):
         assert generator.with_numerics(numerics).profile is not None
-    assert measured == [(what, numerics) for numerics in ("exact", "fast") for what in ("passes", "drafts")]
+    assert measured == ["exact", "fast"]
 
 
 def test_unknown_numerics_are_refused():

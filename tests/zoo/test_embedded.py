@@ -179,7 +179,7 @@ def test_a_home_that_may_not_be_entered_says_how_to_name_another_cache(tmp_path,
     """A home that is a file may not be entered even by root."""
     (tmp_path / "home").write_text("")
     monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "home" / "cache"))
-    with pytest.raises(OSError, match=r"cannot be read: Not a directory; .*JAKIRO_CACHE\.$"):
+    with pytest.raises(OSError, match=r"cannot be written: .*; a file stands where .*JAKIRO_CACHE\.$"):
         embedded.embedded_target()
 
 

@@ -40,7 +40,7 @@
   // What the server says of itself; null when it cannot be reached
   async function statusOf() {
     try {
-      const answer = await fetch(new URL("status", location.href), { cache: "no-store" });
+      const answer = await fetch(Jakiro.addressOf("status"), { cache: "no-store" });
       return await answer.json();
     } catch {
       return null;

@@ -99,6 +99,14 @@
     },
   };
 
+  // The address of one of the server's own files: below where the page lies, whether or not that ends with a slash, and
+  // signed as the page was, where a private Space asks for it
+  function addressOf(file) {
+    const root = new URL(window.gradio_config?.root || ".", location.href).pathname.replace(/\/$/, "");
+    const signature = /__sign=[^&]+/.exec(location.search);
+    return `${root}/${file}${signature ? `?${signature}` : ""}`;
+  }
+
   // Tells whether an element is on screen, with more than its first pixels: at once, and whenever that changes
   const watchSeen = (element, told, first = 0) => new IntersectionObserver((changes) => told(changes.at(-1).isIntersecting),
     { rootMargin: `0px 0px ${-first}px` }).observe(element);
@@ -108,6 +116,6 @@
 
   const reducedMotion = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
 
-  Object.assign(Jakiro, { h, s, popMenu, filledBar, say, counted, number, percent, wholePercent, rate, milliseconds, apart, shares, memory,
+  Object.assign(Jakiro, { h, s, popMenu, filledBar, say, counted, number, percent, wholePercent, rate, milliseconds, apart, shares, memory, addressOf,
     watchSeen, pageScale, reducedMotion });
 })();

@@ -140,7 +140,7 @@
     function fit(page) {
       page.style.zoom = "";
       if (!document.documentElement.classList.contains("projector")) return;
-      for (let zoom = 1; zoom >= SMALLEST && page.getBoundingClientRect().bottom > innerHeight - 4; zoom -= 0.05) {
+      for (let zoom = 1; zoom >= SMALLEST && page.getBoundingClientRect().bottom > Jakiro.onScreen().height - 4; zoom -= 0.05) {
         page.style.zoom = zoom;
         built.get(current).draw();
       }
@@ -155,7 +155,7 @@
       voice.textContent = say("lesson_stop", { n: current + 1, title: texts[current].title });
       const heading = body.querySelector("h2");
       heading?.focus({ preventScroll: true });
-      if (heading?.getBoundingClientRect().top < 0) heading.scrollIntoView();
+      if (heading) Jakiro.bringBack(heading);
     }
 
     async function load() {

@@ -19,8 +19,7 @@
 
   // The bytes of one of the page's own compressed files
   async function fetchPacked(file) {
-    const root = (window.gradio_config && window.gradio_config.root) || ".";
-    const answer = await fetch(`${root}/${file}`);
+    const answer = await fetch(Jakiro.addressOf(file));
     if (!answer.ok) throw new Error(`${answer.status}`);
     return new Uint8Array(await answer.arrayBuffer());
   }

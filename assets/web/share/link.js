@@ -58,7 +58,7 @@
   // What is on screen as {link, note}: a step of a recording, an answer's question, or a tab
   function linkTo({ tab, run, index }) {
     const stop = tab === "lesson" && linkedStop(location);
-    if (Number.isInteger(stop)) return { link: location.href, note: say("link_copied_stop", { n: stop + 1 }) };
+    if (Number.isInteger(stop)) return { link: `${base()}#stop-${stop + 1}`, note: say("link_copied_stop", { n: stop + 1 }) };
     if (!run || !run.main || !["watch", "race"].includes(tab)) return { link: base() + tabHash(tab), note: say("link_copied") };
     const recording = /^recording-(.+)$/.exec(run.id);
     if (run.source === "recording" && recording) {

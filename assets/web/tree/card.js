@@ -93,11 +93,12 @@
       const width = this.box.offsetWidth;
       const height = this.box.offsetHeight;
       const left = Math.min(Math.max(4, spot.left - frame.left), frame.width - width - 4);
+      const screen = Jakiro.onScreen();
       const below = spot.bottom - frame.top + 6;
-      const end = this.host.closest("dialog, .jk-view").getBoundingClientRect().bottom - frame.top;
+      const end = Math.min(this.host.closest("dialog, .jk-view").getBoundingClientRect().bottom, screen.top + screen.height) - frame.top;
       const top = below + height > end ? spot.top - frame.top - height - 6 : below;
       this.box.style.left = `${left}px`;
-      this.box.style.top = `${Math.max(top, 4 - frame.top)}px`;
+      this.box.style.top = `${Math.max(top, screen.top + 4 - frame.top)}px`;
     }
 
     show(id, near) {

@@ -2,7 +2,7 @@
 (() => {
   const { h, say } = Jakiro;
 
-  // `near`: what was pressed. In a frame as tall as its page, the middle of the window is far away
+  // `near`: what was pressed; the dialog opens beside it, on the screen
   function showLarge(near, lane, index, phase = 3) {
     const host = h("div", { class: "tree-host" });
     const close = h("button", { class: "plain-button", onclick: () => dialog.close() }, say("close"));
@@ -11,8 +11,10 @@
       h("div", { class: "pane-head" }, h("h2", null, lane.title), legend, h("span", { class: "gap" }), close), host);
     document.querySelector(".jk-view").append(dialog);
     const { top } = near.getBoundingClientRect();
+    const screen = Jakiro.onScreen();
+    dialog.style.top = `${screen.top}px`; // what gets the focus is scrolled to
     dialog.showModal();
-    dialog.style.top = `${Math.max(8, Math.min(top, innerHeight - dialog.offsetHeight - 8))}px`;
+    dialog.style.top = `${Math.max(8, Math.min(top - screen.top, screen.height - dialog.offsetHeight - 8)) + screen.top}px`;
     const card = new Jakiro.Card(dialog);
     card.about(lane, index, phase);
     new Jakiro.TreeView(host, card).draw({ lane, index, phase, choices: false, showAll: false,

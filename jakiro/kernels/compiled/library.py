@@ -40,8 +40,6 @@ class Matrix(ctypes.Structure):
         ("unscale", ctypes.c_float),
         ("scales", _Pointer),
         ("factors", _Pointer),
-        ("added", _Pointer),
-        ("row_bytes", _Long),
     ]
 
 
@@ -105,6 +103,24 @@ class HeadPass(ctypes.Structure):
         *((name, _Pointer) for name in ("input", "cos", "sin", "visible", "keys", "values")),
         *((name, _Pointer) for name in ("stream", "joint", "attended", "activity", "outputs", "router")),
         *((name, _Pointer) for name in ("features", "contrast", "memory")),
+        ("apart", _Long),
+    ]
+
+
+class Draft(ctypes.Structure):
+    """As `Draft` in draft.c."""
+
+    _fields_ = [
+        ("first", ctypes.POINTER(Head)),
+        ("head", ctypes.POINTER(Head)),
+        ("output", ctypes.POINTER(Matrix)),
+        *((name, _Pointer) for name in ("embedding", "token_ids", "cos", "sin", "keys", "values")),
+        *((name, _Long) for name in ("start", "capacity")),
+        *((name, _Pointer) for name in ("ids", "features")),
+        *((name, _Long) for name in ("committed", "width", "passes", "explored", "contrastive")),
+        ("temperature", ctypes.c_float),
+        *((name, _Pointer) for name in ("weights", "noise", "columns", "scores", "chances")),
+        *((name, _Pointer) for name in ("stream", "outputs", "router", "mixed", "contrast")),
     ]
 
 
@@ -188,7 +204,8 @@ def _loaded(path: Path) -> ctypes.CDLL:
     """
     library = ctypes.CDLL(str(path))
     give_threads(library)
-    for name in ("panel", "linear_floats", "decoder_floats", "head_floats", "most_candidates", "tiles", "dots"):
+    counts = ("linear_floats", "decoder_floats", "head_floats", "grow_bytes", "grow", "most_candidates")
+    for name in ("panel", "tiles", *counts):
         getattr(library, f"jakiro_{name}").restype = _Long
     library.jakiro_decoder_floats.argtypes = [ctypes.POINTER(Decoder), _Long, _Long]
     library.jakiro_head_floats.argtypes = [ctypes.POINTER(Head), _Long, _Long]
@@ -209,6 +226,8 @@ def _loaded(path: Path) -> ctypes.CDLL:
     ]
     library.jakiro_decode.argtypes = [ctypes.POINTER(Pass), _Long]
     library.jakiro_draft.argtypes = [ctypes.POINTER(HeadPass), _Long]
+    library.jakiro_grow_bytes.argtypes = [ctypes.POINTER(Draft), _Long]
+    library.jakiro_grow.argtypes = [ctypes.POINTER(Draft), _Pointer, _Long]
     library.jakiro_attend_texts.argtypes = [ctypes.POINTER(Texts), _Long]
     return library
 

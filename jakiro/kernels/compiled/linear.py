@@ -1,6 +1,6 @@
 """Linear layers that the compiled functions multiply by: weights in panels, 16 bits each where that loses nothing.
 
-`RoundedNativeLinear` and `RoundedBothLinear` keep 8 bits, for drafting.
+`RoundedNativeLinear` keeps 8 bits, for drafting.
 """
 
 import ctypes
@@ -71,38 +71,15 @@ class NativeLinear(nn.Module):
 
 
 class RoundedNativeLinear(NativeLinear):
-    """About the function of the `nn.Linear` it replaces: 8 bits a weight, one scale for each output."""
+    """About the function of the `nn.Linear` it replaces: 8 bits a weight, one scale for each output. What it reads is
+    rounded to at most 16 bits, each row by a scale of its own.
+    """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         nn.Module.__init__(self)
         rounded, self.scales, self.factors = rounded_to_8_bits(weight)
         self._keep(
-            _in_panels(rounded), weight.shape, bias, scales=self.scales.data_ptr(), factors=self.factors.data_ptr()
-        )
-
-
-class RoundedBothLinear(NativeLinear):
-    """`RoundedNativeLinear` that rounds what it reads, too, each row by a scale of its own: products of whole numbers.
-
-    Made only where `library().jakiro_dots()` says that the processor can.
-
-    Args:
-        row_bytes: 2 rounds so little that it does not matter; 1 takes half the time and is for numbers of one size.
-    """
-
-    def __init__(self, weight: Tensor, bias: Tensor | None, row_bytes: int = 2) -> None:
-        nn.Module.__init__(self)
-        rounded, self.scales, self.factors = rounded_to_8_bits(weight)
-        packed, sums = _in_fours(rounded), rounded.sum(1, dtype=torch.int32)
-        self.added = nn.functional.pad(128 * sums, (0, -len(sums) % library().jakiro_panel())).contiguous()
-        self._keep(
-            packed,
-            weight.shape,
-            bias,
-            scales=self.scales.data_ptr(),
-            factors=self.factors.data_ptr(),
-            added=self.added.data_ptr(),
-            row_bytes=row_bytes,
+            _in_pairs(rounded), weight.shape, bias, scales=self.scales.data_ptr(), factors=self.factors.data_ptr()
         )
 
 
@@ -113,11 +90,11 @@ def _in_panels(weight: Tensor) -> Tensor:
     return padded.view(-1, panel, weight.shape[1]).transpose(1, 2).contiguous()
 
 
-def _in_fours(weight: Tensor) -> Tensor:
+def _in_pairs(weight: Tensor) -> Tensor:
     """(outputs, inputs) as dots.h orders it."""
     panel, (outputs, inputs) = library().jakiro_panel(), weight.shape
     padded = nn.functional.pad(weight, (0, -inputs % (panel // 2), 0, -outputs % panel))
-    return padded.view(-1, panel, padded.shape[1] // 4, 4).transpose(1, 2).contiguous()
+    return padded.view(-1, panel, padded.shape[1] // 2, 2).transpose(1, 2).contiguous()
 
 
 def _in_tiles(weight: Tensor) -> Tensor:

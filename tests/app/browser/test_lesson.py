@@ -316,7 +316,7 @@ class ProfiledFake(FakeGenerator):
     """A fake generator on a device whose passes are known."""
 
     profile = DeviceProfile(
-        ((1, 30.0), (8, 36.0), (64, 99.0)), ((1, 4.0), (8, 32.0)), 8, {"device": "Test device", "threads": 2}
+        ((1, 30.0), (8, 36.0), (64, 99.0)), ((1, 4.0), (8, 32.0)), {"device": "Test device", "threads": 2}
     )
 
 

@@ -1,5 +1,9 @@
 """Links: what a copied one holds, what an opened one does, and what a bad one does not."""
 
+import contextlib
+import http.client
+import http.server
+import threading
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
@@ -266,3 +270,75 @@ def test_back_returns_to_the_tab_of_before_and_leaves_no_answer(open_tab, fake_a
         tab.go_back()
         tab.wait_for_function("name => document.body.dataset.jakiroTab === name", arg=name)
     assert tab.is_visible("#question textarea")
+
+
+@pytest.fixture(scope="module")
+def below_a_path():
+    """The address of a page below /jakiro/ and what was asked of it: (path, query)."""
+    asked = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GRADIO_ROOT_PATH", "/jakiro")
+        blocks, address = serve(FakeGenerator)
+
+    class Proxy(http.server.BaseHTTPRequestHandler):
+        """Gives the page what begins with its path, and keeps nothing open."""
+
+        def do_GET(self) -> None:
+            asked.append(urlsplit(self.path)[2:4])
+            if not self.path.startswith("/jakiro"):
+                self.send_error(404)
+                return
+            self.forward("GET", None)
+
+        def do_POST(self) -> None:
+            self.forward("POST", self.rfile.read(int(self.headers["content-length"])))
+
+        def forward(self, method: str, body: bytes | None) -> None:
+            parts = urlsplit(address)
+            line = http.client.HTTPConnection(parts.hostname, parts.port, timeout=60)
+            headers = {"X-Forwarded-Host": self.headers["host"], "Content-Type": self.headers.get("content-type", "")}
+            line.request(method, "/" + self.path.removeprefix("/jakiro").lstrip("/"), body, headers)
+            answer = line.getresponse()
+            self.send_response(answer.status)
+            for name, value in answer.getheaders():
+                if name.lower() not in ("connection", "transfer-encoding", "content-length"):
+                    self.send_header(name, value)
+            self.end_headers()
+            with contextlib.suppress(OSError):
+                while part := answer.read1():
+                    self.wfile.write(part)
+            line.close()
+
+        def log_message(self, *_) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Proxy)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/jakiro/", asked
+    server.shutdown()
+    server.server_close()
+    blocks.close()
+
+
+def test_below_a_path_the_page_finds_its_own_files_and_signs_them(open_tab, below_a_path):
+    """As on a private Space, whose proxy lets in what carries the signature that the page came with."""
+    address, asked = below_a_path
+    tab = open_tab(f"{address}?__sign=secret")
+    tab.wait_for_selector("#jk-chip.ready")
+    tab.click('[data-tab="benchmark"]')
+    tab.wait_for_selector(".jk-benchmark button:visible")
+    ours = [(path, query) for path, query in asked if path == "/jakiro/status" or path.endswith(".gz")]
+    assert len({path for path, _ in ours}) >= 2
+    assert {query for _, query in ours} == {"__sign=secret"}
+
+
+def test_links_do_not_hand_out_the_signature_of_a_private_space(open_tab, below_a_path):
+    tab = open_tab(f"{below_a_path[0]}?__sign=secret#stop-2")
+    tab.wait_for_selector('.stop[data-stop="2"]')
+    links = tab.evaluate(
+        """() => [{ tab: "lesson" }, { tab: "recordings" }, { tab: "watch", run: Jakiro.screen.state.run, index: 0 }]
+          .map((shown) => Jakiro.linkTo(shown).link)"""
+    )
+    assert links[0] == f"{below_a_path[0]}#stop-2"
+    assert not [link for link in links if "secret" in link]

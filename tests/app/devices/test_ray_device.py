@@ -186,6 +186,13 @@ def test_a_killed_replica_is_told_to_its_reader_and_the_other_one_goes_on(device
     assert after.failure is None and after.trace.end_reason == "length"
 
 
+def test_a_relay_that_died_is_made_again_for_the_next_answer(device):
+    ray.kill(device._relay)
+    after = Reading(device, asking("after", 8))
+    assert after.failure is None and after.trace.end_reason == "length"
+    assert device.environment["device"] == "cpu"
+
+
 def test_workers_are_built_from_the_pages_own_options():
     from app.devices.ray_workers import build
 

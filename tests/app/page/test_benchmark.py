@@ -7,6 +7,7 @@ import time
 from dataclasses import asdict
 
 import pytest
+from gradio.context import LocalContext
 
 from app.devices.local import LocalDevice
 from app.page import benchmark, lesson
@@ -107,6 +108,27 @@ def test_a_stop_ends_the_answer_it_is_in_and_keeps_finished_prompts():
     assert generator.active == 0
 
 
+def test_a_benchmark_runs_in_its_visitors_context(monkeypatch):
+    """Whoever lends GPUs looks up there whose quota counts."""
+    seen, service = [], ready(FakeGenerator())
+    answer = LocalDevice.answer
+
+    def noted(device, *arguments):
+        seen.append(LocalContext.request.get(None))
+        return answer(device, *arguments)
+
+    monkeypatch.setattr(LocalDevice, "answer", noted)
+    visitor = LocalContext.request.set("this visitor")
+    try:
+        run = BenchmarkRun(service, *benchmark.read_request({"count": 1}))
+    finally:
+        LocalContext.request.reset(visitor)
+    Benchmarks().start("tab", run)
+    while run.events.get(timeout=60)[0] != "done":
+        pass
+    assert set(seen) == {"this visitor"}
+
+
 def test_a_server_that_ends_tells_those_who_watch_a_benchmark():
     service, benchmarks = ready(FakeGenerator(pace=0.1)), Benchmarks()
     updates = benchmark.measure(service, benchmarks, Pace(), VISITOR, {"count": 8})
@@ -188,7 +210,7 @@ def test_a_model_loaded_meanwhile_ends_the_benchmark_with_a_sentence():
 
 def test_the_estimate_comes_from_measured_passes_and_then_from_the_last_run():
     class Profiled(FakeGenerator):
-        profile = DeviceProfile(((1, 30.0), (64, 99.0)), ((1, 4.0), (8, 32.0)), 8)
+        profile = DeviceProfile(((1, 30.0), (64, 99.0)), ((1, 4.0), (8, 32.0)))
 
     benchmarks, service = Benchmarks(), ready(Profiled())
     wanted = {"count": 16, "temperatures": [0, 1], "methods": ["jakiro"]}

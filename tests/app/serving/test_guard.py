@@ -1,5 +1,6 @@
 """What stands in front of the page: closed addresses, small bodies, headers in every answer, logins, `/status`."""
 
+import http.client
 import json
 import re
 import urllib.error
@@ -111,21 +112,61 @@ def test_a_body_that_is_no_text_is_refused(guarded):
     assert (status, json.loads(text)["detail"]) == (400, words.REQUEST_NOT_READ)
 
 
-def test_requests_of_all_kinds_are_counted_by_address():
+@pytest.fixture
+def counted(monkeypatch):
+    """A page that an address may ask sixty times a minute, asked from one that has not yet, as launching has."""
+
+    class Elsewhere(http.client.HTTPConnection):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options, source_address=("127.0.0.3", 0))
+
     blocks = app_page.build(LocalDevice(FakeGenerator), Limits(requests_per_minute_address=60))
     address = app_page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
-    try:
-        body = json.dumps({"data": [], "session_hash": "chosen by the client"}).encode()
-        paths = ("/gradio_api/component_server", "/gradio_api/call/trace", "/gradio_api/queue/join")
-        found = [fetch(address, path, body, **{"Content-Type": "application/json"}) for path in 21 * paths]
-        assert 429 not in [status for status, _, _ in found[:60]]
-        for status, _, text in found[60:]:
-            assert status == 429 and re.fullmatch(
-                r"Too many requests .* try again in \d+ s\.", json.loads(text)["error"]
-            )
-        assert fetch(address, "/status")[0] == 200
-    finally:
-        blocks.close()
+    monkeypatch.setattr(http.client, "HTTPConnection", Elsewhere)
+    yield address
+    blocks.close()
+
+
+def test_requests_of_all_kinds_are_counted_by_address(counted):
+    body = json.dumps({"data": [], "session_hash": "chosen by the client"}).encode()
+    paths = ("/gradio_api/component_server", "/gradio_api/call/trace", "/gradio_api/queue/join")
+    found = [fetch(counted, path, body, **{"Content-Type": "application/json"}) for path in 21 * paths]
+    assert 429 not in [status for status, _, _ in found[:60]]
+    for status, _, text in found[60:]:
+        assert status == 429 and re.fullmatch(r"Too many requests .* try again in \d+ s\.", json.loads(text)["error"])
+    assert fetch(counted, "/status")[0] == 200
+
+
+def test_a_page_counts_as_ten_requests_and_a_file_as_a_tenth(counted):
+    assert [fetch(counted, "/nothing")[0] for _ in range(20)] == [404] * 20
+    assert [fetch(counted, "/")[0] for _ in range(5)] == [200] * 4 + [429]
+    assert fetch(counted, "/nothing")[0] == 429
+    files = [fetch(counted, "/static/img/logo_nosize.svg")[0] for _ in range(100)]
+    assert 429 not in files
+
+
+UNKNOWN_COMPONENT = '{"data": [], "component_id": 9999, "session_hash": "a", "fn_name": "x"}'
+
+
+@pytest.mark.parametrize(
+    ("path", "sent", "status", "sentence"),
+    [
+        ("queue/join", '{"data": [], "fn_index": 999, "session_hash": "a"}', 404, words.NOT_SERVED),
+        ("queue/join", "{}", 422, words.REQUEST_NOT_READ),
+        ("queue/join", "{", 422, words.REQUEST_NOT_READ),
+        ("queue/join", '{"data": [%s]}' % ("9" * 5000), 400, words.REQUEST_NOT_READ),
+        ("call/nothing", '{"data": []}', 404, words.NOT_SERVED),
+        ("call/v2/nothing", '{"question": "x"}', 404, words.NOT_SERVED),
+        ("call/v2/generate", '{"question": "x", "bogus": 1}', 400, words.REQUEST_NOT_READ),
+        ("component_server", UNKNOWN_COMPONENT, 404, words.NOT_SERVED),
+        ("queue/data", None, 422, words.REQUEST_NOT_READ),
+        ("heartbeat/", None, 404, words.NOT_SERVED),
+    ],
+)  # fmt: skip
+def test_what_gradio_refuses_by_itself_is_a_sentence_with_a_code_that_fits(counted, path, sent, status, sentence):
+    body = sent.encode() if sent is not None else None
+    found, _, text = fetch(counted, f"/gradio_api/{path}", body, **{"Content-Type": "application/json"})
+    assert (found, json.loads(text)["detail"]) == (status, sentence)
 
 
 @pytest.mark.parametrize(

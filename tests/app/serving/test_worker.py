@@ -1,6 +1,5 @@
 """The model serves one answer at a time, in order, and is free soon after Stop or a closed tab."""
 
-import io
 import json
 import threading
 import time
@@ -11,7 +10,6 @@ from app.asking import Asking
 from app.devices.local import LocalDevice
 from app.devices.zero import ZeroDevice
 from app.page import handlers
-from app.serving import worker
 from app.serving.limits import Limits
 from app.serving.runs import Runs, Visitor
 from app.serving.worker import RETURN_SECONDS, AnswerRun, ModelService, batches
@@ -174,69 +172,6 @@ def test_every_step_of_a_start_is_a_line_on_the_chip():
         go_on.release()
     assert said == [words.CHIP_STEPS[name] for name in starting.STEPS]
     assert len(set(said)) == len(said)
-
-
-class MeasuredInPieces(FakeGenerator):
-    """Its costs are known after three pieces; a piece says whether an answer ran meanwhile."""
-
-    def __init__(self, **fake) -> None:
-        super().__init__(**fake)
-        self.pieces_done, self.measures, self.may_measure = [], threading.Event(), threading.Event()
-
-    def go_on_measuring(self) -> bool:
-        self.measures.set()
-        self.may_measure.wait(30)
-        self.pieces_done.append(self.active)
-        return len(self.pieces_done) < 3
-
-
-def test_costs_are_measured_further_between_answers_and_an_answer_waits_for_a_piece_at_most(monkeypatch):
-    monkeypatch.setattr(worker, "CALM_SECONDS", 0.0)
-    generator = MeasuredInPieces()
-    service = ready_service(generator)
-    assert generator.measures.wait(30), "measuring goes on by itself"
-    first = AnswerRun(service, asking())
-    first.start()
-    time.sleep(0.05)
-    assert first.events.empty() and not first.traces, "an answer began beside a measurement"
-    generator.may_measure.set()
-    kinds = [event[0] for event in events_of(first)]
-    assert kinds[0] == "header" and kinds[-1] == "done"
-    deadline = time.monotonic() + 30
-    while len(generator.pieces_done) < 3 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert generator.pieces_done == [0, 0, 0]
-
-
-def test_measuring_waits_for_a_calm_moment():
-    service = ready_service(FakeGenerator())
-    with service.turns.pause(calm=60) as calm:
-        assert not calm, "the model is ready only now"
-    with service.turns.pause() as calm:
-        assert calm
-    run = AnswerRun(service, asking())
-    run.start()
-    assert events_of(run)[-1][0] == "done"
-    service.turns._ended -= 60
-    with service.turns.pause(calm=60) as calm:
-        assert calm
-
-
-def test_measuring_that_fails_stops_no_answer(monkeypatch):
-    monkeypatch.setattr(worker, "CALM_SECONDS", 0.0)
-    # Unlike capsys, which empties what it reads and may lose what another thread says meanwhile
-    said = io.StringIO()
-    monkeypatch.setattr("sys.stderr", said)
-    generator = MeasuredInPieces()
-    generator.go_on_measuring = lambda: (_ for _ in ()).throw(RuntimeError("no clock"))
-    service = ready_service(generator)
-    run = AnswerRun(service, asking())
-    run.start()
-    assert events_of(run)[-1][0] == "done"
-    sentence, deadline = words.MEASURING_FAILED.format(reason="no clock"), time.monotonic() + 30
-    while sentence not in said.getvalue() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert sentence in said.getvalue()
 
 
 def test_a_model_that_cannot_be_loaded_is_an_error_in_words():

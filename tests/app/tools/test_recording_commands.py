@@ -20,12 +20,12 @@ class Recordable(FakeGenerator):
     """A fake generator with the parts that the lesson's recordings are stamped with."""
 
     target = type("Target", (), {"device": "cpu"})
-    profile = DeviceProfile(((1, 30.0), (64, 99.0)), ((1, 4.0), (8, 32.0)), 8, {"device": "Test device", "threads": 2})
+    profile = DeviceProfile(((1, 30.0), (64, 99.0)), ((1, 4.0), (8, 32.0)), {"device": "Test device", "threads": 2})
 
 
 @pytest.fixture
 def measured(monkeypatch):
-    monkeypatch.setattr(record_lesson, "_profile", lambda generator: generator.profile)
+    monkeypatch.setattr(record_lesson, "_profile", lambda generator: {"verify_ms": [[1, 30.0]], "draft_ms": [[1, 2.0]]})
     monkeypatch.setattr(record_lesson, "_weight_bytes", lambda target: 1000)
     monkeypatch.setattr(record_lesson, "_memory_speed", lambda device: 1e9)
 

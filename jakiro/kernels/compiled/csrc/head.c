@@ -1,32 +1,6 @@
-/* One pass of a draft head: input projection, attention without a norm before it, and a mixture of experts. */
+#include "head.h"
 
 #include "blocks.h"
-
-typedef struct {
-    Matrix projection, query_key_value, output, router;
-    const Matrix *read, *write; /* (experts,) */
-    const float *norm;          /* (hidden,) */
-    float eps, scaling;
-    int64_t hidden, inner, experts, heads, kv_heads, head_dim;
-    int64_t summed;      /* experts are silu(gate) * up and add up; else gelu, each for itself */
-    int64_t contrastive; /* the router has two more outputs, for the contrast between two experts */
-} Head;
-
-typedef struct {
-    const Head *head;
-    int64_t rows, length, capacity;
-    const float *input; /* (rows, inputs of the projection) */
-    const float *cos, *sin;
-    const uint8_t *visible;
-    float *keys, *values;
-    float *stream;   /* (rows, hidden), the projection, then the residual stream */
-    float *joint, *attended;
-    float *activity; /* (experts, rows, inner) */
-    float *outputs;  /* (experts, rows, hidden) */
-    float *router;   /* (rows, outputs of the router), logits, then weights */
-    float *features, *contrast; /* (rows, hidden), what the weights make of experts that add up */
-    float *memory;   /* (threads, what jakiro_head_floats says) */
-} HeadPass;
 
 enum { PROJECTION, READ = PROJECTION + 1 + HALF_SECTIONS, WRITE, MIX, HEAD_SECTIONS };
 
@@ -64,11 +38,11 @@ static void weigh_experts(const Head *head, float *logits) {
 /* Some of the rows' numbers: the stream plus the weighed experts. */
 static void mix(const HeadPass *pass, const float *weights, int64_t first, int64_t end, float *result) {
     const Head *head = pass->head;
-    const int64_t hidden = head->hidden, count = pass->rows * hidden;
+    const int64_t hidden = head->hidden;
     for (int64_t i = first; i < end; i++) {
         const float *own = weights + i / hidden * head->router.outputs;
         float sum = pass->stream[i];
-        for (int64_t expert = 0; expert < head->experts; expert++) sum += own[expert] * pass->outputs[expert * count + i];
+        for (int64_t expert = 0; expert < head->experts; expert++) sum += own[expert] * pass->outputs[expert * pass->apart + i];
         result[i - first] = sum;
     }
 }
@@ -90,7 +64,6 @@ static Largest largest_of(const Head *head, int64_t rows) {
     return largest;
 }
 
-/* Floats of its own that a thread of a pass needs. */
 int64_t jakiro_head_floats(const Head *head, int64_t rows, int64_t keys) {
     return workspace_floats(rows, head->hidden, largest_of(head, rows), keys, head->head_dim);
 }
@@ -211,7 +184,7 @@ static void publish_write(const HeadPass *pass, int64_t chunk, const Workspace *
     }
     const Part part = part_of(pass, WRITE, chunk, 0, workspace);
     publish_chunk(part.cut, part.chunk, rows, hidden, workspace->results,
-                  pass->outputs + part.expert * rows * hidden, 0);
+                  pass->outputs + part.expert * pass->apart, 0);
 }
 
 static void publish(const void *context, int64_t section, int64_t chunk, const void *workspace) {

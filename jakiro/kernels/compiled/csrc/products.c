@@ -2,17 +2,11 @@
 
 #include "sections.h"
 
-/* Weights of one column as they are multiplied. */
-#define HALF(source) from_half(source)
-#define FLOAT(source) from_float(source)
-#define BYTE(source) (from_byte(source) * all_lanes(factors[k]))
-
 /* (ROWS, inputs) times one panel, into (ROWS, PANEL); all sums stay in registers. */
 #define PRODUCT(ROWS, KIND, TYPE, LOAD)                                                                     \
-    static void product_##KIND##_##ROWS(const TYPE *weights, const float *factors, const float *input,     \
-                                        int64_t inputs, float *tile) {                                     \
+    static void product_##KIND##_##ROWS(const TYPE *weights, const float *input, int64_t inputs,           \
+                                        float *tile) {                                                     \
         vec left[ROWS], right[ROWS];                                                                       \
-        (void)factors;                                                                                     \
         for (int row = 0; row < ROWS; row++) left[row] = right[row] = (vec){0};                            \
         for (int64_t k = 0; k < inputs; k++) {                                                             \
             const TYPE *column = weights + k * PANEL;                                                      \
@@ -29,29 +23,29 @@
             *(vec *)(tile + row * PANEL + LANES) = right[row];                                             \
         }                                                                                                  \
     }
-#define ALL(ROWS) \
-    PRODUCT(ROWS, byte, int8_t, BYTE) PRODUCT(ROWS, half, uint16_t, HALF) PRODUCT(ROWS, float, float, FLOAT)
+#define ALL(ROWS) PRODUCT(ROWS, half, uint16_t, from_half) PRODUCT(ROWS, float, float, from_float)
 FOR_EVERY_COUNT(ALL)
 
 static void rows_product(const Matrix *matrix, int64_t panel, const float *input, int64_t rows, float *tile) {
     const int64_t offset = panel * PANEL * matrix->inputs, inputs = matrix->inputs;
     const void *weights = (const char *)matrix->weights + offset * matrix->itemsize;
-#define CASE(ROWS)                                                                                   \
-    case ROWS:                                                                                       \
-        if (matrix->itemsize == 1) product_byte_##ROWS(weights, matrix->factors, input, inputs, tile); \
-        else if (matrix->itemsize == 2) product_half_##ROWS(weights, 0, input, inputs, tile);        \
-        else product_float_##ROWS(weights, 0, input, inputs, tile);                                  \
+#define CASE(ROWS)                                                                    \
+    case ROWS:                                                                        \
+        if (matrix->itemsize == 2) product_half_##ROWS(weights, input, inputs, tile); \
+        else product_float_##ROWS(weights, input, inputs, tile);                      \
         break;
     switch (rows) { FOR_EVERY_COUNT(CASE) }
 }
+
+static int is_rounded(const Matrix *matrix) { return matrix->itemsize == 1; }
 
 /* A line of the cache more, so that the memory can begin at one. */
 #define LINE 64
 
 int64_t factor_floats(const Matrix *matrix, int64_t rows) {
-    const int64_t floats = matrix->tiled   ? parts_floats(rows, matrix->inputs)
-                           : matrix->added ? rounded_floats(rows, matrix->inputs, matrix->row_bytes)
-                                           : 0;
+    const int64_t floats = matrix->tiled           ? parts_floats(rows, matrix->inputs)
+                           : is_rounded(matrix) ? rounded_floats(rows, matrix->inputs)
+                                                : 0;
     return floats ? floats + LINE / sizeof(float) : 0;
 }
 
@@ -61,8 +55,7 @@ Factor prepare(const Matrix *matrix, const float *input, int64_t rows, float *me
     if (matrix->tiled) {
         open_tiles(rows);
         factor.parts = split(input, rows, matrix->inputs, memory);
-    } else if (matrix->added)
-        factor.rounded = round_rows(input, matrix->factors, rows, matrix->inputs, matrix->row_bytes, memory);
+    } else if (is_rounded(matrix)) factor.rounded = round_rows(input, matrix->factors, rows, matrix->inputs, memory);
     return factor;
 }
 
@@ -91,9 +84,8 @@ int64_t chunk_floats(const Matrix *matrix, int64_t rows, int64_t most_chunks) {
 /* How many of the rows left to do run together: as many as registers hold, and no short rest at the end. */
 static int64_t rows_together(const Matrix *matrix, int64_t left) {
     if (matrix->tiled) return at_most(left, TILED_ROWS);
-    const int64_t most = matrix->added ? MOST_ROWS / matrix->row_bytes : MOST_ROWS;
-    if (left <= most) return left;
-    return left < 2 * most ? (left + 1) / 2 : most;
+    if (left <= MOST_ROWS) return left;
+    return left < 2 * MOST_ROWS ? (left + 1) / 2 : MOST_ROWS;
 }
 
 /* The factor's `count` rows from `first` on times one panel, into (count, PANEL). */
@@ -103,9 +95,9 @@ static void product(const Factor *factor, int64_t panel, int64_t end, int64_t fi
         const int64_t size = PANEL * ((matrix->inputs + 31) / 32 * 32);
         const uint16_t *weights = matrix->weights;
         tiled_product(weights + panel * size, weights + end * size, factor->parts, first, count, tile);
-    } else if (matrix->added) {
+    } else if (is_rounded(matrix)) {
         const int8_t *weights = (const int8_t *)matrix->weights + panel * PANEL * factor->rounded.inputs;
-        dot_product(weights, matrix->added + panel * PANEL, factor->rounded, first, count, tile);
+        dot_product(weights, factor->rounded, first, count, tile);
     } else rows_product(matrix, panel, factor->input + first * matrix->inputs, count, tile);
     if (!matrix->scales && !matrix->bias && matrix->unscale == 1) return;
     const int64_t output = panel * PANEL, width = at_most(matrix->outputs - output, PANEL);
@@ -213,10 +205,8 @@ static void linear(const void *context, int thread_id, int num_threads) {
     go_through(&linear_section, all, all->progress, &workspace, thread_id, num_threads);
 }
 
-/* Floats of its own that a thread of `jakiro_linear` needs. */
 int64_t jakiro_linear_floats(const Matrix *matrix, int64_t rows) { return factor_floats(matrix, rows); }
 
-/* (rows, inputs) to (rows, outputs); memory is (threads, what jakiro_linear_floats says). */
 void jakiro_linear(const Matrix *matrix, const float *input, float *result, float *memory, int64_t rows, int64_t threads) {
     Progress progress = {0};
     run_in_threads(linear, &(Linear){matrix, input, result, memory, rows, &progress}, threads);

@@ -32,13 +32,11 @@ typedef struct {
     const void *weights;
     const float *bias; /* (outputs,) or null */
     int64_t outputs, inputs;
-    int64_t itemsize; /* of a weight: 1 int8, 2 float16, 4 float32 */
+    int64_t itemsize; /* of a weight: 1 int8 as dots.h orders them, 2 float16, 4 float32 */
     int64_t tiled; /* weights are bfloat16 as tiles.h orders them */
     float unscale; /* what products are multiplied by; a power of two */
     const float *scales;  /* int8: (outputs,), what products are multiplied by instead */
-    const float *factors; /* int8: (inputs,), what each column's weights are multiplied by */
-    const int32_t *added; /* int8 as dots.h orders it: (panels * PANEL,), see `dot_product`; else null */
-    int64_t row_bytes;    /* … and the bytes that a row's numbers are rounded to */
+    const float *factors; /* int8: (inputs,), what a row's numbers are multiplied by */
 } Matrix;
 
 /* (rows, inputs) that products read. */
@@ -47,7 +45,7 @@ typedef struct {
     const float *input;
     int64_t rows;
     Parts parts;     /* empty unless tiled */
-    Rounded rounded; /* empty unless rows are rounded, too */
+    Rounded rounded; /* empty unless weights are int8 */
 } Factor;
 /* In memory of so many floats, which the factor needs as long as it is used. */
 int64_t factor_floats(const Matrix *matrix, int64_t rows);
@@ -70,3 +68,7 @@ void multiply_chunk(const Factor *factor, Cut cut, int64_t chunk, int64_t shift,
 void publish_chunk(Cut cut, int64_t chunk, int64_t rows, int64_t width, const float *result, float *target, int added);
 
 int64_t panels_of(const Matrix *matrix);
+
+/* (rows, inputs) to (rows, outputs); memory is (threads, what jakiro_linear_floats says). */
+int64_t jakiro_linear_floats(const Matrix *matrix, int64_t rows);
+void jakiro_linear(const Matrix *matrix, const float *input, float *result, float *memory, int64_t rows, int64_t threads);

@@ -1,5 +1,7 @@
 /* What a step does over the whole vocabulary: keyed noise, and each row's choice with its lead and its log total. */
 
+#include "sampling.h"
+
 #include "threads.h"
 #include "vectors.h"
 

@@ -13,9 +13,11 @@
 #define LANES 8
 #else
 #define LANES 4
-#endif
-#if defined(__aarch64__)
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#elif defined(__aarch64__)
 #include <arm_neon.h>
+#endif
 #endif
 #define DOUBLES (LANES / 2)
 
@@ -46,17 +48,6 @@ static inline vec from_half(const uint16_t *source) {
 static inline vec from_bfloat(const uint16_t *source) {
     typedef uint16_t upper_halves __attribute__((vector_size(2 * LANES), aligned(2)));
     return (vec)(__builtin_convertvector(*(const upper_halves *)source, ints) << 16);
-}
-
-static inline vec from_byte(const int8_t *source) {
-#if LANES == 16
-    return (vec)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)source)));
-#elif LANES == 8
-    return (vec)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)source)));
-#else
-    typedef int8_t bytes __attribute__((vector_size(LANES), aligned(1)));
-    return __builtin_convertvector(*(const bytes *)source, vec);
-#endif
 }
 
 static inline vec from_float(const float *source) { return *(const vec *)source; }

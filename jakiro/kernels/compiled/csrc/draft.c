@@ -1,0 +1,285 @@
+/* A whole draft in one call: the head reads what was committed, then the tree grows level by level. Candidates of all
+ * levels are kept, as `TreeGrower` keeps them; which of them become the tree is chosen elsewhere. */
+
+#include "head.h"
+#include "sampling.h"
+
+typedef struct {
+    const Head *first, *head; /* of committed rows, which may have features of further layers, and of drafted ones */
+    const Matrix *output;
+    const float *embedding;   /* (tokens, hidden) */
+    const int64_t *token_ids; /* (draft vocabulary,) */
+    const float *cos, *sin;   /* (positions, head_dim); sin negative in the first half */
+    float *keys, *values;
+    int64_t start, capacity; /* rows of the cache that are filled, and in all */
+    const int64_t *ids;      /* (committed,), the last one the root's */
+    const float *features;   /* (committed, …), the target's one position before each */
+    int64_t committed;
+    /* Children of a node, and nodes expanded a level, at most; passes after the first at most; nodes of the largest tree */
+    int64_t width, passes, explored;
+    int64_t contrastive;  /* whether the last pass gives two levels */
+    float temperature;
+    const float *weights; /* (levels, 3) of log q, of noise, and the log of what is kept */
+    const float *noise;   /* (levels, draft vocabulary) or null */
+    int64_t *columns;     /* (6, candidates at most): tokens, parents, depths, passes, proposers, rows from the root's on */
+    float *scores, *chances; /* (candidates at most,) */
+    float *stream, *outputs, *router, *mixed, *contrast; /* of all rows, as of a pass */
+} Draft;
+
+enum { TOKEN, PARENT, DEPTH, PASS, PROPOSER, ROW };
+
+/* Room for one pass and its children, and what is known of the tree so far. */
+typedef struct {
+    const Draft *draft;
+    int64_t threads, most, rows; /* candidates and rows at most */
+    float *input, *cos, *sin, *joint, *attended, *activity, *memory;
+    float *read, *logits, *log_weights, *offsets, *linear_memory, *mixture_memory, *estimates, *chances;
+    int64_t *places, *proposers, *frontier, *made_by; /* of each row, the row that its candidate came from */
+    uint8_t *visible;
+    int64_t count, expanded, first_row, num_rows, pass; /* the newest pass' rows */
+    int64_t level; /* the newest level's first candidate */
+} Growing;
+
+static int64_t most_candidates(const Draft *draft) {
+    return draft->width * (1 + draft->width * (draft->passes + (draft->contrastive ? 1 : 0)));
+}
+
+/* Rows that are ranked at most: experts that are mixed, or two branches. */
+static int64_t ranked_rows(const Draft *draft) {
+    return draft->width * (draft->head->summed ? 1 + draft->contrastive : draft->head->experts);
+}
+
+static void *taken(char *memory, int64_t *used, int64_t bytes) {
+    char *place = memory + *used;
+    *used += (bytes + 63) / 64 * 64;
+    return place;
+}
+
+/* Floats of a thread in passes of up to so many rows: fewer rows may need more than many. */
+static int64_t head_floats(const Head *head, int64_t most_rows, int64_t keys) {
+    int64_t most = 0;
+    for (int64_t rows = 1; rows <= most_rows; rows++) most = at_least(most, jakiro_head_floats(head, rows, keys));
+    return most;
+}
+
+/* Lays out the room in memory; returns how many bytes it takes. */
+static int64_t lay_out(Growing *growing, const Draft *draft, int64_t threads, char *memory) {
+    const Head *head = draft->head;
+    const int64_t most_rows = at_least(draft->committed, draft->width), ranked = ranked_rows(draft), f = sizeof(float);
+    const int64_t width = draft->width, joint = (head->heads + 2 * head->kv_heads) * head->head_dim;
+    const int64_t rows = draft->committed + width * draft->passes, vocabulary = draft->output->outputs;
+    const int64_t inputs = at_least(draft->committed * draft->first->projection.inputs, width * head->projection.inputs);
+    const int64_t keys = draft->start + rows;
+    int64_t used = 0;
+    *growing = (Growing){
+        .draft = draft, .threads = threads, .most = most_candidates(draft), .rows = rows,
+        .input = taken(memory, &used, f * inputs),
+        .cos = taken(memory, &used, f * width * head->head_dim),
+        .sin = taken(memory, &used, f * width * head->head_dim),
+        .joint = taken(memory, &used, f * most_rows * joint),
+        .attended = taken(memory, &used, f * most_rows * head->heads * head->head_dim),
+        .activity = taken(memory, &used, f * head->experts * most_rows * head->inner),
+        .memory = taken(memory, &used,
+                        f * threads * at_least(head_floats(draft->first, draft->committed, keys), head_floats(head, width, keys))),
+        .read = taken(memory, &used, f * ranked * head->hidden),
+        .logits = taken(memory, &used, f * ranked * vocabulary),
+        .log_weights = taken(memory, &used, f * ranked),
+        .offsets = taken(memory, &used, f * ranked),
+        .linear_memory = taken(memory, &used, f * threads * jakiro_linear_floats(draft->output, ranked)),
+        .mixture_memory = taken(memory, &used, f * threads * (head->experts + 1) * vocabulary),
+        .estimates = taken(memory, &used, f * width * width),
+        .chances = taken(memory, &used, f * width * width),
+        .places = taken(memory, &used, sizeof(int64_t) * width * width),
+        .proposers = taken(memory, &used, sizeof(int64_t) * width * width),
+        .frontier = taken(memory, &used, sizeof(int64_t) * width),
+        .made_by = taken(memory, &used, sizeof(int64_t) * rows),
+        .visible = taken(memory, &used, most_rows * keys),
+    };
+    return used;
+}
+
+static int64_t *column(const Growing *growing, int name) { return growing->draft->columns + name * growing->most; }
+
+/* The row of all passes that a candidate came from, the first committed row being 0. */
+static int64_t row_of(const Growing *growing, int64_t candidate) {
+    return column(growing, ROW)[candidate] + growing->draft->committed - 1;
+}
+
+/* A row's token and feature, side by side. */
+static void put(Growing *growing, int64_t row, int64_t token, const float *feature, int64_t inputs) {
+    const int64_t hidden = growing->draft->head->hidden;
+    float *input = growing->input + row * inputs;
+    memcpy(input, growing->draft->embedding + token * hidden, hidden * sizeof(float));
+    memcpy(input + hidden, feature, (inputs - hidden) * sizeof(float));
+}
+
+/* The pass over `rows` further rows, whose input and mask are there. */
+static void run(Growing *growing, const Head *head, int64_t rows, const float *cos, const float *sin) {
+    const Draft *draft = growing->draft;
+    const int64_t first = growing->first_row += growing->num_rows, hidden = head->hidden;
+    const HeadPass pass = {head, rows, draft->start + first, draft->capacity, growing->input, cos, sin, growing->visible,
+                           draft->keys, draft->values, draft->stream + first * hidden, growing->joint,
+                           growing->attended, growing->activity, draft->outputs + first * hidden,
+                           draft->router + first * head->router.outputs, draft->mixed + first * hidden,
+                           draft->contrast + first * hidden, growing->memory, growing->rows * hidden};
+    growing->num_rows = rows;
+    growing->pass++;
+    jakiro_draft(&pass, growing->threads);
+}
+
+static void read_committed(Growing *growing) {
+    const Draft *draft = growing->draft;
+    const int64_t rows = draft->committed, inputs = draft->first->projection.inputs, hidden = draft->head->hidden;
+    const int64_t keys = draft->start + rows, place = draft->start * draft->head->head_dim;
+    for (int64_t row = 0; row < rows; row++) {
+        uint8_t *visible = growing->visible + row * keys;
+        put(growing, row, draft->ids[row], draft->features + row * (inputs - hidden), inputs);
+        memset(visible, 1, draft->start + row + 1);
+        memset(visible + draft->start + row + 1, 0, rows - row - 1);
+    }
+    run(growing, draft->first, rows, draft->cos + place, draft->sin + place);
+}
+
+/* The pass over the frontier; each node sees the committed rows, its own ancestors and itself. */
+static void expand(Growing *growing) {
+    const Draft *draft = growing->draft;
+    const Head *head = draft->head;
+    const int64_t rows = growing->expanded, first = growing->first_row + growing->num_rows, hidden = head->hidden;
+    const int64_t keys = draft->start + first + rows, committed = draft->start + draft->committed;
+    const int64_t position = committed - 1 + column(growing, DEPTH)[growing->frontier[0]];
+    for (int64_t i = 0; i < rows; i++) {
+        const int64_t node = growing->frontier[i], from = growing->made_by[first + i] = row_of(growing, node);
+        const int64_t expert = head->summed ? 0 : column(growing, PROPOSER)[node];
+        uint8_t *visible = growing->visible + i * keys;
+        put(growing, i, column(growing, TOKEN)[node], draft->mixed + (expert * growing->rows + from) * hidden,
+            head->projection.inputs);
+        memset(visible, 1, committed);
+        memset(visible + committed, 0, keys - committed);
+        for (int64_t row = first + i; row >= draft->committed; row = growing->made_by[row]) visible[draft->start + row] = 1;
+        memcpy(growing->cos + i * head->head_dim, draft->cos + position * head->head_dim, head->head_dim * sizeof(float));
+        memcpy(growing->sin + i * head->head_dim, draft->sin + position * head->head_dim, head->head_dim * sizeof(float));
+    }
+    run(growing, head, rows, growing->cos, growing->sin);
+}
+
+/* Features over the temperature, of which the logits are then those over it. */
+static void put_features(const Growing *growing, const float *features, int64_t at, int64_t rows) {
+    const int64_t count = rows * growing->draft->head->hidden;
+    float *read = growing->read + at * growing->draft->head->hidden;
+    for (int64_t i = 0; i < count; i++) read[i] = features[i] / growing->draft->temperature;
+}
+
+/* The logits of the newest pass' last `rows` rows: of every expert by itself, or of what they add up to and, with
+ * `both`, of their contrast. */
+static void score(Growing *growing, int64_t rows, int both) {
+    const Draft *draft = growing->draft;
+    const Head *head = draft->head;
+    const int64_t first = growing->first_row + growing->num_rows - rows, hidden = head->hidden;
+    int64_t ranked = rows;
+    if (head->summed) {
+        put_features(growing, draft->mixed + first * hidden, 0, rows);
+        if (both) put_features(growing, draft->contrast + first * hidden, rows, rows), ranked = 2 * rows;
+    } else {
+        ranked = head->experts * rows;
+        for (int64_t expert = 0; expert < head->experts; expert++) {
+            const int64_t offset = (expert * growing->rows + first) * hidden;
+            for (int64_t i = 0; i < rows * hidden; i++)
+                draft->mixed[offset + i] = draft->stream[first * hidden + i] + draft->outputs[offset + i];
+            put_features(growing, draft->mixed + offset, expert * rows, rows);
+            for (int64_t row = 0; row < rows; row++)
+                growing->log_weights[expert * rows + row] =
+                    __builtin_logf(draft->router[(first + row) * head->router.outputs + expert]);
+        }
+    }
+    jakiro_linear(draft->output, growing->read, growing->logits, growing->linear_memory, ranked, growing->threads);
+}
+
+/* The best children of the scored rows, at this depth. */
+static void rank(Growing *growing, int64_t rows, int64_t depth, int contrastive) {
+    const Draft *draft = growing->draft;
+    const int64_t vocabulary = draft->output->outputs, width = draft->width;
+    const float *weights = draft->weights + (depth - 1) * 3;
+    const float *noise = draft->noise ? draft->noise + (depth - 1) * vocabulary : 0;
+    if (!draft->head->summed) {
+        jakiro_best_of_mixture(growing->logits, growing->log_weights, draft->head->experts, rows, vocabulary, weights[0],
+                               noise, weights[1], width, growing->offsets, growing->mixture_memory, growing->places,
+                               growing->estimates, growing->chances, growing->proposers, growing->threads);
+        return;
+    }
+    jakiro_best(growing->logits + (contrastive ? rows * vocabulary : 0), rows, vocabulary, weights[0], noise, weights[1],
+                width, growing->places, growing->estimates, growing->chances, growing->threads);
+    for (int64_t i = 0; i < rows * width; i++) growing->proposers[i] = contrastive ? draft->head->experts : 0;
+}
+
+/* Appends the children of the row that is the newest scored rows' so-many-th to a node, or to the root, which is -1. */
+static void add(Growing *growing, int64_t node, int64_t scored, int64_t row, int64_t depth) {
+    const Draft *draft = growing->draft;
+    const float above = node < 0 ? 0 : draft->scores[node], log_kept = draft->weights[(depth - 1) * 3 + 2];
+    for (int64_t i = scored * draft->width; i < (scored + 1) * draft->width; i++) {
+        const int64_t candidate = growing->count++;
+        column(growing, TOKEN)[candidate] = draft->token_ids[growing->places[i]];
+        column(growing, PARENT)[candidate] = node + 1;
+        column(growing, DEPTH)[candidate] = depth;
+        column(growing, PASS)[candidate] = growing->pass;
+        column(growing, PROPOSER)[candidate] = growing->proposers[i];
+        column(growing, ROW)[candidate] = row - (draft->committed - 1);
+        draft->scores[candidate] = above + (growing->estimates[i] + log_kept);
+        draft->chances[candidate] = growing->chances[i];
+    }
+}
+
+/* Whether so many candidates are better that none of a node's children can be in the largest tree: no child has a better
+ * score than its parent, so both must be in it. */
+static int is_hopeless(const Growing *growing, float score) {
+    int64_t better = 0;
+    for (int64_t other = 0; other < growing->count; other++) better += growing->draft->scores[other] > score;
+    return better >= growing->draft->explored - 2;
+}
+
+/* The best nodes of the newest level that are worth expanding, earlier ones first among equals. */
+static void choose_frontier(Growing *growing) {
+    const Draft *draft = growing->draft;
+    int64_t *frontier = growing->frontier, count = 0;
+    for (int64_t node = growing->level; node < growing->count; node++) {
+        const float score = draft->scores[node];
+        if (count == draft->width && !(score > draft->scores[frontier[count - 1]])) continue;
+        int64_t at = count < draft->width ? count++ : count - 1;
+        for (; at > 0 && draft->scores[frontier[at - 1]] < score; at--) frontier[at] = frontier[at - 1];
+        frontier[at] = node;
+    }
+    while (count && is_hopeless(growing, draft->scores[frontier[count - 1]])) count--;
+    growing->expanded = count;
+}
+
+int64_t jakiro_grow_bytes(const Draft *draft, int64_t threads) {
+    Growing growing;
+    return lay_out(&growing, draft, threads, 0);
+}
+
+/* Returns the number of candidates; memory is of so many bytes as `jakiro_grow_bytes` says. */
+int64_t jakiro_grow(const Draft *draft, void *memory, int64_t threads) {
+    Growing growing;
+    lay_out(&growing, draft, threads, memory);
+    read_committed(&growing);
+    score(&growing, 1, draft->contrastive && !draft->passes);
+    rank(&growing, 1, 1, 0);
+    add(&growing, -1, 0, draft->committed - 1, 1);
+    choose_frontier(&growing);
+    for (int64_t depth = 2; depth <= draft->passes + 1 && growing.expanded; depth++) {
+        const int64_t rows = growing.expanded, level = growing.count;
+        expand(&growing);
+        score(&growing, rows, draft->contrastive && depth == draft->passes + 1);
+        rank(&growing, rows, depth, 0);
+        for (int64_t i = 0; i < rows; i++) add(&growing, growing.frontier[i], i, growing.first_row + i, depth);
+        growing.level = level;
+        choose_frontier(&growing);
+    }
+    if (!draft->contrastive || !growing.expanded) return growing.count;
+    const int64_t rows = draft->passes ? growing.num_rows : 1, first = growing.first_row + growing.num_rows - rows;
+    rank(&growing, rows, draft->passes + 2, 1);
+    for (int64_t i = 0; i < growing.expanded; i++) {
+        const int64_t row = row_of(&growing, growing.frontier[i]);
+        add(&growing, growing.frontier[i], row - first, row, draft->passes + 2);
+    }
+    return growing.count;
+}

@@ -1,0 +1,205 @@
+"""In a frame as tall as the page, as the Hub shows a Space: what belongs to the window is in view where a person is.
+
+The Hub's side is stood in for by a few lines that keep iframe-resizer's contract, of which Gradio's page brings the
+other half: the frame gets the height that the page asks for, does not scroll by itself, and the page around it does.
+"""
+
+import http.server
+import threading
+
+import pytest
+
+from tests.app.conftest import ask, serve, wait_until_finished
+from tests.app.fake import FakeGenerator
+
+pytestmark = pytest.mark.browser
+
+# Of another site than the page
+HEADER = 60
+HUB_PAGE = """<!doctype html><html lang="en"><head><title>A Space</title>
+<meta name="viewport" content="width=device-width"><style>body { margin: 0 } header { height: %dpx; background: #ddd }
+iframe { display: block; width: 100%%; border: 0; min-height: calc(100vh - %dpx) }</style></head>
+<body><header>ada/jakiro</header><iframe id="space" scrolling="no" allow="clipboard-write" src="%s"></iframe><script>
+  const MARK = "[iFrameSizer]", frame = document.querySelector("iframe");
+  const tell = (words) => frame.contentWindow.postMessage(MARK + words, "*");
+  const place = () => {
+    const { top, left } = frame.getBoundingClientRect();
+    return { top: top + scrollY, left: left + scrollX };
+  };
+  let watched = false;
+  window.said = [];
+  const pageInfo = () => tell("pageInfo:" + JSON.stringify({
+    iframeHeight: frame.offsetHeight, iframeWidth: frame.offsetWidth, offsetTop: place().top, offsetLeft: place().left,
+    clientHeight: innerHeight, clientWidth: innerWidth, scrollTop: scrollY, scrollLeft: scrollX }));
+  const acts = {
+    init: (height) => acts.size(height),
+    size: (height) => {
+      frame.style.height = height + "px";
+      if (watched) pageInfo();
+    },
+    scrollTo: (y, x) => window.scrollTo(x, y),
+    scrollToOffset: (y, x) => window.scrollTo(x + place().left, y + place().top),
+    pageInfo: () => {
+      watched = true;
+      pageInfo();
+    },
+    pageInfoStop: () => { watched = false; },
+  };
+  ["scroll", "resize"].forEach((name) => addEventListener(name, () => watched && pageInfo()));
+  const begin = () => tell("space:0:false:false:0:true:false:null:bodyOffset:null:null:0:false:parent:scroll");
+  frame.addEventListener("load", begin);
+  addEventListener("message", ({ data }) => {
+    if (data === "[iFrameResizerChild]Ready") begin();
+    if (typeof data !== "string" || !data.startsWith(MARK)) return;
+    const [, height, width, kind] = data.slice(MARK.length).split(":");
+    said.push(kind);
+    acts[kind]?.(Number(height), Number(width));
+  });
+</script></body></html>"""
+
+
+@pytest.fixture(scope="module")
+def framed_address():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JAKIRO_FRAME_ANCESTORS", "http://localhost:*")
+        blocks, address = serve(lambda: FakeGenerator(pace=0.05))
+    yield address
+    blocks.close()
+
+
+@pytest.fixture(scope="module")
+def hub(framed_address):
+    """The address of a page on another site that shows the page in a frame."""
+
+    class Answer(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-type", "text/html; charset=utf-8")
+            self.end_headers()
+            self.wfile.write((HUB_PAGE % (HEADER, HEADER, framed_address)).encode())
+
+        def log_message(self, *_) -> None:
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answer)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://localhost:{server.server_port}/"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(params=[(390, 844), (1440, 900)], ids=["phone", "desktop"])
+def framed(request, open_tab, hub):
+    """(the Hub's tab, the page in its frame) once the page has a height."""
+    width, height = request.param
+    tab = open_tab(hub, viewport={"width": width, "height": height})
+    page = tab.wait_for_selector("#space").content_frame()
+    page.wait_for_selector("#jk-chip.ready")
+    tab.wait_for_function("said.includes('pageInfo') && said.filter((kind) => kind === 'size').length > 2")
+    wait_for_height(page)
+    return tab, page
+
+
+def wait_for_height(page) -> None:
+    page.wait_for_function("Math.abs(innerHeight - document.documentElement.scrollHeight) <= 1")
+
+
+def seen(page, selector: str, share: float = 0.999) -> bool:
+    """Waits until so much of an element is on the person's screen, by the browser's own account."""
+    return page.evaluate(
+        """([selector, share]) => new Promise((tell) => {
+          const watch = new IntersectionObserver(([change]) => {
+            if (change.intersectionRatio < share) return;
+            watch.disconnect();
+            clearTimeout(late);
+            tell(true);
+          }, { threshold: [0.25, 0.5, share] });
+          const late = setTimeout(() => tell(false), 5000);
+          watch.observe(document.querySelector(selector));
+        })""",
+        [selector, share],
+    )
+
+
+def test_the_frame_is_as_tall_as_the_page_on_every_tab_and_nothing_is_cut(framed):
+    tab, page = framed
+    for name in ("race", "lesson", "recordings", "benchmark", "watch"):
+        page.click(f'[role="tab"][data-tab="{name}"]')
+        wait_for_height(page)
+        bottom = page.evaluate(
+            "Math.max(...[...document.querySelectorAll('.jk-view')].map(view => view.getBoundingClientRect().bottom))"
+        )
+        assert bottom <= tab.evaluate("document.querySelector('iframe').offsetHeight") + 1
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_question_row_and_answer_are_on_the_first_screen(framed):
+    _, page = framed
+    ask(page, "Why is the sky blue?")
+    wait_until_finished(page)
+    assert seen(page, "#question textarea")
+    assert seen(page, ".answer-text .token", share=0.5)
+
+
+def test_all_settings_can_be_reached_though_the_frame_does_not_scroll(framed):
+    _, page = framed
+    page.click("#jk-settings")
+    drawer = page.locator("#settings")
+    assert drawer.evaluate("drawer => drawer.getBoundingClientRect().bottom <= innerHeight + 1")
+    assert drawer.evaluate(
+        "drawer => drawer.scrollHeight <= drawer.clientHeight || getComputedStyle(drawer).overflowY === 'auto'"
+    )
+
+
+def test_a_token_s_card_is_on_screen(framed):
+    tab, page = framed
+    ask(page, "Why is the sky blue?")
+    wait_until_finished(page)
+    page.wait_for_selector("svg.tree .node, .ladder button")
+    for place in ("first", "last"):
+        node = getattr(page.locator(":is(svg.tree .node, .ladder [data-node]):visible"), place)
+        spot = node.evaluate("node => node.getBoundingClientRect().top")
+        # As low on the screen as a person may have scrolled
+        tab.evaluate(f"window.scrollTo(0, {HEADER} + {spot} - innerHeight + 40)")
+        node.click(force=True)
+        page.wait_for_selector(".jk-card.pinned")
+        assert seen(page, ".jk-card.pinned"), place
+        node.click(force=True)
+
+
+def test_a_lane_s_tree_opens_where_the_person_is(framed):
+    tab, page = framed
+    ask(page, "Why is the sky blue?")
+    wait_until_finished(page)
+    wait_for_height(page)
+    for scroll in ("0", "document.documentElement.scrollHeight"):
+        tab.evaluate(f"window.scrollTo(0, {scroll})")
+        page.wait_for_timeout(100)
+        page.evaluate("Jakiro.showLarge(document.querySelector('.scrubber'), Jakiro.screen.lane(), 0)")
+        assert seen(page, ".lane-tree-dialog"), scroll
+        page.click(".lane-tree-dialog button")
+
+
+def test_next_brings_the_new_stop_s_heading_on_screen(framed):
+    tab, page = framed
+    page.click('[role="tab"][data-tab="lesson"]')
+    for _ in range(3):
+        wait_for_height(page)
+        tab.evaluate("window.scrollTo(0, document.documentElement.scrollHeight)")
+        page.wait_for_timeout(100)
+        before = page.get_attribute(".stop", "data-stop")
+        page.evaluate("document.querySelector('[data-control=next]').click()")
+        page.wait_for_function("before => document.querySelector('.stop').dataset.stop !== before", arg=before)
+        assert seen(page, ".stop h2"), before
+
+
+def test_in_a_hall_a_stop_fits_the_window_around_the_frame(framed):
+    tab, page = framed
+    if tab.viewport_size["width"] < 600:
+        pytest.skip("no hall has a phone's screen")
+    page.evaluate("document.querySelector('[data-action=projector]').click()")
+    page.click('[role="tab"][data-tab="lesson"]')
+    page.wait_for_selector(".stop")
+    assert (
+        page.evaluate("document.querySelector('.stop').getBoundingClientRect().bottom") <= tab.viewport_size["height"]
+    )

@@ -1,0 +1,44 @@
+"""A page on ZeroGPU in its own process, with Spaces' package: `python -m tests.app.devices.zero_space PORT FOLDER`.
+
+Only what needs a card is left out: where the package finds no torch it moves nothing to a GPU, and a forked process
+computes on the processor. The service that lends GPUs is the test's, by SPACES_ZERO_DEVICE_API_URL. Steps are slowed
+down, so that a test can act in the middle of an answer, and ask for the seconds that a file in the folder says.
+"""
+
+import sys
+import time
+from pathlib import Path
+
+STEP_SECONDS = 0.1
+ASKED_FOR = "seconds"
+
+
+def main() -> None:
+    sys.modules["torch"] = None
+    import spaces
+
+    del sys.modules["torch"]
+    from app.devices import zero
+    from app.page import build as page
+    from app.serving.limits import Limits
+    from jakiro.target.model import TargetModel
+    from jakiro.zoo import loading
+
+    port, folder = int(sys.argv[1]), Path(sys.argv[2])
+    zero.seconds_for = lambda *_: int((folder / ASKED_FOR).read_text())
+    score = TargetModel.score
+
+    def slow_score(*arguments, **options):
+        time.sleep(STEP_SECONDS)
+        return score(*arguments, **options)
+
+    TargetModel.score = slow_score
+    options = loading.LoadOptions(
+        str(folder / "target"), str(folder / "head"), "cpu", "float32", "exact", graphs=False, capture_at_load=False
+    )
+    device = zero.ZeroDevice(lambda: loading.read_pair(options), spaces.GPU, device="cpu")
+    page.launch(page.build(device, Limits()), host="127.0.0.1", port=port, quiet=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""One address holds requests open, whole ones and halves; another is answered meanwhile, and the end comes."""
+
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+
+import pytest
+
+from app.tools.load import Call
+from tests.app.serving.test_flood import QUESTION
+from tests.faults import ROOT
+
+SECONDS = 60
+# What most systems let a process open, unless it asks for more
+FILES = 1024
+
+
+@pytest.fixture
+def page(free_port):
+    """(process, address) of a page in a process of its own, which its system gives few files at first."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.app.serve_fake", str(free_port), "0.1"],
+        cwd=ROOT, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, hard)),
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    address = f"http://127.0.0.1:{free_port}/"
+    deadline = time.monotonic() + SECONDS
+    while state(address) != "ready":
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.2)
+    yield process, address
+    process.kill()
+    process.wait()
+
+
+def any_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture
+def free_port() -> int:
+    return any_port()
+
+
+def state(address: str, seconds: float = 5) -> str | None:
+    try:
+        with urllib.request.urlopen(f"{address}status", timeout=seconds) as answer:
+            return json.load(answer)["state"]
+    except OSError:
+        return None
+
+
+class Crowd:
+    """Connections of another address of this machine, with what each has sent; all open until `close`."""
+
+    def __init__(self, port: int) -> None:
+        self._port, self._open = port, []
+
+    def hold(self, sent: str) -> None:
+        line = socket.create_connection(("127.0.0.1", self._port), SECONDS, source_address=("127.0.0.2", 0))
+        line.sendall(sent.replace("\n", "\r\n").encode())
+        self._open.append(line)
+
+    def answers(self) -> list[bytes]:
+        """The first line of each answer that has come so far."""
+        found = []
+        for line in self._open:
+            line.settimeout(0.01)
+            try:
+                found.append(line.recv(4096).split(b"\r\n")[0])
+            except OSError:
+                continue
+        return found
+
+    def close(self) -> None:
+        for line in self._open:
+            line.close()
+
+
+def heartbeat(number: int) -> str:
+    return f"GET /gradio_api/heartbeat/held{number} HTTP/1.1\nHost: x\n\n"
+
+
+def half(number: int) -> str:
+    """A request whose body does not come, or whose head does not."""
+    start = "POST /gradio_api/queue/join HTTP/1.1\nHost: x\nContent-Length: 1000\n"
+    return start + ("\n{" if number % 2 else "")
+
+
+@pytest.mark.rare
+def test_another_address_is_answered_while_one_holds_twelve_hundred_requests(page, free_port):
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, most[1]), most[1]))
+    crowd = Crowd(free_port)
+    try:
+        for number in range(600):
+            crowd.hold(heartbeat(number))
+            crowd.hold(half(number))
+        assert state(page[1], SECONDS) == "ready"
+        call = Call(page[1], "generate", QUESTION, seconds=SECONDS)
+        events = list(call)
+        assert events[-1][0] == "complete" and events[-1][1][0]["state"] == "done"
+        assert sum(answer.startswith(b"HTTP/1.1 429") for answer in crowd.answers()) > 200
+    finally:
+        crowd.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, most)
+
+
+@pytest.mark.rare
+def test_a_request_whose_body_does_not_come_is_let_go(page, free_port):
+    crowd = Crowd(free_port)
+    crowd.hold(half(1))
+    deadline = time.monotonic() + SECONDS
+    while not (answers := crowd.answers()):
+        assert time.monotonic() < deadline
+    assert answers == [b"HTTP/1.1 408 Request Timeout"]
+    crowd.close()
+
+
+def test_sigterm_ends_the_page_in_seconds_whatever_is_open(page, free_port):
+    process, address = page
+    crowd = Crowd(free_port)
+    for number in range(20):
+        crowd.hold(heartbeat(number))
+        crowd.hold(half(number))
+    call = Call(address, "generate", [*QUESTION[:1], 2000, *QUESTION[2:]], seconds=SECONDS)
+    assert next(iter(call))[0] == "generating"
+    told = time.monotonic()
+    os.kill(process.pid, signal.SIGTERM)
+    assert process.wait(20) == 0
+    assert time.monotonic() - told < 20
+    call.close()
+    crowd.close()
