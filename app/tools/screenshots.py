@@ -22,7 +22,7 @@ BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync")
 SIZES = {"desktop": (1440, 900), "phone": (390, 844), "projector": (1920, 1080)}
 LARGEST_BYTES = 300_000
-FILM_SIZE, FILM_FRAMES, FILM_SECONDS = (1200, 750), 24, 0.2
+FILM_SIZE, FILM_FRAMES, FILM_SECONDS = (1200, 866), 24, 0.2
 _TO_THE_END = "Jakiro.moves.seek(Infinity); document.activeElement.blur()"
 _AT_STEP = """index => { Jakiro.moves.seek(index);
   Jakiro.moves.state.time = Jakiro.screen.lane().seconds[index]; }"""
@@ -87,7 +87,7 @@ class NoModel:
 def take(tab, picture: Picture, address: str, recording: str, folder: Path) -> Path | None:
     """One picture; None where the page has no such tab."""
     tab.goto(f"{address}?recording={recording}")
-    tab.wait_for_selector("svg.tree")
+    tab.wait_for_selector("svg.tree:visible, .ladder:visible")
     tab.wait_for_function("window.Plotly")
     if picture.size == "projector":
         tab.evaluate("document.documentElement.classList.add('projector'); Jakiro.redraw()")
