@@ -119,11 +119,12 @@
     redraw();
   }
 
-  // The step a recording rests on: the longest accepted path, by several proposers where there is a choice; not the end
+  // The step a recording rests on: the longest accepted path beside others that were refused, by several proposers where there
+  // is a choice; not the end
   function highlight(main) {
     const steps = main.steps.slice(0, Math.max(1, main.steps.length - 1));
     const worth = (step) => Jakiro.deliveredPath(step).length
-      + new Set(Jakiro.deliveredPath(step).map((i) => step.nodes[i].proposer)).size / 10;
+      + new Set(Jakiro.deliveredPath(step).map((i) => step.nodes[i].proposer)).size / 10 + (step.nodes.length - 1 > step.accepted_path.length ? 1 : 0);
     return steps.reduce((best, step, i) => (worth(step) > worth(steps[best]) ? i : best), 0);
   }
 

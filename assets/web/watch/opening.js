@@ -5,16 +5,18 @@
   const { state } = screen;
 
   const PHASE_MS = 2500;
-  const EARLY = 6;
+  const EARLY = 10;
 
   // By how many experts a step's accepted guesses were made
   const speakers = (step) => new Set(deliveredPath(step).map((i) => step.nodes[i].proposer)).size;
 
-  // The step to wait at: the first early one in which two were right, else the one by which both had been
+  // The step to wait at: the first early one in which two were right, beside guesses that were refused where there is such a
+  // one, else the one by which both had been
   function begin(run) {
     const early = run.main.steps.slice(0, EARLY);
-    const both = early.findIndex((step) => speakers(step) > 1);
-    if (both >= 0) return both;
+    const both = early.filter((step) => speakers(step) > 1);
+    const shown = both.find((step) => step.nodes.length - 1 > step.accepted_path.length) || both[0];
+    if (shown) return shown.index;
     const seen = new Set();
     const by = early.findIndex((step) => {
       deliveredPath(step).forEach((i) => seen.add(step.nodes[i].proposer));

@@ -43,7 +43,7 @@ def test_it_opens_slowly_on_a_step_of_both_experts_and_waits_there(modules):
         modules.wait_for_selector(f"svg.tree.phase-{phase}")
     step = modules.evaluate(
         """() => { const { state } = Jakiro.moves; const step = state.run.main.steps[state.index];
-             return {at: state.index === state.run.rest, early: state.index < 6, playing: state.playing,
+             return {at: state.index === state.run.rest, early: state.index < 10, playing: state.playing,
                      speakers: new Set(Jakiro.deliveredPath(step).map(i => step.nodes[i].proposer)).size}; }"""
     )
     assert step == {"at": True, "early": True, "playing": False, "speakers": 2}
