@@ -94,7 +94,7 @@ def assets_folder() -> Path:
 
 
 def cache_folder() -> Path:
-    """Where converted models, wheels and measured profiles live: JAKIRO_CACHE, else the user's cache.
+    """Where converted models and wheels live: JAKIRO_CACHE, else the user's cache.
 
     Raises:
         OSError: this user has no home.

@@ -5,7 +5,7 @@ import pytest
 from jakiro import JakiroGenerator, SamplingParams
 from jakiro.heads.checkpoint import save_head
 from lab import KNOWN, METHODS
-from tests.support import byte_tokenizer, shallow, tiny_head, tiny_target
+from tests.support import TREE, byte_tokenizer, shallow, tiny_head, tiny_target
 from tests.training.tiny import byte_target
 
 
@@ -25,7 +25,7 @@ def test_a_head_of_an_outside_network_is_read_where_its_methods_are_known(pair):
     names = {method.name for method in generator.methods}
     assert {"exit", "mcsd_exit", "skip"} <= names and not {"jakiro", "s2d"} & names
     sampling = SamplingParams(max_new_tokens=8)
-    drafted, plain = (generator.run("hi", sampling, method=name) for name in ("exit", "autoregressive"))
+    drafted, plain = (generator.run("hi", sampling, name, TREE) for name in ("exit", "autoregressive"))
     assert drafted.token_ids == plain.token_ids
     assert any(node.proposer == "exit" for step in drafted.steps for node in step.nodes)
 

@@ -21,7 +21,7 @@ def test_a_chain_joins_what_is_there_and_goes_on_alone():
     assert [each.token_id for each in best_path(found)] == [6, 8, 9]
     candidates = candidates_of(found, torch.device("cpu"))
     assert candidates.parents.tolist() == [0, 0, 1, 2, 4] and candidates.depths.tolist() == [1, 1, 2, 2, 3]
-    assert candidates.by(3).tolist() == [False, True, False, True, True]
+    assert candidates.proposers.tolist() == [0, 0, 0, 3, 3] and candidates.also.tolist() == [0, 8, 0, 0, 0]
 
 
 def test_a_worse_chain_changes_no_score():
