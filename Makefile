@@ -63,7 +63,7 @@ FIGURES_LIMIT ?= 40
 
 figures: $(VENV)/.requirements-dev
 	$(RUN) -m pip install --quiet --disable-pip-version-check "llama-cpp-python>=0.3.36"
-	$(FIGURES) autoregressive,autoregressive-fast,jakiro,hf-generate --nodes auto --limit $(FIGURES_LIMIT) \
+	$(FIGURES) autoregressive,jakiro,jakiro+prompt_lookup,hf-generate --nodes auto --limit $(FIGURES_LIMIT) \
 		--max-new-tokens 64 --out runs/figures/speed
 	$(FIGURES) autoregressive,jakiro,llama-cpp,llama-cpp-16bit --nodes auto --temperatures 0 --limit $(FIGURES_LIMIT) \
 		--max-new-tokens 64 --out runs/figures/peers

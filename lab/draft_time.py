@@ -17,7 +17,6 @@ from torch import nn
 from jakiro import JakiroGenerator
 from jakiro.config import SamplingParams, TreeConfig
 from jakiro.drafting.base import Committed, Drafter, Prompt, TreeLimits
-from jakiro.engine.costs import NODE_BUCKETS
 from jakiro.engine.runner import SlicedRunner
 from jakiro.heads.layer_head import LayerHead
 from jakiro.kernels.compiled.library import library
@@ -77,7 +76,7 @@ class Drafts:
         session, committed, end = self.places[place]
         session.observe(committed)
         tree = TreeConfig(width=WIDTH, depth=levels, nodes=1 + NODES_A_LEVEL * levels)
-        session.propose(TreeLimits(tree, NODE_BUCKETS))
+        session.propose(TreeLimits(tree))
         session.rewind(end)
 
 

