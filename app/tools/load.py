@@ -39,8 +39,6 @@ class Reply:
 class Call:
     """One question on its way: iterate for ("generating" | "complete" | "error", data); `close` hangs up.
 
-    Calls of one `session` are one visitor's.
-
     Args:
         headers: sent with it, as a proxy would.
     """
@@ -51,11 +49,10 @@ class Call:
         endpoint: str,
         values: list,
         seconds: float = 120,
-        session: str | None = None,
         headers: dict[str, str] | None = None,
     ) -> None:
         parts = urlsplit(address)
-        self.session = session or uuid.uuid4().hex
+        self.session = uuid.uuid4().hex
         self._connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=seconds)
         body = json.dumps({"data": values, "session_hash": self.session})
         path = f"{parts.path.rstrip('/')}/gradio_api/call/{endpoint}"

@@ -26,7 +26,7 @@ from app.devices.local import LocalDevice
 from app.page import build as app_page
 from app.serving import server as serving
 from app.serving.limits import Limits
-from app.serving.runs import trace_bytes
+from app.serving.runs import Runs, trace_bytes
 from app.tools.load import Call, Reply, ask, crowd
 from app.words import page as words
 from tests.app.conftest import ask as ask_page
@@ -114,11 +114,11 @@ def question(length: int = 48) -> tuple[str, list]:
     return word, [f"Repeat the word {word}.", length, 0, 1, 0, 0, "jakiro", "", None]
 
 
-def told(address: str, values: list, leave: str = "") -> tuple[str, str | None]:
+def told(address: str, values: list, leave: str = "", runs: Runs | None = None) -> tuple[str, str | None]:
     """What one visitor is told of a question: the text so far and the state at the end, or the error.
 
     Args:
-        leave: "stop" presses Stop after the first token, "close" hangs up there.
+        leave: "stop" does what Stop does after the first token, with `runs`; "close" hangs up there.
     """
     call, text, state = Call(address, "generate", values), "", None
     for event, data in call:
@@ -130,7 +130,7 @@ def told(address: str, values: list, leave: str = "") -> tuple[str, str | None]:
             if leave == "close":
                 call.close()
                 return text, "closed"
-            list(Call(address, "stop", [], session=call.session))
+            runs.stop(call.session)
             leave = ""
     return text, state
 
@@ -144,7 +144,7 @@ def test_twenty_visitors_who_ask_stop_and_leave_get_every_answer_and_leave_nothi
 
     def visit(way: str) -> bool:
         word, values = question(400 if way else 16)
-        text, state = told(address, values, way)
+        text, state = told(address, values, way, blocks.runs)
         wanted = {"": {"done"}, "stop": {"stopped", "done"}, "close": {"closed", "done"}}[way]
         return state in wanted and re.findall(r"word\w{8}", text) == [word]
 
