@@ -140,7 +140,7 @@ def told(address: str, values: list, leave: str = "", runs: Runs | None = None) 
 def test_twenty_visitors_who_ask_stop_and_leave_get_every_answer_and_leave_nothing(echo, capfd):
     blocks, address, generator = echo
     chance = random.Random(7)
-    ways = [chance.choice(["", "", "", "stop", "close"]) for _ in range(240)]
+    ways = [chance.choice(["", "", "", "stop", "close"]) for _ in range(1000)]
 
     def visit(way: str) -> bool:
         word, values = question(400 if way else 16)
@@ -156,8 +156,8 @@ def test_twenty_visitors_who_ask_stop_and_leave_get_every_answer_and_leave_nothi
 
     after = []
     with ThreadPoolExecutor(20) as visitors:
-        for first in range(0, len(ways), 60):
-            assert all(visitors.map(visit, ways[first : first + 60]))
+        for first in range(0, len(ways), 250):
+            assert all(visitors.map(visit, ways[first : first + 250]))
             after.append(used())
     megabytes, descriptors = zip(*after, strict=True)
     assert least_growth(megabytes) < 12, megabytes
