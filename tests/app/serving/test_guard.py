@@ -112,6 +112,14 @@ def test_a_body_that_is_no_text_is_refused(guarded):
     assert (status, json.loads(text)["detail"]) == (400, words.REQUEST_NOT_READ)
 
 
+@pytest.fixture(scope="module")
+def unlocked():
+    """A page without logins, so that Gradio is asked."""
+    blocks = app_page.build(LocalDevice(FakeGenerator), Limits())
+    yield app_page.launch(blocks, host="127.0.0.1", wait=False, quiet=True)
+    blocks.close()
+
+
 @pytest.fixture
 def counted(monkeypatch):
     """A page that an address may ask sixty times a minute, asked from one that has not yet, as launching has."""
@@ -163,9 +171,9 @@ UNKNOWN_COMPONENT = '{"data": [], "component_id": 9999, "session_hash": "a", "fn
         ("heartbeat/", None, 404, words.NOT_SERVED),
     ],
 )  # fmt: skip
-def test_what_gradio_refuses_by_itself_is_a_sentence_with_a_code_that_fits(counted, path, sent, status, sentence):
+def test_what_gradio_refuses_by_itself_is_a_sentence_with_a_code_that_fits(unlocked, path, sent, status, sentence):
     body = sent.encode() if sent is not None else None
-    found, _, text = fetch(counted, f"/gradio_api/{path}", body, **{"Content-Type": "application/json"})
+    found, _, text = fetch(unlocked, f"/gradio_api/{path}", body, **{"Content-Type": "application/json"})
     assert (found, json.loads(text)["detail"]) == (status, sentence)
 
 
