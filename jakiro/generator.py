@@ -24,7 +24,7 @@ from jakiro.engine.runner import Runner, SlicedRunner
 from jakiro.engine.stream import Stream
 from jakiro.graphs.pool import Slots
 from jakiro.methods import METHODS, PLAIN, Methods
-from jakiro.starting import MEASURE, most_memory, process_seconds, step
+from jakiro.starting import MEASURE, most_memory, process_seconds
 from jakiro.target.model import NUMERICS
 from jakiro.text import TokenText, encode_messages
 from jakiro.trace import Step, Trace
@@ -235,8 +235,7 @@ class JakiroGenerator:
         wanted = method.name, torch.get_num_threads()
         if wanted not in self._profiles:
             start = time.perf_counter()
-            with step(MEASURE):
-                found = measure(self.target, self.drafter(method), method.drafts, self.slots)
+            found = measure(self.target, self.drafter(method), method.drafts, self.slots)
             self._profiles[wanted] = found
             self._seconds.setdefault(MEASURE, time.perf_counter() - start)
             if self.slots is not None and found.verify(self.slots.tree.nodes) <= COSTS_NOTHING * found.verify(1):

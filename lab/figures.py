@@ -238,11 +238,9 @@ def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |".replace("|  |", "| |") for line in lines)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="The tables of README and docs from the raw data that ships.")
-    parser.add_argument(
-        "--take", type=Path, metavar="FOLDER", help="make the raw data of what was measured there first"
-    )
+def table_options(description: str) -> argparse.ArgumentParser:
+    """The options of a command that makes tables; `put` takes its `write`."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument(
         "--write",
         type=Path,
@@ -250,11 +248,23 @@ def main() -> None:
         metavar="PAGE",
         help="put each table into the page that has its place, print none",
     )
+    return parser
+
+
+def put(blocks: Mapping[str, str], pages: Sequence[Path] | None) -> None:
+    """Tables into pages, see `write`; onto the screen where no page is named."""
+    show(blocks) if pages is None else write(pages, blocks)
+
+
+def main() -> None:
+    parser = table_options("The tables of README and docs from the raw data that ships.")
+    parser.add_argument(
+        "--take", type=Path, metavar="FOLDER", help="make the raw data of what was measured there first"
+    )
     chosen = parser.parse_args()
     if chosen.take is not None:
         take(chosen.take)
-    blocks = {name: block(name) for name in (*BLOCKS, TAUS, STEP)}
-    show(blocks) if chosen.write is None else write(chosen.write, blocks)
+    put({name: block(name) for name in (*BLOCKS, TAUS, STEP)}, chosen.write)
 
 
 if __name__ == "__main__":

@@ -54,7 +54,6 @@ _OURS = {
     "Not Found": words.NOT_SERVED,
     "Method Not Allowed": words.NOT_SERVED,
 }
-_JSON = "application/json; charset=utf-8"
 _STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 
 
@@ -235,14 +234,14 @@ class _Answer:
         if not self.started:
             await self.say(status, {"detail": sentence})
 
-    async def say(self, status: int, values: dict) -> None:
+    async def say(self, status: int, values: dict, **about: str) -> None:
+        """Values as JSON, with headers about them."""
         body = json.dumps(values, ensure_ascii=False).encode()
-        await self._whole(status, body, {"content-type": _JSON})
+        await self._whole(status, body, {"content-type": "application/json; charset=utf-8"} | about)
 
     async def refuse(self, sentence: str, status: int = 429) -> None:
         """Says it and hangs up, so that refused connections do not pile up."""
-        body = json.dumps({"error": sentence, "detail": sentence}, ensure_ascii=False).encode()
-        await self._whole(status, body, {"content-type": _JSON, "connection": "close"})
+        await self.say(status, {"error": sentence, "detail": sentence}, connection="close")
 
     async def give(self, body: bytes) -> None:
         """A compressed file whose address changes with it, so that it may be kept for a year."""

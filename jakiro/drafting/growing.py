@@ -193,8 +193,8 @@ class TreeGrower:
     def _grow_serially(self) -> Tensor:
         """Adds the levels that need a pass each; returns the frontier of the last one."""
         self._add_first(self._children(self._main_scores(self.outputs[0]), 1))
-        frontier = self._worth_expanding(self.numbers[: self.width])
         places = self.numbers[: self.width]
+        frontier = self._worth_expanding(places)
         itself, visible = places[:, None] == places, None
         for depth in range(1, self.last_expanded + 1):
             count = frontier.shape[0]

@@ -11,7 +11,7 @@ from jakiro.heads.layers import HeadOutput
 from jakiro.kernels.cache import RowCache
 from jakiro.kernels.compiled.linear import RoundedNativeLinear
 from jakiro.kernels.linear import Packing, native_works, packed_linear
-from jakiro.kernels.quantized import QuantizedLinear
+from jakiro.kernels.quantized import QuantizedLinear, quantizing_works
 from jakiro.target.model import TargetModel
 
 PRECISIONS = ("int8", "full")
@@ -132,6 +132,11 @@ class DraftHead(nn.Module):
         """An empty cache for one sequence."""
         layers, kv_heads, head_dim = self.cache_shape
         return RowCache(layers, capacity, rows=self.output_weight.new_zeros((layers, 2, kv_heads, capacity, head_dim)))
+
+
+def precision_on(device: torch.device, wanted: str) -> str:
+    """What packed matrices get there: "int8" where it is wanted and this build of torch can, else "full"."""
+    return "int8" if wanted == "int8" and quantizing_works(device) else "full"
 
 
 def packing_for(precision: str) -> Packing:

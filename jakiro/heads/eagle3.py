@@ -11,12 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from jakiro.config import is_count, require
-from jakiro.heads.base import DraftHead, packing_for
+from jakiro.heads.base import DraftHead, packing_for, precision_on
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import Angles, HeadAttention, HeadOutput, SwiGLUExpert, pack_linears, row_output
 from jakiro.kernels.cache import PassCache
 from jakiro.kernels.linear import packed_linear, packing_works
-from jakiro.kernels.quantized import quantizing_works
 from jakiro.kernels.rotary import signed
 
 
@@ -149,7 +148,7 @@ class Eagle3Head(DraftHead):
             self.fuse()
         if not packing_works(weight.device, weight.dtype):
             return self
-        self.precision = "int8" if precision == "int8" and quantizing_works(weight.device) else "full"
+        self.precision = precision_on(weight.device, precision)
         pack_linears(self.layers, packing_for(self.precision))
         # Never rounded: the target's states are of very different sizes
         self.fc = packed_linear(weight, None)

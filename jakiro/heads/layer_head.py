@@ -9,14 +9,14 @@ from functools import reduce
 import torch
 from torch import Tensor, nn
 
-from jakiro.heads.base import DraftHead, packing_for
+from jakiro.heads.base import DraftHead, packing_for, precision_on
 from jakiro.heads.compiled import MOST_ROWS, Grown, Growth, NativeHeadLayer
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import Angles, HeadLayer, HeadOutput
 from jakiro.kernels.cache import PassCache, RowCache
 from jakiro.kernels.compiled.linear import NativeLinear
 from jakiro.kernels.linear import native_works, packed_linear, packing_works
-from jakiro.kernels.quantized import QuantizedLinear, quantizing_works
+from jakiro.kernels.quantized import QuantizedLinear
 from jakiro.kernels.rotary import AngleTable, changes_with_length, signed
 
 
@@ -58,7 +58,7 @@ class LayerHead(DraftHead):
             self.fuse()
         if not packing_works(device, dtype) or changes_with_length(self.rotary):
             return self
-        self.precision = "int8" if precision == "int8" and quantizing_works(device) else "full"
+        self.precision = precision_on(device, precision)
         rounded = QuantizedLinear if self.precision == "int8" else packed_linear
         layer, deeper = self.layers[0], self.fc_layers if self.config.feature_layers else None
         self._table = AngleTable(self.rotary)

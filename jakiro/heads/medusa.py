@@ -7,11 +7,10 @@ last matrix has a row for each token; here it maps to a feature, which the targe
 import torch
 from torch import Tensor, nn
 
-from jakiro.heads.base import DraftHead, packing_for
+from jakiro.heads.base import DraftHead, packing_for, precision_on
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import HeadOutput, ResidualBlock, pack_linears, row_output
 from jakiro.kernels.linear import packing_works
-from jakiro.kernels.quantized import quantizing_works
 
 
 class CountedRows:
@@ -77,7 +76,7 @@ class MedusaHead(DraftHead):
         parameter = next(self.parameters())
         if not packing_works(parameter.device, parameter.dtype):
             return self
-        self.precision = "int8" if precision == "int8" and quantizing_works(parameter.device) else "full"
+        self.precision = precision_on(parameter.device, precision)
         pack_linears(self.mlps, packing_for(self.precision))
         self._output_layer = packing_for(self.precision)(self.output_weight, None)
         return self

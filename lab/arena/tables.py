@@ -4,7 +4,6 @@
 `bench` measured there, `--write docs/arena.md lab/README.md` puts the tables into their places. A test compares them.
 """
 
-import argparse
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +20,7 @@ from jakiro.bench.standings import (
 )
 from jakiro.methods import DEFAULT, PLAIN
 from jakiro.system import write_atomically
-from lab.figures import brackets, folder, lead_sentence, markdown, show, where, write
+from lab.figures import brackets, folder, lead_sentence, markdown, put, table_options, where
 from lab.methods import best
 
 UNMEASURED = "Not measured yet."
@@ -141,22 +140,14 @@ def _times(value: float) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="The leaderboard's tables from the raw data that ships.")
+    parser = table_options("The leaderboard's tables from the raw data that ships.")
     parser.add_argument("--own-size", type=Path, metavar="FOLDER", help="take a bench's runs")
     parser.add_argument("--same-nodes", type=Path, metavar="FOLDER", help="take a bench's counts")
-    parser.add_argument(
-        "--write",
-        type=Path,
-        nargs="+",
-        metavar="PAGE",
-        help="put each table into the page that has its place, print none",
-    )
     chosen = parser.parse_args()
     for discipline, bench in ((OWN_SIZE, chosen.own_size), (SAME_NODES, chosen.same_nodes)):
         if bench is not None:
             take(discipline, bench)
-    blocks = {name: block(name) for name in BLOCKS}
-    show(blocks) if chosen.write is None else write(chosen.write, blocks)
+    put({name: block(name) for name in BLOCKS}, chosen.write)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ drafts of so many levels cost on this machine, which should be quiet. `--write d
 their places, `--chart FILE` draws the plots. A test compares them.
 """
 
-import argparse
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from jakiro.plots import Look, plain, write_report
 from jakiro.system import write_atomically
 from lab.arena.tables import speed_tables
 from lab.charts import share_lines
-from lab.figures import brackets, folder, markdown, show, write
+from lab.figures import brackets, folder, markdown, put, table_options
 
 SCORES, TIMES, SPEEDS = "heads-equal-minutes.json", "heads-draft-ms.json", "heads-equal-minutes-speed.json"
 # What the same five were worth when each had had 20 minutes
@@ -210,12 +209,11 @@ def _difference(own: Replayed, other: Replayed) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Trained drafters side by side, from the raw data that ships.")
+    parser = table_options("Trained drafters side by side, from the raw data that ships.")
     parser.add_argument("--scores", type=Path, nargs="+", metavar="FILE", help="take what evaluate --out wrote")
     parser.add_argument("--speeds", type=Path, metavar="FOLDER", help="take what bench wrote")
     parser.add_argument("--time", action="store_true", help="measure drafts by levels on this machine")
     parser.add_argument("--chart", type=Path, metavar="FILE", help="draw the plots to this html file")
-    parser.add_argument("--write", type=Path, metavar="PAGE", help="put the tables into this file, print none")
     chosen = parser.parse_args()
     if chosen.scores:
         take(chosen.scores)
@@ -225,7 +223,7 @@ def main() -> None:
         time_drafts(JakiroGenerator.from_pretrained())
     if chosen.chart is not None:
         write_report(chosen.chart, "Trained drafters", (), lambda look: figures(read(), _times(), look))
-    show(blocks()) if chosen.write is None else write([chosen.write], blocks())
+    put(blocks(), chosen.write)
 
 
 if __name__ == "__main__":

@@ -154,11 +154,6 @@ def why_not() -> str | None:
     return _found()[1]
 
 
-def build_name() -> str | None:
-    """What tells these functions from those of another source, compiler or processor; None where there are none."""
-    return None if library() is None else Path(library()._name).stem
-
-
 def begin_building() -> None:
     """Builds the functions in a thread of its own, where that is still to be done, while the caller does other work."""
     threading.Thread(target=library, name="compile", daemon=True).start()

@@ -8,7 +8,7 @@ import pytest
 
 from jakiro.bench import standings
 from lab.arena import tables
-from lab.figures import END, START, between
+from lab.figures import END, START, between, write
 from tests.bench.test_standings import bench_of
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -32,7 +32,7 @@ def test_tables_are_put_between_their_marks_and_name_the_fastest(measured, tmp_p
     marks = "\n".join(f"{START.format(name=name)}old{END}" for name in ("own-size", "same-nodes"))
     page.write_text(f"Before\n{marks}\nAfter\n", encoding="utf-8")
     monkeypatch.delitem(tables.BLOCKS, "best-source")
-    tables.write([page], {name: tables.block(name) for name in tables.BLOCKS})
+    write([page], {name: tables.block(name) for name in tables.BLOCKS})
     text = page.read_text(encoding="utf-8")
     assert "old" not in text and text.startswith("Before\n") and text.endswith("\nAfter\n")
     assert "| `mcsd` | 312.5 | 3.12× [3.12, 3.12] | 1.25× [1.25, 1.25] | 2.00 | 2.0 + 5.0 |" in text
