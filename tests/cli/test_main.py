@@ -208,7 +208,8 @@ def test_bench_check_identical_says_how_many_texts_differ(generator, capsys, tmp
         (["bench", "--methods", "jakiro-other-head"], "The method jakiro-other-head needs a second head; "),
         (
             ["generate", "--prompt", "x", "--methods-from", "no.such.module"],
-            "--methods-from no.such.module: No module named 'no'; give a module that Python finds from here",
+            "--methods-from no.such.module: No module named 'no'; give the module's name without .py, and its "
+            "folder in PYTHONPATH.",
         ),
         (["methods", "--methods-from", "json"], "--methods-from json: the module has no METHODS; expected a list of"),
         (["bench", "--temperatures", "warm"], "--temperatures takes a comma list of numbers; “warm” is none."),
