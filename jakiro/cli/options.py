@@ -51,6 +51,6 @@ Graphs = Annotated[
 # Of the commands around training, which take one device and compute with unrounded weights
 OneDevice = Annotated[str | None, option("cpu or cuda; a GPU is taken where there is one.")]
 OneDtype = Annotated[str | None, option("float32, bfloat16 or float16; what suits the device.")]
-Threads = Annotated[int | None, option("CPU threads; all if not given.")]
+Threads = Annotated[int | None, option("CPU threads; all if not given.", min=1)]
 CorpusPaths = Annotated[list[Path], argument("Corpus files (*.jsonl.gz) or folders that hold them.")]
 Prompts = Annotated[Path | None, option("Prompts in Spec-Bench form; our own if not given.")]

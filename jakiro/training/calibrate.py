@@ -23,7 +23,7 @@ from tempfile import TemporaryDirectory
 import torch
 from torch import Tensor
 
-from jakiro.config import SamplingParams, TreeConfig
+from jakiro.config import SamplingParams, TreeConfig, is_count, require
 from jakiro.drafting.heads import HeadDrafter
 from jakiro.heads.base import DraftHead
 from jakiro.heads.calibration import HIGH, LOW
@@ -79,6 +79,11 @@ class CalibrateConfig:
     unread: bool = False
     seed: int = 1
     device: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("rows", "texts", "max_new_tokens"):
+            value = getattr(self, name)
+            require(is_count(value, 1), f"Calibrating takes {name} of 1 or more; you gave {value}.")
 
 
 def calibrate(config: CalibrateConfig) -> dict[str, float]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from jakiro.config import SamplingParams, TreeConfig
+from jakiro.config import SamplingParams, TreeConfig, is_count, require
 from jakiro.drafting.base import Drafter, Method, Proposal, Resources, why_not
 from jakiro.drafting.growing import TreeGrower
 from jakiro.drafting.heads import HeadDrafter
@@ -72,6 +72,9 @@ class EvaluateConfig:
     device: str | None = None
     dtype: str | None = None
     draft_precision: str = "int8"
+
+    def __post_init__(self) -> None:
+        require(is_count(self.batch_size, 1), f"Batch size must be 1 or more; you gave {self.batch_size}.")
 
 
 @dataclass(frozen=True, slots=True)
