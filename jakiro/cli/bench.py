@@ -1,6 +1,5 @@
 """The command `bench`: its options, checked before anything is loaded, and what they ask for."""
 
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -49,14 +48,11 @@ def bench(
         typer.Option(min=1, help="With --check-identical: try more seeds until this many tokens are compared."),
     ] = None,
     neighbours: Annotated[int, typer.Option(min=0, help="Busy programs to run beside the benchmark.")] = 0,
-    other_head: Annotated[
-        str | None, typer.Option(help="A second head for the same target; takes part as the lane jakiro-other-head.")
-    ] = None,
     methods_from: options.MethodsFrom = None,
 ) -> None:
     """Measure speed, tau and acceptance on this machine, or check that texts are identical."""
     from jakiro.bench.command import compare, measure
-    from jakiro.bench.runner import OTHER_HEAD, BenchSettings, head_names, loadable
+    from jakiro.bench.runner import BenchSettings, head_names, loadable
     from jakiro.methods import METHODS
     from jakiro.methods import methods_from as read_methods
     from jakiro.prompts import load_questions
@@ -75,14 +71,10 @@ def bench(
         tree=loading.tree(None, depth, width) or TreeConfig(),
         known=METHODS.with_further(further),
     )
-    if other_head is None and OTHER_HEAD in settings.methods:
-        raise ValueError(f"The method {OTHER_HEAD} needs a second head; name one with --other-head.")
-    if other_head is not None and OTHER_HEAD not in settings.methods:
-        settings = replace(settings, methods=(*settings.methods, OTHER_HEAD))
     questions = load_questions(prompts, limit)
-    options = LoadOptions(target, head, device, dtype, numerics, draft_precision, graphs, methods=further)
-    generator = loading.load(options)
-    other_generator = None if other_head is None else loading.load(replace(options, head=other_head))
+    generator = loading.load(
+        LoadOptions(target, head, device, dtype, numerics, draft_precision, graphs, methods=further)
+    )
     loading.say_notices(generator)
     settings, left_out = loadable(generator, settings)
     unequal = unequal_training(head_names(generator, settings))
@@ -95,4 +87,4 @@ def bench(
             raise typer.Exit(1)
     else:
         folder = out or Path("runs") / "bench" / f"{datetime.now():%Y%m%d-%H%M%S}"
-        measure(generator, settings, questions, folder, console, neighbours, other_generator)
+        measure(generator, settings, questions, folder, console, neighbours)
