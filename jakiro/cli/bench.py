@@ -7,10 +7,13 @@ from typing import Annotated
 import typer
 
 from jakiro.cli import loading, options
-from jakiro.config import TreeConfig
+from jakiro.cli.fields import filled, options_from
+from jakiro.config import MAX_NEW_TOKENS, TreeConfig
 from jakiro.system import comma_list
+from jakiro.zoo.options import LoadOptions
 
 
+@options_from(LoadOptions)
 def bench(
     prompts: Annotated[Path | None, typer.Option(help="Prompts in Spec-Bench form; default: our own.")] = None,
     limit: Annotated[int | None, typer.Option(help="At most this many prompts, from all categories in turn.")] = None,
@@ -27,16 +30,9 @@ def bench(
     ] = "auto,24",
     depth: options.Depth = None,
     width: options.Width = None,
-    max_new_tokens: options.MaxNewTokens = 128,
-    top_p: options.TopP = 1.0,
-    top_k: options.TopK = 0,
-    target: options.Target = None,
-    head: options.Head = None,
-    device: options.Device = None,
-    dtype: options.Dtype = None,
-    numerics: options.Numerics = None,
-    graphs: options.Graphs = True,
-    draft_precision: options.DraftPrecision = None,
+    max_new_tokens: Annotated[int, typer.Option(help=MAX_NEW_TOKENS)] = 128,
+    top_p: Annotated[float, typer.Option(help="Nucleus mass, above 0 and at most 1.")] = 1.0,
+    top_k: Annotated[int, typer.Option(help="Keep the k likeliest tokens; 0 keeps all.")] = 0,
     out: Annotated[
         Path | None, typer.Option(help="Folder for results; default: in runs/bench, or runs/identical.")
     ] = None,
@@ -49,6 +45,7 @@ def bench(
     ] = None,
     neighbours: Annotated[int, typer.Option(min=0, help="Busy programs to run beside the benchmark.")] = 0,
     methods_from: options.MethodsFrom = None,
+    **given,
 ) -> None:
     """Measure speed, tau and acceptance on this machine, or check that texts are identical."""
     from jakiro.bench.command import compare, measure
@@ -56,7 +53,6 @@ def bench(
     from jakiro.methods import METHODS
     from jakiro.methods import methods_from as read_methods
     from jakiro.prompts import load_questions
-    from jakiro.zoo.loading import LoadOptions
     from jakiro.zoo.table import unequal_training
 
     further = read_methods(methods_from or ())
@@ -72,9 +68,7 @@ def bench(
         known=METHODS.with_further(further),
     )
     questions = load_questions(prompts, limit)
-    generator = loading.load(
-        LoadOptions(target, head, device, dtype, numerics, draft_precision, graphs, methods=further)
-    )
+    generator = loading.load(filled(LoadOptions, given, methods=further))
     loading.say_notices(generator)
     settings, left_out = loadable(generator, settings)
     unequal = unequal_training(head_names(generator, settings))
