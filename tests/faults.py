@@ -491,7 +491,14 @@ FAULTS = (
         "jakiro/generator.py",
         "after_in_child=partial(torch.set_num_threads, 1)",
         "after_in_child=torch.get_num_threads",
-        ("tests/test_errors.py::test_a_process_that_was_forked_after_an_answer_answers_alike",),
+        ("tests/test_errors.py::test_a_forked_process_answers_alike",),
+    ),
+    Fault(
+        "forked-processes-wait-for-a-compile-that-stayed-behind",
+        "jakiro/kernels/compiled/library.py",
+        'if hasattr(os, "register_at_fork"):',
+        'if not hasattr(os, "register_at_fork"):',
+        ("tests/test_errors.py::test_a_forked_process_answers_alike",),
     ),
     Fault(
         "fastest-by-noise",

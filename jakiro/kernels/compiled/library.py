@@ -23,7 +23,10 @@ from jakiro.system import usable_threads
 _OPENMP = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 
 _Pointer, _Long = ctypes.c_void_p, ctypes.c_int64
-_BUILDING = threading.Lock()
+_BUILDING = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    # A process forked while another thread builds would never get the lock; the fork waits the second or two instead
+    os.register_at_fork(before=_BUILDING.acquire, after_in_parent=_BUILDING.release, after_in_child=_BUILDING.release)
 log = logging.getLogger(__name__)
 
 
