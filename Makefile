@@ -2,7 +2,8 @@
 
 VENV ?= .venv
 DEVICE ?=
-JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n < 4 ? n : 4)))
+# One test at a time more than there are processors, for many wait: for a browser, for another process
+JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n < 4 ? n + 1 : 4)))
 ARGS ?=
 TORCH := torch==2.13.0
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \

@@ -70,7 +70,7 @@ def answers_of(model, folder, sampling, feature_layers=()):
     ],
 )
 def test_replayed_steps_are_those_of_the_real_generator(model, target, tmp_path, name, temperature):
-    sampling = SamplingParams(temperature=temperature, seed=5, max_new_tokens=24)
+    sampling = SamplingParams(temperature=temperature, seed=5, max_new_tokens=14)
     head = lucky(tiny_head(target, **HEADS[name]))
     target = target.with_feature_layers(head.config.feature_layers)
     answers = answers_of(model, tmp_path, sampling, head.config.feature_layers)
