@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from accelerate import PartialState
 
+from jakiro.config import CORPORA, DEVICE, METHODS_FROM, TARGET, setting
 from jakiro.heads.base import DraftHead
 from jakiro.heads.card import write_training_card
 from jakiro.heads.checkpoint import load_head, save_head
@@ -63,44 +64,40 @@ class TrainConfig:
     """All that a training is, as plain data.
 
     Attributes:
-        corpora: corpus files, or folders that hold them.
-        out: folder for the head.
-        work: folder for features and the training state; large, kept to resume.
         options: how the head learns; its seed also draws the first weights, its held-out rows are the corpus' first.
-        target: a known name, a folder or a Hub id; None is the default.
-        init: a head to start from, named likewise.
-        method, methods_from: the drafting method that it is a head for, and modules that give further methods.
-        fusion, experts, expert_width, draft_vocab, feature_layers: the head's shape, see `DraftConfig`; None takes what
-            the head to start from has, else the hidden size, the whole vocabulary and no further layers.
-        start: of the first weights, see `start_weights`.
-        max_tokens: use at most so many of the corpus.
-        features: a folder of features that several runs share; None is in `work`.
-        final_report: end with numbers on held-out rows.
-        logdir: folder for tensorboard's files and training.html; None for none.
-        device: "cpu" or "cuda"; None takes a GPU where there is one.
-        resume: continue from the last checkpoint in `work`.
+        fusion, experts, expert_width, draft_vocab, feature_layers: the head's shape, see `DraftConfig`.
     """
 
-    corpora: tuple[str, ...]
-    out: str
-    work: str
+    corpora: tuple[str, ...] = setting(CORPORA, argument=True)
+    out: str = setting("Folder for the head.")
+    work: str = setting("Folder for features and the training state; large, kept for --resume.")
     options: TrainingOptions
-    target: str | None = None
-    init: str | None = None
-    method: str | None = None
-    methods_from: tuple[str, ...] = ()
-    fusion: str = "summed"
-    experts: int = 2
-    expert_width: int | None = None
-    draft_vocab: int | None = None
-    feature_layers: tuple[int, ...] | None = None
-    start: str = "least-squares"
-    max_tokens: int | None = None
-    features: str | None = None
-    final_report: bool = True
-    logdir: str | None = None
-    device: str | None = None
-    resume: bool = False
+    target: str | None = setting(TARGET, None)
+    init: str | None = setting(
+        "A head to start from, with a fresh schedule; its width and draft vocabulary are the default. "
+        "From a head of another shape everything before the experts is taken, as far as both have it.",
+        None,
+    )
+    method: str | None = setting(
+        "The drafting method that it is a head for, see `jakiro methods`; sets shape and experts.", None
+    )
+    methods_from: tuple[str, ...] = setting(METHODS_FROM, (), repeated=True)
+    fusion: str = setting("summed (with the contrastive branch) or decoupled.", "summed")
+    experts: int = setting("2, or 1 for a dense head without routing.", 2)
+    expert_width: int | None = setting(
+        "Inner width of an expert; as --init has parameters, else the hidden size.", None
+    )
+    draft_vocab: int | None = setting("Draft only this many of the corpus's most frequent tokens.", None)
+    feature_layers: tuple[int, ...] | None = setting(
+        "Layers read besides the last, as in 10,20; each one adds the same amount of features.", None
+    )
+    start: str = setting("Initial weights: least-squares or identity.", "least-squares")
+    max_tokens: int | None = setting("Use at most this many tokens of the corpus.", None)
+    features: str | None = setting("Folder of features, if several runs share them; else in --work.", None)
+    final_report: bool = setting("End with numbers on held-out rows.", True, "--report/--no-report")
+    logdir: str | None = setting("Folder for tensorboard and training.html.", None)
+    device: str | None = setting(DEVICE, None)
+    resume: bool = setting("Continue from the last checkpoint in --work.", False, "--resume")
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1) + "\n"

@@ -365,12 +365,33 @@ def test_bad_options_are_one_sentence(target_folder, corpus_folder, tmp_path, ar
     [
         (("--rows", 0), "must be at least 1"),
         (("--temperatures", "0,warm"), "--temperatures takes a comma list of numbers; “warm” is none."),
+        (("--temperatures", "0,1e-38"), "Temperature must be 0, which is greedy, or at least 0.0001; you gave 1e-38"),
+        (("--temperatures", "-1"), "Temperature must be between 0 and 2; you gave -1"),
+        (("--top-k", "-3"), "Top-k must be a whole number, 0 or more; you gave -3"),
+        (("--min-distinct", 2), "The smallest share of distinct 4-grams must be from 0 to 1; you gave 2"),
     ],
 )
 def test_bad_corpus_options_are_one_sentence(tmp_path, arguments, sentence):
     result = invoke("corpus", tmp_path / "corpus", *arguments)
     assert result.exit_code != 0
     assert sentence in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("calibrate", "HEAD", "CORPUS", "--rows", 0), "Calibrating takes rows of 1 or more; you gave 0"),
+        (("calibrate", "HEAD", "CORPUS", "--texts", 0), "Calibrating takes texts of 1 or more; you gave 0"),
+        (("evaluate", "--batch-size", 0), "Batch size must be 1 or more; you gave 0"),
+    ],
+)
+def test_counts_of_nothing_are_refused_before_anything_is_read(arguments, sentence):
+    assert str(invoke(*arguments).exception).startswith(sentence)
+
+
+def test_no_thread_is_a_usage_error():
+    result = invoke("evaluate", "--threads", 0)
+    assert result.exit_code == 2 and "greater than or equal to 1" in " ".join(result.output.split())
 
 
 def test_official_presets_hold_what_is_not_given():

@@ -127,16 +127,6 @@ class Draft(ctypes.Structure):
     ]
 
 
-class Texts(ctypes.Structure):
-    """As `Texts` in texts.c."""
-
-    _fields_ = [
-        *((name, _Long) for name in ("texts", "heads", "kv_heads", "head_dim", "capacity", "stride", "longest")),
-        ("scaling", ctypes.c_float),
-        *((name, _Pointer) for name in ("lengths", "queries", "keys", "values", "scores", "attended")),
-    ]
-
-
 def num_threads() -> int:
     """Threads of a call: torch's number, or fewer where a container allows less processor time."""
     return usable_threads(torch.get_num_threads())
@@ -226,7 +216,6 @@ def _loaded(path: Path) -> ctypes.CDLL:
     library.jakiro_draft.argtypes = [ctypes.POINTER(HeadPass), _Long]
     library.jakiro_grow_bytes.argtypes = [ctypes.POINTER(Draft), _Long]
     library.jakiro_grow.argtypes = [ctypes.POINTER(Draft), _Pointer, _Long]
-    library.jakiro_attend_texts.argtypes = [ctypes.POINTER(Texts), _Long]
     return library
 
 
