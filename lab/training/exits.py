@@ -159,7 +159,7 @@ def start_exits(head: ExitHead, rows: Rows, lower: Tensor, seed: int) -> None:
     start_layer(head, rows, seed, "least-squares")
     if isinstance(head, NestedHead):
         for leave, own in zip(head.exits, lower.split(head.config.hidden_size, dim=-1), strict=True):
-            fit(leave, own, rows[2])
+            fit(leave, own, rows[1])
 
 
 class ExitTrainer(Trainer):
