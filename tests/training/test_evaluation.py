@@ -73,7 +73,7 @@ def test_replayed_steps_are_those_of_the_real_generator(model, target, tmp_path,
     head = head if name == "eagle3" else lucky(head)
     target = target.with_feature_layers(head.config.feature_layers)
     answers = answers_of(model, tmp_path, sampling, head.config.feature_layers)
-    generator, drafter = JakiroGenerator(Resources(target, head)), HeadDrafter(head)
+    generator, drafter = JakiroGenerator(Resources(target, head)), METHODS.drafter_of(head)
     for tree in (TREES[0], replace(TREES[1], contrastive=False)):
         traces = [generator.run(question.turns[0], sampling, tree=tree) for question in QUESTIONS]
         for answer, trace in zip(answers, traces, strict=True):
