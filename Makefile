@@ -31,8 +31,10 @@ demo: $(VENV)/.requirements
 
 PYTEST = $(if $(DEVICE),JAKIRO_TEST_DEVICE=$(DEVICE)) $(RUN) -m pytest --numprocesses $(JOBS) --dist worksteal
 
-# Tests run side by side, and threads that spin at barriers would hold up the neighbours
+# Tests run side by side, and threads that spin at barriers would hold up the neighbours; more than one thread is what
+# make test-all has, and what tests of threads set themselves
 test test-all: export OMP_WAIT_POLICY ?= PASSIVE
+test: export OMP_NUM_THREADS ?= 1
 test: lint
 	$(PYTEST) -m "not rare" $(ARGS)
 

@@ -85,6 +85,7 @@ def test_every_kind_of_head_learns_in_two_processes(together):
         assert set(re.findall(rf"process {process} trained (.+)\n", result.stdout)) == trained
 
 
+@pytest.mark.rare
 def test_precision_and_accumulation_are_not_those_of_the_users_accelerate_config(alone, tmp_path):
     settings = {"MIXED_PRECISION": "bf16", "GRADIENT_ACCUMULATION_STEPS": "4", "DYNAMO_BACKEND": "eager"}
     environment = {f"ACCELERATE_{name}": value for name, value in settings.items()}
