@@ -27,7 +27,7 @@ from jakiro.config import CORPORA, DEVICE, MAX_NEW_TOKENS, SamplingParams, TreeC
 from jakiro.drafting.heads import HeadDrafter
 from jakiro.heads.base import DraftHead
 from jakiro.heads.calibration import HIGH, LOW
-from jakiro.heads.checkpoint import load_head, write_config
+from jakiro.heads.checkpoint import WEIGHTS_NAME, load_head, weights_file, write_config
 from jakiro.methods import METHODS
 from jakiro.system import cache_folder
 from jakiro.training.answers import Answer, AnswerFolder
@@ -85,14 +85,22 @@ def calibrate(config: CalibrateConfig) -> dict[str, float]:
     """
     folder, corpora = Path(config.head), [Path(path) for path in config.corpora]
     device = choose_device(config.device)
+    if weights_file(folder).name != WEIGHTS_NAME:
+        raise ValueError(
+            f"{folder} holds a head in another project's form, whose config has no place for a calibration; write it "
+            "in ours first, with export --format hub."
+        )
     head, corpus = load_head(folder, device), read_corpus(corpora)
     target = config.target or head.config.target_name
+    if not target:
+        raise ValueError(f"The config of {folder} names no target; give the one that the head was trained for.")
     model, tokenizer, sha256 = read_target(target, device, target_dtype(device))
     chosen = in_order_of_content(corpus)[: config.rows] if config.unread else held_out_rows(folder, corpus, config.rows)
     tables = [each.weight.detach() for each in (model.get_input_embeddings(), model.get_output_embeddings())]
     embedding, output = (table.float() for table in tables)
     head.bind(embedding, output).eval()
-    layers, objective = head.config.feature_layers, objective_for(head, LossWeights())
+    layers = head.config.layers_of(model.config.get_text_config().num_hidden_layers)
+    objective = objective_for(head, LossWeights())
     with TemporaryDirectory() as work:
         extract(model, chosen, Path(work), layers, KeptFeatures(corpora, sha256 or target))
         read = held_out(FeatureCache(Path(work)), range(len(chosen)), output)

@@ -144,8 +144,8 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     head = load_head(pair.head_folder(), device, dtype, known.networks)
     model, tokenizer, sha256 = read_target(pair.target_name, device, dtype)
     answers = Path(config.answers) if config.answers else cache_folder() / "answers"
-    layers, raw = head.config.feature_layers, head.config.reads_raw_states
-    folder = AnswerFolder(model, tokenizer, sha256 or pair.target_name, answers, config.batch_size, layers, raw)
+    layers = head.config.layers_of(model.config.get_text_config().num_hidden_layers)
+    folder = AnswerFolder(model, tokenizer, sha256 or pair.target_name, answers, config.batch_size, layers)
     output_weight = model.get_output_embeddings().weight
     head.bind(model.get_input_embeddings().weight, output_weight)
     written = [folder.answers(questions, sampling) for sampling in samplings]
@@ -153,7 +153,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     if head.config.network == "layers":
         experts = experts_on(head, [answer for texts in written for answer in texts], output_weight)
     head.pack(config.draft_precision)
-    target = TargetModel(model, tokenizer, pair.target_name, sha256, "fast").with_feature_layers(layers, raw)
+    target = TargetModel(model, tokenizer, pair.target_name, sha256, "fast").with_feature_layers(layers)
     info = {"name": pair.head_name, "sha256": head_sha256(pair.head_path)}
     further = further_heads(pair, target, config.draft_precision, known.networks)
     resources = Resources(target, head, info, further)

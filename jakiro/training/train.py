@@ -23,7 +23,6 @@ from jakiro.heads.networks import make_head
 from jakiro.methods import METHODS, Methods
 from jakiro.methods import methods_from as methods_of
 from jakiro.plots import MISSING
-from jakiro.target.features import check_feature_layers
 from jakiro.training.calibrate import MAX_DEPTH, fit_calibration
 from jakiro.training.corpus import Row, read_corpus
 from jakiro.training.curves import write_curves
@@ -65,7 +64,7 @@ class TrainConfig:
 
     Attributes:
         options: how the head learns; its seed also draws the first weights, its held-out rows are the corpus' first.
-        fusion, experts, expert_width, draft_vocab, feature_layers: the head's shape, see `DraftConfig`.
+        fusion, experts, expert_width, draft_vocab: the head's shape, see `DraftConfig`.
     """
 
     corpora: tuple[str, ...] = setting(CORPORA, argument=True)
@@ -88,9 +87,6 @@ class TrainConfig:
         "Inner width of an expert; as --init has parameters, else the hidden size.", None
     )
     draft_vocab: int | None = setting("Draft only this many of the corpus's most frequent tokens.", None)
-    feature_layers: tuple[int, ...] | None = setting(
-        "Layers read besides the last, as in 10,20; each one adds the same amount of features.", None
-    )
     start: str = setting("Initial weights: least-squares or identity.", "least-squares")
     max_tokens: int | None = setting("Use at most this many tokens of the corpus.", None)
     features: str | None = setting("Folder of features, if several runs share them; else in --work.", None)
@@ -109,9 +105,8 @@ class TrainConfig:
             values = json.loads(text)
             options = dict(values["options"])
             options["weights"] = LossWeights(**options.get("weights", {}))
-            for name in ("corpora", "methods_from", "feature_layers"):
-                if values.get(name) is not None:
-                    values[name] = tuple(values[name])
+            for name in ("corpora", "methods_from"):
+                values[name] = tuple(values.get(name, ()))
             return cls(**values | {"options": TrainingOptions(**options)})
         except (KeyError, TypeError) as error:
             raise ValueError(f"This is no training's config ({error}); expected the fields of TrainConfig.") from error
@@ -151,7 +146,6 @@ def train(config: TrainConfig) -> DraftHead:
     target = target or zoo.DEFAULT_TARGET
     target_config = model.config.get_text_config()
     shape = {"fusion": config.fusion, "num_experts": config.experts} | _shape_of(config.method, known)
-    layers = _feature_layers(config.feature_layers, trained, target_config.num_hidden_layers)
     kept_ids, expert_width, draft_vocab = None, config.expert_width, config.draft_vocab
     if trained is not None:
         expert_width = expert_width or equal_width(trained.config, shape["fusion"], shape["num_experts"])
@@ -159,7 +153,7 @@ def train(config: TrainConfig) -> DraftHead:
             kept_ids, draft_vocab = trained.draft_token_ids, trained.config.draft_vocab_size
     shaped = head_config(
         target_config, expert_width or target_config.hidden_size, draft_vocab, **shape,
-        feature_layers=layers, target_name=target, target_sha256=sha256 or "",
+        target_name=target, target_sha256=sha256 or "",
     )  # fmt: skip
     tables = (model.get_input_embeddings(), model.get_output_embeddings())
     embedding, output_weight = (each.weight.detach().float() for each in tables)
@@ -167,7 +161,7 @@ def train(config: TrainConfig) -> DraftHead:
     if process.is_main_process:
         write_manifest(out, rows, validation_rows, target)
     with process.main_process_first():
-        extract(model, rows, features, layers, KeptFeatures(data, sha256 or target), options.precision)
+        extract(model, rows, features, (), KeptFeatures(data, sha256 or target), options.precision)
     # Only its embedding and output rows are needed from here on
     del model
     cache = FeatureCache(features)
@@ -243,21 +237,6 @@ def _shape_of(method: str | None, known: Methods) -> dict:
     if shape.get("network", NETWORKS[0]) not in NETWORKS:
         raise ValueError(f"{method} has a network of its own, {shape['network']}, which its own module has to train.")
     return shape
-
-
-def _feature_layers(given: Sequence[int] | None, trained: DraftHead | None, num_layers: int) -> tuple[int, ...]:
-    """The layers that were asked for, else those of the head that is continued."""
-    kept = trained.config.feature_layers if trained else ()
-    if given is None:
-        return kept
-    layers = tuple(sorted(set(given)))
-    check_feature_layers(layers, num_layers)
-    if kept and layers != kept:
-        raise ValueError(
-            f"The head to start from reads layers {list(kept)} beside the last, {list(layers)} were asked for; leave "
-            "--feature-layers out, or start from a head that reads the last layer alone."
-        )
-    return layers
 
 
 def finish(

@@ -185,7 +185,7 @@ def _start_pair(read: ReadPair, device: torch.device | None, progress: Progress 
         resources = Resources(target_model)
     else:
         layers = draft_head.config.layers_of(target_model.config.num_hidden_layers)
-        target_model = target_model.with_feature_layers(layers, draft_head.config.reads_raw_states)
+        target_model = target_model.with_feature_layers(layers)
         info = _bound(draft_head.to(target_model.device), pair.head_name, read.head_sha256, target_model, precision)
         notices += [each for each in (_shorter(draft_head, target_model),) if each]
         further = further_heads(pair, target_model, precision, known.networks)
@@ -222,7 +222,7 @@ def further_heads(
     return {
         config.kind: reader(name, path)
         for name, (path, config) in reversed(known.items())
-        if config.feature_layers == target.feature_layers and not target.raw_features
+        if config.feature_layers == target.feature_layers
     }
 
 

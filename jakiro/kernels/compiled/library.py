@@ -114,7 +114,6 @@ class Draft(ctypes.Structure):
     """As `Draft` in draft.c."""
 
     _fields_ = [
-        ("first", ctypes.POINTER(Head)),
         ("head", ctypes.POINTER(Head)),
         ("output", ctypes.POINTER(Matrix)),
         *((name, _Pointer) for name in ("embedding", "token_ids", "cos", "sin", "keys", "values")),
