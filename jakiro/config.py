@@ -17,7 +17,7 @@ MOST_STOPS, LONGEST_STOP = 8, 64
 TARGET = "Target model: a known name, a folder, a GGUF file, or a Hub id; if not given, the default one."
 DEVICE = "cpu or cuda; a GPU is taken where there is one."
 DTYPE = "float32, bfloat16 or float16; what suits the device."
-METHODS_FROM = "Add the drafting methods in this module's METHODS; repeatable."
+METHODS_FROM = "Add the drafting methods in METHODS of this Python module; may be repeated."
 CORPORA = "Corpus files (*.jsonl.gz) or folders that hold them."
 MAX_NEW_TOKENS = "At most this many tokens."
 

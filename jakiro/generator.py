@@ -359,7 +359,7 @@ class JakiroGenerator:
         """
         raced = methods or (PLAIN.name, self.usual.name)
         if len({self.known_methods.named(method).name for method in raced}) < len(raced):
-            raise ValueError(f"A race takes different methods; you gave {', '.join(raced)}.")
+            raise ValueError(f"A race must not repeat a method; you gave {', '.join(raced)}.")
         streams: dict[str, Stream] = {}
         for method in raced:
             for first in list(streams.values())[:1]:
