@@ -76,8 +76,8 @@ BROWSER = {
     "many_bench_prompts": "{n} prompts",
     "bench_definitions": "Tokens a second: all tokens ÷ all seconds, below it the middle half of the answers; the "
     "first token and reading the prompt are not counted. Speedup: plain seconds ÷ the method’s, same prompts; below it "
-    "the 95 % interval from resampling prompts. Both are shown from eight prompts on. τ: accepted per step + 1, over all "
-    "steps. Same text: share of answers whose token ids all equal plain decoding’s.",
+    "the 95 % interval from resampling prompts. Both are shown from eight prompts on. τ: accepted per step + 1, over "
+    "all steps. Same text: share of answers whose token ids all equal plain decoding’s.",
     "bench_spoken": "{n} of {total} prompts done.",
     "board": "Leaderboard",
     "board_missing": "No leaderboard is shipped with this copy.",
