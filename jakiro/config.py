@@ -123,7 +123,6 @@ class TreeConfig:
         policy: "fixed" uses depth and nodes as given; "auto" takes them as upper bounds and lets measured costs choose.
         shared_noise: rank draft candidates with the target's own keyed noise at temperature > 0. It concerns the
             draft's ranking only; the text is the same either way.
-        context: also propose the continuation of an earlier occurrence in prompt and output.
         contrastive: take the last two levels from one pass where the head has a contrastive branch.
     """
 
@@ -132,7 +131,6 @@ class TreeConfig:
     nodes: int = 24
     policy: str = "fixed"
     shared_noise: bool = True
-    context: bool = False
     contrastive: bool = True
 
     def __post_init__(self) -> None:
