@@ -11,7 +11,7 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.drafting.base import Committed, TreeLimits
 from jakiro.drafting.candidates import Chain
-from jakiro.drafting.compiled import CompiledGrower, grows_in_one_call
+from jakiro.drafting.compiled import grow_in_one_call, grows_in_one_call
 from jakiro.drafting.heads import HeadDrafter
 from jakiro.heads.compiled import MOST_ROWS
 from jakiro.kernels.compiled.library import library, why_not
@@ -133,7 +133,9 @@ def assert_same_proposals(found, expected):
 def test_one_call_of_compiled_code_grows_the_tree_that_torch_grows_level_by_level(packed_heads, name, monkeypatch):
     """Over a text's first tokens, several at a time, as accepted steps bring them, and once without new ones."""
     head, calls = packed_heads[name], []
-    monkeypatch.setattr(CompiledGrower, "grow", lambda self, grow=CompiledGrower.grow: calls.append(1) or grow(self))
+    monkeypatch.setattr(
+        "jakiro.drafting.heads.grow_in_one_call", lambda *given: calls.append(1) or grow_in_one_call(*given)
+    )
 
     def proposals(limits, sampling, compiled):
         monkeypatch.setattr("jakiro.drafting.heads.grows_in_one_call", grows_in_one_call if compiled else no)

@@ -114,13 +114,14 @@ class Draft(ctypes.Structure):
         ("first", ctypes.POINTER(Head)),
         ("head", ctypes.POINTER(Head)),
         ("output", ctypes.POINTER(Matrix)),
-        *((name, _Pointer) for name in ("embedding", "token_ids", "cos", "sin", "keys", "values")),
+        *((name, _Pointer) for name in ("embedding", "token_ids", "directions", "mean", "angles")),
+        ("positions", _Long),
+        ("rows", _Pointer),
         *((name, _Long) for name in ("start", "capacity")),
         *((name, _Pointer) for name in ("ids", "features")),
-        *((name, _Long) for name in ("committed", "width", "passes", "explored", "contrastive")),
+        *((name, _Long) for name in ("committed", "width", "passes", "explored", "contrastive", "kept")),
         ("temperature", ctypes.c_float),
-        *((name, _Pointer) for name in ("weights", "noise", "columns", "scores", "chances")),
-        *((name, _Pointer) for name in ("stream", "outputs", "router", "mixed", "contrast")),
+        *((name, _Pointer) for name in ("weights", "noise", "whole", "real")),
     ]
 
 
