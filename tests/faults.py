@@ -91,8 +91,8 @@ FAULTS = (
     Fault(
         "target-probs-without-temperature",
         "jakiro/core/verify.py",
-        "chosen = tempered(logits[parents, tree.token_ids], sampling)",
-        "chosen = logits[parents, tree.token_ids].float()",
+        "chosen = tempered(logits.flatten().index_select(0, places), sampling)",
+        "chosen = logits.flatten().index_select(0, places).float()",
         ("tests/core/test_verify.py::test_target_probs_are_those_of_the_parent_s_raw_logits_at_the_temperature",),
     ),
     Fault(
@@ -401,6 +401,20 @@ FAULTS = (
         "head->summed ? 0 : node->proposer",
         "0",
         (f"{GROWN}::test_one_call_of_compiled_code_grows_the_tree_that_torch_grows_level_by_level",),
+    ),
+    Fault(
+        "parents-counted-among-all-candidates",
+        "jakiro/kernels/compiled/csrc/draft.c",
+        "whole[PARENT * kept + at] = parent;",
+        "whole[PARENT * kept + at] = node->parent + 1;",
+        (f"{GROWN}::test_one_call_of_compiled_code_grows_the_tree_that_torch_grows_level_by_level",),
+    ),
+    Fault(
+        "totals-of-other-rows-than-the-parents",
+        "jakiro/kernels/compiled/csrc/sampling.c",
+        "work->parents[child] != row)",
+        "work->parents[child] != row + 1)",
+        ("tests/core/test_verify.py::test_target_probs_are_those_of_the_parent_s_raw_logits_at_the_temperature",),
     ),
     Fault(
         "sums-that-leave-32-bits",

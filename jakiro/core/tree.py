@@ -119,5 +119,4 @@ def accepted_node(mask: Tensor, depths: Tensor, right: Tensor) -> Tensor:
     wrong = ~right
     # One element that is assigned a number would be copied from the host, which no capture allows
     wrong[:1].fill_(False)
-    all_right = ~(mask & wrong).any(-1)
-    return torch.where(all_right, depths, -1).argmax()
+    return depths.masked_fill((mask & wrong).any(-1), -1).argmax()

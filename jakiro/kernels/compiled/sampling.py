@@ -29,17 +29,22 @@ def write_noise(seed: int, first: int, token_ids: Tensor, rows: Tensor) -> None:
 
 
 def choose_rows(
-    logits: Tensor, temperature: float, noise: Tensor | None = None, levels: Tensor | None = None
+    logits: Tensor,
+    temperature: float,
+    noise: Tensor | None = None,
+    levels: Tensor | None = None,
+    parents: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The best token of each row of logits over temperature, plus noise where there is any.
 
     Args:
         logits: (rows, vocab_size) float32.
         noise: (positions, vocab_size) float32; levels: (rows,) int64, which of them is a row's.
+        parents: (rows,) int64, each row's parent; None means that all rows are parents.
 
     Returns:
         (rows,) int64 lowest best ids, (rows,) their lead over the next, (rows,) log of the sum of e to the logits over
-        the temperature.
+        the temperature, NaN at rows that are no parents.
     """
     logits = logits.contiguous()
     rows, vocab_size = logits.shape
@@ -54,6 +59,7 @@ def choose_rows(
         temperature,
         address(noise),
         address(levels),
+        address(parents),
         choices.data_ptr(),
         leads.data_ptr(),
         log_totals.data_ptr(),
