@@ -91,8 +91,8 @@ FAULTS = (
     Fault(
         "target-probs-without-temperature",
         "jakiro/core/verify.py",
-        "chosen = tempered(logits.flatten().index_select(0, places), sampling)",
-        "chosen = logits.flatten().index_select(0, places).float()",
+        "chosen = tempered(logits[parents, tree.token_ids], sampling)",
+        "chosen = logits[parents, tree.token_ids].float()",
         ("tests/core/test_verify.py::test_target_probs_are_those_of_the_parent_s_raw_logits_at_the_temperature",),
     ),
     Fault(

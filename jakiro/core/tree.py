@@ -100,9 +100,9 @@ def ancestor_mask(parents: Tensor, max_depth: int) -> Tensor:
     covered = 1
     while covered < max_depth:
         # Each row covers its next `covered` ancestors; upwards leads that many further up.
-        mask = mask | mask[upwards]
+        mask = mask | mask.index_select(0, upwards)
         covered *= 2
-        upwards = upwards[upwards] if covered < max_depth else upwards
+        upwards = upwards.index_select(0, upwards) if covered < max_depth else upwards
     return mask
 
 

@@ -72,10 +72,9 @@ typedef struct {
 static inline vec divided(vec x, float temperature) { return temperature == 1.0f ? x : x / temperature; }
 
 static inline doubles halves_sum(vec x) {
-    float values[LANES] __attribute__((aligned(64)));
-    *(vec *)values = x;
-    return __builtin_convertvector(*(half_vec *)values, doubles) +
-           __builtin_convertvector(*(half_vec *)(values + DOUBLES), doubles);
+    half_vec halves[2];
+    memcpy(halves, &x, sizeof x);
+    return __builtin_convertvector(halves[0], doubles) + __builtin_convertvector(halves[1], doubles);
 }
 
 static inline float log_of_sum(doubles sums) { return (float)natural_log((doubles){0} + sum_of(sums))[0]; }
