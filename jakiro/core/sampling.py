@@ -43,8 +43,8 @@ class Choice(NamedTuple):
         token_ids: (rows,) int64.
         margins: (rows,) float32 gap between first and second choice after warping and noise.
         needs_full_sort: (rows,) bool; True where the sorted prefix did not settle top-k or top-p.
-        log_totals: (rows,) float32 logsumexp of the tempered logits, NaN at rows that are no parents; None where choosing
-            did not compute it anyway.
+        log_totals: (rows,) float32 logsumexp of the tempered logits, NaN at rows that are no parents; None where
+            choosing did not compute it anyway.
     """
 
     token_ids: Tensor
