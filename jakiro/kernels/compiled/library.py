@@ -202,7 +202,6 @@ def _loaded(path: Path) -> ctypes.CDLL:
     library.jakiro_weigh.argtypes, library.jakiro_weigh.restype = [_Pointer, _Long], ctypes.c_double
     library.jakiro_noise.argtypes = [ctypes.c_uint64, _Long, _Long, _Pointer, _Long, _Pointer, _Long]
     library.jakiro_choose.argtypes = [_Pointer, _Long, _Long, ctypes.c_float, *[_Pointer] * 6, _Long]
-    library.jakiro_mix.argtypes = [_Pointer, _Pointer, _Long, _Long, _Long, _Pointer, _Pointer, _Pointer, _Long]
     library.jakiro_best.argtypes = [
         *[_Pointer, _Long, _Long, ctypes.c_float, _Pointer, ctypes.c_float, _Long],
         *[_Pointer, _Pointer, _Pointer, _Long],

@@ -193,26 +193,6 @@ static const float *mix_row(const Mixture *work, int64_t row, int thread_id) {
     return result;
 }
 
-typedef struct {
-    Mixture mixture;
-    float *result; /* (rows, vocabulary) */
-} Mixing;
-
-static void mix(const void *context, int thread_id, int num_threads) {
-    const Mixing *work = context;
-    const int64_t count = work->mixture.vocabulary;
-    for (int64_t row = thread_id; row < work->mixture.rows; row += num_threads)
-        memcpy(work->result + row * count, mix_row(&work->mixture, row, thread_id), count * sizeof(float));
-}
-
-/* The log of the experts' mixture, the sum of w_e times the softmax of their logits; and for each expert the
- * number that makes its logits log(w_e q_e). */
-void jakiro_mix(const float *logits, const float *log_weights, int64_t experts, int64_t rows, int64_t vocabulary,
-                float *offsets, float *memory, float *result, int64_t threads) {
-    Mixing work = {{logits, log_weights, experts, rows, vocabulary, offsets, memory}, result};
-    run_in_threads(mix, &work, at_most(threads, rows));
-}
-
 /* ---- Candidates ---- */
 
 #define MOST_CANDIDATES 64
