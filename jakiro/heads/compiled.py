@@ -44,19 +44,6 @@ class Growth(NamedTuple):
     noise: Tensor | None
 
 
-class Grown(NamedTuple):
-    """The nodes of a tree, root first.
-
-    Attributes:
-        whole: (6, nodes) int64, tokens, parents, depths, draft passes, proposers, and who proposed them too.
-        real: (2, nodes) float32, scores and draft probabilities, and below them the evidence that was asked for,
-            router's weights, contributions and the residual's, see `drafting.experts.expert_evidence`.
-    """
-
-    whole: Tensor
-    real: Tensor
-
-
 class NativeHeadLayer(nn.Module):
     """Made from a head's input projection and layer, whose weights it copies.
 
@@ -157,7 +144,7 @@ class NativeHeadLayer(nn.Module):
         features: Tensor,
         cache: RowCache,
         growth: Growth,
-    ) -> Grown:
+    ) -> tuple[Tensor, Tensor]:
         """Reads committed tokens into the cache and grows a tree on them.
 
         Args:
@@ -166,6 +153,11 @@ class NativeHeadLayer(nn.Module):
                 which evidence is made; None for none.
             token_ids: (rows,) int64, at most `MOST_ROWS`; features: (rows, …) the target's one position before each.
             cache: with room for the tokens and for `width` rows a pass, which are written behind them, but not counted.
+
+        Returns:
+            of the nodes, root first, (6, nodes) int64, tokens, parents, depths, draft passes, proposers, and who proposed
+            them too; (2, nodes) float32, scores and draft probabilities, and below them the evidence, see
+            `drafting.experts.expert_evidence`.
         """
         committed, start = token_ids.shape[0], cache.extend(token_ids.shape[0])
         rows, angles = cache.store.rows, self._angles.up_to(start + committed + growth.passes, features.device)
@@ -202,4 +194,4 @@ class NativeHeadLayer(nn.Module):
         threads = num_threads()
         memory = torch.empty(library().jakiro_grow_bytes(ctypes.byref(draft), threads), dtype=torch.uint8)
         count = library().jakiro_grow(ctypes.byref(draft), memory.data_ptr(), threads)
-        return Grown(whole[:, :count], real[:, :count])
+        return whole[:, :count], real[:, :count]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from jakiro.heads.base import DraftHead, packing_for, precision_on
-from jakiro.heads.compiled import MOST_ROWS, Grown, Growth, NativeHeadLayer
+from jakiro.heads.compiled import MOST_ROWS, Growth, NativeHeadLayer
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import Angles, HeadLayer, HeadOutput
 from jakiro.kernels.cache import PassCache, RowCache
@@ -124,7 +124,9 @@ class LayerHead(DraftHead):
             )
         )
 
-    def grow(self, token_ids: Tensor, features: Tensor, cache: RowCache, growth: Growth, with_evidence: bool) -> Grown:
+    def grow(
+        self, token_ids: Tensor, features: Tensor, cache: RowCache, growth: Growth, with_evidence: bool
+    ) -> tuple[Tensor, Tensor]:
         """Reads committed tokens and grows a tree on them in one call, see `NativeHeadLayer.grow`.
 
         Of a prompt's many rows all but the last are read before.
