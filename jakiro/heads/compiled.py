@@ -155,8 +155,8 @@ class NativeHeadLayer(nn.Module):
             cache: with room for the tokens and for `width` rows a pass, which are written behind them, but not counted.
 
         Returns:
-            of the nodes, root first, (6, nodes) int64, tokens, parents, depths, draft passes, proposers, and who proposed
-            them too; (2, nodes) float32, scores and draft probabilities, and below them the evidence, see
+            Of the nodes, root first: (6, nodes) int64, tokens, parents, depths, draft passes, proposers and who
+            proposed it too; (2, nodes) float32, scores and draft probabilities, and below them the evidence, see
             `drafting.experts.expert_evidence`.
         """
         committed, start = token_ids.shape[0], cache.extend(token_ids.shape[0])
