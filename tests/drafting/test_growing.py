@@ -124,6 +124,7 @@ def assert_same_proposals(found, expected):
         torch.testing.assert_close(
             found.tree.columns[column], expected.tree.columns[column], equal_nan=True, rtol=1e-4, atol=1e-5
         )
+    assert list(found.tree.evidence) == list(expected.tree.evidence)
     for name, numbers in expected.tree.evidence.items():
         torch.testing.assert_close(found.tree.evidence[name], numbers, equal_nan=True, rtol=1e-4, atol=1e-4)
 
@@ -137,9 +138,10 @@ def test_one_call_of_compiled_code_grows_the_tree_that_torch_grows_level_by_leve
         "jakiro.drafting.heads.grow_in_one_call", lambda *given: calls.append(1) or grow_in_one_call(*given)
     )
 
-    def proposals(limits, sampling, compiled):
+    def proposals(limits, sampling, with_evidence, compiled):
         monkeypatch.setattr("jakiro.drafting.heads.grows_in_one_call", grows_in_one_call if compiled else no)
-        session = HeadDrafter(head).start(prompt_of(IDS[:6], FEATURES[:5]), sampling, KeyedNoise(sampling.seed))
+        drafter = HeadDrafter(head, has_evidence=with_evidence)
+        session = drafter.start(prompt_of(IDS[:6], FEATURES[:5]), sampling, KeyedNoise(sampling.seed))
         found = [session.propose(limits)]
         for begin, end in ((6, 7), (7, 10), (10, 10), (10, 13)):
             if end > begin:
@@ -150,11 +152,12 @@ def test_one_call_of_compiled_code_grows_the_tree_that_torch_grows_level_by_leve
         return found
 
     @settings(max_examples=25)
-    @given(CONFIGS, SAMPLINGS, st.booleans(), st.booleans())
-    def check(config, sampling, chained, contrastive):
+    @given(CONFIGS, SAMPLINGS, st.booleans(), st.booleans(), st.booleans())
+    def check(config, sampling, chained, contrastive, with_evidence):
         chain = Chain.of([5, 7, 9], [-0.5, -0.2, -0.1], 3, DEVICE) if chained else None
         limits = TreeLimits(replace(config, contrastive=contrastive), chain=chain)
-        for found, expected in zip(*(proposals(limits, sampling, each) for each in (True, False)), strict=True):
+        both = (proposals(limits, sampling, with_evidence, compiled) for compiled in (True, False))
+        for found, expected in zip(*both, strict=True):
             assert_same_proposals(found, expected)
 
     check()
