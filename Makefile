@@ -29,6 +29,9 @@ help:
 demo: $(VENV)/.requirements
 	$(RUN) app.py $(ARGS)
 
+# Tests start many processes, and each would compile what it imports
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTEST = $(if $(DEVICE),JAKIRO_TEST_DEVICE=$(DEVICE)) $(RUN) -m pytest --numprocesses $(JOBS) --dist worksteal
 
 # Tests run side by side, and threads that spin at barriers would hold up the neighbours; more than one thread is what

@@ -1,6 +1,6 @@
 """The drafting methods, one file each. To add one, implement `jakiro/drafting/base.py` in a new file here (the shortest
-example is `plain.py`) and register it in `METHODS` below; that is all it takes to have it everywhere. A method outside
-the package comes in by the door `METHODS.with_further`: `docs/echo.py` is one, and `--methods-from` registers it.
+example is `plain.py`) and register it in `METHODS` below; every command and the page then know it. A method outside the
+package needs no change here: `--methods-from` registers it by `METHODS.with_further`, as `docs/echo.py` shows.
 """
 
 import os
@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 
-from jakiro.config import TreeConfig
 from jakiro.drafting.base import Drafter, Method, Resources, why_not
 from jakiro.drafting.merged import merged
 from jakiro.heads.base import DraftHead
@@ -93,8 +92,8 @@ class Methods(Mapping[str, Method]):
         """These and further ones; see the constructor."""
         return Methods((*self.values(), *further))
 
-    def named(self, name: str, tree: TreeConfig | None = None) -> Method:
-        """The method of this name or alias; the default one with `TreeConfig(context=True)` also copies.
+    def named(self, name: str) -> Method:
+        """The method of this name or alias.
 
         Raises:
             ValueError: there is none of this name.
@@ -102,7 +101,7 @@ class Methods(Mapping[str, Method]):
         method = self._by_alias.get(name)
         if method is None:
             raise ValueError(f"Unknown method {name!r}; choose one of {', '.join(self)}.")
-        return WITH_COPIES if method is DEFAULT and tree is not None and tree.context else method
+        return method
 
     def usual(self, resources: Resources) -> Method:
         """What an unnamed method means: the default one, unless the head at hand is of another kind."""
@@ -154,12 +153,11 @@ def methods_from(modules: Iterable[str]) -> tuple[Method, ...]:
             module = import_module(name)
         except ModuleNotFoundError as error:
             raise ValueError(
-                f"--methods-from {name}: {error}; give a module that Python finds from here, such as lab."
+                f"--methods-from {name}: {error}; give the module's name without .py, and its folder in PYTHONPATH."
             ) from error
         except Exception as error:  # whatever another person's file raises, it is not a fault of ours
             raise ValueError(
-                f"--methods-from {name}: the module cannot be imported ({type(error).__name__}: {error}); mend it, or "
-                "give another one."
+                f"--methods-from {name}: the module cannot be imported ({type(error).__name__}: {error}); correct it."
             ) from error
         try:
             found += module.METHODS

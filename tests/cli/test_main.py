@@ -190,17 +190,18 @@ def test_bench_check_identical_says_how_many_texts_differ(generator, capsys, tmp
         ),
         (
             ["race", "--prompt", "x", "--methods", "jakiro,jakiro"],
-            "--methods takes different methods; you gave 'jakiro,",
+            "--methods must not repeat a method; you gave 'jakiro,",
         ),
         (
             ["race", "--prompt", "x", "--methods", "plain,autoregressive"],
-            "--methods takes different methods; you gave ",
+            "--methods must not repeat a method; you gave ",
         ),
         (["bench", "--methods", "magic"], "Unknown method “magic”; known are autoregressive, "),
         (["race", "--prompt", "x", "--nodes", "0"], "Tree nodes must be 1 to 256; you gave 0."),
         (
             ["generate", "--prompt", "x", "--methods-from", "no.such.module"],
-            "--methods-from no.such.module: No module named 'no'; give a module that Python finds from here",
+            "--methods-from no.such.module: No module named 'no'; give the module's name without .py, and its "
+            "folder in PYTHONPATH.",
         ),
         (["methods", "--methods-from", "json"], "--methods-from json: the module has no METHODS; expected a list of"),
         (["bench", "--temperatures", "warm"], "--temperatures takes a comma list of numbers; “warm” is none."),
