@@ -335,7 +335,8 @@ BROWSER = {
     "router_none": "The router had no part in this step.",
     "budget_auto": "{candidates}: about {tokens} tokens in {ms} ms, the best rate on this machine.",
     "budget_fixed": "{candidates} over {levels}, as set: draft {draft} ms, check {verify} ms.",
-    "budget_axis": "expected tokens a second by number of guesses",
+    "budget_sizes": "Expected tokens a second: {sizes}.",
+    "budget_size": "{speed} with {candidates}",
     "time_split": "draft {draft} · check {verify} · other {other} ms, measured",
     "race_note": (
         "The methods share this device and take turns, so the screen runs slower than each alone. "
