@@ -2,7 +2,8 @@
 
 VENV ?= .venv
 DEVICE ?=
-JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n < 4 ? n : 4)))
+# One test at a time more than there are processors, for many wait: for a browser, for another process
+JOBS ?= $(shell n=$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2); echo $$((n < 4 ? n + 1 : 4)))
 ARGS ?=
 TORCH := torch==2.13.0
 PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11; do \
@@ -28,10 +29,15 @@ help:
 demo: $(VENV)/.requirements
 	$(RUN) app.py $(ARGS)
 
+# Tests start many processes, and each would compile what it imports
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTEST = $(if $(DEVICE),JAKIRO_TEST_DEVICE=$(DEVICE)) $(RUN) -m pytest --numprocesses $(JOBS) --dist worksteal
 
-# Tests run side by side, and threads that spin at barriers would hold up the neighbours
+# Tests run side by side, and threads that spin at barriers would hold up the neighbours; more than one thread is what
+# make test-all has, and what tests of threads set themselves
 test test-all: export OMP_WAIT_POLICY ?= PASSIVE
+test: export OMP_NUM_THREADS ?= 1
 test: lint
 	$(PYTEST) -m "not rare" $(ARGS)
 

@@ -1,11 +1,11 @@
 """Settings as frozen dataclasses, checked once at the door.
 
-`SamplingParams` is how tokens are chosen, `TreeConfig` how a draft tree is grown. Nothing here knows of devices or
-command lines. A draft head's own config stands in `jakiro.heads.config` and uses the same checks.
+`SamplingParams` is how tokens are chosen, `TreeConfig` how a draft tree is grown. A draft head's own config stands in
+`jakiro.heads.config` and uses the same checks. Configs that a command fills say each option once, by `setting`.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, field
 
 POLICIES = ("auto", "fixed")
 MOST_NODES, MOST_DEPTH = 256, 16
@@ -13,6 +13,23 @@ MAX_SEED = 2**63
 # Below it, logits over the temperature leave float32's range
 LEAST_TEMPERATURE = 1e-4
 MOST_STOPS, LONGEST_STOP = 8, 64
+# Sentences of settings that several configs have
+TARGET = "Target model: a known name, a folder, a GGUF file, or a Hub id; if not given, the default one."
+DEVICE = "cpu or cuda; a GPU is taken where there is one."
+DTYPE = "float32, bfloat16 or float16; what suits the device."
+METHODS_FROM = "Add the drafting methods in this module's METHODS; repeatable."
+CORPORA = "Corpus files (*.jsonl.gz) or folders that hold them."
+MAX_NEW_TOKENS = "At most this many tokens."
+
+
+def setting(about: str, default=MISSING, *names: str, argument: bool = False, repeated: bool = False):
+    """A field of a config with its sentence, for readers and for a command's `--help`.
+
+    Args:
+        names: of the option where they are not the field's own; an `argument` has none.
+        repeated: a tuple whose option may stand several times; of others it takes a comma list.
+    """
+    return field(default=default, metadata={"about": about, "names": names, "argument": argument, "repeated": repeated})
 
 
 def require(condition: bool, sentence: str) -> None:
@@ -48,20 +65,17 @@ class SamplingParams:
     """How the next token is chosen; the same values give the same text for every decoding method.
 
     Attributes:
-        temperature: 0 means greedy; otherwise logits are divided by it, from `LEAST_TEMPERATURE` to 2.
-        top_p: nucleus mass in (0, 1]; 1 keeps everything.
-        top_k: keep the k likeliest tokens; 0 keeps everything.
+        temperature: from `LEAST_TEMPERATURE` to 2 where it is not 0.
         seed: 0 <= seed < 2**63; keys the noise together with the absolute position.
-        max_new_tokens: at most this many tokens after the prompt, at least 1.
-        stop: texts before the first of which the answer ends, wherever in a token one begins.
+        stop: wherever in a token one begins.
     """
 
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0
-    seed: int = 0
-    max_new_tokens: int = 256
-    stop: tuple[str, ...] = ()
+    temperature: float = setting("0 is greedy; otherwise logits are divided by it.", 0.0)
+    top_p: float = setting("Nucleus mass, above 0 and at most 1.", 1.0)
+    top_k: int = setting("Keep the k likeliest tokens; 0 keeps all.", 0)
+    seed: int = setting("The same seed gives the same text, with and without drafting.", 0)
+    max_new_tokens: int = setting(MAX_NEW_TOKENS, 256)
+    stop: tuple[str, ...] = setting("End before this text; may be repeated.", (), repeated=True)
 
     def __post_init__(self) -> None:
         require(

@@ -1,10 +1,16 @@
 """Fixtures for the whole suite; what they are made of is in support.py."""
 
+import os
+
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
 from tests.support import scripted_generator, tiny_generator
+
+# Gradio takes the first free port from this one on; workers that looked from the same one on would find it together
+worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+os.environ.setdefault("GRADIO_SERVER_PORT", str(7860 + 100 * worker))
 
 settings.register_profile(
     "jakiro", deadline=None, derandomize=True, print_blob=False, suppress_health_check=[HealthCheck.too_slow]

@@ -171,7 +171,6 @@ HEADS = {
     "summed, reduced vocabulary": {"fusion": "summed", "draft_vocab_size": 90},
     "decoupled, reduced vocabulary": {"fusion": "decoupled", "draft_vocab_size": 90},
     "one expert": {"fusion": "summed", "num_experts": 1},
-    "summed, two layers read": {"fusion": "summed", "feature_layers": (1,)},
 }
 # Those that are read as others publish them, too
 ALL_HEADS = HEADS | {
@@ -217,7 +216,7 @@ def tiny_generator(
     target = tiny_target(seed, dtype, numerics)
     if head is None:
         return JakiroGenerator(Resources(target), methods=methods)
-    target = target.with_feature_layers(ALL_HEADS[head].get("feature_layers", ()), raw=head == "eagle3")
+    target = target.with_feature_layers(ALL_HEADS[head].get("feature_layers", ()))
     info = {"name": f"tiny {head}", "sha256": "1" * 64}
     resources = Resources(target, tiny_head(target, **ALL_HEADS[head]), info, further_heads(target, methods))
     return JakiroGenerator(resources, methods=methods)

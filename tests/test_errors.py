@@ -215,7 +215,7 @@ def test_numbers_too_large_for_float16_are_no_fault_of_the_model():
 
 
 FORKED = """
-import os, torch
+import os, signal, torch
 from tests.support import TREE, tiny_generator
 from jakiro.config import SamplingParams
 torch.set_num_threads(2)
@@ -223,14 +223,36 @@ generator, sampling = tiny_generator(), SamplingParams(max_new_tokens=8)
 text = generator.run("Fork.", sampling, tree=TREE).token_ids
 child = os.fork()
 if not child:
+    signal.alarm(30)
     os._exit(int(generator.run("Fork.", sampling, tree=TREE).token_ids != text))
 print(os.waitpid(child, 0)[1])
 """
 
 
+FORKED_WHILE_COMPILING = """
+import os, signal, threading
+from jakiro.kernels.compiled import library
+compiling, go_on = threading.Event(), threading.Timer(0.5, lambda: None)
+def slowly():
+    compiling.set()
+    go_on.start()
+    go_on.join()
+    return None, "a test"
+library._found_once = slowly
+library.begin_building()
+compiling.wait()
+child = os.fork()
+if not child:
+    signal.alarm(30)
+    os._exit(int(library.library() is not None))
+print(os.waitpid(child, 0)[1])
+"""
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
-def test_a_process_that_was_forked_after_an_answer_answers_alike():
-    run = subprocess.Popen([sys.executable, "-c", FORKED], stdout=subprocess.PIPE, text=True, start_new_session=True)
+@pytest.mark.parametrize("code", [FORKED, FORKED_WHILE_COMPILING], ids=["after an answer", "while a thread compiles"])
+def test_a_forked_process_answers_alike(code):
+    run = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, start_new_session=True)
     try:
         assert run.communicate(timeout=100)[0].strip() == "0"
     finally:

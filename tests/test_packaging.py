@@ -120,6 +120,7 @@ def link_distributions(names, folder):
                 link.symlink_to(distribution(name).locate_file(entry))
 
 
+@pytest.mark.rare
 def test_the_page_needs_nothing_that_only_tests_and_training_install(tmp_path):
     """Every module is imported where only the files of requirements.txt's distributions are to be found."""
     link_distributions(needed_distributions(requirements("requirements.txt")), tmp_path)

@@ -113,6 +113,7 @@ def test_two_processes_work_one_after_the_other_and_a_killed_one_lets_the_next_g
         pass
 
 
+@pytest.mark.rare
 def test_the_page_is_built_without_the_parts_of_transformers_that_take_seconds():
     code = "import sys, app.page.build; print(*sorted(sys.modules))"
     modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()

@@ -54,7 +54,7 @@ def follow(open_events: Callable[[threading.Event], Iterator[Event]], halt: thre
             finally:
                 events.close()
             arrived.put(None)
-        except Exception as error:  # noqa: BLE001 - raised again in the thread that follows
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread that follows, which waits for it
             arrived.put(error)
 
     threading.Thread(target=contextvars.copy_context().run, args=(read,), name="follow-answer", daemon=True).start()
@@ -67,7 +67,7 @@ def follow(open_events: Callable[[threading.Event], Iterator[Event]], halt: thre
                 continue
             if event is None:
                 return
-            if isinstance(event, Exception):
+            if isinstance(event, BaseException):
                 raise event
             kind, method, payload = event
             if kind == FAILED:

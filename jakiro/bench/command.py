@@ -11,13 +11,12 @@ from jakiro.bench.environment import environment
 from jakiro.bench.identical import Comparison, check_identical, read_log, setup_of
 from jakiro.bench.neighbours import busy_neighbours
 from jakiro.bench.plots import figures
-from jakiro.bench.render import DEFINITIONS, as_json, head_verdicts, tables, verdicts
+from jakiro.bench.render import DEFINITIONS, as_json, tables, verdicts
 from jakiro.bench.report import summarise
 from jakiro.bench.runner import LLAMA_METHODS, PLAIN_FAST, STOCK_METHODS, Bench, BenchSettings
 from jakiro.plots import MISSING, write_report
 from jakiro.prompts import Question
 from jakiro.system import write_atomically
-from jakiro.zoo.table import short_name
 
 
 def measure(
@@ -27,19 +26,17 @@ def measure(
     folder: Path,
     console: Console,
     neighbours: int = 0,
-    other_generator=None,
     further_stamp: Mapping[str, object] | None = None,
 ) -> None:
     """Runs the benchmark, prints its tables and writes bench.json and bench.html, after an interruption too.
 
     Args:
         neighbours: processes that compute meanwhile, see `busy_neighbours`; costs are profiled before they start.
-        other_generator: the same target with another head, which takes part as `OTHER_HEAD`.
         further_stamp: what else is to be written down about this run.
     """
     # Plain decoding on the same weights with fast numerics, where it takes part
     fast = generator.with_numerics("fast") if PLAIN_FAST in settings.methods else None
-    bench = Bench(generator, settings, fast, _peers(generator, settings), other_generator)
+    bench = Bench(generator, settings, fast, _peers(generator, settings))
     folder.mkdir(parents=True, exist_ok=True)
     runs = []
     total = sum(len(question.turns) for question in questions) * len(settings.lanes)
@@ -59,19 +56,14 @@ def measure(
     groups = summarise(runs)
     for table in tables(groups):
         console.print(table)
-    for sentence in (*verdicts(groups), *head_verdicts(runs)):
+    for sentence in verdicts(groups):
         console.print(sentence, highlight=False)
     console.print(DEFINITIONS, style="dim")
-    stamp = (
-        environment(generator.status)
-        | {"neighbours": neighbours}
-        | dict(further_stamp or {})
-        | ({"other_head": short_name(other_generator.status["head"])} if other_generator else {})
-    )
+    stamp = environment(generator.status) | {"neighbours": neighbours} | dict(further_stamp or {})
     write_atomically(folder / "bench.json", as_json(stamp, settings, groups, runs))
     written = ["bench.json"]
     try:
-        notes = (_measured_on(stamp), *verdicts(groups), *head_verdicts(runs), DEFINITIONS)
+        notes = (_measured_on(stamp), *verdicts(groups), DEFINITIONS)
         title = f"Benchmark of {stamp['target']}"
         written.append(write_report(folder / "bench.html", title, notes, lambda look: figures(groups, look)).name)
     except ModuleNotFoundError:
@@ -80,14 +72,8 @@ def measure(
 
 
 def _measured_on(stamp: dict) -> str:
-    shown = (
-        "head",
-        "other_head",
-        "gpu" if str(stamp["device"]).startswith("cuda") else "cpu",
-        "dtype",
-        "numerics",
-        "date",
-    )
+    device = "gpu" if str(stamp["device"]).startswith("cuda") else "cpu"
+    shown = ("head", device, "dtype", "numerics", "date")
     return " · ".join(str(stamp[name]) for name in shown if stamp.get(name))
 
 

@@ -3,7 +3,7 @@
 import json
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from jakiro.bench.runner import Lane, Run
@@ -11,11 +11,8 @@ from jakiro.bench.runner import Lane, Run
 COLUMNS = (
     "question_id", "category", "turn", "lane", "temperature", "seed", "tokens", "checksum", "seconds", "num_steps",
     "num_accepted", "draft_ms", "verify_ms", "other_ms", "recording_ms", "prefill_ms", "comparable",
-    "forecast", "brought",
 )  # fmt: skip
-_DIGITS = {"seconds": 5} | dict.fromkeys(
-    ("draft_ms", "verify_ms", "other_ms", "recording_ms", "prefill_ms", "forecast"), 2
-)
+_DIGITS = {"seconds": 5} | dict.fromkeys(("draft_ms", "verify_ms", "other_ms", "recording_ms", "prefill_ms"), 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +57,7 @@ def _shortened(name: str, value):
 
 
 def _run(values: dict) -> Run:
-    ids = (values.pop("checksum"), *[0] * (values.pop("tokens") - 1))
-    known = {name: value for name, value in values.items() if value is not None} | {"lane": Lane.named(values["lane"])}
-    return Run(token_ids=ids, **known)
+    ids = (values["checksum"], *[0] * (values["tokens"] - 1))
+    # Older files have columns that nothing is computed from any more
+    known = {each.name: values[each.name] for each in fields(Run) if values.get(each.name) is not None}
+    return Run(**known | {"token_ids": ids, "lane": Lane.named(values["lane"])})

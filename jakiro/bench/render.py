@@ -6,9 +6,8 @@ from dataclasses import asdict
 
 from rich.table import Table
 
-from jakiro.bench.report import FEWEST_PROMPTS, OVERALL, Group, speed_ratio
-from jakiro.bench.runner import OTHER_HEAD, BenchSettings, Run
-from jakiro.methods import DEFAULT
+from jakiro.bench.report import FEWEST_PROMPTS, OVERALL, Group
+from jakiro.bench.runner import BenchSettings, Run
 
 SCHEMA_VERSION = 1
 DEFINITIONS = (
@@ -43,24 +42,8 @@ def verdicts(groups: Sequence[Group]) -> list[str]:
             parts.append(f"{group.end_to_end:.3f}× with reading the prompts")
         if group.off_prediction is not None:
             parts.append(f"{100 * group.off_prediction:+.1f} % off its prediction")
-        if group.off_forecast is not None:
-            parts.append(f"trees' forecast {100 * group.off_forecast:+.1f} % off what they brought")
         parts.append(f"other {100 * group.other_share:.1f} % of a step, recording {100 * group.recording_share:.1f} %")
         sentences.append(f"{group.label}: {'; '.join(parts)}.")
-    return sentences
-
-
-def head_verdicts(runs: Sequence[Run]) -> list[str]:
-    """A sentence per temperature and node budget: how many times as fast the head is as the other one."""
-    sentences = []
-    lanes = dict.fromkeys((run.temperature, run.lane) for run in runs if run.lane.method == OTHER_HEAD)
-    for temperature, other in lanes:
-        here = [run for run in runs if run.temperature == temperature]
-        own = [run for run in here if run.lane.method == DEFAULT.name and run.lane.nodes == other.nodes]
-        ratio, interval = speed_ratio(own, [run for run in here if run.lane == other])
-        if ratio is not None:
-            bounds = "" if interval is None else f" [{interval[0]:.3f}, {interval[1]:.3f}]"
-            sentences.append(f"{other.name}, T {temperature:g}: the head is {ratio:.3f}×{bounds} as fast as this one.")
     return sentences
 
 

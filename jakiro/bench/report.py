@@ -34,8 +34,6 @@ class Group:
         end_to_end: the speedup with the prompts' reading included; None where that was not measured.
         predicted, predicted_without_other: what tau and the step's parts promise; None for lanes without own steps.
         prompt_speedups: the speedup of each prompt by itself, in the order of the runs.
-        off_forecast: by which share the tokens expected of trees sized by measured costs miss those written; None for
-            other trees.
         identical: share of runs whose token ids equal plain decoding's; None where they need not.
     """
 
@@ -58,7 +56,6 @@ class Group:
     end_to_end: float | None
     predicted: float | None
     predicted_without_other: float | None
-    off_forecast: float | None
     identical: float | None
     prompt_speedups: tuple[float, ...]
 
@@ -192,7 +189,6 @@ def _group(lane: Lane, temperature: float, category: str, members: Sequence[Run]
         predicted_without_other = tau * plain_ms / (draft + verify)
     speeds = [run.tokens_per_second for run in own if run.tokens_per_second is not None]
     seconds_per_token = _seconds_per_token(own)
-    brought = sum(run.brought for run in own)
     compared = [plain_run.token_ids == run.token_ids for plain_run, run in matched if run.comparable]
     return Group(
         lane=lane.name,
@@ -214,7 +210,6 @@ def _group(lane: Lane, temperature: float, category: str, members: Sequence[Run]
         end_to_end=_pooled_speedup(_by_prompt([pair for pair in matched if _reading_is_known(pair)], True)),
         predicted=predicted if lane != baseline else None,
         predicted_without_other=predicted_without_other if lane != baseline else None,
-        off_forecast=sum(run.forecast for run in own) / brought - 1 if brought else None,
         identical=sum(compared) / len(compared) if compared else None,
         prompt_speedups=tuple(_pooled_speedup([pair]) for pair in pairs) if lane != baseline else (),
     )

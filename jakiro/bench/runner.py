@@ -13,14 +13,12 @@ from jakiro.prompts import Question
 from jakiro.trace import Trace, acceptance_by_depth
 
 PLAIN_FAST = f"{PLAIN.name}-fast"
-# The default method with a second head, so that two heads take turns on the same prompts
-OTHER_HEAD = f"{DEFAULT.name}-other-head"
 STOCK_METHODS = ("hf-generate", "hf-prompt-lookup")
 LLAMA_METHODS = ("llama-cpp", "llama-cpp-16bit")
 # Other programs: their steps have no parts, and their runs come from runners of their own
 PEER_METHODS = (*STOCK_METHODS, *LLAMA_METHODS)
 # What takes part beside the drafting methods
-FURTHER_LANES = (PLAIN_FAST, OTHER_HEAD, *PEER_METHODS)
+FURTHER_LANES = (PLAIN_FAST, *PEER_METHODS)
 WARM_UP_TOKENS = 16
 AUTO = "auto"
 # Stands for every registered method
@@ -89,7 +87,7 @@ class BenchSettings:
         return tuple(
             Lane(method, nodes)
             for method in self.methods
-            for nodes in (self.nodes if method == OTHER_HEAD or self._drafts(method) else (None,))
+            for nodes in (self.nodes if self._drafts(method) else (None,))
         )
 
     @property
@@ -140,7 +138,6 @@ class Run:
         recording_ms: the part of other_ms that makes the trace's nodes.
         comparable: whether equal settings must give equal ids (not so for transformers' own sampling).
         prefill_ms: reading the prompt; None where it was not measured.
-        forecast, brought: over the steps whose tree measured costs sized, the tokens expected and those written.
     """
 
     question_id: str
@@ -161,8 +158,6 @@ class Run:
     recording_ms: float = 0.0
     comparable: bool = True
     prefill_ms: float | None = None
-    forecast: float = 0.0
-    brought: int = 0
 
     @property
     def decoded(self) -> int:
@@ -185,8 +180,6 @@ class Run:
 def run_of(trace: Trace, question: Question, turn: int, lane: Lane, temperature: float, seed: int) -> Run:
     """A finished trace as a run."""
     depths = acceptance_by_depth(trace.steps)
-    # An answer's first tree has no curve: nothing was measured yet that it could be sized by
-    sized = [step for step in trace.steps if step.plan.levels and step.plan.curve]
     return Run(
         question_id=question.question_id,
         category=question.category,
@@ -205,8 +198,6 @@ def run_of(trace: Trace, question: Question, turn: int, lane: Lane, temperature:
         other_ms=sum(step.other_ms for step in trace.steps),
         recording_ms=trace.recording_ms,
         prefill_ms=trace.header.prefill_ms,
-        forecast=sum(step.plan.expected_tokens for step in sized),
-        brought=sum(len(step.accepted_path) + 1 for step in sized),
     )
 
 
@@ -266,25 +257,15 @@ class Bench:
     Args:
         generator: a JakiroGenerator; runs plain decoding and the tree methods.
         fast_generator: one with numerics="fast", for the lane "autoregressive-fast".
-        other_generator: the same target with another head, for the lane "jakiro-other-head".
         peers: for each of `PEER_METHODS` that takes part: (lane, messages, sampling, question, turn) -> (Run, text).
     """
 
     def __init__(
-        self,
-        generator,
-        settings: BenchSettings,
-        fast_generator=None,
-        peers: Mapping[str, Callable] | None = None,
-        other_generator=None,
+        self, generator, settings: BenchSettings, fast_generator=None, peers: Mapping[str, Callable] | None = None
     ):
-        self._generator, self._fast, self._peers = generator, fast_generator, peers or {}
-        self._other = other_generator
-        self.settings = settings
+        self._generator, self._fast, self._peers, self.settings = generator, fast_generator, peers or {}, settings
         if PLAIN_FAST in settings.methods and fast_generator is None:
             raise ValueError(f"The method {PLAIN_FAST} needs a second generator with fast numerics.")
-        if OTHER_HEAD in settings.methods and other_generator is None:
-            raise ValueError(f"The method {OTHER_HEAD} needs a second generator with another head.")
         missing = [name for name in settings.methods if name in PEER_METHODS and name not in self._peers]
         if missing:
             raise ValueError(f"The methods {', '.join(missing)} need runners of their own.")
@@ -324,9 +305,8 @@ class Bench:
     def _run_lane(self, lane: Lane, messages, sampling: SamplingParams, question: Question, turn: int):
         if lane.method in PEER_METHODS:
             return self._peers[lane.method](lane, messages, sampling, question, turn)
-        generator, method = {PLAIN_FAST: (self._fast, PLAIN.name), OTHER_HEAD: (self._other, DEFAULT.name)}.get(
-            lane.method, (self._generator, lane.method)
-        )
+        is_fast = lane.method == PLAIN_FAST
+        generator, method = (self._fast, PLAIN.name) if is_fast else (self._generator, lane.method)
         tree = None if lane.nodes is None else self.settings.tree_for(lane.nodes)
         trace = generator.run(messages, sampling, method=method, tree=tree)
         return run_of(trace, question, turn, lane, sampling.temperature, sampling.seed), trace.text

@@ -1,6 +1,5 @@
 """The command `bench`: its options, checked before anything is loaded, and what they ask for."""
 
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -8,10 +7,13 @@ from typing import Annotated
 import typer
 
 from jakiro.cli import loading, options
-from jakiro.config import TreeConfig
+from jakiro.cli.fields import filled, options_from
+from jakiro.config import MAX_NEW_TOKENS, TreeConfig
 from jakiro.system import comma_list
+from jakiro.zoo.options import LoadOptions
 
 
+@options_from(LoadOptions)
 def bench(
     prompts: Annotated[Path | None, typer.Option(help="Prompts in Spec-Bench form; default: our own.")] = None,
     limit: Annotated[int | None, typer.Option(help="At most this many prompts, from all categories in turn.")] = None,
@@ -28,16 +30,9 @@ def bench(
     ] = "auto,24",
     depth: options.Depth = None,
     width: options.Width = None,
-    max_new_tokens: options.MaxNewTokens = 128,
-    top_p: options.TopP = 1.0,
-    top_k: options.TopK = 0,
-    target: options.Target = None,
-    head: options.Head = None,
-    device: options.Device = None,
-    dtype: options.Dtype = None,
-    numerics: options.Numerics = None,
-    graphs: options.Graphs = True,
-    draft_precision: options.DraftPrecision = None,
+    max_new_tokens: Annotated[int, typer.Option(help=MAX_NEW_TOKENS)] = 128,
+    top_p: Annotated[float, typer.Option(help="Nucleus mass, above 0 and at most 1.")] = 1.0,
+    top_k: Annotated[int, typer.Option(help="Keep the k likeliest tokens; 0 keeps all.")] = 0,
     out: Annotated[
         Path | None, typer.Option(help="Folder for results; default: in runs/bench, or runs/identical.")
     ] = None,
@@ -49,18 +44,15 @@ def bench(
         typer.Option(min=1, help="With --check-identical: try more seeds until this many tokens are compared."),
     ] = None,
     neighbours: Annotated[int, typer.Option(min=0, help="Busy programs to run beside the benchmark.")] = 0,
-    other_head: Annotated[
-        str | None, typer.Option(help="A second head for the same target; takes part as the lane jakiro-other-head.")
-    ] = None,
     methods_from: options.MethodsFrom = None,
+    **given,
 ) -> None:
     """Measure speed, tau and acceptance on this machine, or check that texts are identical."""
     from jakiro.bench.command import compare, measure
-    from jakiro.bench.runner import OTHER_HEAD, BenchSettings, head_names, loadable
+    from jakiro.bench.runner import BenchSettings, head_names, loadable
     from jakiro.methods import METHODS
     from jakiro.methods import methods_from as read_methods
     from jakiro.prompts import load_questions
-    from jakiro.zoo.loading import LoadOptions
     from jakiro.zoo.table import unequal_training
 
     further = read_methods(methods_from or ())
@@ -75,14 +67,8 @@ def bench(
         tree=loading.tree(None, depth, width) or TreeConfig(),
         known=METHODS.with_further(further),
     )
-    if other_head is None and OTHER_HEAD in settings.methods:
-        raise ValueError(f"The method {OTHER_HEAD} needs a second head; name one with --other-head.")
-    if other_head is not None and OTHER_HEAD not in settings.methods:
-        settings = replace(settings, methods=(*settings.methods, OTHER_HEAD))
     questions = load_questions(prompts, limit)
-    options = LoadOptions(target, head, device, dtype, numerics, draft_precision, graphs, methods=further)
-    generator = loading.load(options)
-    other_generator = None if other_head is None else loading.load(replace(options, head=other_head))
+    generator = loading.load(filled(LoadOptions, given, methods=further))
     loading.say_notices(generator)
     settings, left_out = loadable(generator, settings)
     unequal = unequal_training(head_names(generator, settings))
@@ -95,4 +81,4 @@ def bench(
             raise typer.Exit(1)
     else:
         folder = out or Path("runs") / "bench" / f"{datetime.now():%Y%m%d-%H%M%S}"
-        measure(generator, settings, questions, folder, console, neighbours, other_generator)
+        measure(generator, settings, questions, folder, console, neighbours)

@@ -1,4 +1,4 @@
-"""The command `evaluate`: fills an `EvaluateConfig` from its options and shows what was found."""
+"""The command `evaluate`: shows what was found."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,62 +7,27 @@ from typing import Annotated
 from rich.console import Console
 from rich.table import Table
 
+from jakiro.cli.fields import filled, options_from
 from jakiro.cli.loading import set_up, table_console
-from jakiro.cli.options import MethodsFrom, OneDevice, OneDtype, Prompts, Target, Threads, option
-from jakiro.system import comma_list, write_atomically
+from jakiro.cli.options import Threads, option
+from jakiro.system import write_atomically
 from jakiro.training import evaluate as library
 from jakiro.training.evaluate import ALL, EvaluateConfig, Score
 
 DEFINITION = "τ = accepted draft tokens per step + 1 (the target's own token), pooled over steps, before any cut."
-_DEFAULTS = EvaluateConfig()
 
 
-def _listed(values: Sequence[float]) -> str:
-    """What `comma_list` reads these values from."""
-    return ",".join(f"{value:g}" for value in values)
-
-
+@options_from(EvaluateConfig)
 def evaluate(
-    head: Annotated[str | None, option("Draft head: a known name, a folder, or a Hub id.")] = None,
-    target: Target = None,
-    methods: Annotated[
-        str | None,
-        option("Comma list, see `jakiro methods`, or all that can be replayed; if not given, the head's own."),
-    ] = None,
-    prompts: Prompts = None,
-    limit: Annotated[int | None, option("At most this many prompts, from all categories in turn.")] = None,
-    max_new_tokens: Annotated[int, option("Longest answer.")] = _DEFAULTS.max_new_tokens,
-    temperatures: Annotated[str, option("Comma list.")] = _listed(_DEFAULTS.temperatures),
-    nodes: Annotated[str, option("Comma list of node budgets, root included.")] = _listed(_DEFAULTS.nodes),
-    width: Annotated[int, option("Children tried per node and nodes expanded per level.")] = _DEFAULTS.width,
-    depth: Annotated[int, option("Depth of a tree's deepest node.")] = _DEFAULTS.depth,
-    contrastive: Annotated[bool, option("With --no-contrastive the last level costs one more pass instead.")] = True,
-    seed: Annotated[int, option("The same seed gives the same answers and noise.")] = _DEFAULTS.seed,
-    answers: Annotated[
-        Path | None, option("Folder of written answers, for any head; else in the user's cache.")
-    ] = None,
-    batch_size: Annotated[int, option("Answers written at once.")] = _DEFAULTS.batch_size,
     out: Annotated[Path | None, option("Write the numbers to this JSON file.")] = None,
-    device: OneDevice = None,
-    dtype: OneDtype = None,
-    draft_precision: Annotated[str, option("On a CPU: int8, as heads run there, or full.")] = _DEFAULTS.draft_precision,
     threads: Threads = None,
-    methods_from: MethodsFrom = None,
+    **given,
 ) -> None:
     """Measure tau on prompts: the target writes each answer once, every head, method and tree replays it."""
     set_up(threads)
     if out is not None and not out.absolute().parent.is_dir():
         raise FileNotFoundError(f"There is no folder {out.absolute().parent} for the numbers.")
-    found = library.evaluate(
-        EvaluateConfig(
-            head=head, target=target, methods=None if methods is None else tuple(comma_list("--methods", methods, str)),
-            methods_from=tuple(methods_from or ()), prompts=prompts and str(prompts), limit=limit,
-            max_new_tokens=max_new_tokens, temperatures=tuple(comma_list("--temperatures", temperatures, float)),
-            nodes=tuple(comma_list("--nodes", nodes, int)), width=width, depth=depth, contrastive=contrastive,
-            seed=seed, answers=answers and str(answers), batch_size=batch_size, device=device, dtype=dtype,
-            draft_precision=draft_precision,
-        )
-    )  # fmt: skip
+    found = library.evaluate(filled(EvaluateConfig, given))
     _show(found.scores, found.experts)
     if out is not None:
         write_atomically(out, found.to_json())

@@ -17,10 +17,12 @@ from rich.table import Table
 
 from jakiro.cli import errors, loading, options
 from jakiro.cli.bench import bench
+from jakiro.cli.fields import filled, options_from
 from jakiro.config import SamplingParams
 from jakiro.system import bound_waiting, comma_list, write_atomically, writing
 from jakiro.text import as_messages
 from jakiro.trace import Trace
+from jakiro.zoo.options import LoadOptions
 
 # Taken from the line by `main`, wherever it stands
 DEBUG = "--debug"
@@ -60,38 +62,23 @@ def every_command(
 
 
 @app.command()
+@options_from(SamplingParams, LoadOptions)
 def generate(
     prompt: options.Prompt,
     method: Annotated[str | None, typer.Option(help="How to draft; `jakiro methods` lists the names.")] = None,
     raw: options.Raw = False,
-    temperature: options.Temperature = 0.0,
-    top_p: options.TopP = 1.0,
-    top_k: options.TopK = 0,
-    seed: options.Seed = 0,
-    max_new_tokens: options.MaxNewTokens = 256,
-    stop: options.Stop = None,
     nodes: options.Nodes = None,
     depth: options.Depth = None,
     width: options.Width = None,
-    target: options.Target = None,
-    head: options.Head = None,
-    device: options.Device = None,
-    dtype: options.Dtype = None,
-    numerics: options.Numerics = None,
-    graphs: options.Graphs = True,
-    draft_precision: options.DraftPrecision = None,
     methods_from: options.MethodsFrom = None,
     trace: Annotated[Path | None, typer.Option(help="Write every step to this JSON file.")] = None,
+    **given,
 ) -> None:
     """Answer one prompt: the text to stdout as it comes, the numbers to stderr."""
-    from jakiro.zoo.loading import LoadOptions
-
-    load_options = LoadOptions(
-        target, head, device, dtype, numerics, draft_precision, graphs, methods=_further(methods_from)
-    )
+    load_options = filled(LoadOptions, given, methods=_further(methods_from))
     if method is not None:
         method = load_options.known_methods.named(method).name
-    sampling = SamplingParams(temperature, top_p, top_k, seed, max_new_tokens, tuple(stop or ()))
+    sampling = filled(SamplingParams, given)
     tree = loading.tree(nodes, depth, width)
     as_messages(prompt)  # an empty prompt is refused before a model is loaded for it
     if trace is not None and not trace.absolute().parent.is_dir():
@@ -122,43 +109,29 @@ def generate(
 
 
 @app.command()
+@options_from(SamplingParams, LoadOptions)
 def race(
     prompt: options.Prompt,
     methods: Annotated[
         str | None, typer.Option(help="Comma list, see `jakiro methods`; left out: plain decoding and the default one.")
     ] = None,
     raw: options.Raw = False,
-    temperature: options.Temperature = 0.0,
-    top_p: options.TopP = 1.0,
-    top_k: options.TopK = 0,
-    seed: options.Seed = 0,
-    max_new_tokens: options.MaxNewTokens = 256,
-    stop: options.Stop = None,
     nodes: options.Nodes = None,
     depth: options.Depth = None,
     width: options.Width = None,
-    target: options.Target = None,
-    head: options.Head = None,
-    device: options.Device = None,
-    dtype: options.Dtype = None,
-    numerics: options.Numerics = None,
-    graphs: options.Graphs = True,
-    draft_precision: options.DraftPrecision = None,
     methods_from: options.MethodsFrom = None,
+    **given,
 ) -> None:
     """Several methods side by side on one prompt, with a table at the end."""
     from jakiro.cli.race_view import RaceView
-    from jakiro.zoo.loading import LoadOptions
 
     raced = None if methods is None else tuple(comma_list("--methods", methods, str))
     side_by_side = len(raced) if raced else 2
-    load_options = LoadOptions(
-        target, head, device, dtype, numerics, draft_precision, graphs, side_by_side, methods=_further(methods_from)
-    )
+    load_options = filled(LoadOptions, given, side_by_side=side_by_side, methods=_further(methods_from))
     lanes = [load_options.known_methods.named(name).name for name in raced or ()]
     if len(set(lanes)) < len(lanes):
         raise ValueError(f"--methods takes different methods; you gave {methods!r}, where one stands twice.")
-    sampling = SamplingParams(temperature, top_p, top_k, seed, max_new_tokens, tuple(stop or ()))
+    sampling = filled(SamplingParams, given)
     tree = loading.tree(nodes, depth, width)
     as_messages(prompt)  # an empty prompt is refused before a model is loaded for it
     generator = loading.load(load_options)
@@ -192,24 +165,21 @@ def methods(methods_from: options.MethodsFrom = None) -> None:
 
 
 @app.command()
+@options_from(LoadOptions)
 def doctor(
-    target: options.Target = None,
-    head: options.Head = None,
-    device: options.Device = None,
-    dtype: options.Dtype = None,
     run: Annotated[bool, typer.Option(help="End with a short run of both; --no-run loads no weights.")] = True,
     plan: Annotated[str | None, typer.Option(help="Estimate a target on a GPU that is not here.")] = None,
     card: Annotated[str | None, typer.Option(help="For --plan: t4, l4, a10g, a100 or h100; else all.")] = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Read cached models and shipped heads whole and compare their hashes.")
     ] = False,
+    **given,
 ) -> None:
     """Report what is installed and cached; with --target or --head, check whether the two fit."""
     from jakiro.cli.doctor import report
-    from jakiro.zoo.loading import LoadOptions
 
     healthy = True
-    for finding in report(LoadOptions(target, head, device, dtype), run, plan, card, verify):
+    for finding in report(filled(LoadOptions, given), run, plan, card, verify):
         healthy = healthy and finding.ok
         mark = "[green]ok[/]     " if finding.ok else "[red]problem[/]"
         Console().print(mark, end=" ")

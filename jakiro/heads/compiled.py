@@ -59,24 +59,18 @@ class NativeHeadLayer(nn.Module):
     """Made from a head's input projection and layer, whose weights it copies.
 
     Args:
-        projection: the input projection; deeper: that of features from further layers, or None.
+        projection: the input projection.
         angles: of the head's rotary embedding.
         packing: packs matrices for compiled products, see `packing_for`.
     """
 
-    def __init__(
-        self, projection: nn.Linear, deeper: nn.Linear | None, layer: HeadLayer, angles: AngleTable, packing: Packing
-    ) -> None:
+    def __init__(self, projection: nn.Linear, layer: HeadLayer, angles: AngleTable, packing: Packing) -> None:
         super().__init__()
-
         pack = partial(packing, bias=None)
         attention, mixture = layer.self_attn, layer.mlp_moe
         self._angles = angles
         self.norm = layer.post_attention_layernorm.weight.detach().float().contiguous()
-        self.projection, self.wide_projection = packing(projection.weight, projection.bias), None
-        if deeper is not None:
-            # Rows of the target's, read by both projections at once
-            self.wide_projection = packing(torch.cat([projection.weight, deeper.weight], dim=1), projection.bias)
+        self.projection = packing(projection.weight, projection.bias)
         self.query_key_value = pack(fused([attention.q_proj, attention.k_proj, attention.v_proj]))
         self.output, self.router = pack(attention.o_proj.weight), pack(mixture.gate.weight)
         experts = [list(expert.children()) for expert in mixture.experts]
@@ -87,23 +81,19 @@ class NativeHeadLayer(nn.Module):
         self._matrices = [(Matrix * len(experts))(*(each.matrix for each in part)) for part in (self.read, self.write)]
         self._summed, self._contrastive = len(experts[0]) == 3, self.router.out_features > len(experts)
         sizes = (self.hidden_size, self.inner_size, len(experts), self.heads, self.kv_heads, self.head_dim)
-        self._structures = {
-            wide: Head(
-                projection.matrix,
-                self.query_key_value.matrix,
-                self.output.matrix,
-                self.router.matrix,
-                *self._matrices,
-                self.norm.data_ptr(),
-                layer.post_attention_layernorm.eps,
-                self.head_dim**-0.5,
-                *sizes,
-                self._summed,
-                self._contrastive,
-            )
-            for wide, projection in ((False, self.projection), (True, self.wide_projection))
-            if projection is not None
-        }
+        self._structure = Head(
+            self.projection.matrix,
+            self.query_key_value.matrix,
+            self.output.matrix,
+            self.router.matrix,
+            *self._matrices,
+            self.norm.data_ptr(),
+            layer.post_attention_layernorm.eps,
+            self.head_dim**-0.5,
+            *sizes,
+            self._summed,
+            self._contrastive,
+        )
 
     @staticmethod
     def takes(embeddings: Tensor, cache: PassCache | None) -> bool:
@@ -125,13 +115,12 @@ class NativeHeadLayer(nn.Module):
         if mask is None:
             mask = torch.arange(last) <= torch.arange(start, last)[:, None]
         inputs = torch.cat([embeddings[0], features[0]], dim=-1)
-        structure = self._structures[inputs.shape[1] > 2 * self.hidden_size]
         cos, sin = self._angles.at(positions[0], last)
         hidden, router_rows, experts = self.hidden_size, self.router.out_features, len(self.write)
         widths = [hidden, (self.heads + 2 * self.kv_heads) * self.head_dim, self.heads * self.head_dim]
         widths += [experts * self.inner_size, experts * hidden, router_rows, hidden, hidden]
         threads = num_threads()
-        memory = threads * library().jakiro_head_floats(ctypes.byref(structure), rows, start + rows)
+        memory = threads * library().jakiro_head_floats(ctypes.byref(self._structure), rows, start + rows)
         buffers = inputs.new_empty(rows * sum(widths) + memory).split([*(rows * width for width in widths), memory])
         stream, _, _, _, outputs, router, mixed, contrast, _ = buffers
         mask = mask.reshape(rows, start + rows).contiguous()
@@ -139,7 +128,7 @@ class NativeHeadLayer(nn.Module):
         library().jakiro_draft(
             ctypes.byref(
                 HeadPass(
-                    ctypes.pointer(structure),
+                    ctypes.pointer(self._structure),
                     rows,
                     start,
                     keys.shape[1],
@@ -192,12 +181,10 @@ class NativeHeadLayer(nn.Module):
         columns = torch.empty((6, most), dtype=torch.int64)
         scores, chances = features.new_empty(2, most)
         cos, sin = self._angles.up_to(start + committed + passes, features.device)
-        first, head = (self._structures[wide] for wide in (features.shape[1] > hidden, False))
         token_ids, features = token_ids.contiguous(), features.contiguous()
         noise = None if growth.noise is None else growth.noise.contiguous()
         draft = Draft(
-            ctypes.pointer(first),
-            ctypes.pointer(head),
+            ctypes.pointer(self._structure),
             ctypes.pointer(output.matrix),
             *(each.data_ptr() for each in (embedding, draft_token_ids, cos, sin, keys, values)),
             start,

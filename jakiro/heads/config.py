@@ -35,7 +35,7 @@ class DraftConfig:
             output is read, ascending; none for `NETWORKS`.
         own_text: learned from text that the draft wrote, as the target judges it.
         fc_bias: whether the input projection has a bias.
-        feature_layers: layers of the target that are read beside its last hidden state, ascending; see
+        feature_layers: layers of the target that EAGLE-3's heads read beside its last hidden state, ascending; see
             `jakiro.target.features`.
         rope_parameters: the target family's rotary settings as transformers writes them.
         calibration: numbers by key such as "main/<depth>/greedy" and "contrastive/<depth>/noise", which turn log
@@ -109,7 +109,7 @@ class DraftConfig:
         heads, kv_heads = self.num_attention_heads, self.num_key_value_heads
         need(heads % kv_heads == 0, f"{heads} query heads are no multiple of {kv_heads} key/value heads")
         need(is_ascending(layers, 1), f"feature_layers must be ascending layer numbers from 1 on, not {layers}")
-        need(not layers or self.network != "mlps", "MLPs alone read no further feature_layers")
+        need(not layers or outside or self.network == "states", f"network {self.network} reads no feature_layers")
         need(
             is_ascending(exits, 1) and not (exits and (layers or not outside)),
             f"exit_layers must be ascending layer numbers from 1 on, and none for networks {NETWORKS} or beside "
@@ -144,11 +144,6 @@ class DraftConfig:
     def contrastive(self) -> bool:
         """Whether one pass also predicts one position further (CEPD)."""
         return self.fusion == "summed" and self.num_experts == 2
-
-    @property
-    def reads_raw_states(self) -> bool:
-        """Whether it reads the target's further layers as they are, not scaled."""
-        return self.network == "states"
 
     @property
     def target_hidden_size(self) -> int:

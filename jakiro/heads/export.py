@@ -86,12 +86,6 @@ def _refuse_what_eagle_cannot_hold(config: DraftConfig) -> None:
         raise ValueError(
             f"This head has {config.fusion} fusion, EAGLE's format holds SwiGLU layers; export it with --format hub."
         )
-    if config.feature_layers:
-        layers = ", ".join(map(str, config.feature_layers))
-        raise ValueError(
-            f"This head reads layers {layers} of the target beside its last, EAGLE's format knows the last alone; "
-            "train one without --feature-layers, or export it with --format hub."
-        )
     if config.draft_vocab_size is not None:
         raise ValueError(
             f"This head scores {config.draft_vocab_size:,} of the target's {config.vocab_size:,} tokens, EAGLE's "

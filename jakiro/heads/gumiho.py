@@ -70,7 +70,7 @@ class StagedHead(LayerHead):
         """(count, …, hidden) features of the levels after the second.
 
         Args:
-            first, second: (…, hidden), what `stream` makes of the tokens of levels 1 and 2 and the features that they
+            first, second: (…, hidden), what `fc` makes of the tokens of levels 1 and 2 and the features that they
                 were chosen from.
             count: levels at most.
         """

@@ -35,9 +35,6 @@ class LayerHead(DraftHead):
 
         super().__init__(config)
         self.fc = nn.Linear(2 * config.hidden_size, config.hidden_size, bias=config.fc_bias)
-        if config.feature_layers:
-            deeper = config.feature_size - config.hidden_size
-            self.fc_layers = nn.Linear(deeper, config.hidden_size, bias=False)
         self.layers = nn.ModuleList(HeadLayer(config, index) for index in range(config.num_layers))
         self.rotary = rotary_embedding(config)
         # By kind and expert, where the first expert of the contrastive pair is the stronger one, and else
@@ -60,16 +57,14 @@ class LayerHead(DraftHead):
             return self
         self.precision = precision_on(device, precision)
         rounded = QuantizedLinear if self.precision == "int8" else packed_linear
-        layer, deeper = self.layers[0], self.fc_layers if self.config.feature_layers else None
+        layer = self.layers[0]
         self._table = AngleTable(self.rotary)
         if len(self.layers) == 1 and native_works() and NativeHeadLayer.fits(layer):
-            self._native = NativeHeadLayer(self.fc, deeper, layer, self._table, packing_for(self.precision))
+            self._native = NativeHeadLayer(self.fc, layer, self._table, packing_for(self.precision))
         for layer in self.layers:
             layer.pack(rounded)
         # Never rounded: embeddings and features are of very different sizes
         self.fc = packed_linear(self.fc.weight, self.fc.bias)
-        if deeper is not None:
-            self.fc_layers = packed_linear(deeper.weight, None)
         self._output_layer = packing_for(self.precision)(self.output_weight, None)
         return self
 
@@ -92,16 +87,14 @@ class LayerHead(DraftHead):
 
         Args:
             embeddings: (batch, rows, hidden), rows of the token one ahead of its feature.
-            features: (batch, rows, hidden), the target's (or the head's own) feature at each position; rows of the
-                target are (1 + feature_layers) · hidden wide where the config names layers.
+            features: (batch, rows, hidden), the target's (or the head's own) feature at each position.
             positions: (batch or 1, rows) int64, the rotary position of each row: that of its feature.
             mask: bool, broadcastable to (batch, heads, rows, keys); None means causal over the rows alone.
             cache: rows before these, extended in place.
         """
         if self._native is not None and self._native.takes(embeddings, cache):
             return self._native(embeddings, features, positions, mask, cache)
-        last, deeper = features.tensor_split([self.config.hidden_size], dim=-1)
-        hidden = self.stream(torch.cat([embeddings, last], dim=-1), deeper)
+        hidden = self.fc(torch.cat([embeddings, features], dim=-1))
         angles = self.angles(hidden, positions, cache)
         first, *further = self.layers
         residual, expert_outputs, router_logits = first(hidden, angles, mask, cache)
@@ -151,16 +144,6 @@ class LayerHead(DraftHead):
         # No row stands after the cache's end; without a cache positions are read, which drafting never does
         last = int(positions.max()) if cache is None else cache.end_after(positions.shape[1])
         return self._table.at(positions, last)
-
-    def stream(self, inputs: Tensor, deeper: Tensor) -> Tensor:
-        """What the layer reads.
-
-        Args:
-            inputs: (…, 2 · hidden), embedding and last hidden state.
-            deeper: (…, feature_layers · hidden), which adds to it; no columns for the head's own features.
-        """
-        hidden = self.fc(inputs)
-        return hidden + self.fc_layers(deeper) if deeper.shape[-1] else hidden
 
 
 def mixture(joint: Tensor) -> Tensor:

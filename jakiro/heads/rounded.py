@@ -13,7 +13,7 @@ from jakiro.kernels.rounding import rounded_to_8_bits
 
 _SCALES, _EXPONENTS = ".scales", ".exponents"
 _SMALLEST = 4096
-_KEPT = ("fc.", "fc_layers.")
+_KEPT = ("fc.",)
 
 
 def rounded_to_int8(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -1,6 +1,6 @@
 """The drafting methods, one file each. To add one, implement `jakiro/drafting/base.py` in a new file here (the shortest
-example is `plain.py`) and register it in `METHODS` below; that is all it takes to have it everywhere. A method outside
-the package comes in by the door `METHODS.with_further`: `docs/echo.py` is one, and `--methods-from` registers it.
+example is `plain.py`) and register it in `METHODS` below; every command and the page then know it. A method outside the
+package needs no change here: `--methods-from` registers it by `METHODS.with_further`, as `docs/echo.py` shows.
 """
 
 import os
@@ -154,12 +154,11 @@ def methods_from(modules: Iterable[str]) -> tuple[Method, ...]:
             module = import_module(name)
         except ModuleNotFoundError as error:
             raise ValueError(
-                f"--methods-from {name}: {error}; give a module that Python finds from here, such as lab."
+                f"--methods-from {name}: {error}; give the module's name without .py, and its folder in PYTHONPATH."
             ) from error
         except Exception as error:  # whatever another person's file raises, it is not a fault of ours
             raise ValueError(
-                f"--methods-from {name}: the module cannot be imported ({type(error).__name__}: {error}); mend it, or "
-                "give another one."
+                f"--methods-from {name}: the module cannot be imported ({type(error).__name__}: {error}); correct it."
             ) from error
         try:
             found += module.METHODS

@@ -65,7 +65,7 @@ class StagedGrower(TreeGrower):
     def _read(self, token_ids: Tensor, features: Tensor) -> Tensor:
         """(nodes, hidden), what the layers read of a token and the feature that it was chosen from."""
         inputs = torch.cat([self.head.embed(token_ids), features], dim=-1)
-        return self.head.stream(inputs, inputs[:, :0])
+        return self.head.fc(inputs)
 
     def _children(self, scores, depth, contrastive=False):
         children = super()._children(scores, depth, contrastive)

@@ -8,8 +8,7 @@ consist of, and only if a trial pass gives what the stock modules give; every ot
 there are compiled functions (`jakiro.kernels.compiled`), exact passes run all layers in one call of them.
 """
 
-import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -120,14 +119,6 @@ class LeanDecoder:
             if not gives_the_same(rows, stock[half:]):
                 lean.native = None
         return lean
-
-    def subset(self, numbers: Sequence[int]) -> "LeanDecoder":
-        """A decoder of some of the layers, counted from 0, in this order; it shares their weights."""
-        part = copy.copy(self)
-        part.layers = [self.layers[number] for number in numbers]
-        if self.native is not None:
-            part.native = NativeDecoder(part.layers, self.num_heads, self.num_kv_heads, self.head_dim, self.scaling)
-        return part
 
     def __call__(self, token_ids: Tensor, *rows, **options) -> Tensor:
         """Runs tokens, (rows,) int64, that follow the cache's rows; the other arguments are `run`'s.

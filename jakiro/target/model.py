@@ -29,7 +29,7 @@ from jakiro.target.families import (
     takes_positions,
     weight_of,
 )
-from jakiro.target.features import check_feature_layers, features_of, with_scaled_layers
+from jakiro.target.features import check_feature_layers, features_of
 from jakiro.target.llama import LeanDecoder
 from jakiro.target.probes import FULL_PRECISION, OVERFLOW, Trial, chain_among_siblings, random_ids, root_and_copies
 
@@ -81,7 +81,6 @@ class TargetModel:
         bucketed: passes run with one row or a multiple of `TREE_ROWS`; so it is on a GPU.
         plain_rows: what plain decoding then runs with in fast numerics.
         feature_layers: layers whose hidden states features hold beside the last; none unless a head reads them.
-        raw_features: these states as they are; else scaled, see `jakiro.target.features`.
         notices: sentences to show to people.
 
     Raises:
@@ -109,7 +108,6 @@ class TargetModel:
         self.plain_rows = 1
         self.quantized = getattr(model, "quantization_method", None) is not None
         self.feature_layers: tuple[int, ...] = ()
-        self.raw_features = False
         trial = Trial(model, self.vocab_size, self.device)
         packed = packing_works(self.device, self.dtype) and not is_split(model)
         self.lean = LeanDecoder.build(model, packed)
@@ -136,7 +134,7 @@ class TargetModel:
         other._use_numerics(numerics)
         return other
 
-    def with_feature_layers(self, feature_layers: Sequence[int], raw: bool = False) -> "TargetModel":
+    def with_feature_layers(self, feature_layers: Sequence[int]) -> "TargetModel":
         """The same weights for a head that reads these layers beside the last hidden state.
 
         Raises:
@@ -144,7 +142,7 @@ class TargetModel:
         """
         check_feature_layers(feature_layers, self.config.num_hidden_layers)
         other = copy.copy(self)
-        other.feature_layers, other.raw_features = tuple(feature_layers), raw
+        other.feature_layers = tuple(feature_layers)
         return other
 
     def _use_numerics(self, numerics: str) -> None:
@@ -372,8 +370,7 @@ class TargetModel:
         if self.lean is not None:
             visible = self._windowed(visible, positions, column_positions) if self._only_windows else visible
             exact = attending is EXACT
-            features = self.lean(token_ids, positions, visible, cache, exact, self.feature_layers, live)
-            return features if self.raw_features else with_scaled_layers(features, self.hidden_size)
+            return self.lean(token_ids, positions, visible, cache, exact, self.feature_layers, live)
         self.config._attn_implementation = attending.implementation
         inputs = {"input_ids": token_ids[None], "past_key_values": cache, "use_cache": True}
         if attending.mask == "own":
@@ -382,7 +379,7 @@ class TargetModel:
             inputs["attention_mask"] = self._masks(visible, positions, column_positions, attending.mask == "float")
             if self._takes_positions:
                 inputs["position_ids"] = positions[None]
-        return features_of(self.model.base_model, self.feature_layers, self.raw_features, **inputs)[0].to(self.device)
+        return features_of(self.model.base_model, self.feature_layers, **inputs)[0].to(self.device)
 
     def _masks(
         self, visible: Tensor, positions: Tensor, column_positions: Tensor | None, as_numbers: bool

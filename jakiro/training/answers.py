@@ -58,17 +58,14 @@ class AnswerFolder:
         folder: made if missing.
         batch_size: answers written at once.
         feature_layers: layers whose hidden states are kept besides the last one's.
-        raw: these as they are, see `jakiro.target.features`.
     """
 
     def __init__(
-        self, model, tokenizer, sha256: str, folder: Path, batch_size: int = 16, feature_layers: Sequence[int] = (),
-        raw: bool = False,
-    ) -> None:  # fmt: skip
+        self, model, tokenizer, sha256: str, folder: Path, batch_size: int = 16, feature_layers: Sequence[int] = ()
+    ) -> None:
         self.model, self.tokenizer, self.sha256 = model, tokenizer, sha256
         self.folder, self.batch_size = Path(folder), batch_size
-        self.feature_layers, self.raw = list(feature_layers), raw
-        self.stop_ids = stop_ids(model, tokenizer)
+        self.feature_layers, self.stop_ids = list(feature_layers), stop_ids(model, tokenizer)
 
     def answers(self, questions: Sequence[Question], sampling: SamplingParams) -> list[Answer]:
         """The answers to the questions' first turns; missing ones are written first."""
@@ -92,7 +89,7 @@ class AnswerFolder:
     def _store(self, path: Path, ids: list[int], start: int, sampling: SamplingParams) -> None:
         tensor = torch.tensor(ids, device=self.model.device)
         inputs = {"input_ids": tensor[None], "use_cache": False}
-        features = features_of(self.model.base_model, self.feature_layers, self.raw, **inputs)[0]
+        features = features_of(self.model.base_model, self.feature_layers, **inputs)[0]
         longest = ids[start : start + sampling.max_new_tokens]
         stops = [index for index, token in enumerate(longest) if token in self.stop_ids]
         end = start + (stops[0] if stops else len(longest) - 1)
@@ -104,8 +101,7 @@ class AnswerFolder:
         settings = [
             self.sha256, str(self.model.dtype), prompt, sampling.temperature, sampling.seed, sampling.max_new_tokens,
         ]  # fmt: skip
-        settings += [self.feature_layers] if self.feature_layers else []
-        settings += ["raw"] if self.raw else []
+        settings += [self.feature_layers, "raw"] if self.feature_layers else []
         return self.folder / f"{hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:24]}.safetensors"
 
 

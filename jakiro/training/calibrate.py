@@ -23,11 +23,11 @@ from tempfile import TemporaryDirectory
 import torch
 from torch import Tensor
 
-from jakiro.config import SamplingParams, TreeConfig
+from jakiro.config import CORPORA, DEVICE, MAX_NEW_TOKENS, SamplingParams, TreeConfig, is_count, require, setting
 from jakiro.drafting.heads import HeadDrafter
 from jakiro.heads.base import DraftHead
 from jakiro.heads.calibration import HIGH, LOW
-from jakiro.heads.checkpoint import load_head, write_config
+from jakiro.heads.checkpoint import WEIGHTS_NAME, load_head, weights_file, write_config
 from jakiro.methods import METHODS
 from jakiro.system import cache_folder
 from jakiro.training.answers import Answer, AnswerFolder
@@ -56,29 +56,22 @@ log = logging.getLogger("jakiro")
 
 @dataclass(frozen=True, slots=True)
 class CalibrateConfig:
-    """What a head is calibrated anew on, as plain data.
+    """What a head is calibrated anew on, as plain data."""
 
-    Attributes:
-        head: its folder; the config there is written anew, the weights stay.
-        corpora: corpus files, or folders that hold them.
-        target: a known name, a folder or a Hub id; None is the head's.
-        rows: held-out rows to fit weights on.
-        texts: the first ones' messages, which the target answers at each temperature.
-        max_new_tokens: the longest answer.
-        unread: rows are taken though the head's manifest does not name them.
-        seed: of the positions, the noise and the answers.
-        device: "cpu" or "cuda"; None takes a GPU where there is one.
-    """
+    head: str = setting("Folder of the head; only its config is rewritten.", argument=True)
+    corpora: tuple[str, ...] = setting(CORPORA, argument=True)
+    target: str | None = setting("Target model; if not given, the one that the head's config names.", None)
+    rows: int = setting("Held-out rows to fit weights on.", 100)
+    texts: int = setting("Their messages that the target answers at each temperature.", 40)
+    max_new_tokens: int = setting(MAX_NEW_TOKENS, 96)
+    unread: bool = setting("Use rows that the head's manifest does not list as held out.", False)
+    seed: int = setting("The same seed gives the same positions, noise and answers.", 1)
+    device: str | None = setting(DEVICE, None)
 
-    head: str
-    corpora: tuple[str, ...]
-    target: str | None = None
-    rows: int = 100
-    texts: int = 40
-    max_new_tokens: int = 96
-    unread: bool = False
-    seed: int = 1
-    device: str | None = None
+    def __post_init__(self) -> None:
+        for name in ("rows", "texts", "max_new_tokens"):
+            value = getattr(self, name)
+            require(is_count(value, 1), f"Calibrating takes {name} of 1 or more; you gave {value}.")
 
 
 def calibrate(config: CalibrateConfig) -> dict[str, float]:
@@ -92,14 +85,22 @@ def calibrate(config: CalibrateConfig) -> dict[str, float]:
     """
     folder, corpora = Path(config.head), [Path(path) for path in config.corpora]
     device = choose_device(config.device)
+    if weights_file(folder).name != WEIGHTS_NAME:
+        raise ValueError(
+            f"{folder} holds a head in another project's form, whose config has no place for a calibration; write it "
+            "in ours first, with export --format hub."
+        )
     head, corpus = load_head(folder, device), read_corpus(corpora)
     target = config.target or head.config.target_name
+    if not target:
+        raise ValueError(f"The config of {folder} names no target; give the one that the head was trained for.")
     model, tokenizer, sha256 = read_target(target, device, target_dtype(device))
     chosen = in_order_of_content(corpus)[: config.rows] if config.unread else held_out_rows(folder, corpus, config.rows)
     tables = [each.weight.detach() for each in (model.get_input_embeddings(), model.get_output_embeddings())]
     embedding, output = (table.float() for table in tables)
     head.bind(embedding, output).eval()
-    layers, objective = head.config.feature_layers, objective_for(head, LossWeights())
+    layers = head.config.layers_of(model.config.get_text_config().num_hidden_layers)
+    objective = objective_for(head, LossWeights())
     with TemporaryDirectory() as work:
         extract(model, chosen, Path(work), layers, KeptFeatures(corpora, sha256 or target))
         read = held_out(FeatureCache(Path(work)), range(len(chosen)), output)

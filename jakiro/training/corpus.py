@@ -21,6 +21,7 @@ from types import SimpleNamespace
 
 from torch import Tensor
 
+from jakiro.config import DEVICE, DTYPE, MAX_NEW_TOKENS, TARGET, SamplingParams, is_number, require, setting
 from jakiro.kernels.linear import packing_works, packs_bfloat16
 from jakiro.prompts import load_questions
 from jakiro.system import atomic_file, write_atomically
@@ -50,59 +51,61 @@ class CorpusOptions:
     """How text is sampled.
 
     Attributes:
-        seed: keys every row together with its number.
-        temperatures: of the answers, taken in turn.
-        top_k: tokens to sample from.
-        max_new_tokens, max_message_tokens: the longest answer, and the longest message of the target's own.
         part_rows: rows in one part; a stopped run loses unfinished parts. A corpus keeps the size it began with.
-        min_distinct: smallest share of distinct 4-grams in an answer that is kept.
     """
 
-    seed: int = 0
-    temperatures: tuple[float, ...] = (0.0, 0.0, 0.0, 0.6, 0.8, 1.0)
-    top_k: int = 64
-    max_new_tokens: int = 420
-    max_message_tokens: int = 200
+    seed: int = setting("The same seed writes the same texts; it keys every row together with its number.", 0)
+    temperatures: tuple[float, ...] = setting(
+        "Comma list, taken in turn for the answers.", (0.0, 0.0, 0.0, 0.6, 0.8, 1.0)
+    )
+    top_k: int = setting("Sample from this many tokens.", 64)
+    max_new_tokens: int = setting(MAX_NEW_TOKENS, 420)
+    max_message_tokens: int = setting("Longest message of the target's own.", 200)
     part_rows: int = 64
-    min_distinct: float = 0.4
+    min_distinct: float = setting("Drop answers with a smaller share of distinct 4-grams; 0 keeps all.", 0.4)
 
     def __post_init__(self) -> None:
         if not 0 <= self.seed < MAX_SEED:
             raise ValueError(f"A corpus' seed must be from 0 to {MAX_SEED - 1:,}; you gave {self.seed}.")
+        for temperature in self.temperatures:
+            SamplingParams(temperature, top_k=self.top_k, max_new_tokens=self.max_new_tokens)
+        require(
+            is_number(self.min_distinct) and 0 <= self.min_distinct <= 1,
+            f"The smallest share of distinct 4-grams must be from 0 to 1; you gave {self.min_distinct}.",
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class CorpusConfig:
-    """All that a corpus is, as plain data.
+    """All that a corpus is, as plain data; `options` are how its texts are sampled."""
 
-    Attributes:
-        out: its folder; an unfinished corpus there is continued.
-        rows: texts to write.
-        options: how they are sampled.
-        target: a known name, a folder or a Hub id; None is the default.
-        prompts: a file in Spec-Bench form to answer.
-        made, passages: answer messages made from lists of words, and a corpus whose answers are the texts to summarise,
-            rewrite and ask about. Without `prompts` and `made` the target writes its own messages.
-        batch_size: texts written at once.
-        exclude: files in Spec-Bench form that heads are measured on, besides our own.
-        keep_features: on a CPU keep the target's features beside the rows.
-        endpoint: URL of an OpenAI-compatible server that runs the target.
-        device, dtype: None takes a GPU where there is one, and what suits it.
-    """
-
-    out: str
-    rows: int
+    out: str = setting("Folder for the corpus; an unfinished one is continued.", argument=True)
+    rows: int = setting("How many texts to write.", 5000)
     options: CorpusOptions = CorpusOptions()
-    target: str | None = None
-    prompts: str | None = None
-    made: bool = False
-    passages: str | None = None
-    batch_size: int = 16
-    exclude: tuple[str, ...] = ()
-    keep_features: bool = True
-    endpoint: str | None = None
-    device: str | None = None
-    dtype: str | None = None
+    target: str | None = setting(TARGET, None)
+    prompts: str | None = setting("Spec-Bench prompts to answer; else the target writes its own.", None)
+    made: bool = setting(
+        "Answer messages of many kinds, made from lists of words; else the target writes its own.", False
+    )
+    passages: str | None = setting(
+        "With --made, a corpus whose answers are the texts to summarise, rewrite and ask about.", None
+    )
+    batch_size: int = setting("Texts written at once.", 16)
+    exclude: tuple[str, ...] = setting(
+        "Spec-Bench prompts that heads are measured on, besides our own; may be repeated. Rows that share "
+        f"{RUN_WORDS} words in a row with one of them are dropped.",
+        (),
+        repeated=True,
+    )
+    keep_features: bool = setting(
+        "On a CPU keep the target's features beside the rows, so that train need not compute them: 2 bytes × hidden "
+        "size per token, 1.2 GB per million tokens for the default target.",
+        True,
+        "--features/--no-features",
+    )
+    endpoint: str | None = setting("URL of an OpenAI-compatible server that runs the target.", None)
+    device: str | None = setting(DEVICE, None)
+    dtype: str | None = setting(DTYPE, None)
 
     def __post_init__(self) -> None:
         if min(self.rows, self.batch_size, self.options.max_new_tokens, self.options.max_message_tokens) < 1:

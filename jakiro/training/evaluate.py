@@ -12,7 +12,18 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from jakiro.config import SamplingParams, TreeConfig
+from jakiro.config import (
+    DEVICE,
+    DTYPE,
+    MAX_NEW_TOKENS,
+    METHODS_FROM,
+    TARGET,
+    SamplingParams,
+    TreeConfig,
+    is_count,
+    require,
+    setting,
+)
 from jakiro.drafting.base import Drafter, Method, Proposal, Resources, why_not
 from jakiro.drafting.growing import TreeGrower
 from jakiro.drafting.heads import HeadDrafter
@@ -37,41 +48,31 @@ ALL = "all"
 
 @dataclass(frozen=True, slots=True)
 class EvaluateConfig:
-    """What is measured, as plain data.
+    """What is measured, as plain data; trees have each number of nodes, see `TreeConfig`."""
 
-    Attributes:
-        head, target: known names, folders or Hub ids; None are the default ones.
-        methods, methods_from: names of drafting methods, or "all" alone for all that can be replayed; None is the
-            head's own. And modules that give further methods.
-        prompts, limit: a file in Spec-Bench form, None for our own; at most so many, from all categories in turn.
-        max_new_tokens: the longest answer.
-        temperatures: of the answers.
-        nodes, width, depth, contrastive: of the trees, one for each number of nodes, see `TreeConfig`.
-        seed: of the answers and the noise.
-        answers: folder of written answers, for any head; None is in the user's cache.
-        batch_size: answers written at once.
-        device, dtype: None takes a GPU where there is one, and what suits it.
-        draft_precision: on a CPU "int8", as heads run there, or "full".
-    """
+    head: str | None = setting("Draft head: a known name, a folder, or a Hub id.", None)
+    target: str | None = setting(TARGET, None)
+    methods: tuple[str, ...] | None = setting(
+        "Comma list, see `jakiro methods`, or all that can be replayed; if not given, the head's own.", None
+    )
+    methods_from: tuple[str, ...] = setting(METHODS_FROM, (), repeated=True)
+    prompts: str | None = setting("Prompts in Spec-Bench form; our own if not given.", None)
+    limit: int | None = setting("At most this many prompts, from all categories in turn.", None)
+    max_new_tokens: int = setting(MAX_NEW_TOKENS, 128)
+    temperatures: tuple[float, ...] = setting("Comma list.", (0.0, 1.0))
+    nodes: tuple[int, ...] = setting("Comma list of node budgets, root included.", (8, 16, 24))
+    width: int = setting("Children tried per node and nodes expanded per level.", 8)
+    depth: int = setting("Depth of a tree's deepest node.", 5)
+    contrastive: bool = setting("With --no-contrastive the last level costs one more pass instead.", True)
+    seed: int = setting("The same seed gives the same answers and noise.", 0)
+    answers: str | None = setting("Folder of written answers, for any head; else in the user's cache.", None)
+    batch_size: int = setting("Answers written at once.", 16)
+    device: str | None = setting(DEVICE, None)
+    dtype: str | None = setting(DTYPE, None)
+    draft_precision: str = setting("On a CPU: int8, as heads run there, or full.", "int8")
 
-    head: str | None = None
-    target: str | None = None
-    methods: tuple[str, ...] | None = None
-    methods_from: tuple[str, ...] = ()
-    prompts: str | None = None
-    limit: int | None = None
-    max_new_tokens: int = 128
-    temperatures: tuple[float, ...] = (0.0, 1.0)
-    nodes: tuple[int, ...] = (8, 16, 24)
-    width: int = 8
-    depth: int = 5
-    contrastive: bool = True
-    seed: int = 0
-    answers: str | None = None
-    batch_size: int = 16
-    device: str | None = None
-    dtype: str | None = None
-    draft_precision: str = "int8"
+    def __post_init__(self) -> None:
+        require(is_count(self.batch_size, 1), f"Batch size must be 1 or more; you gave {self.batch_size}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +144,8 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     head = load_head(pair.head_folder(), device, dtype, known.networks)
     model, tokenizer, sha256 = read_target(pair.target_name, device, dtype)
     answers = Path(config.answers) if config.answers else cache_folder() / "answers"
-    layers, raw = head.config.feature_layers, head.config.reads_raw_states
-    folder = AnswerFolder(model, tokenizer, sha256 or pair.target_name, answers, config.batch_size, layers, raw)
+    layers = head.config.layers_of(model.config.get_text_config().num_hidden_layers)
+    folder = AnswerFolder(model, tokenizer, sha256 or pair.target_name, answers, config.batch_size, layers)
     output_weight = model.get_output_embeddings().weight
     head.bind(model.get_input_embeddings().weight, output_weight)
     written = [folder.answers(questions, sampling) for sampling in samplings]
@@ -152,7 +153,7 @@ def evaluate(config: EvaluateConfig) -> Evaluation:
     if head.config.network == "layers":
         experts = experts_on(head, [answer for texts in written for answer in texts], output_weight)
     head.pack(config.draft_precision)
-    target = TargetModel(model, tokenizer, pair.target_name, sha256, "fast").with_feature_layers(layers, raw)
+    target = TargetModel(model, tokenizer, pair.target_name, sha256, "fast").with_feature_layers(layers)
     info = {"name": pair.head_name, "sha256": head_sha256(pair.head_path)}
     further = further_heads(pair, target, config.draft_precision, known.networks)
     resources = Resources(target, head, info, further)

@@ -1,9 +1,8 @@
 """Texts written at once by a lean decoder: one read of the weights serves all rows, attention runs per text.
 
 One tensor holds all keys and values, with a place for each text, so that a new token copies only its own row. Packed
-products round a row the same way however many rows there are. In bfloat16 compiled attention reads only the keys
-of each text, torch's as many for every text as the longest has: 420 and 237 tokens/s of one core with 96 texts. The
-stock modules' batch: `writing.py`.
+products round a row the same way however many rows there are. Attention reads as many keys of every text as the
+longest has. The stock modules' batch: `writing.py`.
 """
 
 from collections.abc import Callable, Collection
@@ -17,7 +16,6 @@ from jakiro.kernels.cache import RowCache
 from jakiro.kernels.linear import packed_linear
 from jakiro.kernels.rotary import apply_rotary
 from jakiro.target.llama import LeanDecoder
-from jakiro.training.text_attention import attend_texts, works_on
 
 _FIRST_CAPACITY = 256
 # The most rows that one pass reads, where more than one text waits
@@ -80,7 +78,7 @@ class LeanBatch:
         lean, count = self.lean, len(self.rows)
         self._make_room(count, max(self.lengths) + 1)
         positions, places = torch.tensor(self.lengths), torch.arange(count)
-        columns, lengths, compiled = max(self.lengths) + 1, positions + 1, works_on(self.store)
+        columns = max(self.lengths) + 1
         mask = (torch.arange(columns) <= positions[:, None])[:, None, None]
         hidden = functional.embedding(torch.tensor([row.written[-1] for row in self.rows]), lean.embedding)
         cos, sin = (each[:, None].to(hidden.dtype) for each in lean.angles.at(positions, columns))
@@ -91,18 +89,14 @@ class LeanBatch:
             rotated = apply_rotary(joint[:, :heads], cos, sin)
             all_keys[places, :, positions] = rotated[:, lean.num_heads :]
             all_values[places, :, positions] = joint[:, heads:]
-            queries = rotated[:, : lean.num_heads]
-            if compiled:
-                attended = attend_texts(queries, all_keys, all_values, lengths, lean.scaling).to(hidden.dtype)
-            else:
-                attended = functional.scaled_dot_product_attention(
-                    queries.reshape(count, lean.num_kv_heads, -1, lean.head_dim),
-                    all_keys[:count, :, :columns],
-                    all_values[:count, :, :columns],
-                    attn_mask=mask,
-                    scale=lean.scaling,
-                ).reshape(count, -1)
-            hidden = hidden + layer.output(attended)
+            attended = functional.scaled_dot_product_attention(
+                rotated[:, : lean.num_heads].reshape(count, lean.num_kv_heads, -1, lean.head_dim),
+                all_keys[:count, :, :columns],
+                all_values[:count, :, :columns],
+                attn_mask=mask,
+                scale=lean.scaling,
+            )
+            hidden = hidden + layer.output(attended.reshape(count, -1))
             normed = functional.rms_norm(hidden, hidden.shape[-1:], layer.middle_norm, layer.middle_eps)
             gate, up = layer.gate_up(normed).split(layer.inner_size, dim=-1)
             hidden = hidden + layer.down(functional.silu(gate).mul_(up))

@@ -146,7 +146,7 @@ class Objective(nn.Module):
             yield output
             if step < num_steps:
                 own = self._continued(output, batch.ids, normalisers or self._all_normalisers)
-                features = torch.cat([batch.features[:, :1], own[:, :-1]], dim=1)
+                features = torch.cat([own[:, :1], own[:, :-1]], dim=1)
 
     def _all_normalisers(self, output: HeadOutput) -> Tensor:
         """Over all output rows."""

@@ -1,4 +1,4 @@
-"""Messages of many kinds for a target to answer, each a form filled from lists of words (`messages.toml`).
+"""Messages of many kinds for a target to answer, each a form filled from lists of words.
 
 A target's own messages (`corpus.py`) are about what it likes to be asked. A head also needs what people ask: code,
 sums, questions of fact, and texts to shorten or rewrite. Each message is drawn with its own seed, so a longer list
@@ -9,9 +9,10 @@ import random
 import string
 import tomllib
 from collections.abc import Sequence
-from pathlib import Path
 
-_LISTS = tomllib.loads(Path(__file__).with_name("messages.toml").read_text(encoding="utf-8"))
+from jakiro.system import assets_folder
+
+_LISTS = tomllib.loads((assets_folder() / "prompts" / "messages.toml").read_text(encoding="utf-8"))
 _SHARES, _FORMS = _LISTS["shares"], _LISTS["forms"]
 _WORDS = {name: tuple(" ".join(words.split()).split("; ")) for name, words in _LISTS["words"].items()}
 _WORDS |= {f"other_{name}": _WORDS[name] for name in ("concept", "name", "character", "goal", "animal")}

@@ -85,12 +85,10 @@ def _of_stages(head: DraftHead, ids: Tensor, features: Tensor) -> Iterator[Tenso
     rows = UnrolledRows()
     first = head(embeddings, features, positions, None, rows).features
     yield first
-    own = torch.cat([features[:, :1, : first.shape[-1]].to(first.dtype), first[:, :-1]], dim=1)
+    own = torch.cat([features[:, :1].to(first.dtype), first[:, :-1]], dim=1)
     second = head(embeddings, own, positions, unrolled_mask(length, 2, ids.device), rows).features
     yield second
-    read = [
-        head.stream(torch.cat([embeddings[:, 1:], each[:, :-1]], dim=-1), each[..., :0]) for each in (first, second)
-    ]
+    read = [head.fc(torch.cat([embeddings[:, 1:], each[:, :-1]], dim=-1)) for each in (first, second)]
     # Row s of the second is at s + 1; the first level's token stands one place before the second's
     further = head.further(_later(read[0], 1), read[1], head.config.num_parallel)
     for number, each in enumerate(further):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from jakiro.config import setting
 from jakiro.training.losses import LossWeights
 
 OPTIMIZERS = ("muon", "adamw")
@@ -29,35 +30,26 @@ class TrainingOptions:
     """How a head is trained.
 
     Attributes:
-        seed: keys the order of the data, the noise and the sampled vocabulary.
-        batch_tokens: padded tokens per batch.
-        accumulate: batches per optimizer step and process; a step learns from processes × accumulate batches.
-        precision: "float32", or "bfloat16" for the head's passes; weights, the target's distribution and the losses
-            stay float32.
+        accumulate: a step learns from processes × accumulate batches.
+        precision: weights, the target's distribution and the losses stay float32.
         optimizer: "muon" (Muon for matrices, AdamW for the rest) or "adamw".
         learning_rate: peak of a cosine that ends at zero, after `warmup_steps` of linear warm-up.
         weight_decay: decoupled.
         clip_norm: largest norm of the gradient.
         clip_value: if given, every number of the gradient is clipped to ± this value instead.
         weights: how the loss terms add up.
-        feature_noise: width of the uniform noise on the features read in single-step training, relative to their
-            standard deviation.
-        unroll: largest number of unrolled steps; 1 never unrolls.
-        unroll_from: share of the run after which unrolling starts; the number of steps then grows evenly to `unroll`.
-        frequent_rows, sampled_rows: output rows of one step: the most frequent ones and a random sample of the others.
-        num_validation: how many of the first sequences are held out.
-        time_budget: minutes after which the schedule ends, over all resumed parts; None when `max_steps` is given.
-        time_budget_clock: what a minute of the budget is, see `clock_named`.
-        max_steps: optimizer steps after which the schedule ends; None when `time_budget` is given.
-        checkpoint_minutes: time between two checkpoints.
-        average_from: share of the run after which an exponential moving average of the weights is kept; the run ends
-            with it as the head. None ends with the weights themselves.
+        feature_noise: uniform, on the features read in single-step training.
+        unroll_from: the number of steps then grows evenly to `unroll`.
+        time_budget, max_steps: exactly one of them is given. time_budget_clock: see `clock_named`.
+        average_from: the average is an exponential moving one; None ends with the weights themselves.
     """
 
-    seed: int = 0
-    batch_tokens: int = 2048
-    accumulate: int = 1
-    precision: str = "float32"
+    seed: int = setting("The same seed gives the same first weights, order of data and noise.", 0)
+    batch_tokens: int = setting("Tokens per batch and process, padding included.", 2048)
+    accumulate: int = setting("Batches per step and process.", 1)
+    precision: str = setting(
+        "float32 or bfloat16 for the head's passes; on a CPU that has it also for the target's features.", "float32"
+    )
     optimizer: str = "muon"
     learning_rate: float = 1.2e-3
     warmup_steps: int = 20
@@ -65,17 +57,21 @@ class TrainingOptions:
     clip_norm: float = 1.0
     clip_value: float | None = None
     weights: LossWeights = field(default_factory=LossWeights)
-    feature_noise: float = 0.25
-    unroll: int = 2
-    unroll_from: float = 0.45
-    frequent_rows: int = 4096
-    sampled_rows: int = 2048
-    num_validation: int = 100
-    time_budget: float | None = None
-    time_budget_clock: str = "wall"
-    max_steps: int | None = None
-    checkpoint_minutes: float = 4.0
-    average_from: float | None = None
+    feature_noise: float = setting("Noise on the features, in standard deviations.", 0.25, "--noise")
+    unroll: int = setting("Steps on the head's own features; 1 never unrolls.", 2)
+    unroll_from: float = setting("Share of the run before unrolling starts.", 0.45)
+    frequent_rows: int = setting("Output rows that every step computes.", 4096)
+    sampled_rows: int = setting("Output rows sampled besides; a large number takes all.", 2048)
+    num_validation: int = setting("Corpus rows held out.", 100, "--validation-rows")
+    time_budget: float | None = setting("Minutes until the schedule ends, resumed parts included.", None)
+    time_budget_clock: str = setting(
+        "wall, or processor: minutes that this process computed, equal shares of a busy machine.", "wall"
+    )
+    max_steps: int | None = setting("Optimizer steps until it ends, instead of a time budget.", None)
+    checkpoint_minutes: float = setting("Time between checkpoints.", 4.0)
+    average_from: float | None = setting(
+        "Share of the run after which weights are averaged; the average is the head.", None
+    )
 
     def __post_init__(self) -> None:
         if (self.time_budget is None) == (self.max_steps is None):

@@ -12,7 +12,7 @@ from jakiro.training.features import FeatureCache
 from jakiro.training.optimizer import whitening_matrix
 
 STARTS = ("least-squares", "identity")
-Rows = tuple[Tensor, Tensor, Tensor, Tensor]
+Rows = tuple[Tensor, Tensor, Tensor]
 
 
 def frequent_token_ids(ids: np.ndarray, vocab_size: int, count: int) -> Tensor:
@@ -30,9 +30,8 @@ def start_weights(
     Args:
         start: "least-squares" makes `fc` the best linear guess of h_{t+1} from [E[x_{t+1}]; h_t] and the experts' last
             matrices the best correction of it that their random inner features allow, for both branches at once;
-            the features of further layers start as a linear correction too, and attention adds nothing. "identity"
-            passes h_t through, adds the embedding at the features' scale and leaves the experts random; further
-            layers add nothing.
+            attention adds nothing. "identity" passes h_t through, adds the embedding at the features' scale and leaves
+            the experts random.
         first: sequences before this one are held out and not read.
 
     Raises:
@@ -48,7 +47,7 @@ def start_layer(head: LayerHead, rows: Rows, seed: int, start: str) -> None:
     """`start_weights` from what `sample_rows` found."""
     torch.manual_seed(seed)
     randomise(head)
-    inputs, deeper, now, ahead = rows
+    inputs, now, ahead = rows
     attention, mixture = head.layers[0].self_attn, head.layers[0].mlp_moe
     stream = whitening_matrix(now)
     for projection in (attention.q_proj, attention.k_proj, attention.v_proj):
@@ -56,8 +55,6 @@ def start_layer(head: LayerHead, rows: Rows, seed: int, start: str) -> None:
     attention.o_proj.weight.zero_()
     mixture.gate.weight.mul_(0.1)
     hidden = head.config.hidden_size
-    if head.config.feature_layers:
-        head.fc_layers.weight.zero_()
     if start == "identity":
         scale = float(now.std() / inputs[:, :hidden].std())
         head.fc.weight[:, :hidden].normal_(std=0.3 * scale * hidden**-0.5)
@@ -66,9 +63,7 @@ def start_layer(head: LayerHead, rows: Rows, seed: int, start: str) -> None:
             list(expert.children())[-1].weight.mul_(0.3 * now.std())
         return
     fit(head.fc, inputs, now)
-    if head.config.feature_layers:
-        head.fc_layers.weight.copy_(ridge(deeper, now - head.fc(inputs)).T)
-    _start_experts(head, head.stream(inputs, deeper), now, ahead)
+    _start_experts(head, head.fc(inputs), now, ahead)
 
 
 @torch.no_grad()
@@ -88,16 +83,14 @@ def adopt_stream(
     torch.manual_seed(seed)
     layer = head.layers[0]
     head.fc.load_state_dict(source.fc.state_dict())
-    if head.config.feature_layers:
-        head.fc_layers.weight.copy_(_weight_of_layers(source, head))
     layer.self_attn.load_state_dict(source.layers[0].self_attn.state_dict())
     layer.post_attention_layernorm.load_state_dict(source.layers[0].post_attention_layernorm.state_dict())
     randomise(layer.mlp_moe)
     layer.mlp_moe.gate.weight.mul_(0.1)
     parts = []
     for index in range(first, min(first + num_sequences, len(cache))):
-        inputs, deeper, now, ahead = sample_rows(head, cache, index, 1)
-        hidden = head.stream(inputs, deeper)[None]
+        inputs, now, ahead = sample_rows(head, cache, index, 1)
+        hidden = head.fc(inputs)[None]
         angles = head.angles(hidden, torch.arange(hidden.shape[1], device=hidden.device)[None])
         parts.append(((hidden + layer.self_attn(hidden, angles, None, None))[0], now, ahead))
     _start_experts(head, *map(torch.cat, zip(*parts, strict=True)))
@@ -106,14 +99,10 @@ def adopt_stream(
 def continue_weights(head: DraftHead, source: DraftHead) -> None:
     """Copies the weights of a trained head into one of the same shape; the draft vocabularies may differ.
 
-    A head that reads further layers may continue one that does not: at first they add nothing.
-
     Raises:
         ValueError: a weight has another shape, or only one of the two heads has it.
     """
     ours, theirs = dict(head.named_parameters()), dict(source.named_parameters())
-    if head.config.feature_layers:
-        theirs["fc_layers.weight"] = _weight_of_layers(source, head)
     for name in sorted(ours.keys() | theirs.keys()):
         shapes = [tuple(side[name].shape) if name in side else "none" for side in (theirs, ours)]
         if shapes[0] != shapes[1]:
@@ -124,11 +113,6 @@ def continue_weights(head: DraftHead, source: DraftHead) -> None:
     with torch.no_grad():
         for name, parameter in ours.items():
             parameter.copy_(theirs[name])
-
-
-def _weight_of_layers(source: LayerHead, head: LayerHead) -> Tensor:
-    """The source's weight for features of further layers, zeros where it reads none."""
-    return source.fc_layers.weight if source.config.feature_layers else torch.zeros_like(head.fc_layers.weight)
 
 
 def randomise(module: torch.nn.Module) -> None:
@@ -215,26 +199,23 @@ def sample_rows(head: LayerHead, cache: FeatureCache, first: int, num_sequences:
     """The head's inputs and the features that it should predict from them.
 
     Returns:
-        (rows, 2 · hidden) [E[x_{t+1}]; h_t], (rows, feature_layers · hidden) of further layers at t, (rows, hidden)
-        h_{t+1} and h_{t+2}.
+        (rows, 2 · hidden) [E[x_{t+1}]; h_t], (rows, hidden) h_{t+1} and h_{t+2}.
     """
     parts = []
     for index in range(first, min(first + num_sequences, len(cache))):
         batch = cache.batch([index]).to(head.output_weight.device)
         features = batch.features[0]
         inputs = torch.cat([head.embed(batch.ids[0, 1:-1]), features[:-2]], dim=-1)
-        parts.append((inputs, batch.deeper[0, :-2], features[1:-1], features[2:]))
+        parts.append((inputs, features[1:-1], features[2:]))
     return tuple(map(torch.cat, zip(*parts, strict=True)))
 
 
 @torch.no_grad()
 def input_whitening(head: DraftHead, rows: Rows) -> dict[str, Tensor]:
     """Whitening for every matrix that reads features, by its name, from what `sample_rows` found."""
-    inputs, deeper, features, following = rows
+    inputs, features, following = rows
     stream, hidden = whitening_matrix(features), head.config.hidden_size
     matrices = {"fc.weight": whitening_matrix(inputs)}
-    if head.config.feature_layers:
-        matrices["fc_layers.weight"] = whitening_matrix(deeper)
     for index, layer in enumerate(head.layers if head.config.num_layers else ()):
         read = stream if layer.input_layernorm is None else whitening_matrix(layer.input_layernorm(features))
         matrices |= {f"layers.{index}.self_attn.{name}_proj.weight": read for name in "qkv"}

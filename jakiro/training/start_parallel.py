@@ -37,18 +37,14 @@ def start_parallel(
 
 def _start_masks(head: DraftHead, cache: FeatureCache, first: int, num_sequences: int = 110) -> None:
     """Every mask begins as the mean token and the mean feature, with a little noise that tells them apart."""
-    inputs, deeper, _, _ = sample_rows(head, cache, first, num_sequences)
-    hidden = head.config.hidden_size
-    for parameter, rows in (
-        (head.mask_embeddings, inputs[:, :hidden]),
-        (head.mask_features, torch.cat([inputs[:, hidden:], deeper], dim=-1)),
-    ):
+    inputs, _, _ = sample_rows(head, cache, first, num_sequences)
+    for parameter, rows in zip((head.mask_embeddings, head.mask_features), inputs.chunk(2, dim=-1), strict=True):
         parameter.copy_(rows.mean(0) + NOISE * rows.std(0) * torch.randn_like(parameter))
 
 
 def _start_stages(head: DraftHead, cache: FeatureCache, first: int, num_sequences: int = 60) -> None:
     """Layers after the first one add nothing; MLPs correct their second row by what their random readers allow."""
-    features = sample_rows(head, cache, first, num_sequences)[2]
+    features = sample_rows(head, cache, first, num_sequences)[1]
     for layer in list(head.layers)[1:]:
         randomise(layer)
         layer.self_attn.o_proj.weight.zero_()
@@ -69,7 +65,7 @@ def _pairs(head: DraftHead, cache: FeatureCache, index: int) -> tuple[Tensor, li
     """What the MLPs read along a text, with the target's features in place of the head's own, and what they predict."""
     batch = cache.batch([index]).to(head.output_weight.device)
     features, count = batch.features[0], head.config.num_parallel
-    read = head.stream(torch.cat([head.embed(batch.ids[0, 1:]), features[:-1]], dim=-1), features[:, :0])
+    read = head.fc(torch.cat([head.embed(batch.ids[0, 1:]), features[:-1]], dim=-1))
     rows = torch.cat([read[:-1], read[1:]], dim=-1)
     # Row j holds the tokens at j + 1 and j + 2, from which the first MLP predicts the feature at j + 2
     length = max(len(rows) - count + 1, 0)

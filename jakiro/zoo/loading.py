@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from jakiro import starting
-from jakiro.drafting.base import Drafter, Method, Resources, why_not
+from jakiro.drafting.base import Drafter, Resources, why_not
 from jakiro.graphs.pool import Slots
 from jakiro.heads.base import DraftHead, known_precision
 from jakiro.heads.checkpoint import head_sha256, load_head, misfits
@@ -28,45 +28,13 @@ from jakiro.target.model import NUMERICS, TargetModel
 from jakiro.zoo import placement, weights
 from jakiro.zoo import table as zoo
 from jakiro.zoo.hashes import hashed_aside
+from jakiro.zoo.options import LoadOptions
 
 # From so many steps on, capturing is taken to pay: it takes about four eager runs, and a replay saves most of one
 PAYS_FROM = 6
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True, slots=True)
-class LoadOptions:
-    """What is to be loaded, and how; None leaves a choice to the machine.
-
-    Attributes:
-        target, head: names the zoo knows, folders, or Hub ids; head "none" asks for no head.
-        device: "cpu", "cuda", …, or "auto": all there is. dtype: "float32", "bfloat16", "float16", "8bit" or "4bit".
-        numerics: "exact" or "fast".
-        draft_precision: how the head's matrices are packed on a CPU, see `DraftHead.pack`.
-        graphs: on a GPU, capture passes as CUDA graphs; False runs the same passes one kernel at a time.
-        side_by_side: answers that run at once, as in a race; on a GPU so many are prepared for.
-        capture_at_load: what answers usually need; False leaves it to answers, which then capture only where they have
-            enough steps: for a process that has its GPU for seconds.
-        methods: further drafting methods beside the package's.
-    """
-
-    target: str | None = None
-    head: str | None = None
-    device: str | None = None
-    dtype: str | None = None
-    numerics: str | None = None
-    draft_precision: str | None = None
-    graphs: bool = True
-    side_by_side: int = 1
-    capture_at_load: bool = True
-    methods: tuple[Method, ...] = ()
-
-    @property
-    def known_methods(self) -> Methods:
-        """The package's methods and the further ones."""
-        return METHODS.with_further(self.methods) if self.methods else METHODS
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +185,7 @@ def _start_pair(read: ReadPair, device: torch.device | None, progress: Progress 
         resources = Resources(target_model)
     else:
         layers = draft_head.config.layers_of(target_model.config.num_hidden_layers)
-        target_model = target_model.with_feature_layers(layers, draft_head.config.reads_raw_states)
+        target_model = target_model.with_feature_layers(layers)
         info = _bound(draft_head.to(target_model.device), pair.head_name, read.head_sha256, target_model, precision)
         notices += [each for each in (_shorter(draft_head, target_model),) if each]
         further = further_heads(pair, target_model, precision, known.networks)
@@ -254,7 +222,7 @@ def further_heads(
     return {
         config.kind: reader(name, path)
         for name, (path, config) in reversed(known.items())
-        if config.feature_layers == target.feature_layers and not target.raw_features
+        if config.feature_layers == target.feature_layers
     }
 
 

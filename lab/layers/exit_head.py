@@ -7,6 +7,7 @@ deep. `NestedHead` can leave earlier, after any of `exit_layers`, by a matrix ea
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from jakiro.config import require
 from jakiro.heads.base import packing_for
@@ -14,7 +15,6 @@ from jakiro.heads.config import DraftConfig
 from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.layers import HeadOutput, pack_linears, row_output
 from jakiro.kernels.cache import RowCache
-from jakiro.target.features import scaled
 from jakiro.target.model import TargetModel
 from lab.layers.subset import LayerSubset
 
@@ -57,6 +57,11 @@ class StackedRows:
         """As `RowCache.begin_with`."""
         for part, own in zip(self.parts, rows.split([len(part.layers) for part in self.parts]), strict=True):
             part.begin_with(own)
+
+
+def scaled(hidden: Tensor) -> Tensor:
+    """Rows with a root mean square of one: the residual stream grows with depth."""
+    return functional.rms_norm(hidden, hidden.shape[-1:], eps=1e-6)
 
 
 class ExitHead(LayerHead):

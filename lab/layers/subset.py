@@ -2,12 +2,14 @@
 first ones alone). They share its weights; keys and values are the draft's own, in a cache of its own.
 """
 
+import copy
 from collections.abc import Sequence
 
 from torch import Tensor
 
 from jakiro.drafting.base import why_no_layers
 from jakiro.kernels.cache import RowCache
+from jakiro.target.compiled import NativeDecoder
 from jakiro.target.model import TargetModel
 
 # So few rows run in compiled code, where there is any; a prompt is better read by kernels for many rows
@@ -27,7 +29,11 @@ class LayerSubset:
     def __init__(self, target: TargetModel, numbers: Sequence[int]) -> None:
         if target.lean is None:
             raise ValueError(why_no_layers(target))
-        self._decoder, self._dtype = target.lean.subset(numbers), target.dtype
+        self._decoder, self._dtype = copy.copy(target.lean), target.dtype
+        lean = self._decoder
+        lean.layers = [lean.layers[number] for number in numbers]
+        if lean.native is not None:
+            lean.native = NativeDecoder(lean.layers, lean.num_heads, lean.num_kv_heads, lean.head_dim, lean.scaling)
         self.normed = self._decoder.normed
 
     def new_cache(self, capacity: int) -> RowCache:

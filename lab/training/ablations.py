@@ -24,7 +24,6 @@ from jakiro.training.losses import LossWeights
 from jakiro.training.schedule import LOSSES, OFFICIAL_OPTIMIZER, TrainingOptions
 from jakiro.training.train import TrainConfig, train
 from jakiro.training.trainer import STATE_NAME
-from jakiro.zoo import weights
 
 BASE = "base"
 ONE_MORE_PASS, MERGED = "base, one more pass", "base, one more pass, experts merged"
@@ -33,13 +32,12 @@ ALL_ROWS = 10**9
 SHARES_OF_TEXT = {"half of the text": 1 / 2, "a quarter of the text": 1 / 4, "an eighth of the text": 1 / 8}
 
 
-def variants(width: int, vocabulary: int, tokens: int | None, num_layers: int) -> dict[str, dict]:
+def variants(width: int, vocabulary: int, tokens: int | None) -> dict[str, dict]:
     """Fields of `TrainConfig` and of its options by variant; what a variant does not name is the base's.
 
     Args:
         width, vocabulary: inner width of each of the base's two experts, and its draft vocabulary.
         tokens: what the base learns from, None for the whole corpus.
-        num_layers: the target's.
     """
     return {
         BASE: {"expert_width": width, "draft_vocab": vocabulary},
@@ -58,7 +56,6 @@ def variants(width: int, vocabulary: int, tokens: int | None, num_layers: int) -
         # A GELU expert has two matrices where a SwiGLU expert has three.
         "decoupled": {"fusion": "decoupled", "expert_width": width * 3 // 2},
         "one dense expert of equal parameters": {"experts": 1, "expert_width": 2 * width},
-        "two further layers read": {"feature_layers": (num_layers // 3, 2 * num_layers // 3)},
         **{name: {"max_tokens": int(share * tokens)} for name, share in SHARES_OF_TEXT.items() if tokens},
     }
 
@@ -101,7 +98,7 @@ def ablate(
 ) -> None:
     """Train every variant for the same steps on the same tokens, measure it and write a table."""
     set_up(threads)
-    known = variants(width, draft_vocab, max_tokens, weights.load_config(target).get_text_config().num_hidden_layers)
+    known = variants(width, draft_vocab, max_tokens)
     chosen = list(known) if names is None else comma_list("--only", names, str)
     unknown = [name for name in chosen if name not in known]
     if unknown:
@@ -120,7 +117,7 @@ def ablate(
         folder = _folder(out, name)
         if not (folder / NUMBERS_NAME).is_file():
             options = learned | known[BASE] | known[name] | {"out": str(folder / "head"), "work": str(folder / "work")}
-            if known[name].keys() & {"max_tokens", "feature_layers"}:
+            if "max_tokens" in known[name]:
                 options["features"] = None
             train(configured(**options, resume=(folder / "work" / "state" / STATE_NAME).is_file()))
             _measure(replace(measured, head=str(folder / "head")), folder / NUMBERS_NAME)

@@ -49,7 +49,7 @@ from jakiro.training.validation import HeldOut, agreement, held_out
 from jakiro.zoo import table as zoo
 from jakiro.zoo import weights
 from lab import KNOWN
-from lab.layers.exit_head import ExitHead, NestedHead
+from lab.layers.exit_head import ExitHead, NestedHead, scaled
 
 DIVERGENCES = ("forward-kl", "total-variation", "labels")
 TAUGHT = ("exit", "s2d", "distillspec")
@@ -130,7 +130,7 @@ class ExitObjective(ParallelObjective):
         features = batch.inputs[:, :-1] if noise is None else batch.inputs[:, :-1] + noise[:, :-1]
         embeddings = self.head.embed(batch.ids[:, :-1])
         positions = torch.arange(embeddings.shape[1], device=embeddings.device)[None]
-        _, *lower = features.split(self.head.config.hidden_size, dim=-1)
+        _, *lower = map(scaled, features.split(self.head.config.hidden_size, dim=-1))
         if isinstance(self.head, NestedHead):
             found = self.head.all_exits(embeddings, lower, positions)
         else:
@@ -141,13 +141,14 @@ class ExitObjective(ParallelObjective):
 
 @torch.no_grad()
 def exit_rows(head: ExitHead, cache: FeatureCache, first: int, num_sequences: int) -> tuple[Rows, Tensor]:
-    """As `sample_rows`: [E[x_t]; the deepest lower state at t], nothing, h_t and h_{t+1}; and all lower states at t."""
+    """As `sample_rows`: [E[x_t]; the deepest lower state at t], h_t and h_{t+1}; and all lower states at t."""
     parts = []
     for index in range(first, min(first + num_sequences, len(cache))):
         batch = cache.batch([index])
-        features, lower = batch.features[0], batch.deeper[0, :-1]
-        inputs = torch.cat([head.embed(batch.ids[0, :-1]), lower[:, -head.config.hidden_size :]], dim=-1)
-        parts.append((inputs, lower[:, :0], features[:-1], features[1:], lower))
+        features, lower = batch.features[0], batch.deeper[0, :-1].split(head.config.hidden_size, dim=-1)
+        lower = list(map(scaled, lower))
+        inputs = torch.cat([head.embed(batch.ids[0, :-1]), lower[-1]], dim=-1)
+        parts.append((inputs, features[:-1], features[1:], torch.cat(lower, dim=-1)))
     *rows, lower = map(torch.cat, zip(*parts, strict=True))
     return tuple(rows), lower
 
@@ -158,7 +159,7 @@ def start_exits(head: ExitHead, rows: Rows, lower: Tensor, seed: int) -> None:
     start_layer(head, rows, seed, "least-squares")
     if isinstance(head, NestedHead):
         for leave, own in zip(head.exits, lower.split(head.config.hidden_size, dim=-1), strict=True):
-            fit(leave, own, rows[2])
+            fit(leave, own, rows[1])
 
 
 class ExitTrainer(Trainer):

@@ -21,6 +21,7 @@ FLAGS = (
     "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
     "--disable-component-update --disable-sync --process-per-site"
 )  # fmt: skip
+DESKTOP = {"width": 1440, "height": 900}
 # What each tab can be given by itself; other options are a context's
 LOOKS = ("color_scheme", "reduced_motion", "forced_colors")
 
@@ -129,10 +130,19 @@ class Tabs:
         self._browser, self._contexts = browser, {}
 
     def open(self, address: str | None, problems: list[str], **options):
-        """Script errors and requests outside this machine are added to `problems`."""
-        viewport = options.pop("viewport", {"width": 1440, "height": 900})
+        """Script errors and requests outside this machine are added to `problems`.
+
+        With `clock` it is alone in a context whose time can be moved, see `hold_clock`.
+        """
+        viewport = options.pop("viewport", DESKTOP)
         look = {name: options.pop(name) for name in LOOKS if name in options}
-        tab = self._context(address, options).new_page()
+        if options.pop("clock", False):
+            context = self._browser.new_context(**options)
+            context.clock.install()
+            tab = context.new_page()
+            tab.on("close", lambda: context.close())
+        else:
+            tab = self._context(address, options).new_page()
         tab.set_viewport_size(viewport)
         tab.emulate_media(**look)
         tab.problems = problems
@@ -197,12 +207,23 @@ def load_scripts(tab) -> None:
     tab.add_script_tag(content=web.script())
 
 
+@pytest.fixture(scope="session")
+def module_tab(tabs):
+    tab = tabs.open(None, [])
+    yield tab
+    tab.close()
+
+
 @pytest.fixture
-def modules(open_tab):
-    """A fresh tab with the page's scripts, for views by themselves."""
-    tab = open_tab(None)
-    load_scripts(tab)
-    return tab
+def modules(module_tab):
+    """An empty tab with the page's scripts, for views by themselves; its problems fail the test."""
+    module_tab.goto("about:blank")
+    module_tab.set_viewport_size(DESKTOP)
+    load_scripts(module_tab)
+    yield module_tab
+    problems = module_tab.problems[:]
+    module_tab.problems.clear()
+    assert not problems
 
 
 @pytest.fixture(scope="session")
@@ -233,7 +254,12 @@ def ask(tab, question: str) -> None:
 
 
 def wait_until_finished(tab, seconds: float = 60) -> None:
-    tab.wait_for_selector('.jk-view[data-finished="true"]', timeout=seconds * 1000)
+    """Until the run that is on now has ended and its end is drawn; what is drawn may still be the run before."""
+    tab.wait_for_function(
+        "() => { const { run } = Jakiro.moves.state, drawn = document.querySelector('.jk-view').dataset;"
+        " return run.finished && drawn.run === run.id && drawn.finished === 'true'; }",
+        timeout=seconds * 1000,
+    )
 
 
 def plotted(tab, within: str) -> list[dict]:
@@ -241,6 +267,25 @@ def plotted(tab, within: str) -> list[dict]:
     tab.wait_for_function("within => document.querySelector(within + ' .plot')?.data?.length", arg=within)
     lines = "within => document.querySelector(within + ' .plot').data.map(({name, x, y}) => ({name, x, y}))"
     return tab.evaluate(lines, within)
+
+
+def hold_clock(tab) -> None:
+    """From now on a tab's time, frames included, stands still but for `tab.clock.run_for`; it jumps a minute ahead."""
+    tab.clock.pause_at(tab.evaluate("Date.now()") / 1000 + 60)
+
+
+def run_until(tab, selector: str) -> None:
+    """Lets a tab's held clock run until an element is there, in steps that leave out nothing that stays a second."""
+    for _ in range(120):
+        if tab.locator(selector).count():
+            return
+        tab.clock.run_for(500)
+    raise AssertionError(f"{selector} did not come in a minute of the tab's time")
+
+
+def wait_for_frames(tab) -> None:
+    """Waits until what was changed before has been laid out and drawn."""
+    tab.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
 def seek(tab, step: int) -> None:

@@ -87,7 +87,7 @@ def install(tmp_path, monkeypatch):
         monkeypatch.setenv("GOMP_SPINCOUNT", "1000")
         monkeypatch.syspath_prepend(str(tmp_path))
         monkeypatch.setattr(llama.weights, "load_tokenizer", lambda name: byte_tokenizer())
-        monkeypatch.setattr(llama, "embedded_gguf", lambda: tmp_path / "model.gguf")
+        monkeypatch.setattr(llama, "find_gguf", lambda temporary: tmp_path / "model.gguf")
         return LlamaCppRunner(AS_SHIPPED, EMBEDDED_TARGET, threads=3)
 
     return put

@@ -54,20 +54,6 @@ def test_a_drafted_lane_is_counted_by_hand(runs):
     assert drafted.identical == 1.0
 
 
-def test_a_forecast_is_compared_with_what_the_sized_trees_brought():
-    whole = trace("jakiro", 1, [(2, 3, 4), (9,)], candidates=3)
-    plan = replace(whole.steps[0].plan, expected_tokens=3.3, curve=((4, 80.0),))
-    sized = replace(whole.steps[0], plan=plan)
-    # Before anything was measured a tree has no curve, and one of a fixed size expects nothing: both are left out
-    first = replace(whole.steps[0], plan=replace(plan, expected_tokens=1.0, curve=()))
-    run = run_of(replace(whole, steps=[first, sized, whole.steps[1]]), QUESTIONS[0], 0, Lane("jakiro", "auto"), 0.0, 0)
-    assert (run.forecast, run.brought) == (3.3, 3)
-    assert group_of(summarise([run]), "jakiro").off_forecast == pytest.approx(0.1)
-    assert "forecast +10.0 % off what they brought" in verdicts(summarise([run]))[0]
-    fixed = replace(run, forecast=0.0, brought=0)
-    assert group_of(summarise([fixed]), "jakiro").off_forecast is None
-
-
 def test_verdicts_state_lower_bound_distance_from_the_prediction_and_shares(runs):
     runs = [
         replace(run, recording_ms=0.4 * run.num_steps, question_id=f"{copy} {run.question_id}")

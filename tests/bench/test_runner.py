@@ -2,7 +2,6 @@
 
 import pytest
 
-from jakiro.bench.render import head_verdicts
 from jakiro.bench.runner import WARM_UP_TOKENS, Bench, BenchSettings, Lane, Run, loadable
 from jakiro.config import TreeConfig
 from jakiro.methods import METHODS
@@ -102,21 +101,6 @@ def test_fast_plain_decoding_and_transformers_need_their_own_runners():
         Bench(ScriptedGenerator(), BenchSettings(methods=("autoregressive-fast",)))
     with pytest.raises(ValueError, match="The methods hf-generate need runners of their own"):
         Bench(ScriptedGenerator(), BenchSettings(methods=("hf-generate",)))
-
-
-def test_two_heads_take_turns_on_the_same_prompts():
-    settings = BenchSettings(methods=("jakiro", "jakiro-other-head"), temperatures=(0.0,), nodes=("auto",))
-    with pytest.raises(ValueError, match="needs a second generator with another head"):
-        Bench(ScriptedGenerator(), settings)
-    own, other = ScriptedGenerator(), ScriptedGenerator(drafted_ids=((2,), (3,), (4,), (9,)))
-    questions = [Question(str(number), "a", ("x",)) for number in range(8)]
-    runs = list(Bench(own, settings, other_generator=other).runs(questions))
-    assert [run.lane.method for run in runs[:3]] == ["jakiro", "jakiro-other-head", "jakiro-other-head"]
-    assert [(call[2], call[3].policy) for call in other.calls] == [("jakiro", "auto")] * 8
-    # Two steps of 8 ms beside four for the same tokens
-    assert head_verdicts(runs) == [
-        "jakiro-other-head · auto, T 0: the head is 2.000× [2.000, 2.000] as fast as this one."
-    ]
 
 
 def test_transformers_runs_stand_beside_ours():

@@ -34,7 +34,7 @@ def static_generator(
     target = bucketed_target(numerics)
     if head is None:
         return in_slots(Resources(target), None, graphs, measured, tokens, fewest_steps, methods)
-    target = target.with_feature_layers(ALL_HEADS[head].get("feature_layers", ()), raw=head == "eagle3")
+    target = target.with_feature_layers(ALL_HEADS[head].get("feature_layers", ()))
     info = {"name": "tiny", "sha256": None}
     head = tiny_head(target, **ALL_HEADS[head])
     head.fuse()

@@ -1,6 +1,6 @@
 """Every captured pass and a whole step on a pretended CUDA device: what crosses to the host there, CUDA refuses.
 
-At small shapes in every run, at the true ones of 7B targets in `make test-all`.
+At small shapes of one family in every run, at the true ones of three 7B targets in `make test-all`.
 """
 
 import pytest
@@ -107,8 +107,8 @@ def a_step(slot, drafter, limits, device):
     return watch.found
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-def test_fake_cuda_no_captured_pass_and_no_step_crosses_to_the_host(name, device, monkeypatch):
+def test_fake_cuda_no_captured_pass_and_no_step_crosses_to_the_host(device, monkeypatch):
+    name = "Llama-3-8B"
     crossings, kinds = rehearse(small(name), name, "exact", device, monkeypatch, (SMALL_TREE,))
     assert not crossings and kinds == KINDS
     # How a head drafts does not depend on the numerics

@@ -28,11 +28,14 @@ TREES = {
 SAMPLED = SamplingParams(1.0, seed=3, max_new_tokens=24)
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
-@pytest.mark.parametrize("head", HEADS)
+# How the text is chosen does not meet what a head is made of
+CASES = [("summed", sampling) for sampling in SAMPLINGS] + [(head, "sampled") for head in HEADS if head != "summed"]
+
+
+@pytest.mark.parametrize(("head", "sampling"), CASES)
 def test_a_head_s_trees_and_text_are_those_of_sliced_passes(head, sampling):
-    expected = tiny_generator(head).run("Tell me.", sampling, tree=TREE)
-    trace = static_generator(head).run("Tell me.", sampling, tree=TREE)
+    expected = tiny_generator(head).run("Tell me.", SAMPLINGS[sampling], tree=TREE)
+    trace = static_generator(head).run("Tell me.", SAMPLINGS[sampling], tree=TREE)
     assert shape_of(trace) == shape_of(expected)
     for step, other in zip(trace.steps, expected.steps, strict=True):
         for node, twin in zip(step.nodes, other.nodes, strict=True):

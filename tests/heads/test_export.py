@@ -62,14 +62,12 @@ def test_eagles_form_has_eagles_names_and_config(target, tmp_path):
         ("summed", "mixes 2 experts, and no server reads such heads yet"),
         ("decoupled", "mixes 2 experts, and no server reads such heads yet"),
         ("one expert, reduced", "scores 90 of the target's 260 tokens"),
-        ("one expert, two layers", "reads layers 1 of the target beside its last"),
         ("mask tokens", "one dense layer with 2 mask tokens, as ParallelSpec's: EAGLE's format holds one layer alone"),
     ],
 )
 def test_what_eagles_form_cannot_hold_is_said_and_nothing_is_written(target, head, words, tmp_path):
     of_one = {
         "one expert, reduced": {"draft_vocab_size": 90},
-        "one expert, two layers": {"feature_layers": (1,)},
         "mask tokens": {"network": "masks", "num_parallel": 2},
     }
     values = HEADS.get(head) or {"num_experts": 1} | of_one[head]

@@ -15,7 +15,7 @@ ROWS, BEFORE = 5, 3
 @pytest.mark.parametrize("kind", HEADS)
 @torch.inference_mode()
 def test_a_fused_head_attends_by_groups_as_the_stock_layer_does(kind, monkeypatch):
-    target = tiny_target().with_feature_layers(HEADS[kind].get("feature_layers", ()))
+    target = tiny_target()
     stock = tiny_head(target, **HEADS[kind])
     fused = copy.deepcopy(stock)
     fused.fuse()

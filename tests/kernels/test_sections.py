@@ -27,7 +27,7 @@ from tests.support import TREE, tiny_generator
 library.usable_threads = lambda wanted: wanted
 torch.set_num_threads(3)
 ways = [(head, temperature) for head in ("summed", "decoupled") for temperature in (0.0, 1.0)]
-samplings = [(head, SamplingParams(temperature, seed=3, max_new_tokens=24)) for head, temperature in ways]
+samplings = [(head, SamplingParams(temperature, seed=3, max_new_tokens=8)) for head, temperature in ways]
 steps = [step for head, sampling in samplings for step in tiny_generator(head).run("Late", sampling, tree=TREE).steps]
 nodes = [node for step in steps for node in step.nodes]
 late = getattr(ctypes.CDLL(None), "jakiro_late", None)

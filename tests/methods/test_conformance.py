@@ -119,18 +119,19 @@ def test_it_writes_plain_decoding_s_text_in_trees_that_name_their_proposers(
         assert any(len(step.nodes) > 1 for step in trace.steps), "drafting took part"
 
 
-def test_trees_that_size_themselves_write_it_too(method, head, sampling, measured, plain):
-    trace = measured[head].run(QUESTION, SAMPLINGS[sampling], method, SIZED)
-    assert trace.token_ids == plain[sampling]
+def test_trees_that_size_themselves_write_it_too(method, head, measured, plain):
+    trace = measured[head].run(QUESTION, SAMPLINGS["nucleus"], method, SIZED)
+    assert trace.token_ids == plain["nucleus"]
     assert all(step.plan.why for step in trace.steps)
 
 
 def test_it_runs_beside_or_inside_passes_of_fixed_shape(
-    method, head, sampling, plain, at_fixed_addresses, without_compiled_functions
+    method, head, plain, at_fixed_addresses, without_compiled_functions
 ):
+    """With top-p; in other ways tests/graphs/test_slot.py chooses there."""
     generator = at_fixed_addresses(head)
-    for tree in (FIXED, SIZED) if sampling == "nucleus" else (FIXED,):
-        assert generator.run(QUESTION, SAMPLINGS[sampling], method, tree).token_ids == plain[sampling]
+    for tree in (FIXED, SIZED):
+        assert generator.run(QUESTION, SAMPLINGS["nucleus"], method, tree).token_ids == plain["nucleus"]
 
 
 def test_a_draft_touches_neither_the_noise_nor_the_target_s_committed_rows(drafting, head, sampling, generators):

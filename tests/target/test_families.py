@@ -177,7 +177,7 @@ def test_a_family_gives_the_stock_models_logits_and_text(name):
     assert any("only chains" in notice for notice in target.notices) == (name in ONLY_CHAINS)
     head, script, drafted = HeadDrafter(family_head(target)), ScriptedDrafter(model, 0.3), []
     tree = CHAIN if target.chains_only else TREE
-    for sampling in (SamplingParams(max_new_tokens=12), SamplingParams(1.0, top_p=0.9, seed=1, max_new_tokens=12)):
+    for sampling in (SamplingParams(max_new_tokens=8), SamplingParams(1.0, top_p=0.9, seed=1, max_new_tokens=8)):
         expected = stock_answer(script, sampling, target.stop_ids)
         for drafter, own_tree in ((None, None), (head, TREE), (script, tree)):
             method = PLAIN if drafter is None else DEFAULT

@@ -15,11 +15,10 @@ LAYERS = (1, 3)
 
 
 def stock_rows(model, ids):
-    """The last hidden state and, scaled, those of `LAYERS`, written out."""
+    """The last hidden state and those of `LAYERS`, written out."""
     with torch.no_grad():
         states = model.base_model(input_ids=ids[None], output_hidden_states=True).hidden_states
-    deeper = [states[layer][0] / states[layer][0].square().mean(-1, keepdim=True).sqrt() for layer in LAYERS]
-    return torch.cat([states[-1][0], *deeper], dim=-1)
+    return torch.cat([states[-1][0], *(states[layer][0] for layer in LAYERS)], dim=-1)
 
 
 @pytest.mark.parametrize("numerics", ["exact", "fast"])
@@ -53,23 +52,10 @@ def test_families_without_the_lean_pass_give_the_same_rows():
     torch.testing.assert_close(features, expected, atol=1e-4, rtol=1e-4)
 
 
-def test_a_packed_head_reads_rows_of_the_target_and_its_own_as_an_unpacked_one():
-    target = tiny_target()
-    head = tiny_head(target, feature_layers=(1,))
-    packed = copy.deepcopy(head).pack("full")
-    embeddings, own, deeper = torch.randn(3, 1, 5, HIDDEN_SIZE, device=DEVICE)
-    positions = torch.arange(5, device=DEVICE)[None]
-    of_target = torch.cat([own, deeper], dim=-1)
-    with torch.no_grad():
-        for rows in (of_target, own):
-            expected, found = head(embeddings, rows, positions), packed(embeddings, rows, positions)
-            torch.testing.assert_close(found.features, expected.features, atol=1e-4, rtol=1e-4)
-        assert not torch.allclose(head(embeddings, of_target, positions).features, expected.features)
-
-
 def test_layers_that_a_target_does_not_have_are_refused_by_number():
     target = tiny_target()
     with pytest.raises(ValueError, match=r"layer 2 were asked for, the target has 2 layers .* name layers from 1 to 1"):
         target.with_feature_layers((2,))
-    (sentence,) = misfits(tiny_head(target, feature_layers=(1, 5)).config, target.config)
+    head = tiny_head(target, network="states", num_experts=1, num_states=2, feature_layers=(1, 5))
+    (sentence,) = misfits(head.config, target.config)
     assert "layer 5" in sentence

@@ -4,23 +4,20 @@ import argparse
 import os
 import signal
 import sys
-from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-import torch
 from accelerate import PartialState
 
 from jakiro.heads.networks import make_head
 from jakiro.methods import METHODS
-from jakiro.target.features import features_of
-from jakiro.training.features import FeatureCache, write_features
+from jakiro.training.features import FeatureCache
 from jakiro.training.schedule import TrainingOptions
 from jakiro.training.start import head_config, start_weights
 from jakiro.training.start_parallel import start_parallel
 from jakiro.training.trainer import Trainer
-from tests.training.tiny import HIDDEN, tiny_cache, tiny_head, tiny_sequences, tiny_target
+from tests.training.tiny import tiny_cache, tiny_head, tiny_target
 
 OPTIONS = {"batch_tokens": 64, "warmup_steps": 3, "frequent_rows": 8, "sampled_rows": 8, "checkpoint_minutes": 1e-9}
 
@@ -36,22 +33,14 @@ def trainer(folder: Path, **options) -> Trainer:
 
 def train_every_kind(folder: Path) -> None:
     """Two steps of the head of each method, the second of which needs a gradient of everything from the first."""
-    target, layers = tiny_target(), (1,)
-
-    @torch.inference_mode()
-    def features(read, ids):
-        return features_of(target.model, read, input_ids=ids, use_cache=False)
-
-    folders = {read: folder / f"{len(read)} further" for read in ((), layers)}
+    target = tiny_target()
     with PartialState(cpu=True).main_process_first():
-        for read, own in folders.items():
-            list(write_features(own, tiny_sequences(), HIDDEN, partial(features, read), read))
+        cache = tiny_cache(folder / "features", target)
     embedding, output = target.get_input_embeddings().weight, target.lm_head.weight
     shapes = {name: method.trains for name, method in METHODS.items() if method.trains}
-    shapes |= {"decoupled": {"fusion": "decoupled"}, "further layers": {"fusion": "summed", "feature_layers": layers}}
+    shapes |= {"decoupled": {"fusion": "decoupled"}}
     for name, shape in shapes.items():
         head = make_head(head_config(target.config, 12, None, **{"fusion": "summed"} | shape)).bind(embedding, output)
-        cache = FeatureCache(folders[head.config.feature_layers])
         if head.levels is None:
             start_weights(head, cache, 0, "identity")
         else:

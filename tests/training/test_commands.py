@@ -15,7 +15,9 @@ from jakiro import JakiroGenerator, SamplingParams
 from jakiro.cli.main import app
 from jakiro.cli.train import _optimizer, _weights
 from jakiro.heads.card import WRITTEN_BY_TRAINING
-from jakiro.heads.checkpoint import load_head
+from jakiro.heads.checkpoint import load_head, save_head
+from jakiro.heads.eagle3 import Eagle3Config, Eagle3Head
+from jakiro.heads.networks import make_head
 from jakiro.kernels.linear import packing_works
 from jakiro.methods import METHODS
 from jakiro.system import assets_folder
@@ -135,6 +137,37 @@ def test_a_head_is_calibrated_anew_on_rows_that_it_has_not_read(
     with pytest.raises(ValueError, match="is among the 0 that"):
         calibrate(config)
     calibrate(replace(config, unread=True))
+
+
+def test_an_eagle3_head_is_measured_and_calibrated(target_folder, corpus_folder, tmp_path, monkeypatch):
+    monkeypatch.setenv("JAKIRO_CACHE", str(tmp_path / "cache"))
+    target, folder = byte_target(num_layers=5), tmp_path / "head"
+    sizes = {"hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1, "expert_intermediate_size": 16}
+    config = Eagle3Config(vocab_size=target.config.vocab_size, num_states=1, **sizes)
+    assert config.layers_of(5) == (2,)
+    save_head(make_head(config), folder)
+    read, fused = [], Eagle3Head.fused
+    monkeypatch.setattr(Eagle3Head, "fused", lambda head, rows: (read.append(rows.shape[-1]), fused(head, rows))[1])
+    options = ("--answers", tmp_path / "answers", "--limit", 1, "--max-new-tokens", 6, "--nodes", 6)
+    result = invoke("evaluate", "--head", folder, "--target", target_folder, *options)
+    assert result.exit_code == 0 and set(read) == {32}, result.exception
+    read.clear()
+    config = CalibrateConfig(str(folder), (str(corpus_folder),), str(target_folder), 4, 2, 6, unread=True)
+    calibrate(config)
+    fitted = load_head(folder).config.calibration
+    assert set(read) == {32} and {"main/1/greedy", "main/2/noise-0.7", "main/1/sampled-kept"} <= set(fitted)
+    # Where others' weights lie, a config in our form would not belong to them
+    before = (folder / "config.json").read_bytes()
+    with pytest.raises(
+        ValueError, match=r"The config of .* names no target; give the one that the head was trained for"
+    ):
+        calibrate(replace(config, target=None))
+    (folder / "head.safetensors").rename(folder / "model.safetensors")
+    with pytest.raises(
+        ValueError, match=r"in another project's form, .* write it in ours first, with export --format hub"
+    ):
+        calibrate(config)
+    assert (folder / "config.json").read_bytes() == before
 
 
 def test_a_card_of_somebody_s_own_words_stays(target_folder, corpus_folder, tmp_path):
@@ -305,42 +338,10 @@ def test_a_run_can_start_from_a_trained_head(target_folder, corpus_folder, tmp_p
     )
 
 
-def test_a_head_learns_to_read_further_layers_from_its_start_or_from_a_head_that_reads_one(
-    target_folder, corpus_folder, tmp_path
-):
-    def trained(name, *arguments):
-        folders = ["--out", tmp_path / name, "--work", tmp_path / f"{name}-work"]
-        options = ["--max-steps", 2, "--batch-tokens", 256, "--validation-rows", 4]
-        return invoke("train", corpus_folder, "--target", target_folder, *folders, *options, *arguments)
-
-    shape = ("--expert-width", 8, "--draft-vocab", 100)
-    for name, arguments in {
-        "plain": (*shape, "--learning-rate", 1e-2),
-        "from the start": (*shape, "--feature-layers", "1,2"),
-        "extended": ("--init", tmp_path / "plain", "--feature-layers", "2,1", "--learning-rate", 1e-9),
-        "continued": ("--init", tmp_path / "from the start", "--learning-rate", 1e-9),
-    }.items():
-        result = trained(name, *arguments)
-        assert result.exit_code == 0, result.exception
-    plain, extended = load_head(tmp_path / "plain"), load_head(tmp_path / "extended")
-    assert extended.config.feature_layers == (1, 2) and extended.fc_layers.weight.abs().max() < 1e-6
-    torch.testing.assert_close(extended.fc.weight, plain.fc.weight, atol=1e-3, rtol=1e-3)
-    first, continued = load_head(tmp_path / "from the start"), load_head(tmp_path / "continued")
-    assert first.fc_layers.weight.abs().max() > 1e-3
-    torch.testing.assert_close(continued.fc_layers.weight, first.fc_layers.weight, atol=1e-3, rtol=1e-3)
-    generator = JakiroGenerator.from_pretrained(str(target_folder), str(tmp_path / "from the start"), "cpu", "float32")
-    for sampling in (SamplingParams(max_new_tokens=16), SamplingParams(max_new_tokens=16, temperature=1.0)):
-        drafted, alone = (generator.run("hi", sampling, method=method) for method in ("jakiro", "autoregressive"))
-        assert drafted.token_ids == alone.token_ids
-    other = trained("other", "--init", tmp_path / "from the start", "--feature-layers", "1")
-    assert "reads layers [1, 2] beside the last, [1] were asked for" in str(other.exception)
-
-
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         ((), "Give a time budget in minutes or a number of steps"),
-        (("--max-steps", 3, "--feature-layers", "5", "--validation-rows", 4), "name layers from 1 to 4"),
         (("--max-steps", 3, "--time-budget", 1), "Give a time budget in minutes or a number of steps"),
         (("--max-steps", 3, "--fusion", "other", "--validation-rows", 4), "fusion must be one of"),
         (("--max-steps", 3, "--init", "none", "--validation-rows", 4), "There is no draft head for"),
@@ -365,12 +366,33 @@ def test_bad_options_are_one_sentence(target_folder, corpus_folder, tmp_path, ar
     [
         (("--rows", 0), "must be at least 1"),
         (("--temperatures", "0,warm"), "--temperatures takes a comma list of numbers; “warm” is none."),
+        (("--temperatures", "0,1e-38"), "Temperature must be 0, which is greedy, or at least 0.0001; you gave 1e-38"),
+        (("--temperatures", "-1"), "Temperature must be between 0 and 2; you gave -1"),
+        (("--top-k", "-3"), "Top-k must be a whole number, 0 or more; you gave -3"),
+        (("--min-distinct", 2), "The smallest share of distinct 4-grams must be from 0 to 1; you gave 2"),
     ],
 )
 def test_bad_corpus_options_are_one_sentence(tmp_path, arguments, sentence):
     result = invoke("corpus", tmp_path / "corpus", *arguments)
     assert result.exit_code != 0
     assert sentence in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("calibrate", "HEAD", "CORPUS", "--rows", 0), "Calibrating takes rows of 1 or more; you gave 0"),
+        (("calibrate", "HEAD", "CORPUS", "--texts", 0), "Calibrating takes texts of 1 or more; you gave 0"),
+        (("evaluate", "--batch-size", 0), "Batch size must be 1 or more; you gave 0"),
+    ],
+)
+def test_counts_of_nothing_are_refused_before_anything_is_read(arguments, sentence):
+    assert str(invoke(*arguments).exception).startswith(sentence)
+
+
+def test_no_thread_is_a_usage_error():
+    result = invoke("evaluate", "--threads", 0)
+    assert result.exit_code == 2 and "greater than or equal to 1" in " ".join(result.output.split())
 
 
 def test_official_presets_hold_what_is_not_given():
@@ -384,12 +406,12 @@ def test_a_training_is_plain_data_that_makes_the_same_head(target_folder, corpus
     options = TrainingOptions(max_steps=2, batch_tokens=256, num_validation=4, weights=LossWeights(contrastive=0.1))
     config = train_module.TrainConfig(
         (str(corpus_folder),), str(tmp_path / "config"), str(tmp_path / "work"), options, target=str(target_folder),
-        expert_width=8, draft_vocab=100, feature_layers=(1, 2), final_report=False,
+        expert_width=8, draft_vocab=100, final_report=False,
     )  # fmt: skip
     assert train_module.TrainConfig.from_json(config.to_json()) == config
     head = train_module.train(train_module.TrainConfig.from_json(config.to_json()))
     folders = ("--out", tmp_path / "command", "--work", tmp_path / "work", "--target", target_folder, "--no-report")
-    shape = ("--max-steps", 2, *TRAIN[2:], "--feature-layers", "2,1", "--contrastive-weight", 0.1)
+    shape = ("--max-steps", 2, *TRAIN[2:], "--contrastive-weight", 0.1)
     assert invoke("train", corpus_folder, *folders, *shape).exit_code == 0
     for name, tensor in load_head(tmp_path / "command").named_parameters():
         assert torch.equal(tensor, head.get_parameter(name).half().float()), name

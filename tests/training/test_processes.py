@@ -1,4 +1,4 @@
-"""Training as real processes: killed and resumed, and two under `accelerate launch`."""
+"""Training as real processes: killed and resumed, and two under `accelerate launch`; all of it takes a minute."""
 
 import os
 import re
@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from jakiro.methods import METHODS
 from tests.training.run_tiny import trainer
 
+pytestmark = pytest.mark.rare
 SCRIPT = Path(__file__).with_name("run_tiny.py")
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 
@@ -55,7 +56,6 @@ def together(tmp_path_factory) -> tuple[Path, subprocess.CompletedProcess]:
     return folder, launched(folder, "--max-steps", 8, "--time-budget", 0.02, "--every-kind")
 
 
-@pytest.mark.rare
 def test_a_run_killed_with_signal_nine_ends_with_the_same_weights(tmp_path):
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert said(run(whole, "--max-steps", 8, "--accumulate", 2), "ended at") == [("0", "8")]
@@ -79,7 +79,7 @@ def test_two_processes_learn_what_one_learns_and_end_together(alone, together):
 def test_every_kind_of_head_learns_in_two_processes(together):
     """A weight without a gradient stops the next step of all: a router over one expert has none."""
     _, result = together
-    trained = {name for name, method in METHODS.items() if method.trains} | {"decoupled", "further layers"}
+    trained = {name for name, method in METHODS.items() if method.trains} | {"decoupled"}
     assert result.returncode == 0, result.stderr[-3000:]
     for process in "01":
         assert set(re.findall(rf"process {process} trained (.+)\n", result.stdout)) == trained

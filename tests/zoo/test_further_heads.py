@@ -96,7 +96,7 @@ def test_a_config_that_contradicts_itself_is_refused():
         ("num_parallel", 0, "num_parallel must be 0 for layers alone"),
         ("fusion", "decoupled", "network mlps needs one expert and summed fusion, not 1 and decoupled"),
         ("num_layers", 2, "num_layers must be 0 for MLPs alone"),
-        ("feature_layers", [1], "MLPs alone read no further feature_layers"),
+        ("feature_layers", [1], "network mlps reads no feature_layers"),
     ):
         with pytest.raises(ValueError, match=sentence):
             type(tiny_head(tiny_target()).config).from_dict(config | {field: value})

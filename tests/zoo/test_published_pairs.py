@@ -62,18 +62,30 @@ def pairs(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module", params=FORMS)
-def loaded(request, pairs):
-    return JakiroGenerator.from_pretrained(str(pairs / "tiny-target"), str(pairs / request.param), device="cpu")
+@pytest.fixture(scope="module")
+def loaded(pairs):
+    """A generator for each form."""
+    target = str(pairs / "tiny-target")
+    return {form: JakiroGenerator.from_pretrained(target, str(pairs / form), device="cpu") for form in FORMS}
 
 
-def test_ids_equal_plain_decoding_s_over_two_thousand_tokens(loaded):
-    assert loaded.usual.name == "eagle3"
+def test_each_form_gives_the_same_head(loaded):
+    first, *others = (generator.drafter(generator.usual) for generator in loaded.values())
+    weights = first.head.state_dict()
+    assert weights
+    for other in others:
+        for name, tensor in other.head.state_dict().items():
+            assert torch.equal(tensor, weights[name]), name
+
+
+def test_ids_equal_plain_decoding_s_over_seven_hundred_tokens(loaded):
+    generator = loaded["speculators"]
+    assert generator.usual.name == "eagle3"
     compared = 0
     for number in range(40):
         sampling = SamplingParams((0.0, 0.7, 1.0)[number % 3], seed=number, max_new_tokens=200)
-        plain = loaded.run(f"Hi {number}", sampling, PLAIN.name)
-        drafted = loaded.run(f"Hi {number}", sampling, tree=TREE)
+        plain = generator.run(f"Hi {number}", sampling, PLAIN.name)
+        drafted = generator.run(f"Hi {number}", sampling, tree=TREE)
         assert drafted.header.method == "eagle3" and drafted.token_ids == plain.token_ids
         compared += len(plain.token_ids)
         if compared >= 700 and number >= 2:
@@ -81,12 +93,13 @@ def test_ids_equal_plain_decoding_s_over_two_thousand_tokens(loaded):
     assert compared >= 700
 
 
-def test_the_page_s_default_drafts_with_it(loaded):
+@pytest.mark.parametrize("form", FORMS)
+def test_the_page_s_default_drafts_with_it(form, loaded):
     asked = Asking(
         ({"role": "user", "content": "Hi"},), SamplingParams(max_new_tokens=6), AUTOMATIC_TREE,
         (PLAIN.name, DEFAULT.name),
     )  # fmt: skip
-    events = list(answer_events(loaded, asked, lambda: False))
+    events = list(answer_events(loaded[form], asked, lambda: False))
     assert [method for kind, method, _ in events if kind == "header"] == [PLAIN.name, "eagle3"]
     assert {kind for kind, _, _ in events} == {"header", "step", "end"}
 

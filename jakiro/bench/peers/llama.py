@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from jakiro.bench.peers.widen import widen, widened_kind
 from jakiro.bench.runner import Lane, run_of_peer
@@ -21,7 +22,7 @@ from jakiro.prompts import Question
 from jakiro.system import cache_folder
 from jakiro.text import encode_messages
 from jakiro.zoo import weights
-from jakiro.zoo.embedded import EMBEDDED_TARGET, embedded_gguf
+from jakiro.zoo.embedded import EMBEDDED_TARGET, find_gguf
 
 AS_SHIPPED, WIDENED = "llama-cpp", "llama-cpp-16bit"
 # By its path: importing our package would set how threads wait
@@ -46,13 +47,14 @@ class LlamaCppRunner:
         if target != EMBEDDED_TARGET:
             raise ValueError(f"The method {method} reads the file of {EMBEDDED_TARGET}; the target is {target}.")
         self._tokenizer = weights.load_tokenizer(target)
-        model = embedded_gguf() if method == AS_SHIPPED else _widened_gguf()
+        unpacked = TemporaryDirectory()
+        model = find_gguf(Path(unpacked.name)) if method == AS_SHIPPED else _widened_gguf()
         # How our own threads wait is set for this process; llama.cpp's are left as they come
         inherited = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
         self._worker = subprocess.Popen(
             [*WORKER, str(model), str(threads)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=inherited
         )
-        weakref.finalize(self, _end, self._worker)
+        weakref.finalize(self, _end, self._worker, unpacked)
 
     def __call__(self, lane: Lane, messages, sampling: SamplingParams, question: Question, turn: int):
         prompt = encode_messages(self._tokenizer, messages)
@@ -82,11 +84,12 @@ class LlamaCppRunner:
         return json.loads(line)
 
 
-def _end(worker: subprocess.Popen) -> None:
+def _end(worker: subprocess.Popen, unpacked: TemporaryDirectory) -> None:
     with suppress(BrokenPipeError):
         worker.stdin.close()
     worker.wait()
     worker.stdout.close()
+    unpacked.cleanup()
 
 
 def _widened_gguf() -> Path:
@@ -94,5 +97,6 @@ def _widened_gguf() -> Path:
     kind = widened_kind()
     path = cache_folder() / "models" / f"{EMBEDDED_TARGET}.{kind}.gguf"
     if not path.is_file():
-        widen(embedded_gguf(), path, kind)
+        with TemporaryDirectory() as unpacked:
+            widen(find_gguf(Path(unpacked)), path, kind)
     return path

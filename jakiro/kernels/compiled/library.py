@@ -23,7 +23,10 @@ from jakiro.system import usable_threads
 _OPENMP = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads")
 
 _Pointer, _Long = ctypes.c_void_p, ctypes.c_int64
-_BUILDING = threading.Lock()
+_BUILDING = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    # A process forked while another thread builds would never get the lock; the fork waits the second or two instead
+    os.register_at_fork(before=_BUILDING.acquire, after_in_parent=_BUILDING.release, after_in_child=_BUILDING.release)
 log = logging.getLogger(__name__)
 
 
@@ -111,7 +114,6 @@ class Draft(ctypes.Structure):
     """As `Draft` in draft.c."""
 
     _fields_ = [
-        ("first", ctypes.POINTER(Head)),
         ("head", ctypes.POINTER(Head)),
         ("output", ctypes.POINTER(Matrix)),
         *((name, _Pointer) for name in ("embedding", "token_ids", "cos", "sin", "keys", "values")),
@@ -121,16 +123,6 @@ class Draft(ctypes.Structure):
         ("temperature", ctypes.c_float),
         *((name, _Pointer) for name in ("weights", "noise", "columns", "scores", "chances")),
         *((name, _Pointer) for name in ("stream", "outputs", "router", "mixed", "contrast")),
-    ]
-
-
-class Texts(ctypes.Structure):
-    """As `Texts` in texts.c."""
-
-    _fields_ = [
-        *((name, _Long) for name in ("texts", "heads", "kv_heads", "head_dim", "capacity", "stride", "longest")),
-        ("scaling", ctypes.c_float),
-        *((name, _Pointer) for name in ("lengths", "queries", "keys", "values", "scores", "attended")),
     ]
 
 
@@ -223,7 +215,6 @@ def _loaded(path: Path) -> ctypes.CDLL:
     library.jakiro_draft.argtypes = [ctypes.POINTER(HeadPass), _Long]
     library.jakiro_grow_bytes.argtypes = [ctypes.POINTER(Draft), _Long]
     library.jakiro_grow.argtypes = [ctypes.POINTER(Draft), _Pointer, _Long]
-    library.jakiro_attend_texts.argtypes = [ctypes.POINTER(Texts), _Long]
     return library
 
 

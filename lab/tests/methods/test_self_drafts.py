@@ -14,10 +14,10 @@ from jakiro.drafting.heads import HeadDrafter
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.layer_head import LayerHead
 from jakiro.methods import PLAIN
-from jakiro.target.features import scaled
 from jakiro.target.model import TargetModel
 from lab import KNOWN
 from lab.layers import plan as layer_plan
+from lab.layers.exit_head import scaled
 from lab.layers.plan import LayerPlan
 from lab.methods import s2d
 from lab.methods.skip import SkippingHead

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.app import lesson_tab as of
-from tests.app.conftest import ask, wait_until_finished
+from tests.app.conftest import ask, wait_for_frames, wait_until_finished
 from tests.faults import ROOT
 
 pytestmark = pytest.mark.browser
@@ -36,14 +36,15 @@ def serious(tab, within: str, dark: bool = False) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_no_stop_has_a_serious_finding(open_tab, dark):
+def test_no_stop_has_a_serious_finding_in_light_and_in_dark(open_tab):
     tab = open_tab(None)
-    of.mount(tab, dark)
+    of.mount(tab)
     findings = []
-    for stop in range(1, 11):
-        of.go(tab, stop)
-        findings += [f"stop {stop} {finding}" for finding in serious(tab, "#lesson", dark)]
+    for dark in (False, True):
+        tab.evaluate("dark => document.body.classList.toggle('dark', dark)", dark)
+        for stop in range(1, 11):
+            of.go(tab, stop)
+            findings += [f"stop {stop} {finding}" for finding in serious(tab, "#lesson", dark)]
     assert not findings, "\n".join(findings)
 
 
@@ -59,16 +60,19 @@ def show(tab, name: str) -> None:
     tab.click(f'[role="tab"][data-tab="{name}"]')
     if name in ("lesson", "benchmark"):
         tab.wait_for_selector("#lesson .stop" if name == "lesson" else "#benchmark .bench-results h2")
-    tab.wait_for_timeout(300)
+    wait_for_frames(tab)
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_tab_has_a_serious_finding(open_tab, fake_address, scheme):
-    tab = answered(open_tab, fake_address, color_scheme=scheme)
-    findings = serious(tab, "#top", scheme == "dark")
-    for name, part in TABS.items():
-        show(tab, name)
-        findings += [f"{name} {finding}" for finding in serious(tab, part, scheme == "dark")]
+def test_no_tab_has_a_serious_finding_in_light_and_in_dark(open_tab, fake_address):
+    tab = answered(open_tab, fake_address, color_scheme="light")
+    findings = []
+    for scheme in ("light", "dark"):
+        tab.emulate_media(color_scheme=scheme)
+        tab.wait_for_function("dark => document.body.classList.contains('dark') === dark", arg=scheme == "dark")
+        findings += serious(tab, "#top", scheme == "dark")
+        for name, part in TABS.items():
+            show(tab, name)
+            findings += [f"{scheme} {name} {finding}" for finding in serious(tab, part, scheme == "dark")]
     assert not findings, "\n".join(findings)
 
 
@@ -147,10 +151,10 @@ def test_in_forced_colours_shapes_and_patterns_carry_the_meaning(open_tab, fake_
 
 
 def test_with_reduced_motion_nothing_plays_or_fades(open_tab, fake_address):
-    tab = open_tab(fake_address, reduced_motion="reduce")
+    tab = open_tab(fake_address, reduced_motion="reduce", clock=True)
     tab.wait_for_selector("svg.tree")
     step = tab.get_attribute("svg.tree", "data-step")
-    tab.wait_for_timeout(1500)
+    tab.clock.run_for(5000)
     assert tab.get_attribute("svg.tree", "data-step") == step
     tab.hover('svg.tree [data-node="1"]', force=True)
     tab.wait_for_selector(".jk-card:not([hidden])")

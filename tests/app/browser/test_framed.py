@@ -9,10 +9,10 @@ import threading
 
 import pytest
 
-from tests.app.conftest import ask, serve, wait_until_finished
+from tests.app.conftest import ask, serve, wait_for_frames, wait_until_finished
 from tests.app.fake import FakeGenerator
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("no_problems")]
 
 # Of another site than the page
 HEADER = 60
@@ -88,14 +88,26 @@ def hub(framed_address):
     server.server_close()
 
 
-@pytest.fixture(params=[(390, 844), (1440, 900)], ids=["phone", "desktop"])
-def framed(request, open_tab, hub):
-    """(the Hub's tab, the page in its frame) once the page has a height."""
+@pytest.fixture(scope="module", params=[(390, 844), (1440, 900)], ids=["phone", "desktop"])
+def tab(request, tabs, hub):
+    """The Hub's tab once the page in its frame has a height; all tests of a width share it."""
     width, height = request.param
-    tab = open_tab(hub, viewport={"width": width, "height": height})
+    tab = tabs.open(hub, [], viewport={"width": width, "height": height})
     page = tab.wait_for_selector("#space").content_frame()
     page.wait_for_selector("#jk-chip.ready")
     tab.wait_for_function("said.includes('pageInfo') && said.filter((kind) => kind === 'size').length > 2")
+    ask(page, "Why is the sky blue?")
+    wait_until_finished(page)
+    yield tab
+    tab.close()
+
+
+@pytest.fixture
+def framed(tab):
+    """(the Hub's tab, the page in its frame), at the top of the tab Watch with an answer."""
+    page = tab.wait_for_selector("#space").content_frame()
+    page.click('[role="tab"][data-tab="watch"]')
+    tab.evaluate("window.scrollTo(0, 0)")
     wait_for_height(page)
     return tab, page
 
@@ -135,8 +147,6 @@ def test_the_frame_is_as_tall_as_the_page_on_every_tab_and_nothing_is_cut(framed
 
 def test_question_row_and_answer_are_on_the_first_screen(framed):
     _, page = framed
-    ask(page, "Why is the sky blue?")
-    wait_until_finished(page)
     assert seen(page, "#question textarea")
     assert seen(page, ".answer-text .token", share=0.5)
 
@@ -149,12 +159,11 @@ def test_all_settings_can_be_reached_though_the_frame_does_not_scroll(framed):
     assert drawer.evaluate(
         "drawer => drawer.scrollHeight <= drawer.clientHeight || getComputedStyle(drawer).overflowY === 'auto'"
     )
+    page.click("#close-settings")
 
 
 def test_a_token_s_card_is_on_screen(framed):
     tab, page = framed
-    ask(page, "Why is the sky blue?")
-    wait_until_finished(page)
     page.wait_for_selector("svg.tree .node, .ladder button")
     for place in ("first", "last"):
         node = getattr(page.locator(":is(svg.tree .node, .ladder [data-node]):visible"), place)
@@ -169,12 +178,9 @@ def test_a_token_s_card_is_on_screen(framed):
 
 def test_a_lane_s_tree_opens_where_the_person_is(framed):
     tab, page = framed
-    ask(page, "Why is the sky blue?")
-    wait_until_finished(page)
-    wait_for_height(page)
     for scroll in ("0", "document.documentElement.scrollHeight"):
         tab.evaluate(f"window.scrollTo(0, {scroll})")
-        page.wait_for_timeout(100)
+        wait_for_frames(page)
         page.evaluate("Jakiro.showLarge(document.querySelector('.scrubber'), Jakiro.screen.lane(), 0)")
         assert seen(page, ".lane-tree-dialog"), scroll
         page.click(".lane-tree-dialog button")
@@ -186,7 +192,7 @@ def test_next_brings_the_new_stop_s_heading_on_screen(framed):
     for _ in range(3):
         wait_for_height(page)
         tab.evaluate("window.scrollTo(0, document.documentElement.scrollHeight)")
-        page.wait_for_timeout(100)
+        wait_for_frames(page)
         before = page.get_attribute(".stop", "data-stop")
         page.evaluate("document.querySelector('[data-control=next]').click()")
         page.wait_for_function("before => document.querySelector('.stop').dataset.stop !== before", arg=before)

@@ -15,7 +15,7 @@ from app.page import web
 from app.serving.limits import Limits
 from app.tools import record
 from tests.app.browser.test_pictures import stands_alone
-from tests.app.conftest import ask, open_save_menu, outside, serve, set_option, wait_until_finished
+from tests.app.conftest import ask, open_save_menu, outside, serve, set_option, wait_for_frames, wait_until_finished
 from tests.app.fake import FakeGenerator
 
 pytestmark = pytest.mark.browser
@@ -220,5 +220,5 @@ def test_the_server_reaches_out_to_nobody(open_tab, fake_address, loopback_guard
     wait_until_finished(tab)
     for name in tab.evaluate("[...document.querySelectorAll('[role=\"tab\"]')].map(tab => tab.dataset.tab)"):
         tab.click(f'[data-tab="{name}"]')
-        tab.wait_for_timeout(200)
+        wait_for_frames(tab)
     assert loopback_guard == []

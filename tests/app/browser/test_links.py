@@ -133,9 +133,13 @@ def test_tabs_stops_and_steps_of_recordings_have_links(open_tab, fake_address):
     for name in ("race", "recordings", "benchmark"):
         tab.click(f'[role="tab"][data-tab="{name}"]')
         assert urlsplit(tab.url).fragment == f"tab={name}"
-        again, _ = opened(open_tab, fake_address, tab.url)
+    again, _ = opened(open_tab, fake_address, tab.url)
+    for name in ("benchmark", "race", "recordings"):
+        # The first opens the page, the others are followed on it
+        if name != "benchmark":
+            again.evaluate("name => { location.hash = `tab=${name}`; }", name)
         again.wait_for_function("name => document.body.dataset.jakiroTab === name", arg=name)
-        again.close()
+    again.close()
     tab.click('[role="tab"][data-tab="lesson"]')
     tab.click('.stop-title[data-stop="5"]')
     link = copied(tab)
@@ -184,7 +188,7 @@ BAD = [
     ("?recording=1-opening&step=99999", "It asks for step 99999"),
 ]
 FOLLOWED = [(link, sentence) for link, sentence in BAD if link.startswith("#")]
-OPENED = [FOLLOWED[0], FOLLOWED[-2], *((link, sentence) for link, sentence in BAD if link.startswith("?"))]
+OPENED = [FOLLOWED[0], *((link, sentence) for link, sentence in BAD if link.startswith("?"))]
 
 
 @pytest.fixture(scope="module")

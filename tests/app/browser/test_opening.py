@@ -4,7 +4,7 @@ import pytest
 
 from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
-from tests.app.conftest import ask, wait_until_finished
+from tests.app.conftest import ask, hold_clock, load_scripts, run_until, wait_for_frames, wait_until_finished
 from tests.app.fake import FakeGenerator
 
 pytestmark = pytest.mark.browser
@@ -25,23 +25,29 @@ def opening(tab, **options) -> None:
     )
 
 
-def test_it_opens_slowly_on_a_step_of_both_experts_and_waits_there(modules):
-    opening(modules)
-    # Time moves with the frames, which a busy machine draws late: both ends are a frame's own time
-    paces = modules.evaluate(
-        """async () => { const { state } = Jakiro.moves;
-             const after = async () => { const now = await new Promise(requestAnimationFrame);
-                 await new Promise(done => setTimeout(done)); return [state.time, now]; };
-             while (!state.playing || !state.time) await after();
-             const [time, begun] = await after(); let [last, now] = [time, begun];
-             while (state.playing && now - begun < 120) [last, now] = await after();
-             return state.playing ? (last - time) / ((now - begun) / 1000) : 0.25; }"""
-    )
-    assert paces == pytest.approx(0.25, abs=0.1)
+@pytest.fixture
+def timed(open_tab):
+    """An empty tab with the page's scripts, whose clock is held."""
+    tab = open_tab(None, clock=True)
+    load_scripts(tab)
+    hold_clock(tab)
+    return tab
+
+
+def test_it_opens_slowly_on_a_step_of_both_experts_and_waits_there(timed):
+    opening(timed)
+    while not timed.evaluate("Jakiro.moves.state.playing"):
+        timed.clock.run_for(100)
+    timed.clock.run_for(100)
+    before = timed.evaluate("Jakiro.moves.state.time")
+    timed.clock.run_for(160)
+    assert timed.evaluate("Jakiro.moves.state.time") - before == pytest.approx(0.25 * 0.160, abs=0.01)
+    run_until(timed, "svg.tree.phase-1")
     for phase in (1, 2, 3):
-        modules.wait_for_selector(f'.phase[data-phase="{phase}"][aria-checked="true"]')
-        modules.wait_for_selector(f"svg.tree.phase-{phase}")
-    step = modules.evaluate(
+        assert timed.locator(f'.phase[data-phase="{phase}"][aria-checked="true"]').count() == 1
+        assert timed.locator(f"svg.tree.phase-{phase}").count() == 1
+        timed.clock.run_for(2500)
+    step = timed.evaluate(
         """() => { const { state } = Jakiro.moves; const step = state.run.main.steps[state.index];
              return {at: state.index === state.run.rest, early: state.index < 10, playing: state.playing,
                      speakers: new Set(Jakiro.deliveredPath(step).map(i => step.nodes[i].proposer)).size}; }"""
@@ -49,13 +55,13 @@ def test_it_opens_slowly_on_a_step_of_both_experts_and_waits_there(modules):
     assert step == {"at": True, "early": True, "playing": False, "speakers": 2}
 
 
-def test_whoever_moves_ends_the_opening(modules):
-    opening(modules)
-    modules.wait_for_selector("svg.tree.phase-1")
-    modules.evaluate("Jakiro.moves.seek(7)")
-    modules.wait_for_selector('svg.tree[data-step="7"]')
-    modules.wait_for_timeout(2600)
-    assert modules.evaluate("[Jakiro.moves.state.index, Jakiro.moves.state.playing]") == [7, False]
+def test_whoever_moves_ends_the_opening(timed):
+    opening(timed)
+    run_until(timed, "svg.tree.phase-1")
+    timed.evaluate("Jakiro.moves.seek(7)")
+    timed.clock.run_for(6000)
+    assert timed.get_attribute("svg.tree", "data-step") == "7"
+    assert timed.evaluate("[Jakiro.moves.state.index, Jakiro.moves.state.playing]") == [7, False]
 
 
 def test_small_trees_of_a_processor_are_explained_and_a_big_one_is_a_click_away(open_tab, fake_address):
@@ -98,5 +104,5 @@ def test_text_at_200_per_cent_does_not_overflow(open_tab, fake_address):
     tab.add_style_tag(content="html { font-size: 32px !important; }")
     for name in ("watch", "race", "lesson", "recordings", "benchmark"):
         tab.click(f'[data-tab="{name}"]')
-        tab.wait_for_timeout(150)
+        wait_for_frames(tab)
         assert tab.evaluate("document.documentElement.scrollWidth") <= 1280, name

@@ -211,7 +211,7 @@ def test_a_visitor_loads_another_pair_for_everybody(open_tab, models):
 
     blocks, address = serve(lambda: FakeGenerator(), loader_of=loader_of, pairs_folder=models)
     try:
-        tab, other = open_tab(address), open_tab(address)
+        tab, other = open_tab(address), open_tab(address, clock=True)
         ask(tab, "Why?")
         wait_until_finished(tab)
         tab.click("#jk-settings")
@@ -227,7 +227,9 @@ def test_a_visitor_loads_another_pair_for_everybody(open_tab, models):
         tab.wait_for_selector('#jk-chip:text-matches("Another-1B")')
         tab.wait_for_selector('[data-pair="small + fits"]:disabled:text-is("Loaded")')
         assert loads == [(str(models / "small"), str(models / "fits"))]
-        other.wait_for_selector('#jk-chip:text-matches("Another-1B")', timeout=20_000)
+        other.wait_for_selector("#jk-chip.ready")
+        other.clock.fast_forward(20_000)
+        other.wait_for_selector('#jk-chip:text-matches("Another-1B")')
     finally:
         blocks.close()
 

@@ -99,6 +99,7 @@ def test_the_library_comes_after_the_first_paint_from_here_alone(open_tab, fake_
     plotted(tab, ".columns")
     (at,) = [url for url in asked if LIBRARY.name in url]
     assert at == f"{fake_address}{LIBRARY.name}"
+    tab.wait_for_function("() => performance.getEntriesByName('first-contentful-paint').length")
     painted, started = tab.evaluate(
         """name => [performance.getEntriesByName('first-contentful-paint')[0].startTime,
                     performance.getEntriesByType('resource').find((one) => one.name.includes(name)).startTime]""",
@@ -301,16 +302,16 @@ def test_a_live_page_saves_the_library_with_its_replay(open_tab, fake_address):
 
 
 def test_an_idle_plot_asks_for_nothing(open_tab):
-    tab = open_tab(None)
+    tab = open_tab(None, clock=True)
     load_scripts(tab)
     opened(tab, traces_of())
-    tab.wait_for_timeout(300)
+    tab.clock.run_for(1000)
     drawn = tab.get_attribute(WATCH, "data-drawn")
     tab.evaluate(
         "() => { const real = requestAnimationFrame; window.frames = 0;"
         " window.requestAnimationFrame = (call) => { window.frames += 1; return real(call); }; }"
     )
-    tab.wait_for_timeout(500)
+    tab.clock.run_for(10_000)
     assert tab.evaluate("window.frames") == 0 and tab.get_attribute(WATCH, "data-drawn") == drawn
     assert not [
         url for url in tab.evaluate("performance.getEntriesByType('resource').map(one => one.name)") if outside(url)

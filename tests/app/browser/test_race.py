@@ -201,7 +201,7 @@ def test_who_waits_keeps_what_is_on_screen_and_can_leave(open_tab):
         second.click('.answer-pane [data-action="leave"]')
         second.wait_for_selector(".answer-pane .waiting", state="hidden")
         first.click("#stop")
-        wait_until_finished(first, 10)
+        wait_until_finished(first)
         assert second.get_attribute(".jk-view", "data-run") == shown
         assert second.evaluate("Jakiro.moves.state.turns.length") == 0
     finally:

@@ -10,10 +10,10 @@ from app.page import web
 from app.tools import record
 from app.words import page as words
 from jakiro.methods import METHODS
-from tests.app.conftest import ask, number_of, plotted, seek, serve, wait_until_finished
+from tests.app.conftest import DESKTOP, ask, hold_clock, number_of, plotted, run_until, seek, serve, wait_until_finished
 from tests.app.fake import FakeGenerator, default_answer
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("no_problems")]
 
 
 @pytest.fixture(scope="module")
@@ -21,10 +21,17 @@ def api(fake_address, connect):
     return connect(fake_address)
 
 
-def test_what_is_drawn_equals_the_trace_of_that_request(open_tab, fake_address, api):
-    tab = open_tab(fake_address)
+@pytest.fixture(scope="module")
+def tab(tabs, fake_address):
+    """One tab with an ended answer, for all tests that ask for no more."""
+    tab = tabs.open(fake_address, [])
     ask(tab, "Why is the sky blue?")
     wait_until_finished(tab)
+    yield tab
+    tab.close()
+
+
+def test_what_is_drawn_equals_the_trace_of_that_request(tab, api):
     traces = api.predict(tab.get_attribute(".jk-view", "data-run"), api_name="/trace")
     trace = traces["jakiro"]
     text = "".join(step["text"] for step in trace["steps"])
@@ -43,10 +50,29 @@ def test_what_is_drawn_equals_the_trace_of_that_request(open_tab, fake_address, 
     assert tab.inner_text('[data-fact="same"] span >> nth=0').startswith("Same ")
 
 
-def test_the_last_line_of_an_ended_answer_is_in_sight_and_the_model_s_own_tokens_have_no_mark(open_tab, fake_address):
-    tab = open_tab(fake_address)
-    ask(tab, "Why is the sky blue?")
+def test_the_race_shows_both_lanes_at_one_time_and_a_result(tab):
+    tab.click('[data-tab="race"]')
+    tab.wait_for_function("() => document.querySelector('.result-speedup')?.textContent.includes('×')")
+    lanes = tab.evaluate("[...document.querySelectorAll('.lane .answer-text')].map(lane => lane.textContent)")
+    assert len(lanes) == 2 and lanes[0] == lanes[1]
+    assert words.BROWSER["race_same"] in tab.inner_text(".lead")
+    tab.click('[data-tab="watch"]')
+
+
+def test_updates_that_were_lost_come_from_the_server_once_more(tab):
+    written = "(() => { const { main } = Jakiro.moves.state.run; return Jakiro.textOf(main, main.tokens.length); })()"
+    text = tab.evaluate(written)
+    tab.evaluate(
+        "() => { const run = Jakiro.moves.state.run; run.number = run.ticks - 1;"
+        " Object.assign(run, { ticks: 0, finished: false, lanes: {} });"
+        " Jakiro.screen.state.waiting = run; Jakiro.receive({ run: run.id, ticks: { [run.number]: '[]' } }); }"
+    )
+    tab.wait_for_function("() => Jakiro.moves.state.run.ticks > Jakiro.moves.state.run.number")
     wait_until_finished(tab)
+    assert tab.evaluate(written) == text != ""
+
+
+def test_the_last_line_of_an_ended_answer_is_in_sight_and_the_model_s_own_tokens_have_no_mark(tab):
     tab.evaluate("Jakiro.moves.state.run.main.endReason = 'length'")
     inside = """() => { const end = document.querySelector('.answer-end').getBoundingClientRect();
       const room = document.querySelector('.answer-scroll').getBoundingClientRect();
@@ -61,6 +87,7 @@ def test_the_last_line_of_an_ended_answer_is_in_sight_and_the_model_s_own_tokens
           .map(style => [style.textDecorationLine, style.boxShadow, style.backgroundColor].join(' '))"""
     )
     assert len(marks) > 3 and set(marks) == {"none none rgba(0, 0, 0, 0)"}
+    tab.set_viewport_size(DESKTOP)
 
 
 CONTROLS = "button, input, textarea, select, a[href], summary, [role=tab], [role=slider], [tabindex='0']"
@@ -85,21 +112,6 @@ def test_the_first_screen_has_few_controls_and_most_of_it_is_the_answer(open_tab
     assert lines >= 16
 
 
-def test_updates_that_were_lost_come_from_the_server_once_more(open_tab, fake_address):
-    tab = open_tab(fake_address)
-    ask(tab, "Why is the sky blue?")
-    wait_until_finished(tab)
-    text = tab.inner_text(".answer-text")
-    tab.evaluate(
-        "() => { const run = Jakiro.moves.state.run; run.number = run.ticks - 1;"
-        " Object.assign(run, { ticks: 0, finished: false, lanes: {} });"
-        " Jakiro.screen.state.waiting = run; Jakiro.receive({ run: run.id, ticks: { [run.number]: '[]' } }); }"
-    )
-    tab.wait_for_function("() => Jakiro.moves.state.run.ticks > Jakiro.moves.state.run.number")
-    wait_until_finished(tab)
-    assert tab.inner_text(".answer-text") == text
-
-
 def test_scrubbing_while_live_holds_the_step_and_stop_stops(open_tab):
     blocks, address = serve(lambda: FakeGenerator(default_answer() * 4, pace=3))
     try:
@@ -114,7 +126,7 @@ def test_scrubbing_while_live_holds_the_step_and_stop_stops(open_tab):
         tab.click(".live-button")
         tab.wait_for_function("() => Number(document.querySelector('svg.tree').dataset.step) > 4")
         tab.click("#stop")
-        wait_until_finished(tab, 5)
+        wait_until_finished(tab)
         assert tab.inner_text(".answer-end").startswith("Stopped after ")
     finally:
         blocks.close()
@@ -133,17 +145,6 @@ def test_bad_input_is_one_sentence_and_the_next_request_works(open_tab, fake_add
     ask(tab, "Why?")
     wait_until_finished(tab)
     assert tab.is_hidden("#jk-notice")
-
-
-def test_the_race_shows_both_lanes_at_one_time_and_a_result(open_tab, fake_address):
-    tab = open_tab(fake_address)
-    ask(tab, "Why?")
-    tab.click('[data-tab="race"]')
-    wait_until_finished(tab)
-    tab.wait_for_function("() => document.querySelector('.result-speedup')?.textContent.includes('×')")
-    lanes = tab.evaluate("[...document.querySelectorAll('.lane .answer-text')].map(lane => lane.textContent)")
-    assert len(lanes) == 2 and lanes[0] == lanes[1]
-    assert words.BROWSER["race_same"] in tab.inner_text(".lead")
 
 
 def test_a_follow_up_question_sends_the_conversation(open_tab, fake_address, api):
@@ -215,11 +216,12 @@ def recordings(tmp_path, monkeypatch):
 def test_the_page_opens_playing_a_recording_before_any_model_is_loaded(open_tab, recordings):
     blocks, address = serve(lambda: time.sleep(60))
     try:
-        tab = open_tab(address)
+        tab = open_tab(address, clock=True)
         tab.wait_for_selector(".sent-with:visible")
+        hold_clock(tab)
         assert tab.inner_text(".sent-with") == "Recording · 2-core CPU · 2026-01-02"
-        tab.wait_for_selector("svg.tree.phase-1")
-        tab.wait_for_selector("svg.tree.phase-3[data-accepted]")
+        for shown in ("svg.tree.phase-1", "svg.tree.phase-3[data-accepted]"):
+            run_until(tab, shown)
         tab.wait_for_selector('[data-action="play"][aria-label="Play"]')
         tab.wait_for_selector('.phase[data-phase="3"][aria-checked="true"]')
         rest = int(tab.get_attribute("svg.tree", "data-step"))
@@ -304,20 +306,3 @@ def test_further_lanes_race_when_they_are_chosen(open_tab, fake_address):
     assert tab.locator(".lane:visible").count() == 1, "one text is enough where there is little room"
     tab.click('[data-choose="autoregressive"]')
     assert tab.is_visible('[data-lane="autoregressive"]') and tab.locator(".lane:visible").count() == 1
-
-
-def test_a_lost_connection_is_said_and_what_was_written_is_kept(open_tab):
-    blocks, address = serve(lambda: FakeGenerator(default_answer() * 4, pace=3))
-    tab = open_tab(address)
-    try:
-        ask(tab, "Why?")
-        tab.wait_for_function("() => Number(document.querySelector('#jk-step').max) >= 2")
-        tab.context.set_offline(True)
-        blocks.close()
-        tab.wait_for_selector("#jk-notice.error")
-        count = tab.evaluate("Jakiro.moves.state.run.main.tokens.length")
-        assert tab.inner_text("#jk-notice").endswith(words.BROWSER["connection_lost"].format(n=count))
-        assert tab.locator(".answer-text .token").count() > 2
-    finally:
-        tab.context.set_offline(False)
-        blocks.close()

@@ -75,12 +75,13 @@ def test_a_reader_that_leaves_is_told_to_the_other_side():
     assert told
 
 
-def test_what_the_other_side_raises_itself_is_raised_here():
+@pytest.mark.parametrize("kind", [ConnectionError, SystemExit])
+def test_what_the_other_side_raises_itself_is_raised_here(kind):
     def lost(left):
-        raise ConnectionError("no such machine")
+        raise kind("no such machine")
         yield
 
-    with pytest.raises(ConnectionError, match="no such machine"):
+    with pytest.raises(kind, match="no such machine"):
         list(follow(lost, threading.Event()))
 
 

@@ -116,7 +116,7 @@ def space(tmp_path_factory):
     port = any_port()
     environment = os.environ | {
         "SPACES_ZERO_GPU": "true", "SPACES_ZERO_DEVICE_API_URL": f"http://127.0.0.1:{service.server_port}",
-        # On a GPU nothing is compiled either; a process that is forked while a thread compiles would wait for it
+        # On a GPU nothing is compiled either
         "HOME": str(folder), "OMP_NUM_THREADS": "1", "JAKIRO_NATIVE": "0",
     }  # fmt: skip
     command = [sys.executable, "-m", "tests.app.devices.zero_space", str(port), str(folder)]

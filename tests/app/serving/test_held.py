@@ -126,6 +126,7 @@ def test_a_request_whose_body_does_not_come_is_let_go(page, free_port):
     crowd.close()
 
 
+@pytest.mark.rare
 def test_sigterm_ends_the_page_in_seconds_whatever_is_open(page, free_port):
     process, address = page
     crowd = Crowd(free_port)

@@ -61,7 +61,7 @@ def convert(gguf, folder):
     written(folder)
     print("converting", flush=True)
     time.sleep(float(sys.argv[1]))
-embedded._find_gguf = lambda temporary: temporary / "model.gguf"
+embedded.find_gguf = lambda temporary: temporary / "model.gguf"
 embedded._convert = convert
 print(embedded.embedded_target(), flush=True)
 """

@@ -5,7 +5,7 @@
 #include "sampling.h"
 
 typedef struct {
-    const Head *first, *head; /* of committed rows, which may have features of further layers, and of drafted ones */
+    const Head *head;
     const Matrix *output;
     const float *embedding;   /* (tokens, hidden) */
     const int64_t *token_ids; /* (draft vocabulary,) */
@@ -68,7 +68,7 @@ static int64_t lay_out(Growing *growing, const Draft *draft, int64_t threads, ch
     const int64_t most_rows = at_least(draft->committed, draft->width), ranked = ranked_rows(draft), f = sizeof(float);
     const int64_t width = draft->width, joint = (head->heads + 2 * head->kv_heads) * head->head_dim;
     const int64_t rows = draft->committed + width * draft->passes, vocabulary = draft->output->outputs;
-    const int64_t inputs = at_least(draft->committed * draft->first->projection.inputs, width * head->projection.inputs);
+    const int64_t inputs = at_least(draft->committed, width) * head->projection.inputs;
     const int64_t keys = draft->start + rows;
     int64_t used = 0;
     *growing = (Growing){
@@ -80,7 +80,7 @@ static int64_t lay_out(Growing *growing, const Draft *draft, int64_t threads, ch
         .attended = taken(memory, &used, f * most_rows * head->heads * head->head_dim),
         .activity = taken(memory, &used, f * head->experts * most_rows * head->inner),
         .memory = taken(memory, &used,
-                        f * threads * at_least(head_floats(draft->first, draft->committed, keys), head_floats(head, width, keys))),
+                        f * threads * at_least(head_floats(head, draft->committed, keys), head_floats(head, width, keys))),
         .read = taken(memory, &used, f * ranked * head->hidden),
         .logits = taken(memory, &used, f * ranked * vocabulary),
         .log_weights = taken(memory, &used, f * ranked),
@@ -129,7 +129,7 @@ static void run(Growing *growing, const Head *head, int64_t rows, const float *c
 
 static void read_committed(Growing *growing) {
     const Draft *draft = growing->draft;
-    const int64_t rows = draft->committed, inputs = draft->first->projection.inputs, hidden = draft->head->hidden;
+    const int64_t rows = draft->committed, inputs = draft->head->projection.inputs, hidden = draft->head->hidden;
     const int64_t keys = draft->start + rows, place = draft->start * draft->head->head_dim;
     for (int64_t row = 0; row < rows; row++) {
         uint8_t *visible = growing->visible + row * keys;
@@ -137,7 +137,7 @@ static void read_committed(Growing *growing) {
         memset(visible, 1, draft->start + row + 1);
         memset(visible + draft->start + row + 1, 0, rows - row - 1);
     }
-    run(growing, draft->first, rows, draft->cos + place, draft->sin + place);
+    run(growing, draft->head, rows, draft->cos + place, draft->sin + place);
 }
 
 /* The pass over the frontier; each node sees the committed rows, its own ancestors and itself. */

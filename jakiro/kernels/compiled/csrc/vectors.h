@@ -45,11 +45,6 @@ static inline vec from_half(const uint16_t *source) {
 #endif
 }
 
-static inline vec from_bfloat(const uint16_t *source) {
-    typedef uint16_t upper_halves __attribute__((vector_size(2 * LANES), aligned(2)));
-    return (vec)(__builtin_convertvector(*(const upper_halves *)source, ints) << 16);
-}
-
 static inline vec from_float(const float *source) { return *(const vec *)source; }
 
 static inline int64_t at_most(int64_t count, int64_t most) { return count < most ? count : most; }

@@ -1,0 +1,42 @@
+"""What is to be loaded, and how, as plain data. Importing this module loads nothing."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from jakiro.config import TARGET, setting
+
+if TYPE_CHECKING:
+    from jakiro.methods import Methods
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """What is to be loaded, and how; None leaves a choice to the machine.
+
+    Attributes:
+        draft_precision: see `DraftHead.pack`.
+        side_by_side: answers that run at once, as in a race; on a GPU so many are prepared for.
+        capture_at_load: what answers usually need; False leaves it to answers, which then capture only where they have
+            enough steps: for a process that has its GPU for seconds.
+        methods: further drafting methods beside the package's, each a `Method`.
+    """
+
+    target: str | None = setting(TARGET, None)
+    head: str | None = setting("Draft head: a known name, a folder, a Hub id, or “none”.", None)
+    device: str | None = setting("cpu, cuda, or auto (all devices together); a GPU is taken where there is one.", None)
+    dtype: str | None = setting("float32, bfloat16, float16, 8bit or 4bit; what suits the device.", None)
+    numerics: str | None = setting(
+        "exact (plain and drafted passes round alike) or fast; compiled passes on a CPU are exact anyway.", None
+    )
+    draft_precision: str | None = setting("On a CPU: int8 (head in 8 bits: faster, same text) or full.", None)
+    graphs: bool = setting("On a GPU: replay captured passes, or run them kernel by kernel.", True)
+    side_by_side: int = 1
+    capture_at_load: bool = True
+    methods: tuple = ()
+
+    @property
+    def known_methods(self) -> "Methods":
+        """The package's methods and the further ones."""
+        from jakiro.methods import METHODS
+
+        return METHODS.with_further(self.methods) if self.methods else METHODS

@@ -1,0 +1,65 @@
+from dataclasses import dataclass
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from jakiro.cli.fields import filled, options_from
+from jakiro.config import setting
+
+
+@dataclass(frozen=True)
+class Inner:
+    size: int = setting("How large.", 3)
+
+
+@dataclass(frozen=True)
+class Outer:
+    places: tuple[str, ...] = setting("Where.", argument=True)
+    inner: Inner
+    many: tuple[str, ...] = setting("More of them.", (), repeated=True)
+    listed: tuple[float, ...] = setting("A comma list.", (0.0, 0.5))
+    layers: tuple[int, ...] | None = setting("Another, or none.", None)
+    name: str | None = setting("A name.", None, "--called")
+    on: bool = setting("A switch.", True)
+    silent: int = 7
+
+
+EACH = "a b --many x --many y --listed 1,0.25 --layers 2-4 --called z --no-on --size 5 --own 2"
+
+
+def answer(*arguments: str):
+    app, found = typer.Typer(), []
+
+    @app.command()
+    @options_from(Outer, Inner)
+    def command(own: int = 1, **given) -> None:
+        found.append((own, filled(Outer, given, inner=filled(Inner, given))))
+
+    result = CliRunner().invoke(app, arguments)
+    return result, *found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "own", "expected"),
+    [
+        (("a",), 1, Outer(("a",), Inner())),
+        (
+            EACH.split(),
+            2,
+            Outer(("a", "b"), Inner(5), ("x", "y"), (1.0, 0.25), (2, 3, 4), "z", False),
+        ),
+    ],
+)
+def test_a_config_is_filled_from_options_of_its_fields(arguments, own, expected):
+    _, found = answer(*arguments)
+    assert found == (own, expected)
+
+
+def test_fields_without_a_sentence_have_no_option_and_help_shows_the_others():
+    assert answer("a", "--silent", "8")[0].exit_code == 2
+    shown = answer("--help")[0].output
+    assert "Where." in shown and "[default: 0,0.5]" in shown and "How large." in shown
+    assert str(answer("a", "--listed", "0,warm")[0].exception) == (
+        "--listed takes a comma list of numbers; “warm” is none."
+    )
