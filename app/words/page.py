@@ -395,7 +395,7 @@ BROWSER = {
     "one_earlier_turn": "1 earlier turn",
     "many_earlier_turns": "{n} earlier turns",
     "chat_sent": "sent with {turns}",
-    "chat_next": "The next question goes with {turns}.",
+    "chat_next": "The model also reads {turns}.",
     "chat_fresh": "Starts a new chat.",
     "chat_instead": "Takes the place of an earlier turn.",
     "chat_go_on": "Keep the chat",
@@ -409,6 +409,7 @@ BROWSER = {
     "keys_hint": "Keys: ← → or a clicker: step · Space plays · 1 2 3 phase · G guess first",
     "keys_reveal": "Keys: Space or → on a clicker: reveal · ← → other steps · G ends guessing",
     "keys_next": "Keys: Space or → on a clicker: next step · 1 hides the verdict · G ends guessing",
+    "keys_race": "Keys: Space or → on a clicker: run the race, pause · ← → step",
     "keys_ask": "Keys: Space or → on a clicker: ask the question in the box",
     "earlier_tokens": "Show {n} earlier tokens",
 }

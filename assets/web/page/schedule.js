@@ -117,6 +117,7 @@
   // What the keys do now
   function keysNow() {
     if (state.armed) return "keys_ask";
+    if (Jakiro.racing()) return "keys_race";
     if (state.guess) return guessing() ? "keys_reveal" : "keys_next";
     return "keys_hint";
   }

@@ -288,7 +288,10 @@ def test_a_folded_branch_opens_with_enter_and_with_space(modules, key):
     modules.evaluate(f"traces => {{ {MOUNT}; Jakiro.showRecording('x', {{traces}}, {{playNow: false, step: 1}}); }}",
                      {method: trace.to_dict() for method, trace in made.traces.items()})  # fmt: skip
     modules.wait_for_selector(".tree .pill")
-    members = modules.evaluate("Jakiro.screen.parts.tree.plan.pills[0].members")
+    members = modules.evaluate(
+        """() => { const parent = Number(document.querySelector('.tree .pill').previousElementSibling.dataset.node);
+          return Jakiro.screen.parts.tree.plan.pills.find((pill) => pill.parent === parent).members; }"""
+    )
     assert not any(modules.locator(f'.tree [data-node="{i}"]').count() for i in members)
     modules.locator(".tree .pill").first.press(key)
     for i in members:

@@ -165,6 +165,19 @@ def test_layouts_give_every_visible_node_its_own_place_and_fold_to_fit(functions
             assert (plan["bonus"] is not None) == (phase == 3)
 
 
+def test_a_branch_that_somebody_opens_stays_in_sight(functions):
+    lost = functions.evaluate(
+        """steps => steps.flatMap(step => [1, 2, 3].flatMap(phase => {
+             const opens = { phase, most: 18 };
+             return Jakiro.layoutTree(step, opens).pills.filter(({ parent, members }) => {
+               const { places } = Jakiro.layoutTree(step, { ...opens, opened: new Set([parent]) });
+               return !members.every((i) => places.has(i));
+             }).map(({ parent }) => [step.index, phase, parent]); }))""",
+        traces_of(nodes=64)["jakiro"]["steps"],
+    )
+    assert not lost
+
+
 def test_the_first_layout_does_not_depend_on_the_verdict(functions):
     step = traces_of(nodes=40)["jakiro"]["steps"][3]
     layout = "step => JSON.stringify([...Jakiro.layoutTree(step, {phase: 1, most: 12}).places])"
