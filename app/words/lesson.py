@@ -131,7 +131,7 @@ STOPS = (
         "guess changes the draw. The draft rolls the same dice over its own chances, and so guesses the draw "
         "more often.",
         "try": "Change the seed. Then take the shared dice away from the draft.",
-        "notice": "Both texts change together and stay equal. Without shared dice only the tokens a step fall.",
+        "notice": "Both texts change together and stay equal. Without shared dice steps bring fewer tokens.",
         "belief": "Faster means approximate.",
         "question": "The draft no longer uses the shared dice. Does the text change?",
         "options": (
