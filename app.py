@@ -17,20 +17,22 @@ with importing():
 
 def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Watch speculative decoding happen.")
-    parser.add_argument("--target", help="target model: a name from the zoo, a Hub name or a folder")
-    parser.add_argument("--head", help="draft head: a name from the zoo, a Hub name or a folder")
-    parser.add_argument("--device", help="cpu, cuda, …; the best one found when left out")
-    parser.add_argument("--dtype", help="float32, bfloat16, …; what suits the device when left out")
-    parser.add_argument("--numerics", choices=("exact", "fast"), help="same bits for every method, or fastest")
+    parser.add_argument("--target", help="target model: a known name, a folder, a GGUF file or a Hub id")
+    parser.add_argument("--head", help="draft head: a known name, a folder or a Hub id")
+    parser.add_argument("--device", help="cpu, cuda, or auto (all devices together); default: a GPU if there is one")
+    parser.add_argument("--dtype", help="float32, bfloat16, float16, 8bit, 4bit; default: what suits the device")
+    parser.add_argument(
+        "--numerics", choices=("exact", "fast"), help="exact: all methods round alike; fast: near ties may differ"
+    )
     parser.add_argument("--pairs", type=Path, help="folder with more targets and heads to choose from, one a subfolder")
     parser.add_argument(
         "--fixed-model",
         action="store_true",
-        help="visitors cannot load another pair; always so with --share, --workers and on Spaces",
+        help="visitors cannot load another pair; always on with --share, --workers and on Spaces",
     )
     parser.add_argument(
         "--methods-from", action="append", default=[], metavar="MODULE",
-        help="also the drafting methods that this module gives as METHODS; may be repeated",
+        help="add the drafting methods in METHODS of this Python module; may be repeated",
     )  # fmt: skip
     parser.add_argument("--workers", help="let a Ray cluster answer: ray://host:port, or auto on one of its machines")
     parser.add_argument("--host", help="address to listen on (GRADIO_SERVER_NAME, else 127.0.0.1)")

@@ -17,7 +17,7 @@ MOST_STOPS, LONGEST_STOP = 8, 64
 TARGET = "Target model: a known name, a folder, a GGUF file, or a Hub id; if not given, the default one."
 DEVICE = "cpu or cuda; a GPU is taken where there is one."
 DTYPE = "float32, bfloat16 or float16; what suits the device."
-METHODS_FROM = "Add the drafting methods in this module's METHODS; repeatable."
+METHODS_FROM = "Add the drafting methods in METHODS of this Python module; may be repeated."
 CORPORA = "Corpus files (*.jsonl.gz) or folders that hold them."
 MAX_NEW_TOKENS = "At most this many tokens."
 
@@ -123,7 +123,6 @@ class TreeConfig:
         policy: "fixed" uses depth and nodes as given; "auto" takes them as upper bounds and lets measured costs choose.
         shared_noise: rank draft candidates with the target's own keyed noise at temperature > 0. It concerns the
             draft's ranking only; the text is the same either way.
-        context: also propose the continuation of an earlier occurrence in prompt and output.
         contrastive: take the last two levels from one pass where the head has a contrastive branch.
     """
 
@@ -132,7 +131,6 @@ class TreeConfig:
     nodes: int = 24
     policy: str = "fixed"
     shared_noise: bool = True
-    context: bool = False
     contrastive: bool = True
 
     def __post_init__(self) -> None:

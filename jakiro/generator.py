@@ -279,14 +279,14 @@ class JakiroGenerator:
         Args:
             messages: a user message, or role/content dictionaries; with `raw` a bare text to continue.
             method: a name of `known_methods`, or an alias of one; None for `usual`.
-            tree: how trees are grown; ignored by plain decoding. With `context=True` the default method also copies.
+            tree: how trees are grown; ignored by plain decoding.
             prefixes: keeps what is read, so that a prompt that begins like an earlier text of its owner is read from
                 where they part, with the same answer. See `max_reusable_tokens` for where that can be promised.
 
         Raises:
             ValueError: an empty or too long prompt, an unknown method, or no draft head for a method that needs one.
         """
-        wanted = self.known_methods.named(self.usual.name if method is None else method, tree)
+        wanted = self.known_methods.named(self.usual.name if method is None else method)
         drafter = self.drafter(wanted)
         tree = ROOT_ONLY if wanted is PLAIN else tree or AUTOMATIC_TREE
         sizes_itself = tree.policy == "auto" and not tree.root_only
@@ -359,7 +359,7 @@ class JakiroGenerator:
         """
         raced = methods or (PLAIN.name, self.usual.name)
         if len({self.known_methods.named(method).name for method in raced}) < len(raced):
-            raise ValueError(f"A race takes different methods; you gave {', '.join(raced)}.")
+            raise ValueError(f"A race must not repeat a method; you gave {', '.join(raced)}.")
         streams: dict[str, Stream] = {}
         for method in raced:
             for first in list(streams.values())[:1]:

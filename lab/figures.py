@@ -85,15 +85,15 @@ def lead_sentence(first: Lead, name_of: Callable[[Lane], str], where: str) -> st
     if not first.level:
         return f"Fastest {where}: {name}, {ratio} as fast as {against}."
     if len(first.level) == 1:
-        return f"Nobody is the fastest {where}: {name} is {ratio} as fast as {against}, which noise could have made."
+        return f"No clear winner {where}: {name} is {ratio} as fast as {against}, within noise."
     names = f"{', '.join(map(name_of, first.level[:-1]))} and {name_of(first.level[-1])}"
-    return f"Nobody is the fastest {where}: {name} cannot be told from {names} ({ratio} as fast as {against})."
+    return f"No clear winner {where}: {name} cannot be told from {names} ({ratio} as fast as {against})."
 
 
 def step_table(data: raw.Raw) -> str:
     """Where a step's milliseconds go in every lane that has steps of ours, and how near its speedup is to what they
     promise."""
-    columns = ["", "T", "draft", "check", "other", "a step", "τ", "speedup promised", "measured"]
+    columns = ["", "T", "draft", "check", "other", "a step", "τ", "speedup predicted", "measured"]
     rows = []
     for group in summarise(data.runs):
         if group.category == OVERALL and group.draft_ms is not None:
@@ -109,7 +109,7 @@ def step_table(data: raw.Raw) -> str:
                     f"{group.speedup:.2f}×",
                 ]
             )
-    note = "Milliseconds are means over steps. Promised: τ · plain step ÷ step."
+    note = "Milliseconds are means over steps. Predicted: τ · plain step ÷ step."
     return f"{measured_on(data)}\n\n{markdown(columns, rows)}\n\n{note}"
 
 
@@ -126,7 +126,7 @@ def tau_table(values: dict) -> str:
     prompts = f"{settings['prompts']} prompts, at most {settings['max_new_tokens']} new tokens"
     return (
         f"{markdown(['nodes', *columns], rows)}\n\nHead `{values['head']['name']}`, {prompts},\n"
-        f"width {settings['width']}, depth {settings['depth']}, the tree grown anew along answers of the target."
+        f"width {settings['width']}, depth {settings['depth']}, trees grown along answers of the target."
     )
 
 

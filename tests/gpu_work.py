@@ -18,9 +18,10 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from app.asking import Asking
 from app.devices.local import LocalDevice
 from jakiro.cli import plan
-from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
+from jakiro.config import AUTOMATIC_TREE, SamplingParams
 from jakiro.generator import JakiroGenerator
 from jakiro.heads.layer_head import LayerHead
+from jakiro.methods import DEFAULT, PLAIN, WITH_COPIES
 from jakiro.target.model import NUMERICS
 from jakiro.training.start import head_config
 from jakiro.zoo import loading, placement
@@ -30,7 +31,7 @@ from tests.support import byte_tokenizer
 
 SHAPES_HERE = {**SHAPES, "tiny": Shape(64, 128, 2, 4, 2, 16, 300)}
 SAMPLINGS = (SamplingParams(), SamplingParams(1.0), SamplingParams(0.7, top_p=0.9, top_k=50))
-COPYING = TreeConfig(policy="auto", nodes=64, depth=8, context=True)
+DRAFTING = (DEFAULT.name, WITH_COPIES.name)
 PROMPTS = ("Why is the sky blue?", "Count to twenty: one two three four five six", "Write a haiku about rain.")
 
 
@@ -50,7 +51,7 @@ def random_generator(name: str, options: loading.LoadOptions) -> JakiroGenerator
     with device:
         model = AutoModelForCausalLM.from_config(config, dtype=dtype).eval().requires_grad_(False)
         head = LayerHead(head_config(config, shape.hidden, None, "summed")).eval().requires_grad_(False)
-    named = Pair(f"random weights, {name}", "", None, "random", None)
+    named = Pair(f"random weights, {name}", "", "random", None)
     read = loading.ReadPair(named, model, byte_tokenizer(), None, head.to(dtype=dtype), options)
     return JakiroGenerator.from_parts(loading.start_pair(read))
 
@@ -113,13 +114,13 @@ def identity(arguments: argparse.Namespace) -> bool:
             sampling = replace(sampling, seed=seed, max_new_tokens=256)
             prompt = f"{PROMPTS[seed % len(PROMPTS)]} {seed}"
             plain = generator.run(prompt, sampling, "autoregressive").token_ids
-            for tree in (AUTOMATIC_TREE, COPYING):
-                drafted = generator.run(prompt, sampling, tree=tree).token_ids
+            for method in DRAFTING:
+                drafted = generator.run(prompt, sampling, method).token_ids
                 compared += len(plain)
                 if drafted != plain:
                     pairs = zip(plain, drafted, strict=False)
                     place = next((at for at, (one, other) in enumerate(pairs) if one != other), len(drafted))
-                    say(f"PARTED at token {place} of {len(plain)}: {prompt!r}, {sampling}, {tree}")
+                    say(f"PARTED at token {place} of {len(plain)}: {prompt!r}, {sampling}, {method}")
                     parted += 1
         seed += 1
     say(f"{compared:,} tokens compared, {parted} texts parted")
@@ -131,16 +132,16 @@ def bench(arguments: argparse.Namespace) -> bool:
     generator = loaded(arguments, arguments.numerics)
     say(f"{generator.device_name}, {generator.target.name}, numerics {generator.target.numerics}")
     for sampling in SAMPLINGS[:2]:
-        for method, tree in (("autoregressive", None), ("jakiro", AUTOMATIC_TREE), ("jakiro", COPYING)):
+        for method in (PLAIN.name, *DRAFTING):
             asked = replace(sampling, max_new_tokens=128)
-            generator.run(PROMPTS[0], asked, method, tree)
-            traces = [generator.run(prompt, asked, method, tree) for prompt in PROMPTS]
+            generator.run(PROMPTS[0], asked, method)
+            traces = [generator.run(prompt, asked, method) for prompt in PROMPTS]
             steps = [step for trace in traces for step in trace.steps]
             tokens, ms = sum(len(step.committed_ids) for step in steps), sum(step.total_ms for step in steps)
             parts = [statistics.median(getattr(each, f"{part}_ms") for each in steps) for part in _PARTS]
-            named = f"{method}{' with copies' if tree is COPYING else ''} at {sampling.temperature:g}"
             say(
-                f"{named}: {1000 * tokens / ms:.1f} tokens/s, {tokens / len(steps):.2f} tokens a step; median ms of "
+                f"{method} at {sampling.temperature:g}: {1000 * tokens / ms:.1f} tokens/s, "
+                f"{tokens / len(steps):.2f} tokens a step; median ms of "
                 + ", ".join(f"{part} {value:.2f}" for part, value in zip(_PARTS, parts, strict=True))
             )
     planned_for(generator)

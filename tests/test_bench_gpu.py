@@ -71,7 +71,7 @@ def test_what_a_gpu_is_let_do_runs_anywhere(command, monkeypatch, capsys):
     monkeypatch.setattr(JakiroGenerator, "profile_of", lambda generator, method: COSTS)
     assert gpu_work.main() == 0
     said = capsys.readouterr().out
-    assert {"identity": " 0 texts parted", "bench": "jakiro with copies at 1: ", "page": "Stop: "}[command] in said
+    assert {"identity": " 0 texts parted", "bench": "jakiro+prompt_lookup at 1: ", "page": "Stop: "}[command] in said
 
 
 def test_a_refused_capture_fails_what_a_gpu_is_let_do(capsys):

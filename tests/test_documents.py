@@ -1,11 +1,15 @@
 """The documents: links lead somewhere, and labels and commands that they quote exist."""
 
+import functools
+import importlib
 import re
 from pathlib import Path
 
 import pytest
+import typer
 
 from app.words import benchmark, lesson, page
+from jakiro.cli.main import app as commands
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = sorted(
@@ -34,6 +38,32 @@ def test_links_lead_to_files_and_headings_that_there_are(document):
         target = (document.parent / name).resolve() if name else document
         assert target.exists(), link
         assert not anchor or anchor in anchors(target), link
+
+
+@functools.cache
+def options_of(name):
+    """The options of a command; those of training live in modules that it imports when it runs."""
+    found = typer.main.get_command(commands).commands[name]
+    if found.context_settings.get("ignore_unknown_options"):
+        late = typer.Typer()
+        late.command(name)(getattr(importlib.import_module(f"jakiro.cli.{name}"), name))
+        found = typer.main.get_command(late)
+    return {option for parameter in found.params for option in (*parameter.opts, *parameter.secondary_opts)}
+
+
+# The changelog also names what is gone
+@pytest.mark.parametrize(
+    "document",
+    [path for path in DOCUMENTS if path.name != "CHANGELOG.md"],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_commands_and_options_that_documents_name_exist(document):
+    known = typer.main.get_command(commands).commands
+    text = document.read_text(encoding="utf-8").replace("\\\n", " ")
+    for name, rest in re.findall(r"(?:python -m jakiro |`)([a-z]+)\b([^`\n#]*)", text):
+        if name in known:
+            assert not set(re.findall(r"(?<!\S)--[a-z-]+", rest)) - options_of(name), f"{name}{rest}"
+    assert not set(re.findall(r"python -m jakiro ([a-z]+)", text)) - set(known)
 
 
 def test_a_teacher_finds_the_labels_that_the_plan_names():

@@ -32,10 +32,10 @@ class Limits:
     benchmarks_address: int = _limit(4, 1, "benchmarks that may run at once from one network address")
     requests_per_minute_address: int = _limit(3000, 60, "requests from one network address in a minute")
     max_request_kilobytes: int = _limit(512, 16, "size of one request")
-    kept_megabytes: int = _limit(256, 1, "memory for finished answers, which Save reads; the oldest go first")
+    kept_megabytes: int = _limit(256, 1, "memory for finished answers, which Save reads; the oldest are dropped first")
     kept_minutes: int = _limit(60, 1, "how long a finished answer is kept")
     prefix_megabytes: int = _limit(
-        256, 0, "memory for what chats have read, so that a next turn need not read it again; 0 keeps nothing"
+        256, 0, "prompt cache of chats, so that a next turn reads only its new part; 0 stores nothing"
     )
     sessions: int = _limit(200, 1, "open browser tabs that the server remembers")
 
@@ -50,7 +50,7 @@ class Limits:
     @classmethod
     def add_options(cls, parser: argparse.ArgumentParser) -> None:
         """One option a limit; what is left out comes from the environment, then from the defaults here."""
-        group = parser.add_argument_group("limits", "each is also a variable: JAKIRO_MAX_NEW_TOKENS, …")
+        group = parser.add_argument_group("limits", "each is also an environment variable: JAKIRO_MAX_NEW_TOKENS, …")
         for limit in fields(cls):
             meaning = f"{limit.metadata['meaning']} ({limit.default:,})"
             group.add_argument(_option(limit.name), type=int, metavar="N", help=meaning)

@@ -5,7 +5,7 @@ CHOOSE_TEMPERATURE = "Choose at least one temperature."
 UNKNOWN_TEMPERATURE = "The benchmark knows the temperatures {known}; you gave {came}."
 CHOOSE_METHOD = "Choose at least one method besides plain decoding."
 UNKNOWN_METHOD = "The benchmark knows the methods {known}; you gave {came}."
-NOT_A_REQUEST = "A benchmark is asked for with “count”, “temperatures” and “methods”; you gave {came}."
+NOT_A_REQUEST = "A benchmark request has “count”, “temperatures” and “methods”; you gave {came}."
 NO_HEAD = "No draft head fits this model; only methods that need none can be measured against plain decoding."
 TOO_MANY = "{count} benchmarks from your network address are running already; wait for one, or stop it."
 MODEL_CHANGED = "Another model has been loaded meanwhile; the numbers shown were measured with the first one."
@@ -20,7 +20,7 @@ FROM_LAST_RUN = "From the speeds of the last run."
 # The tab's name, and what stands in it where its code did not come
 FIRST = {
     "tab_benchmark": "Benchmark",
-    "bench_not_loaded": "This tab’s code could not be loaded; reload the page to try again.",
+    "bench_not_loaded": "This tab could not be loaded; reload the page to try again.",
 }
 
 BROWSER = {
@@ -76,14 +76,14 @@ BROWSER = {
     "many_bench_prompts": "{n} prompts",
     "bench_definitions": "Tokens a second: all tokens ÷ all seconds, below it the middle half of the answers; the "
     "first token and reading the prompt are not counted. Speedup: plain seconds ÷ the method’s, same prompts; below it "
-    "the 95 % interval from resampling prompts. Both spreads from eight on. τ: accepted per step + 1, over all steps. "
-    "Same text: share of answers whose token ids all equal plain decoding’s.",
+    "the 95 % interval from resampling prompts. Both are shown from eight prompts on. τ: accepted per step + 1, over "
+    "all steps. Same text: share of answers whose token ids all equal plain decoding’s.",
     "bench_spoken": "{n} of {total} prompts done.",
     "board": "Leaderboard",
     "board_missing": "No leaderboard is shipped with this copy.",
     "board_discipline": "Trees",
-    "board_own_size": "Each its best size: speed",
-    "board_same_nodes": "All the same size: right guesses",
+    "board_own_size": "Own best size: speed",
+    "board_same_nodes": "Same size: right guesses",
     "board_table": "{category}, temperature {temperature}; press a column’s name to sort by it",
     "board_speed": "Tokens/s",
     "board_plain": "Against plain decoding",
@@ -93,8 +93,8 @@ BROWSER = {
     "board_other": "Rest, ms a step",
     "board_tau": "τ, {nodes} nodes",
     "board_kept": "Kept, {nodes} nodes",
-    "board_run": "Run the chosen ones here",
-    "board_chosen": "Chosen in the form: {methods}.",
+    "board_run": "Run the selected methods here",
+    "board_chosen": "Selected in the form: {methods}.",
     "board_not_here": "This copy has no head for this method.",
     "board_ahead": "Fastest over all prompts at temperature {temperature}: {method}, {times} times as fast as {others} "
     "({interval}). Choose it for speed.",

@@ -10,8 +10,8 @@ FAMILY = ("jakiro", "mcsd", "aded", "recycling", "prompt_lookup")
 STOPS = (
     {
         "title": "One token at a time is slow",
-        "idea": "For every token the processor reads all of the model’s weights once. That reading takes its "
-        "time, however quick the arithmetic is. A pass can score several tokens at once: each is one row, and all rows "
+        "idea": "For every token the processor reads all of the model’s weights once. Reading takes the same "
+        "time, however fast the arithmetic is. A pass can score several tokens at once: each is one row, and all rows "
         "share the reading.",
         "try": "Drag the rows from 1 to 64. Drag the memory speed.",
         "notice": "Eight rows cost far less than eight times one row.",
@@ -37,16 +37,16 @@ STOPS = (
         "options": (
             ("80 %", "That is the chance of a single guess. All four must hold: 0.8 × 0.8 × 0.8 × 0.8."),
             ("41 %", "0.8 multiplied by itself four times is 0.41."),
-            ("20 %", "That is the chance that one single guess fails. All four hold with 0.8 × 0.8 × 0.8 × 0.8."),
+            ("20 %", "That is the chance that a single guess fails. All four hold with 0.8 × 0.8 × 0.8 × 0.8."),
         ),
         "right": 1,
     },
     {
         "title": "Two experts, two opinions",
         "idea": "The head holds two experts. Both run, and a router says how much each counts. Where they rank "
-        "the guesses, or candidates, differently, together they bring more varied ones. A candidate’s colour names "
-        "the expert that pushed it most, which may be the lighter one.",
-        "try": "Move the mix from all expert 1 to all expert 2. The recorded candidates are ranked anew.",
+        "the guesses, or candidates, differently, together they propose more varied ones. A candidate’s colour shows "
+        "the expert that contributed most to it, which may be the one with the smaller weight.",
+        "try": "Move the mix from all expert 1 to all expert 2. The recorded candidates are ranked again.",
         "notice": "On the left the order changes. On the right the experts agree more.",
         "belief": "Each expert owns a topic, and the router picks one of them.",
         "question": "If both experts always gave the same scores, what would the second one add?",
@@ -59,7 +59,7 @@ STOPS = (
     },
     {
         "title": "The branch that looks one position further",
-        "idea": "One pass of the head gives two vectors, one from each expert. Their weighed sum predicts the "
+        "idea": "One pass of the head gives two vectors, one from each expert. Their weighted sum predicts the "
         "next token. "
         "Their difference, the stronger minus the weaker one, is trained to predict the token after it. Both come from "
         "the same pass, so the last two levels cost a single one. The default head has no such branch; this "
@@ -128,14 +128,14 @@ STOPS = (
         "title": "Nothing is lost",
         "idea": "Above temperature 0 each token is drawn. The dice depend on seed and position alone, so plain "
         "decoding and the check of a tree draw the same token. A guess is kept only if it is that token: no "
-        "guess changes the draw. The draft rolls the same dice over its own chances, and so guesses the draw "
+        "guess changes the draw. The draft rolls the same dice over its own chances, so it predicts the draw "
         "more often.",
         "try": "Change the seed. Then take the shared dice away from the draft.",
         "notice": "Both texts change together and stay equal. Without shared dice steps bring fewer tokens.",
         "belief": "Faster means approximate.",
         "question": "The draft no longer uses the shared dice. Does the text change?",
         "options": (
-            ("Yes, a little", "The draft only proposes. What is kept is always the target’s own draw."),
+            ("Yes, a little", "The draft only proposes. The text is always the target’s own draw."),
             ("No, only the speed", "Fewer guesses match, so more steps are needed for the same text."),
             ("It stays equal only on average", "Token by token: same seed, same positions, same draws."),
         ),
@@ -190,7 +190,7 @@ BROWSER = {
     "lesson_formula": "As a formula",
     "lesson_try": "Try",
     "lesson_notice": "Notice",
-    "lesson_belief": "Often believed, not so",
+    "lesson_belief": "Common misconception",
     "lesson_check": "Check",
     "lesson_check_title": "One question",
     "lesson_again": "Try again",
@@ -246,7 +246,7 @@ BROWSER = {
     "experts_text": "after “…{text}”",
     "experts_pairs": "Each alone, the two experts would order {share} of all pairs in opposite ways.",
     "experts_moved": "{moved} of {n} candidates rank differently than with the router’s own weights.",
-    "formula_experts": "w: the router’s weight of an expert, s: its score for token x; r: what no expert owns",
+    "formula_experts": "w: the router’s weight of an expert, s: its score for token x; r: the part that no expert adds",
     "formula_contrast": "x: the target’s last state, y: an expert’s vector, a: how much of it is added or taken away",
     "formula_dice": "p: chance of token v; g: its dice, made of seed, position t and v; x: the largest sum wins",
     "experts_share": "Bars: each candidate’s share among those shown, softmax of the mixed scores.",
@@ -280,7 +280,7 @@ BROWSER = {
     "mask_restart": "Start over",
     "mask_cell_name": "{row} looks at {column}",
     "mask_right": "Its ancestors and itself, nothing else.",
-    "mask_missing": "Not yet: it must see {tokens}, which its own path holds.",
+    "mask_missing": "Not yet: it must also see {tokens}, on its own path.",
     "mask_extra": "Not yet: {tokens} is not on its path, so it must stay unseen.",
     "mask_full": "Filled cells: row looks at column. The text before is visible to every row.",
     "mask_lit": "{row} stands at position {position} and sees: {columns}.",
@@ -309,7 +309,7 @@ BROWSER = {
     "dice_steps": "{steps} steps for {tokens} tokens",
     "dice_table": "All recorded settings",
     "dice_with": "τ, shared dice",
-    "dice_without": "τ, own ranking",
+    "dice_without": "τ, no shared dice",
     "dice_text": "Text",
     "dice_equal": "equal",
     "dice_unequal": "different",

@@ -63,7 +63,7 @@ QUEUE_FULL_ADDRESS = (
 )
 TOO_MANY_REQUESTS = "Too many requests from your network address; try again in {seconds} s."
 TOO_MANY_OPEN = "Too many open connections from your network address, or in all; close some tabs or try again later."
-REQUEST_TOO_SLOW = "The request did not arrive whole in time."
+REQUEST_TOO_SLOW = "The request took too long to arrive."
 QUEUE_FULL = "The queue is full. Try again in a minute; recordings still play."
 OUT_OF_MEMORY = "The device ran out of memory. Shorter prompts still work."
 OUT_OF_MEMORY_AT = "The device ran out of memory at {tokens:,} tokens. Shorter prompts still work."
@@ -79,7 +79,7 @@ TOO_MANY_AT_ONCE = "At most {limit} of your questions can be answered at once; w
 SERVER_ENDING = "The server is being restarted. What was written stays on your screen; ask again in a minute."
 LIMIT_OUT_OF_RANGE = "{option} must be a whole number, at least {least}; you gave {came}."
 VARIABLE_NOT_A_NUMBER = "The variable {variable} must be a whole number; it is “{came}”."
-UNKNOWN_METHODS = "Methods must be a list of different ones of {known}."
+UNKNOWN_METHODS = "Methods must be a list of names from {known}, none twice."
 UNKNOWN_METHOD = "The method must be one of {known}; you gave {came}."
 LOGINS_NOT_FOUND = "Logins are given as name:password, or as a file of such lines; there is no file “{came}”."
 LOGINS_MALFORMED = "Each login needs a name, a colon and a password on a line of its own."
@@ -90,11 +90,9 @@ SERVER_FAILED = "The server could not answer this request; what is on the page s
 UNEXPECTED = "Something went wrong while answering ({kind}). Your question is kept; press Ask to try again."
 LOAD_FAILED = "The model could not be loaded: {reason}"
 SWAP_FAILED = "{pair} could not be loaded; the previous model stays: {reason}"
-SWAP_ONE_AT_A_TIME = (
-    "The GPU has no room for two models: the one before was let go first, and going back to it loads it again."
-)
+SWAP_ONE_AT_A_TIME = "The GPU has no room for two models: the previous one was unloaded; choose it again to go back."
 UNKNOWN_RUN = "This answer is no longer kept on the server; ask again to get its trace."
-BAD_RUN_ID = "An answer’s id must be 32 new hexadecimal digits; leave it out and one is made."
+BAD_RUN_ID = "An answer’s id must be 32 unused hexadecimal digits; leave it out, and the server makes one."
 
 ZERO_GPU = "ZeroGPU"
 ZERO_QUOTA = "No GPU time is left for you today. Sign in at huggingface.co for more; recordings still play."
@@ -368,7 +366,7 @@ BROWSER = {
     "verdict_plain": "{lane} finished {lead} earlier: drafting did not pay on this text.",
     "verdict_parted": "The texts part at token {token}; up to there {lane} was {lead} ahead.",
     "verdict_short": "Too short to judge: fewer than 8 tokens.",
-    "verdict_tie": "No difference worth naming (under 2 %).",
+    "verdict_tie": "Level: less than 2 % apart.",
     "verdict_running": "Both are still writing.",
     "verdict_stopped": "Stopped before both were done.",
     "card_title": "Result",
@@ -384,7 +382,7 @@ BROWSER = {
     "card_prefill": "Reading the prompt",
     "card_prefill_note": "not counted in any speed above",
     "card_prefill_known": "{reused} of {all} tokens were known",
-    "card_felt": "Speedup as it feels",
+    "card_felt": "Speedup with waiting",
     "card_felt_note": "with reading the prompt · and with the queue",
     "card_settings": "temperature {temperature} · seed {seed} · at most {candidates}",
     "close": "Close",

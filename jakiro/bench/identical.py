@@ -109,7 +109,7 @@ def setup_of(status: dict, settings: BenchSettings) -> str:
     parts = [f"{name}={status.get(name)}" for name in ("target", "head", "device", "dtype", "numerics", "compiled")]
     tree = settings.tree
     parts += [f"tokens={settings.max_new_tokens}", f"top_p={settings.top_p}", f"top_k={settings.top_k}"]
-    parts += [f"width={tree.width}", f"depth={tree.depth}", f"context={tree.context}"]
+    parts += [f"width={tree.width}", f"depth={tree.depth}"]
     return " ".join(parts)
 
 

@@ -41,7 +41,7 @@ def verdicts(groups: Sequence[Group]) -> list[str]:
         if group.end_to_end is not None and group.speedup_interval is not None:
             parts.append(f"{group.end_to_end:.3f}× with reading the prompts")
         if group.off_prediction is not None:
-            parts.append(f"{100 * group.off_prediction:+.1f} % off its prediction")
+            parts.append(f"{100 * group.off_prediction:+.1f} % off its predicted speedup")
         parts.append(f"other {100 * group.other_share:.1f} % of a step, recording {100 * group.recording_share:.1f} %")
         sentences.append(f"{group.label}: {'; '.join(parts)}.")
     return sentences

@@ -20,13 +20,13 @@ def bench(
     methods: Annotated[
         str | None,
         typer.Option(
-            help="Comma list, see `jakiro methods`, or all; left out: plain decoding, the default one, hf-generate."
+            help="Comma list, see `jakiro methods`, or all; default: plain decoding, the default method, hf-generate."
         ),
     ] = None,
     temperatures: Annotated[str, typer.Option(help="Comma list.")] = "0,1",
     seeds: Annotated[str, typer.Option(help="Comma list; 0-9 is a range.")] = "0",
     nodes: Annotated[
-        str, typer.Option(help="Comma list of node budgets, each a lane; auto lets measured costs choose.")
+        str, typer.Option(help="Comma list of tree sizes in nodes, one lane each; auto sizes trees by measured costs.")
     ] = "auto,24",
     depth: options.Depth = None,
     width: options.Width = None,
@@ -37,13 +37,13 @@ def bench(
         Path | None, typer.Option(help="Folder for results; default: in runs/bench, or runs/identical.")
     ] = None,
     check_identical: Annotated[
-        bool, typer.Option("--check-identical", help="Compare token ids only; resumes where it was stopped.")
+        bool, typer.Option("--check-identical", help="Only compare token ids; continues where it stopped.")
     ] = False,
     target_tokens: Annotated[
         int | None,
         typer.Option(min=1, help="With --check-identical: try more seeds until this many tokens are compared."),
     ] = None,
-    neighbours: Annotated[int, typer.Option(min=0, help="Busy programs to run beside the benchmark.")] = 0,
+    neighbours: Annotated[int, typer.Option(min=0, help="Busy loops to run beside the benchmark.")] = 0,
     methods_from: options.MethodsFrom = None,
     **given,
 ) -> None:

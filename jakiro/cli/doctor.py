@@ -69,7 +69,7 @@ def _devices() -> list[Finding]:
     missing = why_not()
     devices = [
         Finding("cpu", f"{num_cores()} cores, {torch.get_num_threads()} threads, {dtype}"),
-        Finding("compiled code", f"none, so passes take longer: {missing}" if missing else "for this processor"),
+        Finding("compiled code", f"none, so decoding is slower: {missing}" if missing else "for this processor"),
     ]
     if torch.cuda.is_available():
         devices.append(Finding("gpu", torch.cuda.get_device_name()))

@@ -55,7 +55,7 @@ def main(arguments: list[str] | None = None) -> None:
 @app.callback()
 def every_command(
     debug: Annotated[
-        bool, typer.Option(DEBUG, help="Also show the traceback of an error; may stand anywhere.")
+        bool, typer.Option(DEBUG, help="Show the traceback of an error; allowed anywhere in the command.")
     ] = False,
 ) -> None:
     pass
@@ -74,7 +74,7 @@ def generate(
     trace: Annotated[Path | None, typer.Option(help="Write every step to this JSON file.")] = None,
     **given,
 ) -> None:
-    """Answer one prompt: the text to stdout as it comes, the numbers to stderr."""
+    """Answer one prompt; the text streams to stdout, the numbers go to stderr."""
     load_options = filled(LoadOptions, given, methods=_further(methods_from))
     if method is not None:
         method = load_options.known_methods.named(method).name
@@ -113,7 +113,7 @@ def generate(
 def race(
     prompt: options.Prompt,
     methods: Annotated[
-        str | None, typer.Option(help="Comma list, see `jakiro methods`; left out: plain decoding and the default one.")
+        str | None, typer.Option(help="Comma list, see `jakiro methods`; default: plain decoding and the default.")
     ] = None,
     raw: options.Raw = False,
     nodes: options.Nodes = None,
@@ -122,7 +122,7 @@ def race(
     methods_from: options.MethodsFrom = None,
     **given,
 ) -> None:
-    """Several methods side by side on one prompt, with a table at the end."""
+    """Run several methods side by side on one prompt, and compare them in a table."""
     from jakiro.cli.race_view import RaceView
 
     raced = None if methods is None else tuple(comma_list("--methods", methods, str))
@@ -130,7 +130,7 @@ def race(
     load_options = filled(LoadOptions, given, side_by_side=side_by_side, methods=_further(methods_from))
     lanes = [load_options.known_methods.named(name).name for name in raced or ()]
     if len(set(lanes)) < len(lanes):
-        raise ValueError(f"--methods takes different methods; you gave {methods!r}, where one stands twice.")
+        raise ValueError(f"--methods must not repeat a method; you gave {methods!r}.")
     sampling = filled(SamplingParams, given)
     tree = loading.tree(nodes, depth, width)
     as_messages(prompt)  # an empty prompt is refused before a model is loaded for it

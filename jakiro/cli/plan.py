@@ -153,7 +153,8 @@ def planned(target: str, card: str | None) -> Iterator[Finding]:
         raise ValueError(f"Unknown card {card!r}; choose one of {', '.join(CARDS)}.")
     shape = SHAPES.get(target) or Shape.of(weights.load_config(target))
     yield Finding(
-        "plan", f"estimates for {target} by data sheets, not measured: τ {TAU} taken for granted, {CONTEXT} tokens read"
+        "plan",
+        f"estimates for {target} from data sheets, not measured; they assume τ = {TAU} and {CONTEXT} tokens of context",
     )
     for each in CARDS.values() if card is None else [CARDS[card.lower()]]:
         found = estimate(shape, each)

@@ -14,7 +14,7 @@ from jakiro.training.train import TrainConfig
 
 @options_from(TrainConfig, TrainingOptions)
 def train(
-    loss: Annotated[str, option("ours or official: sets those of the next three weights that are not given.")] = "ours",
+    loss: Annotated[str, option("ours or official: the defaults of the next three weights.")] = "ours",
     token_weight: Annotated[float | None, option("Weight of the cross-entropy.")] = None,
     feature_weight: Annotated[float | None, option("Weight of the feature regression.")] = None,
     contrastive_weight: Annotated[float | None, option("Weight of the contrastive branch.")] = None,

@@ -21,10 +21,8 @@ def verified() -> Iterator[Finding]:
     for folder in hashed_folders():
         if folder != embedded.embedded_folder().resolve():
             damaged = damaged_since(folder)
-            changed = (
-                "changed on disk since it was first read, although sizes and times did not; fetch or copy it again"
-            )
-            yield Finding(str(folder), changed if damaged else "as when it was first read", ok=not damaged)
+            changed = "changed on disk although its size and time did not; fetch or copy it again"
+            yield Finding(str(folder), changed if damaged else "unchanged since it was first read", ok=not damaged)
     for name in zoo.head_names():
         folder = assets_folder() / "heads" / name
         manifest = folder / "manifest.json"

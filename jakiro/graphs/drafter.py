@@ -171,5 +171,5 @@ class StaticHeadSession(DraftSession):
 
 
 def _shape_of(tree: TreeConfig) -> TreeConfig:
-    """What growing a tree depends on: equal ones are one captured pass, whoever chose the size or adds a chain."""
-    return replace(tree, policy="fixed", context=False)
+    """What growing a tree depends on: equal ones are one captured pass, whoever chose the size."""
+    return replace(tree, policy="fixed")

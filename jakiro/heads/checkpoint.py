@@ -229,7 +229,7 @@ def fill_head(head: DraftHead, tensors: dict[str, torch.Tensor]) -> None:
     for name, tensor in tensors.items():
         if tensor.shape != expected[name].shape:
             raise ValueError(
-                f"The draft head's tensor {name} has shape {tuple(tensor.shape)}, its config means "
+                f"The draft head's tensor {name} has shape {tuple(tensor.shape)}, its config implies "
                 f"{tuple(expected[name].shape)}; use the config that belongs to these weights."
             )
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():

@@ -172,7 +172,7 @@ def _check_frequencies(config: DraftConfig, name: str, stored: Tensor) -> None:
     if stored.shape != meant.shape or not stored.float().allclose(meant, rtol=1e-2):
         found = _base(stored, config.head_dim)
         raise ValueError(
-            f"The draft head's {name} was made for RoPE base {found:,.0f}, its config means "
+            f"The draft head's {name} was made for RoPE base {found:,.0f}, its config implies "
             f"{config.rope_parameters['rope_theta']:,.0f}; correct rope_theta in its config.json."
         )
 

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 
-from jakiro.config import TreeConfig
 from jakiro.drafting.base import Drafter, Method, Resources, why_not
 from jakiro.drafting.merged import merged
 from jakiro.heads.base import DraftHead
@@ -93,8 +92,8 @@ class Methods(Mapping[str, Method]):
         """These and further ones; see the constructor."""
         return Methods((*self.values(), *further))
 
-    def named(self, name: str, tree: TreeConfig | None = None) -> Method:
-        """The method of this name or alias; the default one with `TreeConfig(context=True)` also copies.
+    def named(self, name: str) -> Method:
+        """The method of this name or alias.
 
         Raises:
             ValueError: there is none of this name.
@@ -102,7 +101,7 @@ class Methods(Mapping[str, Method]):
         method = self._by_alias.get(name)
         if method is None:
             raise ValueError(f"Unknown method {name!r}; choose one of {', '.join(self)}.")
-        return WITH_COPIES if method is DEFAULT and tree is not None and tree.context else method
+        return method
 
     def usual(self, resources: Resources) -> Method:
         """What an unnamed method means: the default one, unless the head at hand is of another kind."""

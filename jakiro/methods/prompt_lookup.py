@@ -135,7 +135,7 @@ class PromptLookupDrafter(Drafter):
 
     proposers = (
         Proposer(
-            "copied", "Copied from context", "What followed the same words earlier in the text; nobody guessed it."
+            "copied", "Copied from context", "What followed the same words earlier in the text; copied, not guessed."
         ),
     )
 

@@ -73,7 +73,7 @@ class RecyclingDrafter(Drafter):
     """Has nothing to load: every answer fills its own table."""
 
     proposers = (
-        Proposer("recycled", "Recycled", "What the target thought of after the same token, earlier in this answer."),
+        Proposer("recycled", "Recycled", "What the target found likely after the same token, earlier in this answer."),
     )
     evidence = (("rank", 1),)
 
@@ -158,7 +158,7 @@ def _load(resources: Resources) -> RecyclingDrafter:
 METHOD = Method(
     name="recycling",
     title="Token Recycling",
-    sentence="Proposes what the target thought of after the same tokens, earlier in this answer; nothing is trained.",
+    sentence="Proposes what the target found likely after the same tokens, earlier in this answer; nothing is trained.",
     paper="2408.08696",
     proposers=RecyclingDrafter.proposers,
     needs=Needs(logits=True),

@@ -85,7 +85,7 @@ class CorpusConfig:
     target: str | None = setting(TARGET, None)
     prompts: str | None = setting("Spec-Bench prompts to answer; else the target writes its own.", None)
     made: bool = setting(
-        "Answer messages of many kinds, made from lists of words; else the target writes its own.", False
+        "Answer messages of many kinds, generated from word lists; else the target writes them.", False
     )
     passages: str | None = setting(
         "With --made, a corpus whose answers are the texts to summarise, rewrite and ask about.", None

@@ -224,7 +224,7 @@ def _rows_of(
 def _no_room(folder: Path, num_bytes: int) -> str:
     free = shutil.disk_usage(folder).free
     return (
-        f"There is no room for the features in {folder}: {gigabytes(num_bytes)} are missing, {gigabytes(free)} are "
+        f"There is no room for the features in {folder}: {gigabytes(num_bytes)} are needed, {gigabytes(free)} are "
         "free; free some, or name another folder with --features."
     )
 

@@ -65,7 +65,7 @@ class TrainingOptions:
     num_validation: int = setting("Corpus rows held out.", 100, "--validation-rows")
     time_budget: float | None = setting("Minutes until the schedule ends, resumed parts included.", None)
     time_budget_clock: str = setting(
-        "wall, or processor: minutes that this process computed, equal shares of a busy machine.", "wall"
+        "wall, or processor: minutes of processor time, for fair comparisons on a busy machine.", "wall"
     )
     max_steps: int | None = setting("Optimizer steps until it ends, instead of a time budget.", None)
     checkpoint_minutes: float = setting("Time between checkpoints.", 4.0)

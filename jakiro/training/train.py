@@ -84,7 +84,7 @@ class TrainConfig:
     fusion: str = setting("summed (with the contrastive branch) or decoupled.", "summed")
     experts: int = setting("2, or 1 for a dense head without routing.", 2)
     expert_width: int | None = setting(
-        "Inner width of an expert; as --init has parameters, else the hidden size.", None
+        "Inner width of an expert; default: as many parameters as --init has, else the hidden size.", None
     )
     draft_vocab: int | None = setting("Draft only this many of the corpus's most frequent tokens.", None)
     start: str = setting("Initial weights: least-squares or identity.", "least-squares")

@@ -115,7 +115,7 @@ def damage(folder: Path) -> str | None:
     for name in hashes:
         path = folder / name
         if not path.is_file() or _sha256(path) != hashes[name]:
-            return f"{name} is missing or another"
+            return f"{name} is missing or has another hash"
     try:
         return None if weights_sha256(folder) == weights else "its weights are others"
     except ValueError as error:
@@ -132,7 +132,7 @@ def damages() -> Iterator[tuple[Path, str | None]]:
         yield wheel, _failure(lambda: _check(wheel, _pieces(wheel)))
     if folder.is_dir():
         damaged = damaged_since(folder)
-        found = "its weights changed under the same sizes and times" if damaged else damage(folder)
+        found = "its weights changed, although their sizes and times did not" if damaged else damage(folder)
         yield folder, None if found is None else f"It is damaged: {found}."
 
 

@@ -49,7 +49,7 @@ def _why(source: str, part: str, error: Exception) -> str:
     refused = next((each for each in causes if isinstance(each, OSError) and each.errno in _UNWRITABLE), None)
     if refused is not None and not local:
         return (
-            f"what is fetched cannot be written to {refused.filename or 'the cache'}: {os.strerror(refused.errno)}; "
+            f"the download cannot be written to {refused.filename or 'the cache'}: {os.strerror(refused.errno)}; "
             "free space there, allow this user to write, or name another folder in HF_HOME"
         )
     reason = reason_of(error)
@@ -81,11 +81,11 @@ def _of_the_hub(source: str, causes: list[BaseException]) -> str | None:
         )
     refused = among(errors.HfHubHTTPError)
     if refused is not None and getattr(refused.response, "status_code", None) == HTTPStatus.UNAUTHORIZED:
-        return "the Hugging Face Hub does not take the token; correct HF_TOKEN, or run “hf auth login” here again"
+        return "the Hugging Face Hub rejects the token; correct HF_TOKEN, or run “hf auth login” here again"
     if among(errors.RemoteEntryNotFoundError):
         return "its repository lacks a file that a model needs; choose one with config.json and weights"
     if constants.HF_HUB_OFFLINE and among(errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError):
-        return "its files aren't in the local cache, and HF_HUB_OFFLINE forbids to fetch them; unset it, or copy them"
+        return "its files aren't in the local cache, and HF_HUB_OFFLINE forbids downloading them; unset it or copy them"
     if among(errors.LocalEntryNotFoundError, errors.OfflineModeIsEnabled):
         return (
             "there is no such folder here, the Hugging Face Hub can't be reached, and the files aren't in its local "

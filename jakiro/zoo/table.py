@@ -69,13 +69,11 @@ class Pair:
 
     Attributes:
         target_path_or_hub_id: what transformers loads; the embedded default's folder exists after `load_target`.
-        target_sha256: known only where the table knows it; `load_target` returns the measured one.
         head_name, head_path: None when there is no head: plain decoding still works.
     """
 
     target_name: str
     target_path_or_hub_id: str
-    target_sha256: str | None
     head_name: str | None
     head_path: Path | None
 
@@ -120,16 +118,14 @@ def resolve(target: str | None = None, head: str | None = None) -> Pair:
             raise ValueError(f"{error} The draft head {head} names this target; give one beside the head.") from error
     else:
         source = _source_of(target)
-    entry = ENTRIES.get(target)
-    sha256 = entry.target_sha256 if entry else None
     if head == NO_HEAD:
-        return Pair(target, source, sha256, None, None)
-    name = head if head is not None else _head_of(target, source, entry)
+        return Pair(target, source, None, None)
+    name = head if head is not None else _head_of(target, source, ENTRIES.get(target))
     if path is None and name is not None:
         path = _locate_head(name)
     if head is None and path is None:
         name = None
-    return Pair(target, source, sha256, name, path)
+    return Pair(target, source, name, path)
 
 
 def _target_of(head: str | None) -> tuple[str, Path | None]:

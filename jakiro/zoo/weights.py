@@ -113,7 +113,7 @@ def _refuse_what_was_made_up(pair: Pair, found: dict) -> None:
     """Where a tensor is missing or of another shape, transformers draws random numbers and goes on."""
     missing = sorted(found.get("missing_keys", ()))
     others = [f"{name} {tuple(came)} for {tuple(meant)}" for name, came, meant in found.get("mismatched_keys", ())]
-    for what, names in (("lack", missing), ("have other shapes than its config means in", sorted(others))):
+    for what, names in (("lack", missing), ("have other shapes than its config implies in", sorted(others))):
         if names:
             more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
             raise ValueError(

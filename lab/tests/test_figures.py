@@ -58,7 +58,7 @@ def test_a_step_s_milliseconds_are_those_of_the_speeds_raw_data():
     block = shown(figures.STEP)
     assert block == figures.block(figures.STEP)
     words, *rows = cells(block)
-    assert words[1:] == ["T", "draft", "check", "other", "a step", "τ", "speedup promised", "measured"]
+    assert words[1:] == ["T", "draft", "check", "other", "a step", "τ", "speedup predicted", "measured"]
     for row in rows:
         draft, check, other, step = map(float, row[2:6])
         assert draft + check + other == pytest.approx(step, abs=0.16)
@@ -222,9 +222,9 @@ def test_people_per_device_follow_from_the_speeds_of_readme():
         (
             ("b",),
             (0.9, 1.4),
-            "Nobody is the fastest here: a is 1.25× [0.90, 1.40] as fast as b, which noise",
+            "No clear winner here: a is 1.25× [0.90, 1.40] as fast as b, within noise.",
         ),
-        (("b", "c"), None, "Nobody is the fastest here: a cannot be told from b and c (1.25× as fast as b)."),
+        (("b", "c"), None, "No clear winner here: a cannot be told from b and c (1.25× as fast as b)."),
     ],
 )
 def test_nobody_is_called_the_fastest_whose_lead_noise_could_have_made(level, interval, said):

@@ -91,7 +91,7 @@ def test_layers_without_a_gated_mlp_are_refused():
 def test_the_widener_gives_the_pair_a_name_of_its_own(monkeypatch):
     monkeypatch.setattr("lab.scaling.free_memory", lambda device: 16 * LIMIT)
     model, head = pair()
-    names = Pair("tiny", "tiny", "0" * 64, "head", None)
+    names = Pair("tiny", "tiny", "head", None)
     widener = Widener("7b")
     options = LoadOptions(numerics="exact")
     read = widener(ReadPair(names, model, byte_tokenizer(), "0" * 64, head, options))
@@ -111,9 +111,7 @@ def test_random_weights_of_a_true_shape_take_the_small_pair_s_place(monkeypatch)
     )
     model, head = pair()
     scaler = scaling.scaler("7b-random")
-    read = scaler(
-        ReadPair(Pair("tiny", "tiny", None, "head", None), model, byte_tokenizer(), "hash", head, LoadOptions())
-    )
+    read = scaler(ReadPair(Pair("tiny", "tiny", "head", None), model, byte_tokenizer(), "hash", head, LoadOptions()))
     assert read.sha256 is None and "random" in read.names.target_name and "means nothing" in scaler.widening.sentence
     config = read.model.config
     assert {name: getattr(config, name) for name in tiny} == tiny and config.vocab_size == model.config.vocab_size

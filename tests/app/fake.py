@@ -131,7 +131,7 @@ class FakeGenerator:
                 f"Your prompt has {len(asked.split()):,} tokens; this model reads {self.max_prompt_tokens}. "
                 f"Shorten it by {len(asked.split()) - self.max_prompt_tokens:,}."
             )
-        method = self.known_methods.named(method, tree)
+        method = self.known_methods.named(method)
         if method is not PLAIN and not method.needs.head:
             tree = TreeConfig(width=1, depth=6, nodes=7)
         pieces = [asked.encode() if piece == b"{question}" else piece for piece in self.pieces]

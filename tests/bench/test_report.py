@@ -68,7 +68,7 @@ def test_verdicts_state_lower_bound_distance_from_the_prediction_and_shares(runs
     plain, sentence = verdicts(groups)
     assert sentence == (
         "jakiro · 24 nodes, T = 0: pooled speedup 2.500×, 95 % lower bound 2.500; 2.143× with reading the prompts; "
-        "+0.0 % off its prediction; other 12.5 % of a step, recording 5.0 %."
+        "+0.0 % off its predicted speedup; other 12.5 % of a step, recording 5.0 %."
     )
     assert plain == "autoregressive, T = 0: other 0.0 % of a step, recording 4.0 %."
 

@@ -134,7 +134,7 @@ BROKEN = {
     "a config of other weights": (
         lambda pair: changed_config(pair / "head", expert_intermediate_size=32),
         "head",
-        "its config means",
+        "its config implies",
     ),
     "damaged weights": (damaged_weights, "head", "head.safetensors is broken"),
     "a missing tensor": (without_a_tensor, "head", "missing ['layers.0.mlp_moe.gate.weight']"),
@@ -225,7 +225,7 @@ def test_verify_reads_whole_what_a_start_reads_once(pair, capsys, monkeypatch):
     assert code == 0
     for path in (wheel, default):
         assert f"ok      {path}: as it was written" in out
-    assert f"ok      {pair / 'target'}: as when it was first read" in out
+    assert f"ok      {pair / 'target'}: unchanged since it was first read" in out
     for name in zoo.head_names():
         assert f"ok      head {name}: as it was written" in out
     for path in (wheel, default / "model.safetensors", pair / "target" / "model.safetensors"):

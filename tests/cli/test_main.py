@@ -190,11 +190,11 @@ def test_bench_check_identical_says_how_many_texts_differ(generator, capsys, tmp
         ),
         (
             ["race", "--prompt", "x", "--methods", "jakiro,jakiro"],
-            "--methods takes different methods; you gave 'jakiro,",
+            "--methods must not repeat a method; you gave 'jakiro,",
         ),
         (
             ["race", "--prompt", "x", "--methods", "plain,autoregressive"],
-            "--methods takes different methods; you gave ",
+            "--methods must not repeat a method; you gave ",
         ),
         (["bench", "--methods", "magic"], "Unknown method “magic”; known are autoregressive, "),
         (["race", "--prompt", "x", "--nodes", "0"], "Tree nodes must be 1 to 256; you gave 0."),

@@ -13,7 +13,7 @@ from app.asking import Asking
 from app.devices import zero as zero_device
 from app.devices.local import LocalDevice
 from app.devices.zero import ZeroDevice
-from jakiro.config import AUTOMATIC_TREE, SamplingParams, TreeConfig
+from jakiro.config import AUTOMATIC_TREE, SamplingParams
 from jakiro.generator import JakiroGenerator
 from jakiro.graphs.pool import Slots
 from jakiro.graphs.slot import Slot
@@ -27,7 +27,6 @@ pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GP
 
 GREEDY, SAMPLED = SamplingParams(max_new_tokens=5), SamplingParams(1.0, top_p=0.9, seed=3, max_new_tokens=5)
 LONG = SamplingParams(max_new_tokens=12)
-CONTEXT_TREE = TreeConfig(width=4, depth=4, nodes=16, context=True)
 
 
 def loaded(tags, **more) -> JakiroGenerator:
@@ -45,7 +44,7 @@ def test_device_tag_loading_and_steps_wait_for_the_device_once(tags, numerics, m
         assert generator.status["device"] == "cuda:0" and generator.status["graphs"]["slots"] == 1
         assert generator.status["seconds"]["load"] > 0 and generator.status["most_gpu_memory"] == 3 * 10**9
         for sampling, expected in plain.items():
-            for method, tree in (("autoregressive", None), ("jakiro", TREE), ("jakiro", CONTEXT_TREE)):
+            for method, tree in (("autoregressive", None), ("jakiro", TREE), ("jakiro+prompt_lookup", TREE)):
                 stream = generator.stream(REPETITIVE, sampling, method, tree)
                 with tags.without_waiting():
                     for _ in stream:

@@ -1,7 +1,5 @@
 """The promise: plain decoding equals the outside reference, and every drafter writes plain decoding's text."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -36,7 +34,6 @@ TREES = st.builds(
     depth=st.integers(1, 6),
     nodes=st.integers(2, 32),
     shared_noise=st.booleans(),
-    context=st.booleans(),
 )
 REPETITIVE = [
     "one two three one two three one two three one two",
@@ -89,11 +86,10 @@ def test_chains_copied_from_the_context_change_the_trees_and_not_the_text(head):
     generator, steps = tiny_generator(head), []
 
     @settings(max_examples=16)
-    @given(st.sampled_from(REPETITIVE), SAMPLINGS, TREES, st.sampled_from(["jakiro", "context"]))
-    @example(REPETITIVE[0], SamplingParams(max_new_tokens=20), TreeConfig(2, 2, 40, context=True), "jakiro")
-    @example(REPETITIVE[1], SamplingParams(0.3, max_new_tokens=30), TreeConfig(1, 4, 64, context=True), "jakiro")
+    @given(st.sampled_from(REPETITIVE), SAMPLINGS, TREES, st.sampled_from(["jakiro+prompt_lookup", "context"]))
+    @example(REPETITIVE[0], SamplingParams(max_new_tokens=20), TreeConfig(2, 2, 40), "jakiro+prompt_lookup")
+    @example(REPETITIVE[1], SamplingParams(0.3, max_new_tokens=30), TreeConfig(1, 4, 64), "jakiro+prompt_lookup")
     def check(prompt, sampling, tree, method):
-        tree = replace(tree, context=True)
         trace = generator.run(prompt, sampling, method=method, tree=tree)
         assert trace.token_ids == generator.run(prompt, sampling, method="autoregressive").token_ids
         assert Trace.from_json(trace.to_json()) == trace

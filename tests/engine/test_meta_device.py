@@ -26,9 +26,9 @@ SAMPLINGS = {
 
 REPETITIVE = "one two three one two three one two three one two"
 OTHER_TREES = {
-    "auto": TreeConfig(width=8, depth=6, nodes=48, policy="auto"),
-    "context": TreeConfig(width=4, depth=4, nodes=16, context=True),
-    "auto with context": TreeConfig(width=8, depth=6, nodes=48, policy="auto", context=True),
+    "auto": ("jakiro", TreeConfig(width=8, depth=6, nodes=48, policy="auto")),
+    "copies": ("jakiro+prompt_lookup", TreeConfig(width=4, depth=4, nodes=16)),
+    "auto with copies": ("jakiro+prompt_lookup", TreeConfig(width=8, depth=6, nodes=48, policy="auto")),
 }
 
 
@@ -168,9 +168,9 @@ def test_a_step_reads_from_the_device_once_and_makes_no_tensor_on_the_default_on
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
-@pytest.mark.parametrize("tree", OTHER_TREES.values(), ids=OTHER_TREES)
-def test_so_do_steps_whose_trees_size_themselves_or_copy_from_the_context(tree, sampling, monkeypatch):
-    stream = measured_generator().stream(REPETITIVE, sampling, tree=tree)
+@pytest.mark.parametrize(("method", "tree"), OTHER_TREES.values(), ids=OTHER_TREES)
+def test_so_do_steps_whose_trees_size_themselves_or_copy_from_the_context(method, tree, sampling, monkeypatch):
+    stream = measured_generator().stream(REPETITIVE, sampling, method, tree)
     with meta_by_default():
         steps = [next(stream) for _ in range(4)]
     assert any(len(step.nodes) > 1 for step in steps)

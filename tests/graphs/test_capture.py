@@ -21,7 +21,6 @@ from tests.support import TREE, tiny_generator
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here; test_cuda.py captures on it")
 
 CPU = torch.device("cpu")
-CONTEXT_TREE = TreeConfig(width=4, depth=4, nodes=16, context=True)
 # Kinds of passes that every step runs
 STEP = {"write_root", "score_rows", "verify_rows", "commit_rows"}
 
@@ -66,7 +65,7 @@ def test_without_graphs_the_same_function_runs_at_every_call():
 )
 def test_replays_alone_give_the_text_and_the_trees_of_sliced_passes(head, regime, cuda):
     generator, sampling = static_generator(head, graphs=True), replace(SAMPLINGS[regime], max_new_tokens=16)
-    for method, tree in (("autoregressive", None), ("jakiro", TREE), ("jakiro", CONTEXT_TREE)):
+    for method, tree in (("autoregressive", None), ("jakiro", TREE), (WITH_COPIES.name, TREE)):
         trace = generator.run(REPETITIVE, sampling, method, tree)
         assert shape_of(trace) == shape_of(tiny_generator(head).run(REPETITIVE, sampling, method, tree))
     assert cuda.eager in ([], ["verify_rows"]), "every pass of every step was captured before the answer began"
@@ -110,7 +109,7 @@ def test_nothing_is_made_on_the_default_device_while_capturing(cuda):
     generator = static_generator(graphs=True)
     slot = generator.slots._take()
     with meta_by_default():
-        slot.open(generator.drafter(WITH_COPIES), SamplingParams(0.7, top_p=0.9, top_k=50), CONTEXT_TREE, 10, 100)
+        slot.open(generator.drafter(WITH_COPIES), SamplingParams(0.7, top_p=0.9, top_k=50), TREE, 10, 100)
     assert generator.slots.graphs.num_captured > 8
 
 
@@ -218,7 +217,8 @@ def test_trees_that_size_themselves_are_one_tree_or_none_and_its_passes_are_time
     trace = generator.run("Why?", SamplingParams(max_new_tokens=30), tree=TreeConfig(policy="auto", nodes=64, depth=8))
     assert {len(step.nodes) for step in trace.steps} <= {1, 64}
     trace = generator.run("Why?", SamplingParams(max_new_tokens=30), tree=TreeConfig(policy="auto", nodes=20, depth=3))
-    assert {(step.plan.levels, len(step.nodes)) for step in trace.steps} <= {(0, 1), (3, 20)}
+    # The best twenty candidates may all lie above the deepest level that was drafted
+    assert {len(step.nodes) for step in trace.steps} <= {1, 20} and max(step.plan.levels for step in trace.steps) <= 3
 
 
 def test_on_a_cpu_there_are_no_slots_and_nothing_to_say():

@@ -4,7 +4,6 @@
 """
 
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pytest
 import torch
@@ -75,7 +74,7 @@ def no_sync_but_the_read(monkeypatch):
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
 def test_captured_passes_give_what_the_same_passes_give_eagerly(sampling, numerics):
     captured, eager = on_gpu(numerics), on_gpu(numerics, graphs=False)
-    for method, tree in (("autoregressive", None), ("jakiro", TREE), ("jakiro", replace(TREE, context=True))):
+    for method, tree in (("autoregressive", None), ("jakiro", TREE), ("jakiro+prompt_lookup", TREE)):
         trace = captured.run(REPETITIVE, sampling, method, tree)
         assert shape_of(trace) == shape_of(eager.run(REPETITIVE, sampling, method, tree))
     status = captured.status["graphs"]
@@ -123,7 +122,7 @@ def test_in_exact_numerics_plain_and_drafted_logits_are_the_same_bits(dtype, mon
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
 def test_a_step_waits_for_the_device_once(sampling, graphs, monkeypatch):
     generator = on_gpu(graphs=graphs)
-    for method, tree in (("autoregressive", None), ("jakiro", TREE), ("jakiro", replace(TREE, context=True))):
+    for method, tree in (("autoregressive", None), ("jakiro", TREE), ("jakiro+prompt_lookup", TREE)):
         stream = generator.stream(REPETITIVE, sampling, method, tree)
         next(stream)
         with no_sync_but_the_read(monkeypatch):

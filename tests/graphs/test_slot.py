@@ -21,9 +21,9 @@ from tests.support import DEVICE, HEADS, TREE, assert_drafting_took_part, script
 pytestmark = pytest.mark.usefixtures("without_compiled_functions")
 
 TREES = {
-    "auto": TreeConfig(width=8, depth=6, nodes=64, policy="auto"),
-    "context": TreeConfig(width=4, depth=4, nodes=16, context=True),
-    "auto with context": TreeConfig(width=8, depth=6, nodes=64, policy="auto", context=True),
+    "auto": ("jakiro", TreeConfig(width=8, depth=6, nodes=64, policy="auto")),
+    "copies": ("jakiro+prompt_lookup", TreeConfig(width=4, depth=4, nodes=16)),
+    "auto with copies": ("jakiro+prompt_lookup", TreeConfig(width=8, depth=6, nodes=64, policy="auto")),
 }
 SAMPLED = SamplingParams(1.0, seed=3, max_new_tokens=24)
 
@@ -64,14 +64,14 @@ def test_plain_decoding_is_that_of_sliced_passes(numerics, sampling):
 
 
 @pytest.mark.parametrize("numerics", ["exact", "fast"])
-@pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
-def test_trees_that_size_themselves_or_copy_from_the_context_are_those_of_sliced_passes(tree, numerics):
+@pytest.mark.parametrize(("method", "tree"), TREES.values(), ids=TREES)
+def test_trees_that_size_themselves_or_copy_from_the_context_are_those_of_sliced_passes(method, tree, numerics):
     sliced, static = tiny_generator("summed", numerics=numerics), static_generator("summed", numerics, measured=True)
     sliced.profile = COSTS
     texts = []
     for sampling in (SamplingParams(max_new_tokens=16), SamplingParams(1.0, seed=3, max_new_tokens=16)):
-        trace = static.run(REPETITIVE, sampling, tree=tree)
-        assert shape_of(trace)[1:] == shape_of(sliced.run(REPETITIVE, sampling, tree=tree))[1:]
+        trace = static.run(REPETITIVE, sampling, method, tree)
+        assert shape_of(trace)[1:] == shape_of(sliced.run(REPETITIVE, sampling, method, tree))[1:]
         assert any(len(step.nodes) > 1 for step in trace.steps)
         texts.append(trace.text)
     assert len(set(texts)) == 2
@@ -109,7 +109,7 @@ def test_a_reread_step_is_that_of_sliced_passes():
 
 def test_every_step_works_on_the_same_addresses_and_shapes():
     generator = static_generator(measured=True, numerics="fast")
-    stream = generator.stream(REPETITIVE, SAMPLED, tree=TREES["auto"])
+    stream = generator.stream(REPETITIVE, SAMPLED, *TREES["auto"])
     slot = stream._runner
     names = ("scored", "features", "choices", "on_path", "noise", "root", "new_ids", "new_features")
     head = slot.fixed(generator.drafter(DEFAULT))
@@ -142,7 +142,7 @@ def test_a_step_reads_once_and_makes_no_tensor_on_the_default_device(sampling, m
     if method == "jakiro":
         generator = static_generator()
         with meta_by_default():
-            copying = generator.stream(REPETITIVE, sampling, tree=TREES["context"])
+            copying = generator.stream(REPETITIVE, sampling, *TREES["copies"])
             next(copying)
         assert reads_of_steps(copying, 2, monkeypatch) == [{"tolist": 1}] * 2
 

@@ -145,7 +145,7 @@ def test_an_index_map_that_is_none_is_refused(folder, place, value, sentence):
 def test_a_config_of_another_size_than_the_weights_is_noticed(folder):
     values = json.loads((folder / CONFIG_NAME).read_text())
     (folder / CONFIG_NAME).write_text(json.dumps(values | {"expert_intermediate_size": 32}))
-    with pytest.raises(ValueError, match="its config means"):
+    with pytest.raises(ValueError, match="its config implies"):
         load_head(folder)
 
 

@@ -54,7 +54,7 @@ def test_a_chain_never_exceeds_its_limit():
 
 @settings(max_examples=25)
 @given(
-    st.sampled_from(["context", "jakiro"]),
+    st.sampled_from(["context", WITH_COPIES.name]),
     st.sampled_from([0.0, 0.7, 1.0]),
     st.integers(0, 1000),
     st.builds(TreeConfig, width=st.integers(1, 6), depth=st.integers(1, 5), nodes=st.integers(2, 24)),
@@ -63,8 +63,7 @@ def test_copied_chains_leave_the_text_alone(method, temperature, seed, tree):
     generator = tiny_generator()
     sampling = SamplingParams(temperature=temperature, seed=seed, max_new_tokens=24)
     plain = generator.run(REPEATING, sampling, method="autoregressive")
-    with_context = TreeConfig(tree.width, tree.depth, tree.nodes, context=True)
-    drafted = generator.run(REPEATING, sampling, method=method, tree=with_context)
+    drafted = generator.run(REPEATING, sampling, method=method, tree=tree)
     assert drafted.token_ids == plain.token_ids
     for step in drafted.steps:
         siblings = [(node.parent, node.token_id) for node in step.nodes]
@@ -81,16 +80,16 @@ def test_copied_chains_are_accepted_where_the_text_repeats():
 
 
 @settings(max_examples=10)
-@given(st.sampled_from([0.0, 1.0]), st.booleans(), st.floats(0.1, 10))
-def test_trees_that_size_themselves_leave_the_text_alone(temperature, context, cost):
+@given(st.sampled_from([0.0, 1.0]), st.sampled_from(["jakiro", WITH_COPIES.name]), st.floats(0.1, 10))
+def test_trees_that_size_themselves_leave_the_text_alone(temperature, method, cost):
     generator = tiny_generator()
     profile = DeviceProfile(
         verify_ms=((1, 10.0), (8, 10 + cost), (64, 10 + 20 * cost)), draft_ms=((1, cost), (4, 3 * cost))
     )
     generator.profile = profile
     sampling = SamplingParams(temperature=temperature, seed=3, max_new_tokens=32)
-    tree = TreeConfig(nodes=32, depth=6, policy="auto", context=context)
-    trace = generator.run(REPEATING, sampling, tree=tree)
+    tree = TreeConfig(nodes=32, depth=6, policy="auto")
+    trace = generator.run(REPEATING, sampling, method, tree)
     assert trace.token_ids == generator.run(REPEATING, sampling, method="autoregressive").token_ids
     assert trace.header.device_profile == {"device": generator.device_name} | profile.to_dict()
     for step in trace.steps:

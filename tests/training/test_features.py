@@ -149,7 +149,7 @@ def test_a_damaged_file_of_a_cache_is_named(tmp_path, name, content):
 
 def test_features_for_which_there_is_no_room_are_one_sentence_before_any_is_computed(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=5000))
-    with pytest.raises(OSError, match=r"no room for the features in .* are missing, .* are free; free some, or name"):
+    with pytest.raises(OSError, match=r"no room for the features in .* are needed, .* are free; free some, or name"):
         next(write_features(tmp_path, tiny_sequences(), HIDDEN, None))
 
 

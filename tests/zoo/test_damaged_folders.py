@@ -75,7 +75,7 @@ EARLY = {
     "a generation config that is no JSON": (text("generation_config.json", "{"), "generation_config.json is not JSON"),
 }
 LATE = {
-    "other sizes": (config(intermediate_size=96), "have other shapes than its config means in model.layers.0.mlp."),
+    "other sizes": (config(intermediate_size=96), "have other shapes than its config implies in model.layers.0.mlp."),
     "more layers": (config(num_hidden_layers=3), "its weights lack model.layers.2.", "and 6 more"),
     "AWQ without its package": (
         quantised(quant_method="awq", bits=4, group_size=128, version="gemm", zero_point=True),

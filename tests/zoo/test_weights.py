@@ -123,7 +123,7 @@ def refused_by_the_hub(kind, status):
             "it is gated; ask for access on https://huggingface.co/meta-llama/Llama-2-7b-chat-hf",
         ),
         (refused_by_the_hub(RepositoryNotFoundError, 404), "the Hugging Face Hub has no such model, or it is private"),
-        (refused_by_the_hub(HfHubHTTPError, 401), "the Hugging Face Hub does not take the token; correct HF_TOKEN, or"),
+        (refused_by_the_hub(HfHubHTTPError, 401), "the Hugging Face Hub rejects the token; correct HF_TOKEN, or"),
     ],
     ids=["gated", "missing", "token"],
 )
@@ -158,5 +158,5 @@ def test_offline_by_choice_is_said(monkeypatch):
 
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("transformers.AutoConfig.from_pretrained", missing)
-    with pytest.raises(ValueError, match="aren't in the local cache, and HF_HUB_OFFLINE forbids to fetch them"):
+    with pytest.raises(ValueError, match="aren't in the local cache, and HF_HUB_OFFLINE forbids downloading them"):
         weights.load_config("a/b")

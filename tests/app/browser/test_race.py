@@ -133,7 +133,7 @@ def test_a_recording_waits_at_the_start_line_of_the_race_and_ends_with_its_resul
     [
         (50, "Jakiro finished 5.0 s earlier."),
         (10, "Plain decoding finished 3.0 s earlier: drafting did not pay on this text."),
-        (25.2, "No difference worth naming (under 2 %)."),
+        (25.2, "Level: less than 2 % apart."),
     ],
 )
 def test_the_verdict_names_who_finished_earlier_or_that_nobody_did(functions, plain_ms, sentence):

@@ -48,7 +48,7 @@ def numbers(groups: list[dict]) -> str:
 @pytest.mark.parametrize(
     ("wanted", "sentence"),
     [
-        ([], "A benchmark is asked for with “count”"),
+        ([], "A benchmark request has “count”"),
         ({"count": 0}, "must be a whole number from 1 to 96; you gave 0"),
         ({"count": 2.5}, "you gave 2.5"),
         ({"count": None}, "you gave nothing"),
