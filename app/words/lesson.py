@@ -44,7 +44,7 @@ STOPS = (
     {
         "title": "Two experts, two opinions",
         "idea": "The head holds two experts. Both run, and a router says how much each counts. Where they rank "
-        "the guesses, or candidates, differently, together they propose more varied ones. A candidate’s colour shows "
+        "the guesses (candidates) differently, together they propose more varied ones. A candidate’s colour shows "
         "the expert that contributed most to it, which may be the one with the smaller weight.",
         "try": "Move the mix from all expert 1 to all expert 2. The recorded candidates are ranked again.",
         "notice": "On the left the order changes. On the right the experts agree more.",
