@@ -112,8 +112,8 @@ FAULTS = (
     Fault(
         "residual-is-the-draft-prob",
         "jakiro/drafting/experts.py",
-        '"residual_contribution": torch.where(other, torch.nan, residuals)',
-        '"residual_contribution": torch.where(other, torch.nan, chosen.draft_probs[:, None])',
+        "(other, residuals))",
+        "(other, chosen.draft_probs[:, None]))",
         (f"{GROWN}::test_every_node_has_the_probability_and_evidence_of_its_own_path",),
     ),
     Fault(
@@ -398,9 +398,23 @@ FAULTS = (
     Fault(
         "a-drafted-row-goes-on-with-the-first-expert-s-feature",
         "jakiro/kernels/compiled/csrc/draft.c",
-        "head->summed ? 0 : column(growing, PROPOSER)[node]",
+        "head->summed ? 0 : node->proposer",
         "0",
         (f"{GROWN}::test_one_call_of_compiled_code_grows_the_tree_that_torch_grows_level_by_level",),
+    ),
+    Fault(
+        "parents-counted-among-all-candidates",
+        "jakiro/kernels/compiled/csrc/draft.c",
+        "whole[PARENT * kept + at] = parent;",
+        "whole[PARENT * kept + at] = node->parent + 1;",
+        (f"{GROWN}::test_one_call_of_compiled_code_grows_the_tree_that_torch_grows_level_by_level",),
+    ),
+    Fault(
+        "totals-of-other-rows-than-the-parents",
+        "jakiro/kernels/compiled/csrc/sampling.c",
+        "work->parents[child] != row)",
+        "work->parents[child] != row + 1)",
+        ("tests/core/test_verify.py::test_target_probs_are_those_of_the_parent_s_raw_logits_at_the_temperature",),
     ),
     Fault(
         "sums-that-leave-32-bits",

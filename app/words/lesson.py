@@ -280,7 +280,7 @@ BROWSER = {
     "mask_restart": "Start over",
     "mask_cell_name": "{row} looks at {column}",
     "mask_right": "Its ancestors and itself, nothing else.",
-    "mask_missing": "Not yet: it must also see {tokens}, on its own path.",
+    "mask_missing": "Not yet: it must see {tokens}, which its own path contains.",
     "mask_extra": "Not yet: {tokens} is not on its path, so it must stay unseen.",
     "mask_full": "Filled cells: row looks at column. The text before is visible to every row.",
     "mask_lit": "{row} stands at position {position} and sees: {columns}.",

@@ -43,7 +43,8 @@ class Choice(NamedTuple):
         token_ids: (rows,) int64.
         margins: (rows,) float32 gap between first and second choice after warping and noise.
         needs_full_sort: (rows,) bool; True where the sorted prefix did not settle top-k or top-p.
-        log_totals: (rows,) float32 logsumexp of the tempered logits; None where choosing did not compute it anyway.
+        log_totals: (rows,) float32 logsumexp of the tempered logits, NaN at rows that are no parents; None where
+            choosing did not compute it anyway.
     """
 
     token_ids: Tensor
@@ -142,6 +143,7 @@ def choose(
     noise_rows: Tensor | None = None,
     levels: Tensor | None = None,
     prefix_length: int = PREFIX_LENGTH,
+    parents: Tensor | None = None,
 ) -> Choice:
     """The target's choice at each row: argmax when greedy, else argmax of warped logits plus keyed noise.
 
@@ -150,16 +152,17 @@ def choose(
         positions: (rows,) int64 absolute positions of the tokens being chosen.
         noise_rows: (levels, vocab_size) noise if the caller has it, used without top-k and top-p; levels: (rows,)
             int64, which of them belongs to each row.
+        parents: (rows,) int64, each row's parent, for `Choice.log_totals`; None means that all rows are parents.
 
     The lowest id wins a tie.
     """
     if sampling.greedy:
-        return _choose_among_all(logits, sampling)
+        return _choose_among_all(logits, sampling, parents=parents)
     if adds_whole_rows(sampling):
         if noise_rows is None:
             noise_rows = noise.at(positions[:, None], torch.arange(logits.shape[-1], device=logits.device))
             levels = torch.arange(logits.shape[0], device=logits.device)
-        return _choose_among_all(logits, sampling, noise_rows, levels)
+        return _choose_among_all(logits, sampling, noise_rows, levels, parents)
     warped = warp(logits, sampling, prefix_length)
     scores = warped.logits + noise.at(positions[:, None], warped.token_ids)
     best = scores.amax(-1, keepdim=True)
@@ -172,11 +175,12 @@ def _choose_among_all(
     sampling: SamplingParams | DeviceSampling,
     noise_rows: Tensor | None = None,
     levels: Tensor | None = None,
+    parents: Tensor | None = None,
 ) -> Choice:
     """The best of each whole row, with noise where there is any."""
     if isinstance(sampling, SamplingParams) and native.works_on(logits):
         temperature = 1.0 if sampling.greedy else sampling.temperature
-        token_ids, leads, log_totals = native.choose_rows(logits, temperature, noise_rows, levels)
+        token_ids, leads, log_totals = native.choose_rows(logits, temperature, noise_rows, levels, parents)
         return Choice(token_ids, leads, _never(logits), log_totals)
     scores = tempered(logits, sampling)
     if noise_rows is not None:

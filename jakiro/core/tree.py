@@ -100,9 +100,9 @@ def ancestor_mask(parents: Tensor, max_depth: int) -> Tensor:
     covered = 1
     while covered < max_depth:
         # Each row covers its next `covered` ancestors; upwards leads that many further up.
-        mask = mask | mask[upwards]
+        mask = mask | mask.index_select(0, upwards)
         covered *= 2
-        upwards = upwards[upwards] if covered < max_depth else upwards
+        upwards = upwards.index_select(0, upwards) if covered < max_depth else upwards
     return mask
 
 
@@ -119,5 +119,4 @@ def accepted_node(mask: Tensor, depths: Tensor, right: Tensor) -> Tensor:
     wrong = ~right
     # One element that is assigned a number would be copied from the host, which no capture allows
     wrong[:1].fill_(False)
-    all_right = ~(mask & wrong).any(-1)
-    return torch.where(all_right, depths, -1).argmax()
+    return depths.masked_fill((mask & wrong).any(-1), -1).argmax()

@@ -91,10 +91,9 @@ def verify(
         prefix_length: how many sorted tokens top-k and top-p look at before `needs_full_sort` asks for all.
     """
     positions = tree.depths + (root_position + 1)
-    choice = choose(logits, sampling, noise, positions, noise_rows, tree.depths, prefix_length)
     parents = tree.parents.clamp(min=0)
-    right = tree.token_ids == choice.token_ids[parents]
-    end = accepted_node(mask, tree.depths, right)
+    choice = choose(logits, sampling, noise, positions, noise_rows, tree.depths, prefix_length, parents)
+    end = accepted_node(mask, tree.depths, tree.token_ids == choice.token_ids[parents])
     # Indexing with a 0-dimensional tensor would read it on the host.
     on_path = mask.index_select(0, end[None])[0]
     if choice.log_totals is None:
@@ -102,7 +101,7 @@ def verify(
     else:
         chosen = tempered(logits[parents, tree.token_ids], sampling)
         target_probs = (chosen - choice.log_totals[parents]).exp()
-    target_probs = torch.where(tree.depths > 0, target_probs, torch.nan)
+    target_probs[:1].fill_(torch.nan)
     return Verification(
         choice.token_ids, choice.margins, target_probs, on_path, end, (choice.needs_full_sort & on_path).any()
     )

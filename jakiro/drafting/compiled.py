@@ -1,61 +1,68 @@
-"""Growing a tree in one call of compiled code, on a CPU: the candidates that `TreeGrower` finds level by level."""
+"""Growing a tree in one call of compiled code, on a CPU: the tree that `TreeGrower` grows level by level."""
 
 import torch
 from torch import Tensor
 
-from jakiro.config import TreeConfig
+from jakiro.config import SamplingParams, TreeConfig
+from jakiro.core.tree import DraftTree
 from jakiro.drafting.base import Proposal
-from jakiro.drafting.candidates import Candidates
-from jakiro.drafting.growing import TreeGrower
+from jakiro.drafting.candidates import Candidates, Chain, best_tree
+from jakiro.drafting.experts import EVIDENCE
+from jakiro.heads.calibration import Calibration
 from jakiro.heads.compiled import Growth
 from jakiro.heads.layer_head import LayerHead
+from jakiro.kernels.cache import RowCache
 from jakiro.kernels.compiled import sampling as native
 
 
 def grows_in_one_call(head: LayerHead, tree: TreeConfig) -> bool:
-    """Whether `CompiledGrower` grows such trees with this head."""
+    """Whether `grow_in_one_call` grows such trees with this head."""
     return head.grows and native.ranks_up_to(min(tree.width, tree.nodes - 1, head.draft_token_ids.shape[0]))
 
 
-class CompiledGrower(TreeGrower):
-    """As `TreeGrower`, and reads the committed tokens too.
+def grow_in_one_call(
+    head: LayerHead,
+    cache: RowCache,
+    pending: tuple[Tensor, Tensor],
+    sampling: SamplingParams,
+    tree: TreeConfig,
+    noise: Tensor | None,
+    chain: Chain | None,
+    with_evidence: bool,
+) -> Proposal:
+    """Reads committed tokens and grows a tree on them.
 
     Args:
         pending: (rows,) int64 and (rows, feature_size), committed tokens that the cache has no rows for, the root the
             last of them, and the target's features one position before each.
+        noise, chain: as `TreeGrower` takes them. with_evidence: whether nodes have the experts' evidence.
     """
+    contrastive = head.config.contrastive and tree.contrastive and tree.depth >= 2
+    width = min(tree.width, tree.nodes - 1, head.draft_token_ids.shape[0])
+    passes, calibration = tree.depth - 1 - contrastive, Calibration(head.config.calibration, sampling)
+    branches = ["main"] * (passes + 1) + ["contrastive"] * contrastive
+    weights = [calibration.at(f"{branch}/{depth}") for depth, branch in enumerate(branches, start=1)]
+    # A chain may give any candidate a better score
+    kept = tree.nodes if chain is None else 1 + width * (1 + width * (tree.depth - 1))
+    temperature = 1.0 if sampling.greedy else sampling.temperature
+    growth = Growth(width, passes, tree.nodes, kept, contrastive, temperature, weights, noise)
+    whole, real = head.grow(*pending, cache, growth, with_evidence)
+    token_ids, parents, depths, draft_passes, proposers, also = whole.unbind()
+    evidence = {}
+    if with_evidence:
+        evidence = dict(zip(EVIDENCE, real[2:].T.split(head.config.num_experts, dim=1), strict=True))
+    found = DraftTree(token_ids, parents, depths, real[0], draft_passes, real[1], proposers, also, evidence, tree.depth)
+    return Proposal(found if chain is None else _merged(found, chain, tree))
 
-    def __init__(self, head: LayerHead, cache, pending: tuple[Tensor, Tensor], *arguments) -> None:
-        super().__init__(head, cache, None, pending[0][-1:], *arguments)
-        self._pending = pending
 
-    def grow(self) -> Proposal:
-        branches = ["main"] * (self.last_expanded + 1) + ["contrastive"] * self.contrastive
-        weights = [self.ranking.calibration.at(f"{branch}/{depth}") for depth, branch in enumerate(branches, start=1)]
-        tempered = not self.sampling.greedy
-        growth = Growth(
-            self.width,
-            self.last_expanded,
-            self.explored,
-            self.contrastive,
-            self.sampling.temperature if tempered else 1.0,
-            torch.tensor(weights),
-            self.noise,
-        )
-        grown = self.head.grow(*self._pending, self.cache, growth)
-        token_ids, parents, depths, passes, proposers, rows = grown.columns
-        self.levels = [
-            Candidates(
-                token_ids,
-                parents,
-                depths,
-                grown.scores,
-                passes,
-                grown.draft_probs,
-                proposers,
-                torch.zeros_like(rows),
-                rows,
-            )
-        ]
-        self.outputs = [grown.output]
-        return self._select()
+def _merged(everyone: DraftTree, chain: Chain, tree: TreeConfig) -> DraftTree:
+    """The best nodes of a tree of all candidates with a chain."""
+    rows = torch.arange(1, everyone.num_nodes, device=everyone.token_ids.device)
+    candidates = Candidates(*(column[1:] for column in everyone.columns.values()), rows).merged_with(chain)
+
+    def evidence(chosen: Candidates) -> tuple[dict[str, Tensor], Tensor]:
+        # A chain's own nodes have row 0, as the root has
+        return {name: numbers[chosen.rows] for name, numbers in everyone.evidence.items()}, chosen.proposers
+
+    most, depth = min(tree.nodes, everyone.num_nodes) - 1, max(tree.depth, chain.token_ids.shape[0])
+    return best_tree(everyone.token_ids[:1], candidates, most, depth, evidence)

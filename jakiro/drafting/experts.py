@@ -9,6 +9,9 @@ from jakiro.heads.config import DraftConfig
 from jakiro.heads.layer_head import LayerHead
 from jakiro.heads.layers import HeadOutput
 
+# Names of the matrices of evidence: one number for each expert, twice, and one number
+EVIDENCE = ("router_weights", "expert_contributions", "residual_contribution")
+
 
 def proposers_of(num_experts: int, decoupled: bool, contrastive: bool) -> tuple[Proposer, ...]:
     """The experts, and the contrastive branch of a head that has one."""
@@ -63,9 +66,5 @@ def expert_evidence(head: LayerHead, outputs: list[HeadOutput], chosen: Candidat
     foreign = (root | (proposers >= config.num_experts + config.contrastive))[:, None]
     if config.fusion == "summed":
         proposers = torch.where(other[:, 0], proposers, contributions.argmax(-1))
-    evidence = {
-        "router_weights": torch.where(foreign, torch.nan, shown),
-        "expert_contributions": torch.where(other, torch.nan, contributions),
-        "residual_contribution": torch.where(other, torch.nan, residuals),
-    }
-    return evidence, proposers
+    found = ((foreign, shown), (other, contributions), (other, residuals))
+    return dict(zip(EVIDENCE, (torch.where(no, torch.nan, each) for no, each in found), strict=True)), proposers

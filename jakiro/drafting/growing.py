@@ -64,12 +64,8 @@ class Experts(NamedTuple):
 
     def mixed(self) -> tuple[Tensor, Shares]:
         """The mixture, (rows, draft vocabulary) log q up to a constant, and each expert's part."""
-        if native.works_on(self.logits):
-            log_q, offsets = native.mix_rows(*self)
-        else:
-            offsets = self.log_weights - self.logits.logsumexp(-1)
-            log_q = mixture(self.logits + offsets[..., None])
-        return log_q, Shares(self.logits, offsets)
+        offsets = self.log_weights - self.logits.logsumexp(-1)
+        return mixture(self.logits + offsets[..., None]), Shares(self.logits, offsets)
 
 
 # What children are chosen by: (rows, draft vocabulary) log q up to a constant, or experts

@@ -26,8 +26,8 @@ from jakiro.drafting.base import (
     Resources,
     TreeLimits,
 )
-from jakiro.drafting.compiled import CompiledGrower, grows_in_one_call
-from jakiro.drafting.experts import expert_evidence, experts_of
+from jakiro.drafting.compiled import grow_in_one_call, grows_in_one_call
+from jakiro.drafting.experts import EVIDENCE, expert_evidence, experts_of
 from jakiro.drafting.growing import TreeGrower
 from jakiro.drafting.limited import LimitedDrafter
 from jakiro.heads.base import DraftHead
@@ -59,8 +59,7 @@ class HeadDrafter(Drafter):
         if callable(self.proposers):
             self.proposers = self.proposers(self.head.config)
         count = self.head.config.num_experts
-        widths = {"router_weights": count, "expert_contributions": count, "residual_contribution": 1}
-        self.evidence = tuple(widths.items()) if self.has_evidence else ()
+        self.evidence = tuple(zip(EVIDENCE, (count, count, 1), strict=True)) if self.has_evidence else ()
 
     def start(self, prompt: Prompt, sampling: SamplingParams, noise: NoiseSource) -> "HeadSession":
         capacity = len(prompt.token_ids) + sampling.max_new_tokens
@@ -151,23 +150,24 @@ class HeadSession(DraftSession):
     @torch.inference_mode()
     def propose(self, limits: TreeLimits) -> Proposal:
         """Grows a tree; afterwards the cache holds the committed rows and no others."""
-        compiled = self.grower is TreeGrower and grows_in_one_call(self.head, limits.tree)
+        compiled, tree = self.grower is TreeGrower and grows_in_one_call(self.head, limits.tree), limits.tree
         if compiled:
-            root = self._taken()
-            committed = self.cache.length + root[0].shape[0]
+            pending = self._taken()
+            committed = self.cache.length + pending[0].shape[0]
         else:
             self.catch_up()
-            root, committed = (self._root, self._root_token), self.cache.length
-        self._reserve(committed - self.cache.length + max(limits.tree.depth * limits.tree.width, limits.tree.nodes))
+            committed = self.cache.length
+        self._reserve(committed - self.cache.length + max(tree.depth * tree.width, tree.nodes))
         noise = None
-        if limits.tree.shared_noise and not self.sampling.greedy:
-            noise = self.noise_rows.rows(committed + self.head.skipped_tokens, limits.tree.depth)
-        asked = (self.sampling, limits.tree, noise, limits.chain, self.evidence, self._explored(limits))
+        if tree.shared_noise and not self.sampling.greedy:
+            noise = self.noise_rows.rows(committed + self.head.skipped_tokens, tree.depth)
+        asked = (self.sampling, tree, noise, limits.chain)
         if compiled:
-            grower = CompiledGrower(self.head, self.cache, root, *asked)
+            proposal = grow_in_one_call(self.head, self.cache, pending, *asked, self.evidence is not None)
         else:
-            grower = self.grower(self.head, self.cache, *root, *asked)
-        proposal = grower.grow()
+            root = (self._root, self._root_token)
+            grower = self.grower(self.head, self.cache, *root, *asked, self.evidence, self._explored(limits))
+            proposal = grower.grow()
         self.cache.keep(committed)
         return proposal
 

@@ -65,7 +65,6 @@ class LimitedSession(DraftSession):
         if self.session is not None:
             self.session.observe(committed)
 
-    @torch.inference_mode()
     def propose(self, limits: TreeLimits) -> Proposal:
         if self.session is None or self.root_position + limits.tree.depth > self.max_positions:
             # For the rest of the answer: the head's cache lacks all rows that are committed from here on

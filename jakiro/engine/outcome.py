@@ -42,7 +42,7 @@ def unpack(values: list[float], tree: DraftTree, rows: int) -> Outcome:
     names = (*TREE_COLUMNS, *_VERIFIED_COLUMNS)
     columns: dict[str, list] = {}
     for name in filter(_WHOLE_NUMBERS.__contains__, names):
-        columns[name] = [int(value) for value in values[start : start + num_nodes]]
+        columns[name] = list(map(int, values[start : start + num_nodes]))
         start += rows
     end, needs_full_sort = int(values[start]), bool(values[start + 1])
     start += 2

@@ -69,7 +69,7 @@ def shown_plan(plan: Plan | None, outcome: Outcome, note: str | None, reread: bo
 
 def names_in(bits: int, proposers: Sequence[str]) -> tuple[str, ...]:
     """The proposers whose bits are set."""
-    return tuple(name for place, name in enumerate(proposers) if bits >> place & 1)
+    return tuple(name for place, name in enumerate(proposers) if bits >> place & 1) if bits else ()
 
 
 def _number(value: float) -> float | None:

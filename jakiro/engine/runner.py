@@ -152,4 +152,4 @@ class SlicedRunner:
         device = self.target.device
         ids = torch.tensor([*outcome.accepted_ids, outcome.bonus_token_id], device=device)
         self.root = ids[-1:]
-        return ids, self._scores.features[torch.tensor(kept, device=device)]
+        return ids, self._scores.features.index_select(0, torch.tensor(kept, device=device))

@@ -1,7 +1,9 @@
 """Calls the C draft head on a CPU: one pass of its layer (`csrc/head.c`), or a whole draft (`csrc/draft.c`)."""
 
 import ctypes
+from collections.abc import Sequence
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 import torch
@@ -19,40 +21,27 @@ MOST_ROWS = 64
 
 
 class Growth(NamedTuple):
-    """How a tree of candidates is to grow.
+    """How a tree is to grow.
 
     Attributes:
         width: children of a node, and nodes expanded a level, at most.
         passes: over drafted nodes, at most.
         explored: nodes of the largest tree; what can have no child in it is not expanded.
+        kept: nodes at most, root included.
         contrastive: whether the last pass gives two levels.
         temperature: of the draft's distribution.
-        weights: (levels, 3) float32, a, b and log kept of each level, see `heads.calibration`.
+        weights: of each level, a, b and log kept, see `heads.calibration`.
         noise: (levels, draft vocabulary) float32, or None.
     """
 
     width: int
     passes: int
     explored: int
+    kept: int
     contrastive: bool
     temperature: float
-    weights: Tensor
+    weights: Sequence[Sequence[float]]
     noise: Tensor | None
-
-
-class Grown(NamedTuple):
-    """Candidates of all levels as `drafting.candidates.Candidates` has them, and what the passes gave.
-
-    Attributes:
-        columns: (6, candidates) int64, tokens, parents, depths, draft passes, proposers and rows.
-        scores, draft_probs: (candidates,) float32.
-        output: of the root's row and of all drafted ones.
-    """
-
-    columns: Tensor
-    scores: Tensor
-    draft_probs: Tensor
-    output: HeadOutput
 
 
 class NativeHeadLayer(nn.Module):
@@ -138,18 +127,9 @@ class NativeHeadLayer(nn.Module):
             ),
             threads,
         )
-        if not self._summed:
-            mixed = (stream.view(1, rows, hidden) + outputs.view(experts, 1, rows, hidden)).flatten()
-        return self._output(rows, stream, outputs, router, mixed, contrast)
-
-    def _output(
-        self, rows: int, stream: Tensor, outputs: Tensor, router: Tensor, mixed: Tensor, contrast: Tensor
-    ) -> HeadOutput:
-        """Of numbers as C writes them, one after another; `mixed` holds every expert's where they do not add up."""
-        hidden, experts, router_rows = self.hidden_size, len(self.write), self.router.out_features
         stream, outputs = stream.view(1, rows, hidden), outputs.view(experts, 1, rows, hidden)
         weights, pair = router.view(1, rows, router_rows).split([experts, router_rows - experts], dim=-1)
-        features = mixed.view(1, rows, hidden) if self._summed else mixed.view(experts, 1, rows, hidden)
+        features = mixed.view(1, rows, hidden) if self._summed else stream + outputs
         if not self._contrastive:
             return HeadOutput(features, None, stream, outputs, weights, None)
         return HeadOutput(features, contrast.view(1, rows, hidden), stream, outputs, weights, pair)
@@ -159,51 +139,59 @@ class NativeHeadLayer(nn.Module):
         output: NativeLinear,
         embedding: Tensor,
         draft_token_ids: Tensor,
+        directions: tuple[Tensor, Tensor] | None,
         token_ids: Tensor,
         features: Tensor,
         cache: RowCache,
         growth: Growth,
-    ) -> Grown:
+    ) -> tuple[Tensor, Tensor]:
         """Reads committed tokens into the cache and grows a tree on them.
 
         Args:
             output: of the draft vocabulary, whose ids are `draft_token_ids`. embedding: (tokens, hidden) float32.
+            directions: (draft vocabulary, hidden) and (hidden,) float32, the output function's rows and their mean, of
+                which evidence is made; None for none.
             token_ids: (rows,) int64, at most `MOST_ROWS`; features: (rows, …) the target's one position before each.
             cache: with room for the tokens and for `width` rows a pass, which are written behind them, but not counted.
+
+        Returns:
+            Of the nodes, root first: (6, nodes) int64, tokens, parents, depths, draft passes, proposers and who
+            proposed it too; (2, nodes) float32, scores and draft probabilities, and below them the evidence, see
+            `drafting.experts.expert_evidence`.
         """
         committed, start = token_ids.shape[0], cache.extend(token_ids.shape[0])
-        keys, values = cache.store.rows[0]
-        hidden, router_rows, experts = self.hidden_size, self.router.out_features, len(self.write)
-        width, passes = growth.width, growth.passes
-        rows, most = committed + width * passes, width * (1 + width * (passes + growth.contrastive))
-        widths = (hidden, experts * hidden, router_rows, hidden if self._summed else experts * hidden, hidden)
-        buffers = features.new_empty(rows * sum(widths)).split([rows * each for each in widths])
-        columns = torch.empty((6, most), dtype=torch.int64)
-        scores, chances = features.new_empty(2, most)
-        cos, sin = self._angles.up_to(start + committed + passes, features.device)
+        rows, angles = cache.store.rows, self._angles.up_to(start + committed + growth.passes, features.device)
+        parts = 2 if directions is None else 3 + 2 * len(self.write)
+        whole, real = torch.empty((6, growth.kept), dtype=torch.int64), torch.empty((parts, growth.kept))
         token_ids, features = token_ids.contiguous(), features.contiguous()
         noise = None if growth.noise is None else growth.noise.contiguous()
+        weights = (ctypes.c_float * (3 * len(growth.weights)))(*chain.from_iterable(growth.weights))
         draft = Draft(
             ctypes.pointer(self._structure),
             ctypes.pointer(output.matrix),
-            *(each.data_ptr() for each in (embedding, draft_token_ids, cos, sin, keys, values)),
+            embedding.data_ptr(),
+            draft_token_ids.data_ptr(),
+            *map(address, directions or (None, None)),
+            angles.data_ptr(),
+            angles.shape[1],
+            rows.data_ptr(),
             start,
-            keys.shape[1],
+            rows.shape[3],
             token_ids.data_ptr(),
             features.data_ptr(),
             committed,
-            width,
-            passes,
+            growth.width,
+            growth.passes,
             growth.explored,
             growth.contrastive,
+            growth.kept,
             growth.temperature,
-            growth.weights.data_ptr(),
+            ctypes.addressof(weights),
             address(noise),
-            *(each.data_ptr() for each in (columns, scores, chances, *buffers)),
+            whole.data_ptr(),
+            real.data_ptr(),
         )
         threads = num_threads()
         memory = torch.empty(library().jakiro_grow_bytes(ctypes.byref(draft), threads), dtype=torch.uint8)
         count = library().jakiro_grow(ctypes.byref(draft), memory.data_ptr(), threads)
-        found = self._output(rows, *buffers)
-        passed = HeadOutput(*(None if part is None else part[..., committed - 1 :, :] for part in found))
-        return Grown(columns[:, :count], scores[:count], chances[:count], passed)
+        return whole[:, :count], real[:, :count]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from jakiro.heads.base import DraftHead, packing_for, precision_on
-from jakiro.heads.compiled import MOST_ROWS, Grown, Growth, NativeHeadLayer
+from jakiro.heads.compiled import MOST_ROWS, Growth, NativeHeadLayer
 from jakiro.heads.config import DraftConfig
 from jakiro.heads.layers import Angles, HeadLayer, HeadOutput
 from jakiro.kernels.cache import PassCache, RowCache
@@ -115,16 +115,18 @@ class LayerHead(DraftHead):
 
     @property
     def grows(self) -> bool:
-        embedding, output = self.embedding, self._output_layer
         return (
             self._native is not None
             and self.levels is None
-            and isinstance(output, NativeLinear)
-            and embedding.dtype == torch.float32
-            and embedding.is_contiguous()
+            and isinstance(self._output_layer, NativeLinear)
+            and all(
+                rows.dtype == torch.float32 and rows.is_contiguous() for rows in (self.embedding, self.output_weight)
+            )
         )
 
-    def grow(self, token_ids: Tensor, features: Tensor, cache: RowCache, growth: Growth) -> Grown:
+    def grow(
+        self, token_ids: Tensor, features: Tensor, cache: RowCache, growth: Growth, with_evidence: bool
+    ) -> tuple[Tensor, Tensor]:
         """Reads committed tokens and grows a tree on them in one call, see `NativeHeadLayer.grow`.
 
         Of a prompt's many rows all but the last are read before.
@@ -132,9 +134,9 @@ class LayerHead(DraftHead):
         if token_ids.shape[0] > MOST_ROWS:
             self.read(token_ids[:-1], features[:-1], cache)
             token_ids, features = token_ids[-1:], features[-1:]
-        return self._native.grow(
-            self._output_layer, self.embedding, self.draft_token_ids, token_ids, features, cache, growth
-        )
+        directions = (self.output_weight, self.mean_output_row) if with_evidence else None
+        vocabulary = (self._output_layer, self.embedding, self.draft_token_ids, directions)
+        return self._native.grow(*vocabulary, token_ids, features, cache, growth)
 
     def angles(self, hidden: Tensor, positions: Tensor, cache: PassCache | None = None) -> Angles:
         """Of the rotary embedding, for rows that follow the cache's."""

@@ -11,7 +11,7 @@ from jakiro.config import SamplingParams, TreeConfig
 from jakiro.core.noise import KeyedNoise
 from jakiro.drafting.base import Committed, TreeLimits
 from jakiro.drafting.candidates import Chain
-from jakiro.drafting.compiled import CompiledGrower, grows_in_one_call
+from jakiro.drafting.compiled import grow_in_one_call, grows_in_one_call
 from jakiro.drafting.heads import HeadDrafter
 from jakiro.heads.compiled import MOST_ROWS
 from jakiro.kernels.compiled.library import library, why_not
@@ -124,6 +124,7 @@ def assert_same_proposals(found, expected):
         torch.testing.assert_close(
             found.tree.columns[column], expected.tree.columns[column], equal_nan=True, rtol=1e-4, atol=1e-5
         )
+    assert list(found.tree.evidence) == list(expected.tree.evidence)
     for name, numbers in expected.tree.evidence.items():
         torch.testing.assert_close(found.tree.evidence[name], numbers, equal_nan=True, rtol=1e-4, atol=1e-4)
 
@@ -133,11 +134,14 @@ def assert_same_proposals(found, expected):
 def test_one_call_of_compiled_code_grows_the_tree_that_torch_grows_level_by_level(packed_heads, name, monkeypatch):
     """Over a text's first tokens, several at a time, as accepted steps bring them, and once without new ones."""
     head, calls = packed_heads[name], []
-    monkeypatch.setattr(CompiledGrower, "grow", lambda self, grow=CompiledGrower.grow: calls.append(1) or grow(self))
+    monkeypatch.setattr(
+        "jakiro.drafting.heads.grow_in_one_call", lambda *given: calls.append(1) or grow_in_one_call(*given)
+    )
 
-    def proposals(limits, sampling, compiled):
+    def proposals(limits, sampling, with_evidence, compiled):
         monkeypatch.setattr("jakiro.drafting.heads.grows_in_one_call", grows_in_one_call if compiled else no)
-        session = HeadDrafter(head).start(prompt_of(IDS[:6], FEATURES[:5]), sampling, KeyedNoise(sampling.seed))
+        drafter = HeadDrafter(head, has_evidence=with_evidence)
+        session = drafter.start(prompt_of(IDS[:6], FEATURES[:5]), sampling, KeyedNoise(sampling.seed))
         found = [session.propose(limits)]
         for begin, end in ((6, 7), (7, 10), (10, 10), (10, 13)):
             if end > begin:
@@ -148,11 +152,12 @@ def test_one_call_of_compiled_code_grows_the_tree_that_torch_grows_level_by_leve
         return found
 
     @settings(max_examples=25)
-    @given(CONFIGS, SAMPLINGS, st.booleans(), st.booleans())
-    def check(config, sampling, chained, contrastive):
+    @given(CONFIGS, SAMPLINGS, st.booleans(), st.booleans(), st.booleans())
+    def check(config, sampling, chained, contrastive, with_evidence):
         chain = Chain.of([5, 7, 9], [-0.5, -0.2, -0.1], 3, DEVICE) if chained else None
         limits = TreeLimits(replace(config, contrastive=contrastive), chain=chain)
-        for found, expected in zip(*(proposals(limits, sampling, each) for each in (True, False)), strict=True):
+        both = (proposals(limits, sampling, with_evidence, compiled) for compiled in (True, False))
+        for found, expected in zip(*both, strict=True):
             assert_same_proposals(found, expected)
 
     check()

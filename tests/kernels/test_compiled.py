@@ -1,6 +1,5 @@
 """Compiled functions: the numbers torch's own operations give, whatever the rows, slots and threads; or a reason."""
 
-import math
 import os
 import subprocess
 import sys
@@ -15,9 +14,10 @@ from jakiro.config import SamplingParams
 from jakiro.core.noise import KeyedNoise, NoiseRows
 from jakiro.core.sampling import choose
 from jakiro.core.tree import DraftTree
+from jakiro.drafting.growing import Experts
 from jakiro.kernels.compiled.library import library, why_not
 from jakiro.kernels.compiled.linear import NativeLinear, RoundedNativeLinear
-from jakiro.kernels.compiled.sampling import best_of_mixture, best_tokens, mix_rows
+from jakiro.kernels.compiled.sampling import best_of_mixture, best_tokens
 from jakiro.kernels.rounding import rounded_to_8_bits
 from jakiro.system import is_out_of_memory
 from jakiro.target.model import TargetModel
@@ -79,18 +79,6 @@ def test_sums_of_the_largest_numbers_stay_within_their_32_bits(inputs):
     for sign in (1, -1):
         result = RoundedNativeLinear(weight, None)(torch.full((2, inputs), sign * 3.0))
         torch.testing.assert_close(result, torch.full((2, 40), sign * 3.0 * inputs))
-
-
-@pytest.mark.parametrize(("experts", "rows", "tokens"), [(2, 1, 333), (2, 5, 64), (3, 2, 17), (1, 2, 40)])
-def test_mixed_rows_are_the_log_of_what_experts_give_together(experts, rows, tokens):
-    generator = torch.Generator().manual_seed(experts)
-    logits = 20 * torch.randn((experts, rows, tokens), generator=generator)
-    logits[:, 0, 3] = 500.0
-    log_weights = torch.randn((experts, rows), generator=generator).log_softmax(0)
-    log_q, offsets = mix_rows(logits, log_weights)
-    joint = logits.double().log_softmax(-1) + log_weights.double()[..., None]
-    torch.testing.assert_close(log_q.double(), joint.logsumexp(0).clamp(min=math.log(1e-30)), rtol=1e-6, atol=1e-4)
-    torch.testing.assert_close((logits + offsets[..., None]).double(), joint, rtol=1e-6, atol=1e-4)
 
 
 def bushy_tree() -> DraftTree:
@@ -239,12 +227,12 @@ def test_the_best_of_a_mixture_are_the_best_of_its_rows(experts, rows, tokens, w
     log_weights = (0.1 * torch.randn((experts, rows), generator=generator)).log_softmax(0)
     noise = torch.randn(tokens, generator=generator) if noisy else None
     places, estimates, chances, proposers = best_of_mixture(logits, log_weights, 0.8, noise, 1.3, width)
-    log_q, offsets = mix_rows(logits, log_weights)
+    log_q, shares = Experts(logits, log_weights).mixed()
     expected = best_tokens(log_q, 0.8, noise, 1.3, width)
-    assert torch.equal(places, expected[0]) and torch.equal(estimates, expected[1])
+    assert torch.equal(places, expected[0])
+    torch.testing.assert_close(estimates, expected[1], atol=5e-6, rtol=1e-5)
     torch.testing.assert_close(chances, expected[2], atol=1e-6, rtol=1e-5)
-    shares = logits.gather(-1, places.expand(experts, -1, -1)) + offsets[..., None]
-    assert torch.equal(proposers, shares.argmax(0)) and len(proposers.unique()) > 1
+    assert torch.equal(proposers, shares.proposers(places)) and len(proposers.unique()) > 1
 
 
 def test_among_equals_the_lower_place_comes_first():

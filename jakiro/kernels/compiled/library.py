@@ -116,13 +116,14 @@ class Draft(ctypes.Structure):
     _fields_ = [
         ("head", ctypes.POINTER(Head)),
         ("output", ctypes.POINTER(Matrix)),
-        *((name, _Pointer) for name in ("embedding", "token_ids", "cos", "sin", "keys", "values")),
+        *((name, _Pointer) for name in ("embedding", "token_ids", "directions", "mean", "angles")),
+        ("positions", _Long),
+        ("rows", _Pointer),
         *((name, _Long) for name in ("start", "capacity")),
         *((name, _Pointer) for name in ("ids", "features")),
-        *((name, _Long) for name in ("committed", "width", "passes", "explored", "contrastive")),
+        *((name, _Long) for name in ("committed", "width", "passes", "explored", "contrastive", "kept")),
         ("temperature", ctypes.c_float),
-        *((name, _Pointer) for name in ("weights", "noise", "columns", "scores", "chances")),
-        *((name, _Pointer) for name in ("stream", "outputs", "router", "mixed", "contrast")),
+        *((name, _Pointer) for name in ("weights", "noise", "whole", "real")),
     ]
 
 
@@ -200,8 +201,7 @@ def _loaded(path: Path) -> ctypes.CDLL:
     library.jakiro_linear.argtypes = [ctypes.POINTER(Matrix), *[_Pointer] * 3, _Long, _Long]
     library.jakiro_weigh.argtypes, library.jakiro_weigh.restype = [_Pointer, _Long], ctypes.c_double
     library.jakiro_noise.argtypes = [ctypes.c_uint64, _Long, _Long, _Pointer, _Long, _Pointer, _Long]
-    library.jakiro_choose.argtypes = [_Pointer, _Long, _Long, ctypes.c_float, *[_Pointer] * 5, _Long]
-    library.jakiro_mix.argtypes = [_Pointer, _Pointer, _Long, _Long, _Long, _Pointer, _Pointer, _Pointer, _Long]
+    library.jakiro_choose.argtypes = [_Pointer, _Long, _Long, ctypes.c_float, *[_Pointer] * 6, _Long]
     library.jakiro_best.argtypes = [
         *[_Pointer, _Long, _Long, ctypes.c_float, _Pointer, ctypes.c_float, _Long],
         *[_Pointer, _Pointer, _Pointer, _Long],

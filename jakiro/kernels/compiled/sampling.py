@@ -29,17 +29,22 @@ def write_noise(seed: int, first: int, token_ids: Tensor, rows: Tensor) -> None:
 
 
 def choose_rows(
-    logits: Tensor, temperature: float, noise: Tensor | None = None, levels: Tensor | None = None
+    logits: Tensor,
+    temperature: float,
+    noise: Tensor | None = None,
+    levels: Tensor | None = None,
+    parents: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The best token of each row of logits over temperature, plus noise where there is any.
 
     Args:
         logits: (rows, vocab_size) float32.
         noise: (positions, vocab_size) float32; levels: (rows,) int64, which of them is a row's.
+        parents: (rows,) int64, each row's parent; None means that all rows are parents.
 
     Returns:
         (rows,) int64 lowest best ids, (rows,) their lead over the next, (rows,) log of the sum of e to the logits over
-        the temperature.
+        the temperature, NaN at rows that are no parents.
     """
     logits = logits.contiguous()
     rows, vocab_size = logits.shape
@@ -54,45 +59,13 @@ def choose_rows(
         temperature,
         address(noise),
         address(levels),
+        address(parents),
         choices.data_ptr(),
         leads.data_ptr(),
         log_totals.data_ptr(),
         num_threads(),
     )
     return choices, leads, log_totals
-
-
-def _mixture_room(logits: Tensor, threads: int) -> tuple[Tensor, Tensor]:
-    """What `Mixture` in sampling.c writes for (experts, rows, tokens) logits: offsets, and the threads' memory."""
-    experts, rows, tokens = logits.shape
-    return logits.new_empty((experts, rows)), logits.new_empty(threads * (experts + 1) * tokens)
-
-
-def mix_rows(logits: Tensor, log_weights: Tensor) -> tuple[Tensor, Tensor]:
-    """The log of the experts' mixture.
-
-    Args:
-        logits: (experts, rows, tokens) float32. log_weights: (experts, rows), of the experts.
-
-    Returns:
-        (rows, tokens) log Σ w q, not below log 1e-30, and (experts, rows) what makes an expert's logits log w q.
-    """
-    logits, log_weights = logits.contiguous(), log_weights.contiguous()
-    experts, rows, tokens = logits.shape
-    result, threads = logits.new_empty((rows, tokens)), num_threads()
-    offsets, memory = _mixture_room(logits, threads)
-    library().jakiro_mix(
-        logits.data_ptr(),
-        log_weights.data_ptr(),
-        experts,
-        rows,
-        tokens,
-        offsets.data_ptr(),
-        memory.data_ptr(),
-        result.data_ptr(),
-        threads,
-    )
-    return result, offsets
 
 
 def ranks_up_to(width: int) -> bool:
@@ -136,7 +109,10 @@ def best_tokens(
 def best_of_mixture(
     logits: Tensor, log_weights: Tensor, weight: float, noise: Tensor | None, noise_weight: float, width: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """`best_tokens` over what `mix_rows` gives, without writing it down: of weights that add up to 1.
+    """`best_tokens` of the experts' mixture, by the log of Σ w q, not below log 1e-30.
+
+    Args:
+        logits: (experts, rows, tokens) float32. log_weights: (experts, rows), of weights that add up to 1.
 
     Returns:
         what `best_tokens` returns, and (rows, width) int64, which expert's w q is largest at each of the places.
@@ -146,7 +122,7 @@ def best_of_mixture(
     threads = num_threads()
     places, proposers = torch.empty((2, rows, width), dtype=torch.int64, device=logits.device)
     estimates, chances = logits.new_empty(2, rows, width)
-    offsets, memory = _mixture_room(logits, threads)
+    offsets, memory = torch.empty_like(log_weights), logits.new_empty(threads * (experts + 1) * tokens)
     noise = None if noise is None else noise.contiguous()
     library().jakiro_best_of_mixture(
         logits.data_ptr(),

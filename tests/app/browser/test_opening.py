@@ -61,7 +61,8 @@ def test_whoever_moves_ends_the_opening(timed):
     timed.evaluate("Jakiro.moves.seek(7)")
     timed.clock.run_for(6000)
     assert timed.get_attribute("svg.tree", "data-step") == "7"
-    assert timed.evaluate("[Jakiro.moves.state.index, Jakiro.moves.state.playing]") == [7, False]
+    state = "[Jakiro.moves.state.index, Jakiro.moves.state.playing, Jakiro.moves.state.phase]"
+    assert timed.evaluate(state) == [7, False, 1], "no further phase is shown"
 
 
 def test_small_trees_of_a_processor_are_explained_and_a_big_one_is_a_click_away(open_tab, fake_address):

@@ -1,5 +1,7 @@
-/* A whole draft in one call: the head reads what was committed, then the tree grows level by level. Candidates of all
- * levels are kept, as `TreeGrower` keeps them; which of them become the tree is chosen elsewhere. */
+/* A whole draft in one call: the head reads what was committed, then the tree grows level by level, as `TreeGrower` grows
+ * it, and the best candidates of all levels become its nodes. */
+
+#include <stdlib.h>
 
 #include "head.h"
 #include "sampling.h"
@@ -9,32 +11,48 @@ typedef struct {
     const Matrix *output;
     const float *embedding;   /* (tokens, hidden) */
     const int64_t *token_ids; /* (draft vocabulary,) */
-    const float *cos, *sin;   /* (positions, head_dim); sin negative in the first half */
-    float *keys, *values;
+    /* (draft vocabulary, hidden) and (hidden,), the output function's rows and their mean, for evidence; or null */
+    const float *directions, *mean;
+    const float *angles; /* (2, positions, head_dim), cosines, then sines, negative in the first half */
+    int64_t positions;
+    float *rows;             /* (2, kv_heads, capacity, head_dim), keys, then values */
     int64_t start, capacity; /* rows of the cache that are filled, and in all */
     const int64_t *ids;      /* (committed,), the last one the root's */
     const float *features;   /* (committed, …), the target's one position before each */
     int64_t committed;
     /* Children of a node, and nodes expanded a level, at most; passes after the first at most; nodes of the largest tree */
     int64_t width, passes, explored;
-    int64_t contrastive;  /* whether the last pass gives two levels */
+    int64_t contrastive; /* whether the last pass gives two levels */
+    int64_t kept;        /* nodes that are kept, root included, at most */
     float temperature;
     const float *weights; /* (levels, 3) of log q, of noise, and the log of what is kept */
     const float *noise;   /* (levels, draft vocabulary) or null */
-    int64_t *columns;     /* (6, candidates at most): tokens, parents, depths, passes, proposers, rows from the root's on */
-    float *scores, *chances; /* (candidates at most,) */
-    float *stream, *outputs, *router, *mixed, *contrast; /* of all rows, as of a pass */
+    /* What is known of each node, the root first: (6, kept) tokens, parents, depths, passes, proposers, who proposed it
+     * too; (2, kept) scores and chances, and after them the evidence: (experts, kept) the router's weights,
+     * (experts, kept) contributions to the logit, (kept,) the residual's. NaN where there is no such number. */
+    int64_t *whole;
+    float *real;
 } Draft;
 
-enum { TOKEN, PARENT, DEPTH, PASS, PROPOSER, ROW };
+enum { TOKEN, PARENT, DEPTH, PASS, PROPOSER, ALSO };
+enum { SCORE, CHANCE, EVIDENCE };
+
+/* A node as it grows: its place in the draft vocabulary, its parent's number (-1 is the root), and the row of all passes
+ * that it came from, the first committed row being 0. */
+typedef struct {
+    int64_t place, parent, depth, pass, proposer, row;
+    float score, chance;
+} Candidate;
 
 /* Room for one pass and its children, and what is known of the tree so far. */
 typedef struct {
     const Draft *draft;
-    int64_t threads, most, rows; /* candidates and rows at most */
+    int64_t threads, rows; /* at most */
     float *input, *cos, *sin, *joint, *attended, *activity, *memory;
     float *read, *logits, *log_weights, *offsets, *linear_memory, *mixture_memory, *estimates, *chances;
-    int64_t *places, *proposers, *frontier, *made_by; /* of each row, the row that its candidate came from */
+    float *stream, *outputs, *router, *mixed, *contrast; /* of all rows, as of a pass */
+    Candidate *candidates;
+    int64_t *places, *proposers, *frontier, *best, *made_by; /* of each row, the row that its candidate came from */
     uint8_t *visible;
     int64_t count, expanded, first_row, num_rows, pass; /* the newest pass' rows */
     int64_t level; /* the newest level's first candidate */
@@ -72,7 +90,7 @@ static int64_t lay_out(Growing *growing, const Draft *draft, int64_t threads, ch
     const int64_t keys = draft->start + rows;
     int64_t used = 0;
     *growing = (Growing){
-        .draft = draft, .threads = threads, .most = most_candidates(draft), .rows = rows,
+        .draft = draft, .threads = threads, .rows = rows,
         .input = taken(memory, &used, f * inputs),
         .cos = taken(memory, &used, f * width * head->head_dim),
         .sin = taken(memory, &used, f * width * head->head_dim),
@@ -89,20 +107,20 @@ static int64_t lay_out(Growing *growing, const Draft *draft, int64_t threads, ch
         .mixture_memory = taken(memory, &used, f * threads * (head->experts + 1) * vocabulary),
         .estimates = taken(memory, &used, f * width * width),
         .chances = taken(memory, &used, f * width * width),
+        .stream = taken(memory, &used, f * rows * head->hidden),
+        .outputs = taken(memory, &used, f * head->experts * rows * head->hidden),
+        .router = taken(memory, &used, f * rows * head->router.outputs),
+        .mixed = taken(memory, &used, f * (head->summed ? 1 : head->experts) * rows * head->hidden),
+        .contrast = taken(memory, &used, f * rows * head->hidden),
+        .candidates = taken(memory, &used, sizeof(Candidate) * most_candidates(draft)),
         .places = taken(memory, &used, sizeof(int64_t) * width * width),
         .proposers = taken(memory, &used, sizeof(int64_t) * width * width),
         .frontier = taken(memory, &used, sizeof(int64_t) * width),
+        .best = taken(memory, &used, sizeof(int64_t) * draft->kept),
         .made_by = taken(memory, &used, sizeof(int64_t) * rows),
         .visible = taken(memory, &used, most_rows * keys),
     };
     return used;
-}
-
-static int64_t *column(const Growing *growing, int name) { return growing->draft->columns + name * growing->most; }
-
-/* The row of all passes that a candidate came from, the first committed row being 0. */
-static int64_t row_of(const Growing *growing, int64_t candidate) {
-    return column(growing, ROW)[candidate] + growing->draft->committed - 1;
 }
 
 /* A row's token and feature, side by side. */
@@ -118,10 +136,11 @@ static void run(Growing *growing, const Head *head, int64_t rows, const float *c
     const Draft *draft = growing->draft;
     const int64_t first = growing->first_row += growing->num_rows, hidden = head->hidden;
     const HeadPass pass = {head, rows, draft->start + first, draft->capacity, growing->input, cos, sin, growing->visible,
-                           draft->keys, draft->values, draft->stream + first * hidden, growing->joint,
-                           growing->attended, growing->activity, draft->outputs + first * hidden,
-                           draft->router + first * head->router.outputs, draft->mixed + first * hidden,
-                           draft->contrast + first * hidden, growing->memory, growing->rows * hidden};
+                           draft->rows, draft->rows + head->kv_heads * draft->capacity * head->head_dim,
+                           growing->stream + first * hidden, growing->joint, growing->attended, growing->activity,
+                           growing->outputs + first * hidden, growing->router + first * head->router.outputs,
+                           growing->mixed + first * hidden, growing->contrast + first * hidden, growing->memory,
+                           growing->rows * hidden};
     growing->num_rows = rows;
     growing->pass++;
     jakiro_draft(&pass, growing->threads);
@@ -130,14 +149,15 @@ static void run(Growing *growing, const Head *head, int64_t rows, const float *c
 static void read_committed(Growing *growing) {
     const Draft *draft = growing->draft;
     const int64_t rows = draft->committed, inputs = draft->head->projection.inputs, hidden = draft->head->hidden;
-    const int64_t keys = draft->start + rows, place = draft->start * draft->head->head_dim;
+    const int64_t keys = draft->start + rows, head_dim = draft->head->head_dim;
+    const float *cos = draft->angles + draft->start * head_dim;
     for (int64_t row = 0; row < rows; row++) {
         uint8_t *visible = growing->visible + row * keys;
         put(growing, row, draft->ids[row], draft->features + row * (inputs - hidden), inputs);
         memset(visible, 1, draft->start + row + 1);
         memset(visible + draft->start + row + 1, 0, rows - row - 1);
     }
-    run(growing, draft->head, rows, draft->cos + place, draft->sin + place);
+    run(growing, draft->head, rows, cos, cos + draft->positions * head_dim);
 }
 
 /* The pass over the frontier; each node sees the committed rows, its own ancestors and itself. */
@@ -146,18 +166,20 @@ static void expand(Growing *growing) {
     const Head *head = draft->head;
     const int64_t rows = growing->expanded, first = growing->first_row + growing->num_rows, hidden = head->hidden;
     const int64_t keys = draft->start + first + rows, committed = draft->start + draft->committed;
-    const int64_t position = committed - 1 + column(growing, DEPTH)[growing->frontier[0]];
+    const int64_t position = committed - 1 + growing->candidates[growing->frontier[0]].depth, head_dim = head->head_dim;
+    const float *cos = draft->angles + position * head_dim;
     for (int64_t i = 0; i < rows; i++) {
-        const int64_t node = growing->frontier[i], from = growing->made_by[first + i] = row_of(growing, node);
-        const int64_t expert = head->summed ? 0 : column(growing, PROPOSER)[node];
+        const Candidate *node = growing->candidates + growing->frontier[i];
+        const int64_t expert = head->summed ? 0 : node->proposer;
         uint8_t *visible = growing->visible + i * keys;
-        put(growing, i, column(growing, TOKEN)[node], draft->mixed + (expert * growing->rows + from) * hidden,
+        growing->made_by[first + i] = node->row;
+        put(growing, i, draft->token_ids[node->place], growing->mixed + (expert * growing->rows + node->row) * hidden,
             head->projection.inputs);
         memset(visible, 1, committed);
         memset(visible + committed, 0, keys - committed);
         for (int64_t row = first + i; row >= draft->committed; row = growing->made_by[row]) visible[draft->start + row] = 1;
-        memcpy(growing->cos + i * head->head_dim, draft->cos + position * head->head_dim, head->head_dim * sizeof(float));
-        memcpy(growing->sin + i * head->head_dim, draft->sin + position * head->head_dim, head->head_dim * sizeof(float));
+        memcpy(growing->cos + i * head_dim, cos, head_dim * sizeof(float));
+        memcpy(growing->sin + i * head_dim, cos + draft->positions * head_dim, head_dim * sizeof(float));
     }
     run(growing, head, rows, growing->cos, growing->sin);
 }
@@ -177,18 +199,18 @@ static void score(Growing *growing, int64_t rows, int both) {
     const int64_t first = growing->first_row + growing->num_rows - rows, hidden = head->hidden;
     int64_t ranked = rows;
     if (head->summed) {
-        put_features(growing, draft->mixed + first * hidden, 0, rows);
-        if (both) put_features(growing, draft->contrast + first * hidden, rows, rows), ranked = 2 * rows;
+        put_features(growing, growing->mixed + first * hidden, 0, rows);
+        if (both) put_features(growing, growing->contrast + first * hidden, rows, rows), ranked = 2 * rows;
     } else {
         ranked = head->experts * rows;
         for (int64_t expert = 0; expert < head->experts; expert++) {
             const int64_t offset = (expert * growing->rows + first) * hidden;
             for (int64_t i = 0; i < rows * hidden; i++)
-                draft->mixed[offset + i] = draft->stream[first * hidden + i] + draft->outputs[offset + i];
-            put_features(growing, draft->mixed + offset, expert * rows, rows);
+                growing->mixed[offset + i] = growing->stream[first * hidden + i] + growing->outputs[offset + i];
+            put_features(growing, growing->mixed + offset, expert * rows, rows);
             for (int64_t row = 0; row < rows; row++)
                 growing->log_weights[expert * rows + row] =
-                    __builtin_logf(draft->router[(first + row) * head->router.outputs + expert]);
+                    __builtin_logf(growing->router[(first + row) * head->router.outputs + expert]);
         }
     }
     jakiro_linear(draft->output, growing->read, growing->logits, growing->linear_memory, ranked, growing->threads);
@@ -214,41 +236,106 @@ static void rank(Growing *growing, int64_t rows, int64_t depth, int contrastive)
 /* Appends the children of the row that is the newest scored rows' so-many-th to a node, or to the root, which is -1. */
 static void add(Growing *growing, int64_t node, int64_t scored, int64_t row, int64_t depth) {
     const Draft *draft = growing->draft;
-    const float above = node < 0 ? 0 : draft->scores[node], log_kept = draft->weights[(depth - 1) * 3 + 2];
+    const float above = node < 0 ? 0 : growing->candidates[node].score, log_kept = draft->weights[(depth - 1) * 3 + 2];
     for (int64_t i = scored * draft->width; i < (scored + 1) * draft->width; i++) {
-        const int64_t candidate = growing->count++;
-        column(growing, TOKEN)[candidate] = draft->token_ids[growing->places[i]];
-        column(growing, PARENT)[candidate] = node + 1;
-        column(growing, DEPTH)[candidate] = depth;
-        column(growing, PASS)[candidate] = growing->pass;
-        column(growing, PROPOSER)[candidate] = growing->proposers[i];
-        column(growing, ROW)[candidate] = row - (draft->committed - 1);
-        draft->scores[candidate] = above + (growing->estimates[i] + log_kept);
-        draft->chances[candidate] = growing->chances[i];
+        const float score = above + (growing->estimates[i] + log_kept);
+        /* What is no number, as damaged weights give it, is the least score of all */
+        growing->candidates[growing->count++] =
+            (Candidate){growing->places[i], node, depth, growing->pass, growing->proposers[i], row,
+                        score == score ? score : -__builtin_inff(), growing->chances[i]};
     }
+}
+
+/* The best candidates from one on, at most so many (1 or more), earlier ones first among equals; returns how many. */
+static int64_t best_from(const Growing *growing, int64_t first, int64_t most, int64_t *best) {
+    const Candidate *candidates = growing->candidates;
+    int64_t count = 0;
+    for (int64_t node = first; node < growing->count; node++) {
+        const float score = candidates[node].score;
+        if (count == most && !(score > candidates[best[count - 1]].score)) continue;
+        int64_t at = count < most ? count++ : count - 1;
+        for (; at > 0 && candidates[best[at - 1]].score < score; at--) best[at] = best[at - 1];
+        best[at] = node;
+    }
+    return count;
 }
 
 /* Whether so many candidates are better that none of a node's children can be in the largest tree: no child has a better
  * score than its parent, so both must be in it. */
 static int is_hopeless(const Growing *growing, float score) {
     int64_t better = 0;
-    for (int64_t other = 0; other < growing->count; other++) better += growing->draft->scores[other] > score;
+    for (int64_t other = 0; other < growing->count; other++) better += growing->candidates[other].score > score;
     return better >= growing->draft->explored - 2;
 }
 
-/* The best nodes of the newest level that are worth expanding, earlier ones first among equals. */
+/* The best nodes of the newest level that are worth expanding. */
 static void choose_frontier(Growing *growing) {
-    const Draft *draft = growing->draft;
-    int64_t *frontier = growing->frontier, count = 0;
-    for (int64_t node = growing->level; node < growing->count; node++) {
-        const float score = draft->scores[node];
-        if (count == draft->width && !(score > draft->scores[frontier[count - 1]])) continue;
-        int64_t at = count < draft->width ? count++ : count - 1;
-        for (; at > 0 && draft->scores[frontier[at - 1]] < score; at--) frontier[at] = frontier[at - 1];
-        frontier[at] = node;
-    }
-    while (count && is_hopeless(growing, draft->scores[frontier[count - 1]])) count--;
+    int64_t *frontier = growing->frontier, count = best_from(growing, growing->level, growing->draft->width, frontier);
+    while (count && is_hopeless(growing, growing->candidates[frontier[count - 1]].score)) count--;
     growing->expanded = count;
+}
+
+/* By linearity a part of the logit of a place in the draft vocabulary. */
+static float part_of(const Draft *draft, int64_t place, const float *part) {
+    const int64_t hidden = draft->head->hidden;
+    const float *row = draft->directions + place * hidden;
+    vec sum = {0};
+    for (int64_t i = 0; i < hidden; i += LANES)
+        sum += (loaded(row, i, hidden, 0) - loaded(draft->mean, i, hidden, 0)) * loaded(part, i, hidden, 0);
+    double total = 0;
+    for (int lane = 0; lane < LANES; lane++) total += sum[lane];
+    return (float)total;
+}
+
+/* As `expert_evidence` gives it. Of experts that add up the one that contributed most proposes. */
+static void write_evidence(const Growing *growing, int64_t at) {
+    const Draft *draft = growing->draft;
+    const Head *head = draft->head;
+    const Candidate *node = growing->candidates + growing->best[at - 1];
+    const float *router = growing->router + node->row * head->router.outputs;
+    const int is_contrastive = node->proposer == head->experts;
+    float *weights = draft->real + EVIDENCE * draft->kept + at, *contributions = weights + head->experts * draft->kept;
+    float most = -__builtin_inff();
+    for (int64_t expert = 0; expert < head->experts; expert++) {
+        const float *parts = head->summed ? growing->outputs : growing->mixed;
+        float *found = contributions + expert * draft->kept;
+        weights[expert * draft->kept] = is_contrastive ? __builtin_fabsf(router[head->experts + expert]) : router[expert];
+        if (is_contrastive) continue;
+        *found = router[expert] * part_of(draft, node->place, parts + (expert * growing->rows + node->row) * head->hidden);
+        if (head->summed && *found > most) most = *found, draft->whole[PROPOSER * draft->kept + at] = expert;
+    }
+    if (!is_contrastive)
+        contributions[head->experts * draft->kept] = part_of(draft, node->place, growing->stream + node->row * head->hidden);
+}
+
+static int in_order(const void *a, const void *b) { return *(const int64_t *)a < *(const int64_t *)b ? -1 : 1; }
+
+/* The root and the best candidates in the order in which they grew: no parent has a worse score than its child. */
+static int64_t write_tree(Growing *growing) {
+    const Draft *draft = growing->draft;
+    const int64_t kept = draft->kept, count = 1 + best_from(growing, 0, kept - 1, growing->best);
+    int64_t *whole = draft->whole;
+    qsort(growing->best, count - 1, sizeof(int64_t), in_order);
+    for (int64_t i = 0; i < kept * (EVIDENCE + (draft->mean ? 2 * draft->head->experts + 1 : 0)); i++)
+        draft->real[i] = __builtin_nanf("");
+    memset(whole, 0, 6 * kept * sizeof(int64_t));
+    whole[TOKEN * kept] = draft->ids[draft->committed - 1];
+    whole[PARENT * kept] = whole[PROPOSER * kept] = -1;
+    draft->real[SCORE * kept] = 0;
+    for (int64_t at = 1; at < count; at++) {
+        const Candidate *node = growing->candidates + growing->best[at - 1];
+        int64_t parent = node->parent < 0 ? 0 : at - 1;
+        while (parent && growing->best[parent - 1] != node->parent) parent--;
+        whole[TOKEN * kept + at] = draft->token_ids[node->place];
+        whole[PARENT * kept + at] = parent;
+        whole[DEPTH * kept + at] = node->depth;
+        whole[PASS * kept + at] = node->pass;
+        whole[PROPOSER * kept + at] = node->proposer;
+        draft->real[SCORE * kept + at] = node->score;
+        draft->real[CHANCE * kept + at] = node->chance;
+        if (draft->mean) write_evidence(growing, at);
+    }
+    return count;
 }
 
 int64_t jakiro_grow_bytes(const Draft *draft, int64_t threads) {
@@ -256,7 +343,7 @@ int64_t jakiro_grow_bytes(const Draft *draft, int64_t threads) {
     return lay_out(&growing, draft, threads, 0);
 }
 
-/* Returns the number of candidates; memory is of so many bytes as `jakiro_grow_bytes` says. */
+/* Returns the number of nodes; memory is of so many bytes as `jakiro_grow_bytes` says. */
 int64_t jakiro_grow(const Draft *draft, void *memory, int64_t threads) {
     Growing growing;
     lay_out(&growing, draft, threads, memory);
@@ -274,12 +361,13 @@ int64_t jakiro_grow(const Draft *draft, void *memory, int64_t threads) {
         growing.level = level;
         choose_frontier(&growing);
     }
-    if (!draft->contrastive || !growing.expanded) return growing.count;
-    const int64_t rows = draft->passes ? growing.num_rows : 1, first = growing.first_row + growing.num_rows - rows;
-    rank(&growing, rows, draft->passes + 2, 1);
-    for (int64_t i = 0; i < growing.expanded; i++) {
-        const int64_t row = row_of(&growing, growing.frontier[i]);
-        add(&growing, growing.frontier[i], row - first, row, draft->passes + 2);
+    if (draft->contrastive && growing.expanded) {
+        const int64_t rows = draft->passes ? growing.num_rows : 1, first = growing.first_row + growing.num_rows - rows;
+        rank(&growing, rows, draft->passes + 2, 1);
+        for (int64_t i = 0; i < growing.expanded; i++) {
+            const int64_t row = growing.candidates[growing.frontier[i]].row;
+            add(&growing, growing.frontier[i], row - first, row, draft->passes + 2);
+        }
     }
-    return growing.count;
+    return write_tree(&growing);
 }

@@ -63,21 +63,28 @@ typedef struct {
     int64_t rows, vocabulary;
     float temperature;
     const float *noise;    /* (levels, vocabulary) or null */
-    const int64_t *levels; /* (rows,) which row of noise */
-    int64_t *choices;      /* (rows,) */
+    const int64_t *levels;  /* (rows,) which row of noise */
+    const int64_t *parents; /* (rows,), or null: all rows are parents */
+    int64_t *choices;       /* (rows,) */
     float *leads, *log_totals;
 } Choices;
 
 static inline vec divided(vec x, float temperature) { return temperature == 1.0f ? x : x / temperature; }
 
 static inline doubles halves_sum(vec x) {
-    float values[LANES] __attribute__((aligned(64)));
-    *(vec *)values = x;
-    return __builtin_convertvector(*(half_vec *)values, doubles) +
-           __builtin_convertvector(*(half_vec *)(values + DOUBLES), doubles);
+    half_vec halves[2];
+    memcpy(halves, &x, sizeof x);
+    return __builtin_convertvector(halves[0], doubles) + __builtin_convertvector(halves[1], doubles);
 }
 
 static inline float log_of_sum(doubles sums) { return (float)natural_log((doubles){0} + sum_of(sums))[0]; }
+
+/* Children come after their parents. */
+static int has_children(const Choices *work, int64_t row) {
+    int64_t child = row + 1;
+    while (work->parents && child < work->rows && work->parents[child] != row) child++;
+    return !work->parents || child < work->rows;
+}
 
 static void choose_row(const Choices *work, int64_t row) {
     const int64_t count = work->vocabulary;
@@ -106,13 +113,15 @@ static void choose_row(const Choices *work, int64_t row) {
         if (best[lane] > highest || (best[lane] == highest && place < chosen)) chosen = place;
         if (best[lane] > highest) highest = best[lane];
     }
+    work->choices[row] = chosen < count ? chosen : 0;
+    work->leads[row] = highest - next;
+    work->log_totals[row] = __builtin_nanf("");
+    if (!has_children(work, row)) return;
     doubles sums = {0};
     for (int64_t place = 0; place < count; place += LANES) {
         const vec logit = divided(loaded(logits, place, count, nothing), work->temperature);
         sums += halves_sum(weight_of(logit, most, nothing));
     }
-    work->choices[row] = chosen < count ? chosen : 0;
-    work->leads[row] = highest - next;
     work->log_totals[row] = most + log_of_sum(sums);
 }
 
@@ -121,11 +130,12 @@ static void choose(const void *context, int thread_id, int num_threads) {
     for (int64_t row = thread_id; row < work->rows; row += num_threads) choose_row(work, row);
 }
 
-/* Each row's largest logit over the temperature plus noise: the lowest id, its lead over the next, and the log of the
- * sum of e to the logits over the temperature. */
+/* Each row's largest logit over the temperature plus noise: the lowest id, its lead over the next, and, of a row that is a
+ * parent, the log of the sum of e to the logits over the temperature. */
 void jakiro_choose(const float *logits, int64_t rows, int64_t vocabulary, float temperature, const float *noise,
-                   const int64_t *levels, int64_t *choices, float *leads, float *log_totals, int64_t threads) {
-    Choices work = {logits, rows, vocabulary, temperature, noise, levels, choices, leads, log_totals};
+                   const int64_t *levels, const int64_t *parents, int64_t *choices, float *leads, float *log_totals,
+                   int64_t threads) {
+    Choices work = {logits, rows, vocabulary, temperature, noise, levels, parents, choices, leads, log_totals};
     run_in_threads(choose, &work, at_most(threads, rows));
 }
 
@@ -181,26 +191,6 @@ static const float *mix_row(const Mixture *work, int64_t row, int thread_id) {
         }
     }
     return result;
-}
-
-typedef struct {
-    Mixture mixture;
-    float *result; /* (rows, vocabulary) */
-} Mixing;
-
-static void mix(const void *context, int thread_id, int num_threads) {
-    const Mixing *work = context;
-    const int64_t count = work->mixture.vocabulary;
-    for (int64_t row = thread_id; row < work->mixture.rows; row += num_threads)
-        memcpy(work->result + row * count, mix_row(&work->mixture, row, thread_id), count * sizeof(float));
-}
-
-/* The log of the experts' mixture, the sum of w_e times the softmax of their logits; and for each expert the
- * number that makes its logits log(w_e q_e). */
-void jakiro_mix(const float *logits, const float *log_weights, int64_t experts, int64_t rows, int64_t vocabulary,
-                float *offsets, float *memory, float *result, int64_t threads) {
-    Mixing work = {{logits, log_weights, experts, rows, vocabulary, offsets, memory}, result};
-    run_in_threads(mix, &work, at_most(threads, rows));
 }
 
 /* ---- Candidates ---- */
