@@ -95,8 +95,8 @@ def scenarios(speedups: dict[str, float]) -> tuple[Scenario, ...]:
         Scenario(
             "3-haiku",
             ("Write a haiku about rain.", "Write two lines about the sea."),
-            "Drawn at temperature 1: the draft guesses with the model’s own dice, and all {tokens} tokens are the "
-            "same as in plain decoding.",
+            "Drawn at temperature 1: the small network guesses with the model’s own dice, and all {tokens} "
+            "tokens are the same as in plain decoding.",
             "something is accepted",
             lambda figures: figures.longest >= 1,
             SamplingParams(temperature=1.0, seed=1, max_new_tokens=512),
@@ -129,8 +129,8 @@ def scenarios(speedups: dict[str, float]) -> tuple[Scenario, ...]:
                 "Why do leaves change color in autumn?",
                 "Why is the sky blue?",
             ),
-            "Another head, with a contrastive branch: one pass guesses the last two levels, and {contrastive} of the "
-            "branch’s guesses are accepted.",
+            "Another small network, with a contrastive branch: one pass guesses the last two levels, and {contrastive} "
+            "of the branch’s guesses are accepted.",
             "a guess of the contrastive branch is accepted",
             lambda figures: figures.contrastive > 0,
             GREEDY,

@@ -26,8 +26,9 @@ STOPS = (
     },
     {
         "title": "Guess ahead, then check",
-        "idea": "A small head reads the target’s own last state and guesses the next tokens, one after the other. "
-        "The target then checks all guesses in a single pass: the head only proposes, the target decides each token.",
+        "idea": "The target is the model that you ask. A small network, its head, reads the target’s last state and "
+        "guesses the next tokens, one after the other. The target then checks all guesses in a single pass: the head "
+        "only proposes, the target decides each token.",
         "try": "Press “Guess one more” up to five times, then let the target check.",
         "notice": "Each guess is cheap, but the chance that all of them are right shrinks with every one.",
         "belief": "A weaker model writes part of my answer.",
@@ -43,8 +44,8 @@ STOPS = (
     {
         "title": "Two experts, two opinions",
         "idea": "The head holds two experts. Both run, and a router says how much each counts. Where they rank "
-        "the candidates differently, together they propose more varied ones. A candidate’s colour shows the expert "
-        "that contributed most to it, which may be the one with the smaller weight.",
+        "the guesses (candidates) differently, together they propose more varied ones. A candidate’s colour shows "
+        "the expert that contributed most to it, which may be the one with the smaller weight.",
         "try": "Move the mix from all expert 1 to all expert 2. The recorded candidates are ranked again.",
         "notice": "On the left the order changes. On the right the experts agree more.",
         "belief": "Each expert owns a topic, and the router picks one of them.",
@@ -125,12 +126,12 @@ STOPS = (
     },
     {
         "title": "Nothing is lost",
-        "idea": "Above temperature 0 each token is drawn. The dice g depend on seed and position alone, so plain "
+        "idea": "Above temperature 0 each token is drawn. The dice depend on seed and position alone, so plain "
         "decoding and the check of a tree draw the same token. A guess is kept only if it is that token: no "
-        "guess changes the draw. The draft rolls the same dice over its own chances p, so it predicts the "
-        "draw more often.",
+        "guess changes the draw. The draft rolls the same dice over its own chances, so it predicts the draw "
+        "more often.",
         "try": "Change the seed. Then take the shared dice away from the draft.",
-        "notice": "Both texts change together and stay equal. Without shared dice only τ falls.",
+        "notice": "Both texts change together and stay equal. Without shared dice steps bring fewer tokens.",
         "belief": "Faster means approximate.",
         "question": "The draft no longer uses the shared dice. Does the text change?",
         "options": (

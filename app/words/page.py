@@ -333,7 +333,8 @@ BROWSER = {
     "router_none": "The router had no part in this step.",
     "budget_auto": "{candidates}: about {tokens} tokens in {ms} ms, the best rate on this machine.",
     "budget_fixed": "{candidates} over {levels}, as set: draft {draft} ms, check {verify} ms.",
-    "budget_axis": "expected tokens a second by number of guesses",
+    "budget_sizes": "Expected tokens a second: {sizes}.",
+    "budget_size": "{speed} with {candidates}",
     "time_split": "draft {draft} · check {verify} · other {other} ms, measured",
     "race_note": (
         "The methods share this device and take turns, so the screen runs slower than each alone. "
@@ -392,7 +393,7 @@ BROWSER = {
     "one_earlier_turn": "1 earlier turn",
     "many_earlier_turns": "{n} earlier turns",
     "chat_sent": "sent with {turns}",
-    "chat_next": "The next question goes with {turns}.",
+    "chat_next": "The model also reads {turns}.",
     "chat_fresh": "Starts a new chat.",
     "chat_instead": "Takes the place of an earlier turn.",
     "chat_go_on": "Keep the chat",
@@ -406,6 +407,7 @@ BROWSER = {
     "keys_hint": "Keys: ← → or a clicker: step · Space plays · 1 2 3 phase · G guess first",
     "keys_reveal": "Keys: Space or → on a clicker: reveal · ← → other steps · G ends guessing",
     "keys_next": "Keys: Space or → on a clicker: next step · 1 hides the verdict · G ends guessing",
+    "keys_race": "Keys: Space or → on a clicker: run the race, pause · ← → step",
     "keys_ask": "Keys: Space or → on a clicker: ask the question in the box",
     "earlier_tokens": "Show {n} earlier tokens",
 }

@@ -7,7 +7,6 @@ BROWSER = {
     ),
     "recording_badge": "Recording · {device} · {date}",
     "opened_badge": "Opened file · {device} · {date}",
-    "recording_link": "Link to step {step}",
     "recordings_none": "No recordings are shipped with this copy.",
     "save_handout": "Save handout",
     "open_trace": "Open a saved answer…",

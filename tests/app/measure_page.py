@@ -42,7 +42,7 @@ COUNT_FRAMES = """() => { window.frames = 0; window.longest = 0; let last = perf
 DRAIN = """import sys, time
 from gradio_client import Client
 client = Client(sys.argv[1], verbose=False)
-values = [sys.argv[2], 0, 1, 0, 0, int(sys.argv[3]), sys.argv[4], 23, 5, "jakiro", False, [], "Exact", "", []]
+values = [sys.argv[2], 0, 1, 0, 0, int(sys.argv[3]), sys.argv[4], 23, 5, "jakiro", False, [], "Exact", "", [], ""]
 job = client.submit(*values, api_name="/ask")
 print(len([update for update in job]))
 """

@@ -8,6 +8,9 @@
   // Levels of a step's tree
   const depthOf = (step) => step.nodes.reduce((most, node) => Math.max(most, node.depth), 0);
 
+  // Branches of a step's tree
+  const leavesOf = ({ nodes }) => nodes.length - new Set(nodes.map((node) => node.parent)).size + 1;
+
   // Passes of the draft that made its tree
   const passesOf = (step) => step.nodes.reduce((most, node) => Math.max(most, node.draft_pass), 0);
   // The nodes from the root's child to node `i`; none for the root
@@ -38,6 +41,7 @@
       this.tokens = [];
       this.seconds = []; // own clock at the end of each step
       this.deepest = 0; // levels of the deepest tree so far
+      this.widest = 1; // rows that the widest one takes, the target's own token included
       this.counts = []; // tokens in the answer after each step, the first one included
       this.addToken({ id: header.first_token_id, piece: header.first_piece, step: -1, level: 0, node: -1,
         proposer: TARGET });
@@ -69,6 +73,7 @@
         + (step.draft_ms + step.verify_ms + step.other_ms) / 1000);
       this.counts.push(this.tokens.length);
       this.deepest = Math.max(this.deepest, depthOf(step));
+      this.widest = Math.max(this.widest, leavesOf(step) + 1);
       return true;
     }
 

@@ -77,9 +77,8 @@
       this.on.showRecording(id, recording, { playNow: source === "recording", source });
     }
 
-    card(id, recording, source, name) {
+    card(id, recording, source) {
       const run = runFromTraces(id, source, recording.traces, recording.title);
-      const step = Jakiro.highlight(run.main) + 1;
       const [times, tau] = [speedupWords(metrics.speedup(run.main, run.plain)), metrics.tau(run.main.steps)];
       return h("section", { class: "pane recording-card" }, h("h2", { dir: "auto" }, recording.title),
         h("p", { class: "tabular" }, times && [h("b", null, times), ` ${say("fact_speedup")} · `], tau && `${number(tau, 1)} ${say("fact_tau")}`),
@@ -91,8 +90,7 @@
           source === "opened" ? h("button", { class: "plain-button", onclick: () => {
             this.opened.splice(this.opened.indexOf(recording), 1);
             this.draw();
-          } }, say("close")) : null),
-        name && h("a", { class: "recording-link", href: Jakiro.recordingLink(name, step) }, say("recording_link", { step })));
+          } }, say("close")) : null));
     }
 
     draw() {
@@ -103,8 +101,7 @@
       const names = await this.names();
       const shipped = await Promise.all(names.map((name) => this.load(name)));
       const cards = [...this.opened.map((recording, i) => this.card(`opened-${i + 1}`, recording, "opened")),
-        ...shipped.map((recording, i) => recording && this.card(`recording-${names[i]}`, recording, "recording",
-          names[i]))];
+        ...shipped.map((recording, i) => recording && this.card(`recording-${names[i]}`, recording, "recording"))];
       this.cards.replaceChildren(...(cards.length ? cards.filter(Boolean) : [h("p", { class: "muted" }, say("recordings_none"))]));
     }
   }

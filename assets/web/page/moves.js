@@ -31,12 +31,16 @@
     redraw();
   }
 
+  // In the race there is nothing to go through: it runs
+  const racing = () => state.tab === "race" && Boolean(state.run) && !live();
+
   // Space: as the clicker while a question waits or somebody guesses, else play and pause
   const advance = () => (state.armed || state.guess ? ahead() : play());
 
-  // A clicker's two keys: what comes next (the question that waits, the verdict, a step), and what was before
+  // A clicker's two keys: what comes next (the question that waits, the race, the verdict, a step), and what was before
   function ahead() {
     if (state.armed) Jakiro.askArmed();
+    else if (racing()) play(state.time === null);
     else if (guessing()) setPhase(3);
     else seek(state.index + 1);
   }
@@ -118,6 +122,6 @@
     state.index = state.run.rest || 0;
   }
 
-  Object.assign(Jakiro, { toTheStart, fromTheStart, advance,
+  Object.assign(Jakiro, { toTheStart, fromTheStart, advance, racing,
     moves: { seek, follow, play, playTo, setPhase, guessFirst, advance, ahead, back, state } });
 })();

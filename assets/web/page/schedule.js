@@ -19,7 +19,7 @@
   const pending = { tree: false, plot: false, text: false, bar: false, numbers: false };
   const last = { tree: 0, plot: 0, text: 0, bar: 0, numbers: 0 };
   const cost = { tree: 0, plot: 0, text: 0, bar: 0, numbers: 0 };
-  let drawnRun = null; // a new one is drawn at once, whole
+  let drawnRun = null; // a new one is drawn at once, whole, and so are its first steps
   let asked = null; // when the pending frame was asked for
   let alarm = null; // wakes drawing when the first part's turn comes, so that no frame is asked for in vain
   let delay = 0; // how long frames keep drawing waiting, in milliseconds, on average
@@ -76,7 +76,7 @@
       last[name] = now;
       cost[name] = timed(() => DRAW[name](screen.parts));
     }
-    drawnRun = state.run;
+    if (lane()?.steps.length) drawnRun = state.run;
     if (due.includes("text") && state.tab === "watch") cost.text += timed(() => scrollAnswer(screen.parts));
     const waiting = Object.keys(pending).filter((name) => pending[name]);
     if (waiting.length) redraw(...waiting);
@@ -117,6 +117,7 @@
   // What the keys do now
   function keysNow() {
     if (state.armed) return "keys_ask";
+    if (Jakiro.racing()) return "keys_race";
     if (state.guess) return guessing() ? "keys_reveal" : "keys_next";
     return "keys_hint";
   }

@@ -122,5 +122,5 @@
     return { ...found, tab, asking: askingOf(given), target: given.get("target"), dtype: given.get("dtype") };
   }
 
-  Object.assign(Jakiro, { LinkError, linkTo, tabOf, recordingLink, readLink, linkedStop, quoted, tabHash });
+  Object.assign(Jakiro, { LinkError, linkTo, tabOf, readLink, linkedStop, quoted, tabHash });
 })();

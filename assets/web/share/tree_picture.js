@@ -8,7 +8,6 @@
   const HEAD = 150;
   const FOOT = 130;
   const LONGEST_LABEL = 30;
-  const LEVEL = 150; // the width at which most words are not cut
   const NO_CARD = { show() {}, leave() {}, pin() {}, showFold() {} };
 
   // An svg inside another one: its drawing keeps its proportions and fills the box
@@ -19,13 +18,10 @@
     return svg;
   }
 
-  // The tree of a step, laid out for a box, the larger the fewer nodes it has; `stage` is a place on the page
+  // The tree of a step, laid out for a box; `stage` is a place on the page
   function treeInBox(stage, lane, index, box) {
     const host = document.createElement("div");
-    const { nodes } = lane.steps[index];
-    const room = box.width / (LEVEL * (depthOf(lane.steps[index]) + 2));
-    const scale = Math.max(1, Math.min(nodes.length <= 12 ? 1.4 : nodes.length <= 24 ? 1.2 : 1, room));
-    Object.assign(host.style, { width: `${box.width / scale}px`, height: `${box.height / scale}px` });
+    Object.assign(host.style, { width: `${box.width}px`, height: `${box.height}px` });
     stage.append(host);
     new Jakiro.TreeView(host, NO_CARD).draw({ lane, index, phase: 3, choices: false, showAll: false, sentence: "" });
     return placed(host.firstChild, box);

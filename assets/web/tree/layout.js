@@ -28,7 +28,7 @@
   // Node indices folded away with their subtrees, so that at most `most` rows remain
   function folded(step, children, most, phase, opened) {
     const nodes = step.nodes;
-    const keep = phase > 1 ? protectedNodes(step, children) : new Set([0]);
+    const keep = new Set([...opened, ...(phase > 1 ? protectedNodes(step, children) : [0])]);
     const hidden = new Set();
     const leaves = (i) => {
       const shown = children[i].filter((child) => !hidden.has(child));

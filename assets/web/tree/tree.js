@@ -1,10 +1,13 @@
 // Draws the draft tree of one step, its nodes and edges, as SVG: hue and shape say who proposed, place says how much
 // the draft believed, and edges say what the target did. Nothing of the verdict is drawn in phase 1.
 (() => {
-  const { s, say, pageScale, reducedMotion, label, cut, layoutTree, marker, markerNumber, stateOf, isFromPair, bonusDelivered, TARGET } = Jakiro;
+  const { s, say, pageScale, reducedMotion, label, cut, depthOf, layoutTree, marker, markerNumber, stateOf, isFromPair, bonusDelivered, TARGET } = Jakiro;
 
   const PHASE_MS = 250;
+  const LEVEL = 76; // the least width of a level
+  const NAME_GAP = 44; // what a level needs beside its longest name: a mark and an edge
   const clamp = (low, value, high) => Math.max(low, Math.min(high, value));
+  const sum = (numbers) => numbers.reduce((all, one) => all + one, 0);
   const measuring = document.createElement("canvas").getContext("2d");
 
   // The name of a token in tree, card and tables; special tokens by their name
@@ -43,20 +46,19 @@
       this.openedStep = key;
       const before = this.step === step && this.shown.phase !== shown.phase && !reducedMotion() ? this.heights() : null;
       if (this.step !== step) this.focused = 0;
-      this.shown = shown;
-      const scale = pageScale();
+      Object.assign(this, { shown, step });
       const width = Math.max(this.host.clientWidth, 200);
       const height = Math.max(this.host.clientHeight - 4, 160);
+      this.setScale(width, height);
+      const { scale } = this;
       const top = (sharesPasses(step) ? 30 : 6) * scale;
       const least = 19 * scale;
       const room = height - top - 20 * scale;
       const most = shown.showAll ? Infinity : Math.max(3, Math.floor(room / least));
       const plan = layoutTree(step, { phase: shown.phase, most, opened: this.opened });
-      const column = clamp(76 * scale, (width - 40) / (plan.depth + 2), 190 * scale);
-      const row = clamp(least, room / plan.rows, 44 * scale);
-      this.font = (document.documentElement.classList.contains("projector") ? 16 : width < 480 ? 13 : 15) * scale;
-      const total = { width: Math.max(width, column * (plan.depth + 2) + 24), height: top + plan.rows * row + 20 * scale };
-      Object.assign(this, { step, plan, column, row, top, scale, width: total.width });
+      const row = clamp(least, room / plan.rows, 56 * scale);
+      const total = { width: Math.max(width, this.starts.at(-1)), height: top + plan.rows * row + 20 * scale };
+      Object.assign(this, { plan, row, top, width: total.width });
       const svg = s("svg", { width: total.width, height: Math.max(total.height, height), class: `tree phase-${shown.phase}`,
         role: plan.pills.length ? "group" : "img", "aria-label": shown.sentence, "data-step": index, "data-nodes": step.nodes.length,
         "data-accepted": shown.phase === 3 ? step.accepted_path.join(",") : null,
@@ -68,6 +70,37 @@
       this.host.replaceChildren(svg);
       this.svg = svg;
       if (before) this.move(before);
+    }
+
+    // Sets how large type and marks are and where each level starts, whatever the verdict: as large as all trees of the lane
+    // have room, so that steps look alike, and levels as far apart as their names need. Where these do not fit, the step
+    // gets smaller, and then its longest names are cut.
+    setScale(width, height) {
+      const { lane, index } = this.shown;
+      const usual = pageScale();
+      const free = width / usual - 40;
+      this.setType(usual);
+      const needed = Array(depthOf(this.step) + 2).fill(LEVEL);
+      this.step.nodes.forEach((node, i) => {
+        const name = this.named(i ? nameOf(lane, node.token_id, node.piece) : rootName(lane, index));
+        const wide = this.measure(name) / usual + NAME_GAP + 6 * lane.proposers.of(node).number.length;
+        needed[node.depth] = Math.max(needed[node.depth], wide);
+      });
+      const zoom = clamp(1, Math.min(height / usual / (34 * (lane.widest + 1)), free / (105 * (lane.deepest + 2))), 1.5);
+      this.setType(usual * clamp(0.85, free / sum(needed), zoom));
+      const room = (free * usual) / this.scale;
+      let longest = Math.max(...needed);
+      const cutTo = (most) => needed.map((wide) => Math.min(wide, most));
+      while (longest > LEVEL && sum(cutTo(longest)) > room) longest -= 2;
+      const levels = cutTo(longest);
+      const more = clamp(0, (room - sum(levels)) / levels.length, 60);
+      this.starts = levels.reduce((starts, wide) => [...starts, starts.at(-1) + (wide + more) * this.scale], [16 * this.scale]);
+    }
+
+    setType(scale) {
+      this.scale = scale;
+      this.font = 16 * scale;
+      measuring.font = `600 ${this.font}px ${getComputedStyle(this.host).getPropertyValue("--sans") || "sans-serif"}`;
     }
 
     // Where each node stands, by its id
@@ -89,7 +122,7 @@
     }
 
     place(spot) {
-      return { x: 16 * this.scale + spot.column * this.column, y: this.top + (spot.row + 0.5) * this.row };
+      return { x: this.starts[spot.column], y: this.top + (spot.row + 0.5) * this.row };
     }
 
     size(i) {
@@ -104,7 +137,6 @@
     }
 
     measure(text) {
-      measuring.font = `600 ${this.font}px ${getComputedStyle(this.host).getPropertyValue("--sans") || "sans-serif"}`;
       return measuring.measureText(text).width;
     }
 
@@ -123,7 +155,7 @@
       const pills = new Map(this.plan.pills.map((pill) => [pill.parent, pill]));
       for (const [i, spot] of places) {
         const last = !children[i].some((child) => places.has(child)) && !(bonus && i === end);
-        const room = last ? this.width - this.place(spot).x - 24 * this.scale : this.column - 32 * this.scale;
+        const room = (last ? this.width : this.starts[spot.column + 1]) - this.place(spot).x - (last ? 24 : 32) * this.scale;
         const node = this.step.nodes[i];
         const name = this.named(i ? nameOf(lane, node.token_id, node.piece) : rootName(lane, index));
         const pill = pills.get(i);
@@ -151,7 +183,7 @@
         const x = this.place({ column: depth, row: 0 }).x - 6;
         const words = pairs[depth + 1] ? say("shared_pass_pair") : say("shared_pass", { n: passes[depth], levels });
         const y = 22 * this.scale;
-        group.append(s("path", { class: "bracket", d: `M${x},${y + 5}v-4H${x + levels * this.column - 16 * this.scale}v4` }),
+        group.append(s("path", { class: "bracket", d: `M${x},${y + 5}v-4H${this.starts[depth + levels] - 22 * this.scale}v4` }),
           s("text", { x, y: y - 5 * this.scale, class: "pass" }, words));
       }
       return group;
@@ -267,7 +299,7 @@
           const name = `→${this.named(nameOf(this.shown.lane, node.target_choice, node.target_choice_piece))}`;
           const below = first !== undefined;
           group.append(s("text", { x: this.labels.get(i).end - (below ? 4 : 0) * this.scale,
-            y: y + this.font * (below ? -0.45 : 0.35), "data-choice-of": i }, this.fit(name, this.column)));
+            y: y + this.font * (below ? -0.45 : 0.35), "data-choice-of": i }, this.fit(name, this.starts[spot.column + 1] - this.starts[spot.column])));
         } else if (this.plan.places.has(child) && (everywhere || this.shown.phase === 2)) {
           const to = this.place(this.plan.places.get(child));
           const x = to.x - 12 * this.scale - this.size(child) / 2;

@@ -126,18 +126,19 @@
       return token;
     }
 
+    // Words are underlined, and the space before one is not: where a line ends it would hang behind the text
     addText(token, text) {
-      const lines = text.split("\n");
-      lines.forEach((line, i) => {
+      const marked = (part) => (part === " " && text.trim() ? part : h("u", null, part));
+      text.split("\n").forEach((line, i) => {
         if (i) token.append(h("span", { class: "newline" }, "\n"));
-        line.split(/( )/).forEach((part) => part && token.append(part === " " ? h("span", { class: "space" }, " ") : part));
+        line.split(/( )/).forEach((part) => part && token.append(part === " " ? h("span", { class: "space" }, marked(part)) : marked(part)));
       });
     }
 
     // One character over several tokens: drawn once, with one hoverable underline segment per token
     spread(unit) {
       const count = unit.last - unit.first + 1;
-      const shared = h("span", { class: `token spread ${unit.state === "open" ? "unfinished" : ""}`, "data-step": unit.step });
+      const shared = h("span", { class: `token spread ${unit.proposers[0].classes} ${unit.state === "open" ? "unfinished" : ""}`, "data-step": unit.step });
       if (unit.state !== "open") shared.append(unit.text);
       for (let i = 0; i < count; i += 1) {
         const bytes = spacedHex(this.lane.tokens[unit.first + i].bytes);
@@ -185,7 +186,7 @@
     entry(proposer, share) {
       const { id, place, label, sentence, classes } = proposer;
       return h("span", { class: "legend-entry", "data-place": place, "data-proposer": id, title: sentence }, markerSample(proposer),
-        h("span", { class: `token ${classes}` }, label), h("b", null, share));
+        h("span", { class: `token ${classes}` }, h("u", null, label)), h("b", null, share));
     }
   }
 

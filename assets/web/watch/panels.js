@@ -1,6 +1,6 @@
 // Three panels for the step on screen: who may look at whom, how the router weighed the experts, what the budget chose.
 (() => {
-  const { h, s, say, counted, nameOf, milliseconds, percent, number, pathTo, weightsOf, isFromPair, weightBar } = Jakiro;
+  const { h, s, say, counted, nameOf, milliseconds, percent, number, rate, pathTo, weightsOf, isFromPair, weightBar } = Jakiro;
 
   const SIZE = 220;
 
@@ -71,27 +71,6 @@
       h("p", { class: "muted" }, hint));
   }
 
-  function budgetCurve(plan) {
-    const wide = 320;
-    const high = 130;
-    const points = plan.curve.filter(([nodes]) => nodes >= 1).sort((a, b) => a[0] - b[0]);
-    const top = Math.max(...points.map((point) => point[1])) * 1.15;
-    const last = points[points.length - 1][0];
-    const x = (nodes) => 30 + ((nodes - 1) / Math.max(1, last - 1)) * (wide - 50);
-    const y = (speed) => high - 20 - (speed / top) * (high - 34);
-    const chosen = points.reduce((near, point) => (Math.abs(point[0] - plan.nodes) < Math.abs(near[0] - plan.nodes) ? point : near));
-    const labelled = [];
-    points.forEach((point) => {
-      if (!labelled.length || x(point[0]) - x(labelled[labelled.length - 1][0]) >= 20) labelled.push(point);
-    });
-    return s("svg", { class: "budget-curve", viewBox: `0 0 ${wide} ${high}`, role: "img", "aria-label": say("budget_axis") },
-      s("path", { class: "grid", d: `M30,${high - 20}H${wide - 10}` }),
-      s("path", { class: "line", d: points.map(([a, b], i) => `${i ? "L" : "M"}${x(a).toFixed(1)},${y(b).toFixed(1)}`).join("") }),
-      labelled.map(([a]) => s("text", { x: x(a), y: high - 6 }, String(a - 1))),
-      s("circle", { class: "chosen", cx: x(chosen[0]), cy: y(chosen[1]), r: 5 }),
-      s("text", { class: "chosen-words", x: x(chosen[0]), y: y(chosen[1]) - 10 }, number(chosen[1], 1)));
-  }
-
   function drawBudget(host, lane, index) {
     const step = lane.steps[index];
     const { plan } = step;
@@ -101,8 +80,8 @@
     if (step.nodes.length > 1 && plan.expected_tokens !== null) {
       sentence = say("budget_auto", { ...values, tokens: number(plan.expected_tokens, 1), ms: milliseconds(plan.expected_ms) });
     } else if (step.nodes.length > 1) sentence = plan.why || say("budget_fixed", values);
-    const curve = plan.curve.length > 1 ? [budgetCurve(plan), h("p", { class: "muted" }, say("budget_axis"))] : [];
-    host.replaceChildren(h("p", null, sentence), ...curve, h("p", { class: "muted tabular" }, say("time_split", times)));
+    const sizes = plan.curve.map(([nodes, speed]) => say("budget_size", { candidates: counted("candidate", nodes - 1), speed: rate(speed) }));
+    host.replaceChildren(h("p", null, sentence), h("p", null, sizes.length > 1 ? say("budget_sizes", { sizes: sizes.join(", ") }) : ""), h("p", { class: "muted tabular" }, say("time_split", times)));
   }
 
   Object.assign(Jakiro, { MaskPanel, drawRouter, drawBudget });

@@ -120,19 +120,20 @@
       const line = { color: colours.ink, width: 1.5 };
       const ends = [gap.from, gap.to].map((x) => ({ type: "line", x0: x, x1: x, xref: "x", yref: "y", ysizemode: "pixel", yanchor: gap.at,
         y0: -5, y1: 5, line }));
-      const words = { text: plotStyle.plotText(apart(gap.to - gap.from)), showarrow: false,
-        x: (gap.from + gap.to) / 2, y: gap.at, yanchor: "bottom", yshift: 4, font: { color: colours.ink, size: 13 * scale } };
+      const words = { text: plotStyle.plotText(apart(gap.to - gap.from)), showarrow: false, x: (gap.from + gap.to) / 2, y: gap.at,
+        yanchor: gap.open ? "bottom" : "top", yshift: gap.open ? 4 : -4, font: { color: colours.ink, size: 13 * scale } };
       return { shapes: [...shapes, ...ends, { type: "line", x0: gap.from, x1: gap.to, y0: gap.at, y1: gap.at, line }], notes: [words, ...labels] };
     }
 
-    // Two lines are named where no line runs: the one that ends first above its end, the other below its middle
+    // Two lines are named where no line runs: the upper one above its end, the other below its middle
     labels(lines, mode) {
       const { colours, scale } = plotStyle.template();
       const begun = lines.filter(({ steps }) => steps > 0);
-      const first = begun.reduce((least, { lane, steps }) => Math.min(least, lane.seconds[steps - 1]), Infinity);
+      const common = Math.min(...begun.map(({ lane, steps }) => lane.seconds[steps - 1]));
+      const upper = Math.max(...begun.map(({ lane }) => lane.countAt(common)));
       return begun.map(({ lane, role, steps }) => {
         const speed = metrics.speed(lane, steps);
-        const above = lane.seconds[steps - 1] === first;
+        const above = lane.countAt(common) === upper;
         const at = above ? steps - 1 : Math.floor((this.figure.host.clientWidth < 500 ? 0.25 : 0.6) * (steps - 1));
         return { text: plotStyle.plotText(`${lane.title}${speed === null ? "" : `  ${rate(speed)} tokens/s`}`), showarrow: false,
           x: lane.seconds[at], y: mode === "tokens" ? lane.counts[at] : metrics.smoothSpeed(lane, at),
@@ -146,7 +147,7 @@
       if (!plain || !main || plain === main || [plain, main].some(({ lane }) => this.figure.hidden.has(lane.name))) return null;
       const common = Math.min(plain.lane.countAfter(plain.steps - 1), main.lane.countAfter(main.steps - 1));
       if (common < metrics.FEWEST_TOKENS) return null;
-      return { at: common, from: main.lane.secondsTo(common), to: plain.lane.secondsTo(common) };
+      return { at: common, open: main.steps === main.lane.steps.length && main.lane.tokens.length === common, from: main.lane.secondsTo(common), to: plain.lane.secondsTo(common) };
     }
   }
 

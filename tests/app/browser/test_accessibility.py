@@ -133,7 +133,7 @@ def test_in_forced_colours_shapes_and_patterns_carry_the_meaning(open_tab, fake_
     shapes = {marker["hue"]: marker["shape"] for marker in tab.evaluate(COLOURS, ".legend .marker")}
     assert len(set(shapes.values())) == len(shapes) >= 2
     patterns = {token["hue"]: (token["line"], token["underline"], token["outline"])
-                for token in tab.evaluate(COLOURS, ".answer-text .token[class*=hue-]")}  # fmt: skip
+                for token in tab.evaluate(COLOURS, ".answer-text .token[class*=hue-] u")}  # fmt: skip
     assert len(set(patterns.values())) == len(patterns) >= 3
     pressed, other = (tab.evaluate(COLOURS, f'.phase[data-phase="{phase}"]')[0]["background"] for phase in (3, 1))
     assert pressed != other

@@ -92,3 +92,6 @@ def test_six_stops_and_a_live_question_by_a_clicker_alone(tab):
         "same => document.querySelector('.lead').textContent.endsWith(same)", arg=words.BROWSER["race_same"]
     )
     assert tab.evaluate(LOWEST, ".race-bars, .lane, .lead-line, .scrubber") <= 1080
+    assert tab.inner_text("#view .keys-hint") == words.BROWSER["keys_race"]
+    tab.keyboard.press("PageDown")
+    tab.wait_for_function("() => Jakiro.moves.state.playing && Jakiro.moves.state.time !== null")

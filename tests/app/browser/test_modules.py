@@ -98,6 +98,50 @@ def test_an_answer_that_grows_or_shrinks_looks_like_one_drawn_at_once(functions,
     assert grown == fresh
 
 
+def test_the_space_before_a_word_is_not_underlined_and_one_that_is_a_token_is(functions):
+    traces = traces_of([b"Hi", b" there", b"    ", b"x", b" two words", b"\n"], nodes=8)
+    marked, text = functions.evaluate(
+        """traces => {
+          const lane = Jakiro.runFromTraces('x', 'opened', traces).main;
+          const view = new Jakiro.AnswerView(document.createElement('div'), { onPick() {}, onPreview() {} });
+          view.draw(lane, lane.tokens.length, { live: false, selected: -1, tail: '' });
+          return [[...view.text.querySelectorAll('u')].map((one) => one.textContent), view.text.textContent]; }""",
+        traces,
+    )
+    assert marked == ["Hi", "there", *"    ", "x", "two", "words"]
+    assert text == "Hi there    x two words\n"
+
+
+LONG_NAMES = """(traces) => {
+  const { main: lane } = Jakiro.runFromTraces("x", "opened", traces);
+  const hex = (text) => Jakiro.toHex(Jakiro.fromText(text));
+  const names = [" a", " of", " incomprehensible", ",", " and", " the", " so", " it"];
+  const [step] = lane.steps;
+  const node = (name, i) => ({ ...step.nodes[1], parent: i, depth: i + 1, piece: hex(name) });
+  step.nodes = [step.nodes[0], ...names.map(node)];
+  step.accepted_path = [1, 2];
+  step.committed_ids = [1, 2, 3];
+  const host = document.createElement("div");
+  host.style.cssText = "width: 900px; height: 300px";
+  document.body.append(host);
+  const drawn = [1, 2, 3].map((phase) => {
+    new Jakiro.TreeView(host, {}).draw({ lane, index: 0, phase, sentence: "" });
+    const nodes = [...host.querySelectorAll(".node:not(.root, .bonus) text:nth-of-type(1)")];
+    return { names: nodes.map((node) => node.textContent), places: nodes.map((node) => node.getAttribute("x")),
+      width: host.firstChild.clientWidth };
+  });
+  host.remove();
+  return [names, drawn];
+}"""
+
+
+def test_a_long_name_in_a_deep_tree_is_whole_where_its_level_can_have_the_room(functions):
+    names, drawn = given(functions, LONG_NAMES, traces_of(nodes=24))
+    for phase in drawn:
+        assert phase["names"] == names and phase["width"] <= 900
+    assert drawn[0]["places"] == drawn[1]["places"] == drawn[2]["places"], "nothing moves sideways with the verdict"
+
+
 @pytest.mark.parametrize("nodes", [1, 2, 8, 24, 40, 64])
 def test_layouts_give_every_visible_node_its_own_place_and_fold_to_fit(functions, nodes):
     steps = traces_of(nodes=nodes)["jakiro"]["steps"]
@@ -119,6 +163,19 @@ def test_layouts_give_every_visible_node_its_own_place_and_fold_to_fit(functions
             if phase > 1:
                 assert set(step["accepted_path"]) <= visible
             assert (plan["bonus"] is not None) == (phase == 3)
+
+
+def test_a_branch_that_somebody_opens_stays_in_sight(functions):
+    lost = functions.evaluate(
+        """steps => steps.flatMap(step => [1, 2, 3].flatMap(phase => {
+             const opens = { phase, most: 18 };
+             return Jakiro.layoutTree(step, opens).pills.filter(({ parent, members }) => {
+               const { places } = Jakiro.layoutTree(step, { ...opens, opened: new Set([parent]) });
+               return !members.every((i) => places.has(i));
+             }).map(({ parent }) => [step.index, phase, parent]); }))""",
+        traces_of(nodes=64)["jakiro"]["steps"],
+    )
+    assert not lost
 
 
 def test_the_first_layout_does_not_depend_on_the_verdict(functions):
@@ -175,6 +232,26 @@ def test_packed_steps_unpack_to_those_of_the_trace(functions, nodes):
             assert node["score"] == pytest.approx(wanted["score"], abs=0.0006)
             for name in ("draft_prob", "target_prob"):
                 assert node[name] == pytest.approx(wanted[name], abs=0.000006)
+
+
+def test_the_first_steps_of_a_new_answer_are_drawn_at_once(shown):
+    """Tree and plot wait for their turn while an answer is written, but not with nothing on them."""
+    stream = FakeGenerator().stream(QUESTION, SamplingParams(), tree=TreeConfig())
+    packer = Packer()
+    header = packer.pack(("header", "jakiro", stream.trace.header))
+    events = [json.loads(to_json(packer.pack(("step", "jakiro", step)))) for step in stream][:2]
+    tree = shown.evaluate(
+        """async ([header, ...steps]) => {
+          const frames = () => new Promise((tell) => requestAnimationFrame(() => requestAnimationFrame(tell)));
+          const tick = (number, event) => Jakiro.receive({ run: "a", ticks: { [number]: JSON.stringify([event]) } });
+          tick(0, header);
+          await frames();
+          tick(1, steps[0]);
+          await frames();
+          return document.querySelector(".tree-host:not([hidden]) svg.tree")?.dataset.step; }""",
+        [json.loads(to_json(header)), *events],
+    )
+    assert tree == "0"
 
 
 def test_every_refusal_has_its_reason(shown):

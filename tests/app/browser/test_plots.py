@@ -215,6 +215,17 @@ def test_two_lines_are_named_at_their_ends_and_need_no_legend(shown):
     notes = " ".join(one["text"] for one in drawing(shown)["layout"]["annotations"])
     assert "Plain decoding" in notes and "Jakiro" in notes and "tokens/s" in notes
     assert shown.is_hidden(".columns .plot-legend")
+    # In mid-race, too, the name of the lane that leads stands above its line, whichever wrote last
+    shown.evaluate("Jakiro.setTab('race')")
+    where = """time => new Promise((tell) => { Jakiro.moves.state.time = time; Jakiro.redrawNow("plot");
+      requestAnimationFrame(() => requestAnimationFrame(() => {
+        const { annotations } = document.querySelector(".race .plot").layout;
+        tell(annotations.filter(({ text, xanchor }) => xanchor && text.includes("tokens/s")).map((one) => one.yanchor));
+      })); })"""
+    shown.wait_for_selector(".race .plot .main-svg")
+    clock = shown.evaluate("Jakiro.screen.lane().clock")
+    for part in range(2, 9):
+        assert shown.evaluate(where, clock * part / 9) == ["top", "bottom"], part
 
 
 def test_tokens_or_speed_is_one_choice_for_both_tabs(shown):

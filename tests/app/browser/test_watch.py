@@ -83,7 +83,7 @@ def test_the_last_line_of_an_ended_answer_is_in_sight_and_the_model_s_own_tokens
             seek(tab, index)
         tab.wait_for_function(inside)
     marks = tab.evaluate(
-        """() => [...document.querySelectorAll('.answer-text .token.hue-target:not(.selected)')].map(getComputedStyle)
+        """() => [...document.querySelectorAll('.answer-text .token.hue-target:not(.selected) u')].map(getComputedStyle)
           .map(style => [style.textDecorationLine, style.boxShadow, style.backgroundColor].join(' '))"""
     )
     assert len(marks) > 3 and set(marks) == {"none none rgba(0, 0, 0, 0)"}
@@ -240,11 +240,6 @@ def test_recordings_are_listed_played_and_opened_from_files(open_tab, fake_addre
     tab.click('[data-tab="recordings"]')
     tab.wait_for_selector(".recording-card")
     assert tab.locator(".recording-card").count() == 3
-    link = tab.locator(".recording-link").nth(1)
-    assert link.get_attribute("href").startswith(f"{fake_address}?recording={SCENARIOS[1].name}&step=")
-    step = int(link.inner_text().rsplit(" ", 1)[1]) - 1
-    path = json.loads((recordings / f"{SCENARIOS[1].name}.json").read_text())["traces"]["jakiro"]["steps"][step]
-    assert len(path["accepted_path"]) >= 3
     tab.set_input_files("#jk-open", {"name": "x.json", "mimeType": "application/json", "buffer": b'{"header": {}}'})
     tab.wait_for_selector("#jk-notice.error")
     assert tab.inner_text("#jk-notice").endswith("This file holds no saved answer: the field “steps” is missing.")
