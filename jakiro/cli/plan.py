@@ -22,7 +22,7 @@ TAU = 3.5
 WORKSPACE_BYTES = 1.5e9
 # Kernels of a pass: a layer's, and those around the layers; of a draft of five levels; of what else is in a step
 TARGET_KERNELS = {"fast": (15, 0), "exact": (16, 30)}
-DRAFT_KERNELS, STEP_KERNELS = 276, 61
+DRAFT_KERNELS, STEP_KERNELS = 276, 59
 
 
 @dataclass(frozen=True, slots=True)

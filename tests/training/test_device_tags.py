@@ -104,7 +104,7 @@ def test_device_tag_a_head_is_calibrated_anew_where_the_target_is(tmp_path, monk
         monkeypatch.setattr(calibrate_module, "read_target", lambda *_: target_there)
         folder = tmp_path / device.type
         save_head(support.tiny_head(target), folder)
-        config = CalibrateConfig(str(folder), (str(corpus),), texts=2, max_new_tokens=5, unread=True)
+        config = CalibrateConfig(str(folder), (str(corpus),), target="tiny", texts=2, max_new_tokens=5, unread=True)
         return calibrate(config), load_head(folder).config.calibration
 
     with DeviceTags():

@@ -172,7 +172,7 @@ def test_a_click_goes_to_the_step_and_a_drag_zooms(shown, traces):
     assert drawing(shown)["layout"]["xaxis"]["range"] == pytest.approx([first, last], rel=0.02)
     assert shown.get_attribute("svg.tree", "data-step") == str(step)
     press(shown, "plot_all")
-    assert drawing(shown)["layout"]["xaxis"]["range"][0] == 0
+    shown.wait_for_function("() => document.querySelector('.columns .plot').layout.xaxis.range[0] === 0")
 
 
 def test_zoom_follows_the_step_and_ends_at_the_whole_axis(shown):

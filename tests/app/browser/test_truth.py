@@ -94,7 +94,7 @@ def test_a_chat_is_remembered_in_sight(tab):
     ask(tab, "First?")
     wait_until_finished(tab)
     assert tab.is_hidden(".earlier") and tab.is_hidden(".sent-with")
-    assert tab.inner_text("#jk-chat").startswith("The next question goes with 1 earlier turn.")
+    assert tab.inner_text("#jk-chat").startswith("The model also reads 1 earlier turn.")
     ask(tab, "Second?")
     wait_until_finished(tab)
     ask(tab, "Third?")
