@@ -125,19 +125,22 @@
       return { shapes: [...shapes, ...ends, { type: "line", x0: gap.from, x1: gap.to, y0: gap.at, y1: gap.at, line }], notes: [words, ...labels] };
     }
 
-    // Two lines are named where no line runs: the upper one above its end, the other below its middle
+    // Two lines are named where no line runs, once their speed is known: the upper one above its end, the other below
+    // its middle, or beside its end while it is too low for that
     labels(lines, mode) {
       const { colours, scale } = plotStyle.template();
-      const begun = lines.filter(({ steps }) => steps > 0);
+      const begun = lines.filter(({ lane, steps }) => metrics.speed(lane, steps) !== null);
       const common = Math.min(...begun.map(({ lane, steps }) => lane.seconds[steps - 1]));
       const upper = Math.max(...begun.map(({ lane }) => lane.countAt(common)));
+      const [width, height] = [Math.max(...lines.map(({ lane }) => lane.clock)), Math.max(...lines.map(({ lane }) => lane.counts.at(-1) || 0))];
       return begun.map(({ lane, role, steps }) => {
-        const speed = metrics.speed(lane, steps);
-        const above = lane.countAt(common) === upper;
-        const at = above ? steps - 1 : Math.floor((this.figure.host.clientWidth < 500 ? 0.25 : 0.6) * (steps - 1));
-        return { text: plotStyle.plotText(`${lane.title}${speed === null ? "" : `  ${rate(speed)} tokens/s`}`), showarrow: false,
+        const above = lane.countAt(common) === upper, middle = Math.floor((this.figure.host.clientWidth < 500 ? 0.25 : 0.6) * (steps - 1));
+        const low = !above && mode === "tokens" && lane.counts[middle] < height / 5;
+        const at = above || low ? steps - 1 : middle;
+        return { text: plotStyle.plotText(`${lane.title}  ${rate(metrics.speed(lane, steps))} tokens/s`), showarrow: false,
           x: lane.seconds[at], y: mode === "tokens" ? lane.counts[at] : metrics.smoothSpeed(lane, at),
-          xanchor: above ? "right" : "left", yanchor: above ? "bottom" : "top", yshift: above ? 4 : -4,
+          xanchor: above && lane.seconds[at] > width / 3 ? "right" : "left", xshift: low ? 6 : 0,
+          yanchor: above ? "bottom" : low ? "middle" : "top", yshift: above ? 4 : low ? 0 : -4,
           font: { size: 14 * scale, color: colours[role === "main" ? "ink" : "muted"] } };
       });
     }

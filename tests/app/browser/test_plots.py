@@ -215,17 +215,22 @@ def test_two_lines_are_named_at_their_ends_and_need_no_legend(shown):
     notes = " ".join(one["text"] for one in drawing(shown)["layout"]["annotations"])
     assert "Plain decoding" in notes and "Jakiro" in notes and "tokens/s" in notes
     assert shown.is_hidden(".columns .plot-legend")
-    # In mid-race, too, the name of the lane that leads stands above its line, whichever wrote last
+    # In mid-race, too, the name of the lane that leads stands above its line, whichever wrote last; no name leaves the
+    # plot, not even where lines have just begun
     shown.evaluate("Jakiro.setTab('race')")
     where = """time => new Promise((tell) => { Jakiro.moves.state.time = time; Jakiro.redrawNow("plot");
       requestAnimationFrame(() => requestAnimationFrame(() => {
-        const { annotations } = document.querySelector(".race .plot").layout;
-        tell(annotations.filter(({ text, xanchor }) => xanchor && text.includes("tokens/s")).map((one) => one.yanchor));
+        const plot = document.querySelector(".race .plot"), area = plot.querySelector(".nsewdrag").getBoundingClientRect();
+        const names = [...plot.querySelectorAll(".annotation")].filter((one) => one.textContent.includes("tokens/s"));
+        const boxes = names.map((one) => one.querySelector(".annotation-text").getBoundingClientRect());
+        tell([plot.layout.annotations.filter(({ text }) => text.includes("tokens/s")).map((one) => one.yanchor),
+          boxes.every((box) => box.left >= area.left && box.bottom <= area.bottom + 4)]);
       })); })"""
     shown.wait_for_selector(".race .plot .main-svg")
     clock = shown.evaluate("Jakiro.screen.lane().clock")
-    for part in range(2, 9):
-        assert shown.evaluate(where, clock * part / 9) == ["top", "bottom"], part
+    for part in range(1, 9):
+        (plain, leader), inside = shown.evaluate(where, clock * part / 9)
+        assert plain in ("top", "middle") and leader == "bottom" and inside, part
 
 
 def test_tokens_or_speed_is_one_choice_for_both_tabs(shown):
