@@ -228,9 +228,11 @@ def test_two_lines_are_named_at_their_ends_and_need_no_legend(shown):
       })); })"""
     shown.wait_for_selector(".race .plot .main-svg")
     clock = shown.evaluate("Jakiro.screen.lane().clock")
-    for part in range(1, 9):
-        (plain, leader), inside = shown.evaluate(where, clock * part / 9)
-        assert plain in ("top", "middle") and leader == "bottom" and inside, part
+    seen = [shown.evaluate(where, clock * part / 9) for part in range(1, 9)]
+    # Too few tokens for a speed have no name yet
+    named = [places for places, _ in seen if places]
+    assert len(named) >= 6 and all(leader == "bottom" != plain for plain, leader in named)
+    assert all(inside for _, inside in seen)
 
 
 def test_tokens_or_speed_is_one_choice_for_both_tabs(shown):
