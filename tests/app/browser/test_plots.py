@@ -220,7 +220,8 @@ def test_two_lines_are_named_at_their_ends_and_need_no_legend(shown):
     shown.evaluate("Jakiro.setTab('race')")
     where = """time => new Promise((tell) => { Jakiro.moves.state.time = time; Jakiro.redrawNow("plot");
       requestAnimationFrame(() => requestAnimationFrame(() => {
-        const plot = document.querySelector(".race .plot"), area = plot.querySelector(".nsewdrag").getBoundingClientRect();
+        const plot = document.querySelector(".race .plot");
+        const area = plot.querySelector(".nsewdrag").getBoundingClientRect();
         const names = [...plot.querySelectorAll(".annotation")].filter((one) => one.textContent.includes("tokens/s"));
         const boxes = names.map((one) => one.querySelector(".annotation-text").getBoundingClientRect());
         tell([plot.layout.annotations.filter(({ text }) => text.includes("tokens/s")).map((one) => one.yanchor),
