@@ -373,7 +373,8 @@ def test_bad_options_are_one_sentence(target_folder, corpus_folder, tmp_path, ar
     ],
 )
 def test_bad_corpus_options_are_one_sentence(tmp_path, arguments, sentence):
-    result = invoke("corpus", tmp_path / "corpus", *arguments)
+    # Nothing is read before they are checked: there is no such target
+    result = invoke("corpus", tmp_path / "corpus", "--target", tmp_path / "none", *arguments)
     assert result.exit_code != 0
     assert sentence in str(result.exception)
 
