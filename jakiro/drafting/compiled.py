@@ -8,6 +8,7 @@ from jakiro.core.tree import DraftTree
 from jakiro.drafting.base import Proposal
 from jakiro.drafting.candidates import Candidates, Chain, best_tree
 from jakiro.drafting.experts import EVIDENCE
+from jakiro.drafting.growing import ends_in_a_pair, width_of
 from jakiro.heads.calibration import Calibration
 from jakiro.heads.compiled import Growth
 from jakiro.heads.layer_head import LayerHead
@@ -17,7 +18,7 @@ from jakiro.kernels.compiled import sampling as native
 
 def grows_in_one_call(head: LayerHead, tree: TreeConfig) -> bool:
     """Whether `grow_in_one_call` grows such trees with this head."""
-    return head.grows and native.ranks_up_to(min(tree.width, tree.nodes - 1, head.draft_token_ids.shape[0]))
+    return head.grows and native.ranks_up_to(width_of(head, tree))
 
 
 def grow_in_one_call(
@@ -37,8 +38,7 @@ def grow_in_one_call(
             last of them, and the target's features one position before each.
         noise, chain: as `TreeGrower` takes them. with_evidence: whether nodes have the experts' evidence.
     """
-    contrastive = head.config.contrastive and tree.contrastive and tree.depth >= 2
-    width = min(tree.width, tree.nodes - 1, head.draft_token_ids.shape[0])
+    contrastive, width = ends_in_a_pair(head, tree), width_of(head, tree)
     passes, calibration = tree.depth - 1 - contrastive, Calibration(head.config.calibration, sampling)
     branches = ["main"] * (passes + 1) + ["contrastive"] * contrastive
     weights = [calibration.at(f"{branch}/{depth}") for depth, branch in enumerate(branches, start=1)]

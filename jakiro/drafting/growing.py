@@ -72,6 +72,16 @@ class Experts(NamedTuple):
 Scores = Tensor | Experts
 
 
+def width_of(head: LayerHead, tree: TreeConfig) -> int:
+    """Children of a node, and nodes expanded a level, at most."""
+    return min(tree.width, tree.nodes - 1, head.draft_token_ids.shape[0])
+
+
+def ends_in_a_pair(head: LayerHead, tree: TreeConfig) -> bool:
+    """Whether the last two levels come from one pass (CEPD)."""
+    return head.config.contrastive and tree.contrastive and tree.depth >= 2
+
+
 class Ranking:
     """Chooses the children of nodes, by kept · softmax(a · log q + b · g), the chance that the target chooses them.
 
@@ -161,8 +171,7 @@ class TreeGrower:
         self.sampling = sampling
         self.nodes, self.depth = tree_config.nodes, tree_config.depth
         self.chain, self.evidence, self.noise = chain, evidence, noise
-        self.contrastive = head.config.contrastive and tree_config.contrastive and self.depth >= 2
-        self.width = min(tree_config.width, self.nodes - 1, head.draft_token_ids.shape[0])
+        self.contrastive, self.width = ends_in_a_pair(head, tree_config), width_of(head, tree_config)
         self.ranking = Ranking(Calibration(head.config.calibration, sampling), noise)
         self.device = root_token.device
         # Of which constant columns are views, so that a level costs no operations for them
@@ -176,7 +185,7 @@ class TreeGrower:
         # Of each pass: the index of its first row among all rows of all passes; the root is 0
         self.first_rows = [0]
         self.explored = explored
-        self.last_expanded = self.depth - 2 if self.contrastive else self.depth - 1
+        self.last_expanded = self.depth - 1 - self.contrastive
         self.ahead: Tensor | None = None
 
     def grow(self) -> Proposal:

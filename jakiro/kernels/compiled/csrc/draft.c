@@ -132,8 +132,9 @@ static void put(Growing *growing, int64_t row, int64_t token, const float *featu
 }
 
 /* The pass over `rows` further rows, whose input and mask are there. */
-static void run(Growing *growing, const Head *head, int64_t rows, const float *cos, const float *sin) {
+static void run(Growing *growing, int64_t rows, const float *cos, const float *sin) {
     const Draft *draft = growing->draft;
+    const Head *head = draft->head;
     const int64_t first = growing->first_row += growing->num_rows, hidden = head->hidden;
     const HeadPass pass = {head, rows, draft->start + first, draft->capacity, growing->input, cos, sin, growing->visible,
                            draft->rows, draft->rows + head->kv_heads * draft->capacity * head->head_dim,
@@ -157,7 +158,7 @@ static void read_committed(Growing *growing) {
         memset(visible, 1, draft->start + row + 1);
         memset(visible + draft->start + row + 1, 0, rows - row - 1);
     }
-    run(growing, draft->head, rows, cos, cos + draft->positions * head_dim);
+    run(growing, rows, cos, cos + draft->positions * head_dim);
 }
 
 /* The pass over the frontier; each node sees the committed rows, its own ancestors and itself. */
@@ -181,7 +182,7 @@ static void expand(Growing *growing) {
         memcpy(growing->cos + i * head_dim, cos, head_dim * sizeof(float));
         memcpy(growing->sin + i * head_dim, cos + draft->positions * head_dim, head_dim * sizeof(float));
     }
-    run(growing, head, rows, growing->cos, growing->sin);
+    run(growing, rows, growing->cos, growing->sin);
 }
 
 /* Features over the temperature, of which the logits are then those over it. */
