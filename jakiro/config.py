@@ -20,6 +20,11 @@ DTYPE = "float32, bfloat16 or float16; what suits the device."
 METHODS_FROM = "Add the drafting methods in METHODS of this Python module; may be repeated."
 CORPORA = "Corpus files (*.jsonl.gz) or folders that hold them."
 MAX_NEW_TOKENS = "At most this many tokens."
+TOP_P = "Nucleus mass, above 0 and at most 1."
+TOP_K = "Keep the k likeliest tokens; 0 keeps all."
+WIDTH = "Children tried per node and nodes expanded per level."
+PROMPTS = "Prompts in Spec-Bench form; our own if not given."
+LIMIT = "At most this many prompts, from all categories in turn."
 
 
 def setting(about: str, default=MISSING, *names: str, argument: bool = False, repeated: bool = False):
@@ -71,8 +76,8 @@ class SamplingParams:
     """
 
     temperature: float = setting("0 is greedy; otherwise logits are divided by it.", 0.0)
-    top_p: float = setting("Nucleus mass, above 0 and at most 1.", 1.0)
-    top_k: int = setting("Keep the k likeliest tokens; 0 keeps all.", 0)
+    top_p: float = setting(TOP_P, 1.0)
+    top_k: int = setting(TOP_K, 0)
     seed: int = setting("The same seed gives the same text, with and without drafting.", 0)
     max_new_tokens: int = setting(MAX_NEW_TOKENS, 256)
     stop: tuple[str, ...] = setting("End before this text; may be repeated.", (), repeated=True)

@@ -8,15 +8,15 @@ import typer
 
 from jakiro.cli import loading, options
 from jakiro.cli.fields import filled, options_from
-from jakiro.config import MAX_NEW_TOKENS, TreeConfig
+from jakiro.config import LIMIT, MAX_NEW_TOKENS, TOP_K, TOP_P, TreeConfig
 from jakiro.system import comma_list
 from jakiro.zoo.options import LoadOptions
 
 
 @options_from(LoadOptions)
 def bench(
-    prompts: Annotated[Path | None, typer.Option(help="Prompts in Spec-Bench form; default: our own.")] = None,
-    limit: Annotated[int | None, typer.Option(help="At most this many prompts, from all categories in turn.")] = None,
+    prompts: options.Prompts = None,
+    limit: Annotated[int | None, typer.Option(help=LIMIT)] = None,
     methods: Annotated[
         str | None,
         typer.Option(
@@ -31,8 +31,8 @@ def bench(
     depth: options.Depth = None,
     width: options.Width = None,
     max_new_tokens: Annotated[int, typer.Option(help=MAX_NEW_TOKENS)] = 128,
-    top_p: Annotated[float, typer.Option(help="Nucleus mass, above 0 and at most 1.")] = 1.0,
-    top_k: Annotated[int, typer.Option(help="Keep the k likeliest tokens; 0 keeps all.")] = 0,
+    top_p: Annotated[float, typer.Option(help=TOP_P)] = 1.0,
+    top_k: Annotated[int, typer.Option(help=TOP_K)] = 0,
     out: Annotated[
         Path | None, typer.Option(help="Folder for results; default: in runs/bench, or runs/identical.")
     ] = None,

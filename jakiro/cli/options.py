@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from jakiro.config import CORPORA, METHODS_FROM, TARGET
+from jakiro.config import CORPORA, METHODS_FROM, PROMPTS, TARGET, WIDTH
 
 
 def option(text: str, *names: str, **settings):
@@ -22,11 +22,11 @@ Prompt = Annotated[str, option("The user's message, or with --raw the text to co
 Raw = Annotated[bool, option("Continue the prompt as it is, without the chat template.", "--raw")]
 Nodes = Annotated[int | None, option("A fixed tree of this many nodes, root included; 1 is plain decoding.")]
 Depth = Annotated[int | None, option("A fixed tree whose deepest node has this depth.")]
-Width = Annotated[int | None, option("Children tried per node and nodes expanded per level.")]
+Width = Annotated[int | None, option(WIDTH)]
 Target = Annotated[str | None, option(TARGET)]
 MethodsFrom = Annotated[list[str] | None, option(METHODS_FROM, metavar="MODULE")]
 
 # Of the commands around training
 Threads = Annotated[int | None, option("CPU threads; all if not given.", min=1)]
 CorpusPaths = Annotated[list[Path], argument(CORPORA)]
-Prompts = Annotated[Path | None, option("Prompts in Spec-Bench form; our own if not given.")]
+Prompts = Annotated[Path | None, option(PROMPTS)]

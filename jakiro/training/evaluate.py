@@ -15,9 +15,12 @@ from torch import Tensor
 from jakiro.config import (
     DEVICE,
     DTYPE,
+    LIMIT,
     MAX_NEW_TOKENS,
     METHODS_FROM,
+    PROMPTS,
     TARGET,
+    WIDTH,
     SamplingParams,
     TreeConfig,
     is_count,
@@ -56,12 +59,12 @@ class EvaluateConfig:
         "Comma list, see `jakiro methods`, or all that can be replayed; if not given, the head's own.", None
     )
     methods_from: tuple[str, ...] = setting(METHODS_FROM, (), repeated=True)
-    prompts: str | None = setting("Prompts in Spec-Bench form; our own if not given.", None)
-    limit: int | None = setting("At most this many prompts, from all categories in turn.", None)
+    prompts: str | None = setting(PROMPTS, None)
+    limit: int | None = setting(LIMIT, None)
     max_new_tokens: int = setting(MAX_NEW_TOKENS, 128)
     temperatures: tuple[float, ...] = setting("Comma list.", (0.0, 1.0))
     nodes: tuple[int, ...] = setting("Comma list of node budgets, root included.", (8, 16, 24))
-    width: int = setting("Children tried per node and nodes expanded per level.", 8)
+    width: int = setting(WIDTH, 8)
     depth: int = setting("Depth of a tree's deepest node.", 5)
     contrastive: bool = setting("With --no-contrastive the last level costs one more pass instead.", True)
     seed: int = setting("The same seed gives the same answers and noise.", 0)

@@ -146,6 +146,7 @@ class Objective(nn.Module):
             yield output
             if step < num_steps:
                 own = self._continued(output, batch.ids, normalisers or self._all_normalisers)
+                # Nothing was predicted for row 0, which nobody learns from any more
                 features = torch.cat([own[:, :1], own[:, :-1]], dim=1)
 
     def _all_normalisers(self, output: HeadOutput) -> Tensor:
