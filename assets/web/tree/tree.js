@@ -76,14 +76,13 @@
     // have room, so that steps look alike, and levels as far apart as their names need. Where these do not fit, the step
     // gets smaller, and then its longest names are cut.
     setScale(width, height) {
-      const { lane, index } = this.shown;
+      const { lane } = this.shown;
       const usual = pageScale();
       const free = width / usual - 40;
       this.setType(usual);
       const needed = Array(depthOf(this.step) + 2).fill(LEVEL);
       this.step.nodes.forEach((node, i) => {
-        const name = this.named(i ? nameOf(lane, node.token_id, node.piece) : rootName(lane, index));
-        const wide = this.measure(name) / usual + NAME_GAP + 6 * lane.proposers.of(node).number.length;
+        const wide = this.measure(this.nameAt(i)) / usual + NAME_GAP + 6 * lane.proposers.of(node).number.length;
         needed[node.depth] = Math.max(needed[node.depth], wide);
       });
       const zoom = clamp(1, Math.min(height / usual / (34 * (lane.widest + 1)), free / (105 * (lane.deepest + 2))), 1.5);
@@ -132,6 +131,12 @@
       return (7 + 11 * Math.sqrt(chance)) * this.scale * (this.row < 20 * this.scale ? 0.85 : 1);
     }
 
+    nameAt(i) {
+      const { lane, index } = this.shown;
+      const node = this.step.nodes[i];
+      return this.named(i ? nameOf(lane, node.token_id, node.piece) : rootName(lane, index));
+    }
+
     named(name) {
       return this.shown.spaces ? name : shown(name);
     }
@@ -149,7 +154,7 @@
 
     // A name that has its row to itself from there on is not cut
     measureLabels() {
-      const { lane, index } = this.shown;
+      const { lane } = this.shown;
       const labels = new Map();
       const { places, bonus, end, children } = this.plan;
       const pills = new Map(this.plan.pills.map((pill) => [pill.parent, pill]));
@@ -157,7 +162,7 @@
         const last = !children[i].some((child) => places.has(child)) && !(bonus && i === end);
         const room = (last ? this.width : this.starts[spot.column + 1]) - this.place(spot).x - (last ? 24 : 32) * this.scale;
         const node = this.step.nodes[i];
-        const name = this.named(i ? nameOf(lane, node.token_id, node.piece) : rootName(lane, index));
+        const name = this.nameAt(i);
         const pill = pills.get(i);
         const number = lane.proposers.of(node).number.length * 6 * this.scale;
         const text = this.fit(name, room - number - (pill ? 24 * this.scale : 0));

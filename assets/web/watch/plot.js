@@ -129,15 +129,15 @@
     // its middle, or beside its end while it is too low for that
     labels(lines, mode) {
       const { colours, scale } = plotStyle.template();
-      const begun = lines.filter(({ lane, steps }) => metrics.speed(lane, steps) !== null);
+      const begun = lines.map((line) => ({ ...line, speed: metrics.speed(line.lane, line.steps) })).filter(({ speed }) => speed !== null);
       const common = Math.min(...begun.map(({ lane, steps }) => lane.seconds[steps - 1]));
       const upper = Math.max(...begun.map(({ lane }) => lane.countAt(common)));
       const [width, height] = [Math.max(...lines.map(({ lane }) => lane.clock)), Math.max(...lines.map(({ lane }) => lane.counts.at(-1) || 0))];
-      return begun.map(({ lane, role, steps }) => {
+      return begun.map(({ lane, role, steps, speed }) => {
         const above = lane.countAt(common) === upper, middle = Math.floor((this.figure.host.clientWidth < 500 ? 0.25 : 0.6) * (steps - 1));
         const low = !above && mode === "tokens" && lane.counts[middle] < height / 5;
         const at = above || low ? steps - 1 : middle;
-        return { text: plotStyle.plotText(`${lane.title}  ${rate(metrics.speed(lane, steps))} tokens/s`), showarrow: false,
+        return { text: plotStyle.plotText(`${lane.title}  ${rate(speed)} tokens/s`), showarrow: false,
           x: lane.seconds[at], y: mode === "tokens" ? lane.counts[at] : metrics.smoothSpeed(lane, at),
           xanchor: above && lane.seconds[at] > width / 3 ? "right" : "left", xshift: low ? 6 : 0,
           yanchor: above ? "bottom" : low ? "middle" : "top", yshift: above ? 4 : low ? 0 : -4,
