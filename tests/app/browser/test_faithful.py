@@ -7,7 +7,7 @@ import pytest
 from app.page import web
 from app.serving import packing
 from jakiro.config import SamplingParams, TreeConfig
-from tests.app.conftest import hold_clock, load_scripts, number_of, plotted
+from tests.app.conftest import number_of, plotted
 from tests.app.fake import FakeGenerator
 
 pytestmark = pytest.mark.browser
@@ -210,23 +210,20 @@ def test_a_saved_page_has_the_race_and_its_result(modules, open_tab, tmp_path):
 
 
 @pytest.fixture
-def timed(open_tab):
+def updated(timed):
     """An empty view whose clock is held, and the updates of an answer's Jakiro lane."""
-    tab = open_tab(None, clock=True)
-    load_scripts(tab)
-    hold_clock(tab)
-    tab.evaluate(MOUNT)
+    timed.evaluate(MOUNT)
     ticks = ticks_of(*race(nodes=8))
-    return tab, [tick for tick in ticks if tick.startswith(('[["header","jakiro"', '[["step","jakiro"'))]
+    return timed, [tick for tick in ticks if tick.startswith(('[["header","jakiro"', '[["step","jakiro"'))]
 
 
-def drawings(timed, every: int, late: int = 0) -> list[int]:
+def drawings(updated, every: int, late: int = 0) -> list[int]:
     """Sends twelve updates, one in so many milliseconds; how many frames were asked for, and drawings of the text.
 
     Args:
         late: milliseconds by which each frame comes later than it was asked for.
     """
-    tab, ticks = timed
+    tab, ticks = updated
     tab.evaluate(
         """late => {
           const own = window.requestAnimationFrame;
@@ -242,16 +239,16 @@ def drawings(timed, every: int, late: int = 0) -> list[int]:
     return tab.evaluate("[asked, Number(document.querySelector('.jk-view').dataset.drawn)]")
 
 
-def test_frames_are_asked_for_only_when_something_is_to_be_drawn(timed):
+def test_frames_are_asked_for_only_when_something_is_to_be_drawn(updated):
     """A page that asks for every frame while it waits takes time from a model on the same cores."""
-    asked, drawn = drawings(timed, 150)
+    asked, drawn = drawings(updated, 150)
     # Text, numbers and tree take turns of their own: some frames more than drawings of the text, not ten times as many
     assert 12 <= drawn <= asked <= 3 * drawn
 
 
-def test_drawing_slows_down_by_itself_where_frames_come_late(timed):
-    _, drawn = drawings(timed, 100, late=120)
-    assert timed[0].evaluate("Jakiro.moves.state.run.main.steps.length") == 11
+def test_drawing_slows_down_by_itself_where_frames_come_late(updated):
+    _, drawn = drawings(updated, 100, late=120)
+    assert updated[0].evaluate("Jakiro.moves.state.run.main.steps.length") == 11
     assert 1 <= drawn <= 6
 
 

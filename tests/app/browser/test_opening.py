@@ -4,7 +4,7 @@ import pytest
 
 from app.words import page as words
 from jakiro.config import SamplingParams, TreeConfig
-from tests.app.conftest import ask, hold_clock, load_scripts, run_until, wait_for_frames, wait_until_finished
+from tests.app.conftest import ask, run_until, wait_for_frames, wait_until_finished
 from tests.app.fake import FakeGenerator
 
 pytestmark = pytest.mark.browser
@@ -23,15 +23,6 @@ def opening(tab, **options) -> None:
         " Jakiro.showRecording('test', {title: 'Test', traces}, {playNow: true, opening: true, ...options}); }",
         [traces_of(), options],
     )
-
-
-@pytest.fixture
-def timed(open_tab):
-    """An empty tab with the page's scripts, whose clock is held."""
-    tab = open_tab(None, clock=True)
-    load_scripts(tab)
-    hold_clock(tab)
-    return tab
 
 
 def test_it_opens_slowly_on_a_step_of_both_experts_and_waits_there(timed):
