@@ -63,15 +63,18 @@ def test_keys_act_wherever_the_focus_is_but_in_text_fields(tab):
     tab.keyboard.press("Escape")
 
 
+# The hint is drawn with the next frame
+SAID = "words => document.querySelector('#view .keys-hint').textContent === words"
+
+
 def test_the_hint_says_what_the_keys_do_now(tab):
-    said = "words => document.querySelector('#view .keys-hint').textContent === words"
-    tab.wait_for_function(said, arg=words.BROWSER["keys_hint"])
+    tab.wait_for_function(SAID, arg=words.BROWSER["keys_hint"])
     tab.keyboard.press("g")
-    tab.wait_for_function(said, arg=words.BROWSER["keys_reveal"])
+    tab.wait_for_function(SAID, arg=words.BROWSER["keys_reveal"])
     tab.keyboard.press("PageDown")
-    tab.wait_for_function(said, arg=words.BROWSER["keys_next"])
+    tab.wait_for_function(SAID, arg=words.BROWSER["keys_next"])
     tab.keyboard.press("g")
-    tab.wait_for_function(said, arg=words.BROWSER["keys_hint"])
+    tab.wait_for_function(SAID, arg=words.BROWSER["keys_hint"])
 
 
 def test_six_stops_and_a_live_question_by_a_clicker_alone(tab):
@@ -83,7 +86,7 @@ def test_six_stops_and_a_live_question_by_a_clicker_alone(tab):
         assert lowest <= 1080, f"stop {stop} ends at {lowest}"
         tab.keyboard.press("PageDown")
     tab.wait_for_function("() => document.body.dataset.jakiroTab === 'race'")
-    assert tab.inner_text("#view .keys-hint") == words.BROWSER["keys_ask"]
+    tab.wait_for_function(SAID, arg=words.BROWSER["keys_ask"])
     assert tab.input_value("#question textarea") == words.EXAMPLES[0]
     tab.keyboard.press("PageDown")
     tab.wait_for_function("() => /^[0-9a-f]{32}$/.test(document.querySelector('.jk-view').dataset.run)")
@@ -92,6 +95,6 @@ def test_six_stops_and_a_live_question_by_a_clicker_alone(tab):
         "same => document.querySelector('.lead').textContent.endsWith(same)", arg=words.BROWSER["race_same"]
     )
     assert tab.evaluate(LOWEST, ".race-bars, .lane, .lead-line, .scrubber") <= 1080
-    assert tab.inner_text("#view .keys-hint") == words.BROWSER["keys_race"]
+    tab.wait_for_function(SAID, arg=words.BROWSER["keys_race"])
     tab.keyboard.press("PageDown")
     tab.wait_for_function("() => Jakiro.moves.state.playing && Jakiro.moves.state.time !== null")
