@@ -113,4 +113,4 @@ def _verify_in_one_call(
 ) -> Verification:
     temperature = 1.0 if sampling.greedy else sampling.temperature
     *columns, end = native.verify(logits, temperature, noise_rows, tree.token_ids, tree.parents, tree.depths)
-    return Verification(*columns, torch.tensor(end), torch.tensor(False))
+    return Verification(*columns, *(torch.tensor(each, device=logits.device) for each in (end, False)))

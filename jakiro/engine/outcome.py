@@ -12,7 +12,7 @@ _WHOLE_NUMBERS = {"token_ids", "parents", "depths", "draft_passes", "proposers",
 
 def read_back(tree: DraftTree, verification: Verification) -> Outcome:
     """Copies everything the host sees of a step, once; what lies on the host needs no copy."""
-    if tree.token_ids.device.type != "cpu":
+    if not _on_host(tree.token_ids):
         return unpack(pack(tree, verification).tolist(), tree, tree.num_nodes)
     columns = {name: column.tolist() for name, column in tree.columns.items()}
     columns |= {name: getattr(verification, name).tolist() for name in _VERIFIED_COLUMNS}
@@ -60,6 +60,10 @@ def unpack(values: list[float], tree: DraftTree, rows: int) -> Outcome:
         evidence[name] = [values[start + i * width : start + (i + 1) * width] for i in range(num_nodes)]
         start += rows * width
     return _outcome(columns, evidence, end, needs_full_sort)
+
+
+def _on_host(tensor: Tensor) -> bool:
+    return tensor.device.type == "cpu"
 
 
 def _outcome(

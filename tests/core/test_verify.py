@@ -18,9 +18,10 @@ from tests.support import DEVICE, tree_of
 
 @pytest.fixture(autouse=True, params=["torch", "compiled"])
 def one_way(request, monkeypatch):
-    """Verification by torch's operations, and by compiled code."""
+    """Verification by torch's operations and one copy, as on a GPU, and by compiled code."""
     if request.param == "torch":
         monkeypatch.setattr("jakiro.kernels.compiled.sampling.library", lambda: None)
+        monkeypatch.setattr("jakiro.engine.outcome._on_host", lambda tensor: False)
     elif DEVICE.type == "cuda" or library() is None:
         pytest.skip("no compiled functions")
 

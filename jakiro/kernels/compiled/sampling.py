@@ -43,9 +43,9 @@ def verify(
     logits, token_ids, parents, depths = (each.contiguous() for each in (logits, token_ids, parents, depths))
     noise = None if noise is None else noise.contiguous()
     rows, vocab_size = logits.shape
-    choices, on_path = torch.empty_like(token_ids), torch.empty(rows, dtype=torch.bool)
-    margins, target_probs = torch.empty((2, rows)).unbind()
-    memory = torch.empty(library().jakiro_verify_bytes(rows), dtype=torch.uint8)
+    choices, on_path = torch.empty_like(token_ids), torch.empty_like(token_ids, dtype=torch.bool)
+    margins, target_probs = logits.new_empty((2, rows)).unbind()
+    memory = logits.new_empty(library().jakiro_verify_bytes(rows), dtype=torch.uint8)
     end = library().jakiro_verify(
         logits.data_ptr(),
         rows,
