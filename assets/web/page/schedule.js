@@ -96,7 +96,7 @@
         finished: String(Boolean(state.run && state.run.finished)), drawn: Number(parts.root.dataset.drawn || 0) + 1 });
       document.body.dataset.answering = state.waiting || live() ? "1" : "";
       parts.waiting.forEach((box) => box.draw(state.waiting));
-      parts.keysHint.textContent = say(keysNow());
+      parts.keysHint.textContent = parts.live ? `${say(keysNow())} · ${say("key_ask")}` : say(keysNow());
       if (state.tab === "watch") drawAnswer(parts, main, steps);
       parts.race.draw(state, raceTime());
     },
@@ -146,19 +146,26 @@
   function scrollAnswer(parts) {
     const main = lane();
     if (!main) return;
-    if ((live() && state.follow) || state.playing) parts.answerScroll.scrollTop = parts.answerScroll.scrollHeight;
+    const box = parts.answerScroll;
+    const toTheEnd = () => (box.scrollTop = box.scrollHeight);
+    if ((live() && state.follow) || state.playing) toTheEnd();
+    else if (allShown(main, stepsShown()) && state.index === main.steps.length - 1) once(toTheEnd);
     else {
-      const ended = allShown(main, stepsShown()) && state.index === main.steps.length - 1 && !state.markdown;
-      bringIntoView(parts.answerScroll, ended ? parts.answer.tail : parts.answerText.querySelector(".selected"));
+      const chosen = parts.answerText.querySelector(".selected");
+      if (chosen?.getClientRects().length) once(() => bringIntoView(box, chosen));
     }
   }
 
-  // Scrolls a box, and nothing around it, until one of its elements is visible
+  // Once for each step: from there on whoever reads scrolls
   let broughtTo = null;
-  function bringIntoView(box, element) {
-    const wanted = element && `${state.run.id}/${state.index}`;
-    if (!element || wanted === broughtTo) return;
+  function once(scroll) {
+    const wanted = `${state.run.id}/${state.index}`;
+    if (wanted !== broughtTo) scroll();
     broughtTo = wanted;
+  }
+
+  // Scrolls a box, and nothing around it, until one of its elements is visible
+  function bringIntoView(box, element) {
     const around = box.getBoundingClientRect();
     const spot = element.getBoundingClientRect();
     if (spot.top < around.top + 8 || spot.bottom > around.bottom - 8) {
@@ -167,9 +174,8 @@
   }
 
   function tail(main) {
-    const n = main.tokens.length;
     const words = `ended_${main.endReason}`;
-    return Object.hasOwn(Jakiro.words, words) ? say(words, { n }) : "";
+    return Object.hasOwn(Jakiro.words, words) ? say(words, { tokens: counted("token", main.tokens.length) }) : "";
   }
 
   function drawPlot(parts) {
@@ -197,6 +203,7 @@
     const ready = Boolean(main && main.steps[index]);
     const narrow = parts.root.clientWidth < NARROW;
     parts.treeEmpty.hidden = ready;
+    parts.treeEmpty.textContent = say(main?.endReason ? "no_steps" : "empty_tree");
     parts.treeHost.hidden = !ready || state.list || narrow;
     parts.listHost.hidden = !ready || !state.list;
     parts.ladderHost.hidden = !ready || state.list || !narrow;
