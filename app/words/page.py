@@ -195,13 +195,9 @@ BROWSER = {
     "whole_tree": "Whole tree",
     "phases": "The three phases of a step",
     "unmarked": "unmarked: the model’s own",
-    "empty_answer": (
-        "Ask a question: the answer appears here, underlined by who guessed each token, with the tree of guesses of "
-        "every step and the speed."
-    ),
+    "empty_answer": "Ask a question: its answer shows who guessed each token, and what that saved.",
     "leave_queue": "Leave queue",
-    "empty_tree": "The draft tree of each step appears here.",
-    "no_steps": "No step was needed: the one token came from reading the prompt.",
+    "no_steps": "No step: the one token came from reading the prompt.",
     "ended_stopped": "Stopped after {tokens}.",
     "ended_length": "Cut at the length limit, {tokens}.",
     "ended_stop": "Ended before a stop text, {tokens}.",

@@ -69,7 +69,7 @@
   const apart = (seconds) => (Math.abs(seconds) < 0.1 ? `${number(Math.abs(seconds) * 1000, 0)} ms` : `${number(Math.abs(seconds), 1)} s`);
 
   // A clock: tenths of a second, and hundredths where there are too few tenths to compare
-  const clockOf = (seconds) => number(seconds, seconds < 0.3 ? 2 : 1);
+  const clockOf = (seconds) => number(seconds, seconds && seconds < 0.3 ? 2 : 1);
 
   // whole percentages that add up to 100: the largest remainders are rounded up
   function shares(counts) {

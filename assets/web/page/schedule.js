@@ -96,7 +96,7 @@
         finished: String(Boolean(state.run && state.run.finished)), drawn: Number(parts.root.dataset.drawn || 0) + 1 });
       document.body.dataset.answering = state.waiting || live() ? "1" : "";
       parts.waiting.forEach((box) => box.draw(state.waiting));
-      parts.keysHint.textContent = parts.live ? `${say(keysNow())} · ${say("key_ask")}` : say(keysNow());
+      parts.keysHint.textContent = say(keysNow()) + (parts.live ? ` · ${say("key_ask")}` : "");
       if (state.tab === "watch") drawAnswer(parts, main, steps);
       parts.race.draw(state, raceTime());
     },
@@ -143,34 +143,22 @@
   const allShown = (main, steps) => steps === main.steps.length;
 
   // After all drawing, since it makes the browser lay out what has changed
+  let broughtTo = null;
   function scrollAnswer(parts) {
     const main = lane();
     if (!main) return;
     const box = parts.answerScroll;
-    const toTheEnd = () => (box.scrollTop = box.scrollHeight);
-    if ((live() && state.follow) || state.playing) toTheEnd();
-    else if (allShown(main, stepsShown()) && state.index === main.steps.length - 1) once(toTheEnd);
+    const following = (live() && state.follow) || state.playing;
+    const wanted = `${state.run.id}/${state.index}`;
+    if (!following && wanted === broughtTo) return;
+    if (following || (allShown(main, stepsShown()) && state.index === main.steps.length - 1)) box.scrollTop = box.scrollHeight;
     else {
       const chosen = parts.answerText.querySelector(".selected");
-      if (chosen?.getClientRects().length) once(() => bringIntoView(box, chosen));
+      if (!chosen?.getClientRects().length) return;
+      const [around, spot] = [box, chosen].map((one) => one.getBoundingClientRect());
+      if (spot.top < around.top + 8 || spot.bottom > around.bottom - 8) box.scrollTop += spot.top - around.top - around.height / 2;
     }
-  }
-
-  // Once for each step: from there on whoever reads scrolls
-  let broughtTo = null;
-  function once(scroll) {
-    const wanted = `${state.run.id}/${state.index}`;
-    if (wanted !== broughtTo) scroll();
-    broughtTo = wanted;
-  }
-
-  // Scrolls a box, and nothing around it, until one of its elements is visible
-  function bringIntoView(box, element) {
-    const around = box.getBoundingClientRect();
-    const spot = element.getBoundingClientRect();
-    if (spot.top < around.top + 8 || spot.bottom > around.bottom - 8) {
-      box.scrollTop += spot.top - around.top - around.height / 2;
-    }
+    if (!following) broughtTo = wanted;
   }
 
   function tail(main) {
@@ -202,8 +190,7 @@
     const { index, phase } = state;
     const ready = Boolean(main && main.steps[index]);
     const narrow = parts.root.clientWidth < NARROW;
-    parts.treeEmpty.hidden = ready;
-    parts.treeEmpty.textContent = say(main?.endReason ? "no_steps" : "empty_tree");
+    parts.treeEmpty.hidden = ready || !main?.endReason;
     parts.treeHost.hidden = !ready || state.list || narrow;
     parts.listHost.hidden = !ready || !state.list;
     parts.ladderHost.hidden = !ready || state.list || !narrow;
