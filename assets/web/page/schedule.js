@@ -8,7 +8,8 @@
   // plot cost the most, Plotly more than the page's own drawings
   const EVERY = { tree: 1000, plot: 3000, text: 80, bar: 250, numbers: 250 };
   const EVERY_PLAYED = { tree: 80, plot: 160, bar: 80 };
-  const YOUNG_PLOT_MS = 1000; // a line that has just begun changes the most: drawn after one second, two more, then three
+  // A line that has just begun changes the most: drawn after one second, two more, then three
+  const YOUNG_PLOT_MS = 1000;
   const IN_TIME_MS = 30;
   const SLOWEST = 8;
   const SOON_MS = 20;
@@ -19,10 +20,14 @@
   const pending = { tree: false, plot: false, text: false, bar: false, numbers: false };
   const last = { tree: 0, plot: 0, text: 0, bar: 0, numbers: 0 };
   const cost = { tree: 0, plot: 0, text: 0, bar: 0, numbers: 0 };
-  let drawnRun = null; // a new one is drawn at once, whole, and so are its first steps
-  let asked = null; // when the pending frame was asked for
-  let alarm = null; // wakes drawing when the first part's turn comes, so that no frame is asked for in vain
-  let delay = 0; // how long frames keep drawing waiting, in milliseconds, on average
+  // A new one is drawn at once, whole, and so are its first steps
+  let drawnRun = null;
+  // When the pending frame was asked for
+  let asked = null;
+  // Wakes drawing when the first part's turn comes, so that no frame is asked for in vain
+  let alarm = null;
+  // How long frames keep drawing waiting, in milliseconds, on average
+  let delay = 0;
 
   function redraw(...names) {
     (names.length ? names : Object.keys(pending)).forEach((name) => (pending[name] = true));
@@ -183,7 +188,8 @@
   }
 
   const opened = (host) => host.closest("details").open;
-  const NARROW = 600; // pixels, below which the kept path stands in rows
+  // Pixels, below which the kept path stands in rows
+  const NARROW = 600;
 
   function drawTree(parts) {
     const main = lane();
